@@ -1,5 +1,6 @@
 // Times collectives of a process group beside the plain MPI calls that do the same, in one run:
 // mpirun -np 2 --bind-to none bench_collectives
+// With --axes: those of every axis of a mesh, all of its groups at once, and fits what plans go by.
 #include <mpi.h>
 
 #include <algorithm>
@@ -16,7 +17,11 @@
 #include "shale/bench/support/results.h"
 #include "shale/bench/support/table.h"
 #include "shale/bench/support/timing.h"
+#include "shale/comm/mesh.h"
 #include "shale/comm/world.h"
+#include "shale/models/plan/cluster.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/mapped_file.h"
 
 namespace shale::bench {
 namespace {
@@ -27,7 +32,10 @@ using comm::World;
 struct BenchConfig {
   std::string op = "all";
   int64_t min_bytes = 4 << 10;
-  int64_t max_bytes = 64 << 20;
+  int64_t max_bytes = 0;
+  bool axes = false;
+  comm::ParallelSizes sizes;
+  std::string cluster, cluster_out;
   int repeats = 0;
   int threads = 1;
   std::string json;
@@ -40,13 +48,31 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
                   "only this collective");
   spec.add_size("min-bytes", c.min_bytes, "smallest message", {.min = 64, .max = 1 << 30});
   spec.add_size("max-bytes", c.max_bytes, "largest message; each is 4 times the one before",
-                {.min = 64, .max = 1 << 30});
+                {.min = 64, .max = 1 << 30, .help = {.default_text = "64MiB; 256MiB with --axes"}});
   spec.add("repeats", c.repeats, "runs of each, taking turns",
            {.min = 1, .help = {.default_text = "by size: 5 to 300"}});
   spec.add("threads", c.threads, "CPU threads that a reduction may use", {.min = 1, .max = 256});
   spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
+  spec.section("Axes");
+  spec.add("axes", c.axes,
+           "collectives of every axis of a mesh, all of its groups at once, and what latency and "
+           "bandwidth fit them");
+  const auto size = [&](const char* name, int& ranks, const char* help) {
+    spec.add(name, ranks, help, {.min = 1, .max = 1 << 20});
+  };
+  size("replica", c.sizes.replica, "groups of ranks that hold copies");
+  size("pipeline", c.sizes.pipeline, "stages; what the other axes leave shards data");
+  size("context", c.sizes.context, "ranks that share a sequence");
+  size("tensor", c.sizes.tensor, "ranks that share a layer");
+  spec.add("cluster", c.cluster, "a cluster's file, as shale plan reads it",
+           {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("cluster-out", c.cluster_out, "write that file there, with what was fitted as its links",
+           {.is_path = true, .help = {.metavar = "FILE"}});
   spec.example("mpirun -np 2 --bind-to none bench_collectives --json collectives.json");
   spec.example("mpirun -np 4 --oversubscribe bench_collectives --op all_gather --max-bytes 1MiB");
+  spec.example(
+      "mpirun -np 4 --oversubscribe bench_collectives --axes --tensor 2 "
+      "--cluster deploy/clusters/cpu_host.json --cluster-out here.json");
 }
 
 // What all sides of a comparison do. `bytes` is the whole buffer: of an all-reduce, a broadcast and
@@ -213,6 +239,74 @@ void add_rows(Results& results, const Case& test, const std::vector<Side>& sides
   }
 }
 
+// ---- Axes ----
+
+// The slowest rank's median. All groups of an axis start together, over and over.
+double group_seconds(const BenchConfig& config, ProcessGroup& group, ProcessGroup& all,
+                     const Case& test) {
+  const auto bytes = static_cast<size_t>(test.count(group.size())) * 4;
+  const size_t slice_bytes = bytes / static_cast<size_t>(group.size());
+  const Memory memory{static_cast<float*>(group.memory().allocate(bytes)),
+                      static_cast<float*>(group.memory().allocate(bytes)),
+                      static_cast<float*>(group.memory().allocate(slice_bytes))};
+  Samples samples;
+  for (int i = -1; i < repeats_of(config, test.bytes); ++i) {
+    refill(memory, test.count(group.size()), group.size());
+    all.barrier();
+    double seconds = time_once([&] { run_shale(group, test, memory); });
+    all.all_reduce_max(make_view(&seconds, {1}), {.tag = "bench"});
+    if (i >= 0) samples.add(seconds);
+  }
+  all.barrier();
+  group.memory().free(memory.whole, bytes);
+  group.memory().free(memory.other, bytes);
+  group.memory().free(memory.slice, slice_bytes);
+  return samples.median();
+}
+
+std::vector<models::FittedLink> fit_axes(const BenchConfig& config, comm::Mesh& mesh,
+                                         Table& table) {
+  std::vector<models::FittedLink> links;
+  for (const comm::MeshAxis& axis : mesh.layout().axes()) {
+    if (axis.size == 1) continue;
+    ProcessGroup& group = mesh.group(axis.name);
+    const std::vector<int> members = mesh.layout().peers({axis.name}, mesh.all().rank());
+    for (const comm::CollectiveOp op : models::fitted_ops()) {
+      const std::string name(comm::op_name(op));
+      if (config.op != "all" && config.op != name) continue;
+      std::vector<models::MeasuredTime> times;
+      for (int64_t bytes = config.min_bytes; bytes <= config.max_bytes; bytes *= 4) {
+        const Case test{.op = name, .bytes = bytes};
+        times.push_back({.bytes = double(test.count(group.size())) * 4,
+                         .seconds = group_seconds(config, group, mesh.all(), test)});
+      }
+      models::FittedLink link{
+          .axis = axis.name, .op = op, .ranks = axis.size, .stride = members[1] - members[0]};
+      const double worst = models::fit(link, times);
+      table.add({cat(axis.name, " ", axis.size), name, short_number(link.latency_s * 1e6),
+                 fixed(link.bandwidth / 1e9, 2), percent(worst)});
+      links.push_back(link);
+    }
+  }
+  return links;
+}
+
+int run_axes(World& world, const BenchConfig& config) {
+  const auto all = world.group({.threads = config.threads});
+  comm::Mesh mesh(*all, comm::parallel_axes(config.sizes, world.size()));
+  Table table({"axis, ranks", "collective", "latency us", "GB/s of the buffer", "worst error"});
+  const std::vector<models::FittedLink> links = fit_axes(config, mesh, table);
+  if (world.rank() != 0) return 0;
+  std::printf("%d ranks on %s\nmedian of the slowest rank; fp32; all groups of an axis at once\n%s",
+              world.size(), summary(describe_machine()).c_str(), table.text().c_str());
+  if (config.cluster_out.empty()) return 0;
+  static_cast<void>(models::read_cluster(config.cluster));  // is one
+  Json cluster = Json::parse(MappedFile(config.cluster).text());
+  cluster["links"] = Json::parse(models::to_json(links));
+  write_file_atomically(config.cluster_out, cluster.dump(2) + "\n");
+  return 0;
+}
+
 std::vector<Case> cases(const BenchConfig& config) {
   std::vector<Case> list;
   for (const char* op : {"all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast",
@@ -234,13 +328,23 @@ int run(World& world, int argc, char** argv) {
     if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
+  if (!config.axes && config.sizes.model_ranks() * config.sizes.replica > 1) {
+    throw ConfigError("--replica, --pipeline, --context and --tensor are of --axes; want it too");
+  }
+  if (config.cluster.empty() != config.cluster_out.empty() ||
+      (!config.axes && !config.cluster.empty())) {
+    throw ConfigError(
+        "--cluster-out is --cluster with what --axes has fitted; want the three, or none");
+  }
   if (world.size() < 2) {
     throw ConfigError("bench_collectives: 1 rank, want 2 or more: mpirun -np 2 bench_collectives");
   }
+  if (config.max_bytes == 0) config.max_bytes = config.axes ? 256 << 20 : 64 << 20;
   if (config.max_bytes < config.min_bytes) {
     throw ConfigError(
         cat("--max-bytes: ", config.max_bytes, " is below --min-bytes, ", config.min_bytes));
   }
+  if (config.axes) return run_axes(world, config);
   const auto group = world.group({.threads = config.threads});
   const Machine machine = describe_machine();
   if (world.rank() == 0) {

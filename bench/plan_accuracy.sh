@@ -9,11 +9,14 @@
 # deploy/clusters/cpu_host.json). About 15 minutes on two cores.
 #
 # layouts: one model on four and on eight ranks of a thread each, which share the cores, in ways that
-# differ in nothing but the layout. train_lm runs each. The processor time of a step (measured: that
-# of eight steps without that of two) is held against what the planned kernels take on all cores, and
-# the order of layouts by it against the measured one. About three minutes.
+# differ in nothing but the layout. train_lm runs each, in ROUNDS (default 3) rounds over all of
+# them, so that no layout has a quiet hour of its own. The processor time of a step, of all ranks
+# together as the kernel counts it between two steps, is held against what the plan has cores busy,
+# and the order of layouts by it against the measured one; medians over all steps but the first two
+# of a run. About ten minutes.
 #
-# Both print tables for a page of results, on a machine that has nothing else to do.
+# Both print tables for a page of results. The steps' are of a machine that has nothing else to do;
+# processor time is less particular.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -70,39 +73,46 @@ RUNS
 
 # value KEY: of a plan's line
 value() { grep -o "\"$1\": *[0-9.e-]*" "$work/plan.json" | tail -1 | sed 's/.*: *//'; }
+# median FILE COLUMN
+median() { sort -n -k"$2,$2" "$1" | awk -v c="$2" '{ v[NR] = $c } END { print v[int((NR + 1) / 2)] }'; }
 
-# run STEPS RANKS FLAGS: sets `seconds`, of the processors, and leaves metrics.jsonl
+# ticks MPIRUN: processor time of its ranks, so far
+ticks() {
+  local stats=()
+  mapfile -t stats < <(pgrep -P "$1" -x train_lm | sed 's,.*,/proc/&/stat,')
+  if [[ ${#stats[@]} == 0 ]]; then return; fi  # they have ended
+  awk '{ sum += $14 + $15 } END { print sum }' "${stats[@]}" 2>/dev/null || true
+}
+
+# run RANKS FLAGS: a line for each step but the first two: its milliseconds by the clock, and of all
+# ranks' processors
 run() {
-  rm -rf "$work/out"
-  local TIMEFORMAT='%U %S'
+  local out=$work/out mpirun last='' now rows seen=0
+  rm -rf "$out"
   # shellcheck disable=SC2086
-  seconds=$({ time mpirun -np "$2" --bind-to none --oversubscribe "$bin/train_lm" $model $3 \
-    --data "$root/docs" --out "$work/out" --steps "$1" --threads 1 --eval-every 0 --save-every 0 \
-    --sample-tokens 0 --quiet </dev/null >/dev/null 2>&1; } 2>&1 | awk '{ print $1 + $2 }')
+  mpirun -np "$1" --bind-to none --oversubscribe "$bin/train_lm" $model $2 --data "$root/docs" \
+    --out "$out" --steps 10 --threads 1 --eval-every 0 --save-every 0 --sample-tokens 0 --quiet \
+    </dev/null >"$work/log" 2>&1 &
+  mpirun=$!
+  while kill -0 "$mpirun" 2>/dev/null; do
+    sleep 0.01
+    rows=$(grep -c '"step_ms"' "$out/metrics.jsonl" 2>/dev/null || true)
+    [[ ${rows:-0} -gt $seen ]] || continue
+    now=$(ticks "$mpirun")
+    if [[ $seen -ge 2 && -n $last && -n $now && $rows == $((seen + 1)) ]]; then
+      echo "$(grep -o '"step_ms": [0-9.]*' "$out/metrics.jsonl" | sed -n "${rows}s/.*: //p")" \
+        "$(((now - last) * 1000 / tick))"
+    fi
+    seen=$rows last=$now
+  done
+  wait "$mpirun" || { cat "$work/log" >&2; exit 1; }
 }
 
 layouts() {
-  local cores model="--model gpt2-124m --layers 4 --vocab 256 --seq-len 64 --dtype fp32"
-  cores=$(nproc)
-  echo "| layout of ${model//--/} | ranks | measured ms | planned ms | processor ms | planned | error |"
-  echo "|---|---:|---:|---:|---:|---:|---:|"
-  while read -r ranks flags; do
-    run 2 "$ranks" "$flags"
-    local start=$seconds
-    run 8 "$ranks" "$flags"
-    measured=$(grep -o '"step_ms": [0-9.]*' "$work/out/metrics.jsonl" | tail -6 |
-      sort -t: -k2 -n | sed -n 3p | sed 's/.*: //')
-    # shellcheck disable=SC2086
-    "$bin/shale" plan --cluster "$cluster" --measure --ranks "$ranks" --threads 1 $model $flags \
-      --json | tail -1 >"$work/plan.json"
-    awk -v flags="${flags//--/}" -v ranks="$ranks" -v m="$measured" -v p="$(value step_s)" \
-      -v waits="$(value bubble_s) $(value exposed_data_s) $(value exposed_model_s)" \
-      -v all="$seconds" -v start="$start" -v cores="$cores" \
-      'BEGIN { cpu = 1e3 * (all - start) / 6; split(waits, w, " ")
-               plan = 1e3 * (p - w[1] - w[2] - w[3]) * cores
-               printf "| %s | %d | %.0f | %.0f | %.0f | %.0f | %+.0f%% |\n", flags, ranks, m, 1e3 * p,
-                      cpu, plan, 100 * (plan / cpu - 1) }' | tee -a "$work/layouts"
-  done <<'RUNS'
+  local cores tick round i model="--model gpt2-124m --layers 4 --vocab 256 --seq-len 64 --dtype fp32"
+  local ranks=() flags=()
+  cores=$(nproc) tick=$(getconf CLK_TCK)
+  while read -r n options; do ranks+=("$n") flags+=("$options"); done <<'RUNS'
 4 --zero 0 --micro-batch 2 --global-batch 16
 4 --zero 1 --micro-batch 4 --global-batch 16
 4 --zero 3 --micro-batch 1 --global-batch 16
@@ -117,15 +127,38 @@ layouts() {
 8 --zero 1 --micro-batch 4 --global-batch 16 --tensor 4
 8 --zero 1 --micro-batch 2 --global-batch 16 --pipeline 4
 RUNS
-  # On cores that ranks share, a rank that waits leaves its core to others: the step takes its work.
+  for ((round = 0; round < ${ROUNDS:-3}; ++round)); do
+    for i in "${!flags[@]}"; do run "${ranks[i]}" "${flags[i]}" >>"$work/steps$i"; done
+  done
+  echo "| layout of ${model//--/} | ranks | measured ms | planned ms | processor ms | planned | error |"
+  echo "|---|---:|---:|---:|---:|---:|---:|"
+  for i in "${!flags[@]}"; do
+    # shellcheck disable=SC2086
+    "$bin/shale" plan --cluster "$cluster" --measure --ranks "${ranks[i]}" --threads 1 $model \
+      ${flags[i]} --json | tail -1 >"$work/plan.json"
+    # Cores move what ranks exchange, too; only what waits for other stages leaves them idle.
+    awk -v flags="${flags[i]//--/}" -v ranks="${ranks[i]}" -v m="$(median "$work/steps$i" 1)" \
+      -v cpu="$(median "$work/steps$i" 2)" -v p="$(value step_s)" -v idle="$(value bubble_s)" \
+      -v cores="$cores" \
+      'BEGIN { plan = 1e3 * (p - idle) * (ranks < cores ? ranks : cores)
+               printf "| %s | %d | %.0f | %.0f | %.0f | %.0f | %+.0f%% |\n", flags, ranks, m, 1e3 * p,
+                      cpu, plan, 100 * (plan / cpu - 1) }' | tee -a "$work/layouts"
+  done
+  order 4 "the step"
+  order 6 "processor time"
+}
+
+# order COLUMN NAME: how many pairs of layouts are in the measured order of that column. On cores that
+# ranks share, a rank that waits leaves its core to others, so that planned processor time says both.
+order() {
   for apart in 1.03 1.1 1.2; do
-    awk -F'|' -v apart=$apart '{ ranks[NR] = $3; m[NR] = $4; p[NR] = $7
+    awk -F'|' -v apart=$apart -v of="$1" -v name="$2" '{ ranks[NR] = $3; m[NR] = $of; p[NR] = $7
         for (i = 1; i < NR; ++i) {
           if (ranks[i] != ranks[NR] || (m[i] / m[NR] < apart && m[NR] / m[i] < apart)) continue
           ++pairs; right += (m[i] < m[NR]) == (p[i] < p[NR])
         } }
-      END { printf "\n%d of %d pairs of layouts that differ by more than %.0f%% are in the measured order.\n",
-                   right, pairs, 100 * apart - 100 }' "$work/layouts"
+      END { printf "\n%d of %d pairs of layouts whose %s differs by more than %.0f%% are in order.\n",
+                   right, pairs, name, 100 * apart - 100 }' "$work/layouts"
   done
 }
 

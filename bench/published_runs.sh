@@ -83,6 +83,18 @@ row "Qwen2.5 0.5B (set)" llmq rtx4090 1 tokens 39850 --model qwen2.5-0.5b $qwen 
 row "Qwen2.5 1.5B (set)" llmq rtx4090 1 tokens 14070 --model qwen2.5-1.5b $qwen 4 --loss-chunk 1024
 row "Qwen2.5 0.5B" llmq rtx4090 4 tokens 38600 --model qwen2.5-0.5b $qwen 16 --loss-chunk 8192
 row "Qwen2.5 1.5B" llmq rtx4090 4 tokens 13100 --model qwen2.5-1.5b $qwen 8 --loss-chunk 2048
+# What lies on the host: the optimizer's moments; of larger models masters and gradients too, beside
+# whole blocks that are computed again, of which the inputs are on the host as well.
+host="--seq-len 1024 --optimizer adamw-bf16 --grad-dtype bf16 --global-batch 512 --loss-chunk 1024"
+q14="--model qwen2.5-1.5b --layers 48 --width 5120 --heads 40 --kv-heads 8 --hidden 13824"
+row "Qwen2.5 3B, offloaded" llmq rtx4090 1 tokens 7006 $q3 $host --micro-batch 4 \
+  --offload optimizer --recompute selective
+row "Qwen2.5 14B, offloaded" llmq rtx4090 1 tokens 1349 $q14 $host --micro-batch 32 --zero 3 \
+  --offload params --offload-activations --recompute full
+row "Qwen2.5 7B, offloaded" llmq rtx4090 4 tokens 2725 $q7 $host --micro-batch 16 --zero 3 \
+  --offload params --offload-activations --recompute full
+row "Qwen2.5 14B, offloaded" llmq rtx4090 4 tokens 1316 $q14 $host --micro-batch 32 --zero 3 \
+  --offload params --offload-activations --recompute full
 one="--seq-len 1024 --zero 1 --global-batch 512"
 row "GPT-2 124M (set)" llm.c a100 8 tokens 218750 --model gpt2-124m $one --micro-batch 64
 row "GPT-2 350M (set)" llm.c a100 8 tokens 79875 --model gpt2-355m $one --micro-batch 64

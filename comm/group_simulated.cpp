@@ -75,12 +75,12 @@ void add_equal(const View& y, int64_t ranks) {
 
 class PeerMemory final : public MemoryProvider {
  public:
-  explicit PeerMemory(MemoryProvider& host) : host_(host) {}
-  void* allocate(size_t bytes) override { return host_.allocate(bytes); }
-  void free(void* memory, size_t bytes) noexcept override { host_.free(memory, bytes); }
+  explicit PeerMemory(MemoryProvider& memory) : memory_(memory) {}
+  void* allocate(size_t bytes) override { return memory_.allocate(bytes); }
+  void free(void* memory, size_t bytes) noexcept override { memory_.free(memory, bytes); }
 
  private:
-  MemoryProvider& host_;
+  MemoryProvider& memory_;
 };
 
 // Its values are there since its call.
@@ -141,7 +141,8 @@ SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
       has_values_(options.has_values),
       late_(options.late),
       clock_(options.clock),
-      memory_(std::make_shared<PeerMemory>(device.host_memory())) {
+      memory_(std::make_shared<PeerMemory>(
+          device.device().type == DeviceType::kCpu ? device.host_memory() : device.memory())) {
   if (size < 1 || rank < 0 || rank >= size) {
     throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
   }

@@ -24,8 +24,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // What is chosen; of these, --micro-batch, --global-batch and --recompute may be given.
-constexpr std::array kChosen{"tensor", "context",     "expert",      "pipeline",  "pipeline-chunks",
-                             "zero",   "shard-ranks", "micro-batch", "recompute", "global-batch"};
+constexpr std::array kChosen{"tensor",          "context",   "expert",      "pipeline",
+                             "pipeline-chunks", "zero",      "shard-ranks", "offload",
+                             "micro-batch",     "recompute", "global-batch"};
 constexpr std::array kRefused{
     "tensor",          "context",           "expert",         "pipeline",
     "pipeline-chunks", "pipeline-schedule", "pipeline-split", "zero",
@@ -46,7 +47,8 @@ std::string text_of(const Json& options, int ranks) {
   Json text{{"parallel", cat("auto:", ranks)}};
   for (std::string name : kChosen) {
     const auto found = options.find(name);
-    if (found == options.end() || found->is_null() || *found == 0) continue;  // as without
+    if (found == options.end() || found->is_null()) continue;
+    if (*found == 0 || (name == "offload" && *found == "none")) continue;  // as without
     std::ranges::replace(name, '-', '_');
     text[name] = *found;
   }
@@ -75,6 +77,8 @@ void reset_layout(RunConfig& run) {
   run.pipeline_chunks = fresh.pipeline_chunks;
   run.zero = fresh.zero;
   run.shard_ranks = fresh.shard_ranks;
+  run.offload = fresh.offload;
+  run.offload_to = fresh.offload_to;
 }
 
 // No need to open the data for every plan: the vocabulary is known then.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "shale/base/config.h"
@@ -38,6 +40,12 @@ void describe(ConfigSpec& spec, Cluster& c) {
   spec.add("node-latency-us", c.node.latency_s, "of a step of a collective", any);
   spec.add("network-gbytes-per-s", c.network.bandwidth, "a device sends to other nodes", any);
   spec.add("network-latency-us", c.network.latency_s, "of a step of a collective", any);
+  spec.add("host-gbytes-per-s", c.host_bandwidth,
+           "that a device copies to its host, and from it at the same time", any);
+  spec.add("host-shared-gbytes-per-s", c.host_shared_bandwidth,
+           "the same of all devices of a node together; 0: each has a link of its own", any);
+  spec.add("host-memory-gib", c.host_memory, "of a node's host", any);
+  spec.add("host-memory-gbytes-per-s", c.host_memory_bandwidth, "of a node's host memory", any);
   spec.add("links-fitted", c.links_are_fitted, "whether the links' figures were measured here");
   using S = Cluster::Scores;
   spec.add_choice("scores", c.scores,
@@ -49,6 +57,21 @@ void describe(ConfigSpec& spec, Cluster& c) {
            "whether exchanges inside layers go beside products");
   spec.add("power-w", c.power_w, "of a device and what is with it", any);
   spec.add("price-per-hour", c.price_per_hour, "of a device", any);
+}
+
+// Reads the fields of `spec`, and the list beside them.
+std::vector<FittedLink> take_links(ConfigSpec& spec, std::string_view text,
+                                   const std::string& path) {
+  using Json = nlohmann::ordered_json;
+  Json fields = Json::parse(text, /*callback=*/nullptr, /*allow_exceptions=*/false);
+  if (!fields.is_object() || !fields.contains("links")) {
+    spec.read_json(text, path);
+    return {};
+  }
+  const std::string links = fields["links"].dump();
+  fields.erase("links");
+  spec.read_json(fields.dump(), path);
+  return read_links(links, path);
 }
 
 // The share of its limit that work of a size reaches.
@@ -98,7 +121,7 @@ Cluster read_cluster(const std::string& path) {
   ConfigSpec spec("cluster", "the machines of a planned run");
   describe(spec, cluster);
   const MappedFile file(path);
-  spec.read_json(file.text(), path);
+  cluster.links = take_links(spec, file.text(), path);
   const auto want = [&](double value, const char* name) {
     if (value > 0) return;
     throw ConfigError(cat(path, ": ", name, " is 0 or missing, want a positive number"));
@@ -109,9 +132,10 @@ Cluster read_cluster(const std::string& path) {
   want(cluster.node.bandwidth, "node_gbytes_per_s");
   want(cluster.network.bandwidth, "network_gbytes_per_s");
   if (cluster.device.empty()) throw ConfigError(cat(path, ": device is missing, want a name"));
-  cluster.memory *= kGiB;
+  for (double* value : {&cluster.memory, &cluster.host_memory}) *value *= kGiB;
   for (double* value :
-       {&cluster.memory_bandwidth, &cluster.node.bandwidth, &cluster.network.bandwidth}) {
+       {&cluster.memory_bandwidth, &cluster.node.bandwidth, &cluster.network.bandwidth,
+        &cluster.host_bandwidth, &cluster.host_shared_bandwidth, &cluster.host_memory_bandwidth}) {
     *value *= kGiga;
   }
   for (double* value : {&cluster.flops_bf16, &cluster.flops_fp32}) *value *= kTera;
@@ -121,6 +145,16 @@ Cluster read_cluster(const std::string& path) {
   return cluster;
 }
 
+HostRates host_rates(const Cluster& cluster, int64_t ranks) {
+  const auto beside = double(std::min(ranks, cluster.devices_per_node));
+  HostRates rates{.copies = cluster.host_bandwidth,
+                  .memory = cluster.host_memory_bandwidth * cluster.bandwidth_share / beside};
+  if (cluster.host_shared_bandwidth > 0) {
+    rates.copies = std::min(rates.copies, cluster.host_shared_bandwidth / beside);
+  }
+  return rates;
+}
+
 GroupSpread spread_of(const Cluster& cluster, std::span<const int> members) {
   int64_t nodes = 0, last = -1;
   for (const int rank : members) {
@@ -128,7 +162,20 @@ GroupSpread spread_of(const Cluster& cluster, std::span<const int> members) {
     nodes += node != last;
     last = node;
   }
-  return {.ranks = std::ssize(members), .nodes = nodes};
+  int64_t stride = members.size() > 1 ? members[1] - members[0] : 0;
+  for (size_t i = 2; i < members.size(); ++i) {
+    if (members[i] - members[i - 1] != stride) stride = 0;
+  }
+  return {.ranks = std::ssize(members), .nodes = nodes, .stride = stride};
+}
+
+const FittedLink* fitted_link(const Cluster& cluster, comm::CollectiveOp op,
+                              const GroupSpread& group) {
+  if (comm::is_all_to_all(op)) op = comm::CollectiveOp::kAllToAll;
+  for (const FittedLink& link : cluster.links) {
+    if (link.op == op && link.ranks == group.ranks && link.stride == group.stride) return &link;
+  }
+  return nullptr;
 }
 
 namespace {
@@ -144,12 +191,13 @@ bool is_pass(const comm::CollectiveCall& call) {
 
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
                           const GroupSpread& group) {
-  const auto [ranks, groups] = group;
   const double bytes = double(call.larger_bytes());
+  const auto [ranks, groups, stride] = group;
   if (is_pass(call) && ranks > 1) {  // all wait for the slowest
     const ClusterLink& link = groups > 1 ? cluster.network : cluster.node;
     return link.latency_s + bytes / link.bandwidth;
   }
+  if (const FittedLink* link = fitted_link(cluster, call.op, group)) return link->seconds(bytes);
   // Of the most crowded node, where they are not alike.
   const double beside = std::ceil(double(ranks) / double(groups));
   double inside = sent_share(call.op, beside) * bytes / cluster.node.bandwidth;
@@ -157,10 +205,15 @@ double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& ca
   // What leaves a node leaves through the links of all who are there; each rank sends its own part
   // of an all-to-all.
   if (!comm::is_all_to_all(call.op)) outside /= beside;
+  return collective_latency(cluster, group) + std::max(inside, outside);
+}
+
+double collective_latency(const Cluster& cluster, const GroupSpread& group) {
+  const int64_t beside = (group.ranks + group.nodes - 1) / group.nodes;
   double latency = 0;
-  if (beside > 1) latency += steps_among(int64_t(beside)) * cluster.node.latency_s;
-  if (groups > 1) latency += steps_among(groups) * cluster.network.latency_s;
-  return latency + std::max(inside, outside);
+  if (beside > 1) latency += steps_among(beside) * cluster.node.latency_s;
+  if (group.nodes > 1) latency += steps_among(group.nodes) * cluster.network.latency_s;
+  return latency;
 }
 
 double steps_among(int64_t ranks) {

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "shale/comm/collective.h"
 #include "shale/kernels/cost.h"
+#include "shale/models/plan/fitted_links.h"
 
 namespace shale::models {
 
@@ -30,8 +32,14 @@ struct Cluster {
   // The share of its speed that a device loses while a collective runs beside it.
   double overlap_tax = 0.1;
   int64_t devices_per_node = 8;
-  ClusterLink node, network;               // within a node; of one device to other nodes
+  ClusterLink node, network;  // within a node; of one device to other nodes
+  // Of copies between a device and its host, in one direction at a time or both: what one device
+  // reaches, and all of a node together; then what the memory of a node's host has for kernels
+  // there, optimizers above all. Bytes/s; 0: not known, or, of all together, that each has its own.
+  double host_bandwidth = 0, host_shared_bandwidth = 0, host_memory_bandwidth = 0;
+  double host_memory = 0;                  // bytes of a node's host; 0: not known
   bool links_are_fitted = false;           // to measured collectives
+  std::vector<FittedLink> links;           // of groups that were measured; others go by the above
   double power_w = 0, price_per_hour = 0;  // of a device and what is with it; 0: nobody asks
 
   double flops(DType operands) const { return dtype_size(operands) < 4 ? flops_bf16 : flops_fp32; }
@@ -52,18 +60,30 @@ struct Cluster {
 // that is unknown, or a value that cannot be.
 Cluster read_cluster(const std::string& path);
 
+// What a device has of its host, bytes/s, while all of so many ranks that are in its node do alike.
+struct HostRates {
+  double copies = 0;  // in one direction
+  double memory = 0;  // for kernels on the host
+};
+HostRates host_rates(const Cluster& cluster, int64_t ranks);
+
 // How a group lies on the nodes: the ranks `members` of the world, those of a node together.
 struct GroupSpread {
   int64_t ranks = 1, nodes = 1;
+  int64_t stride = 0;  // between one of them and the next; 0: not all alike
 };
 GroupSpread spread_of(const Cluster& cluster, std::span<const int> members);
 
-// How long a collective takes such a group, whatever the algorithm: what each
+// What was measured of this operation in such groups; null: nothing.
+const FittedLink* fitted_link(const Cluster& cluster, comm::CollectiveOp op,
+                              const GroupSpread& group);
+// How long a collective takes such a group: as fitted, or else, whatever the algorithm, what each
 // device sends within its node, or, if that is longer, its share of what the node sends to others
 // (a ring or a hierarchy reaches both), and the latency of as many steps as a ring or two trees
 // need, whichever are fewer.
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
                           const GroupSpread& group);
+double collective_latency(const Cluster& cluster, const GroupSpread& group);  // not of fitted ones
 // Steps that data makes among so many.
 double steps_among(int64_t ranks);
 double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int receiver);

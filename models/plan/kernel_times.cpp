@@ -1,10 +1,13 @@
 #include "shale/models/plan/kernel_times.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shale/base/error.h"
@@ -16,10 +19,10 @@
 namespace shale::models {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kFewestRuns = 3, kMostRuns = 30;
 constexpr double kEnoughSeconds = 0.05;  // of all runs together, but for the fewest
+constexpr int kMostPlaces = 16;          // of a kind of work, that is measured in place
+constexpr std::string_view kHost = "host before a kernel";
 
 KernelKind kind_of(std::string_view slot) {
   if (slot == "attention_fwd") return KernelKind::kAttention;
@@ -36,24 +39,33 @@ double modelled_seconds(const Cluster& cluster, const kernels::KernelCall& kerne
   return kernel_seconds(cluster, kernel.cost, kernel.dtype, kind);
 }
 
-double seconds_of_run(const kernels::SlotCall& call) {
-  const Clock::time_point start = Clock::now();
-  call.run();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double median(std::vector<double> runs) {
+  std::nth_element(runs.begin(), runs.begin() + std::ptrdiff_t(runs.size() / 2), runs.end());
+  return runs[runs.size() / 2];
+}
+
+// By the processor's time of a thread that does it all; of several, who may wait, by the clock.
+double seconds_of(const std::function<void()>& run, int threads) {
+  const auto now = [threads] {
+    timespec time{};
+    clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+    return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+  };
+  const double start = now();
+  run();
+  return now() - start;
 }
 
 // The first run, which provides pages, does not count.
-double measured_seconds(const kernels::SlotCall& call) {
-  const kernels::DryRun::Pause real;
-  call.run();
+double seconds_at_once(const std::function<void()>& run, int threads) {
+  run();
   std::vector<double> runs;
   double sum = 0;
   while (runs.size() < kFewestRuns || (sum < kEnoughSeconds && runs.size() < kMostRuns)) {
-    runs.push_back(seconds_of_run(call));
+    runs.push_back(seconds_of(run, threads));
     sum += runs.back();
   }
-  std::nth_element(runs.begin(), runs.begin() + std::ptrdiff_t(runs.size() / 2), runs.end());
-  return runs[runs.size() / 2];
+  return median(std::move(runs));
 }
 
 }  // namespace
@@ -63,8 +75,9 @@ const char* basis_name(Basis basis) {
   return kNames[size_t(basis)];
 }
 
-Basis basis_of_links(const Cluster& cluster) {
-  return cluster.links_are_fitted ? Basis::kFitted : Basis::kExtrapolated;
+Basis basis_of(const Cluster& cluster, comm::CollectiveOp op, const GroupSpread& group) {
+  const bool is_fitted = cluster.links_are_fitted || fitted_link(cluster, op, group) != nullptr;
+  return is_fitted ? Basis::kFitted : Basis::kExtrapolated;
 }
 
 std::string KernelTimes::name_of(const kernels::SlotCall& call, const kernels::KernelCall& kernel) {
@@ -98,17 +111,64 @@ void KernelTimes::write(const std::string& path) const {
   write_file_atomically(path, text);
 }
 
+void KernelTimes::set_pass(Pass pass) {
+  pass_ = pass;
+  if (pass == Pass::kInPlace) return;
+  for (auto& [name, kind] : kinds_) {
+    if (!kind.runs.empty()) measured_.emplace(name, median(std::move(kind.runs)));
+  }
+  kinds_.clear();
+}
+
+std::optional<double> KernelTimes::measured(const std::string& name, int threads,
+                                            const std::function<void()>& run) {
+  if (const auto found = measured_.find(name); found != measured_.end()) return found->second;
+  if (!measures_ || pass_ == Pass::kLater) return std::nullopt;
+  const kernels::DryRun::Pause real;
+  const auto place = kinds_.find(name);
+  if (pass_ == Pass::kVisit) {
+    if (++kinds_[name].visits <= kMostPlaces) run();
+    return std::nullopt;
+  }
+  if (pass_ == Pass::kAtOnce || place == kinds_.end()) {
+    return measured_.emplace(name, seconds_at_once(run, threads)).first->second;
+  }
+  Kind& kind = place->second;
+  if (std::ssize(kind.runs) < std::min(kind.visits, kMostPlaces)) {
+    kind.runs.push_back(seconds_of(run, threads));
+  }
+  return median(kind.runs);
+}
+
 KernelTime KernelTimes::of(const kernels::SlotCall& call) {
   const kernels::KernelCall kernel = described(call);
   const KernelTime modelled{.seconds = modelled_seconds(cluster_, kernel)};
   if (!measures_ && measured_.empty()) return modelled;
-  const std::string name = name_of(call, kernel);
-  auto found = measured_.find(name);
-  if (found == measured_.end()) {
-    if (!measures_) return modelled;
-    found = measured_.emplace(name, measured_seconds(call)).first;
+  const int threads = call.exec().threads;
+  const auto seconds = measured(name_of(call, kernel), threads, [&] { call.run(); });
+  if (!seconds) return modelled;
+  return {.seconds = crowded(*seconds, threads), .basis = Basis::kMeasured};
+}
+
+KernelTime KernelTimes::of_copy(size_t bytes) {
+  if (measures_ || !measured_.empty()) {
+    const auto seconds = measured(cat("copy of ", bytes, " bytes"), /*threads=*/1, [&] {
+      if (copied_.size() < 2 * bytes) copied_.resize(2 * bytes);
+      std::memcpy(copied_.data(), copied_.data() + bytes, bytes);
+    });
+    if (seconds) return {.seconds = crowded(*seconds, 1), .basis = Basis::kMeasured};
   }
-  return {.seconds = found->second, .basis = Basis::kMeasured};
+  const kernels::Cost cost{.read_bytes = double(bytes), .written_bytes = double(bytes)};
+  return {.seconds = kernel_seconds(cluster_, cost, DType::kF32, KernelKind::kOther)};
+}
+
+double KernelTimes::host_seconds(int threads) const {
+  const auto found = measured_.find(cat(kHost, ", ", threads, " threads"));
+  return found == measured_.end() ? 0 : crowded(found->second, threads);
+}
+
+void KernelTimes::set_host_seconds(int threads, double seconds) {
+  measured_.emplace(cat(kHost, ", ", threads, " threads"), seconds);
 }
 
 }  // namespace shale::models

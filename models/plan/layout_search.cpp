@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cmath>
-#include <exception>
 #include <map>
 #include <optional>
-#include <span>
-#include <thread>
-#include <tuple>
+#include <set>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/comm/parallel/expert/expert_parallel.h"
+#include "shale/models/plan/at_once.h"
+#include "shale/models/plan/layout_bounds.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/parallel_setup.h"
-#include "shale/models/training/slow_links.h"
 
 namespace shale::models {
 namespace {
@@ -27,15 +23,21 @@ constexpr int kMostStages = 16;          // of a pipeline, as ranks
 constexpr int kMostContext = 16;         // ranks that share a sequence
 constexpr int64_t kMostMicroBatch = 64;  // samples
 constexpr std::array kChunks{1, 2, 4};   // stages on a rank
-constexpr int64_t kMicroBatches = 3;     // that show what one more adds: first, middle, last
-constexpr int64_t kSteps = 2;            // in the second there are all states
-constexpr size_t kThreads = 2;           // that plan
-constexpr size_t kWave = 8;              // plans, before what they found counts for bounds
+struct OffloadChoice {
+  OffloadKind kind;
+  const char* flag;  // of --offload
+};
+constexpr std::array<OffloadChoice, 3> kOffloads{{{OffloadKind::kNone, "none"},
+                                                  {OffloadKind::kOptimizer, "optimizer"},
+                                                  {OffloadKind::kParameters, "params"}}};
+constexpr int64_t kMicroBatches = 3;  // that show what one more adds: first, middle, last
+constexpr int64_t kSteps = 2;         // in the second there are all states
+constexpr size_t kWave = 8;           // plans, before what they found counts for bounds
 
 struct Candidate {
   RunConfig config;
-  double least_seconds = 0;  // a bound
-  int64_t least_bytes = 0;
+  LayoutBound bound;
+  bool is_fine = false;  // the bound
 };
 
 std::vector<int> divisors(int64_t of, int64_t most) {
@@ -58,44 +60,11 @@ std::string flags_of(const RunConfig& config) {
   if (config.pipeline_chunks > 1) add("pipeline-chunks", config.pipeline_chunks);
   if (config.zero > 0) add("zero", config.zero);
   if (config.shard_ranks > 0) add("shard-ranks", config.shard_ranks);
+  if (config.offload != OffloadKind::kNone) add("offload", config.offload_to);
   if (config.recompute == Recompute::kSelective) add("recompute", "selective");
   if (config.recompute == Recompute::kFull) add("recompute", "full");
   add("micro-batch", config.micro_batch);
   return flags;
-}
-
-// What a rehearsal of one micro-batch of whole layers' ranks says of all layouts that have it: its
-// least time and memory, however it is shared by stages and ranks of data parallelism.
-struct MicroBatchBound {
-  bool is_possible = false;
-  double micro_s = 0, update_s = 0;
-  double parameters = 0, gradients = 0, states = 0, activations = 0;  // bytes
-  double unit_share = 0;  // of the parameters, that blocks have, which stage 3 gathers and frees
-};
-
-// What work gives for each item, on kThreads threads.
-template <typename Item, typename Work>
-auto at_once(const std::vector<Item>& items, const Work& work) {
-  std::vector<decltype(work(items.front()))> results(items.size());
-  std::vector<std::exception_ptr> errors(items.size());
-  std::atomic<size_t> next = 0;
-  const auto run = [&] {
-    for (size_t i = next++; i < items.size(); i = next++) {
-      try {
-        results[i] = work(items[i]);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  std::vector<std::jthread> others(std::min(kThreads, items.size()) - (items.empty() ? 0 : 1));
-  for (std::jthread& other : others) other = std::jthread(run);
-  run();
-  others.clear();
-  for (const std::exception_ptr& error : errors) {
-    if (error != nullptr) std::rethrow_exception(error);
-  }
-  return results;
 }
 
 class Search {
@@ -104,12 +73,15 @@ class Search {
          const PlanMachines& machines, const LayoutSearchOptions& options)
       : make_task_(make_task),
         ranks_(ranks),
-        machines_(machines),
+        machines_{machines.cluster, machines.kernels, /*lists_memory=*/false},
         options_(options),
         start_(config),
         task_(make_task()),
         pieces_(task_->pieces()),
-        experts_(comm::number_of_experts(task_->model())) {
+        experts_(comm::number_of_experts(task_->model())),
+        knows_host_(machines.cluster.is_gpu && machines.cluster.host_bandwidth > 0 &&
+                    machines.cluster.host_memory_bandwidth > 0),
+        bounds_(make_task, ranks, machines) {
     start_.micro_batches = 0;  // what the global batch leaves
     start_.device_memory = 0;
     start_.shard_ranks = start_.reshard_ranks = 0;
@@ -133,20 +105,13 @@ class Search {
         }
       }
     }
-    if (!options_.exhaustive) find_bounds();
-    std::ranges::stable_sort(candidates_, {}, &Candidate::least_seconds);
-    // In waves, which are the same whatever thread is faster.
-    std::span<const Candidate> rest = candidates_;
-    while (!rest.empty()) {
-      std::vector<const RunConfig*> next;
-      for (; !rest.empty() && next.size() < kWave; rest = rest.subspan(1)) {
-        if (may_be_best(rest.front())) next.push_back(&rest.front().config);
-      }
-      for (std::optional<PlannedLayout>& layout :
-           at_once(next, [this](const RunConfig* config) { return plan(*config); })) {
-        keep(std::move(layout));
-      }
+    if (!options_.exhaustive) {
+      for (const Candidate& candidate : candidates_) bounds_.add(candidate.config);
+      for (Candidate& candidate : candidates_) candidate.bound = bounds_.coarse(candidate.config);
     }
+    for (size_t i = 0; i < candidates_.size(); ++i) queue_.emplace(candidates_[i].bound.seconds, i);
+    // In waves, which are the same whatever thread is faster.
+    for (Wave wave = next_wave(); !wave.empty(); wave = next_wave()) run(wave);
     return std::move(found_);
   }
 
@@ -161,7 +126,12 @@ class Search {
         config.shard_ranks = config.zero > 0 && shard < data ? shard : 0;
         for (const int expert : divisors(experts_, config.tensor > 1 ? 1 : ranks_)) {
           config.expert = expert;
-          add_batches(config, config.global_batch / data);
+          for (const OffloadChoice& offload : kOffloads) {
+            if (offload.kind != OffloadKind::kNone && !knows_host_) continue;
+            if (offload.kind == OffloadKind::kParameters && config.zero < 3) continue;
+            config.offload_to = offload.flag;
+            add_batches(config, config.global_batch / data);
+          }
         }
       }
     }
@@ -198,152 +168,71 @@ class Search {
     candidates_.push_back({.config = std::move(config)});
   }
 
-  // One rehearsal for all that share it.
-  void find_bounds() {
-    using Key = std::tuple<int, int, int, int64_t, Recompute>;
-    std::map<Key, MicroBatchBound> bounds;
-    const auto key_of = [](const RunConfig& of) {
-      return Key(of.tensor, of.context, of.expert, of.micro_batch, of.recompute);
-    };
-    std::vector<const RunConfig*> firsts;
-    for (const Candidate& candidate : candidates_) {
-      if (bounds.try_emplace(key_of(candidate.config)).second) {
-        firsts.push_back(&candidate.config);
+  // What is done at once: rehearsals for bounds, and plans.
+  struct Wave {
+    std::vector<LayoutBounds::Key> keys;
+    std::vector<const RunConfig*> plans;
+    std::vector<size_t> waiting;  // candidates, for the rehearsals
+    bool empty() const { return keys.empty() && plans.empty(); }
+    bool is_full() const { return keys.size() + plans.size() >= kWave; }
+  };
+
+  // The candidates with the least bounds. Those that may be among the best by their coarse bound
+  // get their fine one, and are planned if they still may.
+  Wave next_wave() {
+    Wave wave;
+    while (!queue_.empty() && !wave.is_full()) {
+      const size_t index = queue_.extract(queue_.begin()).value().second;
+      Candidate& candidate = candidates_[index];
+      if (!may_be_best(candidate)) continue;
+      if (candidate.is_fine || options_.exhaustive) {
+        wave.plans.push_back(&candidate.config);
+        continue;
       }
+      const LayoutBounds::Key key = LayoutBounds::key_of(candidate.config);
+      if (!bounds_.knows(key)) {
+        if (std::ranges::find(wave.keys, key) == wave.keys.end()) wave.keys.push_back(key);
+        wave.waiting.push_back(index);
+        continue;
+      }
+      candidate.bound = bounds_.fine(candidate.config);
+      candidate.is_fine = true;
+      queue_.emplace(candidate.bound.seconds, index);
     }
-    const auto found = at_once(firsts, [this](const RunConfig* of) { return bound_of(*of); });
-    std::map<std::pair<int, int>, double> states;  // by --tensor and --expert
-    for (size_t i = 0; i < firsts.size(); ++i) {
-      MicroBatchBound& bound = bounds.at(key_of(*firsts[i])) = found[i];
-      const auto [at, is_new] = states.try_emplace({firsts[i]->tensor, firsts[i]->expert});
-      if (is_new && bound.is_possible) at->second = bytes_of_states(*firsts[i]);
-      bound.states = at->second;
+    return wave;
+  }
+
+  void run(const Wave& wave) {
+    std::vector<std::function<void()>> work;
+    std::vector<LayoutBounds::Rehearsed> rehearsed(wave.keys.size());
+    std::vector<std::optional<PlannedLayout>> planned(wave.plans.size());
+    for (size_t i = 0; i < wave.keys.size(); ++i) {
+      work.emplace_back([&, i] { rehearsed[i] = bounds_.rehearse(wave.keys[i]); });
     }
-    found_.refused = std::erase_if(candidates_, [&](const Candidate& candidate) {
-      return !bounds.at(key_of(candidate.config)).is_possible;
+    for (size_t i = 0; i < wave.plans.size(); ++i) {
+      work.emplace_back([&, i] { planned[i] = plan(*wave.plans[i]); });
+    }
+    at_once(work, [](const std::function<void()>& one) {
+      one();
+      return 0;
     });
-    for (Candidate& candidate : candidates_) {
-      const MicroBatchBound& bound = bounds.at(key_of(candidate.config));
-      candidate.least_bytes = least_bytes(candidate.config, bound);
-      candidate.least_seconds = least_seconds(candidate.config, bound);
-    }
-  }
-
-  // A micro-batch on one stage and one rank of data parallelism, or those that experts are dealt
-  // to.
-  PlannedRank rehearse(RunConfig config, Task& task, int64_t steps) const {
-    config.pipeline = 1;
-    config.pipeline_chunks = config.zero = config.shard_ranks = 0;
-    config.global_batch = config.micro_batch * config.expert;
-    config.steps = steps;
-    config.eval_every = 0;
-    const int ranks = config.tensor * config.context * config.expert;
-    return plan_rank(config, task, 0, ranks, &machines_);
-  }
-
-  static double tagged(const PlannedRank& rank, MemoryTag tag) {
-    return double(rank.memory.device.by_tag[static_cast<size_t>(tag)]);
-  }
-
-  double bytes_of_states(const RunConfig& config) const {
-    return tagged(rehearse(config, *make_task_(), kSteps), MemoryTag::kOptimizer);
-  }
-
-  MicroBatchBound bound_of(const RunConfig& config) const {
-    try {
-      const std::unique_ptr<Task> task = make_task_();
-      const PlannedRank rank = rehearse(config, *task, /*steps=*/1);
-      const RankTime& time = rank.time.value();
-      // Context ranks, and those of experts, add up gradients beside backward: that is data
-      // parallelism's.
-      const double data_s = time.slowed + time.exposed[size_t(comm::Lane::kData)];
-      return {.is_possible = true,
-              .micro_s = time.acting - data_s,
-              .update_s = std::max(time.total - time.acting - data_s, 0.0),
-              .parameters = tagged(rank, MemoryTag::kParameter),
-              .gradients = tagged(rank, MemoryTag::kGradient),
-              .activations = tagged(rank, MemoryTag::kActivation),
-              .unit_share = unit_share(*task)};
-    } catch (const ConfigError&) {  // the model cannot be cut so
-      return {};
-    }
-  }
-
-  static double unit_share(Task& task) {
-    double units = 0, all = 0;
-    for (Module* unit : task.units()) {
-      for (const Parameter* parameter : unit->parameters()) units += double(parameter->numel());
-    }
-    for (const Parameter* parameter : task.model().parameters()) all += double(parameter->numel());
-    return all > 0 ? units / all : 0;
-  }
-
-  // The largest stage has the mean of all at least.
-  int64_t least_bytes(const RunConfig& config, const MicroBatchBound& bound) const {
-    const double shared = double(shard_ranks_of(config)), stages = config.pipeline;
-    const auto of = [&](double bytes, int stage) {
-      return bytes / stages / (config.zero >= stage ? shared : 1.0);
-    };
-    const double held = of(bound.parameters, 3) + of(bound.gradients, 2) + of(bound.states, 1);
-    return static_cast<int64_t>(held + (config.pipeline == 1 ? bound.activations : 0));
-  }
-
-  double least_seconds(const RunConfig& config, const MicroBatchBound& bound) const {
-    const double micros = double(micro_batches(config)), stages = config.pipeline;
-    const double shared = config.zero > 0 ? double(shard_ranks_of(config)) : 1;
-    // A stage waits for its first micro-batch until the stages before it have been forward with it,
-    // and these go backward after it: with t of stage s what it takes for a micro-batch, a step
-    // takes t_0 + ... + t_(s-1) + m t_s at least, for all s; the largest of these is least where
-    // all are equal. Of stages with several chunks only the work counts.
-    const double part = config.pipeline_chunks > 1 || config.pipeline == 1
-                            ? 1 / stages
-                            : 1 / (micros * (1 - std::pow(1 - 1 / micros, stages)));
-    const double computing = micros * bound.micro_s * part + bound.update_s / stages / shared;
-    return std::max(computing, sharing_seconds(config, bound));
-  }
-
-  // What data parallelism's lane carries at least.
-  double sharing_seconds(const RunConfig& config, const MicroBatchBound& bound) const {
-    // One rank in --tensor, which is at most a node, so that they are on every node up to the last.
-    const int64_t ranks = shard_ranks_of(config);
-    const int64_t last = (ranks - 1) * config.tensor / machines_.cluster.devices_per_node;
-    const GroupSpread group{.ranks = ranks, .nodes = last + 1};
-    const double stages = config.pipeline, micros = double(micro_batches(config));
-    const auto seconds = [&](comm::CollectiveOp op, double bytes) {
-      return bandwidth_seconds(op, bytes / stages, group);
-    };
-    const bool is_coded = config.quantize_gathers != CodedBits::kNone ||
-                          config.quantize_reductions != CodedBits::kNone ||
-                          config.grad_dtype != DType::kF32 || config.outer_every > 0 ||
-                          one_bit_name(config.optimizer) != nullptr;
-    // Gradients of experts are added over fewer ranks: how many bytes they are is not known here.
-    if (is_coded || ranks == 1 || config.expert > 1) return 0;
-    using enum comm::CollectiveOp;
-    const double gathers = seconds(kAllGather, bound.parameters);
-    const double sums = seconds(kReduceScatterSum, bound.gradients);
-    if (config.zero == 0) return 2 * sums;
-    if (config.zero == 1) return sums + gathers;
-    const bool is_freed = config.zero == 3 && config.persist_below == 0 &&
-                          config.reshard != comm::ReshardAfterForward::kNo;
-    return micros * sums + (is_freed ? micros * bound.unit_share : 1) * gathers;
-  }
-
-  double bandwidth_seconds(comm::CollectiveOp op, double bytes, const GroupSpread& group) const {
-    Cluster cluster = machines_.cluster;
-    cluster.node.latency_s = cluster.network.latency_s = 0;
-    char memory = 0;
-    const View whole = make_view(&memory, DType::kF32, {static_cast<int64_t>(bytes / 4)});
-    return collective_seconds(cluster, {.op = op, .in = whole, .out = whole}, group);
+    for (size_t i = 0; i < wave.keys.size(); ++i) bounds_.learn(wave.keys[i], rehearsed[i]);
+    for (const size_t i : wave.waiting) queue_.emplace(candidates_[i].bound.seconds, i);
+    for (std::optional<PlannedLayout>& layout : planned) keep(std::move(layout));
   }
 
   bool may_be_best(const Candidate& candidate) {
-    if (options_.most_bytes > 0 && candidate.least_bytes > options_.most_bytes) {
+    if (!candidate.bound.is_possible) {
+      ++found_.refused;
+      return false;
+    }
+    if (options_.most_bytes > 0 && candidate.bound.bytes > options_.most_bytes) {
       ++found_.too_large;
       return false;
     }
     const std::vector<PlannedLayout>& best = found_.best;
     if (options_.exhaustive || best.size() < options_.top ||
-        candidate.least_seconds < best.back().step->seconds) {
+        candidate.bound.seconds < best.back().step->seconds) {
       return true;
     }
     ++found_.slower;
@@ -356,7 +245,10 @@ class Search {
       return;
     }
     ++found_.planned;
-    if (options_.most_bytes > 0 && layout->device.reserved > options_.most_bytes) {
+    const double beside = double(std::min<int64_t>(ranks_, machines_.cluster.devices_per_node));
+    const double most_host = machines_.cluster.host_memory / beside;
+    if ((options_.most_bytes > 0 && layout->device.reserved > options_.most_bytes) ||
+        (most_host > 0 && double(layout->host_bytes) > most_host)) {
       ++found_.too_large;
       return;
     }
@@ -382,6 +274,9 @@ class Search {
         if (few < all) stage.time = with_micro_batches(std::move(*stage.time), few, all);
         if (stage.memory.device.reserved > layout.device.reserved) {
           layout.device = stage.memory.device;
+        }
+        if (stage.memory.host) {
+          layout.host_bytes = std::max(layout.host_bytes, stage.memory.host->reserved);
         }
       }
       layout.step = planned_step(config, task_->unit(), machines_.cluster, stages, ranks_);
@@ -430,19 +325,18 @@ class Search {
     return batch_layout(config, int64_t(sizes.replica) * sizes.shard).micro_batches(0);
   }
 
-  int64_t shard_ranks_of(const RunConfig& config) const {
-    return int64_t(parallel_sizes(config, ranks_).shard) * config.context;
-  }
-
   const MakeTask& make_task_;
   const int ranks_;
-  const PlanMachines& machines_;
+  const PlanMachines machines_;
   const LayoutSearchOptions& options_;
   RunConfig start_;
   const std::unique_ptr<Task> task_;
   const std::vector<nn::Piece> pieces_;
   const int64_t experts_;  // of a mixture; 1: the model has none
+  const bool knows_host_;  // what a plan with --offload takes; a CPU's host is itself
+  LayoutBounds bounds_;
   std::vector<Candidate> candidates_;
+  std::set<std::pair<double, size_t>> queue_;  // by bound; indices of candidates
   FoundLayouts found_;
 };
 

@@ -1,6 +1,7 @@
 #include "shale/models/plan/plan_rank.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -23,8 +24,12 @@ namespace {
 // there, and the third shows that it stays so.
 constexpr int64_t kSteps = 3;
 
-// What a collective moves of all ranks' small values at most, so that a plan does not take longer for
-// more ranks: 16 bytes each of 16,384.
+// Where kernels are measured: in the second step they are run, in the third they are timed, as its
+// memory is where the second's was, and the fourth takes these times.
+constexpr int64_t kMeasuredSteps = 4;
+
+// What a collective moves of all ranks' small values at most, so that a plan does not take longer
+// for more ranks: 16 bytes each of 16,384.
 constexpr size_t kMostGathered = 64 * PlanBackend::kCopied;
 
 // Steps that are rehearsed, and their share of the planned time: the first ones, then one of each
@@ -33,9 +38,9 @@ struct Rehearsed {
   int64_t step = 0;
   double share = 0;
 };
-std::vector<Rehearsed> rehearsed_steps(const RunConfig& config) {
+std::vector<Rehearsed> rehearsed_steps(const RunConfig& config, bool measures) {
   std::vector<Rehearsed> steps;
-  const int64_t first = std::min(config.steps, kSteps);
+  const int64_t first = std::min(config.steps, measures ? kMeasuredSteps : kSteps);
   for (int64_t step = 0; step < first; ++step) steps.push_back({step});
   const std::vector<StepKind> kinds = step_kinds(config);
   if (kinds.size() == 1) {
@@ -59,6 +64,16 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
   if (config.threads < 1) throw InternalError("plan: --threads is not known, want it given");
 }
 
+void check_host_known(const RunConfig& config, const Cluster& cluster) {
+  const bool offloads = config.offload != OffloadKind::kNone || config.offload_activations;
+  if (!cluster.is_gpu || !offloads) return;
+  if (cluster.host_bandwidth > 0 && cluster.host_memory_bandwidth > 0) return;
+  throw ConfigError(cat("plan: how long what is offloaded takes the host, the cluster of ",
+                        cluster.device,
+                        " does not say; want host_gbytes_per_s and host_memory_gbytes_per_s there, "
+                        "or no offload"));
+}
+
 // Whose kernels say what scratch memory they take: of a GPU those that the emulator has, which are
 // the same. Throws UnavailableError in a build without them.
 Device device_of_kernels(const RunConfig& config) {
@@ -69,6 +84,13 @@ Device device_of_kernels(const RunConfig& config) {
   static_cast<void>(make_backend(device));  // registers them
   return device;
 }
+
+// Where nobody asks for the time.
+class UntimedStepper final : public offload::InlineStepper {
+ public:
+  void step(size_t, const std::function<void()>& work) override { work(); }
+  void await(size_t) override {}
+};
 
 // Gives memory of a group back before the group goes.
 class ReleaseCached {
@@ -85,7 +107,9 @@ class ReleaseCached {
 // A rank of the run, as Trainer sets it up.
 class Rehearsal {
  public:
-  Rehearsal(const RunConfig& config, Task& task, int rank, int ranks, StepClock* clock)
+  // lists_memory: what is in use at the peak, by module and asker, is asked for.
+  Rehearsal(const RunConfig& config, Task& task, int rank, int ranks, StepClock* clock,
+            bool lists_memory)
       : config_(config),
         task_(task),
         clock_(clock),
@@ -95,8 +119,7 @@ class Rehearsal {
                   .dependent_launch = config.dependent_launch,
                   .seed = static_cast<uint64_t>(config.seed)},
                  std::make_unique<PlanBackend>(device_of_kernels(config),
-                                               clock != nullptr && clock->measures())),
-        ledger_(context_),
+                                               clock != nullptr && clock->measures(), clock)),
         all_(rank, ranks, context_.backend(),
              {.has_values =
                   [this](const View& shorter, const View& longer) {
@@ -109,23 +132,36 @@ class Rehearsal {
               .clock = clock}),
         data_(data_ranks(config, parallel_layout(config, ranks), rank)),
         layout_(batch_layout(config, data_.count)) {
+    if (lists_memory) ledger_.emplace(context_);
     if (config.measure_peak) measure_gemm_peak(context_, dtype_of_flag(config, context_.device()));
+    if (clock != nullptr) clock->set_compute_stream(context_.exec().stream);
     setup_ = parallel_setup(config_, all_);
-    step_ = make_step(
-        {.config = config_, .task = task_, .context = context_, .setup = setup_, .layout = layout_},
-        clock);
+    const bool runs_later = context_.exec().stream != nullptr;
+    step_ = make_step({.config = config_,
+                       .task = task_,
+                       .context = context_,
+                       .setup = setup_,
+                       .layout = layout_,
+                       .stepper = runs_later ? stepper() : nullptr},
+                      clock);
     task_.prepare(task_context());
     if (config_.ema > 0) step_->keep_average(config_.ema);
-    places_.emplace(ledger_, task_.model(), task_.units());
+    if (ledger_) places_.emplace(*ledger_, task_.model(), task_.units());
   }
 
   void run() {
     Prefetcher batches(task_.train_batches({.layout = layout_, .rank = data_.rank}));
-    const std::vector<Rehearsed> rehearsed = rehearsed_steps(config_);
-    std::optional<Context::Observation> observation;
+    const bool measures = clock_ != nullptr && clock_->measures();
+    const std::vector<Rehearsed> rehearsed = rehearsed_steps(config_, measures);
+    std::optional<Context::Observation> observation, on_host;
     if (clock_ != nullptr) observation.emplace(context_, *clock_);
+    if (clock_ != nullptr && step_->host_context() != nullptr) {
+      on_host.emplace(*step_->host_context(), clock_->host_observer());
+    }
     for (const auto& [step, share] : rehearsed) {
-      ledger_.mark(cat("step ", step + 1));
+      if (clock_ != nullptr) clock_->set_pass(pass_of(step));
+      if (measures && pass_of(step) == KernelTimes::Pass::kInPlace) end_list();
+      if (ledger_) ledger_->mark(cat("step ", step + 1));
       if (clock_ != nullptr) clock_->begin_step(layout_.micro_batches(step));
       step_->run({.step = step,
                   .lr = static_cast<float>(config_.lr),
@@ -134,23 +170,25 @@ class Rehearsal {
                   .micro_batches = layout_.micro_batches(step),
                   .next_batch = [&batches]() -> const Batch& { return *batches.next(); }});
       if (clock_ != nullptr) add_time(clock_->end_step(), share);
-      places_->leave_all();
+      if (places_) places_->leave_all();
       const bool is_last = &step == &rehearsed.back().step;
       const bool is_due = is_last || (step == 0 && config_.eval_every < config_.steps);
       if (config_.eval_every > 0 && is_due) evaluate();
     }
     step_->finish_update();
+    if (clock_ != nullptr) clock_->set_pass(KernelTimes::Pass::kAtOnce);
   }
 
   PlannedRank result() {
-    if (!config_.memory_profile.empty()) {
-      write_memory_profile(config_.memory_profile, ledger_, cat("planned rank ", all_.rank()));
+    if (ledger_ && !config_.memory_profile.empty()) {
+      write_memory_profile(config_.memory_profile, *ledger_, cat("planned rank ", all_.rank()));
     }
+    if (ledger_) at_peak_ = ledger_->at_peak();
     PlannedRank planned{.memory = {.rank = all_.rank(),
                                    .threads = config_.threads,
                                    .device = MemoryPeak(context_.allocator().stats())},
                         .place = setup_.mesh->layout().place_of(all_.rank()),
-                        .at_peak = ledger_.at_peak(),
+                        .at_peak = std::move(at_peak_),
                         .time = time_};
     if (Context* host = step_->host_context()) {
       planned.memory.host = MemoryPeak(host->allocator().stats());
@@ -159,11 +197,32 @@ class Rehearsal {
   }
 
  private:
+  KernelTimes::Pass pass_of(int64_t step) const {
+    using enum KernelTimes::Pass;
+    if (!clock_->measures() || config_.steps < kMeasuredSteps) return kAtOnce;
+    constexpr std::array kPasses{kLater, kVisit, kInPlace};
+    return step < std::ssize(kPasses) ? kPasses[size_t(step)] : kAtOnce;
+  }
+
+  // What follows is timed, and a run keeps no list. Most is in use before.
+  void end_list() {
+    if (!ledger_ || !config_.memory_profile.empty()) return;
+    at_peak_ = ledger_->at_peak();
+    places_.reset();
+    ledger_.reset();
+  }
+
   // The mean over the kinds of steps.
   void add_time(const RankTime& of_step, double share) {
     if (share == 0) return;
     if (!time_) time_.emplace();
     time_->add_share(of_step, share);
+  }
+
+  // On this thread, which runs dry.
+  offload::InlineStepper* stepper() {
+    if (clock_ != nullptr) return clock_;
+    return &untimed_stepper_;
   }
 
   TaskContext task_context() {
@@ -179,15 +238,17 @@ class Rehearsal {
     const TaskContext run = task_context();
     task_.evaluate(run);
     if (config_.evaluate_ema) step_->with_average([&] { task_.evaluate(run); });
-    places_->leave_all();
+    if (places_) places_->leave_all();
   }
 
   const RunConfig& config_;
   Task& task_;
   StepClock* clock_;
+  UntimedStepper untimed_stepper_;
   std::optional<RankTime> time_;
   Context context_;
-  MemoryLedger ledger_;
+  std::optional<MemoryLedger> ledger_;
+  std::vector<MemoryLedger::Share> at_peak_;
   comm::SimulatedGroup all_;
   ReleaseCached release_{context_};
   const DataRanks data_;
@@ -206,17 +267,16 @@ bool memory_depends_on_time(const RunConfig& config, int ranks) {
 PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
                       const PlanMachines* machines) {
   check_plannable(config, rank, ranks);
-  if (machines != nullptr && config.offload != OffloadKind::kNone) {
-    throw ConfigError(
-        "plan: how long what is offloaded takes the host, no cluster says; want --offload none");
-  }
+  if (machines != nullptr) check_host_known(config, machines->cluster);
   RunConfig planned = config;
   planned.batch_ramp.clear();  // the steps after it need most
   if (config.device == "cuda" && config.dtype == "auto") planned.dtype = "bf16";  // as there
   const kernels::DryRun dry;
   std::optional<StepClock> clock;
-  if (machines != nullptr) clock.emplace(machines->cluster, machines->kernels);
-  Rehearsal rehearsal(planned, task, rank, ranks, clock ? &*clock : nullptr);
+  if (machines != nullptr) clock.emplace(machines->cluster, machines->kernels, ranks);
+  const bool lists_memory =
+      machines == nullptr || machines->lists_memory || !config.memory_profile.empty();
+  Rehearsal rehearsal(planned, task, rank, ranks, clock ? &*clock : nullptr, lists_memory);
   rehearsal.run();
   return rehearsal.result();
 }

@@ -16,6 +16,7 @@ namespace shale::models {
 struct PlanMachines {
   const Cluster& cluster;
   KernelTimes& kernels;
+  bool lists_memory = true;  // whether PlannedRank::at_peak is asked for, which takes its time
 };
 
 // What one rank of a run would need, found by running its training steps on the CPU without

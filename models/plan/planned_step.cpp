@@ -47,26 +47,31 @@ struct Part {
   std::string known;  // how
 };
 
-std::string known_kernels(double seconds, double measured) {
-  const auto percent = int(100 * measured / std::max(seconds, 1e-30) + 0.5);
+// What of it is known better than by data sheets.
+std::string known(double seconds, double better, Basis basis) {
+  const auto percent = int(100 * better / std::max(seconds, 1e-30) + 0.5);
   if (percent == 0) return basis_name(Basis::kExtrapolated);
-  return percent == 100 ? basis_name(Basis::kMeasured) : cat(percent, "% measured");
+  return percent == 100 ? basis_name(basis) : cat(percent, "% ", basis_name(basis));
 }
 
-std::array<Part, 7> parts_of(const PlannedStep& step) {
-  const std::string links = basis_name(step.links);
-  return {
-      {{"products_s", "matrix products", step.products,
-        known_kernels(step.products, step.products_measured)},
-       {"attention_s", "attention", step.attention,
-        known_kernels(step.attention, step.attention_measured)},
-       {"others_s", "other kernels", step.others, known_kernels(step.others, step.others_measured)},
+std::array<Part, 9> parts_of(const PlannedStep& step) {
+  constexpr Basis kMeasured = Basis::kMeasured, kFitted = Basis::kFitted;
+  return {{{"products_s", "matrix products", step.products,
+            known(step.products, step.products_measured, kMeasured)},
+           {"attention_s", "attention", step.attention,
+            known(step.attention, step.attention_measured, kMeasured)},
+           {"others_s", "other kernels", step.others,
+            known(step.others, step.others_measured, kMeasured)},
+           {"host_s", "between kernels", step.host, basis_name(kMeasured)},
        {"slowed_s", "kernels slower beside collectives", step.slowed,
-        basis_name(Basis::kExtrapolated)},
-       {"exposed_data_s", "waiting for parameters and gradients", step.exposed_data, links},
-       {"exposed_model_s", "waiting inside layers, for other tensor, context or expert ranks",
-        step.exposed_model, links},
-       {"bubble_s", "waiting for other stages", step.bubble, "as their times"}}};
+            basis_name(Basis::kExtrapolated)},
+           {"exposed_data_s", "waiting for parameters and gradients", step.exposed_data,
+            known(step.exposed_data, step.data_fitted, kFitted)},
+           {"exposed_model_s", "waiting inside layers, for other tensor, context or expert ranks",
+            step.exposed_model, known(step.exposed_model, step.model_fitted, kFitted)},
+           {"exposed_host_s", "waiting for copies from the host, and for its steps",
+            step.exposed_host, basis_name(Basis::kExtrapolated)},
+           {"bubble_s", "waiting for other stages", step.bubble, "as their times"}}};
 }
 
 std::string text_of(const char* format, double value) {
@@ -84,7 +89,7 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
                                           return a.time.value().total < b.time.value().total;
                                         });
   const RankTime& time = busiest->time.value();
-  PlannedStep step{.seconds = time.total, .slowed = time.slowed};
+  PlannedStep step{.seconds = time.total, .host = time.host, .slowed = time.slowed};
   for (const auto& [slot, seconds] : time.kernels) {
     const bool is_product = slot == "gemm" || slot == "grouped_gemm" || slot.starts_with("conv");
     const auto found = time.measured.find(slot);
@@ -101,9 +106,11 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
       add(step.others, step.others_measured);
     }
   }
-  step.links = basis_of_links(cluster);
   step.exposed_data = time.exposed[size_t(comm::Lane::kData)];
   step.exposed_model = time.exposed[size_t(comm::Lane::kModel)];
+  step.exposed_host = time.exposed_host;
+  step.data_fitted = time.fitted[size_t(comm::Lane::kData)];
+  step.model_fitted = time.fitted[size_t(comm::Lane::kModel)];
   if (config.pipeline > 1) {
     const StepWaits waits = pipeline_waits(config, stages, ranks);
     step.bubble = waits.bubble;

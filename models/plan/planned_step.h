@@ -14,14 +14,17 @@ struct PlannedStep {
   double products = 0;  // matrix products, those of experts too
   double attention = 0;
   double others = 0;         // kernels whose time is their traffic
+  double host = 0;           // between kernels, where they are measured
   double slowed = 0;         // by collectives beside them
   double exposed_data = 0;   // waiting for parameters and gradients
   double exposed_model = 0;  // waiting inside layers: tensor, context and expert parallelism
+  double exposed_host = 0;   // waiting for what is offloaded
   double bubble = 0;         // waiting for other stages
   std::array<double, kBases> by_basis{};  // of the whole: shares that add up to 1
-  // How well the parts are known: what was measured of the kernels', and how the links are known.
+  // How well the parts are known: of kernels' what was measured, of waits for collectives what is
+  // fitted.
   double products_measured = 0, attention_measured = 0, others_measured = 0;
-  Basis links = Basis::kExtrapolated;
+  double data_fitted = 0, model_fitted = 0;
 
   double items = 0;       // of the step, by all ranks: tokens
   double flops = 0;       // forward and backward of the model, without recomputation

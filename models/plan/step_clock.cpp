@@ -1,6 +1,7 @@
 #include "shale/models/plan/step_clock.h"
 
 #include <algorithm>
+#include <ctime>
 #include <string_view>
 #include <utility>
 
@@ -22,6 +23,12 @@ bool is_of_micro_batch(StepPhase phase) {
   return phase == StepPhase::kForward || phase == StepPhase::kBackward;
 }
 
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+}
+
 }  // namespace
 
 void TimeParts::add(const TimeParts& from, const TimeParts& to, double times) {
@@ -34,12 +41,19 @@ void TimeParts::add(const TimeParts& from, const TimeParts& to, double times) {
   };
   add_slots(kernels, from.kernels, to.kernels);
   add_slots(measured, from.measured, to.measured);
-  for (size_t i = 0; i < exposed.size(); ++i)
+  for (size_t i = 0; i < exposed.size(); ++i) {
     exposed[i] += times * (to.exposed[i] - from.exposed[i]);
+    fitted[i] += times * (to.fitted[i] - from.fitted[i]);
+  }
   for (size_t i = 0; i < by_basis.size(); ++i) {
     by_basis[i] += times * (to.by_basis[i] - from.by_basis[i]);
   }
+  host += times * (to.host - from.host);
   slowed += times * (to.slowed - from.slowed);
+  exposed_host += times * (to.exposed_host - from.exposed_host);
+  to_host += times * (to.to_host - from.to_host);
+  from_host += times * (to.from_host - from.from_host);
+  on_host += times * (to.on_host - from.on_host);
 }
 
 void RankTime::add_share(const RankTime& other, double share) {
@@ -70,13 +84,18 @@ RankTime with_micro_batches(RankTime time, int64_t from, int64_t to) {
 void StepClock::begin_step(int64_t micro_batches) {
   micro_batches_ = micro_batches;
   forwards_ = 0;
+  host_now_ = std::max(host_now_, began_);  // it is ahead by one step at most
   began_ = now_;
+  left_kernel_.reset();
   time_ = {};
   chunks_.clear();
 }
 
 RankTime StepClock::end_step() {
   end_exchange();
+  if (calls_ > 0) times_.set_host_seconds(threads_, between_ / double(calls_));
+  between_ = 0;
+  calls_ = 0;
   time_.total = now_ - began_;
   for (const auto& [chunk, did] : chunks_) {
     const auto mean = [&](double sum, comm::ActionKind kind) {
@@ -113,13 +132,33 @@ void StepClock::slow(double beside) {
   now_ += slowed;
 }
 
-void StepClock::around(const kernels::SlotCall& call) {
-  KernelTime kernel = times_.of(call);
-  if (!cluster_.sequence_parallel && is_of_rows(call.slot().name())) kernel.seconds *= pieces_;
-  time_.kernels[call.slot().name()] += kernel.seconds;
-  if (kernel.basis == Basis::kMeasured) time_.measured[call.slot().name()] += kernel.seconds;
+// Of a kernel, or of a copy on the compute stream.
+void StepClock::run_for(const std::string& what, const KernelTime& kernel) {
+  wait_for_host(host_now_);
+  time_.kernels[what] += kernel.seconds;
+  if (kernel.basis == Basis::kMeasured) time_.measured[what] += kernel.seconds;
   time_.by_basis[size_t(kernel.basis)] += kernel.seconds;
   advance(kernel.seconds);
+}
+
+// Of what this rehearsal takes from one kernel to the next, the mean.
+void StepClock::add_host(int threads) {
+  if (pass_ == KernelTimes::Pass::kInPlace && left_kernel_) {
+    between_ += thread_seconds() - *left_kernel_;
+    ++calls_;
+    threads_ = threads;
+  }
+  const double seconds = times_.host_seconds(threads);
+  time_.host += seconds;
+  time_.by_basis[size_t(Basis::kMeasured)] += seconds;
+  now_ += seconds;
+}
+
+void StepClock::around(const kernels::SlotCall& call) {
+  add_host(call.exec().threads);
+  KernelTime kernel = times_.of(call);
+  if (!cluster_.sequence_parallel && is_of_rows(call.slot().name())) kernel.seconds *= pieces_;
+  run_for(call.slot().name(), kernel);
   if (cluster_.exchanges_in_pieces && is_product(call.slot().name())) {
     const double hidden = std::min(left_, kernel.seconds);
     left_ -= hidden;
@@ -128,6 +167,7 @@ void StepClock::around(const kernels::SlotCall& call) {
     slow(hidden);
   }
   call.run();
+  if (pass_ == KernelTimes::Pass::kInPlace) left_kernel_ = thread_seconds();
 }
 
 double StepClock::queue(const comm::CollectiveCall& call, const comm::Members& members,
@@ -135,7 +175,9 @@ double StepClock::queue(const comm::CollectiveCall& call, const comm::Members& m
   const auto [found, is_new] = spreads_.try_emplace(members);
   if (is_new) found->second = spread_of(cluster_, *members);
   double& free = free_[size_t(lane)];
-  free = std::max(free, now_) + collective_seconds(cluster_, call, found->second);
+  const double queued = call.stream == nullptr ? now_ : time_of(call.stream);
+  free = std::max(free, queued) + collective_seconds(cluster_, call, found->second);
+  basis_[size_t(lane)] = basis_of(cluster_, call.op, found->second);
   if (lane == comm::Lane::kModel) {
     op_ = call.op;
     pieces_ = double(members->size());
@@ -176,10 +218,72 @@ void StepClock::end_exchange() {
 }
 
 void StepClock::wait(double waited, comm::Lane lane) {
-  const Basis basis = basis_of_links(cluster_);
+  const Basis basis = basis_[size_t(lane)];
   time_.exposed[size_t(lane)] += waited;
+  if (basis == Basis::kFitted) time_.fitted[size_t(lane)] += waited;
   time_.by_basis[size_t(basis)] += waited;
   now_ += waited;
+}
+
+void StepClock::wait_for_host(double time) {
+  const double waited = std::max(time - now_, 0.0);
+  time_.exposed_host += waited;
+  time_.by_basis[size_t(Basis::kExtrapolated)] += waited;
+  now_ += waited;
+}
+
+// Kernels there go at the speed of memory. A CPU that trains is its own host.
+void StepClock::around_on_host(const kernels::SlotCall& call) {
+  if (!cluster_.is_gpu) return around(call);
+  const double seconds = described(call).cost.bytes() / host_rates_.memory;
+  time_.on_host += seconds;
+  host_now() += seconds;
+  call.run();
+}
+
+double StepClock::copy_seconds(Way way, size_t bytes) const {
+  if (way == Way::kInside) return times_.of_copy(bytes).seconds;
+  const bool is_known = host_rates_.copies > 0;  // what is not offloaded is short
+  return cluster_.launch_s + (is_known ? double(bytes) / host_rates_.copies : 0);
+}
+
+void StepClock::copies(Way way, size_t bytes, void* stream) {
+  if (stream == compute_stream_) {
+    run_for("copy", way == Way::kInside ? times_.of_copy(bytes)
+                                        : KernelTime{.seconds = copy_seconds(way, bytes)});
+    if (left_kernel_) left_kernel_ = thread_seconds();  // the copy is no work between kernels
+    return;
+  }
+  const double seconds = copy_seconds(way, bytes);
+  double& busy_until = streams_[stream];
+  busy_until = std::max(busy_until, host_now()) + seconds;
+  if (way == Way::kToHost) time_.to_host += seconds;
+  if (way == Way::kFromHost) time_.from_host += seconds;
+}
+
+double StepClock::time_of(void* stream) {
+  return stream == compute_stream_ ? now_ : streams_[stream];
+}
+
+void StepClock::hold_back(void* stream, double time) {
+  if (stream == compute_stream_) return wait_for_host(time);
+  double& busy_until = streams_[stream];
+  busy_until = std::max(busy_until, time);
+}
+
+void StepClock::host_waits(double time) {
+  host_now() = std::max(host_now(), time);
+}
+
+void StepClock::step(size_t index, const std::function<void()>& work) {
+  is_stepping_ = true;
+  work();
+  is_stepping_ = false;
+  stepped_[index] = stepper_now_;
+}
+
+void StepClock::await(size_t index) {
+  host_waits(stepped_[index]);
 }
 
 void StepClock::acts(const comm::Action& action) {

@@ -2,12 +2,15 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "shale/comm/parallel/pipeline/simulate.h"
 #include "shale/comm/simulated_clock.h"
 #include "shale/models/plan/kernel_times.h"
 #include "shale/models/training/step.h"
+#include "shale/runtime/offload/optimizer_offload.h"
+#include "shale/runtime/tensor/plan_clock.h"
 
 namespace shale::models {
 
@@ -17,8 +20,13 @@ struct TimeParts {
   std::map<std::string, double> kernels;       // by slot
   std::map<std::string, double> measured;      // of these, by times that were measured
   std::array<double, comm::kLanes> exposed{};  // that it waited for collectives, by lane
+  std::array<double, comm::kLanes> fitted{};   // of it, for those whose time is fitted
   std::array<double, kBases> by_basis{};       // of kernels and of what was exposed
-  double slowed = 0;  // that kernels took longer for the collectives beside them
+  double host = 0;                             // of kernels' host, before it called them
+  double slowed = 0;        // that kernels took longer for the collectives beside them
+  double exposed_host = 0;  // that the device waited for copies from the host, and for its work
+  // Of what is offloaded, beside the device: copies in either direction, and kernels on the host.
+  double to_host = 0, from_host = 0, on_host = 0;
 
   // Adds `times` what lies between two readings.
   void add(const TimeParts& from, const TimeParts& to, double times);
@@ -45,14 +53,30 @@ RankTime with_micro_batches(RankTime time, int64_t from, int64_t to);
 // The clock of a planned rank: told what the rank does, kernel by kernel and collective by
 // collective, in the order in which it would be done, it says when. There is one stream of kernels;
 // collectives run beside it, those of a lane one after another, and slow it (Cluster::overlap_tax).
-// What the host does between kernels takes no time.
+// What the host does between kernels takes no time but where kernels are measured: then it is what
+// the rehearsal itself takes between them, whose tape, allocator and modules are the run's. A GPU's
+// host has kernels of its own: those that the thread calls which queues the device's work, and
+// beside it those of the thread that steps what is offloaded. Copies on other streams than the
+// compute stream run beside both, one stream's one after another.
 class StepClock final : public kernels::CallObserver,
                         public comm::SimulatedClock,
+                        public PlanClock,
+                        public offload::InlineStepper,
                         public StepObserver {
  public:
-  StepClock(const Cluster& cluster, KernelTimes& times) : cluster_(cluster), times_(times) {}
+  // ranks: of the run, which share their nodes' hosts.
+  StepClock(const Cluster& cluster, KernelTimes& times, int64_t ranks = 1)
+      : cluster_(cluster), times_(times), host_rates_(host_rates(cluster, ranks)) {}
 
   bool measures() const { return times_.measures(); }
+  void set_pass(KernelTimes::Pass pass) {
+    pass_ = pass;
+    times_.set_pass(pass);
+  }
+  // Of the device: null on the CPU.
+  void set_compute_stream(void* stream) { compute_stream_ = stream; }
+  // For kernels on the host's memory.
+  kernels::CallObserver& host_observer() { return host_observer_; }
 
   void begin_step(int64_t micro_batches);
   RankTime end_step();
@@ -62,6 +86,14 @@ class StepClock final : public kernels::CallObserver,
                comm::Lane lane) override;
   void send(const View& message, int sender, int receiver) override;
   void wait_until(double time, comm::Lane lane) override;
+
+  void copies(Way way, size_t bytes, void* stream) override;
+  double time_of(void* stream) override;
+  void hold_back(void* stream, double time) override;
+  void host_waits(double time) override;
+
+  void step(size_t index, const std::function<void()>& work) override;
+  void await(size_t index) override;
 
   void begins(StepPhase phase) override;
   void ends(StepPhase phase) override;
@@ -73,6 +105,18 @@ class StepClock final : public kernels::CallObserver,
     std::array<int, 4> counts{};  // by ActionKind
   };
 
+  struct HostObserver final : kernels::CallObserver {
+    explicit HostObserver(StepClock& of) : clock(of) {}
+    void around(const kernels::SlotCall& call) override { clock.around_on_host(call); }
+    StepClock& clock;
+  };
+
+  void around_on_host(const kernels::SlotCall& call);
+  double& host_now() { return is_stepping_ ? stepper_now_ : host_now_; }
+  double copy_seconds(Way way, size_t bytes) const;
+  void run_for(const std::string& what, const KernelTime& kernel);
+  void add_host(int threads);
+  void wait_for_host(double time);
   void advance(double seconds);
   void slow(double beside);  // by a collective that runs so long
   void wait(double seconds, comm::Lane lane);
@@ -82,9 +126,25 @@ class StepClock final : public kernels::CallObserver,
 
   const Cluster& cluster_;
   KernelTimes& times_;
+  const HostRates host_rates_;
+  HostObserver host_observer_{*this};
   std::map<comm::Members, GroupSpread> spreads_;
+  std::array<Basis, comm::kLanes> basis_{};  // of what was last queued in a lane
   double now_ = 0, began_ = 0;
   std::array<double, comm::kLanes> free_{};  // when a lane has done what was queued
+  KernelTimes::Pass pass_ = KernelTimes::Pass::kAtOnce;
+  // In place: processor time of this thread when it left the last kernel, what it spent since
+  // between kernels, how many those were, and the threads of the last.
+  std::optional<double> left_kernel_;
+  double between_ = 0;
+  int64_t calls_ = 0;
+  int threads_ = 1;
+  void* compute_stream_ = nullptr;
+  std::map<void*, double> streams_;  // when each of the others has done what was queued
+  // Of the host's two threads: that which queues, and that which steps what is offloaded.
+  double host_now_ = 0, stepper_now_ = 0;
+  bool is_stepping_ = false;
+  std::map<size_t, double> stepped_;  // by shard
   // Of exchanges in pieces: how much of the last one is left to hide, and of the last product to
   // hide something beside.
   double left_ = 0, product_ = 0;

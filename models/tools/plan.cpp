@@ -202,10 +202,9 @@ class Machines {
                             "; want a cluster of CPUs, or no --measure"));
     }
     if (run.device == "auto") run.device = cluster_.is_gpu ? "cuda" : "cpu";
-    if (options.measure) {
-      const auto beside = std::min<int64_t>(options.ranks, cluster_.devices_per_node);
-      node_.emplace(static_cast<int>(beside) - 1);
-    }
+    const auto beside = std::min<int64_t>(options.ranks, cluster_.devices_per_node);
+    if (options.measure) node_.emplace(static_cast<int>(beside) - 1);
+    kernels_.set_crowding(std::max(1.0, double(beside) / cpu_counts().bound));
     machines_.emplace(PlanMachines{cluster_, kernels_});
     kernels_.set_measures(options.measure);
     if (!path_.empty()) kernels_.read(path_);

@@ -54,10 +54,11 @@ std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* obser
     model.pipeline = parallel_pipeline(config, task, micro_batches, parts.setup);
     log_info(describe(*model.pipeline));
   }
-  const DType dtype = dtype_of_flag(config, parts.context.device());
+  StepOptions options =
+      step_options(config, dtype_of_flag(config, parts.context.device()), micro_batches);
+  options.offload.stepper = parts.stepper;
   return std::make_unique<TrainStep>(
-      parts.context, parts.setup.groups, std::move(model),
-      step_options(config, dtype, micro_batches),
+      parts.context, parts.setup.groups, std::move(model), options,
       [&](std::vector<OptimShard> shards) {
         return make_optimizer(config, units, std::move(shards));
       },

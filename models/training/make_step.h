@@ -16,6 +16,7 @@ struct StepParts {
   Context& context;
   ParallelSetup& setup;  // parallel_setup()'s; receives the groups of a pipeline's stages
   const BatchLayout& layout;
+  offload::InlineStepper* stepper = nullptr;  // see StepOffload
 };
 
 // The step of the task's model as the options say: parameters have their memory and their initial

@@ -60,7 +60,11 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
   std::vector<OptimShard> shards = parallel_->shards();
   if (offload.optimizer) {
     const bool runs_later = context_.exec().stream != nullptr;
-    offload_.emplace(*tier_, std::move(shards), offload.background.value_or(runs_later));
+    if (offload.stepper != nullptr) {
+      offload_.emplace(*tier_, std::move(shards), *offload.stepper);
+    } else {
+      offload_.emplace(*tier_, std::move(shards), offload.background.value_or(runs_later));
+    }
     shards = offload_->shards();
   }
   optimizer_ = make_optimizer(std::move(shards));

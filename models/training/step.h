@@ -58,6 +58,7 @@ struct StepOffload {
   bool during_backward = true;
   // Whether the CPU steps on a thread of its own; without a value, where the device runs beside it.
   std::optional<bool> background = {};
+  offload::InlineStepper* stepper = nullptr;  // that steps in place of that thread; null: none does
   offload::ActivationOptions activation = {};
 };
 

@@ -123,7 +123,11 @@ void OptimizerOffload::begin(size_t index) {
   place.begun = true;
   place.stepped = place.reached = place.in_place = false;
   if (!thread_.joinable()) {
-    run(index);
+    if (stepper_ != nullptr) {
+      stepper_->step(index, [this, index] { run(index); });
+    } else {
+      run(index);
+    }
     if (error_ != nullptr) std::rethrow_exception(error_);
     return;
   }
@@ -137,6 +141,7 @@ void OptimizerOffload::begin(size_t index) {
 void OptimizerOffload::wait_for(size_t index, void* stream) {
   Place& place = places_[index];
   if (place.in_place) return;
+  if (stepper_ != nullptr && !place.reached) stepper_->await(index);
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return place.stepped || error_ != nullptr; });

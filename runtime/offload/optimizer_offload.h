@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -12,6 +13,17 @@
 #include "shale/runtime/optim/optimizer.h"
 
 namespace shale::offload {
+
+// Steps shards in the place of a thread of its own, each when it is queued: in a plan, which keeps
+// the time that the thread would take beside its caller.
+class InlineStepper {
+ public:
+  virtual ~InlineStepper() = default;
+  // Has to call `work`. index: of the shard.
+  virtual void step(size_t index, const std::function<void()>& work) = 0;
+  // The caller waits until that shard has been stepped.
+  virtual void await(size_t index) = 0;
+};
 
 // Steps shards whose masters lie in a host tier on the CPU, the others where they are. A gradient
 // travels down as soon as it is complete, beside the rest of backward. The step begins when the
@@ -34,6 +46,11 @@ class OptimizerOffload {
   OptimizerOffload(HostTier& tier, std::vector<OptimShard> shards, bool background);
   OptimizerOffload(HostTier& tier, std::vector<OptimShard> shards)
       : OptimizerOffload(tier, std::move(shards), tier.device().exec().stream != nullptr) {}
+  // Without a thread. The stepper outlives this.
+  OptimizerOffload(HostTier& tier, std::vector<OptimShard> shards, InlineStepper& stepper)
+      : OptimizerOffload(tier, std::move(shards), /*background=*/false) {
+    stepper_ = &stepper;
+  }
   ~OptimizerOffload();  // finishes the step
   OptimizerOffload(const OptimizerOffload&) = delete;
   OptimizerOffload& operator=(const OptimizerOffload&) = delete;
@@ -81,6 +98,7 @@ class OptimizerOffload {
   void work();
 
   HostTier& tier_;
+  InlineStepper* stepper_ = nullptr;
   std::vector<OptimShard> shards_;  // as they are on the device
   std::vector<OptimShard> stepped_;
   std::vector<Place> places_;

@@ -59,15 +59,36 @@ void* PlanBackend::create_stream() {
   return &streams_.back();
 }
 
-void PlanBackend::copy(void* to, const void* from, size_t bytes, void*) {
+void* PlanBackend::record_event(void* stream) {
+  return clock_ == nullptr ? nullptr : new double(clock_->time_of(stream));
+}
+
+void PlanBackend::wait_event(void* stream, void* event) {
+  if (event != nullptr) clock_->hold_back(stream, *static_cast<const double*>(event));
+}
+
+void PlanBackend::synchronize_event(void* event) {
+  if (event != nullptr) clock_->host_waits(*static_cast<const double*>(event));
+}
+
+// Memory of neither kind is ordinary host memory; on the CPU there is no other side.
+PlanClock::Way PlanBackend::way_of(const void* to, const void* from) const {
+  using enum PlanClock::Way;
+  if (device_.type == DeviceType::kCpu) return kInside;
+  if (!memory_.owns(from)) return kFromHost;
+  return memory_.owns(to) ? kInside : kToHost;
+}
+
+void PlanBackend::copy(void* to, const void* from, size_t bytes, void* stream) {
   if (bytes == 0) return;
-  if (bytes <= kCopied) {
+  if (bytes <= copied_) {
     std::memmove(to, from, bytes);
   } else if (owns(to)) {
     clear(static_cast<std::byte*>(to), bytes);
   } else {
     std::memset(to, 0, bytes);
   }
+  if (clock_ != nullptr) clock_->copies(way_of(to, from), bytes, stream);
 }
 
 }  // namespace shale

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "shale/runtime/tensor/device_backend.h"
+#include "shale/runtime/tensor/plan_clock.h"
 
 namespace shale {
 
@@ -17,22 +18,28 @@ namespace shale {
 // CPU in the same order; on a GPU, whose kernels the emulator has, as if streams were never behind.
 //
 // Copies of at most kCopied bytes are made, as values that steer a step are small: per-step values,
-// counts, losses. Of a longer copy come zeros. What was never written reads as zeros.
+// counts, losses; where kernels are run after all, those of kCopiedToCompute, which leave pages
+// where they are. Of a longer copy come zeros. What was never written reads as zeros.
 class PlanBackend final : public DeviceBackend {
  public:
-  static constexpr size_t kCopied = 4096;
+  static constexpr size_t kCopied = 4096, kCopiedToCompute = 1 << 20;
 
   // computes: whether kernels are run on it after all, as to measure them; then it has large pages,
   // as the CPU's memory has, and each value that is written here or there provides one.
-  explicit PlanBackend(const Device& device = {}, bool computes = false)
-      : device_(device), memory_(computes) {}
+  // clock: keeps the time of streams and copies; null: nobody asks. It outlives this.
+  explicit PlanBackend(const Device& device = {}, bool computes = false, PlanClock* clock = nullptr)
+      : device_(device),
+        copied_(computes ? kCopiedToCompute : kCopied),
+        clock_(clock),
+        memory_(computes),
+        host_(computes) {}
 
   // Whether an address lies in memory() or host_memory().
-  bool owns(const void* address) const { return memory_.owns(address); }
+  bool owns(const void* address) const { return memory_.owns(address) || host_.owns(address); }
 
   Device device() const override { return device_; }
   MemoryProvider& memory() override { return memory_; }
-  MemoryProvider& host_memory() override { return memory_; }
+  MemoryProvider& host_memory() override { return host_; }
   void pin(void*, size_t) override {}
   void unpin(void*) noexcept override {}
 
@@ -40,11 +47,12 @@ class PlanBackend final : public DeviceBackend {
   void destroy_stream(void*) noexcept override {}
   void synchronize(void*) override {}
 
-  void* record_event(void*) override { return nullptr; }
-  void wait_event(void*, void*) override {}
+  // An event is the time when it will come to pass, if there is a clock.
+  void* record_event(void* stream) override;
+  void wait_event(void* stream, void* event) override;
   bool event_done(void*) override { return true; }
-  void synchronize_event(void*) override {}
-  void destroy_event(void*) noexcept override {}
+  void synchronize_event(void* event) override;
+  void destroy_event(void* event) noexcept override { delete static_cast<double*>(event); }
 
   void copy(void* to, const void* from, size_t bytes, void* stream) override;
 
@@ -62,8 +70,12 @@ class PlanBackend final : public DeviceBackend {
     std::map<const std::byte*, size_t> segments_;
   };
 
+  PlanClock::Way way_of(const void* to, const void* from) const;
+
   Device device_;
-  Addresses memory_;
+  const size_t copied_;  // bytes
+  PlanClock* clock_;
+  Addresses memory_, host_;
   std::deque<char> streams_;  // whose addresses are their handles
 };
 

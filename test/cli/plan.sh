@@ -63,15 +63,39 @@ for cluster in "$clusters"/*.json; do
   says 'waiting for parameters and gradients'
   says '0% measured'
 done
-known='measured|fitted|extrapolated|[0-9]+% measured'
+known='measured|fitted|extrapolated|[0-9]+% (measured|fitted)'
 grep '^ .* ms .*%  [a-z]' "$work/stdout" >"$work/parts" || fail 'a step has no parts'
 grep -vE "\\(($known|as their times)\\)\$" "$work/parts" &&
   fail 'a part does not say how it is known'
 plan --model gpt2-124m --ranks 16 --zero 1 --threads 1 --cluster "$clusters/h100.json" --json
-for part in products attention others slowed exposed_data exposed_model; do
+for part in products attention others host slowed exposed_data exposed_model exposed_host; do
   grep -qE "\"${part}_s\": [^,]*, \"${part}_known\": \"($known)\"" "$work/stdout" ||
     fail "--json does not say how $part is known"
 done
+for cluster in "$clusters"/*.json; do
+  plan --model gpt2-124m --ranks 8 --zero 1 --dtype bf16 --threads 1 --offload optimizer \
+    --cluster "$cluster"
+  [[ $code -eq 0 ]] || fail "offload, $cluster: exit code $code"
+  [[ $cluster == */cpu_host.json ]] || says 'waiting for copies from the host, and for its steps'
+done
+plan --model gpt2-124m --ranks 8 --zero 3 --threads 1 --offload params --offload-activations \
+  --cluster "$clusters/rtx4090.json"
+[[ $code -eq 0 ]] || fail "offload of parameters and activations: exit code $code"
+grep -v host_ "$clusters/h100.json" >"$work/cluster.json"
+plan --model nano --threads 1 --offload optimizer --cluster "$work/cluster.json"
+[[ $code -eq 64 ]] || fail "offload to hosts that nobody knows: exit code $code, want 64"
+grep -qF 'want host_gbytes_per_s' "$work/stderr" || fail "offload: no word of what is missing"
+
+# What costs: 700 W and 2 a GPU hour; a rate of r tokens/s makes 1e9 in 1e9 / r / 3600 hours.
+sed 's/"power_w": 700/"power_w": 700, "price_per_hour": 2/' "$clusters/h100.json" \
+  >"$work/cluster.json"
+plan --model gpt2-124m --ranks 8 --zero 1 --threads 1 --cluster "$work/cluster.json"
+awk '/token\/s/ { for (i = 1; i < NF; ++i) if ($(i + 1) ~ /^token\/s/) rate = $i }
+     /kWh for/ { energy = $1 } /to pay for/ { price = $1 }
+     END { hours = 8e9 / rate / 3600
+           exit !(energy / (0.7 * hours) > 0.99 && energy / (0.7 * hours) < 1.01 &&
+                  price / (2 * hours) > 0.99 && price / (2 * hours) < 1.01) }' "$work/stdout" ||
+  fail "energy and money are not those of the rate"
 plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layouts --top 5 \
   --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "layouts by time: exit code $code"

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/task.h"
+#include "shale/runtime/tensor/device_backend.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::models {
@@ -34,9 +37,15 @@ const PlannedLayout* find(const std::vector<PlannedLayout>& layouts, std::string
 // Machines whose links count.
 constexpr int kSearchRanks = 4;
 
-TrainConfig searched_config(bool mixture) {
+struct Searched {
+  double gbytes_per_s = 10;  // of the network
+  bool mixture = false;
+  bool offload = false;  // is searched, too
+};
+
+TrainConfig searched_config(const Searched& of) {
   TrainConfig config;
-  if (mixture) {
+  if (of.mixture) {
     config.language.model = "moe-nano";
     config.language.experts = 4;
     config.language.active_experts = 2;
@@ -46,14 +55,14 @@ TrainConfig searched_config(bool mixture) {
   config.language.heads = 4;
   config.language.seq_len = 32;
   config.run.threads = 1;
-  config.run.device = "cpu";
+  config.run.device = of.offload ? "cuda" : "cpu";
   config.run.micro_batch = 1;
-  config.run.global_batch = 16;
+  config.run.global_batch = of.offload ? 8 : 16;
   resolve(config, kSearchRanks);
   return config;
 }
 
-Cluster searched_cluster(double gbytes_per_s) {
+Cluster searched_cluster(const Searched& of) {
   return {.device = "device",
           .memory_bandwidth = 100e9,
           .flops_bf16 = 2e12,
@@ -61,13 +70,15 @@ Cluster searched_cluster(double gbytes_per_s) {
           .launch_s = 1e-8,
           .overlap_tax = 0.1,
           .devices_per_node = 2,
-          .node = {.bandwidth = 8 * gbytes_per_s * 1e9, .latency_s = 1e-7},
-          .network = {.bandwidth = gbytes_per_s * 1e9, .latency_s = 1e-6}};
+          .node = {.bandwidth = 8 * of.gbytes_per_s * 1e9, .latency_s = 1e-7},
+          .network = {.bandwidth = of.gbytes_per_s * 1e9, .latency_s = 1e-6},
+          .host_bandwidth = of.offload ? 5e9 : 0,
+          .host_memory_bandwidth = of.offload ? 40e9 : 0};
 }
 
 FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options,
-                    bool mixture = false) {
-  const TrainConfig config = searched_config(mixture);
+                    const Searched& of) {
+  const TrainConfig config = searched_config(of);
   KernelTimes kernels(cluster);
   const PlanMachines machines{cluster, kernels};
   return search_layouts(
@@ -75,10 +86,20 @@ FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options,
       options);
 }
 
+// Whose kernels say what scratch memory those of a GPU take.
+bool emulates_gpus() {
+  try {
+    static_cast<void>(make_backend(emulated_device("emu:90")));
+    return true;
+  } catch (const UnavailableError&) {
+    return false;
+  }
+}
+
 // A layout planned step by step as the run would make them.
-void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, bool mixture) {
+void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const Searched& of) {
   CAPTURE(layout.flags);
-  const TrainConfig config = searched_config(mixture);
+  const TrainConfig config = searched_config(of);
   KernelTimes kernels(cluster);
   const PlanMachines machines{cluster, kernels};
   std::vector<PlannedRank> stages;
@@ -101,31 +122,40 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, bool 
 }  // namespace
 
 TEST_CASE("bounds drop no layout that is among the fastest", "[plan]") {
-  for (const auto& [gbytes_per_s, mixture] :
-       {std::pair{0.1, false}, {10.0, false}, {0.1, true}, {10.0, true}}) {
-    CAPTURE(mixture);
-    const Cluster cluster = searched_cluster(gbytes_per_s);
-    const FoundLayouts all = search(cluster, {.top = 100'000, .exhaustive = true}, mixture);
+  for (const Searched& of : {Searched{.gbytes_per_s = 0.1},
+                             {.gbytes_per_s = 10},
+                             {.gbytes_per_s = 0.1, .mixture = true},
+                             {.gbytes_per_s = 10, .mixture = true},
+                             {.gbytes_per_s = 10, .offload = true}}) {
+    if (of.offload && !emulates_gpus()) continue;
+    CAPTURE(of.gbytes_per_s, of.mixture, of.offload);
+    const Cluster cluster = searched_cluster(of);
+    const FoundLayouts all = search(cluster, {.top = 100'000, .exhaustive = true}, of);
     CHECK(all.slower == 0);
     CHECK(all.planned == std::ssize(all.best));
     const auto has_experts = [](const PlannedLayout& layout) { return layout.config.expert > 1; };
-    CHECK(std::ranges::any_of(all.best, has_experts) == mixture);
+    CHECK(std::ranges::any_of(all.best, has_experts) == of.mixture);
+    const auto has_offload = [](const PlannedLayout& layout) {
+      return layout.config.offload != OffloadKind::kNone;
+    };
+    CHECK(std::ranges::any_of(all.best, has_offload) == of.offload);
     for (size_t i = 0; i < all.best.size(); i += 11) {
-      check_whole_plan(all.best[i], cluster, mixture);
+      check_whole_plan(all.best[i], cluster, of);
     }
     std::vector<int64_t> held;
     for (const PlannedLayout& layout : all.best) held.push_back(layout.device.reserved);
     std::ranges::nth_element(held, held.begin() + std::ssize(held) / 3);
     for (const int64_t most_bytes : {int64_t{0}, held[held.size() / 3]}) {
-      CAPTURE(gbytes_per_s, most_bytes);
+      CAPTURE(most_bytes);
       std::vector<const PlannedLayout*> want;
       for (const PlannedLayout& layout : all.best) {
         if (most_bytes == 0 || layout.device.reserved <= most_bytes) want.push_back(&layout);
       }
-      const FoundLayouts pruned = search(cluster, {.most_bytes = most_bytes, .top = 5}, mixture);
+      const FoundLayouts pruned = search(cluster, {.most_bytes = most_bytes, .top = 5}, of);
       REQUIRE(pruned.best.size() == 5);
       REQUIRE(want.size() > 5);
       for (size_t i = 0; i < 5; ++i) {
+        CAPTURE(want[i]->flags, pruned.best[i].flags);
         CHECK(pruned.best[i].step->seconds == want[i]->step->seconds);
       }
       CHECK(pruned.slower > 0);

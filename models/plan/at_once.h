@@ -1,0 +1,39 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace shale::models {
+
+inline constexpr size_t kPlanThreads = 2;  // that plan
+
+// What `work` gives for each item, on so many threads. Throws what the first item's threw that did.
+template <typename Item, typename Work>
+auto at_once(const std::vector<Item>& items, const Work& work) {
+  std::vector<decltype(work(items.front()))> results(items.size());
+  std::vector<std::exception_ptr> errors(items.size());
+  std::atomic<size_t> next = 0;
+  const auto run = [&] {
+    for (size_t i = next++; i < items.size(); i = next++) {
+      try {
+        results[i] = work(items[i]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::jthread> others(std::min(kPlanThreads, items.size()) - (items.empty() ? 0 : 1));
+  for (std::jthread& other : others) other = std::jthread(run);
+  run();
+  others.clear();
+  for (const std::exception_ptr& error : errors) {
+    if (error != nullptr) std::rethrow_exception(error);
+  }
+  return results;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,118 @@
+#include "shale/models/plan/fitted_links.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+
+namespace shale::models {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using enum comm::CollectiveOp;
+
+constexpr double kMicro = 1e-6, kGiga = 1e9;
+constexpr std::array kOps{kAllReduceSum, kReduceScatterSum, kAllGather, kBroadcast,
+                          kReduceSum,    kGather,           kAllToAll};
+constexpr std::array kFields{"axis", "op", "ranks", "stride", "latency_us", "gbytes_per_s"};
+
+comm::CollectiveOp op_of(const std::string& name) {
+  for (const comm::CollectiveOp op : kOps) {
+    if (comm::op_name(op) == name) return op;
+  }
+  throw ConfigError(cat("op is ", name, ", want one of all_reduce_sum, reduce_scatter_sum, ",
+                        "all_gather, broadcast, reduce_sum, gather, all_to_all"));
+}
+
+FittedLink link_of(const Json& entry) {
+  for (const auto& [name, value] : entry.items()) {
+    if (std::ranges::find(kFields, name) == kFields.end()) {
+      throw ConfigError(cat("unknown field ", name));
+    }
+  }
+  const FittedLink link{.axis = entry.value("axis", ""),
+                        .op = op_of(entry.at("op")),
+                        .ranks = entry.at("ranks"),
+                        .stride = entry.at("stride"),
+                        .latency_s = entry.at("latency_us").get<double>() * kMicro,
+                        .bandwidth = entry.at("gbytes_per_s").get<double>() * kGiga};
+  if (link.ranks > 1 && link.stride > 0 && link.latency_s >= 0 && link.bandwidth > 0) return link;
+  throw ConfigError(
+      "want ranks of 2 or more, a stride of 1 or more, a latency of 0 or more and a bandwidth "
+      "above 0");
+}
+
+// The largest relative error of latency + bytes * of_byte.
+double worst_error(std::span<const MeasuredTime> times, double latency, double of_byte) {
+  double worst = 0;
+  for (const auto& [bytes, seconds] : times) {
+    worst = std::max(worst, std::abs((latency + bytes * of_byte) / seconds - 1));
+  }
+  return worst;
+}
+
+}  // namespace
+
+std::span<const comm::CollectiveOp> fitted_ops() {
+  return kOps;
+}
+
+double fit(FittedLink& link, std::span<const MeasuredTime> times) {
+  // Least squares of (l + c x) / t - 1, with x the bytes, t the time, c seconds of a byte: with
+  // u = 1/t and v = x/t,  l sum(uu) + c sum(uv) = sum(u),  l sum(uv) + c sum(vv) = sum(v).
+  double uu = 0, uv = 0, vv = 0, u_sum = 0, v_sum = 0;
+  for (const auto& [bytes, seconds] : times) {
+    const double u = 1 / seconds, v = bytes / seconds;
+    uu += u * u;
+    uv += u * v;
+    vv += v * v;
+    u_sum += u;
+    v_sum += v;
+  }
+  const double determinant = uu * vv - uv * uv;
+  double latency = (u_sum * vv - v_sum * uv) / determinant;
+  double of_byte = (v_sum * uu - u_sum * uv) / determinant;
+  if (latency < 0) {
+    latency = 0;
+    of_byte = v_sum / vv;
+  }
+  if (!(determinant > 0) || !(of_byte > 0)) {
+    throw ConfigError(cat("links: ", comm::op_name(link.op), " of ", link.axis,
+                          ": more bytes took no longer; want two sizes, of which the larger "
+                          "shows its bandwidth"));
+  }
+  link.latency_s = latency;
+  link.bandwidth = 1 / of_byte;
+  return worst_error(times, latency, of_byte);
+}
+
+std::vector<FittedLink> read_links(std::string_view json, const std::string& source) {
+  std::vector<FittedLink> links;
+  try {
+    const Json list = Json::parse(json);
+    if (!list.is_array()) throw ConfigError("want a list");
+    for (const Json& entry : list) links.push_back(link_of(entry));
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat(source, ": links[", links.size(), "]: ", error.what()));
+  } catch (const Json::exception& error) {
+    throw ConfigError(cat(source, ": links[", links.size(), "]: ", error.what()));
+  }
+  return links;
+}
+
+std::string to_json(std::span<const FittedLink> links) {
+  Json list = Json::array();
+  for (const FittedLink& link : links) {
+    list.push_back({{"axis", link.axis},
+                    {"op", comm::op_name(link.op)},
+                    {"ranks", link.ranks},
+                    {"stride", link.stride},
+                    {"latency_us", link.latency_s / kMicro},
+                    {"gbytes_per_s", link.bandwidth / kGiga}});
+  }
+  return list.dump();
+}
+
+}  // namespace shale::models

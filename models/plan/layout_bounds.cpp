@@ -1,0 +1,224 @@
+#include "shale/models/plan/layout_bounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/models/plan/at_once.h"
+#include "shale/models/training/batch_ramp.h"
+#include "shale/models/training/parallel_setup.h"
+#include "shale/models/training/slow_links.h"
+
+namespace shale::models {
+namespace {
+
+constexpr int64_t kSteps = 2;  // in the second there are all states
+
+double tagged(const PlannedRank& rank, MemoryTag tag) {
+  return double(rank.memory.device.by_tag[static_cast<size_t>(tag)]);
+}
+
+}  // namespace
+
+LayoutBounds::Key LayoutBounds::key_of(const RunConfig& layout) {
+  return {layout.tensor, layout.context, layout.expert, layout.micro_batch, layout.recompute};
+}
+
+void LayoutBounds::add(const RunConfig& layout) {
+  const auto [at, is_new] = classes_.try_emplace({layout.tensor, layout.context, layout.expert});
+  Class& of = at->second;
+  if (is_new) of.layout = layout;
+  of.micro_batch = std::max(of.micro_batch, layout.micro_batch);
+  of.recompute = std::min(of.recompute, layout.recompute);
+  of_step_.try_emplace(step_key(layout), layout);
+}
+
+LayoutBounds::StepKey LayoutBounds::step_key(const RunConfig& layout) {
+  return {layout.tensor, layout.expert, layout.offload != OffloadKind::kNone};
+}
+
+const LayoutBounds::Class& LayoutBounds::class_of(const RunConfig& layout) const {
+  return classes_.at({layout.tensor, layout.context, layout.expert});
+}
+
+void LayoutBounds::rehearse_classes() {
+  const std::unique_ptr<Task> task = make_task_();
+  for (Module* unit : task->units()) {
+    for (const Parameter* parameter : unit->parameters()) in_units_ += double(parameter->numel());
+  }
+  for (const Parameter* parameter : task->model().parameters()) {
+    in_all_ += double(parameter->numel());
+    if (parameter->partition.is_of_experts) in_experts_ += double(parameter->numel());
+  }
+  std::vector<Key> keys;
+  for (const auto& [key, of] : classes_) {
+    const auto& [tensor, context, expert] = key;
+    keys.emplace_back(tensor, context, expert, of.micro_batch, of.recompute);
+  }
+  std::erase_if(keys, [this](const Key& key) { return knows(key); });
+  const auto found = at_once(keys, [this](const Key& key) { return rehearse(key); });
+  for (size_t i = 0; i < keys.size(); ++i) learn(keys[i], found[i]);
+  std::vector<const RunConfig*> layouts;
+  for (const auto& [key, layout] : of_step_) layouts.push_back(&layout);
+  const auto steps = at_once(layouts, [this](const RunConfig* of) { return step_bound(*of); });
+  for (size_t i = 0; i < layouts.size(); ++i) steps_[step_key(*layouts[i])] = steps[i];
+}
+
+double LayoutBounds::expert_share(int ranks) const {
+  const double dealt = in_experts_ / ranks;
+  return dealt / (dealt + in_all_ - in_experts_);
+}
+
+LayoutBound LayoutBounds::coarse(const RunConfig& layout) {
+  const Class& of = class_of(layout);
+  const Key key{layout.tensor, layout.context, layout.expert, of.micro_batch, of.recompute};
+  if (!knows(key)) rehearse_classes();
+  Rehearsed least = rehearsed_.at(key);
+  if (!least.is_possible) return {};  // perhaps for its size alone
+  least.micro_s *= double(layout.micro_batch) / double(of.micro_batch);
+  least.activations = 0;
+  return bound_of(layout, least);
+}
+
+LayoutBound LayoutBounds::fine(const RunConfig& layout) const {
+  const Rehearsed& found = rehearsed_.at(key_of(layout));
+  return found.is_possible ? bound_of(layout, found) : LayoutBound{.is_possible = false};
+}
+
+LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
+  const auto& [tensor, context, expert, micro_batch, recompute] = key;
+  RunConfig layout = classes_.at({tensor, context, expert}).layout;
+  layout.micro_batch = micro_batch;
+  layout.recompute = recompute;
+  layout.offload = OffloadKind::kNone;
+  layout.offload_to = "none";
+  try {
+    const std::unique_ptr<Task> task = make_task_();
+    const PlannedRank rank = planned(std::move(layout), *task, /*steps=*/1);
+    const RankTime& time = rank.time.value();
+    // Context ranks, and those of experts, add up gradients beside backward: that is data
+    // parallelism's.
+    const double data_s = time.slowed + time.exposed[size_t(comm::Lane::kData)];
+    return {.is_possible = true,
+            .micro_s = time.acting - data_s - time.exposed_host,
+            .update_s = std::max(time.total - time.acting - data_s, 0.0),
+            .parameters = tagged(rank, MemoryTag::kParameter),
+            .gradients = tagged(rank, MemoryTag::kGradient),
+            .activations = tagged(rank, MemoryTag::kActivation)};
+  } catch (const ConfigError&) {  // the model cannot be cut so
+    return {};
+  }
+}
+
+PlannedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) const {
+  layout.pipeline = 1;
+  layout.pipeline_chunks = layout.zero = layout.shard_ranks = 0;
+  if (layout.offload == OffloadKind::kParameters) layout.offload = OffloadKind::kOptimizer;
+  layout.global_batch = layout.micro_batch * layout.expert;
+  layout.steps = steps;
+  layout.eval_every = 0;
+  const int ranks = layout.tensor * layout.context * layout.expert;
+  return plan_rank(layout, task, 0, ranks, &machines_);
+}
+
+LayoutBounds::StepBound LayoutBounds::step_bound(const RunConfig& layout) const {
+  try {
+    const PlannedRank rank = planned(layout, *make_task_(), kSteps);
+    const RankTime& time = rank.time.value();
+    return {.states = tagged(rank, MemoryTag::kOptimizer),
+            .host_s = std::max({time.to_host, time.from_host, time.on_host})};
+  } catch (const ConfigError&) {  // the model cannot be cut so
+    return {};
+  }
+}
+
+LayoutBound LayoutBounds::bound_of(const RunConfig& layout, const Rehearsed& of) const {
+  const StepBound& step = steps_.at(step_key(layout));
+  return {.seconds = least_seconds(layout, of, step), .bytes = least_bytes(layout, of, step)};
+}
+
+// The largest stage has the mean of all at least.
+int64_t LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
+                                  const StepBound& step) const {
+  const double shared = double(shard_ranks(layout)), stages = layout.pipeline;
+  const auto part = [&](double bytes, int stage) {
+    return bytes / stages / (layout.zero >= stage ? shared : 1.0);
+  };
+  double held = part(step.states, 1);
+  if (layout.offload != OffloadKind::kParameters) held += part(of.parameters, 3);
+  // From stage 2 on gradients are in host memory with what else is offloaded.
+  const bool offloads = layout.offload != OffloadKind::kNone;
+  if (!offloads || layout.zero < 2) held += part(of.gradients, 2);
+  return static_cast<int64_t>(held + (layout.pipeline == 1 ? of.activations : 0));
+}
+
+double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,
+                                   const StepBound& step) const {
+  const double micros = double(micro_batches(layout)), stages = layout.pipeline;
+  const double shared = layout.zero > 0 ? double(shard_ranks(layout)) : 1;
+  // A stage waits for its first micro-batch until the stages before it have been forward with it,
+  // and these go backward after it: with t of stage s what it takes for a micro-batch, a step
+  // takes t_0 + ... + t_(s-1) + m t_s at least, for all s; the largest of these is least where
+  // all are equal. Of stages with several chunks only the work counts.
+  const double part = layout.pipeline_chunks > 1 || layout.pipeline == 1
+                          ? 1 / stages
+                          : 1 / (micros * (1 - std::pow(1 - 1 / micros, stages)));
+  // The host steps beside the device.
+  const double update_s = layout.offload == OffloadKind::kNone ? of.update_s : 0;
+  const double computing = micros * of.micro_s * part + update_s / stages / shared;
+  return std::max({computing, sharing_seconds(layout, of), step.host_s / stages / shared});
+}
+
+// What data parallelism's lane carries at least.
+double LayoutBounds::sharing_seconds(const RunConfig& layout, const Rehearsed& of) const {
+  // One rank in --tensor, which is at most a node, so that they are on every node up to the last.
+  const int64_t ranks = shard_ranks(layout);
+  const int64_t last = (ranks - 1) * layout.tensor / machines_.cluster.devices_per_node;
+  const GroupSpread group{.ranks = ranks, .nodes = last + 1};
+  // Experts' are those of the rank alone, and are left out: others share them.
+  const double whole = layout.expert > 1 ? 1 - expert_share(layout.expert) : 1;
+  const double stages = layout.pipeline, micros = double(micro_batches(layout));
+  const auto seconds = [&](comm::CollectiveOp op, double bytes) {
+    return bandwidth_seconds(op, whole * bytes / stages, group);
+  };
+  const bool is_coded = layout.quantize_gathers != CodedBits::kNone ||
+                        layout.quantize_reductions != CodedBits::kNone ||
+                        layout.grad_dtype != DType::kF32 || layout.outer_every > 0 ||
+                        one_bit_name(layout.optimizer) != nullptr;
+  if (is_coded || ranks == 1) return 0;
+  using enum comm::CollectiveOp;
+  const double gathers = seconds(kAllGather, of.parameters);
+  const double sums = seconds(kReduceScatterSum, of.gradients);
+  if (layout.zero == 0) return 2 * sums;
+  if (layout.zero == 1) return sums + gathers;
+  const bool is_freed = layout.zero == 3 && layout.persist_below == 0 && layout.expert == 1 &&
+                        layout.reshard != comm::ReshardAfterForward::kNo;
+  return micros * sums + (is_freed ? micros * in_units_ / in_all_ : 1) * gathers;
+}
+
+double LayoutBounds::bandwidth_seconds(comm::CollectiveOp op, double bytes,
+                                       const GroupSpread& group) const {
+  char memory = 0;
+  const View whole = make_view(&memory, DType::kF32, {static_cast<int64_t>(bytes / 4)});
+  const comm::CollectiveCall call{.op = op, .in = whole, .out = whole};
+  double seconds = collective_seconds(machines_.cluster, call, group) -
+                   collective_latency(machines_.cluster, group);
+  // Groups of as many ranks may have been measured.
+  for (const FittedLink& link : machines_.cluster.links) {
+    if (link.op != op || link.ranks != group.ranks) continue;
+    seconds = std::min(seconds, bytes / link.bandwidth);
+  }
+  return std::max(seconds, 0.0);
+}
+
+int64_t LayoutBounds::micro_batches(const RunConfig& layout) const {
+  const comm::ParallelSizes sizes = parallel_sizes(layout, ranks_);
+  return batch_layout(layout, int64_t(sizes.replica) * sizes.shard).micro_batches(0);
+}
+
+int64_t LayoutBounds::shard_ranks(const RunConfig& layout) const {
+  return int64_t(parallel_sizes(layout, ranks_).shard) * layout.context;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,125 @@
+#include "shale/models/plan/fitted_links.h"
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/models/plan/cluster.h"
+#include "shale/models/plan/kernel_times.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/fixtures.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::models {
+namespace {
+
+using comm::CollectiveOp;
+
+std::vector<MeasuredTime> times_of(double latency_s, double bandwidth) {
+  std::vector<MeasuredTime> times;
+  for (double bytes = 4096; bytes <= 256 << 20; bytes *= 4) {
+    times.push_back({.bytes = bytes, .seconds = latency_s + bytes / bandwidth});
+  }
+  return times;
+}
+
+FittedLink link_of(CollectiveOp op, int64_t ranks, int64_t stride) {
+  return {.axis = "tensor",
+          .op = op,
+          .ranks = ranks,
+          .stride = stride,
+          .latency_s = 3e-6,
+          .bandwidth = 20e9};
+}
+
+comm::CollectiveCall call_of(CollectiveOp op, int64_t bytes) {
+  static char memory[1];
+  const View whole = make_view(memory, DType::kF32, {bytes / 4});
+  return {.op = op, .in = whole, .out = whole};
+}
+
+}  // namespace
+
+TEST_CASE("a fit finds the latency and the bandwidth of what has them", "[plan]") {
+  FittedLink link = link_of(CollectiveOp::kAllGather, 2, 1);
+  CHECK(fit(link, times_of(12e-6, 7e9)) < 1e-9);
+  CHECK(link.latency_s == Approx(12e-6).epsilon(1e-6));
+  CHECK(link.bandwidth == Approx(7e9).epsilon(1e-6));
+  // Short and long messages count alike, and their error is told.
+  std::vector<MeasuredTime> uneven = times_of(12e-6, 7e9);
+  for (size_t i = 0; i < uneven.size(); ++i) uneven[i].seconds *= i % 2 == 0 ? 1.1 : 0.9;
+  const double worst = fit(link, uneven);
+  CHECK(worst > 0.09);
+  CHECK(worst < 0.2);
+  CHECK(link.bandwidth == Approx(7e9).epsilon(0.1));
+  // No latency is below none.
+  std::vector<MeasuredTime> faster = {{1e3, 1e-7}, {1e6, 1.1e-3}, {1e7, 1.2e-2}};
+  fit(link, faster);
+  CHECK(link.latency_s == 0);
+}
+
+TEST_CASE("times that show no bandwidth are no fit", "[plan]") {
+  FittedLink link = link_of(CollectiveOp::kAllGather, 2, 1);
+  for (const std::vector<MeasuredTime>& times :
+       {std::vector<MeasuredTime>{}, {{4096, 1e-6}}, {{4096, 1e-6}, {1 << 20, 1e-6}}}) {
+    const std::string message = test::message_of<ConfigError>([&] { fit(link, times); });
+    CHECK(test::contains(message, "all_gather of tensor: more bytes took no longer"));
+  }
+}
+
+TEST_CASE("links are written as they are read", "[plan]") {
+  const std::vector<FittedLink> links = {link_of(CollectiveOp::kAllReduceSum, 2, 1),
+                                         link_of(CollectiveOp::kAllToAll, 4, 2)};
+  const std::vector<FittedLink> again = read_links(to_json(links), "file");
+  REQUIRE(again.size() == 2);
+  CHECK(again[1].op == CollectiveOp::kAllToAll);
+  CHECK(again[1].ranks == 4);
+  CHECK(again[1].stride == 2);
+  CHECK(again[1].axis == "tensor");
+  CHECK(again[1].latency_s == Approx(3e-6));
+  CHECK(again[1].bandwidth == Approx(20e9));
+  struct Row {
+    const char* json;
+    const char* message;
+  };
+  for (const Row& row : {Row{"{}", "want a list"}, {"[{}]", "links[0]"}, {"[1]", "links[0]"},
+                         {R"([{"op": "shout"}])", "op is shout, want one of all_reduce_sum"},
+                         {R"([{"op": "gather", "speed": 1}])", "unknown field speed"},
+                         {R"([{"op": "gather", "ranks": 1, "stride": 1, "latency_us": 1,
+                               "gbytes_per_s": 1}])",
+                          "want ranks of 2 or more"}}) {
+    CAPTURE(row.json);
+    const std::string message =
+        test::message_of<ConfigError>([&] { read_links(row.json, "file"); });
+    CHECK(test::contains(message, "file: links[0]"));
+    CHECK(test::contains(message, row.message));
+  }
+}
+
+TEST_CASE("groups that were measured go by their fit, others by the cluster's figures", "[plan]") {
+  const test::TempDir folder;
+  const std::string path = folder.file("cluster.json");
+  const std::string shipped = test::fixture_path("../../deploy/clusters/h100.json");
+  Cluster cluster = read_cluster(shipped);
+  CHECK(cluster.links.empty());
+  std::string text((std::istreambuf_iterator<char>(std::ifstream(shipped).rdbuf())), {});
+  text.insert(text.rfind('}'), ", \"links\": " +
+                                   to_json(std::vector{link_of(CollectiveOp::kAllGather, 2, 4)}));
+  std::ofstream(path) << text;
+  cluster = read_cluster(path);
+  REQUIRE(cluster.links.size() == 1);
+  const auto spread = [&](std::vector<int> ranks) { return spread_of(cluster, ranks); };
+  const auto seconds = [&](CollectiveOp op, const std::vector<int>& ranks) {
+    return collective_seconds(cluster, call_of(op, 20'000'000), spread(ranks));
+  };
+  CHECK(seconds(CollectiveOp::kAllGather, {1, 5}) == Approx(1.003e-3));
+  CHECK(basis_of(cluster, CollectiveOp::kAllGather, spread({1, 5})) == Basis::kFitted);
+  for (const std::vector<int>& ranks : {std::vector{0, 1}, {0, 4, 8}, {0, 4, 6}}) {
+    CHECK(seconds(CollectiveOp::kAllGather, ranks) < 0.9e-3);
+    CHECK(basis_of(cluster, CollectiveOp::kAllGather, spread(ranks)) == Basis::kExtrapolated);
+  }
+  CHECK(basis_of(cluster, CollectiveOp::kBroadcast, spread({1, 5})) == Basis::kExtrapolated);
+}
+
+}  // namespace shale::models

@@ -1,0 +1,209 @@
+// How long a step takes of which a part lies in host memory.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/models/language/config.h"
+#include "shale/models/language/task.h"
+#include "shale/models/plan/planned_step.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::models {
+namespace {
+
+// Kernels and collectives take next to nothing, copies and the host do.
+Cluster cluster_of() {
+  return {.device = "device",
+          .memory_bandwidth = 1e18,
+          .flops_bf16 = 1e20,
+          .flops_fp32 = 1e20,
+          .launch_s = 0,
+          .product_share = 1,
+          .bandwidth_share = 1,
+          .overlap_tax = 0,
+          .node = {.bandwidth = 1e15, .latency_s = 0},
+          .network = {.bandwidth = 1e15, .latency_s = 0},
+          .host_bandwidth = 10e9,
+          .host_memory_bandwidth = 100e9};
+}
+
+struct Planned {
+  RankTime time;
+  PlannedStep step;
+  int64_t parameters = 0;
+};
+
+Planned plan_of(const std::string& offload, int zero, bool activations, const Cluster& cluster,
+                int ranks = 2) {
+  TrainConfig config;
+  config.language.layers = 4;
+  config.run.threads = 1;
+  config.run.micro_batch = 1;
+  config.run.global_batch = 2L * ranks;
+  config.run.zero = zero;
+  config.run.dtype = "bf16";
+  config.run.device = "cuda";
+  config.run.offload_to = offload;
+  config.run.offload_activations = activations;
+  resolve(config, ranks);
+  KernelTimes kernels(cluster);
+  const PlanMachines machines{cluster, kernels};
+  LanguageTask task(config);
+  Planned planned;
+  for (const Parameter* parameter : task.model().parameters()) {
+    planned.parameters += parameter->numel();
+  }
+  const std::array ranks_planned{plan_rank(config.run, task, 0, ranks, &machines)};
+  planned.time = ranks_planned[0].time.value();
+  planned.step = planned_step(config.run, task.unit(), cluster, ranks_planned, ranks);
+  return planned;
+}
+
+// False in a build without the emulator, whose kernels say what scratch memory those of a GPU take.
+bool can_plan_gpus() {
+  try {
+    plan_of("none", 0, false, cluster_of(), 1);
+    return true;
+  } catch (const UnavailableError& error) {
+    WARN("skipped: " << error.what());
+    return false;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the clock runs copies beside kernels, each stream's in turn", "[plan]") {
+  const Cluster cluster = cluster_of();
+  KernelTimes kernels(cluster);
+  StepClock clock(cluster, kernels);
+  std::array<char, 3> streams{};
+  char *const compute = &streams[0], *const down = &streams[1], *const up = &streams[2];
+  using enum PlanClock::Way;
+  clock.set_compute_stream(compute);
+  clock.begin_step(1);
+  clock.copies(kToHost, 1'000'000'000, down);
+  clock.copies(kToHost, 1'000'000'000, down);
+  clock.copies(kFromHost, 1'000'000'000, up);
+  CHECK(clock.time_of(down) == Approx(0.2).epsilon(1e-9));
+  CHECK(clock.time_of(up) == Approx(0.1).epsilon(1e-9));
+  CHECK(clock.time_of(compute) == 0);
+  clock.hold_back(up, clock.time_of(down));
+  clock.copies(kFromHost, 1'000'000'000, up);
+  clock.hold_back(compute, clock.time_of(up));
+  const RankTime time = clock.end_step();
+  CHECK(time.total == Approx(0.3).epsilon(1e-9));
+  CHECK(time.exposed_host == Approx(0.3).epsilon(1e-9));
+  CHECK(time.to_host == Approx(0.2).epsilon(1e-9));
+  CHECK(time.from_host == Approx(0.2).epsilon(1e-9));
+}
+
+TEST_CASE("what the host steps holds back who needs it, and nobody else", "[plan]") {
+  const Cluster cluster = cluster_of();
+  KernelTimes kernels(cluster);
+  StepClock clock(cluster, kernels);
+  std::array<char, 2> streams{};
+  clock.set_compute_stream(&streams[0]);
+  clock.begin_step(1);
+  clock.step(7, [&] { clock.host_waits(0.5); });
+  clock.copies(PlanClock::Way::kInside, 8, &streams[0]);
+  CHECK(clock.time_of(&streams[0]) < 1e-6);
+  clock.await(7);
+  clock.copies(PlanClock::Way::kInside, 8, &streams[0]);
+  CHECK(clock.end_step().exposed_host == Approx(0.5).epsilon(1e-6));
+}
+
+TEST_CASE("devices of a node share their host", "[plan]") {
+  Cluster cluster = cluster_of();
+  cluster.host_shared_bandwidth = 40e9;
+  CHECK(host_rates(cluster, 1).copies == Approx(10e9));
+  CHECK(host_rates(cluster, 8).copies == Approx(5e9));
+  CHECK(host_rates(cluster, 64).copies == Approx(5e9));
+  CHECK(host_rates(cluster, 8).memory == Approx(100e9 / 8));
+}
+
+TEST_CASE("an offloaded optimizer moves gradients down and parameters up", "[plan]") {
+  if (!can_plan_gpus()) return;
+  const Cluster cluster = cluster_of();
+  const Planned none = plan_of("none", 0, false, cluster);
+  CHECK(none.time.to_host == 0);
+  CHECK(none.time.on_host == 0);
+  CHECK(none.step.exposed_host < 1e-6);
+  for (const int zero : {0, 2}) {
+    CAPTURE(zero);
+    const Planned planned = plan_of("optimizer", zero, false, cluster);
+    const double count = double(planned.parameters) / (zero == 0 ? 1 : 2);
+    // Gradients are f32, parameters bf16. In stage 2 those of each micro-batch travel.
+    CHECK(planned.time.to_host == Approx((zero == 0 ? 4 : 8) * count / 10e9).epsilon(0.02));
+    CHECK(planned.time.from_host == Approx(2 * count / 10e9).epsilon(0.02));
+    // AdamW reads four values of 4 bytes, and writes three of them and one of 2; two ranks share
+    // the host's memory.
+    CHECK(planned.time.on_host >= 30 * count / 50e9 * 0.98);
+    // Nothing else takes time, and what a step needs is there only when it was stepped.
+    CHECK(planned.step.seconds >= planned.time.on_host);
+    CHECK(planned.step.seconds <
+          1.05 * (planned.time.on_host + planned.time.to_host + planned.time.from_host));
+    CHECK(planned.step.exposed_host == Approx(planned.step.seconds).epsilon(0.05));
+  }
+}
+
+TEST_CASE("what is offloaded is hidden as far as the step is long enough", "[plan]") {
+  if (!can_plan_gpus()) return;
+  Cluster cluster = cluster_of();
+  cluster.flops_bf16 = 1e12;
+  const Planned activations = plan_of("none", 3, true, cluster);
+  CHECK(activations.time.to_host > 0);
+  CHECK(activations.time.from_host == Approx(activations.time.to_host).epsilon(0.2));
+  double before = 0;
+  for (const double rate : {1e9, 10e9, 100e9}) {
+    cluster.host_bandwidth = rate;
+    const Planned planned = plan_of("params", 3, true, cluster);
+    // It ends no earlier than the busiest of device, host and links.
+    const RankTime& time = planned.time;
+    const double kernels = time.total - time.exposed_host;
+    CHECK(time.total >= std::max({kernels, time.to_host, time.from_host, time.on_host}) * 0.999);
+    CHECK(time.total <= (kernels + time.to_host + time.from_host + time.on_host) * 1.001);
+    if (before > 0) CHECK(time.total < before);
+    before = time.total;
+  }
+}
+
+TEST_CASE("a CPU copies with its own hands what it offloads", "[plan]") {
+  Cluster cluster = cluster_of();
+  cluster.is_gpu = false;
+  cluster.memory_bandwidth = 10e9;
+  TrainConfig config;
+  config.language.layers = 4;
+  config.run.threads = 1;
+  config.run.device = "cpu";
+  const auto seconds_of = [&](const char* offload) {
+    config.run.offload = OffloadKind::kNone;
+    config.run.offload_to = offload;
+    resolve(config, 1);
+    KernelTimes kernels(cluster);
+    const PlanMachines machines{cluster, kernels};
+    LanguageTask task(config);
+    return plan_rank(config.run, task, 0, 1, &machines).time.value();
+  };
+  const RankTime none = seconds_of("none"), optimizer = seconds_of("optimizer");
+  // Gradients go one way, parameters the other.
+  CHECK(optimizer.kernels.at("copy") > none.kernels.at("copy"));
+  CHECK(optimizer.kernels.at("adamw") == Approx(none.kernels.at("adamw")).epsilon(0.02));
+  CHECK(optimizer.exposed_host == 0);
+  CHECK(optimizer.total > none.total);
+}
+
+TEST_CASE("a cluster that does not say what its hosts do is no place to plan offload for",
+          "[plan]") {
+  Cluster cluster = cluster_of();
+  cluster.host_bandwidth = 0;
+  for (const auto& [offload, activations] : {std::pair{"optimizer", false}, {"none", true}}) {
+    const std::string message =
+        test::message_of<ConfigError>([&] { plan_of(offload, 0, activations, cluster); });
+    CHECK(test::contains(message, "want host_gbytes_per_s"));
+  }
+}
+
+}  // namespace shale::models
