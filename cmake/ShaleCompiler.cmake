@@ -54,13 +54,16 @@ if(SHALE_SANITIZE)
   endif()
 endif()
 
-# A launcher that was given stays. nvcc's is used by ShaleCuda.cmake.
+# A launcher that was given stays. nvcc's is used by ShaleKernels.cmake. Paths of the project count
+# from where they are used, so that what one clone has compiled serves others.
 if(SHALE_CCACHE)
   find_program(SHALE_CCACHE_PROGRAM ccache)
   mark_as_advanced(SHALE_CCACHE_PROGRAM)
   foreach(language IN ITEMS CXX CUDA)
     if(SHALE_CCACHE_PROGRAM AND NOT CMAKE_${language}_COMPILER_LAUNCHER)
-      set(CMAKE_${language}_COMPILER_LAUNCHER ${SHALE_CCACHE_PROGRAM})
+      set(CMAKE_${language}_COMPILER_LAUNCHER
+          ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+          ${SHALE_CCACHE_PROGRAM})
     endif()
   endforeach()
 endif()
