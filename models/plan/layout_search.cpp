@@ -6,6 +6,7 @@
 #include <cmath>
 #include <exception>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <thread>
@@ -154,12 +155,12 @@ class Search {
   void add_sharded(RunConfig config) {
     const int64_t data = ranks_ / (config.tensor * config.context * config.pipeline);
     if (config.global_batch % data != 0) return;
-    const bool is_alone = data * config.context == 1;
+    const bool is_alone = data * config.context == 1 && (experts_ == 1 || config.tensor == 1);
     const int most_zero = is_alone ? 0 : config.pipeline > 1 ? 1 : 3;
     for (config.zero = 0; config.zero <= most_zero; ++config.zero) {
       for (const int shard : divisors(data, config.zero > 0 ? data : 1)) {
         config.shard_ranks = config.zero > 0 && shard < data ? shard : 0;
-        for (const int expert : divisors(experts_, config.tensor > 1 ? 1 : ranks_)) {
+        for (const int expert : divisors(experts_, ranks_)) {
           config.expert = expert;
           add_batches(config, config.global_batch / data);
         }
@@ -234,11 +235,15 @@ class Search {
   PlannedRank rehearse(RunConfig config, Task& task, int64_t steps) const {
     config.pipeline = 1;
     config.pipeline_chunks = config.zero = config.shard_ranks = 0;
-    config.global_batch = config.micro_batch * config.expert;
+    const bool adds_statistics =
+        config.optimizer == OptimizerKind::kLamb || config.optimizer == OptimizerKind::kAdafactor;
+    if (config.expert > 1 && adds_statistics) config.zero = 1;  // which want it then
+    const int model_ranks = config.tensor * config.context;
+    const int data = config.expert / std::gcd(config.expert, model_ranks);
+    config.global_batch = config.micro_batch * data;
     config.steps = steps;
     config.eval_every = 0;
-    const int ranks = config.tensor * config.context * config.expert;
-    return plan_rank(config, task, 0, ranks, &machines_);
+    return plan_rank(config, task, 0, model_ranks * data, &machines_);
   }
 
   static double tagged(const PlannedRank& rank, MemoryTag tag) {
@@ -280,7 +285,7 @@ class Search {
 
   // The largest stage has the mean of all at least.
   int64_t least_bytes(const RunConfig& config, const MicroBatchBound& bound) const {
-    const double shared = double(shard_ranks_of(config)), stages = config.pipeline;
+    const double shared = most_shares(config), stages = config.pipeline;
     const auto of = [&](double bytes, int stage) {
       return bytes / stages / (config.zero >= stage ? shared : 1.0);
     };
@@ -290,7 +295,7 @@ class Search {
 
   double least_seconds(const RunConfig& config, const MicroBatchBound& bound) const {
     const double micros = double(micro_batches(config)), stages = config.pipeline;
-    const double shared = config.zero > 0 ? double(shard_ranks_of(config)) : 1;
+    const double shared = config.zero > 0 ? most_shares(config) : 1;
     // A stage waits for its first micro-batch until the stages before it have been forward with it,
     // and these go backward after it: with t of stage s what it takes for a micro-batch, a step
     // takes t_0 + ... + t_(s-1) + m t_s at least, for all s; the largest of these is least where
@@ -428,6 +433,12 @@ class Search {
   int64_t micro_batches(const RunConfig& config) const {
     const comm::ParallelSizes sizes = parallel_sizes(config, ranks_);
     return batch_layout(config, int64_t(sizes.replica) * sizes.shard).micro_batches(0);
+  }
+
+  // Ranks over which --zero divides a parameter at most: an expert's are tensor ranks too.
+  double most_shares(const RunConfig& config) const {
+    const double shared = double(shard_ranks_of(config));
+    return config.expert > 1 ? std::max(shared, shared * config.tensor / config.expert) : shared;
   }
 
   int64_t shard_ranks_of(const RunConfig& config) const {

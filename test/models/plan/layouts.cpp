@@ -110,6 +110,10 @@ TEST_CASE("bounds drop no layout that is among the fastest", "[plan]") {
     CHECK(all.planned == std::ssize(all.best));
     const auto has_experts = [](const PlannedLayout& layout) { return layout.config.expert > 1; };
     CHECK(std::ranges::any_of(all.best, has_experts) == mixture);
+    const auto is_folded = [&](const PlannedLayout& layout) {
+      return has_experts(layout) && layout.config.tensor > 1 && layout.config.context > 1;
+    };
+    CHECK(std::ranges::any_of(all.best, is_folded) == mixture);
     for (size_t i = 0; i < all.best.size(); i += 11) {
       check_whole_plan(all.best[i], cluster, mixture);
     }
