@@ -123,7 +123,7 @@ struct RunConfig {
   int context = 1;         // ranks that share each sequence
   int context_leaves = 0;  // parts of each sequence; 0: one for each of these ranks
 
-  int expert = 1;  // ranks of data parallelism that have different experts of mixtures
+  int expert = 1;  // ranks that have different experts of mixtures
 
   // tensor parallelism
   int tensor = 1;         // ranks that share each layer
