@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -65,9 +66,9 @@ void LayoutBounds::rehearse_classes() {
   for (size_t i = 0; i < layouts.size(); ++i) steps_[step_key(*layouts[i])] = steps[i];
 }
 
-double LayoutBounds::expert_share(int ranks) const {
-  const double dealt = in_experts_ / ranks;
-  return dealt / (dealt + in_all_ - in_experts_);
+double LayoutBounds::expert_share(const RunConfig& layout) const {
+  const double dealt = in_experts_ / layout.expert;
+  return dealt / (dealt + (in_all_ - in_experts_) / layout.tensor);
 }
 
 LayoutBound LayoutBounds::coarse(const RunConfig& layout) {
@@ -115,11 +116,15 @@ PlannedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) c
   layout.pipeline = 1;
   layout.pipeline_chunks = layout.zero = layout.shard_ranks = 0;
   if (layout.offload == OffloadKind::kParameters) layout.offload = OffloadKind::kOptimizer;
-  layout.global_batch = layout.micro_batch * layout.expert;
+  const bool adds_statistics =
+      layout.optimizer == OptimizerKind::kLamb || layout.optimizer == OptimizerKind::kAdafactor;
+  if (layout.expert > 1 && adds_statistics) layout.zero = 1;  // which want it then
+  const int model_ranks = layout.tensor * layout.context;
+  const int data = layout.expert / std::gcd(layout.expert, model_ranks);
+  layout.global_batch = layout.micro_batch * data;
   layout.steps = steps;
   layout.eval_every = 0;
-  const int ranks = layout.tensor * layout.context * layout.expert;
-  return plan_rank(layout, task, 0, ranks, &machines_);
+  return plan_rank(layout, task, 0, model_ranks * data, &machines_);
 }
 
 LayoutBounds::StepBound LayoutBounds::step_bound(const RunConfig& layout) const {
@@ -141,7 +146,7 @@ LayoutBound LayoutBounds::bound_of(const RunConfig& layout, const Rehearsed& of)
 // The largest stage has the mean of all at least.
 int64_t LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
                                   const StepBound& step) const {
-  const double shared = double(shard_ranks(layout)), stages = layout.pipeline;
+  const double shared = most_shares(layout), stages = layout.pipeline;
   const auto part = [&](double bytes, int stage) {
     return bytes / stages / (layout.zero >= stage ? shared : 1.0);
   };
@@ -156,7 +161,7 @@ int64_t LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
 double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,
                                    const StepBound& step) const {
   const double micros = double(micro_batches(layout)), stages = layout.pipeline;
-  const double shared = layout.zero > 0 ? double(shard_ranks(layout)) : 1;
+  const double shared = layout.zero > 0 ? most_shares(layout) : 1;
   // A stage waits for its first micro-batch until the stages before it have been forward with it,
   // and these go backward after it: with t of stage s what it takes for a micro-batch, a step
   // takes t_0 + ... + t_(s-1) + m t_s at least, for all s; the largest of these is least where
@@ -177,7 +182,7 @@ double LayoutBounds::sharing_seconds(const RunConfig& layout, const Rehearsed& o
   const int64_t last = (ranks - 1) * layout.tensor / machines_.cluster.devices_per_node;
   const GroupSpread group{.ranks = ranks, .nodes = last + 1};
   // Experts' are those of the rank alone, and are left out: others share them.
-  const double whole = layout.expert > 1 ? 1 - expert_share(layout.expert) : 1;
+  const double whole = layout.expert > 1 ? 1 - expert_share(layout) : 1;
   const double stages = layout.pipeline, micros = double(micro_batches(layout));
   const auto seconds = [&](comm::CollectiveOp op, double bytes) {
     return bandwidth_seconds(op, whole * bytes / stages, group);
@@ -215,6 +220,11 @@ double LayoutBounds::bandwidth_seconds(comm::CollectiveOp op, double bytes,
 int64_t LayoutBounds::micro_batches(const RunConfig& layout) const {
   const comm::ParallelSizes sizes = parallel_sizes(layout, ranks_);
   return batch_layout(layout, int64_t(sizes.replica) * sizes.shard).micro_batches(0);
+}
+
+double LayoutBounds::most_shares(const RunConfig& layout) const {
+  const double shared = double(shard_ranks(layout));
+  return layout.expert > 1 ? std::max(shared, shared * layout.tensor / layout.expert) : shared;
 }
 
 int64_t LayoutBounds::shard_ranks(const RunConfig& layout) const {

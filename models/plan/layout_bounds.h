@@ -67,8 +67,9 @@ class LayoutBounds {
   using StepKey = std::tuple<int, int, bool>;
 
   void rehearse_classes();
-  // Of the parameters of one of the ranks that experts are dealt to, those that are of experts.
-  double expert_share(int ranks) const;
+  // Of the parameters of one of the ranks that experts are dealt to, those that are of experts, at
+  // most: tensor ranks may share all others.
+  double expert_share(const RunConfig& layout) const;
   PlannedRank planned(RunConfig layout, Task& task, int64_t steps) const;
   static StepKey step_key(const RunConfig& layout);
   StepBound step_bound(const RunConfig& layout) const;
@@ -79,6 +80,8 @@ class LayoutBounds {
   double bandwidth_seconds(comm::CollectiveOp op, double bytes, const GroupSpread& group) const;
   const Class& class_of(const RunConfig& layout) const;
   int64_t micro_batches(const RunConfig& layout) const;
+  // Ranks over which --zero divides a parameter at most: an expert's are tensor ranks too.
+  double most_shares(const RunConfig& layout) const;
   int64_t shard_ranks(const RunConfig& layout) const;
 
   const MakeTask& make_task_;

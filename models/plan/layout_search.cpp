@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -119,12 +120,12 @@ class Search {
   void add_sharded(RunConfig config) {
     const int64_t data = ranks_ / (config.tensor * config.context * config.pipeline);
     if (config.global_batch % data != 0) return;
-    const bool is_alone = data * config.context == 1;
+    const bool is_alone = data * config.context == 1 && (experts_ == 1 || config.tensor == 1);
     const int most_zero = is_alone ? 0 : config.pipeline > 1 ? 1 : 3;
     for (config.zero = 0; config.zero <= most_zero; ++config.zero) {
       for (const int shard : divisors(data, config.zero > 0 ? data : 1)) {
         config.shard_ranks = config.zero > 0 && shard < data ? shard : 0;
-        for (const int expert : divisors(experts_, config.tensor > 1 ? 1 : ranks_)) {
+        for (const int expert : divisors(experts_, ranks_)) {
           config.expert = expert;
           for (const OffloadChoice& offload : kOffloads) {
             if (offload.kind != OffloadKind::kNone && !knows_host_) continue;

@@ -126,9 +126,11 @@ std::vector<std::string> places_of(const RunConfig& config, const comm::MeshLayo
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     places.push_back(mesh.place_of(rank));
     if (config.expert == 1) continue;
-    const int shard =
-        mesh.coordinate("shard", rank) * mesh.size("context") + mesh.coordinate("context", rank);
-    places.back() += cat(", expert ", shard % config.expert);
+    int place = 0;  // of the ranks over which experts are dealt
+    for (const char* const axis : {"shard", "context", "tensor"}) {
+      place = place * mesh.size(axis) + mesh.coordinate(axis, rank);
+    }
+    places.back() += cat(", expert ", place % config.expert);
   }
   return places;
 }
@@ -172,8 +174,11 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
     setup.groups.reshard = &setup.reshard->group("inner");
   }
   if (config.expert > 1) {
+    comm::ProcessGroup& stage = config.tensor > 1
+                                    ? setup.mesh->flatten({"shard", "context", "tensor"})
+                                    : *setup.groups.shard;
     setup.expert = std::make_unique<comm::Mesh>(
-        *setup.groups.shard, std::vector<comm::MeshAxis>{{"same", 0}, {"expert", config.expert}});
+        stage, std::vector<comm::MeshAxis>{{"same", 0}, {"expert", config.expert}});
     setup.groups.expert_shard = &setup.expert->group("same");
     setup.groups.experts = &setup.expert->group("expert");
     setup.rows =
@@ -365,14 +370,24 @@ void check_experts(const RunConfig& config, int shard_ranks) {
   const auto want = [&](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat("--expert ", config.expert, what...));
   };
-  want(shard_ranks % config.expert == 0, ": want a divisor of the ", shard_ranks,
-       " ranks that data parallelism shards over");
-  want(optimizer_of_matrices(config) == nullptr, " with --optimizer ",
-       optimizer_of_matrices(config),
-       ", which has statistics of whole matrices; want one that works "
-       "by elements, such as adamw");
-  want(!cuts_layers(config),
-       " with --tensor, which cuts each expert instead of dealing them out; want one of the two");
+  const int ranks = shard_ranks * config.tensor;
+  want(ranks % config.expert == 0, ": want a divisor of the ", ranks, " ranks that ",
+       config.tensor > 1 ? "share a stage's layers and states" : "data parallelism shards over");
+  const char* const statistics =
+      puts_leaves_together(config.optimizer) ? nullptr : optimizer_of_matrices(config);
+  want(statistics == nullptr, " with --optimizer ", statistics,
+       ", which has statistics of whole matrices; want muon, lamb, adafactor, or one that works by "
+       "elements, such as adamw");
+  want(config.zero > 0 || config.optimizer == OptimizerKind::kMuon ||
+           !puts_leaves_together(config.optimizer),
+       " with --zero 0 and --optimizer ", optimizer_of_matrices(config),
+       ", whose statistics are added over ranks that have each expert once; want --zero 1, 2 or 3");
+  want(config.tensor_leaves <= config.tensor, " with --tensor-leaves ", config.tensor_leaves,
+       ": products of experts have the rows of several ranks, and round by their number; want "
+       "--tensor-leaves left out");
+  want(config.context_leaves <= config.context, " with --context-leaves ", config.context_leaves,
+       ": products of experts have the rows of several ranks, and round by their number; want "
+       "--context-leaves left out");
   want(!config.reproducible,
        " with --reproducible: a product has the rows of several ranks, and "
        "rounds by their number; want --expert 1");

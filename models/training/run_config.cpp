@@ -215,8 +215,8 @@ void describe_context(ConfigSpec& spec, RunConfig& c) {
 void describe_experts(ConfigSpec& spec, RunConfig& c) {
   spec.section("Expert parallelism");
   spec.add("expert", c.expert,
-           "ranks of data parallelism to which the experts of mixtures are dealt out: tokens go to "
-           "the ranks of their experts",
+           "ranks of a stage, whatever else they share, to which the experts of mixtures are dealt "
+           "out: tokens go to the ranks of their experts",
            {.min = 1, .max = 1 << 16})
       .may_change();
 }

@@ -125,7 +125,7 @@ struct RunConfig {
   int context_leaves = 0;  // parts of each sequence; 0: one for each of these ranks
   nn::ContextKind context_kind = nn::ContextKind::kGather;
 
-  int expert = 1;  // ranks of data parallelism that have different experts of mixtures
+  int expert = 1;  // ranks that have different experts of mixtures
 
   // tensor parallelism
   int tensor = 1;         // ranks that share each layer

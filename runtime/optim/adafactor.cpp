@@ -8,6 +8,14 @@
 #include "shale/kernels/reduce_dims.h"
 
 namespace shale::optim {
+namespace {
+
+// Statistics of leaves are kept apart, but not those of experts, of which there are many.
+bool is_of_leaf(const Partition& partition) {
+  return partition.share == LeafShare::kCut && !partition.is_of_experts;
+}
+
+}  // namespace
 
 Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options)
     : Optimizer(std::move(shards)),
@@ -47,7 +55,7 @@ size_t Adafactor::whole_of(const Parameter& parameter) {
   if (!is_new) return number->second;
   const Shape& shape = parameter.whole;
   const Partition& partition = parameter.partition;
-  const bool is_cut = partition.share == LeafShare::kCut;
+  const bool is_cut = is_of_leaf(partition);
   Whole whole{.first_part = parts_.size(), .cols = shape.ndim() > 0 ? shape.at(-1) : 1};
   whole.rows = whole.cols > 0 ? shape.numel() / whole.cols : 0;
   whole.leaves = is_cut ? partition.leaves : 1;
@@ -59,11 +67,7 @@ size_t Adafactor::whole_of(const Parameter& parameter) {
 
 void Adafactor::add_part(size_t shard, const OptimSpan& span) {
   const Parameter& parameter = *span.parameter;
-  // Other leaves are on ranks of which nothing is known.
-  const bool is_apart = parameter.partition.share == LeafShare::kCut &&
-                        !parameter.leaves.empty() &&
-                        std::ssize(parameter.leaves) < parameter.partition.leaves;
-  if (peers_ == nullptr && (is_apart || span.count != parameter.numel())) {
+  if (lacks_parts(span, peers_)) {
     throw ConfigError(cat("adafactor: ", shards()[shard].name, " has ", span.count, " of the ",
                           parameter.whole.numel(), " elements of ", parameter.full_name(),
                           ", want OptimShard::peers with the ranks that have the others"));
@@ -102,7 +106,7 @@ void Adafactor::set_corrections(StepState& values, int64_t done) const {
 Tensor Adafactor::of_leaf(const Tensor& all, const Part& part) const {
   const Partition& partition = part.span.parameter->partition;
   const int64_t count = all.numel() / leaves_;
-  const int64_t leaf = partition.share == LeafShare::kCut ? partition.leaf : 0;
+  const int64_t leaf = is_of_leaf(partition) ? partition.leaf : 0;
   return vector_slice(all, leaf * count, count);
 }
 

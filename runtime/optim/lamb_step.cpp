@@ -75,11 +75,7 @@ void check_shard(const char* name, const OptimShard& shard, const ShardPeers* pe
   }
   for (const OptimSpan& span : shard.spans) {
     const Parameter& parameter = *span.parameter;
-    // Other leaves are on ranks of which nothing is known.
-    const bool is_apart = parameter.partition.share == LeafShare::kCut &&
-                          !parameter.leaves.empty() &&
-                          std::ssize(parameter.leaves) < parameter.partition.leaves;
-    if (peers != nullptr || (span.count == parameter.numel() && !is_apart)) continue;
+    if (!lacks_parts(span, peers)) continue;
     throw ConfigError(cat(name, ": ", shard.name, " has ", span.count, " of the ",
                           parameter.whole.numel(), " elements of ", parameter.full_name(),
                           ", want OptimShard::peers with the ranks that have the others"));

@@ -63,11 +63,8 @@ Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
 
 void Muon::add_part(size_t shard, const OptimSpan& span) {
   const Parameter& parameter = *span.parameter;
-  // Other leaves are on ranks of which nothing is known.
-  const bool is_apart = parameter.partition.share == LeafShare::kCut &&
-                        !parameter.leaves.empty() &&
-                        std::ssize(parameter.leaves) < parameter.partition.leaves;
-  if (peers_ == nullptr && (is_apart || span.count != parameter.numel())) {
+  const bool has_experts = parameter.partition.is_of_experts && span.count == parameter.numel();
+  if (!has_experts && lacks_parts(span, peers_)) {
     throw ConfigError(cat("muon: ", shards()[shard].name, " has ", span.count, " of the ",
                           parameter.numel(), " elements of ", parameter.full_name(),
                           ", want OptimShard::peers with the ranks that have the others"));
@@ -113,15 +110,30 @@ void Muon::gather_ranges() {
   }
 }
 
+// Whether every rank has all of its experts, so that their matrices need not travel.
+bool Muon::has_own_experts(size_t part) const {
+  const Parameter& parameter = *parts_[part].span.parameter;
+  if (!parameter.partition.is_of_experts) return false;
+  return std::all_of(ranges_.begin(), ranges_.end(), [&](const std::vector<Range>& of_rank) {
+    return of_rank[part].count == parameter.numel();
+  });
+}
+
 void Muon::add_jobs(const std::vector<size_t>& parts) {
   if (!parts_[parts.front()].is_matrix) return;
   const Parameter& parameter = *parts_[parts.front()].span.parameter;
   const auto [count, rows, cols] = matrices_of(parameter);
-  for (int64_t i = 0; i < count; ++i) {
-    jobs_.push_back(
-        {.parts = parts,
-         .matrix = {
-             .parameter = &parameter, .first = i * rows * cols, .rows = rows, .cols = cols}});
+  const bool is_own = has_own_experts(parts.front());
+  const int64_t own = count / (is_own ? parameter.partition.leaves : 1);
+  const int64_t first = is_own ? own * parameter.partition.leaf : 0;
+  for (int64_t i = first; i < first + own; ++i) {
+    const Job job{.parts = parts,
+                  .matrix = {.parameter = &parameter,
+                             .first = i * rows * cols,
+                             .rows = rows,
+                             .cols = cols,
+                             .owner = rank()}};
+    (is_own ? own_jobs_ : jobs_).push_back(job);
   }
 }
 
@@ -133,10 +145,16 @@ double Muon::Matrix::flops() const {
 // To the rank that has the least to do yet, the largest first (longest processing time first),
 // those of one shape in a row. All ranks come to the same.
 void Muon::deal() {
-  std::stable_sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) {
-    const double more = a.matrix.flops() - b.matrix.flops();
-    return more != 0 ? more > 0 : a.matrix.rows > b.matrix.rows;
-  });
+  for (std::vector<Job>* const jobs : {&jobs_, &own_jobs_}) {
+    std::stable_sort(jobs->begin(), jobs->end(), [](const Job& a, const Job& b) {
+      const double more = a.matrix.flops() - b.matrix.flops();
+      return more != 0 ? more > 0 : a.matrix.rows > b.matrix.rows;
+    });
+  }
+  for (const Job& job : own_jobs_) {
+    if (own_batches_.empty() || !joins(own_batches_.back(), job)) own_batches_.emplace_back();
+    own_batches_.back().push_back(&job);
+  }
   std::vector<double> load(static_cast<size_t>(ranks()));
   for (Job& job : jobs_) {
     const auto owner =
@@ -147,20 +165,23 @@ void Muon::deal() {
   }
 }
 
+// Whether a matrix is done at once with those of a batch.
+bool Muon::joins(const Batch& batch, const Job& job) const {
+  constexpr int64_t kMost = int64_t{1} << 20;  // elements of a batch
+  const Matrix& first = batch.front()->matrix;
+  return wants_batches(device(), job.matrix.rows, job.matrix.cols) &&
+         static_cast<int64_t>(batch.size() + 1) * job.numel() <= kMost &&
+         first.rows == job.matrix.rows && first.cols == job.matrix.cols;
+}
+
 // To the last batch of its owner, or as one of its own.
 void Muon::add_to_rounds(const Job& job) {
-  constexpr int64_t kMost = int64_t{1} << 20;  // elements of a batch
   const auto owner = static_cast<size_t>(job.matrix.owner);
   size_t next = 0;  // the owner's first round without a batch
   while (next < rounds_.size() && !rounds_[next][owner].empty()) ++next;
-  if (next > 0 && wants_batches(device(), job.matrix.rows, job.matrix.cols)) {
-    Batch& last = rounds_[next - 1][owner];
-    const Matrix& first = last.front()->matrix;
-    const bool fits = static_cast<int64_t>(last.size() + 1) * job.numel() <= kMost;
-    if (fits && first.rows == job.matrix.rows && first.cols == job.matrix.cols) {
-      last.push_back(&job);
-      return;
-    }
+  if (next > 0 && joins(rounds_[next - 1][owner], job)) {
+    rounds_[next - 1][owner].push_back(&job);
+    return;
   }
   if (next == rounds_.size()) rounds_.emplace_back(static_cast<size_t>(ranks()));
   rounds_[next][owner].push_back(&job);
@@ -168,7 +189,9 @@ void Muon::add_to_rounds(const Job& job) {
 
 std::vector<Muon::Matrix> Muon::matrices() const {
   std::vector<Matrix> all;
-  for (const Job& job : jobs_) all.push_back(job.matrix);
+  for (const std::vector<Job>* const jobs : {&jobs_, &own_jobs_}) {
+    for (const Job& job : *jobs) all.push_back(job.matrix);
+  }
   return all;
 }
 
@@ -283,8 +306,9 @@ void Muon::orthogonalize_batch(const Batch& batch, const Tensor& x) const {
 // Matrices of which this rank has all.
 void Muon::orthogonalize_alone(const Batch& batch) {
   const Job& first = *batch.front();
-  if (batch.size() == 1 && is_in_order(first)) {
-    const Tensor update = slice_of(pieces_of(first, rank()).front());
+  const std::vector<Piece> pieces = pieces_of(first, rank());
+  if (batch.size() == 1 && pieces.size() == 1 && pieces.front().rows.rows == 1) {
+    const Tensor update = slice_of(pieces.front());
     if (&update.context() == &device()) return orthogonalize_batch(batch, update);
   }
   const auto count = static_cast<int64_t>(batch.size());
@@ -382,6 +406,7 @@ void Muon::begin_step() {
   if (parts_.empty()) return;
   hold_values();  // of all shards alike
   queue_momentum();
+  for (const Batch& batch : own_batches_) orthogonalize_alone(batch);
   if (ranks() == 1) {
     for (const Round& round : rounds_) orthogonalize_alone(round.front());
   } else {

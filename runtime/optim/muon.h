@@ -39,6 +39,7 @@ struct MuonOptions {
 // the bits are those of one rank, also of a model whose layers are cut, whose leaves are put
 // together. Matrices are dealt out by their cost, the largest first. While one is computed, those
 // before and after it travel. Steps are collective then. Without peers every rank has all matrices.
+// Experts that ranks have whole are orthogonalized where they are.
 // Small ones of one shape are computed together (wants_batches()).
 //
 // Shards in host memory (runtime/offload) have their momentum there; their matrices are computed on
@@ -61,7 +62,8 @@ class Muon : public Optimizer {
     int owner = 0;         // a rank of the peers
     double flops() const;  // of a step of the iteration, but for a factor
   };
-  // In the order in which they were dealt out, the same on all ranks.
+  // In the order in which they were dealt out, the same on all ranks; then this rank's experts
+  // that are whole.
   std::vector<Matrix> matrices() const;
 
  private:
@@ -105,7 +107,9 @@ class Muon : public Optimizer {
   };
 
   void add_part(size_t shard, const OptimSpan& span);
+  bool has_own_experts(size_t part) const;
   void add_jobs(const std::vector<size_t>& parts);
+  bool joins(const Batch& batch, const Job& job) const;
   void deal();
   void add_to_rounds(const Job& job);
   void gather_ranges();
@@ -132,8 +136,9 @@ class Muon : public Optimizer {
   const ShardPeers* peers_;
   std::vector<Part> parts_;
   std::vector<std::vector<Range>> ranges_;  // by rank, then by part
-  std::vector<Job> jobs_;
+  std::vector<Job> jobs_, own_jobs_;  // dealt out; of experts that every rank has whole
   std::vector<Round> rounds_;
+  std::vector<Batch> own_batches_;
 };
 
 }  // namespace shale::optim

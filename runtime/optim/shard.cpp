@@ -125,6 +125,15 @@ const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>&
   return peers;
 }
 
+bool lacks_parts(const OptimSpan& span, const ShardPeers* peers) {
+  const Parameter& parameter = *span.parameter;
+  const Partition& partition = parameter.partition;
+  if (peers != nullptr) return partition.is_of_experts && !peers->have_all_experts;
+  const bool is_apart = partition.share == LeafShare::kCut && !parameter.leaves.empty() &&
+                        std::ssize(parameter.leaves) < partition.leaves;
+  return is_apart || span.count != parameter.numel();
+}
+
 void complete_gradients(const std::vector<OptimShard>& shards) {
   for (const OptimShard& shard : shards) {
     ShardGradient& gradient = *shard.gradient;

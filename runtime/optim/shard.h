@@ -65,6 +65,7 @@ class StepFence {
 struct ShardPeers {
   const void* ranks = nullptr;                    // equal for equal ranks
   int rank = 0, size = 1;                         // of them
+  bool have_all_experts = true;  // each of mixtures once; false: each rank has some, whole
   std::function<void(const Tensor& x)> sum;       // adds f32 vectors over the ranks, in place
   std::function<Tensor(const Tensor& x)> gather;  // all ranks' vectors, one after another
   // Elements for, and from, each rank, one after another, on their way: `out` has them for what is
@@ -144,6 +145,9 @@ void set_parameter_options(std::vector<OptimShard>& shards, std::string_view pat
 // The ranks that hold the other parts; null: there are none. Throws ConfigError, naming `what`, for
 // shards that are cut over different ranks.
 const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>& shards);
+// Whether parts of the span's parameter are neither here nor at the peers: elements, leaves,
+// experts. An optimizer of whole parameters cannot step it then.
+bool lacks_parts(const OptimSpan& span, const ShardPeers* peers);
 
 // Sets the gradients of parameters that no backward has reached since zero_grad() to zero.
 void complete_gradients(const std::vector<OptimShard>& shards);

@@ -31,6 +31,53 @@ run_training 2 again --expert 2 --steps 0 --init "$work/hf_all" --export "$work/
 cmp -s "$work/hf_all/model.safetensors" "$work/hf_again/model.safetensors" ||
   fail "weights changed on their way through two ranks"
 
+# ---- Beside other axes: from any layout to any other, and back ----
+run_training 4 layers --expert 2 --tensor 2 --zero 3 --save-every 3 --check-replicas 2 --recompute full
+follows layers all 6
+run_training 4 tokens --expert 4 --context 2 --zero 2 --save-every 3 --check-replicas 2 \
+  --resume "$work/layers/checkpoints/step_00000003"
+follows tokens all 3
+run_training 4 stages --expert 2 --pipeline 2 --save-every 3 --offload optimizer \
+  --resume "$work/all/checkpoints/step_00000003"
+follows stages all 3
+run_training 1 one --resume "$work/layers/checkpoints/step_00000003"
+follows one all 3
+run_training 4 both --expert 4 --tensor 2 --context 2 --offload optimizer --zero 1 --export "$work/hf_both" \
+  --save-every 6
+follows both all 6
+run_training 1 half --resume "$work/both/checkpoints/step_00000006" --steps 6 --export "$work/hf_half"
+[[ $code -eq 0 ]] || fail "half: exit code $code"
+cmp -s "$work/hf_both/model.safetensors" "$work/hf_half/model.safetensors" ||
+  fail "experts of four ranks are not those that one rank reads from their checkpoint"
+run_training 4 folder --expert 4 --tensor 2 --steps 0 --init "$work/hf_all" --export "$work/hf_folder" \
+  --no-save
+[[ $code -eq 0 ]] || fail "folder: exit code $code"
+cmp -s "$work/hf_all/model.safetensors" "$work/hf_folder/model.safetensors" ||
+  fail "weights changed on their way through ranks that share layers"
+
+# Tokens are counted once, whatever ranks have them.
+tokens() { grep -o '"expert_tokens_mean": [0-9.]*' "$work/$1/metrics.jsonl" | sort -u; }
+for name in layers tokens stages both; do
+  [[ -n $(tokens all) && $(tokens "$name") == $(tokens all) ]] ||
+    fail "$name: $(tokens "$name"), want $(tokens all)"
+done
+
+# ---- Optimizers of whole matrices ----
+for optimizer in muon adafactor lamb; do
+  run_training 1 "$optimizer" --optimizer "$optimizer" --save-every 3
+  [[ $code -eq 0 ]] || fail "$optimizer: exit code $code"
+  run_training 4 "$optimizer-layers" --optimizer "$optimizer" --expert 2 --tensor 2 --zero 2 --save-every 3
+  follows "$optimizer-layers" "$optimizer" 6
+  run_training 4 "$optimizer-stages" --optimizer "$optimizer" --expert 2 --pipeline 2 --zero 1 \
+    --resume "$work/$optimizer-layers/checkpoints/step_00000003"
+  follows "$optimizer-stages" "$optimizer" 3
+  run_training 1 "$optimizer-one" --optimizer "$optimizer" \
+    --resume "$work/$optimizer-layers/checkpoints/step_00000003"
+  follows "$optimizer-one" "$optimizer" 3
+done
+run_training 4 own --optimizer muon --expert 4 --tensor 2 --zero 0 --no-save
+follows own muon 6
+
 # refuses WORDS RANKS FLAGS...
 refuses() {
   local words=$1 ranks=$2
@@ -42,5 +89,9 @@ refuses() {
 refuses "--expert 3: want a divisor of the 2 ranks" 2 --expert 3
 refuses "no mixtures of experts" 2 --expert 2 --model llama-nano
 refuses "want --expert 1" 2 --expert 2 --reproducible
-refuses "such as adamw" 2 --expert 2 --optimizer muon
+refuses "want muon, lamb, adafactor, or one that works" 2 --expert 2 --optimizer adamw-8bit
+refuses "want --zero 1, 2 or 3" 2 --expert 2 --optimizer adafactor --zero 0
+refuses "--expert 3: want a divisor of the 4 ranks that share a stage's layers" 4 --expert 3 --tensor 2
+refuses "want --tensor-leaves left out" 4 --expert 2 --tensor 2 --tensor-leaves 4
+refuses "want --context-leaves left out" 4 --expert 2 --context 2 --context-leaves 4
 finish

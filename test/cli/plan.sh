@@ -146,6 +146,9 @@ awk '/waiting inside layers/ { ms = $1 } END { exit !(ms >= 94 && ms <= 130) }' 
   fail "experts on 8 ranks: $(grep 'waiting inside' "$work/stdout"), want 94 to 130 ms"
 plan --model moe-nano --ranks 2 --expert 2 --capacity-factor 0.5 --threads 1
 [[ $code -eq 0 ]] || fail "experts with little room: exit code $code"
+plan --model moe-nano --ranks 8 --expert 4 --tensor 2 --context 2 --threads 1
+[[ $code -eq 0 ]] || fail "experts beside other axes: exit code $code"
+says 'rank 0 (shard 0, context 0, tensor 0): '
 
 # ---- Failures ----
 plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10

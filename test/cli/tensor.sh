@@ -135,6 +135,5 @@ refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-le
 refuses "want muon, lamb, adafactor, or one that works" 2 --tensor 2 --optimizer adamw-8bit
 refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible
 refuses "--sample-tokens" 2 --tensor 2 --sample-tokens 5
-refuses "want one of the two" 4 --tensor 2 --expert 2 --model moe-nano
 
 finish

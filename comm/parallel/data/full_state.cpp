@@ -56,10 +56,18 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
 FullState::FullState(DataParallel& parallel, std::optional<int> root)
     : parallel_(parallel), root_(root) {}
 
+// Where the root is among the ranks that have different experts, which lie in one order with those
+// that have the same.
+int FullState::place_among_experts() const {
+  const ShardGroups& groups = parallel_.shared().groups;
+  const int tensor = groups.experts->size() * groups.expert_shard->size() / groups.shard->size();
+  return *root_ * tensor + (tensor > 1 ? *root_ : 0);
+}
+
 // Of the root, in the group over which a buffer lies.
 std::optional<int> FullState::root_of(const FlatBuffer& buffer) const {
   if (!root_ || !buffer.of_experts()) return root_;
-  return *root_ / parallel_.shared().groups.experts->size();
+  return place_among_experts() / parallel_.shared().groups.experts->size();
 }
 
 bool FullState::receives(const FlatBuffer& buffer) const {
@@ -132,8 +140,8 @@ View FullState::join_leaves(const Parameter& parameter) {
   const View everything =
       has_all() ? make_view(all.data(), {std::ssize(all)}) : make_view(own.data(), {0});
   if (root_) {
-    group.gather(mine, everything, partition.is_of_experts ? *root_ % group.size() : *root_,
-                 options);
+    group.gather(mine, everything,
+                 partition.is_of_experts ? place_among_experts() % group.size() : *root_, options);
   } else {
     group.all_gather(mine, everything, options);
   }

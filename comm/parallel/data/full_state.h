@@ -30,6 +30,7 @@ class FullState {
   View read_leaf(const Parameter& parameter);
   View join_leaves(const Parameter& parameter);
   bool has_all() const;  // this rank gets the values: of this rank's leaves and of the others
+  int place_among_experts() const;
   std::optional<int> root_of(const FlatBuffer& buffer) const;
   bool receives(const FlatBuffer& buffer) const;
   void copy(const FlatBuffer& buffer, const FlatEntry& entry);

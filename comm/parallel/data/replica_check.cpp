@@ -133,20 +133,17 @@ void check_replicas(DataParallel& parallel, ProcessGroup& everyone, std::optiona
     if (group == nullptr || group->size() == 1) return;
     compare(same, parallel.shared().context, group->host(), rank.value_or(everyone.rank()));
   };
-  if (groups.experts != nullptr) {
-    std::vector<Copy> of_all, of_experts;
-    for (const Copy& copy : copies) (copy.is_of_experts() ? of_experts : of_all).push_back(copy);
-    check(of_all, sharded ? nullptr : groups.shard);
-    check(of_experts, sharded ? nullptr : groups.expert_shard);
-    return check(copies, groups.replicate);
+  if (groups.tensor == nullptr && groups.experts == nullptr) {
+    return check(copies, sharded ? groups.replicate : &everyone);
   }
-  if (groups.tensor == nullptr) return check(copies, sharded ? groups.replicate : &everyone);
-  check(copies, sharded ? nullptr : groups.shard);
-  check(copies, groups.replicate);
-  std::vector<Copy> of_every_leaf;
+  std::vector<Copy> of_experts, of_others, of_every_leaf;
   for (const Copy& copy : copies) {
+    (copy.is_of_experts() ? of_experts : of_others).push_back(copy);
     if (copy.is_repeated()) of_every_leaf.push_back(copy);
   }
+  check(of_others, sharded ? nullptr : groups.shard);
+  check(of_experts, sharded ? nullptr : groups.expert_shard);
+  check(copies, groups.replicate);
   check(of_every_leaf, groups.tensor);
 }
 

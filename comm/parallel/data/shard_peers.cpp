@@ -32,6 +32,7 @@ std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
   peers->ranks = &group;
   peers->rank = group.rank();
   peers->size = group.size();
+  peers->have_all_experts = shared.groups.experts == nullptr || shared.options.stage > 0;
   peers->sum = [&shared, &group](const Tensor& x) {
     shared.wait(group.all_reduce_sum(
         x, {.tag = "optimizer statistics", .stream = shared.context.exec().stream}));

@@ -52,9 +52,10 @@ struct ShardGroups {
   // Those of both, which have the parts of matrices that optimizers put together. null: such
   // optimizers are errors in stages 1 to 3 where several ranks have leaves.
   ProcessGroup* shard_and_tensor = nullptr;
-  // Where ranks have different experts (comm/parallel/expert): the ranks of `shard` that together
-  // have all, and those that have the same as this one, over which those parameters are sharded and
-  // their gradients are added, in place of `shard`. null: every rank has all experts.
+  // Where ranks have different experts (comm/parallel/expert): of the ranks of `shard`, or of
+  // `shard` and `tensor` where layers are cut, those that together have all, and those that have
+  // the same as this one, over which those parameters are sharded and their gradients are added, in
+  // place of `shard`. null: every rank has all experts, or its leaves of each.
   ProcessGroup* experts = nullptr;
   ProcessGroup* expert_shard = nullptr;
   // Groups in Lane::kModel, for what happens inside layers: graphs capture their collectives.

@@ -10,10 +10,11 @@
 namespace shale::comm {
 
 // Deals out the experts of a model's mixtures over the ranks of a group, equally many to each, in
-// order: their parameters, which have no memory yet, become those of this rank's. Tokens of all
-// ranks go to the ranks of their experts and back. The ranks are data parallel otherwise, with
-// batches of their own: `group` is ShardGroups::experts to data parallelism, a part of
-// ShardGroups::shard. Group and result outlive the use of the model.
+// order: their parameters, which have no memory yet, become those of this rank's, whole. Tokens of
+// all ranks go to the ranks of their experts and back. Otherwise the ranks have batches, parts of
+// sequences, or slices of the rows of their own: `group` is ShardGroups::experts to data
+// parallelism. Comes before tensor_parallel() and context_parallel(). Group and result outlive the
+// use of the model.
 //
 // Collective. Throws ConfigError for a model without experts and for a number of them that the
 // ranks do not divide, CommError if ranks differ.

@@ -74,7 +74,10 @@ std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& p
   }
   require_same_on_all(group, "tensor parallelism",
                       cat(leaves, " leaves, parameters and plan ", hash_name(text)));
-  for (size_t i = 0; i < parameters.size(); ++i) cut(*parameters[i], *lines[i], *exchange);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    // Experts that are dealt out are whole.
+    if (!parameters[i]->partition.is_of_experts) cut(*parameters[i], *lines[i], *exchange);
+  }
   model.set_exchange(exchange.get());
   return exchange;
 }

@@ -21,7 +21,7 @@ struct TensorOptions {
 // become those of this rank's leaves, and its layers meet those of the other ranks where the plan
 // says so. Comes before data parallelism, to which the group is ShardGroups::tensor; group and
 // result outlive the use of the model. All ranks of the group get the same batches, and make the
-// same losses.
+// same losses. Experts that are dealt out to ranks (comm/parallel/expert) stay whole.
 //
 // Collective. Throws ConfigError for a plan that does not fit the model, for layers that cannot be
 // cut so, naming what fits, and CommError if ranks differ.

@@ -139,6 +139,10 @@ TEST_CASE("bounds drop no layout that is among the fastest", "[plan]") {
       return layout.config.offload != OffloadKind::kNone;
     };
     CHECK(std::ranges::any_of(all.best, has_offload) == of.offload);
+    const auto is_folded = [&](const PlannedLayout& layout) {
+      return has_experts(layout) && layout.config.tensor > 1 && layout.config.context > 1;
+    };
+    CHECK(std::ranges::any_of(all.best, is_folded) == of.mixture);
     for (size_t i = 0; i < all.best.size(); i += 11) {
       check_whole_plan(all.best[i], cluster, of);
     }

@@ -82,15 +82,19 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
       all, comm::parallel_axes(
                {.pipeline = run.ranks, .context = run.context, .tensor = run.tensor}, all.size()));
   const int data = mesh.size("shard"), data_rank = mesh.coordinate("shard");
-  const auto model = models::make_language_model(config, {.dropout = options.dropout});
+  models::LanguageModelPolicy policy = run.policy;
+  policy.dropout = options.dropout;
+  const auto model = models::make_language_model(config, policy);
   for (Module* block : model->blocks()) block->set_recompute(options.recompute);
 
   comm::ShardGroups groups{.shard = &mesh.flatten({"shard", "context"})};
   std::unique_ptr<comm::Mesh> experts;
   std::unique_ptr<nn::ExpertExchange> exchange;
+  if (run.tensor > 1) groups.shard_and_tensor = &mesh.flatten({"shard", "context", "tensor"});
   if (run.expert > 1) {
+    comm::ProcessGroup& stage = run.tensor > 1 ? *groups.shard_and_tensor : *groups.shard;
     experts = std::make_unique<comm::Mesh>(
-        *groups.shard, std::vector<comm::MeshAxis>{{"same", 0}, {"expert", run.expert}});
+        stage, std::vector<comm::MeshAxis>{{"same", 0}, {"expert", run.expert}});
     groups.experts = &experts->group("expert");
     groups.expert_shard = &experts->group("same");
     exchange = comm::expert_parallel(*model, *groups.experts);

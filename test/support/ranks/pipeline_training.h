@@ -11,7 +11,8 @@
 namespace shale::test {
 
 // A way to train a model on ranks of which `ranks` are a pipeline, `tensor` share each layer and
-// `context` each sequence; the others are data parallel, `expert` of them with different experts.
+// `context` each sequence; the others are data parallel. `expert` of a stage's ranks have different
+// experts.
 struct PipelineRun {
   int ranks = 1;   // 1: no pipeline
   int tensor = 1;  // 1: layers are cut only if TrainOptions::tensor_leaves says so
@@ -23,6 +24,7 @@ struct PipelineRun {
   int64_t micro_batches = 4;
   int slots = 2;
   float lr = 1e-2f;
+  models::LanguageModelPolicy policy = {};  // but for its dropout, which TrainOptions has
   // Gives parameters other values than their initial ones.
   std::function<void(comm::DataParallel&)> load = {};
   // Sequence `first` of a step and those after it, one micro-batch; without: micro_batch().
