@@ -43,8 +43,9 @@ struct AdamWArgs {
 // a scale, the largest magnitude among them. The step itself uses the new moments before they are
 // rounded. A v above zero never rounds to zero: an element whose neighbours are a thousand times
 // larger would else take a step as if it had no second moment. Codes and scales of zero are moments
-// of zero. A span begins at a multiple of kMomentBlock elements of its buffers.
-inline constexpr int64_t kMomentBlock = 256;
+// of zero. A span begins at a multiple of kMomentBlock elements of its buffers. Blocks are short so
+// that rows of matrices are whole ones, also where ranks share them.
+inline constexpr int64_t kMomentBlock = 64;
 struct AdamW8bitArgs {
   View master;   // [n] f32
   View grad;     // [n] f32 or bf16

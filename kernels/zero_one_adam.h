@@ -19,10 +19,11 @@ namespace shale::kernels {
 //   anchor -= a(sum);  w = anchor;  m = bias_correction1 * sum / rates;  sum = 0
 // kPlace, of what is in memory: w = anchor - a(sum), the bits that kLocal and kJoin leave.
 //
-// Once per kMomentBlock elements: v_weight, what all gradients in v weigh together, is updated as v
+// Once per kWeightBlock elements: v_weight, what all gradients in v weigh together, is updated as v
 // of gradients of 1; `rates` is the sum of lr since the last kJoin, which sets it to 0. A kJoin
 // with rates of 0 only sets w. Nothing but by kPlace is written when exec.step->non_finite is set.
-// A span begins at a multiple of kMomentBlock elements of its buffers.
+// A span begins at a multiple of kWeightBlock elements of its buffers.
+inline constexpr int64_t kWeightBlock = 256;
 enum class ZeroOneStep : uint8_t { kShared, kLocal, kJoin, kPlace };
 struct ZeroOneAdamArgs {
   ZeroOneStep step = ZeroOneStep::kShared;
@@ -30,7 +31,7 @@ struct ZeroOneAdamArgs {
   View grad{};    // [n] f32 or bf16; of kShared and kLocal
   View m;         // [n] f32
   View v;         // [n] f32
-  View v_weight;  // [ceil(n / kMomentBlock)] f32
+  View v_weight;  // [ceil(n / kWeightBlock)] f32
   View anchor{};  // [n] f32; not of kShared, as the next two
   View sum{};     // [n] f32
   View rates{};   // like v_weight

@@ -224,11 +224,15 @@ Tensor as_vector(const Tensor& x) {
   return x.alias({x.numel()}, {1});
 }
 
-// A part that counts elements of what this rank has of its parameter, as parts of the whole: one
-// for each box that it has elements of, at least one.
+// A part that counts elements of what this rank has of its parameter, or blocks of them, as parts
+// of the whole: one for each box that it has elements of, at least one.
 void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
-  if (!(part.shape == parameter.shape)) {
+  const Shape whole = state_shape(parameter.whole, part.block);
+  const bool is_cut = parameter.partition.share == LeafShare::kCut;
+  // Blocks that lie across rows of what is cut would be others in the whole.
+  const bool follows = !is_cut || part_shape(whole, parameter.partition) == part.shape;
+  if (!follows || !(part.shape == state_shape(parameter.shape, part.block))) {
     // Statistics of the whole parameter, which every leaf has.
     if (part.of_whole) {
       part.is_copy = parameter.partition.share != LeafShare::kWhole && parameter.partition.leaf > 0;
@@ -240,12 +244,12 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
                           ", whose layer is cut; want a state with a value "
                           "for each of its elements"));
   }
-  part.shape = parameter.whole;
+  part.shape = whole;
   part.is_copy = !parameter.partition.counts();
-  if (parameter.partition.share != LeafShare::kCut) return parts.push_back(std::move(part));
+  if (!is_cut) return parts.push_back(std::move(part));
   int64_t end = 0;
   bool any = false;
-  const std::vector<TensorBox> boxes = boxes_of(parameter.whole, parameter.partition);
+  const std::vector<TensorBox> boxes = boxes_of(whole, parameter.partition);
   for (const TensorBox& box : boxes) {
     const int64_t begin = std::exchange(end, end + box.numel());
     const int64_t from = std::max(begin, part.first);

@@ -9,13 +9,13 @@
 #include "shale/kernels/optim.h"
 #include "shale/kernels/zero_one_adam.h"
 
-// A block of kMomentBlock elements at a time, whose weight and rates are read before its elements
+// A block of kWeightBlock elements at a time, whose weight and rates are read before its elements
 // and written after them. Bound by memory.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-static_assert(kMomentBlock % kF32Lanes == 0 && kOptimGrain % kMomentBlock == 0);
+static_assert(kWeightBlock % kF32Lanes == 0 && kOptimGrain % kWeightBlock == 0);
 
 template <typename Grad, typename Param>
 struct ZeroOneSpan {
@@ -75,7 +75,7 @@ HWY_INLINE void shared_block(const ZeroOneFactors& f, const ZeroOneSpan<Grad, Pa
   const auto beta2 = hn::Set(d, f.beta2), gamma2 = hn::Set(d, f.gamma2);
   const auto rate = hn::Set(d, f.lr * f.inv1);
   const auto kept = hn::Set(d, f.lr * f.lr_factor * f.weight_decay);
-  float& weight = span.v_weight[begin / kMomentBlock];
+  float& weight = span.v_weight[begin / kWeightBlock];
   if (f.updates_v) weight = f.beta2 * weight + f.gamma2;
   const ZeroOneStepOf step(f, weight);
   for_vectors(count, [&](int64_t k, auto part) HWY_ATTR {
@@ -102,7 +102,7 @@ HWY_INLINE void local_block(const ZeroOneFactors& f, const ZeroOneSpan<Grad, Par
              gamma1 = hn::Set(d, f.gamma1);
   const auto rate = hn::Set(d, f.lr * f.inv1);
   const auto kept = hn::Set(d, f.lr * f.lr_factor * f.weight_decay);
-  const int64_t block = begin / kMomentBlock;
+  const int64_t block = begin / kWeightBlock;
   const ZeroOneStepOf step(f, span.v_weight[block]);
   for_vectors(count, [&](int64_t k, auto part) HWY_ATTR {
     const int64_t i = begin + k;
@@ -125,7 +125,7 @@ template <typename Grad, typename Param>
 HWY_INLINE void join_block(const ZeroOneFactors& f, const ZeroOneSpan<Grad, Param>& span,
                            int64_t begin, int64_t count) {
   const F32Tag d;
-  const int64_t block = begin / kMomentBlock;
+  const int64_t block = begin / kWeightBlock;
   const float rates = span.rates[block];
   const ZeroOneStepOf step(f, span.v_weight[block]);
   const auto of_sum = hn::Set(d, rates > 0 ? f.correction1 / rates : 0.f);
@@ -147,7 +147,7 @@ HWY_INLINE void join_block(const ZeroOneFactors& f, const ZeroOneSpan<Grad, Para
 template <typename Grad, typename Param>
 HWY_INLINE void place_block(const ZeroOneFactors& f, const ZeroOneSpan<Grad, Param>& span,
                             int64_t begin, int64_t count) {
-  const ZeroOneStepOf step(f, span.v_weight[begin / kMomentBlock]);
+  const ZeroOneStepOf step(f, span.v_weight[begin / kWeightBlock]);
   for_vectors(count, [&](int64_t k, auto part) HWY_ATTR {
     const int64_t i = begin + k;
     const auto u = step(load(span.sum + i, part), load(span.v + i, part));
@@ -160,8 +160,8 @@ void zero_one_adam_typed(const Exec& exec, const ZeroOneAdamArgs& a) {
   const ZeroOneFactors f(*exec.step, a);
   const ZeroOneSpan<Grad, Param> span(a);
   parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t i = begin; i < end; i += kMomentBlock) {
-      const int64_t count = end - i < kMomentBlock ? end - i : kMomentBlock;
+    for (int64_t i = begin; i < end; i += kWeightBlock) {
+      const int64_t count = end - i < kWeightBlock ? end - i : kWeightBlock;
       switch (a.step) {
         case ZeroOneStep::kShared: shared_block(f, span, i, count); break;
         case ZeroOneStep::kLocal: local_block(f, span, i, count); break;

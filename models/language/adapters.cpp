@@ -111,7 +111,7 @@ StoredAdapters::StoredAdapters(const std::string& folder, const ModelFamily& fam
     const std::string name = file_name(family, *parameter);
     const SafetensorsEntry* entry = file_.find(name);
     if (entry == nullptr) throw DataError(cat(file_.path(), ": no tensor '", name, "'"));
-    const Shape& want = parameter->shape;
+    const Shape& want = parameter->whole;
     if (!std::equal(want.begin(), want.end(), entry->shape.begin(), entry->shape.end())) {
       throw DataError(cat(file_.path(), ": '", name, "' has ", entry->shape.size(),
                           " dimensions or other sizes, want ", to_string(want)));
@@ -131,7 +131,7 @@ void StoredAdapters::read(const Parameter& parameter, const View& to, int64_t fi
     throw InternalError(cat("adapters: no tensor of ", parameter.full_name()));
   }
   const View view = file_.view(*entry);
-  const int64_t row = parameter.numel() / parameter.shape[0];
+  const int64_t row = parameter.whole[1];
   io_internal::convert({static_cast<const std::byte*>(view.data), view.dtype}, first_row * row,
                        {static_cast<std::byte*>(to.data), to.dtype}, to.numel());
   file_.check();
@@ -146,7 +146,7 @@ std::vector<SafetensorsSpec> specs_of(const ModelFamily& family,
   std::vector<SafetensorsSpec> specs;
   for (const Parameter* parameter : adapter_parameters(layers)) {
     specs.push_back(
-        {file_name(family, *parameter), DType::kF32, {parameter->shape[0], parameter->shape[1]}});
+        {file_name(family, *parameter), DType::kF32, {parameter->whole[0], parameter->whole[1]}});
   }
   return specs;
 }

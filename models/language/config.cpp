@@ -132,9 +132,12 @@ void check_adapters(const TrainConfig& config) {
   if (!lora.is_on()) return;
   want(!config.language.init.empty(),
        "--lora-rank trains adapters of a model that has learnt something; want --init");
-  want(!cuts_layers(config.run),
-       "--tensor with adapters, which are of whole layers; want --tensor 1, and --zero 3 "
-       "for frozen weights that do not fit");
+  const bool is_coded = nn::code_of(lora.frozen).has_value();
+  want(!cuts_layers(config.run) || !is_coded, "--tensor with --frozen-dtype ",
+       nn::frozen_dtype_name(lora.frozen),
+       ", whose rows of codes and scales are whole; want bf16, or --zero 3 in place of --tensor");
+  want(lora.dropout == 0 || !cuts_layers(config.run), "--lora-dropout ", lora.dropout,
+       " with --tensor: masks would depend on the ranks; want --lora-dropout 0");
   want(lora.dropout == 0 || !cuts_sequences(config.run), "--lora-dropout ", lora.dropout,
        " with --context: masks would depend on the ranks; want --lora-dropout 0");
 }

@@ -45,13 +45,13 @@ std::vector<float> merged(comm::FullState& state, const nn::LinearWeights& layer
   if (nn::coded_layer(layer.weight) != nullptr) {
     std::vector<float> codes = std::move(values);
     values.assign(static_cast<size_t>(shape.numel()), 0);
-    nn::decode_rows(layer, make_view(codes.data(), layer.weight.shape),
+    nn::decode_rows(layer, make_view(codes.data(), layer.weight.whole),
                     make_view(values.data(), shape));
   }
   if (adapter != nullptr) {
     nn::merge_adapter(make_view(values.data(), shape),
-                      make_view(as.data(), adapter->a.weight.shape),
-                      make_view(bs.data(), adapter->b.weight.shape), scale);
+                      make_view(as.data(), adapter->a.weight.whole),
+                      make_view(bs.data(), adapter->b.weight.whole), scale);
   }
   return values;
 }
@@ -66,6 +66,15 @@ void read_codes(const StoredModel& stored, const nn::LinearWeights& layer, int64
   nn::encode_rows(layer, view, codes);
 }
 
+// What rows of the whole begin as, whatever this rank has of them.
+void write_initial_rows(const Parameter& parameter, uint64_t seed, int64_t first_row,
+                        const View& rows) {
+  Parameter whole;
+  whole.name = parameter.name, whole.owner = parameter.owner, whole.init = parameter.init;
+  whole.shape = whole.whole = parameter.whole;
+  whole.write_initial(Exec{}, seed, first_row * parameter.whole[1], rows);
+}
+
 }  // namespace
 
 void load_stored_model(const StoredModel& stored, comm::DataParallel& parallel,
@@ -78,7 +87,7 @@ void load_stored_model(const StoredModel& stored, comm::DataParallel& parallel,
     } else if (adapters != nullptr) {
       adapters->read(parameter, rows, first_row);
     } else {
-      parameter.write_initial(Exec{}, seed, first_row * parameter.shape[1], rows);
+      write_initial_rows(parameter, seed, first_row, rows);
     }
   });
 }

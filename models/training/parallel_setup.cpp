@@ -340,8 +340,9 @@ void check_tensor(const RunConfig& config) {
            (config.tensor_leaves == 0 || std::has_single_bit(unsigned(leaves))),
        "--tensor-leaves is ", leaves, ", want a power of two that --tensor, ", config.tensor,
        ", divides");
-  const char* const statistics =
-      puts_leaves_together(config.optimizer) ? nullptr : optimizer_of_matrices(config);
+  const bool follows_leaves =
+      puts_leaves_together(config.optimizer) || config.optimizer == OptimizerKind::kAdamW8bit;
+  const char* const statistics = follows_leaves ? nullptr : optimizer_of_matrices(config);
   want(statistics == nullptr, "--tensor cuts the matrices of which --optimizer ", statistics,
        " has statistics; want muon, lamb, adafactor, or one that works by elements, such as adamw");
 }

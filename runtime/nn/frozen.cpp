@@ -83,7 +83,7 @@ void keep_frozen(Module& root, FrozenDType dtype) {
 
 std::optional<DType> kept_dtype(const Parameter& parameter) {
   const auto* const layer = dynamic_cast<const LinearWeights*>(parameter.owner);
-  if (layer == nullptr || &layer->weight != &parameter) return {};
+  if (layer == nullptr || parameter.name != layer->weight.name) return {};
   if (code_of(layer->kept_as())) return DType::kU8;
   if (layer->kept_as() == FrozenDType::kBF16) return DType::kBF16;
   return {};

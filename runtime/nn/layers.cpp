@@ -61,7 +61,7 @@ Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t le
                               size_t part) const {
   Tensor values = weight.value_of(leaf, part);
   if (kept_as_ != FrozenDType::kCompute) {
-    values = thawed(values, kept_as_, weight_shape(), x.dtype());
+    values = thawed(values, kept_as_, {values.size(0), x.size(-1)}, x.dtype());
   }
   const Tensor y = linear(x, values, bias_of(leaf, part), residual, operands);
   return adapter_ != nullptr ? adapter_->forward(x, y, leaf, part) : y;

@@ -63,6 +63,17 @@ Tensor Lora::forward(const Tensor& x, const Tensor& y, size_t leaf, size_t part)
   return linear(low, b.weight.value_of(leaf, part), {}, y);
 }
 
+bool Lora::Matrix::accepts(const Parameter&, const Partition& partition) const {
+  const auto& layer = dynamic_cast<const LinearWeights&>(*parent());
+  const Partition& of_layer = layer.weight.partition;
+  const int dim = this == &layer.adapter()->b ? 0 : 1;  // that the layer's weight has too
+  if (of_layer.share != LeafShare::kCut || of_layer.dim != dim) {
+    return partition.share == LeafShare::kRepeated;
+  }
+  return partition.share == LeafShare::kCut && partition.dim == dim &&
+         partition.groups == of_layer.groups;
+}
+
 std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& options,
                                          const std::vector<std::string>& targets) {
   check(options);

@@ -29,7 +29,14 @@ class Lora {
   // LinearWeights::product().
   Tensor forward(const Tensor& x, const Tensor& y, size_t leaf = 0, size_t part = 0) const;
 
-  LinearWeights a, b;
+  // Of a layer that is cut, B is where the layer's outputs are, A where its inputs are, and every
+  // leaf has all of the other.
+  class Matrix : public LinearWeights {
+   public:
+    using LinearWeights::LinearWeights;
+    bool accepts(const Parameter& parameter, const Partition& partition) const override;
+  };
+  Matrix a, b;
 
  private:
   LoraOptions options_;

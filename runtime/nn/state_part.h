@@ -14,6 +14,10 @@ enum class OverReplicas : uint8_t {
   kCut,   // each has other elements
 };
 
+// The shape of a state with a value for every `block` elements of a parameter: by rows, if a row is
+// whole blocks, so that parts of the parameter have parts of the state; else a vector.
+Shape state_shape(const Shape& parameter, int64_t block);
+
 // What this rank holds of one tensor of the training state. Names and shapes are those of the whole
 // tensor, the same for every number of ranks, stage, compute dtype and place in memory, so that a
 // state that was saved on one layout can be loaded on any other. Of a model that is cut it is one
@@ -25,6 +29,8 @@ struct StatePart {
   std::string name;
   const Parameter* parameter = nullptr;  // that it is or belongs to; null for a buffer
   Shape shape;
+  // Elements of a row of the parameter that a value is for (state_shape()).
+  int64_t block = 1;
   TensorBox box = {};     // without dimensions: all of it
   int64_t first = 0;      // this part is its elements [first, first + count()), row by row
   Tensor values;          // a vector, in device or host memory; may be empty

@@ -250,8 +250,6 @@ Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype, double
 void Optimizer::add_parts(const OptimState& state, std::vector<StatePart>& parts) const {
   const int64_t block = state.block;
   for (const OptimSpan& span : shards_[state.shard].spans) {
-    const Shape& shape = span.parameter->shape;
-    const int64_t whole = span.parameter->numel();
     // What of the span the state has, as elements of the shard.
     const int64_t begin = std::max(span.offset, state.first);
     const int64_t end =
@@ -268,7 +266,8 @@ void Optimizer::add_parts(const OptimState& state, std::vector<StatePart>& parts
     parts.push_back(
         {.name = cat(span.parameter->full_name(), "/", state.name),
          .parameter = span.parameter,
-         .shape = block == 1 ? shape : Shape{(whole + block - 1) / block},
+         .shape = state_shape(span.parameter->shape, block),
+         .block = block,
          .first = first / block,
          .values = vector_slice(state.value, offset / block, (count + block - 1) / block),
          .replicas = state.replicas});
@@ -287,6 +286,27 @@ std::vector<StatePart> Optimizer::state_parts() const {
   return parts;
 }
 
+namespace {
+
+// Of a parameter that is cut, blocks that share a value must lie in the rows of its parts.
+void check_blocks(const std::string& state, const Parameter& parameter, int64_t block) {
+  const Partition& partition = parameter.partition;
+  const Shape& whole = parameter.whole;
+  if (block == 1 || partition.share != LeafShare::kCut) return;
+  const bool cuts_rows = partition.dim == whole.ndim() - 1;
+  const int64_t group = cuts_rows ? whole.at(-1) / partition.groups : whole.at(-1);
+  const int64_t row = cuts_rows ? group / partition.leaves : group;
+  if (row % block == 0) return;
+  const std::string fits = group % block != 0
+                               ? cat("rows of a multiple of ", block, ", or another optimizer")
+                               : cat("leaves that divide ", group / block);
+  throw ConfigError(cat("optimizer: ", parameter.full_name(), whole, " is cut into ",
+                        partition.leaves, " leaves with rows of ", row, " elements, and ", block,
+                        " neighbours share a value of its state ", state, "; want ", fits));
+}
+
+}  // namespace
+
 ElementwiseOptimizer::ElementwiseOptimizer(std::vector<OptimShard> shards, float weight_decay,
                                            Runs runs)
     : Optimizer(std::move(shards)) {
@@ -302,6 +322,7 @@ void ElementwiseOptimizer::update(size_t shard, const Tensor& compute) {
 void ElementwiseOptimizer::add_states(const std::string& name, DType dtype, int64_t block,
                                       double initial) {
   for (size_t i = 0; i < shards().size(); ++i) {
+    for (const OptimSpan& span : shards()[i].spans) check_blocks(name, *span.parameter, block);
     const int64_t count = (shards()[i].grad.numel() + block - 1) / block;
     add_state({.name = name, .value = {}, .shard = i, .block = block}, count, dtype, initial);
   }

@@ -54,8 +54,8 @@ ZeroOneAdam::ZeroOneAdam(std::vector<OptimShard> shards, const ZeroOneAdamOption
                 DType::kF32);
     }
   }
-  add_states("v_weight", DType::kF32, kernels::kMomentBlock);
-  add_states("rates", DType::kF32, kernels::kMomentBlock);
+  add_states("v_weight", DType::kF32, kernels::kWeightBlock);
+  add_states("rates", DType::kF32, kernels::kWeightBlock);
   add_error_states();
   for (const OptimShard& shard : this->shards()) {
     anchors_.push_back(empty(shard.grad.context(), shard.master.shape(), DType::kF32,
@@ -123,10 +123,10 @@ void ZeroOneAdam::call(size_t index, const OptimRun& run, ZeroOneStep step, cons
                           .grad = part(of_mean ? anchors_[index] : shard.grad, run),
                           .m = part(state(index, kM), run),
                           .v = part(state(index, kV), run),
-                          .v_weight = part(state(index, kVWeight), run, kernels::kMomentBlock),
+                          .v_weight = part(state(index, kVWeight), run, kernels::kWeightBlock),
                           .anchor = part(anchors_[index], run),
                           .sum = part(state(index, kSum), run),
-                          .rates = part(state(index, kRates), run, kernels::kMomentBlock),
+                          .rates = part(state(index, kRates), run, kernels::kWeightBlock),
                           .param = compute,
                           .updates_v = step == ZeroOneStep::kShared && !of_mean,
                           .clips = !of_mean,

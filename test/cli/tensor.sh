@@ -117,6 +117,71 @@ done
 run_training 1 alone --optimizer adafactor --lr 0.01 --resume "$work/zero3/checkpoints/step_00000004"
 [[ $code -eq 0 ]] || fail "adafactor, one rank after four: exit code $code"
 
+# ---- Moments of 8 bits, of which 64 neighbours share a scale, follow what is cut ----
+codes=(--optimizer adamw-8bit --width 256 --layers 1 --tensor-leaves 4 --reproducible)
+run_training 1 codes "${codes[@]}" --save-every 4
+[[ $code -eq 0 ]] || fail "adamw-8bit: exit code $code"
+for zero in 0 1 2 3; do
+  run_training 4 "codes$zero" "${codes[@]}" --tensor 2 --zero "$zero" --save-every 4
+  same "codes$zero" codes 0
+done
+# Scales and codes of any layout go on on any other.
+run_training 4 codes4 "${codes[@]}" --tensor 4 --resume "$work/codes3/checkpoints/step_00000004"
+same codes4 codes 4
+run_training 1 codes_back "${codes[@]}" --resume "$work/codes2/checkpoints/step_00000004"
+same codes_back codes 4
+run_training 4 codes_grid "${codes[@]}" --tensor 2 --zero 1 \
+  --resume "$work/codes/checkpoints/step_00000004"
+same codes_grid codes 4
+# As does a run of layers that nobody cut, to rounding.
+run_training 1 codes_one --optimizer adamw-8bit --width 256 --layers 1 --save-every 4
+run_training 2 codes_two --optimizer adamw-8bit --width 256 --layers 1 --tensor 2 --no-save \
+  --resume "$work/codes_one/checkpoints/step_00000004"
+[[ $code -eq 0 ]] || fail "adamw-8bit, two ranks after one: exit code $code"
+paste <(losses codes_one | tail -n 4) <(losses codes_two | tail -n 4) | awk '{ d = $1 - $2
+  if (d < 0) d = -d; if (d > 1e-3) bad = 1 } END { exit NR != 4 || bad }' ||
+  fail "adamw-8bit with --tensor 2 does not go on where one rank was"
+
+# ---- Adapters: A or B is cut where the weight is, every leaf has the other ----
+lora=(--init "$work/hf_one" --lora-rank 4 --lr 0.01)
+run_training 1 lora_one "${lora[@]}" --no-save
+run_training 2 lora_two "${lora[@]}" --no-save --tensor 2
+[[ $code -eq 0 ]] || fail "adapters with --tensor 2: exit code $code"
+paste <(losses lora_one) <(losses lora_two) | awk '{ d = $1 - $2; if (d < 0) d = -d
+  if (d > 1e-4) bad = 1 } END { exit NR != 8 || bad }' ||
+  fail "adapters on two tensor ranks do not follow one rank"
+lora+=(--tensor-leaves 4 --reproducible)
+run_training 1 lora "${lora[@]}" --save-every 4 --export "$work/peft_one"
+for zero in 0 1 2 3; do
+  run_training 4 "lora$zero" "${lora[@]}" --tensor 2 --zero "$zero" --save-every 4 \
+    --export "$work/peft_$zero"
+  same "lora$zero" lora 0
+  cmp -s "$work/peft_one/adapter_model.safetensors" "$work/peft_$zero/adapter_model.safetensors" ||
+    fail "adapters of --tensor 2 --zero $zero are not those of one rank"
+done
+run_training 4 lora4 "${lora[@]}" --tensor 4 --resume "$work/lora3/checkpoints/step_00000004"
+same lora4 lora 4
+run_training 4 lora_grid "${lora[@]}" --tensor 2 --pipeline 2 \
+  --resume "$work/lora2/checkpoints/step_00000004" --export "$work/merged_grid" --export-merged
+same lora_grid lora 4
+run_training 1 lora_back "${lora[@]}" --resume "$work/lora0/checkpoints/step_00000004" \
+  --export "$work/merged_one" --export-merged
+same lora_back lora 4
+cmp -s "$work/merged_one/model.safetensors" "$work/merged_grid/model.safetensors" ||
+  fail "merged weights of a grid are not those of one rank"
+# In on another layout, and out again as they were.
+run_training 2 lora_in --init "$work/hf_one" --lora-init "$work/peft_one" --tensor 2 --steps 0 \
+  --no-save --export "$work/peft_again"
+cmp -s "$work/peft_one/adapter_model.safetensors" "$work/peft_again/adapter_model.safetensors" ||
+  fail "adapters changed on their way through two ranks"
+# Of Llama, whose frozen weights have another dtype.
+lora=(--init "$work/hf_llama" --lora-rank 4 --lr 0.01 --width 64 --frozen-dtype bf16
+  --tensor-leaves 4 --reproducible --no-save --recompute full)
+run_training 1 lora_llama "${lora[@]}"
+[[ $code -eq 0 ]] || fail "adapters of a Llama: exit code $code"
+run_training 2 lora_llama2 "${lora[@]}" --tensor 2 --zero 0
+same lora_llama2 lora_llama 0
+
 # ---- What does not fit says what does ----
 # refuses WORDS RANKS FLAGS...
 refuses() {
@@ -132,7 +197,12 @@ refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 2 --tensor 2 --pipeline 2
 refuses "would weigh the padding; want a multiple of 2" 2 --tensor 2 --seq-len 31 --model moe-nano
 refuses "want a multiple of 256" 2 --tensor 2 --seq-len 31 --attention-pattern local
 refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
-refuses "want muon, lamb, adafactor, or one that works" 2 --tensor 2 --optimizer adamw-8bit
+refuses "want rows of a multiple of 64" 2 --tensor 2 --optimizer adamw-8bit
+refuses "want leaves that divide 3" 2 --tensor 2 --optimizer adamw-8bit --width 192
+refuses "want muon, lamb, adafactor, or one that works" 4 --tensor 2 --optimizer 1bit-lamb \
+  --zero 1 --shard-ranks 1 --freeze-step 4 --clip 0
+refuses "want bf16" 2 --tensor 2 --init "$work/hf_one" --lora-rank 2 --frozen-dtype nf4
+refuses "want --lora-dropout 0" 2 --tensor 2 --init "$work/hf_one" --lora-rank 2 --lora-dropout 0.1
 refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible
 refuses "--sample-tokens" 2 --tensor 2 --sample-tokens 5
 

@@ -79,10 +79,10 @@ TEST_CASE("AdamW moves 28 bytes per f32 parameter and 30 with a bf16 copy", "[ke
 }
 
 TEST_CASE("AdamW with 8-bit moments moves 16 bytes per parameter, and scales", "[kernels]") {
-  const View codes = view_of(DType::kU8, {512}), scales = view_of(kF32, {2});
+  const View codes = view_of(DType::kU8, {512}), scales = view_of(kF32, {8});
   const AdamW8bitArgs args{.master = view_of(kF32, {512}), .grad = view_of(kF32, {512}),
                                     .m = codes, .v = codes, .m_scale = scales, .v_scale = scales};
-  CHECK(cost_of(args).bytes() == 16 * 512 + 4 * 8);
+  CHECK(cost_of(args).bytes() == 16 * 512 + 4 * 4 * 8);
 }
 
 TEST_CASE("signs move 20 bytes per parameter to be packed, and a word per 32", "[kernels]") {

@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-using kernels::kMomentBlock;
+using kernels::kWeightBlock;
 using kernels::ZeroOneStep;
 using test::DeviceArray;
 
@@ -24,7 +24,7 @@ struct Numbers {
 
 // A fifth of the elements have no v.
 Numbers numbers_of(int64_t n) {
-  const int64_t blocks = (n + kMomentBlock - 1) / kMomentBlock;
+  const int64_t blocks = (n + kWeightBlock - 1) / kWeightBlock;
   Numbers x = {test::randn<float>(n, 1),
                test::randn<float>(n, 2),
                test::randn<float>(n, 3),
@@ -138,7 +138,7 @@ Element want_of(const Kind& kind, Element e, double grad) {
 }
 
 Element element_of(const Numbers& x, size_t i) {
-  const size_t block = i / size_t(kMomentBlock);
+  const size_t block = i / size_t(kWeightBlock);
   return {x.master[i], x.m[i], x.v[i], x.v_weight[block], x.anchor[i], x.sum[i], x.rates[block]};
 }
 

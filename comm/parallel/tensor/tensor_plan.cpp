@@ -7,6 +7,18 @@
 #include "shale/base/name_pattern.h"
 
 namespace shale::comm {
+namespace {
+
+constexpr Partition kEvery{.share = LeafShare::kRepeated};
+constexpr const char *kBias = "bias", *kLoraA = "lora_A.weight", *kLoraB = "lora_B.weight";
+
+// Whether it is of what a layer may lack.
+bool is_optional(const TensorPlan::Line& line) {
+  return line.pattern.ends_with(kBias) || line.pattern.ends_with(kLoraA) ||
+         line.pattern.ends_with(kLoraB);
+}
+
+}  // namespace
 
 TensorPlan& TensorPlan::add(std::string_view module, std::string_view parameter,
                             const Partition& partition, int64_t unit) {
@@ -15,12 +27,15 @@ TensorPlan& TensorPlan::add(std::string_view module, std::string_view parameter,
 }
 
 TensorPlan& TensorPlan::columns(std::string_view module, Columns how) {
-  return add(module, "*", {.share = LeafShare::kCut, .dim = 0, .groups = how.groups}, how.unit);
+  const Partition outputs{.share = LeafShare::kCut, .dim = 0, .groups = how.groups};
+  add(module, "weight", outputs, how.unit).add(module, kBias, outputs, how.unit);
+  return add(module, kLoraA, kEvery).add(module, kLoraB, outputs, how.unit);
 }
 
 TensorPlan& TensorPlan::rows(std::string_view module) {
-  add(module, "weight", {.share = LeafShare::kCut, .dim = 1});
-  return add(module, "bias", {.share = LeafShare::kFirst});
+  const Partition inputs{.share = LeafShare::kCut, .dim = 1};
+  add(module, "weight", inputs).add(module, kBias, {.share = LeafShare::kFirst});
+  return add(module, kLoraA, inputs).add(module, kLoraB, kEvery);
 }
 
 TensorPlan& TensorPlan::mixture(std::string_view module) {
@@ -39,12 +54,11 @@ TensorPlan& TensorPlan::first(std::string_view module) {
 }
 
 TensorPlan& TensorPlan::slices(std::string_view module) {
-  return add(module, "*", {.share = LeafShare::kRepeated});
+  return add(module, "*", kEvery);
 }
 
 TensorPlan& TensorPlan::repeated(std::string_view parameter) {
-  lines_.push_back(
-      {.pattern = std::string(parameter), .partition = {.share = LeafShare::kRepeated}});
+  lines_.push_back({.pattern = std::string(parameter), .partition = kEvery});
   return *this;
 }
 
@@ -72,9 +86,8 @@ std::vector<const TensorPlan::Line*> TensorPlan::lines_of(
     found.push_back(fits);
     used.insert(fits);
   }
-  // A bias is what a layer may lack.
   for (const Line& line : lines_) {
-    if (!used.contains(&line) && !line.pattern.ends_with(".bias")) {
+    if (!used.contains(&line) && !is_optional(line)) {
       problem += cat("; no parameter fits \"", line.pattern, "\"");
     }
   }

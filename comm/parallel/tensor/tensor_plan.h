@@ -10,8 +10,8 @@
 namespace shale::comm {
 
 // How the layers of a model are cut over ranks, as a table of names: patterns of full names, in
-// which `*` stands for any characters. Every parameter fits exactly one line, and every line a
-// parameter (arXiv:1909.08053, section 3, with slices of the rows between the layers as in
+// which `*` stands for any characters. Every parameter fits exactly one line, and every line but
+// those of biases and adapters a parameter (arXiv:1909.08053, section 3, with slices of the rows between the layers as in
 // arXiv:2205.05198, section 4.2).
 //
 //   TensorPlan()
@@ -24,10 +24,12 @@ class TensorPlan {
     int64_t groups = 1;  // equal parts of the outputs that are each cut, such as 3 of q, k, v
     int64_t unit = 1;    // outputs that stay together: a head's
   };
-  // A layer's first product: outputs are cut, rows of the weight and elements of the bias.
+  // A layer's first product: outputs are cut, rows of the weight and elements of the bias. Of an
+  // adapter B is cut likewise, and every leaf has A.
   TensorPlan& columns(std::string_view module, Columns how);
   TensorPlan& columns(std::string_view module) { return columns(module, Columns()); }
-  // A layer's last product: inputs are cut, columns of the weight. The first leaf adds the bias.
+  // A layer's last product: inputs are cut, columns of the weight. The first leaf adds the bias. Of
+  // an adapter A is cut likewise, and every leaf has B.
   TensorPlan& rows(std::string_view module);
   // A mixture of experts (nn::MoE): the hidden channels of each expert are cut, its router is on
   // every leaf.

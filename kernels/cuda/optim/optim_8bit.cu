@@ -9,17 +9,19 @@
 #include "shale/kernels/optim.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns a block of kMomentBlock elements, eight to a lane: its new moments stay in registers
-// until the warp knows their scale, so that memory is read and written once, 18 bytes an element
-// with a 16-bit parameter. Codes are decoded and found by tables in shared memory, which is why
-// thread blocks stay for many blocks of moments. The bits are the CPU's.
+// A warp owns kOfWarp elements at a time, eight to a lane: their new moments stay in registers until
+// the lanes that share a scale know it, so that memory is read and written once, 18 bytes an
+// element with a 16-bit parameter. Codes are decoded and found by tables in shared memory, which is
+// why thread blocks stay for many elements. The bits are the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kOfLane = kMomentBlock / kWarpSize;  // elements
+constexpr int kOfLane = 8;  // elements
+constexpr int kOfWarp = kOfLane * kWarpSize;
+static_assert(kOfWarp % kMomentBlock == 0);
 
 // Device memory's copy of what the shared tables are filled from.
 struct MomentMap {
@@ -102,97 +104,109 @@ struct Step8 {
            allows_packs(v, kCount);
   }
 
-  // By a warp, for a block of moments.
-  __device__ __forceinline__ void prefetch(int64_t block) const {
+  // By a warp, for its elements from `begin` on.
+  __device__ __forceinline__ void prefetch(int64_t begin) const {
     const int lane = threadIdx.x % kWarpSize;
-    const int64_t begin = block * kMomentBlock, last = begin + kMomentBlock;
-    const int64_t end = last < count ? last : count;
+    const int64_t last = begin + kOfWarp, end = last < count ? last : count;
     weights.prefetch(begin, end, lane);
     prefetch_run(grad.data, begin, end, lane);
     prefetch_run(m.data, begin, end, lane);
     prefetch_run(v.data, begin, end, lane);
   }
-  // n elements are moved together; of `size` elements of this block of moments.
+  // n elements are moved together; of `size` elements.
   template <int n>
-  __device__ __forceinline__ void run(const MomentTables& tables, int64_t block, int size) const;
+  __device__ __forceinline__ void run(const MomentTables& tables, int64_t begin, int size) const;
+};
+
+// The scale of moments of which that is the largest: zero where they are next to nothing.
+struct NewScale {
+  float scale, inverse;
+  __device__ __forceinline__ explicit NewScale(float largest)
+      : scale(largest >= kSmallestScale ? largest : 0.f), inverse(scale > 0 ? 1.f / scale : 0.f) {}
 };
 
 template <typename Grad, typename Param>
 template <int n>
-__device__ __forceinline__ void Step8<Grad, Param>::run(const MomentTables& tables, int64_t block,
+__device__ __forceinline__ void Step8<Grad, Param>::run(const MomentTables& tables, int64_t begin,
                                                         int size) const {
   constexpr int kPacks = kOfLane / n;
+  // Lanes that share a scale, and how many packs of each do.
+  constexpr int kOfScale = kMomentBlock / n;
+  constexpr int kLanes = kOfScale < kWarpSize ? kOfScale : kWarpSize;
+  constexpr int kShared = kOfScale / kLanes;
   const int lane = threadIdx.x % kWarpSize;
-  const int64_t begin = block * kMomentBlock;
   const auto place = [&](int k) { return (k * kWarpSize + lane) * n; };
-  struct Codes {
-    Pack<uint8_t, n> m, v;
-  };
-  Floats<n> w[kPacks], g[kPacks], new_m[kPacks], new_v[kPacks];
-  Codes codes[kPacks];
+  const auto scale_at = [&](int k) { return (begin + place(k)) / kMomentBlock; };
+  const auto has_scale = [&](int k) { return place(k) / kMomentBlock * kMomentBlock < size; };
+  Floats<n> w[kPacks], g[kPacks];
+  Pack<uint8_t, n> m_codes[kPacks], v_codes[kPacks];
+  float old_m_scale[kPacks], old_v_scale[kPacks];
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     if (place(k) >= size) continue;
     const int64_t i = begin + place(k);
     w[k] = weights.template load<n>(i);
     g[k] = grad.template load<n>(i);
-    codes[k] = {load_pack<n>(m.data + i), load_pack<n>(v.data + i)};
-  }
-  const AdamWStep element(numbers, *step);
-  const float old_m_scale = m_scale[block], old_v_scale = v_scale[block];
-  float m_largest = 0, v_largest = 0;
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    if (place(k) >= size) continue;
-#pragma unroll
-    for (int j = 0; j < n; ++j) {
-      new_m[k].at[j] = old_m_scale * tables.m.levels[codes[k].m.at[j]];
-      new_v[k].at[j] = old_v_scale * tables.v.levels[codes[k].v.at[j]];
-      w[k].at[j] = element(w[k].at[j], g[k].at[j], new_m[k].at[j], new_v[k].at[j]);
-      m_largest = fmaxf(m_largest, fabsf(new_m[k].at[j]));
-      v_largest = fmaxf(v_largest, new_v[k].at[j]);
-    }
-    weights.store(begin + place(k), w[k], *step);
-  }
-  m_largest = warp_max(m_largest), v_largest = warp_max(v_largest);
-  const float new_m_scale = m_largest >= kSmallestScale ? m_largest : 0.f;
-  const float new_v_scale = v_largest >= kSmallestScale ? v_largest : 0.f;
-  const float m_inverse = new_m_scale > 0 ? 1.f / new_m_scale : 0.f;
-  const float v_inverse = new_v_scale > 0 ? 1.f / new_v_scale : 0.f;
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    if (place(k) >= size) continue;
-#pragma unroll
-    for (int j = 0; j < n; ++j) {
-      codes[k].m.at[j] = signed_code(tables.m, new_m[k].at[j], m_inverse);
-      codes[k].v.at[j] = unsigned_code(tables.v, new_v[k].at[j], v_inverse);
-    }
-    store_pack(m.data + begin + place(k), codes[k].m);
-    store_pack(v.data + begin + place(k), codes[k].v);
+    m_codes[k] = load_pack<n>(m.data + i), v_codes[k] = load_pack<n>(v.data + i);
+    old_m_scale[k] = m_scale[scale_at(k)], old_v_scale[k] = v_scale[scale_at(k)];
   }
   __syncwarp();  // all lanes have read the old scales
-  if (lane == 0) m_scale[block] = new_m_scale, v_scale[block] = new_v_scale;
+  const AdamWStep element(numbers, *step);
+#pragma unroll
+  for (int first = 0; first < kPacks; first += kShared) {
+    Floats<n> new_m[kShared], new_v[kShared];
+    float m_largest = 0, v_largest = 0;
+#pragma unroll
+    for (int k = first; k < first + kShared; ++k) {
+      if (place(k) >= size) continue;
+      Floats<n>&m_of = new_m[k - first], &v_of = new_v[k - first];
+#pragma unroll
+      for (int j = 0; j < n; ++j) {
+        m_of.at[j] = old_m_scale[k] * tables.m.levels[m_codes[k].at[j]];
+        v_of.at[j] = old_v_scale[k] * tables.v.levels[v_codes[k].at[j]];
+        w[k].at[j] = element(w[k].at[j], g[k].at[j], m_of.at[j], v_of.at[j]);
+        m_largest = fmaxf(m_largest, fabsf(m_of.at[j]));
+        v_largest = fmaxf(v_largest, v_of.at[j]);
+      }
+      weights.store(begin + place(k), w[k], *step);
+    }
+    const NewScale new_m_scale(warp_max<kLanes>(m_largest));
+    const NewScale new_v_scale(warp_max<kLanes>(v_largest));
+#pragma unroll
+    for (int k = first; k < first + kShared; ++k) {
+      if (place(k) >= size) continue;
+#pragma unroll
+      for (int j = 0; j < n; ++j) {
+        m_codes[k].at[j] = signed_code(tables.m, new_m[k - first].at[j], new_m_scale.inverse);
+        v_codes[k].at[j] = unsigned_code(tables.v, new_v[k - first].at[j], new_v_scale.inverse);
+      }
+      store_pack(m.data + begin + place(k), m_codes[k]);
+      store_pack(v.data + begin + place(k), v_codes[k]);
+    }
+    if (lane % kLanes != 0 || !has_scale(first)) continue;
+    m_scale[scale_at(first)] = new_m_scale.scale;
+    v_scale[scale_at(first)] = new_v_scale.scale;
+  }
 }
 
 template <typename Grad, typename Param>
 __global__ void __launch_bounds__(kThreads)
     adamw_8bit_kernel(Step8<Grad, Param> step8, bool packed) {
-  const int64_t blocks = ceil_div(step8.count, kMomentBlock);
+  const int64_t parts = ceil_div(step8.count, kOfWarp);
   const int64_t first = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
-  step8.prefetch(first);
+  step8.prefetch(first * kOfWarp);
   await_previous_grid();
   if (step8.step->non_finite != 0) return;
   auto& tables = shared<MomentTables>();
   tables.m.fill(kSigned);
   tables.v.fill(kUnsigned);
   __syncthreads();
-  for (int64_t block = first; block < blocks; block += int64_t{gridDim.x} * kWarps) {
-    const int64_t left = step8.count - block * kMomentBlock;
-    if (packed && left >= kMomentBlock) {
-      step8.template run<4>(tables, block, kMomentBlock);
+  for (int64_t part = first; part < parts; part += int64_t{gridDim.x} * kWarps) {
+    const int64_t begin = part * kOfWarp, left = step8.count - begin;
+    if (packed && left >= kOfWarp) {
+      step8.template run<4>(tables, begin, kOfWarp);
     } else {
-      step8.template run<1>(tables, block,
-                            static_cast<int>(left < kMomentBlock ? left : kMomentBlock));
+      step8.template run<1>(tables, begin, static_cast<int>(left < kOfWarp ? left : kOfWarp));
     }
   }
 }
@@ -202,11 +216,11 @@ __global__ void __launch_bounds__(kThreads)
 template <>
 void run(const Exec& exec, const AdamW8bitArgs& a) {
   step_of("adamw_8bit", exec);
-  const int64_t blocks = ceil_div(a.master.numel(), kMomentBlock);
-  if (blocks == 0) return;
+  const int64_t parts = ceil_div(a.master.numel(), kOfWarp);
+  if (parts == 0) return;
   constexpr int64_t kOfMultiprocessor = 2;  // thread blocks: registers allow no more
   const int64_t grid =
-      std::min(ceil_div(blocks, kWarps), multiprocessors(exec) * kOfMultiprocessor);
+      std::min(ceil_div(parts, kWarps), multiprocessors(exec) * kOfMultiprocessor);
   dispatch_wide(a.grad.dtype, [&]<typename Grad>() {
     dispatch_param(a.param, [&]<typename Param>() {
       const Step8<Grad, Param> step8(exec, a);

@@ -5,14 +5,14 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A thread block owns a block of kMomentBlock elements, a thread one of them: all have read the
+// A thread block owns a block of kWeightBlock elements, a thread one of them: all have read the
 // block's weight and rates before its first thread replaces them. Bound by memory. The arithmetic
 // is the CPU's, instruction by instruction, and so are the bits.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr int kThreads = static_cast<int>(kMomentBlock);
+constexpr int kThreads = static_cast<int>(kWeightBlock);
 
 template <typename Grad, typename Param>
 struct ZeroOne {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
   const float rate = of.rates != nullptr ? of.rates[block] : 0.f;
   if (of.kind == ZeroOneStep::kShared && of.updates_v) weight = of.beta2 * weight + of.gamma2;
   __syncthreads();
-  const int64_t i = block * kMomentBlock + threadIdx.x;
+  const int64_t i = block * kWeightBlock + threadIdx.x;
   if (i < of.count) {
     Floats<1> w;
     w.at[0] = of.element(i, weight, rate, *step);
@@ -110,7 +110,7 @@ template <>
 void run(const Exec& exec, const ZeroOneAdamArgs& a) {
   step_of("zero_one_adam", exec);
   if (a.master.numel() == 0) return;
-  const int64_t grid = ceil_div(a.master.numel(), kMomentBlock);
+  const int64_t grid = ceil_div(a.master.numel(), kWeightBlock);
   dispatch_wide(a.grad.defined() ? a.grad.dtype : DType::kF32, [&]<typename Grad>() {
     dispatch_param(a.param, [&]<typename Param>() {
       simt::launch(zero_one_adam_kernel<Grad, Param>, {.grid = grid, .block = kThreads}, exec,

@@ -90,7 +90,7 @@ TEST_CASE("optimizer states take the bytes that they are said to take") {
   };
   CHECK(bytes(maker<AdamW>(AdamWOptions{})) == 8);
   CHECK(bytes(maker<AdamW>(AdamWOptions{.moments = Moments::kBF16})) == 4);
-  CHECK(bytes(maker<AdamW>(AdamWOptions{.moments = Moments::kInt8})) == 2 + 8.0 / 256);
+  CHECK(bytes(maker<AdamW>(AdamWOptions{.moments = Moments::kInt8})) == 2 + 8.0 / 64);
   CHECK(bytes(maker<Lion>(LionOptions{})) == 4);
   CHECK(bytes(maker<Lion>(LionOptions{.moments = Moments::kBF16})) == 2);
   CHECK(bytes(maker<Sgd>(SgdOptions{})) == 4);

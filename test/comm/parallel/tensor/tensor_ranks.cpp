@@ -9,6 +9,7 @@
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/optim/muon.h"
+#include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
@@ -174,6 +175,38 @@ TEST_CASE("Muon orthogonalizes matrices whose leaves are on several ranks as one
       CHECK(same(train(mesh.groups(), options), want));
     }
   }
+}
+
+TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", "[tensor][gate]") {
+  const auto group = world().group();
+  if (!is_power_of_two(group->size()) || group->size() > 4) return;
+  models::LanguageModelConfig model = small_gpt2();
+  model.width = 256;  // rows of a block of 64 on each of four leaves
+  model.layers = 1;
+  TrainOptions options = small_run(model);
+  options.optimizer = [](std::vector<OptimShard> shards) -> std::unique_ptr<optim::Optimizer> {
+    return std::make_unique<optim::AdamW>(
+        std::move(shards), optim::AdamWOptions{.moments = optim::Moments::kInt8});
+  };
+  options.tensor_leaves = 4;
+  for (const int stage : {0, 1, 2, 3}) {
+    options.parallel = {.stage = stage, .reproducible = true};
+    const Trained want = train(one_rank(), options);
+    for (const int tensor : tensor_sizes(group->size())) {
+      CAPTURE(tensor, stage);
+      TensorMesh mesh(*group, tensor);
+      CHECK(same(train(mesh.groups(), options), want));
+    }
+  }
+  if (group->size() != 2) return;
+  TensorMesh mesh(*group, 2);
+  options.model->width = 160, options.tensor_leaves = 2;
+  CHECK_THROWS_WITH(train(mesh.groups(), options),
+                    Catch::Matchers::Contains("2 leaves with rows of 80 elements, and 64") &&
+                        Catch::Matchers::Contains("want rows of a multiple of 64"));
+  options.model->width = 192;
+  CHECK_THROWS_WITH(train(mesh.groups(), options),
+                    Catch::Matchers::Contains("want leaves that divide 3"));
 }
 
 TEST_CASE("recomputation, low precision and loss scaling change no bit of a model that is cut",
