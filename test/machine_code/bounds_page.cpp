@@ -3,6 +3,7 @@
 
 #include "shale/base/error.h"
 #include "shale/test/machine_code/bounds.h"
+#include "shale/test/machine_code/epilogue.h"
 
 namespace shale::machine_code {
 namespace {
@@ -22,6 +23,8 @@ const std::vector<ProductKernel> kProducts = {
      "128 x 128 of c, 6 stages of 64 of k", 8, 225, "H100"},
     {"gemm90_bf16", "sm_90a", "gemm90_kernel<bf16, Gemm90Config<64, 6, false>, false, false,",
      "128 x 64 of c, 6 stages of 64 of k", 8, 177, "H100"},
+    {"gemm90_bf16", "sm_90a", "gemm90_kernel<bf16, Gemm90PingPong<6, false>, false, false,",
+     "128 x 128 of c in turns, 6 stages of 64 of k", 4, 225, "H100"},
     {"attention90_fwd_bf16", "sm_90a", "attention90_fwd_kernel<bf16, 128, false>",
      "128 queries by 128 keys, 2 stages", 8, 193, "H100"},
     {"attention90_fwd_bf16", "sm_90a", "attention90_fwd_kernel<bf16, 64, false>",
@@ -204,6 +207,7 @@ std::string bounds_page(const std::string& objects, const std::string& cuda_vers
       "H100 and H200, 312 on an A100,\nof the main loop of a full tile without masks.\n\n",
       products,
       "\nCycles of a multiprocessor for one pass of the loop by all warps that compute:\n\n", pipes,
+      epilogue_section(disassemble(cat(objects, "/gemm90_bf16.o"), "sm_90a"), gpu_named("H100")),
       "\n## Kernels that memory limits\n\nThe share of the memory's own speed (3.35 TB/s on an "
       "H100, 4.8 "
       "on an H200) at which instructions\nand pipes would become the limit; 100%: they never do. "

@@ -4,6 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/test/machine_code/bounds.h"
+#include "shale/test/machine_code/epilogue.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::machine_code {
@@ -44,6 +45,47 @@ TEST_CASE("a loop's instructions are counted by their pipes", "[machine_code]") 
   CHECK(cycles.best_share() == 1);
   CHECK(cycles.worst_share() == 0.8);
   CHECK(cycles.limit() == "memory");
+}
+
+// A loop over tiles with one over k in it; behind that a way with a store of a box, in a loop, and
+// one without.
+constexpr const char* kTiles = R"(
+	code for sm_90a
+		Function : tiles_kernel
+        /*0000*/                   NOP ;                                  /* 0x0 */
+        /*0010*/                   NOP ;                                  /* 0x0 */
+        /*0020*/                   HGMMA.64x128x16.F32.BF16 R24, gdesc[UR4], R24, gsb0 ; /* 0x0 */
+        /*0030*/              @P0 BRA 0x20 ;                              /* 0x0 */
+        /*0040*/              @P1 BRA 0x90 ;                              /* 0x0 */
+        /*0050*/                   STSM.16.M88.4 [R2], R4 ;               /* 0x0 */
+        /*0060*/                   MUFU.EX2 R1, R2 ;                      /* 0x0 */
+        /*0070*/              @P0 BRA 0x50 ;                              /* 0x0 */
+        /*0080*/                   UTMASTG.2D [UR16], [UR26] ;            /* 0x0 */
+        /*0090*/              @P0 BRA 0x10 ;                              /* 0x0 */
+        /*00a0*/                   EXIT ;                                 /* 0x0 */
+)";
+
+TEST_CASE("an epilogue is the way through a tile's code that stores most", "[machine_code]") {
+  const std::vector<Kernel> kernels = read_sass(kTiles);
+  REQUIRE(kernels.size() == 1);
+  for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
+    const Work work = epilogue_of(kernels[0], kind);
+    CHECK(work.issued == 2 + 2 * 3 + 2);  // before the loop and behind; the loop twice; to the end
+    CHECK(work.tensor_fma == 0);
+    CHECK(work.special == 2 * 2);
+    CHECK(work.shared_bytes == 2 * 512);
+  }
+  CHECK_THROWS_AS(epilogue_of(read_sass(kText)[0], EpilogueKind::kPlain), InternalError);
+}
+
+TEST_CASE("an epilogue beside another tile's products costs what is longer than they",
+          "[machine_code]") {
+  TileCycles tile{.products = 100, .epilogue = 300};
+  CHECK(share_at(tile, 64) == 0.25);
+  CHECK(share_at(tile, 3 * 64) == 0.5);
+  tile.overlaps = true;
+  CHECK(share_at(tile, 64) == 0.5);  // two tiles in 400 cycles
+  CHECK(share_at(tile, 3 * 64) == 1);
 }
 
 TEST_CASE("an opcode that no table has is named", "[machine_code]") {

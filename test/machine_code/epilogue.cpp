@@ -120,7 +120,11 @@ Work epilogue_of(const Kernel& kernel, EpilogueKind kind) {
   if (tiles.last == std::numeric_limits<size_t>::max()) {
     throw InternalError(kernel.name + " has no loop over tiles");
   }
-  return Ways(kernel, tiles, main, kind).work();
+  Work work = Ways(kernel, tiles, main, kind).work();
+  for (const auto& [opcode, count] : work.unknown) {
+    throw InternalError(cat(kernel.name, ": ", opcode, " is in no table of bounds.cpp"));
+  }
+  return work;
 }
 
 TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps, bool overlaps,

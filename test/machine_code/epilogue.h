@@ -28,4 +28,7 @@ TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps
 // Of the tensor cores' time over all of a tile.
 double share_at(const TileCycles& tile, double k);
 
+// The section of the page of bounds, of these kernels of gemm90_bf16.
+std::string epilogue_section(const std::vector<Kernel>& kernels, const Gpu& gpu);
+
 }  // namespace shale::machine_code

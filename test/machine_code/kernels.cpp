@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "shale/base/error.h"
+#include "shale/test/machine_code/epilogue.h"
 #include "shale/test/machine_code/rules.h"
 #include "shale/test/support/catch.h"
 
@@ -71,7 +72,7 @@ TEST_CASE("packs are stored whole", "[machine_code]") {
 
 TEST_CASE("descriptors of Hopper's products are computed once for a warp", "[machine_code]") {
   hold(kHopper, uniform_descriptors);
-  CHECK(product_loops_with({"gemm90_bf16"}, "WARPGROUP.DEPBAR") >= 11);
+  CHECK(product_loops_with({"gemm90_bf16"}, "WARPGROUP.DEPBAR") >= 15);
 }
 
 TEST_CASE("products of fp8 are scaled beside the next ones", "[machine_code]") {
@@ -91,6 +92,24 @@ TEST_CASE("results of Hopper's products go from registers to boxes", "[machine_c
   constexpr size_t kMost = 60;
   hold({"gemm90_bf16", "grouped_gemm90_bf16", "gemm90_fp8"},
        [](const Kernel& kernel) { return boxes_from_registers(kernel, kMost); });
+}
+
+TEST_CASE("two tiles of Hopper's products take turns, whose epilogues cost nothing",
+          "[machine_code]") {
+  constexpr double kLeastK = 768;
+  size_t found = 0;
+  for (const Kernel& kernel : kernels_of("gemm90_bf16")) {
+    if (!test::contains(kernel.name, "PingPong")) continue;
+    ++found;
+    CAPTURE(kernel.name);
+    for (const std::string& finding : turns_pass_before_waits(kernel)) FAIL_CHECK(finding);
+    const Work main = work_of(kernel, kernel.inner_loops("HGMMA").at(0));
+    for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
+      const Work epilogue = epilogue_of(kernel, kind);
+      CHECK(share_at(tile_cycles(main, epilogue, 4, /*overlaps=*/true, gpus()[1]), kLeastK) == 1);
+    }
+  }
+  CHECK(found == 4);
 }
 
 TEST_CASE("convolutions multiply by the tensor cores what they copy", "[machine_code]") {
@@ -230,6 +249,19 @@ TEST_CASE("boxes that are filled otherwise are found", "[machine_code]") {
     if (instruction.opcode.starts_with("STSM")) instruction.opcode = "STS.64";
   }
   CHECK(boxes_from_registers(kernel, 60).size() == 1);
+}
+
+TEST_CASE("a turn that is passed on behind the wait is found", "[machine_code]") {
+  Kernel kernel = kernel_named(
+      "gemm90_bf16", "gemm90_kernel<bf16, Gemm90PingPong<6, false>, false, true, Gemm90Params>");
+  REQUIRE(turns_pass_before_waits(kernel).empty());
+  const size_t end = kernel.inner_loops("HGMMA").at(0).last;
+  const auto pass = std::find_if(
+      kernel.code.begin() + int64_t(end), kernel.code.end(),
+      [](const Instruction& instruction) { return instruction.opcode.starts_with("BAR.ARV"); });
+  REQUIRE(pass != kernel.code.end());
+  pass->opcode = "NOP";
+  CHECK(turns_pass_before_waits(kernel).size() == 1);
 }
 
 TEST_CASE("slow conversions and kernels that grow are found", "[machine_code]") {

@@ -144,6 +144,17 @@ Findings boxes_from_registers(const Kernel& kernel, size_t most) {
               most)};
 }
 
+Findings turns_pass_before_waits(const Kernel& kernel) {
+  Findings findings;
+  for (const Loop& loop : kernel.inner_loops("HGMMA")) {
+    size_t at = loop.last;
+    while (at < kernel.code.size() && !waits_for_all_but(kernel.code[at], 0)) ++at;
+    if (at < kernel.code.size() && kernel.count("BAR.ARV", {loop.last, at}) > 0) continue;
+    findings.push_back(cat(place(kernel, loop.last), "the turn is not passed on before the wait"));
+  }
+  return findings;
+}
+
 Findings within_budget(const Kernel& kernel, size_t most) {
   if (kernel.code.size() <= most) return {};
   return {cat(kernel.name, ": ", kernel.code.size(), " instructions, want at most ", most)};

@@ -36,6 +36,10 @@ Findings fast_rounding(const Kernel& kernel);
 // at most so many instructions.
 Findings boxes_from_registers(const Kernel& kernel, size_t most);
 
+// In kernels whose warpgroups take turns at the tensor cores: behind the loop with products the
+// turn is passed on, and then comes the wait for the last products.
+Findings turns_pass_before_waits(const Kernel& kernel);
+
 // At most so many instructions.
 Findings within_budget(const Kernel& kernel, size_t most);
 

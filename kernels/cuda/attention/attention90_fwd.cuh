@@ -19,6 +19,7 @@
 #include "shale/kernels/cuda/attention/attention90_config.h"
 #include "shale/kernels/cuda/attention/attention90_tile.cuh"
 #include "shale/kernels/cuda/grid.h"
+#include "shale/kernels/cuda/turns.cuh"
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -167,21 +168,17 @@ class Fwd90Consumer {
       : params_(params), shared_(shared), warpgroup_(warpgroup) {}
 
   __device__ __forceinline__ void run() {
-    if (warpgroup_ == kConfig.consumers - 1) pass_turn();
+    if (turns().is_last()) turns().pass();
     for_items(params_, [&](int round) {
       softmax_ = RowSoftmax();
       compute(round);
       store(round);
     });
-    if (warpgroup_ == 0) take_turn();  // the last one that was passed on
+    if (warpgroup_ == 0) turns().take();  // the last one that was passed on
   }
 
  private:
-  // The turn goes round by named barriers, one for each warpgroup to wait at.
-  __device__ __forceinline__ void take_turn() { barrier_sync(1 + warpgroup_, 2 * kWarpgroupSize); }
-  __device__ __forceinline__ void pass_turn() {
-    barrier_arrive(1 + (warpgroup_ + 1) % kConfig.consumers, 2 * kWarpgroupSize);
-  }
+  __device__ __forceinline__ Turns<kConfig.consumers, 1> turns() const { return {warpgroup_}; }
   __device__ __forceinline__ void release(MBarrier& empty) {
     if (lane_id() == 0) mbarrier_arrive(empty);
   }
@@ -213,10 +210,10 @@ class Fwd90Consumer {
   // One tile of keys, with the values of the one before.
   template <bool kMasked>
   __device__ __forceinline__ void advance(const Sequence& sequence, int query, int step) {
-    take_turn();
+    turns().take();
     issue_scores();
     issue_values();
-    pass_turn();
+    turns().pass();
     wgmma_wait<1>(scores_);
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
