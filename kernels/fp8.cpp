@@ -57,8 +57,12 @@ void check_args(const QuantizeFp8Args& a) {
     check_operand(kOp, "columns", a.columns);
     check_shape(kOp, "columns", a.columns.codes, {columns, rows});
   }
-  if (a.rows.defined() && a.columns.defined() && a.rows.is_square != a.columns.is_square) {
-    throw ShapeError(cat(kOp, ": blocks of one of rows and columns are square, want both or none"));
+  const Fp8Operand& one = a.rows.defined() ? a.rows : a.columns;
+  if (a.columns.defined() && (a.columns.blocks != one.blocks || a.columns.format != one.format)) {
+    throw ShapeError(cat(kOp, ": rows and columns have other blocks or formats, want the same"));
+  }
+  if (one.format == Fp8Format::kE5M2 && one.blocks != Fp8Blocks::kTensor) {
+    throw DTypeError(cat(kOp, ": E5M2 is asked for in blocks, want one scale of the tensor"));
   }
 }
 
@@ -67,7 +71,13 @@ void check_args(const Fp8GemmArgs& a) {
   check_operand(kOp, "a", a.a);
   check_operand(kOp, "b", a.b);
   check_shape(kOp, "b", a.b.codes, {a.b.lines(), a.a.length()});
-  if (a.a.is_square) throw ShapeError(cat(kOp, ": a is square, want b to be, or none"));
+  if (a.a.blocks == Fp8Blocks::kSquares) {
+    throw ShapeError(cat(kOp, ": blocks of a are squares, want those of b to be, or none"));
+  }
+  if (a.b.format != Fp8Format::kE4M3) throw DTypeError(cat(kOp, ": b is of E5M2, want E4M3"));
+  if (a.a.format == Fp8Format::kE5M2 && a.b.blocks == Fp8Blocks::kLines) {
+    throw DTypeError(cat(kOp, ": a is of E5M2, and b has blocks of lines, want other blocks"));
+  }
 }
 
 GemmArgs bf16_product(const Fp8GemmArgs& args, bf16* a, bf16* b) {

@@ -8,6 +8,7 @@
 #include "shale/bench/support/machine.h"
 #include "shale/bench/support/matmul_spec.h"
 #include "shale/bench/support/peaks.h"
+#include "shale/kernels/fp8.h"
 #include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::bench {
@@ -51,6 +52,13 @@ class BenchDevice {
   // otherwise than kernels::gemm: GELU is taken of the f32 pre-activation, a bias gradient has a's
   // dtype. Null where there is no such library.
   virtual std::function<void(const kernels::GemmArgs&)> vendor_gemm() { return nullptr; }
+
+  // A product of fp8 of arguments like these, without bias and residual. Null where the library has
+  // no such product.
+  virtual std::function<void(const kernels::Fp8GemmArgs&)> vendor_fp8_gemm(
+      const kernels::Fp8GemmArgs&) {
+    return nullptr;
+  }
 
   // Adds what is known of the device to the description of the machine.
   virtual void describe(Machine& machine) const = 0;

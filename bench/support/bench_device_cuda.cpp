@@ -6,6 +6,7 @@
 #include "shale/bench/support/timed_event_cuda.h"
 #include "shale/bench/support/timing.h"
 #ifdef SHALE_HAVE_CUBLASLT
+#include "shale/kernels/cuda/gemm/cublaslt/fp8_product.h"
 #include "shale/kernels/cuda/gemm/cublaslt/library.h"
 #include "shale/kernels/cuda/gemm/cublaslt/matmul.h"
 #endif
@@ -39,6 +40,8 @@ class CudaBench final : public BenchDevice {
   std::string vendor_name() const override { return "CUDA"; }
   VendorProduct vendor_product(const MatmulSpec& spec) override;
   std::function<void(const kernels::GemmArgs&)> vendor_gemm() override;
+  std::function<void(const kernels::Fp8GemmArgs&)> vendor_fp8_gemm(
+      const kernels::Fp8GemmArgs& like) override;
   void describe(Machine& machine) const override;
 
  private:
@@ -133,6 +136,17 @@ std::function<void(const kernels::GemmArgs&)> CudaBench::vendor_gemm() {
       throw UnavailableError("cuBLASLt has no algorithm for this product with this epilogue");
     }
   };
+#else
+  return nullptr;
+#endif
+}
+
+std::function<void(const kernels::Fp8GemmArgs&)> CudaBench::vendor_fp8_gemm(
+    [[maybe_unused]] const kernels::Fp8GemmArgs& like) {
+#ifdef SHALE_HAVE_CUBLASLT
+  namespace lt = kernels::cuda::cublaslt;
+  if (lt::library() == nullptr) return nullptr;
+  return lt::fp8_product({.device = device(), .stream = stream(), .workspace = &workspace_}, like);
 #else
   return nullptr;
 #endif

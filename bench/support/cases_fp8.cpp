@@ -4,13 +4,19 @@
 namespace shale::bench {
 namespace {
 
+using kernels::Fp8Blocks;
+using kernels::Fp8Format;
+
 // An operand of zeros, to be written.
-kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length, bool is_square = false) {
+kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length,
+                            Fp8Blocks blocks = Fp8Blocks::kLines,
+                            Fp8Format format = Fp8Format::kE4M3) {
   kernels::Fp8Operand made = {
       .codes = o.zeros(DType::kU8, {lines, kernels::fp8_codes_stride(length)}),
       .scales = o.zeros(DType::kF32,
                         {kernels::fp8_scale_rows(length), kernels::fp8_scales_stride(lines)}),
-      .is_square = is_square};
+      .blocks = blocks,
+      .format = format};
   made.codes.shape = {lines, length};
   made.scales.shape = {kernels::fp8_scale_rows(length), lines};
   return made;
@@ -31,24 +37,40 @@ void Cases::add_fp8(DeviceType device) {
     return kernels::QuantizeFp8Args{
         .x = o.floats(dtype, {T, C}), .rows = operand(o, T, C), .columns = operand(o, C, T)};
   });
+  add<kernels::QuantizeFp8Args>("tensor", kernels::quantize_fp8, [=](Operands& o) {
+    return kernels::QuantizeFp8Args{
+        .x = o.floats(dtype, {T, C}),
+        .rows = operand(o, T, C, Fp8Blocks::kTensor, Fp8Format::kE5M2),
+        .columns = operand(o, C, T, Fp8Blocks::kTensor, Fp8Format::kE5M2)};
+  });
   add<kernels::QuantizeFp8Args>("squares", kernels::quantize_fp8, [=](Operands& o) {
     return kernels::QuantizeFp8Args{.x = o.floats(dtype, {out, C}),
-                                    .rows = operand(o, out, C, true)};
+                                    .rows = operand(o, out, C, Fp8Blocks::kSquares)};
   });
   const CaseOptions options = {.family = device == DeviceType::kCpu ? KernelFamily::kOfDevice
                                                                     : KernelFamily::kHopper};
   const auto add_product = [&](const char* name, auto make) {
-    add<kernels::Fp8GemmArgs>(name, kernels::fp8_gemm, make, options);
+    const auto vendor = [](BenchDevice& by, const kernels::Fp8GemmArgs& like) {
+      return by.vendor_fp8_gemm(like);
+    };
+    out_.push_back(make_case<kernels::Fp8GemmArgs>(named(name), kernels::fp8_gemm, dtype, make,
+                                                   vendor, options));
   };
   add_product("forward", [=](Operands& o) {
     return kernels::Fp8GemmArgs{.a = operand(o, T, C),
-                                .b = operand(o, out, C, true),
+                                .b = operand(o, out, C, Fp8Blocks::kSquares),
                                 .c = o.zeros(dtype, {T, out}),
                                 .bias = o.floats(dtype, {out})};
   });
   add_product("dx", [=](Operands& o) {
-    return kernels::Fp8GemmArgs{
-        .a = operand(o, T, out), .b = operand(o, C, out, true), .c = o.zeros(dtype, {T, C})};
+    return kernels::Fp8GemmArgs{.a = operand(o, T, out),
+                                .b = operand(o, C, out, Fp8Blocks::kSquares),
+                                .c = o.zeros(dtype, {T, C})};
+  });
+  add_product("dx_tensor", [=](Operands& o) {
+    return kernels::Fp8GemmArgs{.a = operand(o, T, out, Fp8Blocks::kTensor, Fp8Format::kE5M2),
+                                .b = operand(o, C, out, Fp8Blocks::kTensor),
+                                .c = o.zeros(dtype, {T, C})};
   });
   add_product("dw", [=](Operands& o) {
     return kernels::Fp8GemmArgs{.a = operand(o, out, T),

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 
+#include "shale/kernels/check.h"
 #include "shale/kernels/cpu/fp8_decode.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/cpu/simd-inl.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/fp8.h"
 
 // A thread owns tiles of kFp8Block rows and columns of x. Loops over columns are plain: compilers
@@ -17,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kDecodeGrain = 32768;  // elements
+inline constexpr int64_t kGrain = 32768;  // elements
 
 // The largest magnitudes of a tile, as bits, by row and by column.
 struct Fp8Largest {
@@ -27,12 +29,16 @@ struct Fp8Largest {
 // Scales, or what to multiply with.
 using Fp8Factors = std::array<float, kFp8Block>;
 
+HWY_INLINE Fp8Blocks blocks_of(const QuantizeFp8Args& a) {
+  return a.rows.defined() ? a.rows.blocks : a.columns.blocks;
+}
+
 struct Fp8Tile {
   const bf16* x;
   int64_t rows, columns, stride;
 };
 
-HWY_INLINE Fp8Largest largest_of(const Fp8Tile& tile, bool is_square) {
+HWY_INLINE Fp8Largest largest_of(const Fp8Tile& tile, Fp8Blocks blocks) {
   Fp8Largest largest;
   for (int64_t row = 0; row < tile.rows; ++row) {
     const bf16* const x = tile.x + row * tile.stride;
@@ -44,7 +50,7 @@ HWY_INLINE Fp8Largest largest_of(const Fp8Tile& tile, bool is_square) {
     }
     largest.of_row[size_t(row)] = most;
   }
-  if (is_square) {
+  if (blocks == Fp8Blocks::kSquares) {
     const uint32_t most = *std::max_element(largest.of_row.begin(), largest.of_row.end());
     largest.of_row.fill(most);
     largest.of_column.fill(most);
@@ -52,18 +58,29 @@ HWY_INLINE Fp8Largest largest_of(const Fp8Tile& tile, bool is_square) {
   return largest;
 }
 
+// Of all of x.
+HWY_INLINE uint32_t largest_of(const bf16* x, int64_t count) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    most = std::max(most, static_cast<uint32_t>(x[i].bits & 0x7fffu));
+  }
+  return most << 16;
+}
+
 // Writes the scales of `count` blocks; returns what to multiply with.
+template <typename Number>
 HWY_INLINE Fp8Factors write_scales(const std::array<uint32_t, kFp8Block>& largest, int64_t count,
                                    float* scales) {
   Fp8Factors inverses;
   for (size_t i = 0; i < largest.size(); ++i) {
-    const int32_t k = e4m3_exponent(largest[i]);
+    const int32_t k = fp8_exponent<Number>(largest[i]);
     if (int64_t(i) < count) scales[i] = power_of_two(k);
     inverses[i] = inverse_power_of_two(k);
   }
   return inverses;
 }
 
+template <typename Number>
 HWY_INLINE void write_rows(const Fp8Tile& tile, const Fp8Factors& of_row, uint8_t* codes,
                            int64_t stride) {
   for (int64_t row = 0; row < tile.rows; ++row) {
@@ -71,12 +88,13 @@ HWY_INLINE void write_rows(const Fp8Tile& tile, const Fp8Factors& of_row, uint8_
     uint8_t* const to = codes + row * stride;
     const float factor = of_row[size_t(row)];
     for (int64_t i = 0; i < tile.columns; ++i) {
-      to[i] = e4m3_code(round_to_e4m3(to_f32(x[i]) * factor));
+      to[i] = fp8_code<Number>(round_to_fp8<Number>(to_f32(x[i]) * factor));
     }
   }
 }
 
 // The transpose: by way of a row of codes, so that rounding is done by vectors.
+template <typename Number>
 HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, uint8_t* codes,
                               int64_t stride) {
   std::array<uint8_t, kFp8Block * kFp8Block> rows;
@@ -84,7 +102,7 @@ HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, 
     const bf16* const x = tile.x + row * tile.stride;
     uint8_t* const to = rows.data() + row * kFp8Block;
     for (int64_t i = 0; i < tile.columns; ++i) {
-      to[i] = e4m3_code(round_to_e4m3(to_f32(x[i]) * of_column[size_t(i)]));
+      to[i] = fp8_code<Number>(round_to_fp8<Number>(to_f32(x[i]) * of_column[size_t(i)]));
     }
   }
   for (int64_t column = 0; column < tile.columns; ++column) {
@@ -95,13 +113,23 @@ HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, 
   }
 }
 
-HWY_INLINE void quantize_tile(const QuantizeFp8Args& a, int64_t row, int64_t column) {
+// `of_tensor`: the largest magnitude of x, if that is what scales are of.
+template <typename Number>
+HWY_INLINE void quantize_tile(const QuantizeFp8Args& a, int64_t row, int64_t column,
+                              uint32_t of_tensor) {
   const int64_t rows = a.x.size(0), columns = a.x.size(1);
   const Fp8Tile tile = {.x = a.x.as<bf16>() + row * columns + column,
                         .rows = std::min(kFp8Block, rows - row),
                         .columns = std::min(kFp8Block, columns - column),
                         .stride = columns};
-  const Fp8Largest largest = largest_of(tile, a.rows.is_square || a.columns.is_square);
+  const Fp8Blocks blocks = blocks_of(a);
+  Fp8Largest largest;
+  if (blocks == Fp8Blocks::kTensor) {
+    largest.of_row.fill(of_tensor);
+    largest.of_column.fill(of_tensor);
+  } else {
+    largest = largest_of(tile, blocks);
+  }
   const auto scales_at = [](const Fp8Operand& to, int64_t line, int64_t in_line) {
     return to.scales.as<float>() + in_line / kFp8Block * to.scales.stride(0) + line;
   };
@@ -110,30 +138,52 @@ HWY_INLINE void quantize_tile(const QuantizeFp8Args& a, int64_t row, int64_t col
   };
   if (a.rows.defined()) {
     const Fp8Factors factors =
-        write_scales(largest.of_row, tile.rows, scales_at(a.rows, row, column));
-    write_rows(tile, factors, codes_at(a.rows, row, column), a.rows.codes.stride(0));
+        write_scales<Number>(largest.of_row, tile.rows, scales_at(a.rows, row, column));
+    write_rows<Number>(tile, factors, codes_at(a.rows, row, column), a.rows.codes.stride(0));
   }
   if (a.columns.defined()) {
     const Fp8Factors factors =
-        write_scales(largest.of_column, tile.columns, scales_at(a.columns, column, row));
-    write_columns(tile, factors, codes_at(a.columns, column, row), a.columns.codes.stride(0));
+        write_scales<Number>(largest.of_column, tile.columns, scales_at(a.columns, column, row));
+    write_columns<Number>(tile, factors, codes_at(a.columns, column, row),
+                          a.columns.codes.stride(0));
   }
 }
 
-void quantize_target(const Exec& exec, const QuantizeFp8Args& a) {
+template <typename Number>
+void quantize_numbers(const Exec& exec, const QuantizeFp8Args& a) {
+  const int64_t count = a.x.numel();
+  uint32_t of_tensor = 0;
+  if (blocks_of(a) == Fp8Blocks::kTensor) {
+    const int64_t chunks = (count + kGrain - 1) / kGrain;
+    uint32_t* const of_chunk = scratch<uint32_t>("quantize_fp8", exec, chunks);
+    parallel_for(exec, chunks, 1, [&](int64_t begin, int64_t end) HWY_ATTR {
+      for (int64_t chunk = begin; chunk < end; ++chunk) {
+        const int64_t first = chunk * kGrain;
+        of_chunk[chunk] = largest_of(a.x.as<bf16>() + first, std::min(kGrain, count - first));
+      }
+    });
+    of_tensor = DryRun::is_on() ? 0 : *std::max_element(of_chunk, of_chunk + chunks);
+  }
   const int64_t across = fp8_scale_rows(a.x.size(1)), down = fp8_scale_rows(a.x.size(0));
   parallel_for(exec, across * down, 2, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t tile = begin; tile < end; ++tile) {
-      quantize_tile(a, tile / across * kFp8Block, tile % across * kFp8Block);
+      quantize_tile<Number>(a, tile / across * kFp8Block, tile % across * kFp8Block, of_tensor);
     }
   });
 }
 
-// A number of E4M3 times a power of two is exact in bf16.
-void decode_target(const Exec& exec, const Fp8Operand& operand, bf16* to) {
+void quantize_target(const Exec& exec, const QuantizeFp8Args& a) {
+  const Fp8Operand& one = a.rows.defined() ? a.rows : a.columns;
+  if (one.format == Fp8Format::kE5M2) return quantize_numbers<e5m2>(exec, a);
+  quantize_numbers<e4m3>(exec, a);
+}
+
+// A number of 8 bits times a power of two is exact in bf16.
+template <typename Number>
+void decode_numbers(const Exec& exec, const Fp8Operand& operand, bf16* to) {
   const int64_t length = operand.length();
   if (operand.lines() == 0 || length == 0) return;
-  const int64_t grain = std::max<int64_t>(1, kDecodeGrain / length);
+  const int64_t grain = std::max<int64_t>(1, kGrain / length);
   parallel_for(exec, operand.lines(), grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t line = begin; line < end; ++line) {
       const uint8_t* const codes = operand.codes.as<uint8_t>() + line * operand.codes.stride(0);
@@ -142,12 +192,17 @@ void decode_target(const Exec& exec, const Fp8Operand& operand, bf16* to) {
         const float scale = scales[first / kFp8Block * operand.scales.stride(0)];
         const int64_t last = std::min(first + kFp8Block, length);
         for (int64_t i = first; i < last; ++i) {
-          const float x = decoded(e4m3{codes[i]}) * scale;
+          const float x = decoded(Number{codes[i]}) * scale;
           to[line * length + i].bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
         }
       }
     }
   });
+}
+
+void decode_target(const Exec& exec, const Fp8Operand& operand, bf16* to) {
+  if (operand.format == Fp8Format::kE5M2) return decode_numbers<e5m2>(exec, operand, to);
+  decode_numbers<e4m3>(exec, operand, to);
 }
 
 }  // namespace shale::kernels::HWY_NAMESPACE

@@ -46,7 +46,11 @@ std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* obser
   cut_model(config, task, parts.setup);
   const std::vector<Module*> units = task.units();
   for (Module* unit : units) unit->set_recompute(config.recompute);
-  if (config.dtype == "fp8") nn::compute_in_fp8(units, config.fp8_kept_blocks);
+  if (config.dtype == "fp8") {
+    const bool of_tensor = config.fp8_scaling == "tensor";
+    nn::compute_in_fp8(units, config.fp8_kept_blocks,
+                       of_tensor ? Operands::kFp8Tensor : Operands::kFp8);
+  }
   StepModel model{task.model(), units,
                   [&task](const DeviceBatch& batch) { return task.loss(batch); }};
   model.tally = task.tally(parts.context);

@@ -269,12 +269,15 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
   spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16", "fp8"},
                   "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
                   "fp32 masters and gradients; fp8: bf16, but products of linear layers in blocks "
-                  "have operands in 8 bits (E4M3), with a scale for each 128; on the CPU, and on GPUs of "
-                  "compute capability 9.0")
+                  "have operands in 8 bits; on the CPU, and on GPUs of compute capability 9.0")
       .may_change();
   spec.add("fp8-kept-blocks", c.fp8_kept_blocks,
            "first and last blocks, so many at either end, that --dtype fp8 leaves in bf16",
            {.min = 0, .max = 1 << 20})
+      .may_change();
+  spec.add_choice("fp8-scaling", c.fp8_scaling, {"block", "tensor"},
+                  "what has a scale of its own with --dtype fp8; block: 128 numbers along the sums, "
+                  "of weights 128 x 128, all of E4M3; tensor: a tensor, gradients of E5M2")
       .may_change();
   spec.add("loss-scale", c.loss_scale,
            "scale of the loss at the start; a step whose gradient overflows is skipped and lowers "
@@ -441,7 +444,7 @@ Device device_of(const RunConfig& config, comm::World& world) {
 
 namespace {
 
-void check_fp8_device(const Device& device) {
+void check_fp8(const Device& device) {
   constexpr int kHopper = 90;  // kernels/fp8.h
   if (device.type == DeviceType::kCpu || device.arch == kHopper) return;
   throw ConfigError(cat("--dtype fp8 on ", device,
@@ -453,7 +456,7 @@ void check_fp8_device(const Device& device) {
 }  // namespace
 
 DType dtype_of_flag(const RunConfig& config, const Device& device) {
-  if (config.dtype == "fp8") check_fp8_device(device);
+  if (config.dtype == "fp8") check_fp8(device);
   if (config.dtype == "bf16" || config.dtype == "fp8") {
     check_dtype_of(device, DType::kBF16, "--dtype " + config.dtype);
     return DType::kBF16;

@@ -72,6 +72,7 @@ struct RunConfig {
   int threads = 0;  // 0: the rank's share of the node
   std::string dtype = "auto";
   int64_t fp8_kept_blocks = 1;
+  std::string fp8_scaling = "block";
   int workers = 1;                    // threads that make batches
   double loss_scale = -1;             // at the start; 0: no loss scaling; negative: derived
   int64_t loss_scale_window = 2000;   // steps
@@ -178,8 +179,6 @@ void resolve(RunConfig& config, int ranks);
 // The device of --device, of this rank. Throws UnavailableError, on all ranks, when a build or
 // machine lacks it. Collective.
 Device device_of(const RunConfig& config, comm::World& world);
-// Throws ConfigError of --dtype fp8 on a device, which is named, that is no CPU.
-void check_fp8(bool is_cpu, std::string_view device);
 DType dtype_of_flag(const RunConfig& config, const Device& device);
 
 }  // namespace shale::models

@@ -7,7 +7,7 @@
 namespace shale::nn {
 namespace {
 
-int64_t set_operands(Module& module) {
+int64_t set_operands(Module& module, Operands operands) {
   if (dynamic_cast<const MoE*>(&module) != nullptr) {
     throw ConfigError(cat("--dtype fp8: ", module.full_name(),
                           " is a mixture of experts, whose products are not made of fp8; want "
@@ -16,19 +16,20 @@ int64_t set_operands(Module& module) {
   int64_t count = 0;
   if (auto* const layer = dynamic_cast<LinearWeights*>(&module);
       layer != nullptr && layer->is_adaptable) {
-    layer->operands = Operands::kFp8;
+    layer->operands = operands;
     ++count;
   }
-  for (Module* child : module.children()) count += set_operands(*child);
+  for (Module* child : module.children()) count += set_operands(*child, operands);
   return count;
 }
 
 }  // namespace
 
-void compute_in_fp8(std::span<Module* const> blocks, int64_t kept) {
+void compute_in_fp8(std::span<Module* const> blocks, int64_t kept, Operands operands) {
   const auto count = static_cast<int64_t>(blocks.size());
   int64_t layers = 0;
-  for (int64_t i = kept; i < count - kept; ++i) layers += set_operands(*blocks[size_t(i)]);
+  for (int64_t i = kept; i < count - kept; ++i)
+    layers += set_operands(*blocks[size_t(i)], operands);
   if (layers == 0) {
     throw ConfigError(cat("--dtype fp8: of ", count, " blocks the first and last ", kept,
                           " stay in bf16 (--fp8-kept-blocks), and the others have no linear layer; "

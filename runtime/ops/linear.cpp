@@ -38,7 +38,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
     return amp::add_residual(linear(x, weight, bias, {}, operands), residual);
   }
   check_linear(x, weight, bias, residual);
-  const bool is_fp8 = operands == Operands::kFp8;
+  const bool is_fp8 = operands != Operands::kPlain;
   if (is_fp8) check_dtype("linear with fp8 operands", "x", x, DType::kBF16);
   const bool records = needs_grad(x.context(), {x, weight, bias, residual});
   // Saved before the product: a segment that runs again for these ends here.
@@ -46,7 +46,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
   if (records) saved_x = {"linear", x}, saved_weight = {"linear", weight};
   Tensor y = empty(x.context(), with_last(x.shape(), weight.size(0)), x.dtype());
   if (is_fp8) {
-    multiply_fp8(x, weight, bias, residual, y);
+    multiply_fp8(operands, {x, weight, bias, residual}, y);
   } else {
     kernels::gemm(x.exec(), {.a = as_matrix(x),
                              .b = transposed(as_matrix(weight)),
@@ -55,13 +55,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
                              .residual = residual.defined() ? as_matrix(residual) : View{}});
   }
   if (!records) return y;
-  const auto backward = [x = saved_x, weight = saved_weight, bias, is_fp8,
+  const auto backward = [x = saved_x, weight = saved_weight, bias, operands,
                          shape = x.shape()](BackwardArgs& args) {
     Grads grads(4);
     const Tensor dy = args.dy();
     const View dy2 = as_matrix(dy);
-    if (is_fp8) {
-      emit_fp8_grads(args, x, weight, grads);
+    if (operands != Operands::kPlain) {
+      emit_fp8_grads(operands, args, x, weight, grads);
     } else {
       if (args.needs(0)) {
         Tensor dx = empty(dy.context(), shape, dy.dtype());

@@ -14,6 +14,9 @@ enum class Operands : uint8_t {
   // are rounded anew for each product, along its sums, and products of 128 are scaled and added in
   // f32. GPUs: of compute capability 9.0 alone.
   kFp8,
+  // With one scale for all of x, of the weight, of the gradient of y, which is of E5M2: what
+  // Transformer Engine calls current scaling.
+  kFp8Tensor,
 };
 
 // y = x weightᵀ + bias + residual.

@@ -1,19 +1,24 @@
 #pragma once
 
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/linear.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 
-// The products of linear() with Operands::kFp8, of bf16 tensors.
+// The products of linear() with operands of fp8, of bf16 tensors.
 
-// y = x weightᵀ + bias + residual; the last two may be undefined.
-void multiply_fp8(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual,
-                  const Tensor& y);
+struct LinearInputs {
+  const Tensor &x, &weight;
+  const Tensor &bias, &residual;  // may be undefined
+};
+
+// y = x weightᵀ + bias + residual.
+void multiply_fp8(Operands operands, const LinearInputs& inputs, const Tensor& y);
 
 // What a backward needs of x, number 0, and weight, number 1, of the inputs. The gradient of y is
 // read once for both.
-void emit_fp8_grads(BackwardArgs& args, const SavedTensor& x, const SavedTensor& weight,
-                    Grads& grads);
+void emit_fp8_grads(Operands operands, BackwardArgs& args, const SavedTensor& x,
+                    const SavedTensor& weight, Grads& grads);
 
 }  // namespace shale

@@ -12,48 +12,61 @@
 namespace shale::test {
 namespace {
 
+using kernels::e4m3;
+using kernels::e5m2;
+using kernels::Fp8Blocks;
+using kernels::Fp8Format;
 using kernels::Fp8Operand;
 
-// The number of a code, by the format's definition: it shares nothing with the kernels.
-double number_of(int code) {
+// What shares a scale, and the numbers.
+struct Kind {
+  Fp8Blocks blocks = Fp8Blocks::kLines;
+  Fp8Format format = Fp8Format::kE4M3;
+};
+constexpr Kind kLines, kSquares{Fp8Blocks::kSquares}, kTensor{Fp8Blocks::kTensor},
+    kGradient{Fp8Blocks::kTensor, Fp8Format::kE5M2};
+
+// The number of a code, by the formats' definition: it shares nothing with the kernels.
+double number_of(int code, Fp8Format format) {
+  const bool is_e4m3 = format == Fp8Format::kE4M3;
+  const int mantissa_bits = is_e4m3 ? 3 : 2, one = 1 << mantissa_bits, bias = is_e4m3 ? 7 : 15;
   const double sign = (code & 128) != 0 ? -1 : 1;
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  if (exponent == 15 && mantissa == 7) return std::numeric_limits<double>::quiet_NaN();
-  if (exponent == 0) return sign * mantissa * std::exp2(-9);
-  return sign * (8 + mantissa) * std::exp2(exponent - 10);
+  const int exponent = (code & 127) / one, mantissa = code % one;
+  if (is_e4m3 && (code & 127) == 127) return std::nan("");
+  if (!is_e4m3 && exponent == 31) return mantissa == 0 ? sign * HUGE_VAL : std::nan("");
+  if (exponent == 0) return sign * mantissa * std::exp2(1 - bias - mantissa_bits);
+  return sign * (one + mantissa) * std::exp2(exponent - bias - mantissa_bits);
 }
-double number_of_e5m2(int code) {
-  const double sign = (code & 128) != 0 ? -1 : 1;
-  const int exponent = code >> 2 & 31, mantissa = code & 3;
-  if (exponent == 31) return mantissa == 0 ? sign * HUGE_VAL : std::nan("");
-  if (exponent == 0) return sign * mantissa * std::exp2(-16);
-  return sign * (4 + mantissa) * std::exp2(exponent - 17);
+double largest_of(Fp8Format format) {
+  return format == Fp8Format::kE4M3 ? 448 : 57344;
 }
 
-// The nearest of all numbers; of two as near, that of the even code.
-double nearest(double x) {
+// The nearest of all finite numbers; of two as near, that of the even code.
+double nearest(double x, Fp8Format format) {
   int best = 0;
   for (int code = 0; code < 256; ++code) {
-    const double found = std::abs(number_of(code) - x), least = std::abs(number_of(best) - x);
+    const double found = std::abs(number_of(code, format) - x);
+    const double least = std::abs(number_of(best, format) - x);
     if (found < least || (found == least && code % 2 == 0 && best % 2 == 1)) best = code;
   }
-  return number_of(best);
+  return number_of(best, format);
 }
 
 // An operand in a device's memory. What no kernel writes is 0.
 class OperandArrays {
  public:
-  OperandArrays(const Exec& exec, int64_t lines, int64_t length, bool is_square)
+  OperandArrays(const Exec& exec, int64_t lines, int64_t length, const Kind& kind)
       : lines_(lines),
         length_(length),
-        is_square_(is_square),
+        kind_(kind),
         codes_(exec, std::vector<uint8_t>(size_t(lines * codes_stride()))),
         scales_(exec, std::vector<float>(size_t(scale_rows() * scales_stride()))) {}
 
   Fp8Operand operand() const {
     return {.codes = codes_.view({lines_, length_}, {codes_stride(), 1}),
             .scales = scales_.view({scale_rows(), lines_}, {scales_stride(), 1}),
-            .is_square = is_square_};
+            .blocks = kind_.blocks,
+            .format = kind_.format};
   }
   bool margins_intact() const { return codes_.margins_intact() && scales_.margins_intact(); }
 
@@ -83,7 +96,7 @@ class OperandArrays {
     std::vector<double> numbers;
     for (int64_t i = 0; i < int64_t(codes.size()); ++i) {
       const double scale = scales[size_t(i % length_ / 128 * lines_ + i / length_)];
-      numbers.push_back(number_of(codes[size_t(i)]) * scale);
+      numbers.push_back(number_of(codes[size_t(i)], kind_.format) * scale);
     }
     return numbers;
   }
@@ -94,7 +107,7 @@ class OperandArrays {
   int64_t scale_rows() const { return kernels::fp8_scale_rows(length_); }
 
   int64_t lines_, length_;
-  bool is_square_;
+  Kind kind_;
   DeviceArray<uint8_t> codes_;
   DeviceArray<float> scales_;
 };
@@ -104,8 +117,8 @@ struct Block {
 };
 
 // x [rows, columns] rounded in f64, block by block.
-std::vector<double> rounded(const std::vector<bf16>& x, int64_t rows, int64_t columns,
-                            Block block) {
+std::vector<double> rounded(const std::vector<bf16>& x, int64_t rows, int64_t columns, Block block,
+                            Fp8Format format) {
   std::vector<double> y(x.size());
   for (int64_t r = 0; r < rows; r += block.rows) {
     for (int64_t c = 0; c < columns; c += block.columns) {
@@ -118,8 +131,9 @@ std::vector<double> rounded(const std::vector<bf16>& x, int64_t rows, int64_t co
       };
       double largest = 0;
       for_block([&](size_t at) { largest = std::max(largest, std::abs(to_f64(x[at]))); });
-      const double scale = largest == 0 ? 1 : std::exp2(std::ceil(std::log2(largest / 448)));
-      for_block([&](size_t at) { y[at] = nearest(to_f64(x[at]) / scale) * scale; });
+      const double scale =
+          largest == 0 ? 1 : std::exp2(std::ceil(std::log2(largest / largest_of(format))));
+      for_block([&](size_t at) { y[at] = nearest(to_f64(x[at]) / scale, format) * scale; });
     }
   }
   return y;
@@ -155,80 +169,84 @@ std::vector<Exec> devices_of_products() {
 
 }  // namespace
 
-TEST_CASE("codes of E4M3 and E5M2 are the numbers of their definition", "[kernels]") {
+namespace {
+
+template <typename Number>
+void check_numbers(Fp8Format format) {
+  const auto number = [format](int code) { return number_of(code, format); };
+  const auto rounded_to = [](double x) { return double(kernels::round_to_fp8<Number>(float(x))); };
   for (int code = 0; code < 256; ++code) {
     const auto bits = static_cast<uint8_t>(code);
-    const auto same = [](double found, double want) {
-      return std::isnan(want) ? std::isnan(found)
-                              : found == want && std::signbit(found) == std::signbit(want);
-    };
-    CAPTURE(code);
-    CHECK(same(kernels::decoded(kernels::e4m3{bits}), number_of(code)));
-    CHECK(same(kernels::decoded(kernels::e5m2{bits}), number_of_e5m2(code)));
-    const uint8_t again = kernels::e4m3_code(kernels::decoded(kernels::e4m3{bits}));
-    CHECK((again == bits || std::isnan(number_of(code))));
-    CHECK((std::isnan(number_of(again)) == std::isnan(number_of(code))));
-  }
-  CHECK(std::isnan(number_of(kernels::e4m3_code(std::numeric_limits<float>::infinity()))));
-}
-
-TEST_CASE("round_to_e4m3 keeps all codes, and rounds halfway points to even ones", "[kernels]") {
-  for (int code = 0; code < 256; ++code) {
-    const double x = number_of(code);
-    const float found = kernels::round_to_e4m3(float(x));
+    const double x = number(code), found = kernels::decoded(Number{bits});
     CAPTURE(code, x, found);
-    if (std::isnan(x)) {
-      CHECK(std::isnan(found));
+    const uint8_t again = kernels::fp8_code<Number>(kernels::decoded(Number{bits}));
+    if (!std::isfinite(x)) {
+      CHECK((std::isnan(x) ? std::isnan(found) : found == x));
+      CHECK(std::isnan(number(again)));
       continue;
     }
-    CHECK(double(found) == x);
-    const double next = number_of(code + 1);
-    if (code % 128 >= 126) continue;  // the next code is no number
+    CHECK((found == x && std::signbit(found) == std::signbit(x)));
+    CHECK(again == bits);
+    CHECK(rounded_to(x) == x);
+    const double next = number(code + 1);
+    if (!std::isfinite(next) || code == 127) continue;
     const auto half = float((x + next) / 2);
-    CHECK(double(kernels::round_to_e4m3(half)) == (code % 2 == 0 ? x : next));
-    CHECK(double(kernels::round_to_e4m3(std::nextafter(half, float(x)))) == x);
-    CHECK(double(kernels::round_to_e4m3(std::nextafter(half, float(next)))) == next);
+    CHECK(rounded_to(half) == (code % 2 == 0 ? x : next));
+    CHECK(rounded_to(std::nextafter(half, float(x))) == x);
+    CHECK(rounded_to(std::nextafter(half, float(next))) == next);
   }
+  const auto exponent = [](double x) {
+    return kernels::fp8_exponent<Number>(std::bit_cast<uint32_t>(float(x)));
+  };
+  const double largest = largest_of(format);
+  CHECK(exponent(largest) == 0);
+  CHECK(exponent(std::nextafter(float(largest), 1e9f)) == 1);
+  CHECK(exponent(largest / 2) == -1);
+  CHECK(exponent(0) == -100);
+  CHECK(std::isnan(kernels::power_of_two(exponent(HUGE_VAL))));
+  CHECK(std::isnan(kernels::inverse_power_of_two(exponent(HUGE_VAL))));
 }
 
-TEST_CASE("a scale is the least power of two that brings a magnitude to 448", "[kernels]") {
-  const auto exponent = [](float x) { return kernels::e4m3_exponent(std::bit_cast<uint32_t>(x)); };
-  CHECK(exponent(448.0f) == 0);
-  CHECK(exponent(std::nextafter(448.0f, 1e9f)) == 1);
-  CHECK(exponent(224.0f) == -1);
-  CHECK(exponent(1.0f) == -8);
-  CHECK(exponent(0.0f) == -100);
-  CHECK(std::isnan(kernels::power_of_two(exponent(std::numeric_limits<float>::infinity()))));
+}  // namespace
+
+TEST_CASE("codes of E4M3 and E5M2 are the numbers of their definition, rounded to the nearest",
+          "[kernels]") {
+  check_numbers<e4m3>(Fp8Format::kE4M3);
+  check_numbers<e5m2>(Fp8Format::kE5M2);
 }
 
 // Rows and columns of one call, and each alone.
-TEST_CASE("quantize_fp8 has each block's scale, of x and its transpose, alike on every device",
+TEST_CASE("quantize_fp8 has the scale of each block, or of x, for x and its transpose, anywhere",
           "[kernels]") {
-  const bool is_square = GENERATE(false, true);
+  const Kind kind = GENERATE(kLines, kSquares, kTensor, kGradient);
   const auto [rows, columns] =
       GENERATE(std::pair<int64_t, int64_t>{0, 128}, std::pair<int64_t, int64_t>{1, 1},
                std::pair<int64_t, int64_t>{3, 200}, std::pair<int64_t, int64_t>{130, 129},
                std::pair<int64_t, int64_t>{128, 128}, std::pair<int64_t, int64_t>{136, 272});
   const std::vector<bf16> values = uneven(rows * columns, 7);
-  const std::vector<double> want_rows = rounded(values, rows, columns, {is_square ? 128 : 1, 128});
+  const bool of_tensor = kind.blocks == Fp8Blocks::kTensor;
+  const int64_t along = of_tensor ? std::max<int64_t>(rows + columns, 1) : 128;
+  const int64_t across = kind.blocks == Fp8Blocks::kLines ? 1 : along;
+  const std::vector<double> want_rows =
+      rounded(values, rows, columns, {across, along}, kind.format);
   const std::vector<double> want_columns =
-      transpose(rounded(values, rows, columns, {128, is_square ? 128 : 1}), rows, columns);
+      transpose(rounded(values, rows, columns, {along, across}, kind.format), rows, columns);
   std::vector<std::vector<uint8_t>> codes;
   std::vector<std::vector<float>> scales;
   for (const Exec& exec : devices_with({&kernels::quantize_fp8})) {
     for (const int threads : {1, 3}) {
-      CAPTURE(to_string(exec.device), rows, columns, is_square, threads);
+      CAPTURE(to_string(exec.device), rows, columns, int(kind.blocks), int(kind.format), threads);
       const Exec own = with_threads(exec, threads);
       const DeviceArray<bf16> x(exec, values);
       const View view = x.view({rows, columns});
-      const OperandArrays by_rows(exec, rows, columns, is_square);
-      const OperandArrays by_columns(exec, columns, rows, is_square);
+      const OperandArrays by_rows(exec, rows, columns, kind);
+      const OperandArrays by_columns(exec, columns, rows, kind);
       kernels::quantize_fp8(
           own, {.x = view, .rows = by_rows.operand(), .columns = by_columns.operand()});
       REQUIRE(by_rows.numbers() == want_rows);
       REQUIRE(by_columns.numbers() == want_columns);
-      const OperandArrays rows_alone(exec, rows, columns, is_square);
-      const OperandArrays columns_alone(exec, columns, rows, is_square);
+      const OperandArrays rows_alone(exec, rows, columns, kind);
+      const OperandArrays columns_alone(exec, columns, rows, kind);
       kernels::quantize_fp8(own, {.x = view, .rows = rows_alone.operand()});
       kernels::quantize_fp8(own, {.x = view, .columns = columns_alone.operand()});
       for (const OperandArrays* made : {&by_rows, &by_columns, &rows_alone, &columns_alone}) {
@@ -250,7 +268,7 @@ TEST_CASE("quantize_fp8 makes NaN of all of a block that is not finite", "[kerne
     values[5] = bf16(std::numeric_limits<float>::infinity());
     values[300] = bf16(std::numeric_limits<float>::quiet_NaN());
     const DeviceArray<bf16> x(exec, values);
-    const OperandArrays rows(exec, 3, 128, false);
+    const OperandArrays rows(exec, 3, 128, kLines);
     kernels::quantize_fp8(exec, {.x = x.view({3, 128}), .rows = rows.operand()});
     const std::vector<double> found = rows.numbers();
     for (size_t i = 0; i < found.size(); ++i) {
@@ -270,7 +288,7 @@ double hardware_error(const Exec& exec) {
 
 struct ProductCase {
   int64_t m, n, k;
-  bool is_square = false;  // b
+  Kind b_kind = kLines, a_kind = kLines;
   bool bias = false, residual = false, accumulate = false;
   int64_t pad = 0;  // elements between rows of c
 };
@@ -283,10 +301,10 @@ void check_product(const ProductCase& g) {
   const std::vector<TOut> before = randn<TOut>(g.m * g.n, 4);
   const Placement c_at{g.m, g.n, false, g.pad, 1};
   for (const Exec& exec : devices_of_products()) {
-    CAPTURE(to_string(exec.device), g.m, g.n, g.k, g.is_square, g.bias, g.residual, g.accumulate,
-            g.pad);
+    CAPTURE(to_string(exec.device), g.m, g.n, g.k, int(g.b_kind.blocks), int(g.a_kind.format),
+            g.bias, g.residual, g.accumulate, g.pad);
     const DeviceArray<bf16> x(exec, a_values), w(exec, b_values), bias(exec, bias_values);
-    const OperandArrays a(exec, g.m, g.k, false), b(exec, g.n, g.k, g.is_square);
+    const OperandArrays a(exec, g.m, g.k, g.a_kind), b(exec, g.n, g.k, g.b_kind);
     kernels::quantize_fp8(exec, {.x = x.view({g.m, g.k}), .rows = a.operand()});
     kernels::quantize_fp8(exec, {.x = w.view({g.n, g.k}), .rows = b.operand()});
     const DeviceArray<TOut> residual(exec, place(c_at, before)), c(exec, place(c_at, before));
@@ -328,19 +346,21 @@ void check_product(const ProductCase& g) {
 // Stages: one, a ragged one, an even and an odd number, more than the ring has places; tiles: one,
 // and several that are ragged in both directions.
 TEST_CASE("fp8_gemm agrees with f64 for all numbers of stages and tiles", "[gemm]") {
-  const bool is_square = GENERATE(false, true);
+  const auto [a_kind, b_kind] =
+      GENERATE(std::pair{kLines, kLines}, std::pair{kLines, kSquares}, std::pair{kTensor, kTensor},
+               std::pair{kGradient, kTensor});
   for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
                                 {128, 128, 128},
                                 {130, 264, 256},
                                 {300, 140, 392},
                                 {72, 136, 900}}) {
-    check_product<bf16>({.m = m, .n = n, .k = k, .is_square = is_square});
+    check_product<bf16>({.m = m, .n = n, .k = k, .b_kind = b_kind, .a_kind = a_kind});
   }
 }
 
 TEST_CASE("fp8_gemm adds bias and residual, or to c, in bf16 and f32, aligned or not", "[gemm]") {
   const int64_t pad = GENERATE(0, 3);
-  check_product<bf16>({.m = 140, .n = 200, .k = 272, .is_square = true, .bias = true, .pad = pad});
+  check_product<bf16>({.m = 140, .n = 200, .k = 272, .b_kind = kSquares, .bias = true, .pad = pad});
   check_product<bf16>({.m = 140, .n = 200, .k = 272, .bias = true, .residual = true, .pad = pad});
   check_product<bf16>({.m = 140, .n = 200, .k = 272, .accumulate = true, .pad = pad});
   check_product<float>({.m = 140, .n = 200, .k = 272, .accumulate = true, .pad = pad});
@@ -364,7 +384,7 @@ TEST_CASE("fp8_gemm keeps small blocks beside a large one", "[gemm]") {
   const std::vector<bf16> ones(kK, bf16(1.0f));
   for (const Exec& exec : devices_of_products()) {
     const DeviceArray<bf16> x(exec, values), w(exec, ones);
-    const OperandArrays a(exec, 1, kK, false), b(exec, 1, kK, false);
+    const OperandArrays a(exec, 1, kK, kLines), b(exec, 1, kK, kLines);
     kernels::quantize_fp8(exec, {.x = x.view({1, kK}), .rows = a.operand()});
     kernels::quantize_fp8(exec, {.x = w.view({1, kK}), .rows = b.operand()});
     const DeviceArray<float> c(exec, 1);
@@ -375,7 +395,7 @@ TEST_CASE("fp8_gemm keeps small blocks beside a large one", "[gemm]") {
 
 TEST_CASE("fp8_gemm says what is wrong with its operands, and where it has no kernel", "[gemm]") {
   const Exec& exec = devices().front();
-  const OperandArrays a(exec, 4, 128, false), b(exec, 8, 128, false), other(exec, 8, 130, false);
+  const OperandArrays a(exec, 4, 128, kLines), b(exec, 8, 128, kLines), other(exec, 8, 130, kLines);
   const DeviceArray<bf16> c(exec, 32);
   const auto message = [&](const Exec& on, const Fp8Operand& left, const Fp8Operand& right) {
     return message_of<Error>([&] {
@@ -387,8 +407,12 @@ TEST_CASE("fp8_gemm says what is wrong with its operands, and where it has no ke
   narrow.codes.strides = {120, 1};
   CHECK(contains(message(exec, narrow, b.operand()), "120 elements apart"));
   Fp8Operand square = a.operand();
-  square.is_square = true;
-  CHECK(contains(message(exec, square, b.operand()), "a is square"));
+  square.blocks = Fp8Blocks::kSquares;
+  CHECK(contains(message(exec, square, b.operand()), "blocks of a are squares"));
+  Fp8Operand gradient = a.operand();
+  gradient.format = Fp8Format::kE5M2;
+  CHECK(contains(message(exec, gradient, b.operand()), "a is of E5M2"));
+  CHECK(contains(message(exec, gradient, gradient), "b is of E5M2, want E4M3"));
   for (const Exec& gpu : devices_with({&kernels::fp8_gemm})) {
     if (gpu.device.type == DeviceType::kCpu || gpu.device.arch == 90) continue;
     CHECK(contains(message(gpu, a.operand(), b.operand()), "compute capability 9.0"));

@@ -83,11 +83,13 @@ __device__ __forceinline__ OwnPart load_part(const QuantizeWork& w, int64_t tile
   return own;
 }
 
+template <typename Number>
 __device__ __forceinline__ uint8_t code_of(float x, float inverse) {
-  return e4m3_code(round_to_e4m3(x * inverse));
+  return fp8_code<Number>(round_to_fp8<Number>(x * inverse));
 }
 
 // Row i of the thread's with the scale 2^exponents[i].
+template <typename Number>
 __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart& own,
                                            const int32_t (&exponents)[kRun]) {
   const OperandMemory& to = w.by_rows;
@@ -98,7 +100,7 @@ __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart&
     const float inverse = inverse_power_of_two(exponents[i]);
     CodeRun codes;
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) codes.at[j] = code_of(own.x[i].at[j], inverse);
+    for (int j = 0; j < kRun; ++j) codes.at[j] = code_of<Number>(own.x[i].at[j], inverse);
     store_pack(to.codes + row * to.codes_stride + own.first_column, codes);
     if (own.run > 0) continue;
     to.scales[own.first_column / kTile * to.scales_stride + row] = power_of_two(exponents[i]);
@@ -106,6 +108,7 @@ __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart&
 }
 
 // Column j of the thread's with the scale 2^exponents[j].
+template <typename Number>
 __device__ __forceinline__ void store_columns(const QuantizeWork& w, const OwnPart& own,
                                               const int32_t (&exponents)[kRun]) {
   const OperandMemory& to = w.by_columns;
@@ -115,7 +118,7 @@ __device__ __forceinline__ void store_columns(const QuantizeWork& w, const OwnPa
     const float inverse = inverse_power_of_two(exponents[j]);
     CodeRun codes;
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) codes.at[i] = code_of(own.x[i].at[j], inverse);
+    for (int i = 0; i < kRun; ++i) codes.at[i] = code_of<Number>(own.x[i].at[j], inverse);
     store_shared_pack(scratch.at(own.run * kRun + j, own.rows).at, codes);
     const int64_t column = own.first_column + j;
     if (own.rows > 0 || column >= w.columns) continue;
@@ -135,23 +138,46 @@ __device__ __forceinline__ void store_columns(const QuantizeWork& w, const OwnPa
   }
 }
 
-__global__ void __launch_bounds__(kThreads) quantize_squares_kernel(const QuantizeWork w) {
-  await_previous_grid();
-  const OwnPart own =
-      load_part(w, blockIdx.x / w.across * kFp8Block, blockIdx.x % w.across * kFp8Block);
+__device__ __forceinline__ uint32_t largest_of(const OwnPart& own) {
   uint32_t largest = 0;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
 #pragma unroll
     for (int j = 0; j < kRun; ++j) largest = Max()(largest, magnitude_bits(own.x[i].at[j]));
   }
+  return largest;
+}
+
+// The largest magnitude of each block's part of x, of as many blocks as a block has threads.
+__global__ void __launch_bounds__(kThreads)
+    largest_kernel(const QuantizeWork w, int64_t tiles, uint32_t* of_blocks) {
+  await_previous_grid();
+  uint32_t largest = 0;
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += kThreads) {
+    largest =
+        Max()(largest,
+              largest_of(load_part(w, tile / w.across * kFp8Block, tile % w.across * kFp8Block)));
+  }
+  largest = block_max(largest);
+  if (threadIdx.x == 0) of_blocks[blockIdx.x] = largest;
+}
+
+// Of squares; or, where `of_blocks` is not null, of all of x, whose largest magnitude is the
+// largest of those, one for each thread.
+template <typename Number>
+__global__ void __launch_bounds__(kThreads)
+    quantize_tiles_kernel(const QuantizeWork w, const uint32_t* of_blocks) {
+  await_previous_grid();
+  const OwnPart own =
+      load_part(w, blockIdx.x / w.across * kFp8Block, blockIdx.x % w.across * kFp8Block);
+  const uint32_t largest = of_blocks != nullptr ? of_blocks[threadIdx.x] : largest_of(own);
   // Of bits what is not finite is the largest.
-  const int32_t exponent = e4m3_exponent(block_max(largest));
+  const int32_t exponent = fp8_exponent<Number>(block_max(largest));
   int32_t exponents[kRun];
 #pragma unroll
   for (int i = 0; i < kRun; ++i) exponents[i] = exponent;
-  if (w.by_rows.codes != nullptr) store_rows(w, own, exponents);
-  if (w.by_columns.codes != nullptr) store_columns(w, own, exponents);
+  if (w.by_rows.codes != nullptr) store_rows<Number>(w, own, exponents);
+  if (w.by_columns.codes != nullptr) store_columns<Number>(w, own, exponents);
 }
 
 __global__ void __launch_bounds__(kThreads) quantize_lines_kernel(const QuantizeWork w) {
@@ -165,9 +191,9 @@ __global__ void __launch_bounds__(kThreads) quantize_lines_kernel(const Quantize
       uint32_t largest = 0;
 #pragma unroll
       for (int j = 0; j < kRun; ++j) largest = Max()(largest, magnitude_bits(own.x[i].at[j]));
-      exponents[i] = e4m3_exponent(warp_max<kRunsOfLine>(largest));
+      exponents[i] = fp8_exponent<e4m3>(warp_max<kRunsOfLine>(largest));
     }
-    store_rows(w, own, exponents);
+    store_rows<e4m3>(w, own, exponents);
   }
   if (w.by_columns.codes == nullptr) return;
   ColumnScratch& scratch = shared<ColumnScratch>();
@@ -187,13 +213,13 @@ __global__ void __launch_bounds__(kThreads) quantize_lines_kernel(const Quantize
     for (int warp = 0; warp < kWarps; ++warp) {
       largest = Max()(largest, scratch.largest[warp][thread]);
     }
-    scratch.exponents[thread] = e4m3_exponent(largest);
+    scratch.exponents[thread] = fp8_exponent<e4m3>(largest);
   }
   __syncthreads();
   int32_t exponents[kRun];
 #pragma unroll
   for (int j = 0; j < kRun; ++j) exponents[j] = scratch.exponents[own.run * kRun + j];
-  store_columns(w, own, exponents);
+  store_columns<e4m3>(w, own, exponents);
 }
 
 OperandMemory memory_of(const Fp8Operand& operand) {
@@ -216,9 +242,21 @@ void run(const Exec& exec, const QuantizeFp8Args& a) {
       .packs = columns % kRun == 0 && reinterpret_cast<uintptr_t>(a.x.data) % 16 == 0,
       .by_rows = memory_of(a.rows),
       .by_columns = memory_of(a.columns)};
-  const bool squares = a.rows.is_square || a.columns.is_square;
-  simt::launch(squares ? quantize_squares_kernel : quantize_lines_kernel,
-               {.grid = ceil_div(rows, kFp8Block) * work.across, .block = kThreads}, exec, work);
+  const int64_t tiles = ceil_div(rows, kFp8Block) * work.across;
+  const Fp8Operand& one = a.rows.defined() ? a.rows : a.columns;
+  const simt::LaunchConfig of_tiles = {.grid = tiles, .block = kThreads};
+  if (one.blocks == Fp8Blocks::kLines) {
+    return simt::launch(quantize_lines_kernel, of_tiles, exec, work);
+  }
+  uint32_t* of_blocks = nullptr;
+  if (one.blocks == Fp8Blocks::kTensor) {
+    of_blocks = scratch<uint32_t>("quantize_fp8", exec, kThreads);
+    simt::launch(largest_kernel, {.grid = kThreads, .block = kThreads}, exec, work, tiles,
+                 of_blocks);
+  }
+  simt::launch(
+      one.format == Fp8Format::kE5M2 ? quantize_tiles_kernel<e5m2> : quantize_tiles_kernel<e4m3>,
+      of_tiles, exec, work, of_blocks);
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

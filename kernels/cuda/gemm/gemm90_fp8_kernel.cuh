@@ -5,11 +5,11 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Products of E4M3 with scales (kernels/fp8.h). A stage is kFp8Block of k, 128 bytes of a line, so
-// that its products share the scales of their row and of their column. The tensor cores keep about
-// 14 bits of what they add (arXiv:2412.19437, section 3.3.2): the products of a stage are added in
-// f32 by the threads, times the scales. Meanwhile the tensor cores have the next stage's, in other
-// registers.
+// Products of 8 bits with scales (kernels/fp8.h): a is of TA, b of E4M3. A stage is kFp8Block of k,
+// 128 bytes of a line, so that its products share the scales of their row and of their column. The
+// tensor cores keep about 14 bits of what they add (arXiv:2412.19437, section 3.3.2): the products
+// of a stage are added in f32 by the threads, times the scales. Meanwhile the tensor cores have the
+// next stage's, in other registers.
 //
 // A thread has 64 sums and twice as many products of a stage, which leaves forty registers for all
 // else. Behind the codes of a stage lie the scales of its 128 rows and columns.
@@ -64,8 +64,9 @@ __device__ __forceinline__ void load_fp8_item(const Fp8Gemm90Params& params, con
 template <class Config>
 using Fp8Sums = float[Config::kCols / 2];
 
-// What a warpgroup reads the stages with: stage `place`, of which it has the rows of a slab.
-template <class Config, bool kSquares>
+// What a warpgroup reads the stages with, of which it has the rows of a slab. kLines: columns of c
+// have scales of their own; else those of a tile have one.
+template <typename TA, class Config, bool kLines>
 class Fp8Stages {
  public:
   __device__ __forceinline__ Fp8Stages(const unsigned char* ring,
@@ -80,7 +81,7 @@ class Fp8Stages {
     wgmma_fence(products);
 #pragma unroll
     for (int k = 0; k < Config::kDepth; k += Config::kStepDepth) {
-      wgmma<e4m3, e4m3, Config::kCols>(products, k_major<1>(a, k), k_major<1>(b, k), k > 0);
+      wgmma<TA, e4m3, Config::kCols>(products, k_major<1>(a, k), k_major<1>(b, k), k > 0);
     }
     wgmma_commit();
     next_.next();
@@ -111,10 +112,9 @@ class Fp8Stages {
   __device__ __forceinline__ const unsigned char* at(int stage) const {
     return ring_ + stage * Config::kStage;
   }
-  // Of squares a tile has one.
   static __device__ __forceinline__ Floats<2> of_columns(const float* scales, int column) {
-    if constexpr (kSquares) return {scales[0], scales[0]};
-    return load_floats<2>(scales + column);
+    if constexpr (kLines) return load_floats<2>(scales + column);
+    return {scales[0], scales[0]};
   }
 
   const unsigned char* ring_;
@@ -124,9 +124,9 @@ class Fp8Stages {
 };
 
 // sums [64, 128] of `count` stages, 1 or more.
-template <class Config, bool kSquares>
+template <typename TA, class Config, bool kLines>
 __device__ __forceinline__ void multiply_scaled(Fp8Sums<Config>& sums, int count,
-                                                Fp8Stages<Config, kSquares>& stages) {
+                                                Fp8Stages<TA, Config, kLines>& stages) {
   Fp8Sums<Config> even, odd;
 #pragma unroll
   for (float& sum : sums) sum = 0;
@@ -156,7 +156,7 @@ __device__ __forceinline__ void multiply_scaled(Fp8Sums<Config>& sums, int count
 // ---- The kernel ----
 
 // As gemm90_kernel.
-template <class Config, bool kSquares>
+template <typename TA, class Config, bool kLines>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     fp8_gemm90_kernel(const __grid_constant__ Fp8Gemm90Params params) {
   unsigned char* const ring = dynamic_shared();
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     }
   } else {
     grow_registers<232>();
-    Fp8Stages<Config, kSquares> stages(ring, barriers, warpgroup);
+    Fp8Stages<TA, Config, kLines> stages(ring, barriers, warpgroup);
     unsigned char* const own = staging + warpgroup * Config::kStaging;
     const Slab slab = {.number = warpgroup,
                        .barrier = 1 + warpgroup,
@@ -205,7 +205,7 @@ TensorMap codes_map(const View& codes) {
                           .box = {Config::kDepth, Config::kRows}});
 }
 
-template <class Config, bool kSquares>
+template <typename TA, class Config, bool kLines>
 void launch_fp8_kernel(const Exec& exec, const Fp8GemmArgs& args, const GemmProblem& p,
                        const GemmWork& work) {
   const auto scales = [](const Fp8Operand& operand) {
@@ -222,7 +222,7 @@ void launch_fp8_kernel(const Exec& exec, const Fp8GemmArgs& args, const GemmProb
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kCols));
   params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
   params.next_item = tile_counter(exec);
-  simt::launch(fp8_gemm90_kernel<Config, kSquares>,
+  simt::launch(fp8_gemm90_kernel<TA, Config, kLines>,
                {.grid = persistent_blocks(exec, params.items),
                 .block = Config::kThreads,
                 .smem_bytes = gemm90_shared_bytes<Config>()},

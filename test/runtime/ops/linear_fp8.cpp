@@ -16,13 +16,14 @@ constexpr int64_t kRows = 150, kIn = 140, kOut = 136;
 struct Block {
   int64_t rows, columns;
 };
-constexpr Block kAcross = {1, 128}, kDown = {128, 1}, kSquare = {128, 128};
+constexpr Block kAcross = {1, 128}, kDown = {128, 1}, kSquare = {128, 128}, kWhole = {1000, 1000};
 
 // A matrix in f64, as numbers of bf16 or of what a product reads in their place.
 struct Numbers {
   int64_t rows, columns;
   std::vector<double> at;
 
+  template <typename Format = kernels::e4m3>
   Numbers rounded(Block block) const {
     Numbers result = *this;
     for (int64_t i = 0; i < rows * columns; ++i) {
@@ -35,8 +36,8 @@ struct Numbers {
         }
       }
       const double scale =
-          kernels::power_of_two(kernels::e4m3_exponent(std::bit_cast<uint32_t>(largest)));
-      result.at[size_t(i)] = kernels::round_to_e4m3(float(at[size_t(i)] / scale)) * scale;
+          kernels::power_of_two(kernels::fp8_exponent<Format>(std::bit_cast<uint32_t>(largest)));
+      result.at[size_t(i)] = kernels::round_to_fp8<Format>(float(at[size_t(i)] / scale)) * scale;
     }
     return result;
   }
@@ -82,27 +83,39 @@ bool is_product(const std::vector<T>& found, const Numbers& a, const Numbers& b,
 }  // namespace
 
 // Each of the three products is that of operands rounded along its own sums, on the CPU and where a
-// GPU has such products.
+// GPU has such products; with one scale of a tensor, each is that of the same numbers.
 TEST_CASE("linear with fp8 operands makes each product of what is rounded for it", "[ops]") {
+  using kernels::e5m2;
   constexpr double kBf16 = 0x1p-8, kF32 = 0x1p-23;
   const Numbers x = random_numbers(kRows, kIn, 1), w = random_numbers(kOut, kIn, 2);
   const Numbers dy = random_numbers(kRows, kOut, 4, 1e-3);
   for (const ContextOptions& options : small_contexts()) {
     if (options.device.type != DeviceType::kCpu && options.device.arch != 90) continue;
     Context context(options);
-    CAPTURE(to_string(options.device));
-    const Tensor x_leaf = tensor_of(context, x, true), w_leaf = tensor_of(context, w, true);
-    const Tensor y = linear(x_leaf, w_leaf, {}, {}, Operands::kFp8);
-    backward(y, tensor_of(context, dy, false));
-    const auto y_found = to_host<bf16>(y);
-    const auto dx_found = to_host<float>(x_leaf.grad()), dw_found = to_host<float>(w_leaf.grad());
-    CHECK(is_product(y_found, x.rounded(kAcross), w.rounded(kSquare).transposed(), kBf16));
-    CHECK(is_product(dx_found, dy.rounded(kAcross), w.rounded(kSquare), kBf16));
-    CHECK(is_product(dw_found, dy.rounded(kDown).transposed(), x.rounded(kDown), kF32));
-    // None of them is that of other operands.
-    CHECK_FALSE(is_product(y_found, x, w.transposed(), kBf16));
-    CHECK_FALSE(is_product(dx_found, dy.rounded(kDown), w.rounded(kSquare), kBf16));
-    CHECK_FALSE(is_product(dw_found, dy.rounded(kAcross).transposed(), x.rounded(kDown), kF32));
+    for (const Operands operands : {Operands::kFp8, Operands::kFp8Tensor}) {
+      CAPTURE(to_string(options.device), int(operands));
+      const Tensor x_leaf = tensor_of(context, x, true), w_leaf = tensor_of(context, w, true);
+      const Tensor y = linear(x_leaf, w_leaf, {}, {}, operands);
+      backward(y, tensor_of(context, dy, false));
+      const auto y_found = to_host<bf16>(y);
+      const auto dx_found = to_host<float>(x_leaf.grad()), dw_found = to_host<float>(w_leaf.grad());
+      if (operands == Operands::kFp8Tensor) {
+        const Numbers in = x.rounded(kWhole), by = w.rounded(kWhole);
+        const Numbers grad = dy.rounded<e5m2>(kWhole);
+        CHECK(is_product(y_found, in, by.transposed(), kBf16));
+        CHECK(is_product(dx_found, grad, by, kBf16));
+        CHECK(is_product(dw_found, grad.transposed(), in, kF32));
+        CHECK_FALSE(is_product(dx_found, dy.rounded(kWhole), by, kBf16));
+        continue;
+      }
+      CHECK(is_product(y_found, x.rounded(kAcross), w.rounded(kSquare).transposed(), kBf16));
+      CHECK(is_product(dx_found, dy.rounded(kAcross), w.rounded(kSquare), kBf16));
+      CHECK(is_product(dw_found, dy.rounded(kDown).transposed(), x.rounded(kDown), kF32));
+      // None of them is that of other operands.
+      CHECK_FALSE(is_product(y_found, x, w.transposed(), kBf16));
+      CHECK_FALSE(is_product(dx_found, dy.rounded(kDown), w.rounded(kSquare), kBf16));
+      CHECK_FALSE(is_product(dw_found, dy.rounded(kAcross).transposed(), x.rounded(kDown), kF32));
+    }
   }
 }
 

@@ -3,13 +3,12 @@
 #include <array>
 #include <compare>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 
 #include "shale/base/error.h"
 #include "shale/kernels/check.h"
-#include "shale/kernels/cuda/gemm/cublaslt/library.h"
+#include "shale/kernels/cuda/gemm/cublaslt/objects_internal.h"
 
 // The library's matrices are column-major. A row-major c [m, n] is a column-major [n, m]: what it
 // computes is c^T = b^T a^T, so its first operand is our b, and its bias goes along our columns.
@@ -17,14 +16,6 @@ namespace shale::kernels::cuda::cublaslt {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-
-cudaDataType_t data_type(DType dtype) {
-  switch (dtype) {
-    case DType::kBF16: return CUDA_R_16BF;
-    case DType::kF16: return CUDA_R_16F;
-    default: return CUDA_R_32F;
-  }
-}
 
 // All that the choice of an algorithm may depend on, besides the device.
 struct Key {
@@ -80,48 +71,6 @@ Key key_of(int device, const GemmProblem& p) {
   return key;
 }
 
-// ---- Owners of the library's objects ----
-
-template <typename Object>
-using Owner = std::unique_ptr<Object, void (*)(Object*)>;
-using Desc = Owner<cublasLtMatmulDescOpaque_t>;
-using Layout = Owner<cublasLtMatrixLayoutOpaque_t>;
-using Preference = Owner<cublasLtMatmulPreferenceOpaque_t>;
-
-Desc make_desc() {
-  cublasLtMatmulDesc_t desc = nullptr;
-  check(required_library().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-        "cublasLtMatmulDescCreate");
-  return {desc, [](cublasLtMatmulDesc_t d) { required_library().desc_destroy(d); }};
-}
-
-Layout make_layout(DType dtype, int64_t rows, int64_t cols, int64_t ld) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  check(required_library().layout_create(&layout, data_type(dtype), static_cast<uint64_t>(rows),
-                                         static_cast<uint64_t>(cols), ld),
-        "cublasLtMatrixLayoutCreate");
-  return {layout, [](cublasLtMatrixLayout_t l) { required_library().layout_destroy(l); }};
-}
-
-Preference make_preference() {
-  cublasLtMatmulPreference_t preference = nullptr;
-  check(required_library().preference_create(&preference), "cublasLtMatmulPreferenceCreate");
-  return {preference,
-          [](cublasLtMatmulPreference_t p) { required_library().preference_destroy(p); }};
-}
-
-template <typename T>
-void set(const Desc& desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  check(required_library().desc_set(desc.get(), attribute, &value, sizeof(value)),
-        "cublasLtMatmulDescSetAttribute");
-}
-template <typename T>
-void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
-         const T& value) {
-  check(required_library().preference_set(preference.get(), attribute, &value, sizeof(value)),
-        "cublasLtMatmulPreferenceSetAttribute");
-}
-
 // ---- A product, prepared ----
 
 struct Product {
@@ -171,7 +120,8 @@ Preference preference_of(const Key& key) {
 
 Product prepare(cublasLtHandle_t handle, const Key& key) {
   const auto layout = [](DType dtype, int64_t rows, int64_t cols, int64_t ld, bool transposed) {
-    return transposed ? make_layout(dtype, rows, cols, ld) : make_layout(dtype, cols, rows, ld);
+    const cudaDataType_t type = data_type(dtype);
+    return transposed ? make_layout(type, rows, cols, ld) : make_layout(type, cols, rows, ld);
   };
   Product product = {.desc = describe(key),
                      .a = layout(key.in, key.m, key.k, key.lda, key.a_transposed),
