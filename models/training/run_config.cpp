@@ -276,8 +276,8 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
            {.min = 0, .max = 1 << 20})
       .may_change();
   spec.add_choice("fp8-scaling", c.fp8_scaling, {"block", "tensor"},
-                  "what has a scale of its own with --dtype fp8; block: 128 numbers along the sums, "
-                  "of weights 128 x 128, all of E4M3; tensor: a tensor, gradients of E5M2")
+                  "what has a scale of its own with --dtype fp8; block: 128 numbers along the "
+                  "sums, of weights 128 x 128, all of E4M3; tensor: a tensor, gradients of E5M2")
       .may_change();
   spec.add("loss-scale", c.loss_scale,
            "scale of the loss at the start; a step whose gradient overflows is skipped and lowers "

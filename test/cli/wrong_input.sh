@@ -182,6 +182,7 @@ expect 64 "--cuda-graph" "--batch-ramp" -- --data "$text" --cuda-graph --device 
 expect 69 "dependent launch" "emu:80" "9.0" -- --data "$text" --dependent-launch --device emu:80
 expect 69 "--dtype bf16" "emu:75" "7.5" "--dtype fp16" -- --data "$text" --dtype bf16 --device emu:75
 expect 69 "emu:75" "bf16" -- --data "$text" --dtype fp16 --grad-dtype bf16 --device emu:75
+expect 64 "--fp8-scaling" "row" -- --data "$text" --dtype fp8 --fp8-scaling row
 expect 69 "dependent launch" "cpu" -- --data "$text" --dependent-launch --device cpu
 expect 71 "memory" "budget" -- --data "$text" --device-memory 4MiB
 expect 74 "read_only_parent/file" -- --data "$text" --out "$work/read_only_parent/file/below"

@@ -367,6 +367,13 @@ TEST_CASE("fp8_gemm adds bias and residual, or to c, in bf16 and f32, aligned or
   check_product<float>({.m = 140, .n = 200, .k = 272, .bias = true, .pad = pad});
 }
 
+// Few tiles with a long k are cut along k, the last part shorter.
+TEST_CASE("fp8_gemm adds the products of parts of k", "[gemm]") {
+  constexpr int64_t kLong = 3 * 8 * 128 + 200;
+  check_product<float>({.m = 72, .n = 136, .k = kLong, .accumulate = true});
+  check_product<bf16>({.m = 136, .n = 20, .k = kLong, .b_kind = kSquares, .bias = true, .pad = 3});
+}
+
 TEST_CASE("fp8_gemm without rows, columns or k writes what is left", "[gemm]") {
   check_product<bf16>({.m = 0, .n = 8, .k = 128});
   check_product<bf16>({.m = 8, .n = 0, .k = 128});

@@ -95,20 +95,6 @@ void launch_product(const Exec& exec, const GemmProblem& p, const GemmWork& work
   }
 }
 
-void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
-                      const Matrix& parts, int splits) {
-  dispatch_float(p.a.dtype, [&]<typename TIn>() {
-    const auto launch = [&](auto kernel) {
-      simt::launch(kernel,
-                   {.grid = {ceil_div(p.n, kReduceTile), ceil_div(p.m, kReduceTile)},
-                    .block = kReduceThreads},
-                   exec, p, work, static_cast<const float*>(parts.data), parts.ld, splits);
-    };
-    if (p.c.dtype == DType::kF32) return launch(add_parts_kernel<TIn, float>);
-    launch(add_parts_kernel<TIn, TIn>);
-  });
-}
-
 void launch_bias_grad(const Exec& exec, const GemmProblem& p, const float* column_sums,
                       int64_t rows) {
   simt::launch(bias_grad_kernel,
@@ -174,6 +160,20 @@ struct WorkspaceParts {
 };
 
 }  // namespace
+
+void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
+                      const Matrix& parts, int splits) {
+  dispatch_float(p.a.dtype, [&]<typename TIn>() {
+    const auto launch = [&](auto kernel) {
+      simt::launch(kernel,
+                   {.grid = {ceil_div(p.n, kReduceTile), ceil_div(p.m, kReduceTile)},
+                    .block = kReduceThreads},
+                   exec, p, work, static_cast<const float*>(parts.data), parts.ld, splits);
+    };
+    if (p.c.dtype == DType::kF32) return launch(add_parts_kernel<TIn, float>);
+    launch(add_parts_kernel<TIn, TIn>);
+  });
+}
 
 int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan) {
   return problem.m == 0 || problem.n == 0 ? 0 : WorkspaceParts(problem, plan).bytes();

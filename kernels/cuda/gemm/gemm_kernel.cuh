@@ -21,6 +21,11 @@ void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& wo
 void launch_gemm_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 
+// c, with what comes with a product, of the products of `splits` parts of k, in order: parts are
+// [splits * m, n] in f32.
+void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
+                      const Matrix& parts, int splits);
+
 // ---- The kernel, which these instantiate in files of their own ----
 
 struct TileIndex {

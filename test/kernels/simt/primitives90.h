@@ -43,8 +43,8 @@ void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool sto
 // Copies, or adds as f32, so many bytes.
 void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes);
 test::RunPrimitive find_wgmma(const test::HopperProduct& product);  // null: not one of the tests'
-// "mbarrier phases", "roles", "wgmma k-major bf16", "wgmma e4m3 e5m2" and its like; null for another
-// name.
+// "mbarrier phases", "roles", "wgmma k-major bf16", "wgmma e4m3 e5m2" and its like; null for
+// another name.
 test::RunPrimitive find_hopper_primitive(std::string_view name);
 }  // namespace shale::kernels::emu
 namespace shale::kernels::cuda {
