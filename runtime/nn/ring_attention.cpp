@@ -282,7 +282,13 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
   const Tensor q = queries_of(in.q, pair), k = keys_of(keys.k, pair), v = keys_of(keys.v, pair);
   const Tensor hidden = first_keys_of(pair);
   const auto part_of = [](const Tensor& x) { return empty(x.context(), x.shape(), x.dtype()); };
-  const Qkv parts{part_of(q), part_of(k), part_of(v)};
+  const auto rows_in = [&](const Sums& sums) {
+    return Qkv{queries_of(sums.q, pair), keys_of(sums.of_keys.k, pair),
+               keys_of(sums.of_keys.v, pair)};
+  };
+  // The first part of every sum is that of the leaf itself.
+  const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
+  const Qkv parts = is_direct ? rows_in(sums_of()) : Qkv{part_of(q), part_of(k), part_of(v)};
   kernels::attention_bwd(q.exec(), {.q = q,
                                     .k = k,
                                     .v = v,
@@ -299,10 +305,11 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
                                     .softcap = softcap,
                                     .query_places = pair.query_places,
                                     .key_places = pair.key_places});
-  const Sums sums = sums_of();
-  add(parts.q, queries_of(sums.q, pair), pair.is_own());
-  add(parts.k, keys_of(sums.of_keys.k, pair), pair.is_own());
-  add(parts.v, keys_of(sums.of_keys.v, pair), pair.is_own());
+  if (is_direct) return;
+  const Qkv sums = rows_in(sums_of());
+  add(parts.q, sums.q, pair.is_own());
+  add(parts.k, sums.k, pair.is_own());
+  add(parts.v, sums.v, pair.is_own());
 }
 
 // part: dense; sum: rows of f32. The first part begins it.
