@@ -13,6 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using enum comm::CollectiveOp;
 
+constexpr double kLeast = 1e-6;  // that counts, beside 1
 constexpr double kMicro = 1e-6, kGiga = 1e9;
 constexpr std::array kOps{kAllReduceSum, kReduceScatterSum, kAllGather, kBroadcast,
                           kReduceSum,    kGather,           kAllToAll};
@@ -78,7 +79,9 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
     latency = 0;
     of_byte = v_sum / vv;
   }
-  if (!(determinant > 0) || !(of_byte > 0)) {
+  // Of one size, or of times that are all alike, rounding is left.
+  const bool has_sizes = determinant > kLeast * uu * vv;
+  if (!has_sizes || !(of_byte * times.back().bytes > kLeast * times.back().seconds)) {
     throw ConfigError(cat("links: ", comm::op_name(link.op), " of ", link.axis,
                           ": more bytes took no longer; want two sizes, of which the larger "
                           "shows its bandwidth"));

@@ -235,7 +235,8 @@ void StepClock::wait_for_host(double time) {
 // Kernels there go at the speed of memory. A CPU that trains is its own host.
 void StepClock::around_on_host(const kernels::SlotCall& call) {
   if (!cluster_.is_gpu) return around(call);
-  const double seconds = described(call).cost.bytes() / host_rates_.memory;
+  const bool is_known = host_rates_.memory > 0;  // what is not offloaded is short
+  const double seconds = is_known ? described(call).cost.bytes() / host_rates_.memory : 0;
   time_.on_host += seconds;
   host_now() += seconds;
   call.run();

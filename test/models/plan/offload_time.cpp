@@ -155,7 +155,9 @@ TEST_CASE("what is offloaded is hidden as far as the step is long enough", "[pla
   cluster.flops_bf16 = 1e12;
   const Planned activations = plan_of("none", 3, true, cluster);
   CHECK(activations.time.to_host > 0);
-  CHECK(activations.time.from_host == Approx(activations.time.to_host).epsilon(0.2));
+  // What is still on the device when backward asks for it does not come back.
+  CHECK(activations.time.from_host <= 1.001 * activations.time.to_host);
+  CHECK(activations.time.from_host > 0.5 * activations.time.to_host);
   double before = 0;
   for (const double rate : {1e9, 10e9, 100e9}) {
     cluster.host_bandwidth = rate;
