@@ -8,11 +8,10 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 // The sizes of a block's work. Two warpgroups multiply, each 64 rows of a tile, a slab; a third one
-// loads.
-// With 256 columns a thread has 128 sums, which with 8 warps on the multiprocessor leaves a hundred
-// registers for all else; a stage is 48 KiB, and four of them with what the epilogue needs fill
-// shared memory. The narrower tiles are for products with few tiles. With kPaired a tile's columns
-// are those of SwiGLU's two products in turns, see kPairCols, of which c has half as many.
+// loads. With 256 columns a thread has 128 sums, which with 8 warps on the multiprocessor leaves a
+// hundred registers for all else; a stage is 48 KiB, and four of them with what the epilogue needs
+// fill shared memory. The narrower tiles are for products with few tiles. With kPaired a tile's
+// columns are those of SwiGLU's two products in turns, see kPairCols, of which c has half as many.
 template <int kCols_, int kStages_, bool kPaired_ = false>
 struct Gemm90Config {
   static constexpr int kRows = 128, kCols = kCols_, kDepth = 64, kStages = kStages_;

@@ -225,7 +225,9 @@ __device__ __forceinline__ void store_tile(const Params& params, const Gemm90Ite
 // ---- The kernel ----
 
 // The items of a warpgroup that multiplies: those of its block, or, where a tile has one warpgroup,
-// every second of them. Then warpgroups issue their products in turns, item by item.
+// every second of them. Then warpgroups issue their products in turns, item by item. The turns also
+// keep parities apart: who has one knows that the other has seen the stages before full, and so is
+// never two phases of a stage's barrier behind.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __device__ __forceinline__ void compute_items(const Params& params, int warpgroup,
                                               const unsigned char* ring, unsigned char* staging,

@@ -66,6 +66,30 @@ TEST_CASE("collectives over NCCL follow each other and the caller's stream", "[n
   });
 }
 
+TEST_CASE("a collective over NCCL holds multiprocessors from its call to the wait for it",
+          "[nccl]") {
+  for_nccl(kOptions, [](const Setup& setup) {
+    const HeldMultiprocessors& held = setup.device->held();
+    const Buffer buffer(setup, 400);
+    std::fill_n(buffer.as<int32_t>(), 100, 1);
+    buffer.give();
+    const auto sum = [&](bool async) {
+      return setup.group.all_reduce_sum(buffer.view<int32_t>(100),
+                                        {.async = async, .stream = setup.stream});
+    };
+    CHECK(held.most() == 0);
+    const comm::Work first = sum(true), second = sum(true);
+    CHECK(held.most() > 0);
+    first.wait();
+    CHECK(held.most() > 0);
+    second.wait();
+    CHECK(held.most() == 0);
+    sum(false);
+    CHECK(held.most() == 0);
+    buffer.take();
+  });
+}
+
 TEST_CASE("a deterministic all-reduce over NCCL has the bits of reduce-scatter and all-gather",
           "[nccl]") {
   comm::GroupOptions options = kOptions;
