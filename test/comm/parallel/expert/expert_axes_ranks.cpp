@@ -109,7 +109,8 @@ TEST_CASE("mixtures of experts on every pair and triple of axes train as one ran
   for (const std::string family : {"olmoe", "mixtral"}) {
     const models::LanguageModelConfig model = mixture(family);
     for (const Axes& axes : kAxes) {
-      if (!axes.fit(ranks)) continue;
+      // Eight ranks have what four have no room for.
+      if (!axes.fit(ranks) || (ranks == 8 && axes.fit(4))) continue;
       const PipelineRun run = run_of(axes);
       TrainOptions options = small_steps();
       const Trained want = on_one_rank(model, run, options, ranks);
