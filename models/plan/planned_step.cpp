@@ -91,7 +91,7 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
   const RankTime& time = busiest->time.value();
   PlannedStep step{.seconds = time.total, .host = time.host, .slowed = time.slowed};
   for (const auto& [slot, seconds] : time.kernels) {
-    const bool is_product = slot == "gemm" || slot == "grouped_gemm" || slot.starts_with("conv");
+    const bool is_product = slot.ends_with("gemm") || slot.starts_with("conv");
     const auto found = time.measured.find(slot);
     const double measured = found == time.measured.end() ? 0 : found->second;
     const auto add = [&](double& sum, double& of_it) {

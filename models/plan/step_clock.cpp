@@ -11,7 +11,7 @@ namespace {
 constexpr comm::StageTimes kNoTime{.forward = 0, .backward_input = 0, .backward_weights = 0};
 
 bool is_product(std::string_view slot) {
-  return slot == "gemm";
+  return slot == "gemm" || slot == "fp8_gemm";
 }
 
 // What is between the layers that tensor ranks share.
