@@ -306,7 +306,8 @@ TEST_CASE("lion and adamw_8bit write nothing when gradients are not finite", "[k
   const std::vector<uint8_t> codes(300, 200);
   for (const Exec& exec : test::devices_with({&kernels::lion, &kernels::adamw_8bit})) {
     const test::DeviceStep step(exec, state);
-    const DeviceArray<float> w(exec, ones), g(exec, ones), m(exec, ones), scale(exec, std::vector<float>(5, 1.f));
+    const DeviceArray<float> w(exec, ones), g(exec, ones), m(exec, ones);
+    const DeviceArray<float> scale(exec, std::vector<float>(5, 1.f));
     const DeviceArray<uint8_t> mc(exec, codes), vc(exec, codes);
     kernels::lion(step.exec(), {.master = w.view(), .grad = g.view(), .m = m.view()});
     kernels::adamw_8bit(step.exec(), {.master = w.view(),

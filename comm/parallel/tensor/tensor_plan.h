@@ -11,8 +11,8 @@ namespace shale::comm {
 
 // How the layers of a model are cut over ranks, as a table of names: patterns of full names, in
 // which `*` stands for any characters. Every parameter fits exactly one line, and every line but
-// those of biases and adapters a parameter (arXiv:1909.08053, section 3, with slices of the rows between the layers as in
-// arXiv:2205.05198, section 4.2).
+// those of biases and adapters a parameter (arXiv:1909.08053, section 3, with slices of the rows
+// between the layers as in arXiv:2205.05198, section 4.2).
 //
 //   TensorPlan()
 //       .columns("h.*.attn.c_attn", {.groups = 3, .unit = head_size})

@@ -9,8 +9,8 @@
 #include "shale/kernels/optim.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns kOfWarp elements at a time, eight to a lane: their new moments stay in registers until
-// the lanes that share a scale know it, so that memory is read and written once, 18 bytes an
+// A warp owns kOfWarp elements at a time, eight to a lane: their new moments stay in registers
+// until the lanes that share a scale know it, so that memory is read and written once, 18 bytes an
 // element with a 16-bit parameter. Codes are decoded and found by tables in shared memory, which is
 // why thread blocks stay for many elements. The bits are the CPU's.
 

@@ -202,7 +202,7 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
   TensorMesh mesh(*group, 2);
   options.model->width = 160, options.tensor_leaves = 2;
   CHECK_THROWS_WITH(train(mesh.groups(), options),
-                    Catch::Matchers::Contains("2 leaves with rows of 80 elements, and 64") &&
+                    Catch::Matchers::Contains("2 leaves with rows of 160 elements, and 64") &&
                         Catch::Matchers::Contains("want rows of a multiple of 64"));
   options.model->width = 192;
   CHECK_THROWS_WITH(train(mesh.groups(), options),
