@@ -25,7 +25,7 @@ void FlatCases::add_optimizers() {
                                .weight_decay = 0.1f};
     });
   }
-  const Shape scales = {(elements_ + kernels::kMomentBlock - 1) / kernels::kMomentBlock};
+  const Shape scales = {(elements_ + kernels::kWeightBlock - 1) / kernels::kWeightBlock};
   add<kernels::AdamW8bitArgs>("", kernels::adamw_8bit, [=](Operands& o) {
     return kernels::AdamW8bitArgs{.master = o.floats(kF32, n),
                                   .grad = o.floats(kF32, n),
