@@ -25,7 +25,8 @@ void FlatCases::add_optimizers() {
                                .weight_decay = 0.1f};
     });
   }
-  const Shape scales = {(elements_ + kernels::kWeightBlock - 1) / kernels::kWeightBlock};
+  const auto blocks = [this](int64_t size) { return Shape{(elements_ + size - 1) / size}; };
+  const Shape scales = blocks(kernels::kMomentBlock), weights = blocks(kernels::kWeightBlock);
   add<kernels::AdamW8bitArgs>("", kernels::adamw_8bit, [=](Operands& o) {
     return kernels::AdamW8bitArgs{.master = o.floats(kF32, n),
                                   .grad = o.floats(kF32, n),
@@ -73,10 +74,10 @@ void FlatCases::add_optimizers() {
                                     .grad = o.floats(kF32, n),
                                     .m = o.zeros(kF32, n),
                                     .v = o.zeros(kF32, n),
-                                    .v_weight = o.zeros(kF32, scales),
+                                    .v_weight = o.zeros(kF32, weights),
                                     .anchor = o.floats(kF32, n),
                                     .sum = o.zeros(kF32, n),
-                                    .rates = o.zeros(kF32, scales),
+                                    .rates = o.zeros(kF32, weights),
                                     .param = compute(o)};
   });
   add<kernels::MuonMomentumArgs>("", kernels::muon_momentum, [=](Operands& o) {

@@ -17,10 +17,14 @@ namespace shale::kernels::SHALE_BACKEND {
 __device__ __forceinline__ int first_tile() {
   return static_cast<int>(blockIdx.x);
 }
-__device__ __forceinline__ int tile_after(int tile, int tiles, uint32_t* counter) {
-  const int blocks = static_cast<int>(gridDim.x);
-  if (counter == nullptr || tiles <= blocks) return tile + blocks;
-  return blocks + static_cast<int>(atomic_increment(counter, static_cast<uint32_t>(tiles - 1)));
+// Asks for the tile after `tile`. What is issued before tile_of() is not held up by the answer,
+// which takes as long as a load: opaque() keeps the compiler from using it sooner.
+__device__ __forceinline__ int ask_for_tile(int tile, int tiles, uint32_t* counter) {
+  if (counter == nullptr || tiles <= static_cast<int>(gridDim.x)) return tile;
+  return static_cast<int>(atomic_increment(counter, static_cast<uint32_t>(tiles - 1)));
+}
+__device__ __forceinline__ int tile_of(int answer) {
+  return opaque(answer) + static_cast<int>(gridDim.x);
 }
 
 // The numbers of a block's tiles in shared memory, on their way from the thread that takes them to

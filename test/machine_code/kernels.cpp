@@ -94,6 +94,11 @@ TEST_CASE("results of Hopper's products go from registers to boxes", "[machine_c
        [](const Kernel& kernel) { return boxes_from_registers(kernel, kMost); });
 }
 
+TEST_CASE("the next tile's number comes beside the copies of this one's operands",
+          "[machine_code]") {
+  hold({"gemm90_bf16", "grouped_gemm90_bf16"}, next_tile_behind_copies);
+}
+
 TEST_CASE("two tiles of Hopper's products take turns, whose epilogues cost nothing",
           "[machine_code]") {
   constexpr double kLeastK = 768;
@@ -262,6 +267,21 @@ TEST_CASE("a turn that is passed on behind the wait is found", "[machine_code]")
   REQUIRE(pass != kernel.code.end());
   pass->opcode = "NOP";
   CHECK(turns_pass_before_waits(kernel).size() == 1);
+}
+
+TEST_CASE("a next tile that is waited for before the copies is found", "[machine_code]") {
+  Kernel kernel = kernels_of("gemm90_bf16").front();
+  REQUIRE(next_tile_behind_copies(kernel).empty());
+  const auto asks = std::find_if(
+      kernel.code.begin(), kernel.code.end(),
+      [](const Instruction& instruction) { return instruction.opcode.starts_with("ATOMG.E.INC"); });
+  REQUIRE(asks != kernel.code.end());
+  const std::string answer = asks->operands.substr(4, asks->operands.find(',', 4) - 4);
+  std::next(asks)->operands = cat("R2, ", answer, ", RZ");
+  CHECK(next_tile_behind_copies(kernel).size() == 1);
+  std::next(asks)->operands = "R2, RZ, RZ";
+  asks->opcode = "NOP";
+  CHECK(next_tile_behind_copies(kernel).size() == 1);
 }
 
 TEST_CASE("slow conversions and kernels that grow are found", "[machine_code]") {

@@ -155,6 +155,25 @@ Findings turns_pass_before_waits(const Kernel& kernel) {
   return findings;
 }
 
+Findings next_tile_behind_copies(const Kernel& kernel) {
+  static const std::regex answer(R"(PT, (R\d+), .*)");
+  std::smatch match;
+  for (size_t i = 0; i < kernel.code.size(); ++i) {
+    const Instruction& asks = kernel.code[i];
+    if (!asks.opcode.starts_with("ATOMG.E.INC") ||
+        !std::regex_match(asks.operands, match, answer)) {
+      continue;
+    }
+    const std::regex used(cat("\\b", match[1].str(), "\\b"));
+    for (++i; i < kernel.code.size() && !kernel.code[i].opcode.starts_with("UTMALDG"); ++i) {
+      if (!std::regex_search(kernel.code[i].operands, used)) continue;
+      return {cat(place(kernel, i), "waits for the next tile before this one is copied")};
+    }
+    return {};
+  }
+  return {cat(kernel.name, ": nothing asks for the next tile")};
+}
+
 Findings within_budget(const Kernel& kernel, size_t most) {
   if (kernel.code.size() <= most) return {};
   return {cat(kernel.name, ": ", kernel.code.size(), " instructions, want at most ", most)};

@@ -40,6 +40,10 @@ Findings boxes_from_registers(const Kernel& kernel, size_t most);
 // turn is passed on, and then comes the wait for the last products.
 Findings turns_pass_before_waits(const Kernel& kernel);
 
+// The number of the next tile, which an atomic operation brings, is used behind a copy of this one's
+// operands at the earliest: what uses it waits for it.
+Findings next_tile_behind_copies(const Kernel& kernel);
+
 // At most so many instructions.
 Findings within_budget(const Kernel& kernel, size_t most);
 

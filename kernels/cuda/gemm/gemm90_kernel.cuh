@@ -76,9 +76,9 @@ __device__ __forceinline__ void load_items(const Params& params,
   int number = first_tile();
   while (number < items) {
     giver.give(number);
-    const int next = tile_after(number, items, params.next_item);
+    const int answer = ask_for_tile(number, items, params.next_item);
     load(gemm90_item<Config>(params, number), place);
-    number = next;
+    number = tile_of(answer);
   }
   giver.give(items);
 }
