@@ -30,8 +30,6 @@ Cluster cluster_of() {
           .host_memory_bandwidth = 100e9};
 }
 
-constexpr int64_t kAligned = 1024;  // elements, at whose multiples parameters lie in flat buffers
-
 struct Planned {
   RankTime time;
   PlannedStep step;
@@ -56,7 +54,7 @@ Planned plan_of(const std::string& offload, int zero, bool activations, const Cl
   LanguageTask task(config);
   Planned planned;
   for (const Parameter* parameter : task.model().parameters()) {
-    planned.parameters += (parameter->numel() + kAligned - 1) / kAligned * kAligned;
+    planned.parameters += parameter->numel();
   }
   const std::array ranks_planned{plan_rank(config.run, task, 0, ranks, &machines)};
   planned.time = ranks_planned[0].time.value();
