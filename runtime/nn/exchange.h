@@ -78,7 +78,7 @@ class Exchange {
   virtual Arrival begin_gather(const Tensor& slice) = 0;
   virtual Arrival begin_sum_slices(const std::vector<Tensor>& parts) = 0;
   virtual Arrival begin_gather_leaves(const Tensor& all) = 0;
-  // Around the ring: x, dense, goes to the next rank, and what arrives is the one's before, as x.
+  // x, dense, goes to the next rank around the ring; what arrives is that of the rank before.
   virtual Arrival begin_pass(const Tensor& x) = 0;
 
  protected:
