@@ -73,8 +73,7 @@ for part in products attention others host slowed exposed_data exposed_model exp
     fail "--json does not say how $part is known"
 done
 for cluster in "$clusters"/*.json; do
-  plan --model gpt2-124m --ranks 8 --zero 1 --dtype bf16 --threads 1 --offload optimizer \
-    --cluster "$cluster"
+  plan --model gpt2-124m --ranks 8 --dtype bf16 --threads 1 --offload optimizer --cluster "$cluster"
   [[ $code -eq 0 ]] || fail "offload, $cluster: exit code $code"
   [[ $cluster == */cpu_host.json ]] || says 'waiting for copies from the host, and for its steps'
 done
@@ -90,7 +89,7 @@ grep -qF 'want host_gbytes_per_s' "$work/stderr" || fail "offload: no word of wh
 sed 's/"power_w": 700/"power_w": 700, "price_per_hour": 2/' "$clusters/h100.json" \
   >"$work/cluster.json"
 plan --model gpt2-124m --ranks 8 --zero 1 --threads 1 --cluster "$work/cluster.json"
-awk '/token\/s/ { for (i = 1; i < NF; ++i) if ($(i + 1) ~ /^token\/s/) rate = $i }
+awk '/ tok\/s/ { for (i = 1; i < NF; ++i) if ($(i + 1) ~ /^tok\/s/) rate = $i }
      /kWh for/ { energy = $1 } /to pay for/ { price = $1 }
      END { hours = 8e9 / rate / 3600
            exit !(energy / (0.7 * hours) > 0.99 && energy / (0.7 * hours) < 1.01 &&
