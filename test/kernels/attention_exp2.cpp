@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "shale/kernels/cuda/attention/attention90_softmax.cuh"
+#include "shale/kernels/cuda/attention/attention90_exp2.cuh"
 #include "shale/test/support/catch.h"
 
 namespace shale::test {

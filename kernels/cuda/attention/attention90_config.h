@@ -32,7 +32,7 @@ namespace shale::kernels::SHALE_BACKEND {
 // and to issue all instructions takes 1317.
 struct Fwd90Config {
   int consumers, keys, stages, producer_registers, consumer_registers;
-  int by_fma;       // each so many-th exponential (attention90_softmax.cuh); 0: none
+  int by_fma;       // each so many-th exponential (attention90_exp2.cuh); 0: none
   bool out_over_q;  // a warpgroup's rows of out go through those of its queries
   constexpr int queries() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (consumers + 1); }
