@@ -35,7 +35,7 @@ TEST_CASE("exponentials by FMA are four times as exact as probabilities are roun
 }
 
 TEST_CASE("exponentials by FMA are clamped to their range", "[attention]") {
-  using kernels::emu::fma_saturated;
+  using kernels::emu::simt::fma_saturated;
   const auto power = [](float x) { return exp2_by_fma(fma_saturated(x, 1 / 64.f, 56 / 64.f)); };
   CHECK(std::fabs(power(0) - 1) < 0x1p-13);
   CHECK(std::fabs(power(8) / 256 - 1) < 0x1p-13);

@@ -23,7 +23,7 @@ __device__ __forceinline__ float exp2_by_fma(float y) {
                      0.242611122f * kLeast * kUnit * kUnit);
   power = fmaf(power, f, 0.693260985f * kLeast * kUnit);
   power = fmaf(power, f, 0.999928074f * kLeast);
-  return add_exponent(power, rounded);
+  return simt::add_exponent(power, rounded);
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND
