@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "shale/kernels/simt/simt.h"
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -9,9 +11,15 @@ template <int kStages>
 struct RingPlace {
   int stage = 0, parity = 0;  // of the number of times round
   __device__ __forceinline__ void next() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
+    const unsigned following = static_cast<unsigned>(stage) + 1;
+    if constexpr (std::has_single_bit(unsigned{kStages})) {  // fewer instructions
+      parity ^= static_cast<int>(following / kStages);
+      stage = static_cast<int>(following % kStages);
+    } else {
+      const bool wraps = following == kStages;
+      parity ^= static_cast<int>(wraps);
+      stage = wraps ? 0 : static_cast<int>(following);
+    }
   }
   // Past stages that somebody else uses.
   __device__ __forceinline__ void skip(int stages) {

@@ -1,7 +1,8 @@
 // Hopper's attention kernels, on the emulator and on a GPU of compute capability 9.0 where there is
-// one. Tiles have 128 or 192 queries and 96 to 128 keys in forward, 128 keys and 64 or 128 queries
+// one. Tiles have 128 or 192 queries and 96 or 128 keys in forward, 128 keys and 64 or 128 queries
 // in backward; two blocks of forward do all tiles.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <type_traits>
@@ -63,6 +64,37 @@ TEST_CASE("Hopper's forward of other head sizes agrees with f64", "[attention]")
   check_on_hopper<bf16>(shape_of(1, 257, 257, 1, 1, head_size, true));
   check_on_hopper<bf16>(shape_of(1, 70, 250, 2, 1, head_size, false));
   check_on_hopper<bf16>(shape_of(1, 330, 40, 1, 1, head_size, true));
+}
+
+// Scores that spread over 60 units of log2: rows exceed what is subtracted from them in most tiles.
+TEST_CASE("Hopper's forward agrees with f64 where scores rise from tile to tile", "[attention]") {
+  const int64_t head_size = GENERATE(64, 128);
+  const AttentionInputs<bf16> in(shape_of(1, 100, 700, 1, 1, head_size, false), 25, 3.);
+  for (const Exec& exec : hopper_devices()) {
+    CAPTURE(describe(exec), head_size);
+    check_against_f64(exec, in);
+  }
+}
+
+// By whichever pipe the key's exponentials are computed.
+TEST_CASE("a NaN or an infinity in Hopper's attention reaches all that see it", "[attention]") {
+  const float bad =
+      GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
+  const AttentionShape shape = shape_of(1, 70, 300, 8, 8, 64, false);
+  AttentionInputs<bf16> in(shape, 26);
+  for (int64_t head = 0; head < shape.heads; ++head) {
+    const int64_t key = 17 * head;  // in both tiles of keys that need no mask
+    in.k[size_t((key * shape.heads + head) * shape.head_size)] = bf16(bad);
+    for (int64_t query = 0; query < shape.queries; ++query) {
+      in.q[size_t((query * shape.heads + head) * shape.head_size)] = bf16(1.f);
+    }
+  }
+  for (const Exec& exec : hopper_devices()) {
+    CAPTURE(describe(exec), bad);
+    const AttentionResults<bf16> got = run_attention(exec, in);
+    CHECK(std::ranges::all_of(got.lse, [](float x) { return !std::isfinite(x); }));
+    CHECK(std::ranges::all_of(got.out, [](bf16 x) { return std::isnan(to_f32(x)); }));
+  }
 }
 
 TEST_CASE("Hopper's attention keeps what lies beyond a sequence's end out of it", "[attention]") {

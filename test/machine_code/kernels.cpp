@@ -45,6 +45,14 @@ const std::vector<std::string> kStreaming = {
 // Operands of any strides: to find an element is to divide its number by their sizes.
 const std::vector<std::string> kStrided = {"pointwise", "reduce_dims"};
 
+const Kernel& kernel_named(const std::string& file, const std::string& name) {
+  for (const Kernel& kernel : kernels_of(file)) {
+    if (kernel.name == name) return kernel;
+  }
+  FAIL(file << " has no " << name);
+  throw 0;
+}
+
 // Loops around products in which there are such instructions too.
 size_t product_loops_with(const std::vector<std::string>& files, std::string_view opcode) {
   size_t found = 0;
@@ -63,6 +71,14 @@ TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_co
   // A masked and an unmasked loop of forward for each of four head sizes, two loops of dQ, four of
   // dK and dV, with capped scores and without: what the rule is about.
   CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (4 * 2 + 2 + 4));
+}
+
+// 128 keys are 64 scores of a thread, of which every seventh is for the FMA pipe. Two products
+// scale the maxima of its rows.
+TEST_CASE("exponentials of heads of 64 are shared by two pipes", "[machine_code]") {
+  CHECK(few_exponentials(
+            kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 64, false>"), 54, 2)
+            .empty());
 }
 
 TEST_CASE("packs are stored whole", "[machine_code]") {
@@ -166,18 +182,6 @@ TEST_CASE("kernels keep within their budgets of instructions", "[machine_code]")
 
 // ---- Each rule finds what it is for, in this build's kernels, as the compiler once made them ----
 
-namespace {
-
-const Kernel& kernel_named(const std::string& file, const std::string& name) {
-  for (const Kernel& kernel : kernels_of(file)) {
-    if (kernel.name == name) return kernel;
-  }
-  FAIL(file << " has no " << name);
-  throw 0;
-}
-
-}  // namespace
-
 TEST_CASE("a wait that moved above the exponentials is found", "[machine_code]") {
   Kernel kernel = kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 128, false>");
   REQUIRE(exponentials_beside_products(kernel).empty());
@@ -197,7 +201,14 @@ TEST_CASE("a wait that moved above the exponentials is found", "[machine_code]")
   }
   const Findings findings = exponentials_beside_products(kernel);
   REQUIRE(findings.size() == 1);
-  CHECK(test::contains(findings[0], "0 of 66 exponentials stand before the wait"));
+  CHECK(test::contains(findings[0], "0 of 64 exponentials stand before the wait"));
+}
+
+TEST_CASE("exponentials and products that came back are found", "[machine_code]") {
+  const Kernel& forward =
+      kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 128, false>");
+  CHECK(few_exponentials(forward, 63, 2).size() == 1);
+  CHECK(few_exponentials(forward, 64, 1).size() == 1);
 }
 
 TEST_CASE("a store in four pieces is found", "[machine_code]") {

@@ -47,6 +47,19 @@ Findings exponentials_beside_products(const Kernel& kernel) {
   return findings;
 }
 
+Findings few_exponentials(const Kernel& kernel, size_t most, size_t most_products) {
+  size_t fewest = kernel.code.size(), products = kernel.code.size();
+  for (const Loop& loop : kernel.inner_loops("HGMMA")) {
+    const size_t exponentials = kernel.count("MUFU.EX2", loop);
+    if (exponentials == 0) continue;
+    fewest = std::min(fewest, exponentials);
+    products = std::min(products, kernel.count("FMUL", loop));
+  }
+  if (fewest <= most && products <= most_products) return {};
+  return {cat(kernel.name, ": ", fewest, " exponentials and ", products,
+              " products of floats in a tile, want at most ", most, " and ", most_products)};
+}
+
 Findings whole_stores(const Kernel& kernel) {
   // "desc[UR4][R2.64+0x8], R5"
   static const std::regex address(R"((.*\[\w+\.64)(?:\+(-?0x[0-9a-f]+))?\], .*)");

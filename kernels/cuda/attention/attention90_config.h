@@ -13,30 +13,38 @@ namespace shale::kernels::SHALE_BACKEND {
 // out:
 //
 //   head size   queries   keys   values of a thread   registers    shared memory
-//   64          192       96     48 + 24 + 32         160 and 32   24 + 4 * 24 + 24 KiB
+//   64          192       128    64 + 32 + 32         160 and 32   24 + 4 * 32 + 24 KiB
+//   64, capped  192       96     48 + 24 + 32         160 and 32   24 + 4 * 24 + 24 KiB
 //   96          128       128    64 + 32 + 48         232 and 40   32 + 2 * 64 + 32 KiB
 //   128         128       128    64 + 32 + 64         232 and 40   32 + 2 * 64 + 32 KiB
 //   192         128       96     48 + 24 + 96         232 and 40   48 + 2 * 72 KiB
 //
 // (registers of a thread that computes, and of one that loads; shared memory of Q, of the stages of
-// K and V, and of out, which takes the place of Q at 192. Heads of 96 have the room of 128.) At
-// 64 a product takes half the time, and K and V come twice as fast: three warpgroups share each byte
-// of them, which two could not draw from the second-level cache (128 queries: 32 KiB in some 1024
-// cycles of exponentials, which is more than the 24 bytes a cycle that a multiprocessor has there).
-// The 504 registers of a place in three warpgroups, or the 512 in four, are all given out.
+// K and V, and of out, which takes the place of Q at 192. Heads of 96 have the room of 128. Capped
+// scores take registers.) At 64 a product takes half the time, and K and V come twice as fast:
+// three warpgroups share each byte of them, which two could not draw from the second-level cache
+// (128 queries: 32 KiB in some 1024 cycles of exponentials, which is more than the 24 bytes a cycle
+// that a multiprocessor has there). The 504 registers of a place in three warpgroups, or the 512 in
+// four, are all given out.
+//
+// There exponentials are the limit too: of a tile's, 12 warps keep their pipe busy for 1536 cycles,
+// and the tensor cores are busy for as long. With every seventh by the FMA pipe it is 1296 cycles,
+// and to issue all instructions takes 1317.
 struct Fwd90Config {
   int consumers, keys, stages, producer_registers, consumer_registers;
+  int by_fma;       // each so many-th exponential (attention90_exp2.cuh); 0: none
   bool out_over_q;  // a warpgroup's rows of out go through those of its queries
   constexpr int queries() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (consumers + 1); }
 };
-constexpr Fwd90Config fwd90_config(int head_size) {
+constexpr Fwd90Config fwd90_config(int head_size, bool capped) {
   if (head_size == 64) {
     return {.consumers = 3,
-            .keys = 96,
+            .keys = capped ? 96 : 128,
             .stages = 4,
             .producer_registers = 32,
             .consumer_registers = 160,
+            .by_fma = capped ? 0 : 7,
             .out_over_q = false};
   }
   return {.consumers = 2,
@@ -44,6 +52,7 @@ constexpr Fwd90Config fwd90_config(int head_size) {
           .stages = 2,
           .producer_registers = 40,
           .consumer_registers = 232,
+          .by_fma = 0,
           .out_over_q = head_size == 192};
 }
 

@@ -17,6 +17,7 @@
 
 #include "shale/base/error.h"
 #include "shale/kernels/cuda/attention/attention90_config.h"
+#include "shale/kernels/cuda/attention/attention90_softmax.cuh"
 #include "shale/kernels/cuda/attention/attention90_tile.cuh"
 #include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/cuda/turns.cuh"
@@ -27,13 +28,15 @@ struct Fwd90Params {
   TensorMap q, k, v;
   AttentionParams problem;
   BlockOrder order;
+  float scale_log2_64th;
 };
 
 struct NoRows {};
 
-template <int kHeadSize>
+// kCapped: scores are.
+template <int kHeadSize, bool kCapped>
 struct Fwd90Shared {
-  static constexpr Fwd90Config kConfig = fwd90_config(kHeadSize);
+  static constexpr Fwd90Config kConfig = fwd90_config(kHeadSize, kCapped);
 
   using Rows = BoxedTile<kConfig.queries(), kHeadSize>;
   Rows q;
@@ -61,11 +64,11 @@ __device__ __forceinline__ int item_of_round(int round) {
 }
 
 // Asked for again where it is needed: registers are short.
-template <int kHeadSize>
+template <class Shared>
 __device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int round) {
   const AttentionParams& p = params.problem;
   return QueryTile<>(p, place_in_order(params.order, p.heads, item_of_round(opaque(round))),
-                   fwd90_config(kHeadSize).queries());
+                     Shared::kConfig.queries());
 }
 
 // fn(round) for the items of this block.
@@ -81,10 +84,8 @@ __device__ __forceinline__ void for_items(const Fwd90Params& params, Fn&& fn) {
 // ---- The warp that loads ----
 
 // In the order in which the tiles are used: K of a step before V of the step before it.
-template <int kHeadSize>
-__device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
-                                           Fwd90Shared<kHeadSize>& shared) {
-  using Shared = Fwd90Shared<kHeadSize>;
+template <class Shared>
+__device__ __forceinline__ void load_fwd90(const Fwd90Params& params, Shared& shared) {
   constexpr Fwd90Config kConfig = Shared::kConfig;
   const AttentionParams& p = params.problem;
   const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
@@ -92,7 +93,7 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
   int q_parity = 1;
   TileLoader loader(shared.patch);
   for_items(params, [&](int round) {
-    const QueryTile<> item = fwd90_item<kHeadSize>(params, round);
+    const QueryTile<> item = fwd90_item<Shared>(params, round);
     const int first_step = item.first_step(kConfig.keys), end_step = item.end_step(kConfig.keys);
     if (first_step == end_step && !kConfig.out_over_q) return;
     const auto keys_of = [&](int step) {
@@ -120,48 +121,14 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
   });
 }
 
-// ---- Softmax ----
-
-// Softmax of rows that come piece by piece, in units of log2. A thread has two rows, 8 apart, of
-// which its three neighbours have the other columns; their sums stay apart until the end.
-struct RowSoftmax {
-  float maximum[2] = {-kInfinity, -kInfinity}, sum[2] = {0.f, 0.f};
-
-  // scores become 2^(scale * scores - maximum); what came before has to be multiplied by `rescale`.
-  template <int kCount>
-  __device__ __forceinline__ void add(float (&scores)[kCount], float scale, float (&rescale)[2]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float largest = -kInfinity;
-#pragma unroll
-      for (int i = 2 * half; i < kCount; i += 4) {
-        largest = fmaxf(largest, fmaxf(scores[i], scores[i + 1]));
-      }
-      largest = fmaxf(maximum[half], warp_max<4>(largest) * scale);
-      // A row that has seen no key keeps -inf; subtracting that would give NaN.
-      const float shift = largest == -kInfinity ? 0.f : largest;
-      rescale[half] = fast_exp2(maximum[half] - shift);
-      maximum[half] = largest;
-      float added = 0.f;
-#pragma unroll
-      for (int i = 2 * half; i < kCount; i += 4) {
-        scores[i] = fast_exp2(fmaf(scores[i], scale, -shift));
-        scores[i + 1] = fast_exp2(fmaf(scores[i + 1], scale, -shift));
-        added += scores[i] + scores[i + 1];
-      }
-      sum[half] = fmaf(sum[half], rescale[half], added);
-    }
-  }
-};
-
 // ---- The warpgroups that compute ----
 
-// kCapped: scores are.
 template <typename T, int kHeadSize, bool kCapped>
 class Fwd90Consumer {
-  using Shared = Fwd90Shared<kHeadSize>;
+  using Shared = Fwd90Shared<kHeadSize, kCapped>;
   static constexpr Fwd90Config kConfig = Shared::kConfig;
   static constexpr int kKeys = kConfig.keys;
+  using Tile = BoxedTile<kKeys, kHeadSize>;
 
  public:
   __device__ __forceinline__ Fwd90Consumer(const Fwd90Params& params, Shared& shared, int warpgroup)
@@ -185,11 +152,12 @@ class Fwd90Consumer {
 
   __device__ __forceinline__ void issue_scores() {
     mbarrier_wait(shared_.k_full[k_place_.stage], k_place_.parity);
-    issue_product<T>(scores_, shared_.q, 64 * warpgroup_, shared_.k[k_place_.stage]);
+    issue_product<T>(scores_, shared_.q, 64 * warpgroup_,
+                     StageOperand<Tile>{shared_.k[0], k_place_.stage});
   }
   __device__ __forceinline__ void issue_values() {
     mbarrier_wait(shared_.v_full[v_place_.stage], v_place_.parity);
-    issue_sum<T>(out_, probabilities_, shared_.v[v_place_.stage]);
+    issue_sum<T>(out_, probabilities_, StageOperand<Tile>{shared_.v[0], v_place_.stage});
   }
   __device__ __forceinline__ void release_k() {
     release(shared_.k_empty[k_place_.stage]);
@@ -200,16 +168,16 @@ class Fwd90Consumer {
     v_place_.next();
   }
 
-  __device__ __forceinline__ void rescale_out(const float (&factor)[2]) {
-    // Mostly the maximum stays what it was.
-    if (!any(factor[0] != 1.f || factor[1] != 1.f)) return;
+  __device__ __forceinline__ void rescale() {
+    float factor[2];
+    softmax_.rescale(factor);
 #pragma unroll
     for (int i = 0; i < kHeadSize / 2; ++i) out_[i] *= factor[i / 2 % 2];
   }
 
-  // One tile of keys, with the values of the one before.
+  // One tile of keys, with the values of the one before. Whether rescale() is next.
   template <bool kMasked>
-  __device__ __forceinline__ void advance(const Sequence& sequence, int query, int step) {
+  __device__ __forceinline__ bool advance(const Sequence& sequence, int query, int step) {
     turns().take();
     issue_scores();
     issue_values();
@@ -218,17 +186,31 @@ class Fwd90Consumer {
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
     if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
-    float rescale[2];
-    softmax_.add(scores_, params_.problem.scale_log2, rescale);
-    settle(shared_.settled, std::bit_cast<uint32_t>(softmax_.sum[0] + softmax_.sum[1]));
+    constexpr int kByFma = kMasked ? 0 : kConfig.by_fma;  // whose clamp shows hidden keys a little
+    const bool rescales =
+        softmax_.add<kByFma>(scores_, params_.problem.scale_log2, params_.scale_log2_64th);
+    settle(shared_.settled, softmax_.bits());
     wgmma_wait<0>(out_);
     release_v();
-    rescale_out(rescale);
     round_to_operands<T>(scores_, probabilities_);
+    return rescales;
+  }
+  // From `step` down to `last`. Scaling sums anew is left to an outer loop, as it seldom happens.
+  template <bool kMasked>
+  __device__ __forceinline__ void advance_to(const Sequence& sequence, int query, int& step,
+                                             int last) {
+    while (step >= last) {
+      while (!advance<kMasked>(sequence, query, step)) {
+        softmax_.keep();
+        if (--step < last) return;
+      }
+      rescale();
+      --step;
+    }
   }
 
   __device__ __forceinline__ void compute(int round) {
-    const QueryTile<> item = fwd90_item<kHeadSize>(params_, round);
+    const QueryTile<> item = fwd90_item<Shared>(params_, round);
     const int first_step = uniform(item.first_step(kKeys));
     int step = uniform(item.end_step(kKeys));
     if (kConfig.out_over_q || step != first_step) {
@@ -243,19 +225,17 @@ class Fwd90Consumer {
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
     mask_keys(scores_, item.sequence, query, step * kKeys, -kInfinity);
-    float rescale[2];
-    softmax_.add(scores_, params_.problem.scale_log2, rescale);
+    softmax_.add<0>(scores_, params_.problem.scale_log2, params_.scale_log2_64th);
     round_to_operands<T>(scores_, probabilities_);
     set_zero(out_);
+    rescale();
     // All see the keys that the first one and the last one see: between masked steps at the
     // diagonal and masked steps where earlier keys are hidden.
     int masked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
     const int unmasked = uniform((item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys);
     for (--step; step >= first_step;) {
-      for (; step >= std::max(masked, first_step); --step) {
-        advance<true>(item.sequence, query, step);
-      }
-      for (; step >= unmasked; --step) advance<false>(item.sequence, query, step);
+      advance_to<true>(item.sequence, query, step, std::max(masked, first_step));
+      advance_to<false>(item.sequence, query, step, unmasked);
       masked = first_step;
     }
     if constexpr (!kConfig.out_over_q) release(shared_.q_empty);
@@ -267,7 +247,7 @@ class Fwd90Consumer {
   // out = sums / softmax sum, lse = ln of it; for rows without keys 0 and -inf.
   __device__ __forceinline__ void store(int round) {
     constexpr float kLn2 = 0.693147181f;
-    const QueryTile<> item = fwd90_item<kHeadSize>(params_, round);
+    const QueryTile<> item = fwd90_item<Shared>(params_, round);
     const AttentionParams& p = params_.problem;
     const int first_query = item.query + 64 * warpgroup_;
     float* const lse =
@@ -286,7 +266,7 @@ class Fwd90Consumer {
       }
       if (row < p.queries && lane_id() % 4 == 0) {
         lse[row * p.lse_row_stride] =
-            saw_keys ? (softmax_.maximum[half] + log2f(sum)) * kLn2 : -kInfinity;
+            saw_keys ? (softmax_.shift[half] + log2f(sum)) * kLn2 : -kInfinity;
       }
     }
     // Whole warpgroups multiply: none of its warps reads queries any more.
@@ -313,9 +293,9 @@ class Fwd90Consumer {
 // ---- The kernel ----
 
 template <typename T, int kHeadSize, bool kCapped>
-__global__ void __launch_bounds__(Fwd90Shared<kHeadSize>::kConfig.threads(), 1)
+__global__ void __launch_bounds__(Fwd90Shared<kHeadSize, kCapped>::kConfig.threads(), 1)
     attention90_fwd_kernel(const __grid_constant__ Fwd90Params params) {
-  using Shared = Fwd90Shared<kHeadSize>;
+  using Shared = Fwd90Shared<kHeadSize, kCapped>;
   constexpr Fwd90Config kConfig = Shared::kConfig;
   constexpr int kConsumerWarps = kConfig.consumers * kWarpgroupSize / kWarpSize;
   Shared& shared = *dynamic_shared<Shared>();
@@ -340,39 +320,44 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize>::kConfig.threads(), 1)
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == kConfig.consumers) {
     shrink_registers<kConfig.producer_registers>();
-    if (warp_in_group() == 0) load_fwd90<kHeadSize>(params, shared);
+    if (warp_in_group() == 0) load_fwd90(params, shared);
   } else {
     grow_registers<kConfig.consumer_registers>();
     Fwd90Consumer<T, kHeadSize, kCapped>(params, shared, warpgroup).run();
   }
 }
 
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, bool kCapped>
 void launch_attention90_fwd_kernel(const Exec& exec, const AttentionParams& p) {
-  using Shared = Fwd90Shared<kHeadSize>;
+  using Shared = Fwd90Shared<kHeadSize, kCapped>;
   constexpr Fwd90Config kConfig = Shared::kConfig;
   Fwd90Params params{};
   params.problem = p;
+  params.scale_log2_64th = p.scale_log2 / 64;
   params.order = order_by_queries(p, kConfig.queries());
   params.q = rows_map<kConfig.queries()>(p.q, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
   params.k = rows_map<kConfig.keys>(p.k, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
   params.v = rows_map<kConfig.keys>(p.v, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
-  const auto kernel = p.softcap > 0 ? attention90_fwd_kernel<T, kHeadSize, true>
-                                    : attention90_fwd_kernel<T, kHeadSize, false>;
-  simt::launch(kernel,
+  simt::launch(attention90_fwd_kernel<T, kHeadSize, kCapped>,
                {.grid = persistent_blocks(exec, params.order.blocks()),
                 .block = kConfig.threads(),
                 .smem_bytes = sizeof(Shared)},
                exec, params);
 }
 
+template <typename T, int kHeadSize>
+void launch_attention90_fwd_of_heads(const Exec& exec, const AttentionParams& p) {
+  if (p.softcap > 0) return launch_attention90_fwd_kernel<T, kHeadSize, true>(exec, p);
+  launch_attention90_fwd_kernel<T, kHeadSize, false>(exec, p);
+}
+
 template <typename T>
 void launch_attention90_fwd(const Exec& exec, const AttentionParams& p) {
   switch (p.head_size) {
-    case 64: return launch_attention90_fwd_kernel<T, 64>(exec, p);
-    case 96: return launch_attention90_fwd_kernel<T, 96>(exec, p);
-    case 128: return launch_attention90_fwd_kernel<T, 128>(exec, p);
-    case 192: return launch_attention90_fwd_kernel<T, 192>(exec, p);
+    case 64: return launch_attention90_fwd_of_heads<T, 64>(exec, p);
+    case 96: return launch_attention90_fwd_of_heads<T, 96>(exec, p);
+    case 128: return launch_attention90_fwd_of_heads<T, 128>(exec, p);
+    case 192: return launch_attention90_fwd_of_heads<T, 192>(exec, p);
     default: throw InternalError(cat("attention: no Hopper kernel for heads of ", p.head_size));
   }
 }

@@ -38,6 +38,28 @@ struct alignas(1024) BoxedTile {
   }
 };
 
+// One of the tiles of a ring, as an operand, so many bytes apart. A descriptor is that of the first
+// one, which does not change in a loop, and a product.
+template <class TileT, size_t kBytesApart = sizeof(TileT)>
+struct StageOperand {
+  static constexpr int kRows = TileT::kRows, kColumns = TileT::kColumns;
+
+  const TileT& first;
+  int stage;
+
+  __device__ __forceinline__ WgmmaTile<false> by_rows(int row, int column) const {
+    return {first.by_rows(row, column).descriptor + distance()};
+  }
+  __device__ __forceinline__ WgmmaTile<true> by_columns(int box, int row) const {
+    return {first.by_columns(box, row).descriptor + distance()};
+  }
+
+ private:
+  __device__ __forceinline__ uint64_t distance() const {
+    return static_cast<uint64_t>(stage) * (kBytesApart / 16);
+  }
+};
+
 // ---- Loading, by one warp ----
 
 // [batch, rows, heads, D] in boxes of kRows rows and 64 columns of one head.
@@ -215,11 +237,12 @@ __device__ __forceinline__ void store_rows(const float (&d)[kCount], TileT& stag
   static_assert(TileT::kColumns == 2 * kCount);
   constexpr int kChunks = 2 * kCount / 8, kRowsAtOnce = kWarpSize / kChunks;
   __syncwarp();  // what was stored before has been read
+  const int staged_row = opaque(staging_row + thread_row());
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      unsigned char* const chunk = staging.chunk(staging_row + thread_row() + 8 * half, j);
+      unsigned char* const chunk = staging.chunk(staged_row + 8 * half, j);
       *reinterpret_cast<uint32_t*>(chunk + 2 * thread_column()) =
           pack_pair<T>(d[4 * j + 2 * half], d[4 * j + 2 * half + 1]);
     }

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "shale/kernels/cuda/attention/attention90_exp2.cuh"
+#include "shale/kernels/simt/simt.h"
+#include "shale/kernels/simt/softmax.h"
+
+// Softmax of Hopper's forward attention, whose scores come tile by tile.
+namespace shale::kernels::SHALE_BACKEND {
+
+struct MaxOrNan {
+  __device__ __forceinline__ float operator()(float a, float b) const { return max_or_nan(a, b); }
+};
+
+// Softmax of rows that come piece by piece, in units of log2. A thread has two rows, 8 apart, of
+// which its three neighbours have the other columns; their sums stay apart until the end.
+//
+// What is subtracted from a row's scores is not their maximum, but an earlier one until that is
+// exceeded by more than kSlack: any number does that keeps powers and sums in range, and what was
+// summed seldom has to be scaled anew.
+class RowSoftmax {
+ public:
+  // scores become 2^(scale * scores - shift), each kByFma-th (0: none) by the FMA pipe. If this
+  // returns true, which it does to whole warps, rescale() is next, otherwise keep().
+  template <int kByFma, int kCount>
+  __device__ __forceinline__ bool add(float (&scores)[kCount], float scale, float scale_64th) {
+    bool rises = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = max_or_nan(scores[2 * half], scores[2 * half + 1]);
+#pragma unroll
+      for (int i = 4 + 2 * half; i < kCount; i += 4) {
+        largest = max_or_nan(largest, max_or_nan(scores[i], scores[i + 1]));
+      }
+      largest = warp_reduce<4>(largest, MaxOrNan()) * scale;
+      const bool exceeds = !(largest <= shift[half] + kSlack);
+      raised_[half] = exceeds ? largest : shift[half];
+      rises |= exceeds;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float start = fmaf(raised_[half], -1.f / 64.f, 56.f / 64.f);
+      added_[half] = 0.f;
+#pragma unroll
+      for (int i = 2 * half; i < kCount; i += 4) {
+#pragma unroll
+        for (int e = i; e < i + 2; ++e) {
+          if (kByFma > 0 && e % std::max(kByFma, 1) == 0) {
+            scores[e] = exp2_by_fma(fma_saturated(scores[e], scale_64th, start));
+          } else {
+            scores[e] = fast_exp2(fmaf(scores[e], scale, -raised_[half]));
+          }
+        }
+        added_[half] += scores[i] + scores[i + 1];
+      }
+    }
+    return any(rises);
+  }
+
+  __device__ __forceinline__ void keep() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) sum[half] += added_[half];
+  }
+  // And gives what else was summed has to be multiplied by.
+  __device__ __forceinline__ void rescale(float (&factor)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      factor[half] = fast_exp2(shift[half] - raised_[half]);
+      shift[half] = raised_[half];
+      // A score that is NaN or infinity makes all of its row NaN.
+      sum[half] = fmaf(shift[half], 0.f, fmaf(sum[half], factor[half], added_[half]));
+    }
+  }
+  // What settle() needs.
+  __device__ __forceinline__ uint32_t bits() const {
+    return std::bit_cast<uint32_t>(added_[0] + added_[1]);
+  }
+
+  // Of a row that has seen no key, the lowest number: subtracting -inf from -inf would give NaN.
+  float shift[2] = {std::numeric_limits<float>::lowest(), std::numeric_limits<float>::lowest()};
+  float sum[2] = {0.f, 0.f};
+
+ private:
+  static constexpr float kSlack = 8.f;  // 2^8 is exact in both types of probabilities
+
+  float raised_[2], added_[2];
+};
+
+}  // namespace shale::kernels::SHALE_BACKEND
