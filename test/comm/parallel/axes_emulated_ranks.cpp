@@ -13,7 +13,7 @@ using emulator::Order;
 using enum comm::ScheduleKind;
 
 models::LanguageModelConfig two_layers(int64_t experts = 0) {
-  models::LanguageModelConfig model = six_layers("llama");
+  models::LanguageModelConfig model = six_layers(experts > 0 ? "mixtral" : "llama");
   model.layers = 2;
   if (experts > 0) model.experts = experts, model.active_experts = 2;
   return model;
