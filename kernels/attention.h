@@ -31,15 +31,18 @@ struct TokenPlaces {
   int64_t run = 0;
   int64_t first[2] = {0, 0};
 
-  constexpr int64_t of(int64_t token) const { return first[token / run] + token % run; }
+  constexpr int64_t of(int64_t token) const {
+    return token < run ? first[0] + token : first[1] + token - run;
+  }
   // Of the call's tokens, those that stand before a place.
   constexpr int64_t before(int64_t place, int64_t tokens) const {
-    int64_t count = 0;
-    for (int64_t i = 0; i * run < tokens; ++i) {
-      const int64_t some = place - first[i];
-      count += some < 0 ? 0 : some < run ? some : run;
-    }
-    return count;
+    const int64_t earlier = within_run(place - first[0]);
+    return run < tokens ? earlier + within_run(place - first[1]) : earlier;
+  }
+
+ private:
+  constexpr int64_t within_run(int64_t some) const {
+    return some < 0 ? 0 : some < run ? some : run;
   }
 };
 

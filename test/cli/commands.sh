@@ -35,9 +35,12 @@ commands() {
 is_parsed() {
   case "$1" in
     mpirun | srun)
-      while [[ $# -gt 0 && ! $1 =~ (^|/)(train_lm|train_image|train_diffusion|shale)$ ]]; do shift; done
+      while [[ $# -gt 0 && ! $1 =~ (^|/)(train_lm|train_image|train_diffusion|shale|bench_collectives)$ ]]; do
+        shift
+      done
       [[ $# -gt 0 ]] && is_parsed "$@" ;;
     train_lm | */train_lm) "$BIN_DIR/train_lm" "${@:2}" --print-config ;;
+    bench_collectives) "$BIN_DIR/$1" "${@:2}" --print-config ;;
     train_image | */train_image) "$BIN_DIR/train_image" "${@:2}" --print-config ;;
     train_diffusion | */train_diffusion) "$BIN_DIR/train_diffusion" "${@:2}" --print-config ;;
     shale)
