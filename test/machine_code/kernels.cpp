@@ -239,8 +239,8 @@ TEST_CASE("descriptors through registers and divisions in loops are found", "[ma
     if (kernel.code[i].opcode.starts_with("FADD")) sums.push_back(&kernel.code[i]);
   }
   REQUIRE(sums.size() > 3);
-  sums[0]->opcode = sums[1]->opcode = "R2UR";
-  sums[2]->opcode = "I2F.U32.RP";
+  sums[0]->opcode = sums[1]->opcode = sums[2]->opcode = "R2UR";
+  sums[3]->opcode = "I2F.U32.RP";
   CHECK(uniform_descriptors(kernel).size() == 1);
   CHECK(no_division(kernel).size() == 1);
 }

@@ -22,7 +22,7 @@ Findings few_exponentials(const Kernel& kernel, size_t most, size_t most_product
 // No four stores of 4 bytes to neighbouring words of one address: they were one of 16 bytes.
 Findings whole_stores(const Kernel& kernel);
 
-// In loops with a warpgroup's products: at most one register in eight products is moved to a
+// In loops with a warpgroup's products: at most one register in six products is moved to a
 // uniform one, so descriptors are computed there.
 Findings uniform_descriptors(const Kernel& kernel);
 
