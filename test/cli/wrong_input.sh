@@ -141,7 +141,8 @@ expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-le
 expect 64 "--frozen-dtype nf4" "want --lora-rank" -- --data "$text" --frozen-dtype nf4
 expect 64 "--lora-rank" "want --init" -- --data "$text" --lora-rank 2
 lora=(--data "$text" --init "$fixtures/hf_tiny" --seq-len 16 --lora-rank 2)
-expect 64 "--tensor with adapters" "want --tensor 1" -- "${lora[@]}" --tensor-leaves 2
+expect 64 "--lora-dropout 0.1" "--tensor" -- "${lora[@]}" --lora-dropout 0.1 --tensor-leaves 2
+expect 64 "--frozen-dtype nf4" "want bf16" -- "${lora[@]}" --frozen-dtype nf4 --tensor-leaves 2
 expect 64 "--lora-dropout 0.1" "--context" -- "${lora[@]}" --lora-dropout 0.1 --context-leaves 2
 expect 64 "--task dpo" "--context-leaves 2" -- --data "$text" --task dpo --context-leaves 2
 expect 64 "--task dpo" "--tensor-leaves 2" -- --data "$text" --task dpo --tensor-leaves 2
