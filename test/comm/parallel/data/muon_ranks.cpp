@@ -138,22 +138,31 @@ TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a 
     const auto matrices = dynamic_cast<const optim::Muon&>(run.optimizer()).matrices();
     const int owners = stage == 0 ? 1 : all->size();
     std::vector<double> load(static_cast<size_t>(owners));
-    double largest = 0, mine = 0;
+    // Of a matrix, what is in this rank's shards.
+    const auto held = [&](const optim::Muon::Matrix& matrix) {
+      const int64_t end = matrix.first + matrix.rows * matrix.cols;
+      int64_t count = 0;
+      for (const OptimShard& shard : run.parallel().shards()) {
+        for (const OptimSpan& span : shard.spans) {
+          if (span.parameter != matrix.parameter) continue;
+          const int64_t first = std::max(span.first, matrix.first);
+          count += std::max(std::min(span.first + span.count, end) - first, int64_t{0});
+        }
+      }
+      return count;
+    };
+    double largest = 0, sent = 0;
     for (const auto& matrix : matrices) {
       load.at(size_t(matrix.owner)) += matrix.flops();
       largest = std::max(largest, matrix.flops());
-      if (stage > 0 && matrix.owner == all->rank()) mine += double(matrix.rows * matrix.cols);
+      if (stage == 0) continue;
+      const bool owns = matrix.owner == all->rank();
+      sent += double(owns ? matrix.rows * matrix.cols - held(matrix) : held(matrix));
     }
     // Longest processing time first: no owner has more than the others and one matrix.
     CHECK(std::ranges::max(load) - std::ranges::min(load) <= largest);
-    for (const OptimShard& shard : run.parallel().shards()) {
-      for (const OptimSpan& span : shard.spans) {
-        if (stage > 0 && span.parameter->shape.ndim() == 2) mine += double(span.count);
-      }
-    }
-    // bf16: this rank's parts to the owners, and its matrices back. As TrafficMeter counts, a share
-    // of 1 / ranks stays.
-    const double want = 2 * mine * double(all->size() - 1) / all->size() * kSteps;
+    // bf16: this rank's parts to other owners, and other ranks' parts of its matrices back.
+    const double want = 2 * sent * kSteps;
     const double got =
         gradient_bytes(OptimizerKind::kMuon, stage) - gradient_bytes(OptimizerKind::kAdamW, stage);
     CHECK(got == Approx(want).epsilon(1e-9));
