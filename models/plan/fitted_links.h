@@ -28,9 +28,9 @@ std::span<const comm::CollectiveOp> fitted_ops();
 struct MeasuredTime {
   double bytes = 0, seconds = 0;
 };
-// By times of sizes that grow: sets latency and bandwidth so that the relative errors' squares add up
-// to least, without a negative latency. Returns the largest relative error. Throws ConfigError unless
-// there are two sizes at least, and the longer takes longer.
+// By times of sizes that grow: sets latency and bandwidth so that the relative errors' squares add
+// up to least, without a negative latency. Returns the largest relative error. Throws ConfigError
+// unless there are two sizes at least, and the longer takes longer.
 double fit(FittedLink& link, std::span<const MeasuredTime> times);
 
 // Of the field `links` of a cluster's file: a list of objects. Throws ConfigError, naming `source`,

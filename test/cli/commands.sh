@@ -35,9 +35,8 @@ commands() {
 is_parsed() {
   case "$1" in
     mpirun | srun)
-      while [[ $# -gt 0 && ! $1 =~ (^|/)(train_lm|train_image|train_diffusion|shale|bench_collectives)$ ]]; do
-        shift
-      done
+      local programs='train_lm|train_image|train_diffusion|shale|bench_collectives'
+      while [[ $# -gt 0 && ! $1 =~ (^|/)($programs)$ ]]; do shift; done
       [[ $# -gt 0 ]] && is_parsed "$@" ;;
     train_lm | */train_lm) "$BIN_DIR/train_lm" "${@:2}" --print-config ;;
     bench_collectives) "$BIN_DIR/$1" "${@:2}" --print-config ;;

@@ -64,8 +64,8 @@ __device__ __forceinline__ void load_item(const Params& params, const Gemm90Item
   }
 }
 
-// Takes items for the block: load(item, place) copies the operands of one. The next one is asked for
-// before the copies of this one, beside which the answer is on its way.
+// Takes items for the block: load(item, place) copies the operands of one. The next one is asked
+// for before the copies of this one, beside which the answer is on its way.
 template <class Config, class Params, class Load>
 __device__ __forceinline__ void load_items(const Params& params,
                                            Gemm90Barriers<Config::kStages>& barriers,
