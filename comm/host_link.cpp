@@ -162,10 +162,11 @@ void HostLink::Queue::wait_for(const Transfer& transfer,
     recorded_ = true;
     try {
       const auto poll_here = [&] { poll(message); };
-      if (!mailbox_->wait(options_.timeout_s, poll_here)) {
+      const double limit_s = context_->signs.limit(options_.timeout_s);
+      if (!mailbox_->wait(limit_s, poll_here)) {
         context_->signs.wait_for_all(poll_here);
-        throw CommError(cat(link_name(options_), ": ", own_rank(), " waited ", options_.timeout_s,
-                            " s for ", options_.sends ? "room for " : "", comm::describe(message),
+        throw CommError(cat(link_name(options_), ": ", own_rank(), " waited ", limit_s, " s for ",
+                            options_.sends ? "room for " : "", comm::describe(message),
                             options_.sends ? cat(", which ", other_rank(), " does not make")
                                            : cat(", which ", other_rank(), " does not send")));
       }

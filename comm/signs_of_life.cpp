@@ -1,5 +1,6 @@
 #include "shale/comm/signs_of_life.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -17,6 +18,19 @@ void SignsOfLife::set_longest_silence(double seconds) {
 
 void SignsOfLife::end() {
   longest_silence_s_.store(-1);
+}
+
+void SignsOfLife::set_starting(double seconds) {
+  start_s_.store(seconds);
+}
+
+void SignsOfLife::set_started() {
+  start_s_.store(-1);
+}
+
+double SignsOfLife::limit(double timeout_s) const {
+  const double start_s = start_s_.load();
+  return timeout_s == 0 || start_s == 0 ? 0 : std::max(timeout_s, start_s);
 }
 
 void SignsOfLife::wait_for_all(const std::function<void()>& poll) {

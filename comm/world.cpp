@@ -265,6 +265,7 @@ MemoryProvider& World::memory() {
 
 void World::watch(const WatchOptions& options) {
   if (size() == 1) return;
+  if (options.start_s >= 0) impl_->context->signs.set_starting(options.start_s);
   impl_->watchdog.reset();
   if (options.timeout_s <= 0) return;
   const MpiComm world = MpiComm::split(impl_->all, 0, rank());
@@ -282,6 +283,10 @@ void World::set_places(std::vector<std::string> places) {
 
 void World::set_numa_nodes(std::vector<int> nodes) {
   impl_->context->numa_nodes = std::move(nodes);
+}
+
+void World::started() {
+  impl_->context->signs.set_started();
 }
 
 void World::at_step(int64_t step) {

@@ -22,6 +22,9 @@ struct MpiCommunicator;  // shale/mpi.h
 // How ranks watch each other: World::watch() and run().
 struct WatchOptions {
   double timeout_s = 600;  // longest silence of a rank; 0: for ever
+  // Groups whose time-outs are shorter wait so long for another rank until World::started(); 0: for
+  // ever. A rank that gives no sign of life is lost after timeout_s all the same.
+  double start_s = -1;  // negative: the start is like the rest
 };
 
 // The processes of this run: MPI_Init in the constructor, MPI_Finalize at scope exit. Without a
@@ -71,6 +74,8 @@ class World {
   void watch(const WatchOptions& options = {});
   // The step that training is in, for reports.
   void at_step(int64_t step);
+  // Time-outs are as they are given from now on (WatchOptions::start_s).
+  void started();
   // Where each rank stands, by rank: "pipeline 1, tensor 0". Messages that name ranks say it too.
   void set_places(std::vector<std::string> places);
   // The NUMA node of each rank, on one host (comm/numa_nodes.h): groups that are made from here on

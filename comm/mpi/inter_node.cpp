@@ -218,7 +218,7 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
       // Nodes hear of each other by way of others.
       const char* const relayed = topology_.nodes() > 2 ? ", or of one that it waits for," : "";
       channel_.fail(cat("group '", channel_.options().group_name, "': no sign of the node of ",
-                        channel_.named(missing), relayed, " for ", channel_.options().timeout_s,
+                        channel_.named(missing), relayed, " for ", channel_.limit_s(),
                         " s in ", describe(current_)));
     }
     // MPI makes progress only while it is called, so the sleep is short.

@@ -241,7 +241,9 @@ int NcclGroup::ctas() const {
 NcclOptions NcclGroup::nccl_options() const {
   return {.group_name = options().name,
           .device = device_.device().index,
-          .timeout_s = options().timeout_s,
+          .timeout_s = [context = context_, timeout_s = options().timeout_s] {
+            return context->signs.limit(timeout_s);
+          },
           .deterministic = options().deterministic,
           .max_ctas = max_ctas(),
           .poll = [context = context_] { context->board.check(); },

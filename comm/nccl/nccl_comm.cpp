@@ -121,9 +121,10 @@ void NcclParent::finish(ncclResult_t result, const char* what) {
 void NcclParent::pause(Clock::time_point start, const char* what) const {
   if (options_.poll) options_.poll();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (options_.timeout_s > 0 && seconds > options_.timeout_s) {
+  const double limit_s = options_.timeout_s();
+  if (limit_s > 0 && seconds > limit_s) {
     throw CommError(cat("nccl: group '", options_.group_name, "': ", what, " not done after ",
-                        options_.timeout_s, " s: not all ranks have come to it"));
+                        limit_s, " s: not all ranks have come to it"));
   }
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }

@@ -85,7 +85,7 @@ void NcclWatchdog::look() {
   if (comm_.options().poll) comm_.options().poll();
   if (progress_ != nullptr) progress_->exchange();
   if (compare_) compare_();
-  const double limit_s = comm_.options().timeout_s;
+  const double limit_s = comm_.options().timeout_s();
   if (in_flight_->empty() || limit_s == 0 || in_flight_->seconds() <= limit_s) return;
   if (comm_.options().ask_who_lives) comm_.options().ask_who_lives();
   throw CommError(
@@ -109,7 +109,7 @@ void NcclWatchdog::wait_for_all() {
   const Clock::time_point start = Clock::now();
   while (!progress_->leave()) {
     if (comm_.options().poll) comm_.options().poll();
-    const double limit_s = comm_.options().timeout_s;
+    const double limit_s = comm_.options().timeout_s();
     if (limit_s > 0 && Clock::now() > start + std::chrono::duration<double>(limit_s)) {
       throw CommError(cat("group '", comm_.options().group_name,
                           "': not all ranks have come to its end after ", limit_s, " s"));

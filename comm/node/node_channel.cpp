@@ -77,7 +77,11 @@ std::byte* NodeChannel::staging(int rank, int half) const {
 
 bool NodeChannel::past_deadline(std::chrono::steady_clock::time_point start) const {
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-  return options_.timeout_s > 0 && waited.count() > options_.timeout_s;
+  return limit_s() > 0 && waited.count() > limit_s();
+}
+
+double NodeChannel::limit_s() const {
+  return options_.signs != nullptr ? options_.signs->limit(options_.timeout_s) : options_.timeout_s;
 }
 
 void NodeChannel::ask_who_lives(bool finishing) const {
@@ -97,7 +101,7 @@ void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
     const int peer = (rank_ + i) % ranks_;
     if (slot(peer).step.reached(step_)) continue;
     const auto poll = [&] { poll_peer(peer, call, finishing); };
-    if (slot(peer).step.wait(step_, policy, options_.timeout_s, poll)) continue;
+    if (slot(peer).step.wait(step_, policy, limit_s(), poll)) continue;
     ask_who_lives(finishing);
     if (!slot(peer).step.reached(step_)) fail_missing(step_, call);
   }
@@ -136,7 +140,7 @@ void NodeChannel::fail_missing(uint32_t target, const Fingerprint& call) {
     if (last.empty()) last = last_call_of(peer);
   }
   fail(cat("group '", options_.group_name, "': no sign of ", named(missing), " for ",
-           options_.timeout_s, " s in ", describe(call), "; last seen there: ", last));
+           limit_s(), " s in ", describe(call), "; last seen there: ", last));
 }
 
 void NodeChannel::fail(const std::string& report) {

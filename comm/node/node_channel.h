@@ -76,6 +76,7 @@ class NodeChannel {
   std::string named(const std::vector<int>& world_ranks) const;
 
   bool past_deadline(std::chrono::steady_clock::time_point start) const;
+  double limit_s() const;  // the longest wait now; 0: for ever
   // To be called past the deadline, before anybody is named: throws if a rank is silent, whoever
   // has not come because of it.
   void ask_who_lives(bool finishing) const;

@@ -194,10 +194,11 @@ void resolve_pattern(TrainConfig& config) {
     throw ConfigError(
         "--cuda-graph with --attention-pattern, whose lists each call copies; want one of them");
   }
-  if (config.run.context_kind == nn::ContextKind::kRing) {
+  const nn::ContextKind kind = config.run.context_kind;
+  if (kind == nn::ContextKind::kRing || kind == nn::ContextKind::kUlyssesRing) {
     throw ConfigError(
-        "--context-kind ring with --attention-pattern, whose lists a ring does not take; want "
-        "gather or ulysses");
+        cat("--context-kind ", kind == nn::ContextKind::kRing ? "ring" : "ulysses+ring",
+            " with --attention-pattern, whose lists a ring does not take; want gather or ulysses"));
   }
   const DataConfig& source = language.source;
   check_covers(language.pattern, language.seq_len,

@@ -76,6 +76,11 @@ comm::TensorPlan LanguageTask::tensor_plan() const {
   return model_family(model_->config().family).tensor_plan(model_->config());
 }
 
+int64_t LanguageTask::key_heads() const {
+  const LanguageModelConfig& config = model_->config();
+  return config.kv_heads > 0 ? config.kv_heads : config.heads;
+}
+
 int64_t LanguageTask::sequence_tokens() const {
   return config_.seq_len;
 }

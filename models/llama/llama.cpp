@@ -52,14 +52,16 @@ class SelfAttention : public Module {
                  const nn::CachedLayer* cached) {
     return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
       const RopeOptions places = places_of(in, documents, cached);
-      return nn::over_all_leaves(
-          exchange(), in, stream, [&](const std::vector<Tensor>& all, const Tensor& rest) {
-            const std::vector<Tensor> qs = turned(q_proj_, q_norm_.get(), all, places);
-            const std::vector<Tensor> ks = turned(k_proj_, k_norm_.get(), all, places);
+      return nn::over_all_leaves_by_pieces(
+          exchange(), in, stream,
+          [&](const std::vector<Tensor>& all, const Tensor& rest, const OpPieces& pieces) {
+            const OpPieces first{.in = pieces.in}, last{.out = pieces.out};
+            const std::vector<Tensor> qs = turned(q_proj_, q_norm_.get(), all, places, first);
+            const std::vector<Tensor> ks = turned(k_proj_, k_norm_.get(), all, places, first);
             std::vector<Tensor> results;
             for (size_t leaf = 0; leaf < all.size(); ++leaf) {
               Tensor k = ks[leaf];
-              Tensor v = heads_of(v_proj_.forward(all[leaf], {}, leaf));
+              Tensor v = heads_of(v_proj_.forward(all[leaf], {}, leaf, first));
               if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
               const Tensor y = nn::attention(sequence(), qs[leaf], k, v,
                                              {.window = window_,
@@ -68,7 +70,7 @@ class SelfAttention : public Module {
                                               .blocks = blocks_,
                                               .first_head = first_head(leaf, qs[leaf].size(2))});
               const Tensor rows = reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)});
-              results.push_back(o_proj_.forward(rows, rest, leaf));
+              results.push_back(o_proj_.forward(rows, rest, leaf, last));
             }
             return results;
           });
@@ -98,10 +100,11 @@ class SelfAttention : public Module {
   }
   // Queries, or keys, of each leaf.
   std::vector<Tensor> turned(nn::Linear& projection, nn::RmsNorm* norm,
-                             const std::vector<Tensor>& x, const RopeOptions& places) const {
+                             const std::vector<Tensor>& x, const RopeOptions& places,
+                             const OpPieces& pieces) const {
     std::vector<Tensor> all;
     for (size_t leaf = 0; leaf < x.size(); ++leaf) {
-      all.push_back(projection.forward(x[leaf], {}, leaf));
+      all.push_back(projection.forward(x[leaf], {}, leaf, pieces));
     }
     if (head_norm_ == HeadNorm::kWholeRow) {
       all = exchange() != nullptr ? norm->forward_channels(all)

@@ -7,12 +7,30 @@
 namespace shale::models {
 namespace {
 
+const std::string kParallel = "parallelism.";
+
+int64_t degree(ConfigImport& in, const char* axis) {
+  return in.integer(kParallel + axis + "_parallel_degree").value_or(1);
+}
+
+// Of a step of one micro-batch of every rank of data parallelism.
+void set_global_batch(ConfigImport& in, int64_t micro) {
+  const int64_t of_model =
+      degree(in, "tensor") * degree(in, "pipeline") * degree(in, "context");
+  if (of_model == 1) return in.set_global_batch(micro, 1, "training.local_batch_size");
+  if (in.ranks() == 0) {
+    return in.refuse("training.local_batch_size",
+                     "--global-batch depends on the number of ranks; give --ranks");
+  }
+  in.set("global_batch", micro * (in.ranks() / of_model), "training.local_batch_size");
+}
+
 void import_training(ConfigImport& in) {
   const int64_t micro = in.integer("training.local_batch_size").value_or(8);
   in.set("micro_batch", micro, "training.local_batch_size");
   const int64_t whole = in.integer("training.global_batch_size").value_or(-1);
   if (whole > 0) in.set("global_batch", whole, "training.global_batch_size");
-  if (whole <= 0) in.set_global_batch(micro, 1, "training.local_batch_size");
+  if (whole <= 0) set_global_batch(in, micro);
   in.maps("training.seq_len", "seq_len", 2048);
   in.maps("training.steps", "steps", 10000);
   in.maps("training.max_norm", "clip", 1.0);
@@ -76,26 +94,56 @@ void import_schedule(ConfigImport& in) {
   }
 }
 
+void import_pipeline(ConfigImport& in) {
+  const std::string key = kParallel + "pipeline_parallel_schedule";
+  const std::string theirs = in.text(key).value_or("1F1B");
+  const char* const schedule = theirs == "1F1B"              ? "1f1b"
+                               : theirs == "Interleaved1F1B" ? "interleaved"
+                               : theirs == "GPipe"           ? "gpipe"
+                               : theirs == "ZBVZeroBubble"   ? "zbv"
+                                                             : nullptr;
+  if (schedule == nullptr) {
+    return in.refuse(key, "want 1F1B, Interleaved1F1B, GPipe or ZBVZeroBubble");
+  }
+  in.set("pipeline_schedule", schedule, key);
+  if (theirs == "Interleaved1F1B") in.set("pipeline_chunks", 2, key);
+  // A rank's batch goes through the stages in these.
+  in.maps(kParallel + "pipeline_parallel_microbatch_size", "micro_batch", 1);
+}
+
 void import_parallelism(ConfigImport& in) {
-  const std::string part = "parallelism.";
+  const std::string& part = kParallel;
   const int64_t replicas = in.integer(part + "data_parallel_replicate_degree").value_or(1);
   const int64_t shards = in.integer(part + "data_parallel_shard_degree").value_or(-1);
   const std::string reshard = in.text(part + "fsdp_reshard_after_forward").value_or("default");
-  in.set("zero", shards == 1 ? 0 : reshard == "never" ? 2 : 3, part + "data_parallel_shard_degree");
+  const bool has_stages = degree(in, "pipeline") > 1;  // with which parameters stay gathered
+  in.set("zero", shards == 1 ? 0 : has_stages ? 1 : reshard == "never" ? 2 : 3,
+         part + "data_parallel_shard_degree");
   if (replicas > 1 && shards > 1)
     in.set("shard_ranks", shards, part + "data_parallel_shard_degree");
   if (replicas > 1 && shards < 1) {
     if (in.ranks() > 0) {
-      in.set("shard_ranks", in.ranks() / replicas, part + "data_parallel_replicate_degree");
+      const int64_t of_model =
+          degree(in, "tensor") * degree(in, "pipeline") * degree(in, "context");
+      in.set("shard_ranks", in.ranks() / of_model / replicas,
+             part + "data_parallel_replicate_degree");
     } else {
       in.refuse(part + "data_parallel_replicate_degree",
                 "ranks of a copy depend on the number of ranks; give --ranks");
     }
   }
-  for (const char* const key :
-       {"tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree",
-        "expert_parallel_degree", "expert_tensor_parallel_degree"}) {
-    in.refuse_unless(part + key, 1, "has no counterpart");
+  for (const char* const axis : {"tensor", "pipeline", "context", "expert"}) {
+    if (degree(in, axis) > 1) in.set(axis, degree(in, axis), part + axis + "_parallel_degree");
+  }
+  if (degree(in, "context") > 1) {
+    const std::string key = part + "context_parallel_rotate_method";
+    const std::string method = in.text(key).value_or("allgather");
+    in.set("context_kind", method == "alltoall" ? "ring" : "gather", key);
+  }
+  if (has_stages) import_pipeline(in);
+  if (degree(in, "expert") > 1) {
+    in.refuse_unless(part + "expert_tensor_parallel_degree", 1,
+                     "experts that are dealt out are whole");
   }
   in.leave_out_rest(part, "of parallelism that is not asked for, or of speed alone");
 }
@@ -126,6 +174,7 @@ void import_torchtitan(ConfigImport& in) {
   }
   if (in.flag("validation.enable").value_or(true)) in.maps("validation.freq", "eval_every");
   in.maps("comm.train_timeout_seconds", "timeout", 100);
+  in.maps("comm.init_timeout_seconds", "start_timeout", 300);
   in.maps("job.dump_folder", "out");
   for (const char* const part : {"job.", "model.", "metrics.", "profiling.", "comm.", "validation.",
                                  "compile.", "memory_estimation.", "experimental.", "debug."}) {

@@ -257,6 +257,8 @@ void cut_sequences(const RunConfig& config, Task& task, ParallelSetup& setup) {
                                            .slices = parts.slices,
                                            .leaves = config.context_leaves,
                                            .kind = config.context_kind,
+                                           .group = config.context_group,
+                                           .key_heads = task.key_heads() / parts.slices,
                                            .overlap = !config.no_overlap});
 }
 
@@ -267,7 +269,9 @@ void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
   if (cuts_layers(config)) {
     setup.tensor =
         comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
-                              {.leaves = config.tensor_leaves, .overlap = !config.no_overlap});
+                              {.leaves = config.tensor_leaves,
+                               .overlap = !config.no_overlap,
+                               .pieces = config.tensor_pieces});
   }
   cut_sequences(config, task, setup);
 }
@@ -361,6 +365,13 @@ void check_context(const RunConfig& config) {
            (config.context_leaves == 0 || std::has_single_bit(unsigned(leaves))),
        "--context-leaves is ", leaves, ", want a power of two that --context, ", config.context,
        ", divides");
+  const bool has_groups = config.context_kind == nn::ContextKind::kUlyssesRing;
+  want(has_groups || config.context_group == 0, "--context-group is ", config.context_group,
+       ", want none but with --context-kind ulysses+ring");
+  want(!has_groups || !config.cuda_graph,
+       "--context-kind ulysses+ring with --cuda-graph: want ulysses or ring");
+  want(config.context % std::max(config.context_group, 1) == 0, "--context-group is ",
+       config.context_group, ", want a divisor of --context, ", config.context);
   want(leaves == config.context || !config.cuda_graph, "--context-leaves ", leaves,
        " with --cuda-graph: want --context-leaves ", config.context);
 }
@@ -379,10 +390,6 @@ void check_experts(const RunConfig& config, int shard_ranks) {
   want(statistics == nullptr, " with --optimizer ", statistics,
        ", which has statistics of whole matrices; want muon, lamb, adafactor, or one that works by "
        "elements, such as adamw");
-  want(config.zero > 0 || config.optimizer == OptimizerKind::kMuon ||
-           !puts_leaves_together(config.optimizer),
-       " with --zero 0 and --optimizer ", optimizer_of_matrices(config),
-       ", whose statistics are added over ranks that have each expert once; want --zero 1, 2 or 3");
   want(config.tensor_leaves <= config.tensor, " with --tensor-leaves ", config.tensor_leaves,
        ": products of experts have the rows of several ranks, and round by their number; want "
        "--tensor-leaves left out");

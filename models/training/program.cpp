@@ -1,5 +1,6 @@
 #include "shale/models/training/program.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -69,7 +70,10 @@ int run_training_program(int argc, char** argv, const TrainingProgram& program) 
     return static_cast<int>(ExitCode::kOutOfMemory);
   }
   const CommandLine command(program.spec, argc, argv);
-  auto start = std::make_unique<comm::StartWatch>(program.run.timeout_s);
+  const double timeout_s = program.run.timeout_s, start_s = program.run.start_timeout_s;
+  const bool waits_for_ever = timeout_s == 0 || start_s == 0;
+  auto start =
+      std::make_unique<comm::StartWatch>(waits_for_ever ? 0 : std::max(timeout_s, start_s));
   const auto body = [&](comm::World& world) {
     try {
       return train(program, command, world, std::move(start));
@@ -80,7 +84,7 @@ int run_training_program(int argc, char** argv, const TrainingProgram& program) 
                                  "; ulimit -v and ulimit -u bound memory and threads"));
     }
   };
-  return comm::run(argc, argv, body, {.timeout_s = program.run.timeout_s});
+  return comm::run(argc, argv, body, {.timeout_s = timeout_s, .start_s = start_s});
 }
 
 }  // namespace shale::models

@@ -205,10 +205,19 @@ void describe_context(ConfigSpec& spec, RunConfig& c) {
   spec.add_choice("context-kind", c.context_kind,
                   {{"gather", ContextKind::kGather},
                    {"ring", ContextKind::kRing},
-                   {"ulysses", ContextKind::kUlysses}},
+                   {"ulysses", ContextKind::kUlysses},
+                   {"ulysses+ring", ContextKind::kUlyssesRing}},
                   "how attention sees other ranks' tokens. gather: all keys and values at a time; "
                   "ring: those of one rank after another, with those of two in memory; ulysses: "
-                  "all tokens of some heads, which --context divides")
+                  "all tokens of some heads, which --context divides; ulysses+ring: ulysses in "
+                  "groups of --context-group, and a ring of groups")
+      .may_change();
+  spec.add("context-group", c.context_group,
+           "ranks next to each other that trade heads, with --context-kind ulysses+ring; losses "
+           "are those of ring, to the bit",
+           {.min = 0,
+            .max = 1 << 16,
+            .help = {.default_text = "as many as divide --context and the heads of keys"}})
       .may_change();
 }
 
@@ -230,6 +239,11 @@ void describe_tensor(ConfigSpec& spec, RunConfig& c) {
   spec.add("tensor-leaves", c.tensor_leaves,
            "parts into which layers are cut, a power of two: with equal parts losses are the same "
            "to the bit on any number of ranks that divides it; 0: --tensor",
+           {.min = 0, .max = 1 << 16})
+      .may_change();
+  spec.add("tensor-pieces", c.tensor_pieces,
+           "pieces into which a layer's rows are cut at most, so that forward one travels while "
+           "another is multiplied; 1: rows travel at once; 0: a piece for each of --tensor-leaves",
            {.min = 0, .max = 1 << 16})
       .may_change();
 }
@@ -323,6 +337,11 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add("timeout", c.timeout_s,
            "longest wait for another rank, and for a sign of life of one; 0: for ever",
+           {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
+      .may_change();
+  spec.add("start-timeout", c.start_timeout_s,
+           "longest wait for another rank until the first step is done, where --timeout is "
+           "shorter; 0: for ever",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
       .may_change();
   spec.add_size("expect-bandwidth", c.expect_bandwidth,

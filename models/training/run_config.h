@@ -85,6 +85,7 @@ struct RunConfig {
   comm::Transport transport = comm::Transport::kAuto;
   int numa_ranks = 0;  // 0: by the GPUs' places, 1: one node
   double timeout_s = 600;
+  double start_timeout_s = 600;  // of waits before the first step is done
   int64_t expect_bandwidth = 0;  // bytes per second; 0: derived, see check_bandwidth()
   int64_t check_replicas = 0;    // steps; 0: never
   int64_t seed = 1234;
@@ -125,12 +126,14 @@ struct RunConfig {
   int context = 1;         // ranks that share each sequence
   int context_leaves = 0;  // parts of each sequence; 0: one for each of these ranks
   nn::ContextKind context_kind = nn::ContextKind::kGather;
+  int context_group = 0;  // ranks that trade heads, of kUlyssesRing; 0: as many as heads allow
 
   int expert = 1;  // ranks that have different experts of mixtures
 
   // tensor parallelism
   int tensor = 1;         // ranks that share each layer
   int tensor_leaves = 0;  // parts of each layer; 0: one for each of these ranks
+  int tensor_pieces = 0;  // of the rows that travel, at most; 0: one for each of these parts
 
   // offload to host memory, or to a disk
   std::string offload_to = "none";  // as --offload says it; resolve() sets the next two

@@ -81,6 +81,8 @@ class Task {
   virtual comm::TensorPlan tensor_plan() const;
   // The tokens of the sequences that --context cuts; 0: there are none.
   virtual int64_t sequence_tokens() const { return 0; }
+  // Heads of keys of the layers that see these sequences, which ranks may trade tokens for.
+  virtual int64_t key_heads() const { return 1; }
   // Once the model has memory, whether the run begins or goes on. Collective.
   virtual void prepare(const TaskContext&) {}
   // Gives parameters other values than their initial ones, in a run that begins. Collective.

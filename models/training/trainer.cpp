@@ -309,6 +309,7 @@ ExitCode Trainer::train() {
   for (int64_t step = first_step_; step < config_.steps; ++step) {
     train_step(step);
     after_step(step + 1);
+    if (step == first_step_) world_.started();
     if (stop_agreed_ && step + 1 < config_.steps) return stop(step + 1);
   }
   step_->finish();

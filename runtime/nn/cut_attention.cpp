@@ -31,6 +31,10 @@ CutOptions checked(CutSequence& sequence, const Tensor& q, const AttentionOption
           options.first_keys, options.blocks, options.first_head};
 }
 
+bool trades_heads(const CutSequence& sequence) {
+  return sequence.kind() == ContextKind::kUlysses || sequence.kind() == ContextKind::kUlyssesRing;
+}
+
 std::shared_ptr<const CutAttention> make_op(const CutOptions& options) {
   return options.sequence.kind() == ContextKind::kRing ? ring_attention(options)
                                                        : gathered_attention(options);
@@ -46,7 +50,7 @@ Tensor attention(CutSequence* cut, const Tensor& q, const Tensor& k, const Tenso
   }
   check_attention(q, k, v);
   const CutOptions asked = checked(*cut, q, options);
-  if (cut->kind() == ContextKind::kUlysses) return ulysses_attention(asked, {q, k, v});
+  if (trades_heads(*cut)) return ulysses_attention(asked, {q, k, v});
   const auto op = make_op(asked);
   const Tensor lse = op->make_lse(q);
   Tensor out = empty(q.context(), q.shape(), q.dtype());
@@ -75,7 +79,7 @@ Tensor packed_attention(CutSequence* cut, const Tensor& qkv, int64_t heads,
   };
   const Qkv in = parts_of(qkv);
   const CutOptions asked = checked(*cut, in.q, options);
-  if (cut->kind() == ContextKind::kUlysses) return packed_ulysses_attention(asked, qkv, heads);
+  if (trades_heads(*cut)) return packed_ulysses_attention(asked, qkv, heads);
   const auto op = make_op(asked);
   const Tensor lse = op->make_lse(in.q);
   const Shape shape = {qkv.size(0), qkv.size(1), qkv.size(2) / 3};

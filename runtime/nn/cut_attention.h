@@ -14,6 +14,7 @@ namespace shale::nn {
 //   (arXiv:2310.01889). Results are merged, and gradients added, leaf by leaf around the ring, in
 //   f32. Not with blocks.
 // - kUlysses: ranks trade tokens for heads, and back (arXiv:2309.14509); they divide those of keys.
+// - kUlyssesRing: those of a group trade, and groups are a ring, with the bits of kRing.
 // So a call's shapes, and bits, depend on the number of leaves and not on that of ranks.
 // Collective. q, k, v: [n B, T / R, H or Hkv, D], as CutSequence has them; returns like q.
 // `options` has a causal mask, and perhaps a window, a softcap, blocks and first keys, which count

@@ -43,7 +43,8 @@ std::shared_ptr<const CutAttention> gathered_attention(const CutOptions& options
 // Throws ConfigError for blocks.
 std::shared_ptr<const CutAttention> ring_attention(const CutOptions& options);
 
-// ContextKind::kUlysses, recorded, of tensors [n B, 2 S, heads, D] or of one that has all three.
+// ContextKind::kUlysses and kUlyssesRing, recorded, of tensors [n B, 2 S, heads, D] or of one that
+// has all three.
 // Throws ConfigError unless the ranks divide the heads of keys.
 Tensor ulysses_attention(const CutOptions& options, const Qkv& in);
 Tensor packed_ulysses_attention(const CutOptions& options, const Tensor& qkv, int64_t heads);

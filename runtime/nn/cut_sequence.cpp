@@ -15,6 +15,11 @@ CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, Con
                          int slices)
     : exchange_(std::move(exchange)), tokens_(tokens), kind_(kind), slices_(slices) {}
 
+void CutSequence::set_groups(std::unique_ptr<Exchange> heads, std::unique_ptr<Exchange> ring) {
+  heads_ = std::move(heads);
+  ring_ = std::make_unique<CutSequence>(std::move(ring), tokens_, ContextKind::kRing, slices_);
+}
+
 SequenceParts CutSequence::parts() const {
   return {.leaves = exchange_->leaves(),
           .first = exchange_->first_leaf(),

@@ -18,6 +18,9 @@ enum class ContextKind : uint8_t {
   kGather,   // every rank gathers the keys and values of all tokens
   kRing,     // they go around, and are seen one rank's at a time
   kUlysses,  // ranks trade tokens for heads, and each sees whole sequences
+  // Ranks next to each other trade tokens for heads, and of these keys and values go around among
+  // such groups (USP, arXiv:2405.07719).
+  kUlyssesRing,
 };
 
 // Where the tokens of a sequence are that is cut into R leaves: in 2 R chunks of equal length, leaf
@@ -54,7 +57,16 @@ class CutSequence {
   CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens,
               ContextKind kind = ContextKind::kGather, int slices = 1);
 
+  // Of kUlyssesRing: `heads` is over the ranks of a group, ring over the ranks at this one's place
+  // in every group, with the leaves of all. Comes before attention.
+  void set_groups(std::unique_ptr<Exchange> heads, std::unique_ptr<Exchange> ring);
+
   Exchange& exchange() { return *exchange_; }
+  // Over the ranks that trade heads: of kUlysses all, of kUlyssesRing those of the group.
+  Exchange& heads_exchange() { return heads_ != nullptr ? *heads_ : *exchange_; }
+  // Of kUlyssesRing: sequences as a rank has them after the trade, leaves of its group and some
+  // heads, whose kind is kRing; else null.
+  CutSequence* ring() { return ring_.get(); }
   ContextKind kind() const { return kind_; }
   SequenceParts parts() const;
   int64_t tokens() const { return tokens_; }
@@ -68,6 +80,8 @@ class CutSequence {
 
  private:
   std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<Exchange> heads_;
+  std::unique_ptr<CutSequence> ring_;
   int64_t tokens_;
   ContextKind kind_;
   int slices_;

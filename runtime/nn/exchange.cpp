@@ -8,6 +8,7 @@
 #include "shale/kernels/tree_sum.h"
 #include "shale/runtime/autograd/saved_tensor.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/exchange_pieces.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/shape.h"
 
@@ -71,10 +72,10 @@ Tensor sum_of_leaves(Exchange& exchange, const std::vector<Tensor>& parts) {
   return sum;
 }
 
-// `again` gets what backward needs of the rows, and stays null where there is none.
-std::vector<Tensor> enter(Exchange& exchange, const Tensor& x, std::shared_ptr<RowsAgain>& again) {
-  check_contiguous("enter", "x", x);
-  const Tensor rows = exchange.ranks() > 1 ? exchange.gather(x) : x;
+// rows: all, of the slices x. `again` gets what backward needs of them, and stays null where there
+// is none.
+std::vector<Tensor> entered(Exchange& exchange, const Tensor& x, const Tensor& rows,
+                            std::shared_ptr<RowsAgain>& again) {
   std::vector<Tensor> leaves;
   std::vector<Tensor*> outputs;
   for (int i = 0; i < exchange.own_leaves(); ++i) {
@@ -105,10 +106,16 @@ std::vector<Tensor> enter(Exchange& exchange, const Tensor& x, std::shared_ptr<R
   return leaves;
 }
 
+std::vector<Tensor> enter(Exchange& exchange, const Tensor& x, std::shared_ptr<RowsAgain>& again) {
+  check_contiguous("enter", "x", x);
+  return entered(exchange, x, exchange.ranks() > 1 ? exchange.gather(x) : x, again);
+}
+
 // again: of the rows of which the parts were made; null: unknown. They are gathered behind the
-// gradient, while its products are computed that do not want them.
+// gradient, while its products are computed that do not want them. leaving: what may know of the
+// parts already; null: nothing does.
 Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts,
-             const std::shared_ptr<RowsAgain>& again) {
+             const std::shared_ptr<RowsAgain>& again, LeavingRows* leaving = nullptr) {
   for (const Tensor& part : parts) check_contiguous("leave", "a part", part);
   const Tensor& first = parts.at(0);
   if (first.ndim() < 2 || first.size(exchange.row_dim(first.shape())) % exchange.ranks() != 0) {
@@ -117,7 +124,7 @@ Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts,
                              ? " ranks, want [B, ...] with B a multiple of them"
                              : " ranks, want [..., T, C] with T a multiple of them"));
   }
-  Tensor y = exchange.sum_slices(parts);
+  Tensor y = leaving != nullptr ? leaving->sum(parts) : exchange.sum_slices(parts);
   record("leave", parts, {&y}, [&exchange, again, count = parts.size()](BackwardArgs& args) {
     const Tensor dy = exchange.ranks() > 1 ? exchange.gather(args.dy()) : args.dy();
     // Gradients of weights that are left for later want the rows then.
@@ -237,6 +244,32 @@ Tensor over_all_leaves(Exchange* exchange, const Tensor& x, const Tensor& residu
   std::shared_ptr<RowsAgain> again;
   const std::vector<Tensor> rows = enter(*exchange, x, again);
   const Tensor sum = leave(*exchange, body(rows, {}), again);
+  return residual.defined() ? add(residual, sum) : sum;
+}
+
+Tensor over_leaves_by_pieces(Exchange* exchange, const Tensor& x, const Tensor& residual,
+                             const PiecedBody& body) {
+  return over_all_leaves_by_pieces(
+      exchange, x, residual,
+      [&](const std::vector<Tensor>& rows, const Tensor& rest, const OpPieces& pieces) {
+        std::vector<Tensor> parts;
+        for (size_t leaf = 0; leaf < rows.size(); ++leaf) {
+          parts.push_back(body(rows[leaf], leaf, rest, pieces));
+        }
+        return parts;
+      });
+}
+
+Tensor over_all_leaves_by_pieces(Exchange* exchange, const Tensor& x, const Tensor& residual,
+                                 const PiecedLeavesBody& body) {
+  if (exchange == nullptr) return body({x}, residual, {}).front();
+  check_contiguous("enter", "x", x);
+  EnteringRows entering(*exchange, x);
+  LeavingRows leaving(*exchange, entering.rows().shape());
+  std::shared_ptr<RowsAgain> again;
+  const std::vector<Tensor> rows = entered(*exchange, x, entering.rows(), again);
+  const std::vector<Tensor> parts = body(rows, {}, {.in = &entering, .out = &leaving});
+  const Tensor sum = leave(*exchange, parts, again, &leaving);
   return residual.defined() ? add(residual, sum) : sum;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shale/runtime/nn/module.h"
+#include "shale/runtime/ops/row_pieces.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale::nn {
@@ -27,6 +28,13 @@ class Arrival {
  private:
   std::function<Tensor()> finish_;
   Tensor value_;
+};
+
+// What Exchange::begin_shift() moves, for reports.
+enum class ShiftOf : uint8_t {
+  kRing,  // what goes around
+  kRows,  // slices of rows, to all
+  kSums,  // summands of slices, to who has them
 };
 
 // Where the leaves of a model meet, the parts into which its layers are cut (nn/partition.h): a
@@ -54,6 +62,12 @@ class Exchange {
   int row_parts() const { return row_parts_; }
   void set_row_parts(int parts) { row_parts_ = parts; }
 
+  // Into how many pieces the rows of a layer are cut at most, so that one travels while another is
+  // multiplied (nn/exchange_pieces.h); 0: as many as leaves. Of products, so that it may change
+  // bits where a product's rows round by their number.
+  int row_pieces() const { return row_pieces_; }
+  void set_row_pieces(int pieces) { row_pieces_ = pieces; }
+
   // Slices are of whole samples: layers that are not cut may look at all of a sample. B is then a
   // multiple of the leaves, and T any number.
   bool has_whole_samples() const { return has_whole_samples_; }
@@ -78,7 +92,10 @@ class Exchange {
   virtual Arrival begin_gather(const Tensor& slice) = 0;
   virtual Arrival begin_sum_slices(const std::vector<Tensor>& parts) = 0;
   virtual Arrival begin_gather_leaves(const Tensor& all) = 0;
-  // x, dense, goes to the next rank around the ring; what arrives is that of the rank before.
+  // x, dense, goes to the rank that is `by` behind this one around the ring, 0 < by < ranks();
+  // what arrives in `into`, as large, is that of the rank that is so many before.
+  virtual Arrival begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) = 0;
+  // The same by one, into new memory.
   virtual Arrival begin_pass(const Tensor& x) = 0;
 
  protected:
@@ -88,6 +105,7 @@ class Exchange {
  private:
   int leaves_, ranks_, first_leaf_;
   int row_parts_ = 1;
+  int row_pieces_ = 0;
   bool has_whole_samples_ = false;
 };
 
@@ -140,5 +158,17 @@ using LeavesBody =
     std::function<std::vector<Tensor>(const std::vector<Tensor>& rows, const Tensor& residual)>;
 Tensor over_all_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
                        const LeavesBody& body);
+
+// The same while rows travel. `pieces.in` goes to the first op that reads the rows, for each leaf;
+// before another reads them, pieces.in->wait(). `pieces.out` goes to the op whose result is the
+// leaf's, or to none of any leaf. Both are null where the model is not cut.
+using PiecedBody = std::function<Tensor(const Tensor& rows, size_t leaf, const Tensor& residual,
+                                        const OpPieces& pieces)>;
+Tensor over_leaves_by_pieces(Exchange* exchange, const Tensor& x, const Tensor& residual,
+                             const PiecedBody& body);
+using PiecedLeavesBody = std::function<std::vector<Tensor>(
+    const std::vector<Tensor>& rows, const Tensor& residual, const OpPieces& pieces)>;
+Tensor over_all_leaves_by_pieces(Exchange* exchange, const Tensor& x, const Tensor& residual,
+                                 const PiecedLeavesBody& body);
 
 }  // namespace shale::nn

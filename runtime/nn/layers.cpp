@@ -57,14 +57,18 @@ LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64
 
 LinearWeights::~LinearWeights() = default;
 
-Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t leaf,
-                              size_t part) const {
+Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t leaf, size_t part,
+                              const OpPieces& pieces) const {
   Tensor values = weight.value_of(leaf, part);
   if (kept_as_ != FrozenDType::kCompute) {
     values = thawed(values, kept_as_, {values.size(0), x.size(-1)}, x.dtype());
   }
-  const Tensor y = linear(x, values, bias_of(leaf, part), residual, operands);
-  return adapter_ != nullptr ? adapter_->forward(x, y, leaf, part) : y;
+  if (adapter_ == nullptr) {
+    return linear(x, values, bias_of(leaf, part), residual, operands, pieces);
+  }
+  const Tensor y =
+      linear(x, values, bias_of(leaf, part), residual, operands, {.in = pieces.in});
+  return adapter_->forward(x, y, leaf, part);
 }
 
 void LinearWeights::adapt(const LoraOptions& options, uint32_t dropout_site) {
@@ -80,11 +84,12 @@ Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init w
   is_adaptable = true;
 }
 
-Tensor Linear::forward(const Tensor& x, const Tensor& residual, size_t leaf) {
-  return run(x, residual, [this, leaf](const Tensor& in, const Tensor& stream) {
+Tensor Linear::forward(const Tensor& x, const Tensor& residual, size_t leaf,
+                       const OpPieces& pieces) {
+  return run(x, residual, [this, leaf, &pieces](const Tensor& in, const Tensor& stream) {
     return over_parts(sequence(), in, stream,
-                      [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
-                        return product(rows, rest, leaf, part);
+                      [this, leaf, &pieces](const Tensor& rows, const Tensor& rest, size_t part) {
+                        return product(rows, rest, leaf, part, pieces);
                       });
   });
 }
@@ -103,21 +108,24 @@ bool FeedForward::accepts(const Parameter& parameter, const Partition& partition
 
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return over_leaves(exchange(), in, stream,
-                       [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
-                         return part_of_leaf(rows, leaf, rest);
-                       });
+    return over_leaves_by_pieces(exchange(), in, stream,
+                                 [this](const Tensor& rows, size_t leaf, const Tensor& rest,
+                                        const OpPieces& pieces) {
+                                   return part_of_leaf(rows, leaf, rest, pieces);
+                                 });
   });
 }
 
-Tensor FeedForward::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+Tensor FeedForward::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual,
+                                 const OpPieces& pieces) {
   return over_parts(
-      sequence(), x, residual, [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+      sequence(), x, residual, [&](const Tensor& rows, const Tensor& rest, size_t part) {
         if (wants_product({&up, &down})) {
-          return down.product(gelu(up.product(rows, {}, leaf, part), gelu_), rest, leaf, part);
+          const Tensor hidden = gelu(up.product(rows, {}, leaf, part, {.in = pieces.in}), gelu_);
+          return down.product(hidden, rest, leaf, part, {.out = pieces.out});
         }
         return ffn(rows, up.weight.value_of(leaf, part), up.bias_of(leaf, part),
-                   down.weight.value_of(leaf, part), down.bias_of(leaf, part), rest, gelu_);
+                   down.weight.value_of(leaf, part), down.bias_of(leaf, part), rest, gelu_, pieces);
       });
 }
 
@@ -136,28 +144,32 @@ bool SwiGlu::accepts(const Parameter& parameter, const Partition& partition) con
 
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return over_leaves(exchange(), in, stream,
-                       [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
-                         return part_of_leaf(rows, leaf, rest);
-                       });
+    return over_leaves_by_pieces(exchange(), in, stream,
+                                 [this](const Tensor& rows, size_t leaf, const Tensor& rest,
+                                        const OpPieces& pieces) {
+                                   return part_of_leaf(rows, leaf, rest, pieces);
+                                 });
   });
 }
 
-Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual,
+                            const OpPieces& pieces) {
   const auto activation = [](const std::vector<Tensor>& in) {
     return std::vector<Tensor>{mul(silu(in[0]), in[1])};
   };
-  return over_parts(sequence(), x, residual,
-                    [&](const Tensor& rows, const Tensor& rest, size_t part) {
-                      if (wants_product({&gate_proj, &up_proj, &down_proj})) {
-                        const std::vector<Tensor> halves = {gate_proj.product(rows, {}, leaf, part),
-                                                            up_proj.product(rows, {}, leaf, part)};
-                        return down_proj.product(fused(activation, halves)[0], rest, leaf, part);
-                      }
-                      return swiglu(rows, gate_proj.weight.value_of(leaf, part),
-                                    up_proj.weight.value_of(leaf, part),
-                                    down_proj.weight.value_of(leaf, part), rest);
-                    });
+  return over_parts(
+      sequence(), x, residual, [&](const Tensor& rows, const Tensor& rest, size_t part) {
+        if (wants_product({&gate_proj, &up_proj, &down_proj})) {
+          const std::vector<Tensor> halves = {
+              gate_proj.product(rows, {}, leaf, part, {.in = pieces.in}),
+              up_proj.product(rows, {}, leaf, part, {.in = pieces.in})};
+          return down_proj.product(fused(activation, halves)[0], rest, leaf, part,
+                                   {.out = pieces.out});
+        }
+        return swiglu(rows, gate_proj.weight.value_of(leaf, part),
+                      up_proj.weight.value_of(leaf, part), down_proj.weight.value_of(leaf, part),
+                      rest, pieces);
+      });
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string name, const Config& config)
@@ -180,13 +192,15 @@ Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual,
   return run(x, residual, [this, sight](const Tensor& in, const Tensor& stream) {
     Exchange* const leaves = exchange();
     const int64_t heads = leaves != nullptr ? heads_ / leaves->leaves() : heads_;
-    return over_leaves(leaves, in, stream,
-                       [&](const Tensor& rows, size_t leaf, const Tensor& rest) {
-                         const Tensor packed = qkv.forward(rows, {}, leaf);
-                         const int64_t first = leaves == nullptr ? 0 : leaves->first_leaf();
-                         const int64_t first_head = (first + static_cast<int64_t>(leaf)) * heads;
-                         return out.forward(attend(packed, first_head, heads, sight), rest, leaf);
-                       });
+    const int64_t first = leaves == nullptr ? 0 : leaves->first_leaf();
+    return over_leaves_by_pieces(
+        leaves, in, stream,
+        [&](const Tensor& rows, size_t leaf, const Tensor& rest, const OpPieces& pieces) {
+          const Tensor packed = qkv.forward(rows, {}, leaf, {.in = pieces.in});
+          const int64_t first_head = (first + static_cast<int64_t>(leaf)) * heads;
+          return out.forward(attend(packed, first_head, heads, sight), rest, leaf,
+                             {.out = pieces.out});
+        });
   });
 }
 

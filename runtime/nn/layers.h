@@ -39,9 +39,9 @@ class LinearWeights : public Module {
   }
 
   // x weightᵀ + bias + residual, which is optional, and what the adapter adds, with what a leaf has
-  // for a part of the rows.
-  Tensor product(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0,
-                 size_t part = 0) const;
+  // for a part of the rows. pieces: as of linear().
+  Tensor product(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0, size_t part = 0,
+                 const OpPieces& pieces = {}) const;
   // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
   void adapt(const LoraOptions& options, uint32_t dropout_site);
   const Lora* adapter() const { return adapter_.get(); }  // null: there is none
@@ -71,7 +71,8 @@ class Linear : public LinearWeights {
   bool runs() const override { return true; }
   // x: [..., in]; residual: [..., out], optional, added to the result. In a layer that is cut, the
   // product with what a leaf has (Parameter::value_of).
-  Tensor forward(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0);
+  Tensor forward(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0,
+                 const OpPieces& pieces = {});
 };
 
 // The feed-forward block with GELU (runtime/ops/ffn.h): up.weight [hidden, width], down.weight
@@ -94,7 +95,8 @@ class FeedForward : public Module {
   LinearWeights down;
 
  private:
-  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual,
+                      const OpPieces& pieces);
 
   Gelu gelu_;
 };
@@ -120,7 +122,8 @@ class SwiGlu : public Module {
   LinearWeights down_proj;
 
  private:
-  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual,
+                      const OpPieces& pieces);
 };
 
 // What tokens see besides each other, and what they do not.

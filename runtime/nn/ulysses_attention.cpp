@@ -4,12 +4,14 @@
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/nn/cut_attention_internal.h"
 #include "shale/runtime/ops/shape.h"
 
 // Before attention ranks trade their tokens of all heads for all tokens of their heads, and back
 // after it (arXiv:2309.14509). Between the two is attention() of whole sequences, in order: the
-// chunks of a leaf are not next to each other, and a causal mask goes by places.
+// chunks of a leaf are not next to each other, and a causal mask goes by places. Where those that
+// trade are one group of several, it is a ring of the leaves of groups, in the leaves' own order.
 namespace shale::nn {
 namespace {
 
@@ -17,23 +19,28 @@ class HeadTrade {
  public:
   explicit HeadTrade(CutSequence& sequence) : sequence_(sequence) {}
 
-  int64_t ranks() const { return sequence_.exchange().ranks(); }
+  int64_t ranks() const { return exchange().ranks(); }
+  int64_t rank() const { return exchange().rank(); }
 
-  // [n B, 2 S, H, D] of all heads each, to [B, T, H / ranks, D] of this rank's, dense.
+  // [n B, 2 S, H, D] of all heads each, to [B, T, H / ranks, D] of this rank's, dense; in a group
+  // to [ranks n B, 2 S, H / ranks, D].
   std::vector<Tensor> to_heads(const std::vector<Tensor>& tokens) const;
   // The reverse: writes to `tokens`.
   void to_tokens(const std::vector<Tensor>& heads, const std::vector<Tensor>& tokens) const;
-  // [n B, 2 S] i32 of this rank's tokens, to [B, T] of all.
-  Tensor in_order(const Tensor& of_tokens) const;
+  // [n B, 2 S] i32 of this rank's tokens, to those of all, as to_heads() has them.
+  Tensor all_tokens(const Tensor& of_tokens) const;
 
  private:
   // Copies between tensors of tokens and what travels, [ranks, n B, 2 S, W]: a row has the heads of
   // one rank, of each tensor in turn.
   enum class Way : uint8_t { kIn, kOut };
   void copy_slices(const std::vector<Tensor>& tokens, const Tensor& slices, Way way) const;
-  // Between [R, B, 2 S, W], leaf by leaf, and sequences in order, [B, T, H, D], whose rows are at
-  // `column` of W.
+  // Between [R, B, 2 S, W], leaf by leaf, and what to_heads() gives, whose rows are at `column` of
+  // W.
   void copy_chunks(const Tensor& leaves, int64_t column, const Tensor& whole, Way way) const;
+  bool is_in_order() const { return sequence_.ring() == nullptr; }
+  Shape shape_of_all(const Tensor& of_tokens, int64_t heads, int64_t size) const;
+  Exchange& exchange() const { return sequence_.heads_exchange(); }
 
   CutSequence& sequence_;
 };
@@ -68,6 +75,11 @@ void HeadTrade::copy_chunks(const Tensor& leaves, int64_t column, const Tensor& 
                             Way way) const {
   const SequenceParts parts = sequence_.parts();
   const int64_t S = sequence_.chunk_tokens(), B = whole.size(0), row = leaves.size(-1);
+  if (!is_in_order()) {
+    copy(leaves.alias(whole.shape(), {2 * S * row, row, whole.size(3), 1}, column), whole,
+         way == Way::kOut);
+    return;
+  }
   const Shape shape = {B, S, whole.size(2), whole.size(3)};
   for (int leaf = 0; leaf < parts.leaves; ++leaf) {
     for (const int half : {0, 1}) {
@@ -79,20 +91,24 @@ void HeadTrade::copy_chunks(const Tensor& leaves, int64_t column, const Tensor& 
   }
 }
 
+Shape HeadTrade::shape_of_all(const Tensor& of_tokens, int64_t heads, int64_t size) const {
+  const SequenceParts parts = sequence_.parts();
+  const int64_t rows = of_tokens.size(0), length = of_tokens.size(1);
+  if (!is_in_order()) return {ranks() * rows, length, heads, size};
+  return {rows / parts.count, parts.leaves * length, heads, size};
+}
+
 std::vector<Tensor> HeadTrade::to_heads(const std::vector<Tensor>& tokens) const {
   const Tensor& first = tokens.front();
   const Shape shape = {ranks(), first.size(0), first.size(1), row_of(tokens) / ranks()};
   const Tensor slices = empty(first.context(), shape, first.dtype());
   copy_slices(tokens, slices, Way::kIn);
-  const Tensor given = sequence_.exchange().all_to_all(slices);
-  const SequenceParts parts = sequence_.parts();
+  const Tensor given = exchange().all_to_all(slices);
   std::vector<Tensor> all;
   int64_t column = 0;
   for (const Tensor& x : tokens) {
     const int64_t heads = x.size(2) / ranks();
-    all.push_back(empty(x.context(),
-                        {x.size(0) / parts.count, parts.leaves * x.size(1), heads, x.size(3)},
-                        x.dtype()));
+    all.push_back(empty(x.context(), shape_of_all(x, heads, x.size(3)), x.dtype()));
     copy_chunks(given, column, all.back(), Way::kIn);
     column += heads * x.size(3);
   }
@@ -109,20 +125,20 @@ void HeadTrade::to_tokens(const std::vector<Tensor>& heads,
     copy_chunks(leaves, column, x, Way::kOut);
     column += x.size(2) * x.size(3);
   }
-  copy_slices(tokens, sequence_.exchange().all_to_all(leaves), Way::kOut);
+  copy_slices(tokens, exchange().all_to_all(leaves), Way::kOut);
 }
 
-Tensor HeadTrade::in_order(const Tensor& of_tokens) const {
-  const SequenceParts parts = sequence_.parts();
-  const int64_t own = of_tokens.numel() / parts.count, row = of_tokens.size(1);
-  const Tensor leaves = empty(of_tokens.context(), {parts.leaves, own, 1}, of_tokens.dtype());
-  kernels::copy(of_tokens.exec(), {.x = of_tokens.alias({of_tokens.numel()}, {1}),
-                                   .y = leaves.alias({of_tokens.numel()}, {1}, parts.first * own)});
-  sequence_.exchange().gather_leaves(leaves);
-  const Tensor whole =
-      empty(of_tokens.context(), {own / row, parts.leaves * row, 1, 1}, of_tokens.dtype());
-  copy_chunks(leaves, 0, whole, Way::kIn);
-  return whole.alias({whole.size(0), whole.size(1)}, {whole.size(1), 1});
+Tensor HeadTrade::all_tokens(const Tensor& of_tokens) const {
+  const int64_t own = of_tokens.numel() / exchange().own_leaves();
+  const Tensor leaves =
+      empty(of_tokens.context(), {exchange().leaves(), own, 1}, of_tokens.dtype());
+  kernels::copy(of_tokens.exec(),
+                {.x = of_tokens.alias({of_tokens.numel()}, {1}),
+                 .y = leaves.alias({of_tokens.numel()}, {1}, exchange().first_leaf() * own)});
+  exchange().gather_leaves(leaves);
+  const Tensor all = empty(of_tokens.context(), shape_of_all(of_tokens, 1, 1), of_tokens.dtype());
+  copy_chunks(leaves, 0, all, Way::kIn);
+  return all.alias({all.size(0), all.size(1)}, {all.size(1), 1});
 }
 
 AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trade, int64_t heads) {
@@ -132,8 +148,8 @@ AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trad
       .window = asked.window,
       .softcap = asked.softcap,
       .blocks = asked.blocks,
-      .first_head = asked.first_head + asked.sequence.exchange().rank() * heads};
-  if (asked.first_keys.defined()) options.first_keys = trade.in_order(asked.first_keys);
+      .first_head = asked.first_head + trade.rank() * heads};
+  if (asked.first_keys.defined()) options.first_keys = trade.all_tokens(asked.first_keys);
   return options;
 }
 
@@ -166,8 +182,8 @@ Tensor traded(const CutOptions& asked, const std::vector<Tensor>& inputs, const 
     return grads;
   });
 
-  const Tensor seen =
-      shale::attention(all[0], all[1], all[2], options_of_heads(asked, trade, all[0].size(2)));
+  const AttentionOptions options = options_of_heads(asked, trade, all[0].size(2));
+  const Tensor seen = nn::attention(asked.sequence.ring(), all[0], all[1], all[2], options);
   Tensor out = empty(in.q.context(), in.q.shape(), in.q.dtype());
   trade.to_tokens({seen}, {out});
   record("heads to tokens", {seen}, {&out},

@@ -29,7 +29,11 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual,
-              Operands operands) {
+              Operands operands, const OpPieces& pieces) {
+  const bool is_fp8 = operands != Operands::kPlain;
+  if (pieces.in != nullptr && (is_fp8 || amp::wants_low({x, weight, bias, residual}))) {
+    pieces.in->wait();
+  }
   if (amp::wants_low({x, weight, bias})) {
     return amp::add_residual(
         linear(amp::to_low(x), amp::to_low(weight), amp::to_low(bias), {}, operands), residual);
@@ -38,7 +42,6 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
     return amp::add_residual(linear(x, weight, bias, {}, operands), residual);
   }
   check_linear(x, weight, bias, residual);
-  const bool is_fp8 = operands != Operands::kPlain;
   if (is_fp8) check_dtype("linear with fp8 operands", "x", x, DType::kBF16);
   const bool records = needs_grad(x.context(), {x, weight, bias, residual});
   // Saved before the product: a segment that runs again for these ends here.
@@ -48,11 +51,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
   if (is_fp8) {
     multiply_fp8(operands, {x, weight, bias, residual}, y);
   } else {
-    kernels::gemm(x.exec(), {.a = as_matrix(x),
-                             .b = transposed(as_matrix(weight)),
-                             .c = as_matrix(y),
-                             .bias = bias.defined() ? bias.view() : View{},
-                             .residual = residual.defined() ? as_matrix(residual) : View{}});
+    gemm_by_pieces({.a = as_matrix(x),
+                    .b = transposed(as_matrix(weight)),
+                    .c = as_matrix(y),
+                    .bias = bias.defined() ? bias.view() : View{},
+                    .residual = residual.defined() ? as_matrix(residual) : View{}},
+                   pieces, y);
   }
   if (!records) return y;
   const auto backward = [x = saved_x, weight = saved_weight, bias, operands,

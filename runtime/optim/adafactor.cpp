@@ -20,7 +20,7 @@ bool is_of_leaf(const Partition& partition) {
 Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options)
     : Optimizer(std::move(shards)),
       options_(options),
-      peers_(peers_of("adafactor", this->shards())) {
+      peers_(all_peers_of("adafactor", this->shards())) {
   for (size_t i = 0; i < this->shards().size(); ++i) {
     const OptimShard& shard = this->shards()[i];
     if (shard.fence != nullptr) {
@@ -124,9 +124,14 @@ View Adafactor::col(const Tensor& means, const Part& part) const {
   return vector_slice(means, whole.means_offset + whole.rows + first, count).view();
 }
 
-// Where the part's squares are added: what other leaves have too is counted once.
+// What other leaves, or other ranks, have too is counted once.
+bool Adafactor::counts(const Part& part) const {
+  return part.span.parameter->partition.counts() && !shards()[part.shard].repeats;
+}
+
+// Where the part's squares are added.
 View Adafactor::square(const Part& part) const {
-  const bool counts = part.span.parameter->partition.counts();
+  const bool counts = this->counts(part);
   const auto place = static_cast<int64_t>(counts ? part.whole : wholes_.size());
   return of_leaf(squares_, part).alias({}, {}, place).view();
 }
@@ -161,7 +166,7 @@ void Adafactor::begin_step() {
   kernels::fill(exec, {.y = newest_, .value = 0});
   kernels::fill(exec, {.y = squares_, .value = 0});
   for (const Part& part : parts_) {
-    if (!wholes_[part.whole].factored || !part.span.parameter->partition.counts()) continue;
+    if (!wholes_[part.whole].factored || !counts(part)) continue;
     for (const Piece& piece : part.pieces) {
       kernels::adafactor_means(exec, {.grad = grad(part, piece),
                                       .row_mean = row(of_leaf(newest_, part), part),

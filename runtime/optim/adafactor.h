@@ -64,6 +64,7 @@ class Adafactor : public Optimizer {
   View row(const Tensor& means, const Part& part) const;
   View col(const Tensor& means, const Part& part) const;
   View square(const Part& part) const;
+  bool counts(const Part& part) const;
   View grad(const Part& part, const Piece& piece) const;
   // One leaf's statistics of all that there are for each leaf.
   Tensor of_leaf(const Tensor& all, const Part& part) const;

@@ -45,6 +45,7 @@ void Lamb::begin_step() {
     for (const OptimRun& run : runs(i)) {
       const LambSpan span = span_of(i, run);
       steps_.add_gradient(exec, part(shards()[i].grad, run), span.m, span.v);
+      if (shards()[i].repeats) continue;
       steps_.add_norms(exec, steps_.number_of(*run.parameter), span);
     }
   }

@@ -97,7 +97,7 @@ View skips_of(const Exec& exec, int64_t count) {
 
 LambStep::LambStep(const char* name, const std::vector<OptimShard>& shards,
                    const LambOptions& options)
-    : options_(options), peers_(peers_of(name, shards)) {
+    : options_(options), peers_(all_peers_of(name, shards)) {
   if (!(options.trust_min >= 0 && options.trust_max > 0 &&
         options.trust_min <= options.trust_max)) {
     throw ConfigError(cat(name, ": the limits of the trust ratio are ", options.trust_min, " and ",

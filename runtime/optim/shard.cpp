@@ -125,6 +125,12 @@ const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>&
   return peers;
 }
 
+const ShardPeers* all_peers_of(std::string_view what, const std::vector<OptimShard>& shards) {
+  const ShardPeers* const peers = peers_of(what, shards);
+  return !shards.empty() && shards.front().all_peers != nullptr ? shards.front().all_peers.get()
+                                                                 : peers;
+}
+
 bool lacks_parts(const OptimSpan& span, const ShardPeers* peers) {
   const Parameter& parameter = *span.parameter;
   const Partition& partition = parameter.partition;

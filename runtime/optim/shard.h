@@ -110,6 +110,10 @@ struct OptimShard {
   std::shared_ptr<StepFence> fence = {};  // null: steps are over when later work on the stream runs
   std::shared_ptr<ShardGradient> gradient = std::make_shared<ShardGradient>();
   std::shared_ptr<const ShardPeers> peers = {};        // null: every rank has all of the buffer
+  // Of statistics of whole parameters, where the peers have some experts only: ranks that have all,
+  // and most of the rest several times, of which it counts where `repeats` is not set. null: peers.
+  std::shared_ptr<const ShardPeers> all_peers = {};
+  bool repeats = false;
   std::shared_ptr<const ShardReplicas> replicas = {};  // null: no other rank has a copy of it
   // Called before master and compute are changed, so that nobody reads them meanwhile, and when
   // they have been, so that they can be sent to other ranks; null: nobody wants to know.
@@ -145,6 +149,8 @@ void set_parameter_options(std::vector<OptimShard>& shards, std::string_view pat
 // The ranks that hold the other parts; null: there are none. Throws ConfigError, naming `what`, for
 // shards that are cut over different ranks.
 const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>& shards);
+// The same for statistics of whole parameters (OptimShard::all_peers).
+const ShardPeers* all_peers_of(std::string_view what, const std::vector<OptimShard>& shards);
 // Whether parts of the span's parameter are neither here nor at the peers: elements, leaves,
 // experts. An optimizer of whole parameters cannot step it then.
 bool lacks_parts(const OptimSpan& span, const ShardPeers* peers);

@@ -153,9 +153,29 @@ import "$work/titan.args" || fail "dotted options: exit code $?"
 has '"steps": 50'
 has '"seq_len": 64'
 has '"no_save": true'
-sed -i 's/tensor_parallel_degree = 1/tensor_parallel_degree = 8/' "$work/titan.toml"
-import "$work/titan.toml"
-[[ $? == 64 ]] || fail 'tensor parallel: want exit code 64'
+sed 's/tensor_parallel_degree = 1/tensor_parallel_degree = 4\ncontext_parallel_degree = 2\nexpert_parallel_degree = 8/' \
+  "$work/titan.toml" >"$work/axes.toml"
+import "$work/axes.toml"
+[[ $? == 64 ]] || fail 'axes without --ranks: want exit code 64'
+import "$work/axes.toml" --ranks 16 || fail "axes: exit code $?"
+for option in '"tensor": 4' '"context": 2' '"context_kind": "gather"' '"expert": 8' \
+    '"global_batch": 2' '"zero": 3'; do
+  has "$option"
+done
+sed 's/tensor_parallel_degree = 1/pipeline_parallel_degree = 4\npipeline_parallel_schedule = "ZBVZeroBubble"/' \
+  "$work/titan.toml" >"$work/stages.toml"
+import "$work/stages.toml" --ranks 8 || fail "stages: exit code $?"
+for option in '"pipeline": 4' '"pipeline_schedule": "zbv"' '"zero": 1' '"micro_batch": 1' \
+    '"global_batch": 2'; do
+  has "$option"
+done
+sed -i 's/ZBVZeroBubble/DualPipeV/' "$work/stages.toml"
+import "$work/stages.toml" --ranks 8
+[[ $? == 64 ]] || fail 'another schedule: want exit code 64'
+sed 's/tensor_parallel_degree = 1/expert_parallel_degree = 2\nexpert_tensor_parallel_degree = 2/' \
+  "$work/titan.toml" >"$work/cut_experts.toml"
+import "$work/cut_experts.toml" --ranks 8
+[[ $? == 64 ]] || fail 'experts that are cut: want exit code 64'
 printf '[training]\nsteps = \n' >"$work/broken.toml"
 import "$work/broken.toml"
 [[ $? == 65 ]] || fail 'broken TOML: want exit code 65'

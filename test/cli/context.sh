@@ -28,7 +28,7 @@ follows two one 8
 grep -q '"comm_exposed_share_context_' "$work/two/metrics.jsonl" || fail "two: no word of the axis"
 run_training 4 four --dropout 0.1 --context 2 --zero 3
 follows four one 8
-for kind in ring ulysses; do
+for kind in ring ulysses ulysses+ring; do
   run_training 2 "$kind" --dropout 0.1 --context 2 --context-kind "$kind" --zero 3
   follows "$kind" one 8
 done
@@ -54,11 +54,16 @@ run_training 4 leaves22 "${leaves[@]}" --context 2 --zero 3 --resume "$work/leav
 same leaves22 leaves 3
 run_training 4 stages2 "${leaves[@]}" --context 2 --pipeline 2 --no-save
 same stages2 leaves 0
-for kind in ring ulysses; do
+for kind in ring ulysses ulysses+ring; do
   run_training 1 "$kind-leaves" "${leaves[@]}" --context-kind "$kind" --no-save
   run_training 2 "$kind-leaves2" "${leaves[@]}" --context-kind "$kind" --context 2 --no-save
   same "$kind-leaves2" "$kind-leaves" 0
 done
+same ulysses+ring-leaves ring-leaves 0
+# Heads for two ranks that trade them, of four: a ring of two groups.
+run_training 4 groups "${leaves[@]}" --context-kind ulysses+ring --context 4 --heads 2 --no-save
+run_training 1 group "${leaves[@]}" --context-kind ring --heads 2 --no-save
+same groups group 0
 run_training 1 both "${leaves[@]}" --tensor-leaves 2 --seq-len 64 --no-save
 run_training 4 both22 "${leaves[@]}" --tensor-leaves 2 --seq-len 64 --tensor 2 --context 2 --no-save
 same both22 both 0
@@ -100,6 +105,10 @@ refuses "wants --context-leaves" 2 --context 2 --reproducible
 refuses "want a power of two that --context, 2, divides" 2 --context 2 --context-leaves 6
 refuses "want --context, or --context-leaves, of 2 or more" 2 --context-kind ring
 refuses "ulysses deals out 1 heads of keys to 2 ranks" 2 --context 2 --context-kind ulysses --heads 1
+refuses "that trade 2 heads of keys, want a divisor of 2" 4 --context 4 --context-kind ulysses+ring \
+  --context-group 4 --heads 2
+refuses "want a divisor of --context, 2" 2 --context 2 --context-kind ulysses+ring --context-group 3
+refuses "want none but with --context-kind ulysses+ring" 2 --context 2 --context-group 2
 refuses "want gather or ulysses" 2 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local
 refuses "want at least 4, two chunks for each" 2 --context 2 --seq-len 3

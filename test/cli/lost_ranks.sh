@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # A rank that is stopped, or killed unseen by the launcher, is named by all others, with its place
-# along each axis, and no rank that only waits for it is. REPEAT=20 does everything 20 times.
+# along each axis, and no rank that only waits for it is. One that only starts late is not lost.
+# REPEAT=20 does everything 20 times.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stderr")
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
-timeout_s=4  # for the start too, which takes long on a busy machine
+timeout_s=4
+small=(--data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 32 --global-batch 8
+  --micro-batch 1 --device cpu --threads 1 --no-save)
 
 # A launcher ends a job when a process of its own dies. This one stands between.
 cat >"$work/unseen" <<'END'
@@ -33,10 +36,9 @@ loses() {
   local signal=$1 ranks=$2 lost=$3 place=$4 launcher pid rank started named elapsed
   shift 4
   rm -rf "$work/run"
-  timeout -k 5 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$work/unseen" \
-    "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 32 \
-    --global-batch 8 --micro-batch 1 --device cpu --threads 1 --steps 1000000 --no-save \
-    --timeout "$timeout_s" --out "$work/run" "$@" >"$work/stdout" 2>"$work/stderr" &
+  timeout -k 5 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$work/unseen" \
+    "$BIN_DIR/train_lm" "${small[@]}" --steps 1000000 --timeout "$timeout_s" --out "$work/run" \
+    "$@" >"$work/stdout" 2>"$work/stderr" &
   launcher=$!
   until grep -qs '"step": [3-9]' "$work/run/metrics.jsonl"; do
     kill -0 "$launcher" 2>/dev/null || { fail "$*: ended before it was disturbed"; return; }
@@ -63,6 +65,27 @@ loses() {
   ((elapsed < 1000 * timeout_s + 10000)) || fail "$signal $*: took $elapsed ms"
   echo "$signal of rank $lost of $ranks$place: named after $elapsed ms"
 }
+
+# Rank 1 comes to the others three seconds late.
+cat >"$work/late" <<'END'
+#!/usr/bin/env bash
+[[ $OMPI_COMM_WORLD_RANK == 1 ]] && sleep 3
+exec "$@"
+END
+chmod +x "$work/late"
+starts_late() {  # TIMEOUT FLAGS...
+  rm -rf "$work/run"
+  timeout -k 5 120 mpirun --oversubscribe --bind-to none -np 2 "$work/late" \
+    "$BIN_DIR/train_lm" "${small[@]}" --steps 3 --timeout "$@" --out "$work/run" \
+    >"$work/stdout" 2>"$work/stderr"
+  code=$?
+}
+starts_late 2
+[[ $code -eq 0 ]] || fail "a late rank: exit code $code, want 0"
+starts_late 1 --start-timeout 1
+[[ $code -eq 76 ]] || fail "a late rank, --start-timeout 1: exit code $code, want 76"
+grep -q 'the ranks have not met 1 s after the start' "$work/stderr" ||
+  fail "a late rank: no word of the start"
 
 for ((i = 0; i < ${REPEAT:-1}; ++i)); do
   loses STOP 4 2 ''

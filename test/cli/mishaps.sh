@@ -176,7 +176,7 @@ ended $? 75 'stopped while reading tokens.bin' 'SIGTERM while data is read'
 stop_rank_after() {  # DELAY
   local job
   JOB=stop$1 timeout -k 2 20 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
-    --data "$work/text.txt" --timeout 3 --out "$work/stopped.$1" --steps 1000000 --no-save \
+    --data "$work/text.txt" --timeout 3 --start-timeout 3 --out "$work/stopped.$1" --steps 1000000 --no-save \
     >"output.$1" 2>&1 &
   job=$!
   until [[ -s pid.stop$1.1 ]]; do sleep 0.01; done

@@ -46,7 +46,7 @@ says '  --zero 1 --pipeline 4'
 says '(more than --device-memory)'
 grep -q -- '--zero 2 --pipeline' "$work/stdout" && fail "layouts: a combination that cannot be"
 
-for kind in gather ring ulysses; do
+for kind in gather ring ulysses ulysses+ring; do
   plan --model llama-nano --seq-len 64 --document-mask --ranks 4 --context 2 --threads 1 \
     --context-kind $kind
   [[ $code -eq 0 ]] || fail "documents, $kind: exit code $code"

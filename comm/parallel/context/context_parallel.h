@@ -22,6 +22,11 @@ struct ContextOptions {
   // How attention sees the tokens of other ranks. Kinds round differently, and each has the bits of
   // its own on any number of ranks with equal leaves.
   nn::ContextKind kind = nn::ContextKind::kGather;
+  // Of kUlyssesRing: ranks next to each other that trade heads, which divide the group's ranks and
+  // the heads of keys of a layer, or of a leaf where layers are cut. 0: as many as do. They change
+  // no bit.
+  int group = 0;
+  int64_t key_heads = 1;
   bool overlap = true;  // exchange keys and values while attention of others is computed
 };
 

@@ -65,6 +65,7 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
       reductions_(options.overlap) {
   validate();
   shared_.peers = peers_over(shared_);
+  shared_.all_peers = all_peers_over(shared_);
   if (groups.replicate != nullptr) {
     shared_.replicas = std::make_shared<ShardReplicas>(
         replicas_of(*groups.replicate, [this](const Work& work) { shared_.wait(work); }));
@@ -192,6 +193,7 @@ void DataParallel::order_units() {
       // Without sharding, ranks that are added up have copies.
       if (options_.stage == 0 && shared_.groups.experts != nullptr) {
         shards_.back().counts = buffer->ranks().rank() == 0;
+        shards_.back().repeats = !shards_.back().counts;
       }
       if (shared_.groups.stages == nullptr || buffer->use() != TableUse::kTied) continue;
       shards_.back().counts =

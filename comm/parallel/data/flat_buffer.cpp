@@ -143,6 +143,7 @@ void FlatBuffer::make_values() {
   if (offloaded()) shard_.fence = std::make_shared<StepFence>();
   // Those with other leaves, where nothing is sharded.
   if (is_sharded() || shared_.options.stage == 0) shard_.peers = shared_.peers;
+  shard_.all_peers = shared_.all_peers;
   if (is_sharded()) {
     shard_.replicas = shared_.replicas;
     shard_.changing = [this] {

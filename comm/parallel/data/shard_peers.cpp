@@ -23,16 +23,11 @@ ProcessGroup* ranks_with_parts(const ShardingContext& shared) {
   return is_sharded ? groups.shard_and_tensor : groups.tensor;
 }
 
-}  // namespace
-
-std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
-  if (ranks_with_parts(shared) == nullptr) return nullptr;
-  ProcessGroup& group = *ranks_with_parts(shared);
+std::shared_ptr<ShardPeers> peers_among(ShardingContext& shared, ProcessGroup& group) {
   auto peers = std::make_shared<ShardPeers>();
   peers->ranks = &group;
   peers->rank = group.rank();
   peers->size = group.size();
-  peers->have_all_experts = shared.groups.experts == nullptr || shared.options.stage > 0;
   peers->sum = [&shared, &group](const Tensor& x) {
     shared.wait(group.all_reduce_sum(
         x, {.tag = "optimizer statistics", .stream = shared.context.exec().stream}));
@@ -45,6 +40,23 @@ std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
     return [&shared, work, in, out] { shared.wait(work); };
   };
   return peers;
+}
+
+}  // namespace
+
+std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
+  if (ranks_with_parts(shared) == nullptr) return nullptr;
+  const auto peers = peers_among(shared, *ranks_with_parts(shared));
+  peers->have_all_experts = shared.groups.experts == nullptr || shared.options.stage > 0;
+  return peers;
+}
+
+std::shared_ptr<const ShardPeers> all_peers_over(ShardingContext& shared) {
+  const ShardGroups& groups = shared.groups;
+  if (groups.experts == nullptr || shared.options.stage > 0) return nullptr;
+  const bool has_leaves = groups.tensor != nullptr && groups.tensor->size() > 1;
+  ProcessGroup* const all = has_leaves ? groups.shard_and_tensor : groups.shard;
+  return all != nullptr ? peers_among(shared, *all) : nullptr;
 }
 
 }  // namespace shale::comm

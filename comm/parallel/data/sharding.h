@@ -136,6 +136,7 @@ struct ShardingContext {
   int64_t owned_buffers = 0;  // flat buffers that one rank has (FlatLayout::owner)
   // What optimizers and clipping do over `shard`; null where nothing is sharded.
   std::shared_ptr<const ShardPeers> peers;
+  std::shared_ptr<const ShardPeers> all_peers;  // OptimShard::all_peers
   std::shared_ptr<const ShardReplicas> replicas;  // over `replicate`; null where there is none
   // DataParallel::set_replica_gradients()
   ReplicaGradients replica_gradients = ReplicaGradients::kSum;

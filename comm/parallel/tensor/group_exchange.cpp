@@ -135,23 +135,30 @@ Tensor GroupExchange::all_to_all(const Tensor& slices) {
   return given;
 }
 
-// An all-to-all of neighbours: it has the order, the accounts and the watchdog of collectives, and
-// goes on beside the caller's work on every backend.
-nn::Arrival GroupExchange::begin_pass(const Tensor& x) {
-  if (ranks() == 1) return nn::Arrival([x] { return x; });
+// An all-to-all of pairs: it has the order, the accounts and the watchdog of collectives, and goes
+// on beside the caller's work on every backend.
+nn::Arrival GroupExchange::begin_shift(const Tensor& x, const Tensor& into, int by,
+                                       nn::ShiftOf of) {
   const auto count = [&](int rank) {
     std::vector<int64_t> counts(static_cast<size_t>(ranks()));
-    counts[static_cast<size_t>(rank)] = x.numel();
+    counts[static_cast<size_t>(rank % ranks())] = x.numel();
     return counts;
   };
-  const Tensor given = empty_like(x);
+  const std::string& tag = of == nn::ShiftOf::kRing   ? ring_tag_
+                           : of == nn::ShiftOf::kRows ? gather_tag_
+                                                      : sum_tag_;
   const Work work = group_.all_to_all_v(
-      x.view().flat(0, x.numel()), count((rank() + 1) % ranks()), given.view().flat(0, x.numel()),
-      count((rank() + ranks() - 1) % ranks()), options_of(x, ring_tag_, /*async=*/true));
-  return nn::Arrival([x, given, work] {
+      x.view().flat(0, x.numel()), count(rank() + by), into.view().flat(0, x.numel()),
+      count(rank() + ranks() - by), options_of(x, tag, /*async=*/true));
+  return nn::Arrival([x, into, work] {
     work.wait();
-    return given;
+    return into;
   });
+}
+
+nn::Arrival GroupExchange::begin_pass(const Tensor& x) {
+  if (ranks() == 1) return nn::Arrival([x] { return x; });
+  return begin_shift(x, empty_like(x), 1, nn::ShiftOf::kRing);
 }
 
 nn::Arrival GroupExchange::begin_gather_leaves(const Tensor& all) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "shale/comm/process_group.h"
 #include "shale/runtime/nn/exchange.h"
@@ -20,6 +22,11 @@ class GroupExchange : public nn::Exchange {
         counts_tag_(name + " counts"),
         heads_tag_(name + " heads"),
         ring_tag_(name + " ring") {}
+  // The same of a group that goes with this.
+  GroupExchange(std::unique_ptr<ProcessGroup> group, int leaves, const std::string& name)
+      : GroupExchange(*group, leaves, name) {
+    own_group_ = std::move(group);
+  }
 
   Tensor gather(const Tensor& slice) override;
   Tensor sum_slices(const std::vector<Tensor>& parts) override;
@@ -29,6 +36,7 @@ class GroupExchange : public nn::Exchange {
   nn::Arrival begin_gather(const Tensor& slice) override;
   nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override;
   nn::Arrival begin_gather_leaves(const Tensor& all) override;
+  nn::Arrival begin_shift(const Tensor& x, const Tensor& into, int by, nn::ShiftOf of) override;
   nn::Arrival begin_pass(const Tensor& x) override;
 
   // Whether what begins is under way while the caller goes on, or done when the call returns.
@@ -41,6 +49,7 @@ class GroupExchange : public nn::Exchange {
   nn::Arrival sum_of(const std::vector<Tensor>& parts, bool async);
   CollectiveOptions options_of(const Tensor& x, std::string_view tag, bool async) const;
 
+  std::unique_ptr<ProcessGroup> own_group_;  // or null
   ProcessGroup& group_;
   bool overlap_ = true;
   const std::string gather_tag_, sum_tag_, leaves_tag_, counts_tag_, heads_tag_, ring_tag_;

@@ -63,6 +63,7 @@ std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& p
   const int leaves = leaves_of(group, options);
   auto exchange = std::make_unique<GroupExchange>(group, leaves, "tensor");
   exchange->set_overlap(options.overlap);
+  exchange->set_row_pieces(options.pieces);
   if (plan.has_whole_samples()) exchange->set_whole_samples();
   const std::vector<Parameter*> parameters = model.parameters();
   const std::vector<const TensorPlan::Line*> lines = plan.lines_of(parameters);
@@ -73,7 +74,8 @@ std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& p
                 partition.dim, "/", partition.groups);
   }
   require_same_on_all(group, "tensor parallelism",
-                      cat(leaves, " leaves, parameters and plan ", hash_name(text)));
+                      cat(leaves, " leaves, ", options.pieces, " pieces, parameters and plan ",
+                          hash_name(text)));
   for (size_t i = 0; i < parameters.size(); ++i) {
     // Experts that are dealt out are whole.
     if (!parameters[i]->partition.is_of_experts) cut(*parameters[i], *lines[i], *exchange);

@@ -14,7 +14,8 @@ struct TensorOptions {
   // losses have the same bits on any number of ranks (f32 gradients). 0: one for each rank, of
   // which there may then be any number.
   int leaves = 0;
-  bool overlap = true;  // gather rows for gradients of weights while others are computed
+  bool overlap = true;  // rows travel while others are multiplied
+  int pieces = 0;       // of rows, at most (nn::Exchange::row_pieces()); 0: as many as leaves
 };
 
 // Cuts the layers of a model over the ranks of a group: its parameters, which have no memory yet,

@@ -40,7 +40,8 @@ struct Cut {
     if (run.tensor > 1 || options.tensor_leaves > 0) {
       const models::LanguageModelConfig& config = model.config();
       layers = comm::tensor_parallel(model, models::model_family(config.family).tensor_plan(config),
-                                     in_layers("tensor"), {.leaves = options.tensor_leaves});
+                                     in_layers("tensor"), {.leaves = options.tensor_leaves,
+                                      .pieces = options.tensor_pieces});
     }
     const int slices = layers != nullptr ? layers->leaves() : 1;
     if (run.context > 1 || options.context_leaves > 0 || options.length % slices != 0) {
@@ -48,7 +49,9 @@ struct Cut {
                                         {.tokens = options.length,
                                          .slices = slices,
                                          .leaves = options.context_leaves,
-                                         .kind = options.context_kind});
+                                         .kind = options.context_kind,
+                                         .group = context_group(options.context_kind, run.context),
+                                         .key_heads = 2});
     }
   }
   // What goes from one piece to the next.
@@ -78,16 +81,22 @@ models::LanguageModelConfig six_layers(const std::string& family) {
 Trained train_pipeline(Context& context, comm::ProcessGroup& all,
                        const models::LanguageModelConfig& config, const PipelineRun& run,
                        const TrainOptions& options) {
-  comm::Mesh mesh(
-      all, comm::parallel_axes(
-               {.pipeline = run.ranks, .context = run.context, .tensor = run.tensor}, all.size()));
-  const int data = mesh.size("shard"), data_rank = mesh.coordinate("shard");
+  const int of_model = run.ranks * run.context * run.tensor;
+  comm::Mesh mesh(all, comm::parallel_axes({.replica = run.replicas,
+                                            .pipeline = run.ranks,
+                                            .shard = all.size() / of_model / run.replicas,
+                                            .context = run.context,
+                                            .tensor = run.tensor},
+                                           all.size()));
+  const int shards = mesh.size("shard"), data = run.replicas * shards;
+  const int data_rank = mesh.coordinate("replica") * shards + mesh.coordinate("shard");
   models::LanguageModelPolicy policy = run.policy;
   policy.dropout = options.dropout;
   const auto model = models::make_language_model(config, policy);
   for (Module* block : model->blocks()) block->set_recompute(options.recompute);
 
   comm::ShardGroups groups{.shard = &mesh.flatten({"shard", "context"})};
+  if (run.replicas > 1) groups.replicate = &mesh.group("replica");
   std::unique_ptr<comm::Mesh> experts;
   std::unique_ptr<nn::ExpertExchange> exchange;
   if (run.tensor > 1) groups.shard_and_tensor = &mesh.flatten({"shard", "context", "tensor"});

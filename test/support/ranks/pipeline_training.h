@@ -11,13 +11,14 @@
 namespace shale::test {
 
 // A way to train a model on ranks of which `ranks` are a pipeline, `tensor` share each layer and
-// `context` each sequence; the others are data parallel. `expert` of a stage's ranks have different
-// experts.
+// `context` each sequence; the others are data parallel, in so many replicas. `expert` of a stage's
+// ranks have different experts.
 struct PipelineRun {
   int ranks = 1;   // 1: no pipeline
   int tensor = 1;  // 1: layers are cut only if TrainOptions::tensor_leaves says so
   int context = 1;
   int expert = 1;
+  int replicas = 1;
   comm::ScheduleKind kind = comm::ScheduleKind::k1F1B;
   int chunks = 1;
   std::vector<int> split = {};
@@ -32,6 +33,11 @@ struct PipelineRun {
   // Called on each rank in the middle of its steps.
   std::function<void(int64_t step)> during_step = {};
 };
+
+// Of how many context ranks those are that trade heads, in tests.
+inline int context_group(nn::ContextKind kind, int ranks) {
+  return kind == nn::ContextKind::kUlyssesRing && ranks % 2 == 0 ? 2 : 1;
+}
 
 // A Llama, or a GPT-2 whose table is tied, of eight pieces.
 models::LanguageModelConfig six_layers(const std::string& family);

@@ -123,7 +123,8 @@ Trained train(Context& context, const comm::ShardGroups& groups, const TrainOpti
   if (groups.tensor != nullptr) {
     exchange =
         comm::tensor_parallel(*model, models::model_family(config.family).tensor_plan(config),
-                              *groups.tensor, {.leaves = options.tensor_leaves});
+                              *groups.tensor, {.leaves = options.tensor_leaves,
+                                               .pieces = options.tensor_pieces});
   }
   for (Module* block : model->blocks()) {
     block->set_recompute(options.recompute);

@@ -31,9 +31,10 @@ struct TrainOptions {
   models::MakeOptimizer optimizer = make_adamw();
   int64_t length = kLength;
   std::optional<models::LanguageModelConfig> model = {};  // without: tiny_model()
+  int tensor_pieces = 0;   // comm::TensorOptions::pieces
   int tensor_leaves = 0;   // where there is a ShardGroups::tensor; 0: its ranks
   int context_leaves = 0;  // of train_pipeline(); 0: PipelineRun::context
-  nn::ContextKind context_kind = nn::ContextKind::kGather;
+  nn::ContextKind context_kind = nn::ContextKind::kGather;  // groups: context_group()
 };
 
 struct Trained {

@@ -11,8 +11,10 @@ namespace shale::test {
 // An exchange that knows how many calls of some kernels came while each of what it began was under
 // way. The context's tracer is `tracer`.
 struct WatchedExchange : comm::GroupExchange {
-  WatchedExchange(comm::ProcessGroup& group, std::vector<std::string> names)
-      : GroupExchange(group, group.size(), "watched"), kernels(std::move(names)) {}
+  // leaves: 0: as many as ranks.
+  WatchedExchange(comm::ProcessGroup& group, std::vector<std::string> names, int leaves = 0)
+      : GroupExchange(group, leaves > 0 ? leaves : group.size(), "watched"),
+        kernels(std::move(names)) {}
 
   nn::Arrival begin_gather(const Tensor& slice) override {
     return watched(GroupExchange::begin_gather(slice), gathers);
@@ -22,6 +24,10 @@ struct WatchedExchange : comm::GroupExchange {
   }
   nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override {
     return watched(GroupExchange::begin_sum_slices(parts), sums);
+  }
+  nn::Arrival begin_shift(const Tensor& x, const Tensor& into, int by, nn::ShiftOf of) override {
+    nn::Arrival arrival = GroupExchange::begin_shift(x, into, by, of);
+    return of == nn::ShiftOf::kRing ? arrival : watched(arrival, shifts);
   }
   nn::Arrival begin_pass(const Tensor& x) override {
     return watched(GroupExchange::begin_pass(x), passes);
@@ -43,7 +49,7 @@ struct WatchedExchange : comm::GroupExchange {
 
   std::vector<std::string> kernels;
   Tracer tracer;
-  std::vector<int64_t> gathers, sums, passes;  // in the order in which they were waited for
+  std::vector<int64_t> gathers, sums, shifts, passes;  // in the order in which they were waited for
 };
 
 }  // namespace shale::test

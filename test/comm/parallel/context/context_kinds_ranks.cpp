@@ -18,8 +18,10 @@ namespace {
 
 using nn::ContextKind;
 
-constexpr ContextKind kKinds[] = {ContextKind::kGather, ContextKind::kRing, ContextKind::kUlysses};
-constexpr ContextKind kOthers[] = {ContextKind::kRing, ContextKind::kUlysses};
+constexpr ContextKind kKinds[] = {ContextKind::kGather, ContextKind::kRing, ContextKind::kUlysses,
+                                  ContextKind::kUlyssesRing};
+constexpr ContextKind kOthers[] = {ContextKind::kRing, ContextKind::kUlysses,
+                                   ContextKind::kUlyssesRing};
 
 // Sizes of one attention.
 struct Sizes {
@@ -220,18 +222,17 @@ TEST_CASE("a rank sends what the formula of its kind says", "[context][many_rank
     const double forward = sent() - start;
     backward(y, full(context, y.shape(), DType::kF32, 1));
     const double both = sent() - start;
-    const double tokens = double(s.B * s.T), share = double(ranks - 1) / ranks;
-    if (kind == ContextKind::kRing) {
-      const double keys = share * tokens * double(2 * s.G * s.D * 4);
-      CHECK(forward == Approx(keys));
-      // The sums of gradients, f32, go all the way around.
-      const double sums = ranks > 1 ? tokens * double(8 * s.G * s.D) : 0;
-      CHECK(both == Approx(2 * keys + sums));
-    } else {
-      const double heads = share * tokens / ranks * double(2 * (s.H + s.G) * s.D * 4);
-      CHECK(forward == Approx(heads));
-      CHECK(both == Approx(2 * heads));
-    }
+    const double tokens = double(s.B * s.T);
+    // Ranks that trade heads, and those of a ring, which has 1 / of the heads.
+    const int traders = kind == ContextKind::kUlysses ? ranks : context_group(kind, ranks);
+    const int ring = ranks / traders;
+    const auto share = [](int of) { return double(of - 1) / of; };
+    const double heads = share(traders) * tokens / ranks * double(2 * (s.H + s.G) * s.D * 4);
+    const double keys = share(ring) * tokens * double(2 * s.G / traders * s.D * 4);
+    CHECK(forward == Approx(heads + keys));
+    // The sums of gradients, f32, go all the way around.
+    const double sums = ring > 1 ? tokens * double(8 * s.G / traders * s.D) : 0;
+    CHECK(both == Approx(2 * (heads + keys) + sums));
   }
 }
 
@@ -279,12 +280,15 @@ TEST_CASE("four leaves make the bits of one rank, whatever the kind",
     options.context_leaves = 4;
     options.dropout = family == "gpt2" ? 0.1f : 0;
     options.parallel = {.reproducible = true};
+    Trained of_ring;
     for (const ContextKind kind : kOthers) {
       options.context_kind = kind;
       options.parallel.stage = 0;
       const Trained want =
           train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
       REQUIRE(std::isfinite(want.losses.back()));
+      if (kind == ContextKind::kRing) of_ring = want;
+      if (kind == ContextKind::kUlyssesRing) CHECK(same(want, of_ring));
       for (int context = 1; context <= std::min(ranks, 4); context *= 2) {
         if (ranks / context > kMicroBatches) continue;
         const int64_t micro_batches = kMicroBatches * context / ranks;
@@ -348,6 +352,13 @@ TEST_CASE("kinds that do not fit say what does", "[context]") {
                     Catch::Matchers::Contains("want the kind gather or ulysses"));
   CHECK_NOTHROW(attention_of(ContextKind::kUlysses, 2, {.blocks = blocks}));
   const auto model = models::make_language_model(long_model("llama"));
+  CHECK_THROWS_WITH(
+      comm::context_parallel(*model, *group,
+                             {.tokens = 24,
+                              .kind = ContextKind::kUlyssesRing,
+                              .group = 2,
+                              .key_heads = 3}),
+      Catch::Matchers::Contains("in groups of 2 that trade 3 heads of keys, want a divisor of 1"));
   CHECK_THROWS_WITH(
       comm::context_parallel(
           *model, *group,

@@ -15,7 +15,17 @@ namespace shale::test {
 
 inline nn::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens,
                                 nn::ContextKind kind = nn::ContextKind::kGather) {
-  return {std::make_unique<comm::GroupExchange>(group, group.size(), "context"), tokens, kind};
+  const auto over = [&](auto&& some, int leaves) {
+    return std::make_unique<comm::GroupExchange>(std::forward<decltype(some)>(some), leaves,
+                                                 "context");
+  };
+  nn::CutSequence cut(over(group, group.size()), tokens, kind);
+  if (kind == nn::ContextKind::kUlyssesRing) {
+    const int size = context_group(kind, group.size()), rank = group.rank();
+    auto heads = over(group.split(rank / size, rank, "heads"), size);
+    cut.set_groups(std::move(heads), over(group.split(rank % size, rank, "ring"), group.size()));
+  }
+  return cut;
 }
 
 // What this rank has of whole[B, T, ...], where padding is 0.

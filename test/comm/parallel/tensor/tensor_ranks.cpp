@@ -108,6 +108,78 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
   }
 }
 
+namespace {
+
+struct PiecesRun {
+  std::vector<std::vector<float>> values;
+  double sent = 0;  // bytes
+  std::vector<int64_t> products_meanwhile;  // of each rank's rows that travelled by pieces
+};
+
+// A block of two products of so many rows that each leaf of two has a piece.
+PiecesRun run_pieces(comm::ProcessGroup& group, int own_leaves, int pieces, bool overlap,
+                     DType dtype) {
+  constexpr int64_t C = 16, F = 24;
+  const int leaves = group.size() * own_leaves;
+  const int64_t T = 64 * own_leaves, count = 2 * T * C;
+  Context context(small_context(1));
+  WatchedExchange exchange(group, {"gemm"}, leaves);
+  exchange.set_overlap(overlap);
+  exchange.set_row_pieces(pieces);
+  context.set_tracer(&exchange.tracer);
+  const Tensor x = leaf(context, {2, T, C}, randn<float>(count, 10 + uint64_t(group.rank())));
+  std::vector<Tensor> ups, downs;
+  for (int i = 0; i < own_leaves; ++i) {
+    const auto seed = uint64_t(100 + exchange.first_leaf() + i);
+    ups.push_back(leaf(context, {F, C}, randn<float>(F * C, seed)));
+    downs.push_back(leaf(context, {C, F}, randn<float>(F * C, 100 + seed)));
+  }
+  group.reset_traffic();
+  const Tensor y = nn::over_leaves_by_pieces(
+      &exchange, cast(x, dtype), {},
+      [&](const Tensor& rows, size_t i, const Tensor&, const OpPieces& by) {
+        const Tensor hidden =
+            linear(rows, cast(ups[i], dtype), {}, {}, Operands::kPlain, {.in = by.in});
+        return linear(hidden, cast(downs[i], dtype), {}, {}, Operands::kPlain, {.out = by.out});
+      });
+  PiecesRun run;
+  run.sent = group.traffic().totals(comm::Traffic::kActivations).sent_bytes;
+  run.products_meanwhile = exchange.shifts;
+  const Tensor wide = cast(y, DType::kF32);
+  backward(sum(mul(wide, wide)));
+  run.values = {to_host<float>(wide), to_host<float>(x.grad())};
+  for (const std::vector<Tensor>& all : {ups, downs}) {
+    for (const Tensor& one : all) run.values.push_back(to_host<float>(one.grad()));
+  }
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("rows travel forward while others are multiplied, and have the same bits", "[tensor]") {
+  const auto group = world().group();
+  const int ranks = group->size();
+  if (ranks == 1) return;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int own_leaves : {1, 2}) {
+      const PiecesRun whole = run_pieces(*group, own_leaves, 1, true, dtype);
+      CHECK(whole.products_meanwhile.empty());
+      for (const int pieces : {0, 2}) {
+        for (const bool overlap : {false, true}) {
+          CAPTURE(dtype_name(dtype), own_leaves, pieces, overlap);
+          const PiecesRun run = run_pieces(*group, own_leaves, pieces, overlap, dtype);
+          CHECK(run.values == whole.values);
+          CHECK(run.sent == whole.sent);
+          // From each rank its rows, and from each a summand of this one's.
+          REQUIRE(run.products_meanwhile.size() == size_t(2 * (ranks - 1)));
+          if (pieces == 2 && ranks > 2) continue;  // a piece has rows of several ranks
+          for (const int64_t products : run.products_meanwhile) CHECK(products >= 1);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[tensor][gate]") {
   const auto group = world().group();
   if (!is_power_of_two(group->size()) || group->size() > 4) return;
@@ -123,6 +195,31 @@ TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[
       for (const int tensor : tensor_sizes(group->size())) {
         if (!reproducible && tensor != group->size()) continue;
         CAPTURE(family, reproducible, tensor, stage);
+        TensorMesh mesh(*group, tensor);
+        CHECK(same(train(mesh.groups(), options), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("pieces of rows change no bit of a model that is cut", "[tensor][gate]") {
+  const auto group = world().group();
+  if (!is_power_of_two(group->size()) || group->size() > 4) return;
+  const char* family = GENERATE("gpt2", "llama");
+  auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
+  model.context = 128;
+  TrainOptions options = small_run(model);
+  options.length = 128;  // 64 rows of a micro-batch for each leaf
+  options.global_batch = 8;
+  options.tensor_leaves = 4;
+  options.parallel = {.stage = 1, .reproducible = true};
+  const Trained want = train(one_rank(), options);
+  for (const int tensor : tensor_sizes(group->size())) {
+    for (const int pieces : {0, 1, 2}) {
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        CAPTURE(family, tensor, pieces, static_cast<int>(recompute));
+        options.tensor_pieces = pieces;
+        options.recompute = recompute;
         TensorMesh mesh(*group, tensor);
         CHECK(same(train(mesh.groups(), options), want));
       }

@@ -1,0 +1,241 @@
+#include "shale/runtime/nn/exchange_pieces.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/tree_sum.h"
+
+namespace shale::nn {
+namespace {
+
+using Rows = RowPieces::Rows;
+
+// A product of fewer rows does not repay another call.
+constexpr int64_t kLeastRows = 64;
+
+int64_t rows_of(const Shape& shape) {
+  const int64_t columns = shape.at(-1);
+  return columns == 0 ? 0 : shape.numel() / columns;
+}
+
+Shape times_rows(const Exchange& exchange, Shape shape, int64_t ranks) {
+  shape[exchange.row_dim(shape)] *= ranks;
+  return shape;
+}
+
+int before(const Exchange& exchange, int by) {
+  return (exchange.rank() - by + exchange.ranks()) % exchange.ranks();
+}
+int behind(const Exchange& exchange, int by) {
+  return (exchange.rank() + by) % exchange.ranks();
+}
+
+// The ranks of which a piece has rows: the first, and the one behind the last.
+std::pair<int, int> ranks_of(const Exchange& exchange, const Rows& piece, int64_t rows) {
+  const int64_t of_rank = rows / exchange.ranks();
+  return {static_cast<int>(piece.first / of_rank),
+          static_cast<int>((piece.first + piece.count - 1) / of_rank) + 1};
+}
+
+// By when the last of their rows comes.
+std::vector<Rows> as_they_come(const Exchange& exchange, int64_t rows) {
+  std::vector<Rows> order = row_pieces(exchange, rows);
+  const auto last = [&](const Rows& piece) {
+    int step = 0;
+    const auto [from, to] = ranks_of(exchange, piece, rows);
+    for (int rank = from; rank < to; ++rank) {
+      step = std::max(step, (exchange.rank() - rank + exchange.ranks()) % exchange.ranks());
+    }
+    return step;
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const Rows& a, const Rows& b) { return last(a) < last(b); });
+  return order;
+}
+
+// By when the first of their rows goes; what stays is last.
+std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
+  std::vector<Rows> order = row_pieces(exchange, rows);
+  const auto first = [&](const Rows& piece) {
+    int step = exchange.ranks();
+    const auto [from, to] = ranks_of(exchange, piece, rows);
+    for (int rank = from; rank < to; ++rank) {
+      const int by = (rank - exchange.rank() + exchange.ranks()) % exchange.ranks();
+      if (by != 0) step = std::min(step, by);
+    }
+    return step;
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const Rows& a, const Rows& b) { return first(a) < first(b); });
+  return order;
+}
+
+// Of a layer whose rows are all here, or come at once.
+bool is_at_once(const Exchange& exchange) {
+  return exchange.ranks() == 1 || exchange.row_parts() > 1;
+}
+
+// One of so many equal runs of rows, as a vector.
+Tensor run_of(const Tensor& x, int64_t run, int64_t runs) {
+  const int64_t count = x.numel() / runs;
+  return x.alias({count}, {1}, run * count);
+}
+
+void tree_sum(const std::vector<Tensor>& parts, const Tensor& sum) {
+  std::vector<const void*> inputs;
+  for (const Tensor& part : parts) inputs.push_back(part.data());
+  void* const output = sum.data();
+  kernels::tree_sum(sum.exec(), {.inputs = inputs,
+                                 .outputs = std::span(&output, 1),
+                                 .count = sum.numel(),
+                                 .in_dtype = parts[0].dtype(),
+                                 .out_dtype = sum.dtype()});
+}
+
+// What still travels keeps its memory until it has come, also where an error ends the step.
+void wait_for(std::vector<Arrival>& arrivals) noexcept {
+  for (Arrival& arrival : arrivals) {
+    try {
+      arrival.get();
+    } catch (const std::exception&) {
+      return;  // the error is another's to tell
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Rows> row_pieces(const Exchange& exchange, int64_t rows) {
+  const int64_t leaves = exchange.leaves();
+  int64_t pieces = exchange.row_pieces() == 0
+                       ? leaves
+                       : std::min<int64_t>(leaves, exchange.row_pieces());
+  while (pieces > 1 &&
+         (leaves % pieces != 0 || rows % leaves != 0 || rows / pieces < kLeastRows)) {
+    --pieces;
+  }
+  std::vector<Rows> cut;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    cut.push_back({.first = piece * (rows / pieces), .count = rows / pieces});
+  }
+  return cut;
+}
+
+EnteringRows::EnteringRows(Exchange& exchange, const Tensor& slice)
+    : EnteringRows(exchange, slice, times_rows(exchange, slice.shape(), exchange.ranks())) {}
+
+EnteringRows::EnteringRows(Exchange& exchange, const Tensor& slice, const Shape& all)
+    : RowPieces(as_they_come(exchange, rows_of(all) / exchange.row_parts())),
+      exchange_(exchange) {
+  if (order().size() == 1 || is_at_once(exchange)) {
+    rows_ = exchange.ranks() > 1 ? exchange.gather(slice) : slice;
+    return;
+  }
+  rows_ = empty(slice.context(), all, slice.dtype());
+  const Tensor own = run_of(rows_, exchange.rank(), exchange.ranks());
+  kernels::copy(rows_.exec(), {.x = slice.alias({slice.numel()}, {1}), .y = own});
+  for (int by = 1; by < exchange.ranks(); ++by) {
+    const Tensor into = run_of(rows_, nn::before(exchange, by), exchange.ranks());
+    arrivals_.push_back(exchange.begin_shift(own, into, by, ShiftOf::kRows));
+  }
+}
+
+EnteringRows::~EnteringRows() {
+  wait_for(arrivals_);
+}
+
+void EnteringRows::before(size_t piece) {
+  if (arrivals_.empty()) return;
+  const auto [from, to] = ranks_of(exchange_, order()[piece], rows_of(rows_.shape()));
+  for (int by = 1; by < exchange_.ranks(); ++by) {
+    const int rank = nn::before(exchange_, by);
+    if (rank >= from && rank < to) arrivals_[static_cast<size_t>(by - 1)].get();
+  }
+}
+
+LeavingRows::LeavingRows(Exchange& exchange, const Shape& all)
+    : RowPieces(as_they_go(exchange, rows_of(all) / exchange.row_parts())),
+      exchange_(exchange),
+      count_(rows_of(all)),
+      are_made_(static_cast<size_t>(exchange.leaves())) {}
+
+LeavingRows::~LeavingRows() {
+  wait_for(arrivals_);
+}
+
+Tensor LeavingRows::of_rank(const Tensor& rows, int rank) const {
+  return run_of(rows, rank, exchange_.ranks());
+}
+
+bool LeavingRows::is_made(int rank) const {
+  const auto first = are_made_.begin() + rank * exchange_.own_leaves();
+  return std::all_of(first, first + exchange_.own_leaves(), [](bool made) { return made; });
+}
+
+void LeavingRows::after(size_t piece, const Tensor& y) {
+  if (order().size() == 1 || is_at_once(exchange_)) return;
+  if (piece == 0) made_.push_back(y);
+  if (made_.size() < static_cast<size_t>(exchange_.own_leaves())) return;
+  const Rows& rows = order()[piece];
+  if (piece == 0) {
+    // A rank with several leaves keeps their sum in f32: it is rounded once, with the others'.
+    const bool is_sum = made_.size() > 1;
+    mine_ = is_sum ? empty(y.context(), y.shape(), DType::kF32) : y;
+    const int64_t ranks = exchange_.ranks();
+    theirs_ = empty(y.context(), {ranks - 1, y.numel() / ranks}, mine_.dtype());
+  }
+  if (made_.size() > 1) add_leaves(rows);
+  const int64_t of_leaf = count_ / exchange_.leaves();
+  for (int64_t leaf = rows.first / of_leaf; leaf * of_leaf < rows.first + rows.count; ++leaf) {
+    are_made_[static_cast<size_t>(leaf)] = true;
+  }
+  send();
+}
+
+void LeavingRows::add_leaves(const Rows& rows) {
+  const int64_t columns = mine_.shape().at(-1);
+  const auto some = [&](const Tensor& of) {
+    return of.alias({rows.count * columns}, {1}, rows.first * columns);
+  };
+  std::vector<Tensor> parts;
+  for (const Tensor& leaf : made_) parts.push_back(some(leaf));
+  tree_sum(parts, some(mine_));
+}
+
+void LeavingRows::send() {
+  const int64_t others = exchange_.ranks() - 1;
+  while (static_cast<int64_t>(arrivals_.size()) < others) {
+    const auto by = static_cast<int>(arrivals_.size()) + 1;
+    const int to = behind(exchange_, by);
+    if (!is_made(to)) return;
+    arrivals_.push_back(exchange_.begin_shift(of_rank(mine_, to), run_of(theirs_, by - 1, others),
+                                              by, ShiftOf::kSums));
+  }
+}
+
+Tensor LeavingRows::sum(const std::vector<Tensor>& parts) {
+  if (arrivals_.empty()) return exchange_.sum_slices(parts);
+  const auto is_same = [](const Tensor& a, const Tensor& b) {
+    return a.data() == b.data() && a.shape() == b.shape();
+  };
+  const bool is_that = std::equal(parts.begin(), parts.end(), made_.begin(), made_.end(), is_same);
+  if (!is_that || arrivals_.size() + 1 != static_cast<size_t>(exchange_.ranks())) {
+    throw InternalError("leave: a layer announced pieces of other results than it gives");
+  }
+  const int64_t others = exchange_.ranks() - 1;
+  std::vector<Tensor> of_ranks(static_cast<size_t>(exchange_.ranks()));
+  of_ranks[static_cast<size_t>(exchange_.rank())] = of_rank(mine_, exchange_.rank());
+  for (int by = 1; by <= others; ++by) {
+    arrivals_[static_cast<size_t>(by - 1)].get();
+    of_ranks[static_cast<size_t>(nn::before(exchange_, by))] = run_of(theirs_, by - 1, others);
+  }
+  Shape shape = parts[0].shape();
+  shape[exchange_.row_dim(shape)] /= exchange_.ranks();
+  Tensor sum = empty(mine_.context(), shape, parts[0].dtype());
+  tree_sum(of_ranks, sum.alias({sum.numel()}, {1}));
+  return sum;
+}
+
+}  // namespace shale::nn

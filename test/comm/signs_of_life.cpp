@@ -1,0 +1,20 @@
+#include "shale/comm/signs_of_life.h"
+
+#include "shale/test/support/catch.h"
+
+namespace shale::comm {
+
+TEST_CASE("waits take longer until the start is over") {
+  SignsOfLife signs;
+  CHECK(signs.limit(4) == 4);
+  signs.set_starting(60);
+  CHECK(signs.limit(4) == 60);
+  CHECK(signs.limit(100) == 100);
+  CHECK(signs.limit(0) == 0);  // for ever, as before
+  signs.set_starting(0);
+  CHECK(signs.limit(4) == 0);
+  signs.set_started();
+  CHECK(signs.limit(4) == 4);
+}
+
+}  // namespace shale::comm
