@@ -16,7 +16,8 @@ namespace shale::comm {
 struct NcclOptions {
   std::string group_name;
   int device = 0;        // CUDA index
-  std::function<double()> timeout_s;  // of what all ranks must come to, as of now; 0: none
+  // Of what all ranks must come to, as of now; 0: none.
+  std::function<double()> timeout_s = [] { return 0.0; };
   bool deterministic = false;
   int max_ctas = 0;  // of a kernel, so that several communicators have room; 0: as NCCL likes
   std::function<void()> poll;  // called while waiting; throws to give up

@@ -139,7 +139,9 @@ struct Fixture {
 struct LinkedEnds {
   explicit LinkedEnds(double timeout_s = 60)
       : group(timeout_s),
-        parent({}, 0, 2, {.group_name = "stages", .device = 0, .timeout_s = timeout_s}),
+        parent({}, 0, 2, {.group_name = "stages",
+                          .device = 0,
+                          .timeout_s = [timeout_s] { return timeout_s; }}),
         labels(comm::SharedSegment::create(comm::NodeMailbox::bytes(label_spec()))) {
     sender = end(/*sends=*/true, timeout_s);
     receiver = end(/*sends=*/false, timeout_s);
@@ -158,7 +160,9 @@ struct LinkedEnds {
     REQUIRE(memory);
     end.mailbox = std::make_unique<comm::NodeMailbox>(std::move(*memory), label_spec(), sends,
                                                       comm::wait_policy(true, true));
-    const comm::NcclOptions options{.group_name = "stages", .timeout_s = timeout_s, .max_ctas = 2};
+    const comm::NcclOptions options{.group_name = "stages",
+                                    .timeout_s = [timeout_s] { return timeout_s; },
+                                    .max_ctas = 2};
     auto comm = std::make_unique<comm::NcclComm>(parent, 0, sends ? 0 : 1, options);
     return std::make_unique<comm::NcclLink>(group.context, std::move(end), spec(), std::move(comm),
                                             group.device);
