@@ -104,8 +104,32 @@ class Planner {
 
   // What it holds within the limit, as allocators give back what is free before they fail; nothing
   // where that is not enough, and for options that exclude each other.
-  std::optional<int64_t> fitting_bytes(TrainConfig config) const {
-    config.run.device_memory = limit_bytes_;
+  std::optional<int64_t> fitting_bytes(const TrainConfig& config) const {
+    return within(limit_bytes_, config);
+  }
+
+  // The strongest of an option that goes with the others, and what the rank then holds, within the
+  // limit if that can be.
+  struct Strongest {
+    const Change* change;
+    TrainConfig config;
+    int64_t bytes;
+    bool fits;
+  };
+  std::optional<Strongest> strongest(const Strengths& option, const TrainConfig& others) const {
+    for (auto change = option.rbegin(); change != option.rend(); ++change) {
+      TrainConfig config = others;
+      change->apply(config);
+      const auto fitting = within(limit_bytes_, config);
+      const auto bytes = fitting ? fitting : within(0, config);
+      if (bytes) return Strongest{&*change, std::move(config), *bytes, fitting.has_value()};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::optional<int64_t> within(int64_t limit_bytes, TrainConfig config) const {
+    config.run.device_memory = limit_bytes;
     try {
       resolve(config, ranks_);
       return bytes_of(config);
@@ -116,7 +140,6 @@ class Planner {
     }
   }
 
- private:
   int64_t bytes_of(const TrainConfig& config) const {
     const std::unique_ptr<LanguageTask> task = make_language_task(config);
     return plan_rank(config.run, *task, rank_, ranks_).memory.device.reserved;
@@ -151,12 +174,13 @@ Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t l
       found.alternatives.push_back({change.flags, *bytes});
       break;
     }
-    if (option.empty() || !found.alternatives.empty() || found.together_fits) continue;
-    option.back().apply(together);
-    const auto bytes = planner.fitting_bytes(together);
-    found.together.flags += cat(found.together.flags.empty() ? "" : " ", option.back().flags);
-    found.together.bytes = bytes ? *bytes : planner.free_bytes(together);
-    found.together_fits = bytes.has_value();
+    if (!found.alternatives.empty() || found.together_fits) continue;
+    const auto more = planner.strongest(option, together);
+    if (!more) continue;
+    together = more->config;
+    found.together.flags += cat(found.together.flags.empty() ? "" : " ", more->change->flags);
+    found.together.bytes = more->bytes;
+    found.together_fits = more->fits;
   }
   return found;
 }

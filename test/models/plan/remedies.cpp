@@ -84,6 +84,17 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
   CHECK(test::contains(describe(found, 3 * kMiB), "not even this is: --recompute full"));
 }
 
+TEST_CASE("remedies together are the strongest that go with each other and with what was asked for") {
+  // Replicas of parameters are what is compared, and --zero 3 leaves none.
+  const std::vector<std::string> flags = {"--model", "nano", "--check-replicas", "1"};
+  const Remedies found = find_remedies(parsed(flags, 2), 0, 2, 3 * kMiB, 1e9);
+  CHECK(found.alternatives.empty());
+  CHECK_FALSE(found.together_fits);
+  CHECK(test::contains(found.together.flags, "--zero 2 --no-overlap"));
+  CHECK_FALSE(test::contains(found.together.flags, "--zero 3"));
+  CHECK(bytes_within(0, flags, found.together.flags, 2) == found.together.bytes);
+}
+
 TEST_CASE("remedies know what is no part of the training") {
   const Remedies found = find_remedies(parsed({"--model", "nano"}, 1), 0, 1, 4096 * kMiB, 1e9);
   CHECK(found.fits);
