@@ -6,7 +6,8 @@
 # Writes bench/results/parallelism.md, and takes some minutes. Wants a machine that has nothing else
 # to do. Where ranks are more than cores, wall time shows the cores, and processor time the axis.
 # RANKS (default "2 4 8"), STEPS (measured, default 5), ROWS (rows of an earlier run, for the page
-# alone; ROWS_ONLY: a file for the rows, and no page) and PAGE (the file to write) change it.
+# alone; ROWS_ONLY: a file for the rows, and no page), PART (small or two_cores: that part of the rows
+# alone) and PAGE (the file to write) change it.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -80,8 +81,12 @@ measure() {
       sort -n | tail -n 1 | awk '{ printf "%.1f", $1 / 1048576 }')" | tee -a "$work/rows" >&2
 }
 
-measure_all() {
+make_text() {
   for i in $(seq 20000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+}
+
+measure_all() {
+  make_text
   measure "one rank" 1 "${dense[@]}"
   for n in $ranks; do
     measure "data, \`--zero 1\`" "$n" "${dense[@]}" --zero 1
@@ -113,7 +118,56 @@ measure_all() {
   done
 }
 
-if [[ -n ${ROWS:-} ]]; then cp "$ROWS" "$work/rows"; else measure_all; fi
+# step GROUP CASE RANKS FLAGS...: a row "step|GROUP|CASE|RANKS|MS|PLANNED MS", of the two cores that
+# ranks share evenly: the median step of a run, and of pipelines what a plan with measured kernels says.
+step() {
+  local group=$1 case=$2 n=$3 planned=''
+  shift 3
+  local flags=("$@" --threads $((2 / n)) --dtype fp32)
+  rm -rf "$work/out"
+  mpirun -np "$n" --bind-to none "$program" --data "$work/text.txt" --out "$work/out" "${flags[@]}" \
+    --steps $((skipped + steps)) --no-save --quiet >"$work/log" 2>&1 ||
+    { tail -n 20 "$work/log" >&2; exit 1; }
+  if [[ $group == pipeline ]]; then
+    planned=$("$(dirname "$program")/shale" plan --measure --json --ranks "$n" "${flags[@]}" \
+      --cluster "$root/deploy/clusters/cpu_host.json" | tail -1 |
+      sed -nE 's/.*"step_s": *([0-9.e-]+).*/\1/p' | awk '{ printf "%.1f", 1000 * $1 }')
+  fi
+  printf 'step|%s|%s|%d|%s|%s\n' "$group" "$case" "$n" \
+    "$(column step_ms | sort -n | awk '{ ms[NR] = $1 } END { printf "%.1f", ms[int((NR + 1) / 2)] }')" \
+    "$planned" | tee -a "$work/rows" >&2
+}
+
+# What two ranks of a thread make of the cores that one rank of two threads has.
+measure_two_cores() {
+  local gpt2=(--model gpt2-124m --vocab 50304 --seq-len 256 --micro-batch 4) kind
+  step layers "one rank" 1 "${gpt2[@]}" --global-batch 8
+  step layers "data" 2 "${gpt2[@]}" --global-batch 8
+  step layers "\`--tensor 2\`" 2 "${gpt2[@]}" --global-batch 8 --tensor 2
+  step layers "one rank, \`--tensor-leaves 4\`" 1 "${gpt2[@]}" --global-batch 8 --tensor-leaves 4
+  step pipeline "data" 2 "${gpt2[@]}" --global-batch 32
+  step pipeline "\`--pipeline 2\`, 1f1b" 2 "${gpt2[@]}" --global-batch 32 --pipeline 2
+  step pipeline "\`--pipeline 2\`, interleaved, 2 chunks" 2 "${gpt2[@]}" --global-batch 32 \
+    --pipeline 2 --pipeline-schedule interleaved --pipeline-chunks 2
+  step pipeline "\`--pipeline 2\`, zb-h1" 2 "${gpt2[@]}" --global-batch 32 --pipeline 2 \
+    --pipeline-schedule zb-h1
+  local long=(--model nano --seq-len 4096 --micro-batch 1 --global-batch 2)
+  step tokens "one rank" 1 "${long[@]}"
+  for kind in gather ring ulysses; do
+    step tokens "\`--context 2 --context-kind $kind\`" 2 "${long[@]}" --context 2 --context-kind $kind
+  done
+  local experts=(--model moe-nano --experts 8 --active-experts 2 --seq-len 256 --micro-batch 16
+    --global-batch 32)
+  step experts "data" 2 "${experts[@]}"
+  step experts "\`--expert 2\`" 2 "${experts[@]}" --expert 2
+}
+
+if [[ -n ${ROWS:-} ]]; then
+  cp "$ROWS" "$work/rows"
+else
+  [[ ${PART:-} == two_cores ]] || measure_all
+  [[ ${PART:-} == small ]] || { make_text; measure_two_cores; }
+fi
 if [[ -n ${ROWS_ONLY:-} ]]; then cp "$work/rows" "$ROWS_ONLY"; exit 0; fi
 
 # table FROM TO: rows of those lines; the first is what processor times are compared with.
@@ -127,6 +181,14 @@ END
     NR == 1 { speed = $3; cpu = $4 }
     { printf "| %s | %d | %d | %.2f | %.0f | %.2f | %d%% | %d%% | %s | %.1f | %.1f |\n", $1, $2, $3, $3 / speed,
         $4, $4 / cpu, $6, $5, ($7 > 0 ? sprintf("%.0f%%", 100 * $7 / $8) : ""), $9, $10 }'
+}
+
+# steps GROUP: rows of it; the first is what speeds are compared with.
+steps_table() {
+  sed -n "s/^step|$1|//p" "$work/rows" | awk -F'|' '
+    NR == 1 { base = $3; plan = $4 }
+    { printf "| %s | %d x %d | %.0f | %.2f |%s\n", $1, $2, 2 / $2, $3, base / $3,
+        ($4 > 0 ? sprintf(" %.2f | %.2f |", plan / $4, base / $3 / (plan / $4)) : "") }'
 }
 
 second=$(grep -n '^one rank' "$work/rows" | sed -n 2p | cut -d: -f1)
@@ -160,6 +222,40 @@ END
 
 \`${mixture[*]}\`.
 END
-  table "$second" '$'
+  table "$second" "$(($(grep -n '^step|' "$work/rows" | head -n 1 | cut -d: -f1) - 1))"
+  cat <<END
+
+## Two ranks beside one on the same cores
+
+Medians of $steps steps, f32. One rank has two threads, two have one each, so that 1.00 is all there is to
+gain.
+
+GPT-2 124M, 8 sequences of 256 tokens in micro-batches of four; leaves are what it costs to have the
+same bits on any number of ranks that divides them:
+
+| | ranks x threads | ms a step | speed |
+|---|---:|---:|---:|
+$(steps_table layers)
+
+The same model, 32 sequences, beside what \`shale plan --measure\` says of both from the times of
+kernels, which has the wait for other stages in it:
+
+| | ranks x threads | ms a step | speed | planned | of it |
+|---|---:|---:|---:|---:|---:|
+$(steps_table pipeline)
+
+\`--model nano\`, two sequences of 4,096 tokens, one after the other:
+
+| | ranks x threads | ms a step | speed |
+|---|---:|---:|---:|
+$(steps_table tokens)
+
+\`--model moe-nano\`, 8 experts of which a token has two, 32 sequences of 256 tokens in micro-batches of
+16:
+
+| | ranks x threads | ms a step | speed |
+|---|---:|---:|---:|
+$(steps_table experts)
+END
 } >"$page"
 cat "$page"
