@@ -39,10 +39,11 @@ class DeviceEvent {
   void* event_ = nullptr;
 };
 
-// Owner of a stream of a device.
+// Owner of a stream of a device, for what other ranks wait for.
 class DeviceStream {
  public:
-  explicit DeviceStream(DeviceBackend& device) : device_(device), stream_(device.create_stream()) {}
+  explicit DeviceStream(DeviceBackend& device)
+      : device_(device), stream_(device.create_urgent_stream()) {}
   ~DeviceStream() { device_.destroy_stream(stream_); }
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;

@@ -43,6 +43,9 @@ class DeviceBackend {
   virtual void unpin(void* memory) noexcept = 0;
 
   virtual void* create_stream() = 0;
+  // One whose work a device that can prefers to what other streams have ready, such as a
+  // collective that holds up other ranks.
+  virtual void* create_urgent_stream() { return create_stream(); }
   virtual void destroy_stream(void* stream) noexcept = 0;
   virtual void synchronize(void* stream) = 0;
 

@@ -13,12 +13,16 @@
 #include "shale/kernels/registry.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
 #include "shale/runtime/tensor/device_backend.h"
+#include "shale/runtime/tensor/handle_pool_internal.h"
 #include "shale/runtime/tensor/nvtx_ranges_internal.h"
+#include "shale/runtime/tensor/upload_ring_internal.h"
 
 namespace shale {
 namespace {
 
 using kernels::cuda::check;
+
+constexpr size_t kUploadRingBytes = size_t{1} << 20;
 
 // For destructors and the like.
 void check_quietly(cudaError_t result, const char* what) noexcept {
@@ -27,7 +31,7 @@ void check_quietly(cudaError_t result, const char* what) noexcept {
   log_warning("cuda: ", what, ": ", cudaGetErrorString(result));
 }
 
-// While it lives, this thread may call what CUDA holds to be unsafe during a capture, above all
+// While it lives, this thread may call what CUDA holds to be unsafe during a capture, such as
 // cudaMalloc: what is captured does not depend on it.
 class RelaxedCapture {
  public:
@@ -67,6 +71,7 @@ class PinnedMemory final : public MemoryProvider {
   void* allocate(size_t bytes) override {
     void* memory = nullptr;
     check(cudaSetDevice(index_), "cudaSetDevice");
+    const RelaxedCapture relaxed;
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
     return memory;
   }
@@ -95,7 +100,11 @@ class CudaGraph final : public DeviceGraph {
 class CudaBackend final : public DeviceBackend {
  public:
   explicit CudaBackend(const Device& device)
-      : device_(device), memory_(device.index), pinned_(device.index) {}
+      : device_(device),
+        memory_(device.index),
+        pinned_(device.index),
+        events_([this] { return create_event(); }, destroy),
+        uploads_(*this, kUploadRingBytes) {}
 
   Device device() const override { return device_; }
   int kernel_arch() const override {
@@ -113,13 +122,8 @@ class CudaBackend final : public DeviceBackend {
     check_quietly(cudaHostUnregister(memory), "cudaHostUnregister");
   }
 
-  void* create_stream() override {
-    use();
-    cudaStream_t stream = nullptr;
-    // Not ordered with the default stream, which libraries use behind our back.
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    return stream;
-  }
+  void* create_stream() override { return create_stream_of(priorities().least); }
+  void* create_urgent_stream() override { return create_stream_of(priorities().greatest); }
   void destroy_stream(void* stream) noexcept override {
     if (stream == nullptr) return;
     check_quietly(cudaStreamDestroy(as_stream(stream)), "cudaStreamDestroy");
@@ -131,9 +135,10 @@ class CudaBackend final : public DeviceBackend {
 
   void* record_event(void* stream) override {
     use();
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    check(cudaEventRecord(event, as_stream(stream)), "cudaEventRecord");
+    void* const event = events_.take();
+    const cudaError_t result = cudaEventRecord(as_event(event), as_stream(stream));
+    if (result != cudaSuccess) events_.give(event);
+    check(result, "cudaEventRecord");
     return event;
   }
   void wait_event(void* stream, void* event) override {
@@ -149,14 +154,18 @@ class CudaBackend final : public DeviceBackend {
   void synchronize_event(void* event) override {
     check(cudaEventSynchronize(as_event(event)), "cudaEventSynchronize");
   }
-  void destroy_event(void* event) noexcept override {
-    check_quietly(cudaEventDestroy(as_event(event)), "cudaEventDestroy");
-  }
+  // Streams that wait for what it was recorded for go on to do so when it is recorded again.
+  void destroy_event(void* event) noexcept override { events_.give(event); }
 
   void copy(void* to, const void* from, size_t bytes, void* stream) override {
     if (bytes == 0) return;
     use();
-    if (captures(stream)) refuse_ordinary_memory(to, from);
+    if (captures(stream)) {
+      refuse_ordinary_memory(to, from);
+    } else if (uploads_.takes(bytes) && is_ordinary(from) && !is_ordinary(to)) {
+      uploads_.upload(to, from, bytes, stream);
+      return;
+    }
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, as_stream(stream)),
           "cudaMemcpyAsync");
   }
@@ -194,15 +203,45 @@ class CudaBackend final : public DeviceBackend {
  private:
   static cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
   static cudaEvent_t as_event(void* event) { return static_cast<cudaEvent_t>(event); }
+  // Neither a device's nor pinned.
+  static bool is_ordinary(const void* memory) {
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+    return attributes.type == cudaMemoryTypeUnregistered;
+  }
   static void refuse_ordinary_memory(const void* to, const void* from) {
     for (const void* memory : {to, from}) {
-      cudaPointerAttributes attributes{};
-      check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
-      if (attributes.type != cudaMemoryTypeUnregistered) continue;
+      if (!is_ordinary(memory)) continue;
       throw InternalError(
           "capture: a copy from or to ordinary host memory, want pinned or device memory, which is "
           "still there when the graph runs");
     }
+  }
+  struct Priorities {
+    int least = 0, greatest = 0;
+  };
+  Priorities priorities() const {
+    use();
+    Priorities range;
+    check(cudaDeviceGetStreamPriorityRange(&range.least, &range.greatest),
+          "cudaDeviceGetStreamPriorityRange");
+    return range;
+  }
+  static void* create_stream_of(int priority) {
+    cudaStream_t stream = nullptr;
+    // Not ordered with the default stream, which libraries use behind our back.
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+          "cudaStreamCreateWithPriority");
+    return stream;
+  }
+  void* create_event() const {
+    use();
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return event;
+  }
+  static void destroy(void* event) {
+    check_quietly(cudaEventDestroy(as_event(event)), "cudaEventDestroy");
   }
   // The current device belongs to the calling thread.
   void use() const { check(cudaSetDevice(device_.index), "cudaSetDevice"); }
@@ -212,6 +251,8 @@ class CudaBackend final : public DeviceBackend {
   DeviceMemory memory_;
   PinnedMemory pinned_;
   std::atomic<bool> capturing_ = false;
+  HandlePool events_;
+  UploadRing uploads_;  // of events, which outlive it
 };
 
 int attribute(cudaDeviceAttr which, int index) {
