@@ -24,7 +24,8 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // exactly 48 KiB), of as much as a block holds, not everywhere, and of more.
 inline const std::vector<std::pair<int64_t, int64_t>> kNormSizes = {
     {0, 8},    {1, 1},   {2, 5},    {3, 31},   {4, 32},   {5, 1000}, {67, 64},  {400, 37},
-    {40, 256}, {3, 768}, {3, 1600}, {2, 2048}, {2, 4096}, {1, 4104}, {1, 8192}, {1, 8208}};
+    {40, 256}, {3, 768}, {3, 1600}, {2, 2048}, {2, 4096}, {1, 4104}, {1, 8192}, {1, 8208},
+    {5, 12288}, {9, 16392}};
 
 // ---- Forward; `round` is applied where a kernel rounds, `round_out` at its outputs ----
 

@@ -6,8 +6,9 @@
 
 // Every large tensor is read or written once: dy, s, d_sum and dx. The sums over rows (dgain,
 // dbias) stay in registers while a warp or block goes through its rows; a second kernel adds up the
-// blocks'. Rows that are not aligned to packs, or too wide, are read again for each pass, from the
-// caches.
+// blocks'. Of wider rows they are in shared memory, as the row itself, or in memory where there is
+// no room. Rows that are not aligned to packs, or too wide for shared memory, are read again for each
+// pass, from the caches.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -136,27 +137,36 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
   await_previous_grid();
   const RowThreads<kWarpPerRow> threads;
   const int cols = a.in.cols;
-  Pack<T> gain[kPacks] = {};
+  // More packs are read again, as registers are full of sums: the row's from the queue, gains from
+  // the caches.
+  constexpr bool kKeeps = kPacks <= kKeptPacks;
+  Pack<T> gains[kKeeps ? kPacks : 1] = {};
   ColumnSums<kPackSize<T>> columns[kPacks] = {};
+  if constexpr (kKeeps) {
 #pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    const int c = threads.template column<T>(k);
-    if (c < cols) gain[k] = load_pack(a.gain + c);
+    for (int k = 0; k < kPacks; ++k) {
+      const int c = threads.template column<T>(k);
+      if (c < cols) gains[k] = load_pack(a.gain + c);
+    }
   }
+  const auto gain = [&](int k) {
+    if constexpr (kKeeps) return to_floats(gains[k]);
+    return to_floats(load_pack(a.gain + opaque(threads.template column<T>(k))));
+  };
   RowQueue<T, kPacks, kWarpPerRow, 3> queue(a.in, threads);
   RowStats stats = stats_of(a, threads.first);
   int turn = 0;
   for (int64_t row = threads.first; row < a.in.rows; row += threads.stride) {
     queue.wait(row);
     const RowStats next = stats_of(a, row + threads.stride);
-    Pack<T> dy[kPacks] = {}, s[kPacks] = {};
+    Pack<T> kept[2][kKeeps ? kPacks : 1] = {};
     float sums[2] = {0.f, 0.f};
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       if (threads.template column<T>(k) >= cols) continue;
-      dy[k] = queue.pack(0, k);
-      s[k] = queue.pack(1, k);
-      add_columns(to_floats(dy[k]), to_floats(s[k]), to_floats(gain[k]), stats, sums, columns[k]);
+      const Pack<T> dy = queue.pack(0, k), s = queue.pack(1, k);
+      if constexpr (kKeeps) kept[0][k] = dy, kept[1][k] = s;
+      add_columns(to_floats(dy), to_floats(s), gain(k), stats, sums, columns[k]);
     }
     row_sums<kWarpPerRow>(sums, turn);
     turn ^= 1;
@@ -167,8 +177,10 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
       if (c >= cols) continue;
       Floats<kPackSize<T>> d_sum{};
       if (a.in.at[2] != nullptr) d_sum = to_floats(queue.pack(2, k));
-      store_floats(a.dx + row * cols + c, dx_of(to_floats(dy[k]), to_floats(s[k]),
-                                                to_floats(gain[k]), d_sum, stats, means));
+      const Pack<T> dy = kKeeps ? kept[0][kKeeps ? k : 0] : queue.pack(0, k);
+      const Pack<T> s = kKeeps ? kept[1][kKeeps ? k : 0] : queue.pack(1, k);
+      store_floats(a.dx + row * cols + c,
+                   dx_of(to_floats(dy), to_floats(s), gain(k), d_sum, stats, means));
     }
     queue.taken();
     stats = next;
@@ -182,38 +194,107 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
   }
 }
 
-// Rows of any width and alignment; row r belongs to block r mod gridDim.x. The columns' sums are in
-// memory, each touched by one thread.
-template <typename T, bool kCentered>
-__global__ void __launch_bounds__(kGeneralThreads) norm_bwd_general_kernel(NormBwd<T> a) {
+// How a block without room in its registers has its row, and the columns' sums.
+enum class Room {
+  kNone,  // any width and alignment; the row is read twice
+  kRow,   // a row of packs in shared memory
+  kSums,  // and the sums
+};
+
+constexpr int threads_with(Room room) {
+  return room == Room::kNone ? kGeneralThreads : kMaxRowThreads;
+}
+template <typename T>
+constexpr int64_t bytes_with(Room room, int64_t cols) {
+  if (room == Room::kNone) return 0;
+  const int64_t row = 2 * cols * int64_t{sizeof(T)};
+  return room == Room::kSums ? row + 2 * cols * int64_t{sizeof(float)} : row;
+}
+
+// Of columns next to each other, packs where there are several.
+template <int kCount>
+__device__ __forceinline__ Floats<kCount> load_sums(const float* sums) {
+  if constexpr (kCount == 1) {
+    return load_floats<1>(sums);
+  } else {
+    Floats<kCount> loaded;
+#pragma unroll
+    for (int i = 0; i < kCount; i += kPackSize<float>) {
+      const Pack<float> pack = load_pack(sums + i);
+#pragma unroll
+      for (int j = 0; j < kPackSize<float>; ++j) loaded.at[i + j] = pack.at[j];
+    }
+    return loaded;
+  }
+}
+template <bool kShared, int kCount>
+__device__ __forceinline__ void store_sums(float* sums, const Floats<kCount>& floats) {
+  if constexpr (kCount == 1) {
+    store_floats(sums, floats);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; i += kPackSize<float>) {
+      if constexpr (kShared) {
+        store_shared_pack(sums + i, pack_at(floats, i));
+      } else {
+        store_pack(sums + i, pack_at(floats, i));
+      }
+    }
+  }
+}
+
+// Row r belongs to block r mod gridDim.x. Each column is one thread's.
+template <typename T, Room kRoom, bool kCentered>
+__global__ void __launch_bounds__(threads_with(kRoom), 1) norm_bwd_block_kernel(NormBwd<T> a) {
   await_previous_grid();
-  const T *dy = a.in.at[0], *s = a.in.at[1], *d_sum = a.in.at[2];
-  const int cols = a.in.cols;
-  float* dgain = a.partial;  // of this block; then dbias
-  if (dgain != nullptr) dgain += int64_t{blockIdx.x} * 2 * cols;
+  constexpr bool kWide = kRoom != Room::kNone, kSumsShared = kRoom == Room::kSums;
+  constexpr int kCount = kWide ? kPackSize<T> : 1, kStep = threads_with(kRoom) * kCount;
+  const int cols = a.in.cols, first = static_cast<int>(threadIdx.x) * kCount;
+  T* const kept = dynamic_shared<T>();  // dy, s
+  float* partial = a.partial;           // of this block: dgain, dbias
+  if (partial != nullptr) partial += int64_t{blockIdx.x} * 2 * cols;
+  float* sums_of = partial;
+  if constexpr (kSumsShared) sums_of = reinterpret_cast<float*>(kept + 2 * cols);
   int turn = 0;
   for (int64_t row = blockIdx.x; row < a.in.rows; row += gridDim.x) {
     const int64_t at = row * cols;
+    const T *dy = a.in.at[0] + at, *s = a.in.at[1] + at;
     const RowStats stats = stats_of(a, row);
     float sums[2] = {0.f, 0.f};
-    for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
-      ColumnSums<1> columns{};
-      if (dgain != nullptr && row >= gridDim.x) columns = {{dgain[c]}, {dgain[cols + c]}};
-      add_columns(load_floats<1>(dy + at + c), load_floats<1>(s + at + c),
-                  load_floats<1>(a.gain + c), stats, sums, columns);
-      if (dgain != nullptr) {
-        dgain[c] = columns.dgain.at[0];
-        dgain[cols + c] = columns.dbias.at[0];
+#pragma unroll 2
+    for (int c = first; c < cols; c += kStep) {
+      const Pack<T, kCount> dy_pack = load_pack<kCount>(dy + c), s_pack = load_pack<kCount>(s + c);
+      if constexpr (kWide) {
+        store_shared_pack(kept + c, dy_pack);
+        store_shared_pack(kept + cols + c, s_pack);
+      }
+      ColumnSums<kCount> columns{};
+      if (partial != nullptr && row >= gridDim.x) {
+        columns = {load_sums<kCount>(sums_of + c), load_sums<kCount>(sums_of + cols + c)};
+      }
+      add_columns(to_floats(dy_pack), to_floats(s_pack), load_floats<kCount>(a.gain + c), stats,
+                  sums, columns);
+      if (partial != nullptr) {
+        store_sums<kSumsShared>(sums_of + c, columns.dgain);
+        store_sums<kSumsShared>(sums_of + cols + c, columns.dbias);
       }
     }
     row_sums<false>(sums, turn);
     turn ^= 1;
     const RowMeans means = row_means<kCentered>(sums, cols);
-    for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
-      Floats<1> added{};
-      if (d_sum != nullptr) added = load_floats<1>(d_sum + at + c);
-      store_floats(a.dx + at + c, dx_of(load_floats<1>(dy + at + c), load_floats<1>(s + at + c),
-                                        load_floats<1>(a.gain + c), added, stats, means));
+    if constexpr (kWide) dy = kept, s = kept + cols;
+    for (int c = first; c < cols; c += kStep) {
+      Floats<kCount> added{};
+      if (a.in.at[2] != nullptr) added = load_floats<kCount>(a.in.at[2] + at + c);
+      store_floats(a.dx + at + c,
+                   dx_of(load_floats<kCount>(dy + c), load_floats<kCount>(s + c),
+                         load_floats<kCount>(a.gain + c), added, stats, means));
+    }
+  }
+  if constexpr (kSumsShared) {  // and so they are wanted
+    for (int c = first; c < cols; c += kStep) {
+      store_sums<false>(partial + c, load_sums<kCount>(sums_of + c));
+      store_sums<false>(partial + cols + c, load_sums<kCount>(sums_of + cols + c));
     }
   }
 }
@@ -245,13 +326,28 @@ int64_t launch_rows(const Exec& exec, NormBwd<T>& a, bool want_sums) {
                  {.grid = blocks, .block = threads, .smem_bytes = static_cast<size_t>(bytes)}, exec,
                  a);
   };
-  if (rows_are_packed<T>(a.in.cols, {a.in.at[0], a.in.at[1], a.in.at[2], a.gain, a.dx}) &&
-      with_row_mapping<2, 3>(exec, a.in.cols / kPackSize<T>, launch)) {
-    return blocks;
+  const bool packed =
+      rows_are_packed<T>(a.in.cols, {a.in.at[0], a.in.at[1], a.in.at[2], a.gain, a.dx});
+  if (packed && with_row_mapping<3>(exec, a.in.cols / kPackSize<T>, launch)) return blocks;
+  const auto launch_blocks = [&]<Room kRoom>() {
+    constexpr int kThreads = threads_with(kRoom);
+    reserve(blocks_for<false>(exec, a.in.rows, kThreads));
+    simt::launch(norm_bwd_block_kernel<T, kRoom, kCentered>,
+                 {.grid = blocks,
+                  .block = kThreads,
+                  .smem_bytes = static_cast<size_t>(bytes_with<T>(kRoom, a.in.cols))},
+                 exec, a);
+  };
+  const auto has = [&](Room room) {
+    return packed && block_has_room(exec, bytes_with<T>(room, a.in.cols));
+  };
+  if (want_sums && has(Room::kSums)) {
+    launch_blocks.template operator()<Room::kSums>();
+  } else if (has(Room::kRow)) {
+    launch_blocks.template operator()<Room::kRow>();
+  } else {
+    launch_blocks.template operator()<Room::kNone>();
   }
-  reserve(blocks_for<false>(exec, a.in.rows, kGeneralThreads));
-  simt::launch(norm_bwd_general_kernel<T, kCentered>, {.grid = blocks, .block = kGeneralThreads},
-               exec, a);
   return blocks;
 }
 

@@ -4,7 +4,7 @@
 #include "shale/kernels/norm.h"
 
 // Every large tensor is read or written once: x, residual, sum and y. Rows that are not aligned to
-// packs, or too wide, are read again for each pass, from the caches.
+// packs, or too wide for shared memory, are read again for each pass, from the caches.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -131,20 +131,30 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads)
   cp_async_wait<0>();
 }
 
-// A block per row of any width and alignment. A thread reads what it wrote itself.
-template <typename T, bool kCentered>
-__global__ void __launch_bounds__(kGeneralThreads) norm_fwd_general_kernel(NormFwd<T> a) {
+// A block per row. Wide: of packs, and between the passes s is in shared memory; otherwise of any
+// width and alignment, and s is read again. A thread reads what it wrote itself.
+template <typename T, bool kWide, bool kCentered>
+__global__ void __launch_bounds__(kWide ? kMaxRowThreads : kGeneralThreads)
+    norm_fwd_block_kernel(NormFwd<T> a) {
   await_previous_grid();
-  const int cols = a.in.cols;
+  constexpr int kCount = kWide ? kPackSize<T> : 1;
+  constexpr int kStep = (kWide ? kMaxRowThreads : kGeneralThreads) * kCount;
+  const int cols = a.in.cols, first = static_cast<int>(threadIdx.x) * kCount;
   const int64_t row = blockIdx.x, at = row * cols;
-  const T* s = (a.sum != nullptr ? a.sum : a.in.at[0]) + at;
+  T* const kept = dynamic_shared<T>();
+  const T* s = kept;
+  if constexpr (!kWide) s = (a.sum != nullptr ? a.sum : a.in.at[0]) + at;
   float total[1] = {0.f};
-  for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
-    Floats<1> value = load_floats<1>(a.in.at[0] + at + c);
-    if (a.in.at[1] != nullptr) value = added(value, load_floats<1>(a.in.at[1] + at + c));
-    const Pack<T, 1> rounded = from_floats<T>(value);
+#pragma unroll 4
+  for (int c = first; c < cols; c += kStep) {
+    Floats<kCount> value = load_floats<kCount>(a.in.at[0] + at + c);
+    if (a.in.at[1] != nullptr) value = added(value, load_floats<kCount>(a.in.at[1] + at + c));
+    const Pack<T, kCount> rounded = from_floats<T>(value);
     if (a.sum != nullptr) store_pack(a.sum + at + c, rounded);
-    total[0] += to_floats(rounded).at[0];
+    if constexpr (kWide) store_shared_pack(kept + c, rounded);
+    value = to_floats(rounded);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) total[0] += value.at[i];
   }
   float first_mean = 0;
   if constexpr (kCentered) {
@@ -152,16 +162,17 @@ __global__ void __launch_bounds__(kGeneralThreads) norm_fwd_general_kernel(NormF
     first_mean = total[0] / static_cast<float>(cols);
   }
   float sums[2] = {0.f, 0.f};
-  for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
-    add_deviations(load_floats<1>(s + c), first_mean, sums);
+  for (int c = first; c < cols; c += kStep) {
+    add_deviations(load_floats<kCount>(s + c), first_mean, sums);
   }
   row_sums<false>(sums, 1);
   const RowStats stats = row_stats<kCentered>(first_mean, sums, cols, a.eps);
-  for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
-    Floats<1> bias{};
-    if (a.bias != nullptr) bias = load_floats<1>(a.bias + c);
-    store_floats(a.y + at + c,
-                 normed(load_floats<1>(s + c), stats, load_floats<1>(a.gain + c), bias));
+#pragma unroll 2
+  for (int c = first; c < cols; c += kStep) {
+    Floats<kCount> bias{};
+    if (a.bias != nullptr) bias = load_floats<kCount>(a.bias + c);
+    store_floats(a.y + at + c, normed(load_floats<kCount>(s + c), stats,
+                                      load_floats<kCount>(a.gain + c), bias));
   }
   if (threadIdx.x == 0) write_stats(a, row, stats);
 }
@@ -180,13 +191,20 @@ void launch_fwd(const Exec& exec, const NormFwd<T>& a) {
                   .smem_bytes = static_cast<size_t>(row_queue_bytes<kPacks, 2>(threads))},
                  exec, a);
   };
-  if (rows_are_packed<T>(a.in.cols, {a.in.at[0], a.in.at[1], a.sum, a.gain, a.bias, a.y}) &&
-      // More packs of 16-bit columns would need more registers than 512 threads have.
-      with_row_mapping<(sizeof(T) == 4 ? 4 : 2), 2>(exec, a.in.cols / kPackSize<T>, launch)) {
-    return;
+  const bool packed =
+      rows_are_packed<T>(a.in.cols, {a.in.at[0], a.in.at[1], a.sum, a.gain, a.bias, a.y});
+  if (packed && with_row_mapping<2>(exec, a.in.cols / kPackSize<T>, launch)) return;
+  const int64_t bytes = int64_t{a.in.cols} * int64_t{sizeof(T)};
+  if (packed && block_has_room(exec, bytes)) {
+    simt::launch(norm_fwd_block_kernel<T, true, kCentered>,
+                 {.grid = a.in.rows,
+                  .block = kMaxRowThreads,
+                  .smem_bytes = static_cast<size_t>(bytes)},
+                 exec, a);
+  } else {
+    simt::launch(norm_fwd_block_kernel<T, false, kCentered>,
+                 {.grid = a.in.rows, .block = kGeneralThreads}, exec, a);
   }
-  simt::launch(norm_fwd_general_kernel<T, kCentered>, {.grid = a.in.rows, .block = kGeneralThreads},
-               exec, a);
 }
 
 }  // namespace

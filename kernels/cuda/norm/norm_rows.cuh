@@ -16,8 +16,10 @@ namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr int kWarpThreads = 128;     // of a block whose warps have rows of their own
 inline constexpr int kWarpPacks = 3;         // of a lane at most: rows of 768 columns of 16 bits
-inline constexpr int kMaxRowThreads = 512;   // of a block that has one row at a time
+inline constexpr int kBlockPacks = 4;        // of a thread of a block that has one row at a time
+inline constexpr int kMaxRowThreads = 512;   // of such a block
 inline constexpr int kGeneralThreads = 256;  // of a block that reads its row several times
+inline constexpr int kKeptPacks = 3;         // of each operand in registers between two passes
 
 // Rows under way, the one in use included: as many as the shared memory of an A100 has room for.
 template <int kPacks, int kOperands>
@@ -113,14 +115,18 @@ constexpr int64_t row_queue_bytes(int64_t threads) {
   return int64_t{kRowStages<kPacks, kOperands>} * kOperands * kPacks * threads * 16;
 }
 
+// Whether a block may have so much dynamic shared memory beside its static objects.
+inline bool block_has_room(const Exec& exec, int64_t bytes) {
+  constexpr int64_t kBesides = 1024;
+  return bytes + kBesides <= static_cast<int64_t>(gpu_model(exec.device.arch).block_shared_bytes);
+}
+
 // fn.template operator()<kPacks, kWarpPerRow>(threads of a block) for rows of so many packs of
 // kOperands. False: they are too wide, or a block has no room for as many of them as are under way.
-template <int kMaxPacks, int kOperands, class Fn>
+template <int kOperands, class Fn>
 bool with_row_mapping(const Exec& exec, int64_t packs, const Fn& fn) {
   const auto has_room = [&]<int kPacks>(int64_t threads) {
-    constexpr int64_t kBesides = 1024;  // static objects
-    return row_queue_bytes<kPacks, kOperands>(threads) + kBesides <=
-           static_cast<int64_t>(gpu_model(exec.device.arch).block_shared_bytes);
+    return block_has_room(exec, row_queue_bytes<kPacks, kOperands>(threads));
   };
   if (packs <= kWarpSize) {
     fn.template operator()<1, true>(kWarpThreads);
@@ -130,9 +136,9 @@ bool with_row_mapping(const Exec& exec, int64_t packs, const Fn& fn) {
     const int64_t threads = ceil_div(ceil_div(packs, 2), kWarpSize) * kWarpSize;
     if (!has_room.template operator()<2>(threads)) return false;
     fn.template operator()<2, false>(threads);
-  } else if (packs <= kMaxPacks * kMaxRowThreads &&
-             has_room.template operator()<kMaxPacks>(kMaxRowThreads)) {
-    if constexpr (kMaxPacks > 2) fn.template operator()<kMaxPacks, false>(kMaxRowThreads);
+  } else if (packs <= kBlockPacks * kMaxRowThreads &&
+             has_room.template operator()<kBlockPacks>(kMaxRowThreads)) {
+    fn.template operator()<kBlockPacks, false>(kMaxRowThreads);
   } else {
     return false;
   }
