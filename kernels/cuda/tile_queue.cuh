@@ -46,8 +46,12 @@ struct TileQueue {
 class TileGiver {
  public:
   explicit __device__ __forceinline__ TileGiver(TileQueue& queue) : queue_(queue) {}
-  __device__ __forceinline__ void give(int tile) {
+  // Returns when there is room for another number.
+  __device__ __forceinline__ void wait() {
     mbarrier_wait(queue_.read[place_.stage], place_.parity ^ 1);
+  }
+  __device__ __forceinline__ void give(int tile) {
+    wait();
     queue_.tiles[place_.stage] = tile;
     mbarrier_arrive(queue_.given[place_.stage]);
     place_.next();
@@ -58,22 +62,34 @@ class TileGiver {
   RingPlace<TileQueue::kPlaces> place_;
 };
 
-// By whole warps.
+// By whole warps: wait(), then tile(), then release(), and so on; next() is all three. Where it stands
+// is one number, and tile() may be asked again, as registers of who multiplies are short.
 class TileReader {
  public:
   explicit __device__ __forceinline__ TileReader(TileQueue& queue) : queue_(queue) {}
-  __device__ __forceinline__ int next() {
-    mbarrier_wait(queue_.given[place_.stage], place_.parity);
-    const int tile = uniform(queue_.tiles[place_.stage]);
+  __device__ __forceinline__ void wait() {
+    mbarrier_wait(queue_.given[place()], read_ / TileQueue::kPlaces % 2);
+  }
+  __device__ __forceinline__ int tile() const { return uniform(queue_.tiles[place()]); }
+  __device__ __forceinline__ void release() {
     __syncwarp();  // or the place might be given again before all lanes have seen this time
-    if (threadIdx.x % kWarpSize == 0) mbarrier_arrive(queue_.read[place_.stage]);
-    place_.next();
+    if (threadIdx.x % kWarpSize == 0) mbarrier_arrive(queue_.read[place()]);
+    ++read_;
+  }
+  // How many have been released, modulo 2: the parity of a barrier that each tile takes once.
+  __device__ __forceinline__ int parity() const { return read_ % 2; }
+  __device__ __forceinline__ int next() {
+    wait();
+    const int tile = this->tile();
+    release();
     return tile;
   }
 
  private:
+  __device__ __forceinline__ int place() const { return read_ % TileQueue::kPlaces; }
+
   TileQueue& queue_;
-  RingPlace<TileQueue::kPlaces> place_;
+  int read_ = 0;
 };
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -341,11 +341,11 @@ BlockOrder order_by_keys(const AttentionProblem& p, int tile) {
 }
 
 bool has_attention90_bwd(const Exec& exec, const AttentionProblem& p) {
-  return (p.head_size == 64 || p.head_size == 128) && has_attention90_fwd(exec, p);
+  return p.head_size <= 128 && has_attention90_fwd(exec, p);
 }
 
 bool has_attention90_fwd(const Exec& exec, const AttentionProblem& p) {
-  constexpr std::array<int64_t, 4> kHeadSizes = {64, 96, 128, 192};
+  constexpr std::array<int64_t, 5> kHeadSizes = {64, 96, 128, 192, 256};
   const bool has_lists = p.keys_of_queries.begins != nullptr;
   return is_hopper(exec.device) && p.dtype != DType::kF32 && !has_lists &&
          std::ranges::find(kHeadSizes, p.head_size) != kHeadSizes.end() && p.batch > 0 &&

@@ -5,8 +5,8 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 // Attention by the warpgroups of Hopper: 16-bit inputs, none of whose sizes is 0, without
-// BlockLists, on a device of compute capability 9.0; with heads of 64 or 128, and in forward of 96
-// and 192 too. Everything else is for the portable kernels.
+// BlockLists, on a device of compute capability 9.0; with heads of 64, 96 or 128, and in forward of
+// 192 and 256 too. Everything else is for the portable kernels.
 bool has_attention90_fwd(const Exec& exec, const AttentionProblem& p);
 bool has_attention90_bwd(const Exec& exec, const AttentionProblem& p);
 

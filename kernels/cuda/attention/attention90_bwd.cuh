@@ -1,5 +1,6 @@
 #pragma once
 
+#include "shale/base/error.h"
 #include "shale/kernels/cuda/attention/attention90_config.h"
 #include "shale/kernels/cuda/attention/attention90_tile.cuh"
 
@@ -34,6 +35,18 @@ Bwd90Params bwd90_params(const AttentionParams& p, const BlockOrder& order) {
           .dout = query_map(p.dout),
           .problem = p,
           .order = order};
+}
+
+// fn.template operator()<kHeadSize>() for one that has kernels.
+template <class Fn>
+void with_bwd90_head_size(int64_t head_size, const Fn& fn) {
+  switch (head_size) {
+    case 64: return fn.template operator()<64>();
+    case 96: return fn.template operator()<96>();
+    case 128: return fn.template operator()<128>();
+    default:
+      throw InternalError(cat("attention: no Hopper kernel for gradients of heads of ", head_size));
+  }
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

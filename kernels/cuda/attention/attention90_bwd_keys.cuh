@@ -189,6 +189,7 @@ class Bwd90KeysConsumer {
   __device__ __forceinline__ void issue_dq(float (&dq)[32],
                                            const BoxedTile<kBwd90Keys, kQueries>& ds) {
     const int part = warpgroup_;
+    // Of heads of 96 the second box of K is half zeros, and so is its part of dQ.
     wgmma_fence(dq);
 #pragma unroll
     for (int k = 0; k < kBwd90Keys; k += 16) {
@@ -197,7 +198,7 @@ class Bwd90KeysConsumer {
     }
     wgmma_commit();
   }
-  // A warp's part is 4 KiB on end in the sums too.
+  // A warp's part is on end in the sums too, in fragments of 8 columns.
   __device__ __forceinline__ void add_dq(const float (&dq)[32], int64_t first_row) {
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
     float* const staging = shared_.dq[warp];
@@ -210,8 +211,9 @@ class Bwd90KeysConsumer {
     if (lane_id() > 0) return;
     const int64_t row = first_row + (kHeadSize == 64 ? 64 * warpgroup_ : 0) + 16 * warp_in_group();
     const int column = kHeadSize == 64 ? 0 : 64 * warpgroup_;
+    const int columns = std::min(64, kHeadSize - column);
     bulk_add(params_.problem.dq_sums + row * kHeadSize + 16 * column, staging,
-             sizeof(shared_.dq[0]));
+             16 * columns * static_cast<int>(sizeof(float)));
     bulk_commit();
   }
 
@@ -326,8 +328,9 @@ void launch_attention90_bwd_keys_kernel(const Exec& exec, const AttentionParams&
 
 template <typename T>
 void launch_attention90_bwd_keys(const Exec& exec, const AttentionParams& p) {
-  if (p.head_size == 64) return launch_attention90_bwd_keys_kernel<T, 64>(exec, p);
-  launch_attention90_bwd_keys_kernel<T, 128>(exec, p);
+  with_bwd90_head_size(p.head_size, [&]<int kHeadSize>() {
+    launch_attention90_bwd_keys_kernel<T, kHeadSize>(exec, p);
+  });
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

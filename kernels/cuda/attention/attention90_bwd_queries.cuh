@@ -197,8 +197,9 @@ void launch_attention90_bwd_queries_kernel(const Exec& exec, const AttentionPara
 
 template <typename T>
 void launch_attention90_bwd_queries(const Exec& exec, const AttentionParams& p) {
-  if (p.head_size == 64) return launch_attention90_bwd_queries_kernel<T, 64>(exec, p);
-  launch_attention90_bwd_queries_kernel<T, 128>(exec, p);
+  with_bwd90_head_size(p.head_size, [&]<int kHeadSize>() {
+    launch_attention90_bwd_queries_kernel<T, kHeadSize>(exec, p);
+  });
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -18,9 +18,10 @@ namespace shale::kernels::SHALE_BACKEND {
 //   96          128       128    64 + 32 + 48         232 and 40   32 + 2 * 64 + 32 KiB
 //   128         128       128    64 + 32 + 64         232 and 40   32 + 2 * 64 + 32 KiB
 //   192         128       96     48 + 24 + 96         232 and 40   48 + 2 * 72 KiB
+//   256         128       64     32 + 16 + 128        232 and 40   64 + 2 * 64 KiB
 //
 // (registers of a thread that computes, and of one that loads; shared memory of Q, of the stages of
-// K and V, and of out, which takes the place of Q at 192. Heads of 96 have the room of 128. Capped
+// K and V, and of out, which takes the place of Q from 192 on. Heads of 96 have the room of 128. Capped
 // scores take registers.) At 64 a product takes half the time, and K and V come twice as fast:
 // three warpgroups share each byte of them, which two could not draw from the second-level cache
 // (128 queries: 32 KiB in some 1024 cycles of exponentials, which is more than the 24 bytes a cycle
@@ -48,12 +49,12 @@ constexpr Fwd90Config fwd90_config(int head_size, bool capped) {
             .out_over_q = false};
   }
   return {.consumers = 2,
-          .keys = head_size == 192 ? 96 : 128,
+          .keys = head_size == 256 ? 64 : head_size == 192 ? 96 : 128,
           .stages = 2,
           .producer_registers = 40,
           .consumer_registers = 232,
           .by_fma = 0,
-          .out_over_q = head_size == 192};
+          .out_over_q = head_size >= 192};
 }
 
 // Backward by keys: each of two warpgroups owns 64 keys, and both go over tiles of `queries` of all
@@ -63,11 +64,12 @@ constexpr Fwd90Config fwd90_config(int head_size, bool capped) {
 //
 //   head size   queries   values of a thread        shared memory
 //   64          128       64 + (128 or 64 + 32)     32 + 2 * 33 + 2 * 32 + 32 KiB
+//   96          64        96 + (64 or 32 + 32)      64 + 2 * 32.5 + 2 * 16 + 32 KiB
 //   128         64        128 + (64 or 32 + 32)     64 + 2 * 32.5 + 2 * 16 + 32 KiB
 //
 // (K and V; stages of Q, dO and their sums; dS twice, so that one barrier a step is enough; dQ on
-// its way to memory). The warpgroups share a tile of dQ by rows at 64, by columns at 128: 64 by 64
-// each.
+// its way to memory). The warpgroups share a tile of dQ by rows at 64, else by columns: 64 by 64
+// each, of which the second one has 32 columns of zeros at 96.
 inline constexpr int kBwd90Consumers = 2, kBwd90Keys = 128;
 inline constexpr int kBwd90Stages = 2;
 inline constexpr int kBwd90Threads = 128 * (kBwd90Consumers + 1);
@@ -81,6 +83,7 @@ constexpr int bwd90_queries(int head_size) {
 //
 //   head size   keys   values of a thread   shared memory
 //   64          128    32 + 128 + 32        32 + 2 * 32 KiB
+//   96          64     48 + 64 + 16         64 + 2 * 32 KiB
 //   128         64     64 + 64 + 16         64 + 2 * 32 KiB
 inline constexpr int kBwd90TileQueries = 64 * kBwd90Consumers;
 constexpr int bwd90_keys_of_queries(int head_size) {

@@ -3,8 +3,9 @@
 // Forward, after FlashAttention-3 (arXiv:2407.08608, algorithm 2).
 //
 // A block is one warpgroup that loads, by one of its warps, and two or three that compute, 64
-// queries each; it takes one tile of queries after another, and the loads run ahead of the products
-// across tiles. Of a warpgroup's tile, O, the scores S and the probabilities P are in registers:
+// queries each; it takes one tile of queries after another, as blocks come to it, and the loads run
+// ahead of the products across tiles. Of a warpgroup's tile, O, the scores S and the probabilities P
+// are in registers:
 //
 //   S(n) = Q K(n)^T       issued first, then at once
 //   O += P(n-1) V(n-1)    which runs while the softmax of S(n) is computed
@@ -20,6 +21,7 @@
 #include "shale/kernels/cuda/attention/attention90_softmax.cuh"
 #include "shale/kernels/cuda/attention/attention90_tile.cuh"
 #include "shale/kernels/cuda/grid.h"
+#include "shale/kernels/cuda/tile_queue.cuh"
 #include "shale/kernels/cuda/turns.cuh"
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -28,7 +30,10 @@ struct Fwd90Params {
   TensorMap q, k, v;
   AttentionParams problem;
   BlockOrder order;
+  uint32_t* next_item;  // see tile_queue.cuh
   float scale_log2_64th;
+
+  __device__ __forceinline__ int items() const { return order.tiles * order.heads; }
 };
 
 struct NoRows {};
@@ -45,6 +50,7 @@ struct Fwd90Shared {
   MBarrier q_full, q_empty, patch;
   MBarrier k_full[kConfig.stages], k_empty[kConfig.stages];
   MBarrier v_full[kConfig.stages], v_empty[kConfig.stages];
+  TileQueue items;
   uint32_t settled[kConfig.consumers * kWarpgroupSize];
 
   __device__ __forceinline__ Rows& out() {
@@ -56,53 +62,48 @@ struct Fwd90Shared {
   }
 };
 
-// The item of this block in a round. Blocks take items in turns, which go back and forth: who has
-// the longest of one round has the shortest of the next.
-__device__ __forceinline__ int item_of_round(int round) {
-  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
-  return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
-}
-
 // Asked for again where it is needed: registers are short.
 template <class Shared>
-__device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int round) {
+__device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int number) {
   const AttentionParams& p = params.problem;
-  return QueryTile<>(p, place_in_order(params.order, p.heads, item_of_round(opaque(round))),
+  return QueryTile<>(p, place_in_order(params.order, p.heads, opaque(number)),
                      Shared::kConfig.queries());
 }
 
-// fn(round) for the items of this block.
-template <typename Fn>
-__device__ __forceinline__ void for_items(const Fwd90Params& params, Fn&& fn) {
-  const int blocks = static_cast<int>(gridDim.x);
-  const int items = params.order.tiles * params.order.heads;
-  for (int round = 0; round * blocks < items; ++round) {
-    if (item_of_round(round) < items) fn(round);
+// ---- The warps that take tiles and load them ----
+
+// By one thread. A block asks for the tile after the next when it is done with one: those that it has
+// taken ahead, nobody else can do.
+template <class Shared>
+__device__ __forceinline__ void take_fwd90(const Fwd90Params& params, Shared& shared) {
+  TileGiver giver(shared.items);
+  int number = first_tile();
+  giver.give(number);
+  while (number < params.items()) {
+    giver.wait();
+    number = tile_of(ask_for_tile(number, params.items(), params.next_item));
+    giver.give(number);
   }
 }
-
-// ---- The warp that loads ----
 
 // In the order in which the tiles are used: K of a step before V of the step before it.
 template <class Shared>
 __device__ __forceinline__ void load_fwd90(const Fwd90Params& params, Shared& shared) {
   constexpr Fwd90Config kConfig = Shared::kConfig;
   const AttentionParams& p = params.problem;
-  const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
   RingPlace<kConfig.stages> k_place, v_place;
-  int q_parity = 1;
+  TileReader reader(shared.items);
   TileLoader loader(shared.patch);
-  for_items(params, [&](int round) {
-    const QueryTile<> item = fwd90_item<Shared>(params, round);
+  for (reader.wait(); reader.tile() < params.items(); reader.wait()) {
+    const QueryTile<> item = fwd90_item<Shared>(params, reader.tile());
     const int first_step = item.first_step(kConfig.keys), end_step = item.end_step(kConfig.keys);
-    if (first_step == end_step && !kConfig.out_over_q) return;
     const auto keys_of = [&](int step) {
-      return RowRange{step * kConfig.keys, item.sequence.keys, keys, item.kv_head,
-                      item.place.batch};
+      return RowRange{step * kConfig.keys, item.sequence.keys, static_cast<int>(p.keys),
+                      item.kv_head, item.place.batch};
     };
     // Rows of Q beyond the sequence's end reach nothing but their own, which nobody stores.
-    if (lane_id() == 0) mbarrier_wait(shared.q_empty, q_parity);
-    q_parity ^= 1;
+    if (lane_id() == 0) mbarrier_wait(shared.q_empty, reader.parity() ^ 1);
+    const int queries = static_cast<int>(p.queries);
     loader.load(shared.q, params.q, shared.q_full,
                 {item.query, queries, queries, item.place.head, item.place.batch});
     for (int step = end_step - 1; step >= first_step - 1; --step) {
@@ -118,7 +119,8 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params, Shared& sh
         v_place.next();
       }
     }
-  });
+    reader.release();
+  }
 }
 
 // ---- The warpgroups that compute ----
@@ -132,15 +134,16 @@ class Fwd90Consumer {
 
  public:
   __device__ __forceinline__ Fwd90Consumer(const Fwd90Params& params, Shared& shared, int warpgroup)
-      : params_(params), shared_(shared), warpgroup_(warpgroup) {}
+      : params_(params), shared_(shared), warpgroup_(warpgroup), reader_(shared.items) {}
 
   __device__ __forceinline__ void run() {
     if (turns().is_last()) turns().pass();
-    for_items(params_, [&](int round) {
+    for (reader_.wait(); reader_.tile() < params_.items(); reader_.wait()) {
       softmax_ = RowSoftmax();
-      compute(round);
-      store(round);
-    });
+      compute();
+      store();
+      reader_.release();
+    }
     if (warpgroup_ == 0) turns().take();  // the last one that was passed on
   }
 
@@ -209,15 +212,15 @@ class Fwd90Consumer {
     }
   }
 
-  __device__ __forceinline__ void compute(int round) {
-    const QueryTile<> item = fwd90_item<Shared>(params_, round);
+  __device__ __forceinline__ void compute() {
+    const QueryTile<> item = fwd90_item<Shared>(params_, reader_.tile());
     const int first_step = uniform(item.first_step(kKeys));
     int step = uniform(item.end_step(kKeys));
-    if (kConfig.out_over_q || step != first_step) {
-      mbarrier_wait(shared_.q_full, q_parity_);
-      q_parity_ ^= 1;
+    mbarrier_wait(shared_.q_full, reader_.parity());
+    if (step == first_step) {
+      if constexpr (!kConfig.out_over_q) release(shared_.q_empty);
+      return set_zero(out_);
     }
-    if (step == first_step) return set_zero(out_);
     const int first_query = item.query + 64 * warpgroup_, query = first_query + thread_row();
     --step;
     issue_scores();
@@ -245,9 +248,9 @@ class Fwd90Consumer {
   }
 
   // out = sums / softmax sum, lse = ln of it; for rows without keys 0 and -inf.
-  __device__ __forceinline__ void store(int round) {
+  __device__ __forceinline__ void store() {
     constexpr float kLn2 = 0.693147181f;
-    const QueryTile<> item = fwd90_item<Shared>(params_, round);
+    const QueryTile<> item = fwd90_item<Shared>(params_, reader_.tile());
     const AttentionParams& p = params_.problem;
     const int first_query = item.query + 64 * warpgroup_;
     float* const lse =
@@ -283,7 +286,8 @@ class Fwd90Consumer {
 
   const Fwd90Params& params_;
   Shared& shared_;
-  int warpgroup_, q_parity_ = 0;
+  int warpgroup_;
+  TileReader reader_;
   RingPlace<kConfig.stages> k_place_, v_place_;
   RowSoftmax softmax_;
   float out_[kHeadSize / 2], scores_[kKeys / 2];
@@ -306,6 +310,7 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize, kCapped>::kConfig.threa
     mbarrier_init(shared.q_full, 1);
     mbarrier_init(shared.q_empty, kConsumerWarps);
     mbarrier_init(shared.patch, 1);
+    shared.items.init(kConsumerWarps + 1);  // and the one that loads
     for (int i = 0; i < kConfig.stages; ++i) {
       mbarrier_init(shared.k_full[i], 1);
       mbarrier_init(shared.k_empty[i], kConsumerWarps);
@@ -321,6 +326,7 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize, kCapped>::kConfig.threa
   if (warpgroup == kConfig.consumers) {
     shrink_registers<kConfig.producer_registers>();
     if (warp_in_group() == 0) load_fwd90(params, shared);
+    if (warp_in_group() == 1 && lane_id() == 0) take_fwd90(params, shared);
   } else {
     grow_registers<kConfig.consumer_registers>();
     Fwd90Consumer<T, kHeadSize, kCapped>(params, shared, warpgroup).run();
@@ -335,6 +341,7 @@ void launch_attention90_fwd_kernel(const Exec& exec, const AttentionParams& p) {
   params.problem = p;
   params.scale_log2_64th = p.scale_log2 / 64;
   params.order = order_by_queries(p, kConfig.queries());
+  params.next_item = tile_counter(exec);
   params.q = rows_map<kConfig.queries()>(p.q, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
   params.k = rows_map<kConfig.keys>(p.k, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
   params.v = rows_map<kConfig.keys>(p.v, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
@@ -358,6 +365,7 @@ void launch_attention90_fwd(const Exec& exec, const AttentionParams& p) {
     case 96: return launch_attention90_fwd_of_heads<T, 96>(exec, p);
     case 128: return launch_attention90_fwd_of_heads<T, 128>(exec, p);
     case 192: return launch_attention90_fwd_of_heads<T, 192>(exec, p);
+    case 256: return launch_attention90_fwd_of_heads<T, 256>(exec, p);
     default: throw InternalError(cat("attention: no Hopper kernel for heads of ", p.head_size));
   }
 }

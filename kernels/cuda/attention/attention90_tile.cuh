@@ -13,7 +13,7 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // Rows of a head in shared memory, as boxes of 64 columns that stand beside each other: lines of
 // 128 bytes with the copy engine's swizzle. The last box of 96 columns is half empty: beyond an
-// array's columns the engine fills boxes with zeros, which no product takes.
+// array's columns the engine fills boxes with zeros.
 template <int kRowCount, int kColumnCount>
 struct alignas(1024) BoxedTile {
   static constexpr int kRows = kRowCount, kColumns = kColumnCount;
