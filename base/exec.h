@@ -59,6 +59,9 @@ struct Exec {
   StepState* step = nullptr;       // device memory, or null in calls that need none of it
   int threads = 1;                 // CPU threads
   bool deterministic = false;      // asks for the variant without atomics
+  // Matrix products of f32 round their operands to tf32: 10 bits of mantissa, to nearest, ties away
+  // from zero. For tensor cores of compute capability 8.0 and later; the CPU does the same, slowly.
+  bool tf32 = false;
   // Most blocks of a kernel whose blocks take one tile after the other; 0: as many as the GPU has
   // multiprocessors. Results do not depend on it.
   int persistent_blocks = 0;

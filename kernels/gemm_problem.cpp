@@ -1,5 +1,7 @@
 #include "shale/kernels/gemm_problem.h"
 
+#include "shale/base/gpu_model.h"
+
 namespace shale::kernels {
 namespace {
 
@@ -138,6 +140,23 @@ GemmProblem gemm_problem(const GemmArgs& args) {
   p.residual = optional("residual", args.residual, {m, n}, args.c.dtype);
   p.bias_grad = optional("bias_grad", sums, {n}, of_sums);
   return p;
+}
+
+bool takes_tf32(const Exec& exec, const GemmProblem& problem) {
+  if (!exec.tf32 || problem.a.dtype != DType::kF32) return false;
+  constexpr int kFirst = 80;
+  if (exec.device.type != DeviceType::kCpu && exec.device.arch < kFirst) {
+    throw UnavailableError(cat("gemm: tf32 wants compute capability ", capability_text(kFirst),
+                               " or later, ", exec.device, " has ",
+                               capability_text(exec.device.arch)));
+  }
+  return true;
+}
+
+GemmProblem gemm_problem(const Exec& exec, const GemmArgs& args) {
+  GemmProblem problem = gemm_problem(args);
+  problem.tf32 = takes_tf32(exec, problem);
+  return problem;
 }
 
 }  // namespace shale::kernels

@@ -26,9 +26,16 @@ struct GemmProblem {
   Epilogue epilogue = Epilogue::kNone;
   bool accumulate = false;
   bool accumulate_bias_grad = false;
+  bool tf32 = false;  // operands, of f32, are rounded to it
 };
+
+// Whether these products are Exec::tf32's. Throws UnavailableError on a GPU whose tensor cores do
+// not have them.
+bool takes_tf32(const Exec& exec, const GemmProblem& problem);
 
 // Throws ShapeError or DTypeError, naming the argument, what it is and what was wanted.
 GemmProblem gemm_problem(const GemmArgs& args);
+// With takes_tf32() too.
+GemmProblem gemm_problem(const Exec& exec, const GemmArgs& args);
 
 }  // namespace shale::kernels

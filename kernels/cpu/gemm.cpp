@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -24,8 +25,9 @@
 
 // c is cut into blocks that depend on shapes and dtypes only; each block is one single-threaded
 // oneDNN product over the whole of K, followed by its epilogue while it is in cache; or, with few
-// rows, as many dot products (cpu/gemm_few.h). SwiGLU's two products come one after the other, the activation in the second's epilogue. f16, and bf16 on a
-// CPU without bf16 products, are widened to f32 on the way.
+// rows, as many dot products (cpu/gemm_few.h). SwiGLU's two products come one after the other, the
+// activation in the second's epilogue. f16, and bf16 on a CPU without bf16 products, are widened to
+// f32 on the way.
 //
 // Workspace: per thread oneDNN's scratch and, with an epilogue, one block in f32.
 
@@ -45,7 +47,8 @@ struct Step {
 struct Plan {
   GemmBlocks blocks;
   bool dots = false;    // no oneDNN: a is copied to f32 as a whole
-  bool widen = false;   // oneDNN cannot multiply the inputs' dtype: copy them to f32 in steps of k
+  bool widen = false;   // copy inputs to f32 in steps of k: oneDNN cannot multiply their dtype, or
+                        // they are rounded to tf32 on the way
   bool direct = false;  // oneDNN writes c; else an f32 block, from which the epilogue makes c
   int64_t pad = 0;      // elements between rows of that block
   std::array<std::vector<Step>, GemmBlocks::kEdges> steps;  // by Block::edge
@@ -105,10 +108,10 @@ Plan make_plan_of_dots(const GemmProblem& p) {
 }
 
 Plan make_plan(const GemmProblem& p) {
-  if (p.m <= kDotRows && p.b.transposed && !p.a.transposed) return make_plan_of_dots(p);
+  if (p.m <= kDotRows && p.b.transposed && !p.a.transposed && !p.tf32) return make_plan_of_dots(p);
   Plan plan;
-  plan.widen =
-      p.a.dtype == DType::kF16 || (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
+  plan.widen = p.tf32 || p.a.dtype == DType::kF16 ||
+               (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
   // oneDNN 2.6 has a matrix-vector kernel, good for a few rows, which it takes for a strided c
   // only, and one that packs a transposed b well, which it takes for a dense c only.
   const bool by_vector = p.m <= (p.b.dtype == DType::kF32 ? 8 : 1);
@@ -144,6 +147,15 @@ void widen(Matrix from, int64_t row, int64_t col, int64_t rows, int64_t cols, fl
   widen_lines(from, from.transposed ? cols : rows, from.transposed ? rows : cols, to);
 }
 
+// As tensor cores' operands are (Exec::tf32).
+void round_to_tf32(std::span<float> values) {
+  for (float& value : values) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    const bool is_finite = (bits & 0x7f800000u) != 0x7f800000u;
+    value = std::bit_cast<float>(is_finite ? (bits + 0x1000u) & 0xffffe000u : bits);
+  }
+}
+
 void run_product(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block& block,
                  const Scratch& scratch) {
   if (plan.dots) {
@@ -163,6 +175,8 @@ void run_product(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block
     if (plan.widen) {
       widen(p.a, block.row, step.k, block.rows, step.size, scratch.a);
       widen(p.b, step.k, block.col, step.size, block.cols, scratch.b);
+      if (p.tf32) round_to_tf32({scratch.a, size_t(block.rows * step.size)});
+      if (p.tf32) round_to_tf32({scratch.b, size_t(block.cols * step.size)});
     } else {
       a = p.a.at(block.row, step.k);
       b = p.b.at(step.k, block.col);
@@ -307,7 +321,7 @@ void run_both(const Exec& exec, std::vector<GemmProblem> problems) {
 
 template <>
 void run(const Exec& exec, const GemmArgs& args) {
-  run_both(exec, {gemm_problem(args)});
+  run_both(exec, {gemm_problem(exec, args)});
 }
 
 // Operands become bf16, in which they are exact, and their products those of bf16.
@@ -337,7 +351,7 @@ void run(const Exec& exec, const GroupedGemmArgs& args) {
                           args.align));
     }
     if (begin == end && args.by == GroupedBy::kRows) continue;
-    problems.push_back(gemm_problem(group_of(args, group, begin, end)));
+    problems.push_back(gemm_problem(exec, group_of(args, group, begin, end)));
   }
   run_both(exec, std::move(problems));
 }

@@ -192,6 +192,7 @@ void choose_layout(TrainConfig& config, ConfigSpec& spec, comm::World& world) {
                             config.cluster.empty() ? "no --cluster" : "--cluster ", config.cluster,
                             "; want a file of a cluster of ", is_cpu ? "CPUs" : "GPUs"));
     }
+    check_times(planned.run, cluster);
     text = agreed(decides ? chosen_layout(planned, spec, cluster, ranks) : "");
   }
   reset_layout(config.run);

@@ -84,7 +84,7 @@ std::string KernelTimes::name_of(const kernels::SlotCall& call, const kernels::K
   return cat(kernel.slot, kernel.gemm == nullptr ? "" : " ",
              kernel.gemm == nullptr ? "" : gemm_name(*kernel.gemm), " ", dtype_name(kernel.dtype),
              " ", int64_t(kernel.cost.flops), " FLOP ", int64_t(kernel.cost.bytes()), " bytes ",
-             call.exec().threads, " threads");
+             call.exec().threads, " threads", call.exec().tf32 ? " tf32" : "");
 }
 
 void KernelTimes::read(const std::string& path) {

@@ -116,6 +116,7 @@ class Rehearsal {
         context_({.threads = config.threads,
                   .device_memory = config.device_memory,
                   .deterministic = config.deterministic,
+                  .tf32 = config.tf32,
                   .dependent_launch = config.dependent_launch,
                   .seed = static_cast<uint64_t>(config.seed)},
                  std::make_unique<PlanBackend>(device_of_kernels(config),

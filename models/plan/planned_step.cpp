@@ -82,6 +82,13 @@ std::string text_of(const char* format, double value) {
 
 }  // namespace
 
+void check_times(const RunConfig& config, const Cluster& cluster) {
+  if (!config.tf32 || !cluster.is_gpu) return;
+  throw ConfigError(cat("--tf32 on ", cluster.device,
+                        ": no cluster says how fast its products are; want --dtype bf16, or no "
+                        "--tf32"));
+}
+
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
                          std::span<const PlannedRank> stages, int ranks) {
   const auto busiest = std::max_element(stages.begin(), stages.end(),

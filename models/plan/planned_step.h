@@ -32,6 +32,9 @@ struct PlannedStep {
   double mfu() const { return flops / (seconds * peak_flops); }
 };
 
+// Throws ConfigError for a run whose time on these machines no plan knows.
+void check_times(const RunConfig& config, const Cluster& cluster);
+
 // Of the first rank of each stage, in order, planned with machines. In a pipeline every rank does
 // its list of actions in the times that its own clock gave them, and waits for messages
 // (comm/parallel/pipeline/simulate.h); what a rank does besides comes on top.

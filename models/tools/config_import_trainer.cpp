@@ -148,6 +148,7 @@ void import_trainer(ConfigImport& in) {
   import_output(in);
   const bool bf16 = in.flag("bf16").value_or(false), fp16 = in.flag("fp16").value_or(false);
   in.set("dtype", bf16 ? "bf16" : fp16 ? "fp16" : "fp32", bf16 ? "bf16" : "fp16");
+  if (in.flag("tf32") == true) in.set("tf32", true, "tf32");
   if (in.flag("gradient_checkpointing") == true) {
     in.set("recompute", "full", "gradient_checkpointing");
   }
@@ -182,7 +183,6 @@ void import_trainer(ConfigImport& in) {
                                  "remove_unused",
                                  "label_names",
                                  "local_rank",
-                                 "tf32",
                                  "bf16_",
                                  "fp16_",
                                  "jit_",

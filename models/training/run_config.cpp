@@ -315,6 +315,9 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add("deterministic", c.deterministic, "only kernels that give the same bits on every run")
       .may_change();
+  spec.add("tf32", c.tf32,
+           "matrix products of fp32 by tensor cores, which round operands to 10 bits of mantissa")
+      .may_change();
   spec.add(
           "cuda-graph", c.cuda_graph,
           "capture the forward and backward of a micro-batch in the second step and replay them as "

@@ -80,6 +80,7 @@ struct RunConfig {
   int64_t device_memory = 0;          // bytes; 0: no bound
   Recompute recompute = Recompute::kNone;
   bool deterministic = false;
+  bool tf32 = false;
   bool cuda_graph = false;
   bool dependent_launch = false;
   comm::Transport transport = comm::Transport::kAuto;

@@ -48,6 +48,7 @@ ContextOptions context_options(const RunConfig& config, comm::World& world) {
           .threads = resolve_threads(config.threads, world.local_size()),
           .device_memory = config.device_memory,
           .deterministic = config.deterministic,
+          .tf32 = config.tf32,
           .dependent_launch = config.dependent_launch,
           .seed = static_cast<uint64_t>(config.seed)};
 }

@@ -57,6 +57,7 @@ Context::Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> b
   exec_.workspace = workspace_.get();
   exec_.threads = std::max(1, options.threads);
   exec_.deterministic = options.deterministic;
+  exec_.tf32 = options.tf32;
   exec_.dependent_launch = options.dependent_launch;
   exec_.tracer = backend_->tracer();
   exec_.held = &backend_->held();

@@ -22,6 +22,7 @@ struct ContextOptions {
   int threads = 1;            // CPU threads of a kernel
   int64_t device_memory = 0;  // budget in bytes; 0: none
   bool deterministic = false;
+  bool tf32 = false;              // see Exec
   bool dependent_launch = false;  // see Exec; throws UnavailableError where that cannot be
   uint64_t seed = 0;
   std::string name = {};  // of its memory in tables and messages; empty: the device's

@@ -184,14 +184,14 @@ notes 'broken.toml:2'
 cat >"$work/args.json" <<'JSON'
 {"output_dir": "run", "per_device_train_batch_size": 16, "gradient_accumulation_steps": 2,
  "max_steps": 500, "learning_rate": 1e-4, "lr_scheduler_type": "cosine", "warmup_ratio": 0.03,
- "bf16": true, "gradient_checkpointing": true, "fsdp": "full_shard auto_wrap",
+ "bf16": true, "tf32": true, "gradient_checkpointing": true, "fsdp": "full_shard auto_wrap",
  "save_steps": 100, "save_total_limit": 3, "logging_steps": 5, "report_to": ["tensorboard"]}
 JSON
 import "$work/args.json" --ranks 4 || fail "transformers: exit code $?"
 for option in '"global_batch": 128' '"steps": 500' '"warmup_steps": 15' '"schedule": "cosine"' \
     '"min_lr": 0.0' '"beta2": 0.999' '"weight_decay": 0.0' '"zero": 3' '"recompute": "full"' \
     '"seed": 42' '"save_every": 100' '"keep": 3' '"tensorboard": true' '"out": "run"' \
-    '"dtype": "bf16"'; do
+    '"dtype": "bf16"' '"tf32": true'; do
   has "$option"
 done
 echo '{"a": 1}' >"$work/unknown.json"

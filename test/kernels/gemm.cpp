@@ -1,5 +1,9 @@
 #include "shale/kernels/gemm.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "shale/test/kernels/gemm_run.h"
@@ -87,6 +91,57 @@ TEMPLATE_LIST_TEST_CASE("gemm of small integers is exact", "[gemm]", AllTypes) {
         CHECK(max_error(run_gemm(exec, g).c, want) == 0);
       }
     }
+  }
+}
+
+// As cvt.rna.tf32.f32: 10 bits of mantissa, ties away from zero.
+float nearest_tf32(float x) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  const double unit = std::ldexp(1, std::max(std::ilogb(x), -126) - 10);
+  return static_cast<float>(std::round(x / unit) * unit);  // ties away from zero
+}
+
+TEST_CASE("gemm in tf32 multiplies operands that are rounded to nearest", "[gemm]") {
+  for (const auto& [m, n, k] : sizes()) {
+    auto g = random_case<float, float>(m, n, k);
+    g.a[0] = 1 + 0x1p-11f;  // a tie
+    g.b[0] = -1 - 0x3p-11f;
+    std::vector<double> a, b;
+    for (const float x : g.a) a.push_back(nearest_tf32(x));
+    for (const float x : g.b) b.push_back(nearest_tf32(x));
+    const RefProduct ref = ref_product(a, b, m, n, k);
+    for (Exec exec : devices_with({&kernels::gemm})) {
+      for (int layout = 0; layout < 8; ++layout) {
+        g.a_transposed = layout & 1, g.b_transposed = layout & 2, g.pad = layout & 4 ? 5 : 0;
+        g.align = layout & 4 ? 1 : 8;
+        CAPTURE(to_string(exec.device), m, n, k, layout);
+        exec.tf32 = false;
+        const auto exact = run_gemm(exec, g);
+        exec.tf32 = true;
+        if (exec.device.type != DeviceType::kCpu && exec.device.arch < 80) {
+          CHECK_THROWS_WITH(run_gemm(exec, g), Catch::Contains("tf32 wants compute capability 8.0"));
+          continue;
+        }
+        check_product(exec, g, ref);
+        CHECK_FALSE(same_bits(run_gemm(exec, g).c, exact.c));
+      }
+    }
+  }
+}
+
+TEST_CASE("gemm in tf32 keeps what is not finite, in its own row and column", "[gemm]") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::bit_cast<float>(0x7fffffffu);  // the one that GPUs make
+  auto g = random_case<float, float>(40, 30, 20);
+  g.a[0] = infinity, g.a[20] = nan, g.b[0] = 1;
+  for (Exec exec : devices_with({&kernels::gemm})) {
+    if (exec.device.type != DeviceType::kCpu && exec.device.arch < 80) continue;
+    CAPTURE(to_string(exec.device));
+    exec.tf32 = true;
+    const auto c = run_gemm(exec, g).c;
+    CHECK(c[0] == infinity);
+    CHECK(std::isnan(c[30]));
+    CHECK(std::all_of(c.begin() + 60, c.end(), [](float x) { return std::isfinite(x); }));
   }
 }
 

@@ -91,7 +91,7 @@ void launch_product(const Exec& exec, const GemmProblem& p, const GemmWork& work
   switch (p.a.dtype) {
     case DType::kBF16: return launch_gemm_bf16(exec, p, work);
     case DType::kF16: return launch_gemm_f16(exec, p, work);
-    default: return launch_gemm_f32(exec, p, work);
+    default: return p.tf32 ? launch_gemm_tf32(exec, p, work) : launch_gemm_f32(exec, p, work);
   }
 }
 
@@ -214,6 +214,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
     GemmProblem product;
     product.m = p.m, product.n = p.n, product.k = p.k;
     product.a = p.a, product.b = p.b, product.c = parts;
+    product.tf32 = p.tf32;
     GemmWork part_work = work;
     part_work.packs = true;
     part_work.column_sums = nullptr;
@@ -225,7 +226,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
 
 template <>
 void run(const Exec& exec, const GemmArgs& args) {
-  const GemmProblem problem = gemm_problem(args);
+  const GemmProblem problem = gemm_problem(exec, args);
   const GemmPlan plan =
       args.plan != nullptr ? *args.plan : gemm_plan(problem, gemm_means(exec.device));
   if (plan.engine == GemmEngine::kVendor) {

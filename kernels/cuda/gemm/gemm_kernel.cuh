@@ -20,6 +20,7 @@ struct GemmWork {
 void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
+void launch_gemm_tf32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 
 // c, with what comes with a product, of the products of `splits` parts of k, in order: parts are
 // [splits * m, n] in f32.
@@ -43,8 +44,10 @@ __device__ __forceinline__ TileIndex tile_of_block(int block, int rows, int cols
 }
 
 template <typename T, class Config, class ATile, class BTile>
-using ProductOf = std::conditional_t<std::is_same_v<T, float>, FmaProduct<Config, ATile, BTile>,
-                                     TensorProduct<Config, ATile, BTile>>;
+using ProductOf = std::conditional_t<
+    Config::kTf32, Tf32Product<Config, ATile, BTile>,
+    std::conditional_t<std::is_same_v<T, float>, FmaProduct<Config, ATile, BTile>,
+                       TensorProduct<Config, ATile, BTile>>>;
 
 // Floats between rows of the tile of sums: 8 more than a row, so that the 8 rows which a warp
 // writes at a time start in different banks.
@@ -224,9 +227,8 @@ void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& 
                exec, p, work, static_cast<int>(row_tiles), static_cast<int>(col_tiles));
 }
 
-template <typename T, GemmTile kTile>
+template <typename T, GemmTile kTile, class Config = GemmConfig<T, kTile>>
 void launch_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
-  using Config = GemmConfig<T, kTile>;
   static_assert(gemm_shared_bytes<Config, T>() <= shared_bytes_of(kTile));
   if (p.epilogue == Epilogue::kSwiGlu) {  // of weights as they lie, see GemmArgs
     return launch_gemm_kernel<T, Config, false, true, true>(exec, p, work);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "shale/kernels/cuda/gemm/gemm_tile.cuh"
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -13,21 +15,22 @@ namespace shale::kernels::SHALE_BACKEND {
 //   multiply(fragments)
 //   store(to, ld)                 the sums, row-major, to the warp's part of a matrix in f32
 
-// By the tensor cores: T is bf16 or f16. What thread has what is told in kernels/simt/matrix.h.
-template <class Config, class ATile, class BTile>
-class TensorProduct {
-  using T = typename ATile::Element;
+// What products by the tensor cores share: the sums, and operands of which a line lies along k. A
+// step takes two chunks of 16 bytes of it. What thread has what is told in kernels/simt/matrix.h.
+template <class Config>
+class WarpProduct {
+ protected:
   static constexpr int kRowTiles = Config::kWarpRows / 16, kColTiles = Config::kWarpCols / 8;
   static_assert(kColTiles % 2 == 0, "ldmatrix.x4 loads two column tiles of b");
 
  public:
-  static constexpr int kStep = 16, kSets = 2;
+  static constexpr int kSets = 2;
   struct Fragments {
     uint32_t a[kRowTiles][4];
     uint32_t b[kColTiles][2];
   };
 
-  __device__ __forceinline__ TensorProduct(int warp_row, int warp_col)
+  __device__ __forceinline__ WarpProduct(int warp_row, int warp_col)
       : warp_row_(warp_row), warp_col_(warp_col), lane_(static_cast<int>(threadIdx.x) % kWarpSize) {
 #pragma unroll
     for (auto& row : sums_) {
@@ -36,41 +39,6 @@ class TensorProduct {
 #pragma unroll
         for (float& sum : tile) sum = 0;
       }
-    }
-  }
-
-  __device__ __forceinline__ void load(Fragments& f, const T* a, const T* b, int step) const {
-    // Lanes 8 i to 8 i + 7 bring the rows of the i-th of four 8x8 matrices.
-    const int in_matrix = lane_ % 8, odd = lane_ / 8 % 2, high = lane_ / 16;
-#pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-      const int row = warp_row_ + 16 * i;
-      if constexpr (ATile::kAlongK) {
-        ldmatrix<4>(f.a[i], a + ATile::offset(row + in_matrix + 8 * odd, 2 * step + high));
-      } else {
-        ldmatrix<4, true>(f.a[i],
-                          a + ATile::offset(16 * step + in_matrix + 8 * high, row / 8 + odd));
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kColTiles; j += 2) {
-      const int col = warp_col_ + 8 * j;
-      uint32_t pair[4];
-      if constexpr (BTile::kAlongK) {
-        ldmatrix<4>(pair, b + BTile::offset(col + in_matrix + 8 * high, 2 * step + odd));
-      } else {
-        ldmatrix<4, true>(pair, b + BTile::offset(16 * step + in_matrix + 8 * odd, col / 8 + high));
-      }
-      f.b[j][0] = pair[0], f.b[j][1] = pair[1];
-      f.b[j + 1][0] = pair[2], f.b[j + 1][1] = pair[3];
-    }
-  }
-
-  __device__ __forceinline__ void multiply(const Fragments& f) {
-#pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-      for (int j = 0; j < kColTiles; ++j) mma_m16n8k16<T>(sums_[i][j], f.a[i], f.b[j]);
     }
   }
 
@@ -87,9 +55,148 @@ class TensorProduct {
     }
   }
 
- private:
+ protected:
+  // Lanes 8 i to 8 i + 7 bring the rows of the i-th of four 8x8 matrices.
+  __device__ __forceinline__ int in_matrix() const { return lane_ % 8; }
+  __device__ __forceinline__ int odd() const { return lane_ / 8 % 2; }
+  __device__ __forceinline__ int high() const { return lane_ / 16; }
+
+  template <class ATile>
+  __device__ __forceinline__ void load_a_along_k(Fragments& f, const typename ATile::Element* a,
+                                                 int step) const {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const int row = warp_row_ + 16 * i + in_matrix() + 8 * odd();
+      ldmatrix<4>(f.a[i], a + ATile::offset(row, 2 * step + high()));
+    }
+  }
+  template <class BTile>
+  __device__ __forceinline__ void load_b_along_k(Fragments& f, const typename BTile::Element* b,
+                                                 int step) const {
+#pragma unroll
+    for (int j = 0; j < kColTiles; j += 2) {
+      const int col = warp_col_ + 8 * j + in_matrix() + 8 * high();
+      uint32_t pair[4];
+      ldmatrix<4>(pair, b + BTile::offset(col, 2 * step + odd()));
+      set_b(f, j, pair);
+    }
+  }
+  __device__ __forceinline__ static void set_b(Fragments& f, int j, const uint32_t (&pair)[4]) {
+    f.b[j][0] = pair[0], f.b[j][1] = pair[1];
+    f.b[j + 1][0] = pair[2], f.b[j + 1][1] = pair[3];
+  }
+
   int warp_row_, warp_col_, lane_;
   float sums_[kRowTiles][kColTiles][4];
+};
+
+// T is bf16 or f16.
+template <class Config, class ATile, class BTile>
+class TensorProduct : public WarpProduct<Config> {
+  using T = typename ATile::Element;
+  using Base = WarpProduct<Config>;
+  using Base::kColTiles, Base::kRowTiles, Base::sums_, Base::warp_col_, Base::warp_row_;
+
+ public:
+  static constexpr int kStep = 16;
+  using typename Base::Fragments;
+  using Base::Base;
+
+  __device__ __forceinline__ void load(Fragments& f, const T* a, const T* b, int step) const {
+    if constexpr (ATile::kAlongK) {
+      this->template load_a_along_k<ATile>(f, a, step);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        const int k = 16 * step + this->in_matrix() + 8 * this->high();
+        ldmatrix<4, true>(f.a[i], a + ATile::offset(k, (warp_row_ + 16 * i) / 8 + this->odd()));
+      }
+    }
+    if constexpr (BTile::kAlongK) {
+      this->template load_b_along_k<BTile>(f, b, step);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kColTiles; j += 2) {
+        const int k = 16 * step + this->in_matrix() + 8 * this->odd();
+        uint32_t pair[4];
+        ldmatrix<4, true>(pair, b + BTile::offset(k, (warp_col_ + 8 * j) / 8 + this->high()));
+        this->set_b(f, j, pair);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply(const Fragments& f) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColTiles; ++j) mma_m16n8k16<T>(sums_[i][j], f.a[i], f.b[j]);
+    }
+  }
+};
+
+// Of f32 that is rounded to tf32 between shared memory and the product. ldmatrix moves an element as
+// two of 16 bits, which it does not transpose: of lines across k, elements come one by one.
+template <class Config, class ATile, class BTile>
+class Tf32Product : public WarpProduct<Config> {
+  using Base = WarpProduct<Config>;
+  using Base::kColTiles, Base::kRowTiles, Base::lane_, Base::sums_, Base::warp_col_,
+      Base::warp_row_;
+
+ public:
+  static constexpr int kStep = 8;
+  using typename Base::Fragments;
+  using Base::Base;
+
+  __device__ __forceinline__ void load(Fragments& f, const float* a, const float* b,
+                                       int step) const {
+    const int group = lane_ / 4, k = kStep * step + lane_ % 4;
+    if constexpr (ATile::kAlongK) {
+      this->template load_a_along_k<ATile>(f, a, step);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          f.a[i][e] = bits_at<ATile>(a, k + e / 2 * 4, warp_row_ + 16 * i + group + e % 2 * 8);
+        }
+      }
+    }
+    if constexpr (BTile::kAlongK) {
+      this->template load_b_along_k<BTile>(f, b, step);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kColTiles; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          f.b[j][e] = bits_at<BTile>(b, k + e * 4, warp_col_ + 8 * j + group);
+        }
+      }
+    }
+    round(f.a);
+    round(f.b);
+  }
+
+  __device__ __forceinline__ void multiply(const Fragments& f) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColTiles; ++j) mma_m16n8k8_tf32(sums_[i][j], f.a[i], f.b[j]);
+    }
+  }
+
+ private:
+  template <class Tile>
+  static __device__ __forceinline__ uint32_t bits_at(const float* tile, int k, int outer) {
+    return std::bit_cast<uint32_t>(tile[Tile::offset(k, outer / 4) + outer % 4]);
+  }
+  template <int kTiles, int kCount>
+  static __device__ __forceinline__ void round(uint32_t (&tiles)[kTiles][kCount]) {
+#pragma unroll
+    for (auto& tile : tiles) {
+#pragma unroll
+      for (uint32_t& bits : tile) bits = to_tf32(std::bit_cast<float>(bits));
+    }
+  }
 };
 
 // In f32, by FMA in order of k: what f32 means unless a caller asks for less. Lanes form a grid of

@@ -27,6 +27,7 @@ struct GemmSizes {
   static constexpr int kWarpsAcross = kCols / kWarpCols;
   static constexpr int kThreads = kRows / kWarpRows * kWarpsAcross * kWarpSize;
   static constexpr int kStages = kStages_, kBlocks = kBlocks_;
+  static constexpr bool kTf32 = false;
 };
 template <typename T>
 struct GemmConfig<T, GemmTile::k64x64> : GemmSizes<64, 64, 32, 32, 32, 4, 3> {};
@@ -41,6 +42,19 @@ template <>
 struct GemmConfig<float, GemmTile::k64x64> : GemmSizes<64, 64, 16, 32, 32, 4, 3> {};
 template <>
 struct GemmConfig<float, GemmTile::k128x128> : GemmSizes<128, 128, 16, 32, 64, 4, 1> {};
+
+// Of operands in f32 that are rounded to tf32: half as much of k as of 16 bits, and so as many bytes.
+// Warps are eight, as fewer threads could not copy a line across k in permuted chunks.
+template <GemmTile kTile>
+struct Tf32Config;
+template <>
+struct Tf32Config<GemmTile::k64x64> : GemmSizes<64, 64, 16, 32, 32, 4, 3> {
+  static constexpr bool kTf32 = true;
+};
+template <>
+struct Tf32Config<GemmTile::k128x128> : GemmSizes<128, 128, 16, 32, 64, 4, 1> {
+  static constexpr bool kTf32 = true;
+};
 
 // ---- An operand's part of a stage ----
 //

@@ -100,7 +100,9 @@ void launch_grouped_product(const Exec& exec, const GroupedProblem& g, const Gro
   switch (g.product.a.dtype) {
     case DType::kBF16: return launch_grouped_gemm_bf16(exec, g, work);
     case DType::kF16: return launch_grouped_gemm_f16(exec, g, work);
-    default: return launch_grouped_gemm_f32(exec, g, work);
+    default:
+      return g.product.tf32 ? launch_grouped_gemm_tf32(exec, g, work)
+                            : launch_grouped_gemm_f32(exec, g, work);
   }
 }
 
@@ -110,6 +112,7 @@ template <>
 void run(const Exec& exec, const GroupedGemmArgs& args) {
   GroupedProblem g = grouped_problem(args);
   GemmProblem& p = g.product;
+  p.tf32 = takes_tf32(exec, p);
   check_sizes(p);
   const bool by_rows = g.by == GroupedBy::kRows;
   if (p.m == 0 || p.n == 0) return;

@@ -24,6 +24,7 @@ struct GroupedWork {
 void launch_grouped_gemm_bf16(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 void launch_grouped_gemm_f16(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 void launch_grouped_gemm_f32(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
+void launch_grouped_gemm_tf32(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 
 // ---- The kernels, which these instantiate in files of their own ----
 
@@ -96,9 +97,8 @@ void launch_grouped_inner(const Exec& exec, const GroupedProblem& g, const Group
                exec, g, work, static_cast<int>(row_tiles), static_cast<int>(col_tiles));
 }
 
-template <typename T, GemmTile kTile>
+template <typename T, class Config>
 void launch_grouped_tile(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
-  using Config = GemmConfig<T, kTile>;
   if (g.by == GroupedBy::kInner) return launch_grouped_inner<T, Config>(exec, g, work);
   if (g.product.epilogue == Epilogue::kSwiGlu) {
     return launch_grouped_rows<T, Config, true, true>(exec, g, work);
@@ -107,11 +107,12 @@ void launch_grouped_tile(const Exec& exec, const GroupedProblem& g, const Groupe
   launch_grouped_rows<T, Config, false>(exec, g, work);
 }
 
-template <typename T>
+template <typename T, class Small = GemmConfig<T, GemmTile::k64x64>,
+          class Large = GemmConfig<T, GemmTile::k128x128>>
 void launch_grouped(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
   switch (work.tile) {
-    case GemmTile::k64x64: return launch_grouped_tile<T, GemmTile::k64x64>(exec, g, work);
-    case GemmTile::k128x128: return launch_grouped_tile<T, GemmTile::k128x128>(exec, g, work);
+    case GemmTile::k64x64: return launch_grouped_tile<T, Small>(exec, g, work);
+    case GemmTile::k128x128: return launch_grouped_tile<T, Large>(exec, g, work);
     default: throw InternalError("grouped_gemm: a tile without a kernel");
   }
 }

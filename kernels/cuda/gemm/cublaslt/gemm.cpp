@@ -33,7 +33,7 @@ bool by_library(const Exec& exec, const GemmArgs& args, const GemmProblem& p) {
 }  // namespace
 
 void gemm(const Exec& exec, const GemmArgs& args) {
-  const GemmProblem p = gemm_problem(args);
+  const GemmProblem p = gemm_problem(exec, args);
   const bool asked = args.plan != nullptr && args.plan->engine == GemmEngine::kVendor;
   if (asked) required_library();
   GemmMeans means = gemm_means(exec.device);

@@ -24,7 +24,7 @@ struct Key {
   DType in = DType::kF32, out = DType::kF32;
   bool a_transposed = false, b_transposed = false, bias = false, residual = false;
   Epilogue epilogue = Epilogue::kNone;
-  bool aux = false, bias_grad = false;
+  bool aux = false, bias_grad = false, tf32 = false;
   int64_t ld_aux = 0;
   uint32_t a_alignment = 0, b_alignment = 0, c_alignment = 0, residual_alignment = 0;  // bytes
 
@@ -54,7 +54,8 @@ Key key_of(int device, const GemmProblem& p) {
              .ldb = valid_ld(p.b),
              .ldc = valid_ld(p.c),
              .in = p.a.dtype,
-             .out = p.c.dtype};
+             .out = p.c.dtype,
+             .tf32 = p.tf32};
   key.a_transposed = p.a.transposed, key.b_transposed = p.b.transposed;
   key.a_alignment = alignment(p.a), key.b_alignment = alignment(p.b);
   key.c_alignment = key.residual_alignment = alignment(p.c);
@@ -91,7 +92,7 @@ cublasLtEpilogue_t epilogue_of(const Key& key) {
 }
 
 Desc describe(const Key& key) {
-  Desc desc = make_desc();
+  Desc desc = make_desc(key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
   const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(desc, CUBLASLT_MATMUL_DESC_TRANSA, operation(key.b_transposed));
   set(desc, CUBLASLT_MATMUL_DESC_TRANSB, operation(key.a_transposed));

@@ -22,9 +22,9 @@ using Desc = Owner<cublasLtMatmulDescOpaque_t>;
 using Layout = Owner<cublasLtMatrixLayoutOpaque_t>;
 using Preference = Owner<cublasLtMatmulPreferenceOpaque_t>;
 
-inline Desc make_desc() {
+inline Desc make_desc(cublasComputeType_t type = CUBLAS_COMPUTE_32F) {
   cublasLtMatmulDesc_t desc = nullptr;
-  check(required_library().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+  check(required_library().desc_create(&desc, type, CUDA_R_32F),
         "cublasLtMatmulDescCreate");
   return {desc, [](cublasLtMatmulDesc_t d) { required_library().desc_destroy(d); }};
 }
