@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -17,6 +18,7 @@
 namespace shale::models {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using MakeTask = std::function<std::unique_ptr<Task>()>;
 
 constexpr int kMostStages = 16;          // of a pipeline, as ranks
@@ -111,11 +113,27 @@ class Search {
     }
     for (size_t i = 0; i < candidates_.size(); ++i) queue_.emplace(candidates_[i].bound.seconds, i);
     // In waves, which are the same whatever thread is faster.
-    for (Wave wave = next_wave(); !wave.empty(); wave = next_wave()) run(wave);
+    for (Wave wave = next_wave(); !wave.empty(); wave = next_wave()) {
+      run(wave);
+      if (is_late()) break;
+    }
+    count_rest();
     return std::move(found_);
   }
 
  private:
+  bool is_late() const {
+    const std::chrono::duration<double> taken = Clock::now() - begin_;
+    return options_.most_seconds > 0 && taken.count() > options_.most_seconds;
+  }
+  // What is still in the queue.
+  void count_rest() {
+    for (const auto& [seconds, index] : queue_) {
+      if (!may_be_best(candidates_[index])) continue;
+      if (found_.left++ == 0) found_.least_seconds = seconds;  // the queue begins with the least
+    }
+  }
+
   void add_sharded(RunConfig config) {
     const int64_t data = ranks_ / (config.tensor * config.context * config.pipeline);
     if (config.global_batch % data != 0) return;
@@ -305,13 +323,28 @@ class Search {
     return stages;
   }
 
-  // What tells a stage from others: by chunk its pieces' costs, which of them are the model's first
-  // and last, and its place in a node.
+  // How the ranks of the stage that begins with `rank` lie on nodes, as far as stages differ in it:
+  // where they and their replicas fill nodes, or nodes hold several of them, only in which of their
+  // neighbours are beside them.
+  std::vector<double> place_of_stage(const RunConfig& config, int rank) const {
+    const comm::ParallelSizes sizes = parallel_sizes(config, ranks_);
+    const int of_node = int(machines_.cluster.devices_per_node);
+    const int of_stage = sizes.shard * sizes.context * sizes.tensor;
+    const int of_replica = of_stage * sizes.pipeline;
+    const auto fits = [&](int count) { return count % of_node == 0 || of_node % count == 0; };
+    const bool is_aligned = fits(of_stage) && (sizes.replica == 1 || fits(of_replica));
+    const auto is_beside = [&](int other) { return double(other / of_node == rank / of_node); };
+    return {is_aligned ? -1.0 : double(rank % of_node), is_beside(rank + of_stage),
+            rank < of_stage ? 0.0 : is_beside(rank - of_stage)};
+  }
+
+  // What tells a stage from others: its place, and by chunk its pieces' costs, and which of them are
+  // the model's first and last.
   std::vector<double> work_of_stage(const RunConfig& config, int64_t micro_batches, int rank,
                                     int stage) const {
     const comm::StagePlan plan =
         comm::make_stage_plan(pieces_, pipeline_schedule(config, micro_batches));
-    std::vector<double> work{double(rank % machines_.cluster.devices_per_node)};
+    std::vector<double> work = place_of_stage(config, rank);
     for (int chunk = 0; chunk < plan.placement().chunks; ++chunk) {
       const auto [first, end] = plan.pieces_of(stage, chunk);
       work.insert(work.end(), {-1, double(first == 0), double(size_t(end) == pieces_.size())});
@@ -325,6 +358,7 @@ class Search {
     return batch_layout(config, int64_t(sizes.replica) * sizes.shard).micro_batches(0);
   }
 
+  const Clock::time_point begin_ = Clock::now();
   const MakeTask& make_task_;
   const int ranks_;
   const PlanMachines machines_;

@@ -13,6 +13,7 @@ struct LayoutSearchOptions {
   int64_t most_bytes = 0;  // that a device has for a rank; 0: any number
   size_t top = 20;         // of the fastest layouts, which are found
   bool keep_micro_batch = false, keep_recompute = false;  // as the run has them
+  double most_seconds = 0;  // of search, then the best so far; 0: until all are known
   bool exhaustive = false;  // drops nothing: for tests of what the bounds drop
 };
 
@@ -24,6 +25,8 @@ struct FoundLayouts {
   int64_t too_large = 0;            // that need more memory than a device has
   int64_t slower = 0;               // that cannot be faster than the best, by a bound
   int64_t planned = 0;              // whose step was planned
+  int64_t left = 0;                 // when time was up, of which one may be faster
+  double least_seconds = 0;         // that a step of these takes, by a bound
 };
 
 // Searches every combination of --tensor (within a node), --context, --expert, --pipeline and

@@ -41,6 +41,7 @@ struct PlanOptions {
   std::string check;
   bool layouts = false;
   int64_t top = 20;
+  double search_time = 60;
   bool explain = false;
   bool json = false;
   std::string kernel_times;  // a file; empty: none
@@ -69,6 +70,10 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
       "the fastest layouts of all that fit");
   spec.add("top", options.top, "with --layouts and --cluster: how many of the fastest",
            {.min = 1, .max = kMostLayouts});
+  spec.add("search-time", options.search_time,
+           "with --layouts and --cluster: after so many seconds the fastest so far, with what others "
+           "take at least; 0: until all are known",
+           {.min = 0, .help = {.metavar = "S"}});
   spec.add("explain", options.explain, "list what is in use at the peak: tag, module, asker");
   spec.add("json", options.json, "print a line of JSON for each planned rank, in bytes");
   spec.section("Time");
@@ -201,6 +206,7 @@ class Machines {
                             " is of ", cluster_.device,
                             "; want a cluster of CPUs, or no --measure"));
     }
+    check_times(run, cluster_);
     if (run.device == "auto") run.device = cluster_.is_gpu ? "cuda" : "cpu";
     const auto beside = std::min<int64_t>(options.ranks, cluster_.devices_per_node);
     if (options.measure) node_.emplace(static_cast<int>(beside) - 1);
@@ -316,9 +322,13 @@ std::string text_of_search(const FoundLayouts& found, int64_t most_bytes) {
                 padded(bytes_text(layout.device.reserved), kCellWidth), "  ", layout.flags, "; ",
                 limits_of(layout, most_bytes), "\n");
   }
-  return text + cat(found.candidates, " layouts: ", found.planned, " planned, ", found.slower,
-                    " cannot be faster, ", found.too_large, " need more memory, ", found.refused,
-                    " are refused by the model");
+  text += cat(found.candidates, " layouts: ", found.planned, " planned, ", found.slower,
+              " cannot be faster, ", found.too_large, " need more memory, ", found.refused,
+              " are refused by the model");
+  if (found.left == 0) return text;
+  return text + cat(", ", found.left, " were left when time was up, of which none takes less than ",
+                    format_number(1e3 * found.least_seconds),
+                    " ms (--search-time 0 looks at all)");
 }
 
 int search(const PlanOptions& options, const Machines& machines) {
@@ -326,7 +336,8 @@ int search(const PlanOptions& options, const Machines& machines) {
   const auto start = Clock::now();
   const LayoutSearchOptions search{
       .most_bytes = run.device_memory > 0 ? run.device_memory : int64_t(machines.cluster().memory),
-      .top = size_t(options.top)};
+      .top = size_t(options.top),
+      .most_seconds = options.search_time};
   const FoundLayouts found = search_layouts(
       run, [&] { return make_language_task(options.train); }, options.ranks, *machines.get(),
       search);

@@ -172,6 +172,20 @@ TEST_CASE("bounds drop no layout that is among the fastest", "[plan]") {
   }
 }
 
+TEST_CASE("a search that runs out of time says what others take at least", "[plan]") {
+  const Searched of{.gbytes_per_s = 10};
+  const Cluster cluster = searched_cluster(of);
+  const FoundLayouts all = search(cluster, {.top = 1}, of);
+  CHECK(all.left == 0);
+  const FoundLayouts late = search(cluster, {.top = 1, .most_seconds = 1e-9}, of);
+  REQUIRE(late.left > 0);
+  CHECK(late.planned < all.planned);
+  CHECK(late.least_seconds <= all.best.front().step->seconds);
+  CHECK(late.candidates == all.candidates);
+  // Planned ones that are too large are counted twice.
+  CHECK(late.left + late.planned + late.slower + late.too_large + late.refused >= late.candidates);
+}
+
 TEST_CASE("layouts are what train_lm takes, the one that holds most first", "[plan]") {
   const std::vector<PlannedLayout> layouts = layouts_of(4);
   const auto holds_more = [](const PlannedLayout& a, const PlannedLayout& b) {
