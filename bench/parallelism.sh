@@ -138,6 +138,23 @@ step() {
     "$planned" | tee -a "$work/rows" >&2
 }
 
+# processor_step GROUP CASE RANKS FLAGS...: the same row, with the processor time of a step of all
+# ranks, of one thread each.
+processor_step() {
+  local group=$1 case=$2 n=$3 start whole
+  shift 3
+  local run=(mpirun -np "$n" --oversubscribe --bind-to none "$program" --data "$work/text.txt"
+    --out "$work/out" --threads 1 --dtype fp32 --no-save --quiet "$@")
+  rm -rf "$work/out"
+  start=$(seconds "${run[@]}" --steps 1)
+  rm -rf "$work/out"
+  whole=$(seconds "${run[@]}" --steps $((1 + steps)))
+  if [[ -e $work/failed ]]; then tail -n 20 "$work/log" >&2; exit 1; fi
+  awk -v group="$group" -v case="$case" -v n="$n" -v a="$start" -v b="$whole" -v steps="$steps" \
+    'BEGIN { printf "step|%s|%s|%d|%.1f|\n", group, case, n, 1000 * (b - a) / steps }' |
+    tee -a "$work/rows" >&2
+}
+
 # What two ranks of a thread make of the cores that one rank of two threads has.
 measure_two_cores() {
   local gpt2=(--model gpt2-124m --vocab 50304 --seq-len 256 --micro-batch 4) kind
@@ -156,10 +173,13 @@ measure_two_cores() {
   for kind in gather ring ulysses; do
     step tokens "\`--context 2 --context-kind $kind\`" 2 "${long[@]}" --context 2 --context-kind $kind
   done
-  local experts=(--model moe-nano --experts 8 --active-experts 2 --seq-len 256 --micro-batch 16
-    --global-batch 32)
+  local experts=(--model moe-nano --layers 4 --width 768 --heads 12 --kv-heads 12 --experts 8
+    --active-experts 2 --seq-len 256 --micro-batch 4 --global-batch 16)
   step experts "data" 2 "${experts[@]}"
   step experts "\`--expert 2\`" 2 "${experts[@]}" --expert 2
+  processor_step eight "one rank" 1 "${gpt2[@]}" --global-batch 8
+  processor_step eight "\`--tensor 2 --context 2 --pipeline 2\`" 8 "${gpt2[@]}" --global-batch 8 \
+    --tensor 2 --context 2 --pipeline 2
 }
 
 if [[ -n ${ROWS:-} ]]; then
@@ -250,12 +270,20 @@ $(steps_table pipeline)
 |---|---:|---:|---:|
 $(steps_table tokens)
 
-\`--model moe-nano\`, 8 experts of which a token has two, 32 sequences of 256 tokens in micro-batches of
-16:
+A mixture of four layers of 768 channels, 8 experts of which a token has two, 16 sequences of 256 tokens
+in micro-batches of four:
 
 | | ranks x threads | ms a step | speed |
 |---|---:|---:|---:|
 $(steps_table experts)
+
+GPT-2 124M over eight ranks on the two cores, 8 sequences in micro-batches of four, in processor time:
+
+| | ranks x threads | ms of processor a step | of one rank's |
+|---|---:|---:|---:|
+$(sed -n "s/^step|eight|//p" "$work/rows" | awk -F'|' '
+    NR == 1 { base = $3 }
+    { printf "| %s | %d x 1 | %.0f | %.2f |\n", $1, $2, $3, $3 / base }')
 END
 } >"$page"
 cat "$page"

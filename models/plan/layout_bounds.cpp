@@ -171,35 +171,57 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,
                           : 1 / (micros * (1 - std::pow(1 - 1 / micros, stages)));
   // The host steps beside the device.
   const double update_s = layout.offload == OffloadKind::kNone ? of.update_s : 0;
-  const double computing = micros * of.micro_s * part + update_s / stages / shared;
-  return std::max({computing, sharing_seconds(layout, of), step.host_s / stages / shared});
+  const double update = update_s / stages / shared;
+  const double computing = micros * of.micro_s * part + update;
+  const Sharing sharing = sharing_seconds(layout, of);
+  // In stages 0 and 1 sums come beside the last micro-batch and the update alone, parameters beside
+  // the update and the first micro-batch; in pipelines also while other stages work.
+  const bool is_late = layout.zero <= 1 && layout.pipeline == 1;
+  const auto waits = [&](double seconds) {
+    return is_late ? std::max(seconds - of.micro_s - update, 0.0) : 0.0;
+  };
+  return std::max({computing + waits(sharing.sums) + waits(sharing.gathers),
+                   sharing.sums + sharing.gathers, step.host_s / stages / shared});
 }
 
-// What data parallelism's lane carries at least.
-double LayoutBounds::sharing_seconds(const RunConfig& layout, const Rehearsed& of) const {
+LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
+                                                    const Rehearsed& of) const {
   // One rank in --tensor, which is at most a node, so that they are on every node up to the last.
   const int64_t ranks = shard_ranks(layout);
   const int64_t last = (ranks - 1) * layout.tensor / machines_.cluster.devices_per_node;
   const GroupSpread group{.ranks = ranks, .nodes = last + 1};
-  // Experts' are those of the rank alone, and are left out: others share them.
-  const double whole = layout.expert > 1 ? 1 - expert_share(layout) : 1;
+  // Experts are shared by fewer, those that have the same ones.
+  const GroupSpread of_experts = expert_group(layout);
+  const double experts = layout.expert > 1 ? expert_share(layout) : 0;
   const double stages = layout.pipeline, micros = double(micro_batches(layout));
   const auto seconds = [&](comm::CollectiveOp op, double bytes) {
-    return bandwidth_seconds(op, whole * bytes / stages, group);
+    double sum = bandwidth_seconds(op, (1 - experts) * bytes / stages, group);
+    if (experts > 0 && of_experts.ranks > 1) {
+      sum += bandwidth_seconds(op, experts * bytes / stages, of_experts);
+    }
+    return sum;
   };
   const bool is_coded = layout.quantize_gathers != CodedBits::kNone ||
                         layout.quantize_reductions != CodedBits::kNone ||
                         layout.grad_dtype != DType::kF32 || layout.outer_every > 0 ||
                         one_bit_name(layout.optimizer) != nullptr;
-  if (is_coded || ranks == 1) return 0;
+  if (is_coded || ranks == 1) return {};
   using enum comm::CollectiveOp;
   const double gathers = seconds(kAllGather, of.parameters);
   const double sums = seconds(kReduceScatterSum, of.gradients);
-  if (layout.zero == 0) return 2 * sums;
-  if (layout.zero == 1) return sums + gathers;
+  if (layout.zero == 0) return {.sums = 2 * sums};
+  if (layout.zero == 1) return {.sums = sums, .gathers = gathers};
   const bool is_freed = layout.zero == 3 && layout.persist_below == 0 && layout.expert == 1 &&
                         layout.reshard != comm::ReshardAfterForward::kNo;
-  return micros * sums + (is_freed ? micros * in_units_ / in_all_ : 1) * gathers;
+  return {.sums = micros * sums,
+          .gathers = (is_freed ? micros * in_units_ / in_all_ : 1) * gathers};
+}
+
+// The ranks that have the same experts are as far apart as experts are dealt out.
+GroupSpread LayoutBounds::expert_group(const RunConfig& layout) const {
+  const int64_t all = shard_ranks(layout) * layout.tensor, ranks = all / layout.expert;
+  const int64_t of_node = machines_.cluster.devices_per_node;
+  return {.ranks = ranks, .nodes = (all + of_node - 1) / of_node};
 }
 
 double LayoutBounds::bandwidth_seconds(comm::CollectiveOp op, double bytes,

@@ -76,7 +76,12 @@ class LayoutBounds {
   LayoutBound bound_of(const RunConfig& layout, const Rehearsed& of) const;
   int64_t least_bytes(const RunConfig& layout, const Rehearsed& of, const StepBound& step) const;
   double least_seconds(const RunConfig& layout, const Rehearsed& of, const StepBound& step) const;
-  double sharing_seconds(const RunConfig& layout, const Rehearsed& of) const;
+  // What data parallelism's lane carries at least, in a step.
+  struct Sharing {
+    double sums = 0, gathers = 0;  // seconds
+  };
+  Sharing sharing_seconds(const RunConfig& layout, const Rehearsed& of) const;
+  GroupSpread expert_group(const RunConfig& layout) const;
   double bandwidth_seconds(comm::CollectiveOp op, double bytes, const GroupSpread& group) const;
   const Class& class_of(const RunConfig& layout) const;
   int64_t micro_batches(const RunConfig& layout) const;
