@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -111,7 +112,7 @@ class Search {
       for (const Candidate& candidate : candidates_) bounds_.add(candidate.config);
       for (Candidate& candidate : candidates_) candidate.bound = bounds_.coarse(candidate.config);
     }
-    for (size_t i = 0; i < candidates_.size(); ++i) queue_.emplace(candidates_[i].bound.seconds, i);
+    for (size_t i = 0; i < candidates_.size(); ++i) enqueue(i);
     // In waves, which are the same whatever thread is faster.
     for (Wave wave = next_wave(); !wave.empty(); wave = next_wave()) {
       run(wave);
@@ -128,9 +129,10 @@ class Search {
   }
   // What is still in the queue.
   void count_rest() {
-    for (const auto& [seconds, index] : queue_) {
+    for (const auto& [expected, index] : queue_) {
       if (!may_be_best(candidates_[index])) continue;
-      if (found_.left++ == 0) found_.least_seconds = seconds;  // the queue begins with the least
+      const double seconds = candidates_[index].bound.seconds;
+      if (found_.left++ == 0 || seconds < found_.least_seconds) found_.least_seconds = seconds;
     }
   }
 
@@ -189,22 +191,39 @@ class Search {
   // What is done at once: rehearsals for bounds, and plans.
   struct Wave {
     std::vector<LayoutBounds::Key> keys;
-    std::vector<const RunConfig*> plans;
+    std::vector<const Candidate*> plans;
     std::vector<size_t> waiting;  // candidates, for the rehearsals
     bool empty() const { return keys.empty() && plans.empty(); }
     bool is_full() const { return keys.size() + plans.size() >= kWave; }
   };
 
-  // The candidates with the least bounds. Those that may be among the best by their coarse bound
-  // get their fine one, and are planned if they still may.
+  // What is looked at first: by bounds, times what plans of layouts with as many ranks along each
+  // axis have taken of theirs, or else the best of all. So what is best is found early; what is
+  // dropped goes by bounds alone.
+  using Ratio = std::tuple<int, int, int, int>;
+  static Ratio ratio_of(const RunConfig& config) {
+    return {config.tensor, config.context, config.expert, config.pipeline};
+  }
+  double expected(const Candidate& candidate) const {
+    const auto found = ratios_.find(ratio_of(candidate.config));
+    return candidate.bound.seconds * (found == ratios_.end() ? least_ratio_ : found->second);
+  }
+  void enqueue(size_t index) { queue_.emplace(expected(candidates_[index]), index); }
+
+  // The candidates that are expected to take least. Those that may be among the best by their coarse
+  // bound get their fine one, and are planned if they still may.
   Wave next_wave() {
     Wave wave;
     while (!queue_.empty() && !wave.is_full()) {
-      const size_t index = queue_.extract(queue_.begin()).value().second;
+      const auto [before, index] = queue_.extract(queue_.begin()).value();
       Candidate& candidate = candidates_[index];
+      if (expected(candidate) > before) {  // as plans have shown since
+        enqueue(index);
+        continue;
+      }
       if (!may_be_best(candidate)) continue;
       if (candidate.is_fine || options_.exhaustive) {
-        wave.plans.push_back(&candidate.config);
+        wave.plans.push_back(&candidate);
         continue;
       }
       const LayoutBounds::Key key = LayoutBounds::key_of(candidate.config);
@@ -215,7 +234,7 @@ class Search {
       }
       candidate.bound = bounds_.fine(candidate.config);
       candidate.is_fine = true;
-      queue_.emplace(candidate.bound.seconds, index);
+      enqueue(index);
     }
     return wave;
   }
@@ -228,15 +247,26 @@ class Search {
       work.emplace_back([&, i] { rehearsed[i] = bounds_.rehearse(wave.keys[i]); });
     }
     for (size_t i = 0; i < wave.plans.size(); ++i) {
-      work.emplace_back([&, i] { planned[i] = plan(*wave.plans[i]); });
+      work.emplace_back([&, i] { planned[i] = plan(wave.plans[i]->config); });
     }
     at_once(work, [](const std::function<void()>& one) {
       one();
       return 0;
     });
     for (size_t i = 0; i < wave.keys.size(); ++i) bounds_.learn(wave.keys[i], rehearsed[i]);
-    for (const size_t i : wave.waiting) queue_.emplace(candidates_[i].bound.seconds, i);
-    for (std::optional<PlannedLayout>& layout : planned) keep(std::move(layout));
+    for (size_t i = 0; i < planned.size(); ++i) {
+      if (planned[i]) learn(*wave.plans[i], planned[i]->step->seconds);
+      keep(std::move(planned[i]));
+    }
+    for (const size_t i : wave.waiting) enqueue(i);
+  }
+
+  void learn(const Candidate& candidate, double seconds) {
+    if (candidate.bound.seconds <= 0) return;
+    const double ratio = seconds / candidate.bound.seconds;
+    const auto [at, is_new] = ratios_.try_emplace(ratio_of(candidate.config), ratio);
+    at->second = std::min(at->second, ratio);
+    least_ratio_ = ratios_.size() == 1 ? ratio : std::min(least_ratio_, ratio);
   }
 
   bool may_be_best(const Candidate& candidate) {
@@ -370,7 +400,9 @@ class Search {
   const bool knows_host_;  // what a plan with --offload takes; a CPU's host is itself
   LayoutBounds bounds_;
   std::vector<Candidate> candidates_;
-  std::set<std::pair<double, size_t>> queue_;  // by bound; indices of candidates
+  std::set<std::pair<double, size_t>> queue_;  // by what is expected; indices of candidates
+  std::map<Ratio, double> ratios_;             // the least of each
+  double least_ratio_ = 1;
   FoundLayouts found_;
 };
 
