@@ -6,12 +6,14 @@
 # Writes bench/results/parallelism.md, and takes some minutes. Wants a machine that has nothing else
 # to do. Where ranks are more than cores, wall time shows the cores, and processor time the axis.
 # RANKS (default "2 4 8"), STEPS (measured, default 5), ROWS (rows of an earlier run, for the page
-# alone; ROWS_ONLY: a file for the rows, and no page), PART (small or two_cores: that part of the rows
-# alone) and PAGE (the file to write) change it.
+# alone; ROWS_ONLY: a file for the rows, and no page), PART (small or two_cores: that part of the
+# rows, with ROWS_ONLY) and PAGE (the file to write) change it.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 program=${1:-$root/build/release}/bin/train_lm
+[[ -z ${PART:-} || -n ${ROWS_ONLY:-} ]] ||
+  { echo "parallelism.sh: PART is ${PART:-}, which is no page: want ROWS_ONLY too" >&2; exit 64; }
 [[ -x $program ]] || { echo "parallelism.sh: $program is missing: build first" >&2; exit 66; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -43,10 +45,22 @@ seconds() {
   local TIMEFORMAT='%U %S'
   { time "$@" >"$work/log" 2>&1 || touch "$work/failed"; } 2>&1 | awk '{ print $1 + $2 }'
 }
+# later_seconds STEPS COMMAND...: of a run of so many steps, the processor time of those after the
+# first; leaves its $work/out.
+later_seconds() {
+  local count=$1 first all
+  shift
+  rm -rf "$work/out"
+  first=$(seconds "$@" --steps 1 --report-every 0)
+  rm -rf "$work/out"
+  all=$(seconds "$@" --steps "$count")
+  if [[ -e $work/failed ]]; then tail -n 20 "$work/log" >&2; return 1; fi
+  awk -v a="$first" -v b="$all" 'BEGIN { print b - a }'
+}
 
 # measure AXIS RANKS FLAGS...: a row. What a run needs besides its steps, one without steps shows.
 measure() {
-  local axis=$1 n=$2 start whole key=all flag
+  local axis=$1 n=$2 later key=all flag
   shift 2
   for flag in "$@"; do
     case $flag in
@@ -57,11 +71,7 @@ measure() {
   [[ $key == several ]] && key=all
   local run=(mpirun -np "$n" --oversubscribe --bind-to none "$program" --data "$work/text.txt"
     --out "$work/out" "${shared[@]}" "$@")
-  rm -rf "$work/out"
-  start=$(seconds "${run[@]}" --steps 1 --report-every 0)
-  rm -rf "$work/out"
-  whole=$(seconds "${run[@]}")
-  if [[ -e $work/failed ]]; then tail -n 20 "$work/log" >&2; exit 1; fi
+  later=$(later_seconds $((skipped + steps)) "${run[@]}")
   local sent=0 kind
   for kind in gradients parameters activations; do
     sent=$(column "sent_${kind}_bytes" | mean | awk -v sum="$sent" '{ print sum + $1 }')
@@ -72,8 +82,8 @@ measure() {
   printf '%s|%s|%s|%.1f|%.0f|%.0f|%s|%s|%.1f|%s\n' "$axis" "$n" \
     "$(column step_ms | sort -n | awk -v t=$tokens \
       '{ ms[NR] = $1 } END { printf "%.0f", t / ms[int((NR + 1) / 2)] * 1000 }')" \
-    "$(awk -v a="$start" -v b="$whole" -v n=$((skipped + steps - 1)) -v t=$tokens \
-      'BEGIN { print (b - a) / n / t * 1e6 }')" \
+    "$(awk -v s="$later" -v n=$((skipped + steps - 1)) -v t=$tokens \
+      'BEGIN { print s / n / t * 1e6 }')" \
     "${waited:-0}" "${flying:-0}" "$(column bubble_ms | mean | awk '{ printf "%.0f", $1 }')" \
     "$(column step_ms | mean | awk '{ printf "%.0f", $1 }')" \
     "$(awk -v b="$sent" 'BEGIN { print b / 1e6 }')" \
@@ -81,12 +91,7 @@ measure() {
       sort -n | tail -n 1 | awk '{ printf "%.1f", $1 / 1048576 }')" | tee -a "$work/rows" >&2
 }
 
-make_text() {
-  for i in $(seq 20000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
-}
-
-measure_all() {
-  make_text
+measure_small() {
   measure "one rank" 1 "${dense[@]}"
   for n in $ranks; do
     measure "data, \`--zero 1\`" "$n" "${dense[@]}" --zero 1
@@ -141,17 +146,13 @@ step() {
 # processor_step GROUP CASE RANKS FLAGS...: the same row, with the processor time of a step of all
 # ranks, of one thread each.
 processor_step() {
-  local group=$1 case=$2 n=$3 start whole
+  local group=$1 case=$2 n=$3 later
   shift 3
   local run=(mpirun -np "$n" --oversubscribe --bind-to none "$program" --data "$work/text.txt"
     --out "$work/out" --threads 1 --dtype fp32 --no-save --quiet "$@")
-  rm -rf "$work/out"
-  start=$(seconds "${run[@]}" --steps 1)
-  rm -rf "$work/out"
-  whole=$(seconds "${run[@]}" --steps $((1 + steps)))
-  if [[ -e $work/failed ]]; then tail -n 20 "$work/log" >&2; exit 1; fi
-  awk -v group="$group" -v case="$case" -v n="$n" -v a="$start" -v b="$whole" -v steps="$steps" \
-    'BEGIN { printf "step|%s|%s|%d|%.1f|\n", group, case, n, 1000 * (b - a) / steps }' |
+  later=$(later_seconds $((1 + steps)) "${run[@]}")
+  awk -v group="$group" -v case="$case" -v n="$n" -v s="$later" -v steps="$steps" \
+    'BEGIN { printf "step|%s|%s|%d|%.1f|\n", group, case, n, 1000 * s / steps }' |
     tee -a "$work/rows" >&2
 }
 
@@ -185,8 +186,9 @@ measure_two_cores() {
 if [[ -n ${ROWS:-} ]]; then
   cp "$ROWS" "$work/rows"
 else
-  [[ ${PART:-} == two_cores ]] || measure_all
-  [[ ${PART:-} == small ]] || { make_text; measure_two_cores; }
+  for i in $(seq 20000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+  [[ ${PART:-} == two_cores ]] || measure_small
+  [[ ${PART:-} == small ]] || measure_two_cores
 fi
 if [[ -n ${ROWS_ONLY:-} ]]; then cp "$work/rows" "$ROWS_ONLY"; exit 0; fi
 
@@ -203,7 +205,7 @@ END
         $4, $4 / cpu, $6, $5, ($7 > 0 ? sprintf("%.0f%%", 100 * $7 / $8) : ""), $9, $10 }'
 }
 
-# steps GROUP: rows of it; the first is what speeds are compared with.
+# steps_table GROUP: rows of it; the first is what speeds are compared with.
 steps_table() {
   sed -n "s/^step|$1|//p" "$work/rows" | awk -F'|' '
     NR == 1 { base = $3; plan = $4 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "shale/base/tf32.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/fp8_decode.h"
 #include "shale/kernels/cpu/gemm_blocks.h"
@@ -148,12 +148,8 @@ void widen(Matrix from, int64_t row, int64_t col, int64_t rows, int64_t cols, fl
 }
 
 // As tensor cores' operands are (Exec::tf32).
-void round_to_tf32(std::span<float> values) {
-  for (float& value : values) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    const bool is_finite = (bits & 0x7f800000u) != 0x7f800000u;
-    value = std::bit_cast<float>(is_finite ? (bits + 0x1000u) & 0xffffe000u : bits);
-  }
+void round_all(std::span<float> values) {
+  std::ranges::transform(values, values.begin(), round_to_tf32);
 }
 
 void run_product(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block& block,
@@ -175,8 +171,8 @@ void run_product(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block
     if (plan.widen) {
       widen(p.a, block.row, step.k, block.rows, step.size, scratch.a);
       widen(p.b, step.k, block.col, step.size, block.cols, scratch.b);
-      if (p.tf32) round_to_tf32({scratch.a, size_t(block.rows * step.size)});
-      if (p.tf32) round_to_tf32({scratch.b, size_t(block.cols * step.size)});
+      if (p.tf32) round_all({scratch.a, size_t(block.rows * step.size)});
+      if (p.tf32) round_all({scratch.b, size_t(block.cols * step.size)});
     } else {
       a = p.a.at(block.row, step.k);
       b = p.b.at(step.k, block.col);

@@ -62,8 +62,8 @@ class TileGiver {
   RingPlace<TileQueue::kPlaces> place_;
 };
 
-// By whole warps: wait(), then tile(), then release(), and so on; next() is all three. Where it stands
-// is one number, and tile() may be asked again, as registers of who multiplies are short.
+// By whole warps: wait(), then tile(), then release(), and so on; next() is all three. Where it
+// stands is one number, and tile() may be asked again, as registers of who multiplies are short.
 class TileReader {
  public:
   explicit __device__ __forceinline__ TileReader(TileQueue& queue) : queue_(queue) {}

@@ -210,8 +210,8 @@ class Search {
   }
   void enqueue(size_t index) { queue_.emplace(expected(candidates_[index]), index); }
 
-  // The candidates that are expected to take least. Those that may be among the best by their coarse
-  // bound get their fine one, and are planned if they still may.
+  // The candidates that are expected to take least. Those that may be among the best by their
+  // coarse bound get their fine one, and are planned if they still may.
   Wave next_wave() {
     Wave wave;
     while (!queue_.empty() && !wave.is_full()) {
@@ -368,8 +368,8 @@ class Search {
             rank < of_stage ? 0.0 : is_beside(rank - of_stage)};
   }
 
-  // What tells a stage from others: its place, and by chunk its pieces' costs, and which of them are
-  // the model's first and last.
+  // What tells a stage from others: its place, and by chunk its pieces' costs, and which of them
+  // are the model's first and last.
   std::vector<double> work_of_stage(const RunConfig& config, int64_t micro_batches, int rank,
                                     int stage) const {
     const comm::StagePlan plan =

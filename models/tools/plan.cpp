@@ -71,8 +71,8 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
   spec.add("top", options.top, "with --layouts and --cluster: how many of the fastest",
            {.min = 1, .max = kMostLayouts});
   spec.add("search-time", options.search_time,
-           "with --layouts and --cluster: after so many seconds the fastest so far, with what others "
-           "take at least; 0: until all are known",
+           "with --layouts and --cluster: after so many seconds the fastest so far, with what "
+           "others take at least; 0: until all are known",
            {.min = 0, .help = {.metavar = "S"}});
   spec.add("explain", options.explain, "list what is in use at the peak: tag, module, asker");
   spec.add("json", options.json, "print a line of JSON for each planned rank, in bytes");

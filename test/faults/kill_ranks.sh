@@ -33,8 +33,6 @@ set_command() {
     --save-every 7 --zero 2 --resume auto --out "$work/$1")
 }
 
-rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
-  "$work/$1/metrics.jsonl"; }
 
 check_end() {
   local file

@@ -13,6 +13,14 @@
 #              runs $BIN_DIR/train_lm, or another $program, with the flags in the array `common` and
 #              these, into $work/OUT; leaves what it said in $work/stdout and $work/stderr, and the
 #              exit code in `code`
+# trains NAME RANKS FLAGS...
+#              the same, in another order of words, and counts a failure if it fails
+# rows NAME    of each step of $work/NAME its number and the bits of its loss
+# losses NAME  of each step its number and its loss
+# same NAME WANT
+#              counts a failure unless the losses of every step have the same bits
+# close NAME WANT STEPS
+#              counts a failure unless the losses of all so many steps are within 0.5% of each other
 
 set -uo pipefail
 
@@ -66,4 +74,22 @@ run_training() {
   timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$BIN_DIR/${program:-train_lm}" \
     "${common[@]}" --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
   code=$?
+}
+
+trains() {
+  local name=$1 ranks=$2
+  shift 2
+  run_training "$ranks" "$name" "$@"
+  [[ $code -eq 0 ]] || fail "$name: exit code $code"
+}
+
+rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
+  "$work/$1/metrics.jsonl"; }
+losses() { sed -nE 's/^\{"step": ([0-9]+), .*"loss": ([0-9.]+).*/\1 \2/p' "$work/$1/metrics.jsonl"; }
+same() { [[ -n $(rows "$1") && $(rows "$1") == $(rows "$2") ]] || fail "$1: other losses than $2"; }
+close() {
+  paste <(losses "$2") <(losses "$1") | awk -v steps="$3" '
+    $1 != $3 || $2 <= 0 || $4 - $2 > 5e-3 * $2 || $2 - $4 > 5e-3 * $2 { wrong = 1 }
+    END { exit wrong || NR != steps }' ||
+    fail "losses of $1, $(losses "$1"), are not those of $2, $(losses "$2")"
 }

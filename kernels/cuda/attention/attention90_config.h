@@ -21,8 +21,8 @@ namespace shale::kernels::SHALE_BACKEND {
 //   256         128       64     32 + 16 + 128        232 and 40   64 + 2 * 64 KiB
 //
 // (registers of a thread that computes, and of one that loads; shared memory of Q, of the stages of
-// K and V, and of out, which takes the place of Q from 192 on. Heads of 96 have the room of 128. Capped
-// scores take registers.) At 64 a product takes half the time, and K and V come twice as fast:
+// K and V, and of out, which takes the place of Q from 192 on. Heads of 96 have the room of 128.
+// Capped scores take registers.) At 64 a product takes half the time, and K and V come twice as fast:
 // three warpgroups share each byte of them, which two could not draw from the second-level cache
 // (128 queries: 32 KiB in some 1024 cycles of exponentials, which is more than the 24 bytes a cycle
 // that a multiprocessor has there). The 504 registers of a place in three warpgroups, or the 512 in

@@ -4,8 +4,8 @@
 //
 // A block is one warpgroup that loads, by one of its warps, and two or three that compute, 64
 // queries each; it takes one tile of queries after another, as blocks come to it, and the loads run
-// ahead of the products across tiles. Of a warpgroup's tile, O, the scores S and the probabilities P
-// are in registers:
+// ahead of the products across tiles. Of a warpgroup's tile, O, the scores S and the probabilities
+// P are in registers:
 //
 //   S(n) = Q K(n)^T       issued first, then at once
 //   O += P(n-1) V(n-1)    which runs while the softmax of S(n) is computed
@@ -72,8 +72,8 @@ __device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int
 
 // ---- The warps that take tiles and load them ----
 
-// By one thread. A block asks for the tile after the next when it is done with one: those that it has
-// taken ahead, nobody else can do.
+// By one thread. A block asks for the tile after the next when it is done with one: those that it
+// has taken ahead, nobody else can do.
 template <class Shared>
 __device__ __forceinline__ void take_fwd90(const Fwd90Params& params, Shared& shared) {
   TileGiver giver(shared.items);

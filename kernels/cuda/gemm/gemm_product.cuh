@@ -134,8 +134,8 @@ class TensorProduct : public WarpProduct<Config> {
   }
 };
 
-// Of f32 that is rounded to tf32 between shared memory and the product. ldmatrix moves an element as
-// two of 16 bits, which it does not transpose: of lines across k, elements come one by one.
+// Of f32 that is rounded to tf32 between shared memory and the product. ldmatrix moves an element
+// as two of 16 bits, which it does not transpose: of lines across k, elements come one by one.
 template <class Config, class ATile, class BTile>
 class Tf32Product : public WarpProduct<Config> {
   using Base = WarpProduct<Config>;

@@ -43,7 +43,7 @@ struct GemmConfig<float, GemmTile::k64x64> : GemmSizes<64, 64, 16, 32, 32, 4, 3>
 template <>
 struct GemmConfig<float, GemmTile::k128x128> : GemmSizes<128, 128, 16, 32, 64, 4, 1> {};
 
-// Of operands in f32 that are rounded to tf32: half as much of k as of 16 bits, and so as many bytes.
+// Of operands in f32 that are rounded to tf32: half as much of k as of 16 bits, in as many bytes.
 // Warps are eight, as fewer threads could not copy a line across k in permuted chunks.
 template <GemmTile kTile>
 struct Tf32Config;

@@ -7,8 +7,8 @@
 // Every large tensor is read or written once: dy, s, d_sum and dx. The sums over rows (dgain,
 // dbias) stay in registers while a warp or block goes through its rows; a second kernel adds up the
 // blocks'. Of wider rows they are in shared memory, as the row itself, or in memory where there is
-// no room. Rows that are not aligned to packs, or too wide for shared memory, are read again for each
-// pass, from the caches.
+// no room. Rows that are not aligned to packs, or too wide for shared memory, are read again for
+// each pass, from the caches.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "shale/base/dtype.h"
+#include "shale/base/tf32.h"
 #include "shale/kernels/simt/emu/builtins.h"
 #include "shale/kernels/simt/engine/matrix.h"
 
@@ -34,11 +35,8 @@ inline void mma_m16n8k8_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32
   emulator::mma(emulator::MmaType::kTF32, d, a, b, site);
 }
 
-// To nearest, ties away from zero, as cvt.rna does. Infinities and NaN stay.
 inline uint32_t to_tf32(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
-  return finite ? (bits + 0x1000u) & 0xffffe000u : bits;
+  return std::bit_cast<uint32_t>(round_to_tf32(x));
 }
 
 }  // namespace shale::kernels::emu::simt

@@ -84,7 +84,7 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
   CHECK(test::contains(describe(found, 3 * kMiB), "not even this is: --recompute full"));
 }
 
-TEST_CASE("remedies together are the strongest that go with each other and with what was asked for") {
+TEST_CASE("remedies together are the strongest that go with each other and the options given") {
   // Replicas of parameters are what is compared, and --zero 3 leaves none.
   const std::vector<std::string> flags = {"--model", "nano", "--check-replicas", "1"};
   const Remedies found = find_remedies(parsed(flags, 2), 0, 2, 3 * kMiB, 1e9);
