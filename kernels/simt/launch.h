@@ -36,7 +36,8 @@ constexpr bool asks_for_shared_memory(size_t dynamic_bytes) {
 }  // namespace shale::kernels::SHALE_BACKEND::simt
 
 // launch(kernel, {.grid = blocks, .block = threads, .smem_bytes = n}, exec, arguments...) queues
-// kernel<<<...>>>(arguments...) on exec.stream. It copies the arguments and does not wait.
+// kernel<<<...>>>(arguments...) on exec.stream. It copies the arguments and does not wait. With
+// .cluster = n the blocks form clusters (cluster.h).
 //
 // await_previous_grid() is what every thread of every kernel calls first: before it reads or writes
 // global memory, and before it ends. With exec.dependent_launch the blocks of a grid come up while

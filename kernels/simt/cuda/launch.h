@@ -13,6 +13,7 @@ struct LaunchConfig {
   Dim3 grid{};
   Dim3 block{};
   size_t smem_bytes = 0;  // of dynamic shared memory
+  int cluster = 1;        // blocks of a cluster, neighbours along x (cluster.h)
 };
 
 __device__ __forceinline__ void await_previous_grid() {
@@ -31,13 +32,18 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& e
   launch_config.dynamicSmemBytes = config.smem_bytes;
   launch_config.stream = static_cast<cudaStream_t>(exec.stream);
   const auto* function = reinterpret_cast<const void*>(kernel);
-  cudaLaunchAttribute dependent{};
+  cudaLaunchAttribute attributes[2] = {};
+  launch_config.attrs = attributes;
   if (exec.dependent_launch) {
     check_dependent_launch(function, exec.device);
+    cudaLaunchAttribute& dependent = attributes[launch_config.numAttrs++];
     dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     dependent.val.programmaticStreamSerializationAllowed = 1;
-    launch_config.attrs = &dependent;
-    launch_config.numAttrs = 1;
+  }
+  if (config.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[launch_config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(config.cluster), 1, 1};
   }
   if (asks_for_shared_memory(config.smem_bytes)) {
     allow_shared_memory(function, exec.device, config.smem_bytes);

@@ -12,6 +12,7 @@ struct LaunchConfig {
   Dim3 grid{};
   Dim3 block{};
   size_t smem_bytes = 0;        // of dynamic shared memory
+  int cluster = 1;              // blocks of a cluster, neighbours along x (cluster.h)
   Site site = Site::current();  // names the kernel in reports
 };
 
@@ -36,6 +37,7 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& e
             Args&&... args) {
   emulator::Grid grid = {.blocks = {config.grid.x, config.grid.y, config.grid.z},
                          .threads = {config.block.x, config.block.y, config.block.z},
+                         .cluster = config.cluster,
                          .function = reinterpret_cast<const void*>(kernel),
                          .dynamic_bytes = config.smem_bytes,
                          .asked_for_shared = asks_for_shared_memory(config.smem_bytes),

@@ -17,7 +17,7 @@ void AsyncCopies::issue(Fiber& self, const Copy& copy) {
                          "no multiple of ", bytes));
   }
   if (copy.copied > 0) self.block->global().access(copy.from, copy.copied, Access::kRead);
-  self.block->tracker().copy_issued(self.id, offset, bytes);
+  self.block->tracker().copy_issued(self.actor, offset, bytes);
   std::memset(copy.to, 0xff, bytes);
   copies_.push_back(copy);
 }
@@ -30,7 +30,7 @@ void AsyncCopies::wait(Fiber& self, size_t newest) {
     const Copy& copy = copies_[i];
     if (copy.copied > 0) std::memcpy(copy.to, copy.from, copy.copied);
     if (copy.zeroed > 0) std::memset(copy.to + copy.copied, 0, copy.zeroed);
-    self.block->tracker().copy_landed(self.id, self.block->shared().offset_of(copy.to),
+    self.block->tracker().copy_landed(self.actor, self.block->shared().offset_of(copy.to),
                                       copy.copied + copy.zeroed);
   }
   copies_.erase(copies_.begin(), copies_.begin() + static_cast<ptrdiff_t>(landing));

@@ -18,7 +18,7 @@ void begin(const char* name, const T* p, Site site) {
   }
   if (block.shared().contains(p)) {
     const uint32_t offset = block.shared().check(p, sizeof(T), sizeof(T), name);
-    block.tracker().access(self.id, offset, sizeof(T), Access::kAtomic);
+    block.tracker().access(self.actor, offset, sizeof(T), Access::kAtomic);
   } else {
     check_waited(self, "changes atomically a place in");
     block.global().access(p, sizeof(T), Access::kAtomic);

@@ -39,7 +39,7 @@ void Barriers::sync(Fiber& self, int id, int threads, bool arrive_only) {
   barrier.threads = threads;
   barrier.arrived.push_back(&self);
   barrier.waits.push_back(!arrive_only);
-  block_.tracker().release(self.id, barrier.clock);
+  block_.tracker().release(self.actor, barrier.clock);
   if (static_cast<int>(barrier.arrived.size()) < threads) {
     if (!arrive_only) block_.wait(self);
     return;

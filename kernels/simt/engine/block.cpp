@@ -4,6 +4,7 @@
 
 #include "shale/base/text.h"
 #include "shale/kernels/simt/engine/address_sanitizer.h"
+#include "shale/kernels/simt/engine/cluster.h"
 #include "shale/kernels/simt/engine/report.h"
 
 namespace shale::emulator {
@@ -20,13 +21,12 @@ size_t colour(int id) {
   return static_cast<size_t>(id) * 320 % 4096;
 }
 
-// Threads that only poll for so long wait for something that never comes.
-constexpr int64_t kMaxIdleYields = 20'000'000;
-
 }  // namespace
 
-Block::Block()
-    : shared_(*this),
+Block::Block(Cluster& cluster, int rank)
+    : cluster_(cluster),
+      rank_(rank),
+      shared_(*this),
       tracker_(*this),
       global_(*this),
       barriers_(*this),
@@ -36,22 +36,17 @@ Block::Block()
       registers_(*this),
       warps_(kMaxThreads / kWarp) {}
 
-void Block::run(const Grid& grid, Index3 index, GlobalLaunch* launch,
-                const std::atomic<bool>& another_failed) {
+void Block::begin(const Grid& grid, Index3 index, GlobalLaunch* launch, Actors& actors) {
   grid_ = &grid;
   index_ = index;
   threads_ = static_cast<int>(grid.threads.x * grid.threads.y * grid.threads.z);
-  error_ = nullptr;
-  idle_yields_ = 0;
-  another_failed_ = &another_failed;
-  left_ = false;
   const uint64_t number =
       index.x + uint64_t{grid.blocks.x} * (index.y + uint64_t{grid.blocks.y} * index.z);
   const uint64_t seed = grid.options.seed * 0x2545f4914f6cdd1du + number;
   queue_.reset(grid.options.order, seed);
   loads_.reset(grid.options.order, seed);
   shared_.reset(grid.dynamic_bytes, grid.shared_limit);
-  tracker_.begin_block(threads_, grid.options.track);
+  tracker_.begin_block(actors, rank_, threads_, grid.options.track);
   barriers_.reset();
   mbarriers_.reset();
   warpgroups_.reset();
@@ -59,23 +54,12 @@ void Block::run(const Grid& grid, Index3 index, GlobalLaunch* launch,
   start_fibers();
   const uint64_t blocks = uint64_t{grid.blocks.x} * grid.blocks.y * grid.blocks.z;
   global_.begin_block(launch, number, blocks, grid.options.track);
+}
 
-  t_fiber = queue_.pop();
-  switch_context(scheduler_, t_fiber->context);
-  t_fiber = nullptr;
-
+void Block::end() {
   tracker_.end_block();
   global_.end_block();
   address_sanitizer::unpoison(stacks_.data(), stacks_.size());
-  if (left_) return;
-  if (!error_ && live_ > 0) report_stuck();
-  if (!error_ && loads_.outstanding()) {
-    fill_error(Fault::kAsyncCopy, "the block ends with bulk copies on their way", nullptr);
-  }
-  if (std::string damage = shared_.damage(); !error_ && !damage.empty()) {
-    fill_error(Fault::kOutOfBounds, std::move(damage), nullptr);
-  }
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void Block::start_fibers() {
@@ -89,11 +73,13 @@ void Block::start_fibers() {
   }
   const Index3& size = grid_->threads;
   live_ = threads_;
+  const int first_actor = rank_ * Actors::threads_of(threads_);
   for (int id = 0; id < threads_; ++id) {
     Fiber& fiber = fibers_[static_cast<size_t>(id)];
     const auto linear = static_cast<unsigned>(id);
     fiber.index = {linear % size.x, linear / size.x % size.y, linear / (size.x * size.y)};
     fiber.id = id;
+    fiber.actor = first_actor + id;
     fiber.warp = id / kWarp;
     fiber.lane = id % kWarp;
     fiber.block = this;
@@ -132,29 +118,33 @@ void Block::fiber_main() {
     block.registers().finish(self);
     block.warp(self.warp).leave(self);
   } catch (...) {  // of the emulator itself, such as out of memory
-    block.error_ = std::current_exception();
+    block.cluster_.set_error(std::current_exception());
   }
-  if (block.error_) block.abandon(&self);
-  self.state = Fiber::State::kExited;
-  --block.live_;
-  block.idle_yields_ = 0;
-  block.go_on(self);
+  if (block.cluster_.has_error()) block.abandon(&self);
+  block.end_thread(self);
 }
 
-// Leaves `self`, which waits or has ended, for the next thread that can run. When there is none,
-// bulk copies land, until one can; then the block has ended or is stuck.
-void Block::go_on(Fiber& self) {
+void Block::end_thread(Fiber& self) {
+  self.state = Fiber::State::kExited;
+  if (--live_ == 0 && loads_.outstanding()) {
+    fill_error(Fault::kAsyncCopy, "the block ends with bulk copies on their way", nullptr);
+    abandon(&self);
+  }
+  cluster_.made_progress();
+  go_on(self);
+}
+
+// Leaves `self`, which waits, has ended or yields, for the next thread of the cluster that can run.
+// When there is none, the cluster has ended or is stuck.
+void Block::go_on(Fiber& self, bool yields) {
   const bool last = self.state == Fiber::State::kExited;
-  while (queue_.empty() && live_ > 0 && loads_.land_one()) {
-  }
-  if (queue_.empty()) {
-    switch_context(self.context, scheduler_, last);
-  } else {
-    Fiber* next = queue_.pop();
-    if (next == &self) return;
+  Fiber* const next = cluster_.next(*this, yields);
+  if (next == &self) return;
+  if (next != nullptr) {
+    if (next->block != this) next->block->tracker_.resume();
     t_fiber = next;
-    switch_context(self.context, next->context, last);
   }
+  switch_context(self.context, next != nullptr ? next->context : cluster_.scheduler(), last);
 }
 
 std::span<const std::byte> Block::held(const void* p) const {
@@ -175,7 +165,7 @@ std::span<const std::byte> Block::held(const void* p) const {
 
 void Block::wait(Fiber& self) {
   self.state = Fiber::State::kWaiting;
-  idle_yields_ = 0;
+  cluster_.made_progress();
   go_on(self);
 }
 
@@ -185,35 +175,29 @@ void Block::wake(Fiber& fiber) {
 }
 
 void Block::yield(Fiber& self) {
-  if (++idle_yields_ > kMaxIdleYields) {
-    fail(Fault::kDeadlock, "deadlock: threads poll memory that nobody changes");
-  }
-  // A thread that polls may wait for one that waits for a copy.
-  constexpr int64_t kPatience = 1024;
-  if (idle_yields_ % kPatience == 0) {
-    loads_.land_one();
-    if (another_failed_->load(std::memory_order_relaxed)) {
-      left_ = true;
-      abandon(&self);
-    }
-  }
+  if (!cluster_.may_poll_on(*this)) abandon(&self);
   queue_.push_last(&self);
-  go_on(self);
+  go_on(self, /*yields=*/true);
 }
 
 void Block::fail(Fault fault, std::string&& what) {
-  fill_error(fault, std::move(what), t_fiber);
-  abandon(t_fiber);
+  Block& own = *t_fiber->block;
+  own.fill_error(fault, std::move(what), t_fiber);
+  own.abandon(t_fiber);
+}
+
+std::string Block::seen_from_elsewhere() const {
+  if (t_fiber == nullptr || t_fiber->block == this) return {};
+  return cat(" of block ", rank_, " of the cluster");
 }
 
 void Block::fill_error(Fault fault, std::string&& what, const Fiber* self) {
   std::string text = describe_failure(*this, std::exchange(what, {}), self);
-  error_ = std::make_exception_ptr(KernelError(fault, text));
+  cluster_.set_error(std::make_exception_ptr(KernelError(fault, text)));
 }
 
 void Block::abandon(Fiber* self) {
-  MachineContext nobody;
-  switch_context(self != nullptr ? self->context : nobody, scheduler_, true);
+  switch_context(self->context, cluster_.scheduler(), true);
   std::abort();
 }
 
@@ -255,22 +239,6 @@ void check_space(const char* name, const void* p, Space space, Site site) {
   if (space == Space::kShared ? shared : !shared && !block.holds(p)) return;
   block.fail(Fault::kOutOfBounds, cat(name, ": the address is not one of ",
                                       space == Space::kShared ? "shared" : "global", " memory"));
-}
-
-void Block::report_stuck() {
-  bool only_syncthreads = true, some_ended = false;
-  for (int id = 0; id < threads_; ++id) {
-    const Fiber& fiber = fibers_[static_cast<size_t>(id)];
-    const bool ended = fiber.state == Fiber::State::kExited;
-    some_ended |= ended;
-    only_syncthreads &= ended || std::string_view(fiber.primitive) == "__syncthreads";
-  }
-  const std::string who = describe_threads({fibers_.data(), static_cast<size_t>(threads_)});
-  if (only_syncthreads && some_ended) {
-    fill_error(Fault::kDivergentBarrier, cat("divergent barrier: ", who), nullptr);
-  } else {
-    fill_error(Fault::kDeadlock, cat("deadlock: ", who), nullptr);
-  }
 }
 
 }  // namespace shale::emulator

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <atomic>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -26,11 +24,14 @@
 
 namespace shale::emulator {
 
+class Cluster;
+
 inline constexpr int kMaxThreads = 1024;  // of a block
 
 // A launch: what all its blocks have in common.
 struct Grid {
   Index3 blocks{}, threads{};
+  int cluster = 1;                 // blocks of a cluster, neighbours along x
   const void* function = nullptr;  // the kernel
   size_t dynamic_bytes = 0;        // of shared memory
   bool asked_for_shared = false;   // a block may have more than SharedMemory::kUnasked
@@ -41,22 +42,30 @@ struct Grid {
   std::function<void()> body{};  // the kernel with its arguments
 };
 
-// Runs blocks, one at a time, on the OS thread that owns it; stacks and shared memory are used
-// again for the next block. Its threads are fibers that run until they wait: a failure never
-// unwinds a fiber (frames may be compiled without unwinding in mind), it leaves the whole block for
-// good.
+// What a Cluster runs, several times; stacks and shared memory are used again for the next block.
+// Its threads are fibers that run until they wait: a failure never unwinds a fiber (frames may be
+// compiled without unwinding in mind), it leaves the whole cluster for good.
 class Block {
  public:
-  Block();
+  Block(Cluster& cluster, int rank);
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // Runs block `index` to its end. `launch`: see GlobalAccess, or null. `another_failed`: whether a
-  // block of the launch has, for which a thread that only polls would wait for ever; the block is
-  // then left. Throws KernelError.
-  void run(const Grid& grid, Index3 index, GlobalLaunch* launch,
-           const std::atomic<bool>& another_failed);
+  // ---- For its cluster ----
+  // Makes ready what runs block `index`. `launch`: see GlobalAccess, or null.
+  void begin(const Grid& grid, Index3 index, GlobalLaunch* launch, Actors& actors);
+  void end();
+  int live() const { return live_; }  // threads that have not ended
+  bool can_run() const { return !queue_.empty(); }
+  Fiber* take_runnable() { return queue_.pop(); }
+  std::span<const Fiber> fibers() const { return {fibers_.data(), static_cast<size_t>(threads_)}; }
+  // Sets the cluster's error. self null: no thread is named.
+  void fill_error(Fault fault, std::string&& what, const Fiber* self);
 
+  Cluster& cluster() { return cluster_; }
+  int rank() const { return rank_; }
+  // " of block 1 of the cluster" for a thread of another block; nothing for its own.
+  std::string seen_from_elsewhere() const;
   const Grid& grid() const { return *grid_; }
   const Index3& index() const { return index_; }
   int threads() const { return threads_; }
@@ -82,7 +91,8 @@ class Block {
   void wait(Fiber& self);  // returns after somebody has woken it
   void wake(Fiber& fiber);
   void yield(Fiber& self);  // lets all others run first
-  // Ends the block with a KernelError. The caller's frame is never left, so its destructors do not
+  // Ends the cluster with a KernelError, which names the current thread, of this block or one that
+  // reaches into its memory. The caller's frame is never left, so its destructors do not
   // run: the text is taken from it, and it has no other strings (a temporary in the argument is
   // one).
   [[noreturn]] void fail(Fault fault, std::string&& what);
@@ -90,26 +100,22 @@ class Block {
  private:
   static void fiber_main();
   void start_fibers();
-  void go_on(Fiber& self);
+  void go_on(Fiber& self, bool yields = false);
+  void end_thread(Fiber& self);
   [[noreturn]] void abandon(Fiber* self);
-  void fill_error(Fault fault, std::string&& what, const Fiber* self);
-  void report_stuck();
 
+  Cluster& cluster_;
+  int rank_;
   const Grid* grid_ = nullptr;
   const void* call_ = nullptr;  // the kernel and its arguments
   size_t call_bytes_ = 0;
   Index3 index_{};
   int threads_ = 0;
   int live_ = 0;
-  int64_t idle_yields_ = 0;  // since a thread last waited or ended
-  const std::atomic<bool>* another_failed_ = nullptr;
-  bool left_ = false;  // because another one failed
-  std::exception_ptr error_{};
   Mapping stacks_{};
   int stack_count_ = 0;
   std::vector<Fiber> fibers_{};
   RunQueue queue_{};
-  MachineContext scheduler_{};  // who called run()
   SharedMemory shared_;
   Tracker tracker_;
   GlobalAccess global_;

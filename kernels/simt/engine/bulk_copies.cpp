@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "shale/base/text.h"
-#include "shale/kernels/simt/engine/block.h"
+#include "shale/kernels/simt/engine/cluster.h"
 
 namespace shale::emulator {
 namespace {
@@ -28,6 +28,10 @@ void to_shared(const BulkCopy& copy, std::byte* arena) {
     std::memcpy(arena + copy.offset, copy.device, copy.bytes);
     return;
   }
+  if (copy.kind == BulkCopy::Kind::kWord) {
+    std::memcpy(arena + copy.offset, &copy.word, copy.bytes);
+    return;
+  }
   std::memset(arena + copy.offset, 0, copy.bytes);
   for_pieces(copy.map, copy.offset, copy.at,
              [&](uint32_t offset, const std::byte* from, size_t bytes) {
@@ -39,6 +43,7 @@ void to_device(const BulkCopy& copy, const std::byte* data) {
   switch (copy.kind) {
     case BulkCopy::Kind::kRun: std::memcpy(copy.device, data, copy.bytes); return;
     case BulkCopy::Kind::kAdd: return add_floats(copy.device, data, copy.bytes);
+    case BulkCopy::Kind::kWord: return;  // never leaves shared memory
     case BulkCopy::Kind::kBox:
       for_pieces(copy.map, copy.offset, copy.at, [&](uint32_t offset, std::byte* to, size_t bytes) {
         std::memcpy(to, data + (offset - copy.offset), bytes);
@@ -107,7 +112,7 @@ void BulkLoads::reset(Order order, uint64_t seed) {
 void BulkLoads::issue(Fiber& self, const BulkCopy& copy, void* mbarrier) {
   MBarriers& mbarriers = block_.mbarriers();
   const int number = mbarriers.for_copies(self, mbarrier);
-  block_.tracker().load_issued(mbarriers.engine(number), self.id, copy.offset, copy.bytes);
+  block_.tracker().load_issued(mbarriers.engine(number), self.actor, copy.offset, copy.bytes);
   std::memset(block_.shared().data() + copy.offset, kPoison, copy.bytes);
   loads_.push_back({copy, number});
 }
@@ -138,7 +143,7 @@ void BulkStores::reset() {
 void BulkStores::issue(Fiber& self, const BulkCopy& copy) {
   Tracker& tracker = self.block->tracker();
   if (engine_ < 0) engine_ = tracker.add_engine(EngineKind::kBulkStores, self.id);
-  tracker.store_issued(engine_, self.id, copy.offset, copy.bytes);
+  tracker.store_issued(engine_, self.actor, copy.offset, copy.bytes);
   open_.push_back({copy});
 }
 
@@ -154,7 +159,7 @@ void BulkStores::read(Fiber& self, Group& group) {
     const std::byte* from = arena + store.copy.offset;
     store.data.assign(from, from + store.copy.bytes);
   }
-  self.block->tracker().learn(self.id, group.clock);
+  self.block->tracker().learn(self.actor, group.clock);
 }
 
 void BulkStores::wait(Fiber& self, size_t newest, bool written) {
@@ -179,6 +184,36 @@ void tma_load(void* to, const TensorMap& map, void* mbarrier, const Coordinates&
               Site site) {
   Fiber& self = enter("tma_load", site);
   self.block->loads().issue(self, box_copy(self, to, map, at, dims, Access::kRead), mbarrier);
+}
+
+namespace {
+
+// The copy's target and its mbarrier, as `self` names them, are meant in block `rank`.
+void issue_at(Fiber& self, const BulkCopy& copy, const void* mbarrier, int rank) {
+  Block& block = self.block->cluster().reach(self, rank);
+  std::byte* const arena = block.shared().data();
+  static_cast<void>(block.shared().check(arena + copy.offset, copy.bytes, 1, self.primitive));
+  block.loads().issue(self, copy, arena + self.block->shared().offset_of(mbarrier));
+}
+
+}  // namespace
+
+void tma_load_multicast(void* to, const TensorMap& map, void* mbarrier, unsigned blocks,
+                        const Coordinates& at, int dims, Site site) {
+  Fiber& self = enter("tma_load_multicast", site);
+  if (blocks == 0) self.block->fail(Fault::kCluster, "tma_load_multicast: to no block");
+  const BulkCopy copy = box_copy(self, to, map, at, dims, Access::kRead);
+  for (unsigned rest = blocks; rest != 0; rest &= rest - 1) {
+    issue_at(self, copy, mbarrier, __builtin_ctz(rest));
+  }
+}
+
+void send_word(uint32_t* to, uint32_t word, void* mbarrier, int rank, Site site) {
+  Fiber& self = enter("send_word", site);
+  const uint32_t offset = self.block->shared().check(to, sizeof(word), sizeof(word), "send_word");
+  issue_at(self,
+           {.kind = BulkCopy::Kind::kWord, .offset = offset, .bytes = sizeof(word), .word = word},
+           mbarrier, rank);
 }
 
 void tma_store(const TensorMap& map, const void* from, const Coordinates& at, int dims, Site site) {

@@ -13,19 +13,21 @@ namespace shale::emulator {
 class Block;
 struct Fiber;
 
-// What the bulk copy engine moves: a box of an array, or a run of bytes.
+// What the bulk copy engine moves: a box of an array, or a run of bytes; and words that a thread
+// sends to a block of its cluster.
 struct BulkCopy {
-  enum class Kind : uint8_t { kBox, kRun, kAdd };
+  enum class Kind : uint8_t { kBox, kRun, kAdd, kWord };
   Kind kind = Kind::kBox;
   uint32_t offset = 0, bytes = 0;  // in shared memory
   TensorMap map{};                 // of a box
   Coordinates at{};
   std::byte* device = nullptr;  // the other end of a run
+  uint32_t word = 0;
 };
 
-// Copies to shared memory. Their target is poisoned when they are issued and filled when no thread
-// of the block can run any more: as late as the hardware may. Which of several lands first, the
-// order of threads decides.
+// Copies to a block's shared memory, by its threads and others of its cluster. Their target is
+// poisoned when they are issued and filled when no thread of the cluster can run any more: as late
+// as the hardware may. Which of several lands first, the order of threads decides.
 class BulkLoads {
  public:
   explicit BulkLoads(Block& block) : block_(block) {}
@@ -76,6 +78,10 @@ class BulkStores {
 void tma_load(void* to, const TensorMap& map, void* mbarrier, const Coordinates& at, int dims,
               Site site);
 void tma_store(const TensorMap& map, const void* from, const Coordinates& at, int dims, Site site);
+// To the same place of all blocks of the cluster whose bits in `blocks` are set.
+void tma_load_multicast(void* to, const TensorMap& map, void* mbarrier, unsigned blocks,
+                        const Coordinates& at, int dims, Site site);
+void send_word(uint32_t* to, uint32_t word, void* mbarrier, int rank, Site site);
 void bulk_load(void* to, const void* from, int bytes, void* mbarrier, Site site);
 void bulk_store(void* to, const void* from, int bytes, Site site);
 void bulk_add(float* to, const float* from, int bytes, Site site);

@@ -20,6 +20,7 @@ enum class Fault : uint8_t {
   kProxyFence,     // copy engine or wgmma on what a thread wrote, without a fence between
   kWgmma,          // wgmma: its registers or operands misused
   kRegisters,      // a warpgroup changes its number of registers in a way it cannot
+  kCluster,        // a block of a cluster that reaches for one that is not there, or has ended
   kGridOrder,      // a dependent grid at global memory, or at its end, before await_previous_grid()
 };
 

@@ -24,6 +24,7 @@ struct Fiber {
 
   Index3 index{};  // threadIdx
   int id = 0;      // its linear form
+  int actor = 0;   // in the clocks of its cluster
   int warp = 0, lane = 0;
   Block* block = nullptr;
   State state = State::kReady;

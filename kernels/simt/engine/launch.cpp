@@ -10,6 +10,7 @@
 #include "shale/base/text.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/dry_run.h"
+#include "shale/kernels/simt/engine/cluster.h"
 #include "shale/kernels/simt/engine/launch_log.h"
 #include "shale/kernels/simt/engine/stream.h"
 
@@ -41,29 +42,37 @@ void check(const Grid& grid, int arch) {
     refuse(cat(grid.dynamic_bytes, " bytes of shared memory, a block has ", grid.shared_limit,
                grid.asked_for_shared ? "" : " unless more is asked for"));
   }
+  if (grid.cluster < 1 || grid.cluster > kMaxCluster ||
+      blocks.x % static_cast<unsigned>(grid.cluster) != 0) {
+    refuse(cat("clusters of ", grid.cluster, " blocks in a grid of ", blocks.x, " in x, want 1 to ",
+               kMaxCluster, " that divide it"));
+  }
+  if (grid.cluster > 1 && arch < 90) {
+    refuse(cat("clusters on compute capability ", capability_text(arch), ", want 9.0 or later"));
+  }
   if (grid.dependent && arch < 90) {
     refuse(cat("dependent launch on compute capability ", capability_text(arch),
                ", want 9.0 or later"));
   }
 }
 
-// Blocks start in any order on a GPU; so they do here.
-int64_t block_at(const Grid& grid, int64_t position, int64_t blocks) {
+// Clusters start in any order on a GPU; so they do here.
+int64_t cluster_at(const Grid& grid, int64_t position, int64_t clusters) {
   switch (grid.options.order) {
     case Order::kFifo: return position;
-    case Order::kLifo: return blocks - 1 - position;
+    case Order::kLifo: return clusters - 1 - position;
     case Order::kRandom: break;
   }
   // A permutation that needs no table: add and reverse, by seed.
-  const auto shift = static_cast<int64_t>(grid.options.seed % static_cast<uint64_t>(blocks));
-  const int64_t shifted = (position + shift) % blocks;
-  return grid.options.seed % 2 == 0 ? shifted : blocks - 1 - shifted;
+  const auto shift = static_cast<int64_t>(grid.options.seed % static_cast<uint64_t>(clusters));
+  const int64_t shifted = (position + shift) % clusters;
+  return grid.options.seed % 2 == 0 ? shifted : clusters - 1 - shifted;
 }
 
-Block& this_workers_block() {
+Cluster& this_workers_cluster() {
   // Stacks and shared memory are some hundred kilobytes: made once for each OS thread.
-  thread_local Block block;
-  return block;
+  thread_local Cluster cluster;
+  return cluster;
 }
 
 // What the grid is held to in global memory; null if nobody knows what there is of it.
@@ -80,22 +89,22 @@ std::unique_ptr<GlobalLaunch> begin_launch(const Exec& exec, bool several_worker
 }
 
 void run(const Exec& exec, const Grid& grid) {
-  const int64_t blocks = count(grid.blocks);
+  const int64_t clusters = count(grid.blocks) / grid.cluster;
   std::atomic<int64_t> failed = std::numeric_limits<int64_t>::max();
   std::atomic<bool> any_failed = false;
   Exec workers = exec;
   workers.threads = std::min(exec.threads, kMaxWorkers);
-  const auto launch = begin_launch(exec, workers.threads > 1 && blocks > 1);
-  const auto run_block = [&](int64_t position, int64_t) {
-    // The first failing block is reported, whatever the number of workers: those before it run.
+  const auto launch = begin_launch(exec, workers.threads > 1 && clusters > 1);
+  const auto run_cluster = [&](int64_t position, int64_t) {
+    // The first failing cluster is reported, whatever the number of workers: those before it run.
     if (position > failed.load(std::memory_order_relaxed)) return;
-    const auto linear = static_cast<uint64_t>(block_at(grid, position, blocks));
+    const auto linear = static_cast<uint64_t>(cluster_at(grid, position, clusters) * grid.cluster);
     const uint64_t x = grid.blocks.x, y = grid.blocks.y;
     try {
-      const Index3 index = {static_cast<unsigned>(linear % x),
+      const Index3 first = {static_cast<unsigned>(linear % x),
                             static_cast<unsigned>(linear / x % y),
                             static_cast<unsigned>(linear / (x * y))};
-      this_workers_block().run(grid, index, launch.get(), any_failed);
+      this_workers_cluster().run(grid, first, launch.get(), any_failed);
     } catch (...) {
       any_failed = true;
       int64_t lowest = failed.load();
@@ -104,7 +113,7 @@ void run(const Exec& exec, const Grid& grid) {
       throw;
     }
   };
-  kernels::parallel_for(workers, blocks, 1, run_block, kernels::Schedule::kDynamic);
+  kernels::parallel_for(workers, clusters, 1, run_cluster, kernels::Schedule::kDynamic);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ void check_row(Fiber& self, const MatrixAccess& access, Access kind, const char*
   if (self.lane >= access.count * 8) return;
   Block& block = *self.block;
   const uint32_t offset = block.shared().check(access.row, kRowBytes, kRowBytes, name);
-  block.tracker().access(self.id, offset, kRowBytes, kind);
+  block.tracker().access(self.actor, offset, kRowBytes, kind);
 }
 
 constexpr WarpOperation kLoads[] = {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "shale/base/text.h"
-#include "shale/kernels/simt/engine/block.h"
+#include "shale/kernels/simt/engine/cluster.h"
 
 namespace shale::emulator {
 namespace {
@@ -29,7 +29,7 @@ void MBarriers::init(Fiber& self, void* at, int count) {
       block_.fail(Fault::kBarrierMisuse, "mbarrier_init: threads wait at this barrier");
     }
   }
-  block_.tracker().access(self.id, offset, kBytes, Access::kWrite);
+  block_.tracker().access(self.actor, offset, kBytes, Access::kWrite);
   const uint64_t word = kMark | barriers_.size();
   std::memcpy(at, &word, sizeof(word));
   barriers_.emplace_back();
@@ -50,12 +50,13 @@ int MBarriers::number_of(Fiber& self, void* at) {
   std::memcpy(&word, at, sizeof(word));
   const uint64_t number = word ^ kMark;
   if (number >= barriers_.size() || barriers_[number].offset != offset) {
-    std::string text = cat(self.primitive, ": the mbarrier at ", block_.shared().describe(offset),
-                           " was not initialised, or was overwritten");
+    std::string text =
+        cat(self.primitive, ": the mbarrier at ", block_.shared().describe(offset),
+            block_.seen_from_elsewhere(), " was not initialised, or was overwritten");
     block_.fail(Fault::kBarrierMisuse, std::move(text));
   }
   // As a read, which is a race with the init alone.
-  block_.tracker().access(self.id, offset, kBytes, Access::kRead);
+  block_.tracker().access(self.actor, offset, kBytes, Access::kRead);
   return static_cast<int>(number);
 }
 
@@ -103,10 +104,15 @@ void MBarriers::arrive(Fiber& self, void* at, int expected_bytes) {
     std::string text = cat("more arrivals than the phase expects: ", describe(number));
     block_.fail(Fault::kBarrierMisuse, std::move(text));
   }
-  block_.tracker().release(self.id, barrier.clock);
+  block_.tracker().release(self.actor, barrier.clock);
   change_bytes(barrier, expected_bytes);
   --barrier.pending;
   complete_if_due(barrier);
+}
+
+void MBarriers::arrive_from_cluster(Fiber& self, void* at) {
+  static_cast<void>(for_copies(self, at));
+  arrive(self, at, 0);
 }
 
 void MBarriers::wait(Fiber& self, void* at, int parity) {
@@ -119,7 +125,7 @@ void MBarriers::wait(Fiber& self, void* at, int parity) {
     barrier().waiting.push_back(&self);
     block_.wait(self);
   }
-  block_.tracker().learn(self.id, barrier().of_parity[wanted]);
+  block_.tracker().learn(self.actor, barrier().of_parity[wanted]);
 }
 
 void MBarriers::landed(int number, uint32_t bytes) {
@@ -130,9 +136,9 @@ void MBarriers::landed(int number, uint32_t bytes) {
 
 std::string MBarriers::describe(int number) const {
   const Barrier& barrier = barriers_[static_cast<size_t>(number)];
-  return cat("the mbarrier at ", block_.shared().describe(barrier.offset), ": phase ",
-             barrier.phase, " lacks ", barrier.pending, " of ", barrier.count, " arrivals and ",
-             barrier.bytes, " bytes");
+  return cat("the mbarrier at ", block_.shared().describe(barrier.offset),
+             block_.seen_from_elsewhere(), ": phase ", barrier.phase, " lacks ", barrier.pending,
+             " of ", barrier.count, " arrivals and ", barrier.bytes, " bytes");
 }
 
 void mbarrier_init(void* barrier, int count, Site site) {
@@ -155,6 +161,13 @@ void mbarrier_arrive_expect(void* barrier, int bytes, Site site) {
   self.block->mbarriers().arrive(self, barrier, bytes);
 }
 
+void mbarrier_arrive_at(void* barrier, int rank, Site site) {
+  Fiber& self = enter("mbarrier_arrive_at", site);
+  Block& block = self.block->cluster().reach(self, rank);
+  const uint32_t offset = self.block->shared().offset_of(barrier);
+  block.mbarriers().arrive_from_cluster(self, block.shared().data() + offset);
+}
+
 void mbarrier_wait(void* barrier, int parity, Site site) {
   Fiber& self = enter("mbarrier_wait", site);
   self.block->mbarriers().wait(self, barrier, parity);
@@ -162,7 +175,7 @@ void mbarrier_wait(void* barrier, int parity, Site site) {
 
 void fence_proxy_async(Site site) {
   Fiber& self = enter("fence_proxy_async", site);
-  self.block->tracker().proxy_fence(self.id);
+  self.block->tracker().proxy_fence(self.actor);
 }
 
 }  // namespace shale::emulator

@@ -17,6 +17,8 @@ class MBarriers {
 
   void init(Fiber& self, void* at, int count);
   void arrive(Fiber& self, void* at, int expected_bytes);
+  // `self` is a thread of any block of the cluster. Fails unless the init was fenced.
+  void arrive_from_cluster(Fiber& self, void* at);
   void wait(Fiber& self, void* at, int parity);
 
   void fence_init(const Fiber& self);
@@ -57,6 +59,8 @@ void mbarrier_init(void* barrier, int count, Site site);
 void fence_mbarrier_init(Site site);
 void mbarrier_arrive(void* barrier, Site site);
 void mbarrier_arrive_expect(void* barrier, int bytes, Site site);
+// At the barrier in the same place of block `rank` of the cluster.
+void mbarrier_arrive_at(void* barrier, int rank, Site site);
 void mbarrier_wait(void* barrier, int parity, Site site);
 void fence_proxy_async(Site site);
 

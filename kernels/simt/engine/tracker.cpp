@@ -13,9 +13,21 @@ namespace shale::emulator {
 
 constinit thread_local const std::byte* t_tracked_arena = nullptr;
 
+int Actors::threads_of(int block_threads) {
+  return (block_threads + kWarp - 1) / kWarp * kWarp;
+}
+
+void Actors::reset(int block_threads, int blocks) {
+  threads_of_block = threads_of(block_threads);
+  threads = threads_of_block * blocks;
+  clocks.reset(threads);
+  engines.clear();
+  fences.clear();
+}
+
 Tracker::Tracker(Block& block) : block_(block) {}
 
-void Tracker::begin_block(int threads, bool on) {
+void Tracker::begin_block(Actors& actors, int rank, int threads, bool on) {
   // Without instrumentation only the primitives' reads would be seen, and take all for unwritten.
   on_ = on && has_instrumented_kernels();
   if (!on_) return;
@@ -26,12 +38,13 @@ void Tracker::begin_block(int threads, bool on) {
     epoch_ = 0;
   }
   first_epoch_ = ++epoch_;
-  has_epochs_ = true;
-  engines_.clear();
-  fences_.clear();
-  threads_ = threads;
-  clocks_.reset(threads);
-  t_tracked_arena = block_.shared().data();
+  actors_ = &actors;
+  rank_ = rank, threads_ = threads;
+  has_epochs_ = actors.threads == actors.threads_of_block;  // of a cluster of one
+}
+
+void Tracker::resume() {
+  t_tracked_arena = on_ ? block_.shared().data() : nullptr;
 }
 
 void Tracker::end_block() {
@@ -47,7 +60,7 @@ void Tracker::plain_access(const void* p, uint32_t bytes, Access kind, const voi
                            ", outside the block's shared memory");
     report(Fault::kOutOfBounds, std::move(text));
   }
-  access(t_fiber->id, offset, bytes, kind);
+  access(t_fiber->actor, offset, bytes, kind);
   instruction_ = nullptr;
 }
 
@@ -82,7 +95,7 @@ void Tracker::access_byte(Cell& cell, const Accessor& by, uint32_t offset, Acces
   if (kind == Access::kRead) return add_reader(cell, by.actor);
   check_after_reads(cell, by, offset, kind);
   cell.write_epoch = epoch_;
-  cell.write_time = clocks_.now(by.actor);
+  cell.write_time = actors_->clocks.now(by.actor);
   cell.writer = static_cast<uint16_t>(by.actor);
   cell.state = kind == Access::kAtomic ? kAtomicWrite : by.is_engine() ? kAsyncWrite : 0;
   cell.read_epoch = 0;  // who is ordered after this write is ordered after what came before it
@@ -99,7 +112,7 @@ void Tracker::check_after_write(const Cell& cell, const Accessor& by, uint32_t o
   const int writer = cell.writer;
   if ((cell.state & kInFlight) != 0) {
     std::string text = cat(name_of(by.actor), " ", verb(kind), " ", location(offset), ", to which ",
-                           writer < threads_ ? "a cp.async of " : "", name_of(writer),
+                           writer < actors_->threads ? "a cp.async of " : "", name_of(writer),
                            " is still on its way: nobody has waited for it");
     report(Fault::kAsyncCopy, std::move(text));
   }
@@ -115,8 +128,9 @@ void Tracker::check_after_reads(const Cell& cell, const Accessor& by, uint32_t o
   for (int slot = 0; slot < 2; ++slot) {
     for (uint32_t rest = cell.readers[slot].lanes; rest != 0; rest &= rest - 1) {
       const int warp = cell.reader_warp[slot];
-      const int reader = warp < kMaxThreads / kWarp ? warp * kWarp + __builtin_ctz(rest)
-                                                    : threads_ + warp - kMaxThreads / kWarp;
+      const int first_engine = actors_->threads / kWarp;
+      const int reader = warp < first_engine ? warp * kWarp + __builtin_ctz(rest)
+                                             : actors_->threads + warp - first_engine;
       if (seen(by, reader) < cell.readers[slot].time) {
         report_race(by, kind, offset, reader, "read");
       }
@@ -130,9 +144,10 @@ void Tracker::check_proxy(const Cell& cell, const Accessor& by, uint32_t offset,
   if (cell.write_epoch < first_epoch_ || (cell.state & kAsyncWrite) != 0) return;
   const size_t writer = cell.writer;
   const uint32_t since = cell.write_epoch < epoch_ ? 0 : cell.write_time;
-  if (writer < fences_.size()) {
-    const auto fence = std::lower_bound(fences_[writer].begin(), fences_[writer].end(), since);
-    if (fence != fences_[writer].end() && *fence <= seen(by, cell.writer)) return;
+  if (writer < actors_->fences.size()) {
+    const auto fence =
+        std::lower_bound(actors_->fences[writer].begin(), actors_->fences[writer].end(), since);
+    if (fence != actors_->fences[writer].end() && *fence <= seen(by, cell.writer)) return;
   }
   std::string text = cat(name_of(by.actor), " ", verb(kind), " ", location(offset), ", which ",
                          name_of(cell.writer), " wrote without a fence_proxy_async() after it");
@@ -140,15 +155,16 @@ void Tracker::check_proxy(const Cell& cell, const Accessor& by, uint32_t offset,
 }
 
 int Tracker::reader_warp(int actor) const {
-  return actor < threads_ ? actor / kWarp : kMaxThreads / kWarp + actor - threads_;
+  const int threads = actors_->threads;
+  return actor < threads ? actor / kWarp : threads / kWarp + actor - threads;
 }
 
 // Two slots for readers of two warps: a write that is not ordered after all readers is then found
 // unless it is ordered after both warps that were kept.
 void Tracker::add_reader(Cell& cell, int actor) const {
   const auto warp = static_cast<uint16_t>(reader_warp(actor));
-  const uint32_t lane = actor < threads_ ? 1u << (actor % kWarp) : 1u;
-  const uint32_t now = clocks_.now(actor);
+  const uint32_t lane = actor < actors_->threads ? 1u << (actor % kWarp) : 1u;
+  const uint32_t now = actors_->clocks.now(actor);
   if (cell.read_epoch != epoch_) {
     cell.read_epoch = epoch_;
     cell.readers[0] = {now, lane};
@@ -183,8 +199,8 @@ void Tracker::copy_landed(int thread, uint32_t offset, uint32_t bytes) {
 int Tracker::add_engine(EngineKind kind, int number) {
   if (!on_) return 0;
   has_epochs_ = false;
-  engines_.push_back({kind, number});
-  return clocks_.add_actor();
+  actors_->engines.push_back({kind, rank_, number});
+  return actors_->clocks.add_actor();
 }
 
 void Tracker::load_issued(int engine, int thread, uint32_t offset, uint32_t bytes) {
@@ -197,7 +213,7 @@ void Tracker::load_landed(int engine, uint32_t offset, uint32_t bytes) {
   if (!on_) return;
   for (uint32_t i = 0; i < bytes; ++i) {
     cells(offset)[i].state = kAsyncWrite;
-    cells(offset)[i].write_time = clocks_.now(engine);
+    cells(offset)[i].write_time = actors_->clocks.now(engine);
   }
 }
 
@@ -218,7 +234,7 @@ std::vector<int> Tracker::different_knowledge(int first_thread, int count) const
   if (!on_) return threads;
   for (int thread = first_thread; thread < first_thread + count; ++thread) {
     const bool is_new = std::none_of(threads.begin(), threads.end(), [&](int other) {
-      return clocks_.know_the_same(thread, other);
+      return actors_->clocks.know_the_same(thread, other);
     });
     if (is_new) threads.push_back(thread);
   }
@@ -228,8 +244,8 @@ std::vector<int> Tracker::different_knowledge(int first_thread, int count) const
 void Tracker::proxy_fence(int thread) {
   if (!on_) return;
   has_epochs_ = false;
-  fences_.resize(static_cast<size_t>(threads_));
-  fences_[static_cast<size_t>(thread)].push_back(clocks_.tick(thread));
+  actors_->fences.resize(static_cast<size_t>(actors_->threads));
+  actors_->fences[static_cast<size_t>(thread)].push_back(actors_->clocks.tick(thread));
 }
 
 // ---- What orders accesses ----
@@ -238,11 +254,11 @@ void Tracker::barrier_of_all() {
   if (!on_) return;
   if (has_epochs_) {
     ++epoch_;
-    clocks_.reset(threads_);
+    actors_->clocks.reset(actors_->threads);
     return;
   }
   std::vector<int> all(static_cast<size_t>(threads_));
-  std::iota(all.begin(), all.end(), 0);
+  std::iota(all.begin(), all.end(), actors_->first_of(rank_));
   join(all);
 }
 
@@ -251,23 +267,23 @@ void Tracker::join_lanes(int warp, uint32_t lanes) {
   std::array<int, kWarp> actors{};
   size_t count = 0;
   for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
-    actors[count++] = warp * kWarp + __builtin_ctz(rest);
+    actors[count++] = actors_->first_of(rank_) + warp * kWarp + __builtin_ctz(rest);
   }
   join(std::span<const int>(actors.data(), count));
 }
 
 void Tracker::join(std::span<const int> threads) {
   SyncClock clock;
-  for (const int thread : threads) clocks_.release(thread, clock);
-  clocks_.acquire(threads, clock);
+  for (const int thread : threads) actors_->clocks.release(thread, clock);
+  actors_->clocks.acquire(threads, clock);
 }
 
 void Tracker::release(int actor, SyncClock& clock) {
-  if (on_) clocks_.release(actor, clock);
+  if (on_) actors_->clocks.release(actor, clock);
 }
 
 void Tracker::learn(int thread, SyncClock& clock) {
-  if (on_) clocks_.learn(thread, clock);
+  if (on_) actors_->clocks.learn(thread, clock);
 }
 
 void Tracker::acquire(std::span<Fiber* const> fibers, const std::vector<bool>& waits,
@@ -275,20 +291,25 @@ void Tracker::acquire(std::span<Fiber* const> fibers, const std::vector<bool>& w
   if (!on_) return;
   std::vector<int> actors;
   for (size_t i = 0; i < fibers.size(); ++i) {
-    if (waits[i]) actors.push_back(fibers[i]->id);
+    if (waits[i]) actors.push_back(fibers[i]->actor);
   }
-  clocks_.acquire(actors, clock);
+  actors_->clocks.acquire(actors, clock);
 }
 
 std::string Tracker::location(uint32_t offset) const {
-  return block_.shared().describe(offset);
+  return block_.shared().describe(offset) + block_.seen_from_elsewhere();
+}
+
+std::string Tracker::thread_name(int actor) const {
+  const int rank = actor / actors_->threads_of_block, thread = actor % actors_->threads_of_block;
+  return cat("thread ", thread, rank == rank_ ? "" : cat(" of block ", rank, " of the cluster"));
 }
 
 std::string Tracker::name_of(int actor) const {
-  if (actor < threads_) {
-    return t_fiber != nullptr && actor == t_fiber->id ? "this thread" : cat("thread ", actor);
+  if (actor < actors_->threads) {
+    return t_fiber != nullptr && actor == t_fiber->actor ? "this thread" : thread_name(actor);
   }
-  const Engine& engine = engines_[static_cast<size_t>(actor - threads_)];
+  const Actors::Engine& engine = actors_->engines[static_cast<size_t>(actor - actors_->threads)];
   switch (engine.kind) {
     case EngineKind::kBulkLoads: return cat("a bulk copy for mbarrier ", engine.number);
     case EngineKind::kBulkStores: return cat("a bulk store of thread ", engine.number);
@@ -299,9 +320,9 @@ std::string Tracker::name_of(int actor) const {
 
 void Tracker::report_race(const Accessor& by, Access kind, uint32_t offset, int other,
                           const char* did) {
-  std::string text = cat("race: ", by.is_engine() ? name_of(by.actor) : cat("thread ", by.actor),
-                         " ", verb(kind), " ", location(offset), ", which ",
-                         other < threads_ ? cat("thread ", other) : name_of(other), " ", did,
+  std::string text = cat("race: ", by.is_engine() ? name_of(by.actor) : thread_name(by.actor), " ",
+                         verb(kind), " ", location(offset), ", which ",
+                         other < actors_->threads ? thread_name(other) : name_of(other), " ", did,
                          " with nothing to order the two");
   report(Fault::kRace, std::move(text));
 }

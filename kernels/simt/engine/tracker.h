@@ -23,6 +23,24 @@ enum class EngineKind : uint8_t {
   kWgmma,       // the products of one warpgroup
 };
 
+// Who accesses the shared memory of a cluster's blocks, and what they know of each other: the
+// threads block by block, whole warps each, then the engines.
+struct Actors {
+  struct Engine {
+    EngineKind kind;
+    int rank, number;  // of its block; of the mbarrier, thread or warpgroup there
+  };
+  // What the numbers of a block's threads take.
+  static int threads_of(int block_threads);
+  void reset(int block_threads, int blocks);
+  int first_of(int rank) const { return rank * threads_of_block; }
+
+  Clocks clocks{};
+  int threads_of_block = 0, threads = 0;
+  std::vector<Engine> engines{};                // actors `threads` and up
+  std::vector<std::vector<uint32_t>> fences{};  // of each thread: times that ended with one
+};
+
 // Looks at every access to a block's shared memory and fails the block when two of them are not
 // ordered by barriers and one writes, when memory is read that nobody wrote or that a copy is still
 // on its way to, and when an access is outside what the block has.
@@ -33,9 +51,13 @@ class Tracker {
  public:
   explicit Tracker(Block& block);
 
-  void begin_block(int threads, bool on);
+  // Threads are named by Fiber::actor, here and below. `actors` are those of the block's cluster,
+  // in which it is number `rank`.
+  void begin_block(Actors& actors, int rank, int threads, bool on);
   void end_block();
   bool on() const { return on_; }
+  // From now on threads of this block run on this OS thread.
+  void resume();
 
   // Bytes [offset, offset + bytes) of the arena, by a thread.
   void access(int thread, uint32_t offset, uint32_t bytes, Access kind);
@@ -50,7 +72,7 @@ class Tracker {
   void copy_landed(int thread, uint32_t offset, uint32_t bytes);
 
   // ---- Engines, which a thread sets to work: what it has seen orders their accesses ----
-  int add_engine(EngineKind kind, int number);  // of the mbarrier, thread or warpgroup
+  int add_engine(EngineKind kind, int number);  // see Actors::Engine
   void load_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
   void load_landed(int engine, uint32_t offset, uint32_t bytes);
   void store_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
@@ -59,9 +81,9 @@ class Tracker {
   void product_reads(int engine, std::span<const int> threads, uint32_t offset, uint32_t bytes);
   std::vector<int> different_knowledge(int first_thread, int count) const;
   // The engine's accesses until now are one time, those that follow another.
-  uint32_t tick(int engine) { return on_ ? clocks_.tick(engine) : 0; }
+  uint32_t tick(int engine) { return on_ ? actors_->clocks.tick(engine) : 0; }
   void release_time(int engine, uint32_t time, SyncClock& clock) const {
-    if (on_) clocks_.release_time(engine, time, clock);
+    if (on_) actors_->clocks.release_time(engine, time, clock);
   }
   void proxy_fence(int thread);
 
@@ -100,7 +122,8 @@ class Tracker {
 
   Cell* cells(uint32_t offset) { return reinterpret_cast<Cell*>(shadow_.data()) + offset; }
   uint32_t seen(const Accessor& by, int other) const {
-    return by.collective ? clocks_.known(by.thread, other) : clocks_.seen(by.thread, other);
+    const Clocks& clocks = actors_->clocks;
+    return by.collective ? clocks.known(by.thread, other) : clocks.seen(by.thread, other);
   }
   void access(const Accessor& by, uint32_t offset, uint32_t bytes, Access kind);
   void access_byte(Cell& cell, const Accessor& by, uint32_t offset, Access kind);
@@ -110,6 +133,7 @@ class Tracker {
   void add_reader(Cell& cell, int actor) const;
   void join(std::span<const int> threads);
   int reader_warp(int actor) const;
+  std::string thread_name(int actor) const;  // "thread 3"
   std::string name_of(int actor) const;
   [[noreturn]] void report(Fault fault, std::string&& what);
   [[noreturn]] void report_race(const Accessor& by, Access kind, uint32_t offset, int other,
@@ -118,21 +142,16 @@ class Tracker {
 
   Block& block_;
   bool on_ = false;
-  int threads_ = 0;
+  Actors* actors_ = nullptr;
+  int rank_ = 0, threads_ = 0;
   Mapping shadow_{};  // a Cell for each byte of the arena
-  Clocks clocks_;
   // A barrier of all threads orders everything before it with everything after: it starts an epoch,
   // and accesses of earlier epochs need no look at the clocks. Not so for engines, which meet at no
-  // barrier: with the first of them, or the first fence for one, epochs end.
+  // barrier: with the first of them, or the first fence for one, epochs end. Nor for a cluster's
+  // blocks, which reach each other's memory.
   uint32_t epoch_ = 0;
   uint32_t first_epoch_ = 0;  // of this block
   bool has_epochs_ = true;
-  struct Engine {
-    EngineKind kind;
-    int number;
-  };
-  std::vector<Engine> engines_{};                // actors threads_ and up
-  std::vector<std::vector<uint32_t>> fences_{};  // of each thread: times that ended with one
   const void* instruction_ = nullptr;
 };
 

@@ -222,7 +222,8 @@ void Warpgroups::start(Warpgroup& group, int first_thread) {
   product.d->last = ++group.issued;
   for (size_t i = 0; i < kWarpgroup; ++i)
     take_registers(group.arrivals[i], group.issued, product, i);
-  const std::vector<int> threads = tracker.different_knowledge(first_thread, kWarpgroup);
+  const std::vector<int> threads =
+      tracker.different_knowledge(group.arrivals[0].fiber->actor, kWarpgroup);
   if (!product.call.a_in_registers) track_operand(group, threads, a_of(product.call));
   track_operand(group, threads, b_of(product.call));
   tracker.tick(group.engine);  // so that product n, from 1 on, has read at time n
@@ -295,7 +296,7 @@ void Warpgroups::wait(Fiber& self, size_t newest) {
     block_.tracker().release_time(group.engine, static_cast<uint32_t>(until), group.clock);
     group.clock_until = until;
   }
-  block_.tracker().learn(self.id, group.clock);
+  block_.tracker().learn(self.actor, group.clock);
 }
 
 void Warpgroups::give_back(Fiber& self, Warpgroup& group, uint64_t until) {

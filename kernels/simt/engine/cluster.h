@@ -1,0 +1,77 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shale/kernels/simt/engine/block.h"
+
+namespace shale::emulator {
+
+// Blocks of a cluster, at most: what every GPU that has clusters takes.
+inline constexpr int kMaxCluster = 8;
+
+// Runs clusters, one at a time, on the OS thread that owns it. A cluster's blocks run together:
+// when a thread waits, a thread of any of them comes next. Most launches have clusters of one
+// block.
+class Cluster {
+ public:
+  Cluster() = default;
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // Runs the grid.cluster blocks from `first` on, along x, to their end. `launch`: see
+  // GlobalAccess, or null. `another_failed`: whether a block of the launch has, for which a thread
+  // that only polls would wait for ever; the cluster is then left. Throws KernelError.
+  void run(const Grid& grid, Index3 first, GlobalLaunch* launch,
+           const std::atomic<bool>& another_failed);
+
+  int size() const { return size_; }
+  // Block `rank`, for the thread `self` to reach into its memory. Fails if there is none, or if it
+  // has ended.
+  Block& reach(Fiber& self, int rank);
+
+  // Barrier of all threads of all blocks.
+  void sync(Fiber& self);
+
+  // ---- For blocks ----
+  // The thread that runs after one of `current`, which waits, has ended or, with `yields`, lets all
+  // others run first. When none can run bulk copies land, until one can. Null: none ever will.
+  Fiber* next(const Block& current, bool yields);
+  MachineContext& scheduler() { return scheduler_; }
+  void set_error(std::exception_ptr error) { error_ = std::move(error); }
+  bool has_error() const { return error_ != nullptr; }
+  void made_progress() { idle_yields_ = 0; }
+  // Counts one turn of a thread that polls. False: the cluster is to be left, as another failed.
+  bool may_poll_on(Block& block);
+
+ private:
+  Block& block(int rank) { return *blocks_[static_cast<size_t>(rank)]; }
+  int first_in_order(int after);
+  Block* runnable(const Block& current, bool yields);
+  bool land_one();
+  void find_what_is_left();
+  void report_stuck();
+
+  std::vector<std::unique_ptr<Block>> blocks_{};  // used again; the first size_ are the cluster's
+  int size_ = 0;
+  Order order_ = Order::kFifo;
+  SeededRandom random_{};
+  Actors actors_{};
+  std::vector<Fiber*> arrived_{};  // at the cluster's barrier
+  SyncClock clock_{};              // of those
+  int64_t idle_yields_ = 0;        // since a thread last waited or ended
+  const std::atomic<bool>* another_failed_ = nullptr;
+  bool left_ = false;  // because another one failed
+  std::exception_ptr error_{};
+  MachineContext scheduler_{};  // who called run()
+};
+
+// What kernels call, on the current thread.
+[[gnu::const]] int cluster_rank();
+void cluster_sync(Site site);
+
+}  // namespace shale::emulator
