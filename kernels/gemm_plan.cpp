@@ -133,7 +133,7 @@ GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
       const double total = cost(p, tile, splits);
       if (total >= least) continue;
       least = total;
-      best = {GemmEngine::kOwn, tile.tile, splits};
+      best = {GemmEngine::kOwn, tile.tile, splits, best_cluster(p, tile.tile, splits)};
     }
   }
   return best;
@@ -158,6 +158,21 @@ int64_t cols_of(GemmTile tile) {
 bool is_hopper(GemmTile tile) {
   return tile >= GemmTile::kHopper128x64;
 }
+int cluster_blocks(GemmTile tile) {
+  return is_hopper(tile) && traits(tile).cols >= 128 ? 2 : 1;
+}
+
+int best_cluster(const GemmProblem& p, GemmTile tile, int splits) {
+  const TileTraits& t = traits(tile);
+  const int64_t rows = ceil_div(p.m, t.rows);
+  const int64_t others = ceil_div(product_cols(p), t.cols) * splits;
+  const int blocks = cluster_blocks(tile);
+  if (blocks == 1 || rows < blocks) return 1;
+  const int64_t rounds = ceil_div(rows * others, kProcessors);
+  const int64_t with_clusters = ceil_div(ceil_div(rows, blocks) * others, kProcessors / blocks);
+  return with_clusters > rounds ? 1 : blocks;
+}
+
 GemmMeans gemm_means(const Device& device) {
   return {.hopper = device.arch == 90, .shared_bytes = gpu_model(device.arch).block_shared_bytes};
 }
@@ -212,8 +227,9 @@ GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
                                             : row->plain_by_vendor;
   const bool usable =
       row != nullptr && has_kernel(p, row->tile, row->splits) && can_run(row->tile, means);
-  GemmPlan plan =
-      usable ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits} : modelled_own(p, means);
+  GemmPlan plan = usable ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits,
+                                    best_cluster(p, row->tile, row->splits)}
+                         : modelled_own(p, means);
   if (possible && faster) plan.engine = GemmEngine::kVendor;
   return plan;
 }

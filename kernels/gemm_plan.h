@@ -30,8 +30,8 @@ enum class GemmEngine : uint8_t {
   kVendor,  // cuBLASLt
 };
 
-// How a GPU carries out a product. A plan decides the bits of the result, and nothing else does:
-// not the number of multiprocessors, nor the order in which blocks run.
+// How a GPU carries out a product. Engine, tile and splits decide the bits of the result, and
+// nothing else does: not the number of multiprocessors, nor the order in which blocks run.
 struct GemmPlan {
   GemmEngine engine = GemmEngine::kOwn;
   // ---- Of the hand-written kernels ----
@@ -39,6 +39,9 @@ struct GemmPlan {
   // Parts that k is cut into. Each part's product goes to the workspace in f32; then they are added
   // in order.
   int splits = 1;
+  // Blocks that have tiles one below the other and share what they read of b; 1 or
+  // cluster_blocks(tile).
+  int cluster = 1;
 
   friend bool operator==(const GemmPlan&, const GemmPlan&) = default;
 };
@@ -46,6 +49,9 @@ struct GemmPlan {
 int64_t rows_of(GemmTile tile);
 int64_t cols_of(GemmTile tile);
 bool is_hopper(GemmTile tile);
+// How many blocks form a cluster, where they do: 2 of Hopper's, but for the narrowest tile, whose
+// columns of b are too few to part. 1: they never do.
+int cluster_blocks(GemmTile tile);
 const char* name_of(GemmTile tile);  // as in the source: "k64x64"
 
 // Tiles that there are kernels for: all of them for 16-bit operands, k64x64 and k128x128 in f32; if
@@ -53,6 +59,11 @@ const char* name_of(GemmTile tile);  // as in the source: "k64x64"
 // a tile's columns are b's and half b_up's, which kHopper128x64 is too narrow for; and k is in one
 // part.
 bool has_kernel(const GemmProblem& problem, GemmTile tile, int splits = 1);
+
+// The blocks of a cluster that a product by so many tiles is best done with: cluster_blocks(tile),
+// unless an odd number of rows of tiles, of which the last cluster has one too many, would keep the
+// GPU busy for longer.
+int best_cluster(const GemmProblem& problem, GemmTile tile, int splits);
 
 // What there is besides the kernels that run on every GPU.
 struct GemmMeans {

@@ -69,16 +69,19 @@ struct Timed {
 
 Timed best_own(const KernelBench& bench, const GemmClass& c, double seconds) {
   Timed best;
+  const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
+  kernels::GemmProblem product;
+  product.m = m, product.n = n, product.k = k;
   for (const GemmTile tile : {GemmTile::k64x64, GemmTile::k128x64, GemmTile::k128x128,
                               GemmTile::k128x256, GemmTile::kHopper128x64, GemmTile::kHopper128x128,
                               GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     if (!can_run(tile, kernels::gemm_means(bench.exec().device))) continue;
     for (const int splits : {1, 2, 3, 4, 5, 6, 8, 12, 16}) {
-      const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
       // Parts below the depth that fills the pipeline, or partial products beyond the memory that
       // gemm_plan() would take, are not worth a try.
       if (splits > 1 && (k / splits < 256 || m * n * splits > int64_t{8} << 20)) break;
-      const GemmPlan plan{GemmEngine::kOwn, tile, splits};
+      const int blocks = kernels::best_cluster(product, tile, splits);
+      const GemmPlan plan{GemmEngine::kOwn, tile, splits, blocks};
       const double time = time_of(bench, c, false, plan, seconds);
       if (time < best.seconds) best = {plan, time};
     }

@@ -14,12 +14,14 @@ inline int64_t multiprocessors(const Exec& exec) {
 }
 
 // Blocks of a kernel that do `tiles` tiles, each block one after the other: as many as there are
-// multiprocessors, less those that collectives hold.
-inline int64_t persistent_blocks(const Exec& exec, int64_t tiles) {
+// multiprocessors, less those that collectives hold. Where `cluster` blocks form a cluster, these
+// have tiles together, and are all whole.
+inline int64_t persistent_blocks(const Exec& exec, int64_t tiles, int cluster = 1) {
   const int64_t all = exec.persistent_blocks > 0 ? exec.persistent_blocks : multiprocessors(exec);
   const int64_t held = exec.held != nullptr ? exec.held->most() : 0;
-  const int64_t most = all - held > 1 ? all - held : 1;
-  return tiles < most ? tiles : most;
+  const int64_t clusters = (all - held) / cluster;
+  const int64_t most = clusters > 1 ? clusters : 1;
+  return (tiles < most ? tiles : most) * cluster;
 }
 
 // What those blocks take their tiles by, see tile_queue.cuh.

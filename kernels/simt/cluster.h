@@ -9,7 +9,8 @@
 //   cluster_rank()                       of this block
 //   cluster_sync()                       by all threads of all blocks: who comes back from it sees
 //                                        what the others wrote to shared memory before it
-//   mbarrier_arrive_at(barrier, rank)    one arrival, as mbarrier_arrive(), at that block's barrier
+//   mbarrier_arrive_at(barrier, rank)    one arrival at that block's barrier, of a thread that has
+//                                        read what it wanted; what it wrote need not be seen there
 //   tma_load_multicast(to, map, full, blocks, x, y)
 //                                        a box as by tma_load(), read once, to all blocks whose bit
 //                                        in `blocks` is set; mbarrier `full` of each counts its

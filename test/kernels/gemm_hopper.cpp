@@ -201,6 +201,86 @@ TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of
   }
 }
 
+// In clusters of two: pairs of rows of tiles and one row left over, parts of k, all that is added or
+// kept on the way, two clusters that ask the counter for tiles or none of it, under several orders.
+TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that do not",
+          "[gemm]") {
+  for (const GemmTile tile : kTiles) {
+    const int blocks = cluster_blocks(tile);
+    if (blocks == 1) continue;
+    const int64_t cols = cols_of(tile);
+    for (const auto& [m, n, k] :
+         {Size{1, 8, 8}, {256, cols, 64}, {300, cols + 72, 200}, {520, 2 * cols + 8, 488}}) {
+      auto g = random_case<bf16, bf16>(m, n, k);
+      g.align = 8;
+      for (int layout = 0; layout < 3; ++layout) {  // not both transposed
+        g.a_transposed = layout & 1, g.b_transposed = layout & 2;
+        const int splits = layout == 1 && k > 64 ? 3 : 1;
+        const GemmPlan alone{GemmEngine::kOwn, tile, splits};
+        const GemmPlan clusters{GemmEngine::kOwn, tile, splits, blocks};
+        for (Exec exec : hopper_devices()) {
+          CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
+          exec.persistent_blocks = 5;  // two clusters, and a block that finds no other one
+          g.plan = &alone;
+          const auto want = run_gemm(exec, g);
+          g.plan = &clusters;
+          CHECK(same_bits(run_gemm(exec, g).c, want.c));
+          const DeviceStep step(exec, StepState{});
+          for (int i = 0; i < 2; ++i) CHECK(same_bits(run_gemm(step.exec(), g).c, want.c));
+          CHECK(step.download().next_tile == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("clusters of Hopper's blocks give the same bits under every order of threads",
+          "[gemm]") {
+  for (const GemmTile tile : {GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
+    const GemmPlan alone{GemmEngine::kOwn, tile, 1}, clusters{GemmEngine::kOwn, tile, 1, 2};
+    auto g = random_case<bf16, bf16>(400, cols_of(tile) + 8, 328);
+    g.align = 8;
+    g.b_transposed = true;
+    g.plan = &alone;
+    const auto want = run_gemm(emulator_with_kernels({})->exec(), g).c;
+    g.plan = &clusters;
+    for (const auto& options : emulator_orders()) {
+      const auto emulator = emulator_with_kernels(options);
+      CAPTURE(describe(options), name_of(tile));
+      Exec exec = emulator->exec();
+      exec.persistent_blocks = 4;
+      const DeviceStep step(exec, StepState{});
+      CHECK(same_bits(run_gemm(step.exec(), g).c, want));
+    }
+  }
+}
+
+TEST_CASE("clusters keep GELU's argument, its gradient and the bias's", "[gemm]") {
+  for (const GemmTile tile : {GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
+    const GemmPlan alone{GemmEngine::kOwn, tile, 1}, clusters{GemmEngine::kOwn, tile, 1, 2};
+    for (const auto epilogue : {Epilogue::kGeluTanh, Epilogue::kDGeluTanh}) {
+      auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 136);  // two slabs are below c
+      g.align = 8;
+      g.b_transposed = true;
+      g.epilogue = epilogue;
+      g.aux = randn<bf16>(g.m * g.n, 3);
+      if (epilogue == Epilogue::kGeluTanh) g.bias = randn<bf16>(g.n, 4);
+      if (epilogue == Epilogue::kDGeluTanh) g.bias_grad = randn<float>(g.n, 5);
+      for (const Exec& exec : hopper_devices()) {
+        CAPTURE(to_string(exec.device), name_of(tile));
+        g.plan = &alone;
+        const auto want = run_gemm(exec, g);
+        g.plan = &clusters;
+        const auto got = run_gemm(exec, g);
+        CHECK(same_bits(got.c, want.c));
+        CHECK(same_bits(got.aux, want.aux));
+        CHECK(same_bits(got.bias_grad, want.bias_grad));
+        CHECK(got.padding_intact);
+      }
+    }
+  }
+}
+
 TEST_CASE("persistent blocks leave free what collectives hold, with the same bits", "[gemm]") {
   HeldMultiprocessors held;
   Exec h100{.device = {.type = DeviceType::kCuda, .arch = 90}};
@@ -212,8 +292,11 @@ TEST_CASE("persistent blocks leave free what collectives hold, with the same bit
     CHECK(kernels::persistent_blocks(h100, 100) == 100);
     wide.release();
     CHECK(kernels::persistent_blocks(h100, 1000) == 130);
+    CHECK(kernels::persistent_blocks(h100, 1000, 4) == 128);
+    CHECK(kernels::persistent_blocks(h100, 10, 4) == 40);
     const HeldMultiprocessors::Hold moved = std::move(narrow), all(held, 200);
     CHECK(kernels::persistent_blocks(h100, 1000) == 1);
+    CHECK(kernels::persistent_blocks(h100, 1000, 2) == 2);
   }
   CHECK(kernels::persistent_blocks(h100, 1000) == 132);
 
@@ -227,6 +310,22 @@ TEST_CASE("persistent blocks leave free what collectives hold, with the same bit
     exec.held = &held;
     CHECK(same_bits(run_gemm(exec, g).c, want.c));
   }
+}
+
+TEST_CASE("clusters are refused where a tile has none", "[gemm]") {
+  const auto refused = [](const GemmPlan& plan) {
+    auto g = random_case<bf16, bf16>(130, 72, 64);
+    g.align = 8;
+    g.plan = &plan;
+    const auto emulator = emulator_with_kernels({});
+    return message_of<UnavailableError>([&] { run_gemm(emulator->exec(), g); });
+  };
+  CHECK(contains(refused({GemmEngine::kOwn, GemmTile::k128x128, 1, 2}),
+                 "k128x128 in clusters of 2 blocks, want 1"));
+  CHECK(contains(refused({GemmEngine::kOwn, GemmTile::kHopper128x64, 1, 2}),
+                 "kHopper128x64 in clusters of 2 blocks, want 1"));
+  CHECK(contains(refused({GemmEngine::kOwn, GemmTile::kHopper128x256, 1, 4}),
+                 "kHopper128x256 in clusters of 4 blocks, want 1 or 2"));
 }
 
 TEST_CASE("Hopper's tiles are refused elsewhere, and never planned there", "[gemm]") {

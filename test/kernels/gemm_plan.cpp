@@ -47,6 +47,19 @@ TEST_CASE("few tiles over a long k are split", "[gemm]") {
   CHECK(gemm_plan(wide, {}).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);
 }
 
+TEST_CASE("blocks form clusters unless a row of tiles without a pair costs a round", "[gemm]") {
+  using kernels::best_cluster;
+  CHECK(gemm_plan(problem(8192, 8192, 8192), {.hopper = true}).cluster == 2);
+  CHECK(gemm_plan(problem(8192, 8192, 8192), {}).cluster == 1);
+  CHECK(best_cluster(problem(256, 256, 512), GemmTile::kHopper128x256, 1) == 2);
+  CHECK(best_cluster(problem(128, 256, 512), GemmTile::kHopper128x256, 1) == 1);
+  CHECK(best_cluster(problem(8192, 8192, 512), GemmTile::kHopper128x64, 1) == 1);
+  // 3 rows of 44 tiles are one round, as 4 rows are not.
+  CHECK(best_cluster(problem(384, 44 * 256, 512), GemmTile::kHopper128x256, 1) == 1);
+  CHECK(best_cluster(problem(384, 33 * 256, 512), GemmTile::kHopper128x256, 1) == 2);
+  CHECK(best_cluster(problem(384, 11 * 256, 512), GemmTile::kHopper128x256, 4) == 1);
+}
+
 TEST_CASE("a plan names a tile that has a kernel", "[gemm]") {
   for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const int64_t size : {1, 60, 130, 1000, 5000}) {

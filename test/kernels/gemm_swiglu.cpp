@@ -203,6 +203,14 @@ TEMPLATE_TEST_CASE("every tile pairs the columns of SwiGLU's two products", "[ge
       const auto got = run_gemm(exec, g);
       check_forward(g, got);
       CHECK(same_bits(got.c, activation_of(exec, got.aux, got.aux_up)));
+      GemmPlan clusters = plan;
+      clusters.cluster = cluster_blocks(plan.tile);
+      auto again = g;
+      again.plan = &clusters;
+      const auto same = run_gemm(exec, again);
+      CHECK(same_bits(same.c, got.c));
+      CHECK(same_bits(same.aux, got.aux));
+      CHECK(same_bits(same.aux_up, got.aux_up));
     }
   });
 }

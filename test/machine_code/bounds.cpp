@@ -56,7 +56,7 @@ const std::set<std::string> kIssued = {
     "MEMBAR",    "FENCE",         "S2R",    "S2UR",      "LDC",   "ELECT",        "VOTE",
     "PREEXIT",   "ACQBULK",       "BREAK",  "ERRBAR",    "CCTL",  "WARPGROUPSET", "ARRIVES",
     "BMOV",      "ENDCOLLECTIVE", "CREDUX", "R2UR",      "REDUX", "NANOSLEEP",    "MATCH",
-    "VOTEU",     "HGMMA",         "HMMA"};
+    "VOTEU",     "HGMMA",         "HMMA",   "CGAERRBAR", "UCGABAR_ARV", "UCGABAR_WAIT"};
 
 }  // namespace
 

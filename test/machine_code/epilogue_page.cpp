@@ -48,7 +48,8 @@ Shares shares_of(const std::vector<Kernel>& kernels, const Tile& tile, EpilogueK
   Shares shares{cat("| `", kernel.name, "` | ", kind == EpilogueKind::kPlain ? "plain" : "GELU",
                     " | ", format("%.0f", cycles.products), " | ", format("%.0f", cycles.epilogue),
                     " | ",
-                    format("%.0f", (tile.rows + tile.cols) * kStageBytes / cycles.products))};
+                    format("%.0f", (tile.rows + tile.cols) * kStageBytes / cycles.products), " | ",
+                    format("%.0f", (tile.rows + tile.cols / 2) * kStageBytes / cycles.products))};
   for (const double k : kDepths) {
     shares.at.push_back(share_at(cycles, k));
     shares.rows += cat(" | ", format("%.0f%%", 100 * shares.at.back()));
@@ -68,16 +69,17 @@ std::string epilogue_section(const std::vector<Kernel>& kernels, const Gpu& gpu)
       "registers to boxes; GELU: through shared memory to GELU by tanh, and\nits argument to "
       "memory too. The last rows are how many times faster two tiles in turns are.\n\nThese "
       "counts do not see the second-level cache. It has to bring so many bytes of operands in "
-      "a\ncycle of the products, and no data sheet says whether it does.\n\n"
-      "| kernel | epilogue | products of 64 of k | epilogue | operands' bytes a cycle | k = 768 | "
-      "k = 1600 | k = 4096 |\n|---|---|---|---|---|---|---|---|\n";
+      "a\ncycle of the products, and no data sheet says whether it does; fewer where "
+      "two blocks of a cluster\nshare what they read of b, as plans have it.\n\n"
+      "| kernel | epilogue | products of 64 of k | epilogue | operands' bytes a cycle | in a "
+      "cluster | k = 768 | k = 1600 | k = 4096 |\n|---|---|---|---|---|---|---|---|---|\n";
   std::string gains;
   for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
     const Shares one = shares_of(kernels, kTiles[0], kind, gpu);
     const Shares turns = shares_of(kernels, kTiles[1], kind, gpu);
     text += one.rows + turns.rows;
     gains += cat("| the second over the first | ", kind == EpilogueKind::kPlain ? "plain" : "GELU",
-                 " | | |");
+                 " | | | |");
     for (size_t i = 0; i < one.at.size(); ++i) {
       gains += cat(" | ", format("%.2f", turns.at[i] / one.at[i]));
     }

@@ -115,6 +115,23 @@ TEST_CASE("the next tile's number comes beside the copies of this one's operands
   hold({"gemm90_bf16", "grouped_gemm90_bf16"}, next_tile_behind_copies);
 }
 
+TEST_CASE("blocks of a cluster read each part of b once and wait for stages alone",
+          "[machine_code]") {
+  size_t found = 0;
+  for (const Kernel& kernel : kernels_of("gemm90_bf16")) {
+    CAPTURE(kernel.name);
+    for (const std::string& finding : stages_without_fences(kernel)) FAIL_CHECK(finding);
+    size_t multicasts = 0;
+    for (const Instruction& instruction : kernel.code) {
+      multicasts += instruction.opcode.starts_with("UTMALDG.2D.MULTICAST");
+    }
+    const bool is_narrow = test::contains(kernel.name, "Gemm90Config<64,");
+    CHECK((multicasts > 0) != is_narrow);
+    found += multicasts > 0;
+  }
+  CHECK(found == 3 * 3 + 3);  // three tiles in three layouts each, and with SwiGLU
+}
+
 TEST_CASE("two tiles of Hopper's products take turns, whose epilogues cost nothing",
           "[machine_code]") {
   constexpr double kLeastK = 768;

@@ -189,6 +189,12 @@ Findings next_tile_behind_copies(const Kernel& kernel) {
   return {cat(kernel.name, ": nothing asks for the next tile")};
 }
 
+Findings stages_without_fences(const Kernel& kernel) {
+  const size_t fences = kernel.count("MEMBAR.ALL.GPU"), meetings = kernel.count("UCGABAR_ARV");
+  if (fences <= meetings) return {};
+  return {cat(kernel.name, ": ", fences, " fences for ", meetings, " meetings of a cluster")};
+}
+
 Findings within_budget(const Kernel& kernel, size_t most) {
   if (kernel.code.size() <= most) return {};
   return {cat(kernel.name, ": ", kernel.code.size(), " instructions, want at most ", most)};

@@ -44,9 +44,13 @@ Findings boxes_from_registers(const Kernel& kernel, size_t most);
 // turn is passed on, and then comes the wait for the last products.
 Findings turns_pass_before_waits(const Kernel& kernel);
 
-// The number of the next tile, which an atomic operation brings, is used behind a copy of this one's
-// operands at the earliest: what uses it waits for it.
+// The number of the next tile, which an atomic operation brings, is used behind a copy of this
+// one's operands at the earliest: what uses it waits for it.
 Findings next_tile_behind_copies(const Kernel& kernel);
+
+// Stages are given back to the blocks of a cluster without a wait until the whole GPU sees what the
+// thread wrote: that is for who comes to a cluster and who leaves it.
+Findings stages_without_fences(const Kernel& kernel);
 
 // At most so many instructions.
 Findings within_budget(const Kernel& kernel, size_t most);

@@ -92,7 +92,7 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params, Shared& sh
   constexpr Fwd90Config kConfig = Shared::kConfig;
   const AttentionParams& p = params.problem;
   RingPlace<kConfig.stages> k_place, v_place;
-  TileReader reader(shared.items);
+  TileReader<> reader(shared.items);
   TileLoader loader(shared.patch);
   for (reader.wait(); reader.tile() < params.items(); reader.wait()) {
     const QueryTile<> item = fwd90_item<Shared>(params, reader.tile());
@@ -287,7 +287,7 @@ class Fwd90Consumer {
   const Fwd90Params& params_;
   Shared& shared_;
   int warpgroup_;
-  TileReader reader_;
+  TileReader<> reader_;
   RingPlace<kConfig.stages> k_place_, v_place_;
   RowSoftmax softmax_;
   float out_[kHeadSize / 2], scores_[kKeys / 2];

@@ -122,6 +122,11 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
                                rows_of(plan.tile), "x", cols_of(plan.tile), " and ", plan.splits,
                                " splits"));
   }
+  const int blocks = cluster_blocks(plan.tile);
+  if (plan.cluster != 1 && plan.cluster != blocks) {
+    throw UnavailableError(cat("gemm: ", name_of(plan.tile), " in clusters of ", plan.cluster,
+                               " blocks, want 1", blocks > 1 ? cat(" or ", blocks) : ""));
+  }
   if (is_hopper(plan.tile) && !is_hopper(exec.device)) {
     throw UnavailableError(cat("gemm: ", name_of(plan.tile), " is for compute capability 9.0, ",
                                exec.device, " has ", capability_text(exec.device.arch)));
@@ -191,6 +196,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   const WorkspaceParts room(p, plan);
   GemmWork work = {.tile = plan.tile, .split_k = room.split_k};
   work.splits = room.splits;
+  work.cluster = plan.cluster;
   const auto packs = [&](const Matrix& m, int64_t rows) {
     return m.data == nullptr || lines_of(m, rows, p.n).aligned();
   };

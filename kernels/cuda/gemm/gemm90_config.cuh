@@ -19,7 +19,8 @@ struct Gemm90Config {
   static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // of c
   static constexpr int kSlabs = kRows / kGemm90SlabRows;        // of a tile
   static constexpr bool kPingPong = false;
-  static constexpr int kOwnSlabs = 1;     // of a warpgroup
+  static constexpr bool kClusters = kCols >= 128;  // see cluster_blocks()
+  static constexpr int kOwnSlabs = 1;              // of a warpgroup
   static constexpr int kMultipliers = 2;  // warpgroups that multiply
   static constexpr int kThreads = (kMultipliers + 1) * kWarpgroupSize;
 
@@ -62,6 +63,9 @@ struct Gemm90Params {
   // Whether b has a matrix for each group, a third dimension of its map; and whether k is cut into
   // groups (grouped_gemm90.cuh).
   static constexpr bool kGroupsOfB = false, kGroupsOfK = false;
+  // Whether blocks may form clusters, of blocks whose tiles lie one below the other: each reads a
+  // part of the columns of b that they share, for all (GemmPlan::cluster).
+  static constexpr bool kClusters = true;
   TensorMap a,
       b;  // boxes of a stage: 64 of k, and rows or columns 64 at a time where k is the line
   TensorMap b_up;  // like b, which has boxes of 16 columns then; only where tiles are paired
@@ -69,8 +73,9 @@ struct Gemm90Params {
   TensorMap c, aux, aux_up;
   GemmProblem problem;
   GemmWork work;
-  int row_tiles = 0, col_tiles = 0;
-  int items = 0;                  // tiles, times parts of k
+  int cluster = 1;                   // blocks of one
+  int row_tiles = 0, col_tiles = 0;  // a cluster's count as one
+  int items = 0;                     // those tiles, times parts of k
   uint32_t* next_item = nullptr;  // see tile_queue.cuh
   bool by_boxes = false;          // c, of 16 bits, goes to memory by the copy engine,
   bool unchanged = false;         // and no operand but a bias changes the products
@@ -100,7 +105,8 @@ __device__ __forceinline__ Gemm90Item gemm90_item(const Gemm90Params& params, in
   const int part = number / tiles;
   const TileIndex tile = tile_of_block(number % tiles, params.row_tiles, params.col_tiles);
   const int64_t begin = part * params.work.split_k, end = begin + params.work.split_k;
-  const int row = tile.row * Config::kRows;
+  // Of an odd number of tiles the last cluster has one that begins below c.
+  const int row = (tile.row * params.cluster + cluster_rank()) * Config::kRows;
   return {.row = row,
           .row_end = static_cast<int>(params.problem.m),
           .col = tile.col * Config::kOutCols,

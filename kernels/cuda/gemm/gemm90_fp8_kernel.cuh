@@ -29,6 +29,7 @@ struct Fp8Scales {
 };
 
 struct Fp8Gemm90Params : Gemm90Params {
+  static constexpr bool kClusters = false;
   Fp8Scales a_scales, b_scales;
 };
 
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
                        .barrier = 1 + warpgroup,
                        .box = own,
                        .sums = reinterpret_cast<float*>(own + Config::kBox)};
-    TileReader reader(barriers.items);
+    TileReader<> reader(barriers.items);
     for (int number = reader.next(); number < params.items; number = reader.next()) {
       const Gemm90Item item = gemm90_item<Config>(params, number);
       const int count = (item.k_end - item.k_begin + Config::kDepth - 1) / Config::kDepth;

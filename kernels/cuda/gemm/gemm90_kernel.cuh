@@ -37,6 +37,35 @@ __device__ __forceinline__ void load_pairs(unsigned char* to, const TensorMap& b
   }
 }
 
+// The block's part of b for its cluster, of 2 blocks: to all of them, where each has it.
+template <class Config, bool kAlongK>
+__device__ __forceinline__ void load_for_cluster(unsigned char* to, const Gemm90Params& params,
+                                                 MBarrier& full, int col, int k) {
+  constexpr int kBlocks = 2;
+  constexpr unsigned kAll = (1u << kBlocks) - 1;
+  const int rank = cluster_rank();
+  if constexpr (Config::kPaired) {
+    constexpr int kBytes = kPairCols * 128, kPairs = Config::kOutCols / kPairCols / kBlocks;
+    col += rank * kPairs * kPairCols;
+    to += 2 * rank * kPairs * kBytes;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i, col += kPairCols, to += 2 * kBytes) {
+      tma_load_multicast(to, params.b, full, kAll, k, col);
+      tma_load_multicast(to + kBytes, params.b_up, full, kAll, k, col);
+    }
+  } else if constexpr (kAlongK) {
+    tma_load_multicast(to + rank * (Config::kB / kBlocks), params.b, full, kAll, k,
+                       col + rank * (Config::kCols / kBlocks));
+  } else {
+    constexpr int kBoxes = Config::kCols / 64 / kBlocks;
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) {
+      const int box = rank * kBoxes + i;
+      tma_load_multicast(to + box * Config::kBox, params.b, full, kAll, col + 64 * box, k);
+    }
+  }
+}
+
 template <class Config, bool kATransposed, bool kBTransposed, class Params>
 __device__ __forceinline__ void load_item(const Params& params, const Gemm90Item& item,
                                           unsigned char* ring,
@@ -48,6 +77,12 @@ __device__ __forceinline__ void load_item(const Params& params, const Gemm90Item
     mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
     mbarrier_arrive_expect(full, Config::kStage);
     load_operand<Config, Config::kRows, !kATransposed>(stage, params.a, full, item.a_row, k);
+    if constexpr (Params::kClusters && Config::kClusters) {
+      if (params.cluster > 1) {
+        load_for_cluster<Config, kBTransposed>(stage + Config::kA, params, full, item.col, k);
+        continue;
+      }
+    }
     const auto load_b = [&](auto... group) {
       if constexpr (Config::kPaired) {
         load_pairs<Config>(stage + Config::kA, params.b, params.b_up, full, item.col, k, group...);
@@ -64,21 +99,28 @@ __device__ __forceinline__ void load_item(const Params& params, const Gemm90Item
   }
 }
 
-// Takes items for the block: load(item, place) copies the operands of one. The next one is asked
-// for before the copies of this one, beside which the answer is on its way.
+// Takes items for the block or its cluster: load(item, place) copies the operands of one. The next
+// one is asked for before the copies of this one, beside which the answer is on its way.
 template <class Config, class Params, class Load>
 __device__ __forceinline__ void load_items(const Params& params,
                                            Gemm90Barriers<Config::kStages>& barriers,
                                            const Load& load) {
   RingPlace<Config::kStages> place;
-  TileGiver giver(barriers.items);
+  const int cluster = Params::kClusters ? params.cluster : 1;
+  TileGiver giver(barriers.items, cluster);
   const int items = gemm90_items(params);
-  int number = first_tile();
+  if (cluster > 1 && cluster_rank() > 0) {
+    for (int number = giver.follow(); number < items; number = giver.follow()) {
+      load(gemm90_item<Config>(params, number), place);
+    }
+    return;
+  }
+  int number = first_tile(cluster);
   while (number < items) {
     giver.give(number);
-    const int answer = ask_for_tile(number, items, params.next_item);
+    const int answer = ask_for_tile(number, items, params.next_item, cluster);
     load(gemm90_item<Config>(params, number), place);
-    number = tile_of(answer);
+    number = tile_of(answer, cluster);
   }
   giver.give(items);
 }
@@ -108,11 +150,12 @@ __device__ __forceinline__ void multiply_step(Gemm90Sums<Config>& sums, const un
 }
 
 // What a warpgroup reads the stages of its products with.
-template <class Config>
+template <class Config, bool kClusters>
 struct Gemm90Stages {
   const unsigned char* ring;
   Gemm90Barriers<Config::kStages>& barriers;
   int first_slab;  // of the warpgroup
+  int cluster;     // blocks, each of which waits for all before it copies to their next stage
   RingPlace<Config::kStages> place{};
 
   __device__ __forceinline__ const unsigned char* a() const {
@@ -125,16 +168,21 @@ struct Gemm90Stages {
     mbarrier_wait(barriers.full[place.stage], place.parity);
   }
   __device__ __forceinline__ void release(int stage) {
-    if (threadIdx.x % kWarpSize == 0) mbarrier_arrive(barriers.empty[stage]);
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    if constexpr (kClusters) {
+      if (lane < cluster) mbarrier_arrive_at(barriers.empty[stage], lane);
+    } else {
+      if (lane == 0) mbarrier_arrive(barriers.empty[stage]);
+    }
   }
 };
 
 // c [64, kCols] of each slab. While the products of one stage run, those of the next are issued; a
 // stage is free when the products that follow it have been. issued() is called when all have been.
-template <typename T, class Config, bool kATransposed, bool kBTransposed, class Issued>
+template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages,
+          class Issued>
 __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int count,
-                                                Gemm90Stages<Config>& stages,
-                                                const Issued& issued) {
+                                                Stages& stages, const Issued& issued) {
   constexpr int kSteps = Config::kDepth / 16;
   int before = 0;  // the stage of the products that are under way
   for (int i = 0; i < count; ++i, stages.place.next()) {
@@ -159,9 +207,9 @@ __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int co
 }
 
 // The last stage of a group of k, of which `steps` times 16 belong to it.
-template <typename T, class Config, bool kATransposed, bool kBTransposed>
+template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages>
 __device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int steps, bool accumulate,
-                                              Gemm90Stages<Config>& stages) {
+                                              Stages& stages) {
   const unsigned char *const a = stages.a(), *const b = stages.b();
   stages.wait();
 #pragma unroll 1
@@ -177,9 +225,9 @@ __device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int step
 }
 
 // c of a group of k whose size is a multiple of 16, and may be 0.
-template <typename T, class Config, bool kATransposed, bool kBTransposed>
+template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages>
 __device__ __forceinline__ void multiply_group(Gemm90Sums<Config>& sums, int size,
-                                               Gemm90Stages<Config>& stages) {
+                                               Stages& stages) {
   const int whole = size / Config::kDepth, rest = size % Config::kDepth;
   if (whole > 0) {
     multiply_stages<T, Config, kATransposed, kBTransposed>(sums, whole, stages, [] {});
@@ -234,11 +282,14 @@ __device__ __forceinline__ void compute_items(const Params& params, int warpgrou
                                               Gemm90Barriers<Config::kStages>& barriers) {
   static_assert(!Config::kPingPong || !Params::kGroupsOfK);
   const Turns<Config::kMultipliers, 1 + Config::kMultipliers> turns{warpgroup};
-  Gemm90Stages<Config> stages{
-      .ring = ring, .barriers = barriers, .first_slab = Config::kPingPong ? 0 : warpgroup};
+  Gemm90Stages<Config, Params::kClusters> stages{
+      .ring = ring,
+      .barriers = barriers,
+      .first_slab = Config::kPingPong ? 0 : warpgroup,
+      .cluster = params.cluster};
   Gemm90Sums<Config> sums;
   const int items = gemm90_items(params);
-  TileReader reader(barriers.items);
+  TileReader<Params::kClusters> reader(barriers.items);
   int owner = 0;
   if (Config::kPingPong && turns.is_last()) turns.pass();
   for (int number = reader.next(); number < items; number = reader.next()) {
@@ -265,7 +316,15 @@ __device__ __forceinline__ void compute_items(const Params& params, int warpgrou
   if (Config::kPingPong && owner == warpgroup) turns.take();  // the last one that was passed on
 }
 
-// What a block does before its warpgroups part.
+// Until the other blocks of a cluster are there, or done with this one's shared memory.
+template <class Params>
+__device__ __forceinline__ void await_cluster(const Params& params) {
+  if constexpr (Params::kClusters) {
+    if (params.cluster > 1) cluster_sync();
+  }
+}
+
+// What all threads of a block do before its warpgroups part.
 template <class Config, class Params>
 __device__ __forceinline__ void prepare_block(const Params& params,
                                               Gemm90Barriers<Config::kStages>& barriers) {
@@ -277,12 +336,13 @@ __device__ __forceinline__ void prepare_block(const Params& params,
     constexpr int kReaders = Config::kPingPong ? 1 : Config::kMultipliers;  // of a stage
     for (int i = 0; i < Config::kStages; ++i) {
       mbarrier_init(barriers.full[i], 1);
-      mbarrier_init(barriers.empty[i], kReaders * kWarpgroupSize / kWarpSize);
+      mbarrier_init(barriers.empty[i], params.cluster * kReaders * kWarpgroupSize / kWarpSize);
     }
-    barriers.items.init(Config::kMultipliers * kWarpgroupSize / kWarpSize);
+    barriers.items.init(Config::kMultipliers * kWarpgroupSize / kWarpSize, params.cluster);
     fence_mbarrier_init();
   }
   __syncthreads();
+  await_cluster(params);
   await_previous_grid();
 }
 
@@ -314,6 +374,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
         params, warpgroup, ring, staging + warpgroup * Config::kStaging, barriers);
     if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
   }
+  await_cluster(params);
 }
 
 // ---- Host side ----
@@ -353,19 +414,21 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
   params.work = work;
   params.a = kATransposed ? operand_map(p.a, p.k, p.m, Config::kDepth)
                           : operand_map(p.a, p.m, p.k, Config::kRows);
-  constexpr int kBoxLines = Config::kPaired ? kPairCols : Config::kCols;
-  params.b = kBTransposed ? operand_map(p.b, p.n, p.k, kBoxLines)
+  params.cluster = work.cluster;
+  const int box_lines = Config::kPaired ? kPairCols : Config::kCols / work.cluster;
+  params.b = kBTransposed ? operand_map(p.b, p.n, p.k, box_lines)
                           : operand_map(p.b, p.k, p.n, Config::kDepth);
-  if (Config::kPaired) params.b_up = operand_map(p.b_up, p.n, p.k, kBoxLines);
+  if (Config::kPaired) params.b_up = operand_map(p.b_up, p.n, p.k, box_lines);
   set_outputs<Config>(params, p.m);
-  params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
+  params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows * work.cluster));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
   params.next_item = tile_counter(exec);
   simt::launch(gemm90_kernel<T, Config, kATransposed, kBTransposed, Gemm90Params>,
-               {.grid = persistent_blocks(exec, params.items),
+               {.grid = persistent_blocks(exec, params.items, work.cluster),
                 .block = Config::kThreads,
-                .smem_bytes = gemm90_shared_bytes<Config>()},
+                .smem_bytes = gemm90_shared_bytes<Config>(),
+                .cluster = work.cluster},
                exec, params);
 }
 

@@ -12,6 +12,7 @@ struct GemmWork {
   GemmTile tile = GemmTile::k64x64;
   int64_t split_k = 0;  // k of a part, whole stages; part i writes to rows i m and up of c
   int64_t splits = 1;
+  int cluster = 1;               // GemmPlan::cluster
   bool packs = false;            // what the epilogue moves is 16-byte aligned, its lines too
   float* column_sums = nullptr;  // [rows of tiles, n], or null: of c as stored
 };

@@ -12,6 +12,7 @@ namespace shale::kernels::SHALE_BACKEND {
 template <bool kGroupsOfK_>
 struct GroupedGemm90Params : Gemm90Params {
   static constexpr bool kGroupsOfB = !kGroupsOfK_, kGroupsOfK = kGroupsOfK_;
+  static constexpr bool kClusters = false;
   const RowTile* row_list = nullptr;  // of groups of rows, see GroupedWork
   const int32_t* row_count = nullptr;
   const int32_t* offsets = nullptr;

@@ -23,8 +23,9 @@ __device__ __forceinline__ uint32_t cluster_address(const void* p, int rank) {
   return there;
 }
 
+// Not .release.cluster, before which a warp waits until the whole GPU sees what it wrote.
 __device__ __forceinline__ void mbarrier_arrive_at(MBarrier& barrier, int rank) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(
                    cluster_address(&barrier, rank))
                : "memory");
 }
