@@ -13,6 +13,8 @@
 //                                      (DeepSeek-V3, arXiv:2412.19437, section 3.3.2)
 //   wgmma_fence(d...)      before the first wgmma of every group: what it reads of registers, of d
 //                          and a, is what ordinary instructions left there
+//   discard(d)             d may hold anything: before a first product without `accumulate`, so
+//                          that what d held keeps no registers up to there
 //   wgmma_commit()         the products since the last commit are a group
 //   wgmma_wait<n>(d...)    until all but the n newest groups are done
 //

@@ -201,8 +201,9 @@ TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of
   }
 }
 
-// In clusters of two: pairs of rows of tiles and one row left over, parts of k, all that is added or
-// kept on the way, two clusters that ask the counter for tiles or none of it, under several orders.
+// In clusters of two: pairs of rows of tiles and one row left over, parts of k, all that is added
+// or kept on the way, two clusters that ask the counter for tiles or none of it, under several
+// orders.
 TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that do not",
           "[gemm]") {
   for (const GemmTile tile : kTiles) {

@@ -1,6 +1,7 @@
 #include "shale/test/machine_code/rules.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -43,6 +44,34 @@ Findings exponentials_beside_products(const Kernel& kernel) {
     if (between == all) continue;
     findings.push_back(cat(place(kernel, none_left), between, " of ", all,
                            " exponentials stand before the wait for the second product"));
+  }
+  return findings;
+}
+
+Findings work_beside_products(const Kernel& kernel) {
+  constexpr std::array kWork = {"MUFU.EX2", "F2FP", "STS", "BAR.SYNC"};
+  Findings findings;
+  for (const Loop& loop : kernel.inner_loops("HGMMA")) {
+    if (kernel.count("MUFU.EX2", loop) == 0) continue;
+    int groups = 0;         // under way
+    bool in_group = false;  // whose last product comes yet
+    for (size_t i = loop.first; i <= loop.last; ++i) {
+      const Instruction& instruction = kernel.code[i];
+      if (instruction.opcode.starts_with("HGMMA")) {
+        groups += !in_group;
+        in_group = instruction.operands.find("gsb0") == std::string::npos;
+      }
+      for (const int left : {0, 1}) {
+        if (waits_for_all_but(instruction, left)) groups = std::min(groups, left);
+      }
+      const bool works = std::any_of(kWork.begin(), kWork.end(), [&](const char* opcode) {
+        return instruction.opcode.starts_with(opcode);
+      });
+      if (works && groups == 0) {
+        findings.push_back(
+            cat(place(kernel, i), instruction.opcode, " stands where no product is under way"));
+      }
+    }
   }
   return findings;
 }

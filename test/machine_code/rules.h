@@ -15,6 +15,11 @@ using Findings = std::vector<std::string>;
 // way and the wait for that one stand all exponentials of the loop, so that they run beside it.
 Findings exponentials_beside_products(const Kernel& kernel);
 
+// In loops with products and exponentials: exponentials, rounding, stores to shared memory and
+// barriers stand where a product has been issued and not been waited for, so that the tensor cores
+// have something to do meanwhile.
+Findings work_beside_products(const Kernel& kernel);
+
 // Of the loops with products and exponentials one has at most so many of the latter by their own
 // pipe, and no more products of floats than that: others by FMA, and sums are scaled elsewhere.
 Findings few_exponentials(const Kernel& kernel, size_t most, size_t most_products);

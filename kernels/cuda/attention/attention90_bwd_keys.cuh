@@ -7,6 +7,15 @@
 // two warpgroups have 64 of the keys each. With keys as rows, S^T = K Q^T and dP^T = V dO^T lie in
 // registers as left operands of dV += P^T dO and dK += dS^T Q, and only dS passes through shared
 // memory, for dQ = dS K. What a block has of dQ, the copy engine adds to the sums in memory.
+//
+// Products follow each other on the tensor cores without a gap as long as one is queued while a
+// warpgroup computes. In a step, whose S^T is there when it begins, that is:
+//
+//   computed                            beside
+//   P^T = 2^(scale S^T - lse2)          dP^T = V dO^T
+//   dS^T = P^T (dP^T - delta)           dV += P^T dO
+//   dS to shared memory, the barrier    dK += dS^T Q
+//   dQ to its place in the sums         S^T of the next step
 
 #include "shale/kernels/cuda/attention/attention90_bwd.cuh"
 
@@ -29,7 +38,6 @@ struct Bwd90KeysShared {
   alignas(16) float dq[kBwd90Consumers * kWarpgroupSize / kWarpSize][16 * 64];
   MBarrier kv_full, patch;
   MBarrier q_full[kBwd90Stages], dout_full[kBwd90Stages], empty[kBwd90Stages];
-  uint32_t settled[kBwd90Consumers * kWarpgroupSize];
 };
 
 // What a block owns. Asked for again where it is needed: registers are short.
@@ -87,6 +95,8 @@ class Bwd90KeysConsumer {
   using Shared = Bwd90KeysShared<kHeadSize>;
   static constexpr int kQueries = Shared::kQueries;
   static constexpr int kConsumerThreads = kBwd90Consumers * kWarpgroupSize;
+  // P^T and dS^T go to dV and to operands by parts of 32 queries.
+  static constexpr int kParts = kQueries / 32, kPartBlocks = kQueries / 8 / kParts;
 
  public:
   __device__ __forceinline__ Bwd90KeysConsumer(const Bwd90Params& params, Shared& shared,
@@ -112,22 +122,42 @@ class Bwd90KeysConsumer {
         first_query_[half] = block.sequence.first_query(key);
         end_query_[half] = block.sequence.end_query(key);
       }
-      if (steps > 0) mbarrier_wait(shared_.kv_full, 0);
-      for (int left = steps; left > 0; --left) advance(left % 2, unmasked, unmasked_end);
+      if (steps > 0) {
+        mbarrier_wait(shared_.kv_full, 0);
+        wgmma_fence(dk_, dv_);
+        issue_scores();
+        wgmma_wait<0>(scores_);
+        for (int left = steps; left > 1; --left) advance<true>(left % 2, unmasked, unmasked_end);
+        advance<false>(1, unmasked, unmasked_end);
+      }
     }
     if (kWithDq && lane_id() == 0) bulk_wait_read<0>();
     store();
   }
 
  private:
-  // S^T, then dP^T, under way.
+  // S^T, dP^T and a part of dV, under way.
   __device__ __forceinline__ void issue_scores() {
-    const auto& stage = shared_.stages[place_.stage];
-    const int row = 64 * warpgroup_;
     mbarrier_wait(shared_.q_full[place_.stage], place_.parity);
-    issue_product<T>(scores_, shared_.k, row, stage.q);
+    discard(scores_);
+    issue_product<T>(scores_, shared_.k, 64 * warpgroup_, shared_.stages[place_.stage].q);
+  }
+  __device__ __forceinline__ void issue_dp() {
     mbarrier_wait(shared_.dout_full[place_.stage], place_.parity);
-    issue_product<T>(dp_, shared_.v, row, stage.dout);
+    discard(dp_);
+    issue_product<T>(dp_, shared_.v, 64 * warpgroup_, shared_.stages[place_.stage].dout);
+    if constexpr (kCapped) wgmma_fence(scores_);  // what caps them stays behind the product
+  }
+  __device__ __forceinline__ void issue_dv(int part) {
+    constexpr int kOperands = kPartBlocks / 2;
+    const auto& stage = shared_.stages[place_.stage];
+    round_to_operands<T>(scores_, probabilities_, part * kOperands, kOperands);
+    wgmma_fence(dv_);
+#pragma unroll
+    for (int k = part * kOperands; k < (part + 1) * kOperands; ++k) {
+      wgmma<T, kHeadSize>(dv_, probabilities_[k], stage.dout.by_columns(0, 16 * k), true);
+    }
+    wgmma_commit();
   }
 
   // S^T becomes P^T.
@@ -143,12 +173,12 @@ class Bwd90KeysConsumer {
       }
     }
   }
-  // dP^T becomes what differentiate() wants of scores that are capped.
-  __device__ __forceinline__ void cap_gradients(const float* delta, const float* lse2) {
+  // A part of dP^T becomes what differentiate() wants of scores that are capped.
+  __device__ __forceinline__ void cap_gradients(const float* delta, const float* lse2, int part) {
     delta += opaque(thread_column());
     lse2 += opaque(thread_column());
 #pragma unroll
-    for (int j = 0; j < kQueries / 8; ++j) {
+    for (int j = part * kPartBlocks; j < (part + 1) * kPartBlocks; ++j) {
       const auto mean = load_floats<2>(delta + 8 * j), shift = load_floats<2>(lse2 + 8 * j);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -157,11 +187,11 @@ class Bwd90KeysConsumer {
       }
     }
   }
-  // dP^T becomes dS^T = P^T (dP^T - delta).
-  __device__ __forceinline__ void differentiate(const float* delta) {
+  // A part of dP^T becomes dS^T = P^T (dP^T - delta).
+  __device__ __forceinline__ void differentiate(const float* delta, int part) {
     delta += opaque(thread_column());
 #pragma unroll
-    for (int j = 0; j < kQueries / 8; ++j) {
+    for (int j = part * kPartBlocks; j < (part + 1) * kPartBlocks; ++j) {
       const auto mean = load_floats<2>(delta + 8 * j);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -188,17 +218,17 @@ class Bwd90KeysConsumer {
   // The warpgroup's [64, 64] of dQ = dS K, under way.
   __device__ __forceinline__ void issue_dq(float (&dq)[32],
                                            const BoxedTile<kBwd90Keys, kQueries>& ds) {
-    const int part = warpgroup_;
-    // Of heads of 96 the second box of K is half zeros, and so is its part of dQ.
+    // Of heads of 96 the second box of K is half zeros, and so is its share of dQ.
+    discard(dq);
     wgmma_fence(dq);
 #pragma unroll
     for (int k = 0; k < kBwd90Keys; k += 16) {
-      wgmma<T, 64>(dq, ds.by_columns(kHeadSize == 64 ? part : 0, k),
-                   shared_.k.by_columns(kHeadSize == 64 ? 0 : part, k), k > 0);
+      wgmma<T, 64>(dq, ds.by_columns(kHeadSize == 64 ? warpgroup_ : 0, k),
+                   shared_.k.by_columns(kHeadSize == 64 ? 0 : warpgroup_, k), k > 0);
     }
     wgmma_commit();
   }
-  // A warp's part is on end in the sums too, in fragments of 8 columns.
+  // A warp's share is on end in the sums too, in fragments of 8 columns.
   __device__ __forceinline__ void add_dq(const float (&dq)[32], int64_t first_row) {
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
     float* const staging = shared_.dq[warp];
@@ -217,42 +247,62 @@ class Bwd90KeysConsumer {
     bulk_commit();
   }
 
-  // One tile of queries, of which those in [unmasked, unmasked_end) see all keys.
+  // All lanes have read what is in a stage.
+  __device__ __forceinline__ void release(int stage) {
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive(shared_.empty[stage]);
+  }
+  template <bool kHasNext>
+  __device__ __forceinline__ void go_on() {
+    place_.next();
+    if constexpr (kHasNext) issue_scores();
+  }
+
+  // One tile of queries, of which those in [unmasked, unmasked_end) see all keys; its S^T is in
+  // scores_, and so will be that of the next one, if there is one. Nothing is under way where
+  // the loop closes: ptxas puts a wait behind every product of a loop that another pass of it
+  // waits for.
+  template <bool kHasNext>
   __device__ __forceinline__ void advance(int turn, int unmasked, int unmasked_end) {
     const auto& stage = shared_.stages[place_.stage];
-    issue_scores();
-    wgmma_wait<1>(scores_);
+    const bool masked = stage.query < unmasked || stage.query + kQueries > unmasked_end;
+    issue_dp();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
     exponentiate(stage.lse2);
-    settle(shared_.settled, all_bits(scores_));
-    wgmma_wait<0>(dp_);
-    if constexpr (kCapped) cap_gradients(stage.delta, stage.lse2);
-    differentiate(stage.delta);
-    if (stage.query < unmasked || stage.query + kQueries > unmasked_end) {
-      // No product is under way.
-      mask_queries(scores_, first_query_, end_query_, stage.query);
-      mask_queries(dp_, first_query_, end_query_, stage.query);  // 0 times infinity is no 0
+    if (masked) mask_queries(scores_, first_query_, end_query_, stage.query);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      issue_dv(part);
+      if (part == 0) wgmma_wait<1>(dp_);
+      if constexpr (kCapped) cap_gradients(stage.delta, stage.lse2, part);
+      differentiate(stage.delta, part);
+      if (masked) {  // 0 times infinity is no 0
+        mask_queries(dp_, first_query_, end_query_, stage.query, part * kPartBlocks, kPartBlocks);
+      }
+      round_to_operands<T>(dp_, ds_, part * kPartBlocks / 2, kPartBlocks / 2);
     }
-    round_to_operands<T>(scores_, probabilities_);
-    round_to_operands<T>(dp_, ds_);
     if constexpr (kWithDq) {
       put_ds(shared_.ds[turn]);
-      issue_sum<T>(dv_, probabilities_, stage.dout);
+      issue_sum<T>(dk_, ds_, stage.q);
       // dS is complete; and everybody has read that of the step before, whose place is the next's.
       barrier_sync(1, kConsumerThreads);
       float dq[32];
       issue_dq(dq, shared_.ds[turn]);
-      issue_sum<T>(dk_, ds_, stage.q);
-      wgmma_wait<1>(dv_, dq);
-      add_dq(dq, stage.row);
+      const int64_t row = stage.row;
+      wgmma_wait<1>(dv_, dk_);
+      release(place_.stage);
+      go_on<kHasNext>();
+      wgmma_wait<kHasNext ? 1 : 0>(dq);
+      add_dq(dq, row);
     } else {
-      issue_sum<T>(dv_, probabilities_, stage.dout);
       issue_sum<T>(dk_, ds_, stage.q);
+      wgmma_wait<1>(dv_);
+      const int done = place_.stage;
+      go_on<kHasNext>();
+      wgmma_wait<kHasNext ? 1 : 0>(dk_);
+      release(done);
     }
-    wgmma_wait<0>(dv_, dk_);
-    __syncwarp();  // all lanes have read the stage's numbers
-    if (lane_id() == 0) mbarrier_arrive(shared_.empty[place_.stage]);
-    place_.next();
+    if constexpr (kHasNext) wgmma_wait<0>(scores_);
   }
 
   __device__ __forceinline__ void store() {

@@ -60,7 +60,7 @@ constexpr Fwd90Config fwd90_config(int head_size, bool capped) {
 // Backward by keys: each of two warpgroups owns 64 keys, and both go over tiles of `queries` of all
 // heads of the group. A thread holds head_size values of dK and dV and queries / 2 scores and as
 // many of their gradients, which become operands in half as many registers, and then 32 values of
-// dQ:
+// dQ, besides those operands and then the scores of the next tile:
 //
 //   head size   queries   values of a thread        shared memory
 //   64          128       64 + (128 or 64 + 32)     32 + 2 * 33 + 2 * 32 + 32 KiB

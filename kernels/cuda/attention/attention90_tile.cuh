@@ -199,16 +199,18 @@ __device__ __forceinline__ void mask_keys(float (&d)[kCount], const Sequence& se
   }
 }
 // With keys as rows, the thread's two of which queries [first_query, end_query) see, and queries
-// from `query` on as columns: what belongs to other queries becomes 0.
+// from `query` on as columns: what belongs to other queries becomes 0, in `blocks` blocks of 8
+// columns from `block` on.
 template <int kCount>
 __device__ __forceinline__ void mask_queries(float (&d)[kCount], const int (&first_query)[2],
-                                             const int (&end_query)[2], int query) {
+                                             const int (&end_query)[2], int query, int block = 0,
+                                             int blocks = kCount / 4) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int left = query + thread_column();
     const int first = first_query[half] - left, end = end_query[half] - left;
 #pragma unroll
-    for (int i = 2 * half; i < kCount; i += 4) {
+    for (int i = 4 * block + 2 * half; i < 4 * (block + blocks); i += 4) {
       const int column = 2 * i - 4 * half;
       if (column < first || column >= end) d[i] = 0.f;
       if (column + 1 < first || column + 1 >= end) d[i + 1] = 0.f;
@@ -216,12 +218,14 @@ __device__ __forceinline__ void mask_queries(float (&d)[kCount], const int (&fir
   }
 }
 
-// Rounded, two blocks of 8 columns side by side are a left operand of 16.
+// Rounded, two blocks of 8 columns side by side are a left operand of 16: `count` operands from
+// `first` on.
 template <typename T, int kCount>
 __device__ __forceinline__ void round_to_operands(const float (&d)[kCount],
-                                                  uint32_t (&a)[kCount / 8][4]) {
+                                                  uint32_t (&a)[kCount / 8][4], int first = 0,
+                                                  int count = kCount / 8) {
 #pragma unroll
-  for (int k = 0; k < kCount / 8; ++k) {
+  for (int k = first; k < first + count; ++k) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) a[k][e] = pack_pair<T>(d[8 * k + 2 * e], d[8 * k + 2 * e + 1]);
   }

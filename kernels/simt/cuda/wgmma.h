@@ -38,6 +38,12 @@ __device__ __forceinline__ void change(float (&d)[kArrays][kCount]) {
   for (int i = 0; i < kArrays; ++i) change(d[i]);
 }
 
+template <int kCount>
+__device__ __forceinline__ void discard(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "=f"(d[i]));
+}
+
 template <typename... Accumulators>
 __device__ __forceinline__ void wgmma_fence(Accumulators&... d) {
   (change(d), ...);

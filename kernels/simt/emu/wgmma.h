@@ -63,6 +63,8 @@ void wgmma(float (&d)[kColumns / 2], WgmmaTile<false> a, WgmmaTile<false> b, boo
 }
 
 // What the d are for, the compiler's optimisations, is no matter here.
+template <int kCount>
+void discard(float (&)[kCount]) {}
 template <typename... Accumulators>
 void wgmma_fence(Accumulators&...) {
   emulator::wgmma_fence();
