@@ -96,7 +96,7 @@ class Bwd90KeysConsumer {
   static constexpr int kQueries = Shared::kQueries;
   static constexpr int kConsumerThreads = kBwd90Consumers * kWarpgroupSize;
   // P^T and dS^T go to dV and to operands by parts of 32 queries.
-  static constexpr int kParts = kQueries / 32, kPartBlocks = kQueries / 8 / kParts;
+  static constexpr int kParts = kQueries / 32, kPartBlocks = 4, kPartOperands = 2;
 
  public:
   __device__ __forceinline__ Bwd90KeysConsumer(const Bwd90Params& params, Shared& shared,
@@ -149,15 +149,9 @@ class Bwd90KeysConsumer {
     if constexpr (kCapped) wgmma_fence(scores_);  // what caps them stays behind the product
   }
   __device__ __forceinline__ void issue_dv(int part) {
-    constexpr int kOperands = kPartBlocks / 2;
-    const auto& stage = shared_.stages[place_.stage];
-    round_to_operands<T>(scores_, probabilities_, part * kOperands, kOperands);
-    wgmma_fence(dv_);
-#pragma unroll
-    for (int k = part * kOperands; k < (part + 1) * kOperands; ++k) {
-      wgmma<T, kHeadSize>(dv_, probabilities_[k], stage.dout.by_columns(0, 16 * k), true);
-    }
-    wgmma_commit();
+    const int first = part * kPartOperands;
+    round_to_operands<T>(scores_, probabilities_, first, kPartOperands);
+    issue_sum<T>(dv_, probabilities_, shared_.stages[place_.stage].dout, first, kPartOperands);
   }
 
   // S^T becomes P^T.
@@ -279,7 +273,7 @@ class Bwd90KeysConsumer {
       if (masked) {  // 0 times infinity is no 0
         mask_queries(dp_, first_query_, end_query_, stage.query, part * kPartBlocks, kPartBlocks);
       }
-      round_to_operands<T>(dp_, ds_, part * kPartBlocks / 2, kPartBlocks / 2);
+      round_to_operands<T>(dp_, ds_, part * kPartOperands, kPartOperands);
     }
     if constexpr (kWithDq) {
       put_ds(shared_.ds[turn]);

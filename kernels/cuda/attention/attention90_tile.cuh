@@ -140,13 +140,14 @@ __device__ __forceinline__ void issue_product(float (&d)[B::kRows / 2], const A&
   wgmma_commit();
 }
 
-// d += a b, of a in registers.
+// d += a b, of a in registers: of `count` of its operands from `first` on.
 template <typename T, class B>
 __device__ __forceinline__ void issue_sum(float (&d)[B::kColumns / 2],
-                                          const uint32_t (&a)[B::kRows / 16][4], const B& b) {
+                                          const uint32_t (&a)[B::kRows / 16][4], const B& b,
+                                          int first = 0, int count = B::kRows / 16) {
   wgmma_fence(d);
 #pragma unroll
-  for (int k = 0; k < B::kRows / 16; ++k) {
+  for (int k = first; k < first + count; ++k) {
     wgmma<T, B::kColumns>(d, a[k], b.by_columns(0, 16 * k), true);
   }
   wgmma_commit();
