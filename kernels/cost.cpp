@@ -364,6 +364,18 @@ Cost cost_of(const Fp8GemmArgs& a) {
   return cost;
 }
 
+Cost cost_of(const Fp8LargestArgs& a) {
+  return traffic({a.x, a.largest}, {a.largest});
+}
+
+Cost cost_of(const Fp8EncodeArgs& a) {
+  return traffic({a.x, a.largest}, {a.codes});
+}
+
+Cost cost_of(const Fp8DecodeArgs& a) {
+  return traffic({a.codes, a.largest}, {a.y});
+}
+
 Cost cost_of(const GatherArgs& a) {
   Cost cost = traffic({a.y}, {a.y});  // what is picked is read
   cost.read_bytes += bytes_in_memory(a.index);

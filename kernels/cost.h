@@ -8,6 +8,7 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/fp8.h"
+#include "shale/kernels/fp8_shard.h"
 #include "shale/kernels/gemm.h"
 #include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/index.h"
@@ -59,6 +60,9 @@ Cost cost_of(const DecodeBlocksArgs& a);
 Cost cost_of(const EncodeBlocksArgs& a);
 Cost cost_of(const QuantizeFp8Args& a);
 Cost cost_of(const Fp8GemmArgs& a);
+Cost cost_of(const Fp8LargestArgs& a);
+Cost cost_of(const Fp8EncodeArgs& a);
+Cost cost_of(const Fp8DecodeArgs& a);
 Cost cost_of(const EmbeddingFwdArgs& a);
 Cost cost_of(const EmbeddingBwdArgs& a);
 Cost cost_of(const AdamWArgs& a);

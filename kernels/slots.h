@@ -10,6 +10,7 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/fp8.h"
+#include "shale/kernels/fp8_shard.h"
 #include "shale/kernels/gemm.h"
 #include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/index.h"
@@ -50,8 +51,8 @@ inline auto slots_on_all_devices() {
       axpby, mul, fill, copy, gelu_fwd, gelu_bwd, swiglu_fwd, dropout,
       // embedding.h
       embedding_fwd, embedding_bwd,
-      // fp8.h
-      quantize_fp8, fp8_gemm,
+      // fp8.h, fp8_shard.h
+      quantize_fp8, fp8_gemm, fp8_largest, fp8_encode, fp8_decode,
       // gemm.h, grouped_gemm.h
       gemm, grouped_gemm,
       // index.h

@@ -1,5 +1,6 @@
 #include "shale/bench/support/cases.h"
 #include "shale/kernels/fp8.h"
+#include "shale/kernels/fp8_shard.h"
 
 namespace shale::bench {
 namespace {
@@ -46,6 +47,25 @@ void Cases::add_fp8(DeviceType device) {
   add<kernels::QuantizeFp8Args>("squares", kernels::quantize_fp8, [=](Operands& o) {
     return kernels::QuantizeFp8Args{.x = o.floats(dtype, {out, C}),
                                     .rows = operand(o, out, C, Fp8Blocks::kSquares)};
+  });
+  // Of a weight [4 C, C], what a rank that has all of it does for a gather.
+  const auto largest = [=](Operands& o) {
+    return o.zeros(DType::kI32, kernels::fp8_weight_blocks(Fp8Blocks::kSquares, {out, C}));
+  };
+  add<kernels::Fp8LargestArgs>("weight", kernels::fp8_largest, [=](Operands& o) {
+    return kernels::Fp8LargestArgs{
+        .x = o.floats(DType::kF32, {out * C}), .columns = C, .largest = largest(o)};
+  });
+  add<kernels::Fp8EncodeArgs>("weight", kernels::fp8_encode, [=](Operands& o) {
+    return kernels::Fp8EncodeArgs{.x = o.floats(DType::kF32, {out * C}),
+                                  .columns = C,
+                                  .largest = largest(o),
+                                  .codes = o.zeros(DType::kU8, {out * C})};
+  });
+  add<kernels::Fp8DecodeArgs>("weight", kernels::fp8_decode, [=](Operands& o) {
+    return kernels::Fp8DecodeArgs{.codes = o.zeros(DType::kU8, {out, C}),
+                                  .largest = largest(o),
+                                  .y = o.zeros(dtype, {out, C})};
   });
   const CaseOptions options = {.family = device == DeviceType::kCpu ? KernelFamily::kOfDevice
                                                                     : KernelFamily::kHopper};

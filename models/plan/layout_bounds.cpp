@@ -202,7 +202,7 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
     return sum;
   };
   const bool is_coded = layout.quantize_gathers != CodedBits::kNone ||
-                        layout.quantize_reductions != CodedBits::kNone ||
+                        layout.quantize_reductions != CodedBits::kNone || gathers_fp8(layout) ||
                         layout.grad_dtype != DType::kF32 || layout.outer_every > 0 ||
                         one_bit_name(layout.optimizer) != nullptr;
   if (is_coded || ranks == 1) return {};

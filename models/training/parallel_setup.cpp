@@ -276,6 +276,11 @@ void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
   cut_sequences(config, task, setup);
 }
 
+bool gathers_fp8(const RunConfig& config) {
+  return config.dtype == "fp8" && config.zero == 3 && !config.cuda_graph &&
+         config.offload == OffloadKind::kNone && config.quantize_gathers == CodedBits::kNone;
+}
+
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches) {
   StepOptions options{.micro_batches = micro_batches,
                       .clip = static_cast<float>(config.clip),
@@ -291,6 +296,7 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                       .reproducible = config.reproducible,
                       .gather_code = code_of(config.quantize_gathers),
                       .reduce_code = code_of(config.quantize_reductions),
+                      .gather_fp8 = gathers_fp8(config),
                       .prefetch = config.prefetch,
                       .seed = static_cast<uint64_t>(config.seed)};
   // With the step there, a gradient shard that stayed on the device would only wait for it.

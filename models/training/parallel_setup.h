@@ -55,6 +55,10 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all);
 // memory. Collective. Throws ConfigError for what cannot be cut so.
 void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup);
 
+// Whether weights travel as the numbers of fp8 that products read (ShardingOptions::gather_fp8):
+// wherever they can, as no bit of a result depends on it.
+bool gathers_fp8(const RunConfig& config);
+
 // The steps that the options ask for.
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches);
 

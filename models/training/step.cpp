@@ -42,6 +42,11 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
                           " micro-batches of a rank are added "
                           "reproducibly, want a power of two"));
   }
+  if (options_.graphs && options_.parallel.gather_fp8) {
+    throw ConfigError(
+        "step: graphs with gather_fp8: what is captured gathers without the exchange of maxima "
+        "that comes before; want one of the two");
+  }
   const StepOffload& offload = options_.offload;
   if (offload.optimizer || offload.activations || options_.local_steps) {
     tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads,

@@ -1,5 +1,7 @@
 #include "shale/runtime/nn/fp8.h"
 
+#include <algorithm>
+
 #include "shale/base/error.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/moe.h"
@@ -35,6 +37,14 @@ void compute_in_fp8(std::span<Module* const> blocks, int64_t kept, Operands oper
                           " stay in bf16 (--fp8-kept-blocks), and the others have no linear layer; "
                           "want some that have, or --dtype bf16"));
   }
+}
+
+Operands weight_operands(const Parameter& parameter) {
+  const auto* const layer = dynamic_cast<const LinearWeights*>(parameter.owner);
+  if (layer == nullptr) return Operands::kPlain;
+  const Parameter& weight = layer->weight;
+  const bool is_weight = &parameter == &weight || std::ranges::count(weight.leaves, &parameter) > 0;
+  return is_weight ? layer->operands : Operands::kPlain;
 }
 
 }  // namespace shale::nn

@@ -14,4 +14,8 @@ namespace shale::nn {
 void compute_in_fp8(std::span<Module* const> blocks, int64_t kept,
                     Operands operands = Operands::kFp8);
 
+// In what operands a layer multiplies the parameter, which is its weight and which nothing else
+// reads; kPlain of all others.
+Operands weight_operands(const Parameter& parameter);
+
 }  // namespace shale::nn

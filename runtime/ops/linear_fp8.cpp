@@ -20,10 +20,11 @@ struct Fp8Recipe {
   Kind x, weight, dy;
 };
 Fp8Recipe recipe_of(Operands operands) {
+  const Kind weight = {fp8_weight_blocks(operands)};
   if (operands == Operands::kFp8Tensor) {
-    return {{Fp8Blocks::kTensor}, {Fp8Blocks::kTensor}, {Fp8Blocks::kTensor, Fp8Format::kE5M2}};
+    return {{Fp8Blocks::kTensor}, weight, {Fp8Blocks::kTensor, Fp8Format::kE5M2}};
   }
-  return {{Fp8Blocks::kLines}, {Fp8Blocks::kSquares}, {Fp8Blocks::kLines}};
+  return {{Fp8Blocks::kLines}, weight, {Fp8Blocks::kLines}};
 }
 
 // An operand with memory of its own.
@@ -74,6 +75,10 @@ Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted) {
 }
 
 }  // namespace
+
+Fp8Blocks fp8_weight_blocks(Operands operands) {
+  return operands == Operands::kFp8Tensor ? Fp8Blocks::kTensor : Fp8Blocks::kSquares;
+}
 
 void multiply_fp8(Operands operands, const LinearInputs& inputs, const Tensor& y) {
   const auto& [x, weight, bias, residual] = inputs;

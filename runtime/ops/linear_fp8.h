@@ -1,5 +1,6 @@
 #pragma once
 
+#include "shale/kernels/fp8.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/tensor/tensor.h"
@@ -7,6 +8,9 @@
 namespace shale {
 
 // The products of linear() with operands of fp8, of bf16 tensors.
+
+// What shares a scale of the weight, whose numbers are of E4M3.
+kernels::Fp8Blocks fp8_weight_blocks(Operands operands);
 
 struct LinearInputs {
   const Tensor &x, &weight;

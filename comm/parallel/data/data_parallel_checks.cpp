@@ -28,6 +28,7 @@ ShardingOptions DataParallelOptions::sharding() const {
           .reproducible = reproducible,
           .gather_code = gather_code,
           .reduce_code = reduce_code,
+          .gather_fp8 = gather_fp8,
           .seed = seed};
 }
 namespace {
@@ -81,6 +82,11 @@ void DataParallel::validate() const {
     throw ConfigError(cat("data parallel: codes travel from stage 2 on, in runs that need not be "
                           "reproducible; this one is of stage ",
                           options_.stage, options_.reproducible ? ", reproducible" : ""));
+  }
+  if (options_.gather_fp8 && (options_.stage < 3 || options_.gather_code)) {
+    throw ConfigError(cat("data parallel: weights are gathered in fp8 in stage 3, and not in other "
+                          "codes; this is stage ",
+                          options_.stage, options_.gather_code ? ", with codes" : ""));
   }
   if (options_.reduce_code && groups.replicate != nullptr) {
     throw ConfigError(
@@ -150,7 +156,8 @@ void DataParallel::compare_ranks(const std::vector<UnitPlan>& plans,
           options_.stage, ", seed ", options_.seed, ", reproducible ", options_.reproducible,
           ", persist below ", options.persist_below, ", reshard ",
           static_cast<int>(options.reshard_after_forward), ", prefetch ", options_.prefetch,
-          ", codes ", number(options_.gather_code), " ", number(options_.reduce_code));
+          ", codes ", number(options_.gather_code), " ", number(options_.reduce_code),
+          ", gathers of fp8 ", options_.gather_fp8);
   const std::string what =
       plans.size() == 1 ? cat("unit ", plans.front().module->full_name()) : std::string("model");
   require_same_on_all(*shared_.groups.shard, what, description);

@@ -54,6 +54,7 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
 
 FlatBuffer::~FlatBuffer() {
   let_go(std::move(gather_));
+  let_go(std::move(exchange_));
   let_go(std::move(leaves_));
   let_go(std::move(reduction_));
   let_go(std::move(replicas_));
@@ -153,6 +154,8 @@ void FlatBuffer::make_values() {
       set_stale();
       // A step that has only begun is waited for when the values are needed.
       if (!shards_values() && !offloaded()) start_unshard();
+      // Ahead of all gathers, so that none of them waits for it.
+      if (gathers_fp8()) start_largest();
     };
   }
 }
@@ -214,6 +217,8 @@ void FlatBuffer::fetch_masters() {
 
 void FlatBuffer::set_stale() {
   wait_for_gather();
+  finish_largest();
+  has_largest_ = false;
   values_ready_ = false;
   small_shard_ = Tensor();
   unbind_values();
@@ -280,7 +285,10 @@ void FlatBuffer::start_unshard() {
 }
 
 Work FlatBuffer::start_gather(const CollectiveOptions& options) {
-  if (gathers_codes() && !small_shard_.defined()) return start_coded_gather(options);
+  if (!small_shard_.defined()) {
+    if (gathers_fp8()) return start_fp8_gather(options);
+    if (gathers_codes()) return start_coded_gather(options);
+  }
   ProcessGroup& group = small_shard_.defined() ? *shared_.groups.reshard : ranks();
   const Tensor part = gather_input();
   return layout_.owner ? group.broadcast(values_, *layout_.owner, options)

@@ -9,6 +9,7 @@
 #include "shale/comm/parallel/data/gradient_counter.h"
 #include "shale/comm/parallel/data/host_gradient.h"
 #include "shale/comm/parallel/data/sharding.h"
+#include "shale/runtime/ops/linear.h"
 #include "shale/runtime/optim/shard.h"
 
 namespace shale {
@@ -35,6 +36,8 @@ struct BufferTraits {
   bool of_experts = false;   // of which ranks have different ones (ShardGroups::experts)
   UnitOffload offload = {};  // of trainable parameters
   bool in_codes = false;     // what ShardingOptions says of codes is for these
+  // Of products of fp8 that alone read these, which are gathered as their numbers; else kPlain.
+  Operands operands = Operands::kPlain;
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
 };
 
@@ -161,8 +164,14 @@ class FlatBuffer {
   void set_stale();
   void wait_for_gather();
   bool gathers_codes() const;
+  bool gathers_fp8() const;
   bool reduces_codes() const;
   Work start_coded_gather(const CollectiveOptions& options);
+  void for_each_matrix(const std::function<void(size_t, const Tensor&)>& visit) const;
+  void start_largest();
+  void finish_largest();
+  Work start_fp8_gather(const CollectiveOptions& options);
+  void decode_fp8(const Tensor& codes);
   void decode_values();
   Work start_coded_sum(const CollectiveOptions& options);
   void add_codes();
@@ -184,8 +193,11 @@ class FlatBuffer {
   bool values_ready_ = false;
   bool gathering_ = false;
   Work gather_;
-  Tensor codes_;   // of values_, while they are gathered
-  Event gathered_;  // where gather_stream() has come to then
+  Tensor codes_;              // of values_, while they are gathered
+  Tensor largest_;            // fp8: of each block of each matrix (kernels/fp8_shard.h)
+  bool has_largest_ = false;  // of these masters, or they are on their way
+  Work exchange_;             // of largest_
+  Event gathered_;            // where gather_stream() has come to then
 
   Tensor whole_grad_;
   std::vector<Tensor> row_grads_;    // the same of further parts of the rows, until they are added

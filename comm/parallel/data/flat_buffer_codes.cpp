@@ -1,13 +1,16 @@
-// Values and gradients of a FlatBuffer that travel in a few bits (ZeRO++, arXiv:2306.10209,
-// sections 3.1 and 3.3, in one hop): rows of kFlatAlignment elements, so that a rank's shard is
-// some of them.
+// Values and gradients of a FlatBuffer that travel in a few bits. In codes (ZeRO++,
+// arXiv:2306.10209, sections 3.1 and 3.3, in one hop) those are rows of kFlatAlignment elements, so
+// that a rank's shard is some of them; in fp8 they are what products read of each matrix.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "shale/comm/parallel/data/flat_buffer.h"
 #include "shale/kernels/block_codes.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/fp8_shard.h"
 #include "shale/kernels/tree_sum.h"
+#include "shale/runtime/ops/linear_fp8.h"
 
 namespace shale::comm {
 namespace {
@@ -31,10 +34,34 @@ Tensor rows_of(const Tensor& codes, int64_t first, int64_t count) {
   return codes.alias({count, bytes}, {bytes, 1}, first * bytes);
 }
 
+// The blocks of a matrix that have a scale in products of fp8.
+Shape blocks_of(Operands operands, const FlatEntry& entry) {
+  return kernels::fp8_weight_blocks(fp8_weight_blocks(operands), entry.parameter->shape);
+}
+
+// Zeroes what lies between parameters, and after the last.
+void zero_gaps(const FlatLayout& layout, const Tensor& buffer) {
+  int64_t end = 0;
+  const auto zero_to = [&](int64_t begin) {
+    if (begin == end) return;
+    const Tensor gap = vector_slice(buffer, end, begin - end);
+    kernels::fill(gap.exec(), {.y = gap, .value = 0});
+  };
+  for (const FlatEntry& entry : layout.entries) {
+    zero_to(entry.offset);
+    end = entry.end();
+  }
+  zero_to(layout.numel);
+}
+
 }  // namespace
 
 bool FlatBuffer::gathers_codes() const {
   return traits_.in_codes && shared_.options.gather_code.has_value() && !layout_.owner;
+}
+
+bool FlatBuffer::gathers_fp8() const {
+  return traits_.operands != Operands::kPlain && !layout_.owner;
 }
 
 bool FlatBuffer::reduces_codes() const {
@@ -51,9 +78,73 @@ Work FlatBuffer::start_coded_gather(const CollectiveOptions& options) {
   return ranks().all_gather(own, codes_, options);
 }
 
+// Visits each matrix, by the number of its entry, with its part of largest_.
+void FlatBuffer::for_each_matrix(const std::function<void(size_t, const Tensor&)>& visit) const {
+  int64_t first = 0;
+  for (size_t i = 0; i < layout_.entries.size(); ++i) {
+    const Shape blocks = blocks_of(traits_.operands, layout_.entries[i]);
+    visit(i, largest_.alias(blocks, contiguous_strides(blocks), first));
+    first += blocks.numel();
+  }
+}
+
+// Starts the exchange of maxima, unless it was started since the masters changed.
+void FlatBuffer::start_largest() {
+  if (has_largest_) return;
+  has_largest_ = true;
+  if (!largest_.defined()) {
+    int64_t count = 0;
+    for (const FlatEntry& entry : layout_.entries) {
+      count += blocks_of(traits_.operands, entry).numel();
+    }
+    largest_ = empty(shared_.context, {count}, DType::kI32, MemoryTag::kParameter, name_);
+  }
+  kernels::fill(largest_.exec(), {.y = largest_, .value = 0});
+  for_each_matrix([&](size_t i, const Tensor& largest) {
+    const OptimSpan& span = shard_.spans[i];
+    kernels::fp8_largest(largest.exec(), {.x = vector_slice(shard_.master, span.offset, span.count),
+                                          .first = span.first,
+                                          .columns = span.parameter->shape[1],
+                                          .largest = largest});
+  });
+  exchange_ = ranks().all_reduce_max(largest_, shared_.collective(name_, Traffic::kParameters));
+}
+
+void FlatBuffer::finish_largest() {
+  shared_.wait(std::exchange(exchange_, Work()));
+}
+
+Work FlatBuffer::start_fp8_gather(const CollectiveOptions& options) {
+  start_largest();
+  finish_largest();
+  codes_ = empty(shared_.context, {layout_.numel}, DType::kU8, MemoryTag::kComm, "codes");
+  const Tensor own = own_part(codes_);
+  zero_gaps(layout_, codes_);
+  for_each_matrix([&](size_t i, const Tensor& largest) {
+    const OptimSpan& span = shard_.spans[i];
+    kernels::fp8_encode(own.exec(), {.x = vector_slice(shard_.master, span.offset, span.count),
+                                     .first = span.first,
+                                     .columns = span.parameter->shape[1],
+                                     .largest = largest,
+                                     .codes = vector_slice(own, span.offset, span.count)});
+  });
+  return ranks().all_gather(own, codes_, options);
+}
+
+void FlatBuffer::decode_fp8(const Tensor& codes) {
+  zero_gaps(layout_, values_);
+  for_each_matrix([&](size_t i, const Tensor& largest) {
+    const FlatEntry& entry = layout_.entries[i];
+    kernels::fp8_decode(
+        values_.exec(),
+        {.codes = entry.part_of(codes), .largest = largest, .y = entry.part_of(values_)});
+  });
+}
+
 void FlatBuffer::decode_values() {
   const Tensor codes = std::exchange(codes_, Tensor());
   if (!codes.defined()) return;
+  if (gathers_fp8()) return decode_fp8(codes);
   kernels::decode_blocks(values_.exec(),
                          {.x = codes, .y = as_rows(values_), .code = *shared_.options.gather_code});
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/fp8.h"
 #include "shale/runtime/nn/frozen.h"
 
 namespace shale::comm {
@@ -12,6 +13,16 @@ std::string unit_name(const Module& module) {
   const std::string name = module.full_name();
   return name.empty() ? "root" : name;
 }
+
+namespace {
+
+bool gathers_fp8(const ShardingContext& shared, const UnitOptions& options,
+                 const Parameter& parameter) {
+  return shared.options.gather_fp8 && options.offload.tier == nullptr && parameter.trainable &&
+         parameter.numel() > 0;
+}
+
+}  // namespace
 
 FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOptions& options)
     : name_(unit_name(*plan.module)),
@@ -35,7 +46,10 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .offload = parameter->trainable ? options.offload : UnitOffload{},
            // Vectors are few, and mean more than their share.
            .in_codes = (shared.options.gather_code || shared.options.reduce_code) &&
-                       parameter->trainable && !persistent && parameter->shape.ndim() > 1}]
+                       parameter->trainable && !persistent && parameter->shape.ndim() > 1,
+           .operands = gathers_fp8(shared, options, *parameter) && !persistent
+                           ? nn::weight_operands(*parameter)
+                           : Operands::kPlain}]
         .push_back(parameter);
   }
   for (auto& [traits, parameters] : alike) {
@@ -51,6 +65,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
     if (traits.compute == DType::kU8) name += " codes";
     if (traits.persistent) name += " persistent";
     if (traits.in_codes) name += " coded";
+    if (traits.operands != Operands::kPlain) name += " fp8";
     if (traits.use == TableUse::kTied) name += " tied";
     buffers_.push_back(std::make_unique<FlatBuffer>(shared, std::move(name), traits, parameters));
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "shale/comm/ordered_sum.h"
+#include "shale/runtime/nn/fp8.h"
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/runtime/optim/lamb.h"
 #include "shale/runtime/optim/muon.h"
@@ -59,6 +60,11 @@ TrainOptions batch_of(const RunLayout& layout) {
   return {.global_batch = layout.parallel.reproducible ? 8 : 12, .micro_batch = 1};
 }
 
+models::StepModel model_of(models::LanguageModel& model, const RunLayout& layout) {
+  if (layout.fp8) nn::compute_in_fp8(model.blocks(), 0, *layout.fp8);
+  return step_model(model);
+}
+
 models::StepOptions step_options(const RunLayout& layout, int64_t micro_batches) {
   models::StepOptions options{.parallel = layout.parallel,
                               .offload = layout.offload,
@@ -80,7 +86,7 @@ TinyRun::TinyRun(const comm::ShardGroups& groups, comm::ProcessGroup& all, const
       all_(all),
       context_(small_context(1)),
       model_(models::make_language_model(tiny_model())),
-      step_(context_, groups, step_model(*model_),
+      step_(context_, groups, model_of(*model_, layout),
             step_options(layout, batch_.global_batch / all.size()), make_optimizer(kind),
             &losses_) {
   if (layout.ema > 0) step_.keep_average(layout.ema);

@@ -43,6 +43,7 @@ struct RunLayout {
   double ema = 0;  // 0: no average
   float clip = 1;
   std::optional<comm::LocalStepsOptions> local_steps = {};
+  std::optional<Operands> fp8 = {};  // of the products of all blocks
 };
 
 // What the losses of a rank's micro-batches were in the step that was done last.

@@ -7,6 +7,7 @@
 #include "shale/comm/ordered_sum.h"
 #include "shale/comm/parallel/data/sharded_parameter.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
+#include "shale/runtime/nn/fp8.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -133,6 +134,7 @@ Trained train(Context& context, const comm::ShardGroups& groups, const TrainOpti
           {.compute = DType::kF32, .output = options.parallel.compute});
     }
   }
+  if (options.fp8) nn::compute_in_fp8(model->blocks(), 0, *options.fp8);
   const int64_t micros = options.global_batch / (options.micro_batch * ranks.count);
   const auto tokens = double(options.global_batch * options.length);
   Notes notes(ranks.all, tokens);

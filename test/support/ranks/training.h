@@ -9,6 +9,7 @@
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
 #include "shale/runtime/nn/cut_sequence.h"
+#include "shale/runtime/ops/linear.h"
 #include "shale/test/support/training.h"
 
 namespace shale::test {
@@ -25,6 +26,7 @@ struct TrainOptions {
   bool keep_gradients = true;  // of the first step; waits for the device
   Recompute recompute = Recompute::kNone;
   bool f32_norms = false;  // the first norm of each block has f32 parameters, whatever the rest has
+  std::optional<Operands> fp8 = {};  // of the products of all blocks
   comm::DataParallelOptions parallel = {};
   models::StepOffload offload = {};
   std::optional<comm::LocalStepsOptions> local_steps = {};

@@ -175,6 +175,23 @@ TEST_CASE("codes have the same bits on a device whose streams run in any order",
   }
 }
 
+TEST_CASE("weights gathered in fp8 have bf16's bits on a device whose streams run in any order",
+          "[staged]") {
+  if (world().size() != 2) return;
+  const auto hopper = [](const emulator::Options& order) {
+    return make_emu_backend({.type = DeviceType::kEmu, .arch = 90}, order);
+  };
+  TrainOptions options = train_options({"stage 3", {.stage = 3}});
+  options.fp8 = Operands::kFp8;
+  const Trained want = train_on(hopper({.order = Order::kFifo, .track = false}), options);
+  CHECK(std::isfinite(want.losses.back()));
+  options.parallel.gather_fp8 = true;
+  for (const emulator::Options& order : orders()) {
+    CAPTURE(static_cast<int>(order.order));
+    CHECK(same(train_on(hopper(order), options), want));
+  }
+}
+
 TEST_CASE("layers that ranks share have the same bits on a device whose streams run in any order",
           "[staged][tensor]") {
   if (world().size() != 2) return;

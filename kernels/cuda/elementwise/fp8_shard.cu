@@ -1,0 +1,148 @@
+#include "shale/kernels/fp8_shard.h"
+
+#include "shale/kernels/check.h"
+#include "shale/kernels/cuda/run.h"
+#include "shale/kernels/simt/simt.h"
+
+// A thread has a run of neighbours that lie in one block of scales: 8 of them where rows are
+// multiples of blocks, as those of models are, and half a warp has all that a block has of a row;
+// else one. The bits are the CPU's.
+
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kLongRun = 8;
+constexpr int kRunsOfBlock = static_cast<int>(kFp8Block) / kLongRun;
+
+// Elements [first, first + count) of a matrix.
+struct ShardRange {
+  int64_t first, count, columns;
+  Fp8BlockIndex index;
+
+  __device__ __forceinline__ int64_t block_of(int64_t at) const {
+    const int64_t row = (first + at) / columns;
+    return index.of(row, first + at - row * columns);
+  }
+};
+
+template <int kRun>
+__device__ __forceinline__ int64_t own_run() {
+  return (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kRun;
+}
+
+// x as bf16.
+template <int kRun>
+__device__ __forceinline__ Floats<kRun> load_rounded(const float* x) {
+  constexpr int kPack = kRun < 4 ? kRun : 4;
+  Floats<kRun> rounded;
+#pragma unroll
+  for (int i = 0; i < kRun; i += kPack) {
+    const Floats<kPack> part = to_floats(from_floats<bf16>(load_floats<kPack>(x + i)));
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) rounded.at[i + j] = part.at[j];
+  }
+  return rounded;
+}
+
+template <int kRun>
+__global__ void __launch_bounds__(kThreads)
+    fp8_largest_kernel(const float* x, ShardRange range, int32_t* largest) {
+  await_previous_grid();
+  const int64_t at = own_run<kRun>();
+  uint32_t most = 0;
+  if (at < range.count) {
+    const Floats<kRun> values = load_rounded<kRun>(x + at);
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      most = Max()(most, std::bit_cast<uint32_t>(values.at[i]) & 0x7fffffffu);
+    }
+  }
+  if constexpr (kRun == kLongRun) {
+    most = warp_max<kRunsOfBlock>(most);
+    if (threadIdx.x % kRunsOfBlock != 0) return;
+  }
+  if (at < range.count) atomic_max(largest + range.block_of(at), static_cast<int32_t>(most));
+}
+
+template <int kRun>
+__global__ void __launch_bounds__(kThreads)
+    fp8_encode_kernel(const float* x, ShardRange range, const int32_t* largest, uint8_t* codes) {
+  await_previous_grid();
+  const int64_t at = own_run<kRun>();
+  if (at >= range.count) return;
+  const Floats<kRun> values = load_rounded<kRun>(x + at);
+  const auto bits = static_cast<uint32_t>(largest[range.block_of(at)]);
+  const float inverse = inverse_power_of_two(fp8_exponent<e4m3>(bits));
+  Pack<uint8_t, kRun> run;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    run.at[i] = fp8_code<e4m3>(round_to_fp8<e4m3>(values.at[i] * inverse));
+  }
+  store_pack(codes + at, run);
+}
+
+template <int kRun>
+__global__ void __launch_bounds__(kThreads)
+    fp8_decode_kernel(const uint8_t* codes, ShardRange range, const int32_t* largest, bf16* y) {
+  await_previous_grid();
+  const int64_t at = own_run<kRun>();
+  if (at >= range.count) return;
+  const Pack<uint8_t, kRun> run = load_pack<kRun>(codes + at);
+  const auto bits = static_cast<uint32_t>(largest[range.block_of(at)]);
+  const float scale = power_of_two(fp8_exponent<e4m3>(bits));
+  Floats<kRun> values;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) values.at[i] = decoded(e4m3{run.at[i]}) * scale;
+  store_floats(y + at, values);  // exactly
+}
+
+// launch.operator()<kRun>(), of a thread's run.
+template <typename Launch>
+void with_run(const ShardRange& range, std::initializer_list<const void*> memory,
+              const Launch& launch) {
+  bool is_long =
+      range.columns % kFp8Block == 0 && range.first % kFp8Block == 0 && range.count % kLongRun == 0;
+  for (const void* p : memory) is_long = is_long && reinterpret_cast<uintptr_t>(p) % 16 == 0;
+  if (is_long) return launch.template operator()<kLongRun>();
+  launch.template operator()<1>();
+}
+
+template <int kRun>
+simt::LaunchConfig threads_for(const ShardRange& range) {
+  return {.grid = ceil_div(range.count, int64_t{kThreads} * kRun), .block = kThreads};
+}
+
+}  // namespace
+
+template <>
+void run(const Exec& exec, const Fp8LargestArgs& a) {
+  if (a.x.numel() == 0) return;
+  const ShardRange range = {a.first, a.x.numel(), a.columns, Fp8BlockIndex(a.largest)};
+  with_run(range, {a.x.data}, [&]<int kRun>() {
+    simt::launch(fp8_largest_kernel<kRun>, threads_for<kRun>(range), exec, a.x.as<float>(), range,
+                 a.largest.as<int32_t>());
+  });
+}
+
+template <>
+void run(const Exec& exec, const Fp8EncodeArgs& a) {
+  if (a.x.numel() == 0) return;
+  const ShardRange range = {a.first, a.x.numel(), a.columns, Fp8BlockIndex(a.largest)};
+  with_run(range, {a.x.data, a.codes.data}, [&]<int kRun>() {
+    simt::launch(fp8_encode_kernel<kRun>, threads_for<kRun>(range), exec, a.x.as<float>(), range,
+                 a.largest.as<int32_t>(), a.codes.as<uint8_t>());
+  });
+}
+
+template <>
+void run(const Exec& exec, const Fp8DecodeArgs& a) {
+  if (a.y.numel() == 0) return;
+  const ShardRange range = {0, a.y.numel(), a.y.size(1), Fp8BlockIndex(a.largest)};
+  with_run(range, {a.codes.data, a.y.data}, [&]<int kRun>() {
+    simt::launch(fp8_decode_kernel<kRun>, threads_for<kRun>(range), exec, a.codes.as<uint8_t>(),
+                 range, a.largest.as<int32_t>(), a.y.as<bf16>());
+  });
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

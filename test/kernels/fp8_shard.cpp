@@ -1,0 +1,191 @@
+// Weights of fp8 in ranges: their codes against quantize_fp8() of the whole.
+#include "shale/kernels/fp8_shard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
+
+namespace shale::test {
+namespace {
+
+using kernels::e4m3;
+using kernels::Fp8Blocks;
+
+struct Matrix {
+  int64_t rows = 0, columns = 0;
+  int64_t numel() const { return rows * columns; }
+  Shape shape() const { return {rows, columns}; }
+  Shape blocks(Fp8Blocks of) const { return kernels::fp8_weight_blocks(of, shape()); }
+};
+
+// Some numbers lie halfway between two of bf16, and blocks beside each other have other magnitudes.
+std::vector<float> uneven_weights(int64_t count) {
+  std::vector<float> values = randn<float>(count, 11);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] *= i / 128 % 3 == 1 ? 1e-4f : 3.0f;
+    if (i % 5 == 0) {
+      values[i] = std::bit_cast<float>((std::bit_cast<uint32_t>(values[i]) & ~0xffffu) | 0x8000u);
+    }
+  }
+  return values;
+}
+
+// What quantize_fp8() of x in bf16 has, by the CPU.
+struct Quantized {
+  std::vector<uint8_t> codes;
+  std::vector<double> numbers;
+};
+Quantized quantized(const std::vector<bf16>& x, const Matrix& m, Fp8Blocks blocks) {
+  const Exec exec = devices().front();
+  const DeviceArray<bf16> input(exec, x);
+  const int64_t stride = kernels::fp8_codes_stride(m.columns);
+  const int64_t scales_stride = kernels::fp8_scales_stride(m.rows);
+  const int64_t scale_rows = kernels::fp8_scale_rows(m.columns);
+  const DeviceArray<uint8_t> codes(exec, m.rows * stride);
+  const DeviceArray<float> scales(exec, scale_rows * scales_stride);
+  kernels::quantize_fp8(exec,
+                        {.x = input.view(m.shape()),
+                         .rows = {.codes = codes.view(m.shape(), {stride, 1}),
+                                  .scales = scales.view({scale_rows, m.rows}, {scales_stride, 1}),
+                                  .blocks = blocks}});
+  const std::vector<uint8_t> made = codes.download();
+  const std::vector<float> scale = scales.download();
+  Quantized result;
+  for (int64_t i = 0; i < m.rows; ++i) {
+    for (int64_t j = 0; j < m.columns; ++j) {
+      result.codes.push_back(made[size_t(i * stride + j)]);
+      result.numbers.push_back(double(kernels::decoded(e4m3{result.codes.back()})) *
+                               scale[size_t(j / 128 * scales_stride + i)]);
+    }
+  }
+  return result;
+}
+
+std::vector<bf16> in_bf16(const std::vector<float>& x) {
+  std::vector<bf16> y;
+  for (const float value : x) y.emplace_back(value);
+  return y;
+}
+
+// What ranks do that have so many elements each: maxima, codes, then all numbers.
+struct Shared {
+  std::vector<uint8_t> codes;
+  std::vector<bf16> numbers;
+  bool margins_intact = false;
+};
+Shared shared_by_ranks(const Exec& exec, const std::vector<float>& x, const Matrix& m,
+                       Fp8Blocks blocks, int64_t of_rank) {
+  const DeviceArray<float> input(exec, x);
+  const Shape of_blocks = m.blocks(blocks);
+  const DeviceArray<int32_t> largest(exec, std::vector<int32_t>(size_t(of_blocks.numel())));
+  const DeviceArray<uint8_t> codes(exec, m.numel());
+  const DeviceArray<bf16> y(exec, m.numel());
+  const View all = input.view(), maxima = largest.view(of_blocks);
+  for (const bool encodes : {false, true}) {
+    for (int64_t first = 0; first < m.numel(); first += of_rank) {
+      const int64_t count = std::min(of_rank, m.numel() - first);
+      const View part = all.flat(first, count);
+      if (!encodes) {
+        kernels::fp8_largest(exec,
+                             {.x = part, .first = first, .columns = m.columns, .largest = maxima});
+        continue;
+      }
+      kernels::fp8_encode(exec, {.x = part,
+                                 .first = first,
+                                 .columns = m.columns,
+                                 .largest = maxima,
+                                 .codes = codes.view().flat(first, count)});
+    }
+  }
+  kernels::fp8_decode(exec,
+                      {.codes = codes.view(m.shape()), .largest = maxima, .y = y.view(m.shape())});
+  return {codes.download(), y.download(),
+          largest.margins_intact() && codes.margins_intact() && y.margins_intact()};
+}
+
+}  // namespace
+
+TEST_CASE("ranges of a weight have the codes of quantize_fp8 of the whole, however it is cut",
+          "[kernels]") {
+  const Fp8Blocks blocks = GENERATE(Fp8Blocks::kSquares, Fp8Blocks::kTensor);
+  const Matrix m = GENERATE(Matrix{1, 1}, Matrix{3, 200}, Matrix{130, 129}, Matrix{96, 72},
+                            Matrix{200, 256}, Matrix{129, 384});
+  const int64_t of_rank = GENERATE(1024, 2048, 7, 1 << 20);
+  const std::vector<float> x = uneven_weights(m.numel());
+  const Quantized want = quantized(in_bf16(x), m, blocks);
+  for (const Exec& exec : devices_with({&kernels::fp8_encode})) {
+    if (of_rank == 7 && (exec.device.type == DeviceType::kEmu || m.numel() > 20000)) continue;
+    for (const int threads : {1, 3}) {
+      CAPTURE(to_string(exec.device), m.rows, m.columns, of_rank, int(blocks), threads);
+      const Shared found = shared_by_ranks(with_threads(exec, threads), x, m, blocks, of_rank);
+      REQUIRE(found.codes == want.codes);
+      for (size_t i = 0; i < want.numbers.size(); ++i) {
+        REQUIRE(to_f64(found.numbers[i]) == want.numbers[i]);
+      }
+      CHECK(found.margins_intact);
+    }
+  }
+}
+
+TEST_CASE("numbers out of codes of fp8 are the same when they are quantized again", "[kernels]") {
+  const Fp8Blocks blocks = GENERATE(Fp8Blocks::kSquares, Fp8Blocks::kTensor);
+  const Matrix m = {150, 256};
+  std::vector<float> x = uneven_weights(m.numel());
+  // The largest of this block is rounded down to half of the format's largest: another scale.
+  for (int64_t i = 0; i < 128; ++i) x[size_t(i)] = i == 3 ? 225.0f : 0.01f * float(i);
+  const Quantized once = quantized(in_bf16(x), m, blocks);
+  std::vector<bf16> numbers;
+  for (const double value : once.numbers) numbers.emplace_back(float(value));
+  const Quantized twice = quantized(numbers, m, blocks);
+  CHECK(twice.numbers == once.numbers);
+}
+
+TEST_CASE("a block of a weight that is not finite is NaN after it has travelled", "[kernels]") {
+  const Matrix m = {2, 256};
+  for (const Exec& exec : devices_with({&kernels::fp8_encode})) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
+          -std::numeric_limits<float>::max()}) {  // infinity in bf16
+      std::vector<float> x(size_t(m.numel()), 1.0f);
+      x[130] = bad;
+      const Shared found = shared_by_ranks(exec, x, m, Fp8Blocks::kSquares, 1024);
+      for (size_t i = 0; i < found.numbers.size(); ++i) {
+        const double value = to_f64(found.numbers[i]);
+        REQUIRE((i % 256 < 128 ? value == 1.0 : std::isnan(value)));
+      }
+    }
+  }
+}
+
+TEST_CASE("ranges of fp8 that do not fit their blocks are refused", "[kernels]") {
+  const Exec exec = devices().front();
+  const DeviceArray<float> x(exec, 1024);
+  const DeviceArray<int32_t> largest(exec, std::vector<int32_t>(4));
+  const DeviceArray<uint8_t> codes(exec, 1000);
+  const DeviceArray<bf16> y(exec, 1024);
+  const View four = largest.view({2, 2});
+  CHECK_THROWS_AS(
+      kernels::fp8_largest(exec, {.x = x.view(), .first = 0, .columns = 100, .largest = four}),
+      ShapeError);
+  CHECK_THROWS_AS(kernels::fp8_largest(
+                      exec, {.x = x.view(), .first = 256 * 200, .columns = 200, .largest = four}),
+                  ShapeError);
+  CHECK_THROWS_AS(
+      kernels::fp8_largest(exec, {.x = x.view(), .first = 0, .columns = 0, .largest = four}),
+      ShapeError);
+  CHECK_THROWS_AS(
+      kernels::fp8_encode(
+          exec,
+          {.x = x.view(), .first = 0, .columns = 200, .largest = four, .codes = codes.view()}),
+      ShapeError);
+  CHECK_THROWS_AS(
+      kernels::fp8_decode(
+          exec, {.codes = codes.view({10, 100}), .largest = four, .y = y.view().flat(0, 1000)}),
+      ShapeError);
+}
+
+}  // namespace shale::test
