@@ -159,6 +159,26 @@ TEST_CASE("two tiles of Hopper's products take turns, whose epilogues cost nothi
   CHECK(found == 4);
 }
 
+// So a row is read once, and memory is never idle while its gradients are written.
+TEST_CASE("the next row of logits comes while gradients of this one are written",
+          "[machine_code]") {
+  size_t found = 0;
+  for (const Kernel& kernel : kernels_of("loss")) {
+    if (!kernel.name.starts_with("cross_entropy_once")) continue;
+    CAPTURE(kernel.name);
+    size_t loops = 0;
+    for (const Loop& loop : kernel.inner_loops("STG.E.128")) {
+      if (kernel.count("MUFU.EX2", loop) == 0) continue;  // zeros of rows that do not count
+      ++loops;
+      CHECK(kernel.count("LDGSTS", loop) > 0);
+      CHECK(kernel.count("LDG.", loop) == 0);
+    }
+    CHECK(loops >= 1);
+    ++found;
+  }
+  CHECK(found == 3 * 3 * 2);  // dtypes, packs in registers, with a softcap and without
+}
+
 TEST_CASE("convolutions multiply by the tensor cores what they copy", "[machine_code]") {
   const std::vector<Kernel>& kernels = kernels_of("conv_bf16");
   CHECK(kernels.size() == 2 * 3);  // tiles of a forward kernel and two gradients

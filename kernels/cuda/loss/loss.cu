@@ -8,10 +8,11 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A block owns a row. Where shared memory holds it (50304 columns of 16 bits are 98 KiB), logits
-// are read once and gradients written once, and the next row is fetched meanwhile if there is room
-// for two. A longer row, or one that is not aligned, is read twice, the second time from the caches
-// as far as they hold it.
+// A block owns a row, which it reads once and writes once where shared memory holds it (50304
+// columns of 16 bits are 98 KiB), or shared memory and registers do (256 and 320 KiB). While
+// gradients are written, what comes next takes the place of the logits that they were made of, and
+// the first pass begins with what has arrived. A longer row, or one that is not aligned, is read
+// twice, the second time from the caches as far as they hold it.
 //
 // Either way the first pass keeps a maximum and a sum of exponentials per thread
 // (arXiv:1805.02867).
@@ -30,18 +31,17 @@ struct CrossEntropy {
   float softcap, inverse_softcap;  // 0: none
 };
 
-template <typename T>
+// kCapped: there is a softcap.
+template <bool kCapped, typename T>
 __device__ __forceinline__ float capped(const CrossEntropy<T>& a, float logit) {
-  return a.softcap == 0 ? logit : a.softcap * tanhf(logit * a.inverse_softcap);
+  return kCapped ? a.softcap * tanhf(logit * a.inverse_softcap) : logit;
 }
 
 // As they count.
-template <int kCount, typename T>
-__device__ __forceinline__ Floats<kCount> logits_at(const CrossEntropy<T>& a, const T* from) {
-  Floats<kCount> x = load_floats<kCount>(from);
-  if (a.softcap == 0) return x;
+template <bool kCapped, int kCount, typename T>
+__device__ __forceinline__ Floats<kCount> capped(const CrossEntropy<T>& a, Floats<kCount> x) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) x.at[i] = capped(a, x.at[i]);
+  for (int i = 0; i < kCount; ++i) x.at[i] = capped<kCapped>(a, x.at[i]);
   return x;
 }
 
@@ -69,61 +69,143 @@ __device__ __forceinline__ void write_constant(const CrossEntropy<T>& a, int64_t
   }
 }
 
-// ---- Rows in shared memory ----
+// ---- Rows that are read once ----
 
-// Row r belongs to block r mod gridDim.x. A thread fetches, reads and writes the same packs of a
-// row, so that only sums need the other threads.
+constexpr int kGroups = 4;  // in which a row comes to shared memory
+
+// A pack in as few registers as it takes, whatever of it the compiler has use for twice.
+struct PackWords {
+  int at[4];
+};
 template <typename T>
-__global__ void __launch_bounds__(1024)
-    cross_entropy_shared_kernel(CrossEntropy<T> a, int buffers) {
+__device__ __forceinline__ PackWords words_of(const Pack<T>& pack) {
+  return std::bit_cast<PackWords>(pack);
+}
+template <typename T>
+__device__ __forceinline__ Pack<T> pack_of(PackWords words) {
+#pragma unroll
+  for (int& word : words.at) word = opaque(word);
+  return std::bit_cast<Pack<T>>(words);
+}
+
+// What a thread has of a row: packs beside its neighbours', of which the last kTail are in
+// registers. Nobody else reads or writes them.
+template <typename T, int kTail>
+struct OwnPacks {
+  static constexpr int kCount = kPackSize<T>;
+  T* shared = dynamic_shared<T>();
+  int first = static_cast<int>(threadIdx.x) * kCount;
+  int step = static_cast<int>(blockDim.x) * kCount;
+  int shared_cols, cols, of_group;  // columns; of_group: a multiple of step
+  PackWords tail[kTail > 0 ? kTail : 1];
+
+  __device__ __forceinline__ OwnPacks(int in_shared, int all)
+      : shared_cols(in_shared),
+        cols(all),
+        of_group(ceil_div(ceil_div(in_shared, step), kGroups) * step) {}
+
+  // visit(c) for the columns of a group at which the thread's packs begin.
+  template <typename Visit>
+  __device__ __forceinline__ void for_group(int group, const Visit& visit) const {
+    const int last = (group + 1) * of_group, end = last < shared_cols ? last : shared_cols;
+    for (int c = first + group * of_group; c < end; c += step) visit(c);
+  }
+  // visit(words, c) for those in registers.
+  template <typename Visit>
+  __device__ __forceinline__ void for_tail(const Visit& visit) {
+    if constexpr (kTail > 0) {
+#pragma unroll
+      for (int i = 0; i < kTail; ++i) {
+        const int c = shared_cols + first + i * step;
+        if (c < cols) visit(tail[i], c);
+      }
+    }
+  }
+
+  // Begins to read a row; null: only what waits counts on.
+  __device__ __forceinline__ void fetch(const T* row) {
+    if (row != nullptr)
+      for_tail([&](PackWords& words, int c) { words = words_of(load_pack(row + c)); });
+    for (int group = 0; group < kGroups; ++group) {
+      if (row != nullptr) for_group(group, [&](int c) { cp_async<16>(shared + c, row + c); });
+      cp_async_commit();
+    }
+  }
+
+  // The softmax of these packs, of a row that was fetched.
+  template <bool kCapped, int kGroup = 0>
+  __device__ __forceinline__ void add(RowSoftmax& mine, const CrossEntropy<T>& a) {
+    const auto add_pack = [&](const Pack<T, kCount>& pack, int c) {
+      if (c < a.vocab) add_logits(mine, capped<kCapped>(a, to_floats(pack)), c, a.vocab);
+    };
+    if constexpr (kGroup < kGroups) {
+      cp_async_wait<kGroups - 1 - kGroup>();
+      for_group(kGroup, [&](int c) { add_pack(load_pack(shared + c), c); });
+      add<kCapped, kGroup + 1>(mine, a);
+    } else {
+      for_tail([&](const PackWords& words, int c) { add_pack(pack_of<T>(words), c); });
+    }
+  }
+
+  // Writes the gradient to `row`, and begins to read `next`, as fetch() does, in its place.
+  template <bool kCapped>
+  __device__ __forceinline__ void replace(const CrossEntropy<T>& a, T* row,
+                                          const RowGradient& gradient, const T* next) {
+    const auto write = [&](const Pack<T, kCount>& pack, int c) {
+      store_floats(row + c, gradient_of<kCapped>(capped<kCapped>(a, to_floats(pack)), c, gradient));
+    };
+    for_tail([&](PackWords& words, int c) {
+      write(pack_of<T>(words), c);
+      if (next != nullptr) words = words_of(load_pack(next + c));
+    });
+    for (int group = 0; group < kGroups; ++group) {
+      for_group(group, [&](int c) {
+        write(load_pack(shared + c), c);
+        if (next != nullptr) cp_async<16>(shared + c, next + c);
+      });
+      cp_async_commit();
+    }
+  }
+};
+
+// The row that is to be read; null: none, as its logits do not matter.
+template <typename T>
+__device__ __forceinline__ const T* row_to_read(const CrossEntropy<T>& a, int64_t r, int target) {
+  return kind_of(target, a.vocab) == RowKind::kCounts ? a.logits + r * a.stride : nullptr;
+}
+
+constexpr int kTailThreads = 512;
+
+// Row r belongs to block r mod gridDim.x.
+template <typename T, int kTail, bool kCapped>
+__global__ void __launch_bounds__(kTail > 0 ? kTailThreads : 1024)
+    cross_entropy_once_kernel(CrossEntropy<T> a, int shared_cols) {
   await_previous_grid();
-  constexpr int kCount = kPackSize<T>;
-  T* const shared_rows = dynamic_shared<T>();
-  const int first = static_cast<int>(threadIdx.x) * kCount;
-  const int step = static_cast<int>(blockDim.x) * kCount;
-  const auto fetch = [&](int64_t r, int buffer) {
-    if (r < a.rows && kind_of(a.targets[r], a.vocab) == RowKind::kCounts) {
-      const T* from = a.logits + r * a.stride;
-      for (int c = first; c < a.cols; c += step) {
-        cp_async<16>(shared_rows + int64_t{buffer} * a.cols + c, from + c);
-      }
-    }
-    cp_async_commit();
-  };
-  int buffer = 0;
-  fetch(blockIdx.x, 0);
+  OwnPacks<T, kTail> own(shared_cols, a.cols);
+  int target = a.targets[blockIdx.x];
+  own.fetch(row_to_read(a, blockIdx.x, target));
   for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
-    const T* row = shared_rows + int64_t{buffer} * a.cols;
-    if (buffers == 2) {
-      fetch(r + gridDim.x, buffer ^ 1);
-      cp_async_wait<1>();
-    } else {
-      cp_async_wait<0>();
-    }
-    const int target = a.targets[r];
+    T* const row = a.logits + r * a.stride;
     const RowKind kind = kind_of(target, a.vocab);
+    const int64_t next = r + gridDim.x;
+    const int next_target = next < a.rows ? a.targets[next] : kIgnoreTarget;
     if (kind == RowKind::kCounts) {
+      // The sums' barriers stand between this read and the write over it.
+      const float logit = capped<kCapped>(a, to_float(row[target]));
       RowSoftmax mine;
-      for (int c = first; c < a.cols; c += step) {
-        if (c < a.vocab) add_logits(mine, logits_at<kCount>(a, row + c), c, a.vocab);
-      }
-      const float logit = capped(a, to_float(a.logits[r * a.stride + target]));
-      // The sums' barriers stand between the read of the logit and the write over it.
+      own.template add<kCapped>(mine, a);
       const RowGradient gradient = finish_row(a, r, target, logit, softmax_of_block(mine));
+      const T* const after = row_to_read(a, next, next_target);
       if (a.step != nullptr) {
-        for (int c = first; c < a.cols; c += step) {
-          const auto x = logits_at<kCount>(a, row + c);
-          store_floats(a.logits + r * a.stride + c, gradient_of(x, c, gradient));
-        }
+        own.template replace<kCapped>(a, row, gradient, after);
+      } else {
+        own.fetch(after);
       }
     } else {
-      write_constant<T, kCount>(a, r, kind);
+      write_constant<T, kPackSize<T>>(a, r, kind);
+      own.fetch(row_to_read(a, next, next_target));
     }
-    if (buffers == 2) {
-      buffer ^= 1;
-    } else {
-      fetch(r + gridDim.x, 0);
-    }
+    target = next_target;
   }
   cp_async_wait<0>();
 }
@@ -132,7 +214,7 @@ __global__ void __launch_bounds__(1024)
 
 constexpr int kTwiceThreads = 512;
 
-template <typename T, int kCount>
+template <typename T, int kCount, bool kCapped>
 __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(CrossEntropy<T> a) {
   await_previous_grid();
   const int64_t r = blockIdx.x;
@@ -148,13 +230,14 @@ __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(Cros
   RowSoftmax mine;
 #pragma unroll 4
   for (int c = first; c < a.vocab; c += kStep) {
-    add_logits(mine, logits_at<kCount>(a, row + c), c, a.vocab);
+    add_logits(mine, capped<kCapped>(a, load_floats<kCount>(row + c)), c, a.vocab);
   }
-  const float logit = capped(a, to_float(row[target]));
+  const float logit = capped<kCapped>(a, to_float(row[target]));
   const RowGradient gradient = finish_row(a, r, target, logit, softmax_of_block(mine));
   if (a.step == nullptr) return;
   for (int c = first; c < a.cols; c += kStep) {
-    store_floats(row + c, gradient_of(logits_at<kCount>(a, row + c), c, gradient));
+    const Floats<kCount> x = capped<kCapped>(a, load_floats<kCount>(row + c));
+    store_floats(row + c, gradient_of<kCapped>(x, c, gradient));
   }
 }
 
@@ -165,32 +248,54 @@ int64_t shared_bytes(const Exec& exec) {
   return static_cast<int64_t>(gpu_model(exec.device.arch).block_shared_bytes) - 1024;
 }
 
-template <typename T>
+// Rows that shared memory holds. At least four packs to a thread, and about as many to each. Long
+// rows have one block of many threads, of short ones as many run as a multiprocessor has room for.
+template <typename T, bool kCapped>
+void launch_once(const Exec& exec, const CrossEntropy<T>& a, int64_t row_bytes) {
+  const int64_t blocks_of_processor = shared_bytes(exec) / (row_bytes + 1024);
+  const int64_t most_threads = blocks_of_processor > 1 ? 512 : 1024;
+  const int64_t packs = a.cols / kPackSize<T>;
+  const int64_t of_thread = std::max<int64_t>(4, ceil_div(packs, most_threads));
+  const int64_t threads = ceil_div(ceil_div(packs, of_thread), kWarpSize) * kWarpSize;
+  const int64_t blocks =
+      multiprocessors(exec) * std::clamp<int64_t>(blocks_of_processor, 1, 2048 / threads);
+  simt::launch(cross_entropy_once_kernel<T, 0, kCapped>,
+               {.grid = std::min(a.rows, blocks),
+                .block = threads,
+                .smem_bytes = static_cast<size_t>(row_bytes)},
+               exec, a, a.cols);
+}
+
+// Rows that shared memory and registers hold: whether they do.
+template <typename T, bool kCapped>
+bool launch_with_tail(const Exec& exec, const CrossEntropy<T>& a) {
+  constexpr int64_t kStep = kTailThreads * kPackSize<T>;
+  const int64_t shared_cols = shared_bytes(exec) / int64_t{sizeof(T)} / kStep * kStep;
+  const int64_t tail = ceil_div(a.cols - shared_cols, kStep);
+  const auto launch = [&](auto kernel) {
+    simt::launch(kernel,
+                 {.grid = std::min(a.rows, multiprocessors(exec)),
+                  .block = kTailThreads,
+                  .smem_bytes = static_cast<size_t>(shared_cols) * sizeof(T)},
+                 exec, a, static_cast<int>(shared_cols));
+    return true;
+  };
+  if (tail <= 4) return launch(cross_entropy_once_kernel<T, 4, kCapped>);
+  if (tail <= 12) return launch(cross_entropy_once_kernel<T, 12, kCapped>);
+  return false;
+}
+
+template <typename T, bool kCapped>
 void launch(const Exec& exec, const CrossEntropy<T>& a) {
   constexpr int kCount = kPackSize<T>;
   const bool packed = a.cols % kCount == 0 && a.stride % kCount == 0 &&
                       reinterpret_cast<uintptr_t>(a.logits) % 16 == 0;
-  const int64_t row_bytes = a.cols * int64_t{sizeof(T)}, available = shared_bytes(exec);
-  if (packed && row_bytes <= available) {
-    // At least four packs to a thread, and about as many to each. Long rows have one block of many
-    // threads, of short ones as many run as a multiprocessor has room for.
-    const int64_t packs = a.cols / kCount, of_thread = std::max<int64_t>(4, ceil_div(packs, 1024));
-    const int64_t threads = ceil_div(ceil_div(packs, of_thread), kWarpSize) * kWarpSize;
-    const int buffers = 2 * row_bytes <= available ? 2 : 1;
-    const int64_t blocks_of_processor =
-        std::max<int64_t>(1, std::min(available / (buffers * row_bytes + 1024), 2048 / threads));
-    simt::launch(cross_entropy_shared_kernel<T>,
-                 {.grid = std::min(a.rows, multiprocessors(exec) * blocks_of_processor),
-                  .block = threads,
-                  .smem_bytes = static_cast<size_t>(buffers * row_bytes)},
-                 exec, a, buffers);
-  } else if (packed) {
-    simt::launch(cross_entropy_twice_kernel<T, kCount>, {.grid = a.rows, .block = kTwiceThreads},
-                 exec, a);
-  } else {
-    simt::launch(cross_entropy_twice_kernel<T, 1>, {.grid = a.rows, .block = kTwiceThreads}, exec,
-                 a);
-  }
+  const int64_t row_bytes = a.cols * int64_t{sizeof(T)};
+  if (packed && row_bytes <= shared_bytes(exec)) return launch_once<T, kCapped>(exec, a, row_bytes);
+  if (packed && launch_with_tail<T, kCapped>(exec, a)) return;
+  simt::launch(packed ? cross_entropy_twice_kernel<T, kCount, kCapped>
+                      : cross_entropy_twice_kernel<T, 1, kCapped>,
+               {.grid = a.rows, .block = kTwiceThreads}, exec, a);
 }
 
 }  // namespace
@@ -200,16 +305,21 @@ void run(const Exec& exec, const CrossEntropyArgs& args) {
   if (args.write_grad) step_of("cross_entropy", exec);
   if (args.logits.size(0) == 0) return;
   dispatch_float(args.logits.dtype, [&]<typename T>() {
-    launch<T>(exec, {.logits = args.logits.as<T>(),
-                     .targets = args.targets.as<int32_t>(),
-                     .losses = args.losses.as<float>(),
-                     .step = args.write_grad ? exec.step : nullptr,
-                     .rows = args.logits.size(0),
-                     .stride = args.logits.stride(0),
-                     .cols = static_cast<int>(args.logits.cols()),
-                     .vocab = static_cast<int>(args.vocab),
-                     .softcap = args.softcap,
-                     .inverse_softcap = args.softcap > 0 ? 1 / args.softcap : 0.f});
+    const CrossEntropy<T> a = {.logits = args.logits.as<T>(),
+                               .targets = args.targets.as<int32_t>(),
+                               .losses = args.losses.as<float>(),
+                               .step = args.write_grad ? exec.step : nullptr,
+                               .rows = args.logits.size(0),
+                               .stride = args.logits.stride(0),
+                               .cols = static_cast<int>(args.logits.cols()),
+                               .vocab = static_cast<int>(args.vocab),
+                               .softcap = args.softcap,
+                               .inverse_softcap = args.softcap > 0 ? 1 / args.softcap : 0.f};
+    if (args.softcap > 0) {
+      launch<T, true>(exec, a);
+    } else {
+      launch<T, false>(exec, a);
+    }
   });
 }
 

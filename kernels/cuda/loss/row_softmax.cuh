@@ -71,7 +71,7 @@ __device__ __forceinline__ RowGradient gradient_row(const RowSoftmax& row, const
           .inverse_softcap = inverse_softcap};
 }
 
-template <int kCount>
+template <bool kCapped = false, int kCount>
 __device__ __forceinline__ Floats<kCount> gradient_of(Floats<kCount> x, int c,
                                                       const RowGradient& row) {
 #pragma unroll
@@ -80,7 +80,7 @@ __device__ __forceinline__ Floats<kCount> gradient_of(Floats<kCount> x, int c,
     // The target's p - 1 is made before it is scaled: one rounding where it cancels.
     const float value =
         c + i == row.target ? fmaf(e, row.inv_sum, -1.f) * row.scale : e * row.factor;
-    const float tanh = row.inverse_softcap == 0 ? 0.f : x.at[i] * row.inverse_softcap;
+    const float tanh = kCapped ? x.at[i] * row.inverse_softcap : 0.f;
     x.at[i] = c + i < row.vocab ? value * fmaf(-tanh, tanh, 1.f) : 0.f;
   }
   return x;
