@@ -206,7 +206,8 @@ std::string bounds_page(const std::string& objects, const std::string& cuda_vers
       "time and the next busiest pipe's add up. A kernel will be between the two, less what these\n"
       "counts do not see: waits for memory and barriers, what a warpgroup's products read from "
       "shared\n"
-      "memory, a tile's beginning and end, clocks that fall under load.\n\n## Products and "
+      "memory, a tile's beginning and end, clocks that fall under load. [Ladders](ladders.md) plays\n"
+      "loops with their waits, and holds that to what others measured.\n\n## Products and "
       "attention\n\nShares of the dense peak of bf16, 989 TFLOP/s on "
       "H100 and H200, 312 on an A100,\nof the main loop of a full tile without masks.\n\n",
       products,

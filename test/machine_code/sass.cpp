@@ -39,6 +39,16 @@ bool read_instruction(std::string_view line, Instruction& out) {
   return !out.opcode.empty();
 }
 
+// The upper half of an instruction's bits, which follow on a line of their own:
+// "                                           /* 0x000fe20000000f00 */"
+bool read_control(std::string_view line, uint32_t& control) {
+  std::string_view rest = trimmed(line);
+  if (!rest.starts_with("/* 0x") || !rest.ends_with("*/")) return false;
+  const uint64_t upper = std::strtoull(std::string(rest.substr(3)).c_str(), nullptr, 16);
+  control = static_cast<uint32_t>(upper >> (105 - 64)) & 0x1ffff;
+  return true;
+}
+
 std::string_view after(std::string_view line, std::string_view word) {
   const size_t at = line.find(word);
   return at == std::string_view::npos ? std::string_view() : trimmed(line.substr(at + word.size()));
@@ -51,8 +61,8 @@ class Flow {
     std::map<uint64_t, size_t> places;
     for (size_t i = 0; i < code.size(); ++i) places[code[i].address] = i;
     for (size_t i = 0; i < code.size(); ++i) {
-      const auto& [address, opcode, operands, predicated] = code[i];
-      bool goes_on = predicated;
+      const std::string &opcode = code[i].opcode, &operands = code[i].operands;
+      bool goes_on = code[i].predicated;
       if (const size_t at = operands.rfind("0x"); opcode.starts_with("BRA")) {
         goes_on = goes_on || operands.find(',') != std::string::npos;  // "P1, 0x40"
         if (at == std::string::npos) continue;
@@ -149,6 +159,9 @@ std::vector<Kernel> read_sass(std::string_view text) {
       architecture = target;
     } else if (!kernels.empty() && read_instruction(line, instruction)) {
       kernels.back().code.push_back(std::move(instruction));
+    } else if (uint32_t control = 0; !kernels.empty() && !kernels.back().code.empty() &&
+                                     read_control(line, control)) {
+      kernels.back().code.back().control = control;
     }
   }
   std::erase_if(kernels, [](const Kernel& kernel) { return kernel.code.empty(); });

@@ -14,6 +14,15 @@ struct Instruction {
   std::string opcode;       // with its modifiers: "MUFU.EX2"
   std::string operands;     // "R3, R4"
   bool predicated = false;  // "@!P0" stands before it
+  // What the compiler says of its time, from Volta on: bits 105 to 121 of the instruction.
+  uint32_t control = 0x7e0;
+
+  int stall() const { return static_cast<int>(control & 15); }  // cycles to the warp's next
+  // Of the six scoreboards of a warp that it sets, when its result is there, when its operands have
+  // been read; 7: none. And those for which it waits, as bits.
+  int write_board() const { return static_cast<int>(control >> 5 & 7); }
+  int read_board() const { return static_cast<int>(control >> 8 & 7); }
+  uint32_t awaited_boards() const { return control >> 11 & 63; }
 };
 
 // Instructions first to last, of which the last jumps back to the first, through which all ways

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Holds what the machine code of Hopper's kernels is played to take (test/machine_code/timing.h) to
+# kernels of others whose speed is published, compiled here, and prints the table of
+# docs/gpu/ladders.md, with this project's kernels before and after a change. Needs no GPU; wants
+# nvcc 13 and minutes.
+# Usage: test/long/ladders.sh BUILD_DIR
+# In the environment FAST_CU, FLASH_ATTENTION and CUTLASS are checkouts of those repositories, which
+# are cloned if there are none, and FOLDER is where what was compiled stays.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+build=$(cd "$1" && pwd)
+before=97062e39  # the commit that is compared with
+if [[ -n ${FOLDER:-} ]]; then
+  mkdir -p "$FOLDER"
+  work=$(cd "$FOLDER" && pwd)
+else
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+fi
+mkdir -p "$work/objects/before" "$work/objects/after"
+
+# checkout NAME URL COMMIT: the folder $work/NAME.
+checkout() {
+  [[ -d $work/$1 ]] && return
+  git init -q "$work/$1"
+  git -C "$work/$1" fetch -q --depth 1 "$2" "$3"
+  git -C "$work/$1" checkout -q FETCH_HEAD
+}
+if [[ -z ${FAST_CU:-} ]]; then
+  checkout fast.cu https://github.com/pranjalssh/fast.cu 38eb642e0c081231d6f695978be63604bd7c689b
+fi
+if [[ -z ${FLASH_ATTENTION:-} ]]; then
+  checkout flash-attention https://github.com/Dao-AILab/flash-attention \
+    0251105a2fb19d2957484b7f023cd8c115286ced
+fi
+if [[ -z ${CUTLASS:-} ]]; then
+  checkout cutlass https://github.com/NVIDIA/cutlass 7107b05535f8977f5ecb9d01ee203205b1fd9bc4
+fi
+fast=${FAST_CU:-$work/fast.cu}
+attention=${FLASH_ATTENTION:-$work/flash-attention}
+cutlass=${CUTLASS:-$work/cutlass}
+
+# compile OUT SOURCE FLAG...: for compute capability 9.0, unless it is there.
+compile() {
+  local out=$work/objects/$1 source=$2
+  shift 2
+  [[ -s $out ]] && return
+  nvcc -O3 -gencode arch=compute_90a,code=sm_90a "$@" -o "$out" "$source" >"$out.log" 2>&1 ||
+    { tail -n 20 "$out.log" >&2; exit 1; }
+}
+theirs=(-std=c++17 -DNDEBUG --expt-relaxed-constexpr --expt-extended-lambda --use_fast_math -cubin)
+
+for step in 2 3 4 5 6 7 8; do
+  cat >"$work/fast$step.cu" <<END
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda/barrier>
+#include <cuda_bf16.h>
+#include <algorithm>
+#include <cassert>
+#include <cstdio>
+#include <iostream>
+#include <unistd.h>
+#include <vector>
+typedef __nv_bfloat16 bf16;
+#define CEIL_DIV(M, N) (((M) + (N) - 1) / (N))
+#define cudaCheck(error) (error)
+#include "$fast/examples/matmul/matmul_$step.cuh"
+END
+  compile "fast$step.cubin" "$work/fast$step.cu" "${theirs[@]}"
+done
+
+# FlashAttention-3's forward of heads of 128, whose tile says whether products of a warpgroup overlap.
+for kind in plain:false overlaps:true; do
+  folder=$work/fa3_${kind%:*}
+  rm -rf "$folder"
+  cp -r "$attention/hopper" "$folder"
+  line='return {128, use_blockN_128 ? 128 : 176, true, true};'
+  grep -qF "$line" "$folder/tile_size.h" || { echo "tile_size.h has no line: $line" >&2; exit 1; }
+  sed -i "s/${line}/${line/true, true/true, ${kind#*:}}/" "$folder/tile_size.h"
+  cat >"$folder/forward.cu" <<'END'
+#include "flash_fwd_launch_template.h"
+template void run_flash_fwd<90, 128, 128, 1, cutlass::half_t, cutlass::half_t, false, false, false,
+                            false, false, false, false, false, false, false>(Flash_fwd_params&,
+                                                                             cudaStream_t);
+END
+  compile "fa3_${kind%:*}.cubin" "$folder/forward.cu" "${theirs[@]}" -I"$cutlass/include" \
+    -DCUTLASS_DEBUG_TRACE_LEVEL=0 -DCUTLASS_ENABLE_GDC_FOR_SM90 \
+    -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED
+done
+
+kernels=(attention/attention90_fwd_bf16 attention/attention90_bwd_bf16 gemm/gemm90_bf16)
+if [[ ! -d $work/before ]]; then
+  mkdir -p "$work/before" "$work/include"
+  git -C "$root" archive "$before" | tar x -C "$work/before"
+  ln -sfn "$work/before" "$work/include/shale"
+fi
+for kernel in "${kernels[@]}"; do
+  name=$(basename "$kernel").o
+  compile "before/$name" "$work/before/kernels/cuda/$kernel.cu" -std=c++20 -fmad=false \
+    --expt-relaxed-constexpr -I"$work/include" -I"$work/before/include" -c
+  cp "$build/cuda/shale_kernels_cuda/$name" "$work/objects/after/"
+done
+
+"$build/test/machine_code_ladders" "$root/test/machine_code/ladders.txt" \
+  "$work/objects"

@@ -1,0 +1,374 @@
+#include "shale/test/machine_code/timing.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <limits>
+#include <regex>
+#include <string>
+
+#include "shale/base/error.h"
+#include "shale/test/machine_code/bounds.h"
+
+namespace shale::machine_code {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// What an instruction does besides its turn to be issued.
+enum class Event : uint8_t {
+  kNone,
+  kProduct,        // gives the tensor core work
+  kAwaitProducts,  // until at most so many groups are under way
+  kAwaitBox,       // for a barrier of copies
+  kArrive,         // at a barrier: a box is free again
+  kRequest,        // asks for a box
+  kAwaitTurn,      // for a named barrier that another warpgroup arrives at
+  kPassTurn,
+  kMeet,  // all warpgroups of the block
+};
+
+struct Step {
+  Event event = Event::kNone;
+  int stall = 1;
+  double latency = 0;  // until the scoreboard that it sets
+  int write_board = 7, read_board = 7;
+  uint32_t awaited = 0;
+  int pipe = 0;  // of kPipes
+  double pipe_cycles = 0;
+  double tensor_cycles = 0;
+  bool ends_group = false;
+  int groups = 0;
+  bool frees = false;  // the first arrival after products were awaited
+};
+
+constexpr int kPipes = 4;  // FMA, integers, special functions, shared memory
+
+double latency_of(const std::string& opcode, const HopperTimes& times) {
+  const auto is = [&](std::initializer_list<const char*> stems) {
+    return std::any_of(stems.begin(), stems.end(),
+                       [&](const char* stem) { return opcode.starts_with(stem); });
+  };
+  if (is({"LDGSTS", "LDG", "LD.", "ATOMG", "RED"})) return times.second_level;
+  if (is({"SYNCS", "BAR"})) return times.barrier;
+  if (is({"LDS", "STS", "STSM", "SHFL", "ATOMS", "UTMA", "LDC", "S2R", "S2UR", "REDUX"})) {
+    return times.shared;
+  }
+  if (is({"R2UR", "VOTEU", "ELECT", "UL", "UI", "US", "UM", "UP", "R2P"})) return times.uniform;
+  return times.special;
+}
+
+int number_at_end(const std::string& operands) {
+  const size_t at = operands.rfind("0x");
+  return at == std::string::npos
+             ? 0
+             : static_cast<int>(std::strtol(operands.c_str() + at, nullptr, 16));
+}
+
+Event event_of(const Instruction& instruction) {
+  const std::string& opcode = instruction.opcode;
+  if (opcode.starts_with("HGMMA") || opcode.starts_with("QGMMA")) return Event::kProduct;
+  if (opcode.starts_with("WARPGROUP.DEPBAR")) return Event::kAwaitProducts;
+  if (opcode.starts_with("SYNCS.PHASECHK")) return Event::kAwaitBox;
+  if (opcode.starts_with("SYNCS.ARRIVE")) return Event::kArrive;
+  if (opcode.starts_with("UTMALDG")) return Event::kRequest;
+  if (opcode.starts_with("BAR.ARV")) return Event::kPassTurn;
+  if (opcode.starts_with("BAR.SYNC")) {
+    return instruction.operands.find(',') == std::string::npos ? Event::kMeet : Event::kAwaitTurn;
+  }
+  return Event::kNone;
+}
+
+Step step_of(const Instruction& instruction, const HopperTimes& times) {
+  Step step{.event = event_of(instruction),
+            .stall = std::max(1, instruction.stall()),
+            .latency = latency_of(instruction.opcode, times),
+            .write_board = instruction.write_board(),
+            .read_board = instruction.read_board(),
+            .awaited = instruction.awaited_boards()};
+  const Work work = work_of(instruction);
+  constexpr double kSchedulers = 4;  // of which each has its own pipes, a quarter of them
+  constexpr double kSharedBytes = 128;
+  const std::array<double, kPipes> cycles = {work.fma, work.alu, work.special,
+                                             work.shared_bytes / kSharedBytes};
+  for (int pipe = 0; pipe < kPipes; ++pipe) {
+    if (cycles[size_t(pipe)] > 0)
+      step.pipe = pipe, step.pipe_cycles = kSchedulers * cycles[size_t(pipe)];
+  }
+  // 512 products of 16-bit operands a cycle.
+  step.tensor_cycles = work.tensor_fma / (gpus()[1].tensor_fma / kSchedulers);
+  step.ends_group = instruction.operands.find("gsb0") != std::string::npos;
+  if (step.event == Event::kAwaitProducts) step.groups = number_at_end(instruction.operands);
+  return step;
+}
+
+// A warpgroup's warp of the scheduler that is played.
+struct Warp {
+  int block = 0, place = 0;  // of its warpgroup in the block
+  size_t at = 0;
+  int turns = 0;
+  double ready = 0;
+  std::array<double, 8> boards{};
+  std::deque<double> groups{};  // when those that were not awaited are over
+  int64_t boxes = 0;            // that were waited for
+  size_t meeting = 0;           // that it came to last; 0: none that others may not have come to
+  double credit = 0;            // when its turn came
+  int credits = 0;
+};
+
+struct Block {
+  std::vector<double> boxes;                        // when each is there
+  std::vector<std::vector<double>> freed{}, met{};  // by warpgroup: boxes, meetings
+};
+
+class Player {
+ public:
+  Player(const PlayedLoop& loop, const HopperTimes& times) : loop_(loop), times_(times) {
+    for (const size_t i : usual_way(*loop.kernel, loop.loop)) {
+      steps_.push_back(step_of(loop.kernel->code[i], times));
+    }
+    find_frees();
+    find_meetings();
+    blocks_.resize(size_t(loop.blocks));
+    for (int block = 0; block < loop.blocks; ++block) {
+      blocks_[size_t(block)].freed.resize(size_t(loop.warpgroups));
+      blocks_[size_t(block)].met.resize(size_t(loop.warpgroups));
+      for (int place = 0; place < loop.warpgroups; ++place) {
+        warps_.push_back({.block = block, .place = place});
+        if (place == 0) warps_.back().credits = 1;
+        // Blocks do not begin together.
+        warps_.back().ready = 97.0 * block;
+      }
+      for (int box = 0; box < loop.stages; ++box) request(block, 0);
+    }
+  }
+
+  Played play() {
+    constexpr int kSettles = 40, kTurns = 200;
+    double begin = 0, tensor_begin = 0, bytes_begin = 0;
+    while (warps_.front().turns < kSettles + kTurns) {
+      const size_t warp = next_warp();
+      issue(warp);
+      if (warp == 0 && warps_.front().at == 0 && warps_.front().turns == kSettles) {
+        begin = now_, tensor_begin = tensor_, bytes_begin = bytes_;
+      }
+    }
+    const double copied = (bytes_ - bytes_begin) / times_.shared_copy_bytes;
+    return {.cycles = std::max(now_ - begin, copied) / kTurns,
+            .tensor = (tensor_ - tensor_begin) / kTurns};
+  }
+
+ private:
+  // Which arrivals say that a box is free: who waits for boxes of its own may arrive there too.
+  void find_frees() {
+    int64_t waits = 0, frees = 0;
+    bool awaited = false;
+    for (const bool is_second : {false, true}) {  // of two turns, as what comes before counts
+      waits = frees = 0;
+      for (Step& step : steps_) {
+        if (step.event == Event::kAwaitProducts) awaited = true;
+        if (step.event == Event::kAwaitBox) ++waits;
+        if (step.event != Event::kArrive) continue;
+        step.frees = is_second && awaited;
+        frees += awaited;
+        awaited = false;
+      }
+    }
+    if (loop_.stages == 0) return;
+    if (frees == 0 || waits % frees != 0) {
+      throw InternalError(cat(loop_.kernel->name, ": a turn waits for ", waits, " boxes and frees ",
+                              frees, " times"));
+    }
+    of_arrival_ = waits / frees;
+  }
+
+  // Where nobody only arrives at a named barrier, all wait there for each other.
+  void find_meetings() {
+    const bool passes = std::any_of(steps_.begin(), steps_.end(), [](const Step& step) {
+      return step.event == Event::kPassTurn;
+    });
+    for (Step& step : steps_) {
+      if (step.event == Event::kAwaitTurn && !passes) step.event = Event::kMeet;
+    }
+  }
+
+  // When a warp's next instruction can be issued, as far as is known.
+  double earliest(const Warp& warp) const {
+    const Step& step = steps_[warp.at];
+    double time = warp.ready;
+    for (int board = 0; board < 6; ++board) {
+      if (step.awaited >> board & 1) time = std::max(time, warp.boards[size_t(board)]);
+    }
+    if (step.pipe_cycles > 0) time = std::max(time, pipes_[size_t(step.pipe)]);
+    return std::max({time, released(warp, step), met(warp)});
+  }
+
+  // When what the instruction waits for has happened.
+  double released(const Warp& warp, const Step& step) const {
+    const Block& block = blocks_[size_t(warp.block)];
+    switch (step.event) {
+      case Event::kAwaitProducts: {
+        const auto open = static_cast<int>(warp.groups.size());
+        return open > step.groups ? warp.groups[size_t(open - step.groups - 1)] : 0;
+      }
+      case Event::kAwaitBox: {
+        const auto box = static_cast<size_t>(warp.boxes);
+        return box < block.boxes.size() ? block.boxes[box] : kNever;
+      }
+      case Event::kAwaitTurn: return warp.credits > 0 ? warp.credit : kNever;
+      default: return 0;
+    }
+  }
+
+  // When all have come to the meeting that the warp's last instruction was, if it was one.
+  double met(const Warp& warp) const {
+    double all = 0;
+    if (warp.meeting == 0) return all;
+    for (const std::vector<double>& met : blocks_[size_t(warp.block)].met) {
+      if (met.size() < warp.meeting) return kNever;
+      all = std::max(all, met[warp.meeting - 1] + times_.barrier);
+    }
+    return all;
+  }
+
+  size_t next_warp() const {
+    size_t best = 0;
+    double soonest = kNever;
+    for (size_t i = 0; i < warps_.size(); ++i) {
+      const double time = earliest(warps_[i]);
+      if (time < soonest || (time == soonest && warps_[i].ready < warps_[best].ready)) {
+        best = i, soonest = time;
+      }
+    }
+    if (soonest == kNever) throw InternalError(cat(loop_.kernel->name, ": warps wait for ever"));
+    return best;
+  }
+
+  void issue(size_t number) {
+    Warp& warp = warps_[number];
+    const Step& step = steps_[warp.at];
+    now_ = std::max(earliest(warp), scheduler_);
+    warp.meeting = 0;
+    scheduler_ = now_ + 1;
+    if (step.pipe_cycles > 0) pipes_[size_t(step.pipe)] = now_ + step.pipe_cycles;
+    warp.boards[size_t(step.write_board)] = now_ + step.latency;
+    // Operands have been read once the pipe has taken them.
+    warp.boards[size_t(step.read_board)] = now_ + std::max(step.pipe_cycles, 8.0);
+    warp.ready = now_ + step.stall;
+    carry_out(warp, step);
+    if (++warp.at == steps_.size()) warp.at = 0, ++warp.turns;
+  }
+
+  void carry_out(Warp& warp, const Step& step) {
+    switch (step.event) {
+      case Event::kProduct:
+        tensor_free_ = std::max(now_ + times_.product_start, tensor_free_) + step.tensor_cycles;
+        tensor_ += step.tensor_cycles;
+        if (step.ends_group) warp.groups.push_back(tensor_free_ + times_.product_end);
+        break;
+      case Event::kAwaitProducts:
+        while (static_cast<int>(warp.groups.size()) > step.groups) warp.groups.pop_front();
+        break;
+      case Event::kAwaitBox: ++warp.boxes; break;
+      case Event::kArrive:
+        if (step.frees && loop_.stages > 0) free_boxes(warp);
+        break;
+      case Event::kRequest: request(warp.block, now_); break;
+      case Event::kAwaitTurn: --warp.credits; break;
+      case Event::kPassTurn: pass_turn(warp); break;
+      case Event::kMeet: {
+        std::vector<double>& met = blocks_[size_t(warp.block)].met[size_t(warp.place)];
+        met.push_back(now_);
+        warp.meeting = met.size();
+        break;
+      }
+      default: break;
+    }
+  }
+
+  void free_boxes(const Warp& warp) {
+    Block& block = blocks_[size_t(warp.block)];
+    for (int64_t i = 0; i < of_arrival_; ++i) {
+      std::vector<double>& mine = block.freed[size_t(warp.place)];
+      mine.push_back(now_ + times_.barrier);
+      double all = 0;
+      for (const std::vector<double>& freed : block.freed) {
+        all = freed.size() < mine.size() ? kNever : std::max(all, freed[mine.size() - 1]);
+      }
+      if (all < kNever) request(warp.block, all);
+    }
+  }
+
+  void request(int block, double time) {
+    const double begin = std::max(time + loop_.request, copies_);
+    copies_ = begin + loop_.box_bytes / times_.copy_bytes;
+    bytes_ += loop_.box_bytes;
+    blocks_[size_t(block)].boxes.push_back(copies_ + times_.copy + times_.barrier);
+  }
+
+  void pass_turn(const Warp& from) {
+    for (Warp& warp : warps_) {
+      if (warp.block != from.block || warp.place != (from.place + 1) % loop_.warpgroups) continue;
+      ++warp.credits;
+      warp.credit = now_ + times_.barrier;
+    }
+  }
+
+  PlayedLoop loop_;
+  HopperTimes times_;
+  std::vector<Step> steps_;
+  int64_t of_arrival_ = 1;  // boxes that one frees
+  std::vector<Warp> warps_;
+  std::vector<Block> blocks_;
+  std::array<double, kPipes> pipes_{};
+  double now_ = 0, scheduler_ = 0, tensor_free_ = 0, tensor_ = 0, copies_ = 0, bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<size_t> usual_way(const Kernel& kernel, const Loop& loop) {
+  const std::vector<std::vector<size_t>> next = kernel.next();
+  // Of the ways on to the loop's last: how much of what counts there is on the best, and how many
+  // instructions, and which comes next.
+  struct Way {
+    int counted = -1, length = 0;
+    size_t next = 0;
+    bool worse_than(int by, int long_as) const {
+      return counted < by || (counted == by && length > long_as);
+    }
+  };
+  std::vector<Way> ways(loop.last - loop.first + 1);
+  const auto way_from = [&](size_t i) -> Way& { return ways[i - loop.first]; };
+  const auto counts = [&](size_t i) {
+    switch (event_of(kernel.code[i])) {
+      case Event::kProduct:
+      case Event::kAwaitProducts:
+      case Event::kArrive:
+      case Event::kRequest:
+      case Event::kAwaitTurn:
+      case Event::kPassTurn:
+      case Event::kMeet: return 1;
+      default: return 0;
+    }
+  };
+  way_from(loop.last) = {counts(loop.last), 1, loop.last};
+  for (size_t i = loop.last; i-- > loop.first;) {
+    for (const size_t to : next[i]) {
+      if (to <= i || to > loop.last || way_from(to).counted < 0) continue;
+      const int counted = way_from(to).counted + counts(i), length = way_from(to).length + 1;
+      if (way_from(i).worse_than(counted, length)) way_from(i) = {counted, length, to};
+    }
+  }
+  if (way_from(loop.first).counted < 0) {
+    throw InternalError(cat(kernel.name, ": no way through its loop"));
+  }
+  std::vector<size_t> way = {loop.first};
+  while (way.back() != loop.last) way.push_back(way_from(way.back()).next);
+  return way;
+}
+
+Played play(const PlayedLoop& loop, const HopperTimes& times) {
+  return Player(loop, times).play();
+}
+
+}  // namespace shale::machine_code

@@ -1,0 +1,191 @@
+// Whether play() moves as it must: loops written by hand, of which each has one thing more or less.
+#include "shale/test/machine_code/timing.h"
+
+#include "shale/base/error.h"
+#include "shale/test/machine_code/ladders.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::machine_code {
+namespace {
+
+// An instruction that gives the next one its turn after `stall` cycles, and waits for scoreboards.
+Instruction code(const std::string& opcode, const std::string& operands = "", int stall = 1,
+                 int write_board = 7, uint32_t awaited = 0) {
+  return {.opcode = opcode,
+          .operands = operands,
+          .control = uint32_t(stall) | uint32_t(write_board) << 5 | 7u << 8 | awaited << 11};
+}
+
+const Instruction kWaitForBox = code("SYNCS.PHASECHK.TRANS64.TRYWAIT", "P0, [UR4], R2");
+const Instruction kFreeBox = code("SYNCS.ARRIVE.TRANS64.A1T0", "RZ, [UR4], RZ");
+const Instruction kWait = code("WARPGROUP.DEPBAR.LE", "gsb0, 0x0");
+const Instruction kWaitBehind = code("WARPGROUP.DEPBAR.LE", "gsb0, 0x1");
+
+constexpr double kProduct = 64;  // cycles
+Instruction product(bool ends_group) {
+  return code("HGMMA.64x128x16.F32.BF16",
+              ends_group ? "R24, gdesc[UR8], R24, gsb0" : "R24, gdesc[UR8], R24");
+}
+
+// What comes again and again, with a jump back.
+Kernel loop_of(std::vector<Instruction> body) {
+  Kernel kernel{.name = "by hand", .code = {code("NOP")}};
+  for (Instruction& one : body) kernel.code.push_back(std::move(one));
+  kernel.code.push_back(code("BRA", "0x10", 5));
+  kernel.code.back().predicated = true;
+  kernel.code.push_back(code("EXIT"));
+  for (size_t i = 0; i < kernel.code.size(); ++i) kernel.code[i].address = 16 * i;
+  return kernel;
+}
+
+struct Setting {
+  int warpgroups = 1, blocks = 1, stages = 4;
+  double box_bytes = 1024;
+};
+Played play_body(const std::vector<Instruction>& body, const Setting& setting = {},
+                 const HopperTimes& times = {}) {
+  const Kernel kernel = loop_of(body);
+  return play({.kernel = &kernel,
+               .loop = kernel.inner_loops("HGMMA").at(0),
+               .warpgroups = setting.warpgroups,
+               .blocks = setting.blocks,
+               .stages = setting.stages,
+               .box_bytes = setting.box_bytes},
+              times);
+}
+
+std::vector<Instruction> turn(const Instruction& wait, const std::vector<Instruction>& rest = {}) {
+  std::vector<Instruction> body = {kWaitForBox};
+  for (int i = 0; i < 4; ++i) body.push_back(product(i == 3));
+  body.push_back(wait);
+  body.push_back(kFreeBox);
+  body.insert(body.end(), rest.begin(), rest.end());
+  return body;
+}
+
+// Of 16 lanes of a multiprocessor: 8 cycles each.
+std::vector<Instruction> exponentials(int count) {
+  return std::vector<Instruction>(size_t(count), code("MUFU.EX2", "R3, R4"));
+}
+
+}  // namespace
+
+TEST_CASE("a played turn that waits for its products pays for their way in and out",
+          "[machine_code]") {
+  const HopperTimes times;
+  const Played waits = play_body(turn(kWait));
+  CHECK(waits.tensor == 4 * kProduct);
+  CHECK(waits.cycles > 4 * kProduct + times.product_start + times.product_end);
+  CHECK(waits.cycles < 4 * kProduct + times.product_start + times.product_end + 30);
+  const Played behind = play_body(turn(kWaitBehind));
+  CHECK(behind.share() == Approx(1).epsilon(0.001));
+  // Another warpgroup's products fill the gap.
+  CHECK(play_body(turn(kWait), {.warpgroups = 2}).share() == Approx(1).epsilon(0.001));
+}
+
+TEST_CASE("a played turn waits for its boxes, by their latency and by their bytes",
+          "[machine_code]") {
+  const HopperTimes times;
+  const std::vector<Instruction> body = turn(kWait);
+  // One stage: a box is asked for once the one before is free.
+  CHECK(play_body(body, {.stages = 1}).cycles > times.copy + 4 * kProduct);
+  CHECK(play_body(body, {.stages = 8, .box_bytes = 32 << 10}).cycles ==
+        Approx((32 << 10) / times.shared_copy_bytes));
+  // Blocks that ask for their own boxes have one each under way.
+  std::vector<Instruction> own = {code("UTMALDG.2D", "[UR8], [UR6]")};
+  own.insert(own.end(), body.begin(), body.end());
+  const Played one = play_body(own, {.stages = 0});
+  const Played two = play_body(own, {.blocks = 2, .stages = 0});
+  CHECK(one.cycles > times.copy + 4 * kProduct);
+  CHECK(two.share() > 1.8 * one.share());
+}
+
+TEST_CASE("exponentials of a played turn run beside products if nothing waits", "[machine_code]") {
+  const auto both = [](const Instruction& wait) { return turn(wait, exponentials(24)); };
+  const double alone = 24 * 8;
+  const Played waits = play_body(both(kWait)), behind = play_body(both(kWaitBehind));
+  CHECK(waits.cycles > 4 * kProduct + alone - 8);
+  CHECK(behind.share() == Approx(1).epsilon(0.001));
+  // Where they take longer than products, they are what a turn takes.
+  CHECK(play_body(turn(kWaitBehind, exponentials(64))).cycles == Approx(64 * 8).epsilon(0.02));
+}
+
+TEST_CASE("results of a played turn are there after their latency", "[machine_code]") {
+  const HopperTimes times;
+  const auto reads = [](uint32_t awaited) {
+    return turn(kWait, {code("LDS", "R3, [R4]", 1, 2), code("FADD", "R3, R3, R4", 1, 7, awaited)});
+  };
+  const double apart = play_body(reads(0)).cycles, waiting = play_body(reads(4)).cycles;
+  CHECK(waiting - apart == Approx(times.shared - 1).margin(2));
+}
+
+TEST_CASE("warpgroups of a played loop meet, or take turns", "[machine_code]") {
+  const auto cycles = [](std::vector<Instruction> body) {
+    return play_body(body, {.warpgroups = 2}).cycles;
+  };
+  const auto with = [](const Instruction& first, std::vector<Instruction> body,
+                       const Instruction& last) {
+    body.insert(body.begin(), first);
+    body.push_back(last);
+    return body;
+  };
+  const Instruction sync = code("BAR.SYNC.DEFER_BLOCKING", "R5, 0x100"), none = code("NOP");
+  const Instruction pass = code("BAR.ARV", "R6, 0x100"), all = code("BAR.SYNC", "0x0");
+  const std::vector<Instruction> body = turn(kWait, exponentials(8));
+  const double apart = cycles(with(none, body, none)), meet = cycles(with(none, body, sync));
+  CHECK(meet > apart + 50);
+  CHECK(cycles(with(none, body, all)) == meet);
+  // Where all of a turn is one warpgroup's alone, the tensor core waits with it; not where the turn
+  // passes behind the products' issue.
+  const HopperTimes times;
+  CHECK(cycles(with(sync, body, pass)) >
+        2 * (4 * kProduct + times.product_start + times.product_end));
+  std::vector<Instruction> early = with(sync, body, none);
+  early.insert(early.begin() + 6, pass);
+  CHECK(cycles(early) == Approx(2 * 4 * kProduct).epsilon(0.01));
+}
+
+TEST_CASE("the usual way through a loop has its waits and none of what is rare", "[machine_code]") {
+  std::vector<Instruction> body = turn(kWait);
+  // Behind the wait for a box 20 instructions that a branch leaves out, and a branch over the rest.
+  std::vector<Instruction> rare(20, code("FADD", "R1, R1, R1"));
+  rare.insert(rare.begin(), code("BRA", "0x170", 5));
+  rare.front().predicated = true;
+  body.insert(body.begin() + 1, rare.begin(), rare.end());
+  const Kernel kernel = loop_of(body);
+  const Loop loop = kernel.inner_loops("HGMMA").at(0);
+  const std::vector<size_t> way = usual_way(kernel, loop);
+  CHECK(way.size() == body.size() - 20 + 1);
+  CHECK(way.front() == loop.first);
+  CHECK(way.back() == loop.last);
+}
+
+TEST_CASE("a loop whose warps would wait for ever is an error", "[machine_code]") {
+  CHECK_THROWS_AS(play_body({kWaitForBox, product(true)}), InternalError);  // nobody frees a box
+  CHECK_THROWS_AS(play_body({product(true), code("BAR.SYNC", "R5, 0x100"),
+                             code("BAR.SYNC", "R5, 0x100"), code("BAR.ARV", "R5, 0x100")},
+                            {.stages = 0}),
+                  InternalError);
+}
+
+// What each change of these loops was for; docs/gpu/ladders.md has the same numbers beside those of
+// before.
+TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are played",
+          "[machine_code]") {
+  const std::string folder = SHALE_CUDA_OBJECTS;
+  const auto share = [&](const char* file, const char* kernel, const PlayedLoop& loop) {
+    return played(folder + "/" + file + ".o", kernel, loop).played.share();
+  };
+  const auto attention = [](int warpgroups, double bytes) {
+    return PlayedLoop{.warpgroups = warpgroups, .stages = 4, .box_bytes = bytes, .request = 150};
+  };
+  CHECK(share("attention90_fwd_bf16", "fwd_kernel<bf16,64,false>", attention(3, 16384)) > 0.88);
+  CHECK(share("attention90_fwd_bf16", "fwd_kernel<bf16,128,false>", attention(2, 32768)) > 0.99);
+  CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,64,true,false>", attention(2, 16384)) >
+        0.79);
+  CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,128,true,false>", attention(2, 16384)) >
+        0.95);
+  CHECK(share("gemm90_bf16", "Gemm90Config<256,4,false>,false,true", attention(2, 32768)) > 0.99);
+}
+
+}  // namespace shale::machine_code
