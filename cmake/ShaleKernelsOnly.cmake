@@ -15,7 +15,8 @@ shale_add_layer(base
   PUBLIC Threads::Threads)
 target_compile_definitions(shale_base PRIVATE SHALE_VERSION="${PROJECT_VERSION}")
 
-shale_add_layer(kernels FOLDERS kernels PUBLIC shale_base PRIVATE OpenMP::OpenMP_CXX)
+shale_add_layer(kernels FOLDERS kernels kernels/cuda/cudnn
+  PUBLIC shale_base PRIVATE OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS})
 # The emulator runs its blocks by it.
 target_sources(shale_kernels PRIVATE kernels/cpu/parallel.cpp)
 
@@ -31,7 +32,7 @@ endif()
 # Of the runtime: devices, and files written whole.
 set(sources device_backend device_cpu device_emu)
 if(SHALE_HAVE_CUDA)
-  list(APPEND sources device_cuda)
+  list(APPEND sources device_cuda upload_ring)
 endif()
 list(TRANSFORM sources REPLACE "(.+)" "runtime/tensor/\\1.cpp")
 add_library(shale_runtime STATIC ${sources} runtime/io/atomic_file.cpp
@@ -40,14 +41,14 @@ target_link_libraries(shale_runtime PUBLIC shale_kernels PRIVATE ${gpu_kernels})
 target_compile_definitions(shale_runtime PRIVATE ${definitions})
 
 if(SHALE_BUILD_BENCH)
-  set(sources bench_device bench_device_emu bench_devices buffer cases_attention cases_ffn
-              cases_flat cases_gemm cases_images cases_model cases_moe cases_ops gemm_tuner json_text kernel_cases
+  set(sources bench_device bench_device_emu bench_devices buffer gemm_tuner json_text kernel_cases
               machine matmul_spec measure operands peaks program table timing)
+  list(TRANSFORM sources REPLACE "(.+)" "bench/support/\\1.cpp")
+  file(GLOB cases CONFIGURE_DEPENDS bench/support/cases_*.cpp)
   if(SHALE_HAVE_CUDA)
     file(GLOB cuda_sources CONFIGURE_DEPENDS bench/support/*_cuda.cpp)
   endif()
-  list(TRANSFORM sources REPLACE "(.+)" "bench/support/\\1.cpp")
-  add_executable(bench_kernels bench/kernels.cpp ${sources} ${cuda_sources})
+  add_executable(bench_kernels bench/kernels.cpp ${sources} ${cases} ${cuda_sources})
   target_link_libraries(bench_kernels PRIVATE shale_runtime ${gpu_kernels} OpenMP::OpenMP_CXX)
   target_compile_definitions(bench_kernels PRIVATE ${definitions}
     $<$<BOOL:${SHALE_CUBLASLT_INCLUDE_DIR}>:SHALE_HAVE_CUBLASLT>)

@@ -33,15 +33,6 @@ constexpr std::array kRefused{
     "shard-ranks",     "reshard-ranks",     "offload",        "micro-batches",
     "batch-ramp"};
 
-void check_free(const ConfigSpec& spec) {
-  for (const char* const name : kRefused) {
-    if (!spec.was_set(name)) continue;
-    throw ConfigError(cat("--parallel auto with --", name,
-                          ": it chooses how ranks share the model and its steps; want one of the "
-                          "two"));
-  }
-}
-
 // As ConfigSpec::read_json() reads it; options that are as without a flag are left out.
 std::string text_of(const Json& options, int ranks) {
   Json text{{"parallel", cat("auto:", ranks)}};
@@ -117,6 +108,15 @@ std::string chosen_layout(const TrainConfig& config, const ConfigSpec& spec, con
 
 }  // namespace
 
+void check_free(const ConfigSpec& spec, std::string_view chooser) {
+  for (const char* const name : kRefused) {
+    if (!spec.was_set(name)) continue;
+    throw ConfigError(cat(chooser, " with --", name,
+                          ": it chooses how ranks share the model and its steps; want one of the "
+                          "two"));
+  }
+}
+
 LayoutWish layout_wish(std::string_view parallel) {
   constexpr std::string_view kAuto = "auto", kChosenFor = "auto:";
   if (parallel == "none") return {};
@@ -140,7 +140,7 @@ PlannedLayout best_layout(const TrainConfig& config, const ConfigSpec& spec, con
                           int ranks) {
   const LayoutWish wish = layout_wish(config.parallel);
   const bool is_first = wish.chosen_for == 0;
-  if (is_first) check_free(spec);
+  if (is_first) check_free(spec, "--parallel auto");
   TrainConfig start = config;
   reset_layout(start.run);
   resolve_for_search(start, ranks);
@@ -168,7 +168,7 @@ void choose_layout(TrainConfig& config, ConfigSpec& spec, comm::World& world) {
     throw ConfigError("--cluster says for which machines --parallel auto chooses; want both");
   }
   if (wish.chosen_for == ranks) return;  // a config.json has all of it
-  if (wish.chosen_for == 0) check_free(spec);
+  if (wish.chosen_for == 0) check_free(spec, "--parallel auto");
   const auto group = world.group({.name = "layout", .timeout_s = config.run.timeout_s});
   const auto agreed = [&](const std::string& roots) {
     return group->broadcast_bytes(roots, /*root=*/0, "layout");

@@ -22,6 +22,10 @@ LayoutWish layout_wish(std::string_view parallel);
 // resolve() of a run whose layout is searched: its batch need not fit the present one.
 void resolve_for_search(TrainConfig& config, int ranks);
 
+// Throws ConfigError where the user has given an option that a search of layouts chooses: `chooser`
+// asks for it. --micro-batch and --recompute may be given.
+void check_free(const ConfigSpec& spec, std::string_view chooser);
+
 // The layout of the run's options that takes least time on so many of the cluster's devices, of
 // those that fit --device-memory, or else a device; its own `config`. `spec`: of `config`, says
 // what the user has given. `config` need not be resolved, but has --threads. Throws ConfigError if

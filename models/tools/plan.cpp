@@ -331,12 +331,14 @@ std::string text_of_search(const FoundLayouts& found, int64_t most_bytes) {
                     " ms (--search-time 0 looks at all)");
 }
 
-int search(const PlanOptions& options, const Machines& machines) {
+int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& machines) {
   const RunConfig& run = options.train.run;
   const auto start = Clock::now();
   const LayoutSearchOptions search{
       .most_bytes = run.device_memory > 0 ? run.device_memory : int64_t(machines.cluster().memory),
       .top = size_t(options.top),
+      .keep_micro_batch = spec.was_set("micro-batch"),
+      .keep_recompute = spec.was_set("recompute"),
       .most_seconds = options.search_time};
   const FoundLayouts found = search_layouts(
       run, [&] { return make_language_task(options.train); }, options.ranks, *machines.get(),
@@ -348,15 +350,20 @@ int search(const PlanOptions& options, const Machines& machines) {
                              bytes_text(search.most_bytes), " of a device"));
 }
 
-int list_layouts(PlanOptions& options) {
+int list_layouts(PlanOptions& options, const ConfigSpec& spec) {
   RunConfig& run = options.train.run;
+  check_free(spec, "--layouts");
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
   Machines machines(options, run);
   if (machines.get() != nullptr) {
     resolve_for_search(options.train, options.ranks);
-    const int code = search(options, machines);
+    const int code = search(options, spec, machines);
     machines.keep_times();
     return code;
+  }
+  if (spec.was_set("recompute")) {
+    throw ConfigError(
+        "--layouts with --recompute: without --cluster it lists every one; want it left out");
   }
   resolve(options.train, options.ranks);
   const int64_t most = run.device_memory;
@@ -447,7 +454,7 @@ int run_plan(int argc, const char* const* argv) {
   }
   set_process_log({.quiet = true});
   if (!options.check.empty()) return check(spec, options);
-  return options.layouts ? list_layouts(options) : plan(options, spec);
+  return options.layouts ? list_layouts(options, spec) : plan(options, spec);
 }
 
 }  // namespace shale::models

@@ -103,6 +103,15 @@ says ' planned, '
 [[ $(grep -c '^ .* ms ' "$work/stdout") -eq 5 ]] || fail "layouts by time: want 5"
 awk '/ ms / { for (i = 1; i < NF; ++i) if ($(i + 1) == "ms") { if ($i < last) exit 1; last = $i } }' \
   "$work/stdout" || fail "layouts by time: not the fastest first"
+plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layouts --top 5 \
+  --cluster "$clusters/h100.json" --micro-batch 2 --recompute selective
+[[ $code -eq 0 ]] || fail "layouts of a micro-batch: exit code $code"
+[[ $(grep ' ms ' "$work/stdout" | grep -c -- '--recompute selective --micro-batch 2') -eq 5 ]] ||
+  fail "layouts: others than of the given --micro-batch and --recompute"
+plan --model nano --ranks 4 --layouts --zero 2
+[[ $code -eq 64 ]] || fail "layouts with --zero: exit code $code, want 64"
+plan --model nano --ranks 4 --layouts --recompute full
+[[ $code -eq 64 ]] || fail "layouts with --recompute: exit code $code, want 64"
 plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --parallel auto \
   --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "--parallel auto: exit code $code"

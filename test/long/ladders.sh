@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Holds what the machine code of Hopper's kernels is played to take (test/machine_code/timing.h) to
 # kernels of others whose speed is published, compiled here, and prints the table of
-# docs/gpu/ladders.md, with this project's kernels before and after a change. Needs no GPU; wants
-# nvcc 13 and minutes.
+# docs/gpu/ladders.md, with this project's kernels before and after a change. Fails if a step's ratio
+# is more than 10% off, but for those of which the page says why. Needs no GPU; wants nvcc 13, those
+# repositories and minutes.
 # Usage: test/long/ladders.sh BUILD_DIR
 # In the environment FAST_CU, FLASH_ATTENTION and CUTLASS are checkouts of those repositories, which
 # are cloned if there are none, and FOLDER is where what was compiled stays.
@@ -22,11 +23,18 @@ mkdir -p "$work/objects/before" "$work/objects/after"
 
 # checkout NAME URL COMMIT: the folder $work/NAME.
 checkout() {
-  [[ -d $work/$1 ]] && return
+  [[ -d $work/$1/.git ]] && return
   git init -q "$work/$1"
-  git -C "$work/$1" fetch -q --depth 1 "$2" "$3"
+  git -C "$work/$1" fetch -q --depth 1 "$2" "$3" || skip "$2 cannot be fetched"
   git -C "$work/$1" checkout -q FETCH_HEAD
 }
+skip() {
+  echo "skipped: $1"
+  rm -rf "${work:?}"/{fast.cu,flash-attention,cutlass}
+  exit 4
+}
+command -v nvcc >/dev/null || skip "no nvcc"
+git -C "$root" cat-file -e "$before^{commit}" || skip "no commit $before to compare with"
 if [[ -z ${FAST_CU:-} ]]; then
   checkout fast.cu https://github.com/pranjalssh/fast.cu 38eb642e0c081231d6f695978be63604bd7c689b
 fi
@@ -103,5 +111,11 @@ for kernel in "${kernels[@]}"; do
   cp "$build/cuda/shale_kernels_cuda/$name" "$work/objects/after/"
 done
 
-"$build/test/machine_code_ladders" "$root/test/machine_code/ladders.txt" \
-  "$work/objects"
+"$build/test/machine_code_ladders" "$root/test/machine_code/ladders.txt" "$work/objects" |
+  tee "$work/table.md"
+awk -F ' *[|] *' '
+  $9 ~ /%/ && !($2 == "worklog" && ($3 == 3 || $3 == 8)) {
+    ++steps
+    if ($9 + 0 > 10 || $9 + 0 < -10) { print $2 " " $3 ": " $9 " off, at most 10%"; bad = 1 }
+  }
+  END { exit bad || steps != 5 }' "$work/table.md"
