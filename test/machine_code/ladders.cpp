@@ -16,6 +16,9 @@ namespace shale::machine_code {
 namespace {
 
 constexpr double kRequest = 150;  // cycles of a turn of the warp that asks for boxes
+// What power leaves of an H100: the fastest products of bf16 that were found, of 989 TFLOP/s
+// (github.com/stas00/ml-engineering, "Maximum Achievable Matmul FLOPS").
+constexpr double kFastestProducts = 794.5e12;
 
 std::string without_spaces(std::string text) {
   std::erase(text, ' ');
@@ -43,27 +46,40 @@ Rung::Rest rest_of(const std::string& word) {
   return found->second;
 }
 
-// Cycles of a block's tile by what its machine code does after its products, of this project's.
-double cycles_with_epilogue(const Rung& rung, const PlayedKernel& kernel) {
+// Of the tensor cores' time over a tile by what its machine code does after its products, of this
+// project's, at a multiple of the boost clock.
+double share_with_epilogue(const Rung& rung, const PlayedKernel& kernel, double clock) {
   const bool takes_turns = kernel.kernel.name.find("PingPong") != std::string::npos;
   const double warps = takes_turns ? 4 : 8;
   const Work rest = epilogue_of(
       kernel.kernel, rung.rest == Rung::Rest::kGelu ? EpilogueKind::kGelu : EpilogueKind::kPlain);
   const double epilogue = tile_cycles({}, rest, warps, false, gpus()[1]).epilogue;
-  const double products = kernel.played.cycles * rung.k / 64;
-  return takes_turns ? std::max(products, (products + epilogue) / 2) : products + epilogue;
+  const double turns = rung.k / 64, products = kernel.played.cycles_at(clock) * turns;
+  return kernel.played.tensor * turns /
+         (takes_turns ? std::max(products, (products + epilogue) / 2) : products + epilogue);
 }
 
-// The same where results wait for memory, of all blocks of a multiprocessor.
-double cycles_with_stores(const Rung& rung, const PlayedKernel& kernel) {
+// The same where results wait for memory, whose clock is its own.
+double share_with_stores(const Rung& rung, const PlayedKernel& kernel, double clock) {
   const Gpu& gpu = gpus()[1];
   const HopperTimes times;
-  const double blocks = rung.loop.blocks;
-  const double products =
-      blocks * rung.m * rung.n * rung.k / gpu.tensor_fma / kernel.played.share();
-  const double results = blocks * rung.m * rung.n * 2 / gpu.bytes_per_cycle();
+  const double tensor = rung.loop.blocks * rung.m * rung.n * rung.k / gpu.tensor_fma;
+  const double products = tensor / kernel.played.tensor * kernel.played.cycles_at(clock);
+  const double results = rung.loop.blocks * rung.m * rung.n * 2 / gpu.bytes_per_cycle() * clock;
   const double first = times.copy + times.barrier + rung.loop.box_bytes / times.copy_bytes;
-  return products + results + (rung.rest == Rung::Rest::kStores ? first : 0);
+  const double wave = products + results + (rung.rest == Rung::Rest::kStores ? first : 0);
+  const double waves = std::ceil(rung.tiles / (rung.multiprocessors * rung.loop.blocks));
+  return tensor * rung.tiles / (rung.loop.blocks * waves * wave * gpu.multiprocessors);
+}
+
+double share_at(const Rung& rung, const PlayedKernel& kernel, double clock) {
+  switch (rung.rest) {
+    case Rung::Rest::kPlain:
+    case Rung::Rest::kGelu: return share_with_epilogue(rung, kernel, clock);
+    case Rung::Rest::kStores:
+    case Rung::Rest::kStoresOfMany: return share_with_stores(rung, kernel, clock);
+    default: return kernel.played.tensor / kernel.played.cycles_at(clock);
+  }
 }
 
 }  // namespace
@@ -108,44 +124,53 @@ PlayedKernel played(const std::string& object, const std::string& kernel, Played
   return *best;
 }
 
-double predicted(const Rung& rung, const PlayedKernel& kernel) {
+double allowed_clock(const std::function<double(double)>& flops_at) {
   const Gpu& gpu = gpus()[1];
-  double share = kernel.played.share();
-  if (rung.rest == Rung::Rest::kPlain || rung.rest == Rung::Rest::kGelu) {
-    const double products = kernel.played.tensor * rung.k / 64;
-    share = products / cycles_with_epilogue(rung, kernel);
-  } else if (rung.rest != Rung::Rest::kNone) {
-    const double blocks = rung.multiprocessors * rung.loop.blocks;
-    const double cycles = std::ceil(rung.tiles / blocks) * cycles_with_stores(rung, kernel);
-    const double products = rung.m * rung.n * rung.k * rung.tiles / gpu.tensor_fma;
-    share = products / (cycles * gpu.multiprocessors);
+  const double full = kFastestProducts / gpu.flops() * gpu.clock_hz;
+  const double power = kFastestProducts * full * full;
+  double low = full, high = gpu.clock_hz;
+  for (int i = 0; i < 60; ++i) {
+    const double hz = (low + high) / 2;
+    (flops_at(hz) * hz * hz > power ? high : low) = hz;
   }
-  return share * gpu.flops() * 1e-12;
+  return low;
+}
+
+Prediction predicted(const Rung& rung, const PlayedKernel& kernel) {
+  const Gpu& gpu = gpus()[1];
+  const auto flops_at = [&](double hz) {
+    const double clock = hz / gpu.clock_hz;
+    return share_at(rung, kernel, clock) * clock * gpu.flops();
+  };
+  const double hz = allowed_clock(flops_at);
+  return {.flops = flops_at(hz), .clock_hz = hz, .flops_at_boost = flops_at(gpu.clock_hz)};
 }
 
 std::string ladders_table(const std::vector<Rung>& rungs, const std::string& folder) {
   std::string table =
-      "| ladder | step | main loop's share of the tensor cores | predicted TFLOP/s | published | "
-      "ratio to the step before, predicted | published | error |\n"
-      "|---|---|---:|---:|---:|---:|---:|---:|\n";
+      "| ladder | step | loop's share of the tensor cores | GHz | predicted TFLOP/s | "
+      "published "
+      "| step's ratio, predicted | published | error | ratio at the boost clock |\n"
+      "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n";
   const Rung* before = nullptr;
-  double speed_before = 0;
+  Prediction last;
   for (const Rung& rung : rungs) {
     const PlayedKernel kernel = played(folder + "/" + rung.object, rung.kernel, rung.loop);
-    const double speed = predicted(rung, kernel);
+    const Prediction now = predicted(rung, kernel);
     const bool is_first = before == nullptr || before->ladder != rung.ladder;
     const bool is_published = rung.published > 0;
-    const double ratio = is_first ? 0 : speed / speed_before;
+    const double ratio = is_first ? 0 : now.flops / last.flops;
     const double real = is_first || !is_published ? 0 : rung.published / before->published;
     const auto cell = [](bool there, const char* format, double value) {
       return cat(" | ", there ? fixed(format, value) : std::string());
     };
     table +=
         cat("| ", rung.ladder, " | ", rung.step, cell(true, "%.0f%%", 100 * kernel.played.share()),
-            cell(true, "%.0f", speed), cell(is_published, "%.0f", rung.published),
-            cell(!is_first, "%.2f", ratio), cell(real > 0, "%.2f", real),
-            cell(real > 0, "%+.0f%%", 100 * (ratio / real - 1)), " |\n");
-    before = &rung, speed_before = speed;
+            cell(true, "%.2f", now.clock_hz * 1e-9), cell(true, "%.0f", now.flops * 1e-12),
+            cell(is_published, "%.0f", rung.published), cell(!is_first, "%.2f", ratio),
+            cell(real > 0, "%.2f", real), cell(real > 0, "%+.0f%%", 100 * (ratio / real - 1)),
+            cell(!is_first, "%.2f", now.flops_at_boost / last.flops_at_boost), " |\n");
+    before = &rung, last = now;
   }
   return table;
 }

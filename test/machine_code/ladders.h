@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,15 @@ struct PlayedKernel {
 // Of an object of compute capability 9.0. Throws DataError where there is no such kernel.
 PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop);
 
-// TFLOP/s of an H100 at its boost clock.
-double predicted(const Rung& rung, const PlayedKernel& kernel);
+// The clock in Hz that an H100's power allows for what does so much, in operations a second, at a
+// clock: power goes with operations and with the square of the voltage, which goes with the clock.
+double allowed_clock(const std::function<double(double)>& flops_at);
+
+// Of an H100 with that clock, and of one that keeps its boost clock.
+struct Prediction {
+  double flops = 0, clock_hz = 0, flops_at_boost = 0;
+};
+Prediction predicted(const Rung& rung, const PlayedKernel& kernel);
 
 // The table of the ladders, of objects in a folder.
 std::string ladders_table(const std::vector<Rung>& rungs, const std::string& folder);

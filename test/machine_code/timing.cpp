@@ -155,6 +155,7 @@ class Player {
     }
     const double copied = (bytes_ - bytes_begin) / times_.shared_copy_bytes;
     return {.cycles = std::max(now_ - begin, copied) / kTurns,
+            .own_cycles = (now_ - begin) / kTurns,
             .tensor = (tensor_ - tensor_begin) / kTurns};
   }
 

@@ -1,6 +1,8 @@
 // Whether play() moves as it must: loops written by hand, of which each has one thing more or less.
 #include "shale/test/machine_code/timing.h"
 
+#include <cmath>
+
 #include "shale/base/error.h"
 #include "shale/test/machine_code/ladders.h"
 #include "shale/test/support/catch.h"
@@ -98,6 +100,30 @@ TEST_CASE("a played turn waits for its boxes, by their latency and by their byte
   const Played two = play_body(own, {.blocks = 2, .stages = 0});
   CHECK(one.cycles > times.copy + 4 * kProduct);
   CHECK(two.share() > 1.8 * one.share());
+}
+
+TEST_CASE("a played turn's clock slows what is its own, not the second level cache",
+          "[machine_code]") {
+  const Played own = play_body(turn(kWait));
+  CHECK(own.cycles_at(0.8) == own.cycles);
+  const Played brought = play_body(turn(kWait), {.stages = 8, .box_bytes = 16 << 10});
+  CHECK(brought.cycles > brought.own_cycles);
+  CHECK(brought.cycles_at(0.9) == Approx(0.9 * brought.cycles));
+  CHECK(brought.cycles_at(0.1) == brought.own_cycles);
+}
+
+TEST_CASE("an H100's clock falls as the cube root of what products take of its time",
+          "[machine_code]") {
+  constexpr double kBoost = 1.83e9, kPeak = 2 * 2048 * 132 * kBoost, kFastest = 794.5e12;
+  const auto of_share = [](double share) {
+    return allowed_clock([=](double hz) { return share * kPeak * hz / kBoost; });
+  };
+  CHECK(of_share(1) == Approx(kBoost * kFastest / kPeak));
+  CHECK(of_share(0.7) == Approx(of_share(1) / std::cbrt(0.7)));
+  CHECK(of_share(0.5) == Approx(kBoost));  // no more than that
+  // What the clock does not slow takes a lower one for more of it.
+  const auto of_flops = [](double flops) { return allowed_clock([=](double) { return flops; }); };
+  CHECK(of_flops(700e12) == Approx(of_share(1) * std::sqrt(kFastest / 700e12)));
 }
 
 TEST_CASE("exponentials of a played turn run beside products if nothing waits", "[machine_code]") {
