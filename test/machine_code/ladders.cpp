@@ -15,7 +15,6 @@
 namespace shale::machine_code {
 namespace {
 
-constexpr double kRequest = 150;  // cycles of a turn of the warp that asks for boxes
 // What power leaves of an H100: the fastest products of bf16 that were found, of 989 TFLOP/s
 // (github.com/stas00/ml-engineering, "Maximum Achievable Matmul FLOPS").
 constexpr double kFastestProducts = 794.5e12;
@@ -84,6 +83,10 @@ double share_at(const Rung& rung, const PlayedKernel& kernel, double clock) {
 
 }  // namespace
 
+double request_cycles(int stages) {
+  return stages > 0 ? 150 : 0;
+}
+
 std::vector<Rung> read_rungs(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw DataError(cat(path, ": cannot be read"));
@@ -98,7 +101,7 @@ std::vector<Rung> read_rungs(const std::string& path) {
         rest >> published;
     if (!words) throw DataError(cat(path, ": \"", line, "\" is not 15 words of a rung"));
     rung.loop.box_bytes = number(box);
-    rung.loop.request = rung.loop.stages > 0 ? kRequest : 0;
+    rung.loop.request = request_cycles(rung.loop.stages);
     rung.m = number(m), rung.n = number(n), rung.k = number(k);
     rung.tiles = number(tiles), rung.multiprocessors = number(multiprocessors);
     rung.rest = rest_of(rest), rung.published = number(published);

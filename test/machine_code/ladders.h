@@ -24,6 +24,9 @@ struct Rung {
   double published = 0;  // TFLOP/s; 0: none are
 };
 
+// Cycles, a guess, of a turn of the warp that asks for boxes, where there is one.
+double request_cycles(int stages);
+
 // Reads ladders.txt. Throws DataError for a line that is none.
 std::vector<Rung> read_rungs(const std::string& path);
 

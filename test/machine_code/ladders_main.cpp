@@ -1,18 +1,35 @@
-// Prints the table of docs/gpu/ladders.md.
+// Prints the table of docs/gpu/ladders.md, or how long one kernel's loop takes as it is played.
 // Usage: machine_code_ladders LADDERS.TXT FOLDER
+//        machine_code_ladders OBJECT KERNEL WARPGROUPS BLOCKS STAGES BYTES
+// The latter are those of a line of ladders.txt.
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include "shale/test/machine_code/ladders.h"
 
 int main(int argc, char** argv) {
   using namespace shale::machine_code;
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: machine_code_ladders LADDERS.TXT FOLDER\n");
+  if (argc != 3 && argc != 7) {
+    std::fprintf(stderr,
+                 "usage: machine_code_ladders LADDERS.TXT FOLDER\n"
+                 "       machine_code_ladders OBJECT KERNEL WARPGROUPS BLOCKS STAGES BYTES\n");
     return 64;
   }
   try {
-    std::fputs(ladders_table(read_rungs(argv[1]), argv[2]).c_str(), stdout);
+    if (argc == 3) {
+      std::fputs(ladders_table(read_rungs(argv[1]), argv[2]).c_str(), stdout);
+      return 0;
+    }
+    const PlayedKernel kernel = played(argv[1], argv[2],
+                                       {.warpgroups = std::atoi(argv[3]),
+                                        .blocks = std::atoi(argv[4]),
+                                        .stages = std::atoi(argv[5]),
+                                        .box_bytes = std::atof(argv[6]),
+                                        .request = request_cycles(std::atoi(argv[5]))});
+    std::printf("%s: %.0f cycles a turn, tensor cores busy for %.0f of them, %.0f%%\n",
+                kernel.kernel.name.c_str(), kernel.played.cycles, kernel.played.tensor,
+                100 * kernel.played.share());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 70;
