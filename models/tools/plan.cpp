@@ -352,18 +352,19 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
 
 int list_layouts(PlanOptions& options, const ConfigSpec& spec) {
   RunConfig& run = options.train.run;
-  check_free(spec, "--layouts");
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
   Machines machines(options, run);
   if (machines.get() != nullptr) {
+    check_free(spec, "--layouts");
     resolve_for_search(options.train, options.ranks);
     const int code = search(options, spec, machines);
     machines.keep_times();
     return code;
   }
-  if (spec.was_set("recompute")) {
-    throw ConfigError(
-        "--layouts with --recompute: without --cluster it lists every one; want it left out");
+  for (const char* const name : {"zero", "pipeline", "recompute", "offload"}) {
+    if (!spec.was_set(name)) continue;
+    throw ConfigError(cat("--layouts with --", name,
+                          ": without --cluster it lists every one; want it left out"));
   }
   resolve(options.train, options.ranks);
   const int64_t most = run.device_memory;

@@ -112,6 +112,11 @@ plan --model nano --ranks 4 --layouts --zero 2
 [[ $code -eq 64 ]] || fail "layouts with --zero: exit code $code, want 64"
 plan --model nano --ranks 4 --layouts --recompute full
 [[ $code -eq 64 ]] || fail "layouts with --recompute: exit code $code, want 64"
+plan --model llama-nano --layers 2 --ranks 4 --layouts --tensor 2 --threads 1
+[[ $code -eq 0 ]] || fail "layouts of --tensor 2, which is not chosen without a cluster: $code"
+plan --model llama-nano --layers 2 --ranks 4 --layouts --tensor 2 --threads 1 \
+  --cluster "$clusters/h100.json"
+[[ $code -eq 64 ]] || fail "layouts with --tensor and a cluster: exit code $code, want 64"
 plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --parallel auto \
   --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "--parallel auto: exit code $code"

@@ -12,13 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$(cd "$1" && pwd)
 before=97062e39  # the commit that is compared with
-if [[ -n ${FOLDER:-} ]]; then
-  mkdir -p "$FOLDER"
-  work=$(cd "$FOLDER" && pwd)
-else
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-fi
+source "$root/test/support/work_folder.sh"
 mkdir -p "$work/objects/before" "$work/objects/after"
 
 # checkout NAME URL COMMIT: the folder $work/NAME.

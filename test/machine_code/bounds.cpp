@@ -1,6 +1,7 @@
 #include "shale/test/machine_code/bounds.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <regex>
 #include <set>
 
@@ -59,6 +60,12 @@ const std::set<std::string> kIssued = {
     "VOTEU",     "HGMMA",         "HMMA",   "CGAERRBAR", "UCGABAR_ARV", "UCGABAR_WAIT"};
 
 }  // namespace
+
+std::string format(const char* pattern, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
 
 const std::vector<Gpu>& gpus() {
   // NVIDIA's data sheets: dense bf16 of 312 and 989 TFLOP/s are 1024 and 2048 products a cycle at

@@ -53,6 +53,8 @@ Cycles cycles_of(const Work& work, double warps, const Gpu& gpu);
 // Blocks of a kernel that a multiprocessor has registers and shared memory for.
 int64_t resident_blocks(const Resources& needs, int64_t dynamic_bytes, int arch);
 
+std::string format(const char* pattern, double value);  // as printf() has it, 31 characters
+
 // The page docs/gpu/bounds.md of the objects in a folder, compiled by that version of CUDA.
 std::string bounds_page(const std::string& objects, const std::string& cuda_version);
 

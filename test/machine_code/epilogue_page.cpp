@@ -1,5 +1,4 @@
 // The part of the page of bounds that is about tiles: what their epilogues leave of the peak.
-#include <cstdio>
 #include <vector>
 
 #include "shale/base/error.h"
@@ -24,12 +23,6 @@ struct Shares {
   std::string rows;          // of the table
   std::vector<double> at{};  // kDepths
 };
-
-std::string format(const char* pattern, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
 
 const Kernel& kernel_of(const std::vector<Kernel>& kernels, const Tile& tile) {
   for (const Kernel& kernel : kernels) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -28,12 +27,6 @@ double number(const std::string& word) {
   return word == "-" ? 0 : std::stod(word);
 }
 
-std::string fixed(const char* format, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 Rung::Rest rest_of(const std::string& word) {
   static const std::map<std::string, Rung::Rest> words = {{"stores", Rung::Rest::kStores},
                                                           {"many", Rung::Rest::kStoresOfMany},
@@ -49,13 +42,11 @@ Rung::Rest rest_of(const std::string& word) {
 // project's, at a multiple of the boost clock.
 double share_with_epilogue(const Rung& rung, const PlayedKernel& kernel, double clock) {
   const bool takes_turns = kernel.kernel.name.find("PingPong") != std::string::npos;
-  const double warps = takes_turns ? 4 : 8;
   const Work rest = epilogue_of(
       kernel.kernel, rung.rest == Rung::Rest::kGelu ? EpilogueKind::kGelu : EpilogueKind::kPlain);
-  const double epilogue = tile_cycles({}, rest, warps, false, gpus()[1]).epilogue;
-  const double turns = rung.k / 64, products = kernel.played.cycles_at(clock) * turns;
-  return kernel.played.tensor * turns /
-         (takes_turns ? std::max(products, (products + epilogue) / 2) : products + epilogue);
+  TileCycles tile = tile_cycles({}, rest, takes_turns ? 4 : 8, takes_turns, gpus()[1]);
+  tile.products = kernel.played.cycles_at(clock);
+  return kernel.played.tensor / tile.products * share_at(tile, rung.k);
 }
 
 // The same where results wait for memory, whose clock is its own.
@@ -71,7 +62,7 @@ double share_with_stores(const Rung& rung, const PlayedKernel& kernel, double cl
   return tensor * rung.tiles / (rung.loop.blocks * waves * wave * gpu.multiprocessors);
 }
 
-double share_at(const Rung& rung, const PlayedKernel& kernel, double clock) {
+double share_of(const Rung& rung, const PlayedKernel& kernel, double clock) {
   switch (rung.rest) {
     case Rung::Rest::kPlain:
     case Rung::Rest::kGelu: return share_with_epilogue(rung, kernel, clock);
@@ -118,7 +109,7 @@ PlayedKernel played(const std::string& object, const std::string& kernel, Played
     for (const Loop& inner : found.inner_loops("HGMMA")) {
       loop.loop = inner;
       const Played one = play(loop);
-      if (!best || one.share() > best->played.share()) best = {found, inner, one};
+      if (!best || one.share() > best->played.share()) best = {found, one};
     }
   }
   if (!best) {
@@ -143,7 +134,7 @@ Prediction predicted(const Rung& rung, const PlayedKernel& kernel) {
   const Gpu& gpu = gpus()[1];
   const auto flops_at = [&](double hz) {
     const double clock = hz / gpu.clock_hz;
-    return share_at(rung, kernel, clock) * clock * gpu.flops();
+    return share_of(rung, kernel, clock) * clock * gpu.flops();
   };
   const double hz = allowed_clock(flops_at);
   return {.flops = flops_at(hz), .clock_hz = hz, .flops_at_boost = flops_at(gpu.clock_hz)};
@@ -164,8 +155,8 @@ std::string ladders_table(const std::vector<Rung>& rungs, const std::string& fol
     const bool is_published = rung.published > 0;
     const double ratio = is_first ? 0 : now.flops / last.flops;
     const double real = is_first || !is_published ? 0 : rung.published / before->published;
-    const auto cell = [](bool there, const char* format, double value) {
-      return cat(" | ", there ? fixed(format, value) : std::string());
+    const auto cell = [](bool there, const char* pattern, double value) {
+      return cat(" | ", there ? format(pattern, value) : std::string());
     };
     table +=
         cat("| ", rung.ladder, " | ", rung.step, cell(true, "%.0f%%", 100 * kernel.played.share()),

@@ -33,7 +33,6 @@ std::vector<Rung> read_rungs(const std::string& path);
 // A kernel's loop over products, of those that it has the quickest.
 struct PlayedKernel {
   Kernel kernel;
-  Loop loop;
   Played played;
 };
 // Of an object of compute capability 9.0. Throws DataError where there is no such kernel.

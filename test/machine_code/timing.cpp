@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <initializer_list>
 #include <limits>
-#include <regex>
 #include <string>
 
 #include "shale/base/error.h"
@@ -67,7 +67,7 @@ int number_at_end(const std::string& operands) {
 
 Event event_of(const Instruction& instruction) {
   const std::string& opcode = instruction.opcode;
-  if (opcode.starts_with("HGMMA") || opcode.starts_with("QGMMA")) return Event::kProduct;
+  if (opcode.starts_with("HGMMA")) return Event::kProduct;
   if (opcode.starts_with("WARPGROUP.DEPBAR")) return Event::kAwaitProducts;
   if (opcode.starts_with("SYNCS.PHASECHK")) return Event::kAwaitBox;
   if (opcode.starts_with("SYNCS.ARRIVE")) return Event::kArrive;
@@ -92,8 +92,9 @@ Step step_of(const Instruction& instruction, const HopperTimes& times) {
   const std::array<double, kPipes> cycles = {work.fma, work.alu, work.special,
                                              work.shared_bytes / kSharedBytes};
   for (int pipe = 0; pipe < kPipes; ++pipe) {
-    if (cycles[size_t(pipe)] > 0)
-      step.pipe = pipe, step.pipe_cycles = kSchedulers * cycles[size_t(pipe)];
+    if (cycles[size_t(pipe)] == 0) continue;
+    step.pipe = pipe;
+    step.pipe_cycles = kSchedulers * cycles[size_t(pipe)];
   }
   // 512 products of 16-bit operands a cycle.
   step.tensor_cycles = work.tensor_fma / (gpus()[1].tensor_fma / kSchedulers);

@@ -202,16 +202,19 @@ TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are pla
   const auto share = [&](const char* file, const char* kernel, const PlayedLoop& loop) {
     return played(folder + "/" + file + ".o", kernel, loop).played.share();
   };
-  const auto attention = [](int warpgroups, double bytes) {
-    return PlayedLoop{.warpgroups = warpgroups, .stages = 4, .box_bytes = bytes, .request = 150};
+  const auto loop_of_boxes = [](int warpgroups, double bytes) {
+    return PlayedLoop{
+        .warpgroups = warpgroups, .stages = 4, .box_bytes = bytes, .request = request_cycles(4)};
   };
-  CHECK(share("attention90_fwd_bf16", "fwd_kernel<bf16,64,false>", attention(3, 16384)) > 0.88);
-  CHECK(share("attention90_fwd_bf16", "fwd_kernel<bf16,128,false>", attention(2, 32768)) > 0.99);
-  CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,64,true,false>", attention(2, 16384)) >
-        0.79);
-  CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,128,true,false>", attention(2, 16384)) >
-        0.95);
-  CHECK(share("gemm90_bf16", "Gemm90Config<256,4,false>,false,true", attention(2, 32768)) > 0.99);
+  CHECK(share("attention90_fwd_bf16", "fwd_kernel<bf16,64,false>", loop_of_boxes(3, 16384)) > 0.88);
+  CHECK(share("attention90_fwd_bf16", "fwd_kernel<bf16,128,false>", loop_of_boxes(2, 32768)) >
+        0.99);
+  CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,64,true,false>",
+              loop_of_boxes(2, 16384)) > 0.79);
+  CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,128,true,false>",
+              loop_of_boxes(2, 16384)) > 0.95);
+  CHECK(share("gemm90_bf16", "Gemm90Config<256,4,false>,false,true", loop_of_boxes(2, 32768)) >
+        0.99);
 }
 
 }  // namespace shale::machine_code

@@ -1,18 +1,11 @@
 # Sourced by long tests with their arguments, BUILD_DIR [STEPS [FLAG...]]: what they train. Sets
 # train, the program; steps; model, its flags, those of 10 million parameters unless others are given;
-# data, the headers of C++; and enters the folder work, $FOLDER if that is set, else one that is
-# removed at the end.
+# data, the headers of C++; and enters the folder work (work_folder.sh).
 train="$(cd "$1/bin" && pwd)/train_lm"
 steps=${2:-1000}
 model=("${@:3}")
 [[ ${#model[@]} -gt 0 ]] || model=(--layers 6 --width 384 --heads 6)
-if [[ -n ${FOLDER:-} ]]; then
-  mkdir -p "$FOLDER"
-  work=$(cd "$FOLDER" && pwd)
-else
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-fi
+source "$(dirname "${BASH_SOURCE[0]}")/work_folder.sh"
 cd "$work"
 
 # The C++ standard library's headers, as in quickstart.sh.

@@ -8,21 +8,22 @@
 #include "shale/runtime/nn/frozen.h"
 
 namespace shale::comm {
+namespace {
+
+// In what numbers a parameter is gathered that is not persistent; kPlain: in those that it has.
+Operands gathered_as(const ShardingContext& shared, const UnitOptions& options,
+                     const Parameter& parameter) {
+  const bool may_be_fp8 = shared.options.gather_fp8 && options.offload.tier == nullptr &&
+                          parameter.trainable && parameter.numel() > 0;
+  return may_be_fp8 ? nn::weight_operands(parameter) : Operands::kPlain;
+}
+
+}  // namespace
 
 std::string unit_name(const Module& module) {
   const std::string name = module.full_name();
   return name.empty() ? "root" : name;
 }
-
-namespace {
-
-bool gathers_fp8(const ShardingContext& shared, const UnitOptions& options,
-                 const Parameter& parameter) {
-  return shared.options.gather_fp8 && options.offload.tier == nullptr && parameter.trainable &&
-         parameter.numel() > 0;
-}
-
-}  // namespace
 
 FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOptions& options)
     : name_(unit_name(*plan.module)),
@@ -47,9 +48,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            // Vectors are few, and mean more than their share.
            .in_codes = (shared.options.gather_code || shared.options.reduce_code) &&
                        parameter->trainable && !persistent && parameter->shape.ndim() > 1,
-           .operands = gathers_fp8(shared, options, *parameter) && !persistent
-                           ? nn::weight_operands(*parameter)
-                           : Operands::kPlain}]
+           .operands = persistent ? Operands::kPlain : gathered_as(shared, options, *parameter)}]
         .push_back(parameter);
   }
   for (auto& [traits, parameters] : alike) {

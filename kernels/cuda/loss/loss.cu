@@ -124,8 +124,9 @@ struct OwnPacks {
 
   // Begins to read a row; null: only what waits counts on.
   __device__ __forceinline__ void fetch(const T* row) {
-    if (row != nullptr)
+    if (row != nullptr) {
       for_tail([&](PackWords& words, int c) { words = words_of(load_pack(row + c)); });
+    }
     for (int group = 0; group < kGroups; ++group) {
       if (row != nullptr) for_group(group, [&](int c) { cp_async<16>(shared + c, row + c); });
       cp_async_commit();
