@@ -32,16 +32,23 @@ struct StepState {
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
   float grad_scale = 1;        // 1 / tokens of the global batch: dlogits carry it
-  // Of kernels whose blocks take tiles as they come to it (kernels/cuda/tile_queue.cuh), on the one
-  // stream whose kernels are given this state. 0 between kernels, so that an upload changes
-  // nothing.
-  uint32_t next_tile = 0;
   // Written by kernels; lasts from step to step.
   LossScale loss_scale;
   // Written by kernels (and once by the host, when a step begins).
   float grad_norm = 0;      // of the whole gradient, written by clip_factor
   float clip_factor = 1;    // what an optimizer multiplies gradients with (unscaling included)
   uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN (2: see kernels/loss_scale.h)
+};
+
+// What the blocks of a kernel count together, in device memory, for the kernels of one stream. 0
+// between kernels: who counts last puts it back, so that nobody has to clear it between launches,
+// which may be dependent ones or those of a graph.
+struct BlockCounters {
+  uint32_t next_tile = 0;  // kernels/cuda/tile_queue.cuh
+  // Of tiles that several blocks share (kernels/cuda/gemm/gemm90_shares.cuh), for each slab of 64
+  // rows: who has written its part.
+  static constexpr int kSlabs = 272;
+  uint32_t written[kSlabs] = {};
 };
 
 // Scratch memory of a stream: valid until the next reserve() on the same stream.
@@ -54,11 +61,12 @@ class Workspace {
 // What a kernel gets besides its arguments.
 struct Exec {
   Device device;
-  void* stream = nullptr;          // a cudaStream_t, an emulator queue; null on the CPU
-  Workspace* workspace = nullptr;  // never null in a call made by the runtime
-  StepState* step = nullptr;       // device memory, or null in calls that need none of it
-  int threads = 1;                 // CPU threads
-  bool deterministic = false;      // asks for the variant without atomics
+  void* stream = nullptr;             // a cudaStream_t, an emulator queue; null on the CPU
+  Workspace* workspace = nullptr;     // never null in a call made by the runtime
+  StepState* step = nullptr;          // device memory, or null in calls that need none of it
+  BlockCounters* counters = nullptr;  // device memory; null: kernels do without, a little slower
+  int threads = 1;                    // CPU threads
+  bool deterministic = false;         // asks for the variant without atomics
   // Matrix products of f32 round their operands to tf32: 10 bits of mantissa, to nearest, ties away
   // from zero. For tensor cores of compute capability 8.0 and later; the CPU does the same, slowly.
   bool tf32 = false;

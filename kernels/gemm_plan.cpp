@@ -72,7 +72,7 @@ const Measured* measured(const GemmProblem& p) {
 // ---- What is assumed otherwise ----
 
 // Model of a nominal GPU, an H100: multiprocessors, and what else takes time in units of the
-// multiply-adds that a multiprocessor could have done meanwhile.
+// multiply-adds that a multiprocessor could have done meanwhile, by portable tiles of 128x256.
 constexpr int64_t kProcessors = 132;
 struct Costs {
   double per_byte;    // of the memory's bandwidth, shared by all processors
@@ -87,9 +87,8 @@ constexpr Costs kCostsF32 = {.per_byte = 9, .per_launch = 4.5e5};
 constexpr double kFilling = 192;
 constexpr double kPlainSteps = 56, kSumSteps = 192, kActivationSteps = 448;
 
-double filling(const GemmProblem& p, const TileTraits& tile, int splits) {
+double filling(const GemmProblem& p, const TileTraits& tile) {
   if (!is_hopper(tile.tile)) return kFilling;
-  if (splits > 1) return kSumSteps;  // parts are in f32
   if (p.epilogue != Epilogue::kNone && p.epilogue != Epilogue::kSwiGlu) return kActivationSteps;
   const bool is_changed = p.c.dtype == DType::kF32 || p.accumulate || p.residual.data != nullptr ||
                           p.bias_grad.data != nullptr;
@@ -105,7 +104,7 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   const Costs costs = is_f32 ? kCostsF32 : kCosts16;
   const int64_t blocks =
       ceil_div(p.m, tile.rows) * ceil_div(product_cols(p), tile.cols) * splits * groups;
-  const double k = double(p.k) / splits, extra = filling(p, tile, splits);
+  const double k = double(p.k) / splits, extra = filling(p, tile);
   // Where two tiles take turns, both's products or one's with its epilogue are what takes longest.
   const double steps = tile.overlaps ? std::max(2 * k, k + extra) / 2 : k + extra;
   const double rounds = double(ceil_div(blocks, kProcessors));
@@ -118,9 +117,31 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   return total;
 }
 
+// What shares take of a tile's sums, in cycles of a multiprocessor: it moves so many bytes to and
+// from the second-level cache, and waits for its own and for the counter.
+constexpr double kCycle = 1282, kCacheBytes = 64, kCountingCycles = 1500;
+
+double cost_of_shares(const GemmProblem& p, const TileTraits& tile, int cluster, int64_t shares) {
+  const TileCounts tiles = tiles_of(p, tile.tile, cluster);
+  const int64_t clusters = kProcessors / cluster;
+  const bool in_tiles = shares % tiles.shared == 0;  // no share has parts of two
+  const double parts = double(shares) / double(tiles.shared) + (in_tiles ? 0 : 1);
+  const double moving = double(tile.rows * tile.cols * int64_t{sizeof(float)}) / kCacheBytes;
+  const double extra = filling(p, tile), k = double(p.k);
+  const double steps = double(tiles.all / clusters) * (k + extra) + extra +
+                       k * double(tiles.shared) / double(shares);
+  return double(tile.rows * tile.cols) * steps / tile.speed_16 +
+         kCycle * ((in_tiles ? 1 : 2) * (moving + kCountingCycles) + parts * moving);
+}
+
 bool may_split(const GemmProblem& p, int splits) {
   return splits == 1 || (p.k / splits >= kMinSplitK &&
                          p.m * p.n * splits * int64_t{sizeof(float)} <= kMaxPartialBytes);
+}
+
+GemmPlan plan_of(const GemmProblem& p, GemmTile tile, int splits) {
+  const int cluster = best_cluster(p, tile);
+  return {GemmEngine::kOwn, tile, splits, cluster, best_shares(p, tile, cluster)};
 }
 
 GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
@@ -130,10 +151,12 @@ GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
     if (!can_run(tile.tile, means)) continue;
     for (int splits = 1; splits <= kMaxSplits; ++splits) {
       if (!has_kernel(p, tile.tile, splits) || !may_split(p, splits)) continue;
-      const double total = cost(p, tile, splits);
+      const GemmPlan plan = plan_of(p, tile.tile, splits);
+      const double total = plan.shares > 0 ? cost_of_shares(p, tile, plan.cluster, plan.shares)
+                                           : cost(p, tile, splits);
       if (total >= least) continue;
       least = total;
-      best = {GemmEngine::kOwn, tile.tile, splits, best_cluster(p, tile.tile, splits)};
+      best = plan;
     }
   }
   return best;
@@ -162,15 +185,44 @@ int cluster_blocks(GemmTile tile) {
   return is_hopper(tile) && traits(tile).cols >= 128 ? 2 : 1;
 }
 
-int best_cluster(const GemmProblem& p, GemmTile tile, int splits) {
+TileCounts tiles_of(const GemmProblem& p, GemmTile tile, int cluster) {
   const TileTraits& t = traits(tile);
-  const int64_t rows = ceil_div(p.m, t.rows);
-  const int64_t others = ceil_div(product_cols(p), t.cols) * splits;
+  const int64_t all = ceil_div(p.m, t.rows * cluster) * ceil_div(product_cols(p), t.cols);
+  return {.all = all, .shared = can_share(tile) ? all % (kProcessors / cluster) : 0};
+}
+
+int best_cluster(const GemmProblem& p, GemmTile tile) {
   const int blocks = cluster_blocks(tile);
-  if (blocks == 1 || rows < blocks) return 1;
-  const int64_t rounds = ceil_div(rows * others, kProcessors);
-  const int64_t with_clusters = ceil_div(ceil_div(rows, blocks) * others, kProcessors / blocks);
+  if (blocks == 1 || p.m <= traits(tile).rows) return 1;
+  const int64_t rounds = ceil_div(tiles_of(p, tile, 1).all, kProcessors);
+  const int64_t with_clusters = ceil_div(tiles_of(p, tile, blocks).all, kProcessors / blocks);
   return with_clusters > rounds ? 1 : blocks;
+}
+
+bool can_share(GemmTile tile) {
+  return is_hopper(tile) && !traits(tile).overlaps;
+}
+
+bool can_cut(const GemmProblem& p, int64_t tiles, int64_t shares) {
+  const int64_t stages = tiles * ceil_div(p.k, kStageOfShares);
+  return shares <= stages && stages * (shares + 1) <= std::numeric_limits<int>::max();
+}
+
+int best_shares(const GemmProblem& p, GemmTile tile, int cluster) {
+  const int64_t tiles = tiles_of(p, tile, cluster).shared, clusters = kProcessors / cluster;
+  int64_t best = 0;
+  double least = cost(p, traits(tile), 1);
+  const auto try_shares = [&](int64_t shares) {
+    if (p.k * tiles / shares < kMinSplitK || !can_cut(p, tiles, shares)) return;
+    const double total = cost_of_shares(p, traits(tile), cluster, shares);
+    if (total >= least) return;
+    least = total;
+    best = shares;
+  };
+  if (tiles == 0) return 0;
+  for (int64_t shares = 2 * tiles; shares <= clusters; shares += tiles) try_shares(shares);
+  try_shares(clusters);
+  return static_cast<int>(best);
 }
 
 GemmMeans gemm_means(const Device& device) {
@@ -188,7 +240,7 @@ bool has_kernel(const GemmProblem& p, GemmTile tile, int splits) {
   if (p.epilogue == Epilogue::kSwiGlu && (splits > 1 || tile == GemmTile::kHopper128x64)) {
     return false;
   }
-  if (is_hopper(tile) && p.k == 0) return false;  // no box of nothing
+  if (is_hopper(tile) && (p.k == 0 || splits > 1)) return false;  // no box of nothing
   if (p.a.transposed && p.b.transposed) return tile == GemmTile::k64x64;
   return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
 }
@@ -227,9 +279,7 @@ GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
                                             : row->plain_by_vendor;
   const bool usable =
       row != nullptr && has_kernel(p, row->tile, row->splits) && can_run(row->tile, means);
-  GemmPlan plan = usable ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits,
-                                    best_cluster(p, row->tile, row->splits)}
-                         : modelled_own(p, means);
+  GemmPlan plan = usable ? plan_of(p, row->tile, row->splits) : modelled_own(p, means);
   if (possible && faster) plan.engine = GemmEngine::kVendor;
   return plan;
 }

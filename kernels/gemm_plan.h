@@ -30,18 +30,24 @@ enum class GemmEngine : uint8_t {
   kVendor,  // cuBLASLt
 };
 
-// How a GPU carries out a product. Engine, tile and splits decide the bits of the result, and
-// nothing else does: not the number of multiprocessors, nor the order in which blocks run.
+// How a GPU carries out a product. The plan decides the bits of the result, and nothing else does:
+// not the number of multiprocessors, nor the order in which blocks run. Clusters decide with shares
+// alone, whose tiles they are.
 struct GemmPlan {
   GemmEngine engine = GemmEngine::kOwn;
   // ---- Of the hand-written kernels ----
   GemmTile tile = GemmTile::k64x64;
-  // Parts that k is cut into. Each part's product goes to the workspace in f32; then they are added
-  // in order.
+  // Of the portable tiles, parts that k is cut into. Each part's product goes to the workspace in
+  // f32; then they are added in order.
   int splits = 1;
   // Blocks that have tiles one below the other and share what they read of b; 1 or
   // cluster_blocks(tile).
   int cluster = 1;
+  // Of Hopper's tiles, those of shared_tiles(): all stages of their k, tile after tile, are cut
+  // into so many shares of one size, each of which a block does (stream-K; Osama et al.,
+  // arXiv:2301.03598). Who has done the last share of a tile adds them up in order. 0: every tile
+  // is one block's.
+  int shares = 0;
 
   friend bool operator==(const GemmPlan&, const GemmPlan&) = default;
 };
@@ -55,15 +61,35 @@ int cluster_blocks(GemmTile tile);
 const char* name_of(GemmTile tile);  // as in the source: "k64x64"
 
 // Tiles that there are kernels for: all of them for 16-bit operands, k64x64 and k128x128 in f32; if
-// both operands are transposed, k64x64 only. Those of Hopper need a k above 0. With kSwiGlu half of
-// a tile's columns are b's and half b_up's, which kHopper128x64 is too narrow for; and k is in one
-// part.
+// both operands are transposed, k64x64 only. Those of Hopper need a k above 0, and have it in one
+// part. With kSwiGlu half of a tile's columns are b's and half b_up's, which kHopper128x64 is too
+// narrow for; and no tile has k in parts.
 bool has_kernel(const GemmProblem& problem, GemmTile tile, int splits = 1);
 
 // The blocks of a cluster that a product by so many tiles is best done with: cluster_blocks(tile),
 // unless an odd number of rows of tiles, of which the last cluster has one too many, would keep the
 // GPU busy for longer.
-int best_cluster(const GemmProblem& problem, GemmTile tile, int splits);
+int best_cluster(const GemmProblem& problem, GemmTile tile);
+
+// ---- Tiles that blocks share ----
+
+// Where k can be cut.
+inline constexpr int64_t kStageOfShares = 64;
+
+// Tiles of clusters, which count as one; and those of them that come last, and are too few for all
+// clusters of a nominal GPU, which an H100 is.
+struct TileCounts {
+  int64_t all = 0, shared = 0;
+};
+TileCounts tiles_of(const GemmProblem& problem, GemmTile tile, int cluster);
+
+// Whether tiles can be shared: those of Hopper, but for the ones that take turns.
+bool can_share(GemmTile tile);
+// Whether the k of so many tiles can be cut into so many shares: none is empty, and what kernels
+// compute fits 32 bits.
+bool can_cut(const GemmProblem& problem, int64_t tiles, int64_t shares);
+// By the model of the times: GemmPlan::shares.
+int best_shares(const GemmProblem& problem, GemmTile tile, int cluster);
 
 // What there is besides the kernels that run on every GPU.
 struct GemmMeans {

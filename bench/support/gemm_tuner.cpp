@@ -72,6 +72,9 @@ Timed best_own(const KernelBench& bench, const GemmClass& c, double seconds) {
   const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
   kernels::GemmProblem product;
   product.m = m, product.n = n, product.k = k;
+  product.a = {.dtype = c.in, .transposed = c.a_transposed};
+  product.b = {.dtype = c.in, .transposed = c.b_transposed};
+  product.c.dtype = c.a_transposed ? DType::kF32 : c.in;
   for (const GemmTile tile : {GemmTile::k64x64, GemmTile::k128x64, GemmTile::k128x128,
                               GemmTile::k128x256, GemmTile::kHopper128x64, GemmTile::kHopper128x128,
                               GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
@@ -80,8 +83,10 @@ Timed best_own(const KernelBench& bench, const GemmClass& c, double seconds) {
       // Parts below the depth that fills the pipeline, or partial products beyond the memory that
       // gemm_plan() would take, are not worth a try.
       if (splits > 1 && (k / splits < 256 || m * n * splits > int64_t{8} << 20)) break;
-      const int blocks = kernels::best_cluster(product, tile, splits);
-      const GemmPlan plan{GemmEngine::kOwn, tile, splits, blocks};
+      if (!has_kernel(product, tile, splits)) continue;
+      const int blocks = kernels::best_cluster(product, tile);
+      const GemmPlan plan{GemmEngine::kOwn, tile, splits, blocks,
+                          kernels::best_shares(product, tile, blocks)};
       const double time = time_of(bench, c, false, plan, seconds);
       if (time < best.seconds) best = {plan, time};
     }

@@ -26,7 +26,7 @@ inline int64_t persistent_blocks(const Exec& exec, int64_t tiles, int cluster = 
 
 // What those blocks take their tiles by, see tile_queue.cuh.
 inline uint32_t* tile_counter(const Exec& exec) {
-  return exec.step == nullptr ? nullptr : &exec.step->next_tile;
+  return exec.counters == nullptr ? nullptr : &exec.counters->next_tile;
 }
 
 }  // namespace shale::kernels

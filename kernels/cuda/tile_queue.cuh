@@ -11,10 +11,9 @@ namespace shale::kernels::SHALE_BACKEND {
 // a tile changes no result. Where blocks form clusters, these take tiles, and `cluster` is how many
 // blocks one has.
 //
-// `counter` is in device memory, 0 between kernels: StepState::next_tile. All blocks together ask
-// it `tiles` times, for each tile but the blocks' first and once in vain for each block; the last
-// of these puts it back to 0. So nobody has to clear it between launches, which may be dependent
-// ones or those of a graph. Without a counter a block takes every gridDim.x-th tile.
+// `counter` is BlockCounters::next_tile. All blocks together ask it `tiles` times, for each tile but
+// the blocks' first and once in vain for each block; the last of these puts it back to 0. Without a
+// counter a block takes every gridDim.x-th tile.
 __device__ __forceinline__ int first_tile(int cluster = 1) {
   return static_cast<int>(blockIdx.x) / cluster;
 }

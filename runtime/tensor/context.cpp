@@ -65,6 +65,11 @@ Context::Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> b
   update_step([&](StepState& step) { step.seed = options.seed; });
   set_loss_scale({});
   reset_step_results();
+  if (exec_.device.type == DeviceType::kCpu) return;
+  counters_storage_ = allocate(sizeof(BlockCounters), MemoryTag::kWorkspace, "block counters");
+  exec_.counters = static_cast<BlockCounters*>(counters_storage_->data());
+  const BlockCounters zeros;
+  copy(exec_.counters, &zeros, sizeof(zeros));
 }
 
 Context::~Context() {
@@ -75,6 +80,7 @@ Context::~Context() {
   }
   workspace_.reset();
   step_storage_.reset();
+  counters_storage_.reset();
   if (const int64_t used = allocator_.stats().allocated; used > 0) {
     log_error("context ", to_string(device()), " ends while ",
               format_bytes(static_cast<double>(used)),

@@ -108,6 +108,7 @@ class Context {
   std::unique_ptr<AutogradState> autograd_;
   std::unique_ptr<StreamWorkspace> workspace_;
   std::shared_ptr<Storage> step_storage_;
+  std::shared_ptr<Storage> counters_storage_;  // of a GPU
   StepState host_step_;
   Exec exec_;
 };

@@ -18,13 +18,6 @@ using kernels::GemmTile;
 constexpr GemmTile kTiles[] = {GemmTile::kHopper128x64, GemmTile::kHopper128x128,
                                GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128};
 
-std::vector<Exec> hopper_devices() {
-  std::vector<Exec> execs = devices_with({&kernels::gemm});
-  std::erase_if(execs, [](const Exec& exec) { return exec.device.arch != 90; });
-  REQUIRE_FALSE(execs.empty());
-  return execs;
-}
-
 template <typename TIn, typename TOut>
 double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
                      const RefProduct& ref) {
@@ -142,25 +135,6 @@ TEST_CASE("Hopper's tiles keep GELU's argument and give its gradient and the bia
   }
 }
 
-TEST_CASE("Hopper's tiles add parts of k in one order", "[gemm]") {
-  for (const GemmTile tile : kTiles) {
-    const GemmPlan whole{GemmEngine::kOwn, tile, 1}, split{GemmEngine::kOwn, tile, 3};
-    auto g = random_case<bf16, float>(130, cols_of(tile) + 8, 456);
-    g.align = 8;
-    const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), g.m, g.n, g.k);
-    for (const Exec& exec : hopper_devices()) {
-      CAPTURE(to_string(exec.device), name_of(tile));
-      g.plan = &split;
-      const auto got = run_gemm(exec, g), again = run_gemm(exec, g);
-      CHECK(product_ratio(got, g, ref) <= 1);
-      CHECK(got.padding_intact);
-      CHECK(same_bits(got.c, again.c));
-      g.plan = &whole;
-      CHECK_FALSE(same_bits(got.c, run_gemm(exec, g).c));  // or nothing was split
-    }
-  }
-}
-
 TEST_CASE("Hopper's tiles give the same bits under every order of threads", "[gemm]") {
   for (const GemmTile tile : kTiles) {
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
@@ -183,27 +157,23 @@ TEST_CASE("Hopper's tiles give the same bits under every order of threads", "[ge
 TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of those in turns",
           "[gemm]") {
   for (const GemmTile tile : kTiles) {
-    const GemmPlan whole{GemmEngine::kOwn, tile, 1}, split{GemmEngine::kOwn, tile, 3};
+    const GemmPlan plan{GemmEngine::kOwn, tile, 1};
     auto many = random_case<bf16, bf16>(300, cols_of(tile) + 8, 136);
     auto few = random_case<bf16, bf16>(130, 40, 72);  // as many tiles as blocks: nobody asks
     many.align = few.align = 8;
-    many.plan = few.plan = &whole;
+    many.plan = few.plan = &plan;
     for (const Exec& exec : hopper_devices()) {
       CAPTURE(to_string(exec.device), name_of(tile));
-      const DeviceStep step(exec, StepState{});
-      for (const GemmPlan* const plan : {&whole, &split}) {
-        many.plan = plan;
-        CHECK(same_bits(run_gemm(step.exec(), many).c, run_gemm(exec, many).c));
-        CHECK(same_bits(run_gemm(step.exec(), few).c, run_gemm(exec, few).c));
-      }
-      CHECK(step.download().next_tile == 0);
+      const DeviceCounters counters(exec);
+      CHECK(same_bits(run_gemm(counters.exec(), many).c, run_gemm(exec, many).c));
+      CHECK(same_bits(run_gemm(counters.exec(), few).c, run_gemm(exec, few).c));
+      CHECK(counters.are_zero());
     }
   }
 }
 
-// In clusters of two: pairs of rows of tiles and one row left over, parts of k, all that is added
-// or kept on the way, two clusters that ask the counter for tiles or none of it, under several
-// orders.
+// In clusters of two: pairs of rows of tiles and one row left over, two clusters that ask the
+// counter for tiles or none of it.
 TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that do not",
           "[gemm]") {
   for (const GemmTile tile : kTiles) {
@@ -216,9 +186,8 @@ TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that
       g.align = 8;
       for (int layout = 0; layout < 3; ++layout) {  // not both transposed
         g.a_transposed = layout & 1, g.b_transposed = layout & 2;
-        const int splits = layout == 1 && k > 64 ? 3 : 1;
-        const GemmPlan alone{GemmEngine::kOwn, tile, splits};
-        const GemmPlan clusters{GemmEngine::kOwn, tile, splits, blocks};
+        const GemmPlan alone{GemmEngine::kOwn, tile, 1};
+        const GemmPlan clusters{GemmEngine::kOwn, tile, 1, blocks};
         for (Exec exec : hopper_devices()) {
           CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
           exec.persistent_blocks = 5;  // two clusters, and a block that finds no other one
@@ -226,17 +195,16 @@ TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that
           const auto want = run_gemm(exec, g);
           g.plan = &clusters;
           CHECK(same_bits(run_gemm(exec, g).c, want.c));
-          const DeviceStep step(exec, StepState{});
-          for (int i = 0; i < 2; ++i) CHECK(same_bits(run_gemm(step.exec(), g).c, want.c));
-          CHECK(step.download().next_tile == 0);
+          const DeviceCounters counters(exec);
+          for (int i = 0; i < 2; ++i) CHECK(same_bits(run_gemm(counters.exec(), g).c, want.c));
+          CHECK(counters.are_zero());
         }
       }
     }
   }
 }
 
-TEST_CASE("clusters of Hopper's blocks give the same bits under every order of threads",
-          "[gemm]") {
+TEST_CASE("clusters of Hopper's blocks give the same bits under every order of threads", "[gemm]") {
   for (const GemmTile tile : {GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     const GemmPlan alone{GemmEngine::kOwn, tile, 1}, clusters{GemmEngine::kOwn, tile, 1, 2};
     auto g = random_case<bf16, bf16>(400, cols_of(tile) + 8, 328);
@@ -250,8 +218,8 @@ TEST_CASE("clusters of Hopper's blocks give the same bits under every order of t
       CAPTURE(describe(options), name_of(tile));
       Exec exec = emulator->exec();
       exec.persistent_blocks = 4;
-      const DeviceStep step(exec, StepState{});
-      CHECK(same_bits(run_gemm(step.exec(), g).c, want));
+      const DeviceCounters counters(exec);
+      CHECK(same_bits(run_gemm(counters.exec(), g).c, want));
     }
   }
 }

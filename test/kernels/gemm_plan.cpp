@@ -40,8 +40,6 @@ TEST_CASE("where a block has little shared memory, no tile is planned that takes
 TEST_CASE("few tiles over a long k are split", "[gemm]") {
   CHECK(gemm_plan(problem(768, 768, 16384), {}).splits > 1);
   CHECK(gemm_plan(problem(16384, 768, 768), {}).splits == 1);
-  // 72 tiles would leave 60 of 132 multiprocessors idle; three parts of each are two rounds.
-  CHECK(gemm_plan(problem(768, 3072, 16384), {.hopper = true}).splits == 3);
   // As much memory as the partial products may take.
   const GemmProblem wide = problem(4096, 4096, 65536);
   CHECK(gemm_plan(wide, {}).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);
@@ -51,13 +49,34 @@ TEST_CASE("blocks form clusters unless a row of tiles without a pair costs a rou
   using kernels::best_cluster;
   CHECK(gemm_plan(problem(8192, 8192, 8192), {.hopper = true}).cluster == 2);
   CHECK(gemm_plan(problem(8192, 8192, 8192), {}).cluster == 1);
-  CHECK(best_cluster(problem(256, 256, 512), GemmTile::kHopper128x256, 1) == 2);
-  CHECK(best_cluster(problem(128, 256, 512), GemmTile::kHopper128x256, 1) == 1);
-  CHECK(best_cluster(problem(8192, 8192, 512), GemmTile::kHopper128x64, 1) == 1);
+  CHECK(best_cluster(problem(256, 256, 512), GemmTile::kHopper128x256) == 2);
+  CHECK(best_cluster(problem(128, 256, 512), GemmTile::kHopper128x256) == 1);
+  CHECK(best_cluster(problem(8192, 8192, 512), GemmTile::kHopper128x64) == 1);
   // 3 rows of 44 tiles are one round, as 4 rows are not.
-  CHECK(best_cluster(problem(384, 44 * 256, 512), GemmTile::kHopper128x256, 1) == 1);
-  CHECK(best_cluster(problem(384, 33 * 256, 512), GemmTile::kHopper128x256, 1) == 2);
-  CHECK(best_cluster(problem(384, 11 * 256, 512), GemmTile::kHopper128x256, 4) == 1);
+  CHECK(best_cluster(problem(384, 44 * 256, 512), GemmTile::kHopper128x256) == 1);
+  CHECK(best_cluster(problem(384, 33 * 256, 512), GemmTile::kHopper128x256) == 2);
+}
+
+// On Hopper, of 132 multiprocessors.
+TEST_CASE("tiles beyond whole rounds are shared where that ends sooner", "[gemm]") {
+  using kernels::best_shares;
+  const auto shares = [](int64_t m, int64_t n, int64_t k, int cluster = 1) {
+    return best_shares(problem(m, n, k), GemmTile::kHopper128x256, cluster);
+  };
+  CHECK(shares(768, 3072, 16384) == 132);  // 72 tiles
+  CHECK(shares(768, 3072, 512) == 0);      // what is saved is less than what moves
+  CHECK(shares(768, 768, 16384) == 18 * 7);
+  CHECK(shares(12 * 128, 11 * 256, 16384) == 0);      // 132 tiles
+  CHECK(shares(16 * 128, 12 * 256, 4096) == 60 * 2);  // 60 more
+  CHECK(shares(768, 3072, 16384, 2) == 66);
+  CHECK(best_shares(problem(768, 3072, 16384), GemmTile::kHopperPingPong128x128, 1) == 0);
+  CHECK(best_shares(problem(768, 3072, 16384), GemmTile::k128x256, 1) == 0);
+  CHECK(best_shares(problem(768, 3072, int64_t{1} << 30), GemmTile::kHopper128x256, 1) == 0);
+  const auto plan = gemm_plan(problem(768, 3072, 16384), {.hopper = true});
+  CHECK(plan.tile == GemmTile::kHopper128x256);
+  CHECK(plan.splits == 1);
+  CHECK(plan.shares == 66);
+  CHECK(plan.cluster == 2);
 }
 
 TEST_CASE("a plan names a tile that has a kernel", "[gemm]") {

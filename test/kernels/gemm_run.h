@@ -37,6 +37,13 @@ struct GemmResult {
   bool padding_intact = false;  // nothing was written between rows or outside
 };
 
+inline std::vector<Exec> hopper_devices() {
+  std::vector<Exec> execs = devices_with({&kernels::gemm});
+  std::erase_if(execs, [](const Exec& exec) { return exec.device.arch != 90; });
+  if (execs.empty()) throw InternalError("no device of compute capability 9.0, not even emulated");
+  return execs;
+}
+
 template <typename TIn, typename TOut>
 GemmCase<TIn, TOut> random_case(int64_t m, int64_t n, int64_t k) {
   GemmCase<TIn, TOut> g;

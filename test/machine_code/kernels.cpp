@@ -318,6 +318,13 @@ TEST_CASE("a wait for all products of fp8 is found", "[machine_code]") {
   CHECK(sums_beside_products(kernel).size() == 1);
 }
 
+TEST_CASE("a fence beside the stages is found", "[machine_code]") {
+  Kernel kernel = kernels_of("gemm90_bf16").front();
+  REQUIRE(stages_without_fences(kernel).empty());
+  kernel.code[kernel.inner_loops("UTMALDG").at(0).first].opcode = "MEMBAR.ALL.GPU";
+  CHECK(stages_without_fences(kernel).size() == 1);
+}
+
 TEST_CASE("boxes that are filled otherwise are found", "[machine_code]") {
   Kernel kernel = kernels_of("gemm90_bf16").front();
   REQUIRE(boxes_from_registers(kernel, 60).empty());

@@ -219,9 +219,17 @@ Findings next_tile_behind_copies(const Kernel& kernel) {
 }
 
 Findings stages_without_fences(const Kernel& kernel) {
-  const size_t fences = kernel.count("MEMBAR.ALL.GPU"), meetings = kernel.count("UCGABAR_ARV");
-  if (fences <= meetings) return {};
-  return {cat(kernel.name, ": ", fences, " fences for ", meetings, " meetings of a cluster")};
+  Findings findings;
+  size_t loops = 0;
+  for (const char* const opcode : {"HGMMA", "UTMALDG"}) {
+    for (const Loop& loop : kernel.inner_loops(opcode)) {
+      ++loops;
+      if (kernel.count("MEMBAR", loop) == 0) continue;
+      findings.push_back(cat(place(kernel, loop.first), "a loop with ", opcode, " has a fence"));
+    }
+  }
+  if (loops < 2) findings.push_back(cat(kernel.name, ": ", loops, " loops with stages, want more"));
+  return findings;
 }
 
 Findings within_budget(const Kernel& kernel, size_t most) {

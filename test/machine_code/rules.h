@@ -53,8 +53,8 @@ Findings turns_pass_before_waits(const Kernel& kernel);
 // one's operands at the earliest: what uses it waits for it.
 Findings next_tile_behind_copies(const Kernel& kernel);
 
-// Stages are given back to the blocks of a cluster without a wait until the whole GPU sees what the
-// thread wrote: that is for who comes to a cluster and who leaves it.
+// Stages are filled and given back, to the blocks of a cluster too, without a wait until the whole
+// GPU sees what the thread wrote: that is for who comes to a cluster, leaves it, or shares a tile.
 Findings stages_without_fences(const Kernel& kernel);
 
 // At most so many instructions.

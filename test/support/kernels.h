@@ -121,6 +121,28 @@ class DeviceStep {
   Exec exec_;
 };
 
+// Block counters in device memory.
+class DeviceCounters {
+ public:
+  explicit DeviceCounters(const Exec& exec)
+      : bytes_(exec, sizeof(BlockCounters), sizeof(uint32_t)), exec_(exec) {
+    const BlockCounters zeros;
+    bytes_.upload(&zeros);
+    exec_.counters = static_cast<BlockCounters*>(bytes_.data());
+  }
+  const Exec& exec() const { return exec_; }
+  bool are_zero() const {
+    BlockCounters counters;
+    bytes_.download(&counters);
+    return counters.next_tile == 0 &&
+           std::ranges::all_of(counters.written, [](uint32_t count) { return count == 0; });
+  }
+
+ private:
+  DeviceBytes bytes_;
+  Exec exec_;
+};
+
 // Calls run(exec) -> std::vector with 1, 2, 3, 4 and 7 CPU threads: true if all results have the
 // same bits.
 template <typename Run>

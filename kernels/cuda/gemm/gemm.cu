@@ -8,6 +8,7 @@
 #include "shale/kernels/cuda/gemm/gemm90.cuh"
 #include "shale/kernels/cuda/gemm/gemm_kernel.cuh"
 #include "shale/kernels/cuda/gemm/gemm_lines.h"
+#include "shale/kernels/cuda/gemm/tile_shares.h"
 #include "shale/kernels/cuda/hopper.h"
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
 #include "shale/kernels/cuda/run.h"
@@ -105,10 +106,35 @@ void launch_bias_grad(const Exec& exec, const GemmProblem& p, const float* colum
                                .accumulate = p.accumulate_bias_grad});
 }
 
+// c, with what comes with a product, of the products of all parts of k, [splits * m, n] in f32, in
+// order.
+void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
+                      const Matrix& parts) {
+  dispatch_float(p.a.dtype, [&]<typename TIn>() {
+    const auto launch = [&](auto kernel) {
+      simt::launch(kernel,
+                   {.grid = {ceil_div(p.n, kReduceTile), ceil_div(p.m, kReduceTile)},
+                    .block = kReduceThreads},
+                   exec, p, work, static_cast<const float*>(parts.data), parts.ld, work.splits);
+    };
+    if (p.c.dtype == DType::kF32) return launch(add_parts_kernel<TIn, float>);
+    launch(add_parts_kernel<TIn, TIn>);
+  });
+}
+
 // The whole stages of a part, so that parts start at aligned addresses.
 int64_t k_of_part(int64_t k, int splits) {
   constexpr int64_t kStage = 64;  // a multiple of every tile's depth
   return std::max(round_up(ceil_div(k, splits), kStage), kStage);
+}
+
+void check_shares(const GemmProblem& p, const GemmPlan& plan) {
+  if (plan.shares == 0) return;
+  const int64_t tiles = tiles_of(p, plan.tile, plan.cluster).shared;
+  if (plan.shares > 0 && can_cut(p, tiles, plan.shares)) return;
+  throw UnavailableError(cat("gemm: ", plan.shares, " shares of the k of ", tiles, " tiles, ",
+                             name_of(plan.tile), ", want 0 to ",
+                             tiles * ceil_div(p.k, kStageOfShares)));
 }
 
 void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
@@ -127,6 +153,7 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
     throw UnavailableError(cat("gemm: ", name_of(plan.tile), " in clusters of ", plan.cluster,
                                " blocks, want 1", blocks > 1 ? cat(" or ", blocks) : ""));
   }
+  check_shares(p, plan);
   if (is_hopper(plan.tile) && !is_hopper(exec.device)) {
     throw UnavailableError(cat("gemm: ", name_of(plan.tile), " is for compute capability 9.0, ",
                                exec.device, " has ", capability_text(exec.device.arch)));
@@ -143,7 +170,8 @@ struct WorkspaceParts {
   WorkspaceParts(const GemmProblem& p, const GemmPlan& plan)
       : split_k(k_of_part(p.k, plan.splits)),
         splits(std::max<int64_t>(ceil_div(p.k, split_k), 1)),
-        part_ld(round_up(p.n, kRun)) {
+        part_ld(round_up(p.n, kRun)),
+        shares(p, plan.tile, plan.cluster, plan.shares) {
     const Lines lines_a = lines_of(p.a, p.m, p.k), lines_b = lines_of(p.b, p.k, p.n);
     const Lines lines_up = lines_of(p.b_up, p.k, p.n);
     const bool whole = splits == 1;
@@ -157,28 +185,15 @@ struct WorkspaceParts {
     products = whole ? 0 : splits * p.m * part_ld * int64_t{sizeof(float)};
     column_sums = round_up(sum_rows * p.n * int64_t{sizeof(float)}, kAlignment);
   }
-  int64_t bytes() const { return a + b + b_up + products + column_sums; }
+  int64_t bytes() const { return a + b + b_up + products + column_sums + shares.bytes(); }
 
   int64_t split_k, splits, part_ld;
+  SharesRoom shares;
   int64_t sum_rows = 0;
   int64_t a = 0, b = 0, b_up = 0, products = 0, column_sums = 0;
 };
 
 }  // namespace
-
-void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
-                      const Matrix& parts, int splits) {
-  dispatch_float(p.a.dtype, [&]<typename TIn>() {
-    const auto launch = [&](auto kernel) {
-      simt::launch(kernel,
-                   {.grid = {ceil_div(p.n, kReduceTile), ceil_div(p.m, kReduceTile)},
-                    .block = kReduceThreads},
-                   exec, p, work, static_cast<const float*>(parts.data), parts.ld, splits);
-    };
-    if (p.c.dtype == DType::kF32) return launch(add_parts_kernel<TIn, float>);
-    launch(add_parts_kernel<TIn, TIn>);
-  });
-}
 
 int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan) {
   return problem.m == 0 || problem.n == 0 ? 0 : WorkspaceParts(problem, plan).bytes();
@@ -213,6 +228,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   if (room.b_up > 0) p.b_up = align_lines(exec, lines_of(p.b_up, p.k, p.n), take(room.b_up));
   parts.data = take(room.products);
   if (room.sum_rows > 0) work.column_sums = reinterpret_cast<float*>(take(room.column_sums));
+  work.shares = room.shares.in(exec, take(room.shares.bytes()));
 
   if (whole) {
     launch_product(exec, p, work);
@@ -225,7 +241,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
     part_work.packs = true;
     part_work.column_sums = nullptr;
     launch_product(exec, product, part_work);
-    launch_add_parts(exec, p, work, parts, static_cast<int>(work.splits));
+    launch_add_parts(exec, p, work, parts);
   }
   if (p.bias_grad.data != nullptr) launch_bias_grad(exec, p, work.column_sums, room.sum_rows);
 }

@@ -21,7 +21,7 @@ struct Gemm90Config {
   static constexpr bool kPingPong = false;
   static constexpr bool kClusters = kCols >= 128;  // see cluster_blocks()
   static constexpr int kOwnSlabs = 1;              // of a warpgroup
-  static constexpr int kMultipliers = 2;  // warpgroups that multiply
+  static constexpr int kMultipliers = 2;           // warpgroups that multiply
   static constexpr int kThreads = (kMultipliers + 1) * kWarpgroupSize;
 
   // ---- Bytes of shared memory. A box has lines of 128 bytes: 64 elements. ----
@@ -50,6 +50,7 @@ template <int kStages>
 struct Gemm90Barriers {
   MBarrier full[kStages], empty[kStages];
   TileQueue items;
+  uint32_t all_written[2];  // of a warpgroup: what its first thread has found out for PartSums
 };
 
 template <class Config>
@@ -63,6 +64,8 @@ struct Gemm90Params {
   // Whether b has a matrix for each group, a third dimension of its map; and whether k is cut into
   // groups (grouped_gemm90.cuh).
   static constexpr bool kGroupsOfB = false, kGroupsOfK = false;
+  // Whether tiles may have several blocks, which do shares of their k.
+  static constexpr bool kShares = true;
   // Whether blocks may form clusters, of blocks whose tiles lie one below the other: each reads a
   // part of the columns of b that they share, for all (GemmPlan::cluster).
   static constexpr bool kClusters = true;
@@ -75,18 +78,19 @@ struct Gemm90Params {
   GemmWork work;
   int cluster = 1;                   // blocks of one
   int row_tiles = 0, col_tiles = 0;  // a cluster's count as one
-  int items = 0;                     // those tiles, times parts of k
-  uint32_t* next_item = nullptr;  // see tile_queue.cuh
-  bool by_boxes = false;          // c, of 16 bits, goes to memory by the copy engine,
-  bool unchanged = false;         // and no operand but a bias changes the products
+  int items = 0;                     // those tiles that are whole, and shares of the others
+  uint32_t* next_item = nullptr;     // see tile_queue.cuh
+  bool by_boxes = false;             // c, of 16 bits, goes to memory by the copy engine,
+  bool unchanged = false;            // and no operand but a bias changes the products
 };
 
-// A tile of c and a part of k, of those that blocks take in turns.
+// A tile of c and what a block does of its k.
 struct Gemm90Item {
   int row, row_end;  // of the tile's first element; where the rows that it may have end
   int col;
   int a_row;  // what `row` is called in a
-  int part, group, k_begin, k_end;
+  int group, k_begin, k_end;
+  int tile = 0, share = -1;  // where the tile is shared, or may be
 };
 
 __device__ __forceinline__ int gemm90_items(const Gemm90Params& params) {
@@ -101,20 +105,16 @@ __device__ __forceinline__ bool may_go_by_boxes(const Gemm90Params&, const Gemm9
 
 template <class Config>
 __device__ __forceinline__ Gemm90Item gemm90_item(const Gemm90Params& params, int number) {
-  const int tiles = params.row_tiles * params.col_tiles;
-  const int part = number / tiles;
-  const TileIndex tile = tile_of_block(number % tiles, params.row_tiles, params.col_tiles);
-  const int64_t begin = part * params.work.split_k, end = begin + params.work.split_k;
+  const TileIndex tile = tile_of_block(number, params.row_tiles, params.col_tiles);
   // Of an odd number of tiles the last cluster has one that begins below c.
   const int row = (tile.row * params.cluster + cluster_rank()) * Config::kRows;
   return {.row = row,
           .row_end = static_cast<int>(params.problem.m),
           .col = tile.col * Config::kOutCols,
           .a_row = row,
-          .part = part,
           .group = 0,
-          .k_begin = static_cast<int>(begin),
-          .k_end = static_cast<int>(end < params.problem.k ? end : params.problem.k)};
+          .k_begin = 0,
+          .k_end = static_cast<int>(params.problem.k)};
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -120,7 +120,7 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
       store_shared_floats(reinterpret_cast<TOut*>(slab.box + box_run(r, in_box)), result);
     }
     if (!inside) continue;
-    if constexpr (!kByBoxes) epilogue.store(result, item.part * p.m + row + r);
+    if constexpr (!kByBoxes) epilogue.store(result, row + r);
     if (!sums_columns) continue;
     result = rounded_to<TOut>(result);
 #pragma unroll

@@ -184,11 +184,15 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
                        .sums = reinterpret_cast<float*>(own + Config::kBox)};
     TileReader<> reader(barriers.items);
     for (int number = reader.next(); number < params.items; number = reader.next()) {
-      const Gemm90Item item = gemm90_item<Config>(params, number);
-      const int count = (item.k_end - item.k_begin + Config::kDepth - 1) / Config::kDepth;
-      Fp8Sums<Config> sums;
-      multiply_scaled(sums, count, stages);
-      store_products<bf16, Config>(params, item, slab, sums);
+      ItemPieces<Config, Fp8Gemm90Params> pieces(params, number);
+      do {
+        const Gemm90Item item = pieces.piece();
+        const int count = (item.k_end - item.k_begin + Config::kDepth - 1) / Config::kDepth;
+        Fp8Sums<Config> sums;
+        multiply_scaled(sums, count, stages);
+        if (!join_parts<Config>(params, item, warpgroup, barriers, sums)) continue;
+        store_products<bf16, Config>(params, item, slab, sums);
+      } while (pieces.next());
     }
     if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
   }
@@ -221,7 +225,7 @@ void launch_fp8_kernel(const Exec& exec, const Fp8GemmArgs& args, const GemmProb
   set_outputs<Config>(params, p.m);
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kCols));
-  params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
+  set_items(params);
   params.next_item = tile_counter(exec);
   simt::launch(fp8_gemm90_kernel<TA, Config, kLines>,
                {.grid = persistent_blocks(exec, params.items),

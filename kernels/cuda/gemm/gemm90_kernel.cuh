@@ -1,6 +1,7 @@
 #pragma once
 
 #include "shale/kernels/cuda/gemm/gemm90_epilogue.cuh"
+#include "shale/kernels/cuda/gemm/gemm90_shares.cuh"
 #include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/cuda/turns.cuh"
 
@@ -109,17 +110,20 @@ __device__ __forceinline__ void load_items(const Params& params,
   const int cluster = Params::kClusters ? params.cluster : 1;
   TileGiver giver(barriers.items, cluster);
   const int items = gemm90_items(params);
+  const auto load_all = [&](int number) {
+    ItemPieces<Config, Params> pieces(params, number);
+    do load(pieces.piece(), place);
+    while (pieces.next());
+  };
   if (cluster > 1 && cluster_rank() > 0) {
-    for (int number = giver.follow(); number < items; number = giver.follow()) {
-      load(gemm90_item<Config>(params, number), place);
-    }
+    for (int number = giver.follow(); number < items; number = giver.follow()) load_all(number);
     return;
   }
   int number = first_tile(cluster);
   while (number < items) {
     giver.give(number);
     const int answer = ask_for_tile(number, items, params.next_item, cluster);
-    load(gemm90_item<Config>(params, number), place);
+    load_all(number);
     number = tile_of(answer, cluster);
   }
   giver.give(items);
@@ -181,8 +185,8 @@ struct Gemm90Stages {
 // stage is free when the products that follow it have been. issued() is called when all have been.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages,
           class Issued>
-__device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int count,
-                                                Stages& stages, const Issued& issued) {
+__device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int count, Stages& stages,
+                                                const Issued& issued) {
   constexpr int kSteps = Config::kDepth / 16;
   int before = 0;  // the stage of the products that are under way
   for (int i = 0; i < count; ++i, stages.place.next()) {
@@ -226,8 +230,7 @@ __device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int step
 
 // c of a group of k whose size is a multiple of 16, and may be 0.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages>
-__device__ __forceinline__ void multiply_group(Gemm90Sums<Config>& sums, int size,
-                                               Stages& stages) {
+__device__ __forceinline__ void multiply_group(Gemm90Sums<Config>& sums, int size, Stages& stages) {
   const int whole = size / Config::kDepth, rest = size % Config::kDepth;
   if (whole > 0) {
     multiply_stages<T, Config, kATransposed, kBTransposed>(sums, whole, stages, [] {});
@@ -282,36 +285,41 @@ __device__ __forceinline__ void compute_items(const Params& params, int warpgrou
                                               Gemm90Barriers<Config::kStages>& barriers) {
   static_assert(!Config::kPingPong || !Params::kGroupsOfK);
   const Turns<Config::kMultipliers, 1 + Config::kMultipliers> turns{warpgroup};
-  Gemm90Stages<Config, Params::kClusters> stages{
-      .ring = ring,
-      .barriers = barriers,
-      .first_slab = Config::kPingPong ? 0 : warpgroup,
-      .cluster = params.cluster};
+  Gemm90Stages<Config, Params::kClusters> stages{.ring = ring,
+                                                 .barriers = barriers,
+                                                 .first_slab = Config::kPingPong ? 0 : warpgroup,
+                                                 .cluster = params.cluster};
   Gemm90Sums<Config> sums;
   const int items = gemm90_items(params);
   TileReader<Params::kClusters> reader(barriers.items);
   int owner = 0;
   if (Config::kPingPong && turns.is_last()) turns.pass();
   for (int number = reader.next(); number < items; number = reader.next()) {
-    const Gemm90Item item = gemm90_item<Config>(params, number);
-    const int size = item.k_end - item.k_begin;
-    const int count = (size + Config::kDepth - 1) / Config::kDepth;
-    if constexpr (Config::kPingPong) {
-      const bool own = owner == warpgroup;
-      owner = (owner + 1) % Config::kMultipliers;
-      if (!own) {
-        stages.place.skip(count);
-        continue;
+    ItemPieces<Config, Params> pieces(params, number);
+    do {
+      const Gemm90Item item = pieces.piece();
+      const int size = item.k_end - item.k_begin;
+      const int count = (size + Config::kDepth - 1) / Config::kDepth;
+      if constexpr (Config::kPingPong) {
+        const bool own = owner == warpgroup;
+        owner = (owner + 1) % Config::kMultipliers;
+        if (!own) {
+          stages.place.skip(count);
+          continue;
+        }
+        turns.take();
+        multiply_stages<T, Config, kATransposed, kBTransposed>(sums, count, stages,
+                                                               [&] { turns.pass(); });
+      } else if constexpr (Params::kGroupsOfK) {
+        multiply_group<T, Config, kATransposed, kBTransposed>(sums, size, stages);
+      } else {
+        multiply_stages<T, Config, kATransposed, kBTransposed>(sums, count, stages, [] {});
       }
-      turns.take();
-      multiply_stages<T, Config, kATransposed, kBTransposed>(sums, count, stages,
-                                                             [&] { turns.pass(); });
-    } else if constexpr (Params::kGroupsOfK) {
-      multiply_group<T, Config, kATransposed, kBTransposed>(sums, size, stages);
-    } else {
-      multiply_stages<T, Config, kATransposed, kBTransposed>(sums, count, stages, [] {});
-    }
-    store_tile<T, Config>(params, item, warpgroup, stages.first_slab, staging, sums);
+      if constexpr (!Config::kPingPong) {
+        if (!join_parts<Config>(params, item, warpgroup, barriers, sums[0])) continue;
+      }
+      store_tile<T, Config>(params, item, warpgroup, stages.first_slab, staging, sums);
+    } while (pieces.next());
   }
   if (Config::kPingPong && owner == warpgroup) turns.take();  // the last one that was passed on
 }
@@ -422,7 +430,7 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
   set_outputs<Config>(params, p.m);
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows * work.cluster));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
-  params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
+  set_items(params);
   params.next_item = tile_counter(exec);
   simt::launch(gemm90_kernel<T, Config, kATransposed, kBTransposed, Gemm90Params>,
                {.grid = persistent_blocks(exec, params.items, work.cluster),

@@ -7,12 +7,20 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
+// GemmPlan::shares, and what they come together by.
+struct TileShares {
+  int count = 0, tiles = 0;     // tiles: of clusters, the last ones
+  float* parts = nullptr;       // see PartSums
+  uint32_t* written = nullptr;  // BlockCounters::written, or memory like it
+};
+
 // How a launch does its part of a problem.
 struct GemmWork {
   GemmTile tile = GemmTile::k64x64;
   int64_t split_k = 0;  // k of a part, whole stages; part i writes to rows i m and up of c
   int64_t splits = 1;
-  int cluster = 1;               // GemmPlan::cluster
+  int cluster = 1;  // GemmPlan::cluster
+  TileShares shares{};
   bool packs = false;            // what the epilogue moves is 16-byte aligned, its lines too
   float* column_sums = nullptr;  // [rows of tiles, n], or null: of c as stored
 };
@@ -22,11 +30,6 @@ void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& wo
 void launch_gemm_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_tf32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
-
-// c, with what comes with a product, of the products of `splits` parts of k, in order: parts are
-// [splits * m, n] in f32.
-void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
-                      const Matrix& parts, int splits);
 
 // ---- The kernel, which these instantiate in files of their own ----
 

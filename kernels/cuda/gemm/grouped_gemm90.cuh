@@ -12,7 +12,7 @@ namespace shale::kernels::SHALE_BACKEND {
 template <bool kGroupsOfK_>
 struct GroupedGemm90Params : Gemm90Params {
   static constexpr bool kGroupsOfB = !kGroupsOfK_, kGroupsOfK = kGroupsOfK_;
-  static constexpr bool kClusters = false;
+  static constexpr bool kShares = false, kClusters = false;
   const RowTile* row_list = nullptr;  // of groups of rows, see GroupedWork
   const int32_t* row_count = nullptr;
   const int32_t* offsets = nullptr;
@@ -37,7 +37,6 @@ __device__ __forceinline__ Gemm90Item gemm90_item(const GroupedGemm90Params<fals
           .row_end = rows.row_end,
           .col = tile.col * Config::kOutCols,
           .a_row = rows.row,
-          .part = 0,
           .group = rows.group,
           .k_begin = 0,
           .k_end = static_cast<int>(params.problem.k)};
@@ -54,7 +53,6 @@ __device__ __forceinline__ Gemm90Item gemm90_item(const GroupedGemm90Params<true
           .row_end = (group + 1) * m,
           .col = tile.col * Config::kOutCols,
           .a_row = row,
-          .part = 0,
           .group = group,
           .k_begin = offset_at(params.offsets, group, k),
           .k_end = offset_at(params.offsets, group + 1, k)};
