@@ -32,9 +32,10 @@ constexpr float round_to_fp8(float x) {
   return (x + shift) - shift;
 }
 
-// The code of a number that round_to_fp8() has made; kFp8Nan of what is not finite.
+// The code of the nearest number, as round_to_fp8() has it; kFp8Nan of what is not finite.
 template <typename Number>
-constexpr uint8_t fp8_code(float x) {
+constexpr uint8_t fp8_code(float unrounded) {
+  const float x = round_to_fp8<Number>(unrounded);
   constexpr int kMantissaBits = Number::kMantissaBits, kBias = Number::kBias;
   constexpr uint32_t kSmallestNormal = uint32_t{128 - kBias} << 23;
   constexpr auto kSubnormals = static_cast<float>(1 << (kBias - 1 + kMantissaBits));

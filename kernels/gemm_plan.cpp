@@ -117,21 +117,15 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   return total;
 }
 
-// What shares take of a tile's sums, in cycles of a multiprocessor: it moves so many bytes to and
-// from the second-level cache, and waits for its own and for the counter.
-constexpr double kCycle = 1282, kCacheBytes = 64, kCountingCycles = 1500;
+constexpr double kCycle = 1282;
 
 double cost_of_shares(const GemmProblem& p, const TileTraits& tile, int cluster, int64_t shares) {
   const TileCounts tiles = tiles_of(p, tile.tile, cluster);
-  const int64_t clusters = kProcessors / cluster;
-  const bool in_tiles = shares % tiles.shared == 0;  // no share has parts of two
-  const double parts = double(shares) / double(tiles.shared) + (in_tiles ? 0 : 1);
-  const double moving = double(tile.rows * tile.cols * int64_t{sizeof(float)}) / kCacheBytes;
   const double extra = filling(p, tile), k = double(p.k);
-  const double steps = double(tiles.all / clusters) * (k + extra) + extra +
+  const double steps = double(tiles.all / (kProcessors / cluster)) * (k + extra) + extra +
                        k * double(tiles.shared) / double(shares);
   return double(tile.rows * tile.cols) * steps / tile.speed_16 +
-         kCycle * ((in_tiles ? 1 : 2) * (moving + kCountingCycles) + parts * moving);
+         kCycle * sharing_cycles(tile.tile, tiles.shared, shares);
 }
 
 bool may_split(const GemmProblem& p, int splits) {
@@ -197,6 +191,15 @@ int best_cluster(const GemmProblem& p, GemmTile tile) {
   const int64_t rounds = ceil_div(tiles_of(p, tile, 1).all, kProcessors);
   const int64_t with_clusters = ceil_div(tiles_of(p, tile, blocks).all, kProcessors / blocks);
   return with_clusters > rounds ? 1 : blocks;
+}
+
+double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares) {
+  constexpr double kCacheBytes = 64, kWaiting = 1500;  // guesses until they are measured
+  const bool in_tiles = shares % tiles == 0;           // no share has parts of two
+  const double parts = double(shares) / double(tiles) + (in_tiles ? 0 : 1);
+  const double moving =
+      double(rows_of(tile) * cols_of(tile) * int64_t{sizeof(float)}) / kCacheBytes;
+  return (in_tiles ? 1 : 2) * (moving + kWaiting) + parts * moving;
 }
 
 bool can_share(GemmTile tile) {

@@ -88,6 +88,9 @@ bool can_share(GemmTile tile);
 // Whether the k of so many tiles can be cut into so many shares: none is empty, and what kernels
 // compute fits 32 bits.
 bool can_cut(const GemmProblem& problem, int64_t tiles, int64_t shares);
+// Cycles that sharing so many tiles takes of a multiprocessor besides the products: it writes its
+// parts to the second-level cache, waits for that and for the counter, and reads all of a tile.
+double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares);
 // By the model of the times: GemmPlan::shares.
 int best_shares(const GemmProblem& problem, GemmTile tile, int cluster);
 

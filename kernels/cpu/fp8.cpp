@@ -88,7 +88,7 @@ HWY_INLINE void write_rows(const Fp8Tile& tile, const Fp8Factors& of_row, uint8_
     uint8_t* const to = codes + row * stride;
     const float factor = of_row[size_t(row)];
     for (int64_t i = 0; i < tile.columns; ++i) {
-      to[i] = fp8_code<Number>(round_to_fp8<Number>(to_f32(x[i]) * factor));
+      to[i] = fp8_code<Number>(to_f32(x[i]) * factor);
     }
   }
 }
@@ -102,7 +102,7 @@ HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, 
     const bf16* const x = tile.x + row * tile.stride;
     uint8_t* const to = rows.data() + row * kFp8Block;
     for (int64_t i = 0; i < tile.columns; ++i) {
-      to[i] = fp8_code<Number>(round_to_fp8<Number>(to_f32(x[i]) * of_column[size_t(i)]));
+      to[i] = fp8_code<Number>(to_f32(x[i]) * of_column[size_t(i)]);
     }
   }
   for (int64_t column = 0; column < tile.columns; ++column) {

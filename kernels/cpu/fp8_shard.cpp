@@ -61,7 +61,7 @@ void fp8_encode_target(const Exec& exec, const Fp8EncodeArgs& a) {
     const auto encode = [&](int64_t at, int64_t count, int64_t block) HWY_ATTR {
       const float inverse = inverse_power_of_two(fp8_exponent<e4m3>(uint32_t(largest[block])));
       for (int64_t i = at; i < at + count; ++i) {
-        codes[i] = fp8_code<e4m3>(round_to_fp8<e4m3>(to_f32(bf16(x[i])) * inverse));
+        codes[i] = fp8_code<e4m3>(to_f32(bf16(x[i])) * inverse);
       }
     };
     for_each_piece(begin, end, a.first, a.columns, Fp8BlockIndex(a.largest), encode);

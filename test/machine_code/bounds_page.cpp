@@ -213,6 +213,7 @@ std::string bounds_page(const std::string& objects, const std::string& cuda_vers
       products,
       "\nCycles of a multiprocessor for one pass of the loop by all warps that compute:\n\n", pipes,
       epilogue_section(disassemble(cat(objects, "/gemm90_bf16.o"), "sm_90a"), gpu_named("H100")),
+      shares_section(gpu_named("H100")),
       "\n## Kernels that memory limits\n\nThe share of the memory's own speed (3.35 TB/s on an "
       "H100, 4.8 "
       "on an H200) at which instructions\nand pipes would become the limit; 100%: they never do. "

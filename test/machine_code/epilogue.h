@@ -30,5 +30,7 @@ double share_at(const TileCycles& tile, double k);
 
 // The section of the page of bounds, of these kernels of gemm90_bf16.
 std::string epilogue_section(const std::vector<Kernel>& kernels, const Gpu& gpu);
+// That of tiles that blocks share (kernels/gemm_plan.h).
+std::string shares_section(const Gpu& gpu);
 
 }  // namespace shale::machine_code

@@ -83,11 +83,6 @@ __device__ __forceinline__ OwnPart load_part(const QuantizeWork& w, int64_t tile
   return own;
 }
 
-template <typename Number>
-__device__ __forceinline__ uint8_t code_of(float x, float inverse) {
-  return fp8_code<Number>(round_to_fp8<Number>(x * inverse));
-}
-
 // Row i of the thread's with the scale 2^exponents[i].
 template <typename Number>
 __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart& own,
@@ -100,7 +95,7 @@ __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart&
     const float inverse = inverse_power_of_two(exponents[i]);
     CodeRun codes;
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) codes.at[j] = code_of<Number>(own.x[i].at[j], inverse);
+    for (int j = 0; j < kRun; ++j) codes.at[j] = fp8_code<Number>(own.x[i].at[j] * inverse);
     store_pack(to.codes + row * to.codes_stride + own.first_column, codes);
     if (own.run > 0) continue;
     to.scales[own.first_column / kTile * to.scales_stride + row] = power_of_two(exponents[i]);
@@ -118,7 +113,7 @@ __device__ __forceinline__ void store_columns(const QuantizeWork& w, const OwnPa
     const float inverse = inverse_power_of_two(exponents[j]);
     CodeRun codes;
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) codes.at[i] = code_of<Number>(own.x[i].at[j], inverse);
+    for (int i = 0; i < kRun; ++i) codes.at[i] = fp8_code<Number>(own.x[i].at[j] * inverse);
     store_shared_pack(scratch.at(own.run * kRun + j, own.rows).at, codes);
     const int64_t column = own.first_column + j;
     if (own.rows > 0 || column >= w.columns) continue;

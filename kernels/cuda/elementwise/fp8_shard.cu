@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
   Pack<uint8_t, kRun> run;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
-    run.at[i] = fp8_code<e4m3>(round_to_fp8<e4m3>(values.at[i] * inverse));
+    run.at[i] = fp8_code<e4m3>(values.at[i] * inverse);
   }
   store_pack(codes + at, run);
 }

@@ -15,10 +15,10 @@ namespace {
 
 // Of a product of blocks of 128 x 128, by the model of 16 bits, whose tensor cores take as long for
 // half as much of k.
-int shares_of(GemmProblem p) {
+int shares_of(GemmProblem p, int cluster) {
   p.k = ceil_div(p.k, kFp8Block) * kFp8Block / 2;
   p.a.dtype = DType::kBF16;
-  return best_shares(p, GemmTile::kHopper128x128, /*cluster=*/1);
+  return best_shares(p, GemmTile::kHopper128x128, cluster);
 }
 
 }  // namespace
@@ -44,7 +44,8 @@ void run(const Exec& exec, const Fp8GemmArgs& args) {
   };
   GemmWork work = {.tile = GemmTile::kHopper128x128};
   work.packs = packs(p.c, p.m) && packs(p.residual, p.m) && packs(p.bias, 1);
-  const SharesRoom room(p, work.tile, work.cluster, shares_of(p));
+  work.cluster = best_cluster(p, work.tile);
+  const SharesRoom room(p, work.tile, work.cluster, shares_of(p, work.cluster));
   if (room.bytes() > 0) {
     work.shares = room.in(exec, static_cast<char*>(scratch_bytes("fp8_gemm", exec, room.bytes())));
   }

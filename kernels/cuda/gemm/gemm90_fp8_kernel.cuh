@@ -29,7 +29,6 @@ struct Fp8Scales {
 };
 
 struct Fp8Gemm90Params : Gemm90Params {
-  static constexpr bool kClusters = false;
   Fp8Scales a_scales, b_scales;
 };
 
@@ -53,8 +52,14 @@ __device__ __forceinline__ void load_fp8_item(const Fp8Gemm90Params& params, con
     mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
     mbarrier_arrive_expect(full, Config::kStage);
     tma_load(stage, params.a, full, k, item.row);
-    tma_load(stage + Config::kA, params.b, full, k, item.col);
-    load_scales<Config>(stage + Config::kCodes, params.a_scales, full, item.row, k);
+    if (params.cluster > 1) {
+      load_for_cluster<Config, /*kAlongK=*/true>(stage + Config::kA, params, full, item.col, k);
+    } else {
+      tma_load(stage + Config::kA, params.b, full, k, item.col);
+    }
+    // A cluster's last block may have no rows, and so none of scales.
+    const int row = item.row < item.row_end ? item.row : 0;
+    load_scales<Config>(stage + Config::kCodes, params.a_scales, full, row, k);
     load_scales<Config>(stage + Config::kCodes + Config::kScales, params.b_scales, full, item.col,
                         k);
   }
@@ -71,8 +76,9 @@ template <typename TA, class Config, bool kLines>
 class Fp8Stages {
  public:
   __device__ __forceinline__ Fp8Stages(const unsigned char* ring,
-                                       Gemm90Barriers<Config::kStages>& barriers, int slab)
-      : ring_(ring), barriers_(barriers), slab_(slab) {}
+                                       Gemm90Barriers<Config::kStages>& barriers, int slab,
+                                       int cluster)
+      : ring_(ring), barriers_(barriers), slab_(slab), cluster_(cluster) {}
 
   // Issues the products of the next stage, as a group.
   __device__ __forceinline__ void multiply(Fp8Sums<Config>& products) {
@@ -105,7 +111,7 @@ class Fp8Stages {
       sums[i + 3] = fmaf(products[i + 3], lower * scales.at[1], sums[i + 3]);
     }
     __syncwarp();  // all lanes have read the scales
-    if (lane == 0) mbarrier_arrive(barriers_.empty[oldest_]);
+    if (lane < cluster_) mbarrier_arrive_at(barriers_.empty[oldest_], lane);
     oldest_ = oldest_ + 1 < Config::kStages ? oldest_ + 1 : 0;
   }
 
@@ -120,7 +126,7 @@ class Fp8Stages {
 
   const unsigned char* ring_;
   Gemm90Barriers<Config::kStages>& barriers_;
-  int slab_, oldest_ = 0;
+  int slab_, cluster_, oldest_ = 0;
   RingPlace<Config::kStages> next_;
 };
 
@@ -176,13 +182,13 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     }
   } else {
     grow_registers<232>();
-    Fp8Stages<TA, Config, kLines> stages(ring, barriers, warpgroup);
+    Fp8Stages<TA, Config, kLines> stages(ring, barriers, warpgroup, params.cluster);
     unsigned char* const own = staging + warpgroup * Config::kStaging;
     const Slab slab = {.number = warpgroup,
                        .barrier = 1 + warpgroup,
                        .box = own,
                        .sums = reinterpret_cast<float*>(own + Config::kBox)};
-    TileReader<> reader(barriers.items);
+    TileReader<Fp8Gemm90Params::kClusters> reader(barriers.items);
     for (int number = reader.next(); number < params.items; number = reader.next()) {
       ItemPieces<Config, Fp8Gemm90Params> pieces(params, number);
       do {
@@ -196,18 +202,19 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     }
     if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
   }
+  await_cluster(params);
 }
 
 // ---- Host side ----
 
 template <class Config>
-TensorMap codes_map(const View& codes) {
+TensorMap codes_map(const View& codes, int64_t lines) {
   return make_tensor_map({.data = codes.data,
                           .dtype = codes.dtype,
                           .dims = 2,
                           .sizes = {codes.size(1), codes.size(0)},
                           .strides = {1, codes.stride(0)},
-                          .box = {Config::kDepth, Config::kRows}});
+                          .box = {Config::kDepth, lines}});
 }
 
 template <typename TA, class Config, bool kLines>
@@ -219,18 +226,20 @@ void launch_fp8_kernel(const Exec& exec, const Fp8GemmArgs& args, const GemmProb
   Fp8Gemm90Params params{};
   params.problem = p;
   params.work = work;
-  params.a = codes_map<Config>(args.a.codes);
-  params.b = codes_map<Config>(args.b.codes);
+  params.cluster = work.cluster;
+  params.a = codes_map<Config>(args.a.codes, Config::kRows);
+  params.b = codes_map<Config>(args.b.codes, Config::kCols / work.cluster);
   params.a_scales = scales(args.a), params.b_scales = scales(args.b);
   set_outputs<Config>(params, p.m);
-  params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
+  params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows * work.cluster));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kCols));
   set_items(params);
   params.next_item = tile_counter(exec);
   simt::launch(fp8_gemm90_kernel<TA, Config, kLines>,
-               {.grid = persistent_blocks(exec, params.items),
+               {.grid = persistent_blocks(exec, params.items, work.cluster),
                 .block = Config::kThreads,
-                .smem_bytes = gemm90_shared_bytes<Config>()},
+                .smem_bytes = gemm90_shared_bytes<Config>(),
+                .cluster = work.cluster},
                exec, params);
 }
 

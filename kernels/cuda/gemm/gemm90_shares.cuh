@@ -8,8 +8,8 @@ namespace shale::kernels::SHALE_BACKEND {
 // one sum. Nobody waits for another block. Each leaves its part of a tile in memory; who comes last
 // adds up all of them in order, and takes the tile to c.
 
-// How the stages of all shared tiles, tile after tile, are cut. Numbers fit 32 bits, see
-// check_shares().
+// How the stages of all shared tiles, tile after tile, are cut. Numbers fit 32 bits: can_cut() has
+// seen to it.
 struct ShareCut {
   int stages;  // of a tile
   int all, shares;

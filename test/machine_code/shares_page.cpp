@@ -1,0 +1,78 @@
+// The part of the page of bounds that is about tiles too few for all multiprocessors.
+#include "shale/base/error.h"
+#include "shale/kernels/gemm_plan.h"
+#include "shale/kernels/gemm_problem.h"
+#include "shale/test/machine_code/epilogue.h"
+
+namespace shale::machine_code {
+namespace {
+
+using kernels::GemmPlan;
+using kernels::GemmProblem;
+
+struct Product {
+  const char* name;
+  int64_t m, n, k;
+  bool is_gradient;  // of a weight, in f32
+};
+// Of steps of 16,384 tokens, and of one of 8,192.
+constexpr Product kProducts[] = {
+    {"width 768, attention's output, gradient", 768, 768, 16384, true},
+    {"width 768, queries, keys and values, gradient", 2304, 768, 16384, true},
+    {"width 768, feed-forward, gradient", 3072, 768, 16384, true},
+    {"width 768, down, 8,192 tokens", 8192, 768, 3072, false},
+    {"width 1,024, queries, keys and values, gradient", 3072, 1024, 16384, true},
+    {"width 1,280, feed-forward, gradient", 5120, 1280, 16384, true},
+    {"width 1,600, queries, keys and values, gradient", 4800, 1600, 16384, true},
+    {"width 4,096, attention's output, gradient", 4096, 4096, 16384, true},
+};
+
+GemmProblem problem_of(const Product& product) {
+  GemmProblem problem;
+  problem.m = product.m, problem.n = product.n, problem.k = product.k;
+  problem.a = {.dtype = DType::kBF16, .transposed = product.is_gradient};
+  problem.b = {.dtype = DType::kBF16, .transposed = !product.is_gradient};
+  problem.c.dtype = product.is_gradient ? DType::kF32 : DType::kBF16;
+  problem.accumulate = product.is_gradient;
+  return problem;
+}
+
+std::string row_of(const Product& product, const Gpu& gpu) {
+  constexpr int kProcessors = 132;
+  const GemmProblem problem = problem_of(product);
+  const GemmPlan plan = gemm_plan(problem, {.hopper = true});
+  const auto [all, shared] = tiles_of(problem, plan.tile, plan.cluster);
+  const auto clusters = double(kProcessors / plan.cluster);
+  const double rounds = double((all + int64_t(clusters) - 1) / int64_t(clusters));
+  // Of a tile.
+  const double cycles = double(rows_of(plan.tile) * cols_of(plan.tile) * product.k) / gpu.tensor_fma;
+  const bool shares = plan.shares > 0;
+  const double joining = shares ? sharing_cycles(plan.tile, shared, plan.shares) : 0;
+  const double now =
+      shares ? (rounds - 1) * cycles + cycles * double(shared) / double(plan.shares) + joining
+             : rounds * cycles;
+  return cat("| ", product.name, " | ", product.m, " x ", product.n, ", ", product.k, " | ",
+             rows_of(plan.tile), " x ", cols_of(plan.tile), " | ", all * plan.cluster, " | ",
+             format("%.0f%%", 100 * double(all) / (rounds * clusters)), " | ",
+             plan.shares * plan.cluster, " | ", format("%.0f", cycles), " | ",
+             format("%.0f", joining), " | ", format("%.2f", rounds * cycles / now), " |\n");
+}
+
+}  // namespace
+
+std::string shares_section(const Gpu& gpu) {
+  std::string text =
+      "\n## Tiles that blocks share\n\nWhere the last round of tiles would leave multiprocessors "
+      "idle, a plan has their k cut into shares of\none size, for a block each. A block writes its "
+      "part of a tile as far as it is not all of it, 64 bytes a\ncycle, waits 1,500 cycles for "
+      "that and a counter (both are guesses), and who comes last reads\nall parts of the tile. "
+      "Cycles of a multiprocessor, of products as above; how many of an H100's\nmultiprocessors "
+      "have work where every tile is whole; and how many times faster shares are than that.\nA "
+      "tile's epilogue counts in neither.\n\n"
+      "| product | c, k | tile | tiles | busy, if whole | shares | products of a tile | joining of "
+      "a share | times |\n|---|---|---|---|---|---|---|---|---|\n";
+  for (const Product& product : kProducts) text += row_of(product, gpu);
+  return text;
+}
+
+}  // namespace shale::machine_code
