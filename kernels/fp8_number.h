@@ -46,7 +46,8 @@ constexpr uint8_t fp8_code(float unrounded) {
   const float small = std::bit_cast<float>(is_normal ? kSmallestNormal : magnitude);
   const auto subnormal = static_cast<uint32_t>(static_cast<int32_t>(small * kSubnormals));
   const uint32_t code = is_normal ? normal : subnormal;
-  return static_cast<uint8_t>((code < kFp8Nan ? code : kFp8Nan) | (bits >> 24 & 0x80u));
+  const uint32_t sign = std::bit_cast<uint32_t>(unrounded) >> 24 & 0x80u;  // of a zero too
+  return static_cast<uint8_t>((code < kFp8Nan ? code : kFp8Nan) | sign);
 }
 
 constexpr float decoded(e4m3 x) {  // exact
