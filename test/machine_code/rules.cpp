@@ -124,7 +124,8 @@ Findings uniform_descriptors(const Kernel& kernel) {
   for (const char* opcode : {"HGMMA", "QGMMA"}) {  // of 16 bits and of 8
     for (const Loop& loop : kernel.inner_loops(opcode)) {
       const size_t products = kernel.count(opcode, loop), moves = kernel.count("R2UR", loop);
-      // Heads of 256 have more descriptors than there are uniform registers: two of three are moved.
+      // Heads of 256 have more descriptors than there are uniform registers: two of three are
+      // moved.
       const size_t most = products >= 20 ? products * 2 / 3 : products / 6;
       if (moves <= most) continue;
       findings.push_back(cat(place(kernel, loop.first), moves, " registers are moved for ",
@@ -201,6 +202,7 @@ Findings turns_pass_before_waits(const Kernel& kernel) {
 
 Findings next_tile_behind_copies(const Kernel& kernel) {
   static const std::regex answer(R"(PT, (R\d+), .*)");
+  Findings findings;
   std::smatch match;
   for (size_t i = 0; i < kernel.code.size(); ++i) {
     const Instruction& asks = kernel.code[i];
@@ -209,13 +211,20 @@ Findings next_tile_behind_copies(const Kernel& kernel) {
       continue;
     }
     const std::regex used(cat("\\b", match[1].str(), "\\b"));
-    for (++i; i < kernel.code.size() && !kernel.code[i].opcode.starts_with("UTMALDG"); ++i) {
-      if (!std::regex_search(kernel.code[i].operands, used)) continue;
-      return {cat(place(kernel, i), "waits for the next tile before this one is copied")};
+    const auto waits = [&](const Instruction& next) {
+      return std::regex_search(next.operands, used);
+    };
+    size_t at = i + 1;
+    while (at < kernel.code.size() && !kernel.code[at].opcode.starts_with("UTMALDG") &&
+           !waits(kernel.code[at])) {
+      ++at;
     }
-    return {};
+    // Who shares a tile counts too, and needs the answer at once.
+    if (at == kernel.code.size() || !waits(kernel.code[at])) return {};
+    findings.push_back(cat(place(kernel, at), "waits for the next tile before this one is copied"));
   }
-  return {cat(kernel.name, ": nothing asks for the next tile")};
+  if (findings.empty()) return {cat(kernel.name, ": nothing asks for the next tile")};
+  return {findings.back()};
 }
 
 Findings stages_without_fences(const Kernel& kernel) {

@@ -45,7 +45,8 @@ std::string row_of(const Product& product, const Gpu& gpu) {
   const auto clusters = double(kProcessors / plan.cluster);
   const double rounds = double((all + int64_t(clusters) - 1) / int64_t(clusters));
   // Of a tile.
-  const double cycles = double(rows_of(plan.tile) * cols_of(plan.tile) * product.k) / gpu.tensor_fma;
+  const double cycles =
+      double(rows_of(plan.tile) * cols_of(plan.tile) * product.k) / gpu.tensor_fma;
   const bool shares = plan.shares > 0;
   const double joining = shares ? sharing_cycles(plan.tile, shared, plan.shares) : 0;
   const double now =
@@ -63,12 +64,12 @@ std::string row_of(const Product& product, const Gpu& gpu) {
 std::string shares_section(const Gpu& gpu) {
   std::string text =
       "\n## Tiles that blocks share\n\nWhere the last round of tiles would leave multiprocessors "
-      "idle, a plan has their k cut into shares of\none size, for a block each. A block writes its "
-      "part of a tile as far as it is not all of it, 64 bytes a\ncycle, waits 1,500 cycles for "
-      "that and a counter (both are guesses), and who comes last reads\nall parts of the tile. "
-      "Cycles of a multiprocessor, of products as above; how many of an H100's\nmultiprocessors "
-      "have work where every tile is whole; and how many times faster shares are than that.\nA "
-      "tile's epilogue counts in neither.\n\n"
+      "idle, a plan has their k cut into shares\nof one size, for a block each. A block writes its "
+      "part of a tile, 64 bytes a cycle, and waits 1,500\ncycles for that and a counter (both are "
+      "guesses); who comes last reads all parts of the tile.\nCycles of a multiprocessor, of "
+      "products as above; how many of an H100's multiprocessors have work\nwhere every tile is "
+      "whole; and how many times faster shares are than that. A tile's epilogue counts\nin "
+      "neither.\n\n"
       "| product | c, k | tile | tiles | busy, if whole | shares | products of a tile | joining of "
       "a share | times |\n|---|---|---|---|---|---|---|---|---|\n";
   for (const Product& product : kProducts) text += row_of(product, gpu);
