@@ -66,7 +66,7 @@ Context::Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> b
   set_loss_scale({});
   reset_step_results();
   if (exec_.device.type == DeviceType::kCpu) return;
-  counters_storage_ = allocate(sizeof(BlockCounters), MemoryTag::kWorkspace, "block counters");
+  counters_storage_ = allocate(sizeof(BlockCounters), MemoryTag::kData, "block counters");
   exec_.counters = static_cast<BlockCounters*>(counters_storage_->data());
   const BlockCounters zeros;
   copy(exec_.counters, &zeros, sizeof(zeros));
