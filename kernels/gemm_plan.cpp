@@ -213,6 +213,7 @@ bool can_cut(const GemmProblem& p, int64_t tiles, int64_t shares) {
 
 int best_shares(const GemmProblem& p, GemmTile tile, int cluster) {
   const int64_t tiles = tiles_of(p, tile, cluster).shared, clusters = kProcessors / cluster;
+  if (tiles == 0) return 0;
   int64_t best = 0;
   double least = cost(p, traits(tile), 1);
   const auto try_shares = [&](int64_t shares) {
@@ -222,7 +223,6 @@ int best_shares(const GemmProblem& p, GemmTile tile, int cluster) {
     least = total;
     best = shares;
   };
-  if (tiles == 0) return 0;
   for (int64_t shares = 2 * tiles; shares <= clusters; shares += tiles) try_shares(shares);
   try_shares(clusters);
   return static_cast<int>(best);
@@ -243,7 +243,7 @@ bool has_kernel(const GemmProblem& p, GemmTile tile, int splits) {
   if (p.epilogue == Epilogue::kSwiGlu && (splits > 1 || tile == GemmTile::kHopper128x64)) {
     return false;
   }
-  if (is_hopper(tile) && (p.k == 0 || splits > 1)) return false;  // no box of nothing
+  if (is_hopper(tile) && (p.k == 0 || splits > 1)) return false;  // no box of nothing; shares
   if (p.a.transposed && p.b.transposed) return tile == GemmTile::k64x64;
   return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
 }

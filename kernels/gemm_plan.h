@@ -43,7 +43,7 @@ struct GemmPlan {
   // Blocks that have tiles one below the other and share what they read of b; 1 or
   // cluster_blocks(tile).
   int cluster = 1;
-  // Of Hopper's tiles, those of shared_tiles(): all stages of their k, tile after tile, are cut
+  // Of Hopper's last tiles (TileCounts::shared), all stages of their k, tile after tile, are cut
   // into so many shares of one size, each of which a block does (stream-K; Osama et al.,
   // arXiv:2301.03598). Who has done the last share of a tile adds them up in order. 0: every tile
   // is one block's.

@@ -18,20 +18,6 @@ using kernels::GemmTile;
 constexpr GemmTile kTiles[] = {GemmTile::kHopper128x64, GemmTile::kHopper128x128,
                                GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128};
 
-template <typename TIn, typename TOut>
-double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
-                     const RefProduct& ref) {
-  const auto c0 = [&](size_t i) { return g.accumulate ? to_f64(g.c[i]) : 0.; };
-  const auto bias = [&](size_t i) { return g.bias.empty() ? 0. : to_f64(g.bias[i % size_t(g.n)]); };
-  const auto residual = [&](size_t i) { return g.residual.empty() ? 0. : to_f64(g.residual[i]); };
-  return worst_ratio(
-      got.c, [&](size_t i) { return c0(i) + ref.value[i] + bias(i) + residual(i); },
-      [&](size_t i) {
-        return sum_error(
-            g.k, 3, ref.magnitude[i] + std::abs(c0(i)) + std::abs(bias(i)) + std::abs(residual(i)));
-      });
-}
-
 struct Size {
   int64_t m, n, k;
 };

@@ -129,4 +129,21 @@ double worst_ratio(const std::vector<T>& got, Want&& want, Allowed&& allowed) {
   return worst;
 }
 
+// The error of c, bias and residual and what was there added, in units of what sums of k and so
+// many `others` allow.
+template <typename TIn, typename TOut>
+double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
+                     const RefProduct& ref, int others = 3) {
+  const auto c0 = [&](size_t i) { return g.accumulate ? to_f64(g.c[i]) : 0.; };
+  const auto bias = [&](size_t i) { return g.bias.empty() ? 0. : to_f64(g.bias[i % size_t(g.n)]); };
+  const auto residual = [&](size_t i) { return g.residual.empty() ? 0. : to_f64(g.residual[i]); };
+  return worst_ratio(
+      got.c, [&](size_t i) { return c0(i) + ref.value[i] + bias(i) + residual(i); },
+      [&](size_t i) {
+        return sum_error(
+            g.k, others,
+            ref.magnitude[i] + std::abs(c0(i)) + std::abs(bias(i)) + std::abs(residual(i)));
+      });
+}
+
 }  // namespace shale::test
