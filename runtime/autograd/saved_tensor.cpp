@@ -13,9 +13,8 @@ SavedTensor::SavedTensor(const char* op, const Tensor& x) : op_(op) {
   version_ = *counter_;
   const bool is_leaf = x.impl().leaf != nullptr;
   const auto& hooks = x.context().autograd().saved_hooks;
-  const auto& recipe = x.impl().recipe;
-  if (recipe != nullptr && recipe->version == version_) {
-    recipe_ = recipe;
+  if (has_recipe(x)) {
+    recipe_ = x.impl().recipe;
   } else if (is_leaf || hooks.empty()) {
     tensor_ = is_leaf ? x : x.detach();
   } else {
@@ -42,6 +41,11 @@ bool wants_recipes(Context& context) {
 void set_recipe(Tensor& y, std::function<Tensor()> make) {
   y.impl().recipe =
       std::make_shared<const Recipe>(Recipe{.make = std::move(make), .version = y.version()});
+}
+
+bool has_recipe(const Tensor& x) {
+  const auto& recipe = x.impl().recipe;
+  return recipe != nullptr && recipe->version == x.version();
 }
 
 SavedTensorHooksScope::SavedTensorHooksScope(Context& context, SavedTensorHooks hooks)

@@ -43,6 +43,8 @@ class SavedTensor {
 // `make` needs it holds as SavedTensors.
 bool wants_recipes(Context& context);
 void set_recipe(Tensor& y, std::function<Tensor()> make);
+// Whether x, saved as it is now, would be computed again.
+bool has_recipe(const Tensor& x);
 
 // While it lives, tensors saved in the context go through these hooks.
 class SavedTensorHooksScope {

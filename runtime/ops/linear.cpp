@@ -46,10 +46,16 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
   const bool records = needs_grad(x.context(), {x, weight, bias, residual});
   // Saved before the product: a segment that runs again for these ends here.
   SavedTensor saved_x, saved_weight;
-  if (records) saved_x = {"linear", x}, saved_weight = {"linear", weight};
+  Fp8Input fp8_x;
+  if (records) saved_weight = {"linear", weight};
+  if (is_fp8) {
+    fp8_x = {operands, x, /*keeps=*/records && needs_grad(x.context(), {weight})};
+  } else if (records) {
+    saved_x = {"linear", x};
+  }
   Tensor y = empty(x.context(), with_last(x.shape(), weight.size(0)), x.dtype());
   if (is_fp8) {
-    multiply_fp8(operands, {x, weight, bias, residual}, y);
+    fp8_x.multiply({weight, bias, residual}, y);
   } else {
     gemm_by_pieces({.a = as_matrix(x),
                     .b = transposed(as_matrix(weight)),
@@ -59,13 +65,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
                    pieces, y);
   }
   if (!records) return y;
-  const auto backward = [x = saved_x, weight = saved_weight, bias, operands,
+  const auto backward = [x = saved_x, fp8_x, weight = saved_weight, bias, is_fp8,
                          shape = x.shape()](BackwardArgs& args) {
     Grads grads(4);
     const Tensor dy = args.dy();
     const View dy2 = as_matrix(dy);
-    if (operands != Operands::kPlain) {
-      emit_fp8_grads(operands, args, x, weight, grads);
+    if (is_fp8) {
+      fp8_x.emit_grads(args, weight, grads);
     } else {
       if (args.needs(0)) {
         Tensor dx = empty(dy.context(), shape, dy.dtype());

@@ -23,8 +23,9 @@ enum class Operands : uint8_t {
 // y = x weightᵀ + bias + residual.
 // x: [..., K], contiguous; weight: [N, K]; bias: [N]; residual and y: [..., N]. One dtype. bias and
 // residual are optional. Throws ShapeError, DTypeError, that of fp8 operands out of all but bf16.
-// Keeps x and weight for backward, as they came. pieces: of y's rows; fp8 operands, whose scales
-// may be of all of x, wait for all of it.
+// Keeps x and weight for backward, as they came; of x with fp8 operands its transpose, rounded, if
+// the weight's gradient may be wanted and x is not computed again instead. pieces: of y's rows; fp8
+// operands, whose scales may be of all of x, wait for all of it.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Tensor& residual = {}, Operands operands = Operands::kPlain,
               const OpPieces& pieces = {});

@@ -12,17 +12,50 @@ namespace shale {
 // What shares a scale of the weight, whose numbers are of E4M3.
 kernels::Fp8Blocks fp8_weight_blocks(Operands operands);
 
+// An operand with memory of its own.
+struct Fp8Tensor {
+  struct Kind {  // what shares a scale, and the numbers
+    kernels::Fp8Blocks blocks = kernels::Fp8Blocks::kLines;
+    kernels::Fp8Format format = kernels::Fp8Format::kE4M3;
+  };
+
+  static Fp8Tensor make(Context& context, int64_t lines, int64_t length, const Kind& kind);
+
+  kernels::Fp8Operand operand() const;
+
+  Tensor codes, scales;
+  Kind kind{};
+  int64_t lines = 0, length = 0;
+};
+
 struct LinearInputs {
-  const Tensor &x, &weight;
+  const Tensor& weight;
   const Tensor &bias, &residual;  // may be undefined
 };
 
-// y = x weightᵀ + bias + residual.
-void multiply_fp8(Operands operands, const LinearInputs& inputs, const Tensor& y);
+// x as the operand of forward's product, and what is kept of it for the gradient of the weight: xᵀ
+// as an operand, out of the same read of x and of half its bytes; or x, where that is computed
+// again instead of kept.
+class Fp8Input {
+ public:
+  Fp8Input() = default;
+  // keeps: whether the weight's gradient may be wanted.
+  Fp8Input(Operands operands, const Tensor& x, bool keeps);
 
-// What a backward needs of x, number 0, and weight, number 1, of the inputs. The gradient of y is
-// read once for both.
-void emit_fp8_grads(Operands operands, BackwardArgs& args, const SavedTensor& x,
-                    const SavedTensor& weight, Grads& grads);
+  // y = x weightᵀ + bias + residual. Only the first one; x is let go.
+  void multiply(const LinearInputs& inputs, const Tensor& y);
+
+  // The gradients of x, number 0 of the inputs, and weight, number 1. That of y is read once for
+  // both.
+  void emit_grads(BackwardArgs& args, const SavedTensor& weight, Grads& grads) const;
+
+ private:
+  Fp8Tensor transpose() const;
+
+  Operands operands_ = Operands::kPlain;
+  Fp8Tensor rows_;
+  Fp8Tensor transpose_;  // without its memory, which is saved
+  SavedTensor x_, codes_, scales_;
+};
 
 }  // namespace shale

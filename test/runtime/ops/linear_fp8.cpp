@@ -2,7 +2,9 @@
 #include <cmath>
 
 #include "shale/kernels/fp8.h"
+#include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/op_check.h"
@@ -146,6 +148,50 @@ TEST_CASE("linear with fp8 operands adds bias and residual as it is, and wants b
   const Tensor wide = random_leaf(context, {4, 128}, 1), wide_w = random_leaf(context, {8, 128}, 2);
   const auto in_f32 = [&] { return linear(wide, wide_w, {}, {}, Operands::kFp8); };
   CHECK(contains(message_of<DTypeError>(in_f32), "want bf16"));
+}
+
+TEST_CASE("linear with fp8 operands keeps the transpose of x, rounded, in place of x", "[ops]") {
+  Context context(small_context());
+  const auto held = [&] {
+    return context.allocator().stats().current[size_t(MemoryTag::kActivation)];
+  };
+  constexpr int64_t kResult = 256 * 64 * 2;
+  constexpr int64_t kCodes = 128 * 256, kScales = 2 * 128 * 4;
+  const Numbers values = random_numbers(256, 128, 1);
+  const Tensor w = tensor_of(context, random_numbers(64, 128, 2), true);
+  const Tensor frozen = tensor_of(context, random_numbers(64, 128, 2), false);
+  const Tensor dy = tensor_of(context, random_numbers(256, 64, 3), false);
+  for (const Operands operands : {Operands::kFp8, Operands::kFp8Tensor}) {
+    CAPTURE(int(operands));
+    const int64_t before = held();
+    {
+      const Tensor y = linear(tensor_of(context, values, false), w, {}, {}, operands);
+      CHECK(held() - before == kResult + kCodes + kScales);
+    }
+    {
+      const Tensor x = tensor_of(context, values, true);
+      const Tensor y = linear(x, frozen, {}, {}, operands);
+      CHECK(held() - before == kResult);
+    }
+    // What is computed again is not kept, neither as it is nor as codes. The bits are the same.
+    const auto gradient = [&](Recompute level) {
+      const Tensor x = tensor_of(context, values, true);
+      const Tensor own = tensor_of(context, random_numbers(64, 128, 2), true);
+      const int64_t inputs = held();
+      const Tensor y = recompute(
+          level, [&](const Tensor& in) { return linear(gelu(in), own, {}, {}, operands); }, x);
+      const int64_t kept = held() - inputs - kResult;
+      CHECK(kept == (level == Recompute::kNone ? kCodes + kScales : 0));
+      backward(y, dy);
+      std::vector<float> both = to_host<float>(x.grad());
+      const std::vector<float> of_w = to_host<float>(own.grad());
+      both.insert(both.end(), of_w.begin(), of_w.end());
+      return both;
+    };
+    const std::vector<float> want = gradient(Recompute::kNone);
+    CHECK(gradient(Recompute::kSelective) == want);
+    CHECK(gradient(Recompute::kFull) == want);
+  }
 }
 
 }  // namespace shale::test
