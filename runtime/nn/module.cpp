@@ -144,7 +144,7 @@ void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t
 void Parameter::unbind() {
   for_each_value(*this, [](Tensor& leaf) {
     leaf.impl().storage.reset();
-    if (leaf.impl().leaf != nullptr) leaf.impl().leaf->packed.reset();
+    if (leaf.impl().leaf != nullptr) leaf.impl().leaf->drop_copies();
   });
 }
 

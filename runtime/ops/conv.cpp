@@ -6,6 +6,7 @@
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/ops/weight_uses.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
@@ -15,9 +16,8 @@ namespace {
 struct PackedProduct {
   Tensor memory;
   kernels::PackedWeight packed;
-  uint64_t version = 0;    // of the weight
-  int64_t uses = 0;        // of this version
-  bool is_shared = false;  // some version had more uses than one
+  uint64_t version = 0;  // of the weight
+  WeightUses uses;
 };
 
 }  // namespace
@@ -46,21 +46,16 @@ void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const
 }
 
 // The copy that a product of `leaf` as it was at `version` shares with others; null if it shares
-// none. It is made by the second product of one version, so that who steps after each takes no
-// memory for it, and from then on by the first.
+// none.
 kernels::PackedWeight* packed_weight(const Tensor& leaf, uint64_t version,
                                      PackedProduct PackedConvWeights::*product) {
   if (!leaf.defined() || leaf.version() != version) return nullptr;
   std::shared_ptr<PackedConvWeights>& state = leaf_state(leaf).packed;
   if (state == nullptr) state = std::make_shared<PackedConvWeights>();
   PackedProduct& mine = (*state).*product;
-  if (mine.uses == 0 || mine.version != version) {
-    mine.version = version;
-    mine.uses = 0;
-    mine.packed.data = nullptr;
-  }
-  mine.is_shared |= ++mine.uses > 1;
-  if (!mine.is_shared) return nullptr;
+  if (!mine.uses.share(version)) return nullptr;
+  if (mine.version != version) mine.packed.data = nullptr;
+  mine.version = version;
   mine.packed.allocate = [&mine, context = &leaf.context()](size_t bytes) {
     if (!mine.memory.defined() || mine.memory.numel() != int64_t(bytes)) {
       mine.memory = Tensor();

@@ -2,6 +2,8 @@
 
 #include "shale/kernels/fp8.h"
 #include "shale/runtime/ops/weight_grad.h"
+#include "shale/runtime/ops/weight_uses.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 namespace {
@@ -29,15 +31,74 @@ struct Wanted {
 struct Quantized {
   Fp8Tensor rows, columns;
 };
-Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted) {
+Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted,
+                    MemoryTag tag = MemoryTag::kActivation) {
   const View matrix = as_matrix(x);
   const int64_t rows = matrix.size(0), columns = matrix.size(1);
   Quantized result;
-  if (wanted.rows) result.rows = Fp8Tensor::make(x.context(), rows, columns, kind);
-  if (wanted.columns) result.columns = Fp8Tensor::make(x.context(), columns, rows, kind);
+  if (wanted.rows) result.rows = Fp8Tensor::make(x.context(), rows, columns, kind, tag);
+  if (wanted.columns) result.columns = Fp8Tensor::make(x.context(), columns, rows, kind, tag);
   kernels::quantize_fp8(
       x.exec(), {.x = matrix, .rows = result.rows.operand(), .columns = result.columns.operand()});
   return result;
+}
+
+// A weight, or its transpose, as products of one version of it share it.
+struct SharedOperand {
+  WeightUses uses;
+  Fp8Tensor operand;
+  uint64_t version = 0;  // that it was made of
+  Operands operands = Operands::kPlain;
+
+  bool is_of(const Tensor& weight, Operands wanted) const {
+    return operand.codes.defined() && version == weight.version() && operands == wanted;
+  }
+};
+
+}  // namespace
+
+struct Fp8Weight {
+  SharedOperand rows, columns;
+};
+
+namespace {
+
+// What products with weight share; null if it is no leaf, which others would know.
+Fp8Weight* shared_of(const Tensor& weight) {
+  LeafState* const leaf = weight.impl().leaf.get();
+  if (leaf == nullptr) return nullptr;
+  if (leaf->fp8 == nullptr) leaf->fp8 = std::make_shared<Fp8Weight>();
+  return leaf->fp8.get();
+}
+
+// The operand of a product with weight, which may be a leaf that has it from an earlier one. Made
+// with the other one, if that will be wanted too, in one read.
+Fp8Tensor weight_operand(const Tensor& weight, Operands operands,
+                         SharedOperand Fp8Weight::*wanted) {
+  const Kind kind = recipe_of(operands).weight;
+  const bool is_rows = wanted == &Fp8Weight::rows;
+  Fp8Weight* const shared = shared_of(weight);
+  if (shared == nullptr || !(shared->*wanted).uses.share(weight.version())) {
+    const Quantized own = quantized(weight, kind, {.rows = is_rows, .columns = !is_rows});
+    return is_rows ? own.rows : own.columns;
+  }
+  if (!(shared->*wanted).is_of(weight, operands)) {
+    const auto is_missing = [&](const SharedOperand& one) {
+      return one.uses.are_shared() && !one.is_of(weight, operands);
+    };
+    const Wanted missing = {is_missing(shared->rows), is_missing(shared->columns)};
+    if (missing.rows) shared->rows.operand = {};
+    if (missing.columns) shared->columns.operand = {};
+    const Quantized made = quantized(weight, kind, missing, MemoryTag::kWorkspace);
+    const auto keep = [&](SharedOperand& one, const Fp8Tensor& operand) {
+      if (operand.codes.defined()) {
+        one.operand = operand, one.version = weight.version(), one.operands = operands;
+      }
+    };
+    keep(shared->rows, made.rows);
+    keep(shared->columns, made.columns);
+  }
+  return (shared->*wanted).operand;
 }
 
 }  // namespace
@@ -46,14 +107,17 @@ Fp8Blocks fp8_weight_blocks(Operands operands) {
   return operands == Operands::kFp8Tensor ? Fp8Blocks::kTensor : Fp8Blocks::kSquares;
 }
 
-Fp8Tensor Fp8Tensor::make(Context& context, int64_t lines, int64_t length, const Kind& kind) {
-  return {
-      .codes = empty(context, {lines, kernels::fp8_codes_stride(length)}, DType::kU8),
-      .scales = empty(context, {kernels::fp8_scale_rows(length), kernels::fp8_scales_stride(lines)},
-                      DType::kF32),
-      .kind = kind,
-      .lines = lines,
-      .length = length};
+Fp8Tensor Fp8Tensor::make(Context& context, int64_t lines, int64_t length, const Kind& kind,
+                          MemoryTag tag) {
+  const auto make = [&](const Shape& shape, DType dtype) {
+    return empty(context, shape, dtype, tag, "an operand of fp8");
+  };
+  return {.codes = make({lines, kernels::fp8_codes_stride(length)}, DType::kU8),
+          .scales = make({kernels::fp8_scale_rows(length), kernels::fp8_scales_stride(lines)},
+                         DType::kF32),
+          .kind = kind,
+          .lines = lines,
+          .length = length};
 }
 
 kernels::Fp8Operand Fp8Tensor::operand() const {
@@ -79,7 +143,7 @@ Fp8Input::Fp8Input(Operands operands, const Tensor& x, bool keeps) : operands_(o
 
 void Fp8Input::multiply(const LinearInputs& inputs, const Tensor& y) {
   const auto& [weight, bias, residual] = inputs;
-  const Fp8Tensor b = quantized(weight, recipe_of(operands_).weight, {.rows = true}).rows;
+  const Fp8Tensor b = weight_operand(weight, operands_, &Fp8Weight::rows);
   kernels::fp8_gemm(y.exec(), {.a = rows_.operand(),
                                .b = b.operand(),
                                .c = as_matrix(y),
@@ -106,7 +170,7 @@ void Fp8Input::emit_grads(BackwardArgs& args, const SavedTensor& weight, Grads& 
       quantized(dy, recipe.dy, {.rows = args.needs(0), .columns = args.needs(1)});
   if (args.needs(0)) {
     const Tensor values = weight.get();
-    const Fp8Tensor b = quantized(values, recipe.weight, {.columns = true}).columns;
+    const Fp8Tensor b = weight_operand(values, operands_, &Fp8Weight::columns);
     Tensor dx = empty(dy.context(), with_last(dy.shape(), values.size(1)), dy.dtype());
     kernels::fp8_gemm(dy.exec(), {.a = from.rows.operand(), .b = b.operand(), .c = as_matrix(dx)});
     grads[0] = dx;

@@ -19,7 +19,8 @@ struct Fp8Tensor {
     kernels::Fp8Format format = kernels::Fp8Format::kE4M3;
   };
 
-  static Fp8Tensor make(Context& context, int64_t lines, int64_t length, const Kind& kind);
+  static Fp8Tensor make(Context& context, int64_t lines, int64_t length, const Kind& kind,
+                        MemoryTag tag);
 
   kernels::Fp8Operand operand() const;
 

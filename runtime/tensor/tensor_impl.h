@@ -9,6 +9,7 @@
 
 namespace shale {
 
+struct Fp8Weight;
 struct Node;
 struct PackedConvWeights;
 struct Recipe;
@@ -31,7 +32,15 @@ struct LeafState {
   // Called once per backward, after the last gradient for this leaf was added.
   std::vector<std::function<void()>> ready_hooks;
   LowCopy low_copy;
-  std::shared_ptr<PackedConvWeights> packed;  // conv2d's, of a weight that several calls share
+  // Of a weight that several calls share, conv2d's and linear()'s with fp8 operands.
+  std::shared_ptr<PackedConvWeights> packed;
+  std::shared_ptr<Fp8Weight> fp8;
+
+  // Forgets copies of the values, whose memory goes.
+  void drop_copies() {
+    packed.reset();
+    fp8.reset();
+  }
 };
 
 // What Tensor handles share.

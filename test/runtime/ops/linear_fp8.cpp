@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shale/kernels/elementwise.h"
 #include "shale/kernels/fp8.h"
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/autograd/tape.h"
@@ -192,6 +193,56 @@ TEST_CASE("linear with fp8 operands keeps the transpose of x, rounded, in place 
     CHECK(gradient(Recompute::kSelective) == want);
     CHECK(gradient(Recompute::kFull) == want);
   }
+}
+
+// Two micro-batches before a step: the second one finds what the first one has made, but for what
+// it is the first to share.
+TEST_CASE("a weight's operands of fp8 are kept while it does not change", "[ops]") {
+  Context context(small_context());
+  const auto workspace = [&] {
+    return context.allocator().stats().current[size_t(MemoryTag::kWorkspace)];
+  };
+  const Numbers x = random_numbers(kRows, kIn, 1), first = random_numbers(kOut, kIn, 2);
+  const Numbers second = random_numbers(kOut, kIn, 3);
+  const Tensor dy = tensor_of(context, random_numbers(kRows, kOut, 4), false);
+  const Tensor other = tensor_of(context, second, false);
+  // y, the gradient of x and, of this product alone, that of the weight.
+  const auto micro_batch = [&](const Tensor& w, Operands operands) {
+    const Tensor in = tensor_of(context, x, true);
+    const Tensor y = linear(in, w, {}, {}, operands);
+    backward(y, dy);
+    std::vector<float> all = to_host<float>(cast(y, DType::kF32));
+    const std::vector<float> dx = to_host<float>(in.grad());
+    all.insert(all.end(), dx.begin(), dx.end());
+    return all;
+  };
+  const auto fresh = [&](const Numbers& values, Operands operands) {
+    return micro_batch(tensor_of(context, values, true), operands);
+  };
+  const Operands operands = GENERATE(Operands::kFp8, Operands::kFp8Tensor);
+  const std::vector<float> want = fresh(first, operands), want_other = fresh(second, operands);
+  const int64_t before = workspace();
+  const Tensor w = tensor_of(context, first, true);
+  CHECK(micro_batch(w, operands) == want);
+  CHECK(workspace() == before);  // who steps after each keeps nothing
+  CHECK(micro_batch(w, operands) == want);
+  const int64_t kept = workspace() - before;
+  CHECK(kept >= 2 * kOut * kIn);
+
+  // Other values that nobody tells of are not seen; told of, they are, and take no more memory.
+  Tensor values = w.detach();
+  {
+    const View to = values.view();
+    kernels::axpby(context.exec(), {.a = other, .y = to});
+  }
+  CHECK(micro_batch(w, operands) == want);
+  w.bump_version();  // as an optimizer does
+  CHECK(micro_batch(w, operands) == want_other);
+  CHECK(workspace() - before == kept);
+  // Other operands of the same weight are others.
+  const Operands others = operands == Operands::kFp8 ? Operands::kFp8Tensor : Operands::kFp8;
+  CHECK(micro_batch(w, others) == fresh(second, others));
+  CHECK(micro_batch(w, operands) == want_other);
 }
 
 }  // namespace shale::test
