@@ -24,22 +24,25 @@ Fp8Recipe recipe_of(Operands operands) {
   return {{Fp8Blocks::kLines}, weight, {Fp8Blocks::kLines}};
 }
 
-// x, seen as a matrix, and its transpose, as far as they are wanted.
+// x, seen as a matrix, and its transpose, as far as they have memory.
+void quantize(const Tensor& x, const Fp8Tensor& rows, const Fp8Tensor& columns) {
+  kernels::quantize_fp8(x.exec(),
+                        {.x = as_matrix(x), .rows = rows.operand(), .columns = columns.operand()});
+}
+
 struct Wanted {
   bool rows = false, columns = false;
 };
 struct Quantized {
   Fp8Tensor rows, columns;
 };
-Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted,
-                    MemoryTag tag = MemoryTag::kActivation) {
+Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted) {
   const View matrix = as_matrix(x);
   const int64_t rows = matrix.size(0), columns = matrix.size(1);
   Quantized result;
-  if (wanted.rows) result.rows = Fp8Tensor::make(x.context(), rows, columns, kind, tag);
-  if (wanted.columns) result.columns = Fp8Tensor::make(x.context(), columns, rows, kind, tag);
-  kernels::quantize_fp8(
-      x.exec(), {.x = matrix, .rows = result.rows.operand(), .columns = result.columns.operand()});
+  if (wanted.rows) result.rows = Fp8Tensor::make(x.context(), rows, columns, kind);
+  if (wanted.columns) result.columns = Fp8Tensor::make(x.context(), columns, rows, kind);
+  quantize(x, result.rows, result.columns);
   return result;
 }
 
@@ -51,7 +54,20 @@ struct SharedOperand {
   Operands operands = Operands::kPlain;
 
   bool is_of(const Tensor& weight, Operands wanted) const {
-    return operand.codes.defined() && version == weight.version() && operands == wanted;
+    return operands == wanted && version == weight.version();
+  }
+  // Its memory, which is to become that of the weight as it is; none if that is not wanted. The
+  // place stays the same: graphs know it.
+  Fp8Tensor renewed(const Tensor& weight, Operands wanted, int64_t lines, int64_t length) {
+    if (!uses.are_shared() || is_of(weight, wanted)) return {};
+    const Kind kind = recipe_of(wanted).weight;
+    if (operands == Operands::kPlain) {
+      operand = Fp8Tensor::make(weight.context(), lines, length, kind, MemoryTag::kWorkspace);
+    }
+    operand.kind = kind;
+    version = weight.version();
+    operands = wanted;
+    return operand;
   }
 };
 
@@ -75,28 +91,17 @@ Fp8Weight* shared_of(const Tensor& weight) {
 // with the other one, if that will be wanted too, in one read.
 Fp8Tensor weight_operand(const Tensor& weight, Operands operands,
                          SharedOperand Fp8Weight::*wanted) {
-  const Kind kind = recipe_of(operands).weight;
   const bool is_rows = wanted == &Fp8Weight::rows;
   Fp8Weight* const shared = shared_of(weight);
   if (shared == nullptr || !(shared->*wanted).uses.share(weight.version())) {
+    const Kind kind = recipe_of(operands).weight;
     const Quantized own = quantized(weight, kind, {.rows = is_rows, .columns = !is_rows});
     return is_rows ? own.rows : own.columns;
   }
   if (!(shared->*wanted).is_of(weight, operands)) {
-    const auto is_missing = [&](const SharedOperand& one) {
-      return one.uses.are_shared() && !one.is_of(weight, operands);
-    };
-    const Wanted missing = {is_missing(shared->rows), is_missing(shared->columns)};
-    if (missing.rows) shared->rows.operand = {};
-    if (missing.columns) shared->columns.operand = {};
-    const Quantized made = quantized(weight, kind, missing, MemoryTag::kWorkspace);
-    const auto keep = [&](SharedOperand& one, const Fp8Tensor& operand) {
-      if (operand.codes.defined()) {
-        one.operand = operand, one.version = weight.version(), one.operands = operands;
-      }
-    };
-    keep(shared->rows, made.rows);
-    keep(shared->columns, made.columns);
+    const int64_t out = weight.size(0), in = weight.size(1);
+    quantize(weight, shared->rows.renewed(weight, operands, out, in),
+             shared->columns.renewed(weight, operands, in, out));
   }
   return (shared->*wanted).operand;
 }

@@ -20,7 +20,7 @@ struct Fp8Tensor {
   };
 
   static Fp8Tensor make(Context& context, int64_t lines, int64_t length, const Kind& kind,
-                        MemoryTag tag);
+                        MemoryTag tag = MemoryTag::kActivation);
 
   kernels::Fp8Operand operand() const;
 
