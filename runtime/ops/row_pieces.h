@@ -11,8 +11,8 @@
 namespace shale {
 
 // The rows of a product, piece by piece, in an order of its own: rows whose inputs are still on
-// their way come last, rows whose results somebody waits for first (nn/exchange_pieces.h). A row
-// has the same sums in any order.
+// their way come last, rows whose results somebody waits for first (nn/exchange_pieces.h). No order
+// changes bits; other pieces may.
 class RowPieces {
  public:
   struct Rows {

@@ -156,7 +156,7 @@ PiecesRun run_pieces(comm::ProcessGroup& group, int own_leaves, int pieces, bool
 
 }  // namespace
 
-TEST_CASE("rows travel forward while others are multiplied, and have the same bits", "[tensor]") {
+TEST_CASE("rows travel forward while others are multiplied, with the same sums", "[tensor]") {
   const auto group = world().group();
   const int ranks = group->size();
   if (ranks == 1) return;
@@ -165,10 +165,18 @@ TEST_CASE("rows travel forward while others are multiplied, and have the same bi
       const PiecesRun whole = run_pieces(*group, own_leaves, 1, true, dtype);
       CHECK(whole.products_meanwhile.empty());
       for (const int pieces : {0, 2}) {
+        PiecesRun waited;  // without overlap
         for (const bool overlap : {false, true}) {
           CAPTURE(dtype_name(dtype), own_leaves, pieces, overlap);
           const PiecesRun run = run_pieces(*group, own_leaves, pieces, overlap, dtype);
-          CHECK(run.values == whole.values);
+          // How a row is summed may depend on how many are multiplied at once.
+          for (size_t i = 0; i < whole.values.size(); ++i) {
+            const std::vector<double> want = to_f64(whole.values[i]);
+            CHECK(max_error(run.values[i], want) <=
+                  (dtype == DType::kF32 ? 1e-5 : 2e-2) * max_abs(want));
+          }
+          if (overlap) CHECK(run.values == waited.values);
+          waited = run;
           CHECK(run.sent == whole.sent);
           if (pieces == 2 && ranks * own_leaves % 2 != 0) {  // no piece has a part of a leaf
             CHECK(run.products_meanwhile.empty());
@@ -206,7 +214,20 @@ TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[
   }
 }
 
-TEST_CASE("pieces of rows change no bit of a model that is cut", "[tensor][gate]") {
+namespace {
+
+// Sums are rounded in another order: 2^-24 for each of some hundred additions.
+void check_follows(const Trained& got, const Trained& want) {
+  REQUIRE(got.losses.size() == want.losses.size());
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
+    CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("pieces of rows are the same on any number of tensor ranks", "[tensor][gate]") {
   const auto group = world().group();
   if (!is_power_of_two(group->size()) || group->size() > 4) return;
   const char* family = GENERATE("gpt2", "llama");
@@ -217,12 +238,15 @@ TEST_CASE("pieces of rows change no bit of a model that is cut", "[tensor][gate]
   options.global_batch = 8;
   options.tensor_leaves = 4;
   options.parallel = {.stage = 1, .reproducible = true};
-  const Trained want = train(one_rank(), options);
-  for (const int tensor : tensor_sizes(group->size())) {
-    for (const int pieces : {0, 1, 2}) {
+  const Trained of_leaves = train(one_rank(), options);
+  for (const int pieces : {0, 1, 2}) {
+    options.tensor_pieces = pieces;
+    options.recompute = Recompute::kNone;
+    const Trained want = train(one_rank(), options);
+    check_follows(want, of_leaves);
+    for (const int tensor : tensor_sizes(group->size())) {
       for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
         CAPTURE(family, tensor, pieces, static_cast<int>(recompute));
-        options.tensor_pieces = pieces;
         options.recompute = recompute;
         TensorMesh mesh(*group, tensor);
         CHECK(same(train(mesh.groups(), options), want));
@@ -241,12 +265,7 @@ TEST_CASE("a model that is cut follows one that is not", "[tensor]") {
   const Trained want = train(ShardGroups{.shard = &alone()}, options);
   const Trained got = train(mesh.groups(), options);
   CAPTURE(family, group->size());
-  REQUIRE(got.losses.size() == want.losses.size());
-  for (size_t i = 0; i < want.losses.size(); ++i) {
-    // Sums are rounded in another order: 2^-24 for each of some hundred additions.
-    CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
-    CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
-  }
+  check_follows(got, want);
   CHECK_FALSE(same(got, want));  // the comparison is of another way to compute
 }
 
