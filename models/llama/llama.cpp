@@ -56,12 +56,16 @@ class SelfAttention : public Module {
           exchange(), in, stream,
           [&](const std::vector<Tensor>& all, const Tensor& rest, const OpPieces& pieces) {
             const OpPieces first{.in = pieces.in}, last{.out = pieces.out};
-            const std::vector<Tensor> qs = turned(q_proj_, q_norm_.get(), all, places, first);
-            const std::vector<Tensor> ks = turned(k_proj_, k_norm_.get(), all, places, first);
-            std::vector<Tensor> results;
+            std::vector<Tensor> qs, ks, vs, results;
+            {
+              const SharedInputs shared(all);
+              qs = turned(q_proj_, q_norm_.get(), all, places, first);
+              ks = turned(k_proj_, k_norm_.get(), all, places, first);
+              vs = projected(v_proj_, all, first);
+            }
             for (size_t leaf = 0; leaf < all.size(); ++leaf) {
               Tensor k = ks[leaf];
-              Tensor v = heads_of(v_proj_.forward(all[leaf], {}, leaf, first));
+              Tensor v = heads_of(vs[leaf]);
               if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
               const Tensor y = nn::attention(sequence(), qs[leaf], k, v,
                                              {.window = window_,
@@ -98,14 +102,19 @@ class SelfAttention : public Module {
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  // Queries, or keys, of each leaf.
-  std::vector<Tensor> turned(nn::Linear& projection, nn::RmsNorm* norm,
-                             const std::vector<Tensor>& x, const RopeOptions& places,
-                             const OpPieces& pieces) const {
+  std::vector<Tensor> projected(nn::Linear& projection, const std::vector<Tensor>& x,
+                                const OpPieces& pieces) const {
     std::vector<Tensor> all;
     for (size_t leaf = 0; leaf < x.size(); ++leaf) {
       all.push_back(projection.forward(x[leaf], {}, leaf, pieces));
     }
+    return all;
+  }
+  // Queries, or keys, of each leaf.
+  std::vector<Tensor> turned(nn::Linear& projection, nn::RmsNorm* norm,
+                             const std::vector<Tensor>& x, const RopeOptions& places,
+                             const OpPieces& pieces) const {
+    std::vector<Tensor> all = projected(projection, x, pieces);
     if (head_norm_ == HeadNorm::kWholeRow) {
       all = exchange() != nullptr ? norm->forward_channels(all)
                                   : std::vector<Tensor>{norm->forward(all.front())};

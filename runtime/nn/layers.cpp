@@ -160,9 +160,13 @@ Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual
   return over_parts(
       sequence(), x, residual, [&](const Tensor& rows, const Tensor& rest, size_t part) {
         if (wants_product({&gate_proj, &up_proj, &down_proj})) {
-          const std::vector<Tensor> halves = {
-              gate_proj.product(rows, {}, leaf, part, {.in = pieces.in}),
-              up_proj.product(rows, {}, leaf, part, {.in = pieces.in})};
+          std::vector<Tensor> halves;
+          {
+            const SharedInputs shared({rows});
+            for (LinearWeights* const half : {&gate_proj, &up_proj}) {
+              halves.push_back(half->product(rows, {}, leaf, part, {.in = pieces.in}));
+            }
+          }
           return down_proj.product(fused(activation, halves)[0], rest, leaf, part,
                                    {.out = pieces.out});
         }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "shale/runtime/ops/row_pieces.h"
 #include "shale/runtime/tensor/tensor.h"
@@ -29,5 +30,19 @@ enum class Operands : uint8_t {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Tensor& residual = {}, Operands operands = Operands::kPlain,
               const OpPieces& pieces = {});
+
+// While it lives, products with fp8 operands share what they make of each x and keep its transpose
+// once: for a tensor that several layers read, such as those of queries, keys and values. Results
+// have the same bits without. Another one for the same tensor changes nothing.
+class SharedInputs {
+ public:
+  explicit SharedInputs(const std::vector<Tensor>& x);
+  ~SharedInputs();
+  SharedInputs(const SharedInputs&) = delete;
+  SharedInputs& operator=(const SharedInputs&) = delete;
+
+ private:
+  std::vector<Tensor> shared_;
+};
 
 }  // namespace shale

@@ -134,16 +134,53 @@ kernels::Fp8Operand Fp8Tensor::operand() const {
   return operand;
 }
 
-Fp8Input::Fp8Input(Operands operands, const Tensor& x, bool keeps) : operands_(operands) {
-  const bool transposes = keeps && !has_recipe(x);
-  if (keeps && !transposes) x_ = {"linear", x};
-  Quantized both = quantized(x, recipe_of(operands).x, {.rows = true, .columns = transposes});
-  rows_ = both.rows;
-  if (!transposes) return;
-  codes_ = {"linear", both.columns.codes};
-  scales_ = {"linear", both.columns.scales};
-  transpose_ = both.columns;
+Fp8KeptInput::Fp8KeptInput(const Fp8Tensor& transpose)
+    : transpose_(transpose),
+      codes_("linear", transpose.codes),
+      scales_("linear", transpose.scales) {
   transpose_.codes = transpose_.scales = Tensor();
+}
+
+Fp8Tensor Fp8KeptInput::transpose(Operands operands) const {
+  if (x_.defined()) {
+    return quantized(x_.get(), recipe_of(operands).x, {.columns = true}).columns;
+  }
+  Fp8Tensor result = transpose_;
+  result.codes = codes_.get();
+  result.scales = scales_.get();
+  return result;
+}
+
+SharedInputs::SharedInputs(const std::vector<Tensor>& x) {
+  for (const Tensor& one : x) {
+    if (one.impl().fp8_input != nullptr) continue;
+    one.impl().fp8_input = std::make_shared<Fp8InputOperands>();
+    shared_.push_back(one);
+  }
+}
+
+SharedInputs::~SharedInputs() {
+  for (const Tensor& one : shared_) one.impl().fp8_input.reset();
+}
+
+Fp8Input::Fp8Input(Operands operands, const Tensor& x, bool keeps) : operands_(operands) {
+  Fp8InputOperands own;
+  Fp8InputOperands& made = x.impl().fp8_input != nullptr ? *x.impl().fp8_input : own;
+  if (made.operands != operands || made.version != x.version()) {
+    made = {.operands = operands, .version = x.version()};
+  }
+  if (keeps && made.kept == nullptr && has_recipe(x)) {
+    made.kept = std::make_shared<const Fp8KeptInput>(x);
+  }
+  const Wanted wanted = {.rows = !made.rows.codes.defined(),
+                         .columns = keeps && made.kept == nullptr};
+  if (wanted.rows || wanted.columns) {
+    const Quantized both = quantized(x, recipe_of(operands).x, wanted);
+    if (wanted.rows) made.rows = both.rows;
+    if (wanted.columns) made.kept = std::make_shared<const Fp8KeptInput>(both.columns);
+  }
+  rows_ = made.rows;
+  if (keeps) kept_ = made.kept;
 }
 
 void Fp8Input::multiply(const LinearInputs& inputs, const Tensor& y) {
@@ -155,16 +192,6 @@ void Fp8Input::multiply(const LinearInputs& inputs, const Tensor& y) {
                                .bias = bias.defined() ? bias.view() : View{},
                                .residual = residual.defined() ? as_matrix(residual) : View{}});
   rows_ = {};
-}
-
-Fp8Tensor Fp8Input::transpose() const {
-  if (x_.defined()) {
-    return quantized(x_.get(), recipe_of(operands_).x, {.columns = true}).columns;
-  }
-  Fp8Tensor result = transpose_;
-  result.codes = codes_.get();
-  result.scales = scales_.get();
-  return result;
 }
 
 void Fp8Input::emit_grads(BackwardArgs& args, const SavedTensor& weight, Grads& grads) const {
@@ -181,12 +208,12 @@ void Fp8Input::emit_grads(BackwardArgs& args, const SavedTensor& weight, Grads& 
     grads[0] = dx;
   }
   if (!args.needs(1)) return;
-  emit_weight_grad(args, {1, weight.get(), dy.dtype()}, grads,
-                   [a = from.columns, b = transpose()](const Tensor& dw, bool accumulate) {
-                     kernels::fp8_gemm(
-                         dw.exec(),
-                         {.a = a.operand(), .b = b.operand(), .c = dw, .accumulate = accumulate});
-                   });
+  emit_weight_grad(
+      args, {1, weight.get(), dy.dtype()}, grads,
+      [a = from.columns, b = kept_->transpose(operands_)](const Tensor& dw, bool accumulate) {
+        kernels::fp8_gemm(dw.exec(),
+                          {.a = a.operand(), .b = b.operand(), .c = dw, .accumulate = accumulate});
+      });
 }
 
 }  // namespace shale

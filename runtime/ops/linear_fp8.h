@@ -34,9 +34,30 @@ struct LinearInputs {
   const Tensor &bias, &residual;  // may be undefined
 };
 
-// x as the operand of forward's product, and what is kept of it for the gradient of the weight: xᵀ
-// as an operand, out of the same read of x and of half its bytes; or x, where that is computed
-// again instead of kept.
+// What is kept of x for the gradient of a weight: xᵀ as an operand, of half its bytes; or x, where
+// that is computed again instead of kept.
+class Fp8KeptInput {
+ public:
+  explicit Fp8KeptInput(const Tensor& x) : x_("linear", x) {}
+  explicit Fp8KeptInput(const Fp8Tensor& transpose);
+
+  Fp8Tensor transpose(Operands operands) const;
+
+ private:
+  SavedTensor x_;
+  Fp8Tensor transpose_;  // without its memory, which is saved
+  SavedTensor codes_, scales_;
+};
+
+// What products make of x, of which that of others is shared (SharedInputs).
+struct Fp8InputOperands {
+  Operands operands = Operands::kPlain;
+  uint64_t version = 0;  // of x
+  Fp8Tensor rows;
+  std::shared_ptr<const Fp8KeptInput> kept;
+};
+
+// x as the operand of forward's product, and what is kept of it, both out of one read.
 class Fp8Input {
  public:
   Fp8Input() = default;
@@ -51,12 +72,9 @@ class Fp8Input {
   void emit_grads(BackwardArgs& args, const SavedTensor& weight, Grads& grads) const;
 
  private:
-  Fp8Tensor transpose() const;
-
   Operands operands_ = Operands::kPlain;
   Fp8Tensor rows_;
-  Fp8Tensor transpose_;  // without its memory, which is saved
-  SavedTensor x_, codes_, scales_;
+  std::shared_ptr<const Fp8KeptInput> kept_;
 };
 
 }  // namespace shale

@@ -9,6 +9,7 @@
 
 namespace shale {
 
+struct Fp8InputOperands;
 struct Fp8Weight;
 struct Node;
 struct PackedConvWeights;
@@ -61,6 +62,7 @@ struct TensorImpl {
   int output = 0;                 // which output of grad_fn this is
   std::unique_ptr<LeafState> leaf;
   std::shared_ptr<const Recipe> recipe;  // null: none, or it is not cheap to compute again
+  std::shared_ptr<Fp8InputOperands> fp8_input;  // null: no products share it (SharedInputs)
 
   ~TensorImpl();
 };

@@ -3,10 +3,12 @@
 #include <map>
 
 #include "shale/base/error.h"
+#include "shale/base/trace.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
 #include "shale/models/language/generate.h"
+#include "shale/runtime/nn/fp8.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -133,6 +135,28 @@ TEST_CASE("what is generated with a cache is what the model says of the whole te
     const std::vector<float> got = logits(11, 1, parts);
     for (size_t i = 0; i < 50; ++i) CHECK(std::abs(got[i] - want[i]) <= 2e-6f);
     CHECK(contains(message_of<ShapeError>([&] { logits(0, 1, parts); }), "there is room for 12"));
+  }
+}
+
+TEST_CASE("what several layers read becomes numbers of fp8 once") {
+  for (const char* family : kFamilies) {
+    if (is_mixture(family)) continue;
+    CAPTURE(family);
+    comm::World world(0, nullptr);
+    const auto group = world.group();
+    Context context(small_context());
+    Tracer tracer;
+    context.set_tracer(&tracer);
+    const auto model = models::make_language_model(small(family));
+    nn::compute_in_fp8(model->blocks(), 0);
+    const comm::DataParallel parallel(*model, model->blocks(), context, *group,
+                                      {.compute = DType::kBF16, .seed = 5});
+    models::KvCache cache;
+    const std::vector<int32_t> text = rand_int<int32_t>(12, 3, 0, 49);
+    model->next_logits(from_host<int32_t>(context, text, {1, 12}), cache);
+    // In each of two blocks seven weights, and the inputs of attention, of its output, of SwiGLU's
+    // halves and of what follows them.
+    CHECK(tracer.totals().at("quantize_fp8").calls == 2 * (7 + 4));
   }
 }
 

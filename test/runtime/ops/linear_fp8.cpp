@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 
+#include "shale/base/trace.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/fp8.h"
 #include "shale/runtime/autograd/recompute.h"
@@ -193,6 +196,90 @@ TEST_CASE("linear with fp8 operands keeps the transpose of x, rounded, in place 
     CHECK(gradient(Recompute::kSelective) == want);
     CHECK(gradient(Recompute::kFull) == want);
   }
+}
+
+// Two products of one x, and what they keep of it beside their results.
+TEST_CASE("products of one tensor share its operands of fp8 where they are told to", "[ops]") {
+  Context context(small_context());
+  Tracer tracer;
+  context.set_tracer(&tracer);
+  const auto held = [&] {
+    return context.allocator().stats().current[size_t(MemoryTag::kActivation)];
+  };
+  const auto times_quantized = [&](const std::function<void()>& work) {
+    tracer.reset();
+    work();
+    const auto totals = tracer.totals();
+    const auto found = totals.find("quantize_fp8");
+    return found == totals.end() ? 0 : found->second.calls;
+  };
+  constexpr int64_t kResults = 2 * 256 * 64 * 2, kKept = 128 * 256 + 2 * 128 * 4;
+  const Numbers values = random_numbers(256, 128, 1);
+  const Tensor dy = tensor_of(context, random_numbers(256, 64, 3), false);
+  const Operands operands = GENERATE(Operands::kFp8, Operands::kFp8Tensor);
+  const auto level = GENERATE(Recompute::kNone, Recompute::kSelective, Recompute::kFull);
+  const bool is_first_frozen = GENERATE(false, true);
+  CAPTURE(int(operands), int(level), is_first_frozen);
+  const auto gradients = [&](bool shares, int64_t forward_quantized) {
+    const Tensor x = tensor_of(context, values, true);
+    const Tensor first = tensor_of(context, random_numbers(64, 128, 2), !is_first_frozen);
+    const Tensor second = tensor_of(context, random_numbers(64, 128, 4), true);
+    const int64_t inputs = held();
+    Tensor y, z;
+    const int64_t quantized = times_quantized([&] {
+      const std::vector<Tensor> results =
+          recompute(level,
+                    [&](const std::vector<Tensor>& in) {
+                      const Tensor h = gelu(in[0]);
+                      std::optional<SharedInputs> shared;
+                      if (shares) shared.emplace(std::vector<Tensor>{h});
+                      return std::vector<Tensor>{linear(h, first, {}, {}, operands),
+                                                 linear(h, second, {}, {}, operands)};
+                    },
+                    {x});
+      y = results[0], z = results[1];
+    });
+    CHECK(quantized == forward_quantized);
+    const int64_t products = shares || is_first_frozen ? 1 : 2;
+    CHECK(held() - inputs - kResults == (level == Recompute::kNone ? products * kKept : 0));
+    backward(add(mul(y, dy), z), dy);
+    std::vector<float> all = to_host<float>(x.grad());
+    for (const Tensor& part : {first, second}) {
+      if (!part.grad().defined()) continue;
+      const std::vector<float> more = to_host<float>(part.grad());
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  };
+  // Both weights, and x for each product. The transpose comes later where the first one does not
+  // want it.
+  const bool is_late = is_first_frozen && level != Recompute::kSelective;
+  const std::vector<float> want = gradients(false, 4);
+  CHECK(gradients(true, is_late ? 4 : 3) == want);
+}
+
+TEST_CASE("operands of fp8 are shared by products of one version of a tensor alone", "[ops]") {
+  Context context(small_context());
+  const Tensor x = tensor_of(context, random_numbers(256, 128, 1), false);
+  const Tensor other = tensor_of(context, random_numbers(256, 128, 5), false);
+  const Tensor w = tensor_of(context, random_numbers(64, 128, 2), false);
+  const auto product = [&](const Tensor& of, Operands operands) {
+    return to_host<bf16>(linear(of, w, {}, {}, operands));
+  };
+  const auto want = product(x, Operands::kFp8), want_tensor = product(x, Operands::kFp8Tensor);
+  const auto want_other = product(other, Operands::kFp8);
+  const int64_t before = context.allocator().stats().current[size_t(MemoryTag::kActivation)];
+  {
+    const SharedInputs shared({x});
+    const SharedInputs again({x});
+    CHECK(same_bits(product(x, Operands::kFp8), want));
+    CHECK(same_bits(product(x, Operands::kFp8Tensor), want_tensor));
+    CHECK(same_bits(product(x, Operands::kFp8), want));
+    kernels::copy(x.exec(), {.x = other, .y = x});
+    x.bump_version();
+    CHECK(same_bits(product(x, Operands::kFp8), want_other));
+  }
+  CHECK(context.allocator().stats().current[size_t(MemoryTag::kActivation)] == before);
 }
 
 // Two micro-batches before a step: the second one finds what the first one has made, but for what
