@@ -376,6 +376,14 @@ Cost cost_of(const Fp8DecodeArgs& a) {
   return traffic({a.codes, a.largest}, {a.y});
 }
 
+Cost cost_of(const Fp8OperandsArgs& a) {
+  Cost cost = traffic({a.largest}, {a.rows.scales, a.columns.codes, a.columns.scales});
+  const bool copies = a.rows.defined() && a.rows.codes.data != a.codes.data;
+  if (copies || a.columns.defined()) cost.read_bytes += bytes_of(a.codes);
+  if (copies) cost.written_bytes += bytes_of(a.rows.codes);
+  return cost;
+}
+
 Cost cost_of(const GatherArgs& a) {
   Cost cost = traffic({a.y}, {a.y});  // what is picked is read
   cost.read_bytes += bytes_in_memory(a.index);

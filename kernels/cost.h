@@ -63,6 +63,7 @@ Cost cost_of(const Fp8GemmArgs& a);
 Cost cost_of(const Fp8LargestArgs& a);
 Cost cost_of(const Fp8EncodeArgs& a);
 Cost cost_of(const Fp8DecodeArgs& a);
+Cost cost_of(const Fp8OperandsArgs& a);
 Cost cost_of(const EmbeddingFwdArgs& a);
 Cost cost_of(const EmbeddingBwdArgs& a);
 Cost cost_of(const AdamWArgs& a);

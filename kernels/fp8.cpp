@@ -25,7 +25,9 @@ void check_lines(const char* op, const char* name, const View& view, int64_t str
   }
 }
 
-void check_operand(const char* op, const char* name, const Fp8Operand& operand) {
+}  // namespace
+
+void check_fp8_operand(const char* op, const char* name, const Fp8Operand& operand) {
   check_dtype(op, name, operand.codes, DType::kU8);
   if (operand.codes.ndim() != 2) {
     throw ShapeError(cat(op, ": ", name, " is ", operand.codes, ", want [lines, length]"));
@@ -38,8 +40,6 @@ void check_operand(const char* op, const char* name, const Fp8Operand& operand) 
   check_lines(op, scales.c_str(), operand.scales, fp8_scales_stride(lines));
 }
 
-}  // namespace
-
 void check_args(const QuantizeFp8Args& a) {
   constexpr const char* kOp = "quantize_fp8";
   check_dtype(kOp, "x", a.x, DType::kBF16);
@@ -50,11 +50,11 @@ void check_args(const QuantizeFp8Args& a) {
   }
   const int64_t rows = a.x.size(0), columns = a.x.size(1);
   if (a.rows.defined()) {
-    check_operand(kOp, "rows", a.rows);
+    check_fp8_operand(kOp, "rows", a.rows);
     check_shape(kOp, "rows", a.rows.codes, {rows, columns});
   }
   if (a.columns.defined()) {
-    check_operand(kOp, "columns", a.columns);
+    check_fp8_operand(kOp, "columns", a.columns);
     check_shape(kOp, "columns", a.columns.codes, {columns, rows});
   }
   const Fp8Operand& one = a.rows.defined() ? a.rows : a.columns;
@@ -68,8 +68,8 @@ void check_args(const QuantizeFp8Args& a) {
 
 void check_args(const Fp8GemmArgs& a) {
   constexpr const char* kOp = "fp8_gemm";
-  check_operand(kOp, "a", a.a);
-  check_operand(kOp, "b", a.b);
+  check_fp8_operand(kOp, "a", a.a);
+  check_fp8_operand(kOp, "b", a.b);
   check_shape(kOp, "b", a.b.codes, {a.b.lines(), a.a.length()});
   if (a.a.blocks == Fp8Blocks::kSquares) {
     throw ShapeError(cat(kOp, ": blocks of a are squares, want those of b to be, or none"));

@@ -35,6 +35,9 @@ struct Fp8Operand {
   int64_t length() const { return codes.size(1); }
 };
 
+// Throws ShapeError or DTypeError, naming op and operand, for one that is laid out otherwise.
+void check_fp8_operand(const char* op, const char* name, const Fp8Operand& operand);
+
 // How far apart lines of codes are, and rows of scales, in elements; and how many of those there
 // are.
 constexpr int64_t fp8_codes_stride(int64_t length) {

@@ -14,6 +14,13 @@ void check_largest(const char* op, const View& largest, const Shape& matrix) {
       cat(op, ": largest is ", largest, " of a matrix ", matrix, ", want ", squares, " or [1,1]"));
 }
 
+void check_codes(const char* op, const View& codes, const View& largest) {
+  check_dtype(op, "codes", codes, DType::kU8);
+  check_contiguous(op, "codes", codes);
+  if (codes.ndim() != 2) throw ShapeError(cat(op, ": codes are ", codes, ", want [rows, columns]"));
+  check_largest(op, largest, codes.shape);
+}
+
 void check_range(const char* op, const View& x, int64_t first, int64_t columns,
                  const View& largest) {
   check_dense(op, "x", x, {x.numel()}, DType::kF32);
@@ -44,13 +51,28 @@ void check_args(const Fp8EncodeArgs& a) {
 }
 
 void check_args(const Fp8DecodeArgs& a) {
-  check_dtype("fp8_decode", "codes", a.codes, DType::kU8);
-  check_contiguous("fp8_decode", "codes", a.codes);
-  if (a.codes.ndim() != 2) {
-    throw ShapeError(cat("fp8_decode: codes are ", a.codes, ", want [rows, columns]"));
-  }
-  check_largest("fp8_decode", a.largest, a.codes.shape);
+  check_codes("fp8_decode", a.codes, a.largest);
   check_dense("fp8_decode", "y", a.y, a.codes.shape, DType::kBF16);
+}
+
+void check_args(const Fp8OperandsArgs& a) {
+  constexpr const char* kOp = "fp8_operands";
+  check_codes(kOp, a.codes, a.largest);
+  if (!a.rows.defined() && !a.columns.defined()) {
+    throw ShapeError(cat(kOp, ": neither rows nor columns are asked for"));
+  }
+  const auto check = [&](const char* name, const Fp8Operand& operand, const Shape& shape) {
+    if (!operand.defined()) return;
+    check_fp8_operand(kOp, name, operand);
+    check_shape(kOp, name, operand.codes, shape);
+    const bool fits = operand.blocks != Fp8Blocks::kLines &&
+                      fp8_weight_blocks(operand.blocks, a.codes.shape) == a.largest.shape;
+    if (!fits) throw ShapeError(cat(kOp, ": ", name, " have other blocks than ", a.largest));
+    if (operand.format == Fp8Format::kE4M3) return;
+    throw DTypeError(cat(kOp, ": ", name, " are of E5M2, want E4M3"));
+  };
+  check("rows", a.rows, a.codes.shape);
+  check("columns", a.columns, {a.codes.size(1), a.codes.size(0)});
 }
 
 }  // namespace shale::kernels

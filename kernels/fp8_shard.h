@@ -45,13 +45,24 @@ struct Fp8DecodeArgs {
   View y;        // [rows, columns] bf16, contiguous
 };
 
+// The operands of products that quantize_fp8() makes of the numbers of all codes, or of their
+// transpose, out of the codes alone. One of the two may be left out.
+struct Fp8OperandsArgs {
+  View codes;            // [rows, columns] u8, contiguous
+  View largest;          // of the whole matrix
+  Fp8Operand rows{};     // of [rows, columns]; its codes may be `codes`, which stay
+  Fp8Operand columns{};  // of [columns, rows]
+};
+
 void check_args(const Fp8LargestArgs& a);
 void check_args(const Fp8EncodeArgs& a);
 void check_args(const Fp8DecodeArgs& a);
+void check_args(const Fp8OperandsArgs& a);
 
 inline Slot<Fp8LargestArgs> fp8_largest{"fp8_largest"};
 inline Slot<Fp8EncodeArgs> fp8_encode{"fp8_encode"};
 inline Slot<Fp8DecodeArgs> fp8_decode{"fp8_decode"};
+inline Slot<Fp8OperandsArgs> fp8_operands{"fp8_operands"};
 
 // Which block of `largest` an element is in.
 struct Fp8BlockIndex {

@@ -52,7 +52,7 @@ inline auto slots_on_all_devices() {
       // embedding.h
       embedding_fwd, embedding_bwd,
       // fp8.h, fp8_shard.h
-      quantize_fp8, fp8_gemm, fp8_largest, fp8_encode, fp8_decode,
+      quantize_fp8, fp8_gemm, fp8_largest, fp8_encode, fp8_decode, fp8_operands,
       // gemm.h, grouped_gemm.h
       gemm, grouped_gemm,
       // index.h

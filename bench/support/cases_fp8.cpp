@@ -67,6 +67,11 @@ void Cases::add_fp8(DeviceType device) {
                                   .largest = largest(o),
                                   .y = o.zeros(dtype, {out, C})};
   });
+  add<kernels::Fp8OperandsArgs>("weight", kernels::fp8_operands, [=](Operands& o) {
+    return kernels::Fp8OperandsArgs{.codes = o.zeros(DType::kU8, {out, C}),
+                                    .largest = largest(o),
+                                    .columns = operand(o, C, out, Fp8Blocks::kSquares)};
+  });
   const CaseOptions options = {.family = device == DeviceType::kCpu ? KernelFamily::kOfDevice
                                                                     : KernelFamily::kHopper};
   const auto add_product = [&](const char* name, auto make) {

@@ -25,6 +25,7 @@ constexpr SlotLabel kSlotLabels[] = {
     {"fp8_largest", "weights into codes"},
     {"fp8_encode", "weights into codes"},
     {"fp8_decode", "weights out of codes"},
+    {"fp8_operands", "weights out of codes"},
     {"rope", "rotary positions"},
     {"gelu_fwd", "GELU, forward"},
     {"swiglu_fwd", "SwiGLU, forward"},

@@ -84,6 +84,45 @@ void fp8_decode_target(const Exec& exec, const Fp8DecodeArgs& a) {
   });
 }
 
+// The part of an operand's lines that a tile has, with its scale. code(line, i) is that of element
+// i of a line.
+template <typename CodeOf>
+HWY_INLINE void write_lines(const Fp8Operand& to, int64_t first_line, int64_t first, float scale,
+                            bool has_codes, const CodeOf& code) {
+  const int64_t last_line = std::min(first_line + kFp8Block, to.lines());
+  const int64_t last = std::min(first + kFp8Block, to.length());
+  float* const scales = to.scales.as<float>() + first / kFp8Block * to.scales.stride(0);
+  std::fill(scales + first_line, scales + last_line, scale);
+  if (has_codes) return;
+  for (int64_t line = first_line; line < last_line; ++line) {
+    uint8_t* const codes = to.codes.as<uint8_t>() + line * to.codes.stride(0);
+    for (int64_t i = first; i < last; ++i) codes[i] = code(line, i);
+  }
+}
+
+void fp8_operands_target(const Exec& exec, const Fp8OperandsArgs& a) {
+  const auto* const codes = a.codes.as<uint8_t>();
+  const auto* const largest = a.largest.as<int32_t>();
+  const int64_t columns = a.codes.size(1);
+  const Fp8BlockIndex index(a.largest);
+  const int64_t across = fp8_scale_rows(columns), down = fp8_scale_rows(a.codes.size(0));
+  parallel_for(exec, across * down, 2, [&](int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t row = tile / across * kFp8Block, column = tile % across * kFp8Block;
+      const auto bits = static_cast<uint32_t>(largest[index.of(row, column)]);
+      const float scale = power_of_two(fp8_exponent<e4m3>(bits));
+      if (a.rows.defined()) {
+        write_lines(a.rows, row, column, scale, a.rows.codes.data == a.codes.data,
+                    [&](int64_t line, int64_t i) { return codes[line * columns + i]; });
+      }
+      if (a.columns.defined()) {
+        write_lines(a.columns, column, row, scale, false,
+                    [&](int64_t line, int64_t i) { return codes[i * columns + line]; });
+      }
+    }
+  });
+}
+
 }  // namespace shale::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -92,6 +131,7 @@ namespace shale::kernels {
 HWY_EXPORT(fp8_largest_target);
 HWY_EXPORT(fp8_encode_target);
 HWY_EXPORT(fp8_decode_target);
+HWY_EXPORT(fp8_operands_target);
 
 template <>
 void cpu::run(const Exec& exec, const Fp8LargestArgs& a) {
@@ -109,6 +149,12 @@ template <>
 void cpu::run(const Exec& exec, const Fp8DecodeArgs& a) {
   if (a.y.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(fp8_decode_target)(exec, a);
+}
+
+template <>
+void cpu::run(const Exec& exec, const Fp8OperandsArgs& a) {
+  if (a.codes.numel() == 0) return;
+  HWY_DYNAMIC_DISPATCH(fp8_operands_target)(exec, a);
 }
 
 }  // namespace shale::kernels

@@ -70,15 +70,6 @@ Tensor leaf_like(const Parameter& parameter, const std::string& suffix) {
   return leaf;
 }
 
-template <typename Visit>
-void for_each_value(Parameter& parameter, const Visit& visit) {
-  visit(parameter.value);
-  for (Tensor& leaf : parameter.rows) visit(leaf);
-  if (!parameter.tied_value.defined()) return;
-  visit(parameter.tied_value);
-  for (Tensor& leaf : parameter.tied_rows) visit(leaf);
-}
-
 }  // namespace
 
 std::string Parameter::full_name() const {
@@ -131,7 +122,7 @@ std::vector<Tensor> Parameter::output_values(size_t part) const {
 
 void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
                      DType dtype) {
-  for_each_value(*this, [&](Tensor& leaf) {
+  for_each_value([&](Tensor& leaf) {
     TensorImpl& impl = leaf.impl();
     impl.context = &context;
     impl.storage = storage;
@@ -141,8 +132,16 @@ void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t
   });
 }
 
+void Parameter::for_each_value(const std::function<void(Tensor&)>& visit) {
+  visit(value);
+  for (Tensor& leaf : rows) visit(leaf);
+  if (!tied_value.defined()) return;
+  visit(tied_value);
+  for (Tensor& leaf : tied_rows) visit(leaf);
+}
+
 void Parameter::unbind() {
-  for_each_value(*this, [](Tensor& leaf) {
+  for_each_value([](Tensor& leaf) {
     leaf.impl().storage.reset();
     if (leaf.impl().leaf != nullptr) leaf.impl().leaf->drop_copies();
   });

@@ -71,6 +71,8 @@ struct Parameter {
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);
+  // `value` and the other leaves over its memory.
+  void for_each_value(const std::function<void(Tensor&)>& visit);
   // Takes the memory away; using the parameter is an error until bind().
   void unbind();
   // Writes elements [begin, begin + to.numel()) of what is here of the initial value, which has the

@@ -1,6 +1,7 @@
 #include "shale/runtime/ops/linear_fp8.h"
 
 #include "shale/kernels/fp8.h"
+#include "shale/kernels/fp8_shard.h"
 #include "shale/runtime/ops/weight_grad.h"
 #include "shale/runtime/ops/weight_uses.h"
 #include "shale/runtime/tensor/tensor_impl.h"
@@ -46,6 +47,16 @@ Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted) {
   return result;
 }
 
+// Where an operand goes.
+struct Place {
+  int64_t lines, length;
+  Tensor codes;  // they are there; undefined: they are not
+
+  Fp8Tensor make(Context& context, const Kind& kind, MemoryTag tag) const {
+    return Fp8Tensor::make(context, lines, length, kind, tag, codes);
+  }
+};
+
 // A weight, or its transpose, as products of one version of it share it.
 struct SharedOperand {
   WeightUses uses;
@@ -58,11 +69,11 @@ struct SharedOperand {
   }
   // Its memory, which is to become that of the weight as it is; none if that is not wanted. The
   // place stays the same: graphs know it.
-  Fp8Tensor renewed(const Tensor& weight, Operands wanted, int64_t lines, int64_t length) {
+  Fp8Tensor renewed(const Tensor& weight, Operands wanted, const Place& place) {
     if (!uses.are_shared() || is_of(weight, wanted)) return {};
     const Kind kind = recipe_of(wanted).weight;
     if (operands == Operands::kPlain) {
-      operand = Fp8Tensor::make(weight.context(), lines, length, kind, MemoryTag::kWorkspace);
+      operand = place.make(weight.context(), kind, MemoryTag::kWorkspace);
     }
     operand.kind = kind;
     version = weight.version();
@@ -75,6 +86,7 @@ struct SharedOperand {
 
 struct Fp8Weight {
   SharedOperand rows, columns;
+  Fp8Codes codes;  // undefined: operands are made of the values
 };
 
 namespace {
@@ -87,37 +99,68 @@ Fp8Weight* shared_of(const Tensor& weight) {
   return leaf->fp8.get();
 }
 
+// A weight with the codes that there are of it.
+struct WeightSource {
+  const Tensor& weight;
+  Fp8Codes codes;
+
+  Place rows() const {
+    const int64_t out = weight.size(0), in = weight.size(1);
+    const bool fits = codes.codes.defined() && kernels::fp8_codes_stride(in) == in;
+    return {out, in, fits ? codes.codes : Tensor()};
+  }
+  Place columns() const { return {weight.size(1), weight.size(0), {}}; }
+
+  // Fills operands, as far as they have memory.
+  void make(const Fp8Tensor& of_rows, const Fp8Tensor& of_columns) const {
+    if (!codes.codes.defined()) return quantize(weight, of_rows, of_columns);
+    kernels::fp8_operands(weight.exec(), {.codes = codes.codes,
+                                          .largest = codes.largest,
+                                          .rows = of_rows.operand(),
+                                          .columns = of_columns.operand()});
+  }
+};
+
 // The operand of a product with weight, which may be a leaf that has it from an earlier one. Made
 // with the other one, if that will be wanted too, in one read.
 Fp8Tensor weight_operand(const Tensor& weight, Operands operands,
                          SharedOperand Fp8Weight::*wanted) {
   const bool is_rows = wanted == &Fp8Weight::rows;
   Fp8Weight* const shared = shared_of(weight);
+  const WeightSource source = {weight, shared != nullptr ? shared->codes : Fp8Codes()};
   if (shared == nullptr || !(shared->*wanted).uses.share(weight.version())) {
     const Kind kind = recipe_of(operands).weight;
-    const Quantized own = quantized(weight, kind, {.rows = is_rows, .columns = !is_rows});
-    return is_rows ? own.rows : own.columns;
+    const Place place = is_rows ? source.rows() : source.columns();
+    const Fp8Tensor own = place.make(weight.context(), kind, MemoryTag::kActivation);
+    is_rows ? source.make(own, {}) : source.make({}, own);
+    return own;
   }
   if (!(shared->*wanted).is_of(weight, operands)) {
-    const int64_t out = weight.size(0), in = weight.size(1);
-    quantize(weight, shared->rows.renewed(weight, operands, out, in),
-             shared->columns.renewed(weight, operands, in, out));
+    source.make(shared->rows.renewed(weight, operands, source.rows()),
+                shared->columns.renewed(weight, operands, source.columns()));
   }
   return (shared->*wanted).operand;
 }
 
 }  // namespace
 
+void set_fp8_codes(const Tensor& weight, const Fp8Codes& codes) {
+  auto state = std::make_shared<Fp8Weight>();
+  state->codes = codes;
+  leaf_state(weight).fp8 = std::move(state);
+}
+
 Fp8Blocks fp8_weight_blocks(Operands operands) {
   return operands == Operands::kFp8Tensor ? Fp8Blocks::kTensor : Fp8Blocks::kSquares;
 }
 
 Fp8Tensor Fp8Tensor::make(Context& context, int64_t lines, int64_t length, const Kind& kind,
-                          MemoryTag tag) {
+                          MemoryTag tag, const Tensor& given) {
   const auto make = [&](const Shape& shape, DType dtype) {
     return empty(context, shape, dtype, tag, "an operand of fp8");
   };
-  return {.codes = make({lines, kernels::fp8_codes_stride(length)}, DType::kU8),
+  return {.codes = given.defined() ? given
+                                   : make({lines, kernels::fp8_codes_stride(length)}, DType::kU8),
           .scales = make({kernels::fp8_scale_rows(length), kernels::fp8_scales_stride(lines)},
                          DType::kF32),
           .kind = kind,

@@ -19,8 +19,9 @@ struct Fp8Tensor {
     kernels::Fp8Format format = kernels::Fp8Format::kE4M3;
   };
 
+  // given: memory that has the codes already; undefined: some of its own.
   static Fp8Tensor make(Context& context, int64_t lines, int64_t length, const Kind& kind,
-                        MemoryTag tag = MemoryTag::kActivation);
+                        MemoryTag tag = MemoryTag::kActivation, const Tensor& given = {});
 
   kernels::Fp8Operand operand() const;
 
@@ -28,6 +29,16 @@ struct Fp8Tensor {
   Kind kind{};
   int64_t lines = 0, length = 0;
 };
+
+// The numbers of a weight as they travel between ranks (kernels/fp8_shard.h).
+struct Fp8Codes {
+  Tensor codes;    // [N, K] u8
+  Tensor largest;  // the largest magnitude of each block
+};
+
+// From now on products with fp8 operands read these codes, and not the values of the weight, a
+// leaf, which need have no memory; until LeafState::drop_copies().
+void set_fp8_codes(const Tensor& weight, const Fp8Codes& codes);
 
 struct LinearInputs {
   const Tensor& weight;

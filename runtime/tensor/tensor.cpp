@@ -13,6 +13,13 @@ const TensorImpl& checked(const std::shared_ptr<TensorImpl>& impl) {
   return *impl;
 }
 
+// The same, with the values that somebody can make.
+const TensorImpl& with_values(const std::shared_ptr<TensorImpl>& impl) {
+  const TensorImpl& of = checked(impl);
+  if (of.storage == nullptr && of.leaf != nullptr && of.leaf->make_values) of.leaf->make_values();
+  return of;
+}
+
 // A parameter's full name; empty for other tensors.
 std::string_view name_of(const Tensor& x) {
   const LeafState* leaf = x.defined() ? x.impl().leaf.get() : nullptr;
@@ -42,11 +49,11 @@ Context& Tensor::context() const {
   return *impl_->context;
 }
 const std::shared_ptr<Storage>& Tensor::storage() const {
-  return checked(impl_).storage;
+  return with_values(impl_).storage;
 }
 
 View Tensor::view() const {
-  const TensorImpl& impl = checked(impl_);
+  const TensorImpl& impl = with_values(impl_);
   if (impl.storage == nullptr) {
     throw InternalError(
         cat("tensor: ", impl.leaf ? impl.leaf->name : "a tensor", " ", dtype_name(impl.dtype),
@@ -63,7 +70,7 @@ View Tensor::view() const {
 }
 
 Tensor Tensor::alias(const Shape& shape, const Shape& strides, int64_t offset) const {
-  const TensorImpl& from = checked(impl_);
+  const TensorImpl& from = with_values(impl_);
   auto impl = std::make_shared<TensorImpl>();
   impl->context = from.context;
   impl->storage = from.storage;

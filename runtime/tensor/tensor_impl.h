@@ -37,10 +37,14 @@ struct LeafState {
   std::shared_ptr<PackedConvWeights> packed;
   std::shared_ptr<Fp8Weight> fp8;
 
+  // Gives values that have none their memory, when somebody asks for it; null: nobody can.
+  std::function<void()> make_values;
+
   // Forgets copies of the values, whose memory goes.
   void drop_copies() {
     packed.reset();
     fp8.reset();
+    make_values = nullptr;
   }
 };
 

@@ -19,6 +19,7 @@ struct Matrix {
   int64_t rows = 0, columns = 0;
   int64_t numel() const { return rows * columns; }
   Shape shape() const { return {rows, columns}; }
+  Matrix transposed() const { return {columns, rows}; }
   Shape blocks(Fp8Blocks of) const { return kernels::fp8_weight_blocks(of, shape()); }
 };
 
@@ -64,6 +65,50 @@ Quantized quantized(const std::vector<bf16>& x, const Matrix& m, Fp8Blocks block
   }
   return result;
 }
+
+// Memory of an operand.
+class OperandArray {
+ public:
+  OperandArray(const Exec& exec, const Matrix& m, Fp8Blocks blocks)
+      : m_(m),
+        blocks_(blocks),
+        codes_(exec, m.rows * kernels::fp8_codes_stride(m.columns)),
+        scales_(exec, kernels::fp8_scale_rows(m.columns) * kernels::fp8_scales_stride(m.rows)) {}
+
+  kernels::Fp8Operand operand() const {
+    return {.codes = codes_.view(m_.shape(), {kernels::fp8_codes_stride(m_.columns), 1}),
+            .scales = scales_.view({kernels::fp8_scale_rows(m_.columns), m_.rows},
+                                   {kernels::fp8_scales_stride(m_.rows), 1}),
+            .blocks = blocks_};
+  }
+  std::vector<uint8_t> lines() const {
+    return parts_of(codes_.download(), m_.rows, m_.columns, kernels::fp8_codes_stride(m_.columns));
+  }
+  std::vector<uint32_t> scale_bits() const {
+    std::vector<uint32_t> bits;
+    for (const float scale : scales_.download()) bits.push_back(std::bit_cast<uint32_t>(scale));
+    return parts_of(bits, kernels::fp8_scale_rows(m_.columns), m_.rows,
+                    kernels::fp8_scales_stride(m_.rows));
+  }
+  bool margins_intact() const { return codes_.margins_intact() && scales_.margins_intact(); }
+
+ private:
+  // What is in the lines, not between them.
+  template <typename T>
+  static std::vector<T> parts_of(const std::vector<T>& all, int64_t lines, int64_t length,
+                                 int64_t stride) {
+    std::vector<T> parts;
+    for (int64_t line = 0; line < lines; ++line) {
+      parts.insert(parts.end(), all.begin() + line * stride, all.begin() + line * stride + length);
+    }
+    return parts;
+  }
+
+  Matrix m_;
+  Fp8Blocks blocks_;
+  DeviceArray<uint8_t> codes_;
+  DeviceArray<float> scales_;
+};
 
 std::vector<bf16> in_bf16(const std::vector<float>& x) {
   std::vector<bf16> y;
@@ -131,6 +176,55 @@ TEST_CASE("ranges of a weight have the codes of quantize_fp8 of the whole, howev
   }
 }
 
+TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernels]") {
+  const Fp8Blocks blocks = GENERATE(Fp8Blocks::kSquares, Fp8Blocks::kTensor);
+  const Matrix m = GENERATE(Matrix{1, 1}, Matrix{3, 208}, Matrix{130, 129}, Matrix{96, 72},
+                            Matrix{256, 128}, Matrix{129, 384});
+  std::vector<float> x = uneven_weights(m.numel());
+  if (m.columns == 384) x[200] = std::numeric_limits<float>::infinity();
+  for (const Exec& exec : devices_with({&kernels::fp8_operands})) {
+    CAPTURE(to_string(exec.device), m.rows, m.columns, int(blocks));
+    const DeviceArray<bf16> values(exec, in_bf16(x));
+    const OperandArray want_rows(exec, m, blocks), want_columns(exec, m.transposed(), blocks);
+    kernels::quantize_fp8(exec, {.x = values.view(m.shape()),
+                                 .rows = want_rows.operand(),
+                                 .columns = want_columns.operand()});
+    const DeviceArray<float> input(exec, x);
+    const Shape of_blocks = m.blocks(blocks);
+    const DeviceArray<int32_t> largest(exec, std::vector<int32_t>(size_t(of_blocks.numel())));
+    const DeviceArray<uint8_t> codes(exec, m.numel());
+    const View maxima = largest.view(of_blocks);
+    kernels::fp8_largest(exec, {.x = input.view(), .columns = m.columns, .largest = maxima});
+    kernels::fp8_encode(
+        exec, {.x = input.view(), .columns = m.columns, .largest = maxima, .codes = codes.view()});
+    const std::vector<uint8_t> before = codes.download();
+    // Either alone, both, and rows in the place of the codes.
+    for (const int asked : {1, 2, 3, 5, 7}) {
+      const bool in_place = (asked & 4) != 0;
+      if (in_place && kernels::fp8_codes_stride(m.columns) != m.columns) continue;
+      CAPTURE(asked);
+      const OperandArray rows(exec, m, blocks), columns(exec, m.transposed(), blocks);
+      kernels::Fp8OperandsArgs args{.codes = codes.view(m.shape()), .largest = maxima};
+      if ((asked & 1) != 0) args.rows = rows.operand();
+      if (in_place) args.rows.codes = codes.view(m.shape());
+      if ((asked & 2) != 0) args.columns = columns.operand();
+      kernels::fp8_operands(exec, args);
+      if ((asked & 1) != 0) {
+        CHECK(rows.scale_bits() == want_rows.scale_bits());
+        if (!in_place) CHECK(rows.lines() == want_rows.lines());
+      }
+      if ((asked & 2) != 0) {
+        CHECK(columns.scale_bits() == want_columns.scale_bits());
+        CHECK(columns.lines() == want_columns.lines());
+      }
+      CHECK(codes.download() == before);
+      CHECK((rows.margins_intact() && columns.margins_intact() && codes.margins_intact()));
+    }
+    // Not NaN's sign, which is nobody's.
+    CHECK(want_rows.lines() == before);
+  }
+}
+
 TEST_CASE("numbers out of codes of fp8 are the same when they are quantized again", "[kernels]") {
   const Fp8Blocks blocks = GENERATE(Fp8Blocks::kSquares, Fp8Blocks::kTensor);
   const Matrix m = {150, 256};
@@ -186,6 +280,16 @@ TEST_CASE("ranges of fp8 that do not fit their blocks are refused", "[kernels]")
       kernels::fp8_decode(
           exec, {.codes = codes.view({10, 100}), .largest = four, .y = y.view().flat(0, 1000)}),
       ShapeError);
+  const OperandArray rows(exec, {10, 100}, Fp8Blocks::kSquares);
+  kernels::Fp8OperandsArgs args{.codes = codes.view({10, 100}), .largest = largest.view({1, 1})};
+  CHECK_THROWS_AS(kernels::fp8_operands(exec, args), ShapeError);
+  args.rows = rows.operand();
+  CHECK_NOTHROW(kernels::fp8_operands(exec, args));
+  args.rows.format = kernels::Fp8Format::kE5M2;
+  CHECK_THROWS_AS(kernels::fp8_operands(exec, args), DTypeError);
+  args.rows = rows.operand();
+  args.rows.blocks = Fp8Blocks::kLines;
+  CHECK_THROWS_AS(kernels::fp8_operands(exec, args), ShapeError);
 }
 
 }  // namespace shale::test

@@ -61,6 +61,7 @@ FlatBuffer::~FlatBuffer() {
 }
 
 void FlatBuffer::detach() {
+  if (gathers_fp8()) unbind_values();  // codes are here
   for (const FlatEntry& entry : layout_.entries) {
     if (traits_.use == TableUse::kApart) {
       entry.parameter->keep_apart(false);
@@ -222,12 +223,17 @@ void FlatBuffer::set_stale() {
   values_ready_ = false;
   small_shard_ = Tensor();
   unbind_values();
-  if (shards_values()) values_ = Tensor();
+  if (shards_values()) drop_values();
 }
 
 // ---- Values ----
 
+void FlatBuffer::drop_values() {
+  values_ = codes_ = Tensor();
+}
+
 void FlatBuffer::bind_values() {
+  if (gathers_fp8()) return bind_codes();
   for (const FlatEntry& entry : layout_.entries) {
     entry.parameter->bind(shared_.context, values_.storage(), entry.offset, traits_.compute);
   }
@@ -266,13 +272,15 @@ void* FlatBuffer::gather_stream() const {
   return offloaded() ? shared_.gathers->handle() : shared_.context.exec().stream;
 }
 
+void FlatBuffer::make_whole_values() {
+  if (values_.defined()) return;
+  values_ = empty(shared_.context, {layout_.numel}, traits_.compute, MemoryTag::kParameter, name_);
+}
+
 void FlatBuffer::start_unshard() {
   if (values_ready_ || gathering_) return;
   if (shard_.fence != nullptr) shard_.fence->wait(gather_stream());
-  if (!values_.defined()) {
-    values_ =
-        empty(shared_.context, {layout_.numel}, traits_.compute, MemoryTag::kParameter, name_);
-  }
+  if (!gathers_fp8()) make_whole_values();
   CollectiveOptions options = shared_.collective(name_, Traffic::kParameters);
   if (offloaded()) {
     // What the memory was used for comes first.
@@ -285,10 +293,8 @@ void FlatBuffer::start_unshard() {
 }
 
 Work FlatBuffer::start_gather(const CollectiveOptions& options) {
-  if (!small_shard_.defined()) {
-    if (gathers_fp8()) return start_fp8_gather(options);
-    if (gathers_codes()) return start_coded_gather(options);
-  }
+  if (gathers_fp8()) return start_fp8_gather(options);
+  if (gathers_codes() && !small_shard_.defined()) return start_coded_gather(options);
   ProcessGroup& group = small_shard_.defined() ? *shared_.groups.reshard : ranks();
   const Tensor part = gather_input();
   return layout_.owner ? group.broadcast(values_, *layout_.owner, options)
@@ -321,18 +327,19 @@ void FlatBuffer::finish_gather() {
 }
 
 void FlatBuffer::reshard(bool to_small_group) {
-  if (!shards_values() || !values_.defined() || (to_small_group && layout_.owner)) return;
+  const Tensor& whole = gathers_fp8() ? codes_ : values_;
+  if (!shards_values() || !whole.defined() || (to_small_group && layout_.owner)) return;
   wait_for_gather();
   if (to_small_group && values_ready_) {
     const ProcessGroup& group = *shared_.groups.reshard;
     const int64_t count = layout_.numel / group.size();
-    small_shard_ = empty(shared_.context, {count}, traits_.compute, MemoryTag::kParameter, name_);
-    const Tensor part = vector_slice(values_, group.rank() * count, count);
+    small_shard_ = empty(shared_.context, {count}, whole.dtype(), MemoryTag::kParameter, name_);
+    const Tensor part = vector_slice(whole, group.rank() * count, count);
     shared_.context.copy(small_shard_.data(), part.data(), part.bytes());
   }
   values_ready_ = false;
   unbind_values();
-  values_ = Tensor();
+  drop_values();
 }
 
 }  // namespace shale::comm

@@ -159,6 +159,8 @@ class FlatBuffer {
   void make_values();
   void make_gradients();
   void write_initial_values();
+  void make_whole_values();
+  void drop_values();
   void bind_values();
   void unbind_values();
   void set_stale();
@@ -171,7 +173,8 @@ class FlatBuffer {
   void start_largest();
   void finish_largest();
   Work start_fp8_gather(const CollectiveOptions& options);
-  void decode_fp8(const Tensor& codes);
+  void bind_codes();
+  void decode_fp8();
   void decode_values();
   Work start_coded_sum(const CollectiveOptions& options);
   void add_codes();
@@ -188,12 +191,12 @@ class FlatBuffer {
   FlatLayout layout_;
   OptimShard shard_;
 
-  Tensor values_;       // whole, in the compute dtype
-  Tensor small_shard_;  // of ShardGroups::reshard; in the compute dtype
+  Tensor values_;       // whole, in the compute dtype; of what is gathered in fp8 on request
+  Tensor small_shard_;  // of ShardGroups::reshard; in the compute dtype, or of fp8
   bool values_ready_ = false;
   bool gathering_ = false;
   Work gather_;
-  Tensor codes_;              // of values_, while they are gathered
+  Tensor codes_;              // of values_, while they are gathered; fp8: as long as they are here
   Tensor largest_;            // fp8: of each block of each matrix (kernels/fp8_shard.h)
   bool has_largest_ = false;  // of these masters, or they are on their way
   Work exchange_;             // of largest_

@@ -11,6 +11,7 @@
 #include "shale/kernels/fp8_shard.h"
 #include "shale/kernels/tree_sum.h"
 #include "shale/runtime/ops/linear_fp8.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::comm {
 namespace {
@@ -115,9 +116,12 @@ void FlatBuffer::finish_largest() {
 }
 
 Work FlatBuffer::start_fp8_gather(const CollectiveOptions& options) {
+  codes_ = empty(shared_.context, {layout_.numel}, DType::kU8, MemoryTag::kParameter, name_);
+  if (small_shard_.defined()) {
+    return shared_.groups.reshard->all_gather(small_shard_, codes_, options);
+  }
   start_largest();
   finish_largest();
-  codes_ = empty(shared_.context, {layout_.numel}, DType::kU8, MemoryTag::kComm, "codes");
   const Tensor own = own_part(codes_);
   zero_gaps(layout_, codes_);
   for_each_matrix([&](size_t i, const Tensor& largest) {
@@ -131,20 +135,34 @@ Work FlatBuffer::start_fp8_gather(const CollectiveOptions& options) {
   return ranks().all_gather(own, codes_, options);
 }
 
-void FlatBuffer::decode_fp8(const Tensor& codes) {
+// Products read the codes. Who asks for the values of a weight has them decoded.
+void FlatBuffer::bind_codes() {
+  for_each_matrix([&](size_t i, const Tensor& largest) {
+    const FlatEntry& entry = layout_.entries[i];
+    entry.parameter->bind(shared_.context, nullptr, entry.offset, traits_.compute);
+    entry.parameter->for_each_value([&](const Tensor& value) {
+      set_fp8_codes(value, {.codes = entry.part_of(codes_), .largest = largest});
+      leaf_state(value).make_values = [this] { decode_fp8(); };
+    });
+  });
+}
+
+void FlatBuffer::decode_fp8() {
+  make_whole_values();
   zero_gaps(layout_, values_);
   for_each_matrix([&](size_t i, const Tensor& largest) {
     const FlatEntry& entry = layout_.entries[i];
     kernels::fp8_decode(
         values_.exec(),
-        {.codes = entry.part_of(codes), .largest = largest, .y = entry.part_of(values_)});
+        {.codes = entry.part_of(codes_), .largest = largest, .y = entry.part_of(values_)});
+    entry.parameter->bind(shared_.context, values_.storage(), entry.offset, traits_.compute);
   });
 }
 
 void FlatBuffer::decode_values() {
+  if (gathers_fp8()) return;
   const Tensor codes = std::exchange(codes_, Tensor());
   if (!codes.defined()) return;
-  if (gathers_fp8()) return decode_fp8(codes);
   kernels::decode_blocks(values_.exec(),
                          {.x = codes, .y = as_rows(values_), .code = *shared_.options.gather_code});
 }

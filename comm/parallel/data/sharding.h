@@ -119,9 +119,9 @@ struct ShardingOptions {
   std::optional<kernels::BlockCode> reduce_code = {};
   // In stage 3 the weights of layers whose products are of fp8 (nn/fp8.h) are gathered as those
   // numbers, half the bytes of bf16, whose scales follow from maxima that the ranks exchange once
-  // per step: products have the same bits. What else reads such a weight finds it rounded. Units
-  // that are offloaded, buffers that one rank has, and gathers of a smaller group have none of it;
-  // it does not go with gather_code and with captured graphs.
+  // per step. Products read them as they come, with the same bits; what else reads such a weight has
+  // its unit decoded, and finds it rounded. Units that are offloaded and buffers that one rank has
+  // have none of it; it does not go with gather_code and with captured graphs.
   bool gather_fp8 = false;
   uint64_t seed = 0;  // of the initial values
 

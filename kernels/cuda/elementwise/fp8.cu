@@ -1,37 +1,23 @@
 #include "shale/kernels/fp8.h"
 
 #include "shale/kernels/check.h"
+#include "shale/kernels/cuda/elementwise/fp8_tile.cuh"
 #include "shale/kernels/cuda/run.h"
-#include "shale/kernels/simt/simt.h"
 
-// A block has a tile of kFp8Block rows and columns of x in its registers: half a warp has 8 rows, a
-// thread of it 8 neighbouring columns, 16 bytes of each row. Codes of rows go straight to memory, 8
-// bytes of a thread side by side with its neighbours'. Those of the transpose, of which a thread
-// has 8 of a line, go through shared memory, so that half a warp writes the tile's part of a line.
-// The bits are the CPU's.
+// A block has a tile of x (fp8_tile.cuh). The bits are the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kTile = static_cast<int>(kFp8Block);
-constexpr int kThreads = 256, kWarps = kThreads / kWarpSize;
-constexpr int kRun = 8;                    // rows of a thread, and columns
-constexpr int kRunsOfLine = kTile / kRun;  // half a warp
-constexpr int kHalfWarps = kThreads / kRunsOfLine;
-
-using CodeRun = Pack<uint8_t, kRun>;
-
-struct OperandMemory {
-  uint8_t* codes;  // null where it is left out
-  float* scales;
-  int64_t codes_stride, scales_stride;
-};
+constexpr int kThreads = kFp8TileThreads, kWarps = kThreads / kWarpSize;
+constexpr int kRun = kFp8Run, kRunsOfLine = kFp8RunsOfLine;
 
 struct QuantizeWork {
   const bf16* x;
   int64_t rows, columns, across;  // across: tiles side by side
   bool packs;                     // rows may be read in packs
-  OperandMemory by_rows, by_columns;
+  Fp8OperandMemory by_rows, by_columns;
 };
 
 struct ColumnScratch {
@@ -39,20 +25,8 @@ struct ColumnScratch {
   int32_t exponents[kTile];
 };
 
-// Where 8 codes of a line of the transpose lie: permuted by the line, so that neither the threads
-// that write one nor those that read one meet in a bank.
-struct TransposeScratch {
-  CodeRun runs[kTile][kRunsOfLine];
-  __device__ __forceinline__ CodeRun& at(int line, int run) {
-    return runs[line][run ^ line / kRun % kRunsOfLine];
-  }
-};
-
 // What a thread has of the tile.
-struct OwnPart {
-  int run = static_cast<int>(threadIdx.x) % kRunsOfLine;   // of columns
-  int rows = static_cast<int>(threadIdx.x) / kRunsOfLine;  // of rows, 8 from rows * 8 on
-  int64_t first_row, first_column;                         // of x
+struct OwnPart : Fp8TilePlace {
   Floats<kRun> x[kRun];
 };
 
@@ -62,9 +36,7 @@ __device__ __forceinline__ uint32_t magnitude_bits(float x) {
 
 __device__ __forceinline__ OwnPart load_part(const QuantizeWork& w, int64_t tile_row,
                                              int64_t tile_column) {
-  OwnPart own;
-  own.first_row = tile_row + own.rows * kRun;
-  own.first_column = tile_column + own.run * kRun;
+  OwnPart own = {fp8_tile_place(tile_row, tile_column), {}};
   const bool whole = w.packs && own.first_column + kRun <= w.columns;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
@@ -87,13 +59,13 @@ __device__ __forceinline__ OwnPart load_part(const QuantizeWork& w, int64_t tile
 template <typename Number>
 __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart& own,
                                            const int32_t (&exponents)[kRun]) {
-  const OperandMemory& to = w.by_rows;
+  const Fp8OperandMemory& to = w.by_rows;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
     const int64_t row = own.first_row + i;
     if (row >= w.rows || own.first_column >= w.columns) continue;
     const float inverse = inverse_power_of_two(exponents[i]);
-    CodeRun codes;
+    Fp8CodeRun codes;
 #pragma unroll
     for (int j = 0; j < kRun; ++j) codes.at[j] = fp8_code<Number>(own.x[i].at[j] * inverse);
     store_pack(to.codes + row * to.codes_stride + own.first_column, codes);
@@ -106,31 +78,18 @@ __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart&
 template <typename Number>
 __device__ __forceinline__ void store_columns(const QuantizeWork& w, const OwnPart& own,
                                               const int32_t (&exponents)[kRun]) {
-  const OperandMemory& to = w.by_columns;
-  TransposeScratch& scratch = shared<TransposeScratch>();
-#pragma unroll
-  for (int j = 0; j < kRun; ++j) {
+  const Fp8OperandMemory& to = w.by_columns;
+  store_fp8_columns(to, own, w.rows, w.columns, [&](int j) {
+    const int64_t column = own.first_column + j;
+    if (own.rows == 0 && column < w.columns) {
+      to.scales[own.first_row / kTile * to.scales_stride + column] = power_of_two(exponents[j]);
+    }
     const float inverse = inverse_power_of_two(exponents[j]);
-    CodeRun codes;
+    Fp8CodeRun codes;
 #pragma unroll
     for (int i = 0; i < kRun; ++i) codes.at[i] = fp8_code<Number>(own.x[i].at[j] * inverse);
-    store_shared_pack(scratch.at(own.run * kRun + j, own.rows).at, codes);
-    const int64_t column = own.first_column + j;
-    if (own.rows > 0 || column >= w.columns) continue;
-    to.scales[own.first_row / kTile * to.scales_stride + column] = power_of_two(exponents[j]);
-  }
-  __syncthreads();
-  // From here on the thread has other columns: a run of rows of every 16th.
-  const int64_t tile_row = own.first_row - own.rows * kRun;
-  const int64_t tile_column = own.first_column - own.run * kRun;
-  const int64_t row = tile_row + own.run * kRun;
-  if (row >= w.rows) return;
-#pragma unroll
-  for (int line = own.rows; line < kTile; line += kHalfWarps) {
-    if (tile_column + line >= w.columns) return;
-    store_pack(to.codes + (tile_column + line) * to.codes_stride + row,
-               load_pack<kRun>(scratch.at(line, own.run).at));
-  }
+    return codes;
+  });
 }
 
 __device__ __forceinline__ uint32_t largest_of(const OwnPart& own) {
@@ -215,12 +174,6 @@ __global__ void __launch_bounds__(kThreads) quantize_lines_kernel(const Quantize
 #pragma unroll
   for (int j = 0; j < kRun; ++j) exponents[j] = scratch.exponents[own.run * kRun + j];
   store_columns<e4m3>(w, own, exponents);
-}
-
-OperandMemory memory_of(const Fp8Operand& operand) {
-  if (!operand.defined()) return {};
-  return {operand.codes.as<uint8_t>(), operand.scales.as<float>(), operand.codes.stride(0),
-          operand.scales.stride(0)};
 }
 
 }  // namespace

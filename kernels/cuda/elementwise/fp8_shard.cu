@@ -1,8 +1,8 @@
 #include "shale/kernels/fp8_shard.h"
 
 #include "shale/kernels/check.h"
+#include "shale/kernels/cuda/elementwise/fp8_tile.cuh"
 #include "shale/kernels/cuda/run.h"
-#include "shale/kernels/simt/simt.h"
 
 // A thread has a run of neighbours that lie in one block of scales: 8 of them where rows are
 // multiples of blocks, as those of models are, and half a warp has all that a block has of a row;
@@ -97,6 +97,75 @@ __global__ void __launch_bounds__(kThreads)
   store_floats(y + at, values);  // exactly
 }
 
+// ---- Operands: a block has a tile (fp8_tile.cuh) ----
+
+struct OperandsWork {
+  const uint8_t* codes;
+  int64_t rows, columns, across;  // across: tiles side by side
+  bool packs;                     // rows may be read in packs
+  bool copies_rows;
+  Fp8BlockIndex index;
+  const int32_t* largest;
+  Fp8OperandMemory by_rows, by_columns;
+};
+
+// Codes of eight rows, eight columns of each; zeros outside of the matrix.
+__device__ __forceinline__ void load_codes(const OperandsWork& w, const Fp8TilePlace& own,
+                                           Fp8CodeRun (&codes)[kFp8Run]) {
+  const bool whole = w.packs && own.first_column + kFp8Run <= w.columns;
+#pragma unroll
+  for (int i = 0; i < kFp8Run; ++i) {
+    codes[i] = {};
+    if (own.first_row + i >= w.rows) continue;
+    const uint8_t* const from = w.codes + (own.first_row + i) * w.columns + own.first_column;
+    if (whole) {
+      codes[i] = load_pack<kFp8Run>(from);
+      continue;
+    }
+#pragma unroll
+    for (int j = 0; j < kFp8Run; ++j) {
+      if (own.first_column + j < w.columns) codes[i].at[j] = from[j];
+    }
+  }
+}
+
+__device__ __forceinline__ void store_rows(const OperandsWork& w, const Fp8TilePlace& own,
+                                           const Fp8CodeRun (&codes)[kFp8Run], float scale) {
+  const Fp8OperandMemory& to = w.by_rows;
+#pragma unroll
+  for (int i = 0; i < kFp8Run; ++i) {
+    const int64_t row = own.first_row + i;
+    if (row >= w.rows || own.first_column >= w.columns) continue;
+    if (w.copies_rows) store_pack(to.codes + row * to.codes_stride + own.first_column, codes[i]);
+    if (own.run > 0) continue;
+    to.scales[own.first_column / kFp8Block * to.scales_stride + row] = scale;
+  }
+}
+
+__global__ void __launch_bounds__(kFp8TileThreads) fp8_operands_kernel(const OperandsWork w) {
+  await_previous_grid();
+  const int64_t tile_row = blockIdx.x / w.across * kFp8Block;
+  const int64_t tile_column = blockIdx.x % w.across * kFp8Block;
+  const Fp8TilePlace own = fp8_tile_place(tile_row, tile_column);
+  const auto bits = static_cast<uint32_t>(w.largest[w.index.of(tile_row, tile_column)]);
+  const float scale = power_of_two(fp8_exponent<e4m3>(bits));
+  Fp8CodeRun codes[kFp8Run] = {};
+  if (w.copies_rows || w.by_columns.codes != nullptr) load_codes(w, own, codes);
+  if (w.by_rows.codes != nullptr) store_rows(w, own, codes, scale);
+  if (w.by_columns.codes == nullptr) return;
+  const Fp8OperandMemory& to = w.by_columns;
+  store_fp8_columns(to, own, w.rows, w.columns, [&](int j) {
+    const int64_t column = own.first_column + j;
+    if (own.rows == 0 && column < w.columns) {
+      to.scales[own.first_row / kFp8Block * to.scales_stride + column] = scale;
+    }
+    Fp8CodeRun line;
+#pragma unroll
+    for (int i = 0; i < kFp8Run; ++i) line.at[i] = codes[i].at[j];
+    return line;
+  });
+}
+
 // launch.operator()<kRun>(), of a thread's run.
 template <typename Launch>
 void with_run(const ShardRange& range, std::initializer_list<const void*> memory,
@@ -143,6 +212,26 @@ void run(const Exec& exec, const Fp8DecodeArgs& a) {
     simt::launch(fp8_decode_kernel<kRun>, threads_for<kRun>(range), exec, a.codes.as<uint8_t>(),
                  range, a.largest.as<int32_t>(), a.y.as<bf16>());
   });
+}
+
+template <>
+void run(const Exec& exec, const Fp8OperandsArgs& a) {
+  if (a.codes.numel() == 0) return;
+  const int64_t rows = a.codes.size(0), columns = a.codes.size(1);
+  const OperandsWork work = {
+      .codes = a.codes.as<uint8_t>(),
+      .rows = rows,
+      .columns = columns,
+      .across = ceil_div(columns, kFp8Block),
+      .packs = columns % kFp8Run == 0 && reinterpret_cast<uintptr_t>(a.codes.data) % kFp8Run == 0,
+      .copies_rows = a.rows.defined() && a.rows.codes.data != a.codes.data,
+      .index = Fp8BlockIndex(a.largest),
+      .largest = a.largest.as<int32_t>(),
+      .by_rows = memory_of(a.rows),
+      .by_columns = memory_of(a.columns)};
+  simt::launch(fp8_operands_kernel,
+               {.grid = ceil_div(rows, kFp8Block) * work.across, .block = kFp8TileThreads}, exec,
+               work);
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -1,6 +1,7 @@
 // Weights of products of fp8 that travel as the numbers that the products read.
 #include <cmath>
 
+#include "shale/base/trace.h"
 #include "shale/comm/mesh.h"
 #include "shale/comm/traffic.h"
 #include "shale/kernels/block_codes.h"
@@ -134,6 +135,44 @@ TEST_CASE("a gather in fp8 sends a byte of each element of a weight, and each st
   const double micro_batches = 12 / n;
   const double bf16 = sent_in_step(false, unused, unused);
   CHECK(bf16 - fp8 == Approx(others * (2 * micro_batches * coded - 2 * 4 * maxima)).epsilon(0.02));
+}
+
+// Of a unit whose products read codes; who asks for values has them, rounded, on all ranks.
+TEST_CASE("weights gathered in fp8 are decoded for who asks for their values alone") {
+  const auto all = world().group();
+  if (world().size() == 1) return;
+  RunLayout layout{.parallel = {.compute = DType::kBF16, .stage = 3, .gather_fp8 = true},
+                   .fp8 = Operands::kFp8};
+  Tracer tracer;
+  TinyRun run({.shard = all.get()}, *all, layout);
+  run.context().set_tracer(&tracer);
+  run.train(2);
+  const auto calls = [&](const char* kernel) {
+    const auto totals = tracer.totals();
+    const auto found = totals.find(kernel);
+    return found == totals.end() ? 0 : found->second.calls;
+  };
+  CHECK(calls("fp8_operands") > 0);
+  CHECK(calls("fp8_decode") == 0);
+  run.parallel().unshard();
+  CHECK(calls("fp8_decode") == 0);
+  for (const auto& unit : run.parallel().units()) {
+    for (const auto& buffer : unit->buffers()) {
+      for (const auto& entry : buffer->layout().entries) {
+        if (nn::weight_operands(*entry.parameter) == Operands::kPlain) continue;
+        const auto values = to_host<bf16>(entry.parameter->value);
+        CHECK(calls("fp8_decode") > 0);
+        // The masters here, in the blocks of the whole matrix.
+        const auto masters = to_host<float>(buffer->master());
+        const OptimSpan span = buffer->span_of(entry, all->rank());
+        for (int64_t i = 0; i < span.count; ++i) {
+          const float master = masters[size_t(span.offset + i)];
+          REQUIRE(std::abs(to_f64(values[size_t(span.first + i)]) - master) <=
+                  std::abs(master) / 16 + 1e-3);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("gathers in fp8 are refused where they cannot be") {

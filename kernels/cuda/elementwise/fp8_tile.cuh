@@ -1,0 +1,80 @@
+#pragma once
+
+#include "shale/kernels/fp8.h"
+#include "shale/kernels/simt/simt.h"
+
+// A tile of kFp8Block rows and columns in the registers of a block that makes operands of fp8 of
+// it: half a warp has 8 rows, a thread of it 8 neighbouring columns. Codes of rows go straight to
+// memory, 8 bytes of a thread side by side with its neighbours'. Those of the transpose, of which a
+// thread has 8 of a line, go through shared memory, so that half a warp writes the tile's part of a
+// line.
+
+namespace shale::kernels::SHALE_BACKEND {
+
+inline constexpr int kFp8TileThreads = 256;
+inline constexpr int kFp8Run = 8;                                             // rows, and columns
+inline constexpr int kFp8RunsOfLine = static_cast<int>(kFp8Block) / kFp8Run;  // half a warp
+
+using Fp8CodeRun = Pack<uint8_t, kFp8Run>;
+
+struct Fp8OperandMemory {
+  uint8_t* codes;  // null where the operand is left out
+  float* scales;
+  int64_t codes_stride, scales_stride;
+};
+
+inline Fp8OperandMemory memory_of(const Fp8Operand& operand) {
+  if (!operand.defined()) return {};
+  return {operand.codes.as<uint8_t>(), operand.scales.as<float>(), operand.codes.stride(0),
+          operand.scales.stride(0)};
+}
+
+// What a thread has of the block's tile.
+struct Fp8TilePlace {
+  int run = static_cast<int>(threadIdx.x) % kFp8RunsOfLine;   // of columns
+  int rows = static_cast<int>(threadIdx.x) / kFp8RunsOfLine;  // of rows, 8 from rows * 8 on
+  int64_t first_row, first_column;                            // of the matrix
+};
+
+__device__ __forceinline__ Fp8TilePlace fp8_tile_place(int64_t tile_row, int64_t tile_column) {
+  Fp8TilePlace own;
+  own.first_row = tile_row + own.rows * kFp8Run;
+  own.first_column = tile_column + own.run * kFp8Run;
+  return own;
+}
+
+// Where 8 codes of a line of the transpose lie: permuted by the line, so that neither the threads
+// that write one nor those that read one meet in a bank.
+struct Fp8TransposeScratch {
+  Fp8CodeRun runs[kFp8Block][kFp8RunsOfLine];
+  __device__ __forceinline__ Fp8CodeRun& at(int line, int run) {
+    return runs[line][run ^ line / kFp8Run % kFp8RunsOfLine];
+  }
+};
+
+// Writes the tile's part of the lines of the transpose of [rows, columns]. codes_of(j): those of
+// the thread's column j, row by row; called for all of them by all threads of a block.
+template <typename CodesOf>
+__device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
+                                                  const Fp8TilePlace& own, int64_t rows,
+                                                  int64_t columns, const CodesOf& codes_of) {
+  Fp8TransposeScratch& scratch = shared<Fp8TransposeScratch>();
+#pragma unroll
+  for (int j = 0; j < kFp8Run; ++j) {
+    store_shared_pack(scratch.at(own.run * kFp8Run + j, own.rows).at, codes_of(j));
+  }
+  __syncthreads();
+  // From here on the thread has other columns: a run of rows of every 16th.
+  const int64_t tile_row = own.first_row - own.rows * kFp8Run;
+  const int64_t tile_column = own.first_column - own.run * kFp8Run;
+  const int64_t row = tile_row + own.run * kFp8Run;
+  if (row >= rows) return;
+#pragma unroll
+  for (int line = own.rows; line < kFp8Block; line += kFp8TileThreads / kFp8RunsOfLine) {
+    if (tile_column + line >= columns) return;
+    store_pack(to.codes + (tile_column + line) * to.codes_stride + row,
+               load_pack<kFp8Run>(scratch.at(line, own.run).at));
+  }
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND
