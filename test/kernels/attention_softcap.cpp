@@ -38,7 +38,7 @@ TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on the CPU",
   check<TestType>(capped(shape_of(1, 200, 200, 1, 1, 16), softcap, 30), false);
 }
 
-// Hopper has kernels of its own for heads of 64 and 128.
+// Hopper has kernels of its own for all heads of 16 bits here.
 TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on GPUs", "[kernels][attention]",
                    float, bf16, f16) {
   if constexpr (std::is_same_v<TestType, float>) {
@@ -48,12 +48,15 @@ TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on GPUs", "[ker
   }
   if constexpr (std::is_same_v<TestType, f16>) {  // the same code, and the emulator is slow
     check<f16>(capped(shape_of(1, 70, 70, 1, 1, 64), 3), true);
+    check<f16>(capped(shape_of(1, 70, 70, 1, 1, 256), 3), true);
     return;
   }
   check<TestType>(capped(shape_of(1, 70, 140, 2, 1, 64), 0.7), true);
   check<TestType>(capped(shape_of(1, 200, 200, 1, 1, 64), 3, 70), true);
   check<TestType>(capped(shape_of(1, 40, 70, 1, 1, 96, /*causal=*/false), 50), true);
   check<TestType>(capped(shape_of(1, 70, 140, 1, 1, 128), 0.7), true);
+  check<TestType>(capped(shape_of(1, 70, 140, 2, 1, 192), 0.7), true);
+  check<TestType>(capped(shape_of(1, 140, 140, 1, 1, 256), 3, 50), true);
 }
 
 TEST_CASE("capped scores stay below their limit, and what is beyond a sequence's end out of them",

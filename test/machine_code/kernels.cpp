@@ -77,9 +77,10 @@ TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_co
                              kernel.name.ends_with(", true>");
     return caps_before ? Findings{} : work_beside_products(kernel);
   });
-  // A masked and an unmasked loop of forward for each of five head sizes, three loops of dQ, six of
-  // dK and dV, with capped scores and without: what the rule is about.
-  CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (5 * 2 + 3 + 6));
+  // For each of five head sizes a masked and an unmasked loop of forward, one of dQ, and two of dK
+  // and dV, with dQ and without, of 192 for each of two warpgroups; with capped scores and without:
+  // what the rule is about.
+  CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (5 * 2 + 5 + 5 * 2 + 2));
 }
 
 // 128 keys are 64 scores of a thread, of which every seventh is for the FMA pipe. Two products

@@ -213,6 +213,8 @@ TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are pla
               loop_of_boxes(2, 16384)) > 0.79);
   CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,128,true,false>",
               loop_of_boxes(2, 16384)) > 0.95);
+  CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,256,true,false>",
+              loop_of_boxes(2, 32768)) > 0.9);
   CHECK(share("gemm90_bf16", "Gemm90Config<256,4,false>,false,true", loop_of_boxes(2, 32768)) >
         0.99);
 }

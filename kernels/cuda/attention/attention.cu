@@ -252,17 +252,19 @@ AttentionParams make_params(const char* op, const Args& args) {
   return p;
 }
 
-int compiled_head_size(int64_t head_size) {
-  int compiled = 0;
-  dispatch_head_size(head_size, [&]<int kHeadSize>() { compiled = kHeadSize; });
-  return compiled;
+// Columns of AttentionParams::dq_sums: those of the kernel that adds to it.
+int sums_row_size(const Exec& exec, const AttentionProblem& p) {
+  int columns = static_cast<int>(p.head_size);
+  if (has_attention90(exec, p)) return columns;
+  dispatch_head_size(p.head_size, [&]<int kHeadSize>() { columns = kHeadSize; });
+  return columns;
 }
 
 template <typename T>
 void launch_fwd(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
     // Another tile than the usual is one of the portable kernel's.
-    if (p.tile == AttentionTile::kOfHeadSize && has_attention90_fwd(exec, p)) {
+    if (p.tile == AttentionTile::kOfHeadSize && has_attention90(exec, p)) {
       return launch_attention90_fwd<T>(exec, p);
     }
   }
@@ -272,7 +274,7 @@ void launch_fwd(const Exec& exec, const AttentionParams& p) {
 template <typename T>
 void launch_bwd_keys(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
-    if (has_attention90_bwd(exec, p)) return launch_attention90_bwd_keys<T>(exec, p);
+    if (has_attention90(exec, p)) return launch_attention90_bwd_keys<T>(exec, p);
   }
   launch_attention_bwd_keys<T>(exec, p);
 }
@@ -280,14 +282,14 @@ void launch_bwd_keys(const Exec& exec, const AttentionParams& p) {
 template <typename T>
 void launch_bwd_queries(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
-    if (has_attention90_bwd(exec, p)) return launch_attention90_bwd_queries<T>(exec, p);
+    if (has_attention90(exec, p)) return launch_attention90_bwd_queries<T>(exec, p);
   }
   launch_attention_bwd_queries<T>(exec, p);
 }
 
 template <typename T>
 void backward(const Exec& exec, const AttentionParams& p) {
-  const int row_size = compiled_head_size(p.head_size);
+  const int row_size = sums_row_size(exec, p);
   const int64_t padded_rows = p.batch * p.heads * p.padded_queries;
   if (padded_rows > 0) {
     simt::launch(attention_bwd_rows_kernel<T>,
@@ -340,11 +342,7 @@ BlockOrder order_by_keys(const AttentionProblem& p, int tile) {
   return order;
 }
 
-bool has_attention90_bwd(const Exec& exec, const AttentionProblem& p) {
-  return p.head_size <= 128 && has_attention90_fwd(exec, p);
-}
-
-bool has_attention90_fwd(const Exec& exec, const AttentionProblem& p) {
+bool has_attention90(const Exec& exec, const AttentionProblem& p) {
   constexpr std::array<int64_t, 5> kHeadSizes = {64, 96, 128, 192, 256};
   const bool has_lists = p.keys_of_queries.begins != nullptr;
   return is_hopper(exec.device) && p.dtype != DType::kF32 && !has_lists &&
@@ -382,7 +380,7 @@ void run(const Exec& exec, const AttentionBwdArgs& args) {
   const int64_t lse2 = pieces.take(rows * 4), delta = pieces.take(rows * 4);
   // In f32 there is only the variant without atomics: it has no rival to be faster than.
   const bool atomic = !exec.deterministic && p.dtype != DType::kF32;
-  const int64_t sums = atomic ? pieces.take(rows * compiled_head_size(p.head_size) * 4) : 0;
+  const int64_t sums = atomic ? pieces.take(rows * sums_row_size(exec, p) * 4) : 0;
   const HiddenPieces hidden(p, /*backward=*/true, pieces);
   pieces.reserve(kOp, exec);
   for (const Input& input : inputs) pack(exec, p, input, pieces);

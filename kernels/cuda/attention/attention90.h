@@ -5,10 +5,9 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 // Attention by the warpgroups of Hopper: 16-bit inputs, none of whose sizes is 0, without
-// BlockLists, on a device of compute capability 9.0; with heads of 64, 96 or 128, and in forward of
-// 192 and 256 too. Everything else is for the portable kernels.
-bool has_attention90_fwd(const Exec& exec, const AttentionProblem& p);
-bool has_attention90_bwd(const Exec& exec, const AttentionProblem& p);
+// BlockLists, on a device of compute capability 9.0, with heads of 64, 96, 128, 192 or 256.
+// Everything else is for the portable kernels.
+bool has_attention90(const Exec& exec, const AttentionProblem& p);
 
 // As launch_attention_fwd(). T is bf16 or f16.
 template <typename T>

@@ -44,6 +44,8 @@ void with_bwd90_head_size(int64_t head_size, const Fn& fn) {
     case 64: return fn.template operator()<64>();
     case 96: return fn.template operator()<96>();
     case 128: return fn.template operator()<128>();
+    case 192: return fn.template operator()<192>();
+    case 256: return fn.template operator()<256>();
     default:
       throw InternalError(cat("attention: no Hopper kernel for gradients of heads of ", head_size));
   }

@@ -78,6 +78,32 @@ constexpr int bwd90_queries(int head_size) {
   return head_size == 64 ? 128 : 64;
 }
 
+// Heads of 192 and 256 (attention90_bwd_keys_wide.cuh): dK and dV of 128 keys would take more
+// registers than there are. So a block owns 64 keys and goes over tiles of 64 queries; of a tile
+// each warpgroup has the scores of 32 queries, and sums of half of the head's columns, of 192 one
+// box of 64 columns of dK and two of dV, or the other way round. A thread holds head_size / 2
+// values of dK and dV, 16 scores and 16 gradients, which become operands in half as many registers,
+// and then 32 values of dQ besides the scores of the next tile:
+//
+//   head size   values of a thread            shared memory
+//   192         96 + (16 + 16 or 32 + 16)     48 + 2 * 48.5 + 2 * 8 + 32 KiB
+//   256         128 + (16 + 16 or 32 + 16)    64 + 2 * 64.5 + 2 * 8 + 16 KiB
+//
+// (K and V; stages of Q, dO and their sums; P^T and dS^T; of each warp one piece or two of 16 by 32
+// of dQ on its way to memory). At 256 that is all of the 227 KiB but one, which the compiler takes.
+//
+// There a step keeps the tensor cores busy for 2,560 cycles, but its 64 KiB of Q and dO and the 64
+// KiB that are added to dQ go through the second-level cache at about 24 bytes a cycle, which takes
+// 5,461: they are the limit, at half of the tensor cores' peak. At 192 it is 1,920 cycles and
+// 4,096. That is a prediction, which no GPU has confirmed.
+constexpr bool is_bwd90_wide(int head_size) {
+  return head_size > 128;
+}
+inline constexpr int kBwd90WideKeys = 64, kBwd90WideQueries = 64;
+constexpr int bwd90_wide_dq_ways(int head_size) {
+  return head_size == 256 ? 1 : 2;
+}
+
 // Backward by queries, for dQ without atomics: a warpgroup owns 64 queries. A thread holds
 // head_size / 2 values of dQ and keys / 2 scores and gradients each, and operands in a quarter:
 //
@@ -85,9 +111,11 @@ constexpr int bwd90_queries(int head_size) {
 //   64          128    32 + 128 + 32        32 + 2 * 32 KiB
 //   96          64     48 + 64 + 16         64 + 2 * 32 KiB
 //   128         64     64 + 64 + 16         64 + 2 * 32 KiB
+//   192         64     96 + 64 + 16         96 + 2 * 48 KiB
+//   256         48     128 + 48 + 12        128 + 2 * 48 KiB
 inline constexpr int kBwd90TileQueries = 64 * kBwd90Consumers;
 constexpr int bwd90_keys_of_queries(int head_size) {
-  return head_size == 64 ? 128 : 64;
+  return head_size == 64 ? 128 : head_size == 256 ? 48 : 64;
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -25,7 +25,8 @@ struct alignas(1024) BoxedTile {
   // As an operand of wgmma whose rows (or, of b, columns) are rows of the tile from `row` on, a
   // multiple of 8; the product takes 16 columns.
   __device__ __forceinline__ WgmmaTile<false> by_rows(int row, int column) const {
-    return k_major(bytes + column / 64 * kBoxBytes + row * 128, column % 64);
+    const int box = box_of(column);
+    return k_major(bytes + box * kBoxBytes + row * 128, column - 64 * box);
   }
   // As one whose rows (or columns) are columns of the tile, from box `box` on; the product takes 16
   // rows.
@@ -34,7 +35,14 @@ struct alignas(1024) BoxedTile {
   }
   // 16 bytes: columns from 8 * chunk on.
   __device__ __forceinline__ unsigned char* chunk(int row, int chunk) {
-    return bytes + chunk / 8 * kBoxBytes + row * 128 + (chunk % 8 ^ row % 8) * 16;
+    const int box = box_of(8 * chunk);
+    return bytes + box * kBoxBytes + row * 128 + ((chunk - 8 * box) ^ (row % 8)) * 16;
+  }
+
+ private:
+  // Which the compiler knows of a single box.
+  __device__ __forceinline__ static constexpr int box_of(int column) {
+    return kBoxes == 1 ? 0 : column / 64;
   }
 };
 

@@ -1,0 +1,214 @@
+#pragma once
+
+// What the kernels of dK and dV share (attention90_bwd_keys.cuh, attention90_bwd_keys_wide.cuh):
+// stages of queries, the warp that loads them, and what becomes of scores and their gradients,
+// which have keys as rows and queries as columns.
+
+#include "shale/kernels/cuda/attention/attention90_bwd.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// ---- Shared memory ----
+
+// What comes with a tile of queries of one head; a stage's q and dout are arrays of their own.
+template <int kQueries>
+struct Bwd90Stage {
+  alignas(16) float lse2[kQueries];
+  alignas(16) float delta[kQueries];
+  int64_t row;  // of the first query in AttentionParams::dq_sums
+  int query;
+};
+
+struct Bwd90KeysBarriers {
+  MBarrier kv_full, patch;
+  MBarrier q_full[kBwd90Stages], dout_full[kBwd90Stages], empty[kBwd90Stages];
+
+  // By one thread.
+  __device__ __forceinline__ void init() {
+    mbarrier_init(kv_full, 2);  // K and V
+    mbarrier_init(patch, 1);
+    for (int i = 0; i < kBwd90Stages; ++i) {
+      mbarrier_init(q_full[i], 2);  // a tile and its numbers
+      mbarrier_init(dout_full[i], 2);
+      mbarrier_init(empty[i], kBwd90Consumers * kWarpgroupSize / kWarpSize);
+    }
+    fence_mbarrier_init();
+  }
+};
+
+// What a block owns. Asked for again where it is needed: registers are short.
+template <int kKeys>
+__device__ __forceinline__ KeyTile bwd90_keys_block(const Bwd90Params& params) {
+  const AttentionParams& p = params.problem;
+  return KeyTile(p, block_place(params.order, p.kv_heads), kKeys);
+}
+
+// ---- The warp that loads ----
+
+// Into `shared`, which has k and v, stages, their q and dout, and barriers.
+template <class Shared>
+__device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params, Shared& shared) {
+  constexpr int kKeys = Shared::kKeys, kQueries = Shared::kQueries;
+  const AttentionParams& p = params.problem;
+  Bwd90KeysBarriers& barriers = shared.barriers;
+  const KeyTile block = bwd90_keys_block<kKeys>(params);
+  const int batch = block.place.batch;
+  TileLoader loader(barriers.patch);
+  QueryStep<kKeys, kQueries> next(block.sequence, block.key, block.place.head * block.group);
+  const int steps = next.count(block.group);
+  if (steps == 0) return;
+  const RowRange keys = {block.key, block.sequence.keys, static_cast<int>(p.keys), block.place.head,
+                         batch};
+  loader.load(shared.k, params.k, barriers.kv_full, keys);
+  loader.load(shared.v, params.v, barriers.kv_full, keys);
+  RingPlace<kBwd90Stages> place;
+  for (int step = 0; step < steps; ++step, next.advance(), place.next()) {
+    auto& stage = shared.stages[place.stage];
+    MBarrier &q_full = barriers.q_full[place.stage], &dout_full = barriers.dout_full[place.stage];
+    const int query = next.query();
+    const RowRange rows = {query, block.sequence.queries, static_cast<int>(p.queries), next.head,
+                           batch};
+    if (lane_id() == 0) {
+      mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
+      const int64_t row = (batch * p.heads + next.head) * p.padded_queries + query;
+      stage.row = row;
+      stage.query = query;
+      constexpr int kBytes = kQueries * static_cast<int>(sizeof(float));
+      mbarrier_arrive_expect(q_full, kBytes);
+      bulk_load(stage.lse2, p.lse2 + row, kBytes, q_full);
+      mbarrier_arrive_expect(dout_full, kBytes);
+      bulk_load(stage.delta, p.delta + row, kBytes, dout_full);
+    }
+    loader.load(shared.q[place.stage], params.q, q_full, rows);
+    loader.load(shared.dout[place.stage], params.dout, dout_full, rows);
+  }
+}
+
+// ---- The warpgroups that compute ----
+
+// Queries that see keys of a warpgroup, which has 64 rows of scores from key `first_key` on.
+struct Bwd90KeyRows {
+  int first_query[2], end_query[2];  // that see the thread's two keys
+  int unmasked, unmasked_end;        // of those between, all see all keys
+
+  __device__ __forceinline__ void set(const Sequence& sequence, int first_key) {
+    // The last of the warpgroup's keys is first seen by the latest query, the first one last by
+    // the earliest.
+    unmasked = sequence.first_query(first_key + kWarpgroupSize / 2 - 1);
+    unmasked_end = sequence.end_query(first_key);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int key = first_key + thread_row() + 8 * half;
+      first_query[half] = sequence.first_query(key);
+      end_query[half] = sequence.end_query(key);
+    }
+  }
+  // Whether some query of so many does not see some key.
+  __device__ __forceinline__ bool masks(int query, int queries) const {
+    return query < unmasked || query + queries > unmasked_end;
+  }
+  // What belongs to such becomes 0, as mask_queries() does it.
+  template <int kCount>
+  __device__ __forceinline__ void mask(float (&d)[kCount], int query, int block = 0,
+                                       int blocks = kCount / 4) const {
+    mask_queries(d, first_query, end_query, query, block, blocks);
+  }
+};
+
+// S^T becomes P^T, of queries whose lse2 begin there.
+template <int kCount>
+__device__ __forceinline__ void exponentiate(float (&scores)[kCount], const float* lse2,
+                                             const AttentionParams& p) {
+  lse2 += opaque(thread_column());
+#pragma unroll
+  for (int j = 0; j < kCount / 4; ++j) {
+    const auto shift = load_floats<2>(lse2 + 8 * j);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      float& value = scores[4 * j + e];
+      value = fast_exp2(fmaf(value, p.scale_log2, -shift.at[e % 2]));
+    }
+  }
+}
+// Of dP^T, `blocks` blocks of 8 columns from `block` on become what differentiate() wants of scores
+// that are capped.
+template <int kCount>
+__device__ __forceinline__ void cap_gradients(float (&dp)[kCount],
+                                              const float (&probabilities)[kCount],
+                                              const float* delta, const float* lse2,
+                                              const AttentionParams& p, int block = 0,
+                                              int blocks = kCount / 4) {
+  delta += opaque(thread_column());
+  lse2 += opaque(thread_column());
+#pragma unroll
+  for (int j = block; j < block + blocks; ++j) {
+    const auto mean = load_floats<2>(delta + 8 * j), shift = load_floats<2>(lse2 + 8 * j);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float slope = slope_of(probabilities[4 * j + e], shift.at[e % 2], p);
+      dp[4 * j + e] = capped_gradient(dp[4 * j + e], mean.at[e % 2], slope);
+    }
+  }
+}
+// Such blocks of dP^T become dS^T = P^T (dP^T - delta).
+template <int kCount>
+__device__ __forceinline__ void differentiate(float (&dp)[kCount],
+                                              const float (&probabilities)[kCount],
+                                              const float* delta, int block = 0,
+                                              int blocks = kCount / 4) {
+  delta += opaque(thread_column());
+#pragma unroll
+  for (int j = block; j < block + blocks; ++j) {
+    const auto mean = load_floats<2>(delta + 8 * j);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      float& value = dp[4 * j + e];
+      value = probabilities[4 * j + e] * (value - mean.at[e % 2]);
+    }
+  }
+}
+
+// P^T or dS^T to a tile's rows, the warpgroup's from `first_row` on and columns from 8 *
+// first_chunk on: two queries of a key at a time.
+template <class TileT, int kOperands>
+__device__ __forceinline__ void put_operands(const uint32_t (&operands)[kOperands][4], TileT& to,
+                                             int first_row, int first_chunk) {
+  const int row = opaque(first_row + thread_row());
+#pragma unroll
+  for (int k = 0; k < kOperands; ++k) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      unsigned char* const chunk = to.chunk(row + e % 2 * 8, first_chunk + 2 * k + e / 2);
+      *reinterpret_cast<uint32_t*>(chunk + 2 * thread_column()) = operands[k][e];
+    }
+  }
+  fence_proxy_async();
+}
+
+// Of a warp's 16 rows of dQ, accumulators, those from the first-th on go to their place in
+// AttentionParams::dq_sums, where they are on end too, in fragments of 8 columns: `floats` of the
+// warp's, by way of `staging`. kWays of those are in use in turn.
+template <int kWays, int kCount, int kStaged>
+__device__ __forceinline__ void add_fragments(const float (&dq)[kCount], int first,
+                                              float (&staging)[kStaged], float* sums,
+                                              int floats = kStaged) {
+  if (lane_id() == 0) bulk_wait_read<kWays - 1>();
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kStaged / kWarpSize; ++i) {
+    staging[i * kWarpSize + lane_id()] = dq[first + i];
+  }
+  fence_proxy_async();
+  __syncwarp();
+  if (lane_id() > 0) return;
+  bulk_add(sums, staging, floats * static_cast<int>(sizeof(float)));
+  bulk_commit();
+}
+
+// All lanes have read what is in a stage.
+__device__ __forceinline__ void release_stage(MBarrier& empty) {
+  __syncwarp();
+  if (lane_id() == 0) mbarrier_arrive(empty);
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND
