@@ -28,9 +28,12 @@ class SyncClock {
   friend class Clocks;
   ClockVector latest_{};
   std::vector<std::shared_ptr<const ClockVector>> merged_{};  // already in latest_
-  // What the last one who learned from this knew before and after: whoever knew the same knows the
-  // same now.
-  std::shared_ptr<const ClockVector> before_{}, after_{};
+  // What those who learned from this knew before and after: whoever knew the same shares what is
+  // known now.
+  struct Lesson {
+    std::shared_ptr<const ClockVector> before, after;
+  };
+  std::vector<Lesson> lessons_{};
 };
 
 class Clocks {
@@ -67,14 +70,14 @@ class Clocks {
     merge(clock.known, sync);
     uint32_t& own = sync.latest_[static_cast<size_t>(actor)];
     own = std::max(own, clock.own++);
-    sync.after_.reset();
+    sync.lessons_.clear();
   }
   // The same for one time of an actor that has passed.
   void release_time(int actor, uint32_t time, SyncClock& sync) const {
     sync.latest_.resize(clocks_.size());
     uint32_t& latest = sync.latest_[static_cast<size_t>(actor)];
     latest = std::max(latest, time);
-    sync.after_.reset();
+    sync.lessons_.clear();
   }
 
   // `actors`, each of which has released into `sync`, have now seen all of it.
@@ -88,16 +91,20 @@ class Clocks {
   // `actor` has seen all of `sync`, whether it released into it or not.
   void learn(int actor, SyncClock& sync) {
     Clock& clock = clocks_[static_cast<size_t>(actor)];
-    if (!sync.after_ || sync.before_ != clock.known) {
-      auto knows = std::make_shared<ClockVector>(sync.latest_);
-      knows->resize(clocks_.size());
-      for (size_t i = 0; clock.known && i < clock.known->size(); ++i) {
-        (*knows)[i] = std::max((*knows)[i], (*clock.known)[i]);
-      }
-      sync.before_ = clock.known;
-      sync.after_ = std::move(knows);
+    const auto lesson =
+        std::find_if(sync.lessons_.begin(), sync.lessons_.end(),
+                     [&](const SyncClock::Lesson& other) { return other.before == clock.known; });
+    if (lesson != sync.lessons_.end()) {
+      clock.known = lesson->after;
+      return;
     }
-    clock.known = sync.after_;
+    auto knows = std::make_shared<ClockVector>(sync.latest_);
+    knows->resize(clocks_.size());
+    for (size_t i = 0; clock.known && i < clock.known->size(); ++i) {
+      (*knows)[i] = std::max((*knows)[i], (*clock.known)[i]);
+    }
+    sync.lessons_.push_back({clock.known, knows});
+    clock.known = std::move(knows);
   }
 
  private:

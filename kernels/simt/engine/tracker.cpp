@@ -33,8 +33,8 @@ void Tracker::begin_block(Actors& actors, int rank, int threads, bool on) {
   if (!on_) return;
   // Epochs go on from block to block, so that cells of the last block need no clearing; before they
   // run out, all cells start anew.
-  if (shadow_.data() == nullptr || epoch_ > UINT32_MAX / 2) {
-    shadow_ = Mapping(SharedMemory::kBytes * sizeof(Cell));
+  if (shadow_.empty() || epoch_ > UINT32_MAX / 2) {
+    shadow_.clear();
     epoch_ = 0;
   }
   first_epoch_ = ++epoch_;
@@ -76,20 +76,10 @@ void Tracker::access(int thread, uint32_t offset, uint32_t bytes, Access kind) {
 }
 
 void Tracker::access(const Accessor& by, uint32_t offset, uint32_t bytes, Access kind) {
-  Cell* const all = cells(offset);
-  // The bytes of an element mostly share their history: look at the first, copy the outcome.
-  const Cell before = all[0];
-  access_byte(all[0], by, offset, kind);
-  for (uint32_t i = 1; i < bytes; ++i) {
-    if (std::memcmp(&all[i], &before, sizeof(Cell)) == 0) {
-      all[i] = all[0];
-    } else {
-      access_byte(all[i], by, offset + i, kind);
-    }
-  }
+  shadow_.visit(offset, bytes, [&](Cell& cell, uint32_t at) { access_cell(cell, by, at, kind); });
 }
 
-void Tracker::access_byte(Cell& cell, const Accessor& by, uint32_t offset, Access kind) {
+void Tracker::access_cell(Cell& cell, const Accessor& by, uint32_t offset, Access kind) {
   check_after_write(cell, by, offset, kind);
   if (by.is_engine()) check_proxy(cell, by, offset, kind);
   if (kind == Access::kRead) return add_reader(cell, by.actor);
@@ -97,8 +87,13 @@ void Tracker::access_byte(Cell& cell, const Accessor& by, uint32_t offset, Acces
   cell.write_epoch = epoch_;
   cell.write_time = actors_->clocks.now(by.actor);
   cell.writer = static_cast<uint16_t>(by.actor);
-  cell.state = kind == Access::kAtomic ? kAtomicWrite : by.is_engine() ? kAsyncWrite : 0;
-  cell.read_epoch = 0;  // who is ordered after this write is ordered after what came before it
+  cell.state = kind == Access::kAtomic ? Shadow::kAtomicWrite
+               : by.is_engine()        ? Shadow::kAsyncWrite
+                                       : 0;
+  // Who is ordered after this write is ordered after what came before it.
+  cell.read_epoch = 0;
+  std::fill_n(cell.readers, 2, Shadow::Readers{});
+  std::fill_n(cell.reader_warp, 2, uint16_t{0});
 }
 
 void Tracker::check_after_write(const Cell& cell, const Accessor& by, uint32_t offset,
@@ -110,14 +105,14 @@ void Tracker::check_after_write(const Cell& cell, const Accessor& by, uint32_t o
     report(Fault::kUninitialised, std::move(text));
   }
   const int writer = cell.writer;
-  if ((cell.state & kInFlight) != 0) {
+  if ((cell.state & Shadow::kInFlight) != 0) {
     std::string text = cat(name_of(by.actor), " ", verb(kind), " ", location(offset), ", to which ",
                            writer < actors_->threads ? "a cp.async of " : "", name_of(writer),
                            " is still on its way: nobody has waited for it");
     report(Fault::kAsyncCopy, std::move(text));
   }
   if (cell.write_epoch < epoch_ || seen(by, writer) >= cell.write_time) return;
-  const bool was_atomic = (cell.state & kAtomicWrite) != 0;
+  const bool was_atomic = (cell.state & Shadow::kAtomicWrite) != 0;
   if (was_atomic && kind == Access::kAtomic) return;
   report_race(by, kind, offset, writer, was_atomic ? "changed atomically" : "wrote");
 }
@@ -141,7 +136,7 @@ void Tracker::check_after_reads(const Cell& cell, const Accessor& by, uint32_t o
 // What a thread wrote reaches the async proxy only by a fence of that thread, after the write and
 // before what the engine's thread has seen of it.
 void Tracker::check_proxy(const Cell& cell, const Accessor& by, uint32_t offset, Access kind) {
-  if (cell.write_epoch < first_epoch_ || (cell.state & kAsyncWrite) != 0) return;
+  if (cell.write_epoch < first_epoch_ || (cell.state & Shadow::kAsyncWrite) != 0) return;
   const size_t writer = cell.writer;
   const uint32_t since = cell.write_epoch < epoch_ ? 0 : cell.write_time;
   if (writer < actors_->fences.size()) {
@@ -173,7 +168,7 @@ void Tracker::add_reader(Cell& cell, int actor) const {
     return;
   }
   int slot = cell.reader_warp[0] == warp ? 0 : 1;
-  Readers& readers = cell.readers[slot];
+  Shadow::Readers& readers = cell.readers[slot];
   if (readers.lanes != 0 && cell.reader_warp[slot] == warp && readers.time == now) {
     readers.lanes |= lane;
     return;
@@ -182,15 +177,19 @@ void Tracker::add_reader(Cell& cell, int actor) const {
   cell.reader_warp[slot] = warp;
 }
 
+void Tracker::set_state(uint32_t offset, uint32_t bytes, uint8_t state) {
+  shadow_.visit(offset, bytes, [&](Cell& cell, uint32_t) { cell.state = state; });
+}
+
 void Tracker::copy_issued(int thread, uint32_t offset, uint32_t bytes) {
   if (!on_) return;
   access(thread, offset, bytes, Access::kWrite);
-  for (uint32_t i = 0; i < bytes; ++i) cells(offset)[i].state = kInFlight;
+  set_state(offset, bytes, Shadow::kInFlight);
 }
 
 void Tracker::copy_landed(int thread, uint32_t offset, uint32_t bytes) {
   if (!on_) return;
-  for (uint32_t i = 0; i < bytes; ++i) cells(offset)[i].state = 0;
+  set_state(offset, bytes, 0);
   access(thread, offset, bytes, Access::kWrite);
 }
 
@@ -206,15 +205,15 @@ int Tracker::add_engine(EngineKind kind, int number) {
 void Tracker::load_issued(int engine, int thread, uint32_t offset, uint32_t bytes) {
   if (!on_) return;
   access({.actor = engine, .thread = thread}, offset, bytes, Access::kWrite);
-  for (uint32_t i = 0; i < bytes; ++i) cells(offset)[i].state = kInFlight | kAsyncWrite;
+  set_state(offset, bytes, Shadow::kInFlight | Shadow::kAsyncWrite);
 }
 
 void Tracker::load_landed(int engine, uint32_t offset, uint32_t bytes) {
   if (!on_) return;
-  for (uint32_t i = 0; i < bytes; ++i) {
-    cells(offset)[i].state = kAsyncWrite;
-    cells(offset)[i].write_time = actors_->clocks.now(engine);
-  }
+  shadow_.visit(offset, bytes, [&](Cell& cell, uint32_t) {
+    cell.state = Shadow::kAsyncWrite;
+    cell.write_time = actors_->clocks.now(engine);
+  });
 }
 
 void Tracker::store_issued(int engine, int thread, uint32_t offset, uint32_t bytes) {

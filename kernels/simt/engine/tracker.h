@@ -8,7 +8,7 @@
 #include "shale/kernels/simt/engine/access.h"
 #include "shale/kernels/simt/engine/clocks.h"
 #include "shale/kernels/simt/engine/fault.h"
-#include "shale/kernels/simt/engine/mapping.h"
+#include "shale/kernels/simt/engine/shadow.h"
 
 namespace shale::emulator {
 
@@ -97,21 +97,7 @@ class Tracker {
                const SyncClock& clock);
 
  private:
-  // Readers of a byte that are in step with each other: lanes of one warp at one time.
-  struct Readers {
-    uint32_t time, lanes;
-  };
-  // What is known of a byte. Zero: nobody has accessed it.
-  struct Cell {
-    uint32_t write_epoch, write_time;
-    uint32_t read_epoch;
-    Readers readers[2];
-    uint16_t writer;
-    uint16_t reader_warp[2];  // an engine is a warp of one lane
-    uint8_t state;            // kAtomicWrite, kInFlight, kAsyncWrite
-    uint8_t unused;
-  };
-  static constexpr uint8_t kAtomicWrite = 1, kInFlight = 2, kAsyncWrite = 4;
+  using Cell = Shadow::Cell;
 
   // Actor that accesses memory, and the thread whose knowledge orders that: for a thread the same.
   struct Accessor {
@@ -120,16 +106,16 @@ class Tracker {
     bool is_engine() const { return actor != thread; }
   };
 
-  Cell* cells(uint32_t offset) { return reinterpret_cast<Cell*>(shadow_.data()) + offset; }
   uint32_t seen(const Accessor& by, int other) const {
     const Clocks& clocks = actors_->clocks;
     return by.collective ? clocks.known(by.thread, other) : clocks.seen(by.thread, other);
   }
   void access(const Accessor& by, uint32_t offset, uint32_t bytes, Access kind);
-  void access_byte(Cell& cell, const Accessor& by, uint32_t offset, Access kind);
+  void access_cell(Cell& cell, const Accessor& by, uint32_t offset, Access kind);
   void check_after_write(const Cell& cell, const Accessor& by, uint32_t offset, Access kind);
   void check_after_reads(const Cell& cell, const Accessor& by, uint32_t offset, Access kind);
   void check_proxy(const Cell& cell, const Accessor& by, uint32_t offset, Access kind);
+  void set_state(uint32_t offset, uint32_t bytes, uint8_t state);
   void add_reader(Cell& cell, int actor) const;
   void join(std::span<const int> threads);
   int reader_warp(int actor) const;
@@ -144,7 +130,7 @@ class Tracker {
   bool on_ = false;
   Actors* actors_ = nullptr;
   int rank_ = 0, threads_ = 0;
-  Mapping shadow_{};  // a Cell for each byte of the arena
+  Shadow shadow_{};
   // A barrier of all threads orders everything before it with everything after: it starts an epoch,
   // and accesses of earlier epochs need no look at the clocks. Not so for engines, which meet at no
   // barrier: with the first of them, or the first fence for one, epochs end. Nor for a cluster's

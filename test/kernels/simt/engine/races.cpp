@@ -128,6 +128,39 @@ __global__ void copy_struct(Large* out, bool barrier) {
   if (threadIdx.x == 0) *out = large;
 }
 
+// Memory that is accessed as a whole, then one word of it apart, then as a whole again. Thread 2
+// reads all of it or the word beside the one that thread 1 wrote.
+struct Whole {
+  uint32_t of[64];
+};
+__global__ void part_of_whole(Whole* out, bool all, bool after_part, bool after_read,
+                              bool after_whole) {
+  Whole& whole = shared<Whole>();
+  if (threadIdx.x == 0) whole = *out;
+  __syncthreads();
+  if (threadIdx.x == 1) whole.of[5] = 1;
+  if (after_part) __syncthreads();
+  if (threadIdx.x == 2 && all) *out = whole;
+  if (threadIdx.x == 2 && !all) out->of[6] = whole.of[6];
+  if (after_read) __syncthreads();
+  if (threadIdx.x == 3) whole = *out;
+  if (after_whole) __syncthreads();
+  if (threadIdx.x == 4) out->of[5] = whole.of[5];
+}
+
+// Thread 2 of the first warp reads all of it between the write of a word there and the other warp's
+// read of that word.
+__global__ void part_behind_whole(Whole* out, bool barrier) {
+  Whole& whole = shared<Whole>();
+  if (threadIdx.x == 0) whole = out[0];
+  __syncthreads();
+  if (threadIdx.x == 1) whole.of[5] = 1;
+  __syncwarp();
+  if (threadIdx.x == 2) out[0] = whole;
+  if (barrier) __syncthreads();
+  if (threadIdx.x == 40) out[1].of[5] = whole.of[5];
+}
+
 using emulator::Fault;
 
 template <typename... Params, typename... Args>
@@ -258,6 +291,17 @@ TEST_CASE("primitives and copies of structs are tracked too", "[kernels][emulato
   Large large;
   expect_none(copy_struct, 128, &large, true);
   expect_early_read(copy_struct, 128, &large, false);
+}
+
+TEST_CASE("parts of what was accessed as a whole are told apart", "[kernels][emulator]") {
+  Whole whole[2]{};
+  expect_none(part_of_whole, 32, whole, true, true, true, true);
+  expect_none(part_of_whole, 32, whole, false, false, true, true);
+  expect(Fault::kRace, "+ 20", part_of_whole, 32, whole, true, false, true, true);
+  expect(Fault::kRace, "+ 24", part_of_whole, 32, whole, false, true, false, true);
+  expect(Fault::kRace, "+ 20", part_of_whole, 32, whole, true, true, true, false);
+  expect_none(part_behind_whole, 64, whole, true);
+  expect(Fault::kRace, "+ 20", part_behind_whole, 64, whole, false);
 }
 
 }  // namespace shale::kernels::emu

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "shale/kernels/simt/engine/mapping.h"
+#include "shale/kernels/simt/engine/shared_memory.h"
+
+namespace shale::emulator {
+
+// What the tracker knows of each byte of a block's shared memory. Bytes of a chunk that have always
+// been accessed together, as copies and tensor cores do it, share one cell.
+class Shadow {
+ public:
+  // Readers of a byte that are in step with each other: lanes of one warp at one time.
+  struct Readers {
+    uint32_t time, lanes;
+  };
+  // Zero: nobody has accessed it.
+  struct Cell {
+    uint32_t write_epoch, write_time;
+    uint32_t read_epoch;
+    Readers readers[2];
+    uint16_t writer;
+    uint16_t reader_warp[2];  // an engine is a warp of one lane
+    uint8_t state;            // kAtomicWrite, kInFlight, kAsyncWrite
+    uint8_t unused;           // so that cells are compared as bytes
+  };
+  static constexpr uint8_t kAtomicWrite = 1, kInFlight = 2, kAsyncWrite = 4;
+
+  bool empty() const { return chunks_.data() == nullptr; }
+  void clear() {
+    chunks_ = Mapping(SharedMemory::kBytes / kChunk * sizeof(Chunk));
+    cells_ = Mapping(SharedMemory::kBytes * sizeof(Cell));
+  }
+
+  // Calls look(cell, offset of its first byte) for bytes [offset, offset + bytes): once for those
+  // with one history, which is what it makes of their cell from then on.
+  template <class Look>
+  void visit(uint32_t offset, uint32_t bytes, const Look& look) {
+    for (const uint32_t end = offset + bytes; offset < end;) {
+      const uint32_t here = std::min(end - offset, kChunk - offset % kChunk);
+      Chunk& chunk = reinterpret_cast<Chunk*>(chunks_.data())[offset / kChunk];
+      if (here == kChunk && !chunk.split) {
+        look(chunk.cell, offset);
+      } else {
+        visit_bytes(chunk, offset, here, look);
+      }
+      offset += here;
+    }
+  }
+
+ private:
+  static constexpr uint32_t kChunk = 16;  // what tensor cores and most copies access at once
+  struct Chunk {
+    Cell cell;
+    bool split;  // each byte has a cell of its own
+  };
+
+  static bool same(const Cell& a, const Cell& b) { return std::memcmp(&a, &b, sizeof(Cell)) == 0; }
+
+  template <class Look>
+  void visit_bytes(Chunk& chunk, uint32_t offset, uint32_t bytes, const Look& look) {
+    Cell* const cells = reinterpret_cast<Cell*>(cells_.data()) + offset;
+    if (!chunk.split) std::fill_n(cells - offset % kChunk, kChunk, chunk.cell);
+    chunk.split = true;
+    const Cell before = cells[0];
+    look(cells[0], offset);
+    bool alike = true;
+    for (uint32_t i = 1; i < bytes; ++i) {
+      if (same(cells[i], before)) {
+        cells[i] = cells[0];
+      } else {
+        look(cells[i], offset + i);
+        alike = alike && same(cells[i], cells[0]);
+      }
+    }
+    if (bytes == kChunk && alike) chunk = {cells[0], false};
+  }
+
+  Mapping chunks_{}, cells_{};  // of chunks; of the bytes of those that are split
+};
+
+}  // namespace shale::emulator
