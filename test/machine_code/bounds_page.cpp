@@ -88,10 +88,10 @@ const Gpu& gpu_named(const std::string& name) {
   throw InternalError("no GPU " + name);
 }
 
-Kernel find_kernel(const std::string& objects, const std::string& file,
-                   const std::string& architecture, const std::string& name) {
-  for (Kernel& kernel : disassemble(cat(objects, "/", file, ".o"), architecture)) {
-    if (kernel.name.starts_with(name)) return std::move(kernel);
+const Kernel& find_kernel(const std::string& objects, const std::string& file,
+                          const std::string& architecture, const std::string& name) {
+  for (const Kernel& kernel : disassemble(cat(objects, "/", file, ".o"), architecture)) {
+    if (kernel.name.starts_with(name)) return kernel;
   }
   throw InternalError(cat(file, " has no ", name, " for ", architecture));
 }
@@ -139,8 +139,8 @@ std::string product_rows(const std::string& objects, std::string& pipes) {
       "| kernel | instructions | tensor cores | special | integers | FMA | shared memory | issue | "
       "limit |\n|---|---|---|---|---|---|---|---|---|\n";
   for (const ProductKernel& row : kProducts) {
-    const Kernel kernel = find_kernel(objects, row.file, row.architecture, row.name);
-    const Resources needs =
+    const Kernel& kernel = find_kernel(objects, row.file, row.architecture, row.name);
+    const Resources& needs =
         resources_of(cat(objects, "/", row.file, ".o"), row.architecture).at(kernel.name);
     const int arch = row.architecture == "sm_80" ? 80 : 90;
     const int64_t blocks = resident_blocks(needs, int64_t{row.dynamic_kib} << 10, arch);
@@ -177,8 +177,8 @@ std::string streaming_rows(const std::string& objects) {
       "| kernel | registers | bytes of a pass | instructions | of memory's speed on an H100 | "
       "on an H200 | limit on an H200 |\n|---|---|---|---|---|---|---|\n";
   for (const StreamingKernel& row : kStreaming) {
-    const Kernel kernel = find_kernel(objects, row.file, "sm_90", row.name);
-    const Resources needs =
+    const Kernel& kernel = find_kernel(objects, row.file, "sm_90", row.name);
+    const Resources& needs =
         resources_of(cat(objects, "/", row.file, ".o"), "sm_90").at(kernel.name);
     const Work work = known(kernel, work_of(kernel, streaming_loop(kernel)));
     const auto share = [&](const Gpu& gpu) {
@@ -214,7 +214,8 @@ std::string bounds_page(const std::string& objects, const std::string& cuda_vers
       "time and the next busiest pipe's add up. A kernel will be between the two, less what these\n"
       "counts do not see: waits for memory and barriers, what a warpgroup's products read from "
       "shared\n"
-      "memory, a tile's beginning and end, clocks that fall under load. [Ladders](ladders.md) plays\n"
+      "memory, a tile's beginning and end, clocks that fall under load. [Ladders](ladders.md) "
+      "plays\n"
       "loops with their waits, and holds that to what others measured.\n\n## Products and "
       "attention\n\nShares of the dense peak of bf16, 989 TFLOP/s on "
       "H100 and H200, 312 on an A100,\nof the main loop of a full tile without masks.\n\n",

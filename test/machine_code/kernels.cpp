@@ -15,12 +15,9 @@ namespace {
 
 // Kernels of one object of the library. bf16's stand for f16's, which are the same source.
 const std::vector<Kernel>& kernels_of(const std::string& file) {
-  static std::map<std::string, std::vector<Kernel>> all;
-  std::vector<Kernel>& kernels = all[file];
-  if (kernels.empty()) {
-    const bool hopper = file.find("90") != std::string::npos;
-    kernels = disassemble(cat(SHALE_CUDA_OBJECTS "/", file, ".o"), hopper ? "sm_90a" : "sm_90");
-  }
+  const bool hopper = file.find("90") != std::string::npos;
+  const auto& kernels =
+      disassemble(cat(SHALE_CUDA_OBJECTS "/", file, ".o"), hopper ? "sm_90a" : "sm_90");
   REQUIRE_FALSE(kernels.empty());
   return kernels;
 }

@@ -103,7 +103,7 @@ std::vector<Rung> read_rungs(const std::string& path) {
 
 PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop) {
   std::optional<PlayedKernel> best;
-  for (Kernel& found : disassemble(object, "sm_90a")) {
+  for (const Kernel& found : disassemble(object, "sm_90a")) {
     if (without_spaces(found.name).find(kernel) == std::string::npos) continue;
     loop.kernel = &found;
     for (const Loop& inner : found.inner_loops("HGMMA")) {

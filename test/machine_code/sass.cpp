@@ -108,6 +108,56 @@ class Flow {
   std::vector<Loop> back_jumps_;
 };
 
+// `cuobjdump -res-usage`: " Function NAME:" and "  REG:168 STACK:0 SHARED:1024 ..." by file of one
+// architecture; `cuobjdump -elf`: ".nv.info.NAME" and the attribute of its bounds.
+std::map<std::string, Resources> read_resources(const std::string& object,
+                                                const std::string& architecture) {
+  std::map<std::string, Resources> table;
+  std::istringstream usage(
+      output_of(cat(SHALE_CUOBJDUMP " -res-usage -arch ", architecture, " ", object)));
+  static const std::regex function(R"( Function (\S+):)");
+  static const std::regex numbers(R"(.*REG:(\d+) .*SHARED:(\d+) .*)");
+  std::string line, name;
+  std::smatch match;
+  while (std::getline(usage, line)) {
+    if (std::regex_match(line, match, function)) name = short_name(match[1]);
+    if (std::regex_match(line, match, numbers)) {
+      table[name] = {.registers = std::stoll(match[1]), .shared = std::stoll(match[2])};
+    }
+  }
+  std::istringstream elf(
+      output_of(cat(SHALE_CUOBJDUMP " -elf -arch ", architecture, " ", object,
+                    " | { grep -A2 -E '^\\.nv\\.info\\.|EIATTR_MAX_THREADS' || true; }")));
+  bool is_bound = false;
+  while (std::getline(elf, line)) {
+    if (line.starts_with(".nv.info.")) name = short_name(line.substr(9));
+    if (line.find("EIATTR_") != std::string::npos) {
+      is_bound = line.find("EIATTR_MAX_THREADS") != std::string::npos;
+    }
+    if (const size_t at = line.find("Value:"); is_bound && at != std::string::npos) {
+      std::istringstream values(line.substr(at + 6));
+      int64_t x = 1, y = 1, z = 1;
+      values >> std::hex >> x >> y >> z;
+      table[name].max_threads = x * y * z;
+    }
+  }
+  return table;
+}
+
+std::vector<Kernel> read_kernels(const std::string& object, const std::string& architecture) {
+  return read_sass(output_of(cat(SHALE_CUOBJDUMP " -sass -arch ", architecture, " ", object)));
+}
+
+// What kRead gives for an object and an architecture.
+template <auto kRead>
+const auto& once(const std::string& object, const std::string& architecture) {
+  static std::map<std::pair<std::string, std::string>, decltype(kRead(object, architecture))> all;
+  const std::pair key(object, architecture);
+  auto entry = all.find(key);
+  if (entry == all.end()) entry = all.emplace(key, kRead(object, architecture)).first;
+  return entry->second;
+}
+
 }  // namespace
 
 std::vector<Loop> Kernel::loops() const {
@@ -159,8 +209,8 @@ std::vector<Kernel> read_sass(std::string_view text) {
       architecture = target;
     } else if (!kernels.empty() && read_instruction(line, instruction)) {
       kernels.back().code.push_back(std::move(instruction));
-    } else if (uint32_t control = 0; !kernels.empty() && !kernels.back().code.empty() &&
-                                     read_control(line, control)) {
+    } else if (uint32_t control = 0;
+               !kernels.empty() && !kernels.back().code.empty() && read_control(line, control)) {
       kernels.back().code.back().control = control;
     }
   }
@@ -199,44 +249,13 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-// `cuobjdump -res-usage`: " Function NAME:" and "  REG:168 STACK:0 SHARED:1024 ..." by file of one
-// architecture; `cuobjdump -elf`: ".nv.info.NAME" and the attribute of its bounds.
-std::map<std::string, Resources> resources_of(const std::string& object,
-                                              const std::string& architecture) {
-  std::map<std::string, Resources> table;
-  std::istringstream usage(
-      output_of(cat(SHALE_CUOBJDUMP " -res-usage -arch ", architecture, " ", object)));
-  static const std::regex function(R"( Function (\S+):)");
-  static const std::regex numbers(R"(.*REG:(\d+) .*SHARED:(\d+) .*)");
-  std::string line, name;
-  std::smatch match;
-  while (std::getline(usage, line)) {
-    if (std::regex_match(line, match, function)) name = short_name(match[1]);
-    if (std::regex_match(line, match, numbers)) {
-      table[name] = {.registers = std::stoll(match[1]), .shared = std::stoll(match[2])};
-    }
-  }
-  std::istringstream elf(
-      output_of(cat(SHALE_CUOBJDUMP " -elf -arch ", architecture, " ", object,
-                    " | { grep -A2 -E '^\\.nv\\.info\\.|EIATTR_MAX_THREADS' || true; }")));
-  bool is_bound = false;
-  while (std::getline(elf, line)) {
-    if (line.starts_with(".nv.info.")) name = short_name(line.substr(9));
-    if (line.find("EIATTR_") != std::string::npos) {
-      is_bound = line.find("EIATTR_MAX_THREADS") != std::string::npos;
-    }
-    if (const size_t at = line.find("Value:"); is_bound && at != std::string::npos) {
-      std::istringstream values(line.substr(at + 6));
-      int64_t x = 1, y = 1, z = 1;
-      values >> std::hex >> x >> y >> z;
-      table[name].max_threads = x * y * z;
-    }
-  }
-  return table;
+const std::map<std::string, Resources>& resources_of(const std::string& object,
+                                                     const std::string& architecture) {
+  return once<read_resources>(object, architecture);
 }
 
-std::vector<Kernel> disassemble(const std::string& object, const std::string& architecture) {
-  return read_sass(output_of(cat(SHALE_CUOBJDUMP " -sass -arch ", architecture, " ", object)));
+const std::vector<Kernel>& disassemble(const std::string& object, const std::string& architecture) {
+  return once<read_kernels>(object, architecture);
 }
 
 }  // namespace shale::machine_code

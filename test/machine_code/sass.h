@@ -49,8 +49,9 @@ struct Kernel {
 // The kernels in what `cuobjdump -sass` printed.
 std::vector<Kernel> read_sass(std::string_view text);
 
-// Those of an object file, by running cuobjdump. Throws InternalError where it fails.
-std::vector<Kernel> disassemble(const std::string& object, const std::string& architecture);
+// Those of an object file, by running cuobjdump, once for a program. Throws InternalError where it
+// fails.
+const std::vector<Kernel>& disassemble(const std::string& object, const std::string& architecture);
 
 // What a kernel needs of a multiprocessor, as the compiler left it in an object file.
 struct Resources {
@@ -58,9 +59,10 @@ struct Resources {
   int64_t max_threads = 1024;         // __launch_bounds__
 };
 
-// Those of an object's kernels, by short name; a file may have no kernels of its own.
-std::map<std::string, Resources> resources_of(const std::string& object,
-                                              const std::string& architecture);
+// Those of an object's kernels, by short name, likewise once; a file may have no kernels of its
+// own.
+const std::map<std::string, Resources>& resources_of(const std::string& object,
+                                                     const std::string& architecture);
 
 // "shale::kernels::cuda::_GLOBAL__N__0123::axpby_kernel<float>(float const*, long)", demangled or
 // not, as "axpby_kernel<float>"; the emulator's name of a kernel gives the same.
