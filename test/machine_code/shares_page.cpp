@@ -38,11 +38,10 @@ GemmProblem problem_of(const Product& product) {
 }
 
 std::string row_of(const Product& product, const Gpu& gpu) {
-  constexpr int kProcessors = 132;
   const GemmProblem problem = problem_of(product);
   const GemmPlan plan = gemm_plan(problem, {.hopper = true});
   const auto [all, shared] = tiles_of(problem, plan.tile, plan.cluster);
-  const auto clusters = double(kProcessors / plan.cluster);
+  const auto clusters = double(int(gpu.multiprocessors) / plan.cluster);
   const double rounds = double((all + int64_t(clusters) - 1) / int64_t(clusters));
   // Of a tile.
   const double cycles =
