@@ -69,13 +69,39 @@ TEST_CASE("an epilogue is the way through a tile's code that stores most", "[mac
   const std::vector<Kernel> kernels = read_sass(kTiles);
   REQUIRE(kernels.size() == 1);
   for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
-    const Work work = epilogue_of(kernels[0], kind);
+    const Work work = epilogue_of(kernels[0], kind, 4);
     CHECK(work.issued == 2 + 2 * 3 + 2);  // before the loop and behind; the loop twice; to the end
     CHECK(work.tensor_fma == 0);
     CHECK(work.special == 2 * 2);
     CHECK(work.shared_bytes == 2 * 512);
   }
-  CHECK_THROWS_AS(epilogue_of(read_sass(kText)[0], EpilogueKind::kPlain), InternalError);
+  CHECK_THROWS_AS(epilogue_of(read_sass(kText)[0], EpilogueKind::kPlain, 4), InternalError);
+}
+
+// Rows in parts in slabs; the loop over rows has two ways back to its begin.
+constexpr const char* kParts = R"(
+	code for sm_90a
+		Function : parts_kernel
+        /*0000*/                   NOP ;                                  /* 0x0 */
+        /*0010*/                   NOP ;                                  /* 0x0 */
+        /*0020*/                   HGMMA.64x128x16.F32.BF16 R24, gdesc[UR4], R24, gsb0 ; /* 0x0 */
+        /*0030*/              @P0 BRA 0x20 ;                              /* 0x0 */
+        /*0040*/                   NOP ;                                  /* 0x0 */
+        /*0050*/                   NOP ;                                  /* 0x0 */
+        /*0060*/                   MUFU.EX2 R1, R2 ;                      /* 0x0 */
+        /*0070*/              @P1 BRA 0x60 ;                              /* 0x0 */
+        /*0080*/              @P2 BRA 0x60 ;                              /* 0x0 */
+        /*0090*/              @P3 BRA 0x50 ;                              /* 0x0 */
+        /*00a0*/              @P4 BRA 0x40 ;                              /* 0x0 */
+        /*00b0*/              @P0 BRA 0x10 ;                              /* 0x0 */
+        /*00c0*/                   EXIT ;                                 /* 0x0 */
+)";
+
+TEST_CASE("an epilogue goes through each part of a tile, and through its rows and slabs twice",
+          "[machine_code]") {
+  const Work work = epilogue_of(read_sass(kParts).at(0), EpilogueKind::kGelu, 4);
+  CHECK(work.special == 2 * (2 * 4 * 2));
+  CHECK(work.issued == 2 + 2 * (1 + 4 * (1 + 2 * 3 + 1) + 1));
 }
 
 TEST_CASE("an epilogue beside another tile's products costs what is longer than they",

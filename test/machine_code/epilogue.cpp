@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "shale/base/error.h"
@@ -21,6 +22,12 @@ Merit merit_of(const Instruction& instruction, EpilogueKind kind) {
                                       : Merit{double(special), double(sends), -1};
 }
 
+struct Way {
+  Loop within, main;  // the loop over tiles, and in it that with products
+  EpilogueKind kind;
+  double parts;  // of a tile
+};
+
 bool holds(const Loop& outer, const Loop& inner) {
   return outer.first <= inner.first && outer.last >= inner.last &&
          (outer.first < inner.first || outer.last > inner.last);
@@ -29,16 +36,17 @@ bool holds(const Loop& outer, const Loop& inner) {
 // The best way from a loop's first instruction to its last.
 class Ways {
  public:
-  Ways(const Kernel& kernel, const Loop& within, const Loop& main, EpilogueKind kind)
-      : kernel_(kernel), within_(within), next_(kernel.next()), passes_(kernel.code.size(), 1) {
-    for (const Loop& loop : kernel.loops()) {
-      if (!holds(within, loop) || holds(loop, main)) continue;
-      for (size_t i = loop.first; i <= loop.last; ++i) passes_[i] *= 2;
+  Ways(const Kernel& kernel, const Way& way)
+      : kernel_(kernel), within_(way.within), next_(kernel.next()), passes_(kernel.code.size(), 1) {
+    const std::vector<Loop> loops = loops_of(way);
+    for (const Loop& loop : loops) {
+      const double times = height_of(loop, loops) == 1 ? way.parts : 2;
+      for (size_t i = loop.first; i <= loop.last; ++i) passes_[i] *= times;
     }
-    for (size_t i = main.first; i <= main.last; ++i) passes_[i] = 0;  // counted apart
+    for (size_t i = way.main.first; i <= way.main.last; ++i) passes_[i] = 0;  // counted apart
     best_.resize(kernel.code.size());
     state_.resize(kernel.code.size(), State::kNew);
-    find(kind);
+    find(way.kind);
   }
 
   Work work() const {
@@ -56,6 +64,26 @@ class Ways {
 
  private:
   enum class State { kNew, kOpen, kDone };
+
+  // Those beside the products, each once, from wherever code jumps back to its begin.
+  std::vector<Loop> loops_of(const Way& way) const {
+    std::map<size_t, size_t> ends;
+    for (const Loop& loop : kernel_.loops()) {
+      if (!holds(way.within, loop) || holds(loop, way.main)) continue;
+      ends[loop.first] = std::max(ends[loop.first], loop.last);
+    }
+    std::vector<Loop> loops;
+    for (const auto& [first, last] : ends) loops.push_back({first, last});
+    return loops;
+  }
+  // Of loops in it that are in each other.
+  static int height_of(const Loop& loop, const std::vector<Loop>& loops) {
+    int height = 0;
+    for (const Loop& inner : loops) {
+      if (holds(loop, inner)) height = std::max(height, 1 + height_of(inner, loops));
+    }
+    return height;
+  }
   struct Step {
     Merit merit{};  // from here to the end
     size_t next = 0;
@@ -109,7 +137,7 @@ class Ways {
 
 }  // namespace
 
-Work epilogue_of(const Kernel& kernel, EpilogueKind kind) {
+Work epilogue_of(const Kernel& kernel, EpilogueKind kind, double parts) {
   const std::vector<Loop> products = kernel.inner_loops("HGMMA");
   if (products.empty()) throw InternalError(kernel.name + " has no loop with products");
   const Loop main = products.front();
@@ -120,11 +148,19 @@ Work epilogue_of(const Kernel& kernel, EpilogueKind kind) {
   if (tiles.last == std::numeric_limits<size_t>::max()) {
     throw InternalError(kernel.name + " has no loop over tiles");
   }
-  Work work = Ways(kernel, tiles, main, kind).work();
+  Work work = Ways(kernel, {tiles, main, kind, parts}).work();
   for (const auto& [opcode, count] : work.unknown) {
     throw InternalError(cat(kernel.name, ": ", opcode, " is in no table of bounds.cpp"));
   }
   return work;
+}
+
+double parts_of(const Kernel& kernel) {
+  for (const int cols : {64, 128, 256}) {
+    if (kernel.name.find(cat("Gemm90Config<", cols, ",")) != std::string::npos) return cols / 32.0;
+  }
+  if (kernel.name.find("Gemm90PingPong<") != std::string::npos) return 128 / 32.0;
+  throw InternalError(kernel.name + " is none of gemm90_bf16");
 }
 
 TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps, bool overlaps,

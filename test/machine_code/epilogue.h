@@ -13,8 +13,12 @@ enum class EpilogueKind {
 
 // The work of one warp between a tile's main loop and the next one's, on the way through the code
 // that such an epilogue takes: of the ways with the most special functions and boxes the shortest.
-// Loops on that way, over rows and slabs, go round twice.
-Work epilogue_of(const Kernel& kernel, EpilogueKind kind);
+// Loops on that way go round twice, over rows, and as often as a tile has parts, which hold those
+// over rows; around these twice again, over slabs.
+Work epilogue_of(const Kernel& kernel, EpilogueKind kind, double parts);
+
+// Parts of 32 columns of the tile of a kernel of gemm90_bf16, by its name.
+double parts_of(const Kernel& kernel);
 
 // Cycles of a multiprocessor for a tile, of the warps that work on it.
 struct TileCycles {

@@ -35,13 +35,13 @@ Shares shares_of(const std::vector<Kernel>& kernels, const Tile& tile, EpilogueK
                  const Gpu& gpu) {
   const Kernel& kernel = kernel_of(kernels, tile);
   const Work main = work_of(kernel, kernel.inner_loops("HGMMA").at(0));
-  const TileCycles cycles =
-      tile_cycles(main, epilogue_of(kernel, kind), tile.warps, tile.overlaps, gpu);
+  const TileCycles cycles = tile_cycles(main, epilogue_of(kernel, kind, parts_of(kernel)),
+                                        tile.warps, tile.overlaps, gpu);
   constexpr double kStageBytes = 128;  // of a row or column
   Shares shares{cat("| `", kernel.name, "` | ", kind == EpilogueKind::kPlain ? "plain" : "GELU",
                     " | ", format("%.0f", cycles.products), " | ", format("%.0f", cycles.epilogue),
+                    " | ", format("%.0f", (tile.rows + tile.cols) * kStageBytes / cycles.products),
                     " | ",
-                    format("%.0f", (tile.rows + tile.cols) * kStageBytes / cycles.products), " | ",
                     format("%.0f", (tile.rows + tile.cols / 2) * kStageBytes / cycles.products))};
   for (const double k : kDepths) {
     shares.at.push_back(share_at(cycles, k));

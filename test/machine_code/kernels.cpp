@@ -150,7 +150,7 @@ TEST_CASE("two tiles of Hopper's products take turns, whose epilogues cost nothi
     for (const std::string& finding : turns_pass_before_waits(kernel)) FAIL_CHECK(finding);
     const Work main = work_of(kernel, kernel.inner_loops("HGMMA").at(0));
     for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
-      const Work epilogue = epilogue_of(kernel, kind);
+      const Work epilogue = epilogue_of(kernel, kind, parts_of(kernel));
       CHECK(share_at(tile_cycles(main, epilogue, 4, /*overlaps=*/true, gpus()[1]), kLeastK) == 1);
     }
   }

@@ -42,8 +42,9 @@ Rung::Rest rest_of(const std::string& word) {
 // project's, at a multiple of the boost clock.
 double share_with_epilogue(const Rung& rung, const PlayedKernel& kernel, double clock) {
   const bool takes_turns = kernel.kernel.name.find("PingPong") != std::string::npos;
-  const Work rest = epilogue_of(
-      kernel.kernel, rung.rest == Rung::Rest::kGelu ? EpilogueKind::kGelu : EpilogueKind::kPlain);
+  const EpilogueKind kind =
+      rung.rest == Rung::Rest::kGelu ? EpilogueKind::kGelu : EpilogueKind::kPlain;
+  const Work rest = epilogue_of(kernel.kernel, kind, parts_of(kernel.kernel));
   TileCycles tile = tile_cycles({}, rest, takes_turns ? 4 : 8, takes_turns, gpus()[1]);
   tile.products = kernel.played.cycles_at(clock);
   return kernel.played.tensor / tile.products * share_at(tile, rung.k);

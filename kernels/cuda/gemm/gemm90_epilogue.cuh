@@ -21,7 +21,7 @@ struct Slab {
   float* sums;         // and behind it as much again
 };
 
-inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // columns at a time
+inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // of a part of a tile
 inline constexpr int kBoxCols = 64;
 inline constexpr int kRowsAtOnce = kWarpgroupSize / kPartRuns;
 
@@ -37,16 +37,21 @@ __device__ __forceinline__ int box_run(int row, int run) {
   return row * 128 + (run ^ row % 8) * 16;
 }
 
-// Every thread's two columns of 4 neighbouring blocks of 8, as kernels/simt/wgmma.h tells.
-template <int kFirst, int kCount>
-__device__ __forceinline__ void store_sums(float* to, const float (&sums)[kCount]) {
+// Every thread's two columns of the 4 blocks of 8 of a part, as kernels/simt/wgmma.h tells.
+// Registers have no addresses, so that each part has code of its own here.
+template <int kCount>
+__device__ __forceinline__ void store_sums(float* to, const float (&sums)[kCount], int part) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, lane = thread % kWarpSize;
   const int row = thread / kWarpSize * 16 + lane / 4, pair = lane % 4 * 2;
 #pragma unroll
-  for (int j = 0; j < kPartRuns; ++j) {
-    const int i = kFirst + 4 * j;
-    store_shared_floats(to + sums_run(row, j) + pair, Floats<2>{sums[i], sums[i + 1]});
-    store_shared_floats(to + sums_run(row + 8, j) + pair, Floats<2>{sums[i + 2], sums[i + 3]});
+  for (int own = 0; own < 2 * kCount / kPartCols; ++own) {
+    if (own != part) continue;
+#pragma unroll
+    for (int j = 0; j < kPartRuns; ++j) {
+      const int i = own * (kPartCols / 2) + 4 * j;
+      store_shared_floats(to + sums_run(row, j) + pair, Floats<2>{sums[i], sums[i + 1]});
+      store_shared_floats(to + sums_run(row + 8, j) + pair, Floats<2>{sums[i + 2], sums[i + 3]});
+    }
   }
 }
 
@@ -67,15 +72,11 @@ __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, flo
   }
 }
 
-// Columns of c that the 32 columns of a tile from kFirstCol on make: those from kCol on.
-template <class Config, int kFirstCol>
-struct PartOf {
-  static constexpr int kCols = Config::kPaired ? kPartCols / 2 : kPartCols, kRuns = kCols / kRun;
-  static constexpr int kCol = Config::kPaired ? kFirstCol / 2 : kFirstCol;
-  static constexpr int kInBox = kCol % kBoxCols;
-  static constexpr bool kStartsBox = kInBox == 0, kEndsBox = kInBox + kCols == kBoxCols;
-  static constexpr int kRowsAtOnce = kWarpgroupSize / kRuns;
-};
+// Columns of c that a part of a tile makes, and runs of them.
+template <class Config>
+inline constexpr int kPartOutCols = Config::kPaired ? kPartCols / 2 : kPartCols;
+template <class Config>
+inline constexpr int kPartOutRuns = kPartOutCols<Config> / kRun;
 
 template <class Config>
 __device__ __forceinline__ auto load_sums(const float* sums, int row, int run) {
@@ -87,37 +88,38 @@ __device__ __forceinline__ auto load_sums(const float* sums, int row, int run) {
   }
 }
 
-// The columns from kFirstCol of the tile on.
-template <typename T, typename TOut, class Config, bool kByBoxes, int kFirstCol>
+// Part number `part` of the tile: 32 of its columns.
+template <typename T, typename TOut, class Config, bool kByBoxes>
 __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gemm90Item& item,
-                                           const Slab& slab,
+                                           const Slab& slab, int part,
                                            const float (&sums)[Config::kCols / 2]) {
-  using Part = PartOf<Config, kFirstCol>;
+  constexpr int kCols = kPartOutCols<Config>, kRuns = kPartOutRuns<Config>;
   const GemmProblem& p = params.problem;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, barrier = slab.barrier;
   // Sizes fit 32 bits, see gemm_by_plan(): registers are scarce here.
-  const int col = item.col + Part::kCol, cols_left = static_cast<int>(p.n) - col;
+  const int in_box = part * kCols % kBoxCols;
+  const int col = item.col + part * kCols, cols_left = static_cast<int>(p.n) - col;
   const int row = item.row + slab.number * kGemm90SlabRows;
   const int rows_left = item.row_end - row;
 
-  if (Part::kStartsBox && thread == 0) bulk_wait_read<0>();  // the boxes before
-  barrier_sync(barrier, kWarpgroupSize);                     // and the sums before have been read
-  store_sums<kFirstCol / 2>(slab.sums, sums);
+  if (in_box == 0 && thread == 0) bulk_wait_read<0>();  // the boxes before
+  barrier_sync(barrier, kWarpgroupSize);                // and the sums before have been read
+  store_sums(slab.sums, sums, part);
   barrier_sync(barrier, kWarpgroupSize);
 
-  const int run = thread % Part::kRuns;
+  const int run = thread % kRuns;
   const RunEpilogue<T, TOut> epilogue(p, col + run * kRun, params.work.packs);
   const bool sums_columns = !Config::kPaired && params.work.column_sums != nullptr;
   Run column_sums{};
-#pragma unroll 1  // the registers are needed for what is still to come of the sums
-  for (int r = thread / Part::kRuns; r < kGemm90SlabRows; r += Part::kRowsAtOnce) {
+#pragma unroll 1  // the registers are needed for the sums
+  for (int r = thread / kRuns; r < kGemm90SlabRows; r += kWarpgroupSize / kRuns) {
     const bool inside = r < rows_left && run * kRun < cols_left;
     const auto products = load_sums<Config>(slab.sums, r, run);
     Run result{};
     if (inside) result = epilogue.result(products, row + r);
     if constexpr (kByBoxes) {
-      const int in_box = Part::kInBox / kRun + run;
-      store_shared_floats(reinterpret_cast<TOut*>(slab.box + box_run(r, in_box)), result);
+      unsigned char* const to = slab.box + box_run(r, in_box / kRun + run);
+      store_shared_floats(reinterpret_cast<TOut*>(to), result);
     }
     if (!inside) continue;
     if constexpr (!kByBoxes) epilogue.store(result, row + r);
@@ -130,25 +132,24 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
     add_columns(column_sums, slab.sums, params.work.column_sums + row / kGemm90SlabRows * p.n + col,
                 cols_left, barrier);
   }
-  if constexpr (kByBoxes && Part::kEndsBox) {
-    fence_proxy_async();
-    barrier_sync(barrier, kWarpgroupSize);
-    if (thread > 0 || rows_left <= 0) return;
-    tma_store(params.c, slab.box, col - Part::kInBox, row);
-    bulk_commit();
-  }
+  if (!kByBoxes || in_box + kCols < kBoxCols) return;
+  fence_proxy_async();
+  barrier_sync(barrier, kWarpgroupSize);
+  if (thread > 0 || rows_left <= 0) return;
+  tma_store(params.c, slab.box, col - in_box, row);
+  bulk_commit();
 }
 
-template <typename T, typename TOut, class Config, bool kByBoxes, int kFirstCol = 0>
+template <typename T, typename TOut, class Config, bool kByBoxes>
 __device__ __forceinline__ void store_slab(const Gemm90Params& params, const Gemm90Item& item,
                                            const Slab& slab,
                                            const float (&sums)[Config::kCols / 2]) {
-  if constexpr (kFirstCol < Config::kCols) {
+  constexpr int kCols = kPartOutCols<Config>;
+#pragma unroll 1  // the code of an epilogue once, not for each part
+  for (int part = 0; part < Config::kCols / kPartCols; ++part) {
     // The same for all threads. A box that has a column has all its parts.
-    using Part = PartOf<Config, kFirstCol>;
-    if (item.col + Part::kCol - Part::kInBox >= params.problem.n) return;
-    store_part<T, TOut, Config, kByBoxes, kFirstCol>(params, item, slab, sums);
-    store_slab<T, TOut, Config, kByBoxes, kFirstCol + kPartCols>(params, item, slab, sums);
+    if (item.col + part * kCols / kBoxCols * kBoxCols >= params.problem.n) return;
+    store_part<T, TOut, Config, kByBoxes>(params, item, slab, part, sums);
   }
 }
 
