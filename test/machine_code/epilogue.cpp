@@ -84,6 +84,7 @@ class Ways {
     }
     return height;
   }
+
   struct Step {
     Merit merit{};  // from here to the end
     size_t next = 0;

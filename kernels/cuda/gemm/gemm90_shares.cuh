@@ -116,7 +116,7 @@ class PartSums {
 
  private:
   __device__ __forceinline__ float* at(int share) const {
-    const int64_t place = (share + tile_) * slabs_ + slab_;
+    const int64_t place = (share + tile_) * slabs_ + slab_;  // fits 32 bits; 64 would spill
     return shares_.parts + place * (kSums * kWarpgroupSize) +
            static_cast<int>(threadIdx.x) % kWarpgroupSize * kFloats;
   }
