@@ -54,8 +54,8 @@ constexpr int64_t fp8_scale_rows(int64_t length) {
 // the format, ties to even. The scale is the smallest power of two that brings the block's largest
 // magnitude to the format's or less; a block with a number that is not finite has NaN. Blocks at
 // the edges may be smaller. One of the two may be left out; else they have the same format and
-// blocks. E5M2 goes with kTensor alone, for which x is read twice. What lies between lines may be
-// written.
+// blocks. E5M2 goes with kTensor alone, for which x is read twice, as its largest magnitude is
+// known before its first code. What lies between lines may be written.
 struct QuantizeFp8Args {
   View x;                // [rows, columns] bf16, contiguous
   Fp8Operand rows{};     // of [rows, columns]
