@@ -136,7 +136,7 @@ class Player {
       blocks_[size_t(block)].met.resize(size_t(loop.warpgroups));
       for (int place = 0; place < loop.warpgroups; ++place) {
         warps_.push_back({.block = block, .place = place});
-        if (place == 0) warps_.back().credits = 1;
+        if (place == 0 || are_exchanges_) warps_.back().credits = 1;
         // Blocks do not begin together.
         warps_.back().ready = 97.0 * block;
       }
@@ -184,11 +184,21 @@ class Player {
     of_arrival_ = waits / frees;
   }
 
-  // Where nobody only arrives at a named barrier, all wait there for each other.
+  // Where nobody only arrives at a named barrier, all wait there for each other. Where somebody
+  // does, and there are products between a wait and the arrival that follows, warpgroups take turns
+  // at them, of which one has the first; else they give each other what they have made, of the turn
+  // before the first one too.
   void find_meetings() {
-    const bool passes = std::any_of(steps_.begin(), steps_.end(), [](const Step& step) {
-      return step.event == Event::kPassTurn;
-    });
+    bool passes = false, waits = false, holds_products = false;
+    for (int turn = 0; turn < 2; ++turn) {  // as what comes before counts
+      for (const Step& step : steps_) {
+        if (step.event == Event::kAwaitTurn) waits = true, holds_products = false;
+        if (step.event == Event::kProduct) holds_products = true;
+        if (step.event != Event::kPassTurn) continue;
+        passes = true;
+        if (waits && holds_products) are_exchanges_ = false;
+      }
+    }
     for (Step& step : steps_) {
       if (step.event == Event::kAwaitTurn && !passes) step.event = Event::kMeet;
     }
@@ -320,6 +330,7 @@ class Player {
   HopperTimes times_;
   std::vector<Step> steps_;
   int64_t of_arrival_ = 1;  // boxes that one frees
+  bool are_exchanges_ = true;
   std::vector<Warp> warps_;
   std::vector<Block> blocks_;
   std::array<double, kPipes> pipes_{};

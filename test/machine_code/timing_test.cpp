@@ -169,6 +169,10 @@ TEST_CASE("warpgroups of a played loop meet, or take turns", "[machine_code]") {
   std::vector<Instruction> early = with(sync, body, none);
   early.insert(early.begin() + 6, pass);
   CHECK(cycles(early) == Approx(2 * 4 * kProduct).epsilon(0.01));
+  // Where no product is between the two, a warpgroup waits for what the other one gave a turn ago.
+  std::vector<Instruction> given = with(sync, body, none);
+  given.insert(given.begin() + 1, pass);
+  CHECK(cycles(given) < apart + 10);
 }
 
 TEST_CASE("the usual way through a loop has its waits and none of what is rare", "[machine_code]") {
@@ -210,9 +214,11 @@ TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are pla
   CHECK(share("attention90_fwd_bf16", "fwd_kernel<bf16,128,false>", loop_of_boxes(2, 32768)) >
         0.99);
   CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,64,true,false>",
-              loop_of_boxes(2, 16384)) > 0.79);
+              loop_of_boxes(2, 16384)) > 0.98);
+  CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,96,true,false>",
+              loop_of_boxes(2, 16384)) > 0.96);
   CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,128,true,false>",
-              loop_of_boxes(2, 16384)) > 0.95);
+              loop_of_boxes(2, 16384)) > 0.98);
   CHECK(share("attention90_bwd_bf16", "bwd_keys_kernel<bf16,256,true,false>",
               loop_of_boxes(2, 32768)) > 0.9);
   CHECK(share("gemm90_bf16", "Gemm90Config<256,4,false>,false,true", loop_of_boxes(2, 32768)) >

@@ -17,6 +17,11 @@
 //   dS^T = P^T (dP^T - delta)           dV += P^T dO
 //   dS to shared memory, the barrier    dK += dS^T Q
 //   dQ to its place in the sums         S^T of the next step
+//
+// Warpgroups that meet in each step compute at the same time, beside no more than half of a step's
+// products. Where computing takes long, with heads of 64 and 96, dQ is that of the step before
+// instead, whose dS is there: warpgroups may be a step apart, and one of them computes while the
+// other one multiplies.
 
 #include <type_traits>
 
@@ -28,10 +33,11 @@ namespace shale::kernels::SHALE_BACKEND {
 template <int kHeadSize>
 struct Bwd90KeysShared {
   static constexpr int kKeys = kBwd90Keys, kQueries = bwd90_queries(kHeadSize);
+  static constexpr int kDsPlaces = bwd90_ds_places(kHeadSize);
 
   BoxedTile<kKeys, kHeadSize> k, v;  // at the end: dK, dV
   BoxedTile<kQueries, kHeadSize> q[kBwd90Stages], dout[kBwd90Stages];
-  BoxedTile<kKeys, kQueries> ds[2];  // of even steps and of odd ones
+  BoxedTile<kKeys, kQueries> ds[kDsPlaces];  // of steps in turn
   // 16 rows and 64 columns of dQ of each warp, as AttentionParams::dq_sums has them.
   alignas(16) float dq[kBwd90Consumers * kWarpgroupSize / kWarpSize][16 * 64];
   Bwd90Stage<kQueries> stages[kBwd90Stages];
@@ -46,6 +52,7 @@ class Bwd90KeysConsumer {
   using Shared = Bwd90KeysShared<kHeadSize>;
   static constexpr int kQueries = Shared::kQueries;
   static constexpr int kConsumerThreads = kBwd90Consumers * kWarpgroupSize;
+  static constexpr bool kDqIsLate = kWithDq && !kCapped && Shared::kDsPlaces == 3;
   // P^T and dS^T go to dV and to operands by parts of 32 queries.
   static constexpr int kParts = kQueries / 32, kPartBlocks = 4, kPartOperands = 2;
 
@@ -68,8 +75,7 @@ class Bwd90KeysConsumer {
         wgmma_fence(dk_, dv_);
         issue_scores();
         wgmma_wait<0>(scores_);
-        for (int left = steps; left > 1; --left) advance<true>(left % 2);
-        advance<false>(1);
+        go_over(steps);
       }
     }
     if (kWithDq && lane_id() == 0) bulk_wait_read<0>();
@@ -77,6 +83,27 @@ class Bwd90KeysConsumer {
   }
 
  private:
+  // All steps; S^T of the first one is in scores_.
+  __device__ __forceinline__ void go_over(int steps) {
+    if constexpr (kDqIsLate) {
+      if (steps == 1) {
+        advance<false>(0);
+      } else {
+        advance<true>(0);
+        for (int step = 1; step < steps - 1; ++step) advance<true, true>(step);
+        advance<false, true>(steps - 1);
+      }
+      float dq[32];
+      await_ds(steps - 1);
+      issue_dq(dq, ds_of(steps - 1));
+      wgmma_wait<0>(dq);
+      add_dq(dq, row_before_);
+    } else {
+      for (int left = steps; left > 1; --left) advance<true>(left);
+      advance<false>(1);
+    }
+  }
+
   // S^T, dP^T and a part of dV, under way.
   __device__ __forceinline__ void issue_scores() {
     mbarrier_wait(shared_.barriers.q_full[place_.stage], place_.parity);
@@ -87,12 +114,26 @@ class Bwd90KeysConsumer {
     mbarrier_wait(shared_.barriers.dout_full[place_.stage], place_.parity);
     discard(dp_);
     issue_product<T>(dp_, shared_.v, 64 * warpgroup_, shared_.dout[place_.stage]);
-    if constexpr (kCapped) wgmma_fence(scores_);  // what caps them stays behind the product
+    wgmma_fence(scores_);  // what becomes of them stays behind the product
   }
   __device__ __forceinline__ void issue_dv(int part) {
     const int first = part * kPartOperands;
     round_to_operands<T>(scores_, probabilities_, first, kPartOperands);
     issue_sum<T>(dv_, probabilities_, shared_.dout[place_.stage], first, kPartOperands);
+  }
+
+  // Where dS goes, of steps that are numbered on end.
+  __device__ __forceinline__ BoxedTile<kBwd90Keys, kQueries>& ds_of(int step) {
+    return shared_.ds[step % Shared::kDsPlaces];
+  }
+  // Where dQ is late. A warpgroup says that its half of dS is there, and waits for the other one's,
+  // by a barrier each way: two in turn, as the next half may come before somebody waits for this
+  // one.
+  __device__ __forceinline__ void give_ds(int step) {
+    barrier_arrive(2 + 2 * (1 - warpgroup_) + step % 2, kConsumerThreads);
+  }
+  __device__ __forceinline__ void await_ds(int step) {
+    barrier_sync(2 + 2 * warpgroup_ + step % 2, kConsumerThreads);
   }
 
   // The warpgroup's [64, 64] of dQ = dS K, under way.
@@ -126,13 +167,24 @@ class Bwd90KeysConsumer {
     if constexpr (kHasNext) issue_scores();
   }
 
-  // One tile of queries, of which those in [unmasked, unmasked_end) see all keys; its S^T is in
-  // scores_, and so will be that of the next one, if there is one. Nothing is under way where
-  // the loop closes: ptxas puts a wait behind every product of a loop that another pass of it
-  // waits for.
-  template <bool kHasNext>
-  __device__ __forceinline__ void advance(int turn) {
+  // One tile of queries; its S^T is in scores_, and so will be that of the next one, if there is
+  // one. Nothing is under way where the loop closes: ptxas puts a wait behind every product of a
+  // loop that another pass of it waits for.
+  template <bool kHasNext, bool kHasPrevious = false>
+  __device__ __forceinline__ void advance(int step) {
     const auto& stage = shared_.stages[place_.stage];
+    compute_ds(stage);
+    if constexpr (kDqIsLate) {
+      finish_with_late_dq<kHasNext, kHasPrevious>(stage.row, step);
+    } else if constexpr (kWithDq) {
+      finish_with_dq<kHasNext>(stage.row, step);
+    } else {
+      finish<kHasNext>();
+    }
+  }
+
+  // dS^T, as operands. Products of dV are under way.
+  __device__ __forceinline__ void compute_ds(const Bwd90Stage<kQueries>& stage) {
     const AttentionParams& p = params_.problem;
     const bool masked = rows_.masks(stage.query, kQueries);
     issue_dp();
@@ -151,28 +203,58 @@ class Bwd90KeysConsumer {
       if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);  // 0 times infinity is no 0
       round_to_operands<T>(dp_, ds_, part * kPartOperands, kPartOperands);
     }
-    if constexpr (kWithDq) {
-      put_operands(ds_, shared_.ds[turn], 64 * warpgroup_, 0);
-      issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
-      // dS is complete; and everybody has read that of the step before, whose place is the next's.
-      barrier_sync(1, kConsumerThreads);
-      float dq[32];
-      issue_dq(dq, shared_.ds[turn]);
-      const int64_t row = stage.row;
-      wgmma_wait<1>(dv_, dk_);
-      release(place_.stage);
-      go_on<kHasNext>();
-      wgmma_wait<kHasNext ? 1 : 0>(dq);
-      add_dq(dq, row);
-    } else {
-      issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
-      wgmma_wait<1>(dv_);
-      const int done = place_.stage;
-      go_on<kHasNext>();
-      wgmma_wait<kHasNext ? 1 : 0>(dk_);
-      release(done);
+  }
+
+  template <bool kHasNext>
+  __device__ __forceinline__ void finish() {
+    issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
+    wgmma_wait<1>(dv_);
+    const int done = place_.stage;
+    go_on<kHasNext>();
+    wgmma_wait<kHasNext ? 1 : 0>(dk_);
+    release(done);
+    if constexpr (kHasNext) wgmma_wait<0>(scores_);
+  }
+
+  template <bool kHasNext>
+  __device__ __forceinline__ void finish_with_dq(int64_t row, int step) {
+    put_operands(ds_, ds_of(step), 64 * warpgroup_, 0);
+    issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
+    // dS is complete; and everybody has read that of the step before, whose place is the next's.
+    barrier_sync(1, kConsumerThreads);
+    float dq[32];
+    issue_dq(dq, ds_of(step));
+    wgmma_wait<1>(dv_, dk_);
+    release(place_.stage);
+    go_on<kHasNext>();
+    wgmma_wait<kHasNext ? 1 : 0>(dq);
+    add_dq(dq, row);
+    if constexpr (kHasNext) wgmma_wait<0>(scores_);
+  }
+
+  // dQ is that of the step before, if there is one.
+  template <bool kHasNext, bool kHasPrevious>
+  __device__ __forceinline__ void finish_with_late_dq(int64_t row, int step) {
+    // The other warpgroup has given its half of dS of the step before. So it has done with that of
+    // three steps before, whose place is this one's.
+    if constexpr (kHasPrevious) await_ds(step - 1);
+    put_operands(ds_, ds_of(step), 64 * warpgroup_, 0);
+    give_ds(step);
+    issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
+    const int done = place_.stage;
+    wgmma_wait<1>(dv_);  // registers of its operands are those of what comes now
+    constexpr int kScores = kHasNext ? 1 : 0, kDq = kHasPrevious ? 1 : 0;
+    float dq[32];
+    if constexpr (kHasPrevious) issue_dq(dq, ds_of(step - 1));
+    go_on<kHasNext>();
+    wgmma_wait<kScores + kDq>(dk_);
+    release(done);
+    if constexpr (kHasPrevious) {
+      wgmma_wait<kScores>(dq);
+      add_dq(dq, row_before_);
     }
     if constexpr (kHasNext) wgmma_wait<0>(scores_);
+    row_before_ = row;
   }
 
   __device__ __forceinline__ void store() {
@@ -194,6 +276,7 @@ class Bwd90KeysConsumer {
   Shared& shared_;
   int warpgroup_;
   Bwd90KeyRows rows_;
+  int64_t row_before_ = 0;  // of the step before, where dQ is late
   RingPlace<kBwd90Stages> place_;
   float dk_[kHeadSize / 2], dv_[kHeadSize / 2];
   float scores_[kQueries / 2], dp_[kQueries / 2];

@@ -63,19 +63,24 @@ constexpr Fwd90Config fwd90_config(int head_size, bool capped) {
 // dQ, besides those operands and then the scores of the next tile:
 //
 //   head size   queries   values of a thread        shared memory
-//   64          128       64 + (128 or 64 + 32)     32 + 2 * 33 + 2 * 32 + 32 KiB
-//   96          64        96 + (64 or 32 + 32)      64 + 2 * 32.5 + 2 * 16 + 32 KiB
+//   64          128       64 + (128 or 64 + 32)     32 + 2 * 33 + 3 * 32 + 32 KiB
+//   96          64        96 + (64 or 32 + 32)      64 + 2 * 32.5 + 3 * 16 + 32 KiB
 //   128         64        128 + (64 or 32 + 32)     64 + 2 * 32.5 + 2 * 16 + 32 KiB
 //
-// (K and V; stages of Q, dO and their sums; dS twice, so that one barrier a step is enough; dQ on
-// its way to memory). The warpgroups share a tile of dQ by rows at 64, else by columns: 64 by 64
-// each, of which the second one has 32 columns of zeros at 96.
+// (K and V; stages of Q, dO and their sums; dS; dQ on its way to memory). The warpgroups share a
+// tile of dQ by rows at 64, else by columns: 64 by 64 each, of which the second one has 32 columns
+// of zeros at 96. dS is there twice, so that one barrier a step is enough; three times where dQ
+// waits for the step after, with that step's dS and the next one's scores under way, for which
+// there are no registers at 128.
 inline constexpr int kBwd90Consumers = 2, kBwd90Keys = 128;
 inline constexpr int kBwd90Stages = 2;
 inline constexpr int kBwd90Threads = 128 * (kBwd90Consumers + 1);
 inline constexpr int kBwd90ProducerRegisters = 40, kBwd90ConsumerRegisters = 232;
 constexpr int bwd90_queries(int head_size) {
   return head_size == 64 ? 128 : 64;
+}
+constexpr int bwd90_ds_places(int head_size) {
+  return head_size == 128 ? 2 : 3;
 }
 
 // Heads of 192 and 256 (attention90_bwd_keys_wide.cuh): dK and dV of 128 keys would take more
