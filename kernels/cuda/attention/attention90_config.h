@@ -71,7 +71,7 @@ constexpr Fwd90Config fwd90_config(int head_size, bool capped) {
 // tile of dQ by rows at 64, else by columns: 64 by 64 each, of which the second one has 32 columns
 // of zeros at 96. dS is there twice, so that one barrier a step is enough; three times where dQ
 // waits for the step after, with that step's dS and the next one's scores under way, for which
-// there are no registers at 128.
+// there are no registers at 128. At 64 that is all of the 227 KiB.
 inline constexpr int kBwd90Consumers = 2, kBwd90Keys = 128;
 inline constexpr int kBwd90Stages = 2;
 inline constexpr int kBwd90Threads = 128 * (kBwd90Consumers + 1);
@@ -95,7 +95,7 @@ constexpr int bwd90_ds_places(int head_size) {
 //   256         128 + (16 + 16 or 32 + 16)    64 + 2 * 64.5 + 2 * 8 + 16 KiB
 //
 // (K and V; stages of Q, dO and their sums; P^T and dS^T; of each warp one piece or two of 16 by 32
-// of dQ on its way to memory). At 256 that is all of the 227 KiB but one, which the compiler takes.
+// of dQ on its way to memory). At 256 that is all of the 227 KiB but one.
 //
 // There a step keeps the tensor cores busy for 2,560 cycles, but its 64 KiB of Q and dO and the 64
 // KiB that are added to dQ go through the second-level cache at about 24 bytes a cycle, which takes
