@@ -220,7 +220,7 @@ class Bwd90KeysConsumer {
   __device__ __forceinline__ void finish_with_dq(int64_t row, int step) {
     put_operands(ds_, ds_of(step), 64 * warpgroup_, 0);
     issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
-    // dS is complete; and everybody has read that of the step before, whose place is the next's.
+    // dS is complete; and everybody has read that of the step before, whose place is free again.
     barrier_sync(1, kConsumerThreads);
     float dq[32];
     issue_dq(dq, ds_of(step));
