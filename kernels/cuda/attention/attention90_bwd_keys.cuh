@@ -33,7 +33,7 @@ namespace shale::kernels::SHALE_BACKEND {
 template <int kHeadSize>
 struct Bwd90KeysShared {
   static constexpr int kKeys = kBwd90Keys, kQueries = bwd90_queries(kHeadSize);
-  static constexpr int kDsPlaces = bwd90_ds_places(kHeadSize);
+  static constexpr int kDsPlaces = bwd90_dq_is_late(kHeadSize) ? 3 : 2;
 
   BoxedTile<kKeys, kHeadSize> k, v;  // at the end: dK, dV
   BoxedTile<kQueries, kHeadSize> q[kBwd90Stages], dout[kBwd90Stages];
@@ -52,7 +52,8 @@ class Bwd90KeysConsumer {
   using Shared = Bwd90KeysShared<kHeadSize>;
   static constexpr int kQueries = Shared::kQueries;
   static constexpr int kConsumerThreads = kBwd90Consumers * kWarpgroupSize;
-  static constexpr bool kDqIsLate = kWithDq && !kCapped && Shared::kDsPlaces == 3;
+  // Not of capped scores: there ptxas waits for each of its products at once.
+  static constexpr bool kDqIsLate = kWithDq && !kCapped && bwd90_dq_is_late(kHeadSize);
   // P^T and dS^T go to dV and to operands by parts of 32 queries.
   static constexpr int kParts = kQueries / 32, kPartBlocks = 4, kPartOperands = 2;
 

@@ -79,8 +79,9 @@ inline constexpr int kBwd90ProducerRegisters = 40, kBwd90ConsumerRegisters = 232
 constexpr int bwd90_queries(int head_size) {
   return head_size == 64 ? 128 : 64;
 }
-constexpr int bwd90_ds_places(int head_size) {
-  return head_size == 128 ? 2 : 3;
+// Whether dQ waits for the step after.
+constexpr bool bwd90_dq_is_late(int head_size) {
+  return head_size == 64 || head_size == 96;
 }
 
 // Heads of 192 and 256 (attention90_bwd_keys_wide.cuh): dK and dV of 128 keys would take more

@@ -138,8 +138,8 @@ TEST_CASE("a prefetcher can be destroyed at any moment", "[data]") {
 TEST_CASE("a step does not wait for storage that is slow but fast enough", "[data]") {
   using Clock = std::chrono::steady_clock;
   using std::chrono::milliseconds;
-  // Without a prefetcher it would be a third of the time. Another program may take the processor away
-  // meanwhile: one of several tries counts.
+  // Without a prefetcher it would be a third of the time. Another program may take the processor
+  // away meanwhile: one of several tries counts.
   double best = 1;
   for (int attempt = 0; attempt < 5 && best >= 0.05; ++attempt) {
     Prefetcher prefetcher([](int64_t index, Batch& batch) {
