@@ -1,7 +1,6 @@
 #include "shale/models/language/sequence_batches.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "shale/kernels/loss.h"
@@ -39,10 +38,10 @@ void cut_batch(const Batch& whole, const nn::SequenceParts& parts, Batch& own) {
 }
 
 BatchSource cut_batches(BatchSource whole, const nn::SequenceParts& parts) {
-  return [source = std::move(whole), parts, all = std::make_shared<Batch>()](int64_t index,
-                                                                             Batch& batch) {
-    if (!source(index, *all)) return false;
-    cut_batch(*all, parts, batch);
+  return [source = std::move(whole), parts](int64_t index, Batch& batch) {
+    Batch all;  // of this call: several workers call at once
+    if (!source(index, all)) return false;
+    cut_batch(all, parts, batch);
     return true;
   };
 }

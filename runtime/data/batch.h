@@ -49,7 +49,8 @@ struct Batch {
   const HostTensor& field(std::string_view name) const;
 };
 
-// Makes batch `index` = 0, 1, 2, ... in memory that is used again. Returns false at the end.
+// Makes batch `index` = 0, 1, 2, ... in memory that is used again. Returns false at the end. Worker
+// threads of a Prefetcher call it at the same time, so it keeps no buffers from call to call.
 using BatchSource = std::function<bool(int64_t index, Batch& batch)>;
 
 }  // namespace shale

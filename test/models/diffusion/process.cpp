@@ -7,7 +7,7 @@
 
 #include "shale/kernels/loss.h"
 #include "shale/models/diffusion/batches.h"
-#include "shale/test/support/catch.h"
+#include "shale/test/support/batches.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -20,7 +20,7 @@ using models::TimeDraws;
 // Images of which each is its number, with classes 0 to 3; the last row of a batch is padding.
 BatchSource numbered(int64_t rows, bool padded) {
   return [=](int64_t i, Batch& batch) {
-    batch.set("images", DType::kF32, {rows, 4, 4, 3});
+    std::ranges::fill(batch.set("images", DType::kF32, {rows, 4, 4, 3}).values<float>(), float(i));
     const auto labels = batch.set("labels", DType::kI32, {rows}).values<int32_t>();
     batch.first_position = i * rows;
     batch.count = rows;
@@ -140,6 +140,7 @@ TEST_CASE("noise and classes of a batch do not depend on how images are cut into
     return models::diffusion_batches(
         {.images = numbered(rows, false), .no_class = 4, .label_dropout = 0.3, .seed = 3});
   };
+  check_workers_agree(spec(6), 200);
   for (const char* field : {"noise", "times", "coefficients"}) {
     CAPTURE(field);
     CHECK(rows_of<float>(spec(2), field, 2, 12) == rows_of<float>(spec(6), field, 6, 12));

@@ -10,7 +10,7 @@
 #include "shale/base/error.h"
 #include "shale/kernels/loss.h"
 #include "shale/runtime/data/tokens/batches.h"
-#include "shale/test/support/catch.h"
+#include "shale/test/support/batches.h"
 
 using namespace shale;
 
@@ -206,6 +206,7 @@ TEST_CASE("training batches are the samples of their positions, targets one toke
       }
     }
   }
+  test::check_workers_agree(train_batches({samples, seq_len, layout, 1, 0}), 100);
   CHECK_THROWS_AS(train_batches({samples, seq_len, layout, 2, 0}), InternalError);
   CHECK_THROWS_AS(train_batches({samples, seq_len, {7, 2, 2}, 0, 0}), ConfigError);
 }
