@@ -1,6 +1,7 @@
 #include "shale/kernels/kernel_call.h"
 
 #include <tuple>
+#include <vector>
 
 #include "shale/base/error.h"
 #include "shale/kernels/slots.h"
@@ -41,6 +42,87 @@ bool describe(const SlotCall& call, const Slot<Args>& slot, KernelCall& out) {
   return true;
 }
 
+// What the kernels that work on parameters, gradients and optimizer states write.
+using Views = std::vector<View>;
+template <typename... Functions>
+struct Overloads : Functions... {
+  using Functions::operator()...;
+};
+template <typename... Functions>
+Overloads(Functions...) -> Overloads<Functions...>;
+
+const Overloads kOutputs = {
+    [](const AxpbyArgs& a) { return Views{a.y}; },
+    [](const MulArgs& a) { return Views{a.y}; },
+    [](const FillArgs& a) { return Views{a.y}; },
+    [](const CopyArgs& a) { return Views{a.y}; },
+    [](const RandomNormalArgs& a) { return Views{a.y}; },
+    [](const PointwiseArgs& a) { return Views(a.outputs.begin(), a.outputs.end()); },
+    [](const TreeSumArgs& a) {
+      Views views;
+      for (void* const out : a.outputs) views.push_back(make_view(out, a.out_dtype, {a.count}));
+      return views;
+    },
+    [](const SumArgs& a) { return Views{a.y}; },
+    [](const ReduceDimsArgs& a) { return Views{a.y}; },
+    [](const SumSquaresArgs&) { return Views{}; },  // a FixedSum
+    [](const ClipFactorArgs&) { return Views{}; },  // the step's values, as the next
+    [](const LossScaleArgs&) { return Views{}; },
+    [](const InverseNormArgs& a) { return Views{a.y}; },
+    [](const GemmArgs& a) {
+      return Views{a.c, a.c_up, a.aux, a.aux_up, a.bias_grad};
+    },
+    [](const AdamWArgs& a) {
+      return Views{a.master, a.m, a.v, a.param};
+    },
+    [](const AdamW8bitArgs& a) { return Views{a.master, a.m, a.v, a.m_scale, a.v_scale, a.param}; },
+    [](const LionArgs& a) {
+      return Views{a.master, a.m, a.param};
+    },
+    [](const SgdArgs& a) {
+      return Views{a.master, a.m, a.param};
+    },
+    [](const WeightAverageArgs& a) { return Views{a.average}; },
+    [](const MuonMomentumArgs& a) {
+      return Views{a.m, a.update};
+    },
+    [](const MuonArgs& a) {
+      return Views{a.master, a.param};
+    },
+    [](const SignPackArgs& a) {
+      return Views{a.owed, a.packed};
+    },
+    [](const SignMeanArgs& a) {
+      return Views{a.owed, a.packed};
+    },
+    [](const SignUnpackArgs& a) { return Views{a.value}; },
+    [](const ZeroOneAdamArgs& a) {
+      return Views{a.master, a.m, a.v, a.v_weight, a.anchor, a.sum, a.rates, a.param};
+    },
+    [](const AdafactorMeansArgs& a) {
+      return Views{a.row_mean, a.col_mean};
+    },
+    [](const AdafactorAverageArgs& a) { return Views{a.mean}; },
+    [](const AdafactorSquaresArgs& a) {
+      return Views{a.v, a.sum};
+    },
+    [](const AdafactorArgs& a) {
+      return Views{a.master, a.param};
+    },
+};
+
+template <typename Args>
+bool find_outputs(const SlotCall& call, const Slot<Args>& slot, Views& out) {
+  const Args* args = call.args_of(slot);
+  if (args == nullptr) return false;
+  if constexpr (requires { kOutputs(*args); }) {
+    out = kOutputs(*args);
+  } else {
+    throw InternalError(cat(slot.name(), ": kernel_call.cpp does not say what it writes"));
+  }
+  return true;
+}
+
 const char* activation_name(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::kNone: return "";
@@ -60,6 +142,12 @@ KernelCall described(const SlotCall& call) {
   KernelCall out{.slot = call.slot().name(), .gemm = call.args_of(gemm)};
   std::apply([&](const auto&... slots) { (describe(call, slots, out) || ...); }, all_slots());
   return out;
+}
+
+std::vector<View> written_by(const SlotCall& call) {
+  Views views;
+  std::apply([&](const auto&... slots) { (find_outputs(call, slots, views) || ...); }, all_slots());
+  return views;
 }
 
 std::string product_shape(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k) {

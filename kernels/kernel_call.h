@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "shale/kernels/cost.h"
 #include "shale/kernels/slot.h"
@@ -18,6 +19,10 @@ struct KernelCall {
 };
 // The work is that of cost_of(); of a slot that has none it counts as nothing.
 KernelCall described(const SlotCall& call);
+
+// The memory that a call writes, of the kernels that work on parameters, gradients and optimizer
+// states. Throws InternalError for another kernel.
+std::vector<View> written_by(const SlotCall& call);
 
 // "NT 1024x3072x768": how a and b are stored (T: transposed), and m x n x k. Forward products are
 // NT, those of dX NN, those of dW TN.

@@ -91,6 +91,8 @@ class CallObserver {
   virtual ~CallObserver() = default;
   // Has to make the call by call.run(), once at least.
   virtual void around(const SlotCall& call) = 0;
+  // Called before something else than a kernel writes to memory (Context::will_write).
+  virtual void writing(const void* /*to*/, int64_t /*bytes*/) {}
 };
 
 }  // namespace shale::kernels

@@ -155,6 +155,7 @@ void read_targets(CheckpointReader& checkpoint, std::span<const Target> targets,
   for (const Target& target : targets) {
     const auto bytes = static_cast<size_t>(target.to.bytes());
     std::byte* memory = target.is_host() ? static_cast<std::byte*>(target.to.data()) : next;
+    if (target.is_host()) target.to.context().will_write(memory, target.to.bytes());
     if (!target.is_host()) next += bytes;
     const int64_t size = dtype_size(target.to.dtype());
     for_each_run(

@@ -102,10 +102,11 @@ void DiskMemory::free(void* memory, size_t) noexcept {
   try {
     for (auto range = ranges_.lower_bound(found->first);
          range != ranges_.end() && range->first < found->first + segment.bytes;) {
-      const auto next = std::next(range);
-      finish(range);
-      drop(range);
-      range = next;
+      if (range->second.state != State::kLeft) {
+        finish(range);
+        drop(range);
+      }
+      range = ranges_.erase(range);
     }
   } catch (const std::exception& error) {  // nobody needs what it held
     log_warning(error.what());
@@ -130,7 +131,20 @@ int64_t DiskMemory::offset_of(const std::byte* memory) const {
 
 // ---- Ranges ----
 
+// Of memory that was freed since and is now divided otherwise.
+void DiskMemory::forget_left(std::span<std::byte> pages) {
+  const auto overlaps = [&](const auto& at) {
+    return at->first < pages.data() + pages.size() && pages.data() < at->first + at->second.bytes;
+  };
+  auto at = ranges_.upper_bound(pages.data());
+  if (at != ranges_.begin() && overlaps(std::prev(at))) --at;
+  while (at != ranges_.end() && overlaps(at)) {
+    at = at->second.state == State::kLeft ? ranges_.erase(at) : std::next(at);
+  }
+}
+
 DiskMemory::Ranges::iterator DiskMemory::start(std::span<std::byte> pages, bool fetch) {
+  forget_left(pages);
   const auto found = ranges_.find(pages.data());
   if (found != ranges_.end()) {
     if (found->second.bytes != pages.size()) {
@@ -168,7 +182,7 @@ void DiskMemory::finish(Ranges::iterator at) {
 void DiskMemory::drop(Ranges::iterator at) {
   map_file(at->first, at->second.bytes, offset_of(at->first));
   resident_ -= static_cast<int64_t>(at->second.bytes);
-  ranges_.erase(at);
+  at->second.state = State::kLeft;
 }
 
 // Those whose contents are in the file.
@@ -212,6 +226,18 @@ void DiskMemory::release(std::span<std::byte> range, bool changed) {
 void DiskMemory::settle() {
   const std::lock_guard lock(mutex_);
   drop_written(/*wait=*/true);
+  std::erase_if(ranges_, [](const auto& range) { return range.second.state == State::kLeft; });
+}
+
+void DiskMemory::check_writable(std::string_view what, std::span<const std::byte> range) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [begin, known] : ranges_) {
+    if (known.state == State::kHere) continue;
+    if (begin >= range.data() + range.size() || range.data() >= begin + known.bytes) continue;
+    throw InternalError(cat(what, ": writes ", range.size(), " bytes of memory on the disk that ",
+                            known.state == State::kFetching ? "was prefetched" : "was released",
+                            " and not acquired"));
+  }
 }
 
 DiskMemory::Traffic DiskMemory::traffic() const {

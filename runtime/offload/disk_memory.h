@@ -6,6 +6,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "shale/runtime/io/async_file.h"
 #include "shale/runtime/tensor/memory_provider.h"
@@ -14,8 +15,9 @@ namespace shale::offload {
 
 // Memory whose contents lie in a file (ZeRO-Infinity, arXiv:2104.07857). A range that was acquired
 // is in memory; it is fetched, and written back, past the system's cache, and on the way beside
-// what the caller does. Any other access goes through the system's cache: whoever does not know of
-// all this reads and writes what is right, slowly.
+// what the caller does. Any other access goes through the system's cache, slowly. Reads are always
+// right. Writes are lost while a range is on its way to or from the file, so from prefetch() or
+// release() to the next acquire() or settle() nobody may write to it (check_writable).
 //
 // A range is a tensor's memory. Those in use do not overlap; of each, whole pages alone are moved:
 // what is left at its ends, less than a page, stays in the cache.
@@ -44,6 +46,10 @@ class DiskMemory : public MemoryProvider {
   // been acquired.
   void settle();
 
+  // Throws InternalError, which begins with `what`, if a write to `range` could be lost: it was
+  // prefetched or released, and neither acquired nor settled since.
+  void check_writable(std::string_view what, std::span<const std::byte> range) const;
+
   bool uses_io_uring() const { return file_.uses_io_uring(); }
   // Moved so far, in bytes.
   struct Traffic {
@@ -57,6 +63,7 @@ class DiskMemory : public MemoryProvider {
     kFetching,  // into `arriving`
     kHere,
     kLeaving,  // still there, while it is written
+    kLeft,     // in the file alone; kept up to settle() for check_writable()
   };
   struct Range {
     size_t bytes = 0;
@@ -68,6 +75,7 @@ class DiskMemory : public MemoryProvider {
 
   int64_t offset_of(const std::byte* memory) const;
   Ranges::iterator start(std::span<std::byte> pages, bool fetch);
+  void forget_left(std::span<std::byte> pages);
   void finish(Ranges::iterator range);
   void drop(Ranges::iterator range);
   void drop_written(bool wait);
@@ -81,7 +89,7 @@ class DiskMemory : public MemoryProvider {
     int64_t offset = 0;  // in the file
   };
   std::map<std::byte*, Segment> segments_;
-  Ranges ranges_;  // that are not just mapped
+  Ranges ranges_;  // that are not just mapped, or were left since settle()
   int64_t end_ = 0;
   Traffic traffic_;
   int64_t resident_ = 0;

@@ -2,8 +2,35 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/kernels/kernel_call.h"
 
 namespace shale::offload {
+namespace {
+
+std::span<std::byte> memory_of(const Tensor& x) {
+  return {static_cast<std::byte*>(x.data()), static_cast<size_t>(x.bytes())};
+}
+
+}  // namespace
+
+// Looks at what a kernel writes before it runs.
+class HostTier::WriteCheck : public kernels::CallObserver {
+ public:
+  explicit WriteCheck(const DiskMemory& disk) : disk_(disk) {}
+  void around(const kernels::SlotCall& call) override {
+    for (const View& view : kernels::written_by(call)) {
+      check(call.slot().name(), view.data, view.bytes());
+    }
+    call.run();
+  }
+  void writing(const void* to, int64_t bytes) override { check("copy", to, bytes); }
+
+ private:
+  void check(std::string_view what, const void* to, int64_t bytes) const {
+    disk_.check_writable(what, {static_cast<const std::byte*>(to), static_cast<size_t>(bytes)});
+  }
+  const DiskMemory& disk_;
+};
 
 HostTier::HostTier(Context& device, const HostTierOptions& options)
     : device_(device),
@@ -18,15 +45,9 @@ HostTier::HostTier(Context& device, const HostTierOptions& options)
   for (const MemoryTag tag : {MemoryTag::kParameter, MemoryTag::kGradient, MemoryTag::kOptimizer}) {
     context_.allocator().set_provider(tag, disk_.get());
   }
+  write_check_ = std::make_unique<WriteCheck>(*disk_);
+  checked_.emplace(context_, *write_check_);
 }
-
-namespace {
-
-std::span<std::byte> memory_of(const Tensor& x) {
-  return {static_cast<std::byte*>(x.data()), static_cast<size_t>(x.bytes())};
-}
-
-}  // namespace
 
 void HostTier::prefetch(const Tensor& host) {
   if (on_disk()) disk_->prefetch(memory_of(host));
@@ -92,6 +113,7 @@ void check_sizes(const Tensor& from, const Tensor& to) {
 
 Event HostTier::download(const Tensor& from_device, const Tensor& to_host, Events after) {
   check_sizes(from_device, to_host);
+  if (on_disk()) disk_->check_writable("offload: download", memory_of(to_host));
   return queue({to_host.data(), from_device.data(), to_host.bytes(), *from_device.storage()}, down_,
                after);
 }

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,7 +50,8 @@ class HostTier {
   // Of tensors on a disk; without one they do nothing. A tensor that is acquired is in memory up to
   // its release; prefetch() starts what acquire() waits for. `fetch` false: all of it is written
   // next. changed: the disk's copy is not what it was. settle() returns when all that was released
-  // is on the disk, before others than who released it write there.
+  // is on the disk, before others than who released it write there. Kernels of context() and
+  // download() throw InternalError before a write that could be lost (DiskMemory::check_writable).
   bool on_disk() const { return disk_ != nullptr; }
   void prefetch(const Tensor& host);
   void acquire(const Tensor& host, bool fetch = true);
@@ -77,9 +79,13 @@ class HostTier {
   Event queue(const Copy& copy, const Stream& stream, Events after);
   void reap(bool wait);
 
+  class WriteCheck;
+
   Context& device_;
   std::unique_ptr<DiskMemory> disk_;  // null: none
   Context context_;
+  std::unique_ptr<WriteCheck> write_check_;  // of a disk
+  std::optional<Context::Observation> checked_;
   Stream down_;
   Stream up_;
   std::mutex mutex_;

@@ -45,7 +45,7 @@ namespace {
 void fill_zero(const OptimShard& shard, const OptimSpan& span) {
   if (span.count == 0) return;
   const Tensor grad = vector_slice(shard.grad, span.offset, span.count);
-  kernels::fill(grad.exec(), {.y = grad, .value = 0});
+  shard.with_gradient([&] { kernels::fill(grad.exec(), {.y = grad, .value = 0}); });
 }
 
 std::string first_name(const std::vector<OptimShard>& shards) {
@@ -144,7 +144,10 @@ void complete_gradients(const std::vector<OptimShard>& shards) {
   for (const OptimShard& shard : shards) {
     ShardGradient& gradient = *shard.gradient;
     if (gradient.has_value.has_value()) {
-      if (!*gradient.has_value) kernels::fill(shard.grad.exec(), {.y = shard.grad, .value = 0});
+      if (!*gradient.has_value) {
+        shard.with_gradient(
+            [&] { kernels::fill(shard.grad.exec(), {.y = shard.grad, .value = 0}); });
+      }
       gradient.has_value = true;
       for (const OptimSpan& span : shard.spans) {
         if (gradient.zeroed.erase(span.parameter) > 0) fill_zero(shard, span);

@@ -87,6 +87,8 @@ struct ShardGradient {
   // not called since zero_grad(). Of the buffer, and of parameters for which that is different.
   Tensor clipped = {};
   std::map<const Parameter*, Tensor> clipped_apart = {};
+  // Calls `use` while `grad` is in memory, for gradients on a disk; null: it always is.
+  std::function<void(const std::function<void()>& use)> in_memory = {};
 };
 
 // What a rank steps of one flat buffer: a whole buffer, or its part under sharding, in device or
@@ -120,6 +122,10 @@ struct OptimShard {
   std::function<void()> changing = {};
   std::function<void()> changed = {};
 
+  // Calls `use`, which may read and write `grad`, wherever that lies.
+  void with_gradient(const std::function<void()>& use) const {
+    gradient->in_memory != nullptr ? gradient->in_memory(use) : use();
+  }
   // Whether it has all spans of its buffer.
   bool is_whole() const {
     return gradient->parameters == 0 || gradient->parameters == spans.size();

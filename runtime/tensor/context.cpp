@@ -7,6 +7,7 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/kernels/registry.h"
+#include "shale/kernels/slot.h"
 #include "shale/runtime/tensor/autograd_state.h"
 #include "shale/runtime/tensor/storage.h"
 
@@ -140,7 +141,12 @@ void Context::set_workspace(Workspace* workspace) {
   exec_.workspace = workspace != nullptr ? workspace : workspace_.get();
 }
 
+void Context::will_write(const void* to, int64_t bytes) {
+  if (exec_.observer != nullptr) exec_.observer->writing(to, bytes);
+}
+
 void Context::copy(void* to, const void* from, int64_t bytes) {
+  will_write(to, bytes);
   backend_->copy(to, from, static_cast<size_t>(bytes), exec_.stream);
 }
 

@@ -76,6 +76,9 @@ class Context {
   // The device's copy, which kernels write too. Waits for the compute stream.
   StepState read_step();
 
+  // Whoever writes to the context's memory by other means than kernels and copy() calls this first.
+  // Throws InternalError for memory that must be acquired and was not (offload/disk_memory.h).
+  void will_write(const void* to, int64_t bytes);
   // On the compute stream, as DeviceBackend::copy().
   void copy(void* to, const void* from, int64_t bytes);
   void synchronize();  // waits for the compute stream

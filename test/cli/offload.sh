@@ -51,6 +51,11 @@ same on_disk --zero 3 --offload "nvme:$work/disk"
 same disk_recomputed --zero 3 --offload "nvme:$work/disk" --recompute full --prefetch 2
 [[ -z $(ls -A "$work/disk") ]] || fail "files were left on the disk" on_disk
 
+# Both uses of a tied table are added on the disk.
+reference=reproducible
+run reproducible --zero 3 --reproducible
+same disk_reproducible --zero 3 --reproducible --offload "nvme:$work/disk"
+
 # Muon's matrices come to the device, and go back.
 reference=muon
 run muon --optimizer muon --clip 0

@@ -21,6 +21,9 @@ void FlatBuffer::make_gradients() {
     shard_.grad = zeroed(memory, count, traits_.reduce, MemoryTag::kGradient);
     if (traits_.offload.gradients) {
       host_gradient_ = std::make_unique<HostGradient>(*traits_.offload.tier, shard_.grad, name_);
+      shard_.gradient->in_memory = [this](const std::function<void()>& use) {
+        host_gradient_->with_sum(use);
+      };
     }
   }
   shard_.gradient->parameters = layout_.entries.size();
@@ -209,12 +212,13 @@ void FlatBuffer::drop_zeroed_sum() {
 void FlatBuffer::fill_zeroed() {
   std::set<const Parameter*>& zeroed = shard_.gradient->zeroed;
   if (zeroed.empty()) return;
-  if (host_gradient_ != nullptr) host_gradient_->settle();
-  for (const OptimSpan& span : shard_.spans) {
-    if (!zeroed.contains(span.parameter) || span.count == 0) continue;
-    const Tensor part = vector_slice(shard_.grad, span.offset, span.count);
-    kernels::fill(part.exec(), {.y = part, .value = 0});
-  }
+  shard_.with_gradient([&] {
+    for (const OptimSpan& span : shard_.spans) {
+      if (!zeroed.contains(span.parameter) || span.count == 0) continue;
+      const Tensor part = vector_slice(shard_.grad, span.offset, span.count);
+      kernels::fill(part.exec(), {.y = part, .value = 0});
+    }
+  });
   zeroed.clear();
 }
 
@@ -403,7 +407,11 @@ void FlatBuffer::take_reproducible_sum(const Tensor& sum) {
 void FlatBuffer::add_gradient_of(FlatBuffer& apart) {
   if (!apart.has_gradient()) return;
   const Tensor sum = shard_.grad, more = apart.shard_.grad;
-  if (sum.numel() > 0) kernels::axpby(sum.exec(), {.a = sum, .b = more, .y = sum});
+  if (sum.numel() > 0) {
+    apart.shard_.with_gradient([&] {
+      shard_.with_gradient([&] { kernels::axpby(sum.exec(), {.a = sum, .b = more, .y = sum}); });
+    });
+  }
   for (const FlatEntry& entry : apart.layout_.entries) apart.leaf(entry).has_value = false;
   if (apart.is_sharded()) apart.shard_.gradient->has_value = false;
   if (shard_.fence != nullptr) shard_.fence->gradient_complete({});
@@ -416,7 +424,10 @@ void FlatBuffer::add_gradient_over(ProcessGroup& stages) {
     const std::string tag = layout_.entries.front().parameter->full_name();
     CollectiveOptions options = shared_.collective(tag, Traffic::kGradients);
     if (!on_device) options.stream = nullptr;
-    shared_.wait((on_device ? stages : stages.host()).all_reduce_sum(shard_.grad, options));
+    shard_.with_gradient([&] {
+      shard_.grad.context().will_write(shard_.grad.data(), shard_.grad.bytes());
+      shared_.wait((on_device ? stages : stages.host()).all_reduce_sum(shard_.grad, options));
+    });
   }
   if (shard_.fence != nullptr) shard_.fence->gradient_complete({});
 }

@@ -17,11 +17,18 @@ void HostGradient::add(const Tensor& part, bool first) {
 
 void HostGradient::settle() {
   arrived_.synchronize();
-  if (!to_add_.defined()) return;
+  if (to_add_.defined()) with_sum([] {});
+}
+
+void HostGradient::with_sum(const std::function<void()>& use) {
+  arrived_.synchronize();
   tier_.acquire(sum_);
-  kernels::axpby(to_add_.exec(), {.a = sum_, .b = to_add_, .y = sum_});
+  if (to_add_.defined()) {
+    kernels::axpby(to_add_.exec(), {.a = sum_, .b = to_add_, .y = sum_});
+    to_add_ = Tensor();
+  }
+  use();
   tier_.release(sum_, /*changed=*/true);
-  to_add_ = Tensor();
 }
 
 }  // namespace shale::comm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "shale/runtime/offload/host_tier.h"
@@ -19,6 +20,8 @@ class HostGradient {
   void add(const Tensor& part, bool first);
   // Returns when all that was added is in the sum.
   void settle();
+  // Calls `use`, which may read and write the sum, with all that was added in it.
+  void with_sum(const std::function<void()>& use);
   // Whether it will be there when arrived() has come to pass, without settle().
   bool settles_itself() const { return !to_add_.defined(); }
   const Event& arrived() const { return arrived_; }

@@ -1,18 +1,27 @@
 #include "shale/runtime/offload/disk_memory.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/optim.h"
+#include "shale/kernels/random.h"
 #include "shale/runtime/io/direct_memory.h"
+#include "shale/runtime/offload/host_tier.h"
+#include "shale/runtime/optim/shard.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
 namespace {
 
 using offload::DiskMemory;
+using offload::HostTier;
 
 constexpr size_t kPage = kDirectAlignment;
 
@@ -90,6 +99,94 @@ TEST_CASE("memory on a disk that is freed while it moves leaves nothing behind",
   CHECK(std::all_of(again, again + all.size(), [](std::byte b) { return b == std::byte{0}; }));
   memory.acquire({again, all.size()});
   memory.release({again, all.size()}, /*changed=*/true);  // the destructor waits for it
+}
+
+TEST_CASE("memory on a disk may be written if it was acquired, or not touched since settle()",
+          "[offload]") {
+  const TempDir folder;
+  DiskMemory memory(folder.path());
+  auto* const begin = static_cast<std::byte*>(memory.allocate(64 * kPage));
+  const std::span<std::byte> all(begin, 64 * kPage), part = all.subspan(8 * kPage, 32 * kPage);
+  const auto refused = [&](std::span<const std::byte> range) {
+    try {
+      memory.check_writable("fill", range);
+    } catch (const InternalError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused(all).empty());
+  memory.prefetch(part);
+  CHECK(refused(all) ==
+        "fill: writes 262144 bytes of memory on the disk that was prefetched and "
+        "not acquired");
+  memory.acquire(part);
+  CHECK(refused(all).empty());
+  for (const bool changed : {true, false}) {
+    CAPTURE(changed);
+    memory.acquire(part);
+    memory.release(part, changed);
+    // Also after it has left, at another range's fetch.
+    memory.acquire(all.first(8 * kPage));
+    memory.release(all.first(8 * kPage), /*changed=*/false);
+    CHECK(contains(refused(part.subspan(100, 4)),
+                   "writes 4 bytes of memory on the disk that was "
+                   "released and not acquired"));
+    CHECK(refused(all.subspan(40 * kPage)).empty());
+    CHECK_THROWS_AS(memory.release(part, changed), InternalError);
+    memory.settle();
+    CHECK(refused(all).empty());
+  }
+  // Memory that is freed and divided otherwise is not what was released.
+  memory.acquire(part);
+  memory.release(part, /*changed=*/false);
+  memory.acquire(all);
+  CHECK(refused(all).empty());
+  memory.release(all, /*changed=*/false);
+  memory.free(begin, all.size());
+}
+
+TEST_CASE("kernels and copies do not write to memory on a disk that was not acquired",
+          "[offload]") {
+  const TempDir folder;
+  Context device(small_context(1));
+  HostTier tier(device, {.folder = folder.path()});
+  constexpr int64_t kCount = 64 << 10;
+  const auto vector = [&](MemoryTag tag) { return tier.allocate(kCount, DType::kF32, tag, "x"); };
+  const Tensor grad = vector(MemoryTag::kGradient), master = vector(MemoryTag::kOptimizer);
+  const Tensor m = vector(MemoryTag::kOptimizer), v = vector(MemoryTag::kOptimizer);
+  for (const Tensor& x : {grad, master, m, v}) {
+    kernels::fill(x.exec(), {.y = x, .value = 0});  // nothing was acquired yet
+    tier.acquire(x);
+    tier.release(x, /*changed=*/true);
+  }
+  const Tensor from_device = full(device, {kCount}, DType::kF32, 1);
+  const std::function<void()> writes[] = {
+      [&] { kernels::fill(grad.exec(), {.y = grad, .value = 1}); },
+      [&] { kernels::axpby(grad.exec(), {.a = m, .b = v, .y = grad}); },
+      [&] { kernels::copy(grad.exec(), {.x = m, .y = grad}); },
+      [&] { kernels::random_normal(grad.exec(), {.y = grad}); },
+      [&] { kernels::fill(grad.exec(), {.y = vector_slice(grad, kCount / 2, 8), .value = 1}); },
+      [&] { tier.download(from_device, grad, {}); },
+      [&] { tier.context().copy(grad.data(), m.data(), grad.bytes()); },
+      [&] { tier.context().will_write(grad.data(), grad.bytes()); },
+      [&] { kernels::adamw(grad.exec(), {.master = master, .grad = grad, .m = m, .v = v}); },
+      [&] { kernels::sgd(grad.exec(), {.master = master, .grad = grad}); },
+      [&] { kernels::lion(grad.exec(), {.master = master, .grad = grad, .m = m}); },
+  };
+  for (const auto& write : writes) {
+    CHECK(contains(message_of<InternalError>(write), "memory on the disk that was released"));
+  }
+  // One of several that were not acquired is enough.
+  for (const Tensor& x : {master, m}) tier.acquire(x);
+  CHECK(contains(message_of<InternalError>(writes[8]), "adamw: writes 262144 bytes"));
+  tier.acquire(v);
+  writes[8]();  // only reads the gradient
+  // A kernel of which nothing is known is not run.
+  CHECK(
+      contains(message_of<InternalError>([&] { kernels::gelu_fwd(grad.exec(), {.x = m, .y = m}); }),
+               "gelu_fwd: kernel_call.cpp does not say what it writes"));
+  tier.settle();
 }
 
 TEST_CASE("memory on a disk that cannot be names the folder", "[offload]") {
