@@ -101,19 +101,20 @@ ncclComm_t NcclParent::split(int color, int key, const NcclOptions& options) {
   child_ = nullptr;
   finish(nccl().comm_split(comm_, color, key, &child_, &config), "ncclCommSplit");
   if (color == kNoColor) return nullptr;
-  // A thread of NCCL writes it.
-  const std::atomic_ref<ncclComm_t> child(child_);
-  const Clock::time_point start = Clock::now();
-  while (child.load(std::memory_order_acquire) == nullptr) pause(start, "ncclCommSplit");
-  return child_;
+  // A thread of NCCL writes the child before the parent is ready.
+  return std::atomic_ref<ncclComm_t>(child_).load(std::memory_order_acquire);
 }
 
+// Waits until the communicator is ready for another call, whatever the call before it returned:
+// ncclCommSplit returns ncclSuccess when a thread of NCCL has only started on it, also for a rank
+// without a color, and the next call would be ncclInvalidArgument.
 void NcclParent::finish(ncclResult_t result, const char* what) {
   const Clock::time_point start = Clock::now();
+  if (result == ncclSuccess) result = ncclInProgress;
   while (result == ncclInProgress) {
-    pause(start, what);
     const ncclResult_t asked = nccl().comm_get_async_error(comm_, &result);
     if (asked != ncclSuccess) result = asked;
+    if (result == ncclInProgress) pause(start, what);
   }
   if (result != ncclSuccess) throw_error(options_.group_name, comm_, result, what);
 }

@@ -13,6 +13,7 @@ struct NcclCounts {
   std::atomic<int64_t> launches_on_parents{0};  // on communicators that do not block
   std::atomic<int64_t> parents{0};              // non-blocking communicators that were made
   std::atomic<int64_t> children{0};             // blocking ones
+  std::atomic<int64_t> calls_while_busy{0};     // on communicators whose last call is not done
   std::atomic<int64_t> revoked{0};
   std::atomic<int64_t> freed{0};
   std::atomic<int64_t> freed_in_use{0};  // while a launch was inside

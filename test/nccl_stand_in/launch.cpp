@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "counts.h"
@@ -15,6 +17,7 @@
 #include "shale/comm/nccl/nccl_library_internal.h"
 #include "shale/comm/nccl/nccl_link_internal.h"
 #include "shale/comm/node/node_mailbox.h"
+#include "shale/comm/watch/group_progress_internal.h"
 #include "shale/comm/work_state.h"
 #include "shale/runtime/tensor/device_marks.h"
 #include "shale/runtime/tensor/nvtx_ranges_internal.h"
@@ -114,13 +117,13 @@ NcclCounts& counts() {
 struct Fixture {
   explicit Fixture(double timeout_s = 60, Tracer* tracer = nullptr) {
     counts().stall = false;
-    for (auto* count : {&counts().launches, &counts().threads, &counts().locks_held,
-                        &counts().launches_on_parents, &counts().parents, &counts().children,
-                        &counts().revoked, &counts().freed, &counts().freed_in_use}) {
+    for (auto* count :
+         {&counts().launches, &counts().threads, &counts().locks_held,
+          &counts().launches_on_parents, &counts().parents, &counts().children,
+          &counts().calls_while_busy, &counts().revoked, &counts().freed, &counts().freed_in_use}) {
       *count = 0;
     }
-    const comm::GroupOptions options = {
-        .name = "gpus", .timeout_s = timeout_s, .tracer = tracer};
+    const comm::GroupOptions options = {.name = "gpus", .timeout_s = timeout_s, .tracer = tracer};
     group = std::make_unique<comm::NcclGroup>(
         context, std::make_unique<comm::SelfGroup>(context, options), device);
   }
@@ -135,13 +138,45 @@ struct Fixture {
   std::unique_ptr<comm::NcclGroup> group;
 };
 
+// Rank 0 of four, whose other ranks give what it gives and pass messages to each other alone.
+class FirstOfFour final : public comm::HostGroup {
+ public:
+  FirstOfFour(std::shared_ptr<comm::WorldContext> context, const comm::GroupOptions& options)
+      : HostGroup(0, 4, options), context_(std::move(context)) {}
+  std::string_view backend() const override { return "first of four"; }
+  MemoryProvider& memory() override { return context_->memory; }
+  void execute(const comm::CollectiveCall& call, bool) override {
+    const auto bytes = static_cast<size_t>(call.in.bytes());
+    const auto slices = call.op == comm::CollectiveOp::kAllGather ? size_t{4} : size_t{1};
+    for (size_t i = 0; i < slices; ++i) {
+      std::memmove(static_cast<std::byte*>(call.out.data) + i * bytes, call.in.data, bytes);
+    }
+  }
+  std::unique_ptr<comm::GroupProgress> make_progress() override { return nullptr; }
+  std::unique_ptr<comm::HostGroup> split_host(int, int, const comm::GroupOptions& part) override {
+    return std::make_unique<comm::SelfGroup>(context_, part);
+  }
+  std::vector<comm::LinkEnd> open_mailboxes(std::span<const comm::LinkSpec> specs) override {
+    return std::vector<comm::LinkEnd>(specs.size());
+  }
+
+ protected:
+  comm::Work submit(const comm::CollectiveCall& call, bool) override {
+    execute(call, /*blocking=*/true);
+    return comm::Work();
+  }
+
+ private:
+  std::shared_ptr<comm::WorldContext> context_;
+};
+
 // A link whose two ends are in this process.
 struct LinkedEnds {
   explicit LinkedEnds(double timeout_s = 60)
       : group(timeout_s),
-        parent({}, 0, 2, {.group_name = "stages",
-                          .device = 0,
-                          .timeout_s = [timeout_s] { return timeout_s; }}),
+        parent(
+            {}, 0, 2,
+            {.group_name = "stages", .device = 0, .timeout_s = [timeout_s] { return timeout_s; }}),
         labels(comm::SharedSegment::create(comm::NodeMailbox::bytes(label_spec()))) {
     sender = end(/*sends=*/true, timeout_s);
     receiver = end(/*sends=*/false, timeout_s);
@@ -160,9 +195,8 @@ struct LinkedEnds {
     REQUIRE(memory);
     end.mailbox = std::make_unique<comm::NodeMailbox>(std::move(*memory), label_spec(), sends,
                                                       comm::wait_policy(true, true));
-    const comm::NcclOptions options{.group_name = "stages",
-                                    .timeout_s = [timeout_s] { return timeout_s; },
-                                    .max_ctas = 2};
+    const comm::NcclOptions options{
+        .group_name = "stages", .timeout_s = [timeout_s] { return timeout_s; }, .max_ctas = 2};
     auto comm = std::make_unique<comm::NcclComm>(parent, 0, sends ? 0 : 1, options);
     return std::make_unique<comm::NcclLink>(group.context, std::move(end), spec(), std::move(comm),
                                             group.device);
@@ -212,9 +246,43 @@ TEST_CASE("the stand-in's launch on a communicator that does not block starts a 
   ncclComm_t comm = nullptr;
   ncclUniqueId id{};
   REQUIRE(nccl.comm_init_rank_config(&comm, 1, id, 0, &config) == ncclInProgress);
+  const auto wait = [&] {
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) nccl.comm_get_async_error(comm, &state);
+    CHECK(state == ncclSuccess);
+  };
+  wait();
   CHECK(nccl.all_reduce(nullptr, nullptr, 0, ncclFloat, ncclSum, comm, nullptr) == ncclInProgress);
   CHECK(counts().threads == 1);
+  wait();
+  // A split has only begun when it returns, also for a rank without a color.
+  ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
+  for (const int color : {NCCL_SPLIT_NOCOLOR, 0}) {
+    ncclComm_t child = comm;
+    CHECK(nccl.comm_split(comm, color, 0, &child, &blocking) == ncclSuccess);
+    CHECK(child == nullptr);
+    CHECK(nccl.comm_split(comm, color, 0, &child, &blocking) == ncclInvalidArgument);
+    wait();
+    CHECK((child != nullptr) == (color == 0));
+    if (child != nullptr) nccl.comm_abort(child);
+  }
+  CHECK(counts().calls_while_busy == 2);
   nccl.comm_abort(comm);
+}
+
+TEST_CASE("a rank at neither end of several links takes part in the split of each") {
+  Fixture fixture;
+  const comm::GroupOptions options = {.name = "stages", .timeout_s = 60};
+  comm::NcclGroup group(fixture.context, std::make_unique<FirstOfFour>(fixture.context, options),
+                        fixture.device);
+  std::vector<comm::LinkSpec> specs;
+  for (const auto& [sender, receiver] : {std::pair(1, 2), {2, 3}, {3, 2}, {2, 1}}) {
+    specs.push_back({.sender = sender, .receiver = receiver, .chunk = 1, .capacity_bytes = 16});
+  }
+  const auto links = group.make_links(specs);
+  CHECK(links.size() == 4);
+  CHECK(std::none_of(links.begin(), links.end(), [](const auto& link) { return link != nullptr; }));
+  CHECK(counts().calls_while_busy == 0);
 }
 
 TEST_CASE("a group starts and splits on parents that do not block, and launches on none of them") {

@@ -1,18 +1,30 @@
 // A libnccl.so.2 for machines without GPUs. It moves no data; it proceeds as NCCL does where that
-// matters to the host: a communicator that does not block starts a thread for every launch and
-// answers ncclInProgress, one that blocks returns when it has launched, and waits for ranks that do
-// not come until it is aborted.
+// matters to the host. A blocking communicator returns from a launch when it has launched, and
+// waits for ranks that do not come until it is aborted. A non-blocking one behaves as in NCCL
+// 2.28.9 (src/init.cc and src/group.cc; the same in 2.19.3 and in later versions):
+//
+// - every launch starts a thread and returns ncclInProgress;
+// - ncclCommInitRankConfig returns the communicator's state, which is ncclInProgress at first;
+// - ncclCommSplit returns ncclSuccess (its NCCLCHECK(ncclGroupEndInternal()) lets ncclInProgress
+//   pass, and `res` is still ncclSuccess), sets *newcomm to null, and leaves the parent in
+//   progress, also without a color; a thread sets *newcomm (end of ncclCommInitRankFunc) before the
+//   parent is ready;
+// - any other call on a communicator in progress is ncclInvalidArgument (ncclCommEnsureReady).
 #include <dlfcn.h>
 #include <nccl.h>
 
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "counts.h"
 
 struct ncclComm {
   bool blocking = false;
+  int busy_polls = 0;                 // of ncclCommGetAsyncError, until the call before is done
+  std::function<void()> finish = {};  // what that call does in the end
   std::atomic<bool> aborted{false};
   std::atomic<int> inside{0};
 };
@@ -29,7 +41,15 @@ int64_t locks_held() {
   return ask == nullptr ? 0 : ask();
 }
 
+constexpr int kPolls = 3;
+
+bool is_busy(ncclComm_t comm) {
+  if (comm->busy_polls > 0) ++counts.calls_while_busy;
+  return comm->busy_polls > 0;
+}
+
 ncclResult_t launch(ncclComm_t comm) {
+  if (is_busy(comm)) return ncclInvalidArgument;
   if (group_depth > 0) {
     group_comm = comm;
     return ncclSuccess;
@@ -40,6 +60,7 @@ ncclResult_t launch(ncclComm_t comm) {
     ++counts.launches_on_parents;
     ++counts.threads;
     std::thread([] {}).join();
+    comm->busy_polls = kPolls;
     return ncclInProgress;
   }
   ++comm->inside;
@@ -50,11 +71,11 @@ ncclResult_t launch(ncclComm_t comm) {
   return comm->aborted ? ncclSystemError : ncclSuccess;
 }
 
-ncclResult_t make(ncclComm_t* comm, const ncclConfig_t* config) {
-  *comm = new ncclComm;
-  (*comm)->blocking = config->blocking != 0;
-  ++((*comm)->blocking ? counts.children : counts.parents);
-  return ncclSuccess;
+ncclComm_t make(const ncclConfig_t* config) {
+  const auto comm = new ncclComm;
+  comm->blocking = config->blocking != 0;
+  ++(comm->blocking ? counts.children : counts.parents);
+  return comm;
 }
 
 ncclResult_t release(ncclComm_t comm) {
@@ -92,12 +113,25 @@ const char* ncclGetLastError(ncclComm_t) {
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int,
                                     ncclConfig_t* config) {
-  make(comm, config);
-  return config->blocking != 0 ? ncclSuccess : ncclInProgress;
+  *comm = make(config);
+  if ((*comm)->blocking) return ncclSuccess;
+  (*comm)->busy_polls = kPolls;
+  return ncclInProgress;
 }
-ncclResult_t ncclCommSplit(ncclComm_t parent, int, int, ncclComm_t* comm, ncclConfig_t* config) {
-  make(comm, config);
-  return parent->blocking ? ncclSuccess : ncclInProgress;
+ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int, ncclComm_t* comm,
+                           ncclConfig_t* config) {
+  if (is_busy(parent)) return ncclInvalidArgument;
+  *comm = nullptr;
+  const auto finish = [=, config = *config] {
+    if (color != NCCL_SPLIT_NOCOLOR) *comm = make(&config);
+  };
+  if (parent->blocking) {
+    finish();
+  } else {
+    parent->busy_polls = kPolls;
+    parent->finish = finish;
+  }
+  return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return release(comm);
@@ -110,8 +144,11 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
   comm->aborted = true;
   return ncclSuccess;
 }
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
-  *result = ncclSuccess;
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
+  if (comm->busy_polls > 0 && --comm->busy_polls == 0 && comm->finish) {
+    std::exchange(comm->finish, {})();
+  }
+  *result = comm->busy_polls > 0 ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 ncclResult_t ncclCommRegister(ncclComm_t, void*, size_t, void** handle) {
