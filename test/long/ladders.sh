@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Holds what the machine code of Hopper's kernels is played to take (test/machine_code/timing.h) to
-# kernels of others whose speed is published, compiled here, and prints the table of
-# docs/gpu/ladders.md, with this project's kernels before and after a change. Fails if a step's ratio
-# is more than 10% off, but for those of which the page says why. Needs no GPU; wants nvcc 13, those
-# repositories and minutes.
+# Compares the timing model of Hopper kernels (test/machine_code/timing.h) with published speeds of
+# other projects' kernels, which are compiled here, and prints the table of docs/gpu/ladders.md.
+# Fails if a step's ratio is more than 10% off, except for the steps that the page explains. Takes
+# minutes and requires nvcc 13 and those repositories, but no GPU.
 # Usage: test/long/ladders.sh BUILD_DIR
 # In the environment FAST_CU, FLASH_ATTENTION and CUTLASS are checkouts of those repositories, which
 # are cloned if there are none, and FOLDER is where what was compiled stays.
@@ -11,9 +10,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$(cd "$1" && pwd)
-before=97062e39  # the commit that is compared with
 source "$root/test/support/work_folder.sh"
-mkdir -p "$work/objects/before" "$work/objects/after"
+mkdir -p "$work/objects"
 
 # checkout NAME URL COMMIT: the folder $work/NAME.
 checkout() {
@@ -28,7 +26,6 @@ skip() {
   exit 4
 }
 command -v nvcc >/dev/null || skip "no nvcc"
-git -C "$root" cat-file -e "$before^{commit}" || skip "no commit $before to compare with"
 if [[ -z ${FAST_CU:-} ]]; then
   checkout fast.cu https://github.com/pranjalssh/fast.cu 38eb642e0c081231d6f695978be63604bd7c689b
 fi
@@ -97,19 +94,6 @@ END
   compile "fa3_${kind%:*}.cubin" "$folder/forward.cu" "${theirs[@]}" -I"$cutlass/include" \
     -DCUTLASS_DEBUG_TRACE_LEVEL=0 -DCUTLASS_ENABLE_GDC_FOR_SM90 \
     -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED
-done
-
-kernels=(attention/attention90_fwd_bf16 attention/attention90_bwd_bf16 gemm/gemm90_bf16)
-if [[ ! -d $work/before ]]; then
-  mkdir -p "$work/before" "$work/include"
-  git -C "$root" archive "$before" | tar x -C "$work/before"
-  ln -sfn "$work/before" "$work/include/shale"
-fi
-for kernel in "${kernels[@]}"; do
-  name=$(basename "$kernel").o
-  compile "before/$name" "$work/before/kernels/cuda/$kernel.cu" -std=c++20 -fmad=false \
-    --expt-relaxed-constexpr -I"$work/include" -I"$work/before/include" -c
-  cp "$build/cuda/shale_kernels_cuda/$name" "$work/objects/after/"
 done
 
 "$build/test/machine_code_ladders" "$root/test/machine_code/ladders.txt" "$work/objects" |

@@ -199,26 +199,31 @@ std::string bounds_page(const std::string& objects, const std::string& cuda_vers
   std::string pipes;
   const std::string products = product_rows(objects, pipes);
   return cat(
-      "# What machine code allows\n\nThe program `machine_code_bounds` has written this page from "
-      "kernels compiled with CUDA ",
-      cuda_version,
-      ".\nNothing in it was measured, and no figure of it has been held against one that was: "
-      "these "
-      "are\npredictions that a first run on a GPU will confirm or refute.\n\nEach loop's "
-      "instructions "
-      "are counted by the pipe of a multiprocessor that they keep busy\n"
-      "([bounds.cpp](../../test/machine_code/bounds.cpp) has the rates). Where all pipes work "
-      "beside\n"
-      "each other, the busiest one is the limit; where nothing runs beside the tensor cores, "
-      "their\n"
-      "time and the next busiest pipe's add up. A kernel will be between the two, less what these\n"
-      "counts do not see: waits for memory and barriers, what a warpgroup's products read from "
-      "shared\n"
-      "memory, a tile's beginning and end, clocks that fall under load. [Ladders](ladders.md) "
-      "plays\n"
-      "loops with their waits, and holds that to what others measured.\n\n## Products and "
-      "attention\n\nShares of the dense peak of bf16, 989 TFLOP/s on "
-      "H100 and H200, 312 on an A100,\nof the main loop of a full tile without masks.\n\n",
+      R"(# What machine code allows: upper bounds
+
+The program `machine_code_bounds` has written this page from kernels compiled with CUDA )",
+      cuda_version, R"(.
+Nothing in it was measured on a GPU.
+
+**All shares are upper bounds, shared-memory port not counted.** Tensor-core instructions of an H100
+read operands from shared memory through a port of 128 bytes a cycle, which also takes what TMA
+writes there. That port alone limits the 128 x 128 ping-pong GEMM to 80% of the tensor cores'
+peak, where the table says 100%: for 64 of k the tensor cores need 512 cycles and the port 640, of
+which 384 are for operands and 256 for TMA. Other kernels whose operands come from shared memory
+are limited too.
+
+Each loop's instructions are counted by the pipe of a multiprocessor that they keep busy
+([bounds.cpp](../../test/machine_code/bounds.cpp) has the rates). The higher share assumes that all
+pipes work in parallel, so that the busiest one is the limit. The lower share assumes that nothing
+runs beside the tensor cores, so that their time and the next busiest pipe's add up. Not counted
+either: waits for memory and barriers, a tile's beginning and end, clocks that fall under load.
+
+## Products and attention: upper bounds
+
+Shares of the dense peak of bf16, 989 TFLOP/s on H100 and H200, 312 on an A100,
+of the main loop of a full tile without masks.
+
+)",
       products,
       "\nCycles of a multiprocessor for one pass of the loop by all warps that compute:\n\n", pipes,
       epilogue_section(disassemble(cat(objects, "/gemm90_bf16.o"), "sm_90a"), gpu_named("H100")),

@@ -9,7 +9,6 @@
 
 #include "shale/base/error.h"
 #include "shale/test/machine_code/bounds.h"
-#include "shale/test/machine_code/epilogue.h"
 
 namespace shale::machine_code {
 namespace {
@@ -30,27 +29,14 @@ double number(const std::string& word) {
 Rung::Rest rest_of(const std::string& word) {
   static const std::map<std::string, Rung::Rest> words = {{"stores", Rung::Rest::kStores},
                                                           {"many", Rung::Rest::kStoresOfMany},
-                                                          {"plain", Rung::Rest::kPlain},
-                                                          {"gelu", Rung::Rest::kGelu},
                                                           {"-", Rung::Rest::kNone}};
   const auto found = words.find(word);
   if (found == words.end()) throw DataError(cat("ladders: ", word, " is nothing that follows"));
   return found->second;
 }
 
-// Of the tensor cores' time over a tile by what its machine code does after its products, of this
-// project's, at a multiple of the boost clock.
-double share_with_epilogue(const Rung& rung, const PlayedKernel& kernel, double clock) {
-  const bool takes_turns = kernel.kernel.name.find("PingPong") != std::string::npos;
-  const EpilogueKind kind =
-      rung.rest == Rung::Rest::kGelu ? EpilogueKind::kGelu : EpilogueKind::kPlain;
-  const Work rest = epilogue_of(kernel.kernel, kind, parts_of(kernel.kernel));
-  TileCycles tile = tile_cycles({}, rest, takes_turns ? 4 : 8, takes_turns, gpus()[1]);
-  tile.products = kernel.played.cycles_at(clock);
-  return kernel.played.tensor / tile.products * share_at(tile, rung.k);
-}
-
-// The same where results wait for memory, whose clock is its own.
+// The share of the tensor cores over whole tiles, at a multiple of the boost clock. Results wait
+// for memory, whose clock is its own.
 double share_with_stores(const Rung& rung, const PlayedKernel& kernel, double clock) {
   const Gpu& gpu = gpus()[1];
   const HopperTimes times;
@@ -64,13 +50,8 @@ double share_with_stores(const Rung& rung, const PlayedKernel& kernel, double cl
 }
 
 double share_of(const Rung& rung, const PlayedKernel& kernel, double clock) {
-  switch (rung.rest) {
-    case Rung::Rest::kPlain:
-    case Rung::Rest::kGelu: return share_with_epilogue(rung, kernel, clock);
-    case Rung::Rest::kStores:
-    case Rung::Rest::kStoresOfMany: return share_with_stores(rung, kernel, clock);
-    default: return kernel.played.tensor / kernel.played.cycles_at(clock);
-  }
+  return rung.rest == Rung::Rest::kNone ? kernel.played.tensor / kernel.played.cycles_at(clock)
+                                        : share_with_stores(rung, kernel, clock);
 }
 
 }  // namespace
@@ -153,16 +134,15 @@ std::string ladders_table(const std::vector<Rung>& rungs, const std::string& fol
     const PlayedKernel kernel = played(folder + "/" + rung.object, rung.kernel, rung.loop);
     const Prediction now = predicted(rung, kernel);
     const bool is_first = before == nullptr || before->ladder != rung.ladder;
-    const bool is_published = rung.published > 0;
     const double ratio = is_first ? 0 : now.flops / last.flops;
-    const double real = is_first || !is_published ? 0 : rung.published / before->published;
+    const double real = is_first ? 0 : rung.published / before->published;
     const auto cell = [](bool there, const char* pattern, double value) {
       return cat(" | ", there ? format(pattern, value) : std::string());
     };
     table +=
         cat("| ", rung.ladder, " | ", rung.step, cell(true, "%.0f%%", 100 * kernel.played.share()),
             cell(true, "%.2f", now.clock_hz * 1e-9), cell(true, "%.0f", now.flops * 1e-12),
-            cell(is_published, "%.0f", rung.published), cell(!is_first, "%.2f", ratio),
+            cell(true, "%.0f", rung.published), cell(!is_first, "%.2f", ratio),
             cell(real > 0, "%.2f", real), cell(real > 0, "%+.0f%%", 100 * (ratio / real - 1)),
             cell(!is_first, "%.2f", now.flops_at_boost / last.flops_at_boost), " |\n");
     before = &rung, last = now;

@@ -18,10 +18,10 @@ struct Rung {
   double m = 0, n = 0, k = 0;  // of a block's tile of a product; 0: there is none
   double tiles = 0, multiprocessors = 0;
   // What comes after a tile's products: its sums go to memory at its bandwidth, in blocks of one
-  // tile; in blocks that go on to the next tile, whose copies have begun; what epilogue_of() finds
-  // in machine code, of this project's kernels alone; nothing, of what has no tiles.
-  enum class Rest { kStores, kStoresOfMany, kPlain, kGelu, kNone } rest = Rest::kNone;
-  double published = 0;  // TFLOP/s; 0: none are
+  // tile; in blocks that go on to the next tile, whose copies have begun; nothing, of what has no
+  // tiles.
+  enum class Rest { kStores, kStoresOfMany, kNone } rest = Rest::kNone;
+  double published = 0;  // TFLOP/s
 };
 
 // Cycles, a guess, of a turn of the warp that asks for boxes, where there is one.

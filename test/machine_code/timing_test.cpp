@@ -198,8 +198,8 @@ TEST_CASE("a loop whose warps would wait for ever is an error", "[machine_code]"
                   InternalError);
 }
 
-// What each change of these loops was for; docs/gpu/ladders.md has the same numbers beside those of
-// before.
+// The model has no shared-memory port (docs/gpu/ladders.md), so these shares are upper bounds. A
+// lower one means that a change of the source has serialized a loop.
 TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are played",
           "[machine_code]") {
   const std::string folder = SHALE_CUDA_OBJECTS;
