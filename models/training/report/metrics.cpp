@@ -104,10 +104,10 @@ std::string line_of(const RanksMetrics& m) {
     const auto add = [&line, &name = name](std::string_view what, const std::string& value) {
       line += cat(", \"", name, "_", what, "\": ", value);
     };
-    const auto number = [&](double Spread::*field) {
+    const auto number = [&spread = spread](double Spread::*field) {
       return spread ? count_or_share(*spread.*field) : "null";
     };
-    const auto rank = [&](int Spread::*field) {
+    const auto rank = [&spread = spread](int Spread::*field) {
       return spread ? number_text(*spread.*field) : "null";
     };
     add("min", number(&Spread::least));
