@@ -18,10 +18,14 @@ constexpr double kRight = 16, kBottom = 42;
 constexpr size_t kBuckets = 480;  // of a curve that has more points: two points of each are drawn
 constexpr size_t kColors = 6;
 
-std::string coordinate(double value) {
+std::string printed(const char* format, double value) {
   std::array<char, 32> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.1f", value);
+  std::snprintf(buffer.data(), buffer.size(), format, value);
   return buffer.data();
+}
+
+std::string coordinate(double value) {
+  return printed("%.1f", value);
 }
 
 // What of the plane the chart shows.
@@ -31,8 +35,8 @@ struct Frame {
   bool is_logarithmic = false;
 
   double height_of(double value) const { return is_logarithmic ? std::log10(value) : value; }
-  double x(double step) const { return kLeft + (step - first) / (last - first) * kWidth; }
-  double y(double height) const { return kTop + (high - height) / (high - low) * kHeight; }
+  double x(double step) const { return kLeft + position_in(step, first, last) * kWidth; }
+  double y(double height) const { return kTop + (1 - position_in(height, low, high)) * kHeight; }
 };
 
 Chart drawable(Chart chart) {
@@ -86,8 +90,7 @@ std::string axes(const Frame& frame, const std::string& unit) {
   for (const double mark : axis_marks(frame.first, frame.last)) {
     if (mark != std::floor(mark)) continue;  // there are no halves of steps
     line(frame.x(mark), kTop, frame.x(mark), kTop + kHeight);
-    svg += text_at(frame.x(mark), kTop + kHeight + 16, "middle",
-                   std::to_string(static_cast<int64_t>(mark)));
+    svg += text_at(frame.x(mark), kTop + kHeight + 16, "middle", printed("%.0f", mark));
   }
   svg += text_at(kLeft + kWidth, kTop + kHeight + 34, "end", "step");
   return svg + text_at(kLeft, kTop - 10, "start", unit);

@@ -6,13 +6,15 @@
 namespace shale::models {
 namespace {
 
+void add(CurvePoints& points, int64_t step, double value) {
+  if (std::abs(value) <= kLargestValue) points.push_back({step, value});
+}
+
 template <typename Value>
 CurvePoints column_of(const RunData& run, std::optional<Value> StepMetrics::*column) {
   CurvePoints points;
   for (const StepMetrics& row : run.steps) {
-    if (!(row.*column)) continue;
-    const auto value = static_cast<double>(*(row.*column));
-    if (std::isfinite(value)) points.push_back({row.step, value});
+    if (row.*column) add(points, row.step, static_cast<double>(*(row.*column)));
   }
   return points;
 }
@@ -29,17 +31,13 @@ CurvePoints curve_of(const RunData& run, std::optional<int64_t> StepMetrics::*co
 
 CurvePoints loss_curve(const RunData& run) {
   CurvePoints points;
-  for (const StepMetrics& row : run.steps) {
-    if (std::isfinite(row.loss)) points.push_back({row.step, double{row.loss}});
-  }
+  for (const StepMetrics& row : run.steps) add(points, row.step, double{row.loss});
   return points;
 }
 
 CurvePoints validation_curve(const RunData& run) {
   CurvePoints points;
-  for (const EvalMetrics& row : run.evals) {
-    if (std::isfinite(row.val_loss)) points.push_back({row.step, double{row.val_loss}});
-  }
+  for (const EvalMetrics& row : run.evals) add(points, row.step, double{row.val_loss});
   return points;
 }
 
@@ -83,16 +81,29 @@ CurvePoints thinned(const CurvePoints& points, size_t buckets) {
   return result;
 }
 
+double position_in(double value, double low, double high) {
+  if (!(low < high)) return 0.5;
+  // Halves, because the difference of two finite numbers can overflow.
+  const double position = (value / 2 - low / 2) / (high / 2 - low / 2);
+  return position > 0 ? std::min(position, 1.0) : 0;  // 0 for NaN
+}
+
 std::vector<double> axis_marks(double low, double high) {
-  if (!(low < high)) return {low};
+  constexpr int kMost = 7;
   double space = std::pow(10, std::floor(std::log10((high - low) / 6)));
+  // The space is 0 or infinite for ranges that a double cannot divide.
+  if (!(low < high && space > 0 && std::isfinite(space))) return {low};
   for (const double factor : {2.0, 2.5, 2.0}) {  // 1, 2, 5, 10 times a power of ten
     if ((high - low) / space <= 6) break;
     space *= factor;
   }
   std::vector<double> marks;
-  for (double i = std::ceil(low / space); i * space <= high + space * 1e-9; ++i) {
-    marks.push_back(i == 0 ? 0 : i * space);  // and no -0
+  const double first = std::ceil(low / space);
+  // The count is an integer: adding 1 to a double above 2^53 does not change it.
+  for (int i = 0; i < kMost; ++i) {
+    const double mark = (first + i) * space;
+    if (!(mark <= high + space * 1e-9)) break;
+    if (marks.empty() || mark > marks.back()) marks.push_back(mark == 0 ? 0 : mark);  // and no -0
   }
   return marks;
 }

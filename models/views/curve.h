@@ -10,7 +10,11 @@
 
 namespace shale::models {
 
-// A value over the steps of a run; steps rise, values are finite.
+// Largest magnitude of a value in a curve: sums, differences and multiples of such values are
+// finite.
+inline constexpr double kLargestValue = 1e200;
+
+// A value over the steps of a run. Steps ascend; no value exceeds kLargestValue.
 struct CurvePoint {
   int64_t step = 0;
   double value = 0;
@@ -19,7 +23,8 @@ struct CurvePoint {
 };
 using CurvePoints = std::vector<CurvePoint>;
 
-// Of the rows that know this column of the steps.
+// The values of this column. Rows without a value, with NaN or one beyond kLargestValue are left
+// out.
 CurvePoints curve_of(const RunData& run, std::optional<double> StepMetrics::*column);
 CurvePoints curve_of(const RunData& run, std::optional<int64_t> StepMetrics::*column);
 // The losses of training, and of validations.
@@ -33,6 +38,10 @@ CurvePoints smoothed(const CurvePoints& points, double decay);
 // At most 2 * `buckets` points, of each of so many stretches of steps the least and the most, in
 // the order of their steps: what a picture that is `buckets` wide shows of the curve.
 CurvePoints thinned(const CurvePoints& points, size_t buckets);
+
+// Position of `value` between `low` and `high`, which are 0 and 1: never outside, whatever the
+// arguments are. 0.5 unless low < high.
+double position_in(double value, double low, double high);
 
 // Round numbers, at most seven, that lie in [low, high] with equal spaces: the marks of an axis.
 std::vector<double> axis_marks(double low, double high);

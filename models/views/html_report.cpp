@@ -70,7 +70,7 @@ std::string table(std::string_view caption, const Row& head, const std::vector<R
   for (const Row& row : rows) {
     html += cat("<tr><th scope=\"row\">", row.front(), "</th>");
     for (size_t i = 1; i < row.size(); ++i) {
-      const bool is_number = !row[i].empty() && (std::isdigit(row[i].front()) != 0);
+      const bool is_number = !row[i].empty() && row[i].front() >= '0' && row[i].front() <= '9';
       const bool is_long = row[i].size() > 24;
       html += cat(is_long     ? "<td class=\"long\">"
                   : is_number ? "<td class=\"number\">"

@@ -17,6 +17,8 @@ TEST_CASE("a curve has the steps whose value is known and finite", "[curve]") {
   CHECK(curve_of(run, &StepMetrics::lr) == CurvePoints{{1, 0.5}});
   CHECK(curve_of(run, &StepMetrics::device_peak_bytes).empty());
   CHECK(validation_curve(run) == CurvePoints{{3, 2.5}});
+  run.steps = {{.step = 1, .lr = 1e308}, {.step = 2, .lr = -1e308}, {.step = 3, .lr = 1e200}};
+  CHECK(curve_of(run, &StepMetrics::lr) == CurvePoints{{3, 1e200}});
 }
 
 TEST_CASE("smoothing looks to both sides and keeps a line", "[curve]") {
@@ -61,6 +63,48 @@ TEST_CASE("marks of an axis are round, inside, and few", "[curve]") {
     CHECK(marks.size() <= 7);
     CHECK(marks.front() >= high / 9 * (1 - 1e-9));
     CHECK(marks.back() <= high * (1 + 1e-9));
+  }
+}
+
+TEST_CASE("marks of an axis are few and ascend for any range", "[curve]") {
+  using Real = std::numeric_limits<double>;
+  const std::vector<std::pair<double, double>> ranges = {{1e16, 1e16 + 2},
+                                                         {-1e16 - 2, -1e16},
+                                                         {9e18, 0x1p63},
+                                                         {-1e308, 1e308},
+                                                         {1e308, 1.1e308},
+                                                         {0, Real::denorm_min()},
+                                                         {1, 1 + 0x1p-52},
+                                                         {1, 0},
+                                                         {0, Real::infinity()},
+                                                         {Real::quiet_NaN(), 1},
+                                                         {-Real::infinity(), Real::infinity()}};
+  for (const auto& [low, high] : ranges) {
+    const auto marks = axis_marks(low, high);
+    CAPTURE(low, high, marks);
+    CHECK(marks.size() >= 1);
+    CHECK(marks.size() <= 7);
+    for (size_t i = 1; i < marks.size(); ++i) CHECK(marks[i - 1] < marks[i]);
+  }
+}
+
+TEST_CASE("a position is never outside of its range", "[curve]") {
+  using Real = std::numeric_limits<double>;
+  CHECK(position_in(3, 2, 6) == 0.25);
+  CHECK(position_in(3, 3, 3) == 0.5);
+  CHECK(position_in(0, -1e308, 1e308) == 0.5);
+  const std::vector<double> values = {-Real::infinity(),  -1e308, -1,    0,
+                                      Real::denorm_min(), 1,      1e308, Real::infinity(),
+                                      Real::quiet_NaN()};
+  for (const double value : values) {
+    for (const double low : values) {
+      for (const double high : values) {
+        CAPTURE(value, low, high);
+        const double position = position_in(value, low, high);
+        CHECK(position >= 0);
+        CHECK(position <= 1);
+      }
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "shale/models/views/html_report.h"
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,26 @@ TEST_CASE("a chart of nothing is nothing, and of one point a picture", "[html_re
   CHECK(contains(svg, ">2.2</text>"));
   CHECK_FALSE(contains(svg, "nan"));
   CHECK_FALSE(contains(svg, "inf"));
+}
+
+TEST_CASE("a report of extreme steps and values ends, with finite coordinates", "[html_report]") {
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  RunData run{.name = "a"};
+  run.steps = {{.step = 10'000'000'000'000'000, .grad_norm = 1e16, .lr = 1e308, .mfu = 1e307},
+               {.step = 10'000'000'000'000'002, .grad_norm = 1e16 + 2, .lr = -1e308, .mfu = 1}};
+  CHECK(html_report(std::span(&run, 1)).size() < 100000);
+  const std::vector<CurvePoints> curves = {
+      loss_curve(run),
+      curve_of(run, &StepMetrics::grad_norm),
+      {{kLast - 1, 1}, {kLast, 2}},
+      {{std::numeric_limits<int64_t>::min(), -kLargestValue}, {kLast, kLargestValue}},
+      {{5, 1}, {2, 5e-324}, {5, 0}}};
+  for (const CurvePoints& points : curves) {
+    const std::string svg = svg_of({.title = "t", .curves = {{.points = points}}});
+    CAPTURE(svg);
+    CHECK_FALSE(contains(svg, "nan"));
+    CHECK_FALSE(contains(svg, "inf"));
+  }
 }
 
 }  // namespace shale::models
