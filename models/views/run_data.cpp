@@ -72,6 +72,18 @@ void add(RunData& run, const RanksMetrics& row) {
   run.ranks.push_back(row);
 }
 
+template <typename Row>
+void sort_by_step(std::vector<Row>& rows) {
+  const auto is_before = [](const Row& a, const Row& b) { return a.step < b.step; };
+  const auto is_not_before = [](const Row& a, const Row& b) { return a.step >= b.step; };
+  if (std::adjacent_find(rows.begin(), rows.end(), is_not_before) == rows.end()) return;
+  std::stable_sort(rows.begin(), rows.end(), is_before);
+  // In reverse, because unique() keeps the first of equal rows and the last of a step counts.
+  const auto end = std::unique(rows.rbegin(), rows.rend(),
+                               [](const Row& a, const Row& b) { return a.step == b.step; });
+  rows.erase(rows.begin(), end.base());
+}
+
 // Quoted where RFC 4180 asks for it.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == text.npos) return text;
@@ -82,12 +94,21 @@ std::string csv_field(const std::string& text) {
 
 }  // namespace
 
-RunData read_run(const fs::path& run) {
-  RunData data{.name = run.string()};
-  const bool is_file = fs::is_regular_file(run);
-  for (const MetricsRow& row : read_metrics(is_file ? run : run / "metrics.jsonl")) {
+RunData run_of(const std::vector<MetricsRow>& rows) {
+  RunData data;
+  for (const MetricsRow& row : rows) {
     std::visit([&data](const auto& metrics) { add(data, metrics); }, row);
   }
+  sort_by_step(data.steps);
+  sort_by_step(data.evals);
+  sort_by_step(data.ranks);
+  return data;
+}
+
+RunData read_run(const fs::path& run) {
+  const bool is_file = fs::is_regular_file(run);
+  RunData data = run_of(read_metrics(is_file ? run : run / "metrics.jsonl"));
+  data.name = run.string();
   if (is_file) return data;
   if (fs::exists(run / "status.json")) data.status = read_run_status(run);
   read_warnings(run / "warnings.jsonl", data);
@@ -115,6 +136,7 @@ RunOptions read_run_options(const fs::path& run) {
 
 std::string csv_of_metrics(std::string_view jsonl, const std::string& source) {
   constexpr JsonLimits kLineLimits = {.max_bytes = 16384, .max_depth = 1};
+  constexpr size_t kMostKeys = 1000;  // each is a field of every row
   using Json = nlohmann::ordered_json;
   std::vector<std::string> keys;
   std::map<std::string, size_t> column;
@@ -127,6 +149,9 @@ std::string csv_of_metrics(std::string_view jsonl, const std::string& source) {
     for (const auto& [key, value] : object.items()) {
       const auto [place, is_new] = column.try_emplace(key, keys.size());
       if (is_new) keys.push_back(key);
+      if (keys.size() > kMostKeys) {
+        throw DataError(cat(where, ": expected at most ", kMostKeys, " keys in all rows"));
+      }
       row.resize(std::max(row.size(), place->second + 1));
       if (value.is_null()) continue;
       row[place->second] = value.is_string() ? value.get<std::string>() : value.dump();

@@ -27,8 +27,8 @@ using RunOptions = std::vector<std::pair<std::string, std::string>>;
 
 // What a run has left in its folder, for those that look at it: the report, the terminal.
 struct RunData {
-  std::string name;  // as the user named the folder
-  std::vector<StepMetrics> steps;
+  std::string name;                // as the user named the folder
+  std::vector<StepMetrics> steps;  // steps ascend, as in the next two
   std::vector<EvalMetrics> evals;
   std::vector<RanksMetrics> ranks;
   std::optional<RunStatus> status;  // nullopt: there is no status.json
@@ -38,10 +38,14 @@ struct RunData {
   std::vector<Sample> samples;
   std::vector<RunStart> starts;
   std::vector<int64_t> checkpoints;  // steps of those that are there, in order
-  RunOptions options;  // empty where there is no config.json
+  RunOptions options;                // empty where there is no config.json
 
   static constexpr size_t kMostWarnings = 200;
 };
+
+// The rows of metrics.jsonl by kind, sorted by step. The last of several rows of a step stays:
+// files that were joined, or copied from elsewhere, may have a step twice.
+RunData run_of(const std::vector<MetricsRow>& rows);
 
 // Reads a run's folder, or of a run that has no other the file metrics.jsonl alone. A run that
 // still writes may be read. Throws MissingInputError if there are no metrics, DataError with path
@@ -53,7 +57,8 @@ RunOptions read_run_options(const std::filesystem::path& run);
 
 // The lines of a metrics.jsonl as CSV (RFC 4180): a header with every key in the order in which
 // they come first, then a row a line, empty where a line lacks the key or has null. A last line
-// that has no end is left out. Throws DataError with `source` and line.
+// that has no end is left out. Throws DataError with `source` and line, also for more than 1,000
+// keys.
 std::string csv_of_metrics(std::string_view jsonl, const std::string& source);
 
 }  // namespace shale::models

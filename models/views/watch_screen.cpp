@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kBold = "\x1b[1m", kBlue = "\x1b[34m", kRed = "\x1b[31m",
                            kPlain = "\x1b[0m";
 constexpr int kLabelColumns = 12;  // left of a curve: its marks
+constexpr int kMostCells = 1000;   // columns or rows that a screen fills
 
 // U+2800 and the dots of `bits`, in UTF-8.
 std::string braille(unsigned bits) {
@@ -22,9 +23,14 @@ std::string braille(unsigned bits) {
           static_cast<char>(0x80 | (code & 0x3f))};
 }
 
+// Index of the dot at `position`, 0 to 1, in a line of `dots`.
+size_t dot_at(double position, double dots) {
+  return static_cast<size_t>(std::lround(position * (dots - 1)));
+}
+
 // Cuts a line of ASCII to the terminal; colour is put around it, not into it.
 std::string line_of(const Terminal& terminal, std::string_view text, std::string_view color = {}) {
-  const std::string cut(text.substr(0, static_cast<size_t>(std::max(0, terminal.columns))));
+  const std::string cut(text.substr(0, static_cast<size_t>(terminal.columns)));
   return terminal.has_color && !color.empty() ? cat(color, cut, kPlain) : cut;
 }
 
@@ -95,27 +101,28 @@ void add_ranks(std::vector<std::string>& lines, const Terminal& terminal, const 
 }  // namespace
 
 std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows) {
+  columns = std::max(columns, 0), rows = std::max(rows, 0);
   constexpr std::array<std::array<unsigned, 4>, 2> kDot = {
       {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}}};
-  if (points.empty()) {
+  if (points.empty() || columns == 0 || rows == 0) {
     return std::vector<std::string>(static_cast<size_t>(rows),
                                     std::string(static_cast<size_t>(columns), ' '));
   }
-  const int width = 2 * columns, height = 4 * rows;
   std::vector<std::vector<unsigned>> letters(static_cast<size_t>(rows),
                                              std::vector<unsigned>(static_cast<size_t>(columns)));
   double low = points.front().value, high = low;
+  auto first = static_cast<double>(points.front().step), last = first;
   for (const CurvePoint& point : points) {
     low = std::min(low, point.value);
     high = std::max(high, point.value);
+    first = std::min(first, static_cast<double>(point.step));
+    last = std::max(last, static_cast<double>(point.step));
   }
-  const auto first = static_cast<double>(points.front().step);
-  const double steps = std::max(1.0, static_cast<double>(points.back().step) - first);
+  last = std::max(last, first + 1);
   for (const CurvePoint& point : points) {
-    const auto x = static_cast<size_t>(
-        std::lround((static_cast<double>(point.step) - first) / steps * (width - 1)));
-    const double share = high > low ? (point.value - low) / (high - low) : 0.5;
-    const auto y = static_cast<size_t>(std::lround((1 - share) * (height - 1)));
+    const double step = static_cast<double>(point.step);
+    const size_t x = dot_at(position_in(step, first, last), 2.0 * columns);
+    const size_t y = dot_at(1 - position_in(point.value, low, high), 4.0 * rows);
     letters[y / 4][x / 2] |= kDot[x % 2][y % 4];
   }
   std::vector<std::string> lines;
@@ -126,7 +133,10 @@ std::vector<std::string> braille_plot(const CurvePoints& points, int columns, in
   return lines;
 }
 
-std::vector<std::string> watch_screen(const RunData& run, const Terminal& terminal) {
+std::vector<std::string> watch_screen(const RunData& run, const Terminal& wanted) {
+  Terminal terminal = wanted;
+  terminal.columns = std::clamp(terminal.columns, 0, kMostCells);
+  terminal.rows = std::clamp(terminal.rows, 0, kMostCells);
   const bool has_failed = run.status && run.status->state == RunState::kFailed;
   std::vector<std::string> lines = {line_of(terminal, state_text(run), has_failed ? kRed : kBold),
                                     line_of(terminal, newest(run))};
@@ -141,11 +151,12 @@ std::vector<std::string> watch_screen(const RunData& run, const Terminal& termin
   for (size_t i = run.warnings.size() - shown; i < run.warnings.size(); ++i) {
     const RunWarning& warning = run.warnings[i];
     lines.push_back(line_of(
-        terminal, cat(warning.level, " of rank ", warning.rank, ": ", excerpt(warning.text, 200)),
+        terminal,
+        cat(excerpt(warning.level), " of rank ", warning.rank, ": ", excerpt(warning.text, 200)),
         kRed));
   }
   if (lines.size() > static_cast<size_t>(terminal.rows)) {
-    lines.resize(static_cast<size_t>(std::max(0, terminal.rows)));
+    lines.resize(static_cast<size_t>(terminal.rows));
   }
   return lines;
 }

@@ -10,7 +10,7 @@ namespace shale::models {
 
 // A curve in letters, of 2 x 4 dots each (Unicode's Braille patterns): `rows` strings of `columns`
 // letters, or as many blanks where there are no points. The least and the most value touch the
-// edges; a value alone lies in the middle.
+// edges; a value alone lies in the middle. Steps may have any order.
 std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows);
 
 // What a terminal can show.

@@ -1,6 +1,7 @@
 #include "shale/models/views/run_data.h"
 
 #include "shale/base/error.h"
+#include "shale/models/views/curve.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
 
@@ -48,6 +49,18 @@ TEST_CASE("a run is what its folder has, and metrics are enough", "[run_data]") 
   CHECK(run.warnings.back().rank == 202);
 }
 
+TEST_CASE("rows are sorted by step, and the last of a step stays", "[run_data]") {
+  const RunData run =
+      run_of({StepMetrics{.step = 2, .loss = 1}, StepMetrics{.step = 9, .loss = 2},
+              EvalMetrics{.step = 9, .val_loss = 3}, StepMetrics{.step = 1},
+              StepMetrics{.step = 2, .loss = 4}, EvalMetrics{.step = 2, .val_loss = 5}});
+  REQUIRE(run.steps.size() == 3);
+  CHECK(run.steps[0].step == 1);
+  CHECK(run.steps[1] == StepMetrics{.step = 2, .loss = 4});
+  CHECK(run.steps[2].step == 9);
+  CHECK(validation_curve(run) == CurvePoints{{2, 5}, {9, 3}});
+}
+
 TEST_CASE("what is malformed is named with its line", "[run_data]") {
   const TempDir dir;
   dir.write("metrics.jsonl", "");
@@ -73,6 +86,14 @@ TEST_CASE("CSV has a column for each key, and quotes what needs it", "[run_data]
         "step,loss,lr,val_loss,\"a,\"\"b\"\"\"\r\n1,2.5,,,\r\n1,,,2,\"x\ny\"\r\n");
   CHECK(csv_of_metrics("", "m") == "\r\n");
   CHECK(contains(message_of<DataError>([] { csv_of_metrics("{}\n[1]\n", "m"); }), "m:2"));
+}
+
+TEST_CASE("CSV of rows with ever new keys is an error, not a table of all memory", "[run_data]") {
+  std::string rows;
+  for (int i = 0; i < 1000; ++i) rows += cat("{\"k", i, "\": 1}\n");
+  CHECK_NOTHROW(csv_of_metrics(rows, "m"));
+  CHECK(contains(message_of<DataError>([&] { csv_of_metrics(rows + "{\"x\": 1}\n", "m"); }),
+                 "m:1001: expected at most 1000 keys"));
 }
 
 }  // namespace shale::models
