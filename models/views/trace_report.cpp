@@ -55,7 +55,7 @@ struct Sums {
   Times waits_in;   // by part
   Times waits_for;  // by what was under way
   double waited = 0;
-  double in_flight = 0;  // with at least one collective under way
+  double in_flight = 0;    // with at least one collective under way
   bool on_device = false;  // times are of the device
 };
 
@@ -244,7 +244,7 @@ std::string row(std::string_view name, double ns, double step) {
 std::string shares(const Times& times, double whole) {
   std::string text;
   for (const auto& [name, ns] : largest(times)) {
-    text += cat(text.empty() ? "" : ", ", name, " ", percent(ns / whole));
+    text += cat(text.empty() ? "" : ", ", excerpt(name), " ", percent(ns / whole));
   }
   return text;
 }
@@ -290,8 +290,9 @@ std::string who_is_late(std::span<const TraceRecord> ranks, const Sums& sums) {
     return rank.rank == worst->first;
   });
   return cat(kept_up < kWorthAWord * step ? "No rank is late; the latest, " : "Late is ", "rank ",
-             worst->first, " on ", record->host, kept_up < kWorthAWord * step ? ", is" : ": it is",
-             " the last to ", lateness.last.at(worst->first), " of ", lateness.met,
+             worst->first, " on ", excerpt(record->host),
+             kept_up < kWorthAWord * step ? ", is" : ": it is", " the last to ",
+             lateness.last.at(worst->first), " of ", lateness.met,
              " collectives; those of the others wait ", milliseconds(kept_up), " (",
              percent(kept_up / step), ") of a step for it, exposed or not.\n");
 }
@@ -314,8 +315,8 @@ std::string trace_report(std::span<const TraceRecord> ranks) {
              hosts.size() == 1 ? " host" : " hosts", "; a step takes ", milliseconds(step),
              ", mean of all:\n", where_it_goes(sums), "Kernels take ", percent(kernels / sums.step),
              " of a step, as the ", sums.on_device ? "device runs" : "host calls",
-             " them; of that ", shares(sums.kernels, kernels), ".\n",
-             communication(sums), who_is_late(ranks, sums));
+             " them; of that ", shares(sums.kernels, kernels), ".\n", communication(sums),
+             who_is_late(ranks, sums));
 }
 
 }  // namespace shale::models

@@ -17,7 +17,7 @@ namespace {
 using Slice = TraceRecord::Slice;
 
 constexpr int kLeft = 56, kWidth = 900, kHost = 22, kBetween = 8, kRow = 40;  // pixels
-constexpr double kLeastLabel = 12;                                           // a box with a number
+constexpr double kLeastLabel = 12;                                            // a box with a number
 
 constexpr std::array<std::string_view, 5> kExchanges = {"#bcbddc", "#9e9ac8", "#807dba", "#6a51a3",
                                                         "#4a1486"};
@@ -51,7 +51,7 @@ Slice step_of(const TraceRecord& record, int64_t step) {
     there += cat(there.empty() ? "" : ", ", number);
   }
   throw ConfigError(cat("trace: rank ", record.rank, " has no step ", step, ", want one of ",
-                        there.empty() ? "those of another trace" : there));
+                        there.empty() ? "those of another trace" : excerpt(there)));
 }
 
 class Picture {
@@ -59,21 +59,21 @@ class Picture {
   Picture(int64_t begin, int64_t end, size_t ranks) : begin_(begin) {
     scale_ = kWidth / std::max(1.0, static_cast<double>(end - begin));
     svg_ = cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", kLeft + kWidth + 8,
-               "\" height=\"", static_cast<int>(ranks) * kRow + 24,
+               "\" height=\"", static_cast<int64_t>(ranks) * kRow + 24,
                "\" font-family=\"sans-serif\" font-size=\"12\">\n",
                "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n");
-    text(kLeft + kWidth, static_cast<int>(ranks) * kRow + 18, "end",
+    text(kLeft + kWidth, static_cast<int64_t>(ranks) * kRow + 18, "end",
          cat(pixels(static_cast<double>(end - begin) / 1e6), " ms"));
   }
-  void text(double x, int y, std::string_view anchor, std::string_view words) {
+  void text(double x, int64_t y, std::string_view anchor, std::string_view words) {
     svg_ += cat("<text x=\"", pixels(x), "\" y=\"", y, "\" text-anchor=\"", anchor, "\">",
                 escaped_html(words), "</text>\n");
   }
-  void box(const Slice& slice, int y, int height, std::string_view color, int64_t number = 0) {
+  void box(const Slice& slice, int64_t y, int height, std::string_view color, int64_t number = 0) {
     const double x = kLeft + static_cast<double>(slice.begin - begin_) * scale_;
     const double width = static_cast<double>(slice.end - slice.begin) * scale_;
-    svg_ += cat("<rect x=\"", pixels(x), "\" y=\"", y, "\" width=\"", pixels(width),
-                "\" height=\"", height, "\" fill=\"", color, "\"/>\n");
+    svg_ += cat("<rect x=\"", pixels(x), "\" y=\"", y, "\" width=\"", pixels(width), "\" height=\"",
+                height, "\" fill=\"", color, "\"/>\n");
     if (number > 0 && width >= kLeastLabel) text(x + width / 2, y + 15, "middle", cat(number));
   }
   std::string take() { return svg_ + "</svg>\n"; }
@@ -88,7 +88,7 @@ bool is_inside(const Slice& slice, const Slice& step) {
   return slice.begin >= step.begin && slice.end <= step.end;
 }
 
-void draw_host(const TraceRecord& record, const Slice& step, int y, Picture& picture) {
+void draw_host(const TraceRecord& record, const Slice& step, int64_t y, Picture& picture) {
   const auto each = [&](const auto& draw) {
     for (const Slice& slice : host_of(record)) {
       if (is_inside(slice, step)) draw(slice, record.names[slice.name]);
@@ -109,7 +109,7 @@ void draw_host(const TraceRecord& record, const Slice& step, int y, Picture& pic
   });
 }
 
-void draw_exchanges(const TraceRecord& record, const Slice& step, int y, Picture& picture) {
+void draw_exchanges(const TraceRecord& record, const Slice& step, int64_t y, Picture& picture) {
   size_t group = 0;
   for (const auto& [track, slices] : record.tracks) {
     const bool is_link = track.starts_with("link ");
@@ -130,7 +130,7 @@ std::string trace_svg(std::span<const TraceRecord> ranks, int64_t step) {
     begin = std::min(begin, found.begin), end = std::max(end, found.end);
   }
   Picture picture(begin, end, ranks.size());
-  int y = 6;
+  int64_t y = 6;
   for (const TraceRecord& record : ranks) {
     const Slice found = step_of(record, step);
     picture.text(4, y + 16, "start", cat("rank ", record.rank));

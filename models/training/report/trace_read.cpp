@@ -173,6 +173,8 @@ class ChromeReader {
 
 // ---- Perfetto ----
 
+constexpr int64_t kLatest = 4'000'000'000'000'000'000;  // ns; differences of times do not overflow
+
 class PerfettoReader {
  public:
   explicit PerfettoReader(const std::string& source) : source_(source) {}
@@ -209,6 +211,10 @@ class PerfettoReader {
         case perfetto::kDescriptor: packet.descriptor = field->bytes; break;
         default: break;
       }
+    }
+    if (packet.time < 0 || packet.time > kLatest) {
+      throw DataError(
+          cat(source_, ": expected a time from 0 to ", kLatest, " ns, found ", packet.time));
     }
     if (!packet.interned.empty()) read_names(packet);
     if (!packet.descriptor.empty()) read_descriptor(packet);
@@ -281,6 +287,9 @@ class PerfettoReader {
       if (track.open.empty()) throw DataError(cat(source_, ": a slice ends that has not begun"));
       auto [slice, what] = std::move(track.open.back());
       track.open.pop_back();
+      if (packet.time < slice.begin) {
+        throw DataError(cat(source_, ": a slice ends before it begins"));
+      }
       slice.end = packet.time;
       rank.add(track.name, slice, std::move(what));
     }

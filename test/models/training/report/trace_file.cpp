@@ -1,6 +1,7 @@
 #include "shale/models/training/report/trace_file.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
@@ -106,6 +107,21 @@ TEST_CASE("what is no trace is named with its file", "[trace_file]") {
   CHECK(test::contains(problem("\x0a\xff"), "the file"));
   const std::string whole = file_of(TraceFormat::kPerfetto);
   CHECK(test::contains(problem(whole.substr(0, whole.size() - 3)), "the file"));
+}
+
+TEST_CASE("a trace has no times whose differences overflow", "[trace_file]") {
+  using Int = std::numeric_limits<int64_t>;
+  for (const int64_t begin : {Int::min(), int64_t{-1}, Int::max()}) {
+    CAPTURE(begin);
+    const TraceRecord record{
+        .host = "h", .names = {"step 1"}, .tracks = {{"host", {{.begin = begin, .end = begin}}}}};
+    const std::string file = encode_trace(record, TraceFormat::kPerfetto);
+    CHECK_THROWS_WITH(parse_trace(file, "f"), Catch::Matchers::Contains("expected a time from 0"));
+  }
+  const TraceRecord backwards{
+      .host = "h", .names = {"step 1"}, .tracks = {{"host", {{.begin = 9, .end = 3}}}}};
+  CHECK_THROWS_WITH(parse_trace(encode_trace(backwards, TraceFormat::kPerfetto), "f"),
+                    Catch::Matchers::Contains("ends before it begins"));
 }
 
 TEST_CASE("the format is that of the name's end", "[trace_file]") {
