@@ -1,7 +1,9 @@
 #include "shale/models/views/mlflow.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -25,6 +27,7 @@ using Json = nlohmann::ordered_json;
 // Of a request (MLflow's REST API, runs/log-batch).
 constexpr size_t kMostMetrics = 1000, kMostParams = 100;
 constexpr size_t kLongestParam = 6000;
+constexpr int64_t kMostMs = int64_t{1} << 50;  // 35,000 years: the sum of two does not overflow
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -43,9 +46,11 @@ struct Progress {
 std::optional<Progress> read_progress(const fs::path& path) {
   if (!fs::exists(path)) return std::nullopt;
   const JsonObject file = JsonObject::load(path.string());
+  const int64_t start_ms = file.integer("start_ms");
+  if (start_ms < 0 || start_ms > kMostMs) file.fail("start_ms", "milliseconds since 1970");
   return Progress{.experiment = file.text("experiment"),
                   .run_id = file.text("run_id"),
-                  .start_ms = file.integer("start_ms"),
+                  .start_ms = start_ms,
                   .step = file.integer("step"),
                   .of_step = file.integer("of_step"),
                   .has_params = file.flag("has_params")};
@@ -135,8 +140,10 @@ struct Row {
 Row row_of(std::string_view line, const std::string& where) {
   check_json(line, {.max_bytes = 16384, .max_depth = 1}, where);
   const Json json = Json::parse(line);
-  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
-    throw DataError(cat(where, ": expected an object with the integer 'step'"));
+  constexpr auto kMostStep = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_unsigned() ||
+      json["step"].get<uint64_t>() > kMostStep) {
+    throw DataError(cat(where, ": expected an object with the integer 'step', at least 0"));
   }
   Row row{.step = json["step"].get<int64_t>()};
   for (const auto& [key, value] : json.items()) {
@@ -193,7 +200,7 @@ void send_rows(const Sender& sender, const fs::path& run, const fs::path& path, 
     text.remove_prefix(end + 1);
     of_step = row.step == step ? of_step + 1 : 1;
     step = row.step;
-    passed_ms += row.step_ms;
+    passed_ms = std::clamp(passed_ms + row.step_ms, 0.0, double{kMostMs});
     if (step < progress.step || (step == progress.step && of_step <= progress.of_step)) continue;
     if (row.figures.size() > kMostMetrics) {
       throw DataError(cat(source, ":", number, ": ", row.figures.size(), " figures, want at most ",

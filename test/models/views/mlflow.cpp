@@ -258,6 +258,22 @@ TEST_CASE("a replay that was stopped goes on where it was") {
   CHECK(server.runs == 1);
 }
 
+TEST_CASE("a replay takes no step and no time that an int64 cannot hold") {
+  test::TempDir out;
+  make_run(out.path(), 1, "running");
+  MlflowStandIn server;
+  for (const char* const step : {"-1", "9223372036854775808", "1.5", "null"}) {
+    CAPTURE(step);
+    write_file(out.path() / "metrics.jsonl", cat("{\"step\": ", step, ", \"loss\": 1}\n"));
+    CHECK_THROWS_AS(replay_to_mlflow(out.path(), HttpClient(server.url()), {}), DataError);
+  }
+  write_file(out.path() / "metrics.jsonl",
+             "{\"step\": 1, \"step_ms\": 1e308}\n{\"step\": 2, \"step_ms\": 1e308}\n");
+  CHECK(replay_to_mlflow(out.path(), HttpClient(server.url()), {}).rows == 2);
+  const int64_t start = server.created.at("start_time");
+  CHECK(server.metrics.contains({"step_ms", 2, 1e308, start + (int64_t{1} << 50)}));
+}
+
 TEST_CASE("what MLflow refuses is an error with its words, and nobody there another") {
   test::TempDir out;
   make_run(out.path(), 10, "done");
