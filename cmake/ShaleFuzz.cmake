@@ -15,13 +15,12 @@ include(ShaleLayers)
 # Checkpoints are read here, and saved by ranks that take what this build goes without.
 set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/corpus runtime/data/text
             runtime/data/text/tokenizer runtime/data/tokens runtime/io comm/checkpoint models/gpt2 models/llama
-            models/training/report)
+            models/training/report models/views)
 list(TRANSFORM folders APPEND "/*.cpp")
 file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${folders})
 list(REMOVE_ITEM sources runtime/data/corpus/gzip_source.cpp runtime/data/corpus/zstd_source.cpp
                          comm/checkpoint/saver.cpp comm/checkpoint/training_state.cpp
-                         models/gpt2/gpt2.cpp models/llama/llama.cpp
-                         models/training/report/run_status.cpp)
+                         models/gpt2/gpt2.cpp models/llama/llama.cpp)
 list(APPEND sources comm/parallel/pipeline/schedule.cpp comm/parallel/pipeline/simulate.cpp
                     kernels/slot.cpp models/weights/hf_export.cpp models/weights/hf_weights.cpp)
 add_library(shale_parsers STATIC ${sources})
