@@ -166,7 +166,9 @@ Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t l
   for (const Strengths& option : {recomputation(config), stages(config, ranks), offload(config),
                                   micro_batches(config), states(config), precision(config)}) {
     for (const Change& change : option) {
-      if (Clock::now() > end || found.alternatives.size() == kMostAlternatives) return found;
+      if (found.alternatives.size() == kMostAlternatives) return found;
+      found.is_cut_short = Clock::now() > end;
+      if (found.is_cut_short) return found;
       TrainConfig changed = planner.config();
       change.apply(changed);
       const auto bytes = planner.fitting_bytes(changed);
@@ -191,6 +193,8 @@ std::string describe(const Remedies& remedies, int64_t limit_bytes) {
     return cat("a plan of the training has ", size(remedies.planned_bytes), " of the ",
                size(limit_bytes), ": what took the rest is not part of it");
   }
+  const std::string unknown =
+      remedies.is_cut_short ? "; not all options were planned in the time there was" : "";
   const std::string wanted = cat("the training takes ", size(remedies.planned_bytes),
                                  " of a rank, and ", size(limit_bytes), " were to be had");
   if (!remedies.alternatives.empty()) {
@@ -200,10 +204,10 @@ std::string describe(const Remedies& remedies, int64_t limit_bytes) {
     }
     return text;
   }
-  if (remedies.together.flags.empty()) return wanted;
+  if (remedies.together.flags.empty()) return wanted + unknown;
   return cat(wanted, "; ", remedies.together_fits ? "all of this would have been" : "not even",
              remedies.together_fits ? " enough: " : " this is: ", remedies.together.flags, " (",
-             size(remedies.together.bytes), ")");
+             size(remedies.together.bytes), ")", remedies.together_fits ? "" : unknown);
 }
 
 }  // namespace shale::models

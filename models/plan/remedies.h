@@ -22,6 +22,7 @@ struct Remedies {
   // Where there are no alternatives: all of it together, which is enough if `together_fits`.
   Remedy together;
   bool together_fits = false;
+  bool is_cut_short = false;  // time was up before all options were planned
 };
 
 // Plans rank `rank` of a run (plan_rank.h) whose memory ended at `limit_bytes` held by its

@@ -84,6 +84,16 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
   CHECK(test::contains(describe(found, 3 * kMiB), "not even this is: --recompute full"));
 }
 
+TEST_CASE("remedies that ran out of time say that options were not planned") {
+  const std::vector<std::string> flags = {"--model", "nano", "--micro-batch", "4"};
+  const Remedies late = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, /*most_seconds=*/0);
+  CHECK(late.is_cut_short);
+  CHECK(test::contains(describe(late, 3 * kMiB), "not all options were planned"));
+  const Remedies all = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, 1e9);
+  CHECK_FALSE(all.is_cut_short);
+  CHECK_FALSE(test::contains(describe(all, 3 * kMiB), "not all options"));
+}
+
 TEST_CASE("remedies together are the strongest that go with each other and the options given") {
   // Replicas of parameters are what is compared, and --zero 3 leaves none.
   const std::vector<std::string> flags = {"--model", "nano", "--check-replicas", "1"};
