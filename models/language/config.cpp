@@ -240,6 +240,11 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
            "with --layouts search for the fastest",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
       .may_change();
+  spec.add("search-dry-runs", config.search_dry_runs,
+           "maximum number of dry runs of --parallel auto, and of shale plan --layouts, which then "
+           "take the best layout so far; 0: no limit",
+           {.min = 0})
+      .may_change();
   if (!needs_data) return;  // another program's
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");

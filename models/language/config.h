@@ -64,6 +64,7 @@ struct TrainConfig {
   RunConfig run;
   std::string parallel = "none";  // see layout_wish() (models/plan)
   std::string cluster;            // a file, see read_cluster() there; empty: none
+  int64_t search_dry_runs = 0;    // of a search of layouts, at most; 0: no limit
 };
 
 // Declares the flags of train_lm. needs_data: --data is required; false for other programs, which

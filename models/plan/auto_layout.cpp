@@ -4,7 +4,6 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "shale/base/cpu_affinity.h"
@@ -87,18 +86,22 @@ std::string chosen_layout(const TrainConfig& config, const ConfigSpec& spec, con
                           int ranks) {
   const auto start = std::chrono::steady_clock::now();
   set_process_log({.quiet = true});  // plans speak as runs do
-  std::optional<PlannedLayout> best;
+  FoundLayouts found;
   try {
-    best = best_layout(config, spec, cluster, ranks);
+    found = best_layout(config, spec, cluster, ranks);
   } catch (...) {
     set_process_log({.quiet = config.run.quiet});
     throw;
   }
   set_process_log({.quiet = config.run.quiet});
-  log_info("--parallel auto: ", best->flags, " --global-batch ", best->config.global_batch,
-           ", planned ", 1e3 * best->step->seconds, " ms a step, found in ",
+  const PlannedLayout& best = found.best.front();
+  log_info("--parallel auto: ", best.flags, " --global-batch ", best.config.global_batch,
+           ", planned ", 1e3 * best.step->seconds, " ms a step, found in ",
            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), " s");
-  TrainConfig of_best{.language = config.language, .run = best->config};
+  if (found.left > 0) {
+    log_warning("--parallel auto: uses the best layout so far; ", describe_left(found));
+  }
+  TrainConfig of_best{.language = config.language, .run = best.config};
   ConfigSpec names("train_lm", "");
   describe(names, of_best, /*needs_data=*/false);
   Json options;
@@ -136,8 +139,8 @@ void resolve_for_search(TrainConfig& config, int ranks) {
   if (samples > 0) config.run.global_batch = samples;
 }
 
-PlannedLayout best_layout(const TrainConfig& config, const ConfigSpec& spec, const Cluster& cluster,
-                          int ranks) {
+FoundLayouts best_layout(const TrainConfig& config, const ConfigSpec& spec, const Cluster& cluster,
+                         int ranks) {
   const LayoutWish wish = layout_wish(config.parallel);
   const bool is_first = wish.chosen_for == 0;
   if (is_first) check_free(spec, "--parallel auto");
@@ -151,21 +154,26 @@ PlannedLayout best_layout(const TrainConfig& config, const ConfigSpec& spec, con
       .most_bytes = start.run.device_memory > 0 ? start.run.device_memory : int64_t(cluster.memory),
       .top = 1,
       .keep_micro_batch = start.run.reproducible || (is_first && spec.was_set("micro-batch")),
-      .keep_recompute = is_first && spec.was_set("recompute")};
+      .keep_recompute = is_first && spec.was_set("recompute"),
+      .most_seconds = start.run.timeout_s / 2,
+      .most_dry_runs = start.search_dry_runs};
   FoundLayouts found = search_layouts(
       start.run, [&] { return make_language_task(start); }, ranks, {cluster, kernels}, options);
-  if (!found.best.empty()) return std::move(found.best.front());
-  throw OutOfMemoryError(cat("--parallel auto: none of ", found.candidates, " layouts on ", ranks,
-                             " ranks fits in ", format_bytes(double(options.most_bytes)),
-                             " of a rank"));
+  check_found(found, options, "--parallel auto",
+              "raise --search-dry-runs or --timeout, of which a search takes half, or give the "
+              "flags of a layout, which shale plan --layouts --search-time 0 finds");
+  return found;
 }
 
 void choose_layout(TrainConfig& config, ConfigSpec& spec, comm::World& world) {
   const LayoutWish wish = layout_wish(config.parallel);
   const int ranks = world.size();
   if (!wish.is_auto) {
-    if (config.cluster.empty()) return;
-    throw ConfigError("--cluster says for which machines --parallel auto chooses; want both");
+    if (!config.cluster.empty()) {
+      throw ConfigError("--cluster says for which machines --parallel auto chooses; want both");
+    }
+    if (config.search_dry_runs > 0) throw ConfigError("--search-dry-runs needs --parallel auto");
+    return;
   }
   if (wish.chosen_for == ranks) return;  // a config.json has all of it
   if (wish.chosen_for == 0) check_free(spec, "--parallel auto");

@@ -26,12 +26,14 @@ void resolve_for_search(TrainConfig& config, int ranks);
 // asks for it. --micro-batch and --recompute may be given.
 void check_free(const ConfigSpec& spec, std::string_view chooser);
 
-// The layout of the run's options that takes least time on so many of the cluster's devices, of
-// those that fit --device-memory, or else a device; its own `config`. `spec`: of `config`, says
-// what the user has given. `config` need not be resolved, but has --threads. Throws ConfigError if
-// --parallel auto is beside an option that it is to choose; OutOfMemoryError if nothing fits.
-PlannedLayout best_layout(const TrainConfig& config, const ConfigSpec& spec, const Cluster& cluster,
-                          int ranks);
+// Searches for the layout of the run's options that takes least time on so many of the cluster's
+// devices, of those that fit --device-memory, or else a device. The result has a best one, with its
+// own `config`, and may have layouts left: the search ends after --search-dry-runs, and after half
+// of --timeout, as the other ranks wait for it. `spec`: of `config`, says what the user has given.
+// `config` need not be resolved, but has --threads. Throws ConfigError if --parallel auto is beside
+// an option that it is to choose, and as check_found() does.
+FoundLayouts best_layout(const TrainConfig& config, const ConfigSpec& spec, const Cluster& cluster,
+                         int ranks);
 
 // --parallel auto of train_lm, before anything is resolved: the options of the layout are set as
 // the checkpoint has them that --resume goes on from, if --parallel auto chose them for as many

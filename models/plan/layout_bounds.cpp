@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -84,7 +85,8 @@ LayoutBound LayoutBounds::coarse(const RunConfig& layout) {
 
 LayoutBound LayoutBounds::fine(const RunConfig& layout) const {
   const Rehearsed& found = rehearsed_.at(key_of(layout));
-  return found.is_possible ? bound_of(layout, found) : LayoutBound{.is_possible = false};
+  return found.is_possible ? bound_of(layout, found)
+                           : LayoutBound{.likely_bytes = std::numeric_limits<double>::max()};
 }
 
 LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
@@ -107,7 +109,9 @@ LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
             .parameters = tagged(rank, MemoryTag::kParameter),
             .gradients = tagged(rank, MemoryTag::kGradient),
             .activations = tagged(rank, MemoryTag::kActivation)};
-  } catch (const ConfigError&) {  // the model cannot be cut so
+  } catch (const ConfigError&) {
+    // The model cannot be cut so, or an option needs what this leaves out, such as --zero 2. Only
+    // the layout's own plan tells.
     return {};
   }
 }
@@ -140,12 +144,17 @@ LayoutBounds::StepBound LayoutBounds::step_bound(const RunConfig& layout) const 
 
 LayoutBound LayoutBounds::bound_of(const RunConfig& layout, const Rehearsed& of) const {
   const StepBound& step = steps_.at(step_key(layout));
-  return {.seconds = least_seconds(layout, of, step), .bytes = least_bytes(layout, of, step)};
+  const double held = least_bytes(layout, of, step);
+  // A first stage keeps activations of as many micro-batches as there are stages.
+  const double likely = held + of.activations;
+  return {.seconds = least_seconds(layout, of, step),
+          .bytes = static_cast<int64_t>(layout.pipeline == 1 ? likely : held),
+          .likely_bytes = likely};
 }
 
-// The largest stage has the mean of all at least.
-int64_t LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
-                                  const StepBound& step) const {
+// Without activations. The largest stage has the mean of all at least.
+double LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
+                                 const StepBound& step) const {
   const double shared = most_shares(layout), stages = layout.pipeline;
   const auto part = [&](double bytes, int stage) {
     return bytes / stages / (layout.zero >= stage ? shared : 1.0);
@@ -155,7 +164,7 @@ int64_t LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
   // From stage 2 on gradients are in host memory with what else is offloaded.
   const bool offloads = layout.offload != OffloadKind::kNone;
   if (!offloads || layout.zero < 2) held += part(of.gradients, 2);
-  return static_cast<int64_t>(held + (layout.pipeline == 1 ? of.activations : 0));
+  return held;
 }
 
 double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,

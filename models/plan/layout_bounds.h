@@ -11,11 +11,12 @@
 
 namespace shale::models {
 
-// What a layout takes at least, and holds at least on its most loaded rank.
+// Lower bounds of a layout's step and of what its most loaded rank holds. The default bounds
+// nothing.
 struct LayoutBound {
-  bool is_possible = true;  // false: the model cannot be cut so
   double seconds = 0;
   int64_t bytes = 0;
+  double likely_bytes = 0;  // an estimate of what it holds: says what to look at first
 };
 
 // Lower bounds of the layouts of one run, out of rehearsals of one micro-batch on one stage and
@@ -40,7 +41,7 @@ class LayoutBounds {
 
   // What fine() needs: rehearse() finds it, on any thread; learn() keeps it.
   struct Rehearsed {
-    bool is_possible = false;
+    bool is_possible = false;  // false: nothing is known of these layouts
     double micro_s = 0, update_s = 0;
     double parameters = 0, gradients = 0, activations = 0;  // bytes
   };
@@ -74,7 +75,7 @@ class LayoutBounds {
   static StepKey step_key(const RunConfig& layout);
   StepBound step_bound(const RunConfig& layout) const;
   LayoutBound bound_of(const RunConfig& layout, const Rehearsed& of) const;
-  int64_t least_bytes(const RunConfig& layout, const Rehearsed& of, const StepBound& step) const;
+  double least_bytes(const RunConfig& layout, const Rehearsed& of, const StepBound& step) const;
   double least_seconds(const RunConfig& layout, const Rehearsed& of, const StepBound& step) const;
   // What data parallelism's lane carries at least, in a step.
   struct Sharing {

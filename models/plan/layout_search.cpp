@@ -35,6 +35,7 @@ constexpr std::array<OffloadChoice, 3> kOffloads{{{OffloadKind::kNone, "none"},
                                                   {OffloadKind::kParameters, "params"}}};
 constexpr int64_t kMicroBatches = 3;  // that show what one more adds: first, middle, last
 constexpr int64_t kSteps = 2;         // in the second there are all states
+constexpr double kLast = 1e9;         // seconds, that no step takes
 constexpr size_t kWave = 8;           // plans, before what they found counts for bounds
 
 struct Candidate {
@@ -130,6 +131,10 @@ class Search {
   // What is still in the queue.
   void count_rest() {
     for (const auto& [expected, index] : queue_) {
+      const RunConfig& config = candidates_[index].config;
+      if (bounds_.knows(LayoutBounds::key_of(config))) {
+        candidates_[index].bound = bounds_.fine(config);
+      }
       if (!may_be_best(candidates_[index])) continue;
       const double seconds = candidates_[index].bound.seconds;
       if (found_.left++ == 0 || seconds < found_.least_seconds) found_.least_seconds = seconds;
@@ -181,7 +186,8 @@ class Search {
   void add(RunConfig config) {
     try {
       resolve(config, ranks_);
-    } catch (const ConfigError&) {  // train_lm would not take it
+    } catch (const ConfigError& error) {  // train_lm would not take it
+      if (found_.refusal.empty()) found_.refusal = error.what();
       return;
     }
     ++found_.candidates;
@@ -194,32 +200,60 @@ class Search {
     std::vector<const Candidate*> plans;
     std::vector<size_t> waiting;  // candidates, for the rehearsals
     bool empty() const { return keys.empty() && plans.empty(); }
-    bool is_full() const { return keys.size() + plans.size() >= kWave; }
+    size_t size() const { return keys.size() + plans.size(); }
   };
 
-  // What is looked at first: by bounds, times what plans of layouts with as many ranks along each
-  // axis have taken of theirs, or else the best of all. So what is best is found early; what is
-  // dropped goes by bounds alone.
+  // Plan of a layout, or the error with which the run's own parts refuse it.
+  struct Outcome {
+    std::optional<PlannedLayout> layout = {};
+    std::string refusal = {};
+  };
+
+  // Order of evaluation. Layouts that probably need more memory than a device has come last, so
+  // that a search that ends early has found one that fits; until it has, the smallest of them come
+  // first. The others come by their bounds, times what plans of layouts with as many ranks along
+  // each axis have taken of theirs, or else the best of all. What is dropped goes by bounds alone.
   using Ratio = std::tuple<int, int, int, int>;
   static Ratio ratio_of(const RunConfig& config) {
     return {config.tensor, config.context, config.expert, config.pipeline};
   }
   double expected(const Candidate& candidate) const {
     const auto found = ratios_.find(ratio_of(candidate.config));
-    return candidate.bound.seconds * (found == ratios_.end() ? least_ratio_ : found->second);
+    const double seconds =
+        candidate.bound.seconds * (found == ratios_.end() ? least_ratio_ : found->second);
+    if (probably_fits(candidate)) return seconds;
+    return kLast + (found_.best.empty() ? likely_bytes(candidate) : seconds);
+  }
+  // By the estimate of its memory, and by what plans with the same activations held beyond theirs.
+  double likely_bytes(const Candidate& candidate) const {
+    const auto found = least_excess_.find(LayoutBounds::key_of(candidate.config));
+    return candidate.bound.likely_bytes + (found == least_excess_.end() ? 0 : found->second);
+  }
+  bool probably_fits(const Candidate& candidate) const {
+    return options_.most_bytes == 0 || likely_bytes(candidate) <= double(options_.most_bytes);
   }
   void enqueue(size_t index) { queue_.emplace(expected(candidates_[index]), index); }
 
   // The candidates that are expected to take least. Those that may be among the best by their
   // coarse bound get their fine one, and are planned if they still may.
+  // Empty at the limit of dry runs.
   Wave next_wave() {
     Wave wave;
-    while (!queue_.empty() && !wave.is_full()) {
+    const size_t most = options_.most_dry_runs == 0
+                            ? kWave
+                            : std::min(kWave, size_t(options_.most_dry_runs - found_.dry_runs));
+    // Half of a wave plans until a layout fits, though other bounds are coarse still.
+    const size_t most_keys = found_.best.empty() ? (most + 1) / 2 : most;
+    while (!queue_.empty() && wave.size() < most) {
       const auto [before, index] = queue_.extract(queue_.begin()).value();
       Candidate& candidate = candidates_[index];
       if (expected(candidate) > before) {  // as plans have shown since
         enqueue(index);
         continue;
+      }
+      if (wave.keys.size() == most_keys && !probably_fits(candidate)) {
+        enqueue(index);
+        break;
       }
       if (!may_be_best(candidate)) continue;
       if (candidate.is_fine || options_.exhaustive) {
@@ -228,7 +262,8 @@ class Search {
       }
       const LayoutBounds::Key key = LayoutBounds::key_of(candidate.config);
       if (!bounds_.knows(key)) {
-        if (std::ranges::find(wave.keys, key) == wave.keys.end()) wave.keys.push_back(key);
+        const bool is_new = std::ranges::find(wave.keys, key) == wave.keys.end();
+        if (is_new && wave.keys.size() < most_keys) wave.keys.push_back(key);
         wave.waiting.push_back(index);
         continue;
       }
@@ -242,7 +277,7 @@ class Search {
   void run(const Wave& wave) {
     std::vector<std::function<void()>> work;
     std::vector<LayoutBounds::Rehearsed> rehearsed(wave.keys.size());
-    std::vector<std::optional<PlannedLayout>> planned(wave.plans.size());
+    std::vector<Outcome> planned(wave.plans.size());
     for (size_t i = 0; i < wave.keys.size(); ++i) {
       work.emplace_back([&, i] { rehearsed[i] = bounds_.rehearse(wave.keys[i]); });
     }
@@ -253,27 +288,32 @@ class Search {
       one();
       return 0;
     });
+    found_.dry_runs += std::ssize(work);
+    const bool found_none = found_.best.empty();
     for (size_t i = 0; i < wave.keys.size(); ++i) bounds_.learn(wave.keys[i], rehearsed[i]);
     for (size_t i = 0; i < planned.size(); ++i) {
-      if (planned[i]) learn(*wave.plans[i], planned[i]->step->seconds);
+      if (planned[i].layout) learn(*wave.plans[i], *planned[i].layout);
       keep(std::move(planned[i]));
     }
     for (const size_t i : wave.waiting) enqueue(i);
+    if (found_none && !found_.best.empty()) {  // which changes the order
+      for (const auto& [before, index] : std::exchange(queue_, {})) enqueue(index);
+    }
   }
 
-  void learn(const Candidate& candidate, double seconds) {
+  void learn(const Candidate& candidate, const PlannedLayout& planned) {
     if (candidate.bound.seconds <= 0) return;
-    const double ratio = seconds / candidate.bound.seconds;
+    const double excess = double(planned.device.reserved) - candidate.bound.likely_bytes;
+    const LayoutBounds::Key key = LayoutBounds::key_of(candidate.config);
+    double& least = least_excess_.try_emplace(key, excess).first->second;
+    least = std::min(least, excess);
+    const double ratio = planned.step->seconds / candidate.bound.seconds;
     const auto [at, is_new] = ratios_.try_emplace(ratio_of(candidate.config), ratio);
     at->second = std::min(at->second, ratio);
     least_ratio_ = ratios_.size() == 1 ? ratio : std::min(least_ratio_, ratio);
   }
 
   bool may_be_best(const Candidate& candidate) {
-    if (!candidate.bound.is_possible) {
-      ++found_.refused;
-      return false;
-    }
     if (options_.most_bytes > 0 && candidate.bound.bytes > options_.most_bytes) {
       ++found_.too_large;
       return false;
@@ -287,9 +327,10 @@ class Search {
     return false;
   }
 
-  void keep(std::optional<PlannedLayout> layout) {
+  void keep(Outcome outcome) {
+    std::optional<PlannedLayout>& layout = outcome.layout;
     if (!layout) {
-      ++found_.refused;
+      if (found_.refused++ == 0) found_.refusal = outcome.refusal;
       return;
     }
     ++found_.planned;
@@ -308,8 +349,7 @@ class Search {
     if (best.size() > options_.top) best.pop_back();
   }
 
-  // Nothing: the model cannot be cut so.
-  std::optional<PlannedLayout> plan(const RunConfig& config) const {
+  Outcome plan(const RunConfig& config) const {
     const int64_t all = micro_batches(config);
     const int64_t few = std::min(all, std::max<int64_t>(kMicroBatches, 2 * config.pipeline));
     RunConfig shorter = config;
@@ -328,9 +368,9 @@ class Search {
         }
       }
       layout.step = planned_step(config, task_->unit(), machines_.cluster, stages, ranks_);
-      return layout;
-    } catch (const ConfigError&) {
-      return std::nullopt;
+      return {.layout = std::move(layout)};
+    } catch (const ConfigError& error) {
+      return {.refusal = error.what()};
     }
   }
 
@@ -403,6 +443,7 @@ class Search {
   std::set<std::pair<double, size_t>> queue_;  // by what is expected; indices of candidates
   std::map<Ratio, double> ratios_;             // the least of each
   double least_ratio_ = 1;
+  std::map<LayoutBounds::Key, double> least_excess_;  // bytes
   FoundLayouts found_;
 };
 
@@ -411,6 +452,29 @@ class Search {
 FoundLayouts search_layouts(const RunConfig& config, const MakeTask& make_task, int ranks,
                             const PlanMachines& machines, const LayoutSearchOptions& options) {
   return Search(config, make_task, ranks, machines, options).run();
+}
+
+void check_found(const FoundLayouts& found, const LayoutSearchOptions& options,
+                 std::string_view caller, std::string_view remedy) {
+  if (!found.best.empty()) return;
+  if (found.left > 0) {
+    throw IncompleteSearchError(cat(caller,
+                                    ": found no layout that fits before the search's limit; ",
+                                    describe_left(found), "; ", remedy));
+  }
+  if (found.too_large == 0) {
+    throw ConfigError(
+        cat(caller, ": none of ", found.candidates, " layouts is possible: ", found.refusal));
+  }
+  throw OutOfMemoryError(cat(caller, ": none of ", found.candidates, " layouts fits in ",
+                             format_bytes(double(options.most_bytes)),
+                             " of a rank; --tensor was at most a node, --context and --pipeline ",
+                             kMostStages));
+}
+
+std::string describe_left(const FoundLayouts& found) {
+  if (found.left == 0) return {};
+  return cat(found.left, " of ", found.candidates, " layouts were not evaluated");
 }
 
 }  // namespace shale::models

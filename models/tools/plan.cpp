@@ -240,11 +240,13 @@ std::string take_best_layout(PlanOptions& options, const ConfigSpec& spec,
     throw ConfigError("--parallel auto: a plan measures no machines; want --cluster FILE");
   }
   RunConfig& run = options.train.run;
-  PlannedLayout best = best_layout(options.train, spec, machines.cluster(), options.ranks);
+  FoundLayouts found = best_layout(options.train, spec, machines.cluster(), options.ranks);
+  PlannedLayout& best = found.best.front();
   best.config.memory_profile = run.memory_profile;
   best.config.device_memory = run.device_memory;
   run = std::move(best.config);
-  return cat("layout: ", best.flags, "\n");
+  return cat("layout: ", best.flags, found.left > 0 ? ", the best so far; " : "",
+             describe_left(found), "\n");
 }
 
 int plan(PlanOptions& options, const ConfigSpec& spec) {
@@ -326,9 +328,11 @@ std::string text_of_search(const FoundLayouts& found, int64_t most_bytes) {
               " cannot be faster, ", found.too_large, " need more memory, ", found.refused,
               " are refused by the model");
   if (found.left == 0) return text;
-  return text + cat(", ", found.left, " were left when time was up, of which none takes less than ",
+  return text + cat(", ", found.left, " were not evaluated, which take at least ",
                     format_number(1e3 * found.least_seconds),
-                    " ms (--search-time 0 looks at all)");
+                    " ms. The search reached its limit after ", found.dry_runs,
+                    " dry runs. --search-time 0 --search-dry-runs ", found.dry_runs,
+                    " repeats this result, --search-dry-runs 0 evaluates all layouts");
 }
 
 int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& machines) {
@@ -339,15 +343,16 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
       .top = size_t(options.top),
       .keep_micro_batch = spec.was_set("micro-batch"),
       .keep_recompute = spec.was_set("recompute"),
-      .most_seconds = options.search_time};
+      .most_seconds = options.search_time,
+      .most_dry_runs = options.train.search_dry_runs};
   const FoundLayouts found = search_layouts(
       run, [&] { return make_language_task(options.train); }, options.ranks, *machines.get(),
       search);
   std::printf("%s; %.1f s\n", text_of_search(found, search.most_bytes).c_str(),
               std::chrono::duration<double>(Clock::now() - start).count());
-  if (!found.best.empty()) return 0;
-  throw OutOfMemoryError(cat("plan: none of ", found.candidates, " layouts fits in the ",
-                             bytes_text(search.most_bytes), " of a device"));
+  check_found(found, search, "--layouts",
+              "raise --search-time or --search-dry-runs, or set both to 0 for no limit");
+  return 0;
 }
 
 int list_layouts(PlanOptions& options, const ConfigSpec& spec) {

@@ -44,6 +44,12 @@ losses() { grep -o '"loss":[^,]*' "$work/$1/metrics.jsonl"; }
 [[ -n $(losses given) && $(losses given) == $(losses filed) ]] || fail "$flags: other losses"
 common=("${common_auto[@]}")
 
+# A search that ends early gives the best layout so far, and says so.
+run_training 2 early --steps 1 --cluster "$clusters/cpu_host.json" --search-dry-runs 9
+[[ $code -eq 0 ]] || fail "9 dry runs: exit code $code"
+grep -q 'uses the best layout so far; [0-9]* of [0-9]* layouts were not evaluated' \
+  "$work/stdout" "$work/stderr" || fail "9 dry runs: no word of what is left"
+
 # ---- Runs that go on ----
 before=$(layout filed)
 sed 's/"node_gbytes_per_s": 14/"node_gbytes_per_s": 0.001/' "$clusters/cpu_host.json" \
@@ -61,7 +67,9 @@ refuses 64 '--parallel auto with --zero' 2 --zero 1
 refuses 64 '--parallel auto with --pipeline' 2 --pipeline 2
 refuses 64 'want a file of a cluster of CPUs' 2 --device cpu --cluster "$clusters/h100.json"
 refuses 66 'none.json' 2 --cluster "$work/none.json"
-refuses 71 'layouts on 2 ranks fits in' 2 --device-memory 64KiB --cluster "$clusters/cpu_host.json"
+refuses 71 'layouts fits in' 2 --device-memory 64KiB --cluster "$clusters/cpu_host.json"
+refuses 1 'found no layout that fits' 2 --search-dry-runs 1 --cluster "$clusters/cpu_host.json"
+refuses 64 '--search-dry-runs needs --parallel auto' 1 --parallel none --search-dry-runs 1
 refuses 64 'want none or auto' 1 --parallel automatic
 refuses 64 'want both' 1 --parallel none --cluster "$clusters/cpu_host.json"
 finish

@@ -127,6 +127,29 @@ plan --model nano --parallel auto
 plan --model nano --ranks 2 --global-batch 4 --threads 1 --device-memory 1MiB --layouts \
   --cluster "$clusters/h100.json"
 [[ $code -eq 71 ]] || fail "layouts that do not fit: exit code $code, want 71"
+grep -qE 'none of [0-9]+ layouts fits in 1.0 MiB' "$work/stderr" ||
+  fail "layouts that do not fit: no word of it"
+
+# A short search finds a layout that fits, though most of the fastest by their bounds do not.
+plan --model llama3.1-70b --seq-len 8192 --ranks 256 --threads 1 --layouts --search-time 0 \
+  --search-dry-runs 56 --cluster "$clusters/h100.json"
+[[ $code -eq 0 ]] || fail "70B in 56 dry runs: exit code $code"
+says 'after 56 dry runs'
+
+# A search that ends early: exit code 1 before a layout that fits, 0 after.
+for what in --layouts '--parallel auto'; do
+  # shellcheck disable=SC2086 # flags are words
+  plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" \
+    --search-dry-runs 1 $what
+  [[ $code -eq 1 ]] || fail "$what, 1 dry run: exit code $code, want 1"
+  grep -qE 'found no layout that fits.*; [0-9]+ of [0-9]+ layouts were not evaluated' "$work/stderr" ||
+    fail "$what, 1 dry run: no word of what is left"
+  # shellcheck disable=SC2086
+  plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" \
+    --search-dry-runs 9 $what
+  [[ $code -eq 0 ]] || fail "$what, 9 dry runs: exit code $code"
+  says ' were not evaluated'
+done
 plan --model nano --layers 1 --micro-batch 1 --ranks 2 --threads 1 --cluster "$clusters/cpu_host.json" \
   --measure --kernel-times "$work/times"
 [[ $code -eq 0 ]] || fail "measured: exit code $code"

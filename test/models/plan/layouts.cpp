@@ -41,6 +41,7 @@ struct Searched {
   double gbytes_per_s = 10;  // of the network
   bool mixture = false;
   bool offload = false;  // is searched, too
+  CodedBits gather_bits = CodedBits::kNone;
 };
 
 TrainConfig searched_config(const Searched& of) {
@@ -59,6 +60,7 @@ TrainConfig searched_config(const Searched& of) {
   config.run.micro_batch = 1;
   config.run.global_batch = of.offload ? 8 : 16;
   resolve(config, kSearchRanks);
+  config.run.quantize_gathers = of.gather_bits;
   return config;
 }
 
@@ -120,6 +122,17 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const
   CHECK(layout.step->products == Approx(step.products).epsilon(1e-6));
   CHECK(layout.step->exposed_data == Approx(step.exposed_data).epsilon(1e-6).margin(copies));
   CHECK(layout.step->bubble == Approx(step.bubble).epsilon(1e-6).margin(copies));
+}
+
+// Error with which check_found() ends, as its exit code and message; {0, ""} if it returns.
+std::pair<int, std::string> ending_of(const FoundLayouts& found,
+                                      const LayoutSearchOptions& options) {
+  try {
+    check_found(found, options, "search", "raise the limit");
+    return {};
+  } catch (const Error& error) {
+    return {static_cast<int>(error.code()), error.what()};
+  }
 }
 
 }  // namespace
@@ -184,6 +197,87 @@ TEST_CASE("a search that runs out of time says what others take at least", "[pla
   CHECK(late.candidates == all.candidates);
   // Planned ones that are too large are counted twice.
   CHECK(late.left + late.planned + late.slower + late.too_large + late.refused >= late.candidates);
+}
+
+TEST_CASE("a search that reaches its limit of dry runs is incomplete, and repeatable", "[plan]") {
+  const Searched of{.gbytes_per_s = 10};
+  const Cluster cluster = searched_cluster(of);
+  const FoundLayouts all = search(cluster, {.top = 1}, of);
+  REQUIRE(all.left == 0);
+  CHECK(ending_of(all, {}).first == 0);
+
+  const LayoutSearchOptions one{.top = 1, .most_dry_runs = 1};
+  const FoundLayouts none = search(cluster, one, of);
+  CHECK(none.dry_runs == 1);
+  CHECK(none.best.empty());
+  CHECK(none.left > 0);
+  const auto [code, message] = ending_of(none, one);
+  CHECK(code == 1);
+  CAPTURE(message);
+  CHECK(test::contains(message, cat(none.left, " of ", none.candidates, " layouts were not")));
+  CHECK(test::contains(message, "raise the limit"));
+
+  const FoundLayouts few = search(cluster, {.top = 1, .most_dry_runs = 12}, of);
+  CHECK(few.dry_runs == 12);
+  CHECK(few.left > 0);
+  REQUIRE(few.best.size() == 1);
+  CHECK(ending_of(few, {}).first == 0);
+
+  const FoundLayouts late = search(cluster, {.top = 1, .most_seconds = 1e-9}, of);
+  const FoundLayouts again = search(cluster, {.top = 1, .most_dry_runs = late.dry_runs}, of);
+  CHECK(again.left == late.left);
+  CHECK(again.planned == late.planned);
+  const FoundLayouts enough = search(cluster, {.top = 1, .most_dry_runs = all.dry_runs}, of);
+  CHECK(enough.left == 0);
+  CHECK(enough.best.front().flags == all.best.front().flags);
+}
+
+TEST_CASE("no layout fits only if every one was evaluated or excluded by a bound", "[plan]") {
+  const Searched of{.gbytes_per_s = 10};
+  const Cluster cluster = searched_cluster(of);
+  const FoundLayouts all = search(cluster, {.top = 100'000, .exhaustive = true}, of);
+  int64_t least = all.best.front().device.reserved;
+  for (const PlannedLayout& layout : all.best) least = std::min(least, layout.device.reserved);
+
+  const LayoutSearchOptions bounded{.most_bytes = 1, .top = 1, .most_dry_runs = 1};
+  const FoundLayouts excluded = search(cluster, bounded, of);
+  CHECK(excluded.dry_runs == 0);
+  CHECK(excluded.too_large == excluded.candidates);
+  CHECK(ending_of(excluded, bounded).first == int(ExitCode::kOutOfMemory));
+
+  LayoutSearchOptions options{.most_bytes = least - 1, .top = 1};
+  const FoundLayouts evaluated = search(cluster, options, of);
+  CHECK(evaluated.planned > 0);
+  CHECK(evaluated.left == 0);
+  CHECK(ending_of(evaluated, options).first == int(ExitCode::kOutOfMemory));
+  options.most_dry_runs = evaluated.dry_runs - 1;
+  const FoundLayouts cut_short = search(cluster, options, of);
+  CHECK(cut_short.left > 0);
+  CHECK(ending_of(cut_short, options).first == 1);
+}
+
+TEST_CASE("a layout is refused by its own plan alone", "[plan]") {
+  // Dry runs for bounds are of --zero 0, which these options refuse.
+  const Searched of{.gbytes_per_s = 10, .gather_bits = CodedBits::k8};
+  const Cluster cluster = searched_cluster(of);
+  const FoundLayouts found = search(cluster, {.top = 5}, of);
+  REQUIRE(found.best.size() == 5);
+  const FoundLayouts all = search(cluster, {.top = 5, .exhaustive = true}, of);
+  CHECK(found.best.front().step->seconds == all.best.front().step->seconds);
+}
+
+TEST_CASE("layouts that are all refused are no lack of memory", "[plan]") {
+  const Searched of{.gbytes_per_s = 10};
+  const Cluster cluster = searched_cluster(of);
+  TrainConfig config = searched_config(of);
+  config.run.offload_ratio = 0.5;  // needs --offload, which a CPU's search does not try
+  KernelTimes kernels(cluster);
+  const FoundLayouts found =
+      search_layouts(config.run, [&] { return std::make_unique<LanguageTask>(config); },
+                     kSearchRanks, {cluster, kernels}, {.top = 1});
+  const auto [code, message] = ending_of(found, {});
+  CHECK(code == int(ExitCode::kUsage));
+  CHECK(test::contains(message, "--offload-ratio"));
 }
 
 TEST_CASE("layouts are what train_lm takes, the one that holds most first", "[plan]") {
