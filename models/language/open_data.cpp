@@ -1,7 +1,6 @@
 #include "shale/models/language/open_data.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -9,30 +8,14 @@
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
-#include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/models/training/batch_ramp.h"
-#include "shale/models/training/stop_signals.h"
+#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/tokens/data_mix.h"
 #include "shale/runtime/data/tokens/packing.h"
 
 namespace shale::models {
 namespace {
-
-// Called while the data is read, which may take minutes.
-OnReading watch_reading() {
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds kSilence{2};
-  return [start = Clock::now(), told = false](const std::string& file) mutable {
-    if (StopSignals::received() != 0) {
-      throw ErrorWithCode<ExitCode::kInterrupted>(
-          cat("stopped while reading ", file, ", as a signal asked for; nothing was saved"));
-    }
-    if (told || Clock::now() - start < kSilence) return;
-    told = true;
-    log_info("reading ", file);
-  };
-}
 
 // As many tokens as are asked for, all 0.
 class ZeroTokens final : public TokenStream {

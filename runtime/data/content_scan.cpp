@@ -1,7 +1,10 @@
+#include "shale/runtime/data/content_scan.h"
+
 #include <algorithm>
 #include <cstring>
 
-#include "shale/runtime/data/tokens/dataset_internal.h"
+#include "shale/base/error.h"
+#include "shale/base/rng.h"
 #include "shale/runtime/io/crc32c.h"
 
 namespace shale::data_internal {
@@ -16,6 +19,15 @@ int64_t size_of(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t size) {
+  const uint64_t entry = hash_name(cat(name, '\n', size));
+  const PhiloxCounter mixed =
+      philox({static_cast<uint32_t>(fingerprint), static_cast<uint32_t>(fingerprint >> 32),
+              static_cast<uint32_t>(entry), static_cast<uint32_t>(entry >> 32)},
+             {0, 0});
+  return uint64_t{mixed[1]} << 32 | mixed[0];
+}
 
 int64_t find_nul(std::span<const std::byte> bytes) {
   if (bytes.empty()) return -1;

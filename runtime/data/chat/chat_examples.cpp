@@ -11,8 +11,8 @@
 #include "shale/base/parse.h"
 #include "shale/base/rng.h"
 #include "shale/kernels/loss.h"
+#include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/corpus/documents.h"
-#include "shale/runtime/data/tokens/dataset_internal.h"
 #include "shale/runtime/io/crc32c.h"
 #include "shale/runtime/io/in_parallel.h"
 

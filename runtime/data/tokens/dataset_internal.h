@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/tokens/piece_stream.h"
 #include "shale/runtime/data/tokens/token_dataset.h"
 #include "shale/runtime/io/mapped_file.h"
@@ -77,28 +78,5 @@ std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(
     std::vector<TokenPiece> pieces, TokenWidth width, int64_t head);
 
 int64_t count_tokens(const std::vector<TokenPiece>& pieces);
-
-// Joins a file's name and size to a fingerprint.
-uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t size);
-// Joins what a file contains to a checksum.
-uint64_t mix_checksum(uint64_t checksum, uint32_t crc);
-
-// The position of the first NUL, or -1.
-int64_t find_nul(std::span<const std::byte> bytes);
-
-// What reading all of a text finds.
-struct TextScan {
-  int64_t first_nul = -1;  // then the rest was not read
-  uint32_t crc = 0;        // CRC-32C of all bytes
-};
-TextScan scan_text(const MappedFile& file, const OnReading& on_reading);
-
-// CRC-32C of all bytes.
-uint32_t whole_crc(const MappedFile& file, const OnReading& on_reading);
-// `blocks` pages spread over the file, the first and the last among them; all bytes as one part if
-// there are not more.
-std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, int64_t blocks);
-// How many of each file, at least 2, so that neither few large files nor many small ones take long.
-int64_t sampled_blocks(size_t files);
 
 }  // namespace shale::data_internal

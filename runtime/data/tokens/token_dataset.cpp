@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "shale/base/error.h"
-#include "shale/base/rng.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 
 namespace shale {
@@ -82,15 +81,6 @@ int64_t count_tokens(const std::vector<TokenPiece>& pieces) {
   int64_t total = 0;
   for (const TokenPiece& piece : pieces) total += piece.tokens;
   return total;
-}
-
-uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t size) {
-  const uint64_t entry = hash_name(cat(name, '\n', size));
-  const PhiloxCounter mixed =
-      philox({static_cast<uint32_t>(fingerprint), static_cast<uint32_t>(fingerprint >> 32),
-              static_cast<uint32_t>(entry), static_cast<uint32_t>(entry >> 32)},
-             {0, 0});
-  return uint64_t{mixed[1]} << 32 | mixed[0];
 }
 
 }  // namespace data_internal

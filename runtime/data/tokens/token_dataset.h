@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+
+#include "shale/runtime/data/on_reading.h"
 
 namespace shale {
 
@@ -45,10 +46,6 @@ enum class TokenWidth : int { k8 = 1, k16 = 2, k32 = 4 };
 inline bool is_text(DataFormat format) {
   return format == DataFormat::kText;
 }
-
-// Called while files are read, again and again, with the name of the one that is; an exception of
-// its ends the reading.
-using OnReading = std::function<void(const std::string& file)>;
 
 // What is read, and how it is divided.
 struct DataOptions {
