@@ -55,16 +55,7 @@ runs ddpm 1 --process ddpm --learned-variance --dtype bf16 --no-save --eval-ever
 # ---- Latents: two classes of zeros, in one file ----
 mkdir "$work/stored"
 latents=$work/stored/a.safetensors
-header='{"labels":{"dtype":"I64","shape":[4],"data_offsets":[0,32]},'
-header+='"latents":{"dtype":"F16","shape":[4,4,8,8],"data_offsets":[32,2080]}}'
-while ((${#header} % 8)); do header+=' '; done
-write_latents() {  # LABEL: the second's, 8 bytes
-  printf "\\x$(printf %x "${#header}")\0\0\0\0\0\0\0" >"$latents"
-  printf '%s' "$header" >>"$latents"
-  printf '\0\0\0\0\0\0\0\0%b\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' "$1" >>"$latents"
-  head -c 2048 /dev/zero >>"$latents"
-}
-write_latents '\1\0\0\0\0\0\0\0'
+write_latents "$latents"
 runs latents 1 --data "$work/stored" --val-fraction 0.5 --patch 2 --no-save --eval-every 4 \
   --samples 3
 grep -q '2 training and 2 validation latents of 2 classes, 4 x 8 x 8' "$work/stdout" ||
@@ -104,7 +95,7 @@ refuses 65 'is of another model .*num_layers is 6, want 12' --init "$work/diffus
 refuses 65 'the weights do not fit the model: ' --init "$work/paper" --model dit-s2
 touch "$work/DiT-XL-2.pt"
 refuses 65 'is a pickle, .* safetensors.torch.save_file' --init "$work/DiT-XL-2.pt"
-write_latents '\377\377\377\377\377\377\377\377'
+write_latents "$latents" '\377\377\377\377\377\377\377\377'
 refuses 65 "a.safetensors: the label of image 1 is" --data "$work/stored"
 
 finish

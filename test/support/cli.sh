@@ -7,6 +7,9 @@
 # $png_pixel  a PNG file of one gray pixel, as printf wants it
 # fail WORDS   counts a failure and says it
 # finish       ends the script, with 1 if something failed
+# write_latents FILE [LABEL]
+#              writes four latents of zeros, [4, 8, 8], with the labels 0, 1, 1 and 0; LABEL replaces
+#              the second label: 8 bytes, as printf takes them
 # add_gpu FOLDER PATH NODE CPUS LANES REACHED NAME
 #              adds a GPU to a machine that SHALE_MACHINE simulates
 # run_training RANKS OUT FLAGS...
@@ -46,6 +49,18 @@ finish() {
   [[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
   echo "${*:-all passed}"
   exit 0
+}
+
+write_latents() {
+  local header='{"labels":{"dtype":"I64","shape":[4],"data_offsets":[0,32]},'
+  header+='"latents":{"dtype":"F16","shape":[4,4,8,8],"data_offsets":[32,2080]}}'
+  while ((${#header} % 8)); do header+=' '; done
+  {
+    printf "\\x$(printf %x "${#header}")\0\0\0\0\0\0\0%s" "$header"
+    printf '\0\0\0\0\0\0\0\0%b' "${2:-\1\0\0\0\0\0\0\0}"
+    printf '\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+    head -c 2048 /dev/zero
+  } >"$1"
 }
 
 # A folder for SHALE_MACHINE, to which add_gpu adds. GPUs are at the end of a path from a host bridge,

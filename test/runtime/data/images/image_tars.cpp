@@ -1,42 +1,15 @@
 // Webdataset's tars, written here: samples, names of all kinds, and damage.
-#include <cstdio>
 #include <filesystem>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/images/image_dataset.h"
 #include "shale/runtime/data/images/tar_index.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/tar_member.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
 namespace {
-
-// A header of the format ustar, and the content, filled to whole blocks.
-std::string member(const std::string& name, const std::string& content, char type = '0',
-                   const std::string& prefix = "") {
-  std::string header(512, '\0');
-  const auto put = [&](size_t at, const std::string& text) {
-    header.replace(at, text.size(), text);
-  };
-  char size[12];
-  std::snprintf(size, sizeof size, "%011zo", content.size());
-  put(0, name);
-  put(124, size);
-  header[156] = type;
-  put(257, std::string("ustar\0"
-                       "00",
-                       8));
-  put(345, prefix);
-  put(148, "        ");
-  unsigned sum = 0;
-  for (const char c : header) sum += uint8_t(c);
-  char digits[8];
-  std::snprintf(digits, sizeof digits, "%06o", sum);
-  put(148, digits);
-  std::string body = content;
-  body.resize((content.size() + 511) / 512 * 512, '\0');
-  return header + body;
-}
 
 std::string png_of(uint8_t value) {
   const TempDir dir;
@@ -50,7 +23,7 @@ std::string png_of(uint8_t value) {
 const std::string kEnd(1024, '\0');
 
 std::string sample(const std::string& key, uint8_t value, const std::string& label) {
-  return member(key + ".png", png_of(value)) + member(key + ".cls", label);
+  return tar_member(key + ".png", png_of(value)) + tar_member(key + ".cls", label);
 }
 
 ImageSplits open(const std::string& path, int64_t max_damaged = 0, double val_fraction = 0) {
@@ -75,16 +48,16 @@ std::string pax(const std::string& path) {
 TEST_CASE("samples of tars are neighbours with one key, whatever else is there") {
   const TempDir dir;
   const std::string long_key = "folder/" + std::string(120, 'k');
-  const std::string first = member("./", "", '5') + sample("a/0001", 10, "3\n") +
-                            member("a/0002.JPG.txt", "?") + member("a/0002.cls", "0") +
-                            member("a/0002.seg.png", "no picture of the sample") +
-                            member("a/0002.png", png_of(20)) + member("__notes__.cls", "x") +
-                            member("README", "none") + kEnd;
+  const std::string first = tar_member("./", "", '5') + sample("a/0001", 10, "3\n") +
+                            tar_member("a/0002.JPG.txt", "?") + tar_member("a/0002.cls", "0") +
+                            tar_member("a/0002.seg.png", "no picture of the sample") +
+                            tar_member("a/0002.png", png_of(20)) +
+                            tar_member("__notes__.cls", "x") + tar_member("README", "none") + kEnd;
   const std::string second =
-      member("././@LongLink", long_key + ".png", 'L') + member("cut", png_of(30)) +
-      member("././@PaxHeader", pax(long_key + ".cls"), 'x') + member("cut", "1") +
-      member("0004.png", png_of(40), '0', "deep/folders") +
-      member("0004.cls", "2", '\0', "deep/folders") + kEnd;
+      tar_member("././@LongLink", long_key + ".png", 'L') + tar_member("cut", png_of(30)) +
+      tar_member("././@PaxHeader", pax(long_key + ".cls"), 'x') + tar_member("cut", "1") +
+      tar_member("0004.png", png_of(40), '0', "deep/folders") +
+      tar_member("0004.cls", "2", '\0', "deep/folders") + kEnd;
   for (const char* name : {"s-08.tar", "s-09.tar"}) dir.write(name, first);
   dir.write("s-10.tar", second);
   const ImageSplits splits = open(dir.file("s-{08..10}.tar"));
@@ -141,13 +114,13 @@ TEST_CASE("damaged samples of tars are counted and named, and one by one cannot 
     CHECK(splits.train->size() >= 2);
     return text;
   };
-  CHECK(contains(message(good + member("b.png", png_of(1)) + kEnd), "b has no .cls"));
-  CHECK(contains(message(good + member("b.cls", "1") + kEnd), "b has no .jpg, .jpeg or .png"));
+  CHECK(contains(message(good + tar_member("b.png", png_of(1)) + kEnd), "b has no .cls"));
+  CHECK(contains(message(good + tar_member("b.cls", "1") + kEnd), "b has no .jpg, .jpeg or .png"));
   CHECK(contains(message(good + sample("b", 1, "cat") + kEnd), "b has the class cat"));
-  CHECK(contains(message(good + sample("b", 1, "1") + member("b.cls", "1") + kEnd),
+  CHECK(contains(message(good + sample("b", 1, "1") + tar_member("b.cls", "1") + kEnd),
                  "b has .cls twice"));
   CHECK(contains(message(good + sample("b", 1, "1")), "it has no end"));
-  const std::string cut = good + member("c.png", std::string(5000, 'x'));
+  const std::string cut = good + tar_member("c.png", std::string(5000, 'x'));
   CHECK(contains(message(cut.substr(0, cut.size() - 3000)), "c.png of 5000 bytes is cut after"));
   std::string flipped = good + sample("b", 1, "1") + kEnd;
   flipped[good.size()] = 'c';
