@@ -1,5 +1,6 @@
 #include "shale/models/diffusion/data.h"
 
+#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/images/latents.h"
 
 namespace shale::models {
@@ -27,6 +28,7 @@ DiffusionData open_pictures(const DiffusionConfig& config, uint64_t seed,
                      .train_images = splits.train->size(),
                      .val_images = splits.val != nullptr ? splits.val->size() : 0,
                      .classes = splits.classes,
+                     .fingerprint = splits.fingerprint,
                      .checksum = splits.checksum,
                      .summary = splits.summary};
   data.train = [=](const BatchPlan& plan) {
@@ -50,12 +52,14 @@ DiffusionData open_pictures(const DiffusionConfig& config, uint64_t seed,
 }
 
 DiffusionData open_stored_latents(const DiffusionConfig& config, uint64_t seed) {
-  const LatentSplits splits = open_latents(config.data.path, config.data.val_fraction);
+  const LatentSplits splits =
+      open_latents(config.data.path, config.data.val_fraction, watch_reading());
   DiffusionData data{.pixels = splits.pixels,
                      .channels = splits.channels,
                      .is_pictures = false,
                      .train_images = splits.train->size(),
                      .val_images = splits.val != nullptr ? splits.val->size() : 0,
+                     .fingerprint = splits.fingerprint,
                      .checksum = splits.checksum,
                      .summary = splits.summary};
   for (int64_t label = 0; label < splits.classes; ++label) data.classes.push_back(cat(label));

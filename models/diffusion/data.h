@@ -17,9 +17,9 @@ struct DiffusionData {
   int64_t pixels = 0, channels = 0;  // of a picture's edge; of a pixel
   bool is_pictures = true;           // values from -1 to 1 that can be shown
   int64_t train_images = 0;
-  int64_t val_images = 0;            // 0: there are none
-  std::vector<std::string> classes;  // names, by label
-  uint64_t checksum = 0;
+  int64_t val_images = 0;                  // 0: there are none
+  std::vector<std::string> classes;        // names, by label
+  uint64_t fingerprint = 0, checksum = 0;  // see ImageSplits, LatentSplits
   std::string summary;
   // Batches of "images" [N, pixels, pixels, channels] f32 and "labels" [N] i32: endless ones, and
   // those of a validation, in which padding has a label that the loss ignores.

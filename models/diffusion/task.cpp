@@ -190,7 +190,7 @@ std::map<std::string, std::string> DiffusionTask::facts() const {
 }
 
 std::map<std::string, std::string> DiffusionTask::data_checksums() const {
-  return {{"image data", cat(data_.checksum)}};
+  return {{"image data", cat(data_.fingerprint)}, {"image content", cat(data_.checksum)}};
 }
 
 }  // namespace shale::models

@@ -1,5 +1,7 @@
 #include "shale/models/image/data_config.h"
 
+#include "shale/models/training/watch_reading.h"
+
 namespace shale::models {
 namespace {
 
@@ -44,7 +46,8 @@ ImageDataOptions data_options(const ImageDataConfig& config, uint64_t seed, int6
           .made_images = config.made_images,
           .made_pixels = config.pixels > 0 ? config.pixels : made_pixels,
           .seed = seed,
-          .max_damaged = config.max_damaged};
+          .max_damaged = config.max_damaged,
+          .on_reading = watch_reading()};
 }
 
 }  // namespace shale::models

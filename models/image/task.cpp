@@ -231,7 +231,7 @@ std::map<std::string, std::string> ImageTask::facts() const {
 }
 
 std::map<std::string, std::string> ImageTask::data_checksums() const {
-  return {{"image data", cat(data_.checksum)}};
+  return {{"image data", cat(data_.fingerprint)}, {"image content", cat(data_.checksum)}};
 }
 
 }  // namespace shale::models

@@ -126,12 +126,9 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
 
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step) {
-  const auto knows_data = [](const RunDescription& run) {
-    return std::any_of(run.values.begin(), run.values.end(),
-                       [](const auto& entry) { return is_checksum(entry.first); });
-  };
-  if (knows_data(now) && !knows_data(stored)) {
-    log_info(source, " has no checksum of the data: what is in it is not compared");
+  for (const auto& [name, value] : now.values) {
+    if (!is_checksum(name) || stored.values.contains(name)) continue;
+    log_warning(source, " has no ", name, ", so it is not compared; the next checkpoint has one");
   }
   // Facts come after the options that may be their reason.
   for (const bool facts : {false, true}) {

@@ -12,10 +12,23 @@ namespace {
 
 // Small enough that a second look at a piece finds it in the cache.
 constexpr int64_t kPiece = int64_t{1} << 20;
-constexpr int64_t kBlock = 4096;  // a page
+constexpr int64_t kBlock = 4096;                       // a page
+constexpr int64_t kOfAllFiles = 4096, kOfOneFile = 4;  // sampled pages
 
 int64_t size_of(std::span<const std::byte> bytes) {
   return static_cast<int64_t>(bytes.size());
+}
+
+uint32_t sampled_crc(const std::string& path, int64_t blocks, const OnReading& on_reading) {
+  const MappedFile file(path, {.pattern = AccessPattern::kRandom, .allow_empty = true});
+  uint32_t crc = 0;
+  int64_t read = 0;
+  for (const std::span<const std::byte> part : sampled_parts(file, blocks)) {
+    if (on_reading && read++ % 64 == 0) on_reading(path);
+    crc = crc32c(part, crc);
+  }
+  file.check();
+  return crc;
 }
 
 }  // namespace
@@ -63,7 +76,6 @@ uint32_t whole_crc(const MappedFile& file, const OnReading& on_reading) {
 }
 
 int64_t sampled_blocks(size_t files) {
-  constexpr int64_t kOfAllFiles = 4096, kOfOneFile = 4;
   return std::max(kOfAllFiles / std::max<int64_t>(static_cast<int64_t>(files), 1), kOfOneFile);
 }
 
@@ -79,6 +91,24 @@ std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, in
     file.will_need(parts.back());  // all are on their way before the first is waited for
   }
   return parts;
+}
+
+uint64_t sampled_checksum(int64_t files, const std::function<std::string(int64_t i)>& path_of,
+                          const OnReading& on_reading, bool skip_unreadable) {
+  const int64_t sampled = std::min(files, kOfAllFiles);
+  const int64_t blocks = sampled_blocks(static_cast<size_t>(files));
+  uint64_t checksum = 0;
+  for (int64_t i = 0; i < sampled; ++i) {
+    const int64_t at = i * (files - 1) / std::max<int64_t>(sampled - 1, 1);
+    uint32_t crc = 0;
+    try {
+      crc = sampled_crc(path_of(at), blocks, on_reading);
+    } catch (const DataError&) {
+      if (!skip_unreadable) throw;
+    }
+    checksum = mix_checksum(checksum, crc);
+  }
+  return checksum;
 }
 
 uint64_t mix_checksum(uint64_t checksum, uint32_t crc) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,5 +34,14 @@ uint32_t whole_crc(const MappedFile& file, const OnReading& on_reading);
 std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, int64_t blocks);
 // Pages of each file: its share of 4,096, but at least 4.
 int64_t sampled_blocks(size_t files);
+
+// Checksum of the content of files, in their order, without reading all of it. Covers
+// sampled_blocks() pages of each file, so a file of at most that many pages is covered completely.
+// Of more than 4,096 files, covers 4 pages of each of 4,096 that are spread evenly over the list,
+// the first and the last among them, and nothing of the others: at most 16,384 pages in all.
+// Throws what MappedFile throws; with `skip_unreadable`, a file that cannot be read counts as
+// empty.
+uint64_t sampled_checksum(int64_t files, const std::function<std::string(int64_t i)>& path_of,
+                          const OnReading& on_reading, bool skip_unreadable = false);
 
 }  // namespace shale::data_internal

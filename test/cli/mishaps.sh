@@ -91,6 +91,37 @@ cp other/text.txt rank1/text.txt
 run 76 'training data checksum: rank 0 has' -- "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
   --data text.txt --out "$work/ranks" --steps 2
 
+# Images and latents: names, sizes and labels stay, one byte changes.
+mkdir -p images/a images/b latents
+for i in 1 2 3 4; do
+  for class in a b; do printf "${png_pixel}x" >images/$class/$i.png; done
+done
+cp images/a/1.png 1.png
+echo 0 >1.cls
+tar -cf images.tar 1.png 1.cls
+write_latents latents/a.safetensors
+# other_content PROGRAM DATA FILE OFFSET FLAGS...: changes that byte of FILE, which is part of DATA.
+other_content() {
+  local program=$BIN_DIR/$1 data=$2 file=$3 at=$4
+  shift 4
+  local flags=(--data "$data" --val-fraction 0 --micro-batch 1 --global-batch 2 --threads 1
+    --steps 1 "$@")
+  run 0 '' -- "$program" "${flags[@]}" --out "of_$data"
+  run 0 '' -- "$program" "${flags[@]}" --out "of_$data" --resume auto
+  cp -r "$data" rank0
+  cp -r "$data" rank1
+  printf y | dd of="rank1/$file" bs=1 seek="$at" conv=notrunc status=none
+  cmp -s "rank0/$file" "rank1/$file" && fail "$file: no byte has changed"
+  run 76 'image content checksum: rank 0 has' -- "${mpi[@]}" -np 2 ./as_rank "$program" \
+    "${flags[@]}" --out "$work/ranks_$data"
+  cp "rank1/$file" "$file"
+  run 64 'the image content checksum was' -- "$program" "${flags[@]}" --out "of_$data" --resume auto
+}
+end=$(stat -c %s 1.png)
+other_content train_image images images/b/3.png $((end - 1)) --model vit-nano --pixels 16
+other_content train_image images.tar images.tar $((512 + end - 1)) --model vit-nano --pixels 16
+other_content train_diffusion latents latents/a.safetensors 1000 --patch 2 --samples 0
+
 # ---- Data that shrinks, or is overwritten, while it is read ----
 for ranks in 1 2; do
   launcher=()

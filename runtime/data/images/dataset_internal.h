@@ -21,8 +21,8 @@ bool is_idx(const std::string& path);
 // Cuts off what is held out, where there is no set for validation: images spread evenly.
 void hold_out(ImageSplits& splits, double val_fraction);
 
-// Joins what is in the data to a checksum.
-uint64_t mix_checksum(uint64_t checksum, std::string_view name, uint64_t value);
+// Joins a named value to a fingerprint.
+uint64_t mix_fingerprint(uint64_t fingerprint, std::string_view name, uint64_t value);
 
 // Throws DataError for a label that is none of `classes`.
 void check_label(int64_t label, int64_t classes, const std::string& source, int64_t index);

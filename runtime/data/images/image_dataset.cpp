@@ -39,16 +39,17 @@ ImageSplits open_shapes(const ImageDataOptions& options) {
     return make_shapes(
         {.images = images, .pixels = options.made_pixels, .seed = options.seed ^ hash_name(what)});
   };
-  return {.format = ImageFormat::kShapes,
-          .train = make(options.made_images, "training"),
-          .val = make(held_out, "validation"),
-          .classes = shape_classes(),
-          .checksum = image_internal::mix_checksum(
-              image_internal::mix_checksum(options.seed, "images", uint64_t(options.made_images)),
-              "pixels", uint64_t(options.made_pixels)),
-          .summary = cat("shapes: ", options.made_images, " training and ", held_out,
-                         " validation images of ", shape_classes().size(), " classes, ",
-                         options.made_pixels, " x ", options.made_pixels)};
+  return {
+      .format = ImageFormat::kShapes,
+      .train = make(options.made_images, "training"),
+      .val = make(held_out, "validation"),
+      .classes = shape_classes(),
+      .summary = cat("shapes: ", options.made_images, " training and ", held_out,
+                     " validation images of ", shape_classes().size(), " classes, ",
+                     options.made_pixels, " x ", options.made_pixels),
+      .fingerprint = image_internal::mix_fingerprint(
+          image_internal::mix_fingerprint(options.seed, "images", uint64_t(options.made_images)),
+          "pixels", uint64_t(options.made_pixels))};
 }
 
 ImageFormat find_format(const ImageDataOptions& options) {
@@ -62,6 +63,18 @@ ImageFormat find_format(const ImageDataOptions& options) {
   if (image_internal::is_cifar(options.path)) return ImageFormat::kCifar;
   if (image_internal::is_idx(options.path)) return ImageFormat::kIdx;
   return ImageFormat::kFolder;
+}
+
+ImageSplits open_format(const ImageDataOptions& options) {
+  switch (find_format(options)) {
+    case ImageFormat::kAuto: break;
+    case ImageFormat::kShapes: return open_shapes(options);
+    case ImageFormat::kFolder: return image_internal::open_folder(options);
+    case ImageFormat::kCifar: return image_internal::open_cifar(options);
+    case ImageFormat::kIdx: return image_internal::open_idx(options);
+    case ImageFormat::kWebdataset: return image_internal::open_webdataset(options);
+  }
+  throw InternalError("images: a format that is none");
 }
 
 }  // namespace
@@ -84,15 +97,11 @@ std::shared_ptr<const ImageDataset> pick_images(std::shared_ptr<const ImageDatas
 }
 
 ImageSplits open_images(const ImageDataOptions& options) {
-  switch (find_format(options)) {
-    case ImageFormat::kAuto: break;
-    case ImageFormat::kShapes: return open_shapes(options);
-    case ImageFormat::kFolder: return image_internal::open_folder(options);
-    case ImageFormat::kCifar: return image_internal::open_cifar(options);
-    case ImageFormat::kIdx: return image_internal::open_idx(options);
-    case ImageFormat::kWebdataset: return image_internal::open_webdataset(options);
+  ImageSplits splits = open_format(options);
+  for (const std::string& name : splits.classes) {
+    splits.checksum = image_internal::mix_fingerprint(splits.checksum, "class", hash_name(name));
   }
-  throw InternalError("images: a format that is none");
+  return splits;
 }
 
 namespace image_internal {
@@ -111,9 +120,9 @@ void hold_out(ImageSplits& splits, double val_fraction) {
   splits.train = pick_images(splits.train, std::move(train));
 }
 
-uint64_t mix_checksum(uint64_t checksum, std::string_view name, uint64_t value) {
-  checksum = (checksum ^ hash_name(name)) * 0x9e3779b97f4a7c15u;
-  return (checksum ^ checksum >> 32 ^ value) * 0x9e3779b97f4a7c15u;
+uint64_t mix_fingerprint(uint64_t fingerprint, std::string_view name, uint64_t value) {
+  fingerprint = (fingerprint ^ hash_name(name)) * 0x9e3779b97f4a7c15u;
+  return (fingerprint ^ fingerprint >> 32 ^ value) * 0x9e3779b97f4a7c15u;
 }
 
 void check_label(int64_t label, int64_t classes, const std::string& source, int64_t index) {

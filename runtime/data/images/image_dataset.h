@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shale/runtime/data/images/image.h"
+#include "shale/runtime/data/on_reading.h"
 
 namespace shale {
 
@@ -45,6 +46,7 @@ struct ImageDataOptions {
   int64_t made_pixels = 64;
   uint64_t seed = 0;
   int64_t max_damaged = 0;  // samples of kWebdataset that are known to be when it is opened
+  OnReading on_reading = {};
 };
 
 // Images for training and for validation.
@@ -53,8 +55,11 @@ struct ImageSplits {
   std::shared_ptr<const ImageDataset> train;
   std::shared_ptr<const ImageDataset> val;  // null: there are none
   std::vector<std::string> classes;         // names, by label
-  uint64_t checksum = 0;  // of names, sizes and labels; of one file's content all of it
   std::string summary;
+  // Ranks and resumed runs compare both. The fingerprint covers names, sizes and labels, and all
+  // bytes of CIFAR and IDX. The checksum covers class names, the content of folders and tars as far
+  // as sampled_checksum() (content_scan.h) reads it, and where images lie in tars.
+  uint64_t fingerprint = 0, checksum = 0;
 };
 
 // Throws MissingInputError, DataError for what is not there, or is not well-formed, with the file.

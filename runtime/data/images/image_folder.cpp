@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
 #include "shale/runtime/io/mapped_file.h"
 
@@ -18,10 +19,11 @@ struct LabelledFile {
 
 class FolderImages final : public ImageDataset {
  public:
-  explicit FolderImages(std::vector<LabelledFile> files) : files_(std::move(files)) {}
+  explicit FolderImages(std::vector<LabelledFile> files = {}) : files_(std::move(files)) {}
 
   int64_t size() const override { return std::ssize(files_); }
   int32_t label(int64_t index) const override { return at(index).label; }
+  const std::string& path(int64_t index) const { return at(index).path; }
   void read(int64_t index, Image& to) const override {
     const MappedFile file(at(index).path, {.pattern = AccessPattern::kSequential});
     decode_image(file.bytes(), file.path(), to);
@@ -48,9 +50,9 @@ std::vector<std::string> classes_in(const fs::path& folder) {
   return names;
 }
 
-// The images below the folders of classes, by name; joins them to a checksum.
+// The images below the folders of classes, by name; joins names and sizes to a fingerprint.
 std::vector<LabelledFile> files_in(const fs::path& folder, const std::vector<std::string>& classes,
-                                   uint64_t& checksum) {
+                                   uint64_t& fingerprint) {
   std::vector<LabelledFile> files;
   for (size_t label = 0; label < classes.size(); ++label) {
     std::vector<std::string> names;
@@ -63,7 +65,8 @@ std::vector<LabelledFile> files_in(const fs::path& folder, const std::vector<std
     }
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) {
-      checksum = mix_checksum(checksum, fs::relative(name, folder).string(), fs::file_size(name));
+      fingerprint =
+          mix_fingerprint(fingerprint, fs::relative(name, folder).string(), fs::file_size(name));
       files.push_back({.path = name, .label = static_cast<int32_t>(label)});
     }
   }
@@ -78,20 +81,31 @@ ImageSplits open(const ImageDataOptions& options) {
   if (splits.classes.empty()) {
     throw MissingInputError(cat(train.string(), ": no folder in it, want one for each class"));
   }
-  std::vector<LabelledFile> files = files_in(train, splits.classes, splits.checksum);
-  if (files.empty()) {
+  const auto for_training =
+      std::make_shared<const FolderImages>(files_in(train, splits.classes, splits.fingerprint));
+  if (for_training->size() == 0) {
     throw MissingInputError(cat(train.string(), ": no PNG or JPEG file in its folders"));
   }
-  splits.train = std::make_shared<const FolderImages>(std::move(files));
+  auto for_validation = std::make_shared<const FolderImages>();
   if (is_split && fs::is_directory(folder / "val")) {
     for (const std::string& name : classes_in(folder / "val")) {
       if (std::binary_search(splits.classes.begin(), splits.classes.end(), name)) continue;
       throw DataError(
           cat((folder / "val" / name).string(), ": there is no such class in ", train.string()));
     }
-    files = files_in(folder / "val", splits.classes, splits.checksum);
-    if (!files.empty()) splits.val = std::make_shared<const FolderImages>(std::move(files));
+    for_validation = std::make_shared<const FolderImages>(
+        files_in(folder / "val", splits.classes, splits.fingerprint));
   }
+  splits.train = for_training;
+  if (for_validation->size() > 0) splits.val = for_validation;
+  const int64_t count = for_training->size();
+  // A file that cannot be read counts towards --max-damaged when training comes to it.
+  splits.checksum = data_internal::sampled_checksum(
+      count + for_validation->size(),
+      [&](int64_t i) {
+        return i < count ? for_training->path(i) : for_validation->path(i - count);
+      },
+      options.on_reading, /*skip_unreadable=*/true);
   hold_out(splits, options.val_fraction);
   splits.summary = cat("folder: ", splits.train->size(), " training and ",
                        splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",

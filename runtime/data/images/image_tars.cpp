@@ -8,6 +8,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
 #include "shale/runtime/data/images/tar_index.h"
 #include "shale/runtime/io/mapped_file.h"
@@ -36,12 +37,14 @@ class TarImages final : public ImageDataset {
 
   const std::vector<std::string>& damaged() const { return damaged_; }
   int32_t classes() const { return classes_; }
-  uint64_t checksum() const { return checksum_; }
+  uint64_t fingerprint() const { return fingerprint_; }  // names, sizes, keys and labels
+  uint64_t places() const { return places_; }            // checksum of where images lie
 
   void add(const std::string& path) {
     files_.emplace_back(path, MapOptions{.pattern = AccessPattern::kRandom});
     const MappedFile& file = files_.back();
-    checksum_ = mix_checksum(checksum_, fs::path(path).filename().string(), file.bytes().size());
+    fingerprint_ =
+        mix_fingerprint(fingerprint_, fs::path(path).filename().string(), file.bytes().size());
     Open open;
     const std::string problem =
         index_tar(file.bytes(), [&](const TarMember& member) { add_member(member, open); });
@@ -127,7 +130,9 @@ class TarImages final : public ImageDataset {
     } else if (open.has_image) {
       samples_.push_back(open.sample);
       classes_ = std::max(classes_, open.sample.label + 1);
-      checksum_ = mix_checksum(checksum_, open.key, static_cast<uint64_t>(open.sample.label));
+      fingerprint_ = mix_fingerprint(fingerprint_, open.key, uint64_t(open.sample.label));
+      places_ = mix_fingerprint(places_, "begin", uint64_t(open.sample.begin));
+      places_ = mix_fingerprint(places_, "bytes", uint64_t(open.sample.bytes));
     }
     open = {};
   }
@@ -136,7 +141,7 @@ class TarImages final : public ImageDataset {
   std::vector<Sample> samples_;
   std::vector<std::string> damaged_;
   int32_t classes_ = 0;
-  uint64_t checksum_ = 0;
+  uint64_t fingerprint_ = 0, places_ = 0;
 };
 
 // The names that a pattern stands for: "a-{08..11}.tar" is a-08.tar to a-11.tar.
@@ -208,9 +213,16 @@ ImageSplits open(const ImageDataOptions& options) {
   if (train->size() == std::ssize(train->damaged())) {
     throw MissingInputError(cat(options.path, ": no sample of an image and a .cls in its tars"));
   }
-  ImageSplits splits{.format = ImageFormat::kWebdataset,
-                     .train = train,
-                     .checksum = mix_checksum(train->checksum(), "validation", val->checksum())};
+  ImageSplits splits{
+      .format = ImageFormat::kWebdataset,
+      .train = train,
+      .fingerprint = mix_fingerprint(train->fingerprint(), "validation", val->fingerprint()),
+      .checksum = data_internal::sampled_checksum(
+          std::ssize(files), [&](int64_t i) { return files[static_cast<size_t>(i)].first; },
+          options.on_reading)};
+  for (const auto* images : {&train, &val}) {
+    splits.checksum = mix_fingerprint(splits.checksum, "places", (*images)->places());
+  }
   if (val->size() > 0) splits.val = val;
   for (int32_t i = 0; i < std::max(train->classes(), val->classes()); ++i) {
     splits.classes.push_back(std::to_string(i));

@@ -7,6 +7,7 @@
 #include "shale/base/dtype.h"
 #include "shale/base/error.h"
 #include "shale/kernels/loss.h"
+#include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
 
 namespace shale {
@@ -94,11 +95,11 @@ struct LatentFolder {
                           all.pixels_, ",", all.pixels_, "] as in ", all.files_.front()->path()));
     }
     const std::vector<int64_t> labels = labels_of(*file, view.size(0));
-    checksum = image_internal::mix_checksum(checksum, fs::path(path).filename().string(),
-                                            static_cast<uint64_t>(view.numel()));
+    fingerprint = image_internal::mix_fingerprint(fingerprint, fs::path(path).filename().string(),
+                                                  static_cast<uint64_t>(view.numel()));
     for (size_t row = 0; row < labels.size(); ++row) {
-      checksum =
-          image_internal::mix_checksum(checksum, "label", static_cast<uint64_t>(labels[row]));
+      fingerprint =
+          image_internal::mix_fingerprint(fingerprint, "label", static_cast<uint64_t>(labels[row]));
       classes = std::max(classes, labels[row] + 1);
       all.places_.push_back({.file = static_cast<uint32_t>(all.files_.size()),
                              .label = static_cast<int32_t>(labels[row]),
@@ -122,7 +123,7 @@ struct LatentFolder {
 
   LatentDataset all;
   int64_t classes = 0;
-  uint64_t checksum = 0;
+  uint64_t fingerprint = 0;
 };
 
 const LatentDataset::Place& LatentDataset::place(int64_t index) const {
@@ -147,18 +148,22 @@ bool has_latents(const std::string& path) {
   return !latent_files(path).empty();
 }
 
-LatentSplits open_latents(const std::string& path, double val_fraction) {
+LatentSplits open_latents(const std::string& path, double val_fraction,
+                          const OnReading& on_reading) {
   const std::vector<std::string> files = latent_files(path);
   if (files.empty()) throw MissingInputError(cat("--data ", path, ": no safetensors files"));
   LatentFolder folder;
   for (const std::string& file : files) folder.add(file);
   const int64_t count = folder.all.size();
   const auto held_out = static_cast<int64_t>(static_cast<double>(count) * val_fraction);
-  LatentSplits splits{.train = folder.part(held_out, false),
-                      .channels = folder.all.channels(),
-                      .pixels = folder.all.pixels(),
-                      .classes = folder.classes,
-                      .checksum = folder.checksum};
+  LatentSplits splits{
+      .train = folder.part(held_out, false),
+      .channels = folder.all.channels(),
+      .pixels = folder.all.pixels(),
+      .classes = folder.classes,
+      .fingerprint = folder.fingerprint,
+      .checksum = data_internal::sampled_checksum(
+          std::ssize(files), [&](int64_t i) { return files[static_cast<size_t>(i)]; }, on_reading)};
   if (held_out > 0) splits.val = folder.part(held_out, true);
   splits.summary = cat(path, ": ", count - held_out, " training and ", held_out,
                        " validation latents of ", splits.classes, " classes, ", splits.channels,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shale/runtime/data/batch.h"
+#include "shale/runtime/data/on_reading.h"
 #include "shale/runtime/data/sampler.h"
 #include "shale/runtime/io/safetensors.h"
 
@@ -43,8 +44,10 @@ struct LatentSplits {
   std::shared_ptr<const LatentDataset> train;
   std::shared_ptr<const LatentDataset> val;  // null: there are none
   int64_t channels = 0, pixels = 0;
-  int64_t classes = 0;    // one more than the highest label
-  uint64_t checksum = 0;  // of names, sizes and labels
+  int64_t classes = 0;  // one more than the highest label
+  // Ranks and resumed runs compare both: names, sizes and labels; and the content of the files as
+  // far as sampled_checksum() (content_scan.h) reads it.
+  uint64_t fingerprint = 0, checksum = 0;
   std::string summary;
 };
 
@@ -52,7 +55,8 @@ struct LatentSplits {
 bool has_latents(const std::string& path);
 // Holds out `val_fraction` of all, spread evenly. Throws MissingInputError, DataError, with the
 // file, for what is not as it should be.
-LatentSplits open_latents(const std::string& path, double val_fraction);
+LatentSplits open_latents(const std::string& path, double val_fraction,
+                          const OnReading& on_reading = {});
 
 // As image_train_batches() and image_eval_batches(): "images" [rows, H, H, C] f32, "labels" [rows].
 BatchSource latent_train_batches(std::shared_ptr<const LatentDataset> latents, uint64_t seed,

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
-#include "shale/runtime/io/crc32c.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale::image_internal {
@@ -50,12 +50,13 @@ class RecordImages final : public ImageDataset {
     file->pixels->check();
   }
 
-  uint64_t checksum(uint64_t before) const {
+  // Covers all bytes.
+  uint64_t fingerprint(uint64_t before, const OnReading& on_reading) const {
     for (const Records& file : files_) {
-      before = mix_checksum(before, "pixels", crc32c(file.pixels->bytes()));
-      before = mix_checksum(before, "labels", crc32c(file.labels->bytes()));
-      file.pixels->check();
-      file.labels->check();
+      const uint32_t pixels = data_internal::whole_crc(*file.pixels, on_reading);
+      const uint32_t labels =
+          file.labels == file.pixels ? pixels : data_internal::whole_crc(*file.labels, on_reading);
+      before = mix_fingerprint(mix_fingerprint(before, "pixels", pixels), "labels", labels);
     }
     return before;
   }
@@ -98,11 +99,11 @@ ImageSplits make_splits(ImageFormat format, std::vector<Records> train, std::vec
   ImageSplits splits{.format = format,
                      .train = training,
                      .classes = std::move(classes),
-                     .checksum = training->checksum(0)};
+                     .fingerprint = training->fingerprint(0, options.on_reading)};
   if (!val.empty()) {
     const auto validation = std::make_shared<const RecordImages>(std::move(val));
     validation->check_labels(std::ssize(splits.classes));
-    splits.checksum = validation->checksum(splits.checksum);
+    splits.fingerprint = validation->fingerprint(splits.fingerprint, options.on_reading);
     splits.val = validation;
   }
   hold_out(splits, options.val_fraction);

@@ -195,10 +195,10 @@ TEST_CASE("a folder's folders are classes, in train and val if these are there")
     found.emplace_back(splits.train->label(i), image.rows);
   }
   CHECK(found == std::vector<std::pair<int32_t, int64_t>>{{0, 6}, {1, 5}, {1, 3}});
-  const uint64_t checksum = splits.checksum;
-  CHECK(open_images({.path = path}).checksum == checksum);
+  const uint64_t fingerprint = splits.fingerprint;
+  CHECK(open_images({.path = path}).fingerprint == fingerprint);
   write_png(path + "/train/dog/c.png", picture(5, 4, 3, 2));
-  CHECK(open_images({.path = path}).checksum != checksum);
+  CHECK(open_images({.path = path}).fingerprint != fingerprint);
   fs::create_directories(path + "/val/cow");
   CHECK(contains(error_of({.path = path}), "cow: there is no such class"));
   CHECK(contains(error_of({.path = path + "/none"}), "nothing is there"));

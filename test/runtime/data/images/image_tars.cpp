@@ -84,10 +84,10 @@ TEST_CASE("a folder's tars with val in their names are for validation") {
   CHECK(splits.train->size() == 2);
   REQUIRE(splits.val != nullptr);
   CHECK(splits.val->size() == 1);
-  CHECK(splits.checksum == open(dir.path()).checksum);
+  CHECK(splits.fingerprint == open(dir.path()).fingerprint);
   CHECK(open(dir.file("x-val-0.tar")).train->size() == 1);
   dir.write("x-train-1.tar", sample("another", 1, "1") + kEnd);
-  CHECK(splits.checksum != open(dir.path()).checksum);
+  CHECK(splits.fingerprint != open(dir.path()).fingerprint);
 }
 
 TEST_CASE("damaged samples of tars are counted and named, and one by one cannot be read") {

@@ -49,7 +49,7 @@ TEST_CASE("latents of several files are read with their channels last") {
   CHECK((got[0] == 3 && got[1] == 3.25f && got[4] == 3 + 1.f / 64 && got[8] == 3 + 1.f / 16));
   CHECK_THROWS_AS(splits.train->label(4), InternalError);
   CHECK(open_latents(folder.path(), 0).val == nullptr);
-  CHECK(open_latents(folder.path(), 0).checksum == splits.checksum);
+  CHECK(open_latents(folder.path(), 0).fingerprint == splits.fingerprint);
 }
 
 TEST_CASE("batches of latents have each once in an epoch, on any number of ranks") {
