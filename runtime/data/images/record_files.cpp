@@ -50,13 +50,15 @@ class RecordImages final : public ImageDataset {
     file->pixels->check();
   }
 
-  // Covers all bytes.
+  // Covers all bytes. After this scan, records are read in random order.
   uint64_t fingerprint(uint64_t before, const OnReading& on_reading) const {
     for (const Records& file : files_) {
       const uint32_t pixels = data_internal::whole_crc(*file.pixels, on_reading);
       const uint32_t labels =
           file.labels == file.pixels ? pixels : data_internal::whole_crc(*file.labels, on_reading);
       before = mix_fingerprint(mix_fingerprint(before, "pixels", pixels), "labels", labels);
+      file.pixels->advise(AccessPattern::kRandom);
+      file.labels->advise(AccessPattern::kRandom);
     }
     return before;
   }
@@ -84,7 +86,7 @@ class RecordImages final : public ImageDataset {
 
 std::shared_ptr<const MappedFile> map(const fs::path& path) {
   return std::make_shared<const MappedFile>(path.string(),
-                                            MapOptions{.pattern = AccessPattern::kRandom});
+                                            MapOptions{.pattern = AccessPattern::kSequential});
 }
 
 bool is_there(const fs::path& path) {
