@@ -246,6 +246,7 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
     all.summary = {data.sources.front().summary};
   } else {
     all.summary = describe_mixture(data, mixture, per_epoch, config);
+    all.shares = mixture.fingerprint();
   }
   open_evaluation(data, mixture, rows, config.language, all);
   return all;

@@ -25,6 +25,7 @@ struct TrainingData {
   // See DatasetSplits.
   uint64_t fingerprint = 0, checksum = 0;
   std::optional<uint64_t> whole_checksum = {};
+  std::optional<uint64_t> shares = {};  // fingerprint of the sources' shares, if there are several
   std::vector<std::string> summary = {};  // lines for the log
   ExampleSplits preferences = {};         // of Objective::kDpo
 };

@@ -318,6 +318,7 @@ std::map<std::string, std::string> LanguageTask::facts() const {
 std::map<std::string, std::string> LanguageTask::data_checksums() const {
   std::map<std::string, std::string> checksums{{"training data", cat(data_.checksum)}};
   if (data_.whole_checksum) checksums["whole training data"] = cat(*data_.whole_checksum);
+  if (data_.shares) checksums["mixture of training data"] = cat(*data_.shares);
   return checksums;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/content_scan.h"
 
 namespace shale {
 namespace {
@@ -45,6 +46,14 @@ Mixture::Mixture(std::span<const double> weights) {
 double Mixture::share(int64_t source) const {
   return static_cast<double>(counts_.at(static_cast<size_t>(source))) /
          static_cast<double>(kPeriod);
+}
+
+uint64_t Mixture::fingerprint() const {
+  uint64_t all = 0;
+  for (const uint64_t count : counts_) {
+    all = data_internal::mix_fingerprint(all, "share", static_cast<int64_t>(count));
+  }
+  return all;
 }
 
 Mixture::Draw Mixture::draw(int64_t position) const {

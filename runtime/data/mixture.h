@@ -28,6 +28,7 @@ class Mixture {
 
   int64_t sources() const { return static_cast<int64_t>(counts_.size()); }
   double share(int64_t source) const;  // of all samples
+  uint64_t fingerprint() const;        // of all shares, which decide the order of samples
 
  private:
   std::vector<uint64_t> counts_;  // samples of each source in a period

@@ -130,6 +130,19 @@ TEST_CASE("other data of the same size is refused, and a checkpoint that knows n
   check_same_run(old.run, now.run, "step_00000005", 5);
 }
 
+TEST_CASE("other weights of a mixture are refused") {
+  const TempDir dir;
+  const auto with = [&](const char* first, const char* second) {
+    return Described(dir, [&](models::TrainConfig& c) {
+      const std::string text = c.language.source.data;
+      c.language.source.data = cat(text, ":", first, ",", text, ":", second);
+    });
+  };
+  const Described stored = with("0.7", "0.3");
+  check_same_run(stored.run, with("7", "3").run, "step_00000005", 5);
+  CHECK(contains(refusal(stored, with("0.6", "0.4")), "the mixture of training data checksum was"));
+}
+
 TEST_CASE("what --validate has read is compared with what it had read") {
   const TempDir dir;
   Described stored(dir), now(dir);
