@@ -18,13 +18,13 @@ if(SHALE_CUDA STREQUAL "OFF")
   return()
 endif()
 
-# 12.0 is the first with C++20.
-find_package(CUDAToolkit 12.0 QUIET)
+# 12.1 is the first with PTX ISA 8.1, which st.async of Hopper's GEMMs needs.
+find_package(CUDAToolkit 12.1 QUIET)
 if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
   if(SHALE_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "SHALE_CUDA=ON: found no CUDA toolkit of version 12.0 or later with nvcc")
+    message(FATAL_ERROR "SHALE_CUDA=ON: found no CUDA toolkit of version 12.1 or later with nvcc")
   endif()
-  message(STATUS "Not building the CUDA kernels: no CUDA toolkit of version 12.0 or later")
+  message(STATUS "Not building the CUDA kernels: no CUDA toolkit of version 12.1 or later")
   return()
 endif()
 include(ShaleCudaArchitectures)
