@@ -4,7 +4,7 @@
 
 #include "shale/kernels/loss.h"
 #include "shale/runtime/io/safetensors_writer.h"
-#include "shale/test/support/catch.h"
+#include "shale/test/support/batches.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
@@ -75,6 +75,7 @@ TEST_CASE("batches of latents have each once in an epoch, on any number of ranks
     }
   }
   CHECK(one == two);
+  check_workers_agree(latent_train_batches(splits.train, 7, half, 1, 0), 100);
   std::ranges::sort(one);
   CHECK(one == std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7});
 }
