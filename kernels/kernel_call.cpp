@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/base/overloaded.h"
 #include "shale/kernels/slots.h"
 
 namespace shale::kernels {
@@ -44,14 +45,7 @@ bool describe(const SlotCall& call, const Slot<Args>& slot, KernelCall& out) {
 
 // What the kernels that work on parameters, gradients and optimizer states write.
 using Views = std::vector<View>;
-template <typename... Functions>
-struct Overloads : Functions... {
-  using Functions::operator()...;
-};
-template <typename... Functions>
-Overloads(Functions...) -> Overloads<Functions...>;
-
-const Overloads kOutputs = {
+const Overloaded kOutputs = {
     [](const AxpbyArgs& a) { return Views{a.y}; },
     [](const MulArgs& a) { return Views{a.y}; },
     [](const FillArgs& a) { return Views{a.y}; },

@@ -2,17 +2,11 @@
 
 #include <vector>
 
+#include "shale/base/overloaded.h"
 #include "shale/runtime/data/text/tokenizer/unicode.h"
 
 namespace shale::tokenizer_internal {
 namespace {
-
-template <typename... Fns>
-struct Overloaded : Fns... {
-  using Fns::operator()...;
-};
-template <typename... Fns>
-Overloaded(Fns...) -> Overloaded<Fns...>;  // Clang before 17 does not deduce aggregates
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
