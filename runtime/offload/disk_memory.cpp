@@ -131,20 +131,23 @@ int64_t DiskMemory::offset_of(const std::byte* memory) const {
 
 // ---- Ranges ----
 
-// Of memory that was freed since and is now divided otherwise.
-void DiskMemory::forget_left(std::span<std::byte> pages) {
-  const auto overlaps = [&](const auto& at) {
-    return at->first < pages.data() + pages.size() && pages.data() < at->first + at->second.bytes;
-  };
-  auto at = ranges_.upper_bound(pages.data());
-  if (at != ranges_.begin() && overlaps(std::prev(at))) --at;
-  while (at != ranges_.end() && overlaps(at)) {
-    at = at->second.state == State::kLeft ? ranges_.erase(at) : std::next(at);
+// The known ranges that share memory with `memory`, as first and end.
+std::pair<DiskMemory::Ranges::const_iterator, DiskMemory::Ranges::const_iterator>
+DiskMemory::overlapping(std::span<const std::byte> memory) const {
+  auto* const begin = const_cast<std::byte*>(memory.data());
+  auto first = ranges_.upper_bound(begin);
+  if (first != ranges_.begin()) {
+    const auto before = std::prev(first);
+    if (begin < before->first + before->second.bytes) first = before;
   }
+  return {first, ranges_.lower_bound(begin + memory.size())};
 }
 
 DiskMemory::Ranges::iterator DiskMemory::start(std::span<std::byte> pages, bool fetch) {
-  forget_left(pages);
+  // Ranges that were left may be of memory that was freed since and is now divided otherwise.
+  for (auto [at, end] = overlapping(pages); at != end;) {
+    at = at->second.state == State::kLeft ? ranges_.erase(at) : std::next(at);
+  }
   const auto found = ranges_.find(pages.data());
   if (found != ranges_.end()) {
     if (found->second.bytes != pages.size()) {
@@ -230,12 +233,13 @@ void DiskMemory::settle() {
 }
 
 void DiskMemory::check_writable(std::string_view what, std::span<const std::byte> range) const {
+  if (range.empty()) return;
   const std::lock_guard lock(mutex_);
-  for (const auto& [begin, known] : ranges_) {
-    if (known.state == State::kHere) continue;
-    if (begin >= range.data() + range.size() || range.data() >= begin + known.bytes) continue;
+  for (auto [at, end] = overlapping(range); at != end; ++at) {
+    const State state = at->second.state;
+    if (state == State::kHere) continue;
     throw InternalError(cat(what, ": writes ", range.size(), " bytes of memory on the disk that ",
-                            known.state == State::kFetching ? "was prefetched" : "was released",
+                            state == State::kFetching ? "was prefetched" : "was released",
                             " and not acquired"));
   }
 }

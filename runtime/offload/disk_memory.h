@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "shale/runtime/io/async_file.h"
 #include "shale/runtime/tensor/memory_provider.h"
@@ -75,7 +76,8 @@ class DiskMemory : public MemoryProvider {
 
   int64_t offset_of(const std::byte* memory) const;
   Ranges::iterator start(std::span<std::byte> pages, bool fetch);
-  void forget_left(std::span<std::byte> pages);
+  std::pair<Ranges::const_iterator, Ranges::const_iterator> overlapping(
+      std::span<const std::byte> memory) const;
   void finish(Ranges::iterator range);
   void drop(Ranges::iterator range);
   void drop_written(bool wait);

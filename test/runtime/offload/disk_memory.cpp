@@ -133,6 +133,7 @@ TEST_CASE("memory on a disk may be written if it was acquired, or not touched si
                    "writes 4 bytes of memory on the disk that was "
                    "released and not acquired"));
     CHECK(refused(all.subspan(40 * kPage)).empty());
+    CHECK(refused(part.subspan(100, 0)).empty());
     CHECK_THROWS_AS(memory.release(part, changed), InternalError);
     memory.settle();
     CHECK(refused(all).empty());
