@@ -15,22 +15,22 @@ struct Row {
   std::string address, arch, reached, name;
 };
 
-std::vector<Row> read_rows(const std::filesystem::path& file) {
+std::vector<Row> read_rows(const std::string& file) {
   std::ifstream stream(file);
-  if (!stream) throw ConfigError(cat("SHALE_MACHINE: cannot read ", file.string()));
+  if (!stream) throw ConfigError(cat("SHALE_MACHINE: cannot read ", file));
   std::vector<Row> rows;
   for (std::string line; std::getline(stream, line);) {
     std::istringstream words(line);
     Row row;
     if (!(words >> row.address >> row.arch >> row.reached >> std::ws) ||
         !std::getline(words, row.name)) {
-      throw ConfigError(cat("SHALE_MACHINE: ", file.string(), ", line ", rows.size() + 1, ": '",
+      throw ConfigError(cat("SHALE_MACHINE: ", file, ", line ", rows.size() + 1, ": '",
                             excerpt(line), "', want ADDRESS CAPABILITY REACHED NAME, as in ",
                             "'0000:17:00.0 89 - NVIDIA GeForce RTX 4090'"));
     }
     rows.push_back(std::move(row));
   }
-  if (rows.empty()) throw ConfigError(cat("SHALE_MACHINE: ", file.string(), " names no GPU"));
+  if (rows.empty()) throw ConfigError(cat("SHALE_MACHINE: ", file, " names no GPU"));
   return rows;
 }
 
@@ -42,8 +42,8 @@ std::vector<PciPlace> GpuMachine::places() const {
   return places;
 }
 
-GpuMachine read_gpu_machine(const std::filesystem::path& folder) {
-  const std::vector<Row> rows = read_rows(folder / "gpus");
+GpuMachine read_gpu_machine(const std::string& folder) {
+  const std::vector<Row> rows = read_rows(cat(folder, "/", "gpus"));
   GpuMachine machine;
   for (const Row& row : rows) {
     const auto arch = parse_int(row.arch);
@@ -56,7 +56,7 @@ GpuMachine read_gpu_machine(const std::filesystem::path& folder) {
                             "', want such as 89 and a list of numbers below ", rows.size(),
                             ", or -"));
     }
-    MachineGpu gpu{.place = read_pci_place(row.address, folder / "sys"),
+    MachineGpu gpu{.place = read_pci_place(row.address, cat(folder, "/", "sys")),
                    .arch = static_cast<int>(*arch),
                    .name = row.name,
                    .reaches = std::vector<bool>(rows.size(), false)};

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,7 +24,7 @@ struct GpuMachine {
 // Of a folder that stands for a machine: `sys/`, as /sys, and `gpus`, with a line for each GPU: its
 // address, compute capability times ten, those whose memory it reaches (`0,1`, or `-`), its name.
 // Throws ConfigError, which names the line.
-GpuMachine read_gpu_machine(const std::filesystem::path& folder);
+GpuMachine read_gpu_machine(const std::string& folder);
 
 // That of SHALE_MACHINE; nothing if it is not set. Emulated GPUs are in it, and the doctor looks at
 // it in place of the driver's.

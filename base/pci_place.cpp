@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -106,14 +107,15 @@ std::vector<int> parse_cpu_list(std::string_view text) {
   return cpus;
 }
 
-PciPlace read_pci_place(std::string_view address, const std::filesystem::path& sys) {
+PciPlace read_pci_place(std::string_view address, const std::string& sys) {
   PciPlace place{.address = std::string(address)};
   for (char& c : place.address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   // CUDA's domains may have eight digits.
   while (place.address.size() > 12 && place.address.front() == '0') place.address.erase(0, 1);
   if (!is_address(place.address)) return place;
   std::error_code error;
-  const auto device = std::filesystem::canonical(sys / "bus/pci/devices" / place.address, error);
+  const auto device = std::filesystem::canonical(
+      std::filesystem::path(sys) / "bus/pci/devices" / place.address, error);
   if (error) return place;
   place.numa_node = number_of(device / "numa_node", 0, 4095, -1);
   place.cpus = parse_cpu_list(line_of(device / "local_cpulist"));

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +29,7 @@ struct PciPlace {
 };
 
 // Reads the place of the device with this address below `sys`, which tests replace. Throws nothing.
-PciPlace read_pci_place(std::string_view address, const std::filesystem::path& sys = "/sys");
+PciPlace read_pci_place(std::string_view address, const std::string& sys = "/sys");
 
 // "0-3,8" as numbers; empty for anything else.
 std::vector<int> parse_cpu_list(std::string_view text);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 
 #include "shale/base/error.h"
@@ -13,26 +14,29 @@ namespace shale::models {
 
 namespace fs = std::filesystem;
 
-void make_folder(const fs::path& folder) {
-  Folder::make(folder.string());
+void make_folder(const std::string& folder) {
+  Folder::make(folder);
   if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw DiskError(cat("output: cannot write to ", folder.string(), ": ", std::strerror(errno)));
+    throw DiskError(cat("output: cannot write to ", folder, ": ", std::strerror(errno)));
   }
 }
 
-fs::path fresh_file(const fs::path& folder, const std::string& name) {
+std::string file_in(const std::string& folder, std::string_view name) {
+  return (fs::path(folder) / name).string();
+}
+
+std::string fresh_file(const std::string& folder, const std::string& name) {
   make_folder(folder);
-  const fs::path path = folder / (name + ".jsonl");
+  const std::string path = file_in(folder, name + ".jsonl");
   if (!fs::exists(path)) return path;
-  fs::path kept;
+  std::string kept;
   for (int i = 1; kept.empty() || fs::exists(kept); ++i) {
-    kept = folder / cat(name, ".", i, ".jsonl");
+    kept = file_in(folder, cat(name, ".", i, ".jsonl"));
   }
   std::error_code error;
   fs::rename(path, kept, error);
   if (error) {
-    throw DiskError(
-        cat("output: cannot rename ", path.string(), " to ", kept.string(), ": ", error.message()));
+    throw DiskError(cat("output: cannot rename ", path, " to ", kept, ": ", error.message()));
   }
   return path;
 }

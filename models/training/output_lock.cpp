@@ -20,12 +20,12 @@
 #include <thread>
 
 #include "shale/base/error.h"
+#include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/json_object.h"
 
 namespace shale::models {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxBytes = 4096;  // of the file: more is not ours
@@ -193,14 +193,14 @@ std::string OutputLock::try_to_take() {
   return {};
 }
 
-OutputLock::OutputLock(const fs::path& folder, double patience_s)
-    : path_((folder / "lock").string()) {
+OutputLock::OutputLock(const std::string& folder, double patience_s)
+    : path_(file_in(folder, "lock")) {
   const auto end = Clock::now() + std::chrono::duration<double>(patience_s);
   for (;;) {
     const std::string owner = try_to_take();
     if (owner.empty()) return;
     if (Clock::now() > end) {
-      throw ConfigError(cat("--out ", folder.string(), " is in use by ", owner,
+      throw ConfigError(cat("--out ", folder, " is in use by ", owner,
                             "; want another --out, or, if that run is gone, ", path_, " removed"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

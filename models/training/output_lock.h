@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 #include "shale/runtime/io/file.h"
@@ -32,7 +31,7 @@ class OutputLock {
  public:
   // The folder exists. Waits for up to `patience_s` for an owner that is just ending. Throws
   // ConfigError that names the owner, and says what to do, if the folder is in use; DiskError.
-  explicit OutputLock(const std::filesystem::path& folder, double patience_s = 3);
+  explicit OutputLock(const std::string& folder, double patience_s = 3);
   ~OutputLock();  // removes the file
   OutputLock(const OutputLock&) = delete;
   OutputLock& operator=(const OutputLock&) = delete;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "shale/base/json_limits.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
+#include "shale/models/training/output_folder.h"
 #include "shale/models/training/report/run_status.h"
 #include "shale/models/views/run_data.h"
 #include "shale/runtime/io/atomic_file.h"
@@ -43,9 +45,9 @@ struct Progress {
   bool has_params = false;
 };
 
-std::optional<Progress> read_progress(const fs::path& path) {
+std::optional<Progress> read_progress(const std::string& path) {
   if (!fs::exists(path)) return std::nullopt;
-  const JsonObject file = JsonObject::load(path.string());
+  const JsonObject file = JsonObject::load(path);
   const int64_t start_ms = file.integer("start_ms");
   if (start_ms < 0 || start_ms > kMostMs) file.fail("start_ms", "milliseconds since 1970");
   return Progress{.experiment = file.text("experiment"),
@@ -56,11 +58,11 @@ std::optional<Progress> read_progress(const fs::path& path) {
                   .has_params = file.flag("has_params")};
 }
 
-void write_progress(const fs::path& path, const Progress& progress) {
+void write_progress(const std::string& path, const Progress& progress) {
   const Json file = {{"experiment", progress.experiment}, {"run_id", progress.run_id},
                      {"start_ms", progress.start_ms},     {"step", progress.step},
                      {"of_step", progress.of_step},       {"has_params", progress.has_params}};
-  write_file_atomically(path.string(), file.dump(2) + "\n");
+  write_file_atomically(path, file.dump(2) + "\n");
 }
 
 class Sender {
@@ -103,7 +105,7 @@ class Sender {
   const ReplayOptions& options_;
 };
 
-std::string create_run(const Sender& sender, const fs::path& run, const Progress& progress) {
+std::string create_run(const Sender& sender, const std::string& run, const Progress& progress) {
   const fs::path name = fs::absolute(run).lexically_normal();
   const Json answer = sender.post(
       "/api/2.0/mlflow/runs/create",
@@ -185,9 +187,9 @@ class Batch {
 };
 
 // The rows behind what was sent, in batches; keeps in `path` how far that is.
-void send_rows(const Sender& sender, const fs::path& run, const fs::path& path, Progress& progress,
-               ReplayResult& result) {
-  const std::string source = (run / "metrics.jsonl").string();
+void send_rows(const Sender& sender, const std::string& run, const std::string& path,
+               Progress& progress, ReplayResult& result) {
+  const std::string source = file_in(run, "metrics.jsonl");
   const MappedFile file(source, {.pattern = AccessPattern::kSequential, .allow_empty = true});
   std::string_view text = file.text();
   Batch batch;
@@ -234,16 +236,16 @@ std::string_view status_of(RunState state) {
 
 }  // namespace
 
-ReplayResult replay_to_mlflow(const fs::path& run, const HttpClient& server,
+ReplayResult replay_to_mlflow(const std::string& run, const HttpClient& server,
                               const ReplayOptions& options) {
   if (!fs::is_directory(run)) {
-    throw MissingInputError(cat(run.string(), ": expected the folder of a run"));
+    throw MissingInputError(cat(run, ": expected the folder of a run"));
   }
   const Sender sender(server, options);
-  const fs::path path = run / "mlflow.json";
+  const std::string path = file_in(run, "mlflow.json");
   std::optional<Progress> known = read_progress(path);
   if (known && known->experiment != options.experiment) {
-    throw ConfigError(cat(path.string(), ": the run was sent to experiment ", known->experiment,
+    throw ConfigError(cat(path, ": the run was sent to experiment ", known->experiment,
                           ", want the same; removing the file makes another run of it"));
   }
   Progress progress = known.value_or(
@@ -259,7 +261,7 @@ ReplayResult replay_to_mlflow(const fs::path& run, const HttpClient& server,
     write_progress(path, progress);
   }
   send_rows(sender, run, path, progress, result);
-  if (!fs::exists(run / "status.json")) return result;
+  if (!fs::exists(file_in(run, "status.json"))) return result;
   const std::string_view status = status_of(read_run_status(run).state);
   if (status.empty() && !known) return result;
   Json update = {{"run_id", progress.run_id}, {"status", status.empty() ? "RUNNING" : status}};

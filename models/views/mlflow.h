@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -38,7 +37,7 @@ struct ReplayResult {
 // Throws UnavailableError where the server cannot be reached or fails, after options.tries;
 // ConfigError, with the server's words, for what it refuses; MissingInputError for a folder without
 // metrics; DataError for malformed files.
-ReplayResult replay_to_mlflow(const std::filesystem::path& run, const HttpClient& server,
+ReplayResult replay_to_mlflow(const std::string& run, const HttpClient& server,
                               const ReplayOptions& options);
 
 }  // namespace shale::models

@@ -1,6 +1,7 @@
 #include "shale/models/views/run_data.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -9,6 +10,7 @@
 #include "shale/base/error.h"
 #include "shale/base/json_limits.h"
 #include "shale/base/parse.h"
+#include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/json_object.h"
 #include "shale/runtime/io/mapped_file.h"
 
@@ -28,10 +30,10 @@ void for_each_line(std::string_view text, const std::string& source, Visit visit
   }
 }
 
-void read_warnings(const fs::path& path, RunData& run) {
+void read_warnings(const std::string& path, RunData& run) {
   if (!fs::exists(path)) return;
-  const MappedFile file(path.string(), {.allow_empty = true});
-  for_each_line(file.text(), path.string(), [&](std::string_view line, const std::string& where) {
+  const MappedFile file(path, {.allow_empty = true});
+  for_each_line(file.text(), path, [&](std::string_view line, const std::string& where) {
     try {
       const JsonObject object(line, where);
       run.warnings.push_back({.time = object.text("time"),
@@ -50,7 +52,7 @@ void read_warnings(const fs::path& path, RunData& run) {
 }
 
 // By their names, which only whole ones have: "step_00000100".
-std::vector<int64_t> checkpoints_in(const fs::path& folder) {
+std::vector<int64_t> checkpoints_in(const std::string& folder) {
   std::vector<int64_t> steps;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
@@ -105,28 +107,28 @@ RunData run_of(const std::vector<MetricsRow>& rows) {
   return data;
 }
 
-RunData read_run(const fs::path& run) {
+RunData read_run(const std::string& run) {
   const bool is_file = fs::is_regular_file(run);
-  RunData data = run_of(read_metrics(is_file ? run : run / "metrics.jsonl"));
-  data.name = run.string();
+  RunData data = run_of(read_metrics(is_file ? run : file_in(run, "metrics.jsonl")));
+  data.name = run;
   if (is_file) return data;
-  if (fs::exists(run / "status.json")) data.status = read_run_status(run);
-  read_warnings(run / "warnings.jsonl", data);
+  if (fs::exists(file_in(run, "status.json"))) data.status = read_run_status(run);
+  read_warnings(file_in(run, "warnings.jsonl"), data);
   data.options = read_run_options(run);
-  data.samples = read_samples(run / "samples.jsonl");
-  data.starts = read_starts(run / "starts.jsonl");
-  data.checkpoints = checkpoints_in(run / "checkpoints");
+  data.samples = read_samples(file_in(run, "samples.jsonl"));
+  data.starts = read_starts(file_in(run, "starts.jsonl"));
+  data.checkpoints = checkpoints_in(file_in(run, "checkpoints"));
   return data;
 }
 
-RunOptions read_run_options(const fs::path& run) {
-  const fs::path path = run / "config.json";
+RunOptions read_run_options(const std::string& run) {
+  const std::string path = file_in(run, "config.json");
   if (!fs::exists(path)) return {};
   const JsonLimits limits;
-  const std::string text = read_text_file(path.string(), limits.max_bytes);
-  check_json(text, limits, path.string());
+  const std::string text = read_text_file(path, limits.max_bytes);
+  check_json(text, limits, path);
   const auto json = nlohmann::json::parse(text);
-  if (!json.is_object()) throw DataError(cat(path.string(), ": expected an object"));
+  if (!json.is_object()) throw DataError(cat(path, ": expected an object"));
   RunOptions options;
   for (const auto& [name, value] : json.items()) {
     options.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,10 +49,10 @@ RunData run_of(const std::vector<MetricsRow>& rows);
 // Reads a run's folder, or of a run that has no other the file metrics.jsonl alone. A run that
 // still writes may be read. Throws MissingInputError if there are no metrics, DataError with path
 // and line for what is malformed.
-RunData read_run(const std::filesystem::path& run);
+RunData read_run(const std::string& run);
 
 // Those of a run's folder; empty where there is no config.json. Throws DataError.
-RunOptions read_run_options(const std::filesystem::path& run);
+RunOptions read_run_options(const std::string& run);
 
 // The lines of a metrics.jsonl as CSV (RFC 4180): a header with every key in the order in which
 // they come first, then a row a line, empty where a line lacks the key or has null. A last line

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
@@ -14,23 +15,23 @@
 namespace shale {
 namespace {
 
-DiskError disk_error(const std::filesystem::path& path, std::string_view what, int error) {
+DiskError disk_error(const std::string& path, std::string_view what, int error) {
   return DiskError(
-      cat(path.string(), ": cannot ", what, ": ", std::strerror(error), " (errno ", error, ")"));
+      cat(path, ": cannot ", what, ": ", std::strerror(error), " (errno ", error, ")"));
 }
 
 }  // namespace
 
-AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
+AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
   fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) throw disk_error(path_, "be opened for writing", errno);
-  Folder::open(path_.parent_path().string()).sync();
+  Folder::open(std::filesystem::path(path_).parent_path().string()).sync();
 }
 
 AppendFile::~AppendFile() {
   warn_if_removed();
   // Some network file systems report a full disk only here.
-  if (close(fd_) != 0) log_error(path_.string(), ": cannot be closed: ", std::strerror(errno));
+  if (close(fd_) != 0) log_error(path_, ": cannot be closed: ", std::strerror(errno));
 }
 
 void AppendFile::write(std::string_view bytes) {
@@ -45,7 +46,7 @@ void AppendFile::warn_if_removed() {
   struct stat info {};
   if (warned_ || ::fstat(fd_, &info) != 0 || info.st_nlink > 0) return;
   warned_ = true;
-  log_warning(path_.string(), ": somebody has removed it; what was written to it is lost");
+  log_warning(path_, ": somebody has removed it; what was written to it is lost");
 }
 
 void AppendFile::sync() {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace shale {
@@ -11,12 +11,12 @@ namespace shale {
 class AppendFile {
  public:
   // Makes the file if there is none; its name is on the disk when this returns.
-  explicit AppendFile(std::filesystem::path path);
+  explicit AppendFile(std::string path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::string& path() const { return path_; }
   void write(std::string_view bytes);
   // What was written before is on the disk when this returns: a machine that stops loses none of
   // it. Warns, once, if somebody has removed the file. May be called on another thread than
@@ -26,7 +26,7 @@ class AppendFile {
  private:
   void warn_if_removed();
 
-  const std::filesystem::path path_;
+  const std::string path_;
   int fd_ = -1;
   bool warned_ = false;
 };

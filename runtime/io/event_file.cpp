@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <filesystem>
 #include <span>
 
 #include "shale/base/error.h"
@@ -76,10 +77,10 @@ bool is_event_file_name(std::string_view name) {
   return name.find("tfevents") != name.npos;
 }
 
-int64_t drop_events_after(const std::filesystem::path& folder, int64_t last_step) {
+int64_t drop_events_after(const std::string& folder, int64_t last_step) {
   int64_t dropped = 0;
   if (!std::filesystem::exists(folder)) return dropped;
-  const Folder files = Folder::open(folder.string());
+  const Folder files = Folder::open(folder);
   for (const std::string& name : files.names()) {
     if (!is_event_file_name(name)) continue;
     const std::string path = files.path_of(name);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +33,7 @@ int64_t step_of_event(std::string_view event, const std::string& source);
 // for byte. A file that changes is replaced as a whole and on the disk when this returns. Returns
 // how many events were dropped; a folder that does not exist has none. Throws DiskError; DataError
 // for an event that is no protocol buffer.
-int64_t drop_events_after(const std::filesystem::path& folder, int64_t last_step);
+int64_t drop_events_after(const std::string& folder, int64_t last_step);
 
 // Whether TensorBoard takes a file of this name for one of events.
 bool is_event_file_name(std::string_view name);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -106,7 +105,7 @@ std::string to_json_line(const MetricsRow& row);
 // Appends rows to a file (append_file.h), a line each.
 class MetricsWriter {
  public:
-  explicit MetricsWriter(std::filesystem::path path) : file_(std::move(path)) {}
+  explicit MetricsWriter(std::string path) : file_(std::move(path)) {}
 
   void write(const MetricsRow& row) { file_.write(to_json_line(row)); }
   void sync() { file_.sync(); }
@@ -118,7 +117,7 @@ class MetricsWriter {
 // The rows of a file. A last line without a newline is what a killed run leaves, and is left out;
 // any other line that is not a row is DataError with path and line. MissingInputError if there is
 // no such file.
-std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
+std::vector<MetricsRow> read_metrics(const std::string& path);
 // The same of a file's text; `source` is what messages call it.
 std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& source);
 
@@ -127,6 +126,6 @@ std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& 
 // returns; a file that does not exist stays so. Throws like read_metrics and DiskError; but behind
 // the row of `last_step`, where nothing was synced, a machine that stopped may leave anything: a
 // line there that is not a row is dropped with all that follows.
-int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step);
+int64_t drop_metrics_after(const std::string& path, int64_t last_step);
 
 }  // namespace shale

@@ -2,6 +2,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -226,8 +227,8 @@ void for_each_row(std::string_view text, const std::string& source,
 }
 
 // Mapped, because the file of a long run is larger than what its rows take.
-MappedFile map(const std::filesystem::path& path) {
-  return MappedFile(path.string(), {.pattern = AccessPattern::kSequential, .allow_empty = true});
+MappedFile map(const std::string& path) {
+  return MappedFile(path, {.pattern = AccessPattern::kSequential, .allow_empty = true});
 }
 
 }  // namespace
@@ -239,21 +240,21 @@ std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& 
   return rows;
 }
 
-std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
+std::vector<MetricsRow> read_metrics(const std::string& path) {
   const MappedFile file = map(path);
-  std::vector<MetricsRow> rows = parse_metrics(file.text(), path.string());
+  std::vector<MetricsRow> rows = parse_metrics(file.text(), path);
   file.check();
   return rows;
 }
 
-int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step) {
+int64_t drop_metrics_after(const std::string& path, int64_t last_step) {
   if (!std::filesystem::exists(path)) return 0;
   const MappedFile old = map(path);
   std::string kept;
   int64_t dropped = 0;
   bool has_last = false;
   try {
-    for_each_row(old.text(), path.string(), [&](std::string_view line, const MetricsRow& row) {
+    for_each_row(old.text(), path, [&](std::string_view line, const MetricsRow& row) {
       const int64_t step = std::visit([](const auto& metrics) { return metrics.step; }, row);
       has_last = has_last || step == last_step;
       if (step <= last_step) {
@@ -267,7 +268,7 @@ int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step)
     log_warning(error.what(), "; dropped, as all rows after step ", last_step);
   }
   old.check();
-  write_file_atomically(path.string(), kept);
+  write_file_atomically(path, kept);
   return dropped;
 }
 

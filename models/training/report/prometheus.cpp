@@ -132,7 +132,7 @@ void PrometheusFile::update(const RunGauges& gauges, bool at_once) {
   const std::string text = prometheus_text(gauges);
   // Not synced: after the machine has stopped, nobody asks how the run is doing. The name must not
   // end in ".prom", or the collector would read it too.
-  const std::string temporary = cat(path_.string(), ".", getpid(), ".tmp");
+  const std::string temporary = cat(path_, ".", getpid(), ".tmp");
   FILE* const file = std::fopen(temporary.c_str(), "we");
   bool written = file != nullptr;
   if (written) {
@@ -144,7 +144,7 @@ void PrometheusFile::update(const RunGauges& gauges, bool at_once) {
   const int error = errno;
   if (file != nullptr) unlink(temporary.c_str());
   if (std::exchange(warned_, true)) return;
-  log_warning(path_.string(), ": cannot be written: ", std::strerror(error),
+  log_warning(path_, ": cannot be written: ", std::strerror(error),
               "; Prometheus will not see this run, which goes on");
 }
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -30,13 +29,13 @@ class PrometheusFile {
  public:
   static constexpr double kSeconds = 1;
 
-  explicit PrometheusFile(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit PrometheusFile(std::string path) : path_(std::move(path)) {}
 
   // Writes if it is time, or at once.
   void update(const RunGauges& gauges, bool at_once = false);
 
  private:
-  const std::filesystem::path path_;
+  const std::string path_;
   std::optional<std::chrono::steady_clock::time_point> written_;
   bool warned_ = false;
 };

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "shale/base/error.h"
+#include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/json_object.h"
 
 namespace shale::models {
@@ -35,8 +36,8 @@ std::string to_json(const RankMemory& memory) {
              ", \"device\": ", json_of(memory.device), host, "}");
 }
 
-std::vector<RankMemory> read_memory(const std::filesystem::path& run) {
-  const std::string path = (run / kMemoryFile).string();
+std::vector<RankMemory> read_memory(const std::string& run) {
+  const std::string path = file_in(run, kMemoryFile);
   std::ifstream file(path);
   if (!file) {
     throw MissingInputError(cat(path, ": cannot be read; want the folder of a run that has ended"));

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +38,6 @@ inline constexpr const char* kMemoryFile = "memory.jsonl";
 std::string to_json(const RankMemory& memory);  // a line, without its end
 // Throws MissingInputError if the run has no such file, DataError with path and line for what is
 // malformed.
-std::vector<RankMemory> read_memory(const std::filesystem::path& run);
+std::vector<RankMemory> read_memory(const std::string& run);
 
 }  // namespace shale::models

@@ -11,18 +11,19 @@
 namespace shale::models {
 namespace {
 
-std::filesystem::path metrics_file(const RunReport::Options& options) {
+std::string metrics_file(const RunReport::Options& options) {
   if (!options.goes_on) return fresh_file(options.out, "metrics");
-  drop_metrics_after(options.out / "metrics.jsonl", options.first_step);
-  return options.out / "metrics.jsonl";
+  drop_metrics_after(file_in(options.out, "metrics.jsonl"), options.first_step);
+  return file_in(options.out, "metrics.jsonl");
 }
 
-std::filesystem::path samples_file(const RunReport::Options& options) {
-  return options.goes_on ? options.out / "samples.jsonl" : fresh_file(options.out, "samples");
+std::string samples_file(const RunReport::Options& options) {
+  return options.goes_on ? file_in(options.out, "samples.jsonl")
+                         : fresh_file(options.out, "samples");
 }
 
-std::filesystem::path starts_file(const RunReport::Options& options) {
-  return options.goes_on ? options.out / "starts.jsonl" : fresh_file(options.out, "starts");
+std::string starts_file(const RunReport::Options& options) {
+  return options.goes_on ? file_in(options.out, "starts.jsonl") : fresh_file(options.out, "starts");
 }
 
 void set(RunGauges& gauges, const StepMetrics& row) {
@@ -43,10 +44,10 @@ RunReport::RunReport(const Options& options)
                              : std::make_unique<PrometheusServer>(options.prometheus_listen)),
       metrics_(metrics_file(options)),
       samples_(samples_file(options), options.first_step),
-      gauges_{.run = options.out.string()} {
+      gauges_{.run = options.out} {
   if (options.tensorboard) {
     tensorboard_.emplace(
-        TensorBoardWriter::Options{.folder = options.out / "tensorboard",
+        TensorBoardWriter::Options{.folder = file_in(options.out, "tensorboard"),
                                    .first_step = options.goes_on ? options.first_step : 0,
                                    .options = options.options});
   }
@@ -55,7 +56,7 @@ RunReport::RunReport(const Options& options)
   if (!options.prometheus_file.empty()) prometheus_file_.emplace(options.prometheus_file);
   // What is known of the steps before a restart is known after it.
   if (options.goes_on && (prometheus_file_ || prometheus_server_ != nullptr)) {
-    for (const MetricsRow& row : read_metrics(options.out / "metrics.jsonl")) {
+    for (const MetricsRow& row : read_metrics(file_in(options.out, "metrics.jsonl"))) {
       std::visit([this](const auto& metrics) { set(gauges_, metrics); }, row);
     }
     if (prometheus_server_ != nullptr) prometheus_server_->update(gauges_);

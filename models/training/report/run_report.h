@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +18,7 @@ namespace shale::models {
 class RunReport {
  public:
   struct Options {
-    std::filesystem::path out;  // --out
+    std::string out;  // --out
     // Whether the run goes on in that folder: it drops what came after `first_step`. A run that
     // begins there renames what an earlier one wrote.
     bool goes_on = false;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/json_object.h"
 
@@ -16,8 +17,8 @@ namespace {
 
 constexpr std::array kNames = {"running", "saved", "done", "failed"};
 
-std::filesystem::path status_file(const std::filesystem::path& out) {
-  return out / "status.json";
+std::string status_file(const std::string& out) {
+  return file_in(out, "status.json");
 }
 
 // Without new blocks, if the text is not longer than what they hold. Not all at once: for when
@@ -33,7 +34,7 @@ bool overwrite(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-void write_run_status(const std::filesystem::path& out, const RunStatus& status) {
+void write_run_status(const std::string& out, const RunStatus& status) {
   nlohmann::ordered_json json;
   json["state"] = kNames[static_cast<size_t>(status.state)];
   json["step"] = status.step;
@@ -46,7 +47,7 @@ void write_run_status(const std::filesystem::path& out, const RunStatus& status)
   // Paths, and what messages quote of files, need not be UTF-8; JSON must be.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   const std::string text = json.dump(2, ' ', false, kReplace) + "\n";
-  const std::string path = status_file(out).string();
+  const std::string path = status_file(out);
   try {
     write_file_atomically(path, text);
   } catch (const DiskError&) {
@@ -55,8 +56,8 @@ void write_run_status(const std::filesystem::path& out, const RunStatus& status)
   }
 }
 
-RunStatus read_run_status(const std::filesystem::path& out) {
-  const JsonObject json = JsonObject::load(status_file(out).string());
+RunStatus read_run_status(const std::string& out) {
+  const JsonObject json = JsonObject::load(status_file(out));
   RunStatus status;
   const std::string state = json.text("state");
   size_t index = 0;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -30,8 +29,8 @@ struct RunStatus {
 };
 
 // As a whole; in place where the disk has no room for another file. Throws DiskError.
-void write_run_status(const std::filesystem::path& out, const RunStatus& status);
+void write_run_status(const std::string& out, const RunStatus& status);
 // Throws MissingInputError if there is none, DataError if it is malformed.
-RunStatus read_run_status(const std::filesystem::path& out);
+RunStatus read_run_status(const std::string& out);
 
 }  // namespace shale::models

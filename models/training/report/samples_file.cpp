@@ -21,7 +21,7 @@ std::string line_of(const Sample& sample) {
 
 }  // namespace
 
-SamplesFile::SamplesFile(std::filesystem::path path, int64_t first_step)
+SamplesFile::SamplesFile(std::string path, int64_t first_step)
     : path_(std::move(path)), samples_(read_samples(path_)) {
   const auto dropped = std::erase_if(
       samples_, [first_step](const Sample& sample) { return sample.step > first_step; });
@@ -43,10 +43,10 @@ bool SamplesFile::write(const Sample& sample) {
 void SamplesFile::replace() const {
   std::string text;
   for (const Sample& sample : samples_) text += line_of(sample);
-  write_file_atomically(path_.string(), text);
+  write_file_atomically(path_, text);
 }
 
-std::vector<Sample> read_samples(const std::filesystem::path& path) {
+std::vector<Sample> read_samples(const std::string& path) {
   std::vector<Sample> samples;
   for_each_line(path, [&](const JsonObject& line) {
     samples.push_back({line.integer("step"), line.text("tag"), line.text("text")});

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -22,7 +21,7 @@ class SamplesFile {
  public:
   // A run that goes on after `first_step` steps drops what came after them; 0: the run begins, and
   // there is no such file. Throws DiskError, DataError for a line that is none of ours.
-  SamplesFile(std::filesystem::path path, int64_t first_step);
+  SamplesFile(std::string path, int64_t first_step);
 
   // In place of one with the same step and tag, as a run leaves that goes on where it has ended.
   // Returns whether it is new. Throws DiskError.
@@ -31,12 +30,12 @@ class SamplesFile {
  private:
   void replace() const;
 
-  const std::filesystem::path path_;
+  const std::string path_;
   std::vector<Sample> samples_;
 };
 
 // Nothing if there is no such file. A last line without an end is left out. Throws DataError with
 // path and line.
-std::vector<Sample> read_samples(const std::filesystem::path& path);
+std::vector<Sample> read_samples(const std::string& path);
 
 }  // namespace shale::models

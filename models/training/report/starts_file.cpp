@@ -14,13 +14,13 @@ std::string line_of(const RunStart& start) {
 
 }  // namespace
 
-void add_start(const std::filesystem::path& path, const RunStart& start) {
+void add_start(const std::string& path, const RunStart& start) {
   std::string text;
   for (const RunStart& before : read_starts(path)) text += line_of(before);
-  write_file_atomically(path.string(), text + line_of(start));
+  write_file_atomically(path, text + line_of(start));
 }
 
-std::vector<RunStart> read_starts(const std::filesystem::path& path) {
+std::vector<RunStart> read_starts(const std::string& path) {
   std::vector<RunStart> starts;
   for_each_line(path, [&](const JsonObject& line) {
     starts.push_back(

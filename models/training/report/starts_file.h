@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -18,10 +17,10 @@ struct RunStart {
 
 // Adds a start to the file, which is replaced as a whole; makes it if there is none. Throws
 // DiskError, DataError as read_starts().
-void add_start(const std::filesystem::path& path, const RunStart& start);
+void add_start(const std::string& path, const RunStart& start);
 
 // A line of JSON each, in order. Nothing if there is no such file. Throws DataError with path and
 // line.
-std::vector<RunStart> read_starts(const std::filesystem::path& path);
+std::vector<RunStart> read_starts(const std::string& path);
 
 }  // namespace shale::models

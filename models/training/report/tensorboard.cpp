@@ -5,11 +5,13 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
 #include "shale/base/error.h"
+#include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/event_file.h"
 #include "shale/runtime/io/file.h"
 
@@ -197,25 +199,25 @@ std::string preformatted(std::string_view text) {
   return nlohmann::json::parse(nlohmann::json(lines).dump(-1, ' ', false, kReplace));
 }
 
-void set_aside(const fs::path& folder) {
+void set_aside(const std::string& folder) {
   if (!fs::exists(folder)) return;
-  fs::path kept;
-  for (int i = 1; kept.empty() || fs::exists(kept); ++i) kept = cat(folder.string(), ".", i);
+  std::string kept;
+  for (int i = 1; kept.empty() || fs::exists(kept); ++i) kept = cat(folder, ".", i);
   std::error_code error;
   fs::rename(folder, kept, error);
   if (error) {
-    throw DiskError(cat("output: cannot rename ", folder.string(), " to ", kept.string(), ": ",
-                        error.message()));
+    throw DiskError(cat("output: cannot rename ", folder, " to ", kept, ": ", error.message()));
   }
 }
 
 // "events.out.tfevents.<time>.<host>.<process>.<n>": by their names, readers put files in order.
-fs::path new_file(const fs::path& folder) {
+std::string new_file(const std::string& folder) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   for (int n = 0;; ++n) {
-    const auto path = folder / cat("events.out.tfevents.", static_cast<int64_t>(unix_seconds()),
-                                   ".", std::string_view(host.data()), ".", getpid(), ".", n);
+    const std::string path =
+        file_in(folder, cat("events.out.tfevents.", static_cast<int64_t>(unix_seconds()), ".",
+                            std::string_view(host.data()), ".", getpid(), ".", n));
     if (!fs::exists(path)) return path;
   }
 }
@@ -229,7 +231,7 @@ TensorBoardWriter::TensorBoardWriter(const Options& options) {
     set_aside(options.folder);
   }
   const bool has_options = fs::exists(options.folder);
-  Folder::make(options.folder.string());
+  Folder::make(options.folder);
   file_ = std::make_unique<AppendFile>(new_file(options.folder));
   start(options.first_step);
   if (!has_options) write_options(options.options);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,7 +38,7 @@ struct Histogram {
 class TensorBoardWriter {
  public:
   struct Options {
-    std::filesystem::path folder;  // is made
+    std::string folder;  // is made
     // Steps done by a run that goes on in this folder. 0: the run begins, and a folder that is
     // there is renamed to "<folder>.1", or the first such number that is free.
     int64_t first_step = 0;

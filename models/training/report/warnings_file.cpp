@@ -83,7 +83,7 @@ WarningsFile::~WarningsFile() {
   if (fd_ >= 0) close(fd_);
 }
 
-void WarningsFile::open(std::filesystem::path file) {
+void WarningsFile::open(std::string file) {
   const std::lock_guard lock(mutex_);
   path_ = std::move(file);
   flush();

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -31,7 +30,7 @@ class WarningsFile {
 
   // Appends to `file` from now on. It is made with the first line. What cannot be written is kept
   // and tried again with the next line; beyond 1000 lines it is lost.
-  void open(std::filesystem::path file);
+  void open(std::string file);
   // What is not in the log, such as the error that ends a run.
   void write(LogLevel level, std::string_view text) noexcept;
 
@@ -44,7 +43,7 @@ class WarningsFile {
   const std::string before_text_;  // host and rank
   const Clock clock_;
   std::mutex mutex_;
-  std::filesystem::path path_;
+  std::string path_;
   std::vector<std::string> pending_;
   double allowance_ = 0;  // warnings that may be written now
   double allowed_at_s_ = 0;
