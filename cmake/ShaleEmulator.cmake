@@ -6,9 +6,6 @@ if(SHALE_SANITIZE MATCHES "thread")
     "race tracker takes the place of ThreadSanitizer's functions; want SHALE_EMULATOR=OFF")
 endif()
 
-set(SHALE_TRACKER_NAMES ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h
-    CACHE INTERNAL "What emulated kernels are compiled with")
-
 shale_add_layer(kernels_emu
   FOLDERS ${SHALE_emulator_FOLDERS}
   PUBLIC shale_kernels

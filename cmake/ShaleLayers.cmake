@@ -1,18 +1,13 @@
 include(${CMAKE_CURRENT_LIST_DIR}/ShaleFolders.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/ShaleKernels.cmake)
 
-# What is included is called <shale/...>, and no folder of ours is on the include path by its own
-# name. In the build folder, include/shale is the source tree: our own sources write the whole name,
-# shale/runtime/tensor/tensor.h. The public headers, such as shale/nn.h, lie in the tree's include/.
-set(shale_include_dir ${PROJECT_BINARY_DIR}/include)
-set(link ${shale_include_dir}/shale)
-if(IS_SYMLINK ${link})
-  file(READ_SYMLINK ${link} linked)
-endif()
-if(NOT IS_SYMLINK ${link} OR NOT linked STREQUAL PROJECT_SOURCE_DIR)
-  file(MAKE_DIRECTORY ${shale_include_dir})
-  file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${link} SYMBOLIC)
-endif()
+# Headers are included as <shale/...>, and no folder of the tree is on the include path by its own
+# name. Links in include/shale lead to the layers: shale/runtime/tensor/tensor.h is
+# runtime/tensor/tensor.h, for compilers, editors and code search alike.
+set(shale_include_dir ${PROJECT_SOURCE_DIR}/include)
+
+set(SHALE_TRACKER_NAMES ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h
+    CACHE INTERNAL "What emulated kernels are compiled with")
 
 # shale_kernel_files(<out> <out for Hopper> <folder>...): the .cu files in these folders.
 function(shale_kernel_files out out_hopper)
@@ -37,9 +32,7 @@ function(shale_add_layer name)
 
   set(target shale_${name})
   add_library(${target} STATIC ${sources})
-  target_include_directories(${target}
-    PUBLIC $<BUILD_INTERFACE:${shale_include_dir}>
-    INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${shale_include_dir}>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   foreach(library IN LISTS arg_HEADER_ONLY)
