@@ -5,12 +5,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {
   cat <<'USAGE'
-Usage: ./test.sh [--full] [--asan] [--tsan] [--gpu] [--no-bootstrap] [--help] [-- CTEST_ARGUMENT...]
+Usage: ./test.sh [--quick] [--full] [--asan] [--tsan] [--gpu] [--no-bootstrap] [--help]
+                 [-- CTEST_ARGUMENT...]
 
 Installs the packages that are missing, builds the preset "release" with tests and benchmarks,
 runs the tests, says what was skipped and why, and ends with the line
 "N passed, N failed, N skipped". Exits non-zero when one failed.
 
+  --quick         only check the README's claims, one by one, in a few minutes after quickstart.sh
+                  (docs/checking.md says what each check does)
   --full          also run the tests that take minutes each
   --asan          also run the unit tests of base, kernels and runtime, and of what reads files,
                   under the address and undefined-behaviour sanitizers (another build, some minutes)
@@ -24,6 +27,7 @@ runs the tests, says what was skipped and why, and ends with the line
 USAGE
 }
 
+with_quick=false
 with_long=false
 with_asan=false
 with_tsan=false
@@ -31,6 +35,7 @@ with_gpu=false
 with_bootstrap=true
 while [[ $# -gt 0 ]]; do
   case "$1" in
+    --quick) with_quick=true ;;
     --full) with_long=true ;;
     --asan) with_asan=true ;;
     --tsan) with_tsan=true ;;
@@ -112,7 +117,24 @@ if $with_tsan && ! command -v clang++ >/dev/null; then
   echo "test.sh: --tsan: expected clang++, found none; apt-get install clang libomp-dev" >&2
   exit 69
 fi
-if $with_bootstrap; then third_party/bootstrap.sh; fi
+if $with_bootstrap; then
+  if $with_quick; then third_party/bootstrap.sh --minimal; else third_party/bootstrap.sh; fi
+fi
+
+if $with_quick; then
+  # A build that is configured stays as it is; else it is that of quickstart.sh.
+  if [[ ! -e build/release/CMakeCache.txt ]]; then
+    cmake --preset release -DSHALE_BUILD_TESTS=OFF -DSHALE_BUILD_BENCH=OFF -DSHALE_CUDA=OFF \
+      -DSHALE_EMULATOR=OFF
+  fi
+  cmake --build --preset release --parallel "$jobs" --target train_lm find_race
+  test/quick/run.sh build/release/bin | tee "$log" || true
+  counts=$(sed -nE '$s/^([0-9]+) passed, ([0-9]+) failed$/\1 \2/p' "$log")
+  passed=${counts% *}
+  failed=${counts#* }
+  [[ -n $counts && $failed -eq 0 ]]
+  exit
+fi
 
 build release
 run_tests release ${ctest_arguments[@]+"${ctest_arguments[@]}"}
