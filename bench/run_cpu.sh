@@ -68,12 +68,6 @@ for dtype in fp32 bf16; do # a round is seven steps' time
     --steps $(((steps + 2) / 3)) --json "$rows/breakdown_$dtype.json"
 done
 
-for dtype in fp32 bf16; do
-  echo "== bench_train --mixture --dtype $dtype"
-  "$bin/bench_train" --mixture --micro-batch 4 --seq-len 1024 --dtype "$dtype" \
-    --threads $threads --steps $(((steps + 2) / 3)) --json "$rows/mixture_$dtype.json"
-done
-
 if [ -x "$bin/bench_collectives" ]; then
   echo "== bench_collectives"
   mpi 2 "$bin/bench_collectives" --json "$rows/collectives.json"

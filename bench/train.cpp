@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <memory>
-#include <optional>
 
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
@@ -13,7 +12,6 @@
 #include "shale/bench/support/bench_device.h"
 #include "shale/bench/support/kernel_recorder.h"
 #include "shale/bench/support/memory_sweep.h"
-#include "shale/bench/support/mixture_twin.h"
 #include "shale/bench/support/product_floor.h"
 #include "shale/bench/support/results.h"
 #include "shale/bench/support/step_breakdown.h"
@@ -39,7 +37,6 @@ struct BenchConfig {
   bool no_overlap = false;
   bool memory = false;
   bool breakdown = false;
-  bool mixture = false;
   std::string json;
 };
 
@@ -91,9 +88,6 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            "instead: every part of a step in it, alone, and at the machine's measured peak");
   spec.add("memory", c.memory,
            "instead: the memory of every combination of stage, precision, recompute and offload");
-  spec.add("mixture", c.mixture,
-           "instead: steps of a mixture of experts beside those of a dense model with the same "
-           "active products, in turns");
   spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");
@@ -101,7 +95,6 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.example("bench_train --breakdown --device cuda --dtype bf16 --seq-len 1024");
   spec.example("mpirun -np 2 --bind-to none bench_train --threads 1 --global-batch 8");
   spec.example("mpirun -np 4 --bind-to none bench_train --memory --model nano --threads 1");
-  spec.example("bench_train --mixture --micro-batch 4 --seq-len 1024 --threads 2");
   spec.example("bench_train --model nano --micro-batch 8 --no-floor --json nano.json");
 }
 
@@ -334,16 +327,6 @@ int run_memory(const BenchConfig& config, const Machine& machine, comm::World& w
   return 0;
 }
 
-int run_mixture(const BenchConfig& config, const Machine& machine, comm::World& world) {
-  const TwinTimes times = measure_twins(config.train, config.steps, config.warmup, world);
-  if (world.rank() != 0) return 0;
-  std::printf("%s\n%s", summary(machine).c_str(), twin_table(times).c_str());
-  write_results(config.json, "bench_train", machine,
-                {{"steps", config.steps}, {"warmup", config.warmup}, {"mixture", true}},
-                Json::array({twin_row(times, config.train)}));
-  return 0;
-}
-
 void print_heading(const BenchConfig& config, const Machine& machine, const TrainLoop& loop,
                    int ranks) {
   const bool images = is_image_preset(config.train.model);
@@ -366,10 +349,6 @@ void print_heading(const BenchConfig& config, const Machine& machine, const Trai
 void check(const BenchConfig& config) {
   if (config.memory && config.train.device.type != DeviceType::kCpu) {
     throw ConfigError("--memory counts what steps on the CPU hold; want --device cpu");
-  }
-  if (config.mixture && is_image_preset(config.train.model)) {
-    throw ConfigError(
-        cat("--mixture is of models of language; ", config.train.model, " is one of images"));
   }
   if (config.train.cuda_graph && (config.breakdown || config.memory)) {
     throw ConfigError(cat("--cuda-graph replays kernels that ",
@@ -407,7 +386,6 @@ int run(comm::World& world, int argc, char** argv) {
 
   KernelRecorder recorder;
   config.train.threads = resolve_threads(config.train.threads, world.local_size());
-  if (config.mixture) return run_mixture(config, machine, world);
   const auto device = make_bench_device(config.train.device, config.train.threads);
   device->describe(machine);
   Peaks peaks;  // all ranks at a time, as in a step; before the model takes memory

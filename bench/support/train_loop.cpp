@@ -15,7 +15,6 @@ constexpr float kLearningRate = 1e-4f;
 constexpr float kClip = 1;
 
 models::LanguageModelConfig model_config(const TrainOptions& options) {
-  if (options.config) return *options.config;
   models::LanguageModelConfig config = models::preset(options.model, options.seq_len);
   if (options.layers > 0) config.layers = options.layers;
   if (options.seq_len > config.context) {
@@ -27,7 +26,7 @@ models::LanguageModelConfig model_config(const TrainOptions& options) {
 
 // Throws ConfigError for options that only the other kind of model has.
 TrainWork make_work(const TrainOptions& options) {
-  if (options.config || !is_image_preset(options.model)) {
+  if (!is_image_preset(options.model)) {
     return language_work(options.model, model_config(options),
                          {.loss_chunk_rows = options.loss_chunk}, options.seq_len, options.seed);
   }

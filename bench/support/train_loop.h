@@ -2,7 +2,6 @@
 
 #include <array>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,14 +20,13 @@ namespace shale::bench {
 
 struct TrainOptions {
   Device device = {};
-  std::string model = "gpt2-124m";                         // of language or of images
-  std::optional<models::LanguageModelConfig> config = {};  // in place of `model` and `layers`
-  int64_t layers = 0;                                      // 0: the preset's
-  int64_t seq_len = 256;                                   // tokens of a sequence
-  int64_t pixels = 224;                                    // of an image's edge
-  int64_t micro_batch = 4;                                 // samples per rank and forward
-  int64_t global_batch = 0;  // samples per step; 0: micro_batch * ranks
-  int64_t loss_chunk = 0;    // tokens whose logits exist at a time; 0: all
+  std::string model = "gpt2-124m";  // of language or of images
+  int64_t layers = 0;               // 0: the preset's
+  int64_t seq_len = 256;            // tokens of a sequence
+  int64_t pixels = 224;             // of an image's edge
+  int64_t micro_batch = 4;          // samples per rank and forward
+  int64_t global_batch = 0;         // samples per step; 0: micro_batch * ranks
+  int64_t loss_chunk = 0;           // tokens whose logits exist at a time; 0: all
   DType dtype = DType::kF32;
   int threads = 0;  // 0: the rank's share of the CPUs
   int zero = 0;     // stage of data parallelism
