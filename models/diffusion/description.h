@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "shale/models/diffusion/process.h"
@@ -23,7 +22,5 @@ inline constexpr const char* kDiffusionFact = "diffusion transformer";
 
 // As a JSON object in canonical form: no blanks, keys in order.
 std::string description_json(const DiffusionDescription& description);
-// The reverse. Throws DataError, starting with `source`, for what cannot be a model.
-DiffusionDescription parse_description(std::string_view json, const std::string& source);
 
 }  // namespace shale::models

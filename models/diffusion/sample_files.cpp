@@ -59,16 +59,6 @@ void write_latents(const std::string& path, const Samples& samples) {
 
 }  // namespace
 
-Image picture_of(const Samples& samples, int64_t index) {
-  const int64_t size = samples.pixels * samples.pixels * samples.channels;
-  Image picture;
-  picture.resize(samples.pixels, samples.pixels, samples.channels);
-  const auto from =
-      samples.values.subspan(static_cast<size_t>(index * size), static_cast<size_t>(size));
-  std::ranges::transform(from, picture.pixels.begin(), byte_of);
-  return picture;
-}
-
 void write_samples(const std::string& path, const Samples& samples) {
   if (samples.is_pictures) return write_png(path + ".png", grid_of(samples));
   write_latents(path + ".safetensors", samples);

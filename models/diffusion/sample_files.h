@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "shale/comm/process_group.h"
-#include "shale/runtime/data/images/image.h"
 
 namespace shale::models {
 
@@ -16,9 +15,6 @@ struct Samples {
   std::span<const float> values;
   bool is_pictures = true;  // from -1 to 1, red, green and blue
 };
-
-// Of pictures, one.
-Image picture_of(const Samples& samples, int64_t index);
 
 // Pictures: PATH.png, a grid as wide as it is high, or one wider, row by row. Latents:
 // PATH.safetensors, "latents" [n, channels, pixels, pixels] f32, which a decoder takes. Throws
