@@ -1,5 +1,5 @@
 # SHALE_KERNELS_ONLY: the GPU kernels, on CUDA and on the emulator, their tests and bench_kernels, with
-# a host compiler and nvcc alone: no MPI, oneDNN, Highway, spdlog, JSON library, Catch2. For bare GPU
+# a host compiler and nvcc alone: no MPI, oneDNN, Highway, spdlog, JSON, TOML, Catch2. For bare GPU
 # machines. The layers keep their names, and hold what these need. The CPU kernels, which stand on
 # oneDNN and Highway, are not part of it: tests that need them are skipped by name.
 

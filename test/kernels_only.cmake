@@ -3,7 +3,7 @@
 # so; and that its own test runner fails when it should.
 
 set(hidden)
-foreach(package IN ITEMS MPI spdlog nlohmann_json CLI11 oneDNN Highway Catch2 benchmark)
+foreach(package IN ITEMS MPI spdlog nlohmann_json tomlplusplus CLI11 oneDNN Highway Catch2 benchmark)
   list(APPEND hidden -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
 endforeach()
 

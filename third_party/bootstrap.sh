@@ -16,12 +16,12 @@ USAGE
 }
 
 # Compiler and build, MPI, then the libraries in the order of third-party use: GEMM, SIMD, log,
-# JSON, compressed text, images.
+# JSON, TOML, compressed text, images.
 packages=(
   g++ cmake ninja-build
   libopenmpi-dev openmpi-bin
-  libdnnl-dev libhwy-dev libspdlog-dev nlohmann-json3-dev zlib1g-dev libzstd-dev
-  libpng-dev libjpeg-dev
+  libdnnl-dev libhwy-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev
+  libzstd-dev libpng-dev libjpeg-dev
 )
 # For tests, benchmarks and development: the tests look at processes (ps, pgrep), make two hosts of
 # one machine (ip), and a site of the pages (pandoc).

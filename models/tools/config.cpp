@@ -30,6 +30,15 @@ std::set<std::string> words_of(const std::string& list) {
   return words;
 }
 
+// A value of a dotted option in TOML, which has stricter rules for numbers: .5 is 0.5 there.
+std::string toml_value(const std::string& word) {
+  if (word == "true" || word == "false") return word;
+  const bool is_real = word.find_first_of(".eE") != word.npos;
+  if (const auto number = is_real ? std::nullopt : parse_int(word)) return cat(*number);
+  if (const auto number = parse_real(word)) return ConfigImport::Json(*number).dump();
+  return cat("\"", word, "\"");
+}
+
 // "--training.steps=100" and "--training.steps 100", a dotted option and its value a line.
 ConfigImport::Json parse_dotted(std::string_view text, const std::string& source) {
   std::string toml;
@@ -43,10 +52,7 @@ ConfigImport::Json parse_dotted(std::string_view text, const std::string& source
     }
     line.erase(0, 2);
     if (const size_t sign = line.find_first_of("= "); sign != line.npos) {
-      line[sign] = '=';
-      const std::string value = line.substr(sign + 1);
-      const bool is_word = !parse_real(value) && value != "true" && value != "false";
-      line = cat(line.substr(0, sign), " = ", is_word ? cat("\"", value, "\"") : value);
+      line = cat(line.substr(0, sign), " = ", toml_value(line.substr(sign + 1)));
     } else {
       line += " = true";
     }

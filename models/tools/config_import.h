@@ -79,8 +79,8 @@ void import_deepspeed(ConfigImport& in);   // its JSON
 void import_torchtitan(ConfigImport& in);  // its TOML, or its dotted options
 void import_trainer(ConfigImport& in);     // Hugging Face's TrainingArguments
 
-// TOML as such files have it: tables, keys that may be dotted, strings, numbers, booleans, lists of
-// them. Throws DataError, with `source` and line, for what is none of these.
-nlohmann::ordered_json parse_toml(std::string_view text, const std::string& source);
+// TOML; dates and times become text. Throws DataError, with `source` and line, for what is no TOML,
+// for inf and nan, and for tables deeper inside each other than JsonLimits allows.
+ConfigImport::Json parse_toml(std::string_view text, const std::string& source);
 
 }  // namespace shale::models

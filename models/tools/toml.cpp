@@ -1,172 +1,76 @@
-#include <algorithm>
-#include <cctype>
+#include <toml++/toml.h>
+#include <cmath>
+#include <sstream>
 
 #include "shale/base/error.h"
+#include "shale/base/json_limits.h"
 #include "shale/base/parse.h"
 #include "shale/models/tools/config_import.h"
 
 namespace shale::models {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = ConfigImport::Json;
 
-class TomlReader {
- public:
-  TomlReader(std::string_view text, const std::string& source) : text_(text), source_(source) {}
+// The library has a limit for arrays and inline tables inside each other, and none for the parts of
+// a dotted key, which are tables inside each other too and are freed recursively.
+constexpr int kMaxDotsInLine = 128;
 
-  Json read() {
-    Json root = Json::object();
-    Json* table = &root;
-    for (skip_blank(); at_ < text_.size(); skip_blank()) {
-      if (peek() == '[') {
-        ++at_;
-        if (peek() == '[') fail("a list of tables");
-        table = &below(root, keys());
-        expect(']');
-      } else {
-        std::vector<std::string> path = keys();
-        expect('=');
-        skip_spaces();
-        const std::string last = path.back();
-        path.pop_back();
-        Json& place = below(*table, path);
-        if (place.contains(last)) fail(cat("the key '", last, "' a second time"));
-        place[last] = value();
-      }
-      end_of_line();
+void check_dots(std::string_view text, const std::string& source) {
+  int64_t line = 1;
+  int dots = 0;
+  for (const char c : text) {
+    if (c == '\n') {
+      ++line;
+      dots = 0;
+    } else if (c == '.' && ++dots > kMaxDotsInLine) {
+      throw DataError(
+          cat(source, ":", line, ": expected at most ", kMaxDotsInLine, " dots, found more"));
     }
-    return root;
   }
+}
 
- private:
-  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-  [[noreturn]] void fail(std::string_view found) const {
-    const auto line =
-        1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at_), '\n');
+Json json_of(const toml::node& node, const std::string& source, int depth = 0) {
+  const auto fail = [&](std::string_view want, std::string_view found) {
     throw DataError(
-        cat(source_, ":", line, ": expected a table or a key and its value, found ", found));
-  }
-  void expect(char c) {
-    skip_spaces();
-    if (peek() != c)
-      fail(cat("'", excerpt(text_.substr(at_, 20)), "', want '", std::string(1, c), "'"));
-    ++at_;
-  }
-  void skip_spaces() {
-    while (peek() == ' ' || peek() == '\t') ++at_;
-  }
-  void skip_comment() {
-    if (peek() == '#') at_ = std::min(text_.find('\n', at_), text_.size());
-  }
-  // Also lines that say nothing.
-  void skip_blank() {
-    for (;;) {
-      skip_spaces();
-      skip_comment();
-      if (peek() != '\n' && peek() != '\r') return;
-      ++at_;
+        cat(source, ":", node.source().begin.line, ": expected ", want, ", found ", found));
+  };
+  constexpr int kMaxDepth = JsonLimits{}.max_depth;
+  if (depth > kMaxDepth) fail(cat("at most ", kMaxDepth, " tables inside each other"), "more");
+  if (const toml::table* table = node.as_table()) {
+    Json object = Json::object();
+    for (const auto& [key, value] : *table) {
+      object[std::string(key.str())] = json_of(value, source, depth + 1);
     }
+    return object;
   }
-  void end_of_line() {
-    skip_spaces();
-    skip_comment();
-    if (at_ < text_.size() && peek() != '\n' && peek() != '\r') {
-      fail(cat("'", excerpt(text_.substr(at_, 20)), "' behind a value"));
-    }
+  if (const toml::array* array = node.as_array()) {
+    Json list = Json::array();
+    for (const toml::node& value : *array) list.push_back(json_of(value, source, depth + 1));
+    return list;
   }
-  std::vector<std::string> keys() {
-    std::vector<std::string> path;
-    for (;;) {
-      skip_spaces();
-      path.push_back(peek() == '"' || peek() == '\'' ? quoted() : bare_key());
-      skip_spaces();
-      if (peek() != '.') return path;
-      ++at_;
-    }
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* flag = node.as_boolean()) return flag->get();
+  if (const auto* number = node.as_integer()) return number->get();
+  std::ostringstream text;
+  text << toml::node_view(node);
+  if (const auto* number = node.as_floating_point()) {
+    if (!std::isfinite(number->get())) fail("a finite number", text.str());
+    return number->get();
   }
-  std::string bare_key() {
-    const size_t begin = at_;
-    while (std::isalnum(static_cast<unsigned char>(peek())) != 0 || peek() == '_' ||
-           peek() == '-') {
-      ++at_;
-    }
-    if (at_ == begin) fail(cat("'", excerpt(text_.substr(at_, 20)), "'"));
-    return std::string(text_.substr(begin, at_ - begin));
-  }
-  std::string quoted() {
-    const char quote = peek();
-    std::string text;
-    for (++at_; peek() != quote; ++at_) {
-      if (at_ >= text_.size() || peek() == '\n') fail("a string without an end");
-      if (peek() != '\\' || quote == '\'') {
-        text += peek();
-        continue;
-      }
-      ++at_;
-      switch (peek()) {
-        case 'n': text += '\n'; break;
-        case 't': text += '\t'; break;
-        case '"':
-        case '\\': text += peek(); break;
-        default: fail(cat("the escape \\", std::string(1, peek())));
-      }
-    }
-    ++at_;
-    return text;
-  }
-  Json value() {
-    if (peek() == '"' || peek() == '\'') return quoted();
-    if (peek() == '[') return list();
-    if (peek() == '{') fail("a table in a line");
-    const size_t begin = at_;
-    while (at_ < text_.size() &&
-           std::string_view(" \t\r\n,]#").find(peek()) == std::string_view::npos) {
-      ++at_;
-    }
-    std::string word(text_.substr(begin, at_ - begin));
-    if (word == "true") return true;
-    if (word == "false") return false;
-    std::erase(word, '_');
-    if (word.starts_with("+")) word.erase(0, 1);
-    const bool is_real = word.find_first_of(".eE") != word.npos;
-    if (const auto number = is_real ? std::nullopt : parse_int(word)) return *number;
-    if (const auto number = parse_real(word)) return *number;
-    fail(cat("the value '", excerpt(word), "'"));
-  }
-  Json list() {
-    Json values = Json::array();
-    ++at_;
-    for (skip_blank(); peek() != ']'; skip_blank()) {
-      values.push_back(value());
-      skip_blank();
-      if (peek() == ',') {
-        ++at_;
-      } else if (peek() != ']') {
-        fail(cat("'", excerpt(text_.substr(at_, 20)), "' in a list"));
-      }
-    }
-    ++at_;
-    return values;
-  }
-  Json& below(Json& root, const std::vector<std::string>& path) {
-    Json* place = &root;
-    for (const std::string& key : path) {
-      if (!place->contains(key)) (*place)[key] = Json::object();
-      place = &(*place)[key];
-      if (!place->is_object()) fail(cat("'", key, "', which has a value, as a table"));
-    }
-    return *place;
-  }
-
-  const std::string_view text_;
-  const std::string& source_;
-  size_t at_ = 0;
-};
+  return text.str();  // a date, a time, or both
+}
 
 }  // namespace
 
 Json parse_toml(std::string_view text, const std::string& source) {
-  return TomlReader(text, source).read();
+  check_dots(text, source);
+  try {
+    return json_of(toml::parse(text), source);
+  } catch (const toml::parse_error& error) {
+    throw DataError(cat(source, ":", error.source().begin.line,
+                        ": not valid TOML: ", excerpt(error.description(), 300)));
+  }
 }
 
 }  // namespace shale::models

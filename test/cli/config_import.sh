@@ -153,6 +153,18 @@ import "$work/titan.args" || fail "dotted options: exit code $?"
 has '"steps": 50'
 has '"seq_len": 64'
 has '"no_save": true'
+# What torchtitan's own files rarely have: inline tables, dotted keys, strings over lines, dates.
+cat >"$work/rare.toml" <<'TOML'
+job = { dump_folder = 'runs\1', description = """
+two lines""" }
+training.steps = 0x64
+training.local_batch_size = 2
+[checkpoint]
+enable = false
+TOML
+import "$work/rare.toml" || fail "rare TOML: exit code $?"
+has '"out": "runs\\1"'
+has '"steps": 100'
 sed 's/tensor_parallel_degree = 1/tensor_parallel_degree = 4\ncontext_parallel_degree = 2\nexpert_parallel_degree = 8/' \
   "$work/titan.toml" >"$work/axes.toml"
 import "$work/axes.toml"
@@ -179,7 +191,15 @@ import "$work/cut_experts.toml" --ranks 8
 printf '[training]\nsteps = \n' >"$work/broken.toml"
 import "$work/broken.toml"
 [[ $? == 65 ]] || fail 'broken TOML: want exit code 65'
-notes 'broken.toml:2'
+notes 'broken.toml:2: not valid TOML'
+printf '[training]\nsteps = 1\nsteps = 2\n' >"$work/broken.toml"
+import "$work/broken.toml"
+[[ $? == 65 ]] || fail 'a key twice: want exit code 65'
+notes "broken.toml:3: not valid TOML"
+printf -- '--training.steps=50\n--optimizer.lr=.5\n--training.steps=60\n' >"$work/broken.args"
+import "$work/broken.args"
+[[ $? == 65 ]] || fail 'an option twice: want exit code 65'
+notes 'broken.args:3: not valid TOML'
 
 cat >"$work/args.json" <<'JSON'
 {"output_dir": "run", "per_device_train_batch_size": 16, "gradient_accumulation_steps": 2,

@@ -25,6 +25,7 @@ class Shale(CMakePackage, CudaPackage):
     depends_on("highway@1:")
     depends_on("spdlog")
     depends_on("nlohmann-json@3.9:")
+    depends_on("tomlplusplus@3:")
     depends_on("zlib-api")
     depends_on("zstd")
     depends_on("libpng")
