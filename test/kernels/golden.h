@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "shale/base/rng.h"
+#include "shale/base/text.h"
+#include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 
 namespace shale::test {
@@ -18,9 +21,9 @@ struct Golden {
   std::vector<uint32_t> in, want;
 };
 
-// The text of a table: `head`, then of each its name, its words in and those out, in hexadecimal.
-inline std::string table_text(const std::string& head, const std::vector<Golden>& all) {
-  std::string text = head;
+// Its name, its words in and those out, in hexadecimal.
+inline std::string text_of(const Golden& golden) {
+  std::string text = cat(golden.name, "\n");
   const auto add = [&text](const char* what, const std::vector<uint32_t>& list) {
     text += what;
     char digits[16];
@@ -30,24 +33,31 @@ inline std::string table_text(const std::string& head, const std::vector<Golden>
     }
     text += "\n";
   };
-  for (const Golden& golden : all) {
-    text += "\n" + golden.name + "\n";
-    add("in", golden.in);
-    add("out", golden.want);
-  }
+  add("in", golden.in);
+  add("out", golden.want);
   return text;
 }
 
-// The table test/fixtures/`name`; SHALE_WRITE_GOLDEN=DIR writes `text` there under its name. Empty
-// if there is none.
-inline std::string table_on_disk(const std::string& name, const std::string& text) {
-  if (const char* folder = std::getenv("SHALE_WRITE_GOLDEN"); folder != nullptr) {
-    std::ofstream(std::string(folder) + "/" + name) << text;
+// Compares with test/fixtures/`name`.txt, which has `head` and a line for each: how many words, and
+// the FNV-1a of its text. SHALE_WRITE_GOLDEN=DIR writes that file and `name`_words.txt, all texts.
+inline void check_table(const std::string& name, const std::string& head,
+                        const std::vector<Golden>& all) {
+  std::string table = head, words;
+  for (const Golden& golden : all) {
+    const std::string text = text_of(golden);
+    char hash[20];
+    std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(hash_name(text)));
+    table += cat(hash, " ", golden.in.size(), " ", golden.want.size(), " ", golden.name, "\n");
+    words += cat(text, "\n");
   }
-  std::ifstream file(fixture_path(name));
-  std::ostringstream table;
-  table << file.rdbuf();
-  return table.str();
+  if (const char* folder = std::getenv("SHALE_WRITE_GOLDEN"); folder != nullptr) {
+    std::ofstream(cat(folder, "/", name, ".txt")) << table;
+    std::ofstream(cat(folder, "/", name, "_words.txt")) << words;
+  }
+  std::ifstream file(fixture_path(name + ".txt"));
+  std::ostringstream stored;
+  stored << file.rdbuf();
+  CHECK(stored.str() == table);
 }
 
 }  // namespace shale::test

@@ -1,7 +1,7 @@
 // What each primitive of kernels/simt gives, from the PTX ISA's definitions by element index and in
 // integer or f64 arithmetic, on the emulator and on a GPU where there is one: what emulated tests
-// say of a kernel is worth as much as this agreement. The values stand in test/fixtures/
-// primitives.txt too, for programs that are not this one; SHALE_WRITE_GOLDEN=DIR writes them.
+// say of a kernel is worth as much as this agreement. test/fixtures/primitives.txt has their hashes,
+// so that the definitions stay as they are; SHALE_WRITE_GOLDEN=DIR writes it and the values.
 #include "shale/test/kernels/simt/primitives.h"
 
 #include <algorithm>
@@ -298,7 +298,7 @@ std::vector<Golden> all_golden() {
 
 constexpr const char* kHead =
     "# What a warp reads and writes around each primitive, as test/kernels/simt/primitives.cu\n"
-    "# says: the name, then its words in, then those out; hexadecimal.\n";
+    "# says: hash of its words, how many in, how many out, name.\n";
 
 // The GPUs, emulated or real; there is always one.
 std::vector<Exec> gpus() {
@@ -348,8 +348,7 @@ TEST_CASE("primitives give what PTX defines", "[kernels][simt]") {
 }
 
 TEST_CASE("the table of primitives is what the definitions give", "[kernels][simt]") {
-  const std::string text = test::table_text(kHead, all_golden());
-  CHECK(test::table_on_disk("primitives.txt", text) == text);
+  test::check_table("primitives", kHead, all_golden());
 }
 
 TEST_CASE("fast functions stay within their bounds", "[kernels][simt]") {
