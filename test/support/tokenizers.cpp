@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "shale/runtime/io/mapped_file.h"
 #include "shale/test/support/fixtures.h"
 
 namespace shale::test {
@@ -14,15 +13,13 @@ using nlohmann::json;
 using Pair = std::pair<size_t, size_t>;
 
 std::vector<Pair> read_merges(const std::string& name) {
-  const MappedFile file(fixture_path("tokenizer/" + name));
-  const auto number = [&file](size_t at) {
-    const auto byte = [&](size_t i) { return std::to_integer<size_t>(file.bytes()[at + i]); };
+  const std::string bytes = unpacked_fixture("tokenizer/" + name);
+  const auto number = [&bytes](size_t at) {
+    const auto byte = [&](size_t i) -> size_t { return static_cast<uint8_t>(bytes[at + i]); };
     return byte(0) | byte(1) << 8 | byte(2) << 16;
   };
   std::vector<Pair> merges;
-  for (size_t at = 0; at < file.bytes().size(); at += 6) {
-    merges.emplace_back(number(at), number(at + 3));
-  }
+  for (size_t at = 0; at < bytes.size(); at += 6) merges.emplace_back(number(at), number(at + 3));
   return merges;
 }
 
@@ -68,7 +65,7 @@ std::string base64(std::string_view bytes) {
 }  // namespace
 
 std::string gpt2_json() {
-  const std::vector<Pair> merges = read_merges("gpt2.merges");
+  const std::vector<Pair> merges = read_merges("gpt2.merges.gz");
   const std::vector<std::string> tokens = tokens_of(merges);
   json vocab = json::object(), pairs = json::array();
   for (size_t id = 0; id < tokens.size(); ++id) vocab[in_alphabet(tokens[id])] = id;
@@ -94,7 +91,7 @@ Tokenizer gpt2_tokenizer() {
 }
 
 std::string cl100k_file() {
-  const std::vector<std::string> tokens = tokens_of(read_merges("cl100k.merges"));
+  const std::vector<std::string> tokens = tokens_of(read_merges("cl100k.merges.gz"));
   std::string file;
   for (size_t id = 0; id < tokens.size(); ++id) {
     file += base64(tokens[id]) + " " + std::to_string(id) + "\n";

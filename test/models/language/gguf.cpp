@@ -240,7 +240,8 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
   CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*trained("<end>"), 258, "gpt-2"); }),
                  "ends a document"));
   // SentencePiece's: scores in place of merges, bytes by their names.
-  const auto pieces = read_tokenizer(test::fixture_path("tokenizer/sentencepiece/small.model"));
+  const auto pieces = parse_tokenizer(
+      test::unpacked_fixture("tokenizer/sentencepiece/small.model.gz"), "small.model");
   const GgufValues llama = gguf_tokenizer(*pieces, 800, "llama-bpe");
   found = std::map<std::string, GgufValue>(llama.begin(), llama.end());
   CHECK(std::get<std::string>(found["tokenizer.ggml.model"]) == "llama");

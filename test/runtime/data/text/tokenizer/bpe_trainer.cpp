@@ -54,12 +54,13 @@ TEST_CASE("training gives the merges and ids of Hugging Face's trainer", "[token
   };
   for (const Case& one : {Case{"words", 1500, 2, 993}, Case{"ties", 900, 1, 900}}) {
     CAPTURE(one.name);
-    const std::string path = test::fixture_path("tokenizer/trained/" + one.name);
+    const std::string name = "tokenizer/trained/" + one.name;
     const TokenizerSpec spec =
-        train_bpe(counts_of(test::read_file(path + ".txt")),
+        train_bpe(counts_of(test::unpacked_fixture(name + ".txt.gz")),
                   {.vocab_size = one.vocab_size, .min_frequency = one.min_frequency});
     CHECK(std::ssize(spec.tokens) == one.tokens);
-    const Pairs pairs = pairs_of(spec), stored = stored_pairs(test::read_file(path + ".merges"));
+    const Pairs pairs = pairs_of(spec),
+                stored = stored_pairs(test::read_file(test::fixture_path(name + ".merges")));
     CHECK(pairs.size() == stored.size());
     CHECK(pairs == stored);
   }

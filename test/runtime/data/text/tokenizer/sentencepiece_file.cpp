@@ -46,7 +46,8 @@ struct SmallModel {
 // make_sentencepiece.py has the oracle.
 TEST_CASE("a SentencePiece model gives SentencePiece's ids, and its tokenizer.json too",
           "[tokenizer]") {
-  const auto stored = read_tokenizer(test::fixture_path("tokenizer/sentencepiece/small.model"));
+  const auto stored = parse_tokenizer(
+      test::unpacked_fixture("tokenizer/sentencepiece/small.model.gz"), "small.model");
   const auto rewritten = parse_tokenizer(stored->json, "tokenizer.json");
   const json vectors =
       json::parse(std::ifstream(test::fixture_path("tokenizer/sentencepiece/vectors.json")));
