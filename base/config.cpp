@@ -7,6 +7,7 @@
 #include "shale/base/config_internal.h"
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/base/removed_options.h"
 #include "shale/base/version.h"
 
 namespace shale {
@@ -100,6 +101,9 @@ class CommandLine {
     for (const FieldPtr& field : state_.builtin_fields) names.push_back(field->name);
     std::string name(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
     std::replace(name.begin(), name.end(), '_', '-');
+    if (const RemovedOption* const removed = find_removed_option(name)) {
+      return ConfigError(removed_message(spelled, *removed));
+    }
     const auto nearest = nearest_name(name, names);
     return ConfigError(cat("unknown flag ", excerpt(spelled),
                            nearest ? cat("; did you mean --", *nearest, "?")
@@ -115,10 +119,14 @@ class CommandLine {
 };
 
 void assign(ConfigField& field, std::string_view value) {
-  if (!field.assign_text(value)) {
-    throw ConfigError(mismatch(field.spelled(), field, cat("'", value, "'")));
+  if (field.assign_text(value)) {
+    field.is_set = true;
+    return;
   }
-  field.is_set = true;
+  if (const RemovedOption* const removed = find_removed_option(field.name, value)) {
+    throw ConfigError(removed_message(cat(field.spelled(), " ", value), *removed));
+  }
+  throw ConfigError(mismatch(field.spelled(), field, cat("'", value, "'")));
 }
 
 bool wants_help(std::span<const char* const> arguments) {
@@ -156,6 +164,10 @@ std::string ConfigField::spelled() const {
 
 std::string mismatch(std::string_view where, const ConfigField& field, std::string_view found) {
   return cat(where, ": expected ", field.expected(), ", found ", excerpt(found));
+}
+
+std::string removed_message(std::string_view what, const RemovedOption& option) {
+  return cat(what, " was removed; ", option.instead);
 }
 
 ConfigField* ConfigState::find(std::string_view name) const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shale/base/config.h"
+#include "shale/base/removed_options.h"
 
 namespace shale {
 
@@ -99,6 +100,9 @@ void read_config_text(ConfigState& state, std::string_view text, const std::stri
 
 // "--steps: expected an integer of at least 1, found 'x'".
 std::string mismatch(std::string_view where, const ConfigField& field, std::string_view found);
+
+// "--optimizer 01-adam was removed; use --optimizer 1bit-adam".
+std::string removed_message(std::string_view what, const RemovedOption& option);
 
 // All options, a line each, for what makes completions and manual pages of them: the command,
 // "flag", "value" or "argument", how it is spelled, what stands for its value, offered(), the help

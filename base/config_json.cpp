@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "shale/base/config_internal.h"
@@ -31,15 +32,31 @@ JsonValue scalar_of(const json& value) {
   }
 }
 
-ConfigField& field_of(const ConfigState& state, const std::string& source, const std::string& key) {
+// Null: the option was removed, and the file, of --print-config, has what it was without the flag.
+ConfigField* field_of(const ConfigState& state, const std::string& source, const std::string& key,
+                      const json& value) {
   std::vector<std::string> keys;
   for (const FieldPtr& field : state.fields) {
-    if (field->key() == key) return *field;
+    if (field->key() == key) return field.get();
     keys.push_back(field->key());
+  }
+  std::string name = key;
+  std::replace(name.begin(), name.end(), '_', '-');
+  if (const RemovedOption* const removed = find_removed_option(name)) {
+    if (value.is_null() || quote(value) == removed->unused) return nullptr;
+    throw ConfigError(removed_message(cat(source, ": ", key), *removed));
   }
   const auto nearest = nearest_name(key, keys);
   throw ConfigError(cat(source, ": unknown key ", excerpt(quote(key)),
                         nearest ? cat("; did you mean ", quote(*nearest), "?") : ""));
+}
+
+ConfigError not_assigned(const ConfigField& field, const std::string& where,
+                         const JsonValue& scalar) {
+  const auto* const text = std::get_if<std::string>(&scalar.value);
+  const auto* const removed = text != nullptr ? find_removed_option(field.name, *text) : nullptr;
+  return ConfigError(removed != nullptr ? removed_message(cat(where, " ", quote(*text)), *removed)
+                                        : mismatch(where, field, scalar.found));
 }
 
 // Calls fn; it is the config that is bad, not the data.
@@ -72,13 +89,11 @@ void read_config_text(ConfigState& state, std::string_view text, const std::stri
         cat(source, ": expected an object of options, found ", excerpt(scalar_of(file).found)));
   }
   for (const auto& [key, value] : file.items()) {
-    ConfigField& field = field_of(state, source, key);
-    if (value.is_null() && field.is_open()) continue;
+    ConfigField* const field = field_of(state, source, key, value);
+    if (field == nullptr || (value.is_null() && field->is_open())) continue;
     const JsonValue scalar = scalar_of(value);
-    if (!field.assign_json(scalar)) {
-      throw ConfigError(mismatch(cat(source, ": ", key), field, scalar.found));
-    }
-    field.is_set = true;
+    if (!field->assign_json(scalar)) throw not_assigned(*field, cat(source, ": ", key), scalar);
+    field->is_set = true;
   }
 }
 

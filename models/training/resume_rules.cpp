@@ -10,6 +10,7 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
+#include "shale/base/removed_options.h"
 #include "shale/models/training/task.h"
 
 namespace shale::models {
@@ -60,6 +61,22 @@ void check_decay(const RunDescription& stored, const RunDescription& now, const 
   }
 }
 
+// Of options that are no more, those that the run used.
+void check_removed(const RunDescription& stored, const RunDescription& now,
+                   const std::string& source) {
+  for (const RemovedOption& option : removed_options()) {
+    const auto was = stored.values.find(std::string(option.name));
+    if (was == stored.values.end()) continue;
+    const bool is_whole = option.value.empty();
+    if (is_whole && (now.values.contains(was->first) || was->second == option.unused)) continue;
+    if (!is_whole && was->second != cat('"', option.value, '"')) continue;
+    throw ConfigError(cat("resume: ", source, " is of a run with --", option.name, " ",
+                          is_whole ? excerpt(was->second) : std::string(option.value),
+                          ", which was removed; ", option.instead,
+                          " in a new run, or go on with the version that wrote it"));
+  }
+}
+
 // Names of either, in order, that are facts, or options.
 std::set<std::string> names_of(const RunDescription& stored, const RunDescription& now,
                                bool facts) {
@@ -82,6 +99,7 @@ std::string differences(const RunDescription& stored, const RunDescription& now,
     const bool is_new = was == stored.values.end(), is_gone = is == now.values.end();
     if ((is_new || is_gone) && is_checksum(name)) continue;
     if (is_new && !facts && !now.given.contains(name)) continue;
+    if (is_gone && find_removed_option(name) != nullptr) continue;  // see check_removed()
     if (!is_new && !is_gone && was->second == is->second) continue;
     found +=
         cat(found.empty() ? "" : ", ", spelled(excerpt(name)), " was ",
@@ -130,6 +148,7 @@ void check_same_run(const RunDescription& stored, const RunDescription& now,
     if (!is_checksum(name) || stored.values.contains(name)) continue;
     log_warning(source, " has no ", name, ", so it is not compared; the next checkpoint has one");
   }
+  check_removed(stored, now, source);
   // Facts come after the options that may be their reason.
   for (const bool facts : {false, true}) {
     const std::string found = differences(stored, now, source, facts);

@@ -36,7 +36,8 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
 // Throws ConfigError that names every option that differs and may not, with the stored value and
 // this run's; the facts that differ, if all options agree. An option that the checkpoint does not
 // know, because the version that wrote it had none, agrees unless it was given; a checksum that it
-// does not know is not compared, and a warning names it. `source` is the checkpoint, for the
+// does not know is not compared, and a warning names it. An option that was removed since
+// (base/removed_options.h) agrees unless the run used it. `source` is the checkpoint, for the
 // message, and `step` the steps done.
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step);

@@ -164,6 +164,46 @@ TEST_CASE("a wrong value names the flag, what was expected and what was found", 
   CHECK(contains(complaint({"--device-memory", "1KiB"}), "at least 1MiB"));
 }
 
+TEST_CASE("an option that was removed, or one of its values, is refused with what replaces it",
+          "[config]") {
+  std::string optimizer = "adamw";
+  const auto complaint_of = [&](std::vector<const char*> arguments) {
+    ConfigSpec spec("train", "a program for tests");
+    spec.add_choice("optimizer", optimizer, {"adamw", "1bit-adam"}, "what steps");
+    return message_of<ConfigError>([&] { parse(spec, std::move(arguments)); });
+  };
+  const std::string value = "--optimizer 01-adam was removed; use --optimizer 1bit-adam";
+  CHECK(complaint_of({"--optimizer", "01-adam"}) == value);
+  CHECK(complaint_of({"--optimizer=01-adam"}) == value);
+  CHECK(contains(complaint_of({"--optimizer", "02-adam"}), "expected one of adamw, 1bit-adam"));
+  const std::string option = "--local-most was removed; use --outer-every";
+  CHECK(complaint_of({"--local-most", "4"}) == option);
+  CHECK(complaint_of({"--local-most=4"}) == option);
+  CHECK(contains(complaint_of({"--local-moss", "4"}), "unknown flag --local-moss"));
+  const auto complaint_of_file = [&](const std::string& text) {
+    const test::TempDir dir;
+    return complaint_of({"--config", dir.write("run.json", text).c_str()});
+  };
+  CHECK(contains(complaint_of_file(R"({"optimizer": "01-adam"})"),
+                 "run.json: optimizer \"01-adam\" was removed; use --optimizer 1bit-adam"));
+  CHECK(contains(complaint_of_file(R"({"local_most": 8})"),
+                 "run.json: local_most was removed; use --outer-every"));
+}
+
+TEST_CASE("a file may have what an option that was removed is without its flag", "[config]") {
+  CHECK(options_of_file(R"({"local_most": 4, "local_doubling": null, "steps": 5})").steps == 5);
+}
+
+TEST_CASE("an option of a program is no removed one of another", "[config]") {
+  int64_t most = 1;
+  ConfigSpec spec("other", "a program for tests");
+  spec.add("local-most", most, "a name that was used before");
+  parse(spec, {"--local-most", "3"});
+  CHECK(most == 3);
+  spec.read_json(R"({"local_most": 4})", "run.json");
+  CHECK(most == 4);
+}
+
 TEST_CASE("messages quote the start of endless input only", "[config]") {
   const std::string endless(100000, 'x');
   CHECK(complaint({"--steps", endless.c_str()}).size() < 200);

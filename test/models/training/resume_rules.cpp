@@ -113,6 +113,19 @@ TEST_CASE("an option that a checkpoint of an older version has not is refused wh
   check_same_run(old.run, now.run, "step_00000005", 5);
 }
 
+TEST_CASE("an option that was removed since is refused where the run used it") {
+  const TempDir dir;
+  Described old(dir), now(dir);
+  old.run.values["local-most"] = "4";  // as of all runs of versions that had it
+  check_same_run(old.run, now.run, "step_00000005", 5);
+  old.run.values["local-most"] = "8";
+  CHECK(contains(refusal(old, now), "step_00000005 is of a run with --local-most 8, which was"));
+  old.run.values["optimizer"] = "\"01-adam\"";
+  CHECK(refusal(old, now) ==
+        "resume: step_00000005 is of a run with --optimizer 01-adam, which was removed; use "
+        "--optimizer 1bit-adam in a new run, or go on with the version that wrote it");
+}
+
 TEST_CASE("other data of the same size is refused, and a checkpoint that knows no content is not") {
   const TempDir dir, other_dir;
   const Described stored(dir);
