@@ -43,8 +43,6 @@ methods=(
   "local steps, $every|--zero 1 --shard-ranks 2 --outer-every $every --outer-start $skipped"
   "ZeRO-3|--zero 3"
   "ZeRO-3, 8 and 4 bits|--zero 3 --quantize-gathers 8 --quantize-reductions 4"
-  "0/1 Adam, 2|--zero 1 --shard-ranks 2 --optimizer 01-adam --freeze-step 2 --clip-replica --local-doubling 2 --local-most 16"
-  "1-bit LAMB|--zero 1 --shard-ranks 2 --optimizer 1bit-lamb --freeze-step 2 --clip-replica"
 )
 chosen=()
 for number in ${METHODS:-$(seq ${#methods[@]})}; do chosen+=("${methods[number - 1]}"); done
@@ -85,7 +83,7 @@ busier=$(cut -d' ' -f1 /proc/loadavg)
 
 count=${#methods[@]}
 awk -F'|' -v count="$count" '
-  BEGIN { split("#a0a0a0 #4878a8 #d1605e #e7a24a #6a9f58 #8a6fb0 #5ba3a0 #a87c5a", color, " ") }
+  BEGIN { split("#a0a0a0 #4878a8 #d1605e #e7a24a #6a9f58 #8a6fb0", color, " ") }
   { rate[NR] = $1; name[NR] = $2; speed[NR] = $3; if ($3 > most) most = $3 }
   END {
     groups = NR / count; width = 60 + groups * (count * 34 + 40)
@@ -114,7 +112,7 @@ Made by \`bench/slow_links.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: //
 load before $load, after $busier. Four ranks of one thread on two hosts, which are network namespaces of
 this machine; \`tc tbf\` limits what each sends the other. \`train_lm ${model[*]}\` in f32, 256 tokens a
 rank and step, $steps steps. Replicas are the hosts, so that shards stay inside, but with ZeRO-3, which shards over
-all four ranks. What packs signs is past its freeze, 0/1 Adam exchanges after every second step; $every local steps include an outer one. "No exchange" is a
+all four ranks. 1-bit Adam is past its freeze; $every local steps include an outer one. "No exchange" is a
 step without anything between the hosts: what computing and the exchange inside a host take, and so
 the bound of all methods that have replicas.
 

@@ -236,22 +236,6 @@ Cost cost_of(const SignUnpackArgs& a) {
   return traffic({a.packed, a.mask}, {a.value});
 }
 
-Cost cost_of(const ZeroOneAdamArgs& a) {
-  switch (a.step) {
-    case ZeroOneStep::kShared:
-      return traffic({a.master, a.grad, a.m, a.v, a.v_weight},
-                     {a.master, a.m, a.updates_v ? a.v : View{}, a.v_weight, a.param});
-    case ZeroOneStep::kLocal:
-      return traffic({a.grad, a.m, a.v, a.v_weight, a.anchor, a.sum, a.rates},
-                     {a.master, a.m, a.anchor, a.sum, a.rates, a.param});
-    case ZeroOneStep::kJoin:
-      return traffic({a.v, a.v_weight, a.anchor, a.sum, a.rates},
-                     {a.master, a.m, a.anchor, a.sum, a.rates, a.param});
-    case ZeroOneStep::kPlace: break;
-  }
-  return traffic({a.v, a.v_weight, a.anchor, a.sum}, {a.master, a.param});
-}
-
 Cost cost_of(const AxpbyArgs& a) {
   return traffic({a.a, a.b}, {a.y});
 }

@@ -27,7 +27,6 @@
 #include "shale/kernels/rope.h"
 #include "shale/kernels/softmax.h"
 #include "shale/kernels/tree_sum.h"
-#include "shale/kernels/zero_one_adam.h"
 
 namespace shale::kernels {
 
@@ -81,7 +80,6 @@ Cost cost_of(const WeightAverageArgs& a);
 Cost cost_of(const SignPackArgs& a);
 Cost cost_of(const SignMeanArgs& a);
 Cost cost_of(const SignUnpackArgs& a);
-Cost cost_of(const ZeroOneAdamArgs& a);
 Cost cost_of(const AxpbyArgs& a);
 Cost cost_of(const MulArgs& a);
 Cost cost_of(const FillArgs& a);

@@ -90,9 +90,6 @@ const Overloaded kOutputs = {
       return Views{a.owed, a.packed};
     },
     [](const SignUnpackArgs& a) { return Views{a.value}; },
-    [](const ZeroOneAdamArgs& a) {
-      return Views{a.master, a.m, a.v, a.v_weight, a.anchor, a.sum, a.rates, a.param};
-    },
     [](const AdafactorMeansArgs& a) {
       return Views{a.row_mean, a.col_mean};
     },

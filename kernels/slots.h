@@ -29,7 +29,6 @@
 #include "shale/kernels/rope.h"
 #include "shale/kernels/softmax.h"
 #include "shale/kernels/tree_sum.h"
-#include "shale/kernels/zero_one_adam.h"
 
 namespace shale::kernels {
 
@@ -76,9 +75,7 @@ inline auto slots_on_all_devices() {
       // rope.h
       rope,
       // reduce.h, reduce_dims.h, softmax.h, tree_sum.h
-      column_sum, sum, sum_squares, clip_factor, reduce_dims, softmax_fwd, softmax_bwd, tree_sum,
-      // zero_one_adam.h
-      zero_one_adam);
+      column_sum, sum, sum_squares, clip_factor, reduce_dims, softmax_fwd, softmax_bwd, tree_sum);
 }
 
 // Those that have one on the CPU alone; callers ask filled(). There are none at present.

@@ -26,7 +26,7 @@ void FlatCases::add_optimizers() {
     });
   }
   const auto blocks = [this](int64_t size) { return Shape{(elements_ + size - 1) / size}; };
-  const Shape scales = blocks(kernels::kMomentBlock), weights = blocks(kernels::kWeightBlock);
+  const Shape scales = blocks(kernels::kMomentBlock);
   add<kernels::AdamW8bitArgs>("", kernels::adamw_8bit, [=](Operands& o) {
     return kernels::AdamW8bitArgs{.master = o.floats(kF32, n),
                                   .grad = o.floats(kF32, n),
@@ -67,18 +67,6 @@ void FlatCases::add_optimizers() {
     return kernels::SignUnpackArgs{.packed = o.zeros(DType::kI32, packed),
                                    .mask = o.floats(kF32, n),
                                    .value = o.zeros(kF32, n)};
-  });
-  add<kernels::ZeroOneAdamArgs>("local", kernels::zero_one_adam, [=](Operands& o) {
-    return kernels::ZeroOneAdamArgs{.step = kernels::ZeroOneStep::kLocal,
-                                    .master = o.floats(kF32, n),
-                                    .grad = o.floats(kF32, n),
-                                    .m = o.zeros(kF32, n),
-                                    .v = o.zeros(kF32, n),
-                                    .v_weight = o.zeros(kF32, weights),
-                                    .anchor = o.floats(kF32, n),
-                                    .sum = o.zeros(kF32, n),
-                                    .rates = o.zeros(kF32, weights),
-                                    .param = compute(o)};
   });
   add<kernels::MuonMomentumArgs>("", kernels::muon_momentum, [=](Operands& o) {
     return kernels::MuonMomentumArgs{

@@ -56,7 +56,6 @@ constexpr SlotLabel kSlotLabels[] = {
     {"sign_pack", "signs of moments"},
     {"sign_mean", "signs of moments"},
     {"sign_unpack", "signs of moments"},
-    {"zero_one_adam", "optimizer"},
     {"adafactor_means", "optimizer"},
     {"adafactor_average", "optimizer"},
     {"adafactor_squares", "optimizer"},

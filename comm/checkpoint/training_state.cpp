@@ -270,23 +270,9 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
 
 namespace {
 
-// Of masters that are not what replicas have alike, what they have (Optimizer::anchor()), by where
-// the masters are.
-std::map<const void*, Tensor> anchors_of(const std::vector<const optim::Optimizer*>& optimizers) {
-  std::map<const void*, Tensor> anchors;
-  for (const optim::Optimizer* const optimizer : optimizers) {
-    for (size_t i = 0; i < optimizer->shards().size(); ++i) {
-      const Tensor& master = optimizer->shards()[i].master;
-      const Tensor anchor = optimizer->anchor(i);
-      if (anchor.defined() && anchor.numel() > 0) anchors.emplace(master.data(), anchor);
-    }
-  }
-  return anchors;
-}
-
-// A buffer's parameters by their names: `values` with local steps the anchors, beside which the
-// masters are each replica's own.
-void add_parameters(std::vector<StatePart>& parts, const FlatBuffer& buffer, const Tensor& values,
+// A buffer's parameters by their names: with local steps the anchors, beside which the masters are
+// each replica's own.
+void add_parameters(std::vector<StatePart>& parts, const FlatBuffer& buffer,
                     const LocalSteps::Outer* outer) {
   for (const OptimSpan& span : buffer.spans()) {
     if (span.parameter->whole.numel() == 0) continue;
@@ -299,7 +285,7 @@ void add_parameters(std::vector<StatePart>& parts, const FlatBuffer& buffer, con
                         .is_whole = !buffer.is_sharded(),
                         .replicas = replicas});
     };
-    add("", values, OverReplicas::kSame);
+    add("", outer != nullptr ? outer->anchor : buffer.master(), OverReplicas::kSame);
     if (outer == nullptr) continue;
     add("/local", buffer.master(), OverReplicas::kEach);
     add("/outer_momentum", outer->momentum, OverReplicas::kSame);
@@ -318,20 +304,13 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
   std::vector<StatePart> parts;
   std::map<const Parameter*, bool> is_sharded;
   const LocalSteps* const local = parallel.local_steps();
-  const std::map<const void*, Tensor> anchors = anchors_of(optimizers);
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) {
       for (const OptimSpan& span : buffer->spans()) {
         is_sharded[span.parameter] = buffer->is_sharded();
       }
       const LocalSteps::Outer* const outer = local != nullptr ? local->find(*buffer) : nullptr;
-      const Tensor& master = buffer->master();
-      const auto anchor = anchors.find(master.defined() ? master.data() : nullptr);
-      add_parameters(parts, *buffer,
-                     outer != nullptr          ? outer->anchor
-                     : anchor != anchors.end() ? anchor->second
-                                               : master,
-                     outer);
+      add_parameters(parts, *buffer, outer);
     }
   }
   std::map<const Parameter*, size_t> stepped_by;
@@ -469,7 +448,6 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
       read_parts(checkpoint, of_one, /*shared=*/false);
     });
   }
-  for (const optim::Optimizer* const optimizer : optimizers) optimizer->loaded();
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) buffer->masters_changed();
   }

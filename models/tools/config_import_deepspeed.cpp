@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "shale/base/error.h"
 #include "shale/models/tools/config_import.h"
 
 namespace shale::models {
@@ -24,41 +25,22 @@ void import_batch(ConfigImport& in) {
   in.maps("gradient_clipping", "clip", 1.0);
 }
 
-// What LAMB and the optimizers that exchange one bit an element have besides; names and defaults
-// are those of deepspeed/runtime/fp16/onebit and deepspeed/ops/lamb.
+// What LAMB and 1-bit Adam have besides; names and defaults are those of
+// deepspeed/runtime/fp16/onebit/adam.py and deepspeed/ops/lamb.
 void import_lamb_and_bits(ConfigImport& in, const std::string& name) {
   const std::string params = "optimizer.params.";
-  if (name == "lamb" || name == "onebitlamb") {
+  if (name == "lamb") {
     in.maps(params + "min_coeff", "trust_min", 0.01);
     in.maps(params + "max_coeff", "trust_max", 10.0);
     in.refuse_unless(params + "eps_inside_sqrt", false, "eps is added to the root");
   }
   in.refuse_unless(params + "max_grad_norm", 0.0, "clipping is gradient_clipping");
   if (name == "lamb") return;
-  if (name == "zerooneadam") {
-    in.maps(params + "var_freeze_step", "freeze_step", 100000);
-    in.maps(params + "var_update_scaler", "variance_doubling", 16);
-    in.maps(params + "local_step_scaler", "local_doubling", 32678);
-    in.maps(params + "local_step_clipper", "local_most", 16);
-  } else {
-    in.maps(params + "freeze_step", "freeze_step", 100000);
-  }
-  if (name == "onebitlamb") {
-    for (const auto& [key, fixed] :
-         {std::pair("coeff_beta", 0.9), std::pair("factor_max", 4.0), std::pair("factor_min", 0.5),
-          std::pair("factor_threshold", 0.1)}) {
-      in.refuse_unless(params + key, fixed, "it is that number here");
-    }
-  }
+  in.maps(params + "freeze_step", "freeze_step", 100000);
   in.leave_out({params + "cuda_aware", params + "comm_backend_name"},
                "how bytes travel changes no result");
   // Each rank clips its own gradients there.
   if (in.is_set("clip") && in.option("clip") != 0) in.set("clip_replica", true, "optimizer.type");
-}
-
-// Whose replicas exchange one bit an element.
-bool is_one_bit(const std::string& name) {
-  return name == "onebitadam" || name == "zerooneadam" || name == "onebitlamb";
 }
 
 void import_optimizer(ConfigImport& in) {
@@ -67,22 +49,18 @@ void import_optimizer(ConfigImport& in) {
   if (!type) return;
   std::string name;
   for (const char c : *type) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  static const std::map<std::string, std::string> names = {{"adam", "adamw"},
-                                                           {"adamw", "adamw"},
-                                                           {"fusedadam", "adamw"},
-                                                           {"lion", "lion"},
-                                                           {"sgd", "sgd"},
-                                                           {"muon", "muon"},
-                                                           {"lamb", "lamb"},
-                                                           {"onebitadam", "1bit-adam"},
-                                                           {"zerooneadam", "01-adam"},
-                                                           {"onebitlamb", "1bit-lamb"}};
+  static const std::map<std::string, std::string> names = {
+      {"adam", "adamw"}, {"adamw", "adamw"}, {"fusedadam", "adamw"}, {"lion", "lion"},
+      {"sgd", "sgd"},    {"muon", "muon"},   {"lamb", "lamb"},       {"onebitadam", "1bit-adam"}};
+  if (name == "zerooneadam" || name == "onebitlamb") {
+    throw ConfigError(cat("optimizer.type: ", *type, " was removed; use OneBitAdam",
+                          name == "onebitlamb" ? " or Lamb" : ""));
+  }
   const auto ours = names.find(name);
   if (ours == names.end()) {
-    return in.refuse("optimizer.type",
-                     "want AdamW, Lion, SGD, Muon, Lamb, OneBitAdam, ZeroOneAdam or OneBitLamb");
+    return in.refuse("optimizer.type", "want AdamW, Lion, SGD, Muon, Lamb or OneBitAdam");
   }
-  const bool has_more = name == "lamb" || is_one_bit(name);
+  const bool has_more = name == "lamb" || name == "onebitadam";
   const bool is_adam = ours->second == "adamw" || has_more;
   in.set("optimizer", ours->second, "optimizer.type");
   if (has_more) import_lamb_and_bits(in, name);
@@ -201,8 +179,7 @@ void import_offload(ConfigImport& in, int64_t stage) {
 void import_zero(ConfigImport& in) {
   const std::string zero = "zero_optimization.";
   const int64_t stage = in.integer(zero + "stage").value_or(0);
-  const std::string optimizer = in.is_set("optimizer") ? in.option("optimizer") : "";
-  const bool has_replicas = optimizer.starts_with("1bit-") || optimizer == "01-adam";
+  const bool has_replicas = in.is_set("optimizer") && in.option("optimizer") == "1bit-adam";
   if (has_replicas && stage == 0) {
     // Every rank is a replica; its states are a shard of one part.
     in.set("zero", 1, "optimizer.type");

@@ -11,8 +11,6 @@
 #include "shale/runtime/optim/lamb.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/one_bit_adam.h"
-#include "shale/runtime/optim/one_bit_lamb.h"
-#include "shale/runtime/optim/zero_one_adam.h"
 
 namespace shale::models {
 namespace {
@@ -30,13 +28,11 @@ Defaults defaults_of(OptimizerKind kind) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kAdamWBF16:
     case OptimizerKind::kAdamW8bit:
-    case OptimizerKind::kOneBitAdam:
-    case OptimizerKind::kZeroOneAdam: return {adamw.beta1, adamw.beta2, adamw.eps, {}};
+    case OptimizerKind::kOneBitAdam: return {adamw.beta1, adamw.beta2, adamw.eps, {}};
     case OptimizerKind::kLion: return {lion.beta1, lion.beta2, {}, {}};
     case OptimizerKind::kAdafactor: return {{}, {}, optim::AdafactorOptions().eps, {}};
     case OptimizerKind::kSgd: return {{}, {}, {}, optim::SgdOptions().momentum};
-    case OptimizerKind::kLamb:
-    case OptimizerKind::kOneBitLamb: {
+    case OptimizerKind::kLamb: {
       const optim::LambOptions lamb;
       return {lamb.beta1, lamb.beta2, lamb.eps, {}};
     }
@@ -112,26 +108,25 @@ std::unique_ptr<optim::Optimizer> make_adamw(const RunConfig& config,
                                              .moments = moments});
 }
 
-optim::LambOptions lamb_options(const RunConfig& config) {
-  return {.beta1 = static_cast<float>(config.beta1),
-          .beta2 = static_cast<float>(config.beta2),
-          .eps = static_cast<float>(config.eps),
-          .weight_decay = static_cast<float>(config.weight_decay),
-          .trust_min = static_cast<float>(config.trust_min),
-          .trust_max = static_cast<float>(config.trust_max)};
+std::unique_ptr<optim::Optimizer> make_lamb(const RunConfig& config,
+                                            std::vector<OptimShard> shards) {
+  return std::make_unique<optim::Lamb>(
+      std::move(shards), optim::LambOptions{.beta1 = static_cast<float>(config.beta1),
+                                            .beta2 = static_cast<float>(config.beta2),
+                                            .eps = static_cast<float>(config.eps),
+                                            .weight_decay = float(config.weight_decay),
+                                            .trust_min = static_cast<float>(config.trust_min),
+                                            .trust_max = static_cast<float>(config.trust_max)});
 }
 
 void check_trust(const RunConfig& config) {
   const RunConfig initial;
-  const bool is_lamb =
-      config.optimizer == OptimizerKind::kLamb || config.optimizer == OptimizerKind::kOneBitLamb;
+  const bool is_lamb = config.optimizer == OptimizerKind::kLamb;
   for (const auto& [flag, is_given] :
        {std::pair("--trust-min", config.trust_min != initial.trust_min),
         std::pair("--trust-max", config.trust_max != initial.trust_max)}) {
     if (is_lamb || !is_given) continue;
-    throw ConfigError(cat(flag,
-                          " is of --optimizer lamb and 1bit-lamb, and that is another; want it "
-                          "left out"));
+    throw ConfigError(cat(flag, " is of --optimizer lamb, and that is another; want it left out"));
   }
   if (config.trust_min <= config.trust_max) return;
   throw ConfigError(
@@ -179,12 +174,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
           std::move(shards),
           optim::SgdOptions{.momentum = float(config.momentum), .weight_decay = decay});
     case OptimizerKind::kMuon: return make_muon(config, units, std::move(shards));
-    case OptimizerKind::kLamb:
-      return std::make_unique<optim::Lamb>(std::move(shards), lamb_options(config));
-    case OptimizerKind::kOneBitLamb:
-      return std::make_unique<optim::OneBitLamb>(
-          std::move(shards), optim::OneBitLambOptions{.lamb = lamb_options(config),
-                                                      .freeze_step = config.freeze_step});
+    case OptimizerKind::kLamb: return make_lamb(config, std::move(shards));
     case OptimizerKind::kOneBitAdam:
       return std::make_unique<optim::OneBitAdam>(
           std::move(shards), optim::OneBitAdamOptions{.beta1 = static_cast<float>(config.beta1),
@@ -192,17 +182,6 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
                                                       .eps = static_cast<float>(config.eps),
                                                       .weight_decay = decay,
                                                       .freeze_step = config.freeze_step});
-    case OptimizerKind::kZeroOneAdam:
-      return std::make_unique<optim::ZeroOneAdam>(
-          std::move(shards),
-          optim::ZeroOneAdamOptions{.beta1 = static_cast<float>(config.beta1),
-                                    .beta2 = static_cast<float>(config.beta2),
-                                    .eps = static_cast<float>(config.eps),
-                                    .weight_decay = decay,
-                                    .freeze_step = config.freeze_step,
-                                    .variance_doubling = config.variance_doubling,
-                                    .local_doubling = config.local_doubling,
-                                    .local_most = config.local_most});
   }
   throw InternalError("optimizer: of a kind that is not known here");
 }

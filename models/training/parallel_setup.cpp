@@ -326,19 +326,6 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
 
 namespace {
 
-// Whether an optimizer has statistics of matrices: its name, or null.
-const char* optimizer_of_matrices(const RunConfig& config) {
-  switch (config.optimizer) {
-    case OptimizerKind::kMuon: return "muon";
-    case OptimizerKind::kAdafactor: return "adafactor";
-    case OptimizerKind::kAdamW8bit: return "adamw-8bit";
-    case OptimizerKind::kZeroOneAdam: return "01-adam";
-    case OptimizerKind::kLamb: return "lamb";
-    case OptimizerKind::kOneBitLamb: return "1bit-lamb";
-    default: return nullptr;
-  }
-}
-
 // What --tensor does not go with.
 void check_tensor(const RunConfig& config) {
   if (!cuts_layers(config)) return;
@@ -350,11 +337,6 @@ void check_tensor(const RunConfig& config) {
            (config.tensor_leaves == 0 || std::has_single_bit(unsigned(leaves))),
        "--tensor-leaves is ", leaves, ", want a power of two that --tensor, ", config.tensor,
        ", divides");
-  const bool follows_leaves =
-      puts_leaves_together(config.optimizer) || config.optimizer == OptimizerKind::kAdamW8bit;
-  const char* const statistics = follows_leaves ? nullptr : optimizer_of_matrices(config);
-  want(statistics == nullptr, "--tensor cuts the matrices of which --optimizer ", statistics,
-       " has statistics; want muon, lamb, adafactor, or one that works by elements, such as adamw");
 }
 
 // What --context does not go with.
@@ -391,11 +373,9 @@ void check_experts(const RunConfig& config, int shard_ranks) {
   const int ranks = shard_ranks * config.tensor;
   want(ranks % config.expert == 0, ": want a divisor of the ", ranks, " ranks that ",
        config.tensor > 1 ? "share a stage's layers and states" : "data parallelism shards over");
-  const char* const statistics =
-      puts_leaves_together(config.optimizer) ? nullptr : optimizer_of_matrices(config);
-  want(statistics == nullptr, " with --optimizer ", statistics,
-       ", which has statistics of whole matrices; want muon, lamb, adafactor, or one that works by "
-       "elements, such as adamw");
+  want(config.optimizer != OptimizerKind::kAdamW8bit,
+       " with --optimizer adamw-8bit, which has statistics of whole matrices; want muon, lamb, "
+       "adafactor, or one that works by elements, such as adamw");
   want(config.tensor_leaves <= config.tensor, " with --tensor-leaves ", config.tensor_leaves,
        ": products of experts have the rows of several ranks, and round by their number; want "
        "--tensor-leaves left out");

@@ -46,9 +46,7 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
        {"sgd", OptimizerKind::kSgd},
        {"muon", OptimizerKind::kMuon},
        {"lamb", OptimizerKind::kLamb},
-       {"1bit-adam", OptimizerKind::kOneBitAdam},
-       {"01-adam", OptimizerKind::kZeroOneAdam},
-       {"1bit-lamb", OptimizerKind::kOneBitLamb}},
+       {"1bit-adam", OptimizerKind::kOneBitAdam}},
       "AdamW (betas 0.9, 0.95) with fp32, bf16 or 8-bit moments (8, 4, 2 bytes per "
       "parameter), Lion (4 bytes; wants a third of the rate, three times the decay), Adafactor "
       "(almost none) or "
@@ -57,8 +55,7 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
       "its "
       "norm and is for large batches; 1bit-adam (12 bytes and 4 / replicas) is AdamW that sends "
       "one "
-      "bit an element between replicas, see --freeze-step; 01-adam (8 bytes more) exchanges less "
-      "often, too; 1bit-lamb (16 bytes and 4 / replicas) is LAMB that sends one bit an element");
+      "bit an element between replicas, see --freeze-step");
   spec.add("lr", c.lr, "peak learning rate",
            {.min = 0, .help = {.default_text = words.default_lr}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",
@@ -102,10 +99,9 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
                    {"spectral", optim::MuonScale::kSpectral}},
                   "muon: what the step of a matrix is multiplied with; match-rms-adamw takes the "
                   "rate and decay of AdamW, original a rate near 0.02");
-  spec.add("trust-min", c.trust_min,
-           "lamb, 1bit-lamb: least ratio of a matrix's norm to that of its update", {.min = 0});
-  spec.add("trust-max", c.trust_max, "lamb, 1bit-lamb: the largest",
-           {.min = 0, .exclude_min = true});
+  spec.add("trust-min", c.trust_min, "lamb: least ratio of a matrix's norm to that of its update",
+           {.min = 0});
+  spec.add("trust-max", c.trust_max, "lamb: the largest", {.min = 0, .exclude_min = true});
   spec.add("clip", c.clip, "largest global gradient norm; 0: no clipping", {.min = 0});
   spec.add("skip-outliers", c.skip_outliers,
            "skip a step whose gradient norm is more than so many standard deviations above the "

@@ -8,7 +8,7 @@
 #include "shale/comm/process_group.h"
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/nn/cut_sequence.h"
-#include "shale/runtime/optim/lamb_step.h"
+#include "shale/runtime/optim/lamb.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/schedule.h"
 
@@ -28,9 +28,7 @@ enum class OptimizerKind {
   kSgd,
   kMuon,
   kLamb,
-  kOneBitAdam,
-  kZeroOneAdam,
-  kOneBitLamb
+  kOneBitAdam
 };
 
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
@@ -103,13 +101,10 @@ struct RunConfig {
   int reshard_ranks = 0;      // 0: none
 
   // slow links
-  int64_t freeze_step = 0;        // steps; 0: derived, or the optimizer has none
-  bool clip_replica = false;      // after it
-  int64_t variance_doubling = 0;  // updates of v; 0: derived; of 01-adam, as the next two
-  int64_t local_doubling = 0;     // steps; 0: derived
-  int64_t local_most = 4;         // steps
-  int64_t outer_every = 0;        // steps; 0: no local steps, and the next four say nothing
-  int64_t outer_start = 0;        // steps before the first local one
+  int64_t freeze_step = 0;    // steps; 0: derived, or the optimizer has none
+  bool clip_replica = false;  // after it
+  int64_t outer_every = 0;    // steps; 0: no local steps, and the next four say nothing
+  int64_t outer_start = 0;    // steps before the first local one
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   bool outer_streaming = false;

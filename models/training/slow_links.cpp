@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/runtime/optim/zero_one_adam.h"
 
 namespace shale::models {
 namespace {
@@ -44,57 +43,30 @@ void check_replicas(const RunConfig& config, int replicas, const char* does, con
        "steps do; want no graphs");
 }
 
-// Fills in --variance-doubling, by which all steps before the freeze have sums of gradients: in
-// runs that are short for the intervals of the paper, one-bit gradients in their first steps cost
-// more than all that comes after them. And --local-doubling, by which the interval doubles after
-// every eighth of the way from the freeze to the end.
-void resolve_zero_one_adam(RunConfig& config, const Wanted& want) {
-  constexpr int64_t kShare = 8;
-  if (config.variance_doubling == 0) config.variance_doubling = config.freeze_step;
-  if (config.local_doubling == 0) {
-    config.local_doubling = std::max<int64_t>(1, (config.steps - config.freeze_step) / kShare);
-  }
-  want(config.ema == 0, "with --ema ", config.ema,
-       ": replicas would average different parameters; want --ema 0");
-}
-
-void resolve_one_bit(RunConfig& config, int replicas) {
-  const bool is_zero_one = config.optimizer == OptimizerKind::kZeroOneAdam;
-  const Wanted want(cat("--optimizer ", one_bit_name(config.optimizer)));
+void resolve_one_bit_adam(RunConfig& config, int replicas) {
+  const Wanted want("--optimizer 1bit-adam");
   check_replicas(config, replicas, "exchanges moments between", want);
   if (config.freeze_step == 0) {
     config.freeze_step = std::max<int64_t>(1, config.steps * kWarmUpShare / 100);
   }
-  if (is_zero_one) resolve_zero_one_adam(config, want);
   want(config.offload == OffloadKind::kNone, "with --offload ", config.offload_to,
        ": moments are exchanged where gradients are; want --offload none");
-  // The step after the first whose interval is two.
-  const int64_t first_bits = config.variance_doubling + 1;
-  const bool bits_come_first = is_zero_one && first_bits < config.freeze_step;
-  const int64_t unknown_from = bits_come_first ? first_bits : config.freeze_step;
-  const bool clips = config.clip > 0 && unknown_from < config.steps;
-  want(!clips || config.clip_replica, "with --clip ", config.clip, ": from step ", unknown_from,
-       bits_come_first ? " (--variance-doubling)" : " (--freeze-step)",
-       " on nobody has the gradient whose norm that is; want --clip 0, or "
+  const bool clips = config.clip > 0 && config.freeze_step < config.steps;
+  want(!clips || config.clip_replica, "with --clip ", config.clip, ": from step ",
+       config.freeze_step,
+       " (--freeze-step) on nobody has the gradient whose norm that is; want --clip 0, or "
        "--clip-replica, by which each replica clips its own");
 }
 
 // Throws for a flag of an optimizer that is not there.
-void check_one_bit_flags(const RunConfig& config) {
-  const RunConfig initial;
-  const auto of = [](const char* flag, const char* optimizer) {
+void check_one_bit_adam_flags(const RunConfig& config) {
+  if (config.optimizer == OptimizerKind::kOneBitAdam) return;
+  for (const auto& [flag, is_given] : {std::pair("--freeze-step", config.freeze_step > 0),
+                                       std::pair("--clip-replica", config.clip_replica)}) {
+    if (!is_given) continue;
     throw ConfigError(
-        cat(flag, " is of --optimizer ", optimizer, ", and that is another; want it left out"));
-  };
-  if (one_bit_name(config.optimizer) == nullptr) {
-    constexpr const char* kAll = "1bit-adam, 01-adam and 1bit-lamb";
-    if (config.freeze_step > 0) of("--freeze-step", kAll);
-    if (config.clip_replica) of("--clip-replica", kAll);
+        cat(flag, " is of --optimizer 1bit-adam, and that is another; want it left out"));
   }
-  if (config.optimizer == OptimizerKind::kZeroOneAdam) return;
-  if (config.variance_doubling != initial.variance_doubling) of("--variance-doubling", "01-adam");
-  if (config.local_doubling != initial.local_doubling) of("--local-doubling", "01-adam");
-  if (config.local_most != initial.local_most) of("--local-most", "01-adam");
 }
 
 const char* given_of_local_steps(const RunConfig& config) {
@@ -109,9 +81,8 @@ const char* given_of_local_steps(const RunConfig& config) {
 void check_local_steps(const RunConfig& config, int replicas) {
   const Wanted want(cat("--outer-every ", config.outer_every));
   check_replicas(config, replicas, "lets steps differ between", want);
-  const char* const one_bit = one_bit_name(config.optimizer);
-  want(one_bit == nullptr, "with --optimizer ", one_bit != nullptr ? one_bit : "",
-       ": both say when replicas exchange; want one of the two");
+  want(config.optimizer != OptimizerKind::kOneBitAdam,
+       "with --optimizer 1bit-adam: both say when replicas exchange; want one of the two");
   want(config.optimizer != OptimizerKind::kAdamW8bit,
        "with --optimizer adamw-8bit: other numbers of replicas take the mean of states, and codes "
        "have none; want adamw or adamw-bf16");
@@ -156,39 +127,15 @@ void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
 
 }  // namespace
 
-const char* one_bit_name(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kOneBitAdam: return "1bit-adam";
-    case OptimizerKind::kZeroOneAdam: return "01-adam";
-    case OptimizerKind::kOneBitLamb: return "1bit-lamb";
-    default: return nullptr;
-  }
-}
-
 void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
   spec.section("Slow links");
   spec.add("freeze-step", c.freeze_step,
-           "1bit-adam, 01-adam, 1bit-lamb: steps before the second moment stays as it is; those of "
-           "1bit-adam are AdamW's, of 1bit-lamb LAMB's, and replicas then exchange first moments, "
-           "one bit an element, in place of gradients",
+           "1bit-adam: steps before the second moment stays as it is; they are AdamW's, and "
+           "replicas then exchange first moments, one bit an element, in place of gradients",
            {.min = 1, .help = {.default_text = "15% of steps"}});
   spec.add("clip-replica", c.clip_replica,
-           "1bit-adam, 01-adam, 1bit-lamb: where the gradient is not added up over replicas clip "
-           "that of each "
-           "by its own norm, as the norm of the whole is not known");
-  spec.add("variance-doubling", c.variance_doubling,
-           "01-adam: updates of the second moment, by sums of gradients, before their interval "
-           "doubles; between them gradients have one bit an element",
-           {.min = 1,
-            .max = int64_t{1} << 40,
-            .help = {.default_text = "--freeze-step: there are none"}});
-  spec.add(
-      "local-doubling", c.local_doubling,
-      "01-adam: steps after --freeze-step before the interval doubles in which replicas "
-      "exchange what they have added up",
-      {.min = 1, .max = int64_t{1} << 40, .help = {.default_text = "(steps - freeze-step) / 8"}});
-  spec.add("local-most", c.local_most, "01-adam: the longest of these intervals, in steps",
-           {.min = 1, .max = 1 << 20});
+           "1bit-adam: where the gradient is not added up over replicas clip that of each by its "
+           "own norm, as the norm of the whole is not known");
   spec.add("outer-every", c.outer_every,
            "local steps (DiLoCo): replicas, the groups of --shard-ranks ranks, step by their own "
            "gradients, and every so many steps take an outer step by the mean of what they have "
@@ -216,8 +163,8 @@ void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
 void resolve_slow_links(RunConfig& config, const comm::ParallelSizes& sizes) {
   check_codes(config, sizes);
   const int replicas = sizes.replica;
-  check_one_bit_flags(config);
-  if (one_bit_name(config.optimizer) != nullptr) resolve_one_bit(config, replicas);
+  check_one_bit_adam_flags(config);
+  if (config.optimizer == OptimizerKind::kOneBitAdam) resolve_one_bit_adam(config, replicas);
   if (config.outer_every > 0) return check_local_steps(config, replicas);
   if (const char* const given = given_of_local_steps(config); given != nullptr) {
     throw ConfigError(cat(given, " is of --outer-every, which is 0; want it left out"));
@@ -230,11 +177,7 @@ std::vector<StepKind> step_kinds(const RunConfig& config) {
     if (config.outer_every > 0 && step >= config.outer_start) {
       return (step - config.outer_start + 1) % config.outer_every == 0 ? 2 : 1;
     }
-    if (one_bit_name(config.optimizer) == nullptr) return 0;
-    const int64_t frozen = step - config.freeze_step;
-    if (config.optimizer != OptimizerKind::kZeroOneAdam) return frozen >= 0 ? 1 : 0;
-    if (frozen < 0) return optim::updates_variance(step, config.variance_doubling) ? 0 : 1;
-    return optim::joins_replicas(frozen, config.local_doubling, config.local_most) ? 3 : 2;
+    return config.optimizer == OptimizerKind::kOneBitAdam && step >= config.freeze_step ? 1 : 0;
   };
   std::vector<StepKind> kinds;
   std::vector<int> seen;

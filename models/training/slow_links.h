@@ -11,14 +11,10 @@ namespace shale::models {
 
 // What spares slow links: between replicas, the groups of --shard-ranks ranks, and inside one.
 
-// The name of an optimizer whose replicas exchange vectors at one bit an element; null: another.
-const char* one_bit_name(OptimizerKind kind);
-
 // Declares the flags.
 void describe_slow_links(ConfigSpec& spec, RunConfig& config);
 
-// Fills in --freeze-step and --local-doubling. Throws ConfigError, naming options, for what does not
-// go together.
+// Fills in --freeze-step. Throws ConfigError, naming options, for what does not go together.
 void resolve_slow_links(RunConfig& config, const comm::ParallelSizes& sizes);
 
 // Steps of a run that differ in what replicas exchange: one of them, and the share of such steps.

@@ -241,25 +241,15 @@ void TrainStep::finish_update() {
 }
 
 void TrainStep::finish_local_steps(int64_t done) {
-  if (optimizer_->has_local_steps()) {
-    finish();
-    optimizer_->join_replicas();
-  }
   if (parallel_->local_steps() != nullptr) parallel_->local_steps()->finish(done);
 }
 
 void TrainStep::with_anchors(const std::function<void()>& use) {
   comm::LocalSteps* const local = parallel_->local_steps();
-  if (local == nullptr && !optimizer_->has_local_steps()) return use();
+  if (local == nullptr) return use();
   finish_update();
   parallel_->finish_gathers();  // which read what is exchanged
-  if (local != nullptr) return local->with_anchors(use);
-  optimizer_->use_anchors(true);
-  parallel_->masters_changed();
-  use();
-  parallel_->finish_gathers();
-  optimizer_->use_anchors(false);
-  parallel_->masters_changed();
+  local->with_anchors(use);
 }
 
 void TrainStep::resume(const StepHistory& history) {

@@ -181,9 +181,8 @@ class TrainStep {
 
   // After `done` steps, the last of a run with local steps: all replicas have the same parameters.
   void finish_local_steps(int64_t done);
-  // Calls `use` while parameters are what all replicas of local steps have alike (comm::LocalSteps,
-  // Optimizer::anchor()), after which they are as before; without local steps they are what they
-  // are.
+  // Calls `use` while parameters are what all replicas of local steps have alike
+  // (comm::LocalSteps), after which they are as before; without local steps they are what they are.
   // Collective.
   void with_anchors(const std::function<void()>& use);
 

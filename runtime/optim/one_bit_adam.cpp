@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/optim.h"
 
@@ -9,16 +10,52 @@ namespace shale::optim {
 namespace {
 
 // Of states(), as they are added.
-enum State : size_t { kM, kV };
+enum State : size_t { kM, kV, kWorkerError, kOwnerError };
+
+std::shared_ptr<const ShardReplicas> replicas_over(const std::vector<OptimShard>& shards) {
+  for (const OptimShard& shard : shards) {
+    if (shard.replicas == nullptr) {
+      throw ConfigError(cat("1bit-adam: ", shard.name,
+                            " has no replica to exchange moments with, want hybrid sharding over "
+                            "two or more"));
+    }
+    if (&shard.master.context() == &shard.grad.context()) continue;
+    throw ConfigError(cat("1bit-adam: the masters of ", shard.name,
+                          " are not where its gradients are, want nothing offloaded"));
+  }
+  return shards.empty() ? nullptr : shards.front().replicas;
+}
 
 }  // namespace
 
 OneBitAdam::OneBitAdam(std::vector<OptimShard> shards, const OneBitAdamOptions& options)
-    : OneBitOptimizer("1bit-adam", std::move(shards), options.weight_decay, options.freeze_step),
-      options_(options) {
+    : ElementwiseOptimizer(std::move(shards), options.weight_decay),
+      options_(options),
+      replicas_(replicas_over(this->shards())) {
+  if (options.freeze_step < 1) {
+    throw ConfigError(cat("1bit-adam: freeze_step is ", options.freeze_step, ", want 1 or more"));
+  }
   add_states("m");
   add_states("v");
   add_error_states();
+}
+
+void OneBitAdam::add_error_states() {
+  if (shards().empty()) return;
+  std::vector<int64_t> lengths;
+  for (size_t i = 0; i < shards().size(); ++i) {
+    lengths.push_back(shards()[i].grad.numel());
+    add_state({.name = "worker_error", .shard = i, .replicas = OverReplicas::kEach}, lengths.back(),
+              DType::kF32);
+  }
+  const std::vector<ElementRange> owned = replicas_->owned(lengths);
+  for (size_t i = 0; i < owned.size(); ++i) {
+    add_state({.name = "owner_error",
+               .shard = i,
+               .first = owned[i].first,
+               .replicas = OverReplicas::kCut},
+              owned[i].count, DType::kF32);
+  }
 }
 
 void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
@@ -29,17 +66,38 @@ void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
 // Once, whether the first step after the freeze is skipped or not: the moments that stay are those
 // of the updates done before.
 void OneBitAdam::correct_second_moments() {
-  check_frozen();
+  if (updates_done() == 0) {
+    throw ConfigError(cat("1bit-adam: of the ", options_.freeze_step,
+                          " steps before the freeze none has changed anything, want more of them"));
+  }
   const float scale = 1 / correction(options_.beta2, updates_done());
-  for (const Tensor& v : states_of(kV)) {
+  for (size_t i = 0; i < shards().size(); ++i) {
+    const Tensor& v = state(i, kV);
     kernels::axpby(v.exec(), {.a = v, .y = v, .alpha = scale});
   }
 }
 
 void OneBitAdam::begin_step() {
   if (!is_frozen() || shards().empty()) return;
-  if (is_first_frozen()) correct_second_moments();
-  average(states_of(kM), kV, options_.beta1, 1.f - options_.beta1);
+  if (prepared_step() == options_.freeze_step) correct_second_moments();
+  average_moments();
+}
+
+void OneBitAdam::average_moments() {
+  hold_values();  // throws for shards that were clipped apart: kernels are called with one's values
+  std::vector<OneBitVector> vectors;
+  for (size_t i = 0; i < shards().size(); ++i) {
+    // A replica has its share of the sum of gradients, whose mean is of `size` times that.
+    vectors.push_back(
+        {.value = state(i, kM),
+         .grad = shards()[i].grad,
+         .mask = state(i, kV),
+         .owed = state(i, kWorkerError),
+         .owner_owed = state(i, kOwnerError),
+         .value_factor = options_.beta1,
+         .grad_factor = (1.f - options_.beta1) * static_cast<float>(replicas_->size)});
+  }
+  replicas_->mean(exec(0), vectors);
 }
 
 void OneBitAdam::step_run(size_t index, const OptimRun& run, const View& compute) {

@@ -45,18 +45,6 @@ class Optimizer {
   // sharding; if not, each replica's own sum.
   virtual bool needs_replica_sum() const { return true; }
 
-  // Of an optimizer whose replicas step apart between exchanges (0/1 Adam). Calls are collective.
-  virtual bool has_local_steps() const { return false; }
-  // What replicas have alike of a shard's master, which this rank's differs from; undefined: it is
-  // the master.
-  virtual Tensor anchor(size_t /*shard*/) const { return {}; }
-  // Masters become the anchors, or the bits that they were again; whose readers the caller tells.
-  virtual void use_anchors(bool /*use*/) {}
-  // After the last step of a run: an exchange, unless that step was one.
-  virtual void join_replicas() {}
-  // State was loaded, masters being anchors.
-  virtual void loaded() const {}
-
   // The parts of step(), for those who step shards when each is ready (runtime/offload): once all
   // gradients are complete, what concerns all shards; then each shard's step, which only queues
   // kernels. The rounded parameters go to `compute`.

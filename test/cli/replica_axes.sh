@@ -50,20 +50,4 @@ for way in "local --outer-every 3 --outer-start 1" \
   check "${flags[0]}_expert" "$mixture" expert 2 "${flags[@]:1}"
 done
 
-# 0/1 Adam goes with what leaves each replica's matrices whole.
-zero_one=(--optimizer 01-adam --freeze-step 3 --clip-replica --variance-doubling 1
-  --local-doubling 2)
-for axis in pipeline context; do check "zero_one_$axis" "$dense" "$axis" 1 "${zero_one[@]}"; done
-# refuses WORDS FLAGS...
-refuses() {
-  local words=$1
-  shift
-  run_training 4 refused --no-save "$@"
-  [[ $code -eq 64 ]] && grep -qF -- "$words" "$work/stdout" "$work/stderr" ||
-    fail "$*: exit code $code, want 64 and \"$words\""
-}
-refuses "of which --optimizer 01-adam has statistics" \
-  --layers 2 --tensor 2 --shard-ranks 1 "${zero_one[@]}"
-read -ra model <<<"$mixture"
-refuses "with --optimizer 01-adam" "${model[@]}" --expert 2 --shard-ranks 2 "${zero_one[@]}"
 finish

@@ -52,21 +52,6 @@ run_training 2 one_bit "${one_bit[@]}" --save-every 4
 goes_on one_bit_same one_bit 4 2 "${one_bit[@]}"
 same_end one_bit_same one_bit || fail "one_bit_same: another state at the end"
 
-# ---- 1-bit LAMB: what its replicas owe, and its ratios ----
-bit_lamb=("${one_bit[@]/1bit-adam/1bit-lamb}")
-run_training 2 bit_lamb "${bit_lamb[@]}" --save-every 4
-[[ $code -eq 0 ]] || fail "bit_lamb: exit code $code"
-goes_on bit_lamb_same bit_lamb 4 2 "${bit_lamb[@]}"
-same_end bit_lamb_same bit_lamb || fail "bit_lamb_same: another state at the end"
-
-# ---- 0/1 Adam: between two exchanges ----
-zero_one=(--micro-batch 4 --zero 1 --shard-ranks 1 --optimizer 01-adam --freeze-step 3 --clip-replica
-  --variance-doubling 1 --local-doubling 2)
-run_training 2 zero_one "${zero_one[@]}" --save-every 4 --eval-every 3 --eval-samples 8
-[[ $code -eq 0 ]] || fail "zero_one: exit code $code"
-goes_on zero_one_same zero_one 8 2 "${zero_one[@]}"
-same_end zero_one_same zero_one || fail "zero_one_same: another state at the end"
-
 # ---- Local steps: between two outer steps replicas differ ----
 local=(--micro-batch 4 --zero 1 --shard-ranks 1 --outer-every 5 --outer-start 2 --outer-streaming)
 run_training 2 local "${local[@]}" --save-every 4 --eval-every 3 --eval-samples 8

@@ -199,8 +199,6 @@ refuses "want a multiple of 256" 2 --tensor 2 --seq-len 31 --attention-pattern l
 refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
 refuses "want rows of a multiple of 64" 2 --tensor 2 --optimizer adamw-8bit
 refuses "want leaves that divide 3" 2 --tensor 2 --optimizer adamw-8bit --width 192
-refuses "want muon, lamb, adafactor, or one that works" 4 --tensor 2 --optimizer 1bit-lamb \
-  --zero 1 --shard-ranks 1 --freeze-step 4 --clip 0
 refuses "want bf16" 2 --tensor 2 --init "$work/hf_one" --lora-rank 2 --frozen-dtype nf4
 refuses "want --lora-dropout 0" 2 --tensor 2 --init "$work/hf_one" --lora-rank 2 --lora-dropout 0.1
 refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible

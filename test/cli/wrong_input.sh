@@ -155,12 +155,11 @@ expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
 expect 69 "CUDA" -- --data "$text" --device cuda
 expect 64 "--zero" "4" -- --data "$text" --zero 4
 expect 64 "--optimizer 1bit-adam" "--shard-ranks" -- --data "$text" --optimizer 1bit-adam
-expect 64 "--optimizer 01-adam" "--shard-ranks" -- --data "$text" --optimizer 01-adam
-expect 64 "--optimizer 1bit-lamb" "--shard-ranks" -- --data "$text" --optimizer 1bit-lamb
-expect 64 "--trust-max" "1bit-lamb" -- --data "$text" --trust-max 5
+expect 64 "--optimizer 01-adam was removed; use --optimizer 1bit-adam" -- --data "$text" \
+  --optimizer 01-adam
+expect 64 "--local-most was removed; use --outer-every" -- --data "$text" --local-most 8
+expect 64 "--trust-max" "lamb" -- --data "$text" --trust-max 5
 expect 64 "--trust-min" "20" -- --data "$text" --optimizer lamb --trust-min 20
-expect 64 "--local-most" "01-adam" -- --data "$text" --local-most 8
-expect 64 "--variance-doubling" "0" -- --data "$text" --optimizer 01-adam --variance-doubling 0
 expect 64 "--freeze-step" "1bit-adam" -- --data "$text" --freeze-step 3
 expect 64 "--clip-replica" "1bit-adam" -- --data "$text" --clip-replica
 expect 64 "--outer-every 5" "--shard-ranks" -- --data "$text" --outer-every 5

@@ -162,29 +162,6 @@ TEST_CASE("what spares slow links says what it does not go with", "[options]") {
   check(one_bit, {"--clip-replica"}, {});
   check(one_bit, {"--offload", "optimizer"}, {"--optimizer 1bit-adam", "--offload optimizer"});
 
-  Flags zero_one = one_bit;
-  zero_one.back() = "01-adam";
-  check(zero_one, {}, {"--clip 1", "(--freeze-step)", "--clip-replica"});
-  // The first one-bit gradient is that of step 17.
-  check(zero_one, {"--variance-doubling", "16"},
-        {"--clip 1", "from step 17 (--variance-doubling)", "--clip-replica"});
-  check(zero_one, {"--freeze-step", "5"}, {"from step 5 (--freeze-step)"});
-  zero_one.push_back("--clip-replica");
-  check(zero_one, {}, {});
-  check(zero_one, {"--ema", "0.9"}, {"--optimizer 01-adam", "--ema 0.9"});
-  check(zero_one, {"--tensor", "2"}, {"--tensor", "--optimizer 01-adam"});
-  check(zero_one, {"--outer-every", "5"}, {"--outer-every 5", "--optimizer 01-adam"});
-  check(one_bit, {"--clip-replica", "--local-doubling", "5"}, {"--local-doubling", "01-adam"});
-
-  Flags bit_lamb = one_bit;
-  bit_lamb.back() = "1bit-lamb";
-  check(bit_lamb, {}, {"--optimizer 1bit-lamb", "--clip 1", "--clip-replica"});
-  bit_lamb.push_back("--clip-replica");
-  check(bit_lamb, {}, {});
-  check(bit_lamb, {"--ema", "0.9"}, {});
-  check(bit_lamb, {"--tensor", "2"}, {"--tensor", "--optimizer 1bit-lamb"});
-  check(bit_lamb, {"--outer-every", "5"}, {"--outer-every 5", "--optimizer 1bit-lamb"});
-
   const Flags codes = {"--zero", "3", "--quantize-gathers", "8", "--quantize-reductions", "4"};
   check(codes, {}, {});
   check(codes, {"--shard-ranks", "2"}, {"--quantize-reductions 4", "2 replicas"});

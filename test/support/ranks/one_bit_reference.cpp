@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "shale/comm/compressed_sum.h"
-#include "shale/comm/traffic.h"
 #include "shale/kernels/one_bit.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/op_check.h"
@@ -46,11 +45,6 @@ std::vector<double> OneBitReference::mean(const std::vector<std::vector<double>>
     for (size_t i = 0; i < mean.size(); ++i) mean[i] += sent[i] / double(vectors.size());
   }
   return packed(std::move(mean), owner_owed_, mask);
-}
-
-void OneBitReference::forget() {
-  for (std::vector<double>& owed : owed_) std::fill(owed.begin(), owed.end(), 0.0);
-  std::fill(owner_owed_.begin(), owner_owed_.end(), 0.0);
 }
 
 double wave_gradient(size_t replica, int64_t step, size_t parameter, size_t element) {
@@ -94,10 +88,6 @@ void GivenGradients::step(int64_t step, float lr) {
 std::vector<double> GivenGradients::values(size_t parameter) const {
   const std::vector<float> values = to_host<float>(optimizer_->shards()[parameter].master);
   return {values.begin(), values.end()};
-}
-
-double GivenGradients::sent_bytes() const {
-  return group_.traffic().totals(comm::Traffic::kGradients).sent_bytes;
 }
 
 }  // namespace shale::test

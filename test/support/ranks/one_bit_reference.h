@@ -21,7 +21,6 @@ class OneBitReference {
   // vectors[r]: what replica r has. Elements whose mask is 0 count as 0.
   std::vector<double> mean(const std::vector<std::vector<double>>& vectors,
                            const std::vector<double>& mask);
-  void forget();
 
  private:
   std::vector<std::vector<double>> owed_;
@@ -52,9 +51,6 @@ class GivenGradients {
 
   static constexpr size_t kParameters = 2;
   size_t replicas() const { return static_cast<size_t>(group_.size()); }
-  optim::Optimizer& optimizer() { return *optimizer_; }
-  // What the group has sent of gradients, in bytes.
-  double sent_bytes() const;
 
  private:
   comm::ProcessGroup& group_;

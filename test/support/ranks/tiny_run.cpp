@@ -8,8 +8,6 @@
 #include "shale/runtime/optim/lamb.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/one_bit_adam.h"
-#include "shale/runtime/optim/one_bit_lamb.h"
-#include "shale/runtime/optim/zero_one_adam.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -42,13 +40,8 @@ models::MakeOptimizer make_optimizer(OptimizerKind kind) {
       case OptimizerKind::kOneBitAdam:
         return std::make_unique<optim::OneBitAdam>(
             std::move(shards), optim::OneBitAdamOptions{.freeze_step = kFreezeStep});
-      case OptimizerKind::kZeroOneAdam:
-        return std::make_unique<optim::ZeroOneAdam>(std::move(shards), kZeroOne);
       case OptimizerKind::kLamb:
         return std::make_unique<optim::Lamb>(std::move(shards), optim::LambOptions{});
-      case OptimizerKind::kOneBitLamb:
-        return std::make_unique<optim::OneBitLamb>(
-            std::move(shards), optim::OneBitLambOptions{.freeze_step = kFreezeStep});
       case OptimizerKind::kSgd:
         return std::make_unique<optim::Sgd>(std::move(shards), optim::SgdOptions{});
     }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "shale/comm/checkpoint/saver.h"
-#include "shale/runtime/optim/zero_one_adam.h"
 #include "shale/test/support/ranks/harness.h"
 #include "shale/test/support/ranks/training.h"
 #include "shale/test/support/temp_dir.h"
@@ -24,15 +23,9 @@ enum class OptimizerKind {
   kSgd,
   kMuon,
   kLamb,
-  kOneBitAdam,   // kFreezeStep steps of AdamW first
-  kZeroOneAdam,  // of kZeroOne
-  kOneBitLamb    // kFreezeStep steps of LAMB first
+  kOneBitAdam  // kFreezeStep steps of AdamW first
 };
 constexpr int64_t kFreezeStep = 2;
-// v in steps 0, 1, 2 and 4, one-bit gradients in 3 and 5; local steps from 6 on, joined after 6, 7
-// and 9, and after every second or fourth.
-constexpr optim::ZeroOneAdamOptions kZeroOne = {
-    .freeze_step = 6, .variance_doubling = 2, .local_doubling = 2, .local_most = 4};
 
 // How a run lies on its ranks.
 struct RunLayout {

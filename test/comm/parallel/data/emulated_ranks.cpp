@@ -5,7 +5,6 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/one_bit_adam.h"
-#include "shale/runtime/optim/zero_one_adam.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/devices.h"
@@ -141,14 +140,7 @@ TEST_CASE("replicas that send signs, or little, have the same bits whenever stre
   };
   TrainOptions local = train_options({"local steps", {.stage = 2}});
   local.local_steps = comm::LocalStepsOptions{.every = 2, .in_turn = true};
-  TrainOptions zero_one = train_options({"0/1 Adam", {.stage = 1}});
-  zero_one.steps = 7;  // all kinds
-  zero_one.optimizer = [](std::vector<OptimShard> shards) {
-    return std::make_unique<optim::ZeroOneAdam>(
-        std::move(shards),
-        optim::ZeroOneAdamOptions{.freeze_step = 3, .variance_doubling = 1, .local_doubling = 2});
-  };
-  for (const TrainOptions& options : {one_bit, local, zero_one}) {
+  for (const TrainOptions& options : {one_bit, local}) {
     const Trained want = train_on(gpu({.order = Order::kFifo, .track = false}), options, 2);
     CHECK(std::isfinite(want.losses.back()));
     for (const emulator::Options& order : orders()) {

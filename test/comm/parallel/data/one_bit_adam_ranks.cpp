@@ -13,6 +13,7 @@
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/one_bit_reference.h"
 #include "shale/test/support/ranks/replicas.h"
 #include "shale/test/support/ranks/tiny_run.h"
 
@@ -65,7 +66,93 @@ double remaining_loss(const ShardGroups& groups, comm::ProcessGroup& all,
   return last / first;
 }
 
+constexpr int64_t kFreeze = 4;
+
+// 1-bit Adam in f64, of one parameter on all replicas, as arXiv:2102.02888 has it and with bias
+// corrections; the bias has no decay.
+class Reference {
+ public:
+  Reference(size_t parameter, size_t replicas, std::vector<double> start)
+      : parameter_(parameter),
+        replicas_(replicas),
+        means_(replicas, start.size()),
+        m_(start.size()),
+        v_(m_),
+        w_(std::move(start)) {}
+
+  void step(int64_t step, double lr) {
+    const bool is_frozen = step >= kFreeze;
+    if (step == kFreeze) {
+      for (double& v : v_) v /= 1 - std::pow(beta2(), double(kFreeze));
+    }
+    is_frozen ? exchange(step) : add_gradients(step);
+    const double correction1 = 1 - std::pow(beta1(), double(step + 1));
+    const double correction2 = is_frozen ? 1 : 1 - std::pow(beta2(), double(step + 1));
+    const double decay = parameter_ == 0 ? double(options_.weight_decay) : 0;
+    for (size_t i = 0; i < w_.size(); ++i) {
+      const double root = std::sqrt(v_[i] / correction2) + double(options_.eps);
+      w_[i] -= lr * (m_[i] / correction1 / root + decay * w_[i]);
+    }
+  }
+  const std::vector<double>& w() const { return w_; }
+
+ private:
+  double beta1() const { return double(options_.beta1); }
+  double beta2() const { return double(options_.beta2); }
+  void add_gradients(int64_t step) {
+    for (size_t i = 0; i < w_.size(); ++i) {
+      double g = 0;
+      for (size_t r = 0; r < replicas_; ++r) {
+        g += wave_gradient(r, step, parameter_, i) / double(replicas_);
+      }
+      m_[i] = beta1() * m_[i] + (1 - beta1()) * g;
+      v_[i] = beta2() * v_[i] + (1 - beta2()) * g * g;
+    }
+  }
+  void exchange(int64_t step) {
+    std::vector<std::vector<double>> own(replicas_, std::vector<double>(w_.size()));
+    for (size_t r = 0; r < replicas_; ++r) {
+      for (size_t i = 0; i < w_.size(); ++i) {
+        own[r][i] = beta1() * m_[i] + (1 - beta1()) * wave_gradient(r, step, parameter_, i);
+      }
+    }
+    m_ = means_.mean(own, v_);
+  }
+
+  size_t parameter_, replicas_;
+  optim::OneBitAdamOptions options_;
+  OneBitReference means_;
+  std::vector<double> m_, v_, w_;
+};
+
 }  // namespace
+
+TEST_CASE("1-bit Adam is the paper's") {
+  const auto all = world().group();
+  if (all->size() == 1) return;
+  const auto make = [](std::vector<OptimShard> shards) {
+    return std::make_unique<optim::OneBitAdam>(std::move(shards),
+                                               optim::OneBitAdamOptions{.freeze_step = kFreeze});
+  };
+  GivenGradients run(*all, make, wave_gradient);
+  std::vector<Reference> want;
+  for (size_t p = 0; p < GivenGradients::kParameters; ++p) {
+    want.emplace_back(p, run.replicas(), run.values(p));
+  }
+  for (int64_t step = 0; step < kFreeze + 12; ++step) {
+    const float lr = 0.02f / float(1 + step);
+    run.step(step, lr);
+    for (size_t p = 0; p < GivenGradients::kParameters; ++p) {
+      want[p].step(step, double(lr));
+      const std::vector<double> got = run.values(p);
+      for (size_t i = 0; i < got.size(); ++i) {
+        CAPTURE(step, p, i);
+        // Weights of at most 4 and all that is added to them are rounded to f32 twice a step.
+        REQUIRE(std::abs(got[i] - want[p].w()[i]) < 2e-5);
+      }
+    }
+  }
+}
 
 TEST_CASE("until the freeze 1-bit Adam has the bits of AdamW") {
   const auto all = world().group();
