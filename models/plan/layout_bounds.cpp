@@ -10,7 +10,6 @@
 #include "shale/models/plan/at_once.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/parallel_setup.h"
-#include "shale/models/training/slow_links.h"
 
 namespace shale::models {
 namespace {
@@ -213,7 +212,7 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
   const bool is_coded = layout.quantize_gathers != CodedBits::kNone ||
                         layout.quantize_reductions != CodedBits::kNone || gathers_fp8(layout) ||
                         layout.grad_dtype != DType::kF32 || layout.outer_every > 0 ||
-                        one_bit_name(layout.optimizer) != nullptr;
+                        layout.optimizer == OptimizerKind::kOneBitAdam;
   if (is_coded || ranks == 1) return {};
   using enum comm::CollectiveOp;
   const double gathers = seconds(kAllGather, of.parameters);
