@@ -6,6 +6,7 @@
 
 #include "shale/base/config_internal.h"
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/base/removed_options.h"
 #include "shale/base/version.h"

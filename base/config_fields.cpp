@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "shale/base/config_internal.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/base/text.h"
 

@@ -110,7 +110,4 @@ std::string removed_message(std::string_view what, const RemovedOption& option);
 // "summary" and the summary as its sixth.
 std::string option_table(const ConfigState& state);
 
-// `text` as a JSON string, quotes included.
-std::string json_quote(const std::string& text);
-
 }  // namespace shale

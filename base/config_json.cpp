@@ -1,40 +1,28 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/config_internal.h"
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
+#include "shale/base/text_file.h"
 
 namespace shale {
 namespace {
 
-using nlohmann::json;
-
-std::string quote(const json& value) {
-  // A path need not be UTF-8; JSON must be.
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-JsonValue scalar_of(const json& value) {
-  switch (value.type()) {
-    case json::value_t::boolean: return {value.get<bool>(), quote(value)};
-    case json::value_t::number_integer: return {value.get<int64_t>(), quote(value)};
-    case json::value_t::number_unsigned:
-      if (value.get<uint64_t>() > uint64_t{INT64_MAX}) return {value.get<double>(), quote(value)};
-      return {value.get<int64_t>(), quote(value)};
-    case json::value_t::number_float:
-      return {value.get<double>(), cat("the number ", quote(value))};
-    case json::value_t::string: return {value.get<std::string>(), cat("the text ", quote(value))};
-    case json::value_t::array: return {{}, "an array"};
-    case json::value_t::object: return {{}, "an object"};
-    default: return {{}, "null"};
-  }
+JsonValue scalar_of(const Json& value) {
+  if (value.is_boolean()) return {value.boolean(), value.dump()};
+  if (const auto integer = value.int64()) return {*integer, value.dump()};
+  if (value.is_integer()) return {value.real(), value.dump()};
+  if (value.is_number()) return {value.real(), cat("the number ", value.dump())};
+  if (value.is_string()) return {value.text(), cat("the text ", value.dump())};
+  if (value.is_array()) return {{}, "an array"};
+  if (value.is_object()) return {{}, "an object"};
+  return {{}, "null"};
 }
 
 // Null: the option was removed, and the file, of --print-config, has what it was without the flag.
 ConfigField* field_of(const ConfigState& state, const std::string& source, const std::string& key,
-                      const json& value) {
+                      const Json& value) {
   std::vector<std::string> keys;
   for (const FieldPtr& field : state.fields) {
     if (field->key() == key) return field.get();
@@ -43,19 +31,19 @@ ConfigField* field_of(const ConfigState& state, const std::string& source, const
   std::string name = key;
   std::replace(name.begin(), name.end(), '_', '-');
   if (const RemovedOption* const removed = find_removed_option(name)) {
-    if (value.is_null() || quote(value) == removed->unused) return nullptr;
+    if (value.is_null() || value.dump() == removed->unused) return nullptr;
     throw ConfigError(removed_message(cat(source, ": ", key), *removed));
   }
   const auto nearest = nearest_name(key, keys);
-  throw ConfigError(cat(source, ": unknown key ", excerpt(quote(key)),
-                        nearest ? cat("; did you mean ", quote(*nearest), "?") : ""));
+  throw ConfigError(cat(source, ": unknown key ", excerpt(json_quote(key)),
+                        nearest ? cat("; did you mean ", json_quote(*nearest), "?") : ""));
 }
 
 ConfigError not_assigned(const ConfigField& field, const std::string& where,
                          const JsonValue& scalar) {
   const auto* const text = std::get_if<std::string>(&scalar.value);
   const auto* const removed = text != nullptr ? find_removed_option(field.name, *text) : nullptr;
-  return ConfigError(removed != nullptr ? removed_message(cat(where, " ", quote(*text)), *removed)
+  return ConfigError(removed != nullptr ? removed_message(cat(where, " ", json_quote(*text)), *removed)
                                         : mismatch(where, field, scalar.found));
 }
 
@@ -71,10 +59,6 @@ auto as_config_error(Fn&& fn) {
 
 }  // namespace
 
-std::string json_quote(const std::string& text) {
-  return quote(text);
-}
-
 void read_config_file(ConfigState& state, const std::string& path) {
   const std::string text =
       as_config_error([&] { return read_text_file(path, JsonLimits{}.max_bytes); });
@@ -82,8 +66,7 @@ void read_config_file(ConfigState& state, const std::string& path) {
 }
 
 void read_config_text(ConfigState& state, std::string_view text, const std::string& source) {
-  as_config_error([&] { check_json(text, {}, source); });
-  const json file = json::parse(text);
+  const Json file = as_config_error([&] { return Json::parse(text, {}, source); });
   if (!file.is_object()) {
     throw ConfigError(
         cat(source, ": expected an object of options, found ", excerpt(scalar_of(file).found)));

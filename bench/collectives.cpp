@@ -301,8 +301,8 @@ int run_axes(World& world, const BenchConfig& config) {
               world.size(), summary(describe_machine()).c_str(), table.text().c_str());
   if (config.cluster_out.empty()) return 0;
   static_cast<void>(models::read_cluster(config.cluster));  // is one
-  Json cluster = Json::parse(MappedFile(config.cluster).text());
-  cluster["links"] = Json::parse(models::to_json(links));
+  Json cluster = Json::parse(MappedFile(config.cluster).text(), {}, config.cluster);
+  cluster["links"] = models::to_json(links);
   write_file_atomically(config.cluster_out, cluster.dump(2) + "\n");
   return 0;
 }

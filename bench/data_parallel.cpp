@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/bench/support/owner_step.h"
 #include "shale/bench/support/table.h"
 #include "shale/bench/support/timing.h"
@@ -191,7 +191,7 @@ std::vector<Used> gather(comm::ProcessGroup& group, const Used& mine) {
   return all;
 }
 
-nlohmann::ordered_json row_of(const TrainWork& work, const Way& way, const std::vector<Used>& all) {
+Json row_of(const TrainWork& work, const Way& way, const std::vector<Used>& all) {
   int64_t parameters = 0;
   for (const Parameter* parameter : work.model->parameters()) parameters += parameter->numel();
   const auto mib = [](double bytes) { return bytes / double(1 << 20); };
@@ -220,9 +220,9 @@ nlohmann::ordered_json row_of(const TrainWork& work, const Way& way, const std::
           {"loss", loss}};
 }
 
-void add_row(Table& table, const nlohmann::ordered_json& row) {
-  const auto number = [&](const char* key) { return fixed(row[key].get<double>(), 1); };
-  table.add({row["model"], row["way"], std::to_string(row["ranks"].get<int>()),
+void add_row(Table& table, const Json& row) {
+  const auto number = [&](const char* key) { return fixed(row[key].real(), 1); };
+  table.add({row["model"].text(), row["way"].text(), std::to_string(row["ranks"].get<int>()),
              number("first_sent_mib"), number("first_received_mib"), number("other_sent_mib"),
              number("other_received_mib"), number("link_mib"), number("first_memory_mib"),
              number("other_memory_mib"), number("first_cpu_ms"), number("other_cpu_ms"),
@@ -230,11 +230,11 @@ void add_row(Table& table, const nlohmann::ordered_json& row) {
 }
 
 // All ways train the same: their losses agree to rounding.
-void check_loss(const nlohmann::ordered_json& row, double want) {
-  const double loss = row["loss"];
+void check_loss(const Json& row, double want) {
+  const double loss = row["loss"].real();
   if (std::abs(loss - want) <= 1e-4 * std::abs(want)) return;
-  throw InternalError(cat("bench_data_parallel: ", row["model"].get<std::string>(), " by ",
-                          row["way"].get<std::string>(), " has the loss ", loss, ", want ", want));
+  throw InternalError(cat("bench_data_parallel: ", row["model"].text(), " by ", row["way"].text(),
+                          " has the loss ", loss, ", want ", want));
 }
 
 int run(comm::World& world, int argc, char** argv) {
@@ -270,8 +270,8 @@ int run(comm::World& world, int argc, char** argv) {
       if (config.only != "all" && config.only != way.name) continue;
       const Used used =
           way.zero ? run_sharded(config, make, world, *way.zero) : run_owner(config, make, world);
-      const nlohmann::ordered_json row = row_of(named, way, gather(*group, used));
-      if (!loss) loss = row["loss"].get<double>();
+      const Json row = row_of(named, way, gather(*group, used));
+      if (!loss) loss = row["loss"].real();
       check_loss(row, *loss);
       add_row(table, row);
       if (json.is_open()) json << row.dump() << std::endl;

@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"
+#include "shale/base/text_file.h"
 #include "shale/bench/support/report.h"
 #include "shale/comm/world.h"
 #include "shale/runtime/io/atomic_file.h"
@@ -15,12 +14,10 @@ namespace shale::bench {
 namespace {
 
 Json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) throw MissingInputError(cat("cannot open ", path.string()));
-  std::ostringstream text;
-  text << file.rdbuf();
-  Json document = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object() || !document.contains("rows") || !document["rows"].is_array()) {
+  constexpr JsonLimits kLimits{.max_bytes = int64_t{1} << 30};
+  const std::string text = read_text_file(path.string(), kLimits.max_bytes);
+  Json document = Json::parse(text, kLimits, path.string());
+  if (!document.contains("rows") || !document["rows"].is_array()) {
     throw DataError(cat(path.string(), ": want a JSON object with an array \"rows\""));
   }
   return document;

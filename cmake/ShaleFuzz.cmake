@@ -26,7 +26,8 @@ list(APPEND sources comm/parallel/pipeline/schedule.cpp comm/parallel/pipeline/s
 add_library(shale_parsers STATIC ${sources})
 target_include_directories(shale_parsers PUBLIC ${shale_include_dir})
 target_link_libraries(
-  shale_parsers PUBLIC Threads::Threads nlohmann_json::nlohmann_json PRIVATE spdlog::spdlog)
+  shale_parsers
+  PUBLIC Threads::Threads PRIVATE spdlog::spdlog nlohmann_json::nlohmann_json)
 target_compile_definitions(
   shale_parsers PRIVATE SHALE_VERSION="${PROJECT_VERSION}" PUBLIC _GLIBCXX_ASSERTIONS)
 target_compile_options(shale_parsers PUBLIC -g1 -fsanitize=fuzzer-no-link)

@@ -11,7 +11,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 shale_add_layer(base
   FOLDERS ${SHALE_base_FOLDERS} ${SHALE_bare_FOLDERS}
-  EXCLUDE base/log.cpp base/config_json.cpp base/json_limits.cpp
+  EXCLUDE base/log.cpp base/config_json.cpp base/json.cpp
   PUBLIC Threads::Threads)
 target_compile_definitions(shale_base PRIVATE SHALE_VERSION="${PROJECT_VERSION}")
 

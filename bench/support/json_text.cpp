@@ -3,38 +3,19 @@
 #include <cmath>
 #include <cstdio>
 
+#include "shale/base/json.h"
 #include "shale/base/text.h"
 
 namespace shale::bench {
-namespace {
-
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", unsigned(c));
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
-}  // namespace
 
 JsonText& JsonText::add_raw(std::string_view key, std::string_view value) {
   if (!fields_.empty()) fields_ += ", ";
-  fields_ += cat(quoted(key), ": ", value);
+  fields_ += cat(json_quote(key), ": ", value);
   return *this;
 }
 
 JsonText& JsonText::add(std::string_view key, std::string_view value) {
-  return add_raw(key, quoted(value));
+  return add_raw(key, json_quote(value));
 }
 JsonText& JsonText::add(std::string_view key, double value) {
   char digits[32] = "null";

@@ -8,7 +8,7 @@ void write_results(const std::string& path, const std::string& program, const Ma
                    const Json& options, const Json& rows) {
   if (path.empty()) return;
   const Json document = {{"program", program},
-                         {"machine", Json::parse(machine_json(machine).text())},
+                         {"machine", Json::parse(machine_json(machine).text(), {}, "machine")},
                          {"options", options},
                          {"rows", rows}};
   write_file_atomically(path, document.dump(1) + "\n");

@@ -2,13 +2,10 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "shale/base/json.h"
 #include "shale/bench/support/machine.h"
 
 namespace shale::bench {
-
-using Json = nlohmann::ordered_json;
 
 // Writes {"program", "machine", "options", "rows"}, if path is not empty.
 void write_results(const std::string& path, const std::string& program, const Machine& machine,

@@ -5,13 +5,13 @@
 #include <cstdio>
 #include <initializer_list>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/base/version.h"
 #include "shale/comm/checkpoint/json_internal.h"
@@ -21,8 +21,6 @@
 
 namespace shale {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr const char* kFormat = "shale-checkpoint";
 constexpr JsonLimits kLimits = {.max_bytes = kMaxManifestBytes};
@@ -38,7 +36,7 @@ std::string last_line(std::string_view before) {
 // ---- Writing ----
 
 std::string json_string(const std::string& text) {
-  return Json(text).dump();
+  return json_quote(text, BrokenUtf8::kRefused);
 }
 
 template <typename T, typename Write>
@@ -134,17 +132,16 @@ std::string record_json(const CheckpointTensor& tensor) {
 }
 
 CheckpointTensor read_record(const Json& value, int64_t file) {
-  CheckpointTensor tensor{.dtype = *find_safetensors_dtype(value.at(0).get<std::string>())->dtype,
-                          .shape = value.at(1).get<std::vector<int64_t>>(),
+  CheckpointTensor tensor{.dtype = *find_safetensors_dtype(value[0].text())->dtype,
+                          .shape = value[1].get<std::vector<int64_t>>(),
                           .boxes = {}};
-  for (const Json& box_value : value.at(2)) {
+  for (const Json& box_value : value[2]) {
     CheckpointTensor::Box& box = tensor.boxes.emplace_back();
-    box.box = {.begin = box_value.at(0).get<std::vector<int64_t>>(),
-               .size = box_value.at(1).get<std::vector<int64_t>>()};
+    box.box = {.begin = box_value[0].get<std::vector<int64_t>>(),
+               .size = box_value[1].get<std::vector<int64_t>>()};
     if (box.box.size.empty()) box.box = whole_box(tensor.shape);
-    for (const Json& part : box_value.at(2)) {
-      box.parts.push_back(
-          {.file = file, .first = part.at(0).get<int64_t>(), .count = part.at(1).get<int64_t>()});
+    for (const Json& part : box_value[2]) {
+      box.parts.push_back({.file = file, .first = part[0].integer(), .count = part[1].integer()});
     }
   }
   return tensor;
@@ -202,15 +199,11 @@ void check_keys(const Json& value, std::initializer_list<const char*> keys, cons
 }
 
 int64_t integer(const Json& value, int64_t low, int64_t high, const Place& place) {
-  const bool fits =
-      value.is_number_integer() &&
-      !(value.is_number_unsigned() &&
-        value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-  const int64_t result = fits ? value.get<int64_t>() : 0;
-  if (!fits || result < low || result > high) {
+  const std::optional<int64_t> result = value.int64();
+  if (!result || *result < low || *result > high) {
     place.fail(shown(value), ", want an integer from ", low, " to ", high);
   }
-  return result;
+  return *result;
 }
 
 const Json& array(const Json& value, int64_t max_size, const Place& place) {
@@ -223,7 +216,7 @@ const Json& array(const Json& value, int64_t max_size, const Place& place) {
 
 std::string string_in(const Json& value, const Place& place) {
   if (!value.is_string()) place.fail(shown(value), ", want a string");
-  return value.get<std::string>();
+  return value.text();
 }
 
 std::vector<int64_t> sizes(const Json& value, const Place& place) {
@@ -393,22 +386,20 @@ std::string encode_shard(const CheckpointManifest& shard) {
 
 void add_shard(CheckpointManifest& manifest, std::string_view shard) {
   try {
-    const Json object = Json::parse(shard);
-    const auto chunk_bytes = object.at("chunk_bytes").get<int64_t>();
-    manifest.files.push_back(read_file(object.at("file"), chunk_bytes, {"shard", "file"}));
+    const Json object = Json::parse(shard, kLimits, "shard");
+    const int64_t chunk_bytes = object["chunk_bytes"].integer();
+    manifest.files.push_back(read_file(object["file"], chunk_bytes, {"shard", "file"}));
     if (manifest.files.size() == 1) manifest.chunk_bytes = chunk_bytes;
     if (chunk_bytes != manifest.chunk_bytes) {
       throw InternalError(cat("checkpoint: ", manifest.files.back().name, " has chunks of ",
                               chunk_bytes, " bytes, another shard of ", manifest.chunk_bytes));
     }
     const auto file = static_cast<int64_t>(manifest.files.size()) - 1;
-    for (const auto& [name, value] : object.at("tensors").items()) {
+    for (const auto& [name, value] : object["tensors"].items()) {
       add_tensor(manifest, name, read_record(value, file));
     }
-  } catch (const Json::exception& error) {
-    throw InternalError(cat("checkpoint: the record of a shard cannot be read: ", error.what()));
   } catch (const DataError& error) {
-    throw InternalError(error.what());
+    throw InternalError(cat("checkpoint: the record of a shard cannot be read: ", error.what()));
   }
 }
 
@@ -438,8 +429,7 @@ std::string to_json(CheckpointManifest manifest) {
 
 CheckpointManifest parse_checkpoint_manifest(std::string_view text, std::string_view source) {
   const std::string body = checked_body(text, source);
-  check_json(body, kLimits, source);
-  const Json object = Json::parse(body);
+  Json object = Json::parse(body, kLimits, source);
   const Place top{source, "the manifest"};
   check_keys(object,
              {"format", "format_version", "writer", "step", "state", "config", "chunk_bytes",
@@ -453,6 +443,7 @@ CheckpointManifest parse_checkpoint_manifest(std::string_view text, std::string_
   manifest.step = integer(object["step"], 0, std::numeric_limits<int64_t>::max(), top.at("step"));
   for (const char* key : {"state", "config"}) {
     if (!object[key].is_object()) top.fail("'", key, "' is not an object");
+    object[key].sort_keys();  // so that equal ones have equal texts
   }
   manifest.state = object["state"].dump();
   manifest.config = object["config"].dump();

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/comm/parallel/data/full_state.h"
 #include "shale/runtime/io/atomic_file.h"
@@ -172,15 +172,15 @@ std::vector<DitTensor> dit_tensors(const Dit& model, DitVariant names) {
 }
 
 std::string dit_config_json(const DitConfig& config) {
-  nlohmann::ordered_json json = {{"_class_name", "DiTTransformer2DModel"},
-                                 {"activation_fn", "gelu-approximate"},
-                                 {"attention_bias", true},
-                                 {"dropout", 0.0},
-                                 {"norm_elementwise_affine", false},
-                                 {"norm_eps", 1e-5},
-                                 {"norm_num_groups", 32},
-                                 {"norm_type", "ada_norm_zero"},
-                                 {"upcast_attention", false}};
+  Json json = {{"_class_name", "DiTTransformer2DModel"},
+               {"activation_fn", "gelu-approximate"},
+               {"attention_bias", true},
+               {"dropout", 0.0},
+               {"norm_elementwise_affine", false},
+               {"norm_eps", 1e-5},
+               {"norm_num_groups", 32},
+               {"norm_type", "ada_norm_zero"},
+               {"upcast_attention", false}};
   for (const auto& [key, value] : sizes_of(config)) json[key] = value;
   return json.dump(2) + "\n";
 }

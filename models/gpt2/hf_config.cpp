@@ -1,7 +1,7 @@
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/models/gpt2/hf.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/json_object.h"
@@ -98,8 +98,8 @@ HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source)
 }
 
 std::string gpt2_config_json(const HfGpt2Config& config, DType dtype) {
-  const nlohmann::ordered_json json = {
-      {"architectures", nlohmann::ordered_json::array({"GPT2LMHeadModel"})},
+  const Json json = {
+      {"architectures", Json::array({"GPT2LMHeadModel"})},
       {"model_type", "gpt2"},
       {"vocab_size", config.vocab},
       {"n_positions", config.context},

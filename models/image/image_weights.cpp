@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
 #include "shale/base/exec.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/comm/parallel/data/full_state.h"
 #include "shale/models/weights/hf_export.h"
@@ -81,7 +81,7 @@ std::vector<double> decimals(const std::array<float, 3>& values) {
   return all;
 }
 
-nlohmann::ordered_json preprocessing(const ImageExport& what) {
+Json preprocessing(const ImageExport& what) {
   const Augmentation& augmentation = what.augmentation;
   const int64_t pixels = augmentation.pixels;
   return {{"input_size", {3, pixels, pixels}},     {"interpolation", "bilinear"},
@@ -94,8 +94,8 @@ nlohmann::ordered_json preprocessing(const ImageExport& what) {
 std::string timm_config(const ImageExport& what, const ImageModel& model) {
   const ImageModelConfig& config = model.config();
   const std::string timm = find_image_preset(what.preset).timm;
-  nlohmann::ordered_json json = {{"architecture", timm.empty() ? what.preset : timm},
-                                 {"num_classes", what.classes.size()}};
+  Json json = {{"architecture", timm.empty() ? what.preset : timm},
+               {"num_classes", what.classes.size()}};
   if (config.family == "vit") {
     json["model_args"] = {{"img_size", config.pixels},
                           {"patch_size", config.patch},

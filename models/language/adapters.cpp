@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
+#include "shale/base/text_file.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/convert_internal.h"
 #include "shale/runtime/io/file.h"
@@ -17,8 +17,6 @@ namespace shale::models {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-using nlohmann::ordered_json;
 
 constexpr const char* kConfigFile = "adapter_config.json";
 constexpr const char* kWeightsFile = "adapter_model.safetensors";
@@ -28,12 +26,12 @@ std::string file_name(const ModelFamily& family, const Parameter& parameter) {
   return "base_model.model." + family.hf_name(parameter.full_name());
 }
 
-bool is_empty(const json& value) {
+bool is_empty(const Json& value) {
   return value.is_null() || ((value.is_object() || value.is_array()) && value.empty());
 }
 
 // What Shale has not is an error wherever it is asked for.
-void refuse_variants(const JsonObject& config, const json& all) {
+void refuse_variants(const JsonObject& config, const Json& all) {
   if (config.text("peft_type") != "LORA") config.fail("peft_type", "LORA");
   if (config.text("bias", "none") != "none") config.fail("bias", "none");
   for (const char* key : {"use_dora", "lora_bias", "use_qalora", "use_bdlora"}) {
@@ -53,7 +51,7 @@ AdapterShape read_adapter_shape(const std::string& folder) {
   const std::string path = (fs::path(folder) / kConfigFile).string();
   const std::string text = read_text_file(path, kLimits.max_bytes);
   const JsonObject config(text, path);
-  const json all = json::parse(text);
+  const Json all = Json::parse(text, kLimits, path);
   refuse_variants(config, all);
   AdapterShape shape{.options = {.rank = config.integer("r"),
                                  .alpha = config.real("lora_alpha"),
@@ -74,15 +72,15 @@ AdapterShape read_adapter_shape(const std::string& folder) {
 }
 
 std::string adapter_shape_json(const AdapterShape& shape) {
-  return ordered_json{{"rank", shape.options.rank},
-                      {"alpha", shape.options.alpha},
-                      {"rank_stabilized", shape.options.rank_stabilized},
-                      {"targets", shape.targets}}
+  return Json{{"rank", shape.options.rank},
+              {"alpha", shape.options.alpha},
+              {"rank_stabilized", shape.options.rank_stabilized},
+              {"targets", shape.targets}}
       .dump();
 }
 
 AdapterShape parse_adapter_shape(std::string_view text, const std::string& source) {
-  const JsonObject json(text, source);
+  const JsonObject Json(text, source);
   AdapterShape shape{.options = {.rank = json.integer("rank"),
                                  .alpha = json.real("alpha"),
                                  .dropout = 0,
@@ -158,8 +156,8 @@ std::vector<std::string> target_modules(const std::vector<nn::LinearWeights*>& l
   return {names.begin(), names.end()};
 }
 
-ordered_json config_of(const AdapterShape& shape, const std::vector<nn::LinearWeights*>& layers,
-                       bool transposed, const std::string& base) {
+Json config_of(const AdapterShape& shape, const std::vector<nn::LinearWeights*>& layers,
+               bool transposed, const std::string& base) {
   // Targets that say more than the last parts of names stay as they are.
   const bool all = shape.targets == std::vector<std::string>{nn::kAllLinear};
   return {{"peft_type", "LORA"},

@@ -1,11 +1,11 @@
 #include "shale/models/language/checkpoint_model.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/models/language/adapters.h"
@@ -16,17 +16,17 @@ namespace shale::models {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 // What the run says of its model, or of something else; null: nothing.
-json fact(const CheckpointReader& reader, const char* name) {
-  const json config = json::parse(reader.manifest().config);
-  const auto found = config.find(name);
-  return found == config.end() ? json() : *found;
+Json fact(const CheckpointReader& reader, const char* name) {
+  const Json config =
+      Json::parse(reader.manifest().config, {.max_bytes = kMaxManifestBytes}, reader.path());
+  const Json* found = config.find(name);
+  return found == nullptr ? Json() : *found;
 }
 
 LanguageModelConfig model_of(const CheckpointReader& reader) {
-  const json shape = fact(reader, "model shape");
+  const Json shape = fact(reader, "model shape");
   if (shape.is_null()) {
     throw DataError(cat(reader.path(), ": does not say what model it is of, want 'model shape'"));
   }
@@ -56,13 +56,13 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
       ema_(ema),
       model_(make_language_model(config_)) {
   refuse_router_biases(reader_);
-  if (const json shape = fact(reader_, "lora adapters"); !shape.is_null()) {
+  if (const Json shape = fact(reader_, "lora adapters"); !shape.is_null()) {
     adapters_ = parse_adapter_shape(shape.dump(), cat(reader_.path(), ": lora adapters"));
     nn::add_adapters(*model_, adapters_->options, adapters_->targets);
   }
-  if (const json dtype = fact(reader_, kFrozenFact); !dtype.is_null()) {
-    const auto kept = dtype.is_string() ? nn::find_frozen_dtype(dtype.get<std::string>())
-                                        : std::optional<nn::FrozenDType>();
+  if (const Json dtype = fact(reader_, kFrozenFact); !dtype.is_null()) {
+    const auto kept =
+        dtype.is_string() ? nn::find_frozen_dtype(dtype.text()) : std::optional<nn::FrozenDType>();
     if (!kept) {
       throw DataError(cat(reader_.path(), ": '", kFrozenFact, "' is ", dtype.dump(),
                           ", want bf16, int8 or nf4"));

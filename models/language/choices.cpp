@@ -1,16 +1,13 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/models/language/likelihood.h"
 #include "shale/runtime/data/corpus/documents.h"
 
 namespace shale::models {
 namespace {
-
-using nlohmann::json;
 
 std::string stripped(const std::string& text) {
   constexpr const char* kSpace = " \t\r\n\f\v";
@@ -62,8 +59,7 @@ std::string capitalized(std::string text) {
 class Line {
  public:
   Line(std::string_view line, std::string place) : place_(std::move(place)) {
-    check_json(line, JsonLimits{}, place_);
-    object_ = json::parse(line);
+    object_ = Json::parse(line, {}, place_);
     if (!object_.is_object()) fail("is no object");
   }
   [[noreturn]] void fail(const std::string& what) const {
@@ -79,10 +75,9 @@ class Line {
   }
   // A number, or digits.
   int64_t index(const char* key, size_t count) const {
-    const json& value = member(object_, key);
-    std::optional<int64_t> found;
-    if (value.is_number_integer()) found = value.get<int64_t>();
-    if (value.is_string()) found = parse_int(value.get<std::string>());
+    const Json& value = member(object_, key);
+    const std::optional<int64_t> found =
+        value.is_string() ? parse_int(value.text()) : value.int64();
     if (!found || *found < 0 || *found >= static_cast<int64_t>(count)) {
       fail(cat("'", key, "' is ", excerpt(value.dump()), ", want 0 to ", count - 1));
     }
@@ -90,25 +85,25 @@ class Line {
   }
 
  private:
-  const json& member(const json& of, const char* key) const {
+  const Json& member(const Json& of, const char* key) const {
     if (!of.is_object() || !of.contains(key)) fail(cat("no '", key, "'"));
     return of[key];
   }
-  std::string text_of(const json& value, const char* key) const {
+  std::string text_of(const Json& value, const char* key) const {
     if (!value.is_string()) fail(cat("'", key, "' is ", excerpt(value.dump()), ", want a text"));
-    return value.get<std::string>();
+    return value.text();
   }
-  std::vector<std::string> texts_of(const json& list, const char* key) const {
+  std::vector<std::string> texts_of(const Json& list, const char* key) const {
     if (!list.is_array() || list.size() < 2) {
       fail(cat("'", key, "' is ", excerpt(list.dump()), ", want two texts or more"));
     }
     std::vector<std::string> all;
-    for (const json& value : list) all.push_back(text_of(value, key));
+    for (const Json& value : list) all.push_back(text_of(value, key));
     return all;
   }
 
   std::string place_;
-  json object_;
+  Json object_;
 };
 
 ChoiceItem hellaswag(const Line& line) {

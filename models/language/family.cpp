@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/models/language/gguf.h"
 
 namespace shale::models {
@@ -118,8 +118,8 @@ std::unique_ptr<LanguageModel> make_language_model(const LanguageModelConfig& co
 std::string model_shape_json(const LanguageModelConfig& config) {
   std::map<std::string, std::string> shape = model_family(config.family).shape(config);
   if (config.family != kUnsaid) shape["family"] = cat("\"", config.family, "\"");
-  nlohmann::json json;
-  for (const auto& [name, value] : shape) json[name] = nlohmann::json::parse(value);
+  Json json;
+  for (const auto& [name, value] : shape) json[name] = Json::parse(value, {}, name);
   return json.dump();
 }
 

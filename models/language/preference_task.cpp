@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/text_file.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/kernels/loss.h"
 #include "shale/runtime/autograd/tape.h"

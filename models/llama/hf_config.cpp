@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/models/llama/hf.h"
 #include "shale/models/llama/variant.h"
@@ -224,14 +224,14 @@ LanguageModelConfig config_of(const JsonObject& json) {
   return config;
 }
 
-nlohmann::ordered_json scaling_json(const RopeConfig& rope) {
+Json scaling_json(const RopeConfig& rope) {
   if (rope.scaling == RopeScaling::kNone) return nullptr;
   if (rope.scaling == RopeScaling::kLinear)
     return {{"type", "linear"}, {"factor", rope.factor}};  // OLMo2 before transformers 5 wants this
   const bool is_yarn = rope.scaling == RopeScaling::kYarn;
-  nlohmann::ordered_json json = {{"rope_type", is_yarn ? "yarn" : "llama3"},
-                                 {"factor", rope.factor},
-                                 {kOriginal, rope.original_context}};
+  Json json = {{"rope_type", is_yarn ? "yarn" : "llama3"},
+               {"factor", rope.factor},
+               {kOriginal, rope.original_context}};
   if (!is_yarn) {
     json["low_freq_factor"] = rope.low_freq_factor;
     json["high_freq_factor"] = rope.high_freq_factor;
@@ -256,8 +256,8 @@ LanguageModelConfig parse_llama_config(std::string_view text, const std::string&
 
 std::string llama_config_json(const LanguageModelConfig& config, DType dtype) {
   const LlamaVariant& variant = llama_variant(config.family);
-  nlohmann::ordered_json json = {
-      {"architectures", nlohmann::ordered_json::array({variant.architecture})},
+  Json json = {
+      {"architectures", Json::array({variant.architecture})},
       {"model_type", variant.family},
       {"vocab_size", config.vocab},
       {"hidden_size", config.width},
@@ -268,7 +268,7 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype) {
       {"head_dim", head_size_of(config)},
       {"hidden_act", "silu"},
       {"max_position_embeddings", config.context},
-      {"rms_norm_eps", nlohmann::ordered_json::parse(format_real(config.norm_eps))},
+      {"rms_norm_eps", parse_real(format_real(config.norm_eps)).value()},
       {"rope_theta", config.rope.theta},
       {kScaling, scaling_json(config.rope)},
       {"attention_dropout", 0.0},

@@ -3,11 +3,11 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/comm/checkpoint/folder.h"
@@ -20,7 +20,6 @@ namespace shale::models {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // What is chosen; of these, --micro-batch, --global-batch and --recompute may be given.
 constexpr std::array kChosen{"tensor",          "context",   "expert",      "pipeline",
@@ -36,8 +35,8 @@ constexpr std::array kRefused{
 std::string text_of(const Json& options, int ranks) {
   Json text{{"parallel", cat("auto:", ranks)}};
   for (std::string name : kChosen) {
-    const auto found = options.find(name);
-    if (found == options.end() || found->is_null()) continue;
+    const Json* found = options.find(name);
+    if (found == nullptr || found->is_null()) continue;
     if (*found == 0 || (name == "offload" && *found == "none")) continue;  // as without
     std::ranges::replace(name, '-', '_');
     text[name] = *found;
@@ -52,9 +51,10 @@ std::string stored_layout(const RunConfig& run, int ranks) {
   const auto newest = newest_checkpoint(run.resume == "auto" ? run.out : run.resume);
   if (!newest) return {};
   const std::string path = (fs::path(*newest) / kManifestName).string();
-  const Json options = Json::parse(parse_checkpoint_manifest(MappedFile(path).text(), path).config);
-  const auto parallel = options.find("parallel");
-  if (parallel == options.end() || *parallel != cat("auto:", ranks)) return {};
+  const CheckpointManifest manifest = parse_checkpoint_manifest(MappedFile(path).text(), path);
+  const Json options = Json::parse(manifest.config, {.max_bytes = kMaxManifestBytes}, path);
+  const Json* parallel = options.find("parallel");
+  if (parallel == nullptr || *parallel != cat("auto:", ranks)) return {};
   return text_of(options, ranks);
 }
 
@@ -105,7 +105,7 @@ std::string chosen_layout(const TrainConfig& config, const ConfigSpec& spec, con
   ConfigSpec names("train_lm", "");
   describe(names, of_best, /*needs_data=*/false);
   Json options;
-  for (const auto& [name, value] : names.values()) options[name] = Json::parse(value);
+  for (const auto& [name, value] : names.values()) options[name] = Json::parse(value, {}, name);
   return text_of(options, ranks);
 }
 

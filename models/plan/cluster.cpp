@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale::models {
@@ -62,14 +62,17 @@ void describe(ConfigSpec& spec, Cluster& c) {
 // Reads the fields of `spec`, and the list beside them.
 std::vector<FittedLink> take_links(ConfigSpec& spec, std::string_view text,
                                    const std::string& path) {
-  using Json = nlohmann::ordered_json;
-  Json fields = Json::parse(text, /*callback=*/nullptr, /*allow_exceptions=*/false);
-  if (!fields.is_object() || !fields.contains("links")) {
-    spec.read_json(text, path);
-    return {};
+  Json fields;
+  try {
+    fields = Json::parse(text, {}, path);
+  } catch (const DataError& error) {
+    throw ConfigError(error.what());
   }
-  const std::string links = fields["links"].dump();
-  fields.erase("links");
+  Json links = Json::array();
+  if (fields.is_object() && fields.contains("links")) {
+    links = fields["links"];
+    fields.erase("links");
+  }
   spec.read_json(fields.dump(), path);
   return read_links(links, path);
 }

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 
 namespace shale::models {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using enum comm::CollectiveOp;
 
 constexpr double kLeast = 1e-6;  // that counts, beside 1
@@ -33,12 +32,12 @@ FittedLink link_of(const Json& entry) {
       throw ConfigError(cat("unknown field ", name));
     }
   }
-  const FittedLink link{.axis = entry.value("axis", ""),
-                        .op = op_of(entry.at("op")),
-                        .ranks = entry.at("ranks"),
-                        .stride = entry.at("stride"),
-                        .latency_s = entry.at("latency_us").get<double>() * kMicro,
-                        .bandwidth = entry.at("gbytes_per_s").get<double>() * kGiga};
+  const FittedLink link{.axis = entry.contains("axis") ? entry["axis"].text() : "",
+                        .op = op_of(entry["op"].text()),
+                        .ranks = entry["ranks"].integer(),
+                        .stride = entry["stride"].integer(),
+                        .latency_s = entry["latency_us"].real() * kMicro,
+                        .bandwidth = entry["gbytes_per_s"].real() * kGiga};
   if (link.ranks > 1 && link.stride > 0 && link.latency_s >= 0 && link.bandwidth > 0) return link;
   throw ConfigError(
       "want ranks of 2 or more, a stride of 1 or more, a latency of 0 or more and a bandwidth "
@@ -91,21 +90,18 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
   return worst_error(times, latency, of_byte);
 }
 
-std::vector<FittedLink> read_links(std::string_view json, const std::string& source) {
+std::vector<FittedLink> read_links(const Json& list, const std::string& source) {
   std::vector<FittedLink> links;
   try {
-    const Json list = Json::parse(json);
     if (!list.is_array()) throw ConfigError("want a list");
     for (const Json& entry : list) links.push_back(link_of(entry));
-  } catch (const ConfigError& error) {
-    throw ConfigError(cat(source, ": links[", links.size(), "]: ", error.what()));
-  } catch (const Json::exception& error) {
+  } catch (const Error& error) {
     throw ConfigError(cat(source, ": links[", links.size(), "]: ", error.what()));
   }
   return links;
 }
 
-std::string to_json(std::span<const FittedLink> links) {
+Json to_json(std::span<const FittedLink> links) {
   Json list = Json::array();
   for (const FittedLink& link : links) {
     list.push_back({{"axis", link.axis},
@@ -115,7 +111,7 @@ std::string to_json(std::span<const FittedLink> links) {
                     {"latency_us", link.latency_s / kMicro},
                     {"gbytes_per_s", link.bandwidth / kGiga}});
   }
-  return list.dump();
+  return list;
 }
 
 }  // namespace shale::models

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "shale/base/json.h"
 #include "shale/comm/collective.h"
 
 namespace shale::models {
@@ -35,7 +35,7 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times);
 
 // Of the field `links` of a cluster's file: a list of objects. Throws ConfigError, naming `source`,
 // for what is none.
-std::vector<FittedLink> read_links(std::string_view json, const std::string& source);
-std::string to_json(std::span<const FittedLink> links);
+std::vector<FittedLink> read_links(const Json& list, const std::string& source);
+Json to_json(std::span<const FittedLink> links);
 
 }  // namespace shale::models

@@ -1,10 +1,10 @@
 // shale ckpt inspect and diff: what checkpoints say.
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/comm/checkpoint/diff.h"
 #include "shale/comm/checkpoint/reader.h"
@@ -12,8 +12,6 @@
 
 namespace shale::models::ckpt {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
@@ -33,7 +31,7 @@ int64_t parts_of(const CheckpointTensor& tensor) {
 std::string members(const std::string& title, const std::string& object) {
   std::string text = title + "\n";
   std::vector<std::vector<std::string>> rows = {{"", ""}};
-  const Json json = Json::parse(object);
+  const Json json = Json::parse(object, {.max_bytes = kMaxManifestBytes}, title);
   for (const auto& [key, value] : json.items()) {
     rows.push_back({excerpt(key), excerpt(value.dump(), 200)});
   }
@@ -68,22 +66,23 @@ std::string json_page(const CheckpointReader& reader) {
     files.push_back(
         {{"name", file.name}, {"bytes", file.bytes}, {"chunks", file.chunk_crcs.size()}});
   }
-  Json tensors = Json::object();
+  Json::Object tensors;
   for (const auto& [name, tensor] : manifest.tensors) {
-    tensors[name] = {{"dtype", dtype_name(tensor.dtype)},
-                     {"shape", tensor.shape},
-                     {"bytes", tensor.bytes()},
-                     {"parts", parts_of(tensor)}};
+    tensors.emplace_back(name, Json{{"dtype", dtype_name(tensor.dtype)},
+                                    {"shape", tensor.shape},
+                                    {"bytes", tensor.bytes()},
+                                    {"parts", parts_of(tensor)}});
   }
+  const JsonLimits limits{.max_bytes = kMaxManifestBytes};
   const Json object = {{"path", reader.path()},
                        {"step", manifest.step},
                        {"writer", manifest.writer},
-                       {"state", Json::parse(manifest.state)},
-                       {"config", Json::parse(manifest.config)},
+                       {"state", Json::parse(manifest.state, limits, "state")},
+                       {"config", Json::parse(manifest.config, limits, "config")},
                        {"chunk_bytes", manifest.chunk_bytes},
                        {"files", std::move(files)},
                        {"tensors", std::move(tensors)}};
-  return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return object.dump(2) + "\n";
 }
 
 std::string text_of(const TensorDifference& difference, const CheckpointReader& first,

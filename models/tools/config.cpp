@@ -7,8 +7,9 @@
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
+#include "shale/base/text_file.h"
 #include "shale/models/language/config.h"
 #include "shale/models/tools/config_import.h"
 #include "shale/models/tools/tool_table.h"
@@ -35,12 +36,12 @@ std::string toml_value(const std::string& word) {
   if (word == "true" || word == "false") return word;
   const bool is_real = word.find_first_of(".eE") != word.npos;
   if (const auto number = is_real ? std::nullopt : parse_int(word)) return cat(*number);
-  if (const auto number = parse_real(word)) return ConfigImport::Json(*number).dump();
+  if (const auto number = parse_real(word)) return Json(*number).dump();
   return cat("\"", word, "\"");
 }
 
 // "--training.steps=100" and "--training.steps 100", a dotted option and its value a line.
-ConfigImport::Json parse_dotted(std::string_view text, const std::string& source) {
+Json parse_dotted(std::string_view text, const std::string& source) {
   std::string toml;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -61,18 +62,17 @@ ConfigImport::Json parse_dotted(std::string_view text, const std::string& source
   return parse_toml(toml, source);
 }
 
-ConfigImport::Json read(const std::string& file) {
+Json read(const std::string& file) {
   const JsonLimits limits;
   const std::string text = read_text_file(file, limits.max_bytes);
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != text.npos && text[first] == '{') {
-    check_json(text, limits, file);
-    return ConfigImport::Json::parse(text);
+    return Json::parse(text, limits, file);
   }
   return text.starts_with("--") ? parse_dotted(text, file) : parse_toml(text, file);
 }
 
-Trainer trainer_of(const ConfigImport::Json& theirs, const std::string& file) {
+Trainer trainer_of(const Json& theirs, const std::string& file) {
   const auto has = [&theirs](const char* key) { return theirs.contains(key); };
   if (has("training") || has("lr_scheduler") || has("parallelism")) return Trainer::kTorchTitan;
   if (has("zero_optimization") || has("train_micro_batch_size_per_gpu") ||
@@ -86,7 +86,7 @@ Trainer trainer_of(const ConfigImport::Json& theirs, const std::string& file) {
 }
 
 // What the options are, and whether train_lm takes them.
-std::string checked(const ConfigImport::Json& options, const std::string& file) {
+std::string checked(const Json& options, const std::string& file) {
   std::string text = options.dump(2) + "\n";
   TrainConfig config;
   ConfigSpec spec("train_lm", "");
@@ -123,7 +123,7 @@ int run_import(int argc, const char* const* argv) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  const ConfigImport::Json theirs = read(file);
+  const Json theirs = read(file);
   if (from == Trainer::kAuto) from = trainer_of(theirs, file);
   ConfigImport in(theirs, ranks, words_of(waive));
   switch (from) {

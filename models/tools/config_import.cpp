@@ -4,12 +4,11 @@
 #include <cmath>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 
 namespace shale::models {
 namespace {
-
-using Json = ConfigImport::Json;
 
 void flatten(const Json& value, const std::string& prefix, std::map<std::string, Json>& out) {
   for (const auto& [key, inner] : value.items()) {
@@ -55,7 +54,7 @@ void ConfigImport::mistyped(const std::string& key, std::string_view want,
 std::optional<double> ConfigImport::number(const std::string& key) {
   const auto value = take(key);
   if (!value) return std::nullopt;
-  if (value->is_number()) return value->get<double>();
+  if (value->is_number()) return value->real();
   const auto parsed = value->is_string() ? parse_real(value->get<std::string>()) : std::nullopt;
   if (!parsed) mistyped(key, "a number", *value);
   return parsed;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "shale/base/json.h"
 #include "shale/base/text.h"
 
 namespace shale::models {
@@ -18,8 +18,6 @@ namespace shale::models {
 // unless it is waived.
 class ConfigImport {
  public:
-  using Json = nlohmann::ordered_json;
-
   // `theirs`: objects inside objects; keys are joined by dots from here on. ranks: 0: not known.
   ConfigImport(const Json& theirs, int64_t ranks, std::set<std::string> waived);
 
@@ -39,7 +37,7 @@ class ConfigImport {
   // Sets an option, because of `key`.
   void set(const std::string& option, const Json& value, std::string_view key);
   bool is_set(const std::string& option) const { return options_.contains(option); }
-  const Json& option(const std::string& name) const { return options_.at(name); }
+  const Json& option(const std::string& name) const { return options_[name]; }
 
   // Takes keys that only say how fast something is done, or what is printed.
   void leave_out(const std::vector<std::string>& keys, std::string_view why);
@@ -81,6 +79,6 @@ void import_trainer(ConfigImport& in);     // Hugging Face's TrainingArguments
 
 // TOML; dates and times become text. Throws DataError, with `source` and line, for what is no TOML,
 // for inf and nan, and for tables deeper inside each other than JsonLimits allows.
-ConfigImport::Json parse_toml(std::string_view text, const std::string& source);
+Json parse_toml(std::string_view text, const std::string& source);
 
 }  // namespace shale::models

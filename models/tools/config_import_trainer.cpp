@@ -3,12 +3,11 @@
 #include <cmath>
 #include <map>
 
+#include "shale/base/json.h"
 #include "shale/models/tools/config_import.h"
 
 namespace shale::models {
 namespace {
-
-using Json = ConfigImport::Json;
 
 void import_batch(ConfigImport& in) {
   const int64_t micro = in.integer("per_device_train_batch_size").value_or(8);

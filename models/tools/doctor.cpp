@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/models/tools/doctor.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/training/checks/disk_room.h"
@@ -77,7 +77,7 @@ std::string page(const Findings& findings) {
 }
 
 std::string json(const Findings& findings) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Json rows = Json::array();
   for (const Finding& finding : findings) {
     rows.push_back({{"section", finding.section},
                     {"name", finding.name},
@@ -85,10 +85,10 @@ std::string json(const Findings& findings) {
                     {"value", finding.value},
                     {"fix", finding.fix}});
   }
-  nlohmann::ordered_json page = {{"host", host_and_system()},
-                                 {"can_train", count(findings, State::kFailed) == 0},
-                                 {"findings", std::move(rows)}};
-  return page.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  Json page = {{"host", host_and_system()},
+               {"can_train", count(findings, State::kFailed) == 0},
+               {"findings", std::move(rows)}};
+  return page.dump(2) + "\n";
 }
 
 }  // namespace

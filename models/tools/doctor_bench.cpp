@@ -9,13 +9,13 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/text.h"
 #include "shale/comm/mesh.h"
 #include "shale/comm/world.h"
@@ -32,7 +32,6 @@ namespace shale::models::doctor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::json;
 
 constexpr const char* kSection = "Measured";
 constexpr int kRuns = 5;  // the fastest counts: others' work can only slow one down
@@ -317,15 +316,16 @@ void measure_axes(Findings& findings, const BenchOptions& options) {
   size_t axes = 0;
   for (size_t at = 0, end = 0; (end = child.output.find('\n', at)) != std::string::npos;
        at = end + 1) {
-    const Json line = Json::parse(child.output.substr(at, end - at), nullptr, false);
-    if (!line.is_object()) continue;  // MPI's words
+    const std::string text = child.output.substr(at, end - at);
+    if (!text.starts_with("{")) continue;  // MPI's words
+    const Json line = Json::parse(text, {}, "an axis");
     ++axes;
     judge_axis(findings,
-               {.axis = line.at("axis"),
-                .ranks = line.at("ranks"),
-                .leaves_host = line.at("leaves_host"),
-                .latency_s = line.at("latency_s"),
-                .bytes_per_s = line.at("bytes_per_s")},
+               {.axis = line["axis"].text(),
+                .ranks = line["ranks"].get<int>(),
+                .leaves_host = line["leaves_host"].boolean(),
+                .latency_s = line["latency_s"].real(),
+                .bytes_per_s = line["bytes_per_s"].real()},
                options.hostfile.empty() && options.ranks > cpu_counts().bound);
   }
   if (axes == 0) add(findings, "ranks", "no axis is longer than one rank", "--ranks 2 or more");

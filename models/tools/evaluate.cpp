@@ -1,20 +1,18 @@
 // shale evaluate: how well a model predicts a text, or answers questions.
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
+#include "shale/base/text_file.h"
 #include "shale/models/language/likelihood.h"
 #include "shale/models/tools/model_options.h"
 #include "shale/models/tools/tools.h"
 
 namespace shale::models {
 namespace {
-
-using nlohmann::ordered_json;
 
 enum class Evaluated { kPerplexity, kHellaSwag, kArc, kMmlu };
 
@@ -49,7 +47,7 @@ void describe(ConfigSpec& spec, Request& r) {
   spec.example("mpirun -np 4 shale evaluate out --task hellaswag --data hellaswag_val.jsonl");
 }
 
-ordered_json perplexity(const Request& request, LoadedModel& loaded, comm::ProcessGroup& group) {
+Json perplexity(const Request& request, LoadedModel& loaded, comm::ProcessGroup& group) {
   const std::string text = read_text_file(request.data, kMaxTextBytes);
   const int64_t context = loaded.model->config().context;
   const int64_t length = request.seq_len > 0 ? request.seq_len : std::min(context, kLongestWindow);
@@ -68,7 +66,7 @@ ordered_json perplexity(const Request& request, LoadedModel& loaded, comm::Proce
           {"bits_per_byte", score.bits_per_byte()}};
 }
 
-ordered_json choices(const Request& request, LoadedModel& loaded, comm::ProcessGroup& group) {
+Json choices(const Request& request, LoadedModel& loaded, comm::ProcessGroup& group) {
   const auto [format, name] =
       request.task == Evaluated::kHellaSwag ? std::pair(ChoiceFormat::kHellaSwag, "hellaswag")
       : request.task == Evaluated::kArc     ? std::pair(ChoiceFormat::kArc, "arc")
@@ -92,9 +90,8 @@ ordered_json choices(const Request& request, LoadedModel& loaded, comm::ProcessG
 int evaluate(const Request& request, comm::World& world) {
   LoadedModel loaded = load(request.model, world);
   const auto group = world.group({.name = "evaluation"});
-  const ordered_json result = request.task == Evaluated::kPerplexity
-                                  ? perplexity(request, loaded, *group)
-                                  : choices(request, loaded, *group);
+  const Json result = request.task == Evaluated::kPerplexity ? perplexity(request, loaded, *group)
+                                                             : choices(request, loaded, *group);
   if (world.rank() != 0) return 0;
   if (request.json) {
     std::printf("%s\n", result.dump().c_str());
@@ -102,9 +99,9 @@ int evaluate(const Request& request, comm::World& world) {
   }
   std::printf("%s: %s\n", request.model.path.c_str(), loaded.description.c_str());
   for (const auto& [key, value] : result.items()) {
-    const std::string text = value.is_string()         ? value.get<std::string>()
-                             : value.is_number_float() ? format_number(value.get<double>())
-                                                       : value.dump();
+    const std::string text = value.is_string()     ? value.text()
+                             : !value.is_integer() ? format_number(value.real())
+                                                   : value.dump();
     std::printf("%-14s %s\n", key.c_str(), text.c_str());
   }
   return 0;

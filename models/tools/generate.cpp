@@ -1,13 +1,12 @@
 // shale generate: texts that a model makes.
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/models/language/checkpoint_model.h"
 #include "shale/models/language/generate.h"
@@ -19,11 +18,7 @@
 namespace shale::models {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
-
 // What is no character may come of tokens that are parts of some.
-constexpr auto kReplace = json::error_handler_t::replace;
 
 struct Request {
   ModelOptions model;
@@ -194,24 +189,23 @@ void converse(const Request& request, Generator& generator) {
 // A line of --prompts.
 std::vector<int32_t> encode_line(const std::string& line, const std::string& place,
                                  const Request& request, Generator& generator) {
-  check_json(line, JsonLimits{.max_bytes = int64_t{64} << 20}, place);
-  const json object = json::parse(line);
+  const Json object = Json::parse(line, {.max_bytes = int64_t{64} << 20}, place);
   std::vector<ChatMessage> messages = begin_of(request);
   if (object.is_object() && object.contains("messages") && object["messages"].is_array()) {
-    for (const json& message : object["messages"]) {
+    for (const Json& message : object["messages"]) {
       if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
           !message.contains("content") || !message["content"].is_string()) {
         throw DataError(cat(place, ": a message is ", excerpt(message.dump()),
                             ", want texts under role and content"));
       }
-      messages.push_back({message["role"], message["content"]});
+      messages.push_back({message["role"].text(), message["content"].text()});
     }
     return generator.encode(messages);
   }
   if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string()) {
     throw DataError(cat(place, ": no text under 'prompt', and no 'messages'"));
   }
-  const std::string prompt = object["prompt"];
+  const std::string& prompt = object["prompt"].text();
   if (!request.chat) return generator.encode(prompt);
   messages.push_back({"user", prompt});
   return generator.encode(messages);
@@ -223,7 +217,7 @@ void answer_file(const Request& request, Generator& generator) {
   std::vector<std::vector<int32_t>> waiting;
   const auto flush = [&] {
     for (const std::string& text : generator.answer(waiting)) {
-      const auto line = ordered_json{{"text", text}}.dump(-1, ' ', false, kReplace);
+      const auto line = Json{{"text", text}}.dump();
       std::printf("%s\n", line.c_str());
     }
     std::fflush(stdout);

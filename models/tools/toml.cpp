@@ -1,16 +1,15 @@
 #include <toml++/toml.h>
+
 #include <cmath>
 #include <sstream>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/models/tools/config_import.h"
 
 namespace shale::models {
 namespace {
-
-using Json = ConfigImport::Json;
 
 // The library has a limit for arrays and inline tables inside each other, and none for the parts of
 // a dotted key, which are tables inside each other too and are freed recursively.

@@ -14,12 +14,12 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <thread>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/json_object.h"
 
@@ -124,20 +124,14 @@ std::optional<LockOwner> parse_owner(const std::string& text) {
 
 std::string describe(const std::optional<LockOwner>& owner) {
   if (!owner) return "another run, which has not said its name";
-  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
-  return cat("process ", owner->pid, " on host ",
-             nlohmann::json(owner->host).dump(-1, ' ', false, kReplace));
+  return cat("process ", owner->pid, " on host ", json_quote(owner->host));
 }
 
 void write_owner(int fd, const std::string& path) {
   const LockOwner self = this_process();
-  nlohmann::ordered_json json;
-  json["host"] = self.host;
-  json["boot"] = self.boot;
-  json["pid"] = self.pid;
-  json["started"] = self.started;
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  const std::string text = json.dump(-1, ' ', false, kReplace) + "\n";
+  const Json json = {
+      {"host", self.host}, {"boot", self.boot}, {"pid", self.pid}, {"started", self.started}};
+  const std::string text = json.dump() + "\n";
   const bool written = ftruncate(fd, 0) == 0 &&
                        pwrite(fd, text.data(), text.size(), 0) == ssize_t(text.size()) &&
                        fsync(fd) == 0;

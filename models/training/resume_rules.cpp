@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string_view>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/base/removed_options.h"
@@ -118,10 +118,14 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   for (const auto& [name, value] : task.facts()) run.values[name] = value;
   // As text: not every reader of JSON has integers of 64 bits.
   for (const auto& [name, value] : task.data_checksums()) {
-    run.values[cat(name, kChecksum)] = nlohmann::json(value).dump();
+    run.values[cat(name, kChecksum)] = json_quote(value);
   }
   // In the form that values have when they come back from a checkpoint.
-  for (auto& [name, value] : run.values) value = nlohmann::json::parse(value).dump();
+  for (auto& [name, value] : run.values) {
+    Json canonical = Json::parse(value, {}, name);
+    canonical.sort_keys();
+    value = canonical.dump();
+  }
   for (const std::string& name : spec.changeable()) run.may_change.insert(name);
   for (const auto& [name, value] : spec.values()) {
     if (spec.was_set(name)) run.given.insert(name);

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/log.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/checkpoint/problems.h"
@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr char kEnd = '\0';  // of a path: it may have anything else in it
 
 std::string to_json(const RunPosition& position) {
-  nlohmann::ordered_json json;
+  Json json;
   json["samples"] = position.samples;
   const StepHistory& history = position.history;
   json["skipped_steps"] = history.skipped_steps;
@@ -35,7 +35,7 @@ std::string to_json(const RunPosition& position) {
   }
   if (history.outlier_steps > 0 || history.norms) json["outlier_steps"] = history.outlier_steps;
   if (history.norms) {
-    auto& bits = json["grad_norm_bits"] = nlohmann::ordered_json::array();
+    auto& bits = json["grad_norm_bits"] = Json::array();
     for (const float norm : history.norms->norms) bits.push_back(std::bit_cast<uint32_t>(norm));
     json["grad_norm_count"] = history.norms->count;
   }
@@ -78,15 +78,15 @@ RunPosition position_of(const CheckpointManifest& manifest, const std::string& s
 }
 
 std::string to_json(const RunDescription& run) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : run.values) json[name] = nlohmann::ordered_json::parse(value);
+  Json json = Json::object();
+  for (const auto& [name, value] : run.values) json[name] = Json::parse(value, {}, name);
   return json.dump();
 }
 
 RunDescription description_of(const CheckpointManifest& manifest) {
   RunDescription run;
   // The manifest's reader has seen that this is an object.
-  const nlohmann::json json = nlohmann::json::parse(manifest.config);
+  const Json json = Json::parse(manifest.config, {.max_bytes = kMaxManifestBytes}, "config");
   for (const auto& [name, value] : json.items()) run.values[name] = value.dump();
   return run;
 }

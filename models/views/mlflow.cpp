@@ -4,13 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/models/training/output_folder.h"
@@ -24,7 +22,6 @@ namespace shale::models {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // Of a request (MLflow's REST API, runs/log-batch).
 constexpr size_t kMostMetrics = 1000, kMostParams = 100;
@@ -72,7 +69,7 @@ class Sender {
 
   // The answer's JSON. Tries again what another try may mend.
   Json post(const std::string& path, const Json& body) const {
-    const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string text = body.dump(-1);
     double pause_s = options_.first_pause_s;
     for (int i = 1;; ++i, pause_s *= 2) {
       const bool is_last = i >= options_.tries;
@@ -95,8 +92,7 @@ class Sender {
  private:
   static Json json_of(const HttpAnswer& answer, const std::string& path) {
     const std::string source = cat("mlflow: the answer to ", path);
-    check_json(answer.body, JsonLimits(), source);
-    Json json = Json::parse(answer.body);
+    Json json = Json::parse(answer.body, {}, source);
     if (!json.is_object()) throw DataError(cat(source, " is no object"));
     return json;
   }
@@ -115,8 +111,8 @@ std::string create_run(const Sender& sender, const std::string& run, const Progr
        {"tags", Json::array({{{"key", "mlflow.source.name"}, {"value", "shale"}},
                              {{"key", "shale.out"}, {"value", name.string()}}})}});
   try {
-    return answer.at("run").at("info").at("run_id").get<std::string>();
-  } catch (const Json::exception&) {
+    return answer["run"]["info"]["run_id"].text();
+  } catch (const DataError&) {
     throw DataError(cat("mlflow: expected run.info.run_id, found ", excerpt(answer.dump(), 300)));
   }
 }
@@ -140,17 +136,14 @@ struct Row {
 };
 
 Row row_of(std::string_view line, const std::string& where) {
-  check_json(line, {.max_bytes = 16384, .max_depth = 1}, where);
-  const Json json = Json::parse(line);
-  constexpr auto kMostStep = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_unsigned() ||
-      json["step"].get<uint64_t>() > kMostStep) {
+  const Json json = Json::parse(line, {.max_bytes = 16384, .max_depth = 1}, where);
+  if (!json.is_object() || !json.contains("step") || json["step"].int64().value_or(-1) < 0) {
     throw DataError(cat(where, ": expected an object with the integer 'step', at least 0"));
   }
-  Row row{.step = json["step"].get<int64_t>()};
+  Row row{.step = json["step"].integer()};
   for (const auto& [key, value] : json.items()) {
     if (key == "step" || !value.is_number()) continue;
-    const double number = value.get<double>();
+    const double number = value.real();
     row.figures.emplace_back(key, number);
     if (key == "step_ms") row.step_ms = number;
   }

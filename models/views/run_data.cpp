@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <variant>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
+#include "shale/base/text_file.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/json_object.h"
 #include "shale/runtime/io/mapped_file.h"
@@ -126,12 +126,12 @@ RunOptions read_run_options(const std::string& run) {
   if (!fs::exists(path)) return {};
   const JsonLimits limits;
   const std::string text = read_text_file(path, limits.max_bytes);
-  check_json(text, limits, path);
-  const auto json = nlohmann::json::parse(text);
+  Json json = Json::parse(text, limits, path);
   if (!json.is_object()) throw DataError(cat(path, ": expected an object"));
+  json.sort_keys();
   RunOptions options;
   for (const auto& [name, value] : json.items()) {
-    options.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+    options.emplace_back(name, value.is_string() ? value.text() : value.dump());
   }
   return options;
 }
@@ -139,13 +139,11 @@ RunOptions read_run_options(const std::string& run) {
 std::string csv_of_metrics(std::string_view jsonl, const std::string& source) {
   constexpr JsonLimits kLineLimits = {.max_bytes = 16384, .max_depth = 1};
   constexpr size_t kMostKeys = 1000;  // each is a field of every row
-  using Json = nlohmann::ordered_json;
   std::vector<std::string> keys;
   std::map<std::string, size_t> column;
   std::vector<std::vector<std::string>> rows;
   for_each_line(jsonl, source, [&](std::string_view line, const std::string& where) {
-    check_json(line, kLineLimits, where);
-    const Json object = Json::parse(line);
+    const Json object = Json::parse(line, kLineLimits, where);
     if (!object.is_object()) throw DataError(cat(where, ": expected an object"));
     std::vector<std::string>& row = rows.emplace_back(keys.size());
     for (const auto& [key, value] : object.items()) {
@@ -156,7 +154,7 @@ std::string csv_of_metrics(std::string_view jsonl, const std::string& source) {
       }
       row.resize(std::max(row.size(), place->second + 1));
       if (value.is_null()) continue;
-      row[place->second] = value.is_string() ? value.get<std::string>() : value.dump();
+      row[place->second] = value.is_string() ? value.text() : value.dump();
     }
   });
   std::string text;

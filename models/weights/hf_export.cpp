@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/convert_internal.h"
@@ -37,8 +37,8 @@ std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, cons
 
 // tokenizer_config.json, by which transformers takes tokenizer.json as it is.
 std::string tokenizer_config(const StoredTokenizer& stored) {
-  nlohmann::ordered_json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                 {"clean_up_tokenization_spaces", false}};
+  Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+               {"clean_up_tokenization_spaces", false}};
   const auto name = [&](const char* key, int32_t id) {
     const std::vector<int32_t> ids = {id};
     json[key] = stored.tokenizer.decode(ids);

@@ -14,7 +14,7 @@ namespace shale {
 // must have. A key whose value is null counts as absent.
 class JsonObject {
  public:
-  // Throws DataError, starting with `source`, unless the text passes check_json and is an object.
+  // Throws DataError, starting with `source`, unless the text is one JSON object (Json::parse).
   JsonObject(std::string_view text, std::string source);
   // Throws MissingInputError if the file does not exist, DataError as above, and if it is something
   // else than a file: a named pipe in a folder from somewhere must not make a run wait.

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 
 namespace shale {
@@ -41,36 +40,88 @@ constexpr std::array<SafetensorsDType, 22> kTypes = {{
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Follows the parser's events and accepts nothing but
+// Accepts nothing but
 //   {"__metadata__": {string: string}, name: {"dtype": string, "shape": [integers],
 //    "data_offsets": [integer, integer]}, ...}
 // Nothing is kept of a header that breaks a limit, so its size cannot exhaust memory.
-class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+class HeaderReader final : public JsonVisitor {
  public:
   explicit HeaderReader(std::string_view source) : source_(source) {}
 
   std::vector<SafetensorsEntry> entries;  // `begin` relative to the data
   std::map<std::string, std::string> metadata;
 
-  bool null() override { return unexpected("null"); }
-  bool boolean(bool) override { return unexpected("a boolean"); }
-  bool number_integer(number_integer_t) override { return unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { return unexpected("a fraction"); }
-  bool binary(binary_t&) override { return unexpected("binary data"); }
-
-  bool number_unsigned(number_unsigned_t value) override {
-    if (state_ != State::kShape && state_ != State::kOffsets) return unexpected("a number");
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      fail(cat("the number ", value, " is too large"));
+  void value(Json&& scalar) override {
+    if (scalar.is_string()) {
+      string(scalar.text());
+    } else if (scalar.is_integer() && scalar.int64().value_or(0) >= 0) {
+      number(scalar);
+    } else {
+      unexpected(scalar.is_null()      ? "null"
+                 : scalar.is_boolean() ? "a boolean"
+                 : scalar.is_integer() ? "a negative number"
+                                       : "a fraction");
     }
+  }
+
+  void key(std::string&& name) override {
+    field_ = std::move(name);
+    if (state_ == State::kTop) return begin_tensor();
+    if (!fields_.insert(field_).second) fail(cat("'", excerpt(field_), "' appears twice"));
+    if (state_ == State::kEntry && field_ != "dtype" && field_ != "shape" &&
+        field_ != "data_offsets") {
+      fail(cat("unknown key '", excerpt(field_), "'"));
+    }
+  }
+
+  void start_object() override {
+    fields_.clear();
+    if (state_ == State::kBefore) {
+      state_ = State::kTop;
+    } else if (state_ == State::kTop && in_metadata_) {
+      state_ = State::kMetadataEntry;
+    } else if (state_ == State::kTop) {
+      state_ = State::kEntry;
+    } else {
+      unexpected("an object");
+    }
+  }
+
+  void end_object() override {
+    if (state_ == State::kEntry) finish_entry();
+    state_ = State::kTop;
+  }
+
+  void start_array() override {
+    if (state_ != State::kEntry || field_ == "dtype") unexpected("a list");
+    state_ = field_ == "shape" ? State::kShape : State::kOffsets;
+  }
+
+  void end_array() override { state_ = State::kEntry; }
+
+ private:
+  enum class State { kBefore, kTop, kMetadataEntry, kEntry, kShape, kOffsets };
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    const std::string where = tensor_.empty() ? "" : cat("tensor '", excerpt(tensor_), "': ");
+    throw DataError(cat(source_, ": ", where, problem));
+  }
+  [[noreturn]] void unexpected(const char* what) const {
+    fail(cat("the header has ", what, " where it should not",
+             field_.empty() ? "" : cat(", at '", excerpt(field_), "'")));
+  }
+
+  void number(const Json& number) {
+    if (state_ != State::kShape && state_ != State::kOffsets) unexpected("a number");
+    const std::optional<int64_t> value = number.int64();
+    if (!value) fail(cat("the number ", number.dump(), " is too large"));
     const auto limit = state_ == State::kShape ? static_cast<size_t>(kMaxSafetensorsRank) : 2;
     std::vector<int64_t>& list = state_ == State::kShape ? entries.back().shape : offsets_;
     if (list.size() == limit) fail(cat("more than ", limit, " numbers in '", field_, "'"));
-    list.push_back(static_cast<int64_t>(value));
-    return true;
+    list.push_back(*value);
   }
 
-  bool string(string_t& text) override {
+  void string(const std::string& text) {
     if (state_ == State::kMetadataEntry) {
       if (static_cast<int64_t>(metadata.size()) == kMaxSafetensorsMetadata) {
         fail(cat("more than ", kMaxSafetensorsMetadata, " entries of metadata"));
@@ -80,73 +131,11 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       entries.back().type = find_safetensors_dtype(text);
       if (entries.back().type == nullptr) fail(cat("unknown dtype '", excerpt(text), "'"));
     } else {
-      return unexpected("a string");
+      unexpected("a string");
     }
-    return true;
   }
 
-  bool key(string_t& name) override {
-    field_ = name;
-    if (state_ == State::kTop) return begin_tensor();
-    if (!fields_.insert(name).second) fail(cat("'", excerpt(name), "' appears twice"));
-    if (state_ == State::kEntry && name != "dtype" && name != "shape" && name != "data_offsets") {
-      fail(cat("unknown key '", excerpt(name), "'"));
-    }
-    return true;
-  }
-
-  bool start_object(size_t) override {
-    fields_.clear();
-    if (state_ == State::kBefore) {
-      state_ = State::kTop;
-    } else if (state_ == State::kTop && in_metadata_) {
-      state_ = State::kMetadataEntry;
-    } else if (state_ == State::kTop) {
-      state_ = State::kEntry;
-    } else {
-      return unexpected("an object");
-    }
-    return true;
-  }
-
-  bool end_object() override {
-    if (state_ == State::kEntry) finish_entry();
-    state_ = State::kTop;
-    return true;
-  }
-
-  bool start_array(size_t) override {
-    if (state_ != State::kEntry || field_ == "dtype") return unexpected("a list");
-    state_ = field_ == "shape" ? State::kShape : State::kOffsets;
-    return true;
-  }
-
-  bool end_array() override {
-    state_ = State::kEntry;
-    return true;
-  }
-
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::json::exception& error) override {
-    const std::string_view what = error.what();
-    const size_t tag_end = what.find("] ");  // behind the library's own error number
-    fail(cat("the header is not valid JSON at byte ", position, ": ",
-             excerpt(what.substr(tag_end == what.npos ? 0 : tag_end + 2), 300)));
-  }
-
- private:
-  enum class State { kBefore, kTop, kMetadataEntry, kEntry, kShape, kOffsets };
-
-  [[noreturn]] void fail(const std::string& problem) const {
-    const std::string where = tensor_.empty() ? "" : cat("tensor '", excerpt(tensor_), "': ");
-    throw DataError(cat(source_, ": ", where, problem));
-  }
-  bool unexpected(const char* what) const {
-    fail(cat("the header has ", what, " where it should not",
-             field_.empty() ? "" : cat(", at '", excerpt(field_), "'")));
-  }
-
-  bool begin_tensor() {
+  void begin_tensor() {
     in_metadata_ = field_ == kMetadata;
     tensor_.clear();
     if (static_cast<int64_t>(field_.size()) > kMaxSafetensorsName) {
@@ -154,13 +143,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     }
     tensor_ = field_;
     if (!names_.insert(field_).second) fail("the name appears twice");
-    if (in_metadata_) return true;
+    if (in_metadata_) return;
     if (static_cast<int64_t>(entries.size()) == kMaxSafetensorsTensors) {
       fail(cat("more than ", kMaxSafetensorsTensors, " tensors"));
     }
     entries.emplace_back().name = field_;
     offsets_.clear();
-    return true;
   }
 
   void finish_entry() {
@@ -275,7 +263,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int
                               static_cast<size_t>(data_begin - 8));
   if (!text.starts_with('{')) throw DataError(cat(source, ": the header does not begin with '{'"));
   HeaderReader reader(source);
-  nlohmann::json::sax_parse(text, &reader);
+  visit_json(text, cat(source, ": the header"), reader);
   SafetensorsHeader header{std::move(reader.entries), std::move(reader.metadata), data_begin};
   place(header, file_bytes, source);
   return header;

@@ -1,10 +1,9 @@
 #include "shale/runtime/io/safetensors_index.h"
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/runtime/io/file.h"
 #include "shale/runtime/io/safetensors_format.h"
@@ -34,28 +33,27 @@ bool is_safetensors_part_name(std::string_view name) {
 
 SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_view source) {
   // Two values for a tensor, and some for what else an index may say.
-  check_json(text,
-             {.max_bytes = kMaxSafetensorsHeader, .max_values = 2 * kMaxSafetensorsTensors + 1000},
-             source);
-  const nlohmann::json index = nlohmann::json::parse(text);
+  const Json index = Json::parse(
+      text, {.max_bytes = kMaxSafetensorsHeader, .max_values = 2 * kMaxSafetensorsTensors + 1000},
+      source);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     throw DataError(cat(source, ": no object 'weight_map'"));
   }
   SafetensorsWeightMap result;
   // Files may be links, because download caches are made of them.
   for (const auto& [name, file] : index["weight_map"].items()) {
-    if (!file.is_string() || !is_plain_file_name(file.get_ref<const std::string&>())) {
+    if (!file.is_string() || !is_plain_file_name(file.text())) {
       throw DataError(cat(source, ": tensor '", excerpt(name), "': ", excerpt(file.dump()),
                           ", want a file name of letters, digits, '_', '.' and '-'"));
     }
-    result[name] = file.get<std::string>();
+    result[name] = file.text();
   }
   return result;
 }
 
 std::string make_safetensors_index(const SafetensorsWeightMap& weight_map, int64_t total_bytes) {
-  const nlohmann::json index = {{"metadata", {{"total_size", total_bytes}}},
-                                {"weight_map", weight_map}};
+  const Json index = {{"metadata", {{"total_size", total_bytes}}},
+                      {"weight_map", Json::Object(weight_map.begin(), weight_map.end())}};
   return index.dump(2) + "\n";
 }
 

@@ -2,27 +2,22 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <string_view>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/runtime/io/safetensors_format.h"
 
 namespace shale {
 namespace {
 
-// A JSON string. `is_strict`: InternalError for what is not UTF-8, else it is replaced.
-std::string quoted(const std::string& text, bool is_strict) {
-  const auto handler = is_strict ? nlohmann::json::error_handler_t::strict
-                                 : nlohmann::json::error_handler_t::replace;
-  try {
-    return nlohmann::json(text).dump(-1, ' ', false, handler);
-  } catch (const nlohmann::json::exception&) {
-    throw InternalError(cat("safetensors: a tensor's name is not UTF-8: '", text, "'"));
-  }
+std::string quoted_name(const std::string& name) try {
+  return json_quote(name, BrokenUtf8::kRefused);
+} catch (const DataError&) {
+  throw InternalError(cat("safetensors: a tensor's name is not UTF-8: '", name, "'"));
 }
 
 // Places in `tensors`, in the order of the file.
@@ -39,7 +34,7 @@ std::vector<size_t> file_order(const std::vector<SafetensorsSpec>& tensors) {
 
 // One tensor's part of the header.
 std::string describe(const SafetensorsSpec& spec, int64_t begin) {
-  std::string text = cat(quoted(spec.name, /*is_strict=*/true), ":{\"dtype\":\"",
+  std::string text = cat(quoted_name(spec.name), ":{\"dtype\":\"",
                          safetensors_dtype(spec.dtype).name, "\",\"shape\":[");
   for (size_t i = 0; i < spec.shape.size(); ++i) text += cat(i > 0 ? "," : "", spec.shape[i]);
   return text + cat("],\"data_offsets\":[", begin, ",", begin + spec.bytes(), "]}");
@@ -49,7 +44,7 @@ std::string describe(const std::map<std::string, std::string>& metadata) {
   std::string text = "\"__metadata__\":{";
   for (const auto& [key, value] : metadata) {
     if (!text.ends_with('{')) text += ',';
-    text += quoted(key, /*is_strict=*/false) + ":" + quoted(value, /*is_strict=*/false);
+    text += json_quote(key) + ":" + json_quote(value);
   }
   return text + "}";
 }

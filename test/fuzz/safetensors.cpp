@@ -1,6 +1,8 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <utility>
 
+#include "shale/base/json.h"
 #include "shale/runtime/io/safetensors_format.h"
 #include "shale/test/fuzz/fuzz.h"
 
@@ -19,18 +21,21 @@ void check_places(const SafetensorsHeader& header, size_t file_bytes) {
   fuzz::require(end == static_cast<int64_t>(file_bytes), "tensors fill the file");
 }
 
-// The tree of another parser says the same.
+// The tree says the same as what was read without one.
 void check_tree(const SafetensorsHeader& header, std::string_view text) {
-  nlohmann::json tree = nlohmann::json::parse(text);
-  const auto metadata = tree.value("__metadata__", std::map<std::string, std::string>());
+  Json tree = Json::parse(text, {.max_bytes = INT64_MAX}, "header");
+  std::map<std::string, std::string> metadata;
+  if (tree.contains("__metadata__")) {
+    for (const auto& [key, value] : tree["__metadata__"].items()) metadata[key] = value.text();
+  }
   fuzz::require(metadata == header.metadata, "metadata is as in the tree");
   tree.erase("__metadata__");
   fuzz::require(tree.size() == header.entries.size(), "there are as many tensors as in the tree");
   for (const SafetensorsEntry& entry : header.entries) {
-    const nlohmann::json& node = tree.at(entry.name);
-    fuzz::require(node.at("dtype") == std::string(entry.type->name), "a dtype is the tree's");
-    fuzz::require(node.at("shape") == entry.shape, "a shape is the tree's");
-    fuzz::require(node.at("data_offsets").at(0) == entry.begin - header.data_begin,
+    const Json& node = std::as_const(tree)[entry.name];
+    fuzz::require(node["dtype"] == std::string(entry.type->name), "a dtype is the tree's");
+    fuzz::require(node["shape"] == entry.shape, "a shape is the tree's");
+    fuzz::require(node["data_offsets"][0] == entry.begin - header.data_begin,
                   "an offset is the tree's");
   }
 }

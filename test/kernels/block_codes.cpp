@@ -1,17 +1,12 @@
-// Weights in 4 and 8 bits: test/fixtures/make_block_codes.py has had bitsandbytes make the numbers
-// of block_codes/nf4.json.
+// Weights in 4 and 8 bits. cpu/nf4.cpp compares 4 bits with another library's.
 #include "shale/kernels/block_codes.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
-#include "shale/test/support/fixtures.h"
 #include "shale/test/support/kernels.h"
 #include "shale/test/support/op_check.h"
 
@@ -19,14 +14,7 @@ namespace shale {
 namespace {
 
 using kernels::BlockCode;
-using nlohmann::json;
 using test::DeviceArray;
-
-json bitsandbytes() {
-  std::ifstream file(test::fixture_path("block_codes/nf4.json"));
-  REQUIRE(file.good());
-  return json::parse(file);
-}
 
 struct Coded {
   std::vector<uint8_t> bytes;
@@ -45,24 +33,6 @@ Coded code_rows(BlockCode code, const std::vector<float>& weights, int64_t colum
 }
 
 }  // namespace
-
-TEST_CASE("NF4 has the levels, codes, scales and values of bitsandbytes", "[kernels]") {
-  const json want = bitsandbytes();
-  const auto levels = want["levels"].get<std::vector<float>>();
-  CHECK(std::ranges::equal(levels, kernels::kNf4Levels));
-  const auto weights = want["weights"].get<std::vector<float>>();
-  const int64_t rows = want["rows"], columns = want["columns"];
-  const Coded coded = code_rows(BlockCode::kNf4, weights, columns);
-  CHECK(coded.values == want["values"].get<std::vector<float>>());
-  const auto codes = want["codes"].get<std::vector<uint8_t>>();
-  const auto scales = want["scales"].get<std::vector<float>>();
-  const int64_t bytes = columns / 2, blocks = columns / kernels::kCodeBlock;
-  for (int64_t row = 0; row < rows; ++row) {
-    const uint8_t* const found = coded.bytes.data() + row * (bytes + 4 * blocks);
-    CHECK(std::equal(found, found + bytes, codes.data() + row * bytes));
-    CHECK(std::memcmp(found + bytes, scales.data() + row * blocks, size_t(4 * blocks)) == 0);
-  }
-}
 
 TEST_CASE("8 bits are within half a step of each number", "[kernels]") {
   const auto weights = test::randn<float>(3 * 128, 5);

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "shale/base/json.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
 #include "shale/runtime/data/batch.h"
@@ -19,7 +19,7 @@ struct LlamaFixture {
   explicit LlamaFixture(const std::string& name);
 
   // Columns [first, last) of a batch.
-  std::vector<int32_t> columns(const nlohmann::json& ids, int64_t first, int64_t last) const;
+  std::vector<int32_t> columns(const Json& ids, int64_t first, int64_t last) const;
   // The batch of a step of expected["train"].
   Batch train_batch(size_t step) const;
   Batch train_row(size_t step, int64_t row) const;  // one sequence of it
@@ -35,7 +35,7 @@ struct LlamaFixture {
 
   std::string folder;
   std::unique_ptr<models::StoredModel> stored;
-  nlohmann::json expected;
+  Json expected;
   int64_t rows = 0, length = 0;
 };
 

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
+#include "shale/base/json.h"
 #include "shale/comm/world.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
 namespace {
-
-using nlohmann::json;
 
 // The losses of the steps, as they are reported.
 struct Losses : models::StepObserver {
@@ -27,11 +26,9 @@ struct Losses : models::StepObserver {
 }  // namespace
 
 Oracle::Oracle(const std::string& name) {
-  std::ifstream file(fixture_path("images/" + name + ".json"));
-  REQUIRE(file.good());
-  data = json::parse(file);
-  images = data["config"]["batch"];
-  seed = data["config"]["seed"];
+  data = json_file(fixture_path("images/" + name + ".json"));
+  images = data["config"]["batch"].integer();
+  seed = data["config"]["seed"].get<uint32_t>();
 }
 
 double Oracle::allowed(const char* key) const {
@@ -42,7 +39,7 @@ void check_summary(const Oracle& oracle, const char* key, const std::string& nam
                    const Tensor& tensor) {
   CAPTURE(key, name);
   REQUIRE(oracle.data[key].contains(name));
-  const json& want = oracle.data[key][name];
+  const Json& want = oracle.data[key][name];
   const std::vector<float> values = to_host<float>(tensor);
   const Formula probe("probe/" + name, oracle.seed);
   double squares = 0, product = 0;
@@ -50,7 +47,7 @@ void check_summary(const Oracle& oracle, const char* key, const std::string& nam
     squares += double{values[i]} * double{values[i]};
     product += double{values[i]} * double{probe.value(int64_t(i), 0, 1)};
   }
-  const double norm = want[0];
+  const double norm = want[0].real();
   CHECK(std::abs(std::sqrt(squares) - norm) <= oracle.allowed(key) * norm);
   CHECK(std::abs(product - want[1].get<double>()) <= oracle.allowed(key) * norm);
 }
@@ -73,10 +70,10 @@ void check_steps(const Oracle& oracle, Module& model, const std::vector<Module*>
   step.parallel().load(
       [&](const Parameter& parameter, int64_t, const View& to) { fill(parameter, to); });
   const auto images = double(oracle.images);
-  const json& train = oracle.data["train"];
+  const Json& train = oracle.data["train"];
   for (size_t i = 0; i < train.size(); ++i) {
     step.run({.step = int64_t(i),
-              .lr = oracle.data["config"]["lr"],
+              .lr = oracle.data["config"]["lr"].real(),
               .weight = images,
               .next_batch = [&]() -> const Batch& { return batch; }});
   }

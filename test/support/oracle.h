@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "shale/base/json.h"
 #include "shale/models/training/step.h"
 
 namespace shale::test {
@@ -19,7 +19,7 @@ struct Oracle {
   // times torch's deviation, and never less than 1e-6.
   double allowed(const char* key) const;
 
-  nlohmann::json data;
+  Json data;
   int64_t images = 0;  // of the batch
   uint32_t seed = 0;
 };

@@ -1,15 +1,14 @@
 #include "shale/test/support/tokenizers.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "shale/base/json.h"
 #include "shale/test/support/fixtures.h"
 
 namespace shale::test {
 namespace {
 
-using nlohmann::json;
 using Pair = std::pair<size_t, size_t>;
 
 std::vector<Pair> read_merges(const std::string& name) {
@@ -67,14 +66,15 @@ std::string base64(std::string_view bytes) {
 std::string gpt2_json() {
   const std::vector<Pair> merges = read_merges("gpt2.merges.gz");
   const std::vector<std::string> tokens = tokens_of(merges);
-  json vocab = json::object(), pairs = json::array();
-  for (size_t id = 0; id < tokens.size(); ++id) vocab[in_alphabet(tokens[id])] = id;
-  vocab["<|endoftext|>"] = 50256;
+  Json::Object vocab;
+  Json pairs = Json::array();
+  for (size_t id = 0; id < tokens.size(); ++id) vocab.emplace_back(in_alphabet(tokens[id]), id);
+  vocab.emplace_back("<|endoftext|>", 50256);
   for (const auto& [left, right] : merges) {
     pairs.push_back({in_alphabet(tokens[left]), in_alphabet(tokens[right])});
   }
-  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
-  const json root = {
+  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  const Json root = {
       {"version", "1.0"},
       {"added_tokens",
        {{{"id", 50256}, {"content", "<|endoftext|>"}, {"special", true}, {"normalized", false}}}},

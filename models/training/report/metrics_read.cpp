@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/models/training/report/metrics.h"
@@ -18,14 +18,12 @@
 namespace shale {
 namespace {
 
-using nlohmann::json;
-
 constexpr JsonLimits kLineLimits = {.max_bytes = 16384, .max_depth = 1};
 
 // One field of a row: complains with the key, the type wanted and what is there.
 class RowReader {
  public:
-  RowReader(const json& row, std::string where) : row_(row), where_(std::move(where)) {}
+  RowReader(const Json& row, std::string where) : row_(row), where_(std::move(where)) {}
 
   bool has(const std::string& key) const { return row_.contains(key); }
 
@@ -85,22 +83,19 @@ class RowReader {
   }
 
   int64_t count(const std::string& key) const {
-    const json& value = at(key);
-    constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > kMax) {
-      fail(key, "an integer of at least 0", value);
-    }
-    return value.get<int64_t>();
+    const std::optional<int64_t> value = at(key).int64();
+    if (!value || *value < 0) fail(key, "an integer of at least 0", at(key));
+    return *value;
   }
   std::optional<int64_t> optional_count(const std::string& key) const {
     if (at(key).is_null()) return std::nullopt;
     return count(key);
   }
   std::optional<double> optional_number(const std::string& key) const {
-    const json& value = at(key);
+    const Json& value = at(key);
     if (value.is_null()) return std::nullopt;
     if (!value.is_number()) fail(key, "a number or null", value);
-    return value.get<double>();
+    return value.real();
   }
   // A loss, which is null where it is not finite.
   float loss(const std::string& key) const {
@@ -112,8 +107,8 @@ class RowReader {
     return narrow;
   }
   float bits(const std::string& key) const {
-    const json& value = at(key);
-    const std::string text = value.is_string() ? value.get<std::string>() : "";
+    const Json& value = at(key);
+    const std::string text = value.is_string() ? value.text() : "";
     uint32_t bits = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bits, 16);
     if (text.size() != 8 || error != std::errc{} || end != text.data() + text.size()) {
@@ -155,24 +150,23 @@ class RowReader {
                   .least_rank = rank("_min_rank"),
                   .most_rank = rank("_max_rank")};
   }
-  const json& at(const std::string& key) const {
-    const auto it = row_.find(key);
-    if (it == row_.end()) throw DataError(cat(where_, ": the key \"", key, "\" is missing"));
-    return *it;
+  const Json& at(const std::string& key) const {
+    const Json* value = row_.find(key);
+    if (value == nullptr) throw DataError(cat(where_, ": the key \"", key, "\" is missing"));
+    return *value;
   }
   [[noreturn]] void fail(const std::string& key, std::string_view expected,
-                         const json& found) const {
+                         const Json& found) const {
     throw DataError(
         cat(where_, ": ", key, ": expected ", expected, ", found ", excerpt(found.dump())));
   }
 
-  const json& row_;
+  const Json& row_;
   const std::string where_;
 };
 
 MetricsRow row_of(std::string_view line, const std::string& where) {
-  check_json(line, kLineLimits, where);
-  const json object = json::parse(line);
+  const Json object = Json::parse(line, kLineLimits, where);
   if (!object.is_object())
     throw DataError(cat(where, ": expected an object, found ", excerpt(line)));
   const RowReader row(object, where);

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/json_object.h"
@@ -35,7 +35,7 @@ bool overwrite(const std::string& path, const std::string& text) {
 }  // namespace
 
 void write_run_status(const std::string& out, const RunStatus& status) {
-  nlohmann::ordered_json json;
+  Json json;
   json["state"] = kNames[static_cast<size_t>(status.state)];
   json["step"] = status.step;
   json["checkpoint_step"] = nullptr;
@@ -45,8 +45,7 @@ void write_run_status(const std::string& out, const RunStatus& status) {
   if (status.exit_code) json["exit_code"] = *status.exit_code;
   json["message"] = status.message;
   // Paths, and what messages quote of files, need not be UTF-8; JSON must be.
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  const std::string text = json.dump(2, ' ', false, kReplace) + "\n";
+  const std::string text = json.dump(2) + "\n";
   const std::string path = status_file(out);
   try {
     write_file_atomically(path, text);

@@ -1,9 +1,9 @@
 #include "shale/models/training/report/samples_file.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/models/training/report/json_lines.h"
 #include "shale/runtime/io/atomic_file.h"
 
@@ -11,12 +11,8 @@ namespace shale::models {
 namespace {
 
 std::string line_of(const Sample& sample) {
-  nlohmann::ordered_json json;
-  json["step"] = sample.step;
-  json["tag"] = sample.tag;
-  json["text"] = sample.text;
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  return json.dump(-1, ' ', false, kReplace) + "\n";
+  const Json json = {{"step", sample.step}, {"tag", sample.tag}, {"text", sample.text}};
+  return json.dump() + "\n";
 }
 
 }  // namespace

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/event_file.h"
 #include "shale/runtime/io/file.h"
@@ -151,7 +151,7 @@ ProtoMessage experiment(double now, const OptionValues& options) {
   ProtoMessage all;
   all.real(hparams::kExperimentTime, now);
   for (const auto& [name, json] : options) {
-    const auto value = nlohmann::json::parse(json);
+    const Json value = Json::parse(json, {}, name);
     const int64_t type = value.is_boolean()  ? hparams::kTypeBool
                          : value.is_number() ? hparams::kTypeFloat
                                              : hparams::kTypeString;
@@ -172,14 +172,14 @@ ProtoMessage experiment(double now, const OptionValues& options) {
 ProtoMessage session_start(double now, const OptionValues& options) {
   ProtoMessage start;
   for (const auto& [name, json] : options) {
-    const auto value = nlohmann::json::parse(json);
+    const Json value = Json::parse(json, {}, name);
     ProtoMessage held;
     if (value.is_boolean()) {
-      held.integer(hparams::kBool, value.get<bool>());
+      held.integer(hparams::kBool, value.boolean());
     } else if (value.is_number()) {
-      held.real(hparams::kDouble, value.get<double>());
+      held.real(hparams::kDouble, value.real());
     } else {
-      held.text(hparams::kString, value.is_string() ? value.get<std::string>() : value.dump());
+      held.text(hparams::kString, value.is_string() ? value.text() : value.dump());
     }
     start.message(hparams::kStartValues,
                   ProtoMessage().text(hparams::kKey, name).message(hparams::kMapValue, held));
@@ -195,8 +195,7 @@ std::string preformatted(std::string_view text) {
     lines += c;
     if (c == '\n') lines += "    ";
   }
-  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
-  return nlohmann::json::parse(nlohmann::json(lines).dump(-1, ' ', false, kReplace));
+  return Json::parse(json_quote(lines), {.max_bytes = INT64_MAX}, "text").text();
 }
 
 void set_aside(const std::string& folder) {

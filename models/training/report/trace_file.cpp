@@ -4,9 +4,9 @@
 #include <array>
 #include <cstdio>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/protobuf.h"
 #include "shale/models/training/report/trace_fields_internal.h"
 
@@ -18,10 +18,6 @@ using About = TraceRecord::About;
 
 std::string process_name(const TraceRecord& record) {
   return cat("rank ", record.rank, " (", record.host, ")");
-}
-
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // Microseconds, to the nanosecond.
@@ -53,9 +49,8 @@ class ChromeEvents {
     }
     for (const auto& [title, points] : record.counters) {
       for (const TraceRecord::Point& point : points) {
-        add(cat("\"ph\":\"C\",\"pid\":", record.rank, ",\"name\":", json_text(title),
-                ",\"ts\":", microseconds(point.time),
-                ",\"args\":{\"value\":", nlohmann::json(point.value).dump(), "}"));
+        add(cat("\"ph\":\"C\",\"pid\":", record.rank, ",\"name\":", json_quote(title), ",\"ts\":",
+                microseconds(point.time), ",\"args\":{\"value\":", Json(point.value).dump(), "}"));
       }
     }
   }
@@ -67,7 +62,7 @@ class ChromeEvents {
   }
   void name(std::string_view what, int64_t track, std::string_view text) {
     add(cat("\"ph\":\"M\",\"pid\":", record_.rank, ",\"tid\":", track, ",\"name\":\"", what,
-            "\",\"args\":{\"name\":", json_text(text), "}"));
+            "\",\"args\":{\"name\":", json_quote(text), "}"));
   }
   void add_slice(const Slice& slice, int64_t track) {
     const std::string place = cat("\"pid\":", record_.rank, ",\"tid\":", track);
@@ -75,7 +70,7 @@ class ChromeEvents {
     if (slice.about >= 0) args = cat(",\"args\":{", members_of(about(slice)), "}");
     add(cat("\"ph\":\"X\",", place, ",\"ts\":", microseconds(slice.begin),
             ",\"dur\":", microseconds(slice.end - slice.begin),
-            ",\"name\":", json_text(record_.names[slice.name]), args));
+            ",\"name\":", json_quote(record_.names[slice.name]), args));
     if (slice.about < 0 || about(slice).flow == 0) return;
     // An arrow goes forward in time: from the beginning of one slice to the ends of the others.
     const bool starts = about(slice).starts_flow;
@@ -89,10 +84,10 @@ class ChromeEvents {
   static std::string members_of(const About& about) {
     std::string members;
     const auto member = [&members](std::string_view key, const std::string& value) {
-      members += cat(members.empty() ? "" : ",", json_text(key), ":", value);
+      members += cat(members.empty() ? "" : ",", json_quote(key), ":", value);
     };
     for (const auto& [key, value] : about.numbers) member(key, cat(value));
-    for (const auto& [key, value] : about.texts) member(key, json_text(value));
+    for (const auto& [key, value] : about.texts) member(key, json_quote(value));
     if (about.flow != 0) member(kFlowKey, cat("\"", hexadecimal(about.flow), "\""));
     return members;
   }

@@ -2,12 +2,11 @@
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/base/protobuf.h"
 #include "shale/models/training/report/trace_fields_internal.h"
@@ -17,7 +16,6 @@
 namespace shale::models {
 namespace {
 
-using nlohmann::json;
 using Slice = TraceRecord::Slice;
 using About = TraceRecord::About;
 
@@ -76,13 +74,13 @@ class ChromeReader {
  public:
   explicit ChromeReader(const std::string& source) : source_(source) {}
 
-  void read(const json& events) {
+  void read(const Json& events) {
     // Names first: events need not come behind them.
-    for (const json& event : events) {
+    for (const Json& event : events) {
       if (text(event, "ph") == "M") read_name(event);
       if (text(event, "ph") == "s") starts_.insert({integer(event, "pid"), text(event, "id")});
     }
-    for (const json& event : events) {
+    for (const Json& event : events) {
       const std::string phase = text(event, "ph");
       if (phase == "X") read_slice(event);
       if (phase == "C") read_count(event);
@@ -91,38 +89,38 @@ class ChromeReader {
   std::vector<TraceRecord> take() { return sorted(std::move(ranks_), source_); }
 
  private:
-  const json& at(const json& event, const char* key) const {
+  const Json& at(const Json& event, const char* key) const {
     if (!event.is_object() || !event.contains(key)) {
       throw DataError(cat(source_, ": an event without \"", key, "\": ", excerpt(event.dump())));
     }
     return event[key];
   }
-  std::string text(const json& event, const char* key) const {
-    const json& value = at(event, key);
+  std::string text(const Json& event, const char* key) const {
+    const Json& value = at(event, key);
     if (!value.is_string()) {
       throw DataError(
           cat(source_, ": expected \"", key, "\" as a string, found ", excerpt(event.dump())));
     }
-    return value.get<std::string>();
+    return value.text();
   }
-  int64_t integer(const json& event, const char* key) const {
-    const json& value = at(event, key);
-    if (!value.is_number_integer()) {
+  int64_t integer(const Json& event, const char* key) const {
+    const Json& value = at(event, key);
+    if (!value.int64()) {
       throw DataError(
           cat(source_, ": expected \"", key, "\" as an integer, found ", excerpt(event.dump())));
     }
-    return value.get<int64_t>();
+    return value.integer();
   }
-  int64_t nanoseconds(const json& event, const char* key) const {
-    const json& value = at(event, key);
-    const double us = value.is_number() ? value.get<double>() : -1;
+  int64_t nanoseconds(const Json& event, const char* key) const {
+    const Json& value = at(event, key);
+    const double us = value.is_number() ? value.real() : -1;
     if (!(us >= 0 && us < 1e15)) {
       throw DataError(
           cat(source_, ": expected \"", key, "\" as microseconds, found ", excerpt(event.dump())));
     }
     return std::llround(us * 1000);
   }
-  void read_name(const json& event) {
+  void read_name(const Json& event) {
     const std::string what = text(event, "name");
     const int64_t pid = integer(event, "pid");
     if (what == "process_name") {
@@ -131,7 +129,7 @@ class ChromeReader {
       tracks_[{pid, integer(event, "tid")}] = text(at(event, "args"), "name");
     }
   }
-  void read_slice(const json& event) {
+  void read_slice(const Json& event) {
     const int64_t pid = integer(event, "pid");
     const auto track = tracks_.find({pid, integer(event, "tid")});
     if (track == tracks_.end()) {
@@ -142,24 +140,24 @@ class ChromeReader {
     slice.end = slice.begin + nanoseconds(event, "dur");
     slice.name = ranks_[pid].place_of(text(event, "name"));
     About about;
-    if (event.contains("args")) {
-      for (const auto& [key, value] : event["args"].items()) add_to(about, pid, key, value);
+    if (const Json* args = event.find("args"); args != nullptr && args->is_object()) {
+      for (const auto& [key, value] : args->items()) add_to(about, pid, key, value);
     }
     ranks_[pid].add(track->second, slice, std::move(about));
   }
-  void add_to(About& about, int64_t pid, const std::string& key, const json& value) const {
+  void add_to(About& about, int64_t pid, const std::string& key, const Json& value) const {
     if (key == kFlowKey && value.is_string()) {
-      const auto id = value.get<std::string>();
+      const std::string& id = value.text();
       std::from_chars(id.data(), id.data() + id.size(), about.flow, 16);
       about.starts_flow = starts_.count({pid, id}) > 0;
     } else if (value.is_string()) {
-      about.texts.emplace_back(key, value.get<std::string>());
-    } else if (value.is_number_integer()) {
-      about.numbers.emplace_back(key, value.get<int64_t>());
+      about.texts.emplace_back(key, value.text());
+    } else if (const auto number = value.int64()) {
+      about.numbers.emplace_back(key, *number);
     }
   }
-  void read_count(const json& event) {
-    const json& value = at(at(event, "args"), "value");
+  void read_count(const Json& event) {
+    const Json& value = at(at(event, "args"), "value");
     if (!value.is_number()) throw DataError(cat(source_, ": a counter without a number"));
     ranks_[integer(event, "pid")].record.counters[text(event, "name")].push_back(
         {.time = nanoseconds(event, "ts"), .value = value.get<double>()});
@@ -323,8 +321,7 @@ std::vector<TraceRecord> parse_trace(std::string_view file, const std::string& s
     reader.read(file);
     return reader.take();
   }
-  check_json(file, kLimits, source);
-  const json whole = json::parse(file);
+  const Json whole = Json::parse(file, kLimits, source);
   if (!whole.contains("traceEvents") || !whole["traceEvents"].is_array()) {
     throw DataError(cat(source, ": expected a list \"traceEvents\""));
   }

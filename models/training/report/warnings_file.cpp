@@ -7,10 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
+#include "shale/base/json.h"
 #include "shale/models/training/report/utc_time.h"
 
 namespace shale::models {
@@ -22,10 +22,6 @@ constexpr double kPerSecond = 1;
 // The longest wait for a rank that writes: one that is stopped meanwhile must not hold up others.
 constexpr int kLockTries = 100;
 constexpr std::chrono::milliseconds kLockPause{1};
-
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 std::string host_name() {
   std::array<char, 256> host{};
@@ -65,7 +61,7 @@ class FileLock {
 }  // namespace
 
 WarningsFile::WarningsFile(int rank, Clock clock)
-    : before_text_(cat("\", \"host\": ", json_text(host_name()), ", \"rank\": ", rank)),
+    : before_text_(cat("\", \"host\": ", json_quote(host_name()), ", \"rank\": ", rank)),
       clock_(clock ? std::move(clock) : Clock(steady_seconds)),
       allowance_(kAtOnce),
       allowed_at_s_(clock_()) {
@@ -105,7 +101,7 @@ void WarningsFile::write(LogLevel level, std::string_view text) noexcept try {
 void WarningsFile::add(std::string_view level, std::string_view text) {
   if (pending_.size() >= kKept) return;
   pending_.push_back(cat("{\"time\": \"", utc_now(), before_text_, ", \"level\": \"", level,
-                         "\", \"text\": ", json_text(text), "}\n"));
+                         "\", \"text\": ", json_quote(text), "}\n"));
 }
 
 bool WarningsFile::may_warn() {

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/base/rng.h"
 #include "shale/kernels/loss.h"
@@ -19,8 +18,6 @@
 namespace shale {
 namespace {
 
-using nlohmann::json;
-
 constexpr JsonLimits kLineLimits{.max_bytes = int64_t{64} << 20};
 
 // One line as an example, or two.
@@ -30,8 +27,7 @@ class LineReader {
       : options_(options), place_(std::move(place)), encoder_(encoder) {}
 
   std::vector<MaskedTokens> read(std::string_view line) {
-    check_json(line, kLineLimits, place_);
-    const json object = json::parse(line);
+    const Json object = Json::parse(line, kLineLimits, place_);
     if (!object.is_object()) fail("is no object");
     std::vector<MaskedTokens> examples;
     try {
@@ -56,20 +52,20 @@ class LineReader {
     throw DataError(cat(place_, ": ", what));
   }
 
-  const json& member(const json& object, const char* key) const {
+  const Json& member(const Json& object, const char* key) const {
     if (object.contains(key)) return object[key];
     fail(cat("no '", key, "'"));
   }
-  std::string text(const json& value, const char* key) const {
+  std::string text(const Json& value, const char* key) const {
     if (!value.is_string()) fail(cat("'", key, "' is ", excerpt(value.dump()), ", want a text"));
-    return value.get<std::string>();
+    return value.text();
   }
-  std::vector<ChatMessage> messages(const json& list, const char* key) const {
+  std::vector<ChatMessage> messages(const Json& list, const char* key) const {
     if (!list.is_array() || list.empty()) {
       fail(cat("'", key, "' is ", excerpt(list.dump()), ", want a list of messages"));
     }
     std::vector<ChatMessage> all;
-    for (const json& message : list) {
+    for (const Json& message : list) {
       if (!message.is_object()) fail(cat("'", key, "' has ", excerpt(message.dump())));
       all.push_back(
           {text(member(message, "role"), "role"), text(member(message, "content"), "content")});
@@ -77,7 +73,7 @@ class LineReader {
     return all;
   }
 
-  MaskedTokens answers(const json& object) {
+  MaskedTokens answers(const Json& object) {
     if (object.contains("messages")) {
       return encoder_.conversation(messages(object["messages"], "messages"));
     }
@@ -92,10 +88,11 @@ class LineReader {
   }
 
   // A prompt and what follows it, which is the answer.
-  MaskedTokens continued(const json& prompt, const json& answer, const char* key) {
+  MaskedTokens continued(const Json& prompt, const Json& answer, const char* key) {
     if (answer.is_array()) {
-      std::vector<ChatMessage> all = prompt.is_string() ? std::vector<ChatMessage>{{"user", prompt}}
-                                                        : messages(prompt, "prompt");
+      std::vector<ChatMessage> all = prompt.is_string()
+                                         ? std::vector<ChatMessage>{{"user", prompt.text()}}
+                                         : messages(prompt, "prompt");
       for (ChatMessage& message : messages(answer, key)) all.push_back(std::move(message));
       return only_last_answers(std::move(all));
     }

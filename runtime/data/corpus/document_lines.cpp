@@ -1,8 +1,7 @@
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/runtime/data/corpus/documents.h"
 #include "shale/runtime/data/text/tokenizer/unicode.h"
@@ -10,74 +9,45 @@
 namespace shale {
 namespace {
 
-// Follows the parser through one object and keeps the string under a key.
-class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
+// Keeps the string under a key of an object.
+class FieldFinder final : public JsonVisitor {
  public:
   explicit FieldFinder(std::string_view field) : field_(field) {}
 
-  bool null() override { return other(); }
-  bool boolean(bool) override { return other(); }
-  bool number_integer(number_integer_t) override { return other(); }
-  bool number_unsigned(number_unsigned_t) override { return other(); }
-  bool number_float(number_float_t, const string_t&) override { return other(); }
-  bool binary(binary_t&) override { return other(); }
-  bool start_object(size_t) override { return open(); }
-  bool start_array(size_t) override { return open(); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
+  void key(std::string&& name) override { is_wanted_ = depth_ == 1 && name == field_; }
+  void value(Json&& scalar) override { keep(std::move(scalar)); }
+  void start_object() override { open(); }
+  void start_array() override { open(); }
+  void end_object() override { --depth_; }
+  void end_array() override { --depth_; }
 
-  bool key(string_t& name) override {
-    is_wanted_ = depth_ == 1 && name == field_;
-    return true;
-  }
-  bool string(string_t& value) override {
-    if (!is_wanted_) return other();
-    found_ = std::move(value);
-    is_wanted_ = false;
-    return true;
-  }
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
-    broken_at_ = position;
-    return false;
-  }
-
-  std::optional<std::string>& found() { return found_; }
-  const std::optional<size_t>& broken_at() const { return broken_at_; }
+  const Json& found() const { return found_; }
 
  private:
-  bool other() {
-    if (is_wanted_) found_.reset();  // of two equal keys the last one counts
+  // Of two equal keys the last one counts.
+  void keep(Json value) {
+    if (is_wanted_) found_ = std::move(value);
     is_wanted_ = false;
-    return true;
   }
-  bool open() {
-    other();
+  void open() {
+    keep(nullptr);
     ++depth_;
-    return true;
-  }
-  bool close() {
-    --depth_;
-    return true;
   }
 
   std::string_view field_;
   int64_t depth_ = 0;
   bool is_wanted_ = false;
-  std::optional<std::string> found_;
-  std::optional<size_t> broken_at_;
+  Json found_;
 };
 
 std::string text_of_line(std::string_view line, std::string_view field, const std::string& place) {
   FieldFinder finder(field);
-  const bool is_json = nlohmann::json::sax_parse(line.begin(), line.end(), &finder);
-  if (finder.broken_at()) {
-    throw DataError(cat(place, ": not valid JSON at byte ", *finder.broken_at(), " of the line"));
-  }
-  if (!is_json || !finder.found()) {
+  visit_json(line, place, finder);
+  if (!finder.found().is_string()) {
     throw DataError(
         cat(place, ": no string under '", excerpt(field), "', want an object that has one"));
   }
-  return std::move(*finder.found());
+  return finder.found().text();
 }
 
 void check_text(std::string_view text, int64_t offset, const std::string& path) {

@@ -1,18 +1,16 @@
 #include "shale/runtime/data/corpus/tokenize_state.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
+#include "shale/base/text_file.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/crc32c.h"
 
 namespace shale::corpus_internal {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr JsonLimits kLimits{};
 // What else a shard's bytes follow from: the order of the work, which may change one day.
@@ -22,8 +20,8 @@ std::string state_path(const std::string& folder) {
   return (std::filesystem::path(folder) / kStateFile).string();
 }
 
-ordered_json id_json(const std::optional<int32_t>& id) {
-  return id ? ordered_json(*id) : ordered_json(nullptr);
+Json id_json(const std::optional<int32_t>& id) {
+  return id ? Json(*id) : Json();
 }
 
 }  // namespace
@@ -35,7 +33,7 @@ std::string job_json(const TokenizeJob& job) {
     list += cat(file.name, "\n", file.bytes, "\n", file.modified, "\n");
     bytes += file.bytes;
   }
-  const ordered_json json = {
+  const Json json = {
       {"format", kFormat},
       {"tokenizer",
        {{"tokens", job.tokenizer->tokenizer.vocab_size()}, {"crc32c", job.tokenizer->crc}}},
@@ -56,47 +54,43 @@ std::optional<TokenizeState> read_state(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return {};
   const std::string text = read_text_file(path, kLimits.max_bytes);
-  check_json(text, kLimits, path);
-  const ordered_json json = ordered_json::parse(text);
+  const Json json = Json::parse(text, kLimits, path);
   try {
-    const auto count = [](const ordered_json& object, const char* key) {
-      const auto value = object.at(key).get<int64_t>();
-      if (value < 0) throw DataError("negative");
-      return value;
-    };
-    const ordered_json& next = json.at("next");
-    return TokenizeState{.job = json.at("job").dump(),
+    const auto count = [](const Json& object, const char* key) { return object[key].integer(0); };
+    const Json& next = json["next"];
+    return TokenizeState{.job = json["job"].dump(),
                          .shards = count(json, "shards"),
                          .next = {count(next, "file"), count(next, "offset"), count(next, "line")},
                          .skip = count(next, "skip"),
                          .documents = count(json, "documents"),
                          .bytes = count(json, "bytes"),
                          .tokens = count(json, "tokens"),
-                         .is_complete = json.at("complete").get<bool>()};
-  } catch (const std::exception&) {
+                         .is_complete = json["complete"].boolean()};
+  } catch (const DataError&) {
     throw DataError(cat(path, ": not what shale tokenize writes; remove the folder to begin anew"));
   }
 }
 
 void write_state(const std::string& folder, const TokenizeState& state) {
-  const ordered_json json = {{"job", ordered_json::parse(state.job)},
-                             {"shards", state.shards},
-                             {"next",
-                              {{"file", state.next.file},
-                               {"offset", state.next.offset},
-                               {"line", state.next.line},
-                               {"skip", state.skip}}},
-                             {"documents", state.documents},
-                             {"bytes", state.bytes},
-                             {"tokens", state.tokens},
-                             {"complete", state.is_complete}};
+  const Json json = {{"job", Json::parse(state.job, kLimits, kStateFile)},
+                     {"shards", state.shards},
+                     {"next",
+                      {{"file", state.next.file},
+                       {"offset", state.next.offset},
+                       {"line", state.next.line},
+                       {"skip", state.skip}}},
+                     {"documents", state.documents},
+                     {"bytes", state.bytes},
+                     {"tokens", state.tokens},
+                     {"complete", state.is_complete}};
   write_file_atomically(state_path(folder), json.dump(1) + "\n");
 }
 
 void require_same_job(const TokenizeState& state, const std::string& job,
                       const std::string& folder) {
   if (state.job == job) return;
-  const ordered_json was = ordered_json::parse(state.job), is = ordered_json::parse(job);
+  const Json was = Json::parse(state.job, kLimits, kStateFile);
+  const Json is = Json::parse(job, kLimits, "job");
   for (const auto& [key, value] : is.items()) {
     const bool is_there = was.is_object() && was.contains(key);
     if (is_there && was[key] == value) continue;

@@ -4,12 +4,12 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
+#include "shale/base/text_file.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 #include "shale/runtime/io/file.h"
 
@@ -17,7 +17,6 @@ namespace shale {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr const char* kFileEnding = ".mix.json";
 
@@ -55,7 +54,7 @@ DataPart parse_part(const std::string& text, bool is_one_of_many) {
 // One source of a file.
 class PartReader {
  public:
-  PartReader(const json& part, const std::string& file, size_t index)
+  PartReader(const Json& part, const std::string& file, size_t index)
       : part_(part), place_(cat(file, ": source ", index)) {
     if (!part.is_object()) fail("is no object");
     for (const auto& [key, value] : part.items()) {
@@ -84,10 +83,10 @@ class PartReader {
   [[noreturn]] void fail(const std::string& what) const { throw DataError(cat(place_, " ", what)); }
   std::string text(const char* key) const {
     if (!part_.contains(key) || !part_[key].is_string()) fail(cat("has no text '", key, "'"));
-    return part_[key].get<std::string>();
+    return part_[key].text();
   }
   double number(const char* key) const {
-    const double value = part_[key].is_number() ? part_[key].get<double>() : -1;
+    const double value = part_[key].is_number() ? part_[key].real() : -1;
     if (!(value > 0 && std::isfinite(value))) {
       fail(cat("has '", key, "': ", excerpt(part_[key].dump()), ", want a number above 0"));
     }
@@ -111,21 +110,20 @@ class PartReader {
     return all;
   }
 
-  const json& part_;
+  const Json& part_;
   std::string place_;
 };
 
 std::vector<DataPart> read_mix_file(const std::string& path) {
   constexpr JsonLimits kLimits{};
   const std::string text = read_text_file(path, kLimits.max_bytes);
-  check_json(text, kLimits, path);
-  const json all = json::parse(text);
+  const Json all = Json::parse(text, kLimits, path);
   if (!all.is_object() || all.size() != 1 || !all.contains("sources") ||
       !all["sources"].is_array() || all["sources"].empty()) {
     throw DataError(cat(path, ": want {\"sources\": [{\"path\": ...}, ...]}"));
   }
   std::vector<DataPart> parts;
-  for (const json& part : all["sources"]) {
+  for (const Json& part : all["sources"]) {
     parts.push_back(PartReader(part, path, parts.size()).read(fs::path(path).parent_path()));
     if (!exists(parts.back().path)) {
       throw MissingInputError(

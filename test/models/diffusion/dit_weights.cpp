@@ -1,12 +1,12 @@
 // Weights of diffusion transformers in files: what is written is read again; diffusers' names and
 // config.json are those of its own model (test/fixtures/make_dit.py); what does not fit is refused.
 #include "shale/models/diffusion/dit_weights.h"
+#include "shale/base/json.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
 #include "shale/comm/world.h"
@@ -14,6 +14,7 @@
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
 
@@ -23,12 +24,9 @@ namespace {
 using models::DitConfig;
 using models::DitVariant;
 using models::DitWeights;
-using nlohmann::json;
 
-json fixture() {
-  std::ifstream file(fixture_path("images/dit_diffusers.json"));
-  REQUIRE(file.good());
-  return json::parse(file);
+Json fixture() {
+  return json_file(fixture_path("images/dit_diffusers.json"));
 }
 
 // The fixture's model.
@@ -112,7 +110,7 @@ TEST_CASE("weights of diffusion transformers are read as they were written") {
 TEST_CASE("diffusers' names, shapes and config.json are its own") {
   const TempDir dir;
   write_model(dir.path(), DitVariant::kDiffusers);
-  const json want = fixture();
+  const Json want = fixture();
   const Stored found = stored_in(dir.file(models::kDiffusersWeights));
   CHECK(found.size() == want["stored"].size());
   for (const auto& [name, tensor] : found) {
@@ -123,10 +121,9 @@ TEST_CASE("diffusers' names, shapes and config.json are its own") {
   // Queries, keys and values are rows of one matrix here.
   const models::Dit model(small(DitVariant::kDiffusers));
   const std::vector<float> qkv = values_of(*model.find_parameter("blocks.1.attn.qkv.weight"));
-  const std::vector<float>& keys = found.at("transformer_blocks.1.attn1.to_k.weight").second;
+  const std::vector<float>& keys = found["transformer_blocks.1.attn1.to_k.weight"].second;
   CHECK(std::equal(keys.begin(), keys.end(), qkv.begin() + int64_t(qkv.size() / 3)));
-  std::ifstream file(dir.file("config.json"));
-  const json config = json::parse(file);
+  const Json config = json_file(dir.file("config.json"));
   for (const auto& [key, value] : config.items()) {
     CAPTURE(key);
     if (key != "_class_name") CHECK(want["stored_config"].at(key) == value);

@@ -3,8 +3,8 @@
 // the numbers, in f64, and its head explains every key.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/diffusion/loss.h"
@@ -21,21 +21,20 @@ namespace {
 
 using models::DiffusionKind;
 using models::DitVariant;
-using nlohmann::json;
 
 const char* const kCases[] = {"dit_ddpm", "dit_flow", "dit_diffusers"};
 
 struct Fixture : Oracle {
   explicit Fixture(const std::string& name) : Oracle(name) {
-    const json& sizes = data["config"];
-    config = {.pixels = sizes["pixels"],
-              .channels = sizes["channels"],
-              .patch = sizes["patch"],
-              .layers = sizes["layers"],
-              .width = sizes["width"],
-              .heads = sizes["heads"],
-              .classes = sizes["classes"],
-              .learned_variance = sizes["learned_variance"]};
+    const Json& sizes = data["config"];
+    config = {.pixels = sizes["pixels"].integer(),
+              .channels = sizes["channels"].integer(),
+              .patch = sizes["patch"].integer(),
+              .layers = sizes["layers"].integer(),
+              .width = sizes["width"].integer(),
+              .heads = sizes["heads"].integer(),
+              .classes = sizes["classes"].integer(),
+              .learned_variance = sizes["learned_variance"].boolean()};
     if (name == "dit_diffusers") config.variant = DitVariant::kDiffusers;
     if (name == "dit_flow") kind = DiffusionKind::kFlow;
   }
@@ -75,7 +74,7 @@ Batch batch_of(const Fixture& fixture) {
     noise[size_t(i)] = numbers.value(i, 0, 3.4f);
   }
   for (int64_t row = 0; row < N; ++row) {
-    const double time = fixture.data["config"]["times"][size_t(row)];
+    const double time = fixture.data["config"]["times"][size_t(row)].real();
     labels[size_t(row)] = int32_t(classes.word(row) % uint32_t(config.classes + 1));
     times.push_back(models::model_time(fixture.kind, time));
     std::ranges::copy(models::loss_coefficients(fixture.kind, schedule, time, 1, elements),
@@ -87,9 +86,9 @@ Batch batch_of(const Fixture& fixture) {
   return batch;
 }
 
-void flatten(const json& from, std::vector<double>& to) {
+void flatten(const Json& from, std::vector<double>& to) {
   if (!from.is_array()) return to.push_back(from);
-  for (const json& part : from) flatten(part, to);
+  for (const Json& part : from) flatten(part, to);
 }
 
 // What the model is given by the loss.

@@ -1,9 +1,8 @@
 #include "shale/models/gpt2/gpt2.h"
+#include "shale/base/json.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
@@ -12,6 +11,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
@@ -270,8 +270,7 @@ TEST_CASE("a folder that transformers wrote gives the logits that transformers c
   for (const char* name : {"hf_tiny", "hf_tiny_bf16"}) {
     CAPTURE(name);
     const std::string folder = fixture_path(cat("gpt2/", name));
-    std::ifstream file(folder + "_logits.json");
-    const auto want = nlohmann::json::parse(file);
+    const Json want = test::json_file(folder + "_logits.json");
     const auto stored = models::open_stored_model(folder);
     const LanguageModelConfig& config = stored->config();
     Fixture f(config);

@@ -2,9 +2,8 @@
 // and tokens. test/fixtures/make_gpt2.py made the numbers, in f64, and its head explains every key.
 #include <bit>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
@@ -15,17 +14,14 @@
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
 namespace {
 
-using nlohmann::json;
-
-json load_fixture(const std::string& name) {
-  std::ifstream file(fixture_path("gpt2/" + name));
-  REQUIRE(file.good());
-  return json::parse(file);
+Json load_fixture(const std::string& name) {
+  return json_file(fixture_path("gpt2/" + name));
 }
 
 void fill_weights(const Parameter& parameter, const View& to, uint32_t seed, int64_t vocab) {
@@ -44,21 +40,23 @@ void fill_weights(const Parameter& parameter, const View& to, uint32_t seed, int
 // A model with the fixture's weights, one rank, trained the way train_lm does.
 class Run {
  public:
-  explicit Run(const json& fixture, int64_t loss_chunk_rows = 0)
+  explicit Run(const Json& fixture, int64_t loss_chunk_rows = 0)
       : sizes_(fixture["config"]),
         context_(small_context()),
         model_(models::make_language_model(config(), {.loss_chunk_rows = loss_chunk_rows})),
         parallel_(*model_, model_->blocks(), context_, *group_, {}),
-        optimizer_(parallel_.shards(), {.weight_decay = sizes_["adamw"]["weight_decay"]}) {
+        optimizer_(parallel_.shards(),
+                   {.weight_decay = sizes_["adamw"]["weight_decay"].get<float>()}) {
     parallel_.load([&](const Parameter& parameter, int64_t, const View& to) {
-      fill_weights(parameter, to, sizes_["seed"], sizes_["vocab"]);
+      fill_weights(parameter, to, sizes_["seed"].get<uint32_t>(), sizes_["vocab"].integer());
     });
   }
 
   // Mean loss of the batch `name`, with its gradient.
   double forward_backward(const std::string& name) {
-    const int64_t B = sizes_["batch"], T = sizes_["length"], vocab = sizes_["vocab"];
-    const Formula formula(name, sizes_["seed"]);
+    const int64_t B = sizes_["batch"].integer(), T = sizes_["length"].integer();
+    const int64_t vocab = sizes_["vocab"].integer();
+    const Formula formula(name, sizes_["seed"].get<uint32_t>());
     std::vector<int32_t> ids, targets;
     for (int64_t b = 0; b < B; ++b) {
       for (int64_t t = 0; t < T; ++t) {
@@ -77,13 +75,15 @@ class Run {
 
   // One step; returns the gradient's norm.
   double step() {
-    const json& adamw = sizes_["adamw"];
-    optim::clip_grad_norm(context_, parallel_.shards(), adamw["clip"]);
+    const Json& adamw = sizes_["adamw"];
+    optim::clip_grad_norm(context_, parallel_.shards(), adamw["clip"].real());
     optimizer_.step();
     optimizer_.zero_grad();
     return context_.read_step().grad_norm;
   }
-  void prepare(int64_t number) { optimizer_.prepare(context_, number, sizes_["adamw"]["lr"]); }
+  void prepare(int64_t number) {
+    optimizer_.prepare(context_, number, sizes_["adamw"]["lr"].real());
+  }
 
   models::LanguageModel& model() { return *model_; }
   comm::DataParallel& parallel() { return parallel_; }
@@ -91,16 +91,16 @@ class Run {
  private:
   models::LanguageModelConfig config() const {
     models::LanguageModelConfig c;
-    c.layers = sizes_["layers"];
-    c.width = sizes_["width"];
-    c.heads = sizes_["heads"];
-    c.vocab = sizes_["vocab"];
+    c.layers = sizes_["layers"].integer();
+    c.width = sizes_["width"].integer();
+    c.heads = sizes_["heads"].integer();
+    c.vocab = sizes_["vocab"].integer();
     c.padded_vocab = models::pad_vocab(c.vocab);
-    c.context = sizes_["context"];
+    c.context = sizes_["context"].integer();
     return c;
   }
 
-  json sizes_;
+  Json sizes_;
   comm::World world_{0, nullptr};
   std::unique_ptr<comm::ProcessGroup> group_ = world_.group();
   Context context_;
@@ -112,11 +112,11 @@ class Run {
 // A second correct f32 implementation strays from the f64 truth about as far as torch's, in another
 // direction; sums in another order may stray a few times as far. What is asserted is 8 times
 // torch's deviation, and never less than 1e-6.
-double allowed(const json& deviation, const char* key) {
+double allowed(const Json& deviation, const char* key) {
   return std::max(1e-6, 8 * deviation[key].get<double>());
 }
 
-void check_gradients(Run& run, const json& fixture) {
+void check_gradients(Run& run, const Json& fixture) {
   for (const auto& [name, want] : fixture["parameters"].items()) {
     CAPTURE(name);
     const Parameter* parameter = run.model().find_parameter(name);
@@ -127,8 +127,8 @@ void check_gradients(Run& run, const json& fixture) {
     for (size_t i = real; i < grad.size(); ++i) REQUIRE(grad[i] == 0);  // padded rows
     double squares = 0, total = 0;
     for (const float g : grad) squares += double(g) * g, total += g;
-    const json& deviation = fixture["f32_deviation"];
-    const double largest = want["grad_abs_max"];
+    const Json& deviation = fixture["f32_deviation"];
+    const double largest = want["grad_abs_max"].real();
     CHECK(std::abs(std::sqrt(squares) / want["grad_norm"].get<double>() - 1) <=
           allowed(deviation, "grad_norm"));
     CHECK(std::abs(total - want["grad_sum"].get<double>()) <=
@@ -141,9 +141,9 @@ void check_gradients(Run& run, const json& fixture) {
   }
 }
 
-void check_training(Run& run, const json& fixture) {
-  const json& train = fixture["train"];
-  const json& deviation = fixture["f32_deviation"];
+void check_training(Run& run, const Json& fixture) {
+  const Json& train = fixture["train"];
+  const Json& deviation = fixture["f32_deviation"];
   for (size_t step = 0; step < train["loss"].size(); ++step) {
     CAPTURE(step);
     run.prepare(int64_t(step));
@@ -154,9 +154,9 @@ void check_training(Run& run, const json& fixture) {
     CHECK(std::abs(norm / train["grad_norm"][step].get<double>() - 1) <=
           allowed(deviation, "train_norm"));
   }
-  const double lr = fixture["config"]["adamw"]["lr"];
+  const double lr = fixture["config"]["adamw"]["lr"].real();
   for (const Parameter* parameter : run.model().parameters()) {
-    const json& want = fixture["parameters"][parameter->full_name()];
+    const Json& want = fixture["parameters"][parameter->full_name()];
     CAPTURE(parameter->full_name());
     std::vector<float> values(static_cast<size_t>(parameter->numel()));
     run.parallel().read(*parameter, make_view(values.data(), parameter->shape));
@@ -168,11 +168,11 @@ void check_training(Run& run, const json& fixture) {
 }
 
 void check_fixture(const std::string& file) {
-  const json fixture = load_fixture(file);
+  const Json fixture = load_fixture(file);
   for (const auto& [name, want] : fixture["generator"].items()) {
     CAPTURE(name);
     const bool is_bias = name.ends_with(".bias"), is_gain = name.find("ln_") < name.size();
-    const float first = Formula(name, fixture["config"]["seed"])
+    const float first = Formula(name, fixture["config"]["seed"].get<uint32_t>())
                             .value(0, is_gain && !is_bias ? 1 : 0, is_bias ? 0x1p-4f : 0x1p-3f);
     const auto bits = std::stoul(want["first_bits"][0].get<std::string>(), nullptr, 16);
     REQUIRE(std::bit_cast<uint32_t>(first) == bits);  // the formula is repeated exactly
@@ -199,7 +199,7 @@ TEST_CASE("GPT-2 124M agrees with PyTorch, and so do 20 steps of AdamW") {
 }
 
 TEST_CASE("a loss in chunks gives the gradients of a loss in one piece") {
-  const json fixture = load_fixture("gpt2_tiny.json");
+  const Json fixture = load_fixture("gpt2_tiny.json");
   Run chunked(fixture, 13);
   chunked.forward_backward("tokens");
   check_gradients(chunked, fixture);

@@ -2,8 +2,8 @@
 // gradient of every parameter, running statistics, and steps of SGD. test/fixtures/make_images.py
 // made the numbers, in f64, and its head explains every key.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/image/model.h"
@@ -17,25 +17,23 @@
 namespace shale::test {
 namespace {
 
-using nlohmann::json;
-
 const char* const kCases[] = {"resnet18", "resnet50", "vit"};
 const char* const kTrained[] = {"resnet18", "vit"};  // the fixture of the third has no steps
 
 struct Fixture : Oracle {
   explicit Fixture(const std::string& name) : Oracle(name) {
-    const json& sizes = data["config"];
+    const Json& sizes = data["config"];
     if (name == "vit") {
       config = {.family = "vit",
-                .layers = sizes["layers"],
-                .width = sizes["width"],
-                .heads = sizes["heads"],
-                .patch = sizes["patch"]};
+                .layers = sizes["layers"].integer(),
+                .width = sizes["width"].integer(),
+                .heads = sizes["heads"].integer(),
+                .patch = sizes["patch"].integer()};
     } else {
       config = models::find_image_preset(name).model;
     }
-    config.classes = sizes["classes"];
-    config.pixels = sizes["pixels"];
+    config.classes = sizes["classes"].integer();
+    config.pixels = sizes["pixels"].integer();
   }
   models::ImageModelConfig config;
 };
@@ -94,8 +92,8 @@ void check_logits(const Fixture& fixture, const char* key, const Tensor& logits)
   REQUIRE(logits.shape() == Shape{fixture.images, fixture.config.classes});
   const std::vector<float> got = to_host<float>(logits);
   std::vector<double> want;
-  for (const json& row : fixture.data[key]) {
-    for (const json& value : row) want.push_back(value);
+  for (const Json& row : fixture.data[key]) {
+    for (const Json& value : row) want.push_back(value.real());
   }
   CHECK(max_error(got, want) <= fixture.allowed(key) * max_abs(want));
 }
@@ -139,7 +137,7 @@ TEST_CASE("steps of SGD on image models go as torch's") {
     check_steps(
         fixture, *model, model->blocks(),
         [&](const DeviceBatch& batch) { return model->loss(batch["images"], batch["labels"]); },
-        fixture.data["config"]["momentum"],
+        fixture.data["config"]["momentum"].real(),
         [&](const Parameter& parameter, const View& to) {
           fill_weights(parameter, to, fixture.seed);
         },

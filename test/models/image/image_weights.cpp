@@ -2,10 +2,9 @@
 // shapes and the logits of images/weights.json.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/image/image_weights.h"
@@ -13,6 +12,7 @@
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
@@ -23,14 +23,9 @@ namespace {
 using models::ImageModelConfig;
 using models::ImageWeights;
 using models::WeightNames;
-using nlohmann::json;
 
-const json& fixture() {
-  static const json data = [] {
-    std::ifstream file(fixture_path("images/weights.json"));
-    REQUIRE(file.good());
-    return json::parse(file);
-  }();
+const Json& fixture() {
+  static const Json data = [] { return json_file(fixture_path("images/weights.json")); }();
   return data;
 }
 
@@ -39,17 +34,17 @@ struct Case {
       : name(case_name), data(fixture()[name]), sizes(data["config"]) {
     config = models::find_image_preset(name == "resnet18" ? "resnet18" : "vit-nano").model;
     if (config.family == "vit") {
-      config.layers = sizes["layers"], config.width = sizes["width"];
-      config.heads = sizes["heads"], config.patch = sizes["patch"];
+      config.layers = sizes["layers"].integer(), config.width = sizes["width"].integer();
+      config.heads = sizes["heads"].integer(), config.patch = sizes["patch"].integer();
     }
-    config.classes = sizes["classes"];
-    config.pixels = sizes["pixels"];
+    config.classes = sizes["classes"].integer();
+    config.pixels = sizes["pixels"].integer();
   }
-  uint32_t seed() const { return sizes["seed"]; }
+  uint32_t seed() const { return sizes["seed"].get<uint32_t>(); }
 
   std::string name;
-  const json& data;
-  const json& sizes;
+  const Json& data;
+  const Json& sizes;
   ImageModelConfig config;
 };
 
@@ -75,8 +70,9 @@ std::vector<float> values_of(const std::string& name, const Shape& shape, uint32
 std::string write_weights(const TempDir& dir, const Case& of,
                           const std::function<void(std::vector<SafetensorsSpec>&)>& change = {}) {
   std::vector<SafetensorsSpec> specs;
-  for (const json& tensor : of.data["tensors"]) {
-    specs.push_back({tensor[0], tensor[1] == "F32" ? DType::kF32 : DType::kI64, tensor[2]});
+  for (const Json& tensor : of.data["tensors"]) {
+    specs.push_back({tensor[0].text(), tensor[1] == "F32" ? DType::kF32 : DType::kI64,
+                     tensor[2].get<std::vector<int64_t>>()});
   }
   if (change) change(specs);
   const std::string path = dir.file("weights.safetensors");
@@ -109,7 +105,7 @@ struct Made {
 };
 
 Tensor images_of(Context& context, const Case& of) {
-  const int64_t P = of.config.pixels, N = of.sizes["batch"];
+  const int64_t P = of.config.pixels, N = of.sizes["batch"].integer();
   const Formula pixels("images", of.seed());
   std::vector<float> values(size_t(N * P * P * 3));
   for (size_t i = 0; i < values.size(); ++i) values[i] = pixels.value(int64_t(i), 0, 4);
@@ -129,8 +125,8 @@ TEST_CASE("weights of torchvision and timm give their logits", "[io]") {
     const Inference inference(made.context);
     const std::vector<float> got = to_host<float>(made.model->logits(images_of(made.context, of)));
     std::vector<double> want;
-    for (const json& row : of.data["logits"]) {
-      for (const json& value : row) want.push_back(value);
+    for (const Json& row : of.data["logits"]) {
+      for (const Json& value : row) want.push_back(value.real());
     }
     // As in image_oracle.cpp.
     const double allowed = std::max(1e-6, 8 * of.data["f32_deviation"]["logits"].get<double>());
@@ -172,9 +168,9 @@ TEST_CASE("exported image weights are those that came in, to the bit", "[io]") {
     const std::string config_path = out + "/config.json";
     CHECK(std::filesystem::exists(config_path) == !is_torchvision);
     if (is_torchvision) continue;
-    const json config = json::parse(read_file(config_path));
+    const Json config = json_file(config_path);
     CHECK(config["num_classes"] == 7);
-    CHECK(config["pretrained_cfg"]["input_size"] == json({3, 64, 64}));
+    CHECK(config["pretrained_cfg"]["input_size"] == Json({3, 64, 64}));
   }
 }
 

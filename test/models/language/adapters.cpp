@@ -1,11 +1,10 @@
 // Adapters against PEFT, preferences against TRL's formula: test/fixtures/make_lora.py made the
 // numbers, in f64, and its head explains every key.
 #include "shale/models/language/adapters.h"
+#include "shale/base/json.h"
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
@@ -15,26 +14,19 @@
 #include "shale/runtime/ops/shape.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
 namespace {
 
-using nlohmann::json;
-
-json read_json(const std::string& path) {
-  std::ifstream file(path);
-  REQUIRE(file.good());
-  return json::parse(file);
-}
-
 // A model of transformers with the adapters of a fixture, on one rank.
 struct Adapted {
   explicit Adapted(const std::string& name, Recompute recompute = Recompute::kNone, int stage = 0)
       : folder(fixture_path("lora/" + name)),
-        expected(read_json(folder + "/expected.json")),
-        stored(models::open_stored_model(fixture_path(expected["base"]))),
+        expected(json_file(folder + "/expected.json")),
+        stored(models::open_stored_model(fixture_path(expected["base"].text()))),
         context(small_context()),
         shape(models::read_adapter_shape(folder)),
         model(models::make_language_model(stored->config())),
@@ -50,7 +42,7 @@ struct Adapted {
   }
   Tensor columns(int64_t first, int64_t last) {
     std::vector<int32_t> ids;
-    for (const json& row : expected["ids"]) {
+    for (const Json& row : expected["ids"]) {
       for (int64_t t = first; t < last; ++t) ids.push_back(row[size_t(t)]);
     }
     return from_host<int32_t>(context, ids, {rows, last - first});
@@ -59,7 +51,7 @@ struct Adapted {
   Tensor targets() { return columns(1, length + 1); }
 
   std::string folder;
-  json expected;
+  Json expected;
   std::unique_ptr<models::StoredModel> stored;
   comm::World world{0, nullptr};
   std::unique_ptr<comm::ProcessGroup> group = world.group();
@@ -78,7 +70,7 @@ constexpr double kAllowed = 1e-5;
 void check_logits(const Adapted& run, const Tensor& logits) {
   const std::vector<float> found = to_host<float>(logits);
   for (int64_t row = 0; row < run.rows; ++row) {
-    const json& want = run.expected["last_logits"][size_t(row)];
+    const Json& want = run.expected["last_logits"][size_t(row)];
     for (size_t token = 0; token < want.size(); ++token) {
       const double value = found[size_t(row * logits.size(1)) + token];
       REQUIRE(std::abs(value - want[token].get<double>()) <= kAllowed * 10);
@@ -98,7 +90,7 @@ TEST_CASE("adapters that PEFT wrote give its losses, logits and gradients") {
       run.parallel->begin_backward(true);
       backward(loss);
       run.parallel->finish_gradients();
-      const double want = run.expected["loss"];
+      const double want = run.expected["loss"].real();
       CHECK(std::abs(to_host<float>(loss)[0] / want - 1) <= kAllowed);
       const SafetensorsFile gradients(run.folder + "/gradients.safetensors");
       const auto& family = models::model_family(run.stored->config().family);
@@ -137,8 +129,8 @@ TEST_CASE("losses of tokens add up to the loss, and are PEFT's, as are preferenc
   const std::vector<float> sums =
       to_host<float>(sum(reshape(each, {run.rows, run.length}), std::vector<int>{1}));
   CHECK(std::abs((sums[0] + sums[1]) / run.expected["loss"].get<double>() - 1) <= kAllowed);
-  const json& wanted = run.expected["preference"];
-  const double beta = wanted["beta"], smoothing = wanted["smoothing"];
+  const Json& wanted = run.expected["preference"];
+  const double beta = wanted["beta"].real(), smoothing = wanted["smoothing"].real();
   const double margin =
       beta * (double(sums[1]) - double(sums[0]) - wanted["reference"].get<double>());
   const double loss =
@@ -209,8 +201,8 @@ TEST_CASE("what is wrong with adapters is said") {
 
   const TempDir dir;
   const std::string good = read_file(fixture_path("lora/llama_tied/adapter_config.json"));
-  const auto refused = [&](const char* key, const json& value) {
-    json config = json::parse(good);
+  const auto refused = [&](const char* key, const Json& value) {
+    Json config = Json::parse(good, {}, key);
     config[key] = value;
     dir.write("adapter_config.json", config.dump());
     return message_of<DataError>([&] { models::read_adapter_shape(dir.path()); });

@@ -1,9 +1,7 @@
 // Questions and texts against lm-evaluation-harness: test/fixtures/make_choices.py made the
 // numbers, in f64, and its head explains every key.
 #include "shale/models/language/likelihood.h"
-
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include "shale/base/json.h"
 
 #include "shale/base/error.h"
 #include "shale/comm/world.h"
@@ -11,13 +9,13 @@
 #include "shale/models/language/generate.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::models {
 namespace {
 
-using nlohmann::json;
 using test::contains;
 using test::message_of;
 
@@ -30,11 +28,7 @@ struct Loaded {
   std::unique_ptr<LanguageModel> model =
       load_model(*open_model(folder + "model"), context, DType::kF32);
 
-  json expected() const {
-    std::ifstream file(folder + "expected.json");
-    REQUIRE(file.good());
-    return json::parse(file);
-  }
+  Json expected() const { return test::json_file(folder + "expected.json"); }
 };
 
 }  // namespace
@@ -49,7 +43,7 @@ TEST_CASE("questions have the scores of lm-evaluation-harness") {
     REQUIRE(items.size() == 20);
     const ChoiceScores scores =
         score_choices(*run.model, run.context, *run.tokenizer, items, *run.group);
-    const json want = run.expected()[name];
+    const Json want = run.expected()[name];
     CHECK(double(scores.right) / 20 == want["acc"].get<double>());
     CHECK(double(scores.right_by_character) / 20 == want["acc_norm"].get<double>());
     CHECK(double(scores.right_by_token) / 20 == want["acc_token"].get<double>());
@@ -58,12 +52,12 @@ TEST_CASE("questions have the scores of lm-evaluation-harness") {
 
 TEST_CASE("every token of a text but the first is predicted once") {
   Loaded run;
-  const json want = run.expected()["text"];
+  const Json want = run.expected()["text"];
   const std::string text = test::read_file(run.folder + "text.txt");
   const auto tokens = TokenEncoder(run.tokenizer->tokenizer).encode(text);
   for (const int64_t batch : {1, 3, 100}) {
     TextScore score = score_text(*run.model, run.context, tokens,
-                                 {.length = want["window"], .batch = batch}, *run.group);
+                                 {.length = want["window"].integer(), .batch = batch}, *run.group);
     CHECK(score.tokens == want["tokens"].get<int64_t>());
     CHECK(score.loss == Approx(want["loss"].get<double>()).epsilon(1e-5));
     score.bytes = std::ssize(text);

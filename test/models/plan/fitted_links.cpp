@@ -90,8 +90,8 @@ TEST_CASE("links are written as they are read", "[plan]") {
                                "gbytes_per_s": 1}])",
                           "want ranks of 2 or more"}}) {
     CAPTURE(row.json);
-    const std::string message =
-        test::message_of<ConfigError>([&] { read_links(row.json, "file"); });
+    const std::string message = test::message_of<ConfigError>(
+        [&] { read_links(Json::parse(row.json, {}, "row"), "file"); });
     CHECK(test::contains(message, "file: links[0]"));
     CHECK(test::contains(message, row.message));
   }
@@ -104,8 +104,9 @@ TEST_CASE("groups that were measured go by their fit, others by the cluster's fi
   Cluster cluster = read_cluster(shipped);
   CHECK(cluster.links.empty());
   std::string text((std::istreambuf_iterator<char>(std::ifstream(shipped).rdbuf())), {});
-  text.insert(text.rfind('}'), ", \"links\": " +
-                                   to_json(std::vector{link_of(CollectiveOp::kAllGather, 2, 4)}));
+  text.insert(
+      text.rfind('}'),
+      ", \"links\": " + to_json(std::vector{link_of(CollectiveOp::kAllGather, 2, 4)}).dump());
   std::ofstream(path) << text;
   cluster = read_cluster(path);
   REQUIRE(cluster.links.size() == 1);

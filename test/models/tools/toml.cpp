@@ -1,11 +1,11 @@
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/models/tools/config_import.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::models {
 namespace {
 
-using Json = ConfigImport::Json;
 using test::contains;
 using test::message_of;
 
@@ -51,7 +51,7 @@ exclude = [
   CHECK(args["n_layers"] == 32);
   const Json& training = job["training"];
   CHECK(training["seq_len"] == 8192);
-  CHECK(training["seq_len"].is_number_integer());
+  CHECK(training["seq_len"].is_integer());
   CHECK(training["max_norm"] == 1.0);
   CHECK(training["compile"] == true);
   CHECK(training["mesh"]["dp"] == -1);

@@ -1,4 +1,5 @@
 #include "shale/models/views/mlflow.h"
+#include "shale/base/json.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -9,7 +10,6 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -21,8 +21,6 @@
 
 namespace shale::models {
 namespace {
-
-using Json = nlohmann::json;
 
 // Keeps runs as MLflow does, by its limits (mlflow/utils/validation.py): 1000 metrics, 100 params
 // and 100 tags a request, 1 MB of it, params that do not change; equal metrics are kept once. Of
@@ -105,20 +103,20 @@ class MlflowStandIn {
   }
 
   std::pair<int, std::string> handle(const std::string& text) {
-    const Json body = Json::parse(text.substr(text.find("\r\n\r\n") + 4), nullptr, false);
-    if (!body.is_object()) return refuse("no JSON");
+    const Json body = Json::parse(text.substr(text.find("\r\n\r\n") + 4), {}, "request");
+    if (!body.is_object()) return refuse("no object");
     if (text.size() > 1000000) return refuse("a request of more than 1 MB");
     const std::string path = text.substr(5, text.find(' ', 5) - 5);
     if (path == "/api/2.0/mlflow/runs/create") {
       created = body;
-      if (body.at("experiment_id") == "9")
+      if (body["experiment_id"] == "9")
         return {404, R"({"error_code": "RESOURCE_DOES_NOT_EXIST"})"};
       ++runs;
       return {200, R"({"run": {"info": {"run_id": "abc"}, "data": {}}})"};
     }
-    if (body.value("run_id", "") != "abc") return refuse("another run");
+    if (!body.contains("run_id") || body["run_id"] != "abc") return refuse("another run");
     if (path == "/api/2.0/mlflow/runs/update") {
-      status = body.at("status");
+      status = body["status"].text();
       return {200, "{}"};
     }
     if (path != "/api/2.0/mlflow/runs/log-batch") return refuse("no such path: " + path);
@@ -126,19 +124,21 @@ class MlflowStandIn {
   }
 
   std::pair<int, std::string> log(const Json& body) {
-    const Json some = body.value("metrics", Json::array()),
-               names = body.value("params", Json::array());
+    const auto list = [&body](const char* key) {
+      return body.contains(key) ? body[key] : Json::array();
+    };
+    const Json some = list("metrics"), names = list("params");
     if (some.size() > 1000 || names.size() > 100) return refuse("too many in a batch");
     if (some.empty() && names.empty()) return refuse("nothing in a batch");
     for (const Json& param : names) {
-      const std::string value = param.at("value");
+      const std::string& value = param["value"].text();
       if (value.size() > 6000) return refuse("a long param");
-      const auto [at, is_new] = params.try_emplace(param.at("key"), value);
+      const auto [at, is_new] = params.try_emplace(param["key"].text(), value);
       if (!is_new && at->second != value) return refuse("a param that changes");
     }
     for (const Json& metric : some) {
-      metrics.emplace(metric.at("key"), metric.at("step").get<int64_t>(), metric.at("value"),
-                      metric.at("timestamp").get<int64_t>());
+      metrics.emplace(metric["key"].text(), metric["step"].integer(), metric["value"].real(),
+                      metric["timestamp"].integer());
     }
     if (!some.empty()) batches.push_back(some.size());
     return {200, "{}"};
@@ -189,15 +189,15 @@ TEST_CASE("a run is sent to MLflow in batches of its limits") {
   CHECK(sent.metrics == 1200 * 2 + 120 * 2);
   CHECK(sent.ended);
   CHECK(server.runs == 1);
-  CHECK(server.created.at("experiment_id") == "0");
+  CHECK(server.created["experiment_id"] == "0");
   CHECK(server.params.size() == 150);
-  CHECK(server.params.at("option_7") == "7");
-  CHECK(server.params.at("data").size() == 6000);
+  CHECK(server.params["option_7"] == "7");
+  CHECK(server.params["data"].size() == 6000);
   CHECK(server.metrics.size() == 2640);
   CHECK(server.batches == std::vector<size_t>{1000, 1000, 640});
   CHECK(server.status == "FINISHED");
   // Times are those of the steps: 10 ms each from the start.
-  const int64_t start = server.created.at("start_time");
+  const int64_t start = server.created["start_time"].integer();
   CHECK(server.metrics.contains({"loss", 1, 1.5, start + 10}));
   CHECK(server.metrics.contains({"val_loss", 1200, 3.25, start + 12000}));
 }
@@ -270,7 +270,7 @@ TEST_CASE("a replay takes no step and no time that an int64 cannot hold") {
   write_file(out.path() / "metrics.jsonl",
              "{\"step\": 1, \"step_ms\": 1e308}\n{\"step\": 2, \"step_ms\": 1e308}\n");
   CHECK(replay_to_mlflow(out.path(), HttpClient(server.url()), {}).rows == 2);
-  const int64_t start = server.created.at("start_time");
+  const int64_t start = server.created["start_time"].integer();
   CHECK(server.metrics.contains({"step_ms", 2, 1e308, start + (int64_t{1} << 50)}));
 }
 

@@ -1,31 +1,26 @@
 #include "shale/runtime/optim/adafactor.h"
-
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include "shale/base/json.h"
 
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
 namespace {
 
-using Json = nlohmann::json;
-
 Json fixture() {
-  std::ifstream file(fixture_path("adafactor.json"));
-  REQUIRE(file);
-  return Json::parse(file);
+  return json_file(fixture_path("adafactor.json"));
 }
 
 // The fixture's parameters.
 struct Net : Module {
   explicit Net(const Json& parameters) {
     for (size_t i = 0; i < parameters.size(); ++i) {
-      const auto sizes = parameters[i].at("shape").get<std::vector<int64_t>>();
+      const auto sizes = parameters[i]["shape"].get<std::vector<int64_t>>();
       const Shape shape = sizes.size() == 2 ? Shape{sizes[0], sizes[1]} : Shape{sizes[0]};
       declare(cat("p", i), shape, Init::ones());
     }
@@ -40,27 +35,27 @@ void upload(const Tensor& to, const std::vector<float>& values) {
 
 TEST_CASE("Adafactor does to matrices and vectors what transformers' does") {
   const Json wanted = fixture();
-  const Json& parameters = wanted.at("parameters");
+  const Json& parameters = wanted["parameters"];
   Context context(small_context(1));
   Net net(parameters);
   materialize(net, context, DType::kF32, 1);
   optim::Adafactor optimizer(local_shards(net, context),
-                             {.weight_decay = wanted.at("weight_decay").get<float>()});
+                             {.weight_decay = wanted["weight_decay"].get<float>()});
   for (size_t i = 0; i < parameters.size(); ++i) {
-    upload(optimizer.shards()[i].master, parameters[i].at("start").get<std::vector<float>>());
+    upload(optimizer.shards()[i].master, parameters[i]["start"].get<std::vector<float>>());
   }
-  for (size_t step = 0; step < parameters[0].at("gradients").size(); ++step) {
-    optimizer.prepare(context, int64_t(step), wanted.at("lr").get<float>());
+  for (size_t step = 0; step < parameters[0]["gradients"].size(); ++step) {
+    optimizer.prepare(context, int64_t(step), wanted["lr"].get<float>());
     for (size_t i = 0; i < parameters.size(); ++i) {
       const OptimShard& shard = optimizer.shards()[i];
-      upload(shard.grad, parameters[i].at("gradients")[step].get<std::vector<float>>());
+      upload(shard.grad, parameters[i]["gradients"][step].get<std::vector<float>>());
       leaf_state(shard.spans[0].parameter->value).has_value = true;
     }
     optimizer.step();
     optimizer.zero_grad();
     for (size_t i = 0; i < parameters.size(); ++i) {
       CAPTURE(step, i);
-      const auto want = parameters[i].at("after")[step].get<std::vector<double>>();
+      const auto want = parameters[i]["after"][step].get<std::vector<double>>();
       // Both round in f32, in different places: a few roundings of numbers of order one.
       CHECK(max_error(to_host<float>(optimizer.shards()[i].master), want) <= 1e-6);
     }

@@ -1,29 +1,27 @@
 #include "shale/runtime/optim/lamb.h"
+#include "shale/base/json.h"
 
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
 namespace {
 
-using Json = nlohmann::json;
-
 // The fixture's parameters.
 struct Net : Module {
   explicit Net(const Json& parameters) {
     for (size_t i = 0; i < parameters.size(); ++i) {
-      const auto sizes = parameters[i].at("shape").get<std::vector<int64_t>>();
+      const auto sizes = parameters[i]["shape"].get<std::vector<int64_t>>();
       const Shape shape = sizes.size() == 2 ? Shape{sizes[0], sizes[1]} : Shape{sizes[0]};
-      declare(cat("p", i), shape, Init::ones(), parameters[i].at("decay").get<bool>());
+      declare(cat("p", i), shape, Init::ones(), parameters[i]["decay"].get<bool>());
     }
   }
 };
@@ -45,29 +43,27 @@ struct Matrix : Module {
 }  // namespace
 
 TEST_CASE("LAMB does to parameters what its paper says") {
-  std::ifstream file(fixture_path("lamb.json"));
-  REQUIRE(file);
-  const Json wanted = Json::parse(file);
-  const Json& parameters = wanted.at("parameters");
+  const Json wanted = json_file(fixture_path("lamb.json"));
+  const Json& parameters = wanted["parameters"];
   Context context(small_context(1));
   Net net(parameters);
   materialize(net, context, DType::kF32, 1);
   optim::Lamb optimizer(local_shards(net, context),
-                        {.weight_decay = wanted.at("weight_decay").get<float>(),
-                         .trust_max = wanted.at("trust_max").get<float>()});
+                        {.weight_decay = wanted["weight_decay"].get<float>(),
+                         .trust_max = wanted["trust_max"].get<float>()});
   for (size_t i = 0; i < parameters.size(); ++i) {
-    upload(optimizer.shards()[i].master, parameters[i].at("start").get<std::vector<float>>());
+    upload(optimizer.shards()[i].master, parameters[i]["start"].get<std::vector<float>>());
   }
-  for (size_t step = 0; step < parameters[0].at("gradients").size(); ++step) {
-    optimizer.prepare(context, int64_t(step), wanted.at("lr").get<float>());
+  for (size_t step = 0; step < parameters[0]["gradients"].size(); ++step) {
+    optimizer.prepare(context, int64_t(step), wanted["lr"].get<float>());
     for (size_t i = 0; i < parameters.size(); ++i) {
-      give(optimizer.shards()[i], parameters[i].at("gradients")[step].get<std::vector<float>>());
+      give(optimizer.shards()[i], parameters[i]["gradients"][step].get<std::vector<float>>());
     }
     optimizer.step();
     optimizer.zero_grad();
     for (size_t i = 0; i < parameters.size(); ++i) {
       CAPTURE(step, i);
-      const auto want = parameters[i].at("after")[step].get<std::vector<double>>();
+      const auto want = parameters[i]["after"][step].get<std::vector<double>>();
       const double size = std::max(max_abs(want), 0.1);
       // Some roundings in f32 of the weights and of what changes them, in each step.
       CHECK(max_error(to_host<float>(optimizer.shards()[i].master), want) <=

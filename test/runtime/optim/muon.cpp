@@ -1,22 +1,21 @@
 #include "shale/runtime/optim/muon.h"
+#include "shale/base/json.h"
 
 #include <cmath>
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
 namespace {
 
-using Json = nlohmann::json;
 using Matrix = std::vector<double>;
 
 // Each of five steps rounds three matrices, whose elements are of the order of one at most, to 8
@@ -166,32 +165,30 @@ TEST_CASE("a matrix of zeros stays one, and none is none") {
 }
 
 TEST_CASE("Muon does to matrices what torch.optim.Muon does, to the rounding of its products") {
-  std::ifstream file(fixture_path("muon.json"));
-  REQUIRE(file);
-  const Json wanted = Json::parse(file);
-  for (const Json& matrix : wanted.at("matrices")) {
-    const auto sizes = matrix.at("shape").get<std::vector<int64_t>>();
+  const Json wanted = json_file(fixture_path("muon.json"));
+  for (const Json& matrix : wanted["matrices"]) {
+    const auto sizes = matrix["shape"].get<std::vector<int64_t>>();
     Context context(small_context(1));
     Net net({{sizes[0], sizes[1]}});
     materialize(net, context, DType::kF32, 1);
-    const bool original = matrix.at("scale") == "original";
+    const bool original = matrix["scale"] == "original";
     optim::Muon optimizer(
         local_shards(net, context),
-        {.momentum = wanted.at("momentum").get<float>(),
-         .nesterov = matrix.at("nesterov").get<bool>(),
-         .weight_decay = wanted.at("weight_decay").get<float>(),
+        {.momentum = wanted["momentum"].get<float>(),
+         .nesterov = matrix["nesterov"].get<bool>(),
+         .weight_decay = wanted["weight_decay"].get<float>(),
          .scale = original ? optim::MuonScale::kOriginal : optim::MuonScale::kMatchRmsAdamW});
     const OptimShard& shard = optimizer.shards()[0];
-    upload(shard.master, matrix.at("start").get<std::vector<float>>());
-    for (size_t step = 0; step < matrix.at("gradients").size(); ++step) {
-      optimizer.prepare(context, int64_t(step), wanted.at("lr").get<float>());
-      set_gradient(shard, matrix.at("gradients")[step].get<std::vector<float>>());
+    upload(shard.master, matrix["start"].get<std::vector<float>>());
+    for (size_t step = 0; step < matrix["gradients"].size(); ++step) {
+      optimizer.prepare(context, int64_t(step), wanted["lr"].get<float>());
+      set_gradient(shard, matrix["gradients"][step].get<std::vector<float>>());
       optimizer.step();
       optimizer.zero_grad();
       CAPTURE(to_string(shard.spans[0].parameter->shape), step);
-      const auto want = matrix.at("after")[step].get<std::vector<double>>();
+      const auto want = matrix["after"][step].get<std::vector<double>>();
       // Torch's products are in bf16 too, and round in other places.
-      const double torchs = matrix.at("error_of_torch")[step].get<double>();
+      const double torchs = matrix["error_of_torch"][step].get<double>();
       CHECK(max_error(to_host<float>(shard.master), want) <= 3 * torchs);
     }
   }

@@ -1,6 +1,6 @@
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer_json_internal.h"
 
@@ -8,22 +8,23 @@ namespace shale::tokenizer_internal {
 
 void JsonNode::fail(std::string_view want) const {
   // Of a list or an object the start says enough, and no more of it is spelled.
-  const std::string found = value_.is_structured() ? cat(value_.type_name(), " of ", value_.size())
-                                                   : excerpt(value_.dump(), 60);
+  const std::string found = value_.is_array()    ? cat("array of ", value_.size())
+                            : value_.is_object() ? cat("object of ", value_.size())
+                                                 : excerpt(value_.dump(), 60);
   const std::string place = place_.empty() ? "" : cat("'", excerpt(place_, 120), "' is ");
   throw DataError(cat(source_, ": ", place, found, ", want ", want));
 }
 
 bool JsonNode::has(const char* key) const {
   if (!value_.is_object()) fail("an object");
-  const auto it = value_.find(key);
-  return it != value_.end() && !it->is_null();
+  const Json* member = value_.find(key);
+  return member != nullptr && !member->is_null();
 }
 
 JsonNode JsonNode::operator[](const char* key) const {
   const std::string place = place_.empty() ? key : cat(place_, ".", key);
   if (!has(key)) throw DataError(cat(source_, ": '", excerpt(place, 120), "' is missing"));
-  return {*value_.find(key), source_, place};
+  return {value_[key], source_, place};
 }
 
 void JsonNode::each(const std::function<void(const JsonNode& item)>& fn) const {
@@ -43,35 +44,34 @@ void JsonNode::each_member(
 
 std::string JsonNode::text() const {
   if (!value_.is_string()) fail("a string");
-  return value_.get<std::string>();
+  return value_.text();
 }
 
 int64_t JsonNode::integer(int64_t least, int64_t most) const {
-  const bool fits = value_.is_number_integer() &&
-                    (!value_.is_number_unsigned() || value_.get<uint64_t>() <= INT64_MAX);
-  if (!fits || value_.get<int64_t>() < least || value_.get<int64_t>() > most) {
+  const std::optional<int64_t> number = value_.int64();
+  if (!number || *number < least || *number > most) {
     fail(cat("an integer from ", least, " to ", most));
   }
-  return value_.get<int64_t>();
+  return *number;
 }
 
 double JsonNode::real() const {
   if (!value_.is_number()) fail("a number");
-  return value_.get<double>();
+  return value_.real();
 }
 
 bool JsonNode::flag(const char* key, bool fallback) const {
   if (!has(key)) return fallback;
-  const nlohmann::json& value = *value_.find(key);
+  const Json& value = value_[key];
   if (!value.is_boolean()) (*this)[key].fail("true or false");
-  return value.get<bool>();
+  return value.boolean();
 }
 
 std::pair<std::string, std::string> JsonNode::pair() const {
   if (value_.is_array() && value_.size() == 2 && value_[0].is_string() && value_[1].is_string()) {
-    return {value_[0].get<std::string>(), value_[1].get<std::string>()};
+    return {value_[0].text(), value_[1].text()};
   }
-  const std::string both = value_.is_string() ? value_.get<std::string>() : "";
+  const std::string both = value_.is_string() ? value_.text() : "";
   const size_t space = both.find(' ');
   if (space == both.npos || both.find(' ', space + 1) != both.npos) fail("a pair of strings");
   return {both.substr(0, space), both.substr(space + 1)};

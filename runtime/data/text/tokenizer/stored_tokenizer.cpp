@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/text_file.h"
 #include "shale/runtime/io/crc32c.h"
 
 namespace shale {

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/json_limits.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
+#include "shale/base/text_file.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer_json_internal.h"
 
 namespace shale {
@@ -116,8 +116,7 @@ void spell_bytes(TokenizerSpec& spec) {
 }  // namespace
 
 TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& source) {
-  check_json(text, kLimits, source);
-  const nlohmann::json parsed = nlohmann::json::parse(text);
+  const Json parsed = Json::parse(text, kLimits, source);
   const JsonNode root(parsed, source, "");
   TokenizerSpec spec;
   spec.source = source;

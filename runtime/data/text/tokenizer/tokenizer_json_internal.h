@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "shale/base/json.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer_spec.h"
 
 namespace shale::tokenizer_internal {
@@ -15,7 +15,7 @@ namespace shale::tokenizer_internal {
 // a DataError that names the place. A member that is null counts as absent.
 class JsonNode {
  public:
-  JsonNode(const nlohmann::json& value, std::string_view source, std::string place)
+  JsonNode(const Json& value, std::string_view source, std::string place)
       : value_(value), source_(source), place_(std::move(place)) {}
 
   bool has(const char* key) const;
@@ -34,7 +34,7 @@ class JsonNode {
   [[noreturn]] void fail(std::string_view want) const;
 
  private:
-  const nlohmann::json& value_;
+  const Json& value_;
   std::string_view source_;
   std::string place_;
 };

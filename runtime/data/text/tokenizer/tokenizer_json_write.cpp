@@ -1,37 +1,35 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
 namespace shale {
 namespace {
 
-using nlohmann::ordered_json;
-
 std::string in_quotes(std::string_view text) {
-  return nlohmann::json(std::string(text)).dump();
+  return json_quote(text, BrokenUtf8::kRefused);
 }
 
-ordered_json byte_level(bool with_pattern) {
+Json byte_level(bool with_pattern) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", false},
           {"trim_offsets", true},
           {"use_regex", with_pattern}};
 }
 
-ordered_json replace(const std::string& from, const std::string& to) {
+Json replace(const std::string& from, const std::string& to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
 // ---- Parts of the file ----
 
-ordered_json added_tokens(const TokenizerSpec& spec) {
+Json added_tokens(const TokenizerSpec& spec) {
   std::vector<AddedToken> added = spec.added;
   std::sort(added.begin(), added.end(),
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
-  ordered_json list = ordered_json::array();
+  Json list = Json::array();
   for (const AddedToken& token : added) {
     list.push_back({{"id", token.id},
                     {"content", token.text},
@@ -44,8 +42,8 @@ ordered_json added_tokens(const TokenizerSpec& spec) {
   return list;
 }
 
-ordered_json normalizer(const TokenizerSpec& spec) {
-  ordered_json steps = ordered_json::array();
+Json normalizer(const TokenizerSpec& spec) {
+  Json steps = Json::array();
   for (const NormalizeStep& step : spec.normalizer) {
     if (const auto* prepend = std::get_if<PrependStep>(&step)) {
       steps.push_back({{"type", "Prepend"}, {"prepend", prepend->text}});
@@ -60,7 +58,7 @@ ordered_json normalizer(const TokenizerSpec& spec) {
   return {{"type", "Sequence"}, {"normalizers", steps}};
 }
 
-ordered_json pre_tokenizer(const TokenizerSpec& spec) {
+Json pre_tokenizer(const TokenizerSpec& spec) {
   if (!spec.of_bytes && spec.splits.empty()) return nullptr;
   const auto* split =
       spec.splits.size() == 1 ? std::get_if<PatternSplit>(&spec.splits[0]) : nullptr;
@@ -68,16 +66,16 @@ ordered_json pre_tokenizer(const TokenizerSpec& spec) {
     throw InternalError(cat(spec.source, ": this tokenizer cannot be written"));
   }
   if (split->pattern == tokenizer_internal::SplitPattern::kGpt2) return byte_level(true);
-  const ordered_json pattern = {{"type", "Split"},
-                                {"pattern", {{"Regex", regex_of(split->pattern)}}},
-                                {"behavior", "Isolated"},
-                                {"invert", false}};
+  const Json pattern = {{"type", "Split"},
+                        {"pattern", {{"Regex", regex_of(split->pattern)}}},
+                        {"behavior", "Isolated"},
+                        {"invert", false}};
   return {{"type", "Sequence"}, {"pretokenizers", {pattern, byte_level(false)}}};
 }
 
-ordered_json post_processor(const TokenizerSpec& spec) {
+Json post_processor(const TokenizerSpec& spec) {
   if (spec.of_bytes) return byte_level(true);
-  ordered_json single = ordered_json::array(), special = ordered_json::object();
+  Json single = Json::array(), special = Json::object();
   const auto add = [&](const std::vector<int32_t>& ids) {
     for (const int32_t id : ids) {
       const std::string& text = spec.tokens[static_cast<size_t>(id)];
@@ -88,8 +86,8 @@ ordered_json post_processor(const TokenizerSpec& spec) {
   add(spec.before);
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
   add(spec.behind);
-  const ordered_json second = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
-  ordered_json pair = single;
+  const Json second = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
+  Json pair = single;
   pair.push_back(second);
   return {{"type", "TemplateProcessing"},
           {"single", single},
@@ -97,9 +95,9 @@ ordered_json post_processor(const TokenizerSpec& spec) {
           {"special_tokens", special}};
 }
 
-ordered_json decoder(const TokenizerSpec& spec) {
+Json decoder(const TokenizerSpec& spec) {
   if (spec.of_bytes) return byte_level(true);
-  ordered_json steps = ordered_json::array();
+  Json steps = Json::array();
   for (const ReplaceStep& step : spec.decoded) steps.push_back(replace(step.from, step.to));
   if (spec.decodes_bytes) steps.push_back({{"type", "ByteFallback"}});
   steps.push_back({{"type", "Fuse"}});

@@ -1,9 +1,9 @@
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "shale/base/json.h"
 #include "shale/comm/mesh.h"
 #include "shale/models/training/report/rank_report.h"
 #include "shale/models/training/report/warnings_file.h"
@@ -81,7 +81,7 @@ TEST_CASE("warnings of ranks that warn at once are whole lines in one file") {
   std::istringstream lines(read_file(dir / "warnings.jsonl"));
   std::vector<int> count(size_t(group->size()));
   for (std::string line; std::getline(lines, line);) {
-    const auto row = nlohmann::json::parse(line);
+    const Json row = Json::parse(line, {}, "warnings");
     CHECK(row["text"].get<std::string>().size() == 500);
     ++count[row["rank"].get<size_t>()];
   }

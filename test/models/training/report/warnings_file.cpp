@@ -1,6 +1,6 @@
 #include "shale/models/training/report/warnings_file.h"
+#include "shale/base/json.h"
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "shale/test/support/catch.h"
@@ -9,10 +9,11 @@
 namespace shale::models {
 namespace {
 
-std::vector<nlohmann::json> lines_of(const std::string& text) {
-  std::vector<nlohmann::json> lines;
+std::vector<Json> lines_of(const std::string& text) {
+  std::vector<Json> lines;
   std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(stream, line);)
+    lines.push_back(Json::parse(line, {}, "line"));
   return lines;
 }
 
@@ -47,7 +48,7 @@ TEST_CASE("what was said before the file was there is in it, then all that is sa
   for (const auto& line : lines) {
     CHECK(line["rank"] == 3);
     CHECK_FALSE(line["host"].get<std::string>().empty());
-    const std::string time = line["time"];
+    const std::string& time = line["time"].text();
     CHECK(time.size() == std::string("2026-11-23T00:24:55.123Z").size());
     CHECK(time.back() == 'Z');
     CHECK(time >= lines[0]["time"].get<std::string>());

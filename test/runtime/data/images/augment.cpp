@@ -1,14 +1,14 @@
 #include "shale/runtime/data/images/augment.h"
+#include "shale/base/json.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 
 namespace shale::test {
 namespace {
@@ -35,16 +35,16 @@ std::vector<float> pixels_of(const Image& image, const Crop& crop, const Augment
 
 TEST_CASE("crops are resized as PIL resizes them") {
   // PIL's bilinear filter on f32 pictures, of one channel at a time.
-  std::ifstream file(fixture_path("images/resize.json"));
-  const auto fixture = nlohmann::json::parse(file);
+  const Json fixture = json_file(fixture_path("images/resize.json"));
   Image image;
   image.resize(9, 13, 3);
-  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = fixture["pixels"][i];
+  for (size_t i = 0; i < image.pixels.size(); ++i)
+    image.pixels[i] = fixture["pixels"][i].get<uint8_t>();
   for (const char* name : {"smaller", "larger"}) {
     CAPTURE(name);
-    const auto& box = fixture[name]["box"];  // left, upper, right, lower
+    const Json& box = fixture[name]["box"];  // left, upper, right, lower
     const Crop crop{.row = box[1],
-                    .col = box[0],
+                    .col = box[0].integer(),
                     .rows = box[3].get<int64_t>() - box[1].get<int64_t>(),
                     .cols = box[2].get<int64_t>() - box[0].get<int64_t>()};
     const auto got = pixels_of(image, crop, plain(fixture[name]["size"]));

@@ -1,25 +1,23 @@
 // Changes of pictures against torchvision's of PIL images: test/fixtures/make_images.py made
 // images/augment.json.
 #include "shale/runtime/data/images/rand_augment.h"
+#include "shale/base/json.h"
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
+#include "shale/test/support/json_file.h"
 
 namespace shale::test {
 
 TEST_CASE("changes of pictures are torchvision's, to the bit") {
-  std::ifstream file(fixture_path("images/augment.json"));
-  REQUIRE(file.good());
-  const auto fixture = nlohmann::json::parse(file);
+  const Json fixture = json_file(fixture_path("images/augment.json"));
   const Formula words("picture", fixture["seed"].get<uint32_t>());
   Image picture;
-  picture.resize(fixture["rows"], fixture["cols"], 3);
+  picture.resize(fixture["rows"].integer(), fixture["cols"].integer(), 3);
   for (size_t i = 0; i < picture.pixels.size(); ++i) {
     picture.pixels[i] = uint8_t(40 + words.word(int64_t(i)) % 161);
   }
@@ -29,7 +27,7 @@ TEST_CASE("changes of pictures are torchvision's, to the bit") {
     int change = 0;
     while (change < kImageChanges && to_string(ImageChange(change)) != result[0]) ++change;
     REQUIRE(change < kImageChanges);
-    names.insert(result[0]);
+    names.insert(result[0].text());
     Image image = picture;
     change_image(image, ImageChange(change), result[1], result[2]);
     std::string digits;

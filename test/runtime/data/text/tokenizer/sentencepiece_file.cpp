@@ -1,17 +1,16 @@
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/protobuf.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale {
 namespace {
 
-using nlohmann::json;
 using test::contains;
 using test::message_of;
 
@@ -49,11 +48,10 @@ TEST_CASE("a SentencePiece model gives SentencePiece's ids, and its tokenizer.js
   const auto stored = parse_tokenizer(
       test::unpacked_fixture("tokenizer/sentencepiece/small.model.gz"), "small.model");
   const auto rewritten = parse_tokenizer(stored->json, "tokenizer.json");
-  const json vectors =
-      json::parse(std::ifstream(test::fixture_path("tokenizer/sentencepiece/vectors.json")));
+  const Json vectors = test::json_file(test::fixture_path("tokenizer/sentencepiece/vectors.json"));
   CHECK(vectors.size() >= 50);
-  for (const json& vector : vectors) {
-    const std::string text = vector["text"];
+  for (const Json& vector : vectors) {
+    const std::string& text = vector["text"].text();
     CAPTURE(text);
     for (const auto* one : {&stored->tokenizer, &rewritten->tokenizer}) {
       const std::vector<int32_t> ids = TokenEncoder(*one).encode(text);

@@ -1,7 +1,6 @@
 #include "shale/runtime/data/text/tokenizer/tokenizer.h"
+#include "shale/base/json.h"
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -10,12 +9,12 @@
 #include "shale/runtime/data/text/tokenizer/unicode.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json_file.h"
 #include "shale/test/support/tokenizers.h"
 
 namespace shale {
 namespace {
 
-using nlohmann::json;
 using Ids = std::vector<int32_t>;
 
 // FNV-1a over little-endian ids of 32 bits.
@@ -50,13 +49,13 @@ std::string random_bytes(std::mt19937& random, size_t bytes) {
 
 // From tiktoken 0.14, which Hugging Face tokenizers 0.23 agrees with.
 TEST_CASE("published tokenizers give the published ids", "[tokenizer]") {
-  const json vectors = json::parse(std::ifstream(test::fixture_path("tokenizer/vectors.json")));
+  const Json vectors = test::json_file(test::fixture_path("tokenizer/vectors.json"));
   const Tokenizer gpt2 = test::gpt2_tokenizer(), cl100k = test::cl100k_tokenizer();
   for (const auto& [name, tokenizer] : {std::pair{"gpt2", &gpt2}, std::pair{"cl100k", &cl100k}}) {
     TokenEncoder encoder(*tokenizer);
-    for (const json& vector : vectors) {
+    for (const Json& vector : vectors) {
       if (!vector.contains(name)) continue;
-      const std::string text = vector["text"];
+      const std::string& text = vector["text"].text();
       INFO(name << ": " << text);
       const Ids ids = encoder.encode(text);
       CHECK(ids == vector[name].get<Ids>());

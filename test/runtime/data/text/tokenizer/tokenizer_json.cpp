@@ -1,27 +1,27 @@
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
+#include "shale/base/parse.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer.h"
 #include "shale/test/support/catch.h"
 
 namespace shale {
 namespace {
 
-using nlohmann::json;
 using Ids = std::vector<int32_t>;
 
 // Of SentencePiece's kind, as Llama 2 has it: tokens of characters, bytes for the others.
-json llama2_like() {
-  json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
+Json llama2_like() {
+  Json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   for (size_t b = 0; b < 256; ++b) {
     vocab[std::string("<0x") + kDigits[b / 16] + kDigits[b % 16] + ">"] = 3 + b;
   }
   int id = 259;
   for (const char* token : {"\u2581", "a", "b", "ab", "\u2581ab"}) vocab[token] = id++;
-  const json space = {{"String", "\u2581"}}, blank = {{"String", " "}};
+  const Json space = {{"String", "\u2581"}}, blank = {{"String", " "}};
   return {{"added_tokens",
            {{{"id", 1}, {"content", "<s>"}, {"special", true}},
             {{"id", 2}, {"content", "</s>"}, {"special", true}}}},
@@ -53,11 +53,11 @@ json llama2_like() {
             {"merges", {"a b", "\u2581 ab"}}}}};
 }
 
-Tokenizer parse(const json& root) {
+Tokenizer parse(const Json& root) {
   return Tokenizer(parse_tokenizer_json(root.dump(), "t.json"));
 }
 
-std::string refusal(const json& root) {
+std::string refusal(const Json& root) {
   return test::message_of<DataError>([&] { parse(root); });
 }
 
@@ -78,15 +78,15 @@ TEST_CASE("tokens of characters fall back to bytes", "[tokenizer]") {
 }
 
 TEST_CASE("merges are pairs, or texts as before", "[tokenizer]") {
-  json root = llama2_like();
-  root["model"]["merges"] = json::array({json::array({"a", "b"}), json::array({"\u2581", "ab"})});
+  Json root = llama2_like();
+  root["model"]["merges"] = Json::array({Json::array({"a", "b"}), Json::array({"\u2581", "ab"})});
   CHECK(TokenEncoder(parse(root)).encode("ab") == Ids{263});
-  root["model"]["merges"] = json::array({"a b c"});
+  root["model"]["merges"] = Json::array({"a b c"});
   CHECK(refusal(root) == "t.json: 'model.merges[0]' is \"a b c\", want a pair of strings");
 }
 
 TEST_CASE("added tokens take the longest text, whole words and white space", "[tokenizer]") {
-  json root = llama2_like();
+  Json root = llama2_like();
   root["normalizer"] = nullptr;
   root["added_tokens"] = {{{"id", 300}, {"content", "[x]"}},
                           {{"id", 301}, {"content", "[x]]"}},
@@ -101,9 +101,17 @@ TEST_CASE("added tokens take the longest text, whole words and white space", "[t
 }
 
 TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokenizer]") {
-  const auto with = [](const char* pointer, const json& value) {
-    json root = llama2_like();
-    root[json::json_pointer(pointer)] = value;
+  // `path`: keys and places in lists, a slash before each.
+  const auto with = [](std::string_view path, const Json& value) {
+    Json root = llama2_like();
+    Json* place = &root;
+    while (!path.empty()) {
+      path.remove_prefix(1);
+      const std::string_view step = path.substr(0, path.find('/'));
+      place = place->is_array() ? &(*place)[size_t(parse_int(step).value())] : &(*place)[step];
+      path.remove_prefix(step.size());
+    }
+    *place = value;
     return refusal(root);
   };
   CHECK(with("/model/type", "WordPiece") ==
@@ -120,7 +128,7 @@ TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokeni
         "t.json: 'normalizer.type' is \"Lowercase\", want one of NFC, Prepend, Replace, Sequence");
   CHECK(
       test::contains(with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}), "want one of Split"));
-  const json regex = {{"type", "Split"},
+  const Json regex = {{"type", "Split"},
                       {"pattern", {{"Regex", "\\w+"}}},
                       {"behavior", "Isolated"},
                       {"invert", false}};
