@@ -3,7 +3,9 @@
 #  - folders beside each other include from each other, straight or by way of others;
 #  - a source includes a public header, such as shale/nn.h, which are for other programs;
 #  - a header that is no internal one includes a third-party one, which users would then need;
-#  - a source lies in a folder that cmake/ShaleFolders.cmake does not have.
+#  - a source lies in a folder that cmake/ShaleFolders.cmake does not have;
+#  - a source besides base/json.cpp, or a test besides two that read JSON independently of it, includes
+#    the JSON library, which takes seconds to compile.
 # A folder and those inside it may include from each other: a concept, and the ways it is done.
 
 cmake_minimum_required(VERSION 3.25)
@@ -107,6 +109,18 @@ foreach(source IN LISTS sources)
 include it in the .cpp, or name the header *_internal.h")
     endif()
   endforeach()
+endforeach()
+
+set(json_users base/json.cpp test/cli/json_value.cpp test/cli/manifest_check.cpp)
+file(GLOB_RECURSE others RELATIVE ${ROOT}
+  ${ROOT}/bench/* ${ROOT}/bindings/* ${ROOT}/examples/* ${ROOT}/test/*)
+list(FILTER others INCLUDE REGEX "[.](h|cpp|cu|cuh|inc)$")
+foreach(source IN LISTS sources others)
+  file(STRINGS ${ROOT}/${source} include_lines REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]nlohmann/")
+  if(include_lines AND NOT source IN_LIST json_users)
+    list(GET include_lines 0 include_line)
+    report(${source} "${include_line}" "want shale/base/json.h in place of the JSON library")
+  endif()
 endforeach()
 
 # Takes away edges to folders that need no sibling and from those that none needs, until only cycles,

@@ -46,6 +46,14 @@ check("third-party header in one for all" "comm/world.h:1: a header includes the
 check("third-party header in internal ones" OK
   FILE comm/mpi_internal.h "#include <mpi.h>\n"
   FILE kernels/cpu/simd.h "#include <hwy/highway.h>\n")
+check("the JSON library in base/json.cpp" OK
+  FILE base/json.cpp "#include <nlohmann/json.hpp>\n"
+  FILE test/cli/json_value.cpp "#include <nlohmann/json.hpp>\n")
+check("the JSON library in another source" "base/config.cpp:2: want shale/base/json.h"
+  FILE base/config.cpp "// Options\n#include <nlohmann/json.hpp>\n")
+check("the JSON library in a test" "test/models/gpt2.cpp:1: want shale/base/json.h"
+  FILE base/json.cpp "#include <nlohmann/json.hpp>\n"
+  FILE test/models/gpt2.cpp "#include <nlohmann/json_fwd.hpp>\n")
 check("a folder and what is inside it" OK
   FILE comm/factory.cpp "#include \"shale/comm/mpi/group.h\"\n"
   FILE comm/mpi/group.h "#include \"shale/comm/process_group.h\"\n"

@@ -80,7 +80,7 @@ std::string adapter_shape_json(const AdapterShape& shape) {
 }
 
 AdapterShape parse_adapter_shape(std::string_view text, const std::string& source) {
-  const JsonObject Json(text, source);
+  const JsonObject json(text, source);
   AdapterShape shape{.options = {.rank = json.integer("rank"),
                                  .alpha = json.real("alpha"),
                                  .dropout = 0,

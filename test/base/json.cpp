@@ -4,6 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/json.h"
 
 namespace shale {
 

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include "shale/base/json.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/training.h"
 
 namespace shale::test {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "shale/base/json.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
 #include "shale/runtime/data/batch.h"
+#include "shale/test/support/json.h"
 
 namespace shale::test {
 

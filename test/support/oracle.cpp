@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shale/base/json.h"
 #include "shale/comm/world.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -73,7 +72,7 @@ void check_steps(const Oracle& oracle, Module& model, const std::vector<Module*>
   const Json& train = oracle.data["train"];
   for (size_t i = 0; i < train.size(); ++i) {
     step.run({.step = int64_t(i),
-              .lr = oracle.data["config"]["lr"].real(),
+              .lr = oracle.data["config"]["lr"].get<float>(),
               .weight = images,
               .next_batch = [&]() -> const Batch& { return batch; }});
   }

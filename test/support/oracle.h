@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "shale/base/json.h"
 #include "shale/models/training/step.h"
+#include "shale/test/support/json.h"
 
 namespace shale::test {
 

@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "shale/base/json.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json.h"
 
 namespace shale::test {
 namespace {

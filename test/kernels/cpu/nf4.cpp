@@ -6,7 +6,7 @@
 #include "shale/kernels/block_codes.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 
 namespace shale {
 

@@ -1,7 +1,6 @@
 // Weights of diffusion transformers in files: what is written is read again; diffusers' names and
 // config.json are those of its own model (test/fixtures/make_dit.py); what does not fit is refused.
 #include "shale/models/diffusion/dit_weights.h"
-#include "shale/base/json.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -14,7 +13,7 @@
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
 
@@ -121,12 +120,12 @@ TEST_CASE("diffusers' names, shapes and config.json are its own") {
   // Queries, keys and values are rows of one matrix here.
   const models::Dit model(small(DitVariant::kDiffusers));
   const std::vector<float> qkv = values_of(*model.find_parameter("blocks.1.attn.qkv.weight"));
-  const std::vector<float>& keys = found["transformer_blocks.1.attn1.to_k.weight"].second;
+  const std::vector<float>& keys = found.at("transformer_blocks.1.attn1.to_k.weight").second;
   CHECK(std::equal(keys.begin(), keys.end(), qkv.begin() + int64_t(qkv.size() / 3)));
   const Json config = json_file(dir.file("config.json"));
   for (const auto& [key, value] : config.items()) {
     CAPTURE(key);
-    if (key != "_class_name") CHECK(want["stored_config"].at(key) == value);
+    if (key != "_class_name") CHECK(want["stored_config"][key] == value);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/diffusion/loss.h"
@@ -12,6 +11,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/formula.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/oracle.h"
@@ -87,7 +87,7 @@ Batch batch_of(const Fixture& fixture) {
 }
 
 void flatten(const Json& from, std::vector<double>& to) {
-  if (!from.is_array()) return to.push_back(from);
+  if (!from.is_array()) return to.push_back(from.real());
   for (const Json& part : from) flatten(part, to);
 }
 

@@ -1,5 +1,4 @@
 #include "shale/models/gpt2/gpt2.h"
-#include "shale/base/json.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +10,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
@@ -278,7 +277,7 @@ TEST_CASE("a folder that transformers wrote gives the logits that transformers c
 
     std::vector<int32_t> tokens;
     for (const auto& row : want["ids"]) {
-      for (const int32_t token : row) tokens.push_back(token);
+      for (const Json& token : row) tokens.push_back(token.get<int32_t>());
     }
     models::KvCache cache;
     const std::vector<float> logits = to_host<float>(f.model->next_logits(f.ids(tokens, 2), cache));

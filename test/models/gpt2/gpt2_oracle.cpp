@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 
-#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
@@ -14,7 +13,7 @@
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {

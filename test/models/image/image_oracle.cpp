@@ -3,13 +3,13 @@
 // made the numbers, in f64, and its head explains every key.
 #include <cmath>
 
-#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/image/model.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/formula.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/oracle.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "shale/base/error.h"
-#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/image/image_weights.h"
@@ -12,7 +11,7 @@
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"

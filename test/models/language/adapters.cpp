@@ -1,7 +1,6 @@
 // Adapters against PEFT, preferences against TRL's formula: test/fixtures/make_lora.py made the
 // numbers, in f64, and its head explains every key.
 #include "shale/models/language/adapters.h"
-#include "shale/base/json.h"
 
 #include <cmath>
 #include <filesystem>
@@ -14,7 +13,7 @@
 #include "shale/runtime/ops/shape.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
 

@@ -1,7 +1,6 @@
 // Questions and texts against lm-evaluation-harness: test/fixtures/make_choices.py made the
 // numbers, in f64, and its head explains every key.
 #include "shale/models/language/likelihood.h"
-#include "shale/base/json.h"
 
 #include "shale/base/error.h"
 #include "shale/comm/world.h"
@@ -9,7 +8,7 @@
 #include "shale/models/language/generate.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
 

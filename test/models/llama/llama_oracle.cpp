@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "shale/base/json.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
@@ -17,6 +16,7 @@
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/llama_fixture.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"

@@ -1,5 +1,5 @@
 #include "shale/models/views/mlflow.h"
-#include "shale/base/json.h"
+#include "shale/test/support/json.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,11 +1,10 @@
 #include "shale/runtime/optim/adafactor.h"
-#include "shale/base/json.h"
 
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 

@@ -1,5 +1,4 @@
 #include "shale/runtime/optim/lamb.h"
-#include "shale/base/json.h"
 
 #include <cmath>
 
@@ -8,7 +7,7 @@
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 

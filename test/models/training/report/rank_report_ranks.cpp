@@ -3,11 +3,11 @@
 #include <sstream>
 #include <thread>
 
-#include "shale/base/json.h"
 #include "shale/comm/mesh.h"
 #include "shale/models/training/report/rank_report.h"
 #include "shale/models/training/report/warnings_file.h"
 #include "shale/runtime/tensor/tensor.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
 #include "shale/test/support/ranks/tiny_run.h"

@@ -1,5 +1,5 @@
 #include "shale/models/training/report/warnings_file.h"
-#include "shale/base/json.h"
+#include "shale/test/support/json.h"
 
 #include <sstream>
 

@@ -1,5 +1,4 @@
 #include "shale/runtime/data/images/augment.h"
-#include "shale/base/json.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +7,7 @@
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 
 namespace shale::test {
 namespace {
@@ -43,11 +42,11 @@ TEST_CASE("crops are resized as PIL resizes them") {
   for (const char* name : {"smaller", "larger"}) {
     CAPTURE(name);
     const Json& box = fixture[name]["box"];  // left, upper, right, lower
-    const Crop crop{.row = box[1],
+    const Crop crop{.row = box[1].integer(),
                     .col = box[0].integer(),
-                    .rows = box[3].get<int64_t>() - box[1].get<int64_t>(),
-                    .cols = box[2].get<int64_t>() - box[0].get<int64_t>()};
-    const auto got = pixels_of(image, crop, plain(fixture[name]["size"]));
+                    .rows = box[3].integer() - box[1].integer(),
+                    .cols = box[2].integer() - box[0].integer()};
+    const auto got = pixels_of(image, crop, plain(fixture[name]["size"].integer()));
     double worst = 0;
     for (size_t i = 0; i < got.size(); ++i) {
       worst = std::max(worst, std::abs(255.0 * got[i] - fixture[name]["values"][i].get<double>()));

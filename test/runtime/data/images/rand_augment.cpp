@@ -1,7 +1,6 @@
 // Changes of pictures against torchvision's of PIL images: test/fixtures/make_images.py made
 // images/augment.json.
 #include "shale/runtime/data/images/rand_augment.h"
-#include "shale/base/json.h"
 
 #include <set>
 
@@ -9,7 +8,7 @@
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 
 namespace shale::test {
 
@@ -29,7 +28,7 @@ TEST_CASE("changes of pictures are torchvision's, to the bit") {
     REQUIRE(change < kImageChanges);
     names.insert(result[0].text());
     Image image = picture;
-    change_image(image, ImageChange(change), result[1], result[2]);
+    change_image(image, ImageChange(change), result[1].get<int>(), result[2].boolean());
     std::string digits;
     for (const uint8_t value : image.pixels) {
       digits += "0123456789abcdef"[value / 16];

@@ -1,11 +1,10 @@
 
 #include "shale/base/error.h"
-#include "shale/base/json.h"
 #include "shale/base/protobuf.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale {

@@ -1,5 +1,4 @@
 #include "shale/runtime/data/text/tokenizer/tokenizer.h"
-#include "shale/base/json.h"
 
 #include <random>
 #include <string>
@@ -9,7 +8,7 @@
 #include "shale/runtime/data/text/tokenizer/unicode.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
-#include "shale/test/support/json_file.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/tokenizers.h"
 
 namespace shale {

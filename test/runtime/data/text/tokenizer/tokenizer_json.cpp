@@ -2,10 +2,10 @@
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/json.h"
 
 namespace shale {
 namespace {
