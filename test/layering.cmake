@@ -12,7 +12,7 @@ cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShaleFolders.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
 set(layers ${SHALE_LAYERS} bindings bench test)
-set(third_party "^(mpi|omp|nccl|cudnn|cuda[a-z_0-9]*|dnnl[a-z_]*)[.]h|^dnnl|^(oneapi|hwy|spdlog|fmt|CLI|nlohmann|toml[+][+])/")
+set(third_party "^(mpi|omp|nccl|cudnn|cuda[a-z_0-9]*|dnnl[a-z_]*)[.]h|^dnnl|^(oneapi|hwy|spdlog|fmt|CLI|toml[+][+])/")
 
 set(listed_folders)
 get_cmake_property(variables VARIABLES)

@@ -86,7 +86,7 @@ class Line {
 
  private:
   const Json& member(const Json& of, const char* key) const {
-    if (!of.is_object() || !of.contains(key)) fail(cat("no '", key, "'"));
+    if (!of.contains(key)) fail(cat("no '", key, "'"));
     return of[key];
   }
   std::string text_of(const Json& value, const char* key) const {

@@ -69,7 +69,7 @@ std::vector<FittedLink> take_links(ConfigSpec& spec, std::string_view text,
     throw ConfigError(error.what());
   }
   Json links = Json::array();
-  if (fields.is_object() && fields.contains("links")) {
+  if (fields.contains("links")) {
     links = fields["links"];
     fields.erase("links");
   }

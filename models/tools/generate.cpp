@@ -191,9 +191,9 @@ std::vector<int32_t> encode_line(const std::string& line, const std::string& pla
                                  const Request& request, Generator& generator) {
   const Json object = Json::parse(line, {.max_bytes = int64_t{64} << 20}, place);
   std::vector<ChatMessage> messages = begin_of(request);
-  if (object.is_object() && object.contains("messages") && object["messages"].is_array()) {
+  if (object.contains("messages") && object["messages"].is_array()) {
     for (const Json& message : object["messages"]) {
-      if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
+      if (!message.contains("role") || !message["role"].is_string() ||
           !message.contains("content") || !message["content"].is_string()) {
         throw DataError(cat(place, ": a message is ", excerpt(message.dump()),
                             ", want texts under role and content"));
@@ -202,7 +202,7 @@ std::vector<int32_t> encode_line(const std::string& line, const std::string& pla
     }
     return generator.encode(messages);
   }
-  if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string()) {
+  if (!object.contains("prompt") || !object["prompt"].is_string()) {
     throw DataError(cat(place, ": no text under 'prompt', and no 'messages'"));
   }
   const std::string& prompt = object["prompt"].text();

@@ -137,7 +137,7 @@ struct Row {
 
 Row row_of(std::string_view line, const std::string& where) {
   const Json json = Json::parse(line, {.max_bytes = 16384, .max_depth = 1}, where);
-  if (!json.is_object() || !json.contains("step") || json["step"].int64().value_or(-1) < 0) {
+  if (!json.contains("step") || json["step"].int64().value_or(-1) < 0) {
     throw DataError(cat(where, ": expected an object with the integer 'step', at least 0"));
   }
   Row row{.step = json["step"].integer()};

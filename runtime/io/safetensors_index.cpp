@@ -36,7 +36,7 @@ SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_
   const Json index = Json::parse(
       text, {.max_bytes = kMaxSafetensorsHeader, .max_values = 2 * kMaxSafetensorsTensors + 1000},
       source);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+  if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
     throw DataError(cat(source, ": no object 'weight_map'"));
   }
   SafetensorsWeightMap result;

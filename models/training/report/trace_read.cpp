@@ -90,7 +90,7 @@ class ChromeReader {
 
  private:
   const Json& at(const Json& event, const char* key) const {
-    if (!event.is_object() || !event.contains(key)) {
+    if (!event.contains(key)) {
       throw DataError(cat(source_, ": an event without \"", key, "\": ", excerpt(event.dump())));
     }
     return event[key];

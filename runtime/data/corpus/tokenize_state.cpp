@@ -92,7 +92,7 @@ void require_same_job(const TokenizeState& state, const std::string& job,
   const Json was = Json::parse(state.job, kLimits, kStateFile);
   const Json is = Json::parse(job, kLimits, "job");
   for (const auto& [key, value] : is.items()) {
-    const bool is_there = was.is_object() && was.contains(key);
+    const bool is_there = was.contains(key);
     if (is_there && was[key] == value) continue;
     throw ConfigError(cat(folder, " is of another job: its ", key, " is ",
                           is_there ? was[key].dump() : "not known", ", now ", value.dump(),

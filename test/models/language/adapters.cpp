@@ -42,7 +42,7 @@ struct Adapted {
   Tensor columns(int64_t first, int64_t last) {
     std::vector<int32_t> ids;
     for (const Json& row : expected["ids"]) {
-      for (int64_t t = first; t < last; ++t) ids.push_back(row[size_t(t)]);
+      for (int64_t t = first; t < last; ++t) ids.push_back(row[size_t(t)].get<int32_t>());
     }
     return from_host<int32_t>(context, ids, {rows, last - first});
   }

@@ -154,14 +154,14 @@ TEST_CASE("20 steps of AdamW from weights of transformers go as torch's, in f32 
     const auto model = models::make_language_model(fixture.config(), fixture.policy());
     StepOutcomes outcomes;
     models::TrainStep step(context, {.shard = group.get()}, step_model(*model),
-                           {.parallel = {.compute = dtype}, .clip = adamw["clip"].real()},
+                           {.parallel = {.compute = dtype}, .clip = adamw["clip"].get<float>()},
                            adamw_of(fixture), &outcomes);
     models::load_stored_model(*fixture.stored, step.parallel());
     Batch batch;
     for (size_t i = 0; i < train["ids"].size(); ++i) {
       batch = fixture.train_batch(i);
       step.run({.step = int64_t(i),
-                .lr = adamw["lr"].real(),
+                .lr = adamw["lr"].get<float>(),
                 .weight = tokens,
                 .next_batch = [&]() -> const Batch& { return batch; }});
     }
