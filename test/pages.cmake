@@ -77,8 +77,9 @@ expect_in(environment.md "the variable" ${direct} ${handed})
 
 set(report ${ROOT}/models/training/report)
 names_in("\\\\\"([a-z_]+)\\\\\": " 1 columns ${report}/metrics.cpp)
-names_in("json\\[\"([a-z_]+)\"\\] = [^n]" 1 keys
-  ${report}/run_status.cpp ${report}/samples_file.cpp)
+names_in("json\\[\"([a-z_]+)\"\\] = [^n]" 1 keys ${report}/run_status.cpp)
+names_in("[{]\"([a-z]+)\", " 1 sample_keys ${report}/samples_file.cpp)
+list(APPEND keys ${sample_keys})
 names_in("[{(]\"([a-z]+_[a-z_]*[a-z])\", " 1 figures ${report}/rank_report.cpp)
 names_in("\"(comm_[a-z_]+_)\"" 1 prefixes ${report}/rank_report.cpp)
 foreach(prefix IN LISTS prefixes)
