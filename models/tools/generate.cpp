@@ -18,8 +18,6 @@
 namespace shale::models {
 namespace {
 
-// What is no character may come of tokens that are parts of some.
-
 struct Request {
   ModelOptions model;
   GenerateOptions sampling;

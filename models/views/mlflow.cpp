@@ -69,7 +69,7 @@ class Sender {
 
   // The answer's JSON. Tries again what another try may mend.
   Json post(const std::string& path, const Json& body) const {
-    const std::string text = body.dump(-1);
+    const std::string text = body.dump();
     double pause_s = options_.first_pause_s;
     for (int i = 1;; ++i, pause_s *= 2) {
       const bool is_last = i >= options_.tries;

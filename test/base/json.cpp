@@ -261,7 +261,7 @@ TEST_CASE("a visitor sees values and keys in the order of the text", "[base]") {
   visit_json(R"({"b": [1, -2, 2.5, "x"], "b": {"a": null, "t": true}})", "a.json", recorder);
   CHECK(recorder.seen == "{ b: [ 1 -2 2.5 \"x\" ] b: { a: null t: true } } ");
   CHECK(contains(refusal([&] { visit_json("[1", "a.json", recorder); }),
-                 "a.json: not valid JSON at byte 2"));
+                 "a.json: not valid JSON at byte 3"));
 }
 
 }  // namespace shale

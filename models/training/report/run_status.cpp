@@ -44,7 +44,6 @@ void write_run_status(const std::string& out, const RunStatus& status) {
   json["exit_code"] = nullptr;
   if (status.exit_code) json["exit_code"] = *status.exit_code;
   json["message"] = status.message;
-  // Paths, and what messages quote of files, need not be UTF-8; JSON must be.
   const std::string text = json.dump(2) + "\n";
   const std::string path = status_file(out);
   try {
