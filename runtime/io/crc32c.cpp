@@ -64,7 +64,7 @@ static_assert(size_t{1} << kLaneDoublings == kLaneBytes);
 // A linear map of the register: where each of its bits goes.
 using BitMap = std::array<uint32_t, 32>;
 
-constexpr uint32_t apply(const BitMap& map, uint32_t state) {
+constexpr uint32_t map_state(const BitMap& map, uint32_t state) {
   uint32_t result = 0;
   for (size_t bit = 0; bit < 32; ++bit) {
     if ((state >> bit & 1) != 0) result ^= map[bit];
@@ -81,12 +81,12 @@ constexpr std::array<ByteTable, 4> make_lane_tables() {
   }
   for (int doubling = 0; doubling < kLaneDoublings; ++doubling) {
     BitMap twice{};
-    for (size_t bit = 0; bit < 32; ++bit) twice[bit] = apply(map, map[bit]);
+    for (size_t bit = 0; bit < 32; ++bit) twice[bit] = map_state(map, map[bit]);
     map = twice;
   }
   std::array<ByteTable, 4> tables{};
   for (size_t k = 0; k < 4; ++k) {
-    for (uint32_t byte = 0; byte < 256; ++byte) tables[k][byte] = apply(map, byte << (8 * k));
+    for (uint32_t byte = 0; byte < 256; ++byte) tables[k][byte] = map_state(map, byte << (8 * k));
   }
   return tables;
 }
