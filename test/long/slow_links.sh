@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What spares slow links trains about as well as what it stands for: the validation losses of 1-bit
-# Adam and ZeRO-3 in codes are at most 1% above that of AdamW, of local steps, started warm, at most 3%
-# above it, for a model of 10 million parameters after 1,000 steps of 4,096 tokens of the headers of
-# C++. Takes hours on two cores.
+# Adam and ZeRO-3 in codes are at most 1% above that of AdamW, of local steps, started warm, at most
+# 3% above it, for a model of 10 million parameters after 1,000 steps of 4,096 tokens of the headers
+# of C++. Takes hours on two cores.
 # Usage: test/long/slow_links.sh BUILD_DIR [STEPS [FLAG...]]     other steps, flags of another model
 # In the environment:
 #   FOLDER   keeps the runs there, and goes on with them when it is started again after a stop
