@@ -145,6 +145,8 @@ TEST_CASE("doubles are written with the fewest digits that read back the same", 
   CHECK(Json(1.0).dump() == "1.0");
   CHECK(Json(-0.0).dump() == "-0.0");
   CHECK(std::signbit(parse("-0.0").real()));
+  CHECK(std::signbit(parse("-0").real()));
+  CHECK_FALSE(parse("-0").is_integer());
   CHECK(Json(0.1).dump() == "0.1");
   CHECK(Json(1e-5).dump() == "1e-05");
   CHECK(Json(100000.0).dump() == "100000.0");
