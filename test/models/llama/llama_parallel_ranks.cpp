@@ -18,7 +18,7 @@ TEST_CASE("20 steps of AdamW on ranks that share a model go as torch's on one",
     const LlamaFixture fixture(name);
     const auto& train = fixture.expected["train"];
     TrainOptions options{.steps = int64_t(train["ids"].size()),
-                         .clip = fixture.expected["adamw"]["clip"],
+                         .clip = fixture.expected["adamw"]["clip"].get<float>(),
                          .optimizer = adamw_of(fixture),
                          .length = fixture.length};
     for (PipelineRun run :
@@ -28,7 +28,7 @@ TEST_CASE("20 steps of AdamW on ranks that share a model go as torch's on one",
       if (run.ranks * run.tensor * run.context != ranks) continue;
       CAPTURE(name, run.ranks, run.context, run.tensor);
       run.micro_batches = fixture.rows;
-      run.lr = fixture.expected["adamw"]["lr"];
+      run.lr = fixture.expected["adamw"]["lr"].get<float>();
       run.load = [&](comm::DataParallel& parallel) {
         models::load_stored_model(*fixture.stored, parallel);
       };
