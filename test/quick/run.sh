@@ -56,9 +56,9 @@ axes() {
 }
 
 kill_and_resume() {
-  common=("${text[@]}" --global-batch 8 --micro-batch 2 --steps 40 --save-every 5 --keep 0)
+  common=("${text[@]}" --global-batch 8 --micro-batch 2 --steps 120 --save-every 10 --keep 0)
   trains whole 2
-  # All processes die with SIGKILL as soon as there is a checkpoint after step 10.
+  # All processes die with SIGKILL as soon as there is a checkpoint of step 10.
   timeout 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" "${common[@]}" \
     --out "$work/killed" >"$work/stdout" 2>"$work/stderr" &
   local launcher=$!
@@ -69,10 +69,10 @@ kill_and_resume() {
   wait $launcher 2>/dev/null
   local reached
   reached=$(rows killed | tail -n 1 | cut -d' ' -f1)
-  [[ $reached -lt 40 ]] || fail "the run ended before it was killed"
+  [[ $reached -lt 120 ]] || fail "the run ended before it was killed"
   trains killed 2 --resume auto
   same killed whole
-  found "killed at step $reached, resumed; 40 losses, to the last bit those of the run without a stop"
+  found "killed at step $reached, resumed; 120 losses, to the last bit those of the run without a stop"
 }
 
 float64() {
