@@ -39,12 +39,9 @@ void append_escaped(char c, std::string& out) {
     default: break;
   }
   constexpr std::string_view kDigits = "0123456789abcdef";
-  out += {'\\',
-          'u',
-          '0',
-          '0',
-          kDigits[static_cast<size_t>(c / 16)],
-          kDigits[static_cast<size_t>(c % 16)]};
+  out += "\\u00";
+  out += kDigits[static_cast<size_t>(c / 16)];
+  out += kDigits[static_cast<size_t>(c % 16)];
 }
 
 }  // namespace
