@@ -11,7 +11,7 @@ set(most 72)
 set(problems)
 
 # check_message(<name> <message>): appends to problems.
-macro(check_message name message)
+function(check_message name message)
   string(REGEX MATCH "^[^\n]*" subject "${message}")
   string(LENGTH "${subject}" length)
   set(where "${name} '${subject}'")
@@ -31,7 +31,8 @@ macro(check_message name message)
   if("${message}" MATCHES "^[^\n]*\n[^\n]")
     list(APPEND problems "${where}: expected an empty line after the subject")
   endif()
-endmacro()
+  set(problems ${problems} PARENT_SCOPE)
+endfunction()
 
 if(MESSAGE)
   file(READ ${MESSAGE} message)
