@@ -15,7 +15,7 @@ class CallObserver;
 
 // The state of dynamic loss scaling (kernels/loss_scale.h), which only float16 needs.
 struct LossScale {
-  float value = 1;             // dlogits carry it
+  float value = 1;             // a factor of all gradients: backward() begins with it
   uint32_t good_steps = 0;     // since the value last changed
   uint32_t tolerance = 1;      // overflows to come until the value falls, that one included
   uint32_t skipped_steps = 0;  // in all
@@ -31,7 +31,7 @@ struct StepState {
   float lr = 0;                // in an optimizer's values, as the next two; else unused
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
-  float grad_scale = 1;        // 1 / tokens of the global batch: dlogits carry it
+  float grad_scale = 1;        // 1 / tokens of the global batch: backward() begins with it
   // Written by kernels; lasts from step to step.
   LossScale loss_scale;
   // Written by kernels (and once by the host, when a step begins).

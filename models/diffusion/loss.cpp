@@ -4,8 +4,8 @@
 #include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/fused.h"
-#include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/pointwise.h"
+#include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/ops/shape.h"
 
 namespace shale::models {
@@ -87,7 +87,7 @@ Tensor loss_of_samples(const DitConfig& config, DiffusionKind kind, const Tensor
     const Tensor v = slice(said, 3, channels, 2 * channels);
     losses = add(losses, bound(error.detach(), v, images, all));
   }
-  return summed_loss(losses);
+  return sum(losses);
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ struct GradScalerOptions {
 };
 
 // Dynamic loss scaling for float16, whose smallest gradients would vanish (arXiv:1710.03740,
-// section 3.2). The scale lives in StepState on the device: losses multiply their gradients by it,
-// clip_grad_norm() divides it out again and finds out whether the gradient is finite, optimizers
-// skip the step if not, update() moves the scale on. The host waits for none of this.
+// section 3.2). The scale lives in StepState on the device: backward(loss) begins with it, for any
+// loss, clip_grad_norm() divides it out again and finds out whether the gradient is finite,
+// optimizers skip the step if not, update() moves the scale on. The host waits for none of this.
 //
 // Ranks agree without talking: what clip_grad_norm() looks at is the same on all of them.
 //

@@ -75,7 +75,7 @@ class Engine {
   std::vector<std::shared_ptr<Node>> nodes_;  // by falling number
   std::unordered_map<const Node*, std::vector<Tensor>> grads_;
   std::unordered_map<const TensorImpl*, int> leaf_uses_;  // gradients still to come
-  const TensorImpl* one_ = nullptr;                       // the seed, if it was made here
+  const TensorImpl* seed_ = nullptr;                      // if it was made here
 };
 
 Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {
@@ -87,9 +87,9 @@ Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {
   if (root.numel() != 1) {
     throw AutogradError(cat("backward: root is ", root, ", want a scalar or an explicit dy"));
   }
-  Tensor one = full(root.context(), root.shape(), root.dtype(), 1);
-  one_ = &one.impl();
-  return one;
+  Tensor seed = backward_seed(root.context(), root.shape(), root.dtype());
+  seed_ = &seed.impl();
+  return seed;
 }
 
 void Engine::find_nodes(const std::shared_ptr<Node>& root) {
@@ -144,7 +144,7 @@ void Engine::visit(Node& node, std::vector<Tensor>& grads) {
   const bool reached =
       std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
   if (reached) {
-    BackwardArgs args(node, grads, one_);
+    BackwardArgs args(node, grads, seed_);
     input_grads = backward(args);
     if (input_grads.size() != node.inputs.size()) {
       throw AutogradError(cat(node.op, ": backward returned ", input_grads.size(),
@@ -195,8 +195,17 @@ void Engine::sum_into(Tensor& slot, Tensor grad) {
 
 }  // namespace
 
-bool BackwardArgs::dy_is_one() const {
-  return grads_.front().defined() && &grads_.front().impl() == one_;
+bool BackwardArgs::dy_is_seed() const {
+  return grads_.front().defined() && &grads_.front().impl() == seed_;
+}
+
+Tensor backward_seed(Context& context, const Shape& shape, DType dtype) {
+  Tensor seed = empty(context, shape, dtype);
+  StepState* const step = context.exec().step;
+  kernels::mul(context.exec(), {.a = make_view(&step->grad_scale, shape),
+                                .b = make_view(&step->loss_scale.value, {}),
+                                .y = seed});
+  return seed;
 }
 
 void check_in_place(const char* op, const Tensor& x) {

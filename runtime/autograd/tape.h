@@ -30,8 +30,8 @@ struct LeafGrad {
 // What a backward function is called with.
 class BackwardArgs {
  public:
-  BackwardArgs(const Node& node, const std::vector<Tensor>& grads, const TensorImpl* one)
-      : node_(node), grads_(grads), one_(one) {}
+  BackwardArgs(const Node& node, const std::vector<Tensor>& grads, const TensorImpl* seed)
+      : node_(node), grads_(grads), seed_(seed) {}
 
   // Gradient of output i. Undefined when none reached it, though never for all outputs.
   const Tensor& dy(int i = 0) const { return grads_[static_cast<size_t>(i)]; }
@@ -44,13 +44,13 @@ class BackwardArgs {
   // Inside backward_inputs() (autograd/deferred.h), where an op may leave its leaves' gradients;
   // else null.
   DeferredGrads* deferred() const;
-  // Whether dy() is the seed of backward(loss), the number 1: a loss can then skip multiplying.
-  bool dy_is_one() const;
+  // Whether dy() is the gradient that backward(loss) began with (backward_seed()).
+  bool dy_is_seed() const;
 
  private:
   const Node& node_;
   const std::vector<Tensor>& grads_;
-  const TensorImpl* one_;  // the seed, if backward made it
+  const TensorImpl* seed_;  // null: the caller of backward() gave it
 };
 
 // Records that `outputs` were computed from `inputs` (undefined ones allowed) when autograd is
@@ -72,9 +72,17 @@ void check_in_place(const char* op, const Tensor& x);
 bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 
 // Computes the gradients of all leaves that `root` depends on, adding to what they hold. dy: the
-// gradient of root, contiguous; by default root is a scalar and dy is 1. Iterative: depth costs no
-// stack. The graph is consumed: a second backward through it throws AutogradError.
+// gradient of root, contiguous; by default root is a scalar and dy is backward_seed(). Iterative:
+// depth costs no stack. The graph is consumed: a second backward through it throws AutogradError.
+// There are no second derivatives: gradients are constants, and a loss that is made of grad() has
+// no gradient through it.
 void backward(const Tensor& root, const Tensor& dy = {});
+
+// What a loss's gradient begins with: StepState::grad_scale times the loss scale, as they are on
+// the device now. 1 unless a trainer has set the former (to 1 / what the whole step counts, so that
+// gradients of micro-batches and ranks add up) or amp::GradScaler the latter. All of a loss's terms
+// get both from here, whatever ops they are made of.
+Tensor backward_seed(Context& context, const Shape& shape = {}, DType dtype = DType::kF32);
 
 // While it lives, every backward() of the context calls these hooks.
 class BackwardHooksScope {

@@ -124,8 +124,9 @@ struct Destinations {
   }
 };
 
-void scale_by(const BackwardArgs& args, const Tensor& x) {
-  if (!args.dy_is_one()) kernels::mul(x.exec(), {.a = x, .b = args.dy(), .y = x});
+// x *= factor, a scalar on the device; undefined: 1.
+void scale_by(const Tensor& factor, const Tensor& x) {
+  if (factor.defined()) kernels::mul(x.exec(), {.a = x, .b = factor, .y = x});
 }
 
 struct Saved {
@@ -200,10 +201,11 @@ Tensor vocabulary_cross_entropy(Exchange& exchange, const std::vector<Tensor>& x
   record(kOp, inputs, {&total}, [loss, saved, chunk, step](BackwardArgs& args) {
     const std::vector<Tensor> rows_again = got(saved.x), weights = got(saved.tables);
     Destinations to(args, rows_again, weights);
+    const Tensor factor = multiple_of_seed(args);
     if (!saved.logits.empty()) {
       const std::vector<Tensor> d_logits = got(saved.logits);
       for (size_t i = 0; i < d_logits.size(); ++i) {
-        scale_by(args, d_logits[i]);
+        scale_by(factor, d_logits[i]);
         to.add(i, 0, d_logits[i].size(0), d_logits[i], rows_again[i], weights[i]);
       }
       return to.grads;
@@ -215,7 +217,7 @@ Tensor vocabulary_cross_entropy(Exchange& exchange, const std::vector<Tensor>& x
                  loss.losses_of(logits, weights, rows_of(all_targets, begin, end),
                                 rows_of(again, begin, end), step.exec(all_targets), true);
                  for (size_t i = 0; i < logits.size(); ++i) {
-                   scale_by(args, logits[i]);
+                   scale_by(factor, logits[i]);
                    to.add(i, begin, end, logits[i], rows_again[i], weights[i]);
                  }
                });

@@ -1,10 +1,7 @@
 #include <functional>
 
-#include "shale/kernels/elementwise.h"
-#include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/loss.h"
-#include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/pointwise_internal.h"
 #include "shale/runtime/ops/reduce.h"
 
@@ -13,19 +10,6 @@ namespace {
 
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
-
-// The loss itself, whose gradient is multiplied by the step's scales as they are now.
-Tensor with_step_scales(const Tensor& loss) {
-  Tensor y = loss.recorded_alias(loss.shape(), loss.strides());
-  record("loss", {loss}, {&y}, [step = StepHold(loss.context())](BackwardArgs& args) {
-    Tensor dx = empty_like(args.dy());
-    const Exec exec = step.exec(dx);
-    kernels::mul(exec, {.a = args.dy(), .b = make_view(&exec.step->grad_scale, {}), .y = dx});
-    kernels::mul(exec, {.a = dx, .b = make_view(&exec.step->loss_scale.value, {}), .y = dx});
-    return Grads{dx};
-  });
-  return y;
-}
 
 // A loss of two values of the graph.
 using Formula = std::function<int(PointwiseGraph& graph, int x, int target)>;
@@ -39,7 +23,7 @@ Tensor element_loss(const char* op, const Tensor& x, const Tensor& target, LossR
   const int of_x = chain.graph.input(x.dtype()), of_target = chain.graph.input(target.dtype());
   chain.outputs = {formula(chain.graph, of_x, of_target)};
   const Tensor losses = run_chain(std::move(chain))[0];
-  return with_step_scales(reduction == LossReduction::kMean ? mean(losses) : sum(losses));
+  return reduction == LossReduction::kMean ? mean(losses) : sum(losses);
 }
 
 int apply(PointwiseGraph& graph, PointwiseOp op, std::initializer_list<int> args) {
@@ -55,12 +39,6 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets, const Ten
                      return apply(g, PointwiseOp::kMul, {of_x, t});
                    });
   return add(cross_entropy(logits, targets, logits.size(1)), difference);
-}
-
-Tensor summed_loss(const Tensor& losses) {
-  check_defined("summed_loss", "losses", losses);
-  check_dtype("summed_loss", "losses", losses, DType::kF32);
-  return with_step_scales(sum(losses));
 }
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, LossReduction reduction) {

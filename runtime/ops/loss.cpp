@@ -38,9 +38,9 @@ Tensor rows_of(const Tensor& x, int64_t begin, int64_t end) {
   return x.alias(shape, x.strides(), begin * x.strides()[0]);
 }
 
-// x *= factor, a scalar on the device. A loss that is the root of backward has factor 1.
-void scale_by(const BackwardArgs& args, const Tensor& x) {
-  if (!args.dy_is_one()) kernels::mul(x.exec(), {.a = x, .b = args.dy(), .y = x});
+// x *= factor, a scalar on the device; undefined: 1.
+void scale_by(const Tensor& factor, const Tensor& x) {
+  if (factor.defined()) kernels::mul(x.exec(), {.a = x, .b = factor, .y = x});
 }
 
 struct ChunkedLoss {
@@ -100,7 +100,7 @@ struct ChunkedLoss {
                                             .losses = rows_of(losses, begin, end),
                                             .vocab = vocab,
                                             .softcap = softcap});
-      if (factor.defined()) kernels::mul(x.exec(), {.a = logits, .b = factor, .y = logits});
+      scale_by(factor, logits);
       if (wanted.dx.defined()) {
         kernels::gemm(x.exec(), {.a = logits, .b = weight, .c = rows_of(wanted.dx, begin, end)});
       }
@@ -116,7 +116,7 @@ struct ChunkedLoss {
 
   Grads backward(BackwardArgs& args, const Inputs& of) const {
     Grads grads(2);
-    const Tensor factor = args.dy_is_one() ? Tensor() : args.dy();
+    const Tensor factor = multiple_of_seed(args);
     Wanted wanted;
     if (args.needs(0)) wanted.dx = grads[0] = empty_like(of.x);
     if (args.deferred() != nullptr && args.leaf(1).defined()) {
@@ -174,7 +174,7 @@ Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Te
   record("cross_entropy", {logits}, {&total},
          [gradient = SavedTensor("cross_entropy", gradient)](BackwardArgs& args) {
            const Tensor dlogits = gradient.get();
-           scale_by(args, dlogits);
+           scale_by(multiple_of_seed(args), dlogits);
            return Grads{dlogits};
          });
   return total;
@@ -220,7 +220,9 @@ Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Te
   logits.bump_version();  // no logits any more
   record(op, {logits}, {&losses}, [gradient = SavedTensor(op, logits)](BackwardArgs& args) {
     const Tensor of_rows = gradient.get();
-    return Grads{mul(of_rows, reshape(args.dy(), {of_rows.size(0), 1}))};
+    const Tensor factors = multiple_of_seed(args);
+    return Grads{factors.defined() ? mul(of_rows, reshape(factors, {of_rows.size(0), 1}))
+                                   : of_rows};
   });
   return losses;
 }

@@ -7,9 +7,8 @@ namespace shale {
 // Sum over rows of the softmax cross-entropy, a scalar f32. The first `vocab` columns count; rows
 // whose target is kernels::kIgnoreTarget do not. logits: [rows, padded vocabulary], contiguous;
 // targets: [rows] i32. When a gradient is wanted, logits are overwritten by it in the same pass
-// (their version counter moves). The gradient carries StepState::grad_scale, which a trainer sets
-// to 1 / tokens of the global batch (gradients of micro-batches and ranks then simply add up), and
-// the loss scale.
+// (their version counter moves); it has the factors of backward_seed() then already, so that small
+// ones do not vanish in f16.
 // softcap: logits count as softcap * tanh(logits / softcap) (arXiv:2408.00118, section 2); from
 // 0.001 to 1000, 0: as they are.
 Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab, float softcap = 0);
@@ -36,14 +35,9 @@ struct ClassifierLossOptions {
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, const ClassifierLossOptions& options = {});
 
-// The loss of each row: [rows] f32, 0 for those that do not count. Keeps the logits' gradient. As
-// above, the gradient carries StepState::grad_scale and the loss scale.
+// The loss of each row: [rows] f32, 0 for those that do not count. Keeps the logits' gradient.
 Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Tensor& targets,
                                  int64_t vocab, float softcap = 0);
-
-// The sum of losses of any shape, a scalar f32, whose gradient carries what that of cross_entropy_
-// does. losses: f32, contiguous.
-Tensor summed_loss(const Tensor& losses);
 
 // What becomes of the losses of elements.
 enum class LossReduction {
@@ -52,8 +46,7 @@ enum class LossReduction {
 };
 
 // Losses of elements, added up: a scalar f32. x and target have one shape; computed in f32 whatever
-// their dtypes. As that of cross_entropy_, the gradient carries StepState::grad_scale and the loss
-// scale, which are 1 outside of a trainer. Throw ShapeError. Keep x and target.
+// their dtypes. Throw ShapeError. Keep x and target.
 //
 // (x - target)^2
 Tensor mse_loss(const Tensor& x, const Tensor& target,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "shale/kernels/gemm.h"
+#include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/weight_grad.h"
 
 namespace shale {
@@ -23,6 +24,11 @@ Exec StepHold::exec(const Tensor& x) const {
   Exec exec = x.exec();
   exec.step = static_cast<StepState*>(storage_->data());
   return exec;
+}
+
+Tensor multiple_of_seed(const BackwardArgs& args) {
+  if (args.dy_is_seed()) return {};
+  return div(args.dy(), backward_seed(args.dy().context()));
 }
 
 Shape with_last(const Shape& shape, int64_t last) {

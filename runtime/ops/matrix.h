@@ -21,6 +21,10 @@ class StepHold {
   std::shared_ptr<const Storage> storage_;
 };
 
+// dy() as a multiple of backward_seed(), which the kernels of cross-entropies have put into their
+// gradient already; undefined: 1.
+Tensor multiple_of_seed(const BackwardArgs& args);
+
 // Shape of x with the last size replaced.
 Shape with_last(const Shape& shape, int64_t last);
 

@@ -6,6 +6,8 @@
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/pointwise.h"
+#include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
@@ -150,6 +152,30 @@ TEST_CASE("options of the scaler that make no sense are errors") {
   CHECK(contains(message({.backoff_factor = 1}), "backoff_factor"));
   CHECK(contains(message({.growth_interval = 0}), "growth_interval is 0, want at least 1"));
   CHECK(contains(message({.hysteresis = 0}), "hysteresis"));
+}
+
+TEST_CASE("every term of a loss has the loss scale and 1 / N, whatever ops it is made of") {
+  for (const ContextOptions& options : small_contexts()) {
+    Context context(options);
+    amp::GradScaler scaler(context, {.initial_scale = 1024});
+    context.update_step([](StepState& state) { state.grad_scale = 0.25f; });
+    const Tensor w = leaf(context, {2}, {3, -4});
+    const Tensor logits = leaf(context, {1, 2}, {0, 0});
+    const Tensor targets = from_host<int32_t>(context, std::vector<int32_t>{1}, {1});
+    const Tensor zero = zeros(context, {2}, DType::kF32);
+    // 1/2 |w|² by ops, as a loss of the library, and beside a cross-entropy with a factor.
+    const Tensor squares = sum(mul(mul(w, w), 0.5f));
+    const Tensor squared_error = scale(mse_loss(w, zero, LossReduction::kSum), 0.5f);
+    const Tensor of_classes = mul(cross_entropy(logits, targets, 2), 3.f);
+    backward(add(add(squares, squared_error), of_classes));
+    CHECK(to_host<float>(w.grad()) == std::vector<float>{6 * 256, -8 * 256});
+    CHECK(to_host<float>(logits.grad()) == std::vector<float>{1.5f * 256, -1.5f * 256});
+
+    // A gradient that the caller begins with is the caller's.
+    const Tensor v = leaf(context, {1, 2}, {0, 0});
+    backward(cross_entropy(v, targets, 2), full(context, {}, DType::kF32, 2));
+    CHECK(to_host<float>(v.grad()) == std::vector<float>{1, -1});
+  }
 }
 
 }  // namespace shale::test
