@@ -78,7 +78,13 @@ Tensor to_f32(const Tensor& x) {
   return x.defined() ? cast(contiguous(x), DType::kF32) : x;
 }
 
+DType result_dtype(const Tensor& x) {
+  return x.dtype() == DType::kU8 ? DType::kF32 : x.dtype();
+}
+
 DType result_dtype(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == DType::kU8) return result_dtype(b);
+  if (b.dtype() == DType::kU8) return a.dtype();
   if (region({a}) == DType::kF32 || a.dtype() == b.dtype()) return a.dtype();
   return DType::kF32;  // of bf16, f16 and f32 no two have another common dtype
 }

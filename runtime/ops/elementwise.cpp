@@ -4,6 +4,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/pointwise_internal.h"
 
 namespace shale {
@@ -98,7 +99,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 
 Tensor scale(const Tensor& x, float factor) {
   check_defined("scale", "x", x);
-  if (is_traced(x)) return pointwise(kernels::PointwiseOp::kMul, x.dtype(), {x, factor});
+  if (is_traced(x) || x.dtype() == DType::kU8) return mul(x, factor);
   check_contiguous("scale", "x", x);
   Tensor y = scaled(x, factor, x.dtype());
   record("scale", {x}, {&y}, scale_backward(factor, x.dtype()));

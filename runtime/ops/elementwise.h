@@ -9,8 +9,8 @@
 namespace shale {
 
 // Elementwise ops on contiguous tensors of one shape; computed in f32, rounded once to the dtype of
-// a. Names that end in _ work in place: they change their first argument, which must not be a leaf
-// that requires a gradient, and move its version counter.
+// a (u8: as in ops/pointwise.h). Names that end in _ work in place: they change their first
+// argument, which must not be a leaf that requires a gradient, and move its version counter.
 
 // add and mul broadcast too, as the ops of ops/pointwise.h do.
 Tensor add(const Tensor& a, const Tensor& b);           // a + b

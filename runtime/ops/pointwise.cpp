@@ -13,7 +13,7 @@ using kernels::PointwiseOp;
 
 Tensor binary(PointwiseOp op, const Tensor& a, const PointwiseOperand& b) {
   check_defined(kernels::name_of(op), "a", a);
-  if (!b.tensor.defined()) return pointwise(op, a.dtype(), {a, b});
+  if (!b.tensor.defined()) return pointwise(op, amp::result_dtype(a), {a, b});
   return pointwise(op, amp::result_dtype(a, b.tensor), {a, b});
 }
 
@@ -24,7 +24,7 @@ Tensor binary(PointwiseOp op, const Tensor& a, const Tensor& b) {
 
 Tensor unary(PointwiseOp op, const Tensor& x) {
   check_defined(kernels::name_of(op), "x", x);
-  return pointwise(op, x.dtype(), {x});
+  return pointwise(op, amp::result_dtype(x), {x});
 }
 
 Tensor compare(PointwiseOp op, const Tensor& a, const PointwiseOperand& b) {
@@ -45,7 +45,7 @@ Tensor sub(const Tensor& a, float b) {
 }
 Tensor sub(float a, const Tensor& b) {
   check_defined("sub", "b", b);
-  return pointwise(PointwiseOp::kSub, b.dtype(), {a, b});
+  return pointwise(PointwiseOp::kSub, amp::result_dtype(b), {a, b});
 }
 Tensor mul(const Tensor& a, float b) {
   return binary(PointwiseOp::kMul, a, b);
@@ -58,7 +58,7 @@ Tensor div(const Tensor& a, float b) {
 }
 Tensor div(float a, const Tensor& b) {
   check_defined("div", "b", b);
-  return pointwise(PointwiseOp::kDiv, b.dtype(), {a, b});
+  return pointwise(PointwiseOp::kDiv, amp::result_dtype(b), {a, b});
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {
   return binary(PointwiseOp::kMaximum, a, b);
@@ -75,8 +75,8 @@ Tensor minimum(const Tensor& a, float b) {
 
 Tensor pow(const Tensor& x, float exponent) {
   check_defined("pow", "x", x);
-  if (exponent == 2) return pointwise(PointwiseOp::kMul, x.dtype(), {x, x});
-  if (exponent == -1) return pointwise(PointwiseOp::kDiv, x.dtype(), {1.f, x});
+  if (exponent == 2) return binary(PointwiseOp::kMul, x, x);
+  if (exponent == -1) return div(1.f, x);
   if (exponent == 0.5f) return sqrt(x);
   if (exponent == -0.5f) return rsqrt(x);
   return binary(PointwiseOp::kPow, x, exponent);
@@ -125,7 +125,7 @@ Tensor cos(const Tensor& x) {
 Tensor clamp(const Tensor& x, float low, float high) {
   check_defined("clamp", "x", x);
   if (!(low <= high)) throw ShapeError(cat("clamp: low is ", low, ", high is ", high));
-  return pointwise(PointwiseOp::kClamp, x.dtype(), {x, low, high});
+  return pointwise(PointwiseOp::kClamp, amp::result_dtype(x), {x, low, high});
 }
 
 Tensor less(const Tensor& a, const Tensor& b) {
@@ -159,12 +159,12 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 Tensor where(const Tensor& condition, const Tensor& a, float b) {
   check_defined("where", "condition", condition);
   check_defined("where", "a", a);
-  return pointwise(PointwiseOp::kWhere, a.dtype(), {condition, a, b});
+  return pointwise(PointwiseOp::kWhere, amp::result_dtype(a), {condition, a, b});
 }
 Tensor where(const Tensor& condition, float a, const Tensor& b) {
   check_defined("where", "condition", condition);
   check_defined("where", "b", b);
-  return pointwise(PointwiseOp::kWhere, b.dtype(), {condition, a, b});
+  return pointwise(PointwiseOp::kWhere, amp::result_dtype(b), {condition, a, b});
 }
 
 }  // namespace shale

@@ -8,8 +8,9 @@ namespace shale {
 // last dimension, sizes are alike or one of them is 1, or missing. Tensors may have any strides;
 // the result is contiguous. Computed in f32 (kernels/pointwise_functions-inl.h has the errors),
 // rounded once to the dtype of the first tensor, in a region of amp::Autocast to the wider of the
-// two. The gradient of a tensor that was broadcast is added up in f32. Throws ShapeError,
-// DTypeError.
+// two. A mask or an image (u8) counts as numbers: with a float tensor the result has that one's
+// dtype, without one it is f32. Comparisons alone make u8. The gradient of a tensor that was
+// broadcast is added up in f32. Throws ShapeError, DTypeError.
 //
 // add() and mul() of tensors are in ops/elementwise.h, and broadcast too. A chain of these ops is
 // one kernel inside fused() (ops/fused.h).

@@ -5,6 +5,8 @@
 #include "shale/runtime/amp/autocast.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/matmul.h"
 #include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/test/support/catch.h"
@@ -263,6 +265,51 @@ TEST_CASE("elementwise ops name shapes that do not broadcast") {
   CHECK(error([&] { div(a, b); }) == "div: b is [2], a is [2,3], want sizes alike or 1");
   CHECK(error([&] { maximum(a, Tensor()); }) == "maximum: b is undefined, want a tensor");
   CHECK(error([&] { clamp(a, 2, 1); }) == "clamp: low is 2, high is 1");
+}
+
+TEST_CASE("masks and images count as numbers, and keep the history of what they meet") {
+  for (const ContextOptions& options : small_contexts()) {
+    Context context(options);
+    const Tensor x = leaf(context, {4}, {1, 5, 2, 7});
+    const Tensor mask = less(x, 5.f);
+    REQUIRE(mask.dtype() == DType::kU8);
+    for (const Tensor& y : {mul(mask, x), mul(x, mask), where(mask, x, 0.f)}) {
+      CHECK(y.dtype() == DType::kF32);
+      CHECK(to_host<float>(y) == std::vector<float>{1, 0, 2, 0});
+    }
+    backward(sum(mul(mask, x)));
+    CHECK(to_host<float>(x.grad()) == std::vector<float>{1, 0, 1, 0});
+
+    const Tensor image = from_host<uint8_t>(context, std::vector<uint8_t>{0, 1, 128, 255}, {4});
+    using Floats = std::vector<float>;
+    CHECK(to_host<float>(mul(image, 0.5f)) == Floats{0, 0.5f, 64, 127.5f});
+    CHECK(to_host<float>(scale(image, 0.5f)) == Floats{0, 0.5f, 64, 127.5f});
+    CHECK(to_host<float>(div(1.f, add(image, image)))[3] == 1 / 510.f);
+    CHECK(to_host<float>(sub(1.f, image)) == Floats{1, 0, -127, -254});
+    CHECK(to_host<float>(neg(image)) == Floats{0, -1, -128, -255});
+    CHECK(to_host<float>(pow(image, 2)) == Floats{0, 1, 16384, 65025});
+    CHECK(to_host<float>(clamp(image, 0.5f, 200)) == Floats{0.5f, 1, 128, 200});
+    CHECK(to_host<float>(maximum(image, 1.5f)) == Floats{1.5f, 1.5f, 128, 255});
+    CHECK(to_host<float>(where(mask, image, 0.5f)) == Floats{0, 0.5f, 128, 0.5f});
+    CHECK(add(image, cast(x, DType::kBF16)).dtype() == DType::kBF16);
+  }
+}
+
+TEST_CASE("tensors of two devices do not meet in an op") {
+  const std::vector<ContextOptions> contexts = small_contexts();
+  if (contexts.size() < 2) return;
+  Context host(contexts[0]), device(contexts[1]);
+  const Tensor here = leaf(host, {2, 2}, {1, 2, 3, 4}), there = leaf(device, {2, 2}, {1, 2, 3, 4});
+  const auto refused = [](const std::function<void()>& op) {
+    const std::string message = message_of<InternalError>(op);
+    return contains(message, "is on cpu") && contains(message, "on emu");
+  };
+  CHECK(refused([&] { add(there, here); }));
+  CHECK(refused([&] { mul(there, here); }));
+  CHECK(refused([&] { sub(there, here); }));
+  CHECK(refused([&] { where(less(there, 2.f), there, here); }));
+  CHECK(refused([&] { matmul(there, here); }));
+  CHECK(refused([&] { linear(there, here); }));
 }
 
 }  // namespace shale::test
