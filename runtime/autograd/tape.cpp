@@ -250,6 +250,7 @@ void check_one_context(const char* op, const std::vector<Tensor>& inputs, const 
 
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
             BackwardFn backward) {
+  check_same_device(op, *outputs.front(), inputs);
   AutogradState& state = outputs.front()->context().autograd();
   const bool wanted = std::any_of(inputs.begin(), inputs.end(),
                                   [](const Tensor& input) { return input.requires_grad(); });

@@ -14,6 +14,7 @@ void check_alike(const char* op, const Tensor& a, const Tensor& b) {
   check_contiguous(op, "a", a);
   check_contiguous(op, "b", b);
   check_shape(op, "b", b, a.shape());
+  check_same_device(op, a, {&b, 1});
 }
 
 // Whether the op is over whole tensors of one shape, outside of fused(): kernels of their own do
@@ -21,6 +22,7 @@ void check_alike(const char* op, const Tensor& a, const Tensor& b) {
 bool is_plain(const char* op, const Tensor& a, const Tensor& b) {
   check_defined(op, "a", a);
   check_defined(op, "b", b);
+  check_same_device(op, a, {&b, 1});
   return a.context().autograd().trace == nullptr && a.shape() == b.shape() && a.contiguous() &&
          b.contiguous() && a.dtype() != DType::kU8 && b.dtype() != DType::kU8;
 }

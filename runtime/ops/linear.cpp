@@ -1,5 +1,7 @@
 #include "shale/runtime/ops/linear.h"
 
+#include <array>
+
 #include "shale/kernels/gemm.h"
 #include "shale/kernels/reduce.h"
 #include "shale/runtime/autograd/tape.h"
@@ -19,6 +21,7 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                          ", x is ", x.shape(), ", want weight [N,K] and x [...,K]"));
   }
   check_dtype("linear", "weight", weight, x.dtype());
+  check_same_device("linear", x, std::array{weight, bias, residual});
   if (bias.defined()) check_shape("linear", "bias", bias, {weight.size(0)});
   if (residual.defined()) {
     check_shape("linear", "residual", residual, with_last(x.shape(), weight.size(0)));

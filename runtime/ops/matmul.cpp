@@ -76,6 +76,7 @@ void check_matmul(const Tensor& a, const Tensor& b) {
                          ", want a [...,M,K] and b [...,K,N]"));
   }
   check_dtype("matmul", "b", b, a.dtype());
+  check_same_device("matmul", a, {&b, 1});
 }
 
 // The gradient of an operand: `product(number, to, accumulate)` for each matrix of the batch. Sums

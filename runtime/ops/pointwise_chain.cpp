@@ -182,6 +182,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype) {
 std::vector<Tensor> run_chain(PointwiseChain chain) {
   const kernels::PointwiseProgram program = chain.graph.compile(chain.name, chain.outputs);
   Context& context = chain.inputs.front().context();
+  check_same_device(chain.name, chain.inputs.front(), chain.inputs);
   kernels::PointwiseArgs args{.program = &program, .compiled = chain.compiled};
   for (size_t i = 0; i < chain.inputs.size(); ++i) {
     args.inputs[i] = broadcast_view(chain.inputs[i], chain.shape);

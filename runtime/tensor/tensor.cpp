@@ -221,4 +221,14 @@ void check_contiguous(std::string_view op, std::string_view name, const Tensor& 
   }
 }
 
+void check_same_device(std::string_view op, const Tensor& first, std::span<const Tensor> others) {
+  const Device& device = first.context().device();
+  for (const Tensor& x : others) {
+    if (!x.defined() || x.impl().context == nullptr || x.context().device() == device) continue;
+    throw InternalError(cat(op, ": ", argument_text("a tensor", x), " ", x, " is on ",
+                            x.context().device(), ", another, ", first, ", on ", device,
+                            "; want all on one device: to_host() and from_host() move them"));
+  }
+}
+
 }  // namespace shale

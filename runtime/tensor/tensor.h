@@ -97,5 +97,7 @@ void check_defined(std::string_view op, std::string_view name, const Tensor& x);
 void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want);
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want);
 void check_contiguous(std::string_view op, std::string_view name, const Tensor& x);
+// Throws InternalError for a tensor of another device than `first`. Undefined ones pass.
+void check_same_device(std::string_view op, const Tensor& first, std::span<const Tensor> others);
 
 }  // namespace shale
