@@ -73,6 +73,7 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
     shards = offload_->shards();
   }
   optimizer_ = make_optimizer(std::move(shards));
+  context_.autograd().numbers_samples = true;
   if (options_.loss_scale) scaler_.emplace(context_, *options_.loss_scale);
   if (options_.skip_outliers) outliers_.emplace(context_, *options_.skip_outliers);
   if (model.pipeline) {

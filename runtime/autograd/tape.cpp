@@ -294,9 +294,18 @@ class Set {
   T before_;
 };
 
+// The next forward has other samples.
+void count_samples(Context& context) {
+  AutogradState& state = context.autograd();
+  const auto seen = static_cast<uint64_t>(std::exchange(state.seen_samples, 0));
+  if (seen == 0 || state.numbers_samples) return;
+  context.update_step([seen](StepState& step) { step.sample += seen; });
+}
+
 // Calls body as the backward of a context, with its hooks around it if it is the outermost.
 template <typename Body>
-void run_backward(AutogradState& state, const Body& body) {
+void run_backward(Context& context, const Body& body) {
+  AutogradState& state = context.autograd();
   const bool outermost = state.backward_depth == 0;
   const Set depth(state.backward_depth, state.backward_depth + 1);
   if (outermost) {
@@ -305,6 +314,7 @@ void run_backward(AutogradState& state, const Body& body) {
   body();
   if (outermost) {
     for (const BackwardHooks& hooks : state.backward_hooks) hooks.end();
+    count_samples(context);
   }
 }
 
@@ -312,7 +322,7 @@ void run_backward(AutogradState& state, const Body& body) {
 
 void backward(const Tensor& root, const Tensor& dy) {
   check_defined("backward", "root", root);
-  run_backward(root.context().autograd(), [&] { Engine().run(root, dy); });
+  run_backward(root.context(), [&] { Engine().run(root, dy); });
 }
 
 void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest) {
@@ -328,7 +338,7 @@ void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest) 
 
 void backward_weights(Context& context, DeferredGrads& rest) {
   const NoGrad no_grad(context);
-  run_backward(context.autograd(), [&] { rest.run(); });
+  run_backward(context, [&] { rest.run(); });
 }
 
 BackwardHooksScope::BackwardHooksScope(Context& context, BackwardHooks hooks)

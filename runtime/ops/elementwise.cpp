@@ -1,5 +1,7 @@
 #include "shale/runtime/ops/elementwise.h"
 
+#include <algorithm>
+
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
@@ -186,6 +188,8 @@ Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual,
     check_contiguous("dropout", "residual", residual);
   }
   Tensor y = empty_like(x);
+  AutogradState& state = x.context().autograd();
+  state.seen_samples = std::max(state.seen_samples, x.ndim() > 0 ? x.size(0) : 1);
   run_dropout(x.exec(),
               {.x = x,
                .residual = residual.defined() ? residual.view() : View{},

@@ -22,9 +22,11 @@ Tensor gelu(const Tensor& x, Gelu kind = Gelu::kTanh);  // keeps x
 Tensor cast(const Tensor& x, DType dtype);              // x itself if it has that dtype
 
 // y = x * keep / (1 - p) + residual. The mask depends on (seed, step, site, global sample, element)
-// alone (kernels/elementwise.h), so it is the same on any number of ranks, and nothing is kept for
-// backward. x: [samples, ...], or runs of elements of such a tensor, one for each of `places`, one
-// after another; residual optional; p in [0, 1). `site` tells the dropouts of a model apart.
+// alone (kernels/elementwise.h), so nothing is kept for backward, and where StepState::sample is
+// set, as TrainStep does, it is the same on any number of ranks. Elsewhere micro-batches and ranks
+// have masks of their own (AutogradState::numbers_samples). x: [samples, ...], or runs of elements
+// of such a tensor, one for each of `places`, one after another; residual optional; p in [0, 1).
+// `site` tells the dropouts of a model apart.
 struct DropoutPlace {
   int64_t first = 0;            // the run's first element among those of all samples
   int64_t sample_elements = 0;  // of a sample

@@ -8,6 +8,7 @@
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/optim.h"
+#include "shale/runtime/tensor/autograd_state.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/storage.h"
 
@@ -119,6 +120,9 @@ void Optimizer::check_prepared() const {
 
 void Optimizer::prepare(Context& context, int64_t step, float lr) {
   context.update_step([&](StepState& state) {
+    const AutogradState& autograd = context.autograd();
+    const bool is_new = state.step != static_cast<uint64_t>(step);
+    if (is_new && !autograd.numbers_samples) state.sample = autograd.first_sample;
     state.step = static_cast<uint64_t>(step);
     host_values_.seed = state.seed;
   });

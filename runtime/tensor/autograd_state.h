@@ -45,6 +45,12 @@ struct AutogradState : AutogradModes {
   std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;  // the innermost is last
   DeferredGrads* deferred = nullptr;  // inside backward_inputs(): where gradients of leaves wait
   PointwiseTrace* trace = nullptr;    // inside fused(): what elementwise ops add themselves to
+  // Dropout masks differ by StepState::sample. Who sets it before each forward says so here; else
+  // it is first_sample at the beginning of a step, and backward() adds the samples that dropout has
+  // seen, so that no two micro-batches, nor two ranks of data parallelism, have one mask.
+  bool numbers_samples = false;
+  uint64_t first_sample = 0;  // of this rank, in a step
+  int64_t seen_samples = 0;   // by dropout, since the last backward
 };
 
 }  // namespace shale

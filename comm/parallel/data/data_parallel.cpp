@@ -16,6 +16,10 @@ namespace shale::comm {
 
 namespace {
 
+// Bits of the number of a rank's sample in a step, for dropout masks, of 32: there are so many
+// samples on a rank before its masks are those of the next rank.
+constexpr int kSamplesOfRank = 18;
+
 // One way of adding, whatever is between the two uses of a table: each by itself, then both.
 void keep_ties_apart(std::vector<UnitPlan>& plans) {
   for (UnitPlan& plan : plans) {
@@ -64,6 +68,10 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
       options_(options),
       reductions_(options.overlap) {
   validate();
+  const int replica = groups.replicate != nullptr ? groups.replicate->rank() : 0;
+  const int rank = replica * groups.shard->size() + groups.shard->rank();
+  context.autograd().first_sample = static_cast<uint64_t>(rank) << kSamplesOfRank;
+  context.update_step([&](StepState& step) { step.sample = context.autograd().first_sample; });
   shared_.peers = peers_over(shared_);
   shared_.all_peers = all_peers_over(shared_);
   if (groups.replicate != nullptr) {

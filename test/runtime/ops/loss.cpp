@@ -8,6 +8,7 @@
 #include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/ops/shape.h"
+#include "shale/runtime/tensor/autograd_state.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/numbers.h"
@@ -259,6 +260,33 @@ TEST_CASE("backward runs under the step values of its own forward") {
     return to_host<float>(x.grad());
   };
   CHECK(same_bits(gradients(true), gradients(false)));
+}
+
+TEST_CASE("dropout in a loop that does not number samples has another mask in each micro-batch") {
+  const auto masks = [](bool resumed) {
+    Context context(small_context());
+    std::vector<std::vector<float>> all;
+    for (int64_t step = resumed ? 1 : 0; step < 2; ++step) {
+      context.update_step([&](StepState& state) {
+        if (state.step == uint64_t(step)) return;
+        state.step = uint64_t(step);  // as an optimizer's prepare() does
+        state.sample = context.autograd().first_sample;
+      });
+      for (int micro = 0; micro < 2; ++micro) {
+        const Tensor x = leaf(context, {2, 500}, std::vector<float>(1000, 1));
+        const Tensor y = dropout(x, 0.5f, 3);
+        all.push_back(to_host<float>(y));
+        backward(sum(y));
+        CHECK(same_bits(to_host<float>(x.grad()), all.back()));
+      }
+    }
+    return all;
+  };
+  const auto all = masks(false), resumed = masks(true);
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) CHECK_FALSE(same_bits(all[i], all[k]));
+  }
+  CHECK(resumed == std::vector(all.begin() + 2, all.end()));
 }
 
 }  // namespace shale::test
