@@ -56,6 +56,10 @@ class Context {
   void reset_step_results();
   // For the start of a run; from then on kernels change it.
   void set_loss_scale(const LossScale& state);
+  // For the initial values of a model that nobody has given a seed: 0, 1 and so on, so that two
+  // models of one class differ.
+  uint64_t next_model_seed() { return model_seeds_++; }
+  int64_t step() const { return static_cast<int64_t>(host_step_.step); }  // as last set
   // The per-step values as they are now, for an op whose backward reads them: while somebody holds
   // them, update_step() writes to a new place. Put exec.step to hold.get()->data() to compute under
   // them.
@@ -113,6 +117,7 @@ class Context {
   std::shared_ptr<Storage> step_storage_;
   std::shared_ptr<Storage> counters_storage_;  // of a GPU
   StepState host_step_;
+  uint64_t model_seeds_ = 0;  // that were given out
   Exec exec_;
 };
 

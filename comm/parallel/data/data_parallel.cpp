@@ -64,9 +64,11 @@ std::vector<bool> choose_offloaded(const std::vector<UnitPlan>& plans,
 
 DataParallel::DataParallel(Context& context, const ShardGroups& groups,
                            const DataParallelOptions& options)
-    : shared_{.context = context, .groups = groups, .options = options.sharding()},
+    : shared_{.context = context, .groups = groups, .options = {}},
       options_(options),
       reductions_(options.overlap) {
+  if (!options_.seed) options_.seed = context.next_model_seed();
+  shared_.options = options_.sharding();
   validate();
   const int replica = groups.replicate != nullptr ? groups.replicate->rank() : 0;
   const int rank = replica * groups.shard->size() + groups.shard->rank();

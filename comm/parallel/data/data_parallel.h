@@ -36,7 +36,8 @@ struct DataParallelOptions {
   std::optional<kernels::BlockCode> gather_code = {}, reduce_code = {};  // see ShardingOptions
   bool gather_fp8 = false;    // see ShardingOptions
   int prefetch = 1;           // stage 3: units gathered ahead of the one in use
-  uint64_t seed = 0;          // of the initial values
+  // Of the initial values; none: Context::next_model_seed().
+  std::optional<uint64_t> seed = {};
   // Share of the elements that `offload` is for, rounded up to whole units: first those that
   // forward reaches last, as their step has the most time. For models whose units are made
   // together.

@@ -29,7 +29,7 @@ ShardingOptions DataParallelOptions::sharding() const {
           .gather_code = gather_code,
           .reduce_code = reduce_code,
           .gather_fp8 = gather_fp8,
-          .seed = seed};
+          .seed = seed.value_or(0)};
 }
 namespace {
 
@@ -140,7 +140,7 @@ void DataParallel::compare_ranks(const std::vector<UnitPlan>& plans,
   std::string text;
   int64_t count = 0;
   for (const UnitPlan& plan : plans) {
-    text += cat("|", plan.module->full_name());
+    text += cat("|", unit_name(*plan.module));
     for (const Parameter* parameter : plan.parameters) {
       count += parameter->numel();
       text += cat(" ", parameter->full_name(), parameter->shape, parameter->trainable,
@@ -153,13 +153,13 @@ void DataParallel::compare_ranks(const std::vector<UnitPlan>& plans,
   const std::string description =
       cat(count, " parameters (names, shapes and initial values: ", hash_name(text), "), ",
           dtype_name(options.compute), ", gradients ", dtype_name(options.reduce), ", stage ",
-          options_.stage, ", seed ", options_.seed, ", reproducible ", options_.reproducible,
+          options_.stage, ", seed ", *options_.seed, ", reproducible ", options_.reproducible,
           ", persist below ", options.persist_below, ", reshard ",
           static_cast<int>(options.reshard_after_forward), ", prefetch ", options_.prefetch,
           ", codes ", number(options_.gather_code), " ", number(options_.reduce_code),
           ", gathers of fp8 ", options_.gather_fp8);
   const std::string what =
-      plans.size() == 1 ? cat("unit ", plans.front().module->full_name()) : std::string("model");
+      plans.size() == 1 ? cat("unit ", unit_name(*plans.front().module)) : std::string("model");
   require_same_on_all(*shared_.groups.shard, what, description);
   if (shared_.groups.replicate != nullptr) {
     require_same_on_all(*shared_.groups.replicate, what, description);

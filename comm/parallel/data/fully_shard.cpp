@@ -31,7 +31,7 @@ void check_same(const DataParallel& parallel, const Module& module, const Contex
       shared.options == options.sharding() && parallel.options().prefetch == options.prefetch) {
     return;
   }
-  throw ConfigError(cat("fully_shard: ", module.full_name(),
+  throw ConfigError(cat("fully_shard: ", unit_name(module),
                         " has another context, group, stage, overlap, reproducible, prefetch or "
                         "seed than the units before it, want the same in all units of a model"));
 }
@@ -41,10 +41,14 @@ void check_same(const DataParallel& parallel, const Module& module, const Contex
 FlatUnit& fully_shard(Module& module, Context& context, const ShardGroups& groups,
                       const DataParallelOptions& options) {
   auto& root = const_cast<Module&>(root_of(module));
-  if (find(root) == nullptr) {
+  const Sharded* const before = find(root);
+  DataParallelOptions options = given;
+  if (!options.seed && before != nullptr) options.seed = before->parallel.options().seed;
+  if (before == nullptr) {
     if (root.attachment() != nullptr) {
       throw InternalError(cat("fully_shard: another layer keeps state with ", root.full_name()));
     }
+    if (!options.seed) options.seed = context.next_model_seed();
     root.attach(std::make_unique<Sharded>(context, groups, options));
   }
   if (options.offload_share != 1) {

@@ -335,4 +335,36 @@ TEST_CASE("memory of the group is given back when the model that was sharded ove
   });
 }
 
+TEST_CASE("models of one class that nobody gave a seed begin with other values") {
+  const auto group = world().group();
+  Context context(small_context(1));
+  TwoHeads first, second, third;
+  comm::fully_shard(first.a, context, *group);
+  comm::fully_shard(first, context, *group);
+  comm::fully_shard(second, context, *group);
+  comm::fully_shard(third, context, *group, {.stage = 3, .seed = 0});
+  const auto values = [](Module& model) {
+    std::vector<float> all;
+    comm::data_parallel_of(model).full_state([&](const Parameter&, const View& view) {
+      all.insert(all.end(), view.as<float>(), view.as<float>() + view.numel());
+    });
+    return all;
+  };
+  CHECK_FALSE(same_bits(values(first), values(second)));
+  CHECK(same_bits(values(first), values(third)));  // the first has seed 0
+}
+
+TEST_CASE("ranks have dropout masks of their own") {
+  const auto group = world().group();
+  Run run(*group, {.stage = 2, .seed = 7});
+  const Tensor x = full(run.context, {2, 500}, DType::kF32, 1);
+  const Tensor y = dropout(x, 0.5f, 1);
+  std::vector<float> all(static_cast<size_t>(y.numel() * group->size()));
+  group->host().all_gather(y, make_view(all.data(), {y.numel() * group->size()}));
+  for (int rank = 1; rank < group->size(); ++rank) {
+    const auto begin = all.begin() + rank * y.numel();
+    CHECK_FALSE(std::equal(begin, begin + y.numel(), all.begin()));
+  }
+}
+
 }  // namespace shale::test
