@@ -54,6 +54,7 @@ struct CollectiveCall {
   std::vector<int64_t> in_counts = {};  // of kAllToAllV: elements for, and from, each rank
   std::vector<int64_t> out_counts = {};
   uint64_t balance = 0;  // of these: pair_balance()
+  int64_t step = -1;     // see CollectiveOptions
 
   // What all ranks have alike: elements of the smaller of the two; of a gather those that every
   // rank gives, as only the root receives. Ranks of kAllToAllV have nothing alike: 0.

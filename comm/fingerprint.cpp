@@ -13,6 +13,7 @@ Fingerprint fingerprint(const CollectiveCall& call, uint64_t sequence) {
                     .tag_hash = hash_name(call.tag),
                     .count = call.count(),
                     .balance = call.balance,
+                    .step = call.step,
                     .root = call.root,
                     .op = call.op,
                     .dtype = call.out.dtype};
@@ -37,13 +38,15 @@ std::string describe(const Fingerprint& print) {
   if (print.op == CollectiveOp::kBroadcast) text += cat(" from ", print.root);
   if (is_to_root(print.op)) text += cat(" to ", print.root);
   if (print.tag[0] != '\0') text += cat(" for '", print.tag, "'");
+  if (print.step >= 0) text += cat(" of step ", print.step);
   return text;
 }
 
 uint64_t hash_of(const Fingerprint& print) {
   struct {
-    uint64_t sequence, tag_hash, count, rest;
+    uint64_t sequence, tag_hash, count, step, rest;
   } const fields{print.sequence, print.tag_hash, static_cast<uint64_t>(print.count),
+                 static_cast<uint64_t>(print.step),
                  static_cast<uint64_t>(static_cast<uint32_t>(print.root)) << 16 |
                      static_cast<uint64_t>(print.op) << 8 | static_cast<uint64_t>(print.dtype)};
   return hash_name({reinterpret_cast<const char*>(&fields), sizeof fields});

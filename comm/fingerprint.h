@@ -18,6 +18,7 @@ struct Fingerprint {
   uint64_t tag_hash = 0;  // of the whole tag
   int64_t count = 0;      // CollectiveCall::count()
   uint64_t balance = 0;   // CollectiveCall::balance; not compared: those of all ranks add up to 0
+  int64_t step = -1;      // CollectiveOptions::step
   int32_t root = 0;       // of a message: its sender, a rank of the World
   int32_t peer = 0;       // of a message: its receiver
   LinkRole role = LinkRole::kNone;  // of a message; kNone: it is a collective
@@ -27,7 +28,7 @@ struct Fingerprint {
 
   friend bool operator==(const Fingerprint& a, const Fingerprint& b) {
     return a.sequence == b.sequence && a.tag_hash == b.tag_hash && a.count == b.count &&
-           a.root == b.root && a.op == b.op && a.dtype == b.dtype;
+           a.step == b.step && a.root == b.root && a.op == b.op && a.dtype == b.dtype;
   }
 };
 

@@ -126,6 +126,7 @@ Work ProcessGroup::issue(CollectiveCall call, const CollectiveOptions& options) 
   call.tag = options.tag;
   call.stream = options.stream;
   call.traffic = options.traffic;
+  call.step = options.step;
   if (captures(call.stream)) {
     captured_.push_back(call);
   } else {

@@ -61,6 +61,9 @@ struct CollectiveOptions {
   // An earlier collective of this process whose output is this one's input and which nobody has
   // waited for yet; null: there is none. It may be of another group, for the same device.
   const Work* after = nullptr;
+  // Of the optimizer, where it is known, else -1; part of the fingerprint: a rank that leaves out a
+  // backward would add up gradients of two steps.
+  int64_t step = -1;
 };
 
 // Ranks that compute together.

@@ -155,8 +155,11 @@ struct ShardingContext {
   bool single() const { return groups.shard->size() == 1 && groups.replicate == nullptr; }
   void wait(const Work& work);
   CollectiveOptions collective(std::string_view tag, Traffic traffic) const {
-    return {
-        .tag = tag, .async = options.overlap, .stream = context.exec().stream, .traffic = traffic};
+    return {.tag = tag,
+            .async = options.overlap,
+            .stream = context.exec().stream,
+            .traffic = traffic,
+            .step = context.step()};
   }
 };
 

@@ -66,6 +66,12 @@ TEST_CASE("ranks that call different collectives all get an error that names the
     }
     {
       const auto group = world().group(options);
+      check_disagreement(
+          *group, [&] { group->all_reduce_sum(view(8), {.tag = "a gradient", .step = 4 + odd}); },
+          {"for 'a gradient' of step 4", "of step 5"});
+    }
+    {
+      const auto group = world().group(options);
       std::vector<double> wide(8);
       check_disagreement(
           *group, [&] { group->all_reduce_sum(odd != 0 ? make_view(wide.data(), {8}) : view(8)); },
