@@ -110,6 +110,7 @@ DataParallel::DataParallel(std::vector<UnitPlan> plans, Context& context, const 
 }
 
 void DataParallel::install(std::vector<UnitPlan> plans) {
+  check_exchange(plans);
   compare_ranks(plans, options_.unit());
   make_leaves_apart(plans);
   const std::vector<bool> offloaded = choose_offloaded(plans, options_);
@@ -143,6 +144,7 @@ FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
   }
   std::vector<UnitPlan> plans = {plan_unit(module, taken_)};
   if (options_.reproducible) keep_ties_apart(plans);
+  check_exchange(plans);
   compare_ranks(plans, options);
   make_leaves_apart(plans);
   return install(plans.front(), options);
@@ -469,6 +471,15 @@ double DataParallel::sum_over_ranks(double count) const {
 }
 
 Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
+  if (const ProcessGroup* const tensor = shared_.groups.tensor; tensor && tensor->size() > 1) {
+    throw ConfigError(cat(
+        "mean over ranks: ", tensor->size(),
+        " ranks share the layers of this model (ShardGroups::"
+        "tensor), and this function cannot know whether the loss is of this rank's rows or of all; "
+        "want scale(loss, weight / sum): the sum of the weights is sum_over_ranks(weight) for a "
+        "loss that each of them has whole, as nn::Embedding::loss(), and that added up over the "
+        "tensor group too for a loss of a rank's own rows"));
+  }
   const double sum = sum_over_ranks(weight);
   if (!(sum > 0)) {
     throw ConfigError(cat("mean over ranks: the weights of all ranks add up to ", sum,

@@ -144,7 +144,8 @@ class DataParallel {
   double sum_over_ranks(double count) const;
   // A loss whose gradients add up to those of the mean over all ranks' samples. loss: the mean over
   // this rank's `weight` samples, a finite scalar; weights may differ, and be 0 on some ranks.
-  // Collective; the host waits for it. Throws ConfigError unless the sum of weights is above 0.
+  // Collective; the host waits for it. Throws ConfigError unless the sum of weights is above 0, and
+  // where several ranks share the layers (ShardGroups::tensor).
   Tensor mean_over_ranks(const Tensor& loss, double weight = 1) const;
   // The first parameter with a gradient that is not finite, on any rank; empty if there is none.
   // For reports: collective, and waits for the device.
@@ -208,6 +209,7 @@ class DataParallel {
   };
   void validate() const;
   void validate(const UnitOptions& options) const;
+  void check_exchange(const std::vector<UnitPlan>& plans) const;
   void compare_ranks(const std::vector<UnitPlan>& plans, const UnitOptions& options) const;
   void install(std::vector<UnitPlan> plans);
   FlatUnit& install(const UnitPlan& plan, const UnitOptions& options);

@@ -10,6 +10,7 @@
 #include "shale/base/rng.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/same_on_all.h"
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/optim/clip.h"
 
 namespace shale::comm {
@@ -131,6 +132,22 @@ void DataParallel::validate(const UnitOptions& options) const {
             "divides that of the shard group, ",
             shared_.groups.shard->size(), ", of consecutive ranks; there is ",
             small == nullptr ? "none" : cat("one of ", small->size())));
+  }
+}
+
+// Ranks that share layers add up the gradients of what all of them have.
+void DataParallel::check_exchange(const std::vector<UnitPlan>& plans) const {
+  const ProcessGroup* const group = shared_.groups.tensor;
+  for (const UnitPlan& plan : plans) {
+    const nn::Exchange* const exchange = plan.module->exchange();
+    const int ranks = exchange != nullptr ? exchange->ranks() : 1;
+    if (ranks == (group != nullptr ? group->size() : 1)) continue;
+    throw ConfigError(
+        cat("data parallel: ", ranks, " ranks share the layers of ", unit_name(*plan.module),
+            " (tensor_parallel()), and ShardGroups::tensor ",
+            group != nullptr ? cat("has ", group->size(), " ranks") : std::string("is not set"),
+            "; want the group that tensor_parallel() was given, in ShardGroups{.shard = "
+            "..., .tensor = ...}"));
   }
 }
 

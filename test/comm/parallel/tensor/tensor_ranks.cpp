@@ -2,9 +2,11 @@
 // the last bit.
 #include "shale/base/error.h"
 #include "shale/comm/mesh.h"
+#include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/tensor/group_exchange.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/layers.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/reduce.h"
@@ -368,6 +370,37 @@ TEST_CASE("a plan that does not fit says what does", "[tensor]") {
   CHECK_THROWS_WITH(cut(other, 0), Catch::Matchers::Contains("no parameter fits"));
   CHECK_THROWS_WITH(cut(comm::TensorPlan().slices("*"), 0),
                     Catch::Matchers::Contains("no layer around wte.weight"));
+}
+
+TEST_CASE("a model that ranks share is not taken for one that each of them has", "[tensor]") {
+  const auto group = world().group();
+  if (group->size() == 1) return;
+  struct Net : Module {
+    Net() : up(this, "up", 8, 16), down(this, "down", 16, 8) {}
+    bool accepts(const Parameter& parameter, const Partition& partition) const override {
+      const int dim = parameter.owner == &up ? 0 : 1;
+      return partition.share == LeafShare::kCut && partition.dim == dim;
+    }
+    nn::Linear up, down;
+  };
+  const auto plan = comm::TensorPlan().columns("up").rows("down");
+  {
+    Context context(small_context(1));
+    Net net;
+    const auto exchange = comm::tensor_parallel(net, plan, *group);
+    const std::string message =
+        message_of<ConfigError>([&] { comm::DataParallel(net, {}, context, alone(), {}); });
+    CHECK(contains(message, cat(group->size(), " ranks share the layers of root")));
+    CHECK(contains(message, "ShardGroups::tensor is not set"));
+  }
+  Context context(small_context(1));
+  Net net;
+  const auto exchange = comm::tensor_parallel(net, plan, *group);
+  comm::DataParallel parallel(net, {}, context,
+                              ShardGroups{.shard = &alone(), .tensor = group.get()}, {});
+  CHECK(contains(
+      message_of<ConfigError>([&] { parallel.mean_over_ranks(full(context, {}, DType::kF32, 1)); }),
+      "whether the loss is of this rank's rows or of all"));
 }
 
 }  // namespace shale::test
