@@ -139,6 +139,16 @@ struct World::Impl {
 };
 
 void World::Impl::start_mpi() {
+  int is_initialized = 0;
+  MPI_Initialized(&is_initialized);
+  if (is_initialized != 0) {
+    throw ConfigError(
+        mpi_running() ? "World: the program has called MPI_Init itself; want World(communicator), "
+                        "which leaves MPI to it"
+                      : "World: MPI was finalized, and starts once in a process; want one "
+                        "World(argc, argv), or comm::run(), or MPI_Init in the program and "
+                        "World(communicator) as often as wanted");
+  }
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
