@@ -162,6 +162,12 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
 void copy_(Tensor& to, const Tensor& x) {
   check_shape("copy_", "x", x, to.shape());
   check_dtype("copy_", "x", x, to.dtype());
+  check_same_device("copy_", to, {&x, 1});
+  if (needs_grad(to.context(), {to, x})) {
+    throw AutogradError(cat("copy_: ", argument_text("x", x), " ", x, " or the target ", to,
+                            " requires a gradient, and a copy records nothing; want where() or "
+                            "concat(), which record, or NoGrad for a copy without gradient"));
+  }
   kernels::copy(to.exec(), {.x = x, .y = to});
   to.bump_version();
 }

@@ -24,7 +24,8 @@ Tensor concat(const std::vector<Tensor>& tensors, int dim);
 Tensor stack(const std::vector<Tensor>& tensors, int dim);
 
 // Copies x into `to`, which has the same shape and dtype and any strides. Records nothing; moves
-// the version counter of `to`.
+// the version counter of `to`. Throws AutogradError, while gradients are recorded, if either has a
+// history: it would have no gradient (NoGrad, detach(); where() and concat() record).
 void copy_(Tensor& to, const Tensor& x);
 
 // x, or a dense row-major copy of it.
