@@ -96,6 +96,7 @@ Gpt2::Gpt2(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
       h_(),
       ln_f_(this, "ln_f", config.width, config.norm_eps) {
   wte_.weight.tied = true;
+  wte_.weight.padding_rows = config.padded_vocab - config.vocab;
   const auto blocks = block_mask(config.pattern);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     h_.push_back(std::make_unique<Block>(this, layer, config, policy.dropout, blocks));

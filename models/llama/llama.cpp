@@ -262,10 +262,13 @@ Llama::Llama(const LanguageModelConfig& config, const LanguageModelPolicy& polic
     layers_.push_back(
         std::make_unique<Block>(this, layer, config, policy, llama_variant(config.family), shared));
   }
+  const int64_t padding_rows = config.padded_vocab - config.vocab;
   embed_tokens_.weight.tied = config.tied;
+  embed_tokens_.weight.padding_rows = padding_rows;
   if (!config.tied) {
     lm_head_ = std::make_unique<nn::Embedding>(this, "lm_head", config.padded_vocab, config.width,
                                                Init::normal(kInitStd));
+    lm_head_->weight.padding_rows = padding_rows;
   }
 }
 

@@ -238,6 +238,7 @@ void Module::cut(Parameter& parameter, Partition partition, int count) {
     leaf->decay = parameter.decay;
     leaf->trainable = parameter.trainable;
     leaf->matrices = parameter.matrices;
+    leaf->padding_rows = parameter.padding_rows;
     leaf->tied = parameter.tied;
     leaf->owner = this;
     set(*leaf, partition.leaf + i);

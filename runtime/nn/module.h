@@ -35,6 +35,9 @@ struct Parameter {
   bool decay = true;      // weight decay applies
   bool trainable = true;  // set before materialising
   int64_t matrices = 1;   // equal blocks of rows that are matrices of their own: 3 of fused q, k, v
+  // Rows at the end of `whole` that the model never uses: a vocabulary is padded for the kernels.
+  // Statistics of the parameter leave them out.
+  int64_t padding_rows = 0;
   Tensor value;           // in the compute dtype
   // Used twice, as an embedding and as the output layer: whoever trains the model may keep the
   // gradients of the two apart (keep_apart()), and adds them last.

@@ -59,6 +59,9 @@ size_t Adafactor::whole_of(const Parameter& parameter) {
   Whole whole{.first_part = parts_.size(), .cols = shape.ndim() > 0 ? shape.at(-1) : 1};
   whole.rows = whole.cols > 0 ? shape.numel() / whole.cols : 0;
   whole.leaves = is_cut ? partition.leaves : 1;
+  if (parameter.padding_rows > 0) {
+    whole.used = 1 - static_cast<double>(parameter.padding_rows) / static_cast<double>(shape[0]);
+  }
   whole.factored = whole.rows > 1 && whole.cols > 1;
   whole.cuts_columns = whole.factored && is_cut && partition.dim == shape.ndim() - 1;
   wholes_.push_back(whole);
@@ -200,10 +203,10 @@ void Adafactor::update(size_t shard, const Tensor& compute) {
   for (const Part& part : parts_) {
     if (part.shard != shard) continue;
     const Whole& whole = wholes_[part.whole];
-    // The kernel divides by the elements of a leaf's matrix.
-    const float clip = whole.cuts_columns
-                           ? options_.clip_rms * std::sqrt(static_cast<float>(whole.leaves))
-                           : options_.clip_rms;
+    // The kernel takes the mean square over the elements of a leaf's matrix, want: over those of
+    // the whole that are no padding.
+    const double more = whole.used * static_cast<double>(whole.cuts_columns ? whole.leaves : 1);
+    const float clip = options_.clip_rms * static_cast<float>(std::sqrt(more));
     for (const Piece& piece : part.pieces) {
       const auto slice = [&](const Tensor& vector) {
         return vector.defined()

@@ -43,6 +43,7 @@ class Adafactor : public Optimizer {
     size_t first_part = 0;
     int64_t rows = 1, cols = 1, leaves = 1;
     bool factored = false;
+    double used = 1;            // the share of the elements that is no padding
     bool cuts_columns = false;  // a leaf has some of the columns, else some of the rows
     int64_t means_offset = 0;   // rows, then columns, in means_
   };

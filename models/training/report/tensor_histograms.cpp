@@ -59,6 +59,21 @@ class HostPieces {
   std::vector<float> values_;
 };
 
+// Calls visit(begin, count) for the elements of a span's shard that are no padding.
+template <typename Visit>
+void for_each_used(const OptimSpan& span, const Visit& visit) {
+  const Parameter& parameter = *span.parameter;
+  if (parameter.padding_rows == 0) return visit(span.offset, span.count);
+  const Shape& whole = parameter.whole;
+  const int64_t used = whole.numel() / whole[0] * (whole[0] - parameter.padding_rows);
+  for_each_rows(whole, parameter.partition, span.first, span.count, [&](const PartRows& some) {
+    for (int64_t row = 0; row < some.rows; ++row) {
+      const int64_t count = std::min(some.run, used - some.in_whole - row * some.stride);
+      if (count > 0) visit(span.offset + some.in_part - span.first + row * some.run, count);
+    }
+  });
+}
+
 }  // namespace
 
 void ValueCounts::add(std::span<const float> values) {
@@ -120,7 +135,9 @@ std::vector<TensorHistogram> tensor_histograms(HistogramOf what,
     for (const OptimSpan& span : shard.spans) {
       const auto place = places.find(span.parameter);
       if (place == places.end() || span.count == 0) continue;
-      pieces.add_to(all[place->second], span.offset, span.count);
+      for_each_used(span, [&](int64_t begin, int64_t count) {
+        pieces.add_to(all[place->second], begin, count);
+      });
     }
   }
   std::vector<int64_t> counts;
