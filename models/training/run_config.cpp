@@ -86,7 +86,9 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
       "added to the second moment's root, adamw 1e-8, lamb 1e-6; to squared gradients, adafactor "
       "1e-30",
       {.min = 0, .help = {.default_text = "the optimizer's"}});
-  spec.add("weight-decay", c.weight_decay, "on matrices and embeddings, not on norms and biases",
+  spec.add("weight-decay", c.weight_decay,
+           "on matrices and embeddings, not on norms and biases; decoupled from the gradient, but "
+           "for sgd, which adds decay times the weight to the gradient before momentum, as torch's",
            {.min = 0});
   spec.add("param-groups", c.param_groups,
            "parameters with a multiple of the rate and a decay of their own: \"PATTERN:lr=FACTOR,"
