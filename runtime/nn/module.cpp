@@ -128,7 +128,7 @@ void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t
     impl.storage = storage;
     impl.offset = offset;
     impl.dtype = dtype;
-    leaf.set_requires_grad(trainable);
+    impl.requires_grad = trainable;
   });
 }
 
@@ -431,6 +431,13 @@ int64_t whole_numel(const Module& module) {
 
 void materialize(Module& module, Context& context, DType default_dtype, uint64_t seed) {
   for (Parameter* parameter : module.parameters()) {
+    const TensorImpl& impl = parameter->value.impl();
+    const bool is_sharded = impl.leaf->allocate_grad != nullptr || !impl.leaf->ready_hooks.empty();
+    if (impl.storage != nullptr || is_sharded) {
+      throw InternalError(cat("materialize: ", parameter->full_name(),
+                              " has memory already, by materialize(), fully_shard() or "
+                              "DataParallel; want one of them, once"));
+    }
     const amp::Precision* precision = parameter->owner->precision();
     const DType dtype = precision != nullptr ? precision->compute : default_dtype;
     auto storage = context.allocate(parameter->numel() * dtype_size(dtype), MemoryTag::kParameter,

@@ -262,7 +262,8 @@ class Module {
 int64_t whole_numel(const Module& module);
 
 // Gives every parameter and buffer of the tree memory of its own and its initial value: a model on
-// one device without data parallelism. dtype: of modules without a precision.
+// one device without data parallelism. dtype: of modules without a precision. Throws InternalError
+// for parameters that have memory, or are in data parallelism.
 void materialize(Module& module, Context& context, DType dtype, uint64_t seed);
 
 }  // namespace shale

@@ -113,12 +113,28 @@ void Optimizer::upload(size_t bytes) {
   context.copy(prepared_->memory->data(), &host_values_, static_cast<int64_t>(bytes));
 }
 
+namespace {
+
+// Its gradient has been decided when it got its memory.
+void check_trainable(const Parameter& parameter) {
+  if (parameter.trainable) return;
+  throw ConfigError(cat("optimizer: ", parameter.full_name(),
+                        " has a gradient here, and Parameter::trainable is false now; want it set "
+                        "before the model has memory, or, to freeze it for some steps, an "
+                        "optimizer of its own (select_parameters()) that does not step meanwhile"));
+}
+
+}  // namespace
+
 void Optimizer::check_prepared() const {
   if (prepared_ != nullptr) return;
   throw InternalError("optimizer: a step before prepare(), which sets the learning rate");
 }
 
 void Optimizer::prepare(Context& context, int64_t step, float lr) {
+  for (const OptimShard& shard : shards_) {
+    for (const OptimSpan& span : shard.spans) check_trainable(*span.parameter);
+  }
   context.update_step([&](StepState& state) {
     const AutogradState& autograd = context.autograd();
     const bool is_new = state.step != static_cast<uint64_t>(step);
@@ -126,6 +142,7 @@ void Optimizer::prepare(Context& context, int64_t step, float lr) {
     state.step = static_cast<uint64_t>(step);
     host_values_.seed = state.seed;
   });
+  stepped_ = false;
   host_values_.step = static_cast<uint64_t>(step);
   host_values_.lr = lr;
   updates_done_ = step;
@@ -175,6 +192,12 @@ std::shared_ptr<const Storage> Optimizer::hold_values() {
 }
 
 void Optimizer::step() {
+  check_prepared();
+  if (std::exchange(stepped_, true)) {
+    throw InternalError(cat("optimizer: a second step() after prepare() for step ", updates_done_,
+                            ", whose rate and bias corrections it would have; want "
+                            "prepare(context, step, lr) before each step()"));
+  }
   complete_gradients(shards_);
   begin_step();
   for (size_t i = 0; i < shards_.size(); ++i) {

@@ -33,12 +33,13 @@ class Optimizer {
 
   // Sets the per-step values: `step` counts from 0, lr is the scheduled rate. Before step(), and
   // before forward, as the context's random numbers count steps too.
+  // Throws ConfigError for a parameter whose `trainable` was changed since it has memory.
   void prepare(Context& context, int64_t step, float lr);
   // How many updates were done before this one: bias corrections count them. prepare() says `step`,
   // which a run that skips steps corrects before step().
   void set_updates(int64_t done);
   // One update of every shard. Parameters without a gradient count as having gradient 0. Throws
-  // InternalError if prepare() was never called.
+  // InternalError unless prepare() was called since the last step().
   void step();
   void zero_grad() { shale::zero_grad(shards_); }
   // Whether the step that is prepared wants gradients that were added over the replicas of hybrid
@@ -118,6 +119,7 @@ class Optimizer {
   int64_t updates_done_ = 0;
   std::list<Values> values_;
   Values* prepared_ = nullptr;  // where prepare() puts them
+  bool stepped_ = false;        // since then
 };
 
 // What one call of a kernel steps: neighbouring spans with the same options, and the padding

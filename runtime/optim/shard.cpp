@@ -24,6 +24,14 @@ std::vector<OptimShard> local_shards(Module& module, Context& context) {
     const DType reduce = precision != nullptr ? precision->reduce : DType::kF32;
     shard.grad = empty(context, {count}, reduce, MemoryTag::kGradient, shard.name);
     LeafState& leaf = leaf_state(parameter->value);
+    const bool is_held = leaf.grad.defined() && leaf.grad.storage().use_count() > 1;
+    if (is_held || leaf.allocate_grad != nullptr || !leaf.ready_hooks.empty()) {
+      throw InternalError(cat("local_shards: the gradient of ", shard.name,
+                              " is in use already, by earlier shards, fully_shard() or "
+                              "DataParallel; want the shards of one call, with "
+                              "select_parameters(shards, ...) for each of several optimizers, and "
+                              "optim_shards(model) of a sharded model"));
+    }
     leaf.grad = shard.grad.alias(parameter->shape, contiguous_strides(parameter->shape));
     leaf.has_value = false;
     const Tensor value = parameter->value.alias({count}, {1});

@@ -136,7 +136,8 @@ struct OptimShard {
 Tensor vector_slice(const Tensor& vector, int64_t begin, int64_t count);
 
 // The shards of a module materialised on one device without data parallelism: one per trainable
-// parameter. Makes the gradient memory and, for bf16, the f32 masters.
+// parameter. Makes the gradient memory and, for bf16, the f32 masters. Throws InternalError while
+// shards of an earlier call are there, and for a sharded model, which has comm::optim_shards().
 std::vector<OptimShard> local_shards(Module& module, Context& context);
 
 // The same shards with those parameters only whose full name `wanted` takes, for an optimizer that

@@ -101,6 +101,13 @@ Tensor& Tensor::set_requires_grad(bool value) {
     throw AutogradError(
         cat("set_requires_grad: the tensor ", *this, " is the result of an op, want a leaf"));
   }
+  if (const std::string_view parameter = name_of(*this); !parameter.empty()) {
+    throw AutogradError(cat("set_requires_grad: ", parameter,
+                            " is a parameter, whose gradient Parameter::trainable decides before "
+                            "the model has memory; to freeze it for some steps, give it an "
+                            "optimizer of its own (select_parameters()), which does not step "
+                            "meanwhile"));
+  }
   impl_->requires_grad = value;
   if (value) leaf_state(*this);
   return *this;

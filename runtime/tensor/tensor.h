@@ -45,7 +45,8 @@ class Tensor {
   // alias() for the result of an op: from now on neither tensor may be changed in place.
   Tensor recorded_alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
 
-  // Whether gradients flow to this tensor. Set on leaves only; results inherit it.
+  // Whether gradients flow to this tensor. Set on leaves only; results inherit it. Throws
+  // AutogradError for the result of an op, and for a parameter, which has Parameter::trainable.
   bool requires_grad() const;
   Tensor& set_requires_grad(bool value);
   // The gradient of a leaf after backward; undefined when it has none.

@@ -235,6 +235,11 @@ void FlatBuffer::drop_values() {
 void FlatBuffer::bind_values() {
   if (gathers_fp8()) return bind_codes();
   for (const FlatEntry& entry : layout_.entries) {
+    if (entry.parameter->trainable != traits_.trainable) {
+      throw ConfigError(cat("unit ", name_, ": ", entry.parameter->full_name(),
+                            ": Parameter::trainable was changed after the model got its memory, "
+                            "want it set before"));
+    }
     entry.parameter->bind(shared_.context, values_.storage(), entry.offset, traits_.compute);
   }
 }

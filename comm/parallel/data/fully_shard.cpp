@@ -39,7 +39,7 @@ void check_same(const DataParallel& parallel, const Module& module, const Contex
 }  // namespace
 
 FlatUnit& fully_shard(Module& module, Context& context, const ShardGroups& groups,
-                      const DataParallelOptions& options) {
+                      const DataParallelOptions& given) {
   auto& root = const_cast<Module&>(root_of(module));
   const Sharded* const before = find(root);
   DataParallelOptions options = given;

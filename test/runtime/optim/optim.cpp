@@ -71,8 +71,7 @@ TEST_CASE("SGD follows its definition, and keeps no state without momentum") {
   Context context(small_context());
   Net net;
   materialize(net, context, DType::kF32, 3);
-  optim::Sgd plain(local_shards(net, context), {.momentum = 0});
-  CHECK(plain.states().empty());
+  CHECK(optim::Sgd(local_shards(net, context), {.momentum = 0}).states().empty());
   optim::Sgd heavy(local_shards(net, context), {.momentum = 0.5f});
   const Tensor x = full(context, {4, 5}, DType::kF32, 0.5);
   const float start = to_host<float>(net.linear.bias->value)[0];
@@ -326,6 +325,71 @@ TEST_CASE("the inverse square root goes on where warm-up ends, and knows no end"
   s.warmup_steps = 0;
   CHECK(s.at(0) == Approx(3));
   CHECK(s.at(3) == Approx(1.5));
+}
+
+TEST_CASE("a step wants a prepare() of its own") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::AdamW optimizer(local_shards(net, context), {});
+  optimizer.prepare(context, 0, 0.1f);
+  optimizer.step();
+  const std::string message = message_of<InternalError>([&] { optimizer.step(); });
+  CHECK(contains(message, "a second step() after prepare() for step 0"));
+  optimizer.prepare(context, 1, 0.1f);
+  optimizer.step();
+}
+
+TEST_CASE("a model has memory and shards once") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  CHECK(contains(message_of<InternalError>([&] { materialize(net, context, DType::kF32, 3); }),
+                 "linear.weight has memory already"));
+  {
+    const std::vector<OptimShard> shards = local_shards(net, context);
+    const std::string message = message_of<InternalError>([&] { local_shards(net, context); });
+    CHECK(contains(message, "the gradient of linear.weight is in use already"));
+    CHECK(contains(message, "select_parameters"));
+  }
+  CHECK(local_shards(net, context).size() == 4);  // nobody has the earlier ones any more
+}
+
+TEST_CASE("whether a parameter is trained is decided before it has memory") {
+  Context context(small_context());
+  Net net;
+  net.unused.weight.trainable = false;
+  materialize(net, context, DType::kF32, 3);
+  CHECK(net.linear.weight.value.requires_grad());
+  CHECK_FALSE(net.unused.weight.value.requires_grad());
+  CHECK(
+      contains(message_of<AutogradError>([&] { net.linear.weight.value.set_requires_grad(false); }),
+               "linear.weight is a parameter, whose gradient Parameter::trainable decides"));
+  optim::AdamW optimizer(local_shards(net, context), {});
+  net.linear.weight.trainable = false;
+  CHECK(contains(message_of<ConfigError>([&] { optimizer.prepare(context, 0, 0.1f); }),
+                 "Parameter::trainable is false now"));
+}
+
+TEST_CASE("a part that is frozen for some steps has an optimizer of its own, which rests") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  const std::vector<OptimShard> shards = local_shards(net, context);
+  optim::AdamW weights(select_parameters(shards, "*.weight"), {});
+  optim::AdamW biases(select_parameters(shards, "*.bias"), {});
+  const Tensor x = full(context, {4, 5}, DType::kF32, 0.5);
+  const std::vector<float> before = to_host<float>(net.linear.weight.value);
+  const auto step = [&](int64_t number, std::vector<optim::Optimizer*> some) {
+    for (optim::Optimizer* optimizer : some) optimizer->prepare(context, number, 0.1f);
+    backward(sum(net.linear.forward(x)));
+    for (optim::Optimizer* optimizer : some) optimizer->step();
+    zero_grad(shards);
+  };
+  step(0, {&biases});
+  CHECK(same_bits(to_host<float>(net.linear.weight.value), before));
+  step(1, {&biases, &weights});
+  CHECK_FALSE(same_bits(to_host<float>(net.linear.weight.value), before));
 }
 
 }  // namespace shale::test
