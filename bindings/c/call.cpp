@@ -1,6 +1,7 @@
 #include "shale/bindings/c/call.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/base/parse.h"
 #include "shale/bindings/c/session.h"
 #include "shale/comm/watch/failure_board.h"
 
@@ -165,6 +167,30 @@ shale_status call(std::string_view name, const std::function<void()>& body) noex
   } catch (...) {  // the lock's own
     return SHALE_ERROR_INTERNAL;
   }
+}
+
+void check_not_in_callback() {
+  if (state().depth == 1) return;
+  throw CallError(SHALE_ERROR_STATE,
+                  "called inside the body of shale_module_run(), expected after its end");
+}
+
+double checked_number(double value, std::string_view argument, double least) {
+  if (!std::isfinite(value) || value < least) {
+    fail_argument(argument, " is ", value, ", expected a finite number",
+                  std::isfinite(least) ? cat(", ", least, " or more") : "");
+  }
+  return value;
+}
+
+std::string checked_path(const char* path, std::string_view argument) {
+  const std::string_view text = wanted(path, argument);
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (text.empty() || std::any_of(text.begin(), text.end(), is_control)) {
+    fail_argument(argument, " is \"", excerpt(text),
+                  "\", expected a path: not empty, and without control characters");
+  }
+  return std::string(text);
 }
 
 const char* last_error() noexcept {

@@ -26,6 +26,10 @@ template <typename... Args>
 [[noreturn]] void fail_argument(const Args&... args) {
   throw CallError(SHALE_ERROR_ARGUMENT, cat(args...));
 }
+// A number that has to be finite and at least so much: "eps is nan, expected ...".
+double checked_number(double value, std::string_view argument, double least);
+// A path as training programs take it: not empty, without control characters.
+std::string checked_path(const char* path, std::string_view argument);
 template <typename T>
 T* wanted(T* pointer, std::string_view argument) {
   if (pointer == nullptr) fail_argument(argument, " is NULL");
@@ -35,6 +39,10 @@ T* wanted(T* pointer, std::string_view argument) {
 // Runs what a function of the interface does, while no other does anything. Exceptions become the
 // status that is returned, and the text of shale_last_error(), which begins with `name`.
 shale_status call(std::string_view name, const std::function<void()>& body) noexcept;
+
+// Inside a call: throws SHALE_ERROR_STATE if a function of the program's made it, which a call runs
+// that goes on afterwards.
+void check_not_in_callback();
 
 // The text of shale_last_error() on this thread.
 const char* last_error() noexcept;

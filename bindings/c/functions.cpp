@@ -230,18 +230,22 @@ shale_status shale_embedding(shale_tensor ids, shale_tensor table, shale_tensor 
 shale_status shale_layer_norm(shale_tensor x, shale_tensor gain, shale_tensor bias, float eps,
                               shale_tensor* out) {
   return call_for_tensor("shale_layer_norm", out, [&] {
+    checked_number(eps, "eps", 0);
     return layer_norm(tensor_of(x, "x"), tensor_of(gain, "gain"), optional_tensor(bias, "bias"),
                       eps);
   });
 }
 
 shale_status shale_rms_norm(shale_tensor x, shale_tensor gain, float eps, shale_tensor* out) {
-  return call_for_tensor("shale_rms_norm", out,
-                         [&] { return rms_norm(tensor_of(x, "x"), tensor_of(gain, "gain"), eps); });
+  return call_for_tensor("shale_rms_norm", out, [&] {
+    checked_number(eps, "eps", 0);
+    return rms_norm(tensor_of(x, "x"), tensor_of(gain, "gain"), eps);
+  });
 }
 
 shale_status shale_rope(shale_tensor x, double theta, shale_tensor* out) {
   return call_for_tensor("shale_rope", out, [&] {
+    checked_number(theta, "theta", 0);
     const Tensor tensor = tensor_of(x, "x");
     if (tensor.ndim() != 4) fail_argument("x is ", tensor, ", want [B, T, H, D]");
     return rope(tensor, rope_table(theta == 0 ? kRopeTheta : theta, tensor.size(3)));
@@ -251,6 +255,8 @@ shale_status shale_rope(shale_tensor x, double theta, shale_tensor* out) {
 shale_status shale_attention(shale_tensor q, shale_tensor k, shale_tensor v, int32_t causal,
                              float scale, int64_t window, shale_tensor* out) {
   return call_for_tensor("shale_attention", out, [&] {
+    checked_number(scale, "scale", 0);
+    if (window < 0) fail_argument("window is ", window, ", expected 0 or more");
     const shale::AttentionOptions options{.causal = causal != 0, .scale = scale, .window = window};
     return attention(tensor_of(q, "q"), tensor_of(k, "k"), tensor_of(v, "v"), options);
   });
@@ -297,7 +303,11 @@ shale_status shale_all_reduce_sum(shale_tensor x, shale_tensor* out) {
 }
 
 shale_status shale_backward(shale_tensor loss) {
-  return call("shale_backward", [&] { backward(tensor_of(loss, "loss")); });
+  return call("shale_backward", [&] {
+    backward(tensor_of(loss, "loss"));
+    ++session().backwards;
+    place_samples();
+  });
 }
 
 shale_status shale_set_inference(shale_runtime runtime, int32_t inference) {

@@ -1,10 +1,14 @@
 // Modules: those of the program's own, language models, and how ranks share them.
+#include <cmath>
 #include <span>
 
+#include "shale/base/config.h"
+#include "shale/base/json.h"
 #include "shale/bindings/c/memory.h"
 #include "shale/bindings/c/session.h"
 #include "shale/comm/parallel/data/fully_shard.h"
 #include "shale/comm/parallel/data/sharded_parameter.h"
+#include "shale/models/language/config.h"
 #include "shale/models/language/family.h"
 
 namespace shale::c {
@@ -15,6 +19,11 @@ class ProgramModule : public Module {
  public:
   using Module::Module;
   void add(const std::string& name, const Shape& shape, const shale_parameter_options& options) {
+    for (const auto& parameter : own_parameters()) {
+      if (parameter->name == name) fail_argument("name is \"", name, "\", declared a second time");
+    }
+    checked_number(options.mean, "options->mean", -INFINITY);
+    checked_number(options.std, "options->std", 0);
     const Init init{.mean = options.mean, .std = options.std};
     declare(name, shape, init, options.no_decay == 0).trainable = options.frozen == 0;
   }
@@ -109,7 +118,12 @@ void check_count(std::string_view argument, int32_t count, int32_t least) {
 }
 
 comm::DataParallelOptions parallel_options(const shale_shard_options& given) {
-  return {.compute = dtype_of_code(given.compute),
+  const DType compute = dtype_of_code(given.compute);
+  if (!is_float(compute) || compute == DType::kF64) {
+    throw ConfigError(cat("options->compute is ", dtype_name(compute),
+                          ", expected SHALE_F32, SHALE_BF16 or SHALE_F16"));
+  }
+  return {.compute = compute,
           .reduce = dtype_of_code(given.reduce),
           .stage = given.stage,
           .overlap = given.no_overlap == 0,
@@ -120,12 +134,26 @@ comm::DataParallelOptions parallel_options(const shale_shard_options& given) {
 models::LanguageModelConfig language_config(const char* name,
                                             const shale_language_model_options& given) {
   constexpr int64_t kContext = 256;
-  for (const int64_t size : {given.context, given.layers, given.width, given.heads, given.vocab,
-                             given.kv_heads, given.hidden}) {
-    if (size < 0) throw ConfigError(cat("options has the size ", size, ", want 0 or more"));
+  // Limits are those of train_lm's options of these names.
+  Json options = {{"model", wanted(name, "preset")}};
+  if (given.dropout != 0) {
+    options["dropout"] = checked_number(given.dropout, "options->dropout", -INFINITY);
   }
+  for (const auto& [key, size] : {std::pair("seq_len", given.context),
+                                  {"layers", given.layers},
+                                  {"width", given.width},
+                                  {"heads", given.heads},
+                                  {"vocab", given.vocab},
+                                  {"kv_heads", given.kv_heads},
+                                  {"hidden", given.hidden}}) {
+    if (size != 0) options[key] = size;
+  }
+  models::TrainConfig checked;
+  ConfigSpec spec("shale", "");
+  describe(spec, checked, /*needs_data=*/false);
+  spec.read_json(options.dump(), "options");
   models::LanguageModelConfig config =
-      models::preset(wanted(name, "preset"), given.context > 0 ? given.context : kContext);
+      models::preset(name, given.context > 0 ? given.context : kContext);
   if (given.context > 0) config.context = given.context;
   if (given.layers > 0) config.layers = given.layers;
   if (given.width > 0) config.width = given.width;
@@ -157,7 +185,12 @@ shale_status shale_module_create(shale_runtime runtime, shale_module parent, con
     }
     const auto above = module_of(parent, "parent");
     check_not_sharded(*above->tree);
-    auto module = std::make_unique<ProgramModule>(&program_module(*above), checked_name(name));
+    const std::string own = checked_name(name);
+    for (const shale::Module* sibling : program_module(*above).children()) {
+      if (sibling->name() != own) continue;
+      fail_argument("name is \"", own, "\", and parent has a module of that name");
+    }
+    auto module = std::make_unique<ProgramModule>(&program_module(*above), own);
     above->tree->modules.push_back(std::move(module));
     give_module(above->tree, above->tree->modules.back().get(), out);
   });
@@ -226,37 +259,51 @@ shale_status shale_language_model_loss(shale_module model, shale_tensor ids, sha
     const auto object = module_of(model, "model");
     auto* language = dynamic_cast<shale::models::LanguageModel*>(object->module);
     if (language == nullptr) fail_argument("model is no language model");
+    check_sharded(*object->tree);
     return language->loss(tensor_of(ids, "ids"), tensor_of(targets, "targets"));
   });
 }
 
 shale_status shale_module_shard(shale_module module, const shale_shard_options* options) {
   return call("shale_module_shard", [&] {
+    check_not_in_callback();
     const auto object = module_of(module);
     const shale_shard_options defaults = SHALE_SHARD_OPTIONS_INIT;
     const auto parallel = parallel_options(options_of(options, defaults, "options"));
     Session& s = session();
     Tree& tree = *object->tree;
     const bool is_root = object->module == &tree.root();
-    if (is_root && dynamic_cast<ProgramModule*>(object->module) == nullptr) {
-      check_not_sharded(tree);
-      for (shale::Module* unit : tree.units)
-        shale::comm::fully_shard(*unit, *s.context, *s.group, parallel);
+    const bool was_sharded = tree.root().attachment() != nullptr;
+    try {
+      if (is_root && dynamic_cast<ProgramModule*>(object->module) == nullptr) {
+        check_not_sharded(tree);
+        for (shale::Module* unit : tree.units)
+          shale::comm::fully_shard(*unit, *s.context, *s.group, parallel);
+      }
+      shale::comm::fully_shard(*object->module, *s.context, *s.group, parallel);
+    } catch (...) {
+      // Without a unit the model is as it was, and may be sharded by other options.
+      if (!was_sharded && tree.root().attachment() != nullptr &&
+          shale::comm::data_parallel_of(tree.root()).units().empty()) {
+        tree.root().attach(nullptr);
+      }
+      throw;
     }
-    shale::comm::fully_shard(*object->module, *s.context, *s.group, parallel);
     if (!is_root) tree.units.push_back(object->module);
   });
 }
 
 shale_status shale_module_begin_backward(shale_module root, int32_t last) {
   return call("shale_module_begin_backward", [&] {
-    shale::comm::data_parallel_of(*root_of(root)->module).begin_backward(last != 0);
+    shale::comm::data_parallel_of(*sharded_root_of(root)->module).begin_backward(last != 0);
   });
 }
 
 shale_status shale_mean_over_ranks(shale_module root, shale_tensor loss, double weight,
                                    shale_tensor* out) {
   return call_for_tensor("shale_mean_over_ranks", out, [&] {
-    return shale::comm::mean_over_ranks(*root_of(root)->module, tensor_of(loss, "loss"), weight);
+    const auto model = sharded_root_of(root);
+    checked_number(weight, "weight", 0);
+    return shale::comm::mean_over_ranks(*model->module, tensor_of(loss, "loss"), weight);
   });
 }

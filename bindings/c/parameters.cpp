@@ -1,6 +1,7 @@
 // Parameters by number and by name.
 #include <algorithm>
 
+#include "shale/bindings/c/memory.h"
 #include "shale/bindings/c/session.h"
 #include "shale/comm/parallel/data/fully_shard.h"
 #include "shale/comm/parallel/data/sharded_parameter.h"
@@ -22,7 +23,15 @@ comm::ShardedParameter sharded(const ModuleObject& root, const char* name) {
   if (parameter == nullptr) {
     fail_argument("there is no parameter \"", name, "\", want one of", names_of(*root.module));
   }
-  return {comm::data_parallel_of(*root.module), *parameter};
+  comm::DataParallel& parallel = comm::data_parallel_of(*root.module);
+  for (const auto& unit : parallel.units()) {
+    for (const Module* module = parameter->owner; module != nullptr; module = module->parent()) {
+      if (module == &unit->module()) return {parallel, *parameter};
+    }
+  }
+  throw CallError(SHALE_ERROR_STATE,
+                  cat(parameter->full_name(),
+                      " is not in a sharded module, expected shale_module_shard() of the root"));
 }
 
 void check_count(const comm::ShardedParameter& parameter, int64_t count) {
@@ -30,6 +39,10 @@ void check_count(const comm::ShardedParameter& parameter, int64_t count) {
     fail_argument("count is ", count, ", want ", parameter.shape().numel(), " for ",
                   parameter.name(), " ", parameter.shape());
   }
+}
+
+void write(const comm::ShardedParameter& parameter, const float* from) {
+  parameter.distribute(make_view(const_cast<float*>(wanted(from, "from")), parameter.shape()));
 }
 
 shale_parameter_info describe(const Parameter& parameter) {
@@ -78,7 +91,7 @@ shale_status shale_module_value(shale_module module, const char* name, shale_ten
 
 shale_status shale_parameter_read(shale_module root, const char* name, float* to, int64_t count) {
   return call("shale_parameter_read", [&] {
-    const auto parameter = sharded(*root_of(root), name);
+    const auto parameter = sharded(*sharded_root_of(root), name);
     check_count(parameter, count);
     wanted(to, "to");
     const Tensor whole = parameter.full_tensor();
@@ -90,17 +103,29 @@ shale_status shale_parameter_read(shale_module root, const char* name, float* to
 shale_status shale_parameter_write(shale_module root, const char* name, const float* from,
                                    int64_t count) {
   return call("shale_parameter_write", [&] {
-    const auto parameter = sharded(*root_of(root), name);
+    const auto parameter = sharded(*sharded_root_of(root), name);
     check_count(parameter, count);
-    parameter.distribute(
-        shale::make_view(const_cast<float*>(wanted(from, "from")), parameter.shape()));
+    write(parameter, from);
+  });
+}
+
+shale_status shale_parameter_write_shaped(shale_module root, const char* name, int32_t ndim,
+                                          const int64_t* shape, const float* from) {
+  return call("shale_parameter_write_shaped", [&] {
+    const auto parameter = sharded(*sharded_root_of(root), name);
+    const shale::Shape given = shape_of(ndim, shape, "shape");
+    if (!(given == parameter.shape())) {
+      fail_argument("shape is ", given, ", expected ", parameter.shape(), " for ",
+                    parameter.name());
+    }
+    write(parameter, from);
   });
 }
 
 shale_status shale_parameter_local(shale_module root, const char* name, int64_t* begin,
                                    shale_tensor* out) {
   return call_for_tensor("shale_parameter_local", out, [&] {
-    const auto parameter = sharded(*root_of(root), name);
+    const auto parameter = sharded(*sharded_root_of(root), name);
     if (begin != nullptr) *begin = parameter.local_range().begin;
     return parameter.local_tensor();
   });
@@ -109,7 +134,7 @@ shale_status shale_parameter_local(shale_module root, const char* name, int64_t*
 shale_status shale_parameter_local_grad(shale_module root, const char* name, shale_tensor* out) {
   return call("shale_parameter_local_grad", [&] {
     wanted(out, "out");
-    const Tensor grad = sharded(*root_of(root), name).local_grad();
+    const Tensor grad = sharded(*sharded_root_of(root), name).local_grad();
     if (grad.defined()) return give_tensor(grad, out);
     *out = nullptr;
   });
@@ -117,5 +142,5 @@ shale_status shale_parameter_local_grad(shale_module root, const char* name, sha
 
 shale_status shale_parameter_local_changed(shale_module root, const char* name) {
   return call("shale_parameter_local_changed",
-              [&] { sharded(*root_of(root), name).local_changed(); });
+              [&] { sharded(*sharded_root_of(root), name).local_changed(); });
 }

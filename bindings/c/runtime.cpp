@@ -136,6 +136,7 @@ shale_status shale_runtime_create(const shale_runtime_options* options, shale_ru
     }
     const shale_runtime_options defaults = SHALE_RUNTIME_OPTIONS_INIT;
     begin_session(make_session(options_of(options, defaults, "options")));
+    place_samples();
     *out =
         static_cast<shale_runtime>(add_handle(Kind::kRuntime, std::make_shared<RuntimeObject>()));
   });
@@ -144,6 +145,7 @@ shale_status shale_runtime_create(const shale_runtime_options* options, shale_ru
 shale_status shale_runtime_destroy(shale_runtime runtime) {
   return call("shale_runtime_destroy", [&] {
     check_runtime(runtime);
+    check_not_in_callback();
     end_session();
   });
 }
@@ -164,6 +166,16 @@ shale_status shale_runtime_device(shale_runtime runtime, char* text, size_t capa
   return call("shale_runtime_device", [&] {
     check_runtime(runtime);
     give_text(to_string(session().context->device()), text, capacity, "text");
+  });
+}
+
+shale_status shale_runtime_set_sample(shale_runtime runtime, int64_t first) {
+  return call("shale_runtime_set_sample", [&] {
+    check_runtime(runtime);
+    if (first < 0) fail_argument("first is ", first, ", expected 0 or more");
+    session().knows_samples = true;
+    session().context->update_step(
+        [first](shale::StepState& state) { state.sample = static_cast<uint64_t>(first); });
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/base/rng.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::c {
@@ -160,10 +161,19 @@ void check_runtime(shale_runtime runtime) {
   find_handle(Kind::kRuntime, runtime, "runtime");
 }
 
-Tensor tensor_of(shale_tensor handle, std::string_view argument) {
+Tensor any_tensor_of(shale_tensor handle, std::string_view argument) {
   session();
   return std::static_pointer_cast<TensorObject>(find_handle(Kind::kTensor, handle, argument))
       ->tensor;
+}
+
+Tensor tensor_of(shale_tensor handle, std::string_view argument) {
+  Tensor x = any_tensor_of(handle, argument);
+  if (x.storage() != nullptr) return x;
+  throw CallError(SHALE_ERROR_STATE,
+                  cat(argument_text(argument, x), " ", x.shape(),
+                      " has no memory now, expected shale_module_shard() of its model first, and "
+                      "the call inside the body of shale_module_run() of its module"));
 }
 
 Tensor optional_tensor(shale_tensor handle, std::string_view argument) {
@@ -182,6 +192,28 @@ std::shared_ptr<ModuleObject> root_of(shale_module handle, std::string_view argu
                   ", want the root of its tree");
   }
   return object;
+}
+
+void check_sharded(const Tree& tree) {
+  if (tree.root().attachment() != nullptr) return;
+  throw CallError(SHALE_ERROR_STATE,
+                  "the model is not sharded, expected shale_module_shard() first");
+}
+
+std::shared_ptr<ModuleObject> sharded_root_of(shale_module handle) {
+  auto object = root_of(handle);
+  check_sharded(*object->tree);
+  return object;
+}
+
+void place_samples() {
+  Session& s = session();
+  if (s.knows_samples) return;
+  const auto rank = static_cast<uint32_t>(s.world->rank());
+  const auto forward = static_cast<uint32_t>(s.backwards);
+  // The first forward of the first rank has samples 0 and on, as a program of one rank has.
+  const uint32_t first = rank + forward == 0 ? 0 : philox({rank, forward, 0, 0}, {0, 0})[0];
+  s.context->update_step([first](StepState& state) { state.sample = first; });
 }
 
 std::shared_ptr<OptimizerObject> optimizer_of(shale_optimizer handle) {

@@ -50,6 +50,7 @@ struct ModuleObject {
 struct OptimizerObject {
   std::shared_ptr<Tree> tree;
   std::unique_ptr<optim::Optimizer> optimizer;
+  bool is_prepared = false;  // for a step
 };
 struct MetricsObject {
   std::unique_ptr<MetricsWriter> writer;  // null on ranks other than 0
@@ -66,6 +67,9 @@ struct Session {
   std::set<const Storage*> read_only;          // memory of others that is not written to
   std::map<std::pair<double, int64_t>, std::shared_ptr<const RopeTable>> ropes;
   std::set<std::string> cleaned;  // folders of checkpoints
+  int64_t step = -1;              // of the last prepare()
+  int64_t backwards = 0;          // in that step
+  bool knows_samples = false;     // the program says which samples come next
 };
 
 // The runtime that is there. Throws CallError, SHALE_ERROR_STATE, if there is none.
@@ -88,12 +92,21 @@ std::shared_ptr<void> find_handle(Kind kind, const void* handle, std::string_vie
 std::shared_ptr<void> take_handle(Kind kind, const void* handle, std::string_view argument);
 
 void check_runtime(shale_runtime runtime);  // throws unless it is the runtime that is there
+// One with memory. Throws CallError, SHALE_ERROR_STATE, for a parameter that has none now.
 Tensor tensor_of(shale_tensor handle, std::string_view argument);
 Tensor optional_tensor(shale_tensor handle, std::string_view argument);  // undefined for NULL
+Tensor any_tensor_of(shale_tensor handle, std::string_view argument);    // memory or not
 std::shared_ptr<ModuleObject> module_of(shale_module handle, std::string_view argument = "module");
 // One with all its tree, for what concerns the model as a whole.
 std::shared_ptr<ModuleObject> root_of(shale_module handle, std::string_view argument = "root");
+// A root whose model is sharded. Throws CallError, SHALE_ERROR_STATE, for another.
+std::shared_ptr<ModuleObject> sharded_root_of(shale_module handle);
+void check_sharded(const Tree& tree);
 std::shared_ptr<OptimizerObject> optimizer_of(shale_optimizer handle);
+
+// Draws other dropout masks in the forward that comes next than on other ranks and in earlier
+// forwards, unless the program says which samples it has.
+void place_samples();
 
 // Puts a handle into `*out`, which is not NULL.
 void give_tensor(const Tensor& tensor, shale_tensor* out);

@@ -160,12 +160,12 @@ shale_status shale_tensor_destroy(shale_tensor x) {
 }
 
 shale_status shale_tensor_share(shale_tensor x, shale_tensor* out) {
-  return call_for_tensor("shale_tensor_share", out, [&] { return tensor_of(x, "x"); });
+  return call_for_tensor("shale_tensor_share", out, [&] { return any_tensor_of(x, "x"); });
 }
 
 shale_status shale_tensor_describe(shale_tensor x, shale_tensor_info* out) {
   return call("shale_tensor_describe", [&] {
-    const Tensor tensor = tensor_of(x, "x");
+    const Tensor tensor = any_tensor_of(x, "x");
     shale_tensor_info info = SHALE_TENSOR_INFO_INIT;
     info.dtype = static_cast<shale_dtype>(tensor.dtype());
     info.ndim = tensor.ndim();
@@ -226,7 +226,7 @@ shale_status shale_tensor_detach(shale_tensor x, shale_tensor* out) {
 
 shale_status shale_tensor_require_grad(shale_tensor x, int32_t on) {
   return call("shale_tensor_require_grad", [&] {
-    Tensor tensor = tensor_of(x, "x");
+    Tensor tensor = any_tensor_of(x, "x");
     if (on != 0 && !is_float(tensor.dtype())) {
       fail_argument("x is ", tensor, ", want floating-point numbers");
     }
@@ -237,7 +237,7 @@ shale_status shale_tensor_require_grad(shale_tensor x, int32_t on) {
 shale_status shale_tensor_grad(shale_tensor x, shale_tensor* out) {
   return call("shale_tensor_grad", [&] {
     wanted(out, "out");
-    const Tensor grad = tensor_of(x, "x").grad();
+    const Tensor grad = any_tensor_of(x, "x").grad();
     if (grad.defined()) return give_tensor(clone_of(grad), out);
     *out = nullptr;
   });
@@ -245,7 +245,7 @@ shale_status shale_tensor_grad(shale_tensor x, shale_tensor* out) {
 
 shale_status shale_tensor_zero_grad(shale_tensor x) {
   return call("shale_tensor_zero_grad", [&] {
-    const Tensor tensor = tensor_of(x, "x");
+    const Tensor tensor = any_tensor_of(x, "x");
     shale::LeafState* leaf = tensor.impl().leaf.get();
     if (leaf == nullptr) return;
     if (!leaf->name.empty()) {

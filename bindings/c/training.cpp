@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "shale/base/config.h"
+#include "shale/base/json.h"
 #include "shale/bindings/c/session.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/checkpoint/problems.h"
@@ -24,9 +25,7 @@ models::RunConfig optimizer_config(const char* kind, const shale_optimizer_optio
   models::RunConfig config;
   ConfigSpec spec("shale", "");
   describe(spec, config, {});
-  const std::string name = wanted(kind, "kind");
-  if (name.find_first_of("\"\\\n") != name.npos) fail_argument("kind is no optimizer's name");
-  spec.read_json(cat("{\"optimizer\": \"", name, "\"}"), "kind");
+  spec.read_json(Json({{"optimizer", wanted(kind, "kind")}}).dump(), "kind");
   const auto set = [](double& field, double value, const char* what, double below) {
     if (std::isnan(value) || value >= below) {
       throw ConfigError(cat("options->", what, " is ", value, ", want 0 to below ", below,
@@ -46,8 +45,14 @@ models::RunConfig optimizer_config(const char* kind, const shale_optimizer_optio
 // The checkpoint that all ranks read, as rank 0 finds it; empty: there is none.
 std::string newest(comm::ProcessGroup& group, const std::string& path) {
   std::string found;
-  const std::string problem = comm::problem_of_root(
-      group, "checkpoint to load", [&] { found = newest_checkpoint(path).value_or(""); });
+  const std::string problem = comm::problem_of_root(group, "checkpoint to load", [&] {
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(path, error);
+    if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
+      throw ConfigError(cat("path is ", path, ", a file, expected a folder"));
+    }
+    found = newest_checkpoint(path).value_or("");
+  });
   comm::throw_problem(problem);
   return group.broadcast_bytes(found, /*root=*/0, "checkpoint to load");
 }
@@ -84,7 +89,7 @@ shale_status shale_optimizer_create(shale_module root, const char* kind,
                                     const shale_optimizer_options* options, shale_optimizer* out) {
   return call("shale_optimizer_create", [&] {
     wanted(out, "out");
-    const auto model = root_of(root);
+    const auto model = sharded_root_of(root);
     const shale_optimizer_options defaults = SHALE_OPTIMIZER_OPTIONS_INIT;
     const auto config = optimizer_config(kind, options_of(options, defaults, "options"));
     auto object = std::make_shared<OptimizerObject>();
@@ -106,27 +111,40 @@ shale_status shale_optimizer_destroy(shale_optimizer optimizer) {
 shale_status shale_optimizer_prepare(shale_optimizer optimizer, int64_t step, float lr) {
   return call("shale_optimizer_prepare", [&] {
     if (step < 0) fail_argument("step is ", step, ", want 0 or more");
-    if (!std::isfinite(lr)) fail_argument("lr is ", lr, ", want a number");
-    optimizer_of(optimizer)->optimizer->prepare(*session().context, step, lr);
-    session().world->at_step(step);
+    checked_number(lr, "lr", -INFINITY);
+    const auto object = optimizer_of(optimizer);
+    object->optimizer->prepare(*session().context, step, lr);
+    object->is_prepared = true;
+    Session& s = session();
+    if (std::exchange(s.step, step) != step) s.backwards = 0;
+    place_samples();
+    s.world->at_step(step);
   });
 }
 
 shale_status shale_optimizer_step(shale_optimizer optimizer) {
-  return call("shale_optimizer_step", [&] { optimizer_of(optimizer)->optimizer->step(); });
+  return call("shale_optimizer_step", [&] {
+    const auto object = optimizer_of(optimizer);
+    if (!object->is_prepared) {
+      throw CallError(SHALE_ERROR_STATE,
+                      "the step has no number and no learning rate, expected "
+                      "shale_optimizer_prepare() first");
+    }
+    object->optimizer->step();
+  });
 }
 
 shale_status shale_clip_grad_norm(shale_module root, float max_norm, float* norm) {
   return call("shale_clip_grad_norm", [&] {
     if (!(max_norm >= 0)) fail_argument("max_norm is ", max_norm, ", want 0 or more");
-    shale::comm::clip_grad_norm(*root_of(root)->module, max_norm);
+    shale::comm::clip_grad_norm(*sharded_root_of(root)->module, max_norm);
     if (norm != nullptr) *norm = session().context->read_step().grad_norm;
   });
 }
 
 shale_status shale_zero_grad(shale_module root) {
   return call("shale_zero_grad",
-              [&] { zero_grad(shale::comm::optim_shards(*root_of(root)->module)); });
+              [&] { zero_grad(shale::comm::optim_shards(*sharded_root_of(root)->module)); });
 }
 
 shale_status shale_checkpoint_save(shale_module root, shale_optimizer optimizer, const char* folder,
@@ -140,7 +158,7 @@ shale_status shale_checkpoint_save(shale_module root, shale_optimizer optimizer,
     shale::comm::CheckpointInfo info{.step = step};
     if (state != nullptr) info.state = state;
     const shale::JsonObject checked(info.state, "state");
-    save(*model, *stepped, wanted(folder, "folder"), info, keep);
+    save(*model, *stepped, checked_path(folder, "folder"), info, keep);
   });
 }
 
@@ -152,7 +170,7 @@ shale_status shale_checkpoint_load(shale_module root, shale_optimizer optimizer,
     check_same_tree(*model, *stepped);
     wanted(step, "step");
     shale::comm::ProcessGroup& group = session().group->host();
-    const std::string found = newest(group, wanted(path, "path"));
+    const std::string found = newest(group, checked_path(path, "path"));
     *step = -1;
     if (found.empty()) return;
     shale::CheckpointReader reader = shale::comm::open_checkpoint(group, found);
@@ -164,7 +182,7 @@ shale_status shale_checkpoint_load(shale_module root, shale_optimizer optimizer,
 
 shale_status shale_checkpoint_state(const char* path, char* text, size_t capacity, size_t* length) {
   return call("shale_checkpoint_state", [&] {
-    const auto found = shale::newest_checkpoint(wanted(path, "path"));
+    const auto found = shale::newest_checkpoint(checked_path(path, "path"));
     if (!found) throw shale::MissingInputError(shale::cat(path, ": there is no checkpoint"));
     const shale::CheckpointReader reader(*found);
     const std::string& state = reader.manifest().state;
@@ -181,7 +199,7 @@ shale_status shale_metrics_open(shale_runtime runtime, const char* folder, int64
   return call("shale_metrics_open", [&] {
     check_runtime(runtime);
     wanted(out, "out");
-    const std::filesystem::path path = std::filesystem::path(wanted(folder, "folder"));
+    const std::filesystem::path path = checked_path(folder, "folder");
     auto object = std::make_shared<MetricsObject>();
     if (session().world->rank() == 0) {
       std::error_code error;

@@ -20,7 +20,7 @@
 /* The interface that this header describes. Libraries of the same major number and the same or a
  * later minor one have it. */
 #define SHALE_API_MAJOR 1
-#define SHALE_API_MINOR 0
+#define SHALE_API_MINOR 1
 
 /* Most dimensions of a tensor; bytes of a name, its NUL included; a size that is to be inferred. */
 #define SHALE_MAX_DIMS 6
@@ -42,7 +42,8 @@ typedef int32_t shale_status;
 enum {
   SHALE_OK = 0,
   SHALE_ERROR_ARGUMENT = 1,      /* a handle, pointer, shape or dtype that cannot be */
-  SHALE_ERROR_STATE = 2,         /* not now: no runtime, a second one, a forked process */
+  SHALE_ERROR_STATE = 2,         /* not now: no runtime, a second one, a forked process, a model
+                                    that is not sharded, a parameter outside of its module */
   SHALE_ERROR_CALLBACK = 3,      /* a function of the program's own returned an error */
   SHALE_ERROR_CONFIG = 64,       /* options that cannot be, or not together */
   SHALE_ERROR_DATA = 65,         /* malformed data or checkpoint */
@@ -104,13 +105,18 @@ typedef struct shale_runtime_options {
 SHALE_API shale_status shale_runtime_create(const shale_runtime_options* options,
                                             shale_runtime* out);
 /* Destroys everything that was made of the runtime, whose handles are then invalid, and leaves MPI.
- * Memory that others were shown (shale_tensor_to_dlpack) stays until they are done. Collective. */
+ * Memory that others were shown (shale_tensor_to_dlpack) stays until they are done. In the body of
+ * shale_module_run(): SHALE_ERROR_STATE. Collective. */
 SHALE_API shale_status shale_runtime_destroy(shale_runtime runtime);
 /* This rank, their number, and the same among those of this machine. */
 SHALE_API shale_status shale_runtime_rank(shale_runtime runtime, int32_t* rank, int32_t* ranks,
                                           int32_t* local_rank, int32_t* local_ranks);
 /* The device: "cpu", "cuda:1". */
 SHALE_API shale_status shale_runtime_device(shale_runtime runtime, char* text, size_t capacity);
+/* Number, among all samples of a step over all ranks, of the first sample of the next forward.
+ * Dropout masks depend on it, and with it not on the number of ranks and micro-batches. Until the
+ * first call, each rank and each forward after a backward draws masks of its own. Since 1.1. */
+SHALE_API shale_status shale_runtime_set_sample(shale_runtime runtime, int64_t first);
 /* Waits until all ranks have come here. Collective. */
 SHALE_API shale_status shale_runtime_barrier(shale_runtime runtime);
 /* The sum of the ranks' values. Collective. */
@@ -276,8 +282,9 @@ SHALE_API shale_status shale_rope(shale_tensor x, double theta, shale_tensor* ou
 SHALE_API shale_status shale_attention(shale_tensor q, shale_tensor k, shale_tensor v,
                                        int32_t causal, float scale, int64_t window,
                                        shale_tensor* out);
-/* Zeroes a share p of the elements and scales the others; `site` tells the dropouts of a model
- * apart. Nothing under shale_set_inference(). */
+/* Zeroes a share p of the elements and scales the others. Masks depend on the runtime's seed, the
+ * step, the sample (shale_runtime_set_sample), the element and `site`. Each dropout of a model has
+ * its own site, or those of equal sizes have one mask. Nothing under shale_set_inference(). */
 SHALE_API shale_status shale_dropout(shale_tensor x, float p, uint32_t site, shale_tensor* out);
 
 /* Losses: f32 scalars. The first is the sum over rows of logits [rows, columns] of which the first
@@ -331,7 +338,7 @@ SHALE_API shale_status shale_module_run(shale_module module, shale_body body, vo
                                         int32_t output_count, shale_tensor* outputs);
 
 /* A language model, of a preset as train_lm has them ("nano", "gpt2-124m", "llama-nano"). Zeros
- * stand for the preset's. */
+ * stand for the preset's; limits are those of train_lm's options (docs/interface.md). */
 typedef struct shale_language_model_options {
   size_t size;
   int64_t context;                  /* longest sequence in tokens; 0: 256 */
@@ -359,7 +366,8 @@ typedef struct shale_shard_options {
   shale_dtype reduce;    /* of gradients */
   int32_t no_overlap;    /* not 0: waits for each collective */
   int32_t reproducible;  /* not 0: losses do not depend on the number of ranks */
-  uint64_t seed;         /* of initial values */
+  uint64_t seed;         /* of initial values, which are a function of it and of parameters' names:
+                            two models with the same names have the same values by one seed */
 } shale_shard_options;
 #define SHALE_SHARD_OPTIONS_INIT {sizeof(shale_shard_options), 0, 0, 0, 0, 0, 0}
 /* Gives parameters memory and initial values. Inner modules that are to be units of their own come
@@ -396,12 +404,16 @@ SHALE_API shale_status shale_module_parameter(shale_module module, int64_t index
  * that module runs. */
 SHALE_API shale_status shale_module_value(shale_module module, const char* name,
                                           shale_tensor* out);
-/* All elements, f32, in host memory, by the name in the tree; read: collective; write: by every
- * rank. */
+/* All elements, f32, row by row, in host memory, by the name in the tree; read: collective; write:
+ * by every rank. The second checks `count` alone; the third (since 1.1) refuses another shape than
+ * the parameter's. */
 SHALE_API shale_status shale_parameter_read(shale_module root, const char* name, float* to,
                                             int64_t count);
 SHALE_API shale_status shale_parameter_write(shale_module root, const char* name,
                                              const float* from, int64_t count);
+SHALE_API shale_status shale_parameter_write_shaped(shale_module root, const char* name,
+                                                    int32_t ndim, const int64_t* shape,
+                                                    const float* from);
 /* For optimizers of one's own: this rank's elements, from `begin` on, as a vector, f32 masters, the
  * memory itself; their gradient, NULL in *out for none; after writing, by every rank. */
 SHALE_API shale_status shale_parameter_local(shale_module root, const char* name, int64_t* begin,
@@ -429,7 +441,8 @@ SHALE_API shale_status shale_optimizer_prepare(shale_optimizer optimizer, int64_
 /* Changes the parameters by their gradients. Collective for adafactor, muon and lamb. */
 SHALE_API shale_status shale_optimizer_step(shale_optimizer optimizer);
 
-/* ---- Checkpoints, as train_lm and `shale ckpt` know them ---- */
+/* ---- Checkpoints, as train_lm and `shale ckpt` know them ----
+ * Paths are not empty and have no control characters, or they are SHALE_ERROR_ARGUMENT. */
 
 /* Saves parameters and optimizer states as `folder`/step_00000100, and deletes all but the newest
  * `keep`; 0: none. state: a JSON object of the program's own, or NULL. Collective. */
@@ -437,7 +450,8 @@ SHALE_API shale_status shale_checkpoint_save(shale_module root, shale_optimizer 
                                              const char* folder, int64_t step, const char* state,
                                              int64_t keep);
 /* Loads a checkpoint, or the newest in a folder, whatever ranks and stage it was saved by; `step`:
- * the steps done. -1 and SHALE_OK: there is none in the folder. Collective. */
+ * the steps done. -1 and SHALE_OK: the folder has none, or is not there. A file in its place is
+ * SHALE_ERROR_CONFIG. Collective. */
 SHALE_API shale_status shale_checkpoint_load(shale_module root, shale_optimizer optimizer,
                                              const char* path, int64_t* step);
 /* The state of a checkpoint, or of the newest in a folder: its length without the NUL, and as much

@@ -5,6 +5,7 @@
  * Run: misuse LIBRARY
  */
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <shale/c.h>
 #include <stdatomic.h>
@@ -172,7 +173,7 @@ static shale_status empty_body(void* user, const shale_tensor* in, int32_t in_co
 }
 
 static void modules(shale_runtime runtime) {
-  shale_module root = NULL, child = NULL, language = NULL;
+  shale_module root = NULL, child = NULL, language = NULL, second = NULL;
   shale_optimizer optimizer = NULL;
   shale_tensor x = NULL, y = NULL;
   const int64_t shape[] = {2, 3};
@@ -183,9 +184,10 @@ static void modules(shale_runtime runtime) {
         FUNCTION(shale_module_create)(runtime, root, "a.b", &child));
   SUCCEEDS(FUNCTION(shale_module_create)(runtime, root, "part", &child));
   SUCCEEDS(FUNCTION(shale_module_declare)(child, "weight", 2, shape, NULL));
-  FAILS(SHALE_ERROR_INTERNAL, "weight",
+  FAILS(SHALE_ERROR_ARGUMENT, "\"weight\", declared a second time",
         FUNCTION(shale_module_declare)(child, "weight", 2, shape, NULL));
-  FAILS(SHALE_ERROR_INTERNAL, "not sharded", FUNCTION(shale_zero_grad)(root));
+  FAILS(SHALE_ERROR_ARGUMENT, "\"part\", and parent has a module of that name",
+        FUNCTION(shale_module_create)(runtime, root, "part", &second));
   FAILS(SHALE_ERROR_ARGUMENT, "want the root", FUNCTION(shale_zero_grad)(child));
   shard.stage = 4;
   FAILS(SHALE_ERROR_CONFIG, "4", FUNCTION(shale_module_shard)(root, &shard));
@@ -203,7 +205,8 @@ static void modules(shale_runtime runtime) {
   FAILS(SHALE_ERROR_CONFIG, "adamw",
         FUNCTION(shale_optimizer_create)(root, "adamm", NULL, &optimizer));
   SUCCEEDS(FUNCTION(shale_optimizer_create)(root, "sgd", NULL, &optimizer));
-  FAILS(SHALE_ERROR_INTERNAL, "prepare", FUNCTION(shale_optimizer_step)(optimizer));
+  FAILS(SHALE_ERROR_STATE, "shale_optimizer_prepare() first",
+        FUNCTION(shale_optimizer_step)(optimizer));
   SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, shape, 1, &x));
   FAILS(SHALE_ERROR_ARGUMENT, "returned 1: shale_matmul",
         FUNCTION(shale_module_run)(root, bad_body, NULL, 1, &x, 1, &y));
@@ -215,6 +218,151 @@ static void modules(shale_runtime runtime) {
         FUNCTION(shale_language_model_loss)(root, x, x, &y));
   SUCCEEDS(FUNCTION(shale_optimizer_destroy)(optimizer));
   FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_optimizer_step)(optimizer));
+}
+
+/* Calls in an order that cannot be: SHALE_ERROR_STATE, and never an internal error. */
+static void order(shale_runtime runtime) {
+  shale_module root = NULL, inner = NULL, language = NULL;
+  shale_optimizer optimizer = NULL;
+  shale_tensor weight = NULL, x = NULL, y = NULL;
+  const int64_t shape[] = {3, 3};
+  float values[9] = {0}, norm = 0;
+  int64_t begin = 0, step = 0;
+  shale_shard_options shard = SHALE_SHARD_OPTIONS_INIT;
+  SUCCEEDS(FUNCTION(shale_module_create)(runtime, NULL, "", &root));
+  SUCCEEDS(FUNCTION(shale_module_create)(runtime, root, "inner", &inner));
+  SUCCEEDS(FUNCTION(shale_module_declare)(root, "weight", 2, shape, NULL));
+  SUCCEEDS(FUNCTION(shale_module_declare)(inner, "weight", 2, shape, NULL));
+  SUCCEEDS(FUNCTION(shale_module_value)(root, "weight", &weight));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, shape, 1, &x));
+  FAILS(SHALE_ERROR_STATE, "not sharded", FUNCTION(shale_zero_grad)(root));
+  FAILS(SHALE_ERROR_STATE, "not sharded", FUNCTION(shale_clip_grad_norm)(root, 1, &norm));
+  FAILS(SHALE_ERROR_STATE, "not sharded", FUNCTION(shale_module_begin_backward)(root, 1));
+  FAILS(SHALE_ERROR_STATE, "not sharded", FUNCTION(shale_mean_over_ranks)(root, x, 1, &y));
+  FAILS(SHALE_ERROR_STATE, "not sharded",
+        FUNCTION(shale_optimizer_create)(root, "sgd", NULL, &optimizer));
+  FAILS(SHALE_ERROR_STATE, "not sharded",
+        FUNCTION(shale_parameter_read)(root, "weight", values, 9));
+  FAILS(SHALE_ERROR_STATE, "not sharded",
+        FUNCTION(shale_parameter_local)(root, "weight", &begin, &y));
+  FAILS(SHALE_ERROR_STATE, "b (weight) [3,3] has no memory", FUNCTION(shale_matmul)(x, weight, &y));
+  FAILS(SHALE_ERROR_STATE, "has no memory",
+        FUNCTION(shale_reduce)(SHALE_SUM, weight, 0, NULL, 0, &y));
+  FAILS(SHALE_ERROR_STATE, "has no memory", FUNCTION(shale_backward)(weight));
+  FAILS(SHALE_ERROR_STATE, "has no memory", FUNCTION(shale_tensor_read)(weight, values, 36));
+  FAILS(SHALE_ERROR_STATE, "has no memory", FUNCTION(shale_tensor_copy)(weight, x));
+  FAILS(SHALE_ERROR_STATE, "has no memory", FUNCTION(shale_tensor_clone)(weight, &y));
+  SUCCEEDS(FUNCTION(shale_language_model_create)(runtime, "nano", NULL, &language));
+  FAILS(SHALE_ERROR_STATE, "not sharded", FUNCTION(shale_language_model_loss)(language, x, x, &y));
+  /* Options that cannot be leave a model as it was. */
+  shard.compute = SHALE_I32;
+  FAILS(SHALE_ERROR_CONFIG, "compute is int32", FUNCTION(shale_module_shard)(inner, &shard));
+  shard.compute = SHALE_F32;
+  shard.reduce = SHALE_F16;
+  FAILS(SHALE_ERROR_CONFIG, "fp16", FUNCTION(shale_module_shard)(language, &shard));
+  FAILS(SHALE_ERROR_CONFIG, "fp16", FUNCTION(shale_module_shard)(inner, &shard));
+  SUCCEEDS(FUNCTION(shale_module_declare)(root, "more", 2, shape, NULL));
+  shard.reduce = SHALE_F32;
+  shard.stage = 3;
+  SUCCEEDS(FUNCTION(shale_module_shard)(inner, &shard));
+  FAILS(SHALE_ERROR_STATE, "weight is not in a sharded module",
+        FUNCTION(shale_parameter_read)(root, "weight", values, 9));
+  SUCCEEDS(FUNCTION(shale_module_shard)(root, &shard));
+  SUCCEEDS(FUNCTION(shale_module_shard)(language, &shard));
+  FAILS(SHALE_ERROR_STATE, "has no memory", FUNCTION(shale_matmul)(x, weight, &y));
+  SUCCEEDS(FUNCTION(shale_optimizer_create)(root, "sgd", NULL, &optimizer));
+  FAILS(SHALE_ERROR_ARGUMENT, "shape is [9], expected [3,3]",
+        FUNCTION(shale_parameter_write_shaped)(root, "weight", 1, (const int64_t[]){9}, values));
+  SUCCEEDS(FUNCTION(shale_parameter_write_shaped)(root, "weight", 2, shape, values));
+  /* Paths that nobody means. */
+  FAILS(SHALE_ERROR_ARGUMENT, "folder is \"a\\x0ab\", expected a path",
+        FUNCTION(shale_checkpoint_save)(root, optimizer, "a\nb", 1, NULL, 0));
+  FAILS(SHALE_ERROR_ARGUMENT, "expected a path",
+        FUNCTION(shale_checkpoint_save)(root, optimizer, "", 1, NULL, 0));
+  FAILS(SHALE_ERROR_ARGUMENT, "expected a path",
+        FUNCTION(shale_checkpoint_load)(root, optimizer, "a\x1b", &step));
+  FAILS(SHALE_ERROR_ARGUMENT, "expected a path",
+        FUNCTION(shale_checkpoint_state)("\t", NULL, 0, NULL));
+  FAILS(SHALE_ERROR_ARGUMENT, "expected a path",
+        FUNCTION(shale_metrics_open)(runtime, "a\rb", -1, &(shale_metrics){NULL}));
+  FAILS(SHALE_ERROR_CONFIG, "a file, expected a folder",
+        FUNCTION(shale_checkpoint_load)(root, optimizer, "/proc/self/exe", &step));
+  SUCCEEDS(FUNCTION(shale_checkpoint_load)(root, optimizer, "/proc/self/none", &step));
+  if (step != -1) ++problems;
+}
+
+/* What a body must not end: the call that it is part of. */
+static shale_runtime running;
+static shale_status ending_body(void* user, const shale_tensor* in, int32_t in_count,
+                                shale_tensor* out, int32_t out_count) {
+  (void)in_count, (void)out_count;
+  FAILS(SHALE_ERROR_STATE, "inside the body", FUNCTION(shale_runtime_destroy)(running));
+  FAILS(SHALE_ERROR_STATE, "inside the body", FUNCTION(shale_module_shard)(user, NULL));
+  SUCCEEDS(FUNCTION(shale_module_destroy)(user));
+  return FUNCTION(shale_tensor_share)(in[0], &out[0]);
+}
+
+static void bodies(shale_runtime runtime) {
+  shale_module root = NULL;
+  shale_tensor x = NULL, y = NULL;
+  const int64_t shape[] = {2};
+  running = runtime;
+  SUCCEEDS(FUNCTION(shale_module_create)(runtime, NULL, "", &root));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 1, shape, 1, &x));
+  SUCCEEDS(FUNCTION(shale_module_run)(root, ending_body, root, 1, &x, 1, &y));
+  SUCCEEDS(FUNCTION(shale_tensor_destroy)(y));
+}
+
+/* Sizes have the limits of train_lm's options, and numbers are what a formula can take. */
+static void limits(shale_runtime runtime) {
+  shale_module model = NULL;
+  shale_tensor x = NULL, gain = NULL, four = NULL, y = NULL;
+  const int64_t shape[] = {2, 4}, width[] = {4}, heads[] = {1, 2, 1, 4};
+  const int64_t bad[] = {-1, INT64_MIN, INT64_C(1) << 31, INT64_MAX};
+  const float numbers[] = {NAN, INFINITY, -1};
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, shape, 1, &x));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 1, width, 1, &gain));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 4, heads, 1, &four));
+  for (size_t field = 0; field < 7; ++field) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
+      shale_language_model_options given = SHALE_LANGUAGE_MODEL_OPTIONS_INIT;
+      int64_t* const sizes[] = {&given.context, &given.layers,   &given.width, &given.heads,
+                                &given.vocab,   &given.kv_heads, &given.hidden};
+      *sizes[field] = bad[i];
+      FAILS(SHALE_ERROR_CONFIG, "options: ",
+            FUNCTION(shale_language_model_create)(runtime, "llama-nano", &given, &model));
+    }
+  }
+  shale_language_model_options given = SHALE_LANGUAGE_MODEL_OPTIONS_INIT;
+  given.layers = 200000;
+  FAILS(SHALE_ERROR_CONFIG, "layers: expected an integer from 1 to 10000, found 200000",
+        FUNCTION(shale_language_model_create)(runtime, "nano", &given, &model));
+  given.layers = 0;
+  given.dropout = 1;
+  FAILS(SHALE_ERROR_CONFIG, "dropout",
+        FUNCTION(shale_language_model_create)(runtime, "nano", &given, &model));
+  SUCCEEDS(FUNCTION(shale_module_create)(runtime, NULL, "", &model));
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; ++i) {
+    const float number = numbers[i];
+    shale_parameter_options initial = SHALE_PARAMETER_OPTIONS_INIT;
+    FAILS(SHALE_ERROR_ARGUMENT, "eps", FUNCTION(shale_layer_norm)(x, gain, NULL, number, &y));
+    FAILS(SHALE_ERROR_ARGUMENT, "eps", FUNCTION(shale_rms_norm)(x, gain, number, &y));
+    FAILS(SHALE_ERROR_ARGUMENT, "theta", FUNCTION(shale_rope)(four, number, &y));
+    FAILS(SHALE_ERROR_ARGUMENT, "scale",
+          FUNCTION(shale_attention)(four, four, four, 1, number, 0, &y));
+    FAILS(SHALE_ERROR_ARGUMENT, "p is", FUNCTION(shale_dropout)(x, number, 0, &y));
+    initial.std = number;
+    FAILS(SHALE_ERROR_ARGUMENT, "options->std",
+          FUNCTION(shale_module_declare)(model, "a", 1, width, &initial));
+    initial.std = 0;
+    initial.mean = number;
+    if (number == -1) continue;
+    FAILS(SHALE_ERROR_ARGUMENT, "options->mean",
+          FUNCTION(shale_module_declare)(model, "a", 1, width, &initial));
+  }
+  FAILS(SHALE_ERROR_ARGUMENT, "window is -1",
+        FUNCTION(shale_attention)(four, four, four, 1, 0, -1, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "first is -1", FUNCTION(shale_runtime_set_sample)(runtime, -1));
 }
 
 /* Each has errors of its own, and handles that it alone uses. */
@@ -276,6 +424,9 @@ int main(int argc, char** argv) {
     shapes(runtime);
     memory(runtime);
     modules(runtime);
+    order(runtime);
+    bodies(runtime);
+    limits(runtime);
     threads(runtime);
     forked(runtime);
     SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 1, shape, 1, &left));
