@@ -22,7 +22,7 @@ run 2 "$tests" ranks agree
 
 run 2 "$tests" ranks fail
 [[ $code -eq 70 ]] || fail "a rank that fails: code $code, want 70"
-grep -q 'error: ArgumentError: shale_matmul.*(rank 1 of 2)' "$work/output" ||
+grep -q 'error: ArgumentError: matmul: .*(rank 1 of 2)' "$work/output" ||
   fail "a rank that fails: no line that names it"
 
 run 2 "$tests" guest

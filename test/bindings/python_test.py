@@ -135,6 +135,33 @@ class Errors(unittest.TestCase):
         with self.assertRaises(FileNotFoundError):
             shale.checkpoint_state("/there/is/none")
 
+    def test_wrong_types_are_named_by_functions(self):
+        x = shale.tensor([1.0, 2.0])
+        model = shale.LanguageModel("nano", context=8, layers=1)
+        for call, text in ((lambda: x * [1, 2], "mul: found list, expected a number or a shale.T"),
+                           (lambda: "a" + x, "add: found str"),
+                           (lambda: 1 - x.tolist() * x, "mul: found list"),
+                           (lambda: shale.exp(2.0), "exp: found float, expected a shale.Tensor"),
+                           (lambda: shale.mse_loss(x, [1, 2]), "mse_loss: found list"),
+                           (lambda: shale.concat([x, [1.0]]), "concat: found list"),
+                           (lambda: shale.softmax(x, 1.5), "softmax: found float, expected a who"),
+                           (lambda: x.copy_([1, 2]), "copy_: found list"),
+                           (lambda: model.loss([[1]], x), "loss: found list, .* shale.as_tensor"),
+                           (lambda: model.mean_over_ranks("x"), "mean_over_ranks: found str"),
+                           (lambda: Mlp()([1, 2]), "Mlp: found no shale.Tensor"),
+                           (lambda: shale.Linear("x", "y", 2, 2), "Linear: found str, .* shale.Module"),
+                           (lambda: shale.Optimizer(2.0), "Optimizer: found float")):
+            with self.assertRaisesRegex(TypeError, "^" + text):
+                call()
+
+    def test_functions_are_named_as_in_python(self):
+        x = shale.zeros((3,))
+        for call, text in ((lambda: x + shale.zeros((2,)), "add: "), (lambda: x.sum(5), "sum: "),
+                           (lambda: shale.exp(shale.tensor([1])), "exp: "),
+                           (lambda: x @ x, "matmul: "), (lambda: x.backward(), "backward: ")):
+            with self.assertRaisesRegex(shale.ArgumentError, "^" + text):
+                call()
+
     def test_exceptions_of_forward_come_back(self):
         class Broken(shale.Module):
             def forward(self, x):

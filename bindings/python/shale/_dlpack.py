@@ -46,10 +46,10 @@ def _destroy(capsule):
 _destructor = ctypes.cast(_destroy, ctypes.c_void_p)
 
 
-def make_capsule(handle, legacy):
+def make_capsule(x, legacy):
     """A capsule of a tensor's memory."""
     managed = ctypes.c_void_p()
-    call("tensor_to_dlpack", handle, int(legacy), ctypes.byref(managed))
+    call("tensor_to_dlpack", x, int(legacy), ctypes.byref(managed))
     return _new(managed, _LEGACY if legacy else _VERSIONED, _destructor)
 
 

@@ -4,7 +4,7 @@ import ctypes
 import os
 import pathlib
 
-API_MAJOR = 1
+API_MAJOR, API_MINOR = 1, 1
 MAX_DIMS = 6
 CALLBACK_FAILED = 3
 
@@ -105,42 +105,54 @@ StepMetrics = _struct("step_metrics", [
     ("step", _i64), ("loss", _f32), ("grad_norm", _f64), ("lr", _f64), ("items_per_s", _f64),
     ("step_ms", _f64), ("items", _i64)])
 
-# Arguments by letters: h handle, H its address, i i32, I its address, l i64, L its address, f f32,
-# F its address, d f64, D its address, u u32, s text, z a size, Z its address, p any address, P the
-# address of one, b a body.
+class _HandleArgument:
+    """How functions take handles: numbers, what has one, or None. No text, as c_void_p does."""
+
+    @classmethod
+    def from_param(cls, x):
+        handle = getattr(x, "_as_parameter_", x)
+        if handle is None or isinstance(handle, int):
+            return Handle(handle)
+        raise TypeError("no handle")
+
+
+# Arguments by letters: handles t of a tensor, m of a module, o of an optimizer, h of others, H the
+# address of one, i i32, I its address, l i64, L its address, f f32, F its address, d f64, D its
+# address, u u32, s text, z a size, Z its address, p any address, P the address of one, b a body.
 _LETTERS = {
-    "h": Handle, "H": ctypes.POINTER(Handle), "i": _i32, "I": ctypes.POINTER(_i32), "l": _i64,
-    "L": ctypes.POINTER(_i64), "f": _f32, "F": ctypes.POINTER(_f32), "d": _f64,
-    "D": ctypes.POINTER(_f64), "u": ctypes.c_uint32, "s": ctypes.c_char_p, "z": ctypes.c_size_t,
-    "Z": ctypes.POINTER(ctypes.c_size_t), "p": ctypes.c_void_p,
-    "P": ctypes.POINTER(ctypes.c_void_p), "b": Body}
+    **dict.fromkeys("tmoh", _HandleArgument), "H": ctypes.POINTER(Handle), "i": _i32,
+    "I": ctypes.POINTER(_i32), "l": _i64, "L": ctypes.POINTER(_i64), "f": _f32,
+    "F": ctypes.POINTER(_f32), "d": _f64, "D": ctypes.POINTER(_f64), "u": ctypes.c_uint32,
+    "s": ctypes.c_char_p, "z": ctypes.c_size_t, "Z": ctypes.POINTER(ctypes.c_size_t),
+    "p": ctypes.c_void_p, "P": ctypes.POINTER(ctypes.c_void_p), "b": Body}
 
 _FUNCTIONS = {
     "runtime_create": "pH", "runtime_destroy": "h", "runtime_rank": "hIIII",
-    "runtime_device": "hpz", "runtime_barrier": "h", "runtime_sum": "hdD", "runtime_fail": "hisI",
+    "runtime_device": "hpz", "runtime_set_sample": "hl",
+    "runtime_barrier": "h", "runtime_sum": "hdD", "runtime_fail": "hisI",
     "runtime_synchronize": "h", "runtime_usage": "hp",
     "tensor_from_host": "hpiiLH", "tensor_from_memory": "hpH", "tensor_full": "hiiLdH",
-    "tensor_destroy": "h", "tensor_share": "hH", "tensor_describe": "hp", "tensor_read": "hpz",
-    "tensor_write": "hpz", "tensor_copy": "hh", "tensor_clone": "hH", "tensor_detach": "hH",
-    "tensor_require_grad": "hi", "tensor_grad": "hH", "tensor_zero_grad": "h",
-    "tensor_to_dlpack": "hiP", "tensor_from_dlpack": "hpiH",
-    "unary": "ihH", "binary": "ihhH", "binary_scalar": "ihfH", "pow": "hfH", "clamp": "hffH",
-    "where": "hhhH", "cast": "hiH", "reduce": "ihiIiH", "argmax": "hiiH", "softmax": "hiH",
-    "log_softmax": "hiH", "reshape": "hiLH", "transpose": "hiiH", "slice": "hillH",
-    "contiguous": "hH", "concat": "iHiH", "gather": "hihH", "matmul": "hhH", "linear": "hhhhH",
-    "swiglu": "hhhhhH", "embedding": "hhhH", "layer_norm": "hhhfH", "rms_norm": "hhfH",
-    "rope": "hdH", "attention": "hhhiflH", "dropout": "hfuH", "cross_entropy": "hhlH",
-    "mse_loss": "hhH", "bce_with_logits_loss": "hhH", "all_gather": "hH",
-    "reduce_scatter_sum": "hH", "all_reduce_sum": "hH", "backward": "h", "set_inference": "hi",
-    "module_create": "hhsH", "module_destroy": "h", "module_declare": "hsiLp",
-    "module_run": "hbpiHiH", "language_model_create": "hspH", "language_model_loss": "hhhH",
-    "module_shard": "hp", "module_begin_backward": "hi", "mean_over_ranks": "hhdH",
-    "clip_grad_norm": "hfF", "zero_grad": "h", "module_parameter_count": "hL",
-    "module_parameter": "hlp", "module_value": "hsH", "parameter_read": "hspl",
-    "parameter_write": "hspl", "parameter_local": "hsLH", "parameter_local_grad": "hsH",
-    "parameter_local_changed": "hs", "optimizer_create": "hspH", "optimizer_destroy": "h",
-    "optimizer_prepare": "hlf", "optimizer_step": "h", "checkpoint_save": "hhslsl",
-    "checkpoint_load": "hhsL", "checkpoint_state": "spzZ", "metrics_open": "hslH",
+    "tensor_destroy": "t", "tensor_share": "tH", "tensor_describe": "tp", "tensor_read": "tpz",
+    "tensor_write": "tpz", "tensor_copy": "tt", "tensor_clone": "tH", "tensor_detach": "tH",
+    "tensor_require_grad": "ti", "tensor_grad": "tH", "tensor_zero_grad": "t",
+    "tensor_to_dlpack": "tiP", "tensor_from_dlpack": "hpiH",
+    "unary": "itH", "binary": "ittH", "binary_scalar": "itfH", "pow": "tfH", "clamp": "tffH",
+    "where": "tttH", "cast": "tiH", "reduce": "itiIiH", "argmax": "tiiH", "softmax": "tiH",
+    "log_softmax": "tiH", "reshape": "tiLH", "transpose": "tiiH", "slice": "tillH",
+    "contiguous": "tH", "concat": "iHiH", "gather": "titH", "matmul": "ttH", "linear": "ttttH",
+    "swiglu": "tttttH", "embedding": "tttH", "layer_norm": "tttfH", "rms_norm": "ttfH",
+    "rope": "tdH", "attention": "tttiflH", "dropout": "tfuH", "cross_entropy": "ttlH",
+    "mse_loss": "ttH", "bce_with_logits_loss": "ttH", "all_gather": "tH",
+    "reduce_scatter_sum": "tH", "all_reduce_sum": "tH", "backward": "t", "set_inference": "hi",
+    "module_create": "hmsH", "module_destroy": "m", "module_declare": "msiLp",
+    "module_run": "mbpiHiH", "language_model_create": "hspH", "language_model_loss": "mttH",
+    "module_shard": "mp", "module_begin_backward": "mi", "mean_over_ranks": "mtdH",
+    "clip_grad_norm": "mfF", "zero_grad": "m", "module_parameter_count": "mL",
+    "module_parameter": "mlp", "module_value": "msH", "parameter_read": "mspl",
+    "parameter_write_shaped": "msiLp", "parameter_local": "msLH", "parameter_local_grad": "msH",
+    "parameter_local_changed": "ms", "optimizer_create": "mspH", "optimizer_destroy": "o",
+    "optimizer_prepare": "olf", "optimizer_step": "o", "checkpoint_save": "moslsl",
+    "checkpoint_load": "mosL", "checkpoint_state": "spzZ", "metrics_open": "hslH",
     "metrics_write": "hp", "metrics_close": "h"}
 
 
@@ -154,9 +166,10 @@ def _load():
         raise ImportError(f"shale: {error}; want libshale_c.so.1 beside the module, installed, or "
                           "in the variable SHALE_LIBRARY") from None
     library.shale_api_version.restype = ctypes.c_int32
-    major = library.shale_api_version() // 1000
-    if major != API_MAJOR:
-        raise ImportError(f"shale: {path} has version {major} of the interface, want {API_MAJOR}")
+    major, minor = divmod(library.shale_api_version(), 1000)
+    if major != API_MAJOR or minor < API_MINOR:
+        raise ImportError(f"shale: {path} has version {major}.{minor} of the interface, expected "
+                          f"{API_MAJOR}.{API_MINOR} or a later {API_MAJOR}.x")
     for name in ("shale_version", "shale_last_error"):
         getattr(library, name).restype = ctypes.c_char_p
     for name, letters in _FUNCTIONS.items():
@@ -170,19 +183,60 @@ library = _load()
 _functions = {name: getattr(library, "shale_" + name) for name in _FUNCTIONS}
 
 
-def call(name, *arguments):
-    """Calls a function, without the interpreter's lock; raises what it says went wrong."""
-    status = _functions[name](*arguments)
+#: What an argument is expected to be, by its letter.
+EXPECTED = {
+    "t": "a shale.Tensor: shale.tensor(x) copies x, shale.as_tensor(x) shares its memory",
+    "m": "a shale.Module", "o": "a shale.Optimizer", "i": "a whole number", "u": "a whole number",
+    "l": "a whole number", "f": "a number", "d": "a number", "s": "text"}
+
+
+def call(name, *arguments, shown=None):
+    """Calls a function, without the interpreter's lock; raises what it says went wrong. Tensors,
+    modules and optimizers stand for their handles. shown: the function's name in Python."""
+    try:
+        status = _functions[name](*arguments)
+    except ctypes.ArgumentError as error:
+        raise _type_error(name, arguments, shown) or error from None
     if status != 0:
-        raise error_of(status)
+        raise error_of(status, shown)
 
 
-def error_of(status):
+def _type_error(name, arguments, shown):
+    """The exception for the argument that cannot be converted."""
+    for letter, argument in zip(_FUNCTIONS[name], arguments):
+        try:
+            _LETTERS[letter].from_param(argument)
+        except (TypeError, ctypes.ArgumentError):
+            expected = EXPECTED.get(letter, _LETTERS[letter].__name__)
+            return TypeError(f"{shown or name}: found {kind_of(argument)}, expected {expected}")
+    return None
+
+
+def kind_of(x):
+    """The name of its type."""
+    module = type(x).__module__
+    return f"{module}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def error_of(status, shown=None):
     """The exception for what this thread's last call returned."""
     kind = _ERRORS.get(status, Error)
-    error = kind(library.shale_last_error().decode(errors="replace"))
+    text = library.shale_last_error().decode(errors="replace")
+    if shown is not None:
+        text = text.partition(": ")[2]
+        text = text if text.startswith(f"{shown}: ") else f"{shown}: {text}"
+    error = kind(text)
     error.status = status
     return error
+
+
+def handles(tensors, shown):
+    """An array of the tensors' handles."""
+    tensors = list(tensors)
+    for x in tensors:
+        if not isinstance(getattr(x, "_as_parameter_", None), int):
+            raise TypeError(f"{shown}: found {kind_of(x)}, expected {EXPECTED['t']}")
+    return (Handle * max(1, len(tensors)))(*(x._as_parameter_ for x in tensors))
 
 
 def options(struct, **values):
@@ -196,8 +250,8 @@ def dims(sizes):
     return len(sizes), (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
 
 
-def result(name, *arguments):
+def result(name, *arguments, shown=None):
     """Calls a function whose last argument is where its handle goes, and returns that."""
     handle = Handle()
-    call(name, *arguments, ctypes.byref(handle))
+    call(name, *arguments, ctypes.byref(handle), shown=shown)
     return handle.value

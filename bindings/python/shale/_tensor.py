@@ -44,6 +44,9 @@ class Tensor:
         self._handle = handle
         self._shown = None
 
+    #: What the library's functions take for it.
+    _as_parameter_ = property(lambda self: self._handle)
+
     def __del__(self):
         if self._handle is not None and _runtime is not None and _runtime._current is not None:
             _library._functions["tensor_destroy"](self._handle)
@@ -53,7 +56,7 @@ class Tensor:
 
     def _info(self):
         info = _library.options(_library.TensorInfo)
-        call("tensor_describe", self._handle, ctypes.byref(info))
+        call("tensor_describe", self, ctypes.byref(info))
         return info
 
     @property
@@ -84,17 +87,17 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, wanted):
-        call("tensor_require_grad", self._handle, int(wanted))
+        call("tensor_require_grad", self, int(wanted))
 
     @property
     def grad(self):
         """A copy of the gradient of a leaf; None if it has none."""
-        handle = result("tensor_grad", self._handle)
+        handle = result("tensor_grad", self)
         return Tensor(handle) if handle else None
 
     def zero_grad(self):
         """Lets the next gradient begin anew."""
-        call("tensor_zero_grad", self._handle)
+        call("tensor_zero_grad", self)
 
     def __repr__(self):
         return f"shale.Tensor({self.dtype}{list(self.shape)})"
@@ -111,7 +114,7 @@ class Tensor:
         info = self._info()
         count = math.prod(info.shape[:info.ndim])
         buffer = ctypes.create_string_buffer(max(1, count * _SIZES[info.dtype]))
-        call("tensor_read", self._handle, buffer, count * _SIZES[info.dtype])
+        call("tensor_read", self, buffer, count * _SIZES[info.dtype])
         return buffer.raw[:count * _SIZES[info.dtype]]
 
     def tolist(self):
@@ -132,21 +135,24 @@ class Tensor:
     __float__ = item
 
     def write(self, values):
-        """Sets the elements from values of as many, of its dtype."""
-        data, _, _ = _host_bytes(values, self.dtype)
-        call("tensor_write", self._handle, data, len(data))
+        """Sets the elements from values of its shape and dtype."""
+        data, shape, _ = _host_bytes(values, self.dtype)
+        if shape != self.shape:
+            raise _library.ArgumentError(f"write: values are {list(shape)}, expected "
+                                         f"{list(self.shape)}")
+        call("tensor_write", self, data, len(data))
 
     def copy_(self, x):
         """Copies a tensor of its shape and dtype into it; not recorded."""
-        call("tensor_copy", self._handle, x._handle)
+        call("tensor_copy", self, x, shown="copy_")
 
     def clone(self):
         """A dense copy, without history."""
-        return Tensor(result("tensor_clone", self._handle))
+        return Tensor(result("tensor_clone", self))
 
     def detach(self):
         """The same memory without history."""
-        return Tensor(result("tensor_detach", self._handle))
+        return Tensor(result("tensor_detach", self))
 
     # ---- Memory for others ----
 
@@ -163,7 +169,13 @@ class Tensor:
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on {self.__dlpack_device__()}, not on {dl_device}")
         tensor = self.clone() if copy else self
-        return _dlpack.make_capsule(tensor._handle, max_version is None or max_version[0] < 1)
+        return _dlpack.make_capsule(tensor, max_version is None or max_version[0] < 1)
+
+    def __array__(self, dtype=None, copy=None):
+        """What numpy asks for where there is no array interface: says why there is none."""
+        self._check_detached()
+        raise _library.ArgumentError(f"{self!r}: numpy has no {self.dtype}, expected "
+                                     "x.cast(\"float32\")")
 
     @property
     def __array_interface__(self):
@@ -199,12 +211,10 @@ def _flatten(values):
 
 def _host_bytes(values, dtype):
     """The bytes of values in host memory, their shape and the number of their dtype."""
-    if isinstance(values, Tensor):
-        return values.tobytes(), values.shape, values._info().dtype
     if hasattr(values, "tobytes") and hasattr(values, "shape"):
         code = dtype_code(values.dtype) if hasattr(values, "dtype") else _buffer_code(values)
         if dtype is not None and dtype_code(dtype) != code:
-            raise _library.ArgumentError(f"values are {_NAMES[code]}, want {dtype}")
+            raise _library.ArgumentError(f"values are {_NAMES[code]}, expected {dtype}")
         return values.tobytes(), tuple(values.shape), code
     if not isinstance(values, (list, tuple, int, float)):
         return _host_bytes(memoryview(values), dtype)

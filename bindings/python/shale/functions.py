@@ -2,10 +2,11 @@
 
 import builtins
 import ctypes
+import numbers
 
 from . import _library, _runtime
 from ._library import call, result
-from ._tensor import Tensor, as_tensor, dtype_code, full
+from ._tensor import Tensor, dtype_code, full
 
 _UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "relu", "sigmoid", "tanh", "silu",
           "softplus", "sin", "cos", "gelu", "gelu_erf")
@@ -19,17 +20,13 @@ __all__ = [*_UNARY, *_BINARY, *_REDUCE, "argmax", "attention", "backward", "all_
            "rope", "slice", "softmax", "swiglu", "transpose", "where"]
 
 
-def _handle(x):
-    return None if x is None else x._handle
-
-
-def _tensor(name, *arguments):
-    return Tensor(result(name, *arguments))
+def _tensor(name, *arguments, shown=None):
+    return Tensor(result(name, *arguments, shown=shown or name))
 
 
 def _make_unary(number, name):
     def function(x):
-        return _tensor("unary", number, _handle(x))
+        return _tensor("unary", number, x, shown=name)
     function.__name__ = name
     function.__doc__ = f"{name} of each element."
     return function
@@ -37,11 +34,14 @@ def _make_unary(number, name):
 
 def _make_binary(number, name):
     def function(a, b):
-        if not isinstance(b, Tensor):
-            return _tensor("binary_scalar", number, _handle(a), b)
-        if not isinstance(a, Tensor):
-            a = full((), a, b.dtype)
-        return _tensor("binary", number, _handle(a), _handle(b))
+        if isinstance(b, Tensor):
+            if isinstance(a, numbers.Real):
+                a = full((), a, b.dtype)
+            return _tensor("binary", number, a, b, shown=name)
+        if isinstance(b, numbers.Real):
+            return _tensor("binary_scalar", number, a, b, shown=name)
+        raise TypeError(f"{name}: found {_library.kind_of(b)}, expected a number or "
+                        f"{_library.EXPECTED['t']}")
     function.__name__ = name
     function.__doc__ = f"{name} of each two elements, broadcast; one of both may be a number."
     return function
@@ -51,7 +51,7 @@ def _make_reduce(number, name):
     def function(x, dims=(), keep=False):
         dims = (dims,) if isinstance(dims, int) else tuple(dims)
         array = (ctypes.c_int32 * builtins.max(1, len(dims)))(*dims)
-        return _tensor("reduce", number, _handle(x), len(dims), array, int(keep))
+        return _tensor("reduce", number, x, len(dims), array, int(keep), shown=name)
     function.__name__ = name
     function.__doc__ = f"The {name} over some dimensions; sum and mean: by default over all."
     return function
@@ -64,7 +64,7 @@ for _make, _names in ((_make_unary, _UNARY), (_make_binary, _BINARY), (_make_red
 
 def _make_plain(name, doc):
     def function(*tensors):
-        return _tensor(name, *map(_handle, tensors))
+        return _tensor(name, *tensors)
     function.__name__ = name
     function.__doc__ = doc
     return function
@@ -84,96 +84,96 @@ all_reduce_sum = _make_plain("all_reduce_sum", "all_reduce_sum(x): the sum over 
 
 def pow(x, exponent):
     """x to a power that is a number."""
-    return _tensor("pow", _handle(x), exponent)
+    return _tensor("pow", x, exponent)
 
 
 def clamp(x, low, high):
     """x, at least low and at most high."""
-    return _tensor("clamp", _handle(x), low, high)
+    return _tensor("clamp", x, low, high)
 
 
 def cast(x, dtype):
     """x in another dtype."""
-    return _tensor("cast", _handle(x), dtype_code(dtype))
+    return _tensor("cast", x, dtype_code(dtype))
 
 
 def argmax(x, dim, keep=False):
     """Where along a dimension the first of the largest is: int32."""
-    return _tensor("argmax", _handle(x), dim, int(keep))
+    return _tensor("argmax", x, dim, int(keep))
 
 
 def softmax(x, dim=-1):
     """exp(x) / the sum of exp(x) along a dimension."""
-    return _tensor("softmax", _handle(x), dim)
+    return _tensor("softmax", x, dim)
 
 
 def log_softmax(x, dim=-1):
     """The logarithm of softmax."""
-    return _tensor("log_softmax", _handle(x), dim)
+    return _tensor("log_softmax", x, dim)
 
 
 def reshape(x, *shape):
     """The same elements in another shape; one size may be -1."""
     if len(shape) == 1 and not isinstance(shape[0], int):
         shape = shape[0]
-    return _tensor("reshape", _handle(x), *_library.dims(shape))
+    return _tensor("reshape", x, *_library.dims(shape))
 
 
 def transpose(x, dim0=-2, dim1=-1):
     """A view with two dimensions exchanged."""
-    return _tensor("transpose", _handle(x), dim0, dim1)
+    return _tensor("transpose", x, dim0, dim1)
 
 
 def slice(x, dim, begin, end):
     """A view of elements [begin, end) of a dimension."""
-    return _tensor("slice", _handle(x), dim, begin, end)
+    return _tensor("slice", x, dim, begin, end)
 
 
 def concat(tensors, dim=0):
     """Tensors behind each other along a dimension."""
-    tensors = list(tensors)
-    handles = (_library.Handle * builtins.max(1, len(tensors)))(*map(_handle, tensors))
-    return _tensor("concat", len(tensors), handles, dim)
+    handles = _library.handles(tensors, "concat")
+    return _tensor("concat", len(handles), handles, dim)
 
 
 def gather(x, dim, index):
     """Picks along a dimension by the numbers in an int32 tensor."""
-    return _tensor("gather", _handle(x), dim, _handle(index))
+    return _tensor("gather", x, dim, index)
 
 
 def linear(x, weight, bias=None, residual=None):
     """x weight' + bias + residual."""
-    return _tensor("linear", *map(_handle, (x, weight, bias, residual)))
+    return _tensor("linear", x, weight, bias, residual)
 
 
 def swiglu(x, w_gate, w_up, w_down, residual=None):
     """Llama's feed-forward block."""
-    return _tensor("swiglu", *map(_handle, (x, w_gate, w_up, w_down, residual)))
+    return _tensor("swiglu", x, w_gate, w_up, w_down, residual)
 
 
 def embedding(ids, table, positions=None):
     """Rows of a table by int32 ids [B, T]."""
-    return _tensor("embedding", *map(_handle, (ids, table, positions)))
+    return _tensor("embedding", ids, table, positions)
 
 
 def layer_norm(x, gain, bias=None, eps=1e-5):
     """LayerNorm over the last dimension."""
-    return _tensor("layer_norm", *map(_handle, (x, gain, bias)), eps)
+    return _tensor("layer_norm", x, gain, bias, eps)
 
 
 def rms_norm(x, gain, eps=1e-5):
     """RMSNorm over the last dimension."""
-    return _tensor("rms_norm", _handle(x), _handle(gain), eps)
+    return _tensor("rms_norm", x, gain, eps)
 
 
 def rope(x, theta=0.0):
     """Rotary positions of x [B, T, H, D]."""
-    return _tensor("rope", _handle(x), theta)
+    return _tensor("rope", x, theta)
 
 
 def attention(q, k, v, causal=True, scale=0.0, window=0):
     """Attention of q [B, Tq, H, D] to k and v [B, Tk, Hkv, D]."""
-    return _tensor("attention", *map(_handle, (q, k, v)), int(causal), scale, window)
+    return _tensor("attention", q, k, v, int(causal), scale, window)
+
 
 
 def dropout(x, p, site=0):
@@ -184,12 +184,12 @@ def dropout(x, p, site=0):
 def cross_entropy(logits, targets, vocab=None):
     """The sum over rows; targets: int32, -1 is left out."""
     vocab = logits.shape[-1] if vocab is None else vocab
-    return _tensor("cross_entropy", _handle(logits), _handle(targets), vocab)
+    return _tensor("cross_entropy", logits, targets, vocab)
 
 
 def backward(loss):
     """Adds the gradients of a scalar to the leaves that it depends on."""
-    call("backward", _handle(loss))
+    call("backward", loss, shown="backward")
 
 
 class inference:

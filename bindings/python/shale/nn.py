@@ -29,7 +29,7 @@ def _body(user, inputs, input_count, outputs, output_count):
                 f"{type(run.module).__name__}.forward returned {len(results)} tensors, and its "
                 f"class has outputs = {output_count}")
         for i, x in enumerate(results):
-            outputs[i] = _share(x._handle)
+            outputs[i] = result("tensor_share", x, shown=f"{type(run.module).__name__}.forward")
         return 0
     except BaseException as error:  # crosses the library as a status
         run.error = error
@@ -47,10 +47,12 @@ class Module:
 
     #: How many tensors forward() returns.
     outputs = 1
+    #: What the library's functions take for it.
+    _as_parameter_ = property(lambda self: self._handle)
 
     def __init__(self, parent=None, name=""):
         self._handle = result("module_create", _runtime.handle(),
-                              parent._handle if parent is not None else None, name.encode())
+                              parent, name.encode(), shown=type(self).__name__)
         self._parent = parent  # its tree stays
 
     def __del__(self):
@@ -72,7 +74,10 @@ class Module:
 
     def __call__(self, *arguments):
         tensors = [x for x in arguments if isinstance(x, Tensor)]
-        handles = (_library.Handle * max(1, len(tensors)))(*(x._handle for x in tensors))
+        if not tensors:
+            raise TypeError(f"{type(self).__name__}: found no shale.Tensor among the arguments, "
+                            "expected one: shale.tensor(x) copies x")
+        handles = _library.handles(tensors, type(self).__name__)
         outputs = (_library.Handle * self.outputs)()
         number = next(_run_numbers)
         run = _runs[number] = _Run(self, arguments)
@@ -107,7 +112,7 @@ class Module:
 
     def mean_over_ranks(self, loss, weight=1.0):
         """A loss whose gradients are those of the mean over all ranks' samples. Collective."""
-        return Tensor(result("mean_over_ranks", self._handle, loss._handle, weight))
+        return Tensor(result("mean_over_ranks", self, loss, weight, shown="mean_over_ranks"))
 
     def clip_grad_norm(self, max_norm):
         """Bounds the gradient's norm until zero_grad(), and returns what it was. Collective."""
@@ -142,9 +147,14 @@ class Module:
         return view if not shape else view.cast("B").cast("f", shape)
 
     def write(self, name, values):
-        """Sets a parameter from all its elements. Every rank does it."""
+        """Sets a parameter from values of its shape; floating-point numbers of other widths are
+        rounded to float32. Every rank does it."""
+        if isinstance(values, Tensor):
+            values = values.clone().cast("float32")
+        elif hasattr(values, "astype") and str(values.dtype) in ("float64", "float16"):
+            values = values.astype("float32")
         data, shape, _ = _host_bytes(values, "float32")
-        call("parameter_write", self._handle, name.encode(), data, math.prod(shape))
+        call("parameter_write_shaped", self, name.encode(), *_library.dims(shape), data)
 
     def _shape(self, name):
         shapes = self.parameters()
@@ -223,4 +233,4 @@ class LanguageModel(Module):
 
     def loss(self, ids, targets):
         """The sum of the cross-entropy over all tokens. ids, targets: int32 [B, T]."""
-        return Tensor(result("language_model_loss", self._handle, ids._handle, targets._handle))
+        return Tensor(result("language_model_loss", self, ids, targets, shown="loss"))

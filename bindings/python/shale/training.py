@@ -15,9 +15,12 @@ class Optimizer:
                  momentum=-1):
         options = _library.options(_library.OptimizerOptions, beta1=beta1, beta2=beta2, eps=eps,
                                    weight_decay=weight_decay, momentum=momentum)
-        self._handle = result("optimizer_create", model._handle, kind.encode(),
-                              ctypes.byref(options))
+        self._handle = result("optimizer_create", model, kind.encode(), ctypes.byref(options),
+                              shown="Optimizer")
         self._model = model
+
+    #: What the library's functions take for it.
+    _as_parameter_ = property(lambda self: self._handle)
 
     def __del__(self):
         handle = getattr(self, "_handle", None)
@@ -36,14 +39,14 @@ class Optimizer:
         """Saves the model and the optimizer's states as FOLDER/step_00000100, with an object of the
         program's own that JSON can say; keep: only so many of the newest, 0: all. Collective."""
         text = None if state is None else json.dumps(state).encode()
-        call("checkpoint_save", self._model._handle, self._handle, str(folder).encode(), step,
+        call("checkpoint_save", self._model, self, str(folder).encode(), step,
              text, keep)
 
     def load(self, path):
         """Loads a checkpoint, or the newest in a folder, saved by any number of ranks. Returns the
         steps done, or None if there is none. Collective."""
         step = ctypes.c_int64()
-        call("checkpoint_load", self._model._handle, self._handle, str(path).encode(),
+        call("checkpoint_load", self._model, self, str(path).encode(),
              ctypes.byref(step))
         return None if step.value < 0 else step.value
 
