@@ -49,6 +49,47 @@ class Values(unittest.TestCase):
             x.sum().backward()
 
 
+class Comparisons(unittest.TestCase):
+    def test_they_are_of_elements(self):
+        x, y = shale.tensor([1.0, 2.0, 3.0]), shale.tensor([1.0, 5.0, 2.0])
+        for compare, wanted in ((lambda a, b: a == b, [1, 0, 0]), (lambda a, b: a != b, [0, 1, 1]),
+                                (lambda a, b: a < b, [0, 1, 0]), (lambda a, b: a <= b, [1, 1, 0]),
+                                (lambda a, b: a > b, [0, 0, 1]), (lambda a, b: a >= b, [1, 0, 1])):
+            self.assertEqual(compare(x, y).tolist(), wanted)
+        self.assertEqual(((x == 2).tolist(), (2 == x).tolist()), ([0, 1, 0], [0, 1, 0]))
+        self.assertEqual(((x != 2).tolist(), (2 > x).tolist()), ([1, 0, 1], [1, 0, 0]))
+        self.assertEqual((x * (y == 2).cast("float32")).sum().item(), 3)
+        nan = shale.tensor([math.nan])
+        self.assertEqual(((nan == nan).item(), (nan != nan).item()), (0, 1))
+        with self.assertRaisesRegex(shale.ArgumentError, "equal: .*\\[2\\]"):
+            x == shale.zeros((2,))
+
+    def test_others_are_not_equal(self):
+        x = shale.zeros((2,))
+        self.assertIs(x == None, False)  # noqa: E711
+        self.assertIs(x != "text", True)
+        with self.assertRaises(TypeError):
+            x < None
+
+    def test_hashes_are_by_identity(self):
+        x, y = shale.zeros((2,)), shale.zeros((2,))
+        self.assertEqual(len({x, y, x}), 2)
+        self.assertEqual({x: 1, y: 2}[y], 2)
+
+    def test_truth_is_of_one_element(self):
+        self.assertTrue(shale.tensor([[2.0]]))
+        self.assertFalse(shale.zeros(()))
+        for x in (shale.zeros((2,)), shale.zeros((0,))):
+            with self.assertRaisesRegex(shale.ArgumentError, "bool: .* elements"):
+                bool(x)
+            with self.assertRaises(shale.ArgumentError):
+                not x
+        with self.assertRaisesRegex(shale.ArgumentError, "bool"):
+            shale.zeros((2,)) in [shale.zeros((2,))]
+        grid = shale.tensor([[1.0, 2.0], [3.0, 4.0]])
+        self.assertEqual((3 in grid, 5 in grid), (True, False))
+
+
 class SharedMemory(unittest.TestCase):
     def test_buffers_are_shared_and_held(self):
         values = array.array("f", range(6))

@@ -102,6 +102,14 @@ class Tensor:
     def __repr__(self):
         return f"shale.Tensor({self.dtype}{list(self.shape)})"
 
+    __hash__ = object.__hash__  # by identity, as == compares elements
+
+    def __bool__(self):
+        if self.size != 1:
+            raise _library.ArgumentError(f"bool: {self!r} has {self.size} elements, expected one; "
+                                         "max(x) and min(x) say whether any or all are true")
+        return self.item() != 0
+
     def __len__(self):
         if self.ndim == 0:
             raise TypeError("a scalar has no length")

@@ -16,8 +16,8 @@ _REDUCE = ("sum", "mean", "max", "min")
 __all__ = [*_UNARY, *_BINARY, *_REDUCE, "argmax", "attention", "backward", "all_gather",
            "all_reduce_sum", "bce_with_logits_loss", "cast", "clamp", "concat", "contiguous",
            "cross_entropy", "dropout", "embedding", "gather", "inference", "layer_norm", "linear",
-           "log_softmax", "matmul", "mse_loss", "pow", "reduce_scatter_sum", "reshape", "rms_norm",
-           "rope", "slice", "softmax", "swiglu", "transpose", "where"]
+           "log_softmax", "matmul", "mse_loss", "not_equal", "pow", "reduce_scatter_sum", "reshape",
+           "rms_norm", "rope", "slice", "softmax", "swiglu", "transpose", "where"]
 
 
 def _tensor(name, *arguments, shown=None):
@@ -60,6 +60,11 @@ def _make_reduce(number, name):
 for _make, _names in ((_make_unary, _UNARY), (_make_binary, _BINARY), (_make_reduce, _REDUCE)):
     for _number, _name in enumerate(_names):
         globals()[_name] = _make(_number, _name)
+
+
+def not_equal(a, b):
+    """not_equal of each two elements, broadcast; one of both may be a number."""
+    return _g["equal"](_g["equal"](a, b), 0)
 
 
 def _make_plain(name, doc):
@@ -228,13 +233,30 @@ def _index(x, key):
     return x if None not in kept else reshape(contiguous(x), [n for n in kept if n is not None])
 
 
+def _compare(function, swap=False):
+    """An operator; of what is no tensor or number, such as None, nothing is asked."""
+    def operator(a, b):
+        if not isinstance(b, (Tensor, numbers.Real)) and not hasattr(b, "shape"):
+            return NotImplemented
+        return function(b, a) if swap else function(a, b)
+    return operator
+
+
+def _contains(x, value):
+    """Whether an element has the value."""
+    return _g["equal"](x, value).cast("float32").sum().item() > 0
+
+
 _g = globals()
 for _name, _function in {
         "__add__": _g["add"], "__radd__": _g["add"], "__sub__": _g["sub"],
         "__rsub__": _reversed(_g["sub"]), "__mul__": _g["mul"], "__rmul__": _g["mul"],
         "__truediv__": _g["div"], "__rtruediv__": _reversed(_g["div"]), "__neg__": _g["neg"],
-        "__pow__": pow, "__matmul__": matmul, "__getitem__": _index, "sum": _g["sum"],
-        "mean": _g["mean"], "max": _g["max"], "min": _g["min"], "reshape": reshape,
-        "transpose": transpose, "cast": cast, "contiguous": contiguous,
+        "__eq__": _compare(_g["equal"]), "__ne__": _compare(not_equal),
+        "__lt__": _compare(_g["less"]), "__le__": _compare(_g["less_equal"]),
+        "__gt__": _compare(_g["less"], swap=True), "__ge__": _compare(_g["less_equal"], swap=True),
+        "__contains__": _contains, "__pow__": pow, "__matmul__": matmul, "__getitem__": _index,
+        "sum": _g["sum"], "mean": _g["mean"], "max": _g["max"], "min": _g["min"],
+        "reshape": reshape, "transpose": transpose, "cast": cast, "contiguous": contiguous,
         "backward": backward}.items():
     setattr(Tensor, _name, _function)
