@@ -266,9 +266,47 @@ class Numpy(unittest.TestCase):
         gc.collect()
         self.assertEqual(z.tolist(), [5, 2])
         self.assertEqual(shale.tensor(np.full(2, 3, np.float32)).tolist(), [3, 3])
+        self.assertEqual(np.sqrt(shale.tensor([4.0])).tolist(), [2])
         frozen = np.ones(2, np.float32)
         frozen.flags.writeable = False
         self.assertTrue(shale.as_tensor(frozen)._info().read_only)
+
+
+    def test_gradients_are_not_lost(self):
+        np = self.numpy
+        weight = shale.tensor([1.0, 4.0], requires_grad=True)
+        for x in (weight, weight * 2):
+            for call in (np.sqrt, np.asarray, np.array, lambda t: np.add(t, 1),
+                         lambda t: np.concatenate([t, t]), lambda t: t.__dlpack__()):
+                with self.assertRaisesRegex(shale.ArgumentError, "detach()"):
+                    call(x)
+        self.assertEqual(np.sqrt(weight.detach()).tolist(), [1, 2])
+        with self.assertRaisesRegex(shale.ArgumentError, 'no bfloat16, expected x.cast'):
+            np.asarray(shale.zeros((2,), "bfloat16"))
+
+    def test_arrays_are_no_operands(self):
+        np = self.numpy
+        x, ones = shale.tensor([1.0, 2.0, 3.0]), np.ones(3)
+        for call in (lambda: x * ones, lambda: ones * x, lambda: x == ones, lambda: ones == x,
+                     lambda: ones - x, lambda: x < ones):
+            with self.assertRaisesRegex(TypeError, "found numpy.ndarray, expected .*shale.tensor"):
+                call()
+        for factor in (np.float32(2), np.float64(2), np.int64(2)):
+            self.assertEqual((x * factor).tolist(), [2, 4, 6])
+            self.assertEqual((factor * x).tolist(), [2, 4, 6])
+
+    def test_parameters_take_arrays(self):
+        np = self.numpy
+        model = Mlp()
+        model.shard(seed=3)
+        values = np.arange(32.0).reshape(16, 2)
+        for given in (values, values.astype(np.float16), values.astype(np.float32)):
+            model.write("first.weight", given * 2)
+            self.assertEqual(model.read("first.weight").tolist(), (values * 2).tolist())
+        with self.assertRaisesRegex(shale.ArgumentError, "shape is"):
+            model.write("first.weight", values.T)
+        with self.assertRaisesRegex(shale.ArgumentError, "int64, expected float32"):
+            model.write("first.weight", values.astype(np.int64))
 
 
 class Torch(unittest.TestCase):

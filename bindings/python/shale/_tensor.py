@@ -164,6 +164,13 @@ class Tensor:
 
     # ---- Memory for others ----
 
+    def _check_detached(self):
+        # Others compute what no gradient comes back from.
+        if self.requires_grad:
+            raise _library.ArgumentError(
+                f"{self!r} requires a gradient, which other libraries do not compute: call "
+                "x.detach(), or x.clone() if it is a parameter")
+
     def __dlpack_device__(self):
         name, _, number = _runtime.runtime().device.partition(":")
         if name not in ("cpu", "cuda"):
@@ -174,6 +181,7 @@ class Tensor:
         """A capsule of the memory itself, without history. The library waits for the device first,
         so that `stream` need not."""
         from . import _dlpack
+        self._check_detached()
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on {self.__dlpack_device__()}, not on {dl_device}")
         tensor = self.clone() if copy else self
@@ -189,8 +197,9 @@ class Tensor:
     def __array_interface__(self):
         """The memory itself, for numpy and others. It stays when the tensor or the runtime goes."""
         info = self._info()
-        if _TYPESTR[info.dtype] is None:
-            raise AttributeError(f"the array interface has no {_NAMES[info.dtype]}")
+        if info.requires_grad or _TYPESTR[info.dtype] is None:
+            raise AttributeError(f"{self!r} has no array interface: call x.detach() if it requires "
+                                 "a gradient, and x.cast(\"float32\") if it is bfloat16")
         if self._shown is None:
             self._shown = self.__dlpack__(max_version=(1, 0))  # keeps the memory
         size = _SIZES[info.dtype]
