@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import zlib
 
 import shale
 from shale import functions as F
@@ -379,6 +380,83 @@ def train(steps, stage, folder=None, begin=0):
     return losses, model
 
 
+class Models(unittest.TestCase):
+    def test_values_have_the_shape_of_what_they_set(self):
+        model = Mlp()
+        model.shard(seed=3)
+        given = [[float(i), float(-i)] for i in range(16)]
+        model.write("first.weight", given)
+        self.assertEqual(model.read("first.weight").tolist(), given)
+        model.write("first.weight", shale.tensor(given).cast("bfloat16"))
+        self.assertEqual(model.read("first.weight").tolist(), given)
+        turned = shale.tensor(given).transpose()
+        for values in (turned, turned.tolist(), [1.0] * 32, memoryview(turned.tobytes())):
+            with self.assertRaises(shale.ArgumentError):
+                model.write("first.weight", values)
+        with self.assertRaisesRegex(shale.ArgumentError, r"shape is \[2,16\], expected \[16,2\]"):
+            model.write("first.weight", turned)
+        with self.assertRaises(shale.ArgumentError):
+            model.write("first.weight", shale.zeros((16, 2), "int32"))
+        x = shale.zeros((2, 3))
+        for values in ([1.0] * 6, shale.zeros((3, 2)), shale.zeros((2, 3), "int32")):
+            with self.assertRaises(shale.ArgumentError):
+                x.write(values)
+
+    def test_a_model_needs_a_seed(self):
+        with self.assertRaisesRegex(TypeError, "seed"):
+            Mlp().shard(0)
+        values = []
+        for seed in (1, 2):
+            model = Mlp()
+            model.shard(seed=seed)
+            values.append(model.read("first.weight").tolist())
+        self.assertNotEqual(*values)
+
+    def test_a_body_does_not_end_the_runtime(self):
+        class Ends(shale.Module):
+            def forward(self, x):
+                shale.runtime().close()
+        with self.assertRaisesRegex(shale.StateError, "inside the body"):
+            Ends()(shale.zeros((1,)))
+        self.assertEqual(shale.zeros((2,)).tolist(), [0, 0])
+
+def masks(count=2, site=None, sample=None):
+    """Those of some dropouts of one forward, and a backward that ends it."""
+    if sample is not None:
+        shale.runtime().set_sample(sample)
+    x = shale.full((8, 64), 1.0)
+    x.requires_grad = True
+    seen = [F.dropout(x, 0.5, **({} if site is None else {"site": site})) for _ in range(count)]
+    seen[0].sum().backward()
+    return [y.detach().tolist() for y in seen]
+
+
+class Dropout(unittest.TestCase):
+    def test_masks(self):
+        model = Mlp()
+        model.shard(seed=1)
+        optimizer = shale.Optimizer(model, "sgd")
+        # Of dropouts in a forward, of forwards in a step, and of steps, all differ, and all come
+        # back; but for those of one site.
+        def run():
+            all_masks = []
+            for step in (7, 8):
+                optimizer.prepare(step, 0.1)
+                all_masks += masks() + masks()
+            return all_masks
+        first, again = run(), run()
+        self.assertEqual(first, again)
+        self.assertEqual(len({str(mask) for mask in first}), 8)
+        one, other = masks(site=3)
+        self.assertEqual(one, other)
+        # Samples 4 to 7 have their masks wherever a forward begins.
+        whole = masks(sample=0)
+        half = masks(sample=4)
+        for mask, part in zip(whole, half):
+            self.assertEqual(mask[4:], part[:4])
+        self.assertEqual(masks(sample=0), whole)
+
+
 class Training(unittest.TestCase):
     def test_it_learns_and_resumes(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -404,9 +482,19 @@ class Training(unittest.TestCase):
                 self.assertEqual(len(file.readlines()), 3)
 
 
+def hash_of(text):
+    """A number of a text that a double holds."""
+    return zlib.crc32(text.encode())
+
+
 def main_of_ranks(folder):
     """Several ranks: stages agree, and one that fails ends the job with its words."""
     with shale.init("cpu") as runtime:
+        seen = str(masks())
+        assert seen != str(masks()), "two forwards have one mask"
+        held = str(masks(sample=0))
+        assert runtime.sum(hash_of(held)) == runtime.ranks * hash_of(held)
+        assert runtime.sum(hash_of(seen)) != runtime.ranks * hash_of(seen), "ranks have one mask"
         losses = [train(20, stage)[0] for stage in (0, 1, 2, 3)]
         assert all(other == losses[0] for other in losses), losses
         assert losses[0][-1] < losses[0][0]

@@ -2,7 +2,7 @@
 
     import shale
     shale.init()
-    model = shale.LanguageModel("nano", context=64).shard(stage=3)
+    model = shale.LanguageModel("nano", context=64).shard(stage=3, seed=1)
     optimizer = shale.Optimizer(model, "adamw")
     for step in range(100):
         optimizer.prepare(step, lr=1e-3)

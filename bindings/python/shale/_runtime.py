@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import os
 import sys
 import traceback
 
@@ -37,6 +38,9 @@ class Runtime:
         call("runtime_rank", self._handle, *map(ctypes.byref, numbers))
         #: This rank, their number, and the same among those of this machine.
         self.rank, self.ranks, self.local_rank, self.local_ranks = (n.value for n in numbers)
+        self._process = os.getpid()
+        # Dropouts without a site since the step or the sample changed.
+        self._dropouts, self._place = 0, {}
         _current = self
         _watch_exceptions()
 
@@ -58,6 +62,24 @@ class Runtime:
         text = ctypes.create_string_buffer(64)
         call("runtime_device", self._handle, text, len(text))
         return text.value.decode()
+
+    def set_sample(self, first):
+        """The number, among all samples of a step over all ranks, of the first sample of the next
+        forward, by which dropout's masks do not depend on ranks and micro-batches. Until the first
+        call, each rank and each forward after a backward has masks of its own."""
+        call("runtime_set_sample", self._handle, first)
+        self.begin_sites(sample=first)
+
+    def begin_sites(self, **place):
+        """Numbers dropouts from the start, if the step or the sample is another."""
+        if {**self._place, **place} != self._place:
+            self._dropouts = 0
+            self._place.update(place)
+
+    def next_site(self):
+        """A site for a dropout without one, of numbers that models do not choose themselves."""
+        self._dropouts += 1
+        return (1 << 31) + self._dropouts - 1
 
     def barrier(self):
         """Waits until all ranks have come here. Collective."""
@@ -89,8 +111,8 @@ class Runtime:
         global _current
         if self._handle is None:
             return
-        handle, self._handle, _current = self._handle, None, None
-        call("runtime_destroy", handle)
+        call("runtime_destroy", self._handle)
+        self._handle = _current = None
 
 
 def _mpi_runs():

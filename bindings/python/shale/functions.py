@@ -180,10 +180,15 @@ def attention(q, k, v, causal=True, scale=0.0, window=0):
     return _tensor("attention", q, k, v, int(causal), scale, window)
 
 
+def dropout(x, p, site=None):
+    """x with a share p of the elements zeroed and the others scaled; nothing in inference().
 
-def dropout(x, p, site=0):
-    """x with a share p of the elements zeroed and the others scaled; nothing in inference()."""
-    return _tensor("dropout", _handle(x), p, site)
+    site: a number below 2^31 of its own for each dropout of a model. Without it, dropouts are
+    numbered in the order of their calls in a step, or since set_sample(), alike on all ranks that
+    call them alike.
+    """
+    site = _runtime.runtime().next_site() if site is None else site
+    return _tensor("dropout", x, p, site)
 
 
 def cross_entropy(logits, targets, vocab=None):

@@ -95,9 +95,10 @@ class Module:
 
     # ---- Ranks ----
 
-    def shard(self, stage=0, *, compute="float32", reduce="float32", overlap=True,
-              reproducible=False, seed=0):
-        """Gives parameters memory and initial values. Stage 0: ranks share nothing, as DDP; 1:
+    def shard(self, stage=0, *, seed, compute="float32", reduce="float32", overlap=True,
+              reproducible=False):
+        """Gives parameters memory and initial values, which are a function of the seed and of their
+        names: two models of one class need two seeds. Stage 0: ranks share nothing, as DDP; 1:
         optimizer states; 2: gradients too; 3: parameters too. Inner modules first. Collective."""
         options = _library.options(
             _library.ShardOptions, stage=stage, compute=dtype_code(compute),

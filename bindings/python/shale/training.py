@@ -30,6 +30,7 @@ class Optimizer:
     def prepare(self, step, lr):
         """First in a step, before forward: its number, from 0 on, and its learning rate."""
         call("optimizer_prepare", self._handle, step, lr)
+        _runtime.runtime().begin_sites(step=step)
 
     def step(self):
         """Changes the parameters by their gradients."""
