@@ -8,6 +8,7 @@ import array
 import ctypes
 import gc
 import math
+import subprocess
 import sys
 import tempfile
 import threading
@@ -340,6 +341,21 @@ class Torch(unittest.TestCase):
         loss.backward()
         ((a @ b) ** 2).sum().backward()
         torch.testing.assert_close(torch.from_dlpack(x.grad), a.grad)
+
+
+class Exits(unittest.TestCase):
+    """Programs that end with tensors and capsules alive, and processes that are forked."""
+
+    def test_nothing_is_said(self):
+        for text in ("keep = [shale.zeros((2,)) for _ in range(3)]\n"
+                     "shown = [(x, x.__array_interface__, x.__dlpack__()) for x in keep]\n"
+                     "sys.kept = shown",
+                     "import tempfile\nmetrics = shale.Metrics(tempfile.mkdtemp())\n"
+                     "if os.fork() == 0:\n    sys.exit(0)\nassert os.wait()[1] == 0"):
+            done = subprocess.run(
+                [sys.executable, "-c", f"import os, sys, shale\nshale.init('cpu')\n{text}"],
+                capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 class Mlp(shale.Module):

@@ -1,6 +1,7 @@
 """Capsules of DLPack, and addresses of buffers, by the interpreter's own C functions."""
 
 import ctypes
+import sys
 
 from . import _library
 from ._library import call, result
@@ -34,15 +35,19 @@ class _Legacy(ctypes.Structure):
     _fields_ = [("tensor", ctypes.c_uint64 * 6), ("owner", ctypes.c_void_p), ("deleter", _Deleter)]
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _destroy(capsule):
-    """Ends a capsule that nobody has taken the tensor of."""
+def _end(capsule, ends=sys.is_finalizing):
+    """Ends a capsule that nobody has taken the tensor of. When the interpreter ends, which takes
+    this module's names away first, the memory goes with the process."""
+    if ends():
+        return
     for name, struct in ((_VERSIONED, _Versioned), (_LEGACY, _Legacy)):
         if _is_valid(capsule, name):
             address = _pointer(capsule, name)
-            ctypes.cast(address, ctypes.POINTER(struct)).contents.deleter(address)
+            struct.from_address(address).deleter(address)
 
 
+_destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_end)
+_api.Py_IncRef(ctypes.py_object(_destroy))  # capsules may outlive this module
 _destructor = ctypes.cast(_destroy, ctypes.c_void_p)
 
 

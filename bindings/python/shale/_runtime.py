@@ -138,6 +138,11 @@ def handle():
     return runtime()._handle
 
 
+def is_ours():
+    """Whether there is a runtime, of this process and not of the one that it was forked from."""
+    return _current is not None and _current._process == os.getpid()
+
+
 _uncaught = None
 _watching = False
 
@@ -159,7 +164,7 @@ def _watch_exceptions():
 
 @atexit.register
 def _at_exit():
-    if _current is None:
+    if not is_ours():
         return
     if _uncaught is not None and _current.ranks > 1:
         _current.fail(_uncaught)

@@ -77,7 +77,7 @@ class Metrics:
     def close(self):
         """Ends it."""
         handle, self._handle = self._handle, None
-        if handle is not None and _runtime._current is not None:
+        if handle is not None and _runtime is not None and _runtime.is_ours():
             call("metrics_close", handle)
 
     __del__ = close
