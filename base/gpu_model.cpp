@@ -40,9 +40,12 @@ GpuModel gpu_model(int arch) {
   return unknown;
 }
 
+bool supports_bf16(const Device& device) {
+  return device.type == DeviceType::kCpu || device.arch == 0 || device.arch >= kFirstWithBF16;
+}
+
 void check_dtype_of(const Device& device, DType dtype, std::string_view what) {
-  const bool is_gpu = device.type == DeviceType::kCuda || device.type == DeviceType::kEmu;
-  if (dtype != DType::kBF16 || !is_gpu || device.arch == 0 || device.arch >= kFirstWithBF16) return;
+  if (dtype != DType::kBF16 || supports_bf16(device)) return;
   throw UnavailableError(cat(what, ": ", device, " of compute capability ",
                              capability_text(device.arch), " has no bf16, which wants ",
                              capability_text(kFirstWithBF16),

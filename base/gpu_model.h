@@ -38,6 +38,10 @@ const std::vector<GpuModel>& gpu_models();  // from the oldest
 // Of a GPU that is not in the list: as if it were for graphics.
 GpuModel gpu_model(int arch);
 
+// Whether kernels of the device take bf16: on CPUs always (fast with AVX512-BF16 or AMX, which
+// `shale doctor` shows), on GPUs of compute capability 8.0 or later.
+bool supports_bf16(const Device& device);
+
 // Throws UnavailableError for bf16 on a GPU that has none, and says what fits. `what` begins the
 // message: "--dtype bf16".
 void check_dtype_of(const Device& device, DType dtype, std::string_view what);

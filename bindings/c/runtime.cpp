@@ -169,6 +169,13 @@ shale_status shale_runtime_device(shale_runtime runtime, char* text, size_t capa
   });
 }
 
+shale_status shale_runtime_supports_bf16(shale_runtime runtime, int32_t* out) {
+  return call("shale_runtime_supports_bf16", [&] {
+    check_runtime(runtime);
+    *wanted(out, "out") = supports_bf16(session().context->device()) ? 1 : 0;
+  });
+}
+
 shale_status shale_runtime_set_sample(shale_runtime runtime, int64_t first) {
   return call("shale_runtime_set_sample", [&] {
     check_runtime(runtime);

@@ -113,6 +113,9 @@ SHALE_API shale_status shale_runtime_rank(shale_runtime runtime, int32_t* rank, 
                                           int32_t* local_rank, int32_t* local_ranks);
 /* The device: "cpu", "cuda:1". */
 SHALE_API shale_status shale_runtime_device(shale_runtime runtime, char* text, size_t capacity);
+/* 1 if kernels of the device take SHALE_BF16, else 0: on CPUs always, on GPUs of compute capability
+ * 8.0 or later. Since 1.1. */
+SHALE_API shale_status shale_runtime_supports_bf16(shale_runtime runtime, int32_t* out);
 /* Number, among all samples of a step over all ranks, of the first sample of the next forward.
  * Dropout masks depend on it, and with it not on the number of ranks and micro-batches. Until the
  * first call, each rank and each forward after a backward draws masks of its own. Since 1.1. */

@@ -317,6 +317,7 @@ static void bodies(shale_runtime runtime) {
 static void limits(shale_runtime runtime) {
   shale_module model = NULL;
   shale_tensor x = NULL, gain = NULL, four = NULL, y = NULL;
+  int32_t bf16 = 0;
   const int64_t shape[] = {2, 4}, width[] = {4}, heads[] = {1, 2, 1, 4};
   const int64_t bad[] = {-1, INT64_MIN, INT64_C(1) << 31, INT64_MAX};
   const float numbers[] = {NAN, INFINITY, -1};
@@ -363,6 +364,25 @@ static void limits(shale_runtime runtime) {
   FAILS(SHALE_ERROR_ARGUMENT, "window is -1",
         FUNCTION(shale_attention)(four, four, four, 1, 0, -1, &y));
   FAILS(SHALE_ERROR_ARGUMENT, "first is -1", FUNCTION(shale_runtime_set_sample)(runtime, -1));
+  FAILS(SHALE_ERROR_ARGUMENT, "out is NULL", FUNCTION(shale_runtime_supports_bf16)(runtime, NULL));
+  SUCCEEDS(FUNCTION(shale_runtime_supports_bf16)(runtime, &bf16));
+  if (bf16 != 1) ++problems;
+}
+
+/* GPUs have bf16 from compute capability 8.0 on; a tensor of it elsewhere is an error. */
+static void emulated(const char* device, int32_t has_bf16) {
+  shale_runtime runtime = NULL;
+  shale_runtime_options given = SHALE_RUNTIME_OPTIONS_INIT;
+  shale_tensor x = NULL;
+  int32_t bf16 = -1;
+  const int64_t shape[] = {1};
+  given.device = device;
+  SUCCEEDS(FUNCTION(shale_runtime_create)(&given, &runtime));
+  SUCCEEDS(FUNCTION(shale_runtime_supports_bf16)(runtime, &bf16));
+  if (bf16 != has_bf16) ++problems;
+  expect(__LINE__, has_bf16 != 0 ? SHALE_OK : SHALE_ERROR_UNAVAILABLE, "has no bf16",
+         FUNCTION(shale_tensor_full)(runtime, SHALE_BF16, 1, shape, 1, &x));
+  SUCCEEDS(FUNCTION(shale_runtime_destroy)(runtime));
 }
 
 /* Each has errors of its own, and handles that it alone uses. */
@@ -433,6 +453,8 @@ int main(int argc, char** argv) {
     SUCCEEDS(FUNCTION(shale_runtime_destroy)(runtime));
     FAILS(SHALE_ERROR_STATE, "there is no runtime", FUNCTION(shale_runtime_destroy)(runtime));
   }
+  emulated("emu:75", 0);
+  emulated("emu:80", 1);
   dlclose(library);
   printf("misuse: %d checks, %d problems\n", checks, problems);
   return problems == 0 ? 0 : 1;

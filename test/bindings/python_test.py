@@ -436,6 +436,10 @@ class Models(unittest.TestCase):
             Ends()(shale.zeros((1,)))
         self.assertEqual(shale.zeros((2,)).tolist(), [0, 0])
 
+    def test_bf16_is_there_on_cpus(self):
+        self.assertIs(shale.runtime().supports_bf16, True)
+
+
 def masks(count=2, site=None, sample=None):
     """Those of some dropouts of one forward, and a backward that ends it."""
     if sample is not None:

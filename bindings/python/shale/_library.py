@@ -128,7 +128,7 @@ _LETTERS = {
 
 _FUNCTIONS = {
     "runtime_create": "pH", "runtime_destroy": "h", "runtime_rank": "hIIII",
-    "runtime_device": "hpz", "runtime_set_sample": "hl",
+    "runtime_device": "hpz", "runtime_supports_bf16": "hI", "runtime_set_sample": "hl",
     "runtime_barrier": "h", "runtime_sum": "hdD", "runtime_fail": "hisI",
     "runtime_synchronize": "h", "runtime_usage": "hp",
     "tensor_from_host": "hpiiLH", "tensor_from_memory": "hpH", "tensor_full": "hiiLdH",

@@ -63,6 +63,14 @@ class Runtime:
         call("runtime_device", self._handle, text, len(text))
         return text.value.decode()
 
+    @property
+    def supports_bf16(self):
+        """Whether the device computes in bfloat16: CPUs always do, GPUs of compute capability 8.0
+        or later."""
+        out = ctypes.c_int32()
+        call("runtime_supports_bf16", self._handle, ctypes.byref(out))
+        return out.value != 0
+
     def set_sample(self, first):
         """The number, among all samples of a step over all ranks, of the first sample of the next
         forward, by which dropout's masks do not depend on ranks and micro-batches. Until the first
