@@ -305,6 +305,9 @@ shale_status shale_all_reduce_sum(shale_tensor x, shale_tensor* out) {
 shale_status shale_backward(shale_tensor loss) {
   return call("shale_backward", [&] {
     backward(tensor_of(loss, "loss"));
+    for_each_tree([](Tree& tree) {
+      tree.is_unfinished = !std::exchange(tree.next_is_last, std::nullopt).value_or(true);
+    });
     ++session().backwards;
     place_samples();
   });

@@ -377,7 +377,8 @@ typedef struct shale_shard_options {
  * first, then the root; language models need the root alone. All calls for a tree have the same
  * options, but for the dtypes. Collective. */
 SHALE_API shale_status shale_module_shard(shale_module module, const shale_shard_options* options);
-/* Before every backward of a step's micro-batches; not needed where there is one. */
+/* Before every backward of a step's micro-batches; not needed where there is one. last: not 0 for
+ * the step's last, in which ranks add up their gradients; a step without one is SHALE_ERROR_STATE. */
 SHALE_API shale_status shale_module_begin_backward(shale_module root, int32_t last);
 /* A loss whose gradients, which ranks add up, are those of the mean over all samples. loss: the
  * mean over this rank's `weight` samples. Collective. */

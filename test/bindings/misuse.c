@@ -291,6 +291,49 @@ static void order(shale_runtime runtime) {
   if (step != -1) ++problems;
 }
 
+static shale_status weighing_body(void* user, const shale_tensor* in, int32_t in_count,
+                                  shale_tensor* out, int32_t out_count) {
+  shale_tensor weight = NULL, y = NULL;
+  (void)in_count, (void)out_count;
+  SUCCEEDS(FUNCTION(shale_module_value)(user, "weight", &weight));
+  SUCCEEDS(FUNCTION(shale_matmul)(in[0], weight, &y));
+  SUCCEEDS(FUNCTION(shale_reduce)(SHALE_SUM, y, 0, NULL, 0, &out[0]));
+  SUCCEEDS(FUNCTION(shale_tensor_destroy)(weight));
+  return FUNCTION(shale_tensor_destroy)(y);
+}
+
+/* Steps of two micro-batches: the second is the last, or the step is refused. */
+static void micro_batches(shale_runtime runtime) {
+  shale_module root = NULL;
+  shale_optimizer optimizer = NULL;
+  shale_tensor x = NULL, loss = NULL;
+  const int64_t shape[] = {2, 2};
+  shale_shard_options shard = SHALE_SHARD_OPTIONS_INIT;
+  shard.stage = 1;
+  SUCCEEDS(FUNCTION(shale_module_create)(runtime, NULL, "", &root));
+  SUCCEEDS(FUNCTION(shale_module_declare)(root, "weight", 2, shape, NULL));
+  SUCCEEDS(FUNCTION(shale_module_shard)(root, &shard));
+  SUCCEEDS(FUNCTION(shale_optimizer_create)(root, "sgd", NULL, &optimizer));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, shape, 1, &x));
+  for (int32_t last = 0; last < 2; ++last) {
+    SUCCEEDS(FUNCTION(shale_optimizer_prepare)(optimizer, last, 0.1f));
+    for (int32_t i = 0; i < 2; ++i) {
+      SUCCEEDS(FUNCTION(shale_module_run)(root, weighing_body, root, 1, &x, 1, &loss));
+      SUCCEEDS(FUNCTION(shale_module_begin_backward)(root, i == 1 && last));
+      SUCCEEDS(FUNCTION(shale_backward)(loss));
+      SUCCEEDS(FUNCTION(shale_tensor_destroy)(loss));
+    }
+    expect(__LINE__, last ? SHALE_OK : SHALE_ERROR_STATE, "said last 0",
+           FUNCTION(shale_clip_grad_norm)(root, 1, NULL));
+    expect(__LINE__, last ? SHALE_OK : SHALE_ERROR_STATE, "said last 0",
+           FUNCTION(shale_optimizer_step)(optimizer));
+    SUCCEEDS(FUNCTION(shale_zero_grad)(root));
+  }
+  SUCCEEDS(FUNCTION(shale_module_run)(root, weighing_body, root, 1, &x, 1, &loss));
+  SUCCEEDS(FUNCTION(shale_backward)(loss));
+  SUCCEEDS(FUNCTION(shale_optimizer_step)(optimizer));
+}
+
 /* What a body must not end: the call that it is part of. */
 static shale_runtime running;
 static shale_status ending_body(void* user, const shale_tensor* in, int32_t in_count,
@@ -445,6 +488,7 @@ int main(int argc, char** argv) {
     memory(runtime);
     modules(runtime);
     order(runtime);
+    micro_batches(runtime);
     bodies(runtime);
     limits(runtime);
     threads(runtime);

@@ -108,7 +108,8 @@ class Module:
         return self
 
     def begin_backward(self, last):
-        """Before each backward of a step's micro-batches, if there are several."""
+        """Before each backward of a step's micro-batches, if there are several. last: whether it is
+        the step's last, in which ranks add up their gradients."""
         call("module_begin_backward", self._handle, int(last))
 
     def mean_over_ranks(self, loss, weight=1.0):
