@@ -118,7 +118,7 @@ SHALE_API shale_status shale_runtime_device(shale_runtime runtime, char* text, s
 SHALE_API shale_status shale_runtime_supports_bf16(shale_runtime runtime, int32_t* out);
 /* Number, among all samples of a step over all ranks, of the first sample of the next forward.
  * Dropout masks depend on it, and with it not on the number of ranks and micro-batches. Until the
- * first call, each rank and each forward after a backward draws masks of its own. Since 1.1. */
+ * first call, each rank and each forward after a backward has masks of its own. Since 1.1. */
 SHALE_API shale_status shale_runtime_set_sample(shale_runtime runtime, int64_t first);
 /* Waits until all ranks have come here. Collective. */
 SHALE_API shale_status shale_runtime_barrier(shale_runtime runtime);
@@ -378,7 +378,8 @@ typedef struct shale_shard_options {
  * options, but for the dtypes. Collective. */
 SHALE_API shale_status shale_module_shard(shale_module module, const shale_shard_options* options);
 /* Before every backward of a step's micro-batches; not needed where there is one. last: not 0 for
- * the step's last, in which ranks add up their gradients; a step without one is SHALE_ERROR_STATE. */
+ * the step's last, in which ranks add up their gradients; without it the step is
+ * SHALE_ERROR_STATE. */
 SHALE_API shale_status shale_module_begin_backward(shale_module root, int32_t last);
 /* A loss whose gradients, which ranks add up, are those of the mean over all samples. loss: the
  * mean over this rank's `weight` samples. Collective. */
