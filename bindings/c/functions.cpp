@@ -308,8 +308,6 @@ shale_status shale_backward(shale_tensor loss) {
     for_each_tree([](Tree& tree) {
       tree.is_unfinished = !std::exchange(tree.next_is_last, std::nullopt).value_or(true);
     });
-    ++session().backwards;
-    place_samples();
   });
 }
 

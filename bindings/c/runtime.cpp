@@ -13,6 +13,7 @@
 #include "shale/bindings/c/session.h"
 #include "shale/comm/mpi_communicator.h"
 #include "shale/models/training/run_config.h"
+#include "shale/runtime/tensor/autograd_state.h"
 
 namespace shale::c {
 namespace {
@@ -136,7 +137,6 @@ shale_status shale_runtime_create(const shale_runtime_options* options, shale_ru
     }
     const shale_runtime_options defaults = SHALE_RUNTIME_OPTIONS_INIT;
     begin_session(make_session(options_of(options, defaults, "options")));
-    place_samples();
     *out =
         static_cast<shale_runtime>(add_handle(Kind::kRuntime, std::make_shared<RuntimeObject>()));
   });
@@ -180,7 +180,7 @@ shale_status shale_runtime_set_sample(shale_runtime runtime, int64_t first) {
   return call("shale_runtime_set_sample", [&] {
     check_runtime(runtime);
     if (first < 0) fail_argument("first is ", first, ", expected 0 or more");
-    session().knows_samples = true;
+    session().context->autograd().numbers_samples = true;
     session().context->update_step(
         [first](shale::StepState& state) { state.sample = static_cast<uint64_t>(first); });
   });

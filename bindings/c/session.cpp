@@ -6,7 +6,6 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
-#include "shale/base/rng.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::c {
@@ -204,16 +203,6 @@ std::shared_ptr<ModuleObject> sharded_root_of(shale_module handle) {
   auto object = root_of(handle);
   check_sharded(*object->tree);
   return object;
-}
-
-void place_samples() {
-  Session& s = session();
-  if (s.knows_samples) return;
-  const auto rank = static_cast<uint32_t>(s.world->rank());
-  const auto forward = static_cast<uint32_t>(s.backwards);
-  // The first forward of the first rank has samples 0 and on, as a program of one rank has.
-  const uint32_t first = rank + forward == 0 ? 0 : philox({rank, forward, 0, 0}, {0, 0})[0];
-  s.context->update_step([first](StepState& state) { state.sample = first; });
 }
 
 std::shared_ptr<OptimizerObject> optimizer_of(shale_optimizer handle) {

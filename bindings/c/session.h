@@ -70,9 +70,6 @@ struct Session {
   std::set<const Storage*> read_only;          // memory of others that is not written to
   std::map<std::pair<double, int64_t>, std::shared_ptr<const RopeTable>> ropes;
   std::set<std::string> cleaned;  // folders of checkpoints
-  int64_t step = -1;              // of the last prepare()
-  int64_t backwards = 0;          // in that step
-  bool knows_samples = false;     // the program says which samples come next
 };
 
 // The runtime that is there. Throws CallError, SHALE_ERROR_STATE, if there is none.
@@ -106,10 +103,6 @@ std::shared_ptr<ModuleObject> root_of(shale_module handle, std::string_view argu
 std::shared_ptr<ModuleObject> sharded_root_of(shale_module handle);
 void check_sharded(const Tree& tree);
 std::shared_ptr<OptimizerObject> optimizer_of(shale_optimizer handle);
-
-// Draws other dropout masks in the forward that comes next than on other ranks and in earlier
-// forwards, unless the program says which samples it has.
-void place_samples();
 
 // Puts a handle into `*out`, which is not NULL.
 void give_tensor(const Tensor& tensor, shale_tensor* out);

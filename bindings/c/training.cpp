@@ -126,10 +126,7 @@ shale_status shale_optimizer_prepare(shale_optimizer optimizer, int64_t step, fl
     const auto object = optimizer_of(optimizer);
     object->optimizer->prepare(*session().context, step, lr);
     object->is_prepared = true;
-    Session& s = session();
-    if (std::exchange(s.step, step) != step) s.backwards = 0;
-    place_samples();
-    s.world->at_step(step);
+    session().world->at_step(step);
   });
 }
 

@@ -192,7 +192,7 @@ class Errors(unittest.TestCase):
                            (lambda: model.loss([[1]], x), "loss: found list, .* shale.as_tensor"),
                            (lambda: model.mean_over_ranks("x"), "mean_over_ranks: found str"),
                            (lambda: Mlp()([1, 2]), "Mlp: found no shale.Tensor"),
-                           (lambda: shale.Linear("x", "y", 2, 2), "Linear: found str, .* shale.Module"),
+                           (lambda: shale.Linear("x", "y", 2, 2), "Linear: found str, .* shale.Mo"),
                            (lambda: shale.Optimizer(2.0), "Optimizer: found float")):
             with self.assertRaisesRegex(TypeError, "^" + text):
                 call()
