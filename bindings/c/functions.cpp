@@ -303,12 +303,7 @@ shale_status shale_all_reduce_sum(shale_tensor x, shale_tensor* out) {
 }
 
 shale_status shale_backward(shale_tensor loss) {
-  return call("shale_backward", [&] {
-    backward(tensor_of(loss, "loss"));
-    for_each_tree([](Tree& tree) {
-      tree.is_unfinished = !std::exchange(tree.next_is_last, std::nullopt).value_or(true);
-    });
-  });
+  return call("shale_backward", [&] { backward(tensor_of(loss, "loss")); });
 }
 
 shale_status shale_set_inference(shale_runtime runtime, int32_t inference) {

@@ -295,9 +295,7 @@ shale_status shale_module_shard(shale_module module, const shale_shard_options* 
 
 shale_status shale_module_begin_backward(shale_module root, int32_t last) {
   return call("shale_module_begin_backward", [&] {
-    const auto model = sharded_root_of(root);
-    shale::comm::data_parallel_of(*model->module).begin_backward(last != 0);
-    model->tree->next_is_last = last != 0;
+    shale::comm::data_parallel_of(*sharded_root_of(root)->module).begin_backward(last != 0);
   });
 }
 

@@ -224,11 +224,11 @@ shale_status call_for_tensor(std::string_view name, shale_tensor* out,
   });
 }
 
-void for_each_tree(const std::function<void(Tree&)>& visit) {
+void for_each_tree(const std::function<void(const Tree&)>& visit) {
   std::set<const Tree*> seen;
   for (const Slot& slot : handles().slots) {
     if (slot.kind != Kind::kModule) continue;
-    Tree* tree = std::static_pointer_cast<ModuleObject>(slot.object)->tree.get();
+    const Tree* tree = std::static_pointer_cast<ModuleObject>(slot.object)->tree.get();
     if (seen.insert(tree).second) visit(*tree);
   }
 }

@@ -35,9 +35,6 @@ struct Tree {
   Tree& operator=(const Tree&) = delete;
   std::vector<std::unique_ptr<Module>> modules;
   std::vector<Module*> units;  // of data parallelism, but for the root
-  // What shale_module_begin_backward() said of the next backward, and whether more follow the last.
-  std::optional<bool> next_is_last;
-  bool is_unfinished = false;
   Module& root() const { return *modules.front(); }
 };
 
@@ -111,7 +108,7 @@ shale_status call_for_tensor(std::string_view name, shale_tensor* out,
                              const std::function<Tensor()>& body) noexcept;
 
 // Calls visit for every tree that has a handle.
-void for_each_tree(const std::function<void(Tree&)>& visit);
+void for_each_tree(const std::function<void(const Tree&)>& visit);
 // Lets go of trees without handles that no graph needs any more.
 void purge_retired();
 void retire(std::shared_ptr<Tree> tree);

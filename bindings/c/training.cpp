@@ -76,17 +76,6 @@ void check_same_tree(const ModuleObject& root, const OptimizerObject& optimizer)
   if (root.tree != optimizer.tree) fail_argument("optimizer is of another model than root");
 }
 
-// In these stages ranks add up their gradients in the last backward of a step alone.
-void check_finished(const Tree& tree) {
-  const comm::DataParallel& parallel = comm::data_parallel_of(tree.root());
-  const comm::DataParallelOptions& options = parallel.options();
-  const bool has_ranks = !parallel.shared().single() || options.stage > 0;
-  if (!tree.is_unfinished || !has_ranks || options.stage > 1 || options.reproducible) return;
-  throw CallError(SHALE_ERROR_STATE,
-                  "shale_module_begin_backward() said last 0 before the last backward, so that "
-                  "ranks have not added up their gradients, expected 1");
-}
-
 std::optional<double> known(double value) {
   return std::isfinite(value) && value >= 0 ? std::optional(value) : std::nullopt;
 }
@@ -138,17 +127,15 @@ shale_status shale_optimizer_step(shale_optimizer optimizer) {
                       "the step has no number and no learning rate, expected "
                       "shale_optimizer_prepare() first");
     }
-    check_finished(*object->tree);
     object->optimizer->step();
+    object->is_prepared = false;
   });
 }
 
 shale_status shale_clip_grad_norm(shale_module root, float max_norm, float* norm) {
   return call("shale_clip_grad_norm", [&] {
     if (!(max_norm >= 0)) fail_argument("max_norm is ", max_norm, ", want 0 or more");
-    const auto model = sharded_root_of(root);
-    check_finished(*model->tree);
-    shale::comm::clip_grad_norm(*model->module, max_norm);
+    shale::comm::clip_grad_norm(*sharded_root_of(root)->module, max_norm);
     if (norm != nullptr) *norm = session().context->read_step().grad_norm;
   });
 }

@@ -379,7 +379,7 @@ typedef struct shale_shard_options {
 SHALE_API shale_status shale_module_shard(shale_module module, const shale_shard_options* options);
 /* Before every backward of a step's micro-batches; not needed where there is one. last: not 0 for
  * the step's last, in which ranks add up their gradients; without it the step is
- * SHALE_ERROR_STATE. */
+ * SHALE_ERROR_CONFIG. */
 SHALE_API shale_status shale_module_begin_backward(shale_module root, int32_t last);
 /* A loss whose gradients, which ranks add up, are those of the mean over all samples. loss: the
  * mean over this rank's `weight` samples. Collective. */
@@ -443,7 +443,8 @@ SHALE_API shale_status shale_optimizer_create(shale_module root, const char* kin
 SHALE_API shale_status shale_optimizer_destroy(shale_optimizer optimizer);
 /* First in a step, before forward: its number, from 0 on, and its learning rate. */
 SHALE_API shale_status shale_optimizer_prepare(shale_optimizer optimizer, int64_t step, float lr);
-/* Changes the parameters by their gradients. Collective for adafactor, muon and lamb. */
+/* Changes the parameters by their gradients, once after each prepare. Collective for adafactor,
+ * muon and lamb. */
 SHALE_API shale_status shale_optimizer_step(shale_optimizer optimizer);
 
 /* ---- Checkpoints, as train_lm and `shale ckpt` know them ----

@@ -193,12 +193,13 @@ std::shared_ptr<const Storage> Optimizer::hold_values() {
 
 void Optimizer::step() {
   check_prepared();
-  if (std::exchange(stepped_, true)) {
+  if (stepped_) {
     throw InternalError(cat("optimizer: a second step() after prepare() for step ", updates_done_,
                             ", whose rate and bias corrections it would have; want "
                             "prepare(context, step, lr) before each step()"));
   }
   complete_gradients(shards_);
+  stepped_ = true;
   begin_step();
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (shards_[i].changing != nullptr) shards_[i].changing();

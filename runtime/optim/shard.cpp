@@ -151,6 +151,7 @@ bool lacks_parts(const OptimSpan& span, const ShardPeers* peers) {
 void complete_gradients(const std::vector<OptimShard>& shards) {
   for (const OptimShard& shard : shards) {
     ShardGradient& gradient = *shard.gradient;
+    if (gradient.check != nullptr) gradient.check();
     if (gradient.has_value.has_value()) {
       if (!*gradient.has_value) {
         shard.with_gradient(

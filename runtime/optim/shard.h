@@ -87,6 +87,8 @@ struct ShardGradient {
   // not called since zero_grad(). Of the buffer, and of parameters for which that is different.
   Tensor clipped = {};
   std::map<const Parameter*, Tensor> clipped_apart = {};
+  // Throws ConfigError while `grad` lacks what other ranks have; null: it never does.
+  std::function<void()> check = {};
   // Calls `use` while `grad` is in memory, for gradients on a disk; null: it always is.
   std::function<void(const std::function<void()>& use)> in_memory = {};
 };

@@ -323,14 +323,16 @@ static void micro_batches(shale_runtime runtime) {
       SUCCEEDS(FUNCTION(shale_backward)(loss));
       SUCCEEDS(FUNCTION(shale_tensor_destroy)(loss));
     }
-    expect(__LINE__, last ? SHALE_OK : SHALE_ERROR_STATE, "said last 0",
+    expect(__LINE__, last ? SHALE_OK : SHALE_ERROR_CONFIG, "last = false",
            FUNCTION(shale_clip_grad_norm)(root, 1, NULL));
-    expect(__LINE__, last ? SHALE_OK : SHALE_ERROR_STATE, "said last 0",
+    expect(__LINE__, last ? SHALE_OK : SHALE_ERROR_CONFIG, "last = false",
            FUNCTION(shale_optimizer_step)(optimizer));
     SUCCEEDS(FUNCTION(shale_zero_grad)(root));
   }
   SUCCEEDS(FUNCTION(shale_module_run)(root, weighing_body, root, 1, &x, 1, &loss));
   SUCCEEDS(FUNCTION(shale_backward)(loss));
+  expect(__LINE__, SHALE_ERROR_STATE, "prepare", FUNCTION(shale_optimizer_step)(optimizer));
+  SUCCEEDS(FUNCTION(shale_optimizer_prepare)(optimizer, 2, 0.1f));
   SUCCEEDS(FUNCTION(shale_optimizer_step)(optimizer));
 }
 

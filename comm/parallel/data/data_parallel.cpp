@@ -202,6 +202,9 @@ void DataParallel::order_units() {
     for (const auto& buffer : unit->buffers()) {
       if (!buffer->trainable() || buffer->use() == TableUse::kApart) continue;
       shards_.push_back(buffer->shard());
+      shards_.back().gradient->check = [this, chunk = static_cast<size_t>(unit->chunk())] {
+        check_reduced(chunk);
+      };
       // Without sharding, ranks that are added up have copies.
       if (options_.stage == 0 && shared_.groups.experts != nullptr) {
         shards_.back().counts = buffer->ranks().rank() == 0;
@@ -359,6 +362,14 @@ void DataParallel::flush() {
   if (last_ && chunks_.size() == 1 && shared_.groups.stages == nullptr) add_ties();
 }
 
+void DataParallel::check_reduced(size_t chunk) const {
+  if (!chunks_[chunk].has_local) return;
+  throw ConfigError(
+      "data parallel: the last begin_backward() was called with last = false, or without "
+      "synchronisation, so the ranks' gradients are different; want last = true before the last "
+      "backward of a step");
+}
+
 void DataParallel::finish_gradients() {
   for (chunk_ = 0; chunk_ < chunks_.size(); ++chunk_) finish_chunk();
   chunk_ = 0;
@@ -370,11 +381,7 @@ void DataParallel::finish_chunk() {
     for (FlatUnit* unit : chunk().order) unit->finish_alone();
     return;
   }
-  if (chunk().has_local) {
-    throw InternalError(
-        "finish_gradients: the last begin_backward() was called with last = false, or without "
-        "synchronisation, so the ranks' gradients would stay different; want last = true");
-  }
+  check_reduced(chunk_);
   if (!chunk().reduced) {  // this rank had no backward
     for (FlatUnit* unit : chunk().order) {
       unit->prepare_backward();
@@ -454,6 +461,7 @@ void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) 
           flag, {.tag = "gradient is finite", .stream = shared_.context.exec().stream}));
     };
   }
+  for (size_t i = 0; i < chunks_.size(); ++i) check_reduced(i);
   optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers, ranks);
 }
 

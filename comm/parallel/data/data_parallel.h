@@ -226,6 +226,7 @@ class DataParallel {
   void backward_reaches();
   void backward_ends();
   void check_micro_batches() const;
+  void check_reduced(size_t chunk) const;
   bool in_backward() const;
   bool recording() const;
   void gather_ahead(const std::vector<FlatUnit*>& chosen, const std::vector<FlatUnit*>& recorded);

@@ -2,6 +2,7 @@
 #include "shale/comm/parallel/data/data_parallel.h"
 
 #include <cmath>
+#include <functional>
 
 #include "shale/comm/ordered_sum.h"
 #include "shale/runtime/autograd/tape.h"
@@ -162,7 +163,14 @@ TEST_CASE("a step whose last backward did not reduce is an error, not a silent d
   DataParallel parallel(net, {}, context, *group, {.seed = 1});
   parallel.begin_backward(false);
   backward(sum(net.left.forward(full(context, {1, 4}, DType::kF32, 1))));
-  CHECK(contains(message_of<InternalError>([&] { parallel.finish_gradients(); }), "last = false"));
+  optim::Sgd optimizer(parallel.shards(), {});
+  optimizer.prepare(context, 0, 0.1f);
+  const std::vector<std::function<void()>> calls = {[&] { optimizer.step(); },
+                                                    [&] { parallel.clip_grad_norm(1); },
+                                                    [&] { parallel.finish_gradients(); }};
+  for (const auto& call : calls) CHECK(contains(message_of<ConfigError>(call), "last = false"));
+  backward(sum(net.left.forward(full(context, {1, 4}, DType::kF32, 1))));
+  optimizer.step();
 }
 
 TEST_CASE("a model can be in data parallelism once at a time, and again afterwards") {
