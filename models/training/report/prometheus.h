@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "shale/models/training/report/metrics.h"
@@ -43,7 +44,10 @@ class PrometheusFile {
 // Throws ConfigError if this is no address that PrometheusServer takes.
 void check_prometheus_address(const std::string& address);
 
-// Answers GET /metrics over HTTP, on a thread of its own, which sleeps between requests.
+// Answers GET and HEAD of /metrics over HTTP, on a thread of its own, which sleeps between
+// requests. A client has two seconds for all of its request; others and the destructor do not wait
+// for it. On the loopback interface, a request whose Host is another name than localhost is
+// refused, so that pages of other sites cannot read metrics through a browser.
 class PrometheusServer {
  public:
   // `address`: "PORT" on the loopback interface, or "IPV4:PORT"; port 0 takes a free one. Throws
@@ -58,11 +62,12 @@ class PrometheusServer {
 
  private:
   void serve();
-  void answer(int connection);
+  std::string answer(std::string_view request);
 
   int listener_ = -1;
   int wake_[2] = {-1, -1};  // a pipe whose end of file ends the thread
   int port_ = 0;
+  bool serves_loopback_ = false;
   std::mutex mutex_;
   RunGauges gauges_;
   std::thread thread_;

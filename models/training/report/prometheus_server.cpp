@@ -4,10 +4,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <list>
 #include <string_view>
+#include <vector>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
@@ -16,7 +20,11 @@
 namespace shale::models {
 namespace {
 
-constexpr int kRequestTimeoutMs = 2000;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kClientTime{2};          // from its connection to our last byte
+constexpr std::chrono::milliseconds kAcceptPause{100};  // after the system refused a connection
+constexpr size_t kMostClients = 64;
 constexpr size_t kLongestRequest = 8192;
 
 sockaddr_in address_of(const std::string& text) {
@@ -39,33 +47,72 @@ UnavailableError cannot_listen(const std::string& address, int error) {
                               std::strerror(error), " (errno ", error, ")"));
 }
 
-// The first line of a request; empty if it does not come in time.
-std::string request_line(int connection) {
-  std::string request;
-  std::array<char, 1024> buffer{};
-  while (request.find("\r\n\r\n") == request.npos && request.size() < kLongestRequest) {
-    pollfd ready{.fd = connection, .events = POLLIN, .revents = 0};
-    if (poll(&ready, 1, kRequestTimeoutMs) <= 0) return {};
-    const ssize_t bytes = recv(connection, buffer.data(), buffer.size(), 0);
-    if (bytes <= 0) return {};
-    request.append(buffer.data(), static_cast<size_t>(bytes));
-  }
-  return request.substr(0, request.find("\r\n"));
-}
-
-void send_all(int connection, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t sent = send(connection, text.data(), text.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return;  // who asked has gone
-    text.remove_prefix(static_cast<size_t>(sent));
-  }
-}
-
 std::string response(std::string_view status, std::string_view body) {
   return cat("HTTP/1.1 ", status,
              "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: ",
              body.size(), "\r\nConnection: close\r\n\r\n", body);
 }
+
+// What the header `Host` says, without the port; empty if there is none.
+std::string host_of(std::string_view request) {
+  while (true) {
+    const size_t end = request.find("\r\n");
+    if (end == request.npos) return {};
+    request.remove_prefix(end + 2);
+    std::string line(request.substr(0, request.find("\r\n")));
+    std::ranges::transform(line, line.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (!line.starts_with("host:")) continue;
+    const size_t begin = line.find_first_not_of(" \t", 5);
+    return begin == line.npos ? std::string() : line.substr(begin, line.find(':', begin) - begin);
+  }
+}
+
+bool is_loopback_name(const std::string& host) {
+  in_addr address{};
+  return host.empty() || host == "localhost" || inet_pton(AF_INET, host.c_str(), &address) == 1;
+}
+
+// Somebody who is connected. Nothing here waits: poll() says when to go on.
+class Client {
+ public:
+  explicit Client(int socket) : socket_(socket), deadline_(Clock::now() + kClientTime) {}
+  ~Client() { close(socket_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  Clock::time_point deadline() const { return deadline_; }
+  pollfd waits_for() const {
+    return {.fd = socket_,
+            .events = static_cast<int16_t>(answer_.empty() ? POLLIN : POLLOUT),
+            .revents = 0};
+  }
+  // Reads or writes what the socket has or takes at once. `answer` is called with a whole request.
+  // False: this client is done, or has gone.
+  template <typename Answer>
+  bool go_on(const Answer& answer) {
+    if (!answer_.empty()) return send_more();
+    std::array<char, 1024> buffer{};
+    const ssize_t bytes = recv(socket_, buffer.data(), buffer.size(), 0);
+    if (bytes <= 0) return bytes < 0 && (errno == EAGAIN || errno == EINTR);
+    request_.append(buffer.data(), static_cast<size_t>(bytes));
+    const bool is_whole = request_.find("\r\n\r\n") != request_.npos;
+    if (!is_whole && request_.size() < kLongestRequest) return true;
+    answer_ = answer(request_);
+    return send_more();
+  }
+
+ private:
+  bool send_more() {
+    const ssize_t sent = send(socket_, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+    if (sent < 0) return errno == EAGAIN || errno == EINTR;
+    answer_.erase(0, static_cast<size_t>(sent));
+    return !answer_.empty();
+  }
+
+  const int socket_;
+  const Clock::time_point deadline_;
+  std::string request_, answer_;
+};
 
 }  // namespace
 
@@ -75,12 +122,13 @@ void check_prometheus_address(const std::string& address) {
 
 PrometheusServer::PrometheusServer(const std::string& address) {
   sockaddr_in where = address_of(address);
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  serves_loopback_ = (ntohl(where.sin_addr.s_addr) >> 24) == 127;
+  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int yes = 1;
   socklen_t bytes = sizeof(where);
   if (listener_ < 0 || setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
       bind(listener_, reinterpret_cast<sockaddr*>(&where), bytes) != 0 ||
-      listen(listener_, 16) != 0 ||
+      listen(listener_, SOMAXCONN) != 0 ||
       getsockname(listener_, reinterpret_cast<sockaddr*>(&where), &bytes) != 0 ||
       pipe(wake_) != 0) {
     const int error = errno;
@@ -104,36 +152,65 @@ void PrometheusServer::update(const RunGauges& gauges) {
 }
 
 void PrometheusServer::serve() {
+  std::list<Client> clients;
+  Clock::time_point pause_ends{};  // no connection is taken before
   while (true) {
-    std::array<pollfd, 2> ready = {pollfd{.fd = listener_, .events = POLLIN, .revents = 0},
-                                   pollfd{.fd = wake_[0], .events = POLLIN, .revents = 0}};
-    if (poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) return;
-    if (ready[1].revents != 0) return;
-    if ((ready[0].revents & POLLIN) == 0) continue;
-    const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection < 0) continue;
-    const timeval limit{.tv_sec = kRequestTimeoutMs / 1000, .tv_usec = 0};
-    setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    answer(connection);
-    close(connection);
+    const auto now = Clock::now();
+    clients.remove_if([now](const Client& client) { return client.deadline() <= now; });
+    const bool pauses = now < pause_ends, takes = !pauses && clients.size() < kMostClients;
+    std::vector<pollfd> ready = {
+        {.fd = wake_[0], .events = POLLIN, .revents = 0},
+        {.fd = takes ? listener_ : -1, .events = POLLIN, .revents = 0}};  // -1: poll() skips it
+    auto wakes = pauses ? pause_ends : Clock::time_point::max();
+    for (const Client& client : clients) {
+      ready.push_back(client.waits_for());
+      wakes = std::min(wakes, client.deadline());
+    }
+    using Milliseconds = std::chrono::milliseconds;
+    const bool waits_for_ever = wakes == Clock::time_point::max();
+    const auto wait_ms = waits_for_ever ? -1 : std::chrono::ceil<Milliseconds>(wakes - now).count();
+    if (poll(ready.data(), ready.size(), static_cast<int>(wait_ms)) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
+    if (ready[0].revents != 0) return;
+    size_t i = 2;
+    clients.remove_if([&](Client& client) {
+      return ready[i++].revents != 0 &&
+             !client.go_on([this](std::string_view request) { return answer(request); });
+    });
+    if (ready[1].revents == 0) continue;
+    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket >= 0) {
+      clients.emplace_back(socket);
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+      pause_ends = Clock::now() + kAcceptPause;  // no descriptors are left: do not ask in a loop
+    }
   }
 }
 
-void PrometheusServer::answer(int connection) {
-  const std::string line = request_line(connection);
-  if (line.empty()) return;
-  if (!line.starts_with("GET ")) {
-    return send_all(connection, response("405 Method Not Allowed", "expected GET\n"));
+std::string PrometheusServer::answer(std::string_view request) {
+  const std::string_view line = request.substr(0, request.find("\r\n"));
+  const bool is_head = line.starts_with("HEAD ");
+  if (!is_head && !line.starts_with("GET ")) {
+    return response("405 Method Not Allowed", "expected GET or HEAD\n");
   }
-  if (!line.starts_with("GET /metrics ") && !line.starts_with("GET / ")) {
-    return send_all(connection, response("404 Not Found", "expected /metrics\n"));
+  const std::string_view path = line.substr(line.find(' ') + 1);
+  std::string whole;
+  if (!path.starts_with("/metrics ") && !path.starts_with("/ ")) {
+    whole = response("404 Not Found", "expected /metrics\n");
+  } else if (serves_loopback_ && !is_loopback_name(host_of(request))) {
+    // A page of another site may have a name that leads here, to read what it should not.
+    whole = response("403 Forbidden", "expected the Host localhost, or an IPv4 address\n");
+  } else {
+    RunGauges gauges;
+    {
+      const std::lock_guard lock(mutex_);
+      gauges = gauges_;
+    }
+    whole = response("200 OK", prometheus_text(gauges));
   }
-  RunGauges gauges;
-  {
-    const std::lock_guard lock(mutex_);
-    gauges = gauges_;
-  }
-  send_all(connection, response("200 OK", prometheus_text(gauges)));
+  return is_head ? whole.substr(0, whole.find("\r\n\r\n") + 4) : whole;
 }
 
 }  // namespace shale::models

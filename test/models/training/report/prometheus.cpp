@@ -2,14 +2,18 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
@@ -35,8 +39,10 @@ RunGauges full() {
                                             {"host_peak_bytes", std::nullopt}}}};
 }
 
-// What a server answers to these bytes.
-std::string ask(int port, std::string_view request) {
+using Clock = std::chrono::steady_clock;
+
+// A connection of which these bytes were sent.
+int connect_to(int port, std::string_view request) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -44,6 +50,12 @@ std::string ask(int port, std::string_view request) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   REQUIRE(connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
   REQUIRE(write(socket, request.data(), request.size()) == static_cast<ssize_t>(request.size()));
+  return socket;
+}
+
+// What a server answers to these bytes.
+std::string ask(int port, std::string_view request) {
+  const int socket = connect_to(port, request);
   std::string answer;
   std::array<char, 4096> buffer{};
   ssize_t bytes = 0;
@@ -139,6 +151,76 @@ TEST_CASE("the server answers with the newest metrics, and refuses the rest", "[
   CHECK(answer.ends_with("\r\n\r\n" + prometheus_text(gauges)));
   CHECK(contains(ask(server.port(), "GET /etc HTTP/1.1\r\n\r\n"), "404 Not Found"));
   CHECK(contains(ask(server.port(), "POST /metrics HTTP/1.1\r\n\r\n"), "405 Method"));
+  const std::string head = ask(server.port(), "HEAD /metrics HTTP/1.1\r\n\r\n");
+  CHECK(head == answer.substr(0, answer.find("\r\n\r\n") + 4));
+}
+
+TEST_CASE("clients that are slow or silent keep neither others out nor the server from ending",
+          "[prometheus]") {
+  const std::string get = "GET /metrics HTTP/1.1\r\n\r\n";
+  std::vector<int> slow;
+  const auto start = Clock::now();
+  {
+    PrometheusServer server("0");
+    for (int i = 0; i < 19; ++i) slow.push_back(connect_to(server.port(), i % 2 ? "G" : ""));
+    CHECK(contains(ask(server.port(), get), "200 OK"));
+    CHECK(Clock::now() - start < std::chrono::seconds(1));
+  }
+  CHECK(Clock::now() - start < std::chrono::seconds(1));
+  for (const int socket : slow) close(socket);
+}
+
+TEST_CASE("a client that sends a byte now and then has two seconds for its request",
+          "[prometheus]") {
+  PrometheusServer server("0");
+  const auto start = Clock::now();
+  const int socket = connect_to(server.port(), "G");
+  char byte = 0;
+  while (recv(socket, &byte, 1, MSG_DONTWAIT) != 0 &&
+         Clock::now() - start < std::chrono::seconds(5)) {
+    static_cast<void>(send(socket, "E", 1, MSG_NOSIGNAL));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  CHECK(Clock::now() - start >= std::chrono::milliseconds(1900));
+  CHECK(Clock::now() - start < std::chrono::seconds(4));
+  close(socket);
+}
+
+TEST_CASE("a server without descriptors waits for one instead of asking in a loop",
+          "[prometheus]") {
+  PrometheusServer server("0");
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(server.port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const std::clock_t processor = std::clock();
+  const int connected = connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const double busy_s = static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(connected == 0);
+  CHECK(busy_s < 0.1);
+  close(socket);
+  CHECK(contains(ask(server.port(), "GET / HTTP/1.1\r\n\r\n"), "200 OK"));
+}
+
+TEST_CASE("the loopback interface answers its own names alone", "[prometheus]") {
+  PrometheusServer server("0");
+  const auto status = [&](const std::string& header) {
+    return ask(server.port(), "GET /metrics HTTP/1.1\r\nAccept: */*\r\n" + header + "\r\n")
+        .substr(9, 3);
+  };
+  CHECK(status("") == "200");
+  CHECK(status("Host: localhost:9400\r\n") == "200");
+  CHECK(status("HOST:127.0.0.1\r\n") == "200");
+  CHECK(status("Host: evil.example:9400\r\n") == "403");
+  PrometheusServer everywhere("0.0.0.0:0");  // whoever can reach it may read it
+  CHECK(contains(ask(everywhere.port(), "GET / HTTP/1.1\r\nHost: node7:9400\r\n\r\n"), "200 OK"));
 }
 
 TEST_CASE("an address that is none, or that is taken, is an error", "[prometheus]") {
