@@ -185,6 +185,16 @@ printf '[training]\nsteps = \n' >"$work/broken.toml"
 import "$work/broken.toml"
 [[ $? == 65 ]] || fail 'broken TOML: want exit code 65'
 notes 'broken.toml:2: not valid TOML'
+# Nesting has a limit in both notations, lest a small file overflow the stack.
+perl -e 'print "a = ", "[" x 200000' >"$work/deep.toml"
+perl -e 'print "[", "a." x 200000, "a]\nb = 1\n"' >"$work/dotted.toml"
+perl -e 'print "{\"a\":" x 200000' >"$work/deep.json"
+for case in "deep.toml:1: not valid TOML" "dotted.toml:1: expected at most 128 dots" \
+    "deep.json: JSON is nested deeper than 64"; do
+  import "$work/${case%%:*}"
+  [[ $? == 65 ]] || fail "$case: want exit code 65"
+  notes "$case"
+done
 printf '[training]\nsteps = 1\nsteps = 2\n' >"$work/broken.toml"
 import "$work/broken.toml"
 [[ $? == 65 ]] || fail 'a key twice: want exit code 65'

@@ -85,6 +85,12 @@ plan --model nano --threads 1 --offload optimizer --cluster "$work/cluster.json"
 [[ $code -eq 64 ]] || fail "offload to hosts that nobody knows: exit code $code, want 64"
 grep -qF 'want host_gbytes_per_s' "$work/stderr" || fail "offload: no word of what is missing"
 
+# A file of machines that nests without end is one line, not a stack that overflows.
+perl -e 'print "{\"links\":", "[" x 200000' >"$work/deep.json"
+plan --model nano --threads 1 --cluster "$work/deep.json"
+[[ $code -eq 64 ]] || fail "nested machines: exit code $code, want 64"
+grep -qF 'JSON is nested deeper than 64 levels' "$work/stderr" || fail 'no word of nested machines'
+
 # What costs: 700 W and 2 a GPU hour; a rate of r tokens/s makes 1e9 in 1e9 / r / 3600 hours.
 sed 's/"power_w": 700/"power_w": 700, "price_per_hour": 2/' "$clusters/h100.json" \
   >"$work/cluster.json"
