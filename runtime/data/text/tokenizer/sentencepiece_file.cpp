@@ -145,10 +145,10 @@ void find_merges(const Model& model, TokenizerSpec& spec) {
       if (left == ids.end()) continue;
       const auto right = ids.find(text.substr(cut));
       if (right == ids.end()) continue;
-      spec.merges.push_back({.left = left->second,
-                             .right = right->second,
-                             .result = id,
-                             .rank = static_cast<uint32_t>(rank - scores.begin())});
+      add_merge(spec, {.left = left->second,
+                       .right = right->second,
+                       .result = id,
+                       .rank = static_cast<uint32_t>(rank - scores.begin())});
     }
   }
   std::sort(spec.merges.begin(), spec.merges.end(), [](const MergeRule& a, const MergeRule& b) {

@@ -14,8 +14,6 @@ namespace {
 
 using tokenizer_internal::SplitPattern;
 
-constexpr int64_t kMaxBytes = int64_t{256} << 20;
-
 struct NamedId {
   int32_t id;
   const char* text;
@@ -111,7 +109,7 @@ std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const 
 }
 
 std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path) {
-  return parse_tokenizer(read_text_file(path, kMaxBytes), path);
+  return parse_tokenizer(read_text_file(path, kMaxTokenizerBytes), path);
 }
 
 }  // namespace shale

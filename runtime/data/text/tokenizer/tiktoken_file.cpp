@@ -67,12 +67,21 @@ void find_merges(TokenizerSpec& spec) {
       if (left == vocabulary.kNone) continue;
       const int32_t right = vocabulary.find(token.substr(cut));
       if (right == vocabulary.kNone) continue;
-      spec.merges.push_back({left, right, static_cast<int32_t>(id), static_cast<uint32_t>(id)});
+      add_merge(spec, {left, right, static_cast<int32_t>(id), static_cast<uint32_t>(id)});
     }
   }
 }
 
 }  // namespace
+
+void add_merge(TokenizerSpec& spec, const MergeRule& merge) {
+  constexpr size_t kMostMerges = size_t{1} << 24;
+  if (spec.merges.size() == kMostMerges) {
+    throw DataError(cat(spec.source, ": its tokens are made of each other in more than ",
+                        kMostMerges, " ways, want a vocabulary of shorter tokens"));
+  }
+  spec.merges.push_back(merge);
+}
 
 TokenizerSpec parse_tiktoken(std::string_view text, tokenizer_internal::SplitPattern pattern,
                              std::vector<AddedToken> added, const std::string& source) {

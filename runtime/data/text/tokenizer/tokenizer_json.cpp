@@ -13,7 +13,7 @@ namespace {
 
 using tokenizer_internal::JsonNode;
 
-constexpr JsonLimits kLimits{.max_bytes = int64_t{256} << 20};
+constexpr JsonLimits kLimits{.max_bytes = kMaxTokenizerBytes};
 // Vocabularies are far smaller; a file of a few bytes must not ask for gigabytes.
 constexpr int64_t kMaxTokens = int64_t{1} << 22;
 

@@ -118,7 +118,22 @@ std::string spelled(const TokenizerSpec& spec, int32_t id) {
   return text;
 }
 
+// A merge is spelled in full, so that few long tokens may need gigabytes.
+void check_size(const TokenizerSpec& spec) {
+  size_t bytes = 0;
+  for (const std::string& token : spec.tokens) bytes += token.size();
+  for (const MergeRule& merge : spec.merges) {
+    bytes += spec.tokens[static_cast<size_t>(merge.result)].size();
+  }
+  if (bytes <= static_cast<size_t>(kMaxTokenizerBytes)) return;
+  throw DataError(cat(spec.source, ": its tokenizer.json would have more than ",
+                      format_bytes(double(bytes)), ", want at most ",
+                      format_bytes(double(kMaxTokenizerBytes)),
+                      ", which is a vocabulary of fewer or shorter tokens"));
+}
+
 std::string model(const TokenizerSpec& spec) {
+  check_size(spec);
   std::string text = R"("type":"BPE","dropout":null,"unk_token":)";
   text += spec.unknown ? in_quotes(spec.tokens[static_cast<size_t>(*spec.unknown)]) : "null";
   text += R"(,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":)";

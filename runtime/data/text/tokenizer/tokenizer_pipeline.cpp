@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <array>
 
 #include "shale/base/error.h"
+#include "shale/base/overloaded.h"
 #include "shale/base/parse.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer_json_internal.h"
 
@@ -183,6 +185,45 @@ class DecoderReader {
   bool is_fused_ = false;
 };
 
+// ---- Growth ----
+
+// Every step may lengthen what the one before made, so that a file of a few kilobytes could ask for
+// any amount of memory. Published tokenizers stay below 100 times, with fewer than 10 steps.
+constexpr double kMostGrowth = 1024;
+constexpr size_t kMostSteps = 64;  // splits call each other, one inside the other
+
+// How many times as long a text of one byte or more may become.
+double growth_of(const NormalizeStep& step) {
+  return std::visit(Overloaded{[](const NfcStep&) { return 3.0; },
+                               [](const PrependStep& s) { return 1.0 + double(s.text.size()); },
+                               [](const ReplaceStep& s) {
+                                 return std::max(1.0, double(s.to.size()) / double(s.from.size()));
+                               }},
+                    step);
+}
+double growth_of(const SplitStep& step) {
+  if (std::holds_alternative<PrefixSpace>(step)) return 2;
+  const auto* const metaspace = std::get_if<MetaspaceSplit>(&step);
+  if (metaspace == nullptr) return 1;
+  const bool prepends = metaspace->prepend != MetaspaceSplit::Prepend::kNever;
+  return double(metaspace->replacement.size()) * (prepends ? 2 : 1);
+}
+
+void check_growth(const TokenizerSpec& spec) {
+  const auto check = [&](double growth, size_t steps, const char* of) {
+    if (growth <= kMostGrowth && steps <= kMostSteps) return;
+    throw DataError(cat(spec.source, ": the ", of, " has ", steps, " steps that make a text up to ",
+                        format_number(growth), " times as long, want at most ", kMostSteps,
+                        " steps and ", kMostGrowth, " times"));
+  };
+  double encoded = 1, decoded = 1;
+  for (const NormalizeStep& step : spec.normalizer) encoded *= growth_of(step);
+  for (const SplitStep& step : spec.splits) encoded *= growth_of(step);
+  for (const ReplaceStep& step : spec.decoded) decoded *= growth_of(step);
+  check(encoded, spec.normalizer.size() + spec.splits.size(), "normalizer with the pre-tokenizer");
+  check(decoded, spec.decoded.size(), "decoder");
+}
+
 }  // namespace
 
 void read_pipeline(const JsonNode& root, TokenizerSpec& spec) {
@@ -206,6 +247,7 @@ void read_pipeline(const JsonNode& root, TokenizerSpec& spec) {
   if (spec.of_bytes && (!spec.decoded.empty() || spec.decodes_bytes || spec.strip_most > 0)) {
     root["decoder"].fail("ByteLevel, as the pre-tokenizer is");
   }
+  check_growth(spec);
 }
 
 }  // namespace shale::tokenizer_internal

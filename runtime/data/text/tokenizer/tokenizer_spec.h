@@ -90,6 +90,13 @@ struct TokenizerSpec {
   int64_t strip_most = 0;
 };
 
+// The largest file of a tokenizer that is read, and so the largest that is written.
+inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+
+// Appends a merge that was found by cutting tokens in two, of which there may be very many: throws
+// DataError beyond 2^24. The largest published vocabularies have a million.
+void add_merge(TokenizerSpec& spec, const MergeRule& merge);
+
 // GPT-2's alphabet: the character that stands for each byte. Printable bytes of Latin-1 stand for
 // themselves, the others are the characters from U+0100 on, in order.
 const std::vector<std::string>& byte_alphabet();

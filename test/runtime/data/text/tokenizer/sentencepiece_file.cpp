@@ -97,6 +97,15 @@ TEST_CASE("models of SentencePiece that are not BPE as it stands are refused", "
   }
 }
 
+TEST_CASE("a small model whose tokenizer.json would have gigabytes is refused", "[tokenizer]") {
+  SmallModel model;
+  for (size_t length = 2; length <= 1500; ++length) {
+    model.more.emplace_back(std::string(length, 'a'), 1);
+  }
+  CHECK(contains(message_of<DataError>([&] { parse_tokenizer(model.bytes(), "small.model"); }),
+                 "small.model: its tokenizer.json would have more than 1.0 GiB, want at most 256"));
+}
+
 TEST_CASE("a file of tiktoken is known by its tokens, or refused", "[tokenizer]") {
   CHECK(contains(message_of<DataError>([] { parse_tokenizer("YQ== 0\nYg== 1\n", "t"); }),
                  "t: neither a tokenizer.json nor a SentencePiece model; as a file of tiktoken it "

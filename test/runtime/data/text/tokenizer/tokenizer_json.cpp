@@ -141,4 +141,31 @@ TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokeni
   CHECK(with("/model", 3) == "t.json: 'model' is 3, want an object");
 }
 
+TEST_CASE("steps that together make a text much longer are refused", "[tokenizer]") {
+  const auto sequence = [](const char* list, const Json& step, int times) {
+    Json steps = Json::array();
+    for (int i = 0; i < times; ++i) steps.push_back(step);
+    return Json{{"type", "Sequence"}, {list, steps}};
+  };
+  const auto with = [&](const char* part, const char* list, const Json& step, int times) {
+    Json root = llama2_like();
+    root["normalizer"] = nullptr;
+    root[part] = sequence(list, step, times);
+    return root;
+  };
+  const Json doubles = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  CHECK_NOTHROW(parse(with("normalizer", "normalizers", doubles, 10)));
+  CHECK(refusal(with("normalizer", "normalizers", doubles, 60)) ==
+        "t.json: the normalizer with the pre-tokenizer has 60 steps that make a text up to "
+        "1.15292e+18 times as long, want at most 64 steps and 1024 times");
+  CHECK_FALSE(refusal(with("decoder", "decoders", doubles, 11)).empty());
+  const Json long_start = {{"type", "Prepend"}, {"prepend", std::string(1024, 'a')}};
+  CHECK_FALSE(refusal(with("normalizer", "normalizers", long_start, 1)).empty());
+  const Json spaces = {{"type", "Metaspace"}, {"replacement", "  "}};
+  CHECK_FALSE(refusal(with("pre_tokenizer", "pretokenizers", spaces, 40)).empty());
+  const Json digits = {{"type", "Digits"}};  // splits call each other
+  CHECK_NOTHROW(parse(with("pre_tokenizer", "pretokenizers", digits, 64)));
+  CHECK_FALSE(refusal(with("pre_tokenizer", "pretokenizers", digits, 200'000)).empty());
+}
+
 }  // namespace shale
