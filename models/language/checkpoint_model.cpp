@@ -6,6 +6,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/json.h"
+#include "shale/base/parse.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/models/language/adapters.h"
@@ -143,10 +144,23 @@ void CheckpointModel::add_adapter(const nn::Lora& adapter, int64_t first_row,
 }
 
 std::shared_ptr<const StoredTokenizer> CheckpointModel::tokenizer() const {
-  const auto attachments = read_attachments(reader_.path(), reader_.manifest());
-  const auto found = attachments.find(kTokenizerFile);
-  if (found == attachments.end()) return nullptr;
-  return parse_tokenizer(found->second, cat(reader_.path(), "/", kTokenizerFile));
+  return checkpoint_tokenizer(reader_);
+}
+
+std::string tokenizer_fact(const StoredTokenizer& tokenizer) {
+  return cat(tokenizer.tokenizer.vocab_size(), " tokens (CRC-32C ", tokenizer.crc, ")");
+}
+
+std::shared_ptr<const StoredTokenizer> checkpoint_tokenizer(const CheckpointReader& reader) {
+  const std::string path = (fs::path(reader.path()) / kTokenizerFile).string();
+  const Json of_run = fact(reader, kTokenizerFact);
+  const auto tokenizer = is_there(path) ? read_tokenizer(path) : nullptr;
+  if (of_run.is_null()) return tokenizer;  // the run had none: somebody put it there on purpose
+  const std::string want = of_run.is_string() ? of_run.text() : of_run.dump();
+  const std::string found = tokenizer == nullptr ? "no such file" : tokenizer_fact(*tokenizer);
+  if (found == want) return tokenizer;
+  throw DataError(cat(path, ": expected the tokenizer of the run, ", excerpt(want), ", found ",
+                      found, "; put it back, or name the right one with --tokenizer"));
 }
 
 std::unique_ptr<StoredModel> open_model(const std::string& path) {
@@ -159,8 +173,11 @@ std::unique_ptr<StoredModel> open_model(const std::string& path) {
 }
 
 std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& path) {
-  std::string folder = path;
-  if (const auto checkpoint = newest_checkpoint(path)) folder = *checkpoint;
+  const auto checkpoint = newest_checkpoint(path);
+  return checkpoint ? checkpoint_tokenizer(CheckpointReader(*checkpoint)) : find_tokenizer_in(path);
+}
+
+std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder) {
   for (const char* name : {kTokenizerFile, "tokenizer.model"}) {
     const fs::path file = fs::path(folder) / name;
     if (is_there(file)) return read_tokenizer(file.string());

@@ -23,7 +23,7 @@ class CheckpointModel final : public StoredModel {
   void read(std::string_view parameter, const View& to, int64_t first_row = 0) const override;
 
   const std::string& path() const { return reader_.path(); }
-  // What the checkpoint carries; null: nothing.
+  // As checkpoint_tokenizer().
   std::shared_ptr<const StoredTokenizer> tokenizer() const;
   // Its adapters; none: there are none.
   const std::optional<AdapterShape>& adapters() const { return adapters_; }
@@ -43,9 +43,18 @@ class CheckpointModel final : public StoredModel {
 // What a path holds: a Hugging Face folder, or a checkpoint, or the newest of a run. Throws as
 // open_stored_model() and CheckpointModel.
 std::unique_ptr<StoredModel> open_model(const std::string& path);
-// The tokenizer beside it: of a folder tokenizer.json or SentencePiece's tokenizer.model, of a
-// checkpoint its own; null: there is none.
+// The tokenizer beside it: of a folder as find_tokenizer_in(), of a checkpoint its own, as
+// checkpoint_tokenizer(); null: there is none.
 std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& path);
+// A folder's tokenizer.json, or SentencePiece's tokenizer.model; null: it has neither.
+std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder);
+
+// What a checkpoint says of the tokenizer of its run, as its fact of this name.
+inline constexpr const char* kTokenizerFact = "text tokenizer";
+std::string tokenizer_fact(const StoredTokenizer& tokenizer);
+// The tokenizer.json in a checkpoint; null: it has none and its run had none. Throws DataError for
+// one that is missing, cannot be read, or is not that of the run.
+std::shared_ptr<const StoredTokenizer> checkpoint_tokenizer(const CheckpointReader& reader);
 
 // The stored model with parameters of that dtype on the context's device, without data parallelism.
 std::unique_ptr<LanguageModel> load_model(const StoredModel& stored, Context& context, DType dtype);

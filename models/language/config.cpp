@@ -286,10 +286,11 @@ void resolve(TrainConfig& config, int ranks) {
                           ", but --tensor cuts the vocabulary; want 0, or --tensor 1"));
   }
   if (language.sample_tokens > 0 && (is_cut || cuts_sequences(config.run))) {
-    throw ConfigError(cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
-                          is_cut ? "--tensor" : "--context",
-                          " cuts generates nothing; want 0, and `shale run` with what --export "
-                          "writes"));
+    throw ConfigError(
+        cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
+            is_cut ? "--tensor" : "--context",
+            " cuts generates nothing; want 0, and `shale generate` with what --export "
+            "writes"));
   }
 }
 

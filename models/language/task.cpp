@@ -309,8 +309,7 @@ std::map<std::string, std::string> LanguageTask::facts() const {
     facts[kFrozenFact] = cat("\"", nn::frozen_dtype_name(config_.lora.frozen), "\"");
   }
   if (tokenizer_ != nullptr) {
-    facts["text tokenizer"] =
-        cat("\"", tokenizer_->tokenizer.vocab_size(), " tokens (CRC-32C ", tokenizer_->crc, ")\"");
+    facts[kTokenizerFact] = cat("\"", tokenizer_fact(*tokenizer_), "\"");
   }
   return facts;
 }

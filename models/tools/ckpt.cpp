@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/checkpoint/reader.h"
+#include "shale/models/language/checkpoint_model.h"
 #include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 
@@ -81,9 +83,11 @@ int run_verify(int argc, const char* const* argv) {
   std::string path;
   bool quiet = false;
   ConfigSpec spec("shale ckpt verify",
-                  "checks every byte of a checkpoint: its manifest, sizes, checksums, and that its "
-                  "files hold what they should; 0: sound, 65: damaged, 66: something is missing");
-  spec.add_positional("checkpoint", path, "a checkpoint or a run", {.required = true});
+                  "checks every byte of a checkpoint: its manifest, sizes, checksums, that its "
+                  "files hold what they should, and that the tokenizer is that of the run; 0: "
+                  "sound, 65: damaged, 66: something is missing");
+  spec.add_positional("checkpoint", path, "a checkpoint or a run",
+                      {.required = true, .is_path = true});
   spec.add("quiet", quiet, "print errors only");
   spec.example("shale ckpt verify out/checkpoints/step_00000100");
   if (parse_or_print(spec, argc, argv)) return 0;
@@ -92,15 +96,21 @@ int run_verify(int argc, const char* const* argv) {
   const std::vector<CheckpointFile>& files = reader.manifest().files;
   std::string first_problem;
   int64_t damaged = 0;
-  for (size_t i = 0; i < files.size(); ++i) {
+  const auto verify = [&](const char* name, const std::function<bool()>& is_there) {
     try {
-      reader.verify_file(i);
-      if (!quiet) std::printf("ok       %s\n", files[i].name.c_str());
+      if (is_there() && !quiet) std::printf("ok       %s\n", name);
     } catch (const DataError& error) {  // the others are worth knowing too
-      if (!quiet) std::printf("damaged  %s\n", files[i].name.c_str());
+      if (!quiet) std::printf("damaged  %s\n", name);
       if (damaged++ == 0) first_problem = error.what();
     }
+  };
+  for (size_t i = 0; i < files.size(); ++i) {
+    verify(files[i].name.c_str(), [&] {
+      reader.verify_file(i);
+      return true;
+    });
   }
+  verify(kTokenizerFile, [&] { return checkpoint_tokenizer(reader) != nullptr; });
   if (damaged > 0) {
     throw DataError(damaged == 1 ? first_problem
                                  : cat(first_problem, "; and ", counted(damaged - 1, "other file"),
