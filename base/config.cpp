@@ -88,9 +88,12 @@ class CommandLine {
       return;
     }
     const bool is_bool = argument == "true" || argument == "false";
+    const bool takes_many = state_.program.ends_with("...");  // "shale report RUN..."
     throw ConfigError(cat("unexpected argument '", excerpt(argument), "'",
                           is_bool && !previous_flag_.empty()
                               ? cat("; did you mean ", previous_flag_, "=", argument, "?")
+                          : takes_many
+                              ? cat("; want it before the flags: ", state_.program, " --flag")
                               : ""));
   }
 

@@ -193,12 +193,6 @@ class BoolField : public ConfigField {
   bool& field_;
 };
 
-// Whether it can be one that somebody means, and that fits a line of a message.
-bool names_a_path(std::string_view text) {
-  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
-  return !text.empty() && std::none_of(text.begin(), text.end(), is_control);
-}
-
 class TextField : public ConfigField {
  public:
   TextField(std::string field_name, std::string& field, std::string field_help,

@@ -5,28 +5,6 @@
 namespace shale {
 namespace {
 
-struct Character {
-  size_t bytes = 1;
-  bool is_broken = false;  // so many bytes, which one U+FFFD replaces, begin a character at most
-};
-
-// What `text` begins with: table 3-7 of the Unicode standard.
-Character first_character(std::string_view text) {
-  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return {};
-  if (lead < 0xc2 || lead > 0xf4) return {.is_broken = true};
-  const size_t bytes = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  unsigned least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-  unsigned most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-  for (size_t i = 1; i < bytes; ++i) {
-    if (i == text.size() || byte(i) < least || byte(i) > most) return {i, true};
-    least = 0x80;
-    most = 0xbf;
-  }
-  return {bytes, false};
-}
-
 void append_escaped(char c, std::string& out) {
   switch (c) {
     case '"':
@@ -56,7 +34,7 @@ std::string json_quote(std::string_view text, BrokenUtf8 broken) {
       ++at;
       continue;
     }
-    const Character next = first_character(text.substr(at));
+    const Utf8Start next = utf8_start(text.substr(at));
     if (next.is_broken && broken == BrokenUtf8::kRefused) {
       throw DataError(cat("'", excerpt(text), "' is not UTF-8"));
     }

@@ -12,6 +12,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <new>
+
+#include "shale/base/parse.h"
 
 namespace shale {
 namespace {
@@ -154,6 +157,14 @@ struct Logger::State {
     lowest = lowest_level(options);
     logger.set_level(spdlog_level(lowest));
   }
+  // Tables and samples have several lines; a warning or an error is one. spdlog catches what its
+  // sinks throw. The text goes in as a message, never as a format string.
+  void log(LogLevel level, std::string_view text) noexcept try {
+    if (level < lowest) return;
+    const std::string shown = printable(text, level < LogLevel::kWarning ? "\n\t" : "");
+    logger.log(spdlog_level(level), spdlog::string_view_t(shown.data(), shown.size()));
+  } catch (const std::bad_alloc&) {
+  }
 };
 
 Logger::Logger(const LogOptions& options) : state_(std::make_unique<State>(options)) {}
@@ -177,18 +188,17 @@ void Logger::listen(Listener listener) {
   state_->sink->listen(std::move(listener));
 }
 
-// spdlog catches what its sinks throw. The text goes in as a message, never as a format string.
 void Logger::debug(std::string_view text) noexcept {
-  state_->logger.log(spdlog::level::debug, spdlog::string_view_t(text.data(), text.size()));
+  state_->log(LogLevel::kDebug, text);
 }
 void Logger::info(std::string_view text) noexcept {
-  state_->logger.log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
+  state_->log(LogLevel::kInfo, text);
 }
 void Logger::warning(std::string_view text) noexcept {
-  state_->logger.log(spdlog::level::warn, spdlog::string_view_t(text.data(), text.size()));
+  state_->log(LogLevel::kWarning, text);
 }
 void Logger::error(std::string_view text) noexcept {
-  state_->logger.log(spdlog::level::err, spdlog::string_view_t(text.data(), text.size()));
+  state_->log(LogLevel::kError, text);
 }
 
 bool Logger::enabled(LogLevel level) const {

@@ -97,25 +97,24 @@ std::string shortest(T value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-// Bytes of the character that `text` begins with; 1 for what is not UTF-8.
-size_t character_bytes(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 1;
-  for (size_t i = 1; i < bytes; ++i) {
-    if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 1;
+// Appends what `text` begins with, spelled where it is no character to print; returns its bytes.
+size_t append_printable(std::string_view text, std::string& out) {
+  const Utf8Start start = utf8_start(text);
+  const std::string_view all = text.substr(0, start.bytes);
+  const auto first = static_cast<unsigned char>(all.front());
+  const auto last = static_cast<unsigned char>(all.back());
+  const bool is_ascii_control = first < 0x20 || first == 0x7f;
+  const bool is_latin_control = first == 0xc2 && last < 0xa0;  // U+0080 to U+009F
+  if (!start.is_broken && !is_ascii_control && !is_latin_control) {
+    out += all;
+    return all.size();
   }
-  return bytes;
-}
-
-// One character, "\x1b" for a control character: below 32, 127, and U+0080 to U+009F.
-std::string spelled(std::string_view character) {
-  const auto first = static_cast<unsigned char>(character[0]);
-  const auto last = static_cast<unsigned char>(character.back());
-  const bool is_ascii_control = character.size() == 1 && (first < 0x20 || first == 0x7f);
-  const bool is_latin_control = character.size() == 2 && first == 0xc2 && last < 0xa0;
-  if (!is_ascii_control && !is_latin_control) return std::string(character);
   constexpr std::string_view kDigits = "0123456789abcdef";
-  return {'\\', 'x', kDigits[last / 16], kDigits[last % 16]};
+  for (const char c : start.is_broken ? all : all.substr(all.size() - 1)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += {'\\', 'x', kDigits[byte / 16], kDigits[byte % 16]};
+  }
+  return all.size();
 }
 
 // Edit distance with swaps of neighbours (optimal string alignment).
@@ -194,17 +193,51 @@ std::string format_real(double value) {
   return shortest(value);
 }
 
+Utf8Start utf8_start(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return {};
+  if (lead < 0xc2 || lead > 0xf4) return {.is_broken = true};
+  const size_t bytes = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  unsigned least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+  unsigned most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+  for (size_t i = 1; i < bytes; ++i) {
+    if (i == text.size() || byte(i) < least || byte(i) > most) return {i, true};
+    least = 0x80;
+    most = 0xbf;
+  }
+  return {bytes, false};
+}
+
+std::string printable(std::string_view text, std::string_view kept) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    size_t bytes = 1;
+    if (kept.find(text[0]) != kept.npos) {
+      out += text[0];
+    } else {
+      bytes = append_printable(text, out);
+    }
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
+
 std::string excerpt(std::string_view text, size_t longest) {
   std::string out;
   size_t cut = 0;  // how much of `out` stays if "..." must follow
   while (!text.empty()) {
-    const size_t bytes = character_bytes(text);
-    out += spelled(text.substr(0, bytes));
+    text.remove_prefix(append_printable(text, out));
     if (out.size() > longest) return out.substr(0, cut) + "...";
     if (out.size() + 3 <= longest) cut = out.size();
-    text.remove_prefix(bytes);
   }
   return out;
+}
+
+bool names_a_path(std::string_view text) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  return !text.empty() && std::none_of(text.begin(), text.end(), is_control);
 }
 
 std::optional<std::string> nearest_name(std::string_view text, std::span<const std::string> names) {

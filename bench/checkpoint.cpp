@@ -46,8 +46,9 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("zero", c.zero, "what ranks share of it", {.min = 0, .max = 3});
   spec.add("repeats", c.repeats, "rounds; the median counts", {.min = 1});
   spec.add("out", c.out, "new folder to write to, removed at the end; its disk is what is measured",
-           {.help = {.metavar = "DIR"}});
-  spec.add("json", c.json, "also write the rows to this file", {.help = {.metavar = "FILE"}});
+           {.is_path = true, .help = {.metavar = "DIR"}});
+  spec.add("json", c.json, "also write the rows to this file",
+           {.is_path = true, .help = {.metavar = "FILE"}});
 }
 
 constexpr size_t kPiece = size_t{8} << 20;

@@ -52,7 +52,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("repeats", c.repeats, "runs of each, taking turns",
            {.min = 1, .help = {.default_text = "by size: 5 to 300"}});
   spec.add("threads", c.threads, "CPU threads that a reduction may use", {.min = 1, .max = 256});
-  spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
+  spec.add("json", c.json, "write the rows there", {.is_path = true, .help = {.metavar = "FILE"}});
   spec.section("Axes");
   spec.add("axes", c.axes,
            "collectives of every axis of a mesh, all of its groups at once, and what latency and "

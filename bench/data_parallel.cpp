@@ -53,7 +53,8 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1024});
   spec.add("steps", c.steps, "that are measured, after two others", {.min = 1});
   spec.add("threads", c.threads, "of a rank", {.min = 1});
-  spec.add("json", c.json, "append rows to this file", {.help = {.metavar = "FILE"}});
+  spec.add("json", c.json, "append rows to this file",
+           {.is_path = true, .help = {.metavar = "FILE"}});
   spec.example("mpirun -np 4 --bind-to none bench_data_parallel --json rows.jsonl");
 }
 

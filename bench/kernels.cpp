@@ -49,9 +49,9 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("min-time", c.min_time_s, "time spent on a case at least",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
   spec.add("list", c.list, "print the names of the cases and end");
-  spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
+  spec.add("json", c.json, "write the rows there", {.is_path = true, .help = {.metavar = "FILE"}});
   spec.add("tune", c.tune, "time every way to do matrix products, and write kernels/gemm_table.inc",
-           {.help = {.metavar = "FILE"}});
+           {.is_path = true, .help = {.metavar = "FILE"}});
   spec.example("bench_kernels --threads 2 --json kernels.json");
   spec.example("bench_kernels --device cuda --filter 'attention.*/t8192' --dtype bf16");
   spec.example("bench_kernels --device cuda --family hopper --filter ffn");

@@ -44,9 +44,9 @@ int run(int argc, char** argv) {
   ReportFacts facts;
   ConfigSpec spec("bench_report", "makes a Markdown page of benchmark rows");
   spec.add("rows", rows, "folder with the --json files of the benchmarks",
-           {.required = true, .help = {.metavar = "DIR"}});
+           {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
   spec.add("out", out, "file to write; without it the page goes to standard output",
-           {.help = {.metavar = "FILE"}});
+           {.is_path = true, .help = {.metavar = "FILE"}});
   spec.add("commit", facts.commit, "of the tree that was built", {.help = {.metavar = "HASH"}});
   spec.add("mpi", facts.mpi, "name and version of MPI", {.help = {.metavar = "TEXT"}});
   spec.example("bench_report --rows rows/ --out results.md --commit $(git rev-parse --short HEAD)");

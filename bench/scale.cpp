@@ -28,7 +28,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("layers", c.job.layers, "of the model", {.min = 1, .max = 1000});
   spec.add("width", c.job.width, "of the model, in 64s", {.min = 64, .max = 1 << 16});
   spec.add("out", c.out, "new folder for the checkpoint, removed at the end",
-           {.help = {.metavar = "DIR"}});
+           {.is_path = true, .help = {.metavar = "DIR"}});
   spec.example("bench_scale --ranks 4096 --out /dev/shm/scale");
 }
 

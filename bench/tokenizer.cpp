@@ -28,7 +28,8 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("text", c.text, "what is tokenized, as one document",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
   spec.add("repeats", c.repeats, "rounds; the median counts", {.min = 1});
-  spec.add("json", c.json, "also write the rows to this file", {.help = {.metavar = "FILE"}});
+  spec.add("json", c.json, "also write the rows to this file",
+           {.is_path = true, .help = {.metavar = "FILE"}});
 }
 
 struct Results {

@@ -88,7 +88,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            "instead: every part of a step in it, alone, and at the machine's measured peak");
   spec.add("memory", c.memory,
            "instead: the memory of every combination of stage, precision, recompute and offload");
-  spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
+  spec.add("json", c.json, "write the rows there", {.is_path = true, .help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");
   spec.example("bench_train --model resnet50 --micro-batch 32 --threads 2");

@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <new>
 #include <sstream>
 #include <thread>
 
+#include "shale/base/failure.h"
 #include "shale/base/log.h"
 #include "shale/comm/collective_slices.h"
 #include "shale/comm/group_factory_internal.h"
@@ -66,9 +66,7 @@ bool started_by_launcher() {
 }
 
 void print_failure(std::string_view message, int rank, int size) {
-  const std::string line = cat("error: ", message, " (rank ", rank, " of ", size, ")\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of ranks do not mix
-  std::fflush(stderr);
+  print_error(cat(message, " (rank ", rank, " of ", size, ")"));
 }
 
 // Ends the job, or at least this process.
@@ -86,25 +84,14 @@ bool tell_the_same(std::string_view one, std::string_view other) {
   return one == other || (one.starts_with(kNoSignOfLife) && other.starts_with(kNoSignOfLife));
 }
 
-struct Failure {
-  ExitCode code = ExitCode::kInternal;
-  std::string message;
-  bool caused = false;
-};
-
-Failure classify(std::exception_ptr error) {
+// Whether another rank failed first, which tells the user itself.
+bool is_caused(std::exception_ptr error) {
   try {
     std::rethrow_exception(error);
-  } catch (const PeerFailure& e) {
-    return {e.code(), e.what(), /*caused=*/true};
-  } catch (const Error& e) {
-    return {e.code(), e.what()};
-  } catch (const std::bad_alloc&) {
-    return {ExitCode::kOutOfMemory, "out of memory"};
-  } catch (const std::exception& e) {
-    return {ExitCode::kInternal, e.what()};
+  } catch (const PeerFailure&) {
+    return true;
   } catch (...) {
-    return {ExitCode::kInternal, "an exception of unknown type"};
+    return false;
   }
 }
 
@@ -437,8 +424,8 @@ int World::fail(ExitCode code, std::string_view message) {
 }
 
 int World::fail(std::exception_ptr error) {
-  const Failure failure = classify(error);
-  return impl_->fail(failure.code, failure.message, failure.caused);
+  const Failure failure = failure_of(error);
+  return impl_->fail(failure.code, failure.message, is_caused(error));
 }
 
 std::string mpi_version() {
@@ -477,7 +464,7 @@ int run_in(const std::function<std::unique_ptr<World>()>& make,
   } catch (...) {
     if (world != nullptr) return world->fail(std::current_exception());
     // A World that cannot be made is reported without one.
-    const Failure failure = classify(std::current_exception());
+    const Failure failure = failure_of(std::current_exception());
     print_failure(failure.message, 0, 1);
     return static_cast<int>(failure.code);
   }

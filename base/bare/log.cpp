@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "shale/base/parse.h"
+
 namespace shale {
 
 struct Logger::State {
@@ -14,9 +16,9 @@ struct Logger::State {
   void print(LogLevel level, const char* before, std::string_view text) noexcept {
     const std::lock_guard lock(mutex);
     const bool is_problem = level >= LogLevel::kWarning;
-    std::fprintf(is_problem ? options.err : options.out, "%s%.*s\n", before, int(text.size()),
-                 text.data());
-    if (listener && is_problem) listener(level, text);
+    const std::string shown = printable(text, is_problem ? "" : "\n\t");
+    std::fprintf(is_problem ? options.err : options.out, "%s%s\n", before, shown.c_str());
+    if (listener && is_problem) listener(level, shown);
   }
 };
 

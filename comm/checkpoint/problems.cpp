@@ -1,31 +1,15 @@
 #include "shale/comm/checkpoint/problems.h"
 
-#include <new>
-#include <system_error>
 #include <vector>
 
-#include "shale/base/error.h"
+#include "shale/base/failure.h"
 
 namespace shale::comm {
 
 std::string pack_problem(std::exception_ptr error) {
   if (error == nullptr) return {};
-  const auto packed = [](ExitCode code, const char* what) {
-    return cat(static_cast<int>(code), " ", what);
-  };
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& e) {
-    return packed(e.code(), e.what());
-  } catch (const std::bad_alloc&) {
-    return packed(ExitCode::kOutOfMemory, "out of memory");
-  } catch (const std::system_error& e) {
-    // A thread cannot be made: the user may have no more of them, or of their memory.
-    const bool is_thread = e.code() == std::errc::resource_unavailable_try_again;
-    return packed(is_thread ? ExitCode::kOutOfMemory : ExitCode::kInternal, e.what());
-  } catch (const std::exception& e) {
-    return packed(ExitCode::kInternal, e.what());
-  }
+  const Failure failure = failure_of(error);
+  return cat(static_cast<int>(failure.code), " ", failure.message);
 }
 
 void throw_problem(const std::string& problem) {

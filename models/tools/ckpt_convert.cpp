@@ -76,10 +76,11 @@ int run_reshard(int argc, const char* const* argv) {
   ConfigSpec spec("shale ckpt reshard",
                   "writes the same checkpoint as so many files of about the same size; training "
                   "resumes from any number of files, so this is for moving and storing them");
-  spec.add_positional("checkpoint", path, "a checkpoint or a run", {.required = true});
+  spec.add_positional("checkpoint", path, "a checkpoint or a run",
+                      {.required = true, .is_path = true});
   spec.add("ranks", ranks, "files to write", {.min = 1, .max = 99'999});
   spec.add("out", out, "folder of a run: writes DIR/checkpoints/step_...",
-           {.required = true, .help = {.metavar = "DIR"}});
+           {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
   spec.example("shale ckpt reshard out --ranks 8 --out out8");
   if (parse_or_print(spec, argc, argv)) return 0;
 
@@ -96,9 +97,10 @@ int run_export(int argc, const char* const* argv) {
   ConfigSpec spec("shale ckpt export",
                   "writes the model of a checkpoint as a Hugging Face folder (config.json, "
                   "safetensors), or as a GGUF file for llama.cpp");
-  spec.add_positional("checkpoint", path, "a checkpoint or a run", {.required = true});
+  spec.add_positional("checkpoint", path, "a checkpoint or a run",
+                      {.required = true, .is_path = true});
   spec.add("out", request.out, "the folder, or the GGUF file",
-           {.required = true, .help = {.metavar = "PATH"}});
+           {.required = true, .is_path = true, .help = {.metavar = "PATH"}});
   spec.add_choice("to", request.format, {{"hf", ExportFormat::kHf}, {"gguf", ExportFormat::kGguf}},
                   "what to write");
   spec.add_choice("dtype", request.type,

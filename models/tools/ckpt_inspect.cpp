@@ -126,7 +126,8 @@ int run_inspect(int argc, const char* const* argv) {
   ConfigSpec spec("shale ckpt inspect",
                   "says what is in a checkpoint: step, training state, options of the run, files, "
                   "tensors; the manifest is checked, the tensors' data is not");
-  spec.add_positional("checkpoint", path, "a checkpoint or a run", {.required = true});
+  spec.add_positional("checkpoint", path, "a checkpoint or a run",
+                      {.required = true, .is_path = true});
   spec.add("json", as_json, "print an object");
   spec.example("shale ckpt inspect out");
   if (parse_or_print(spec, argc, argv)) return 0;
@@ -141,8 +142,9 @@ int run_diff(int argc, const char* const* argv) {
   ConfigSpec spec("shale ckpt diff",
                   "lists the tensors in which two checkpoints differ, however many files each has; "
                   "0: all are the same to the bit, 1: some differ");
-  spec.add_positional("first", first_path, "a checkpoint or a run", {.required = true});
-  spec.add_positional("second", second_path, "another", {.required = true});
+  spec.add_positional("first", first_path, "a checkpoint or a run",
+                      {.required = true, .is_path = true});
+  spec.add_positional("second", second_path, "another", {.required = true, .is_path = true});
   spec.add("json", as_json, "print a list; max_abs is null where a value is not finite");
   spec.example("shale ckpt diff out/checkpoints/step_00000100 out/checkpoints/step_00000200");
   if (parse_or_print(spec, argc, argv)) return 0;

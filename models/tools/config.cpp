@@ -132,7 +132,7 @@ int run_import(int argc, const char* const* argv) {
     default: import_trainer(in);
   }
   in.finish();
-  for (const std::string& note : in.notes()) std::fprintf(stderr, "%s\n", note.c_str());
+  for (const std::string& note : in.notes()) std::fprintf(stderr, "%s\n", printable(note).c_str());
   if (!in.problems().empty()) {
     std::string text;
     for (const std::string& problem : in.problems()) text += cat("\n  ", problem);

@@ -10,7 +10,7 @@ namespace shale::models {
 
 void describe(ConfigSpec& spec, ModelOptions& o) {
   spec.add_positional("model", o.path, "a Hugging Face folder, a checkpoint or a run",
-                      {.required = true});
+                      {.required = true, .is_path = true});
   spec.add("tokenizer", o.tokenizer, "tokenizer.json, tiktoken's file, or a SentencePiece model",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "the model's; bytes"}});
   spec.add_choice("device", o.device, device_choices(),

@@ -32,7 +32,7 @@ struct RunOptions {
 };
 
 void say(std::string_view text) {
-  const std::string line = cat("shale run: ", text, "\n");
+  const std::string line = cat("shale run: ", printable(text), "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

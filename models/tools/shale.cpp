@@ -1,10 +1,8 @@
 // The program `shale`: one tool with subcommands.
 #include <array>
-#include <cstdio>
 #include <exception>
-#include <new>
 
-#include "shale/base/error.h"
+#include "shale/base/failure.h"
 #include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 
@@ -36,26 +34,16 @@ constexpr ToolTable kTable = {
     .tools = kTools,
 };
 
-int fail(ExitCode code, const char* message) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "error: %s\n", message);
-  return static_cast<int>(code);
-}
-
 }  // namespace
 
 }  // namespace shale::models
 
 int main(int argc, char** argv) {
-  using shale::ExitCode;
-  using shale::models::fail;
   try {
     return run_tool(shale::models::kTable, argc, argv);
-  } catch (const shale::Error& error) {
-    return fail(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(ExitCode::kOutOfMemory, "out of memory");
-  } catch (const std::exception& error) {
-    return fail(ExitCode::kInternal, error.what());
+  } catch (...) {
+    const shale::Failure failure = shale::failure_of(std::current_exception());
+    shale::print_error(failure.message);
+    return static_cast<int>(failure.code);
   }
 }

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "shale/base/error.h"
+#include "shale/base/failure.h"
 #include "shale/base/log.h"
 #include "shale/comm/start_watch.h"
 #include "shale/comm/world.h"
@@ -65,9 +65,10 @@ int run_training_program(int argc, char** argv, const TrainingProgram& program) 
   std::optional<StopSignals> stop_signals;  // from here on they end no step halfway
   try {
     stop_signals.emplace();
-  } catch (const std::system_error& error) {
-    std::fprintf(stderr, "error: a thread could not be made: %s\n", error.what());
-    return static_cast<int>(ExitCode::kOutOfMemory);
+  } catch (const std::system_error&) {
+    const Failure failure = failure_of(std::current_exception());
+    print_error(failure.message);
+    return static_cast<int>(failure.code);
   }
   const CommandLine command(program.spec, argc, argv);
   const double timeout_s = program.run.timeout_s, start_s = program.run.start_timeout_s;
@@ -75,14 +76,7 @@ int run_training_program(int argc, char** argv, const TrainingProgram& program) 
   auto start =
       std::make_unique<comm::StartWatch>(waits_for_ever ? 0 : std::max(timeout_s, start_s));
   const auto body = [&](comm::World& world) {
-    try {
-      return train(program, command, world, std::move(start));
-    } catch (const std::system_error& error) {
-      // A thread that cannot be made: the user may have no more of them, or of their memory.
-      if (error.code() != std::errc::resource_unavailable_try_again) throw;
-      throw OutOfMemoryError(cat("a thread could not be made: ", error.what(),
-                                 "; ulimit -v and ulimit -u bound memory and threads"));
-    }
+    return train(program, command, world, std::move(start));
   };
   return comm::run(argc, argv, body, {.timeout_s = timeout_s, .start_s = start_s});
 }

@@ -9,6 +9,7 @@
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
 #include "shale/base/log.h"
+#include "shale/base/parse.h"
 #include "shale/comm/parallel/data/replica_check.h"
 #include "shale/comm/same_on_all.h"
 #include "shale/comm/watch/failure_board.h"
@@ -135,7 +136,7 @@ void Trainer::build_step() {
   if (!checkpoints_->resumes()) task_.initialize(task_context());
   if (config_.ema > 0) step_->keep_average(config_.ema);
   memory_->watch(task_.model(), task_.units());
-  for (const std::string& line : task_.summary()) log_info(line);
+  for (const std::string& line : task_.summary()) log_info(printable(line));
   const DType dtype = dtype_of_flag(config_, context_.device());
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
            context_.exec().threads, " threads, ", dtype_name(dtype), ", ", config_.global_batch,

@@ -4,6 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/base/parse.h"
 #include "shale/models/training/stop_signals.h"
 
 namespace shale::models {
@@ -18,7 +19,7 @@ OnReading watch_reading() {
     }
     if (told || Clock::now() - start < kSilence) return;
     told = true;
-    log_info("reading ", file);
+    log_info("reading ", printable(file));
   };
 }
 

@@ -83,7 +83,7 @@ class Sender {
         if (is_last) throw UnavailableError(said);
       } catch (const UnavailableError& error) {
         if (is_last) throw;
-        log_info(error.what(), "; tries again");
+        log_info(printable(error.what()), "; tries again");
       }
       std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
     }

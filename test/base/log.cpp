@@ -122,6 +122,18 @@ TEST_CASE("text is printed as it is, also when it looks like a format", "[log]")
   CHECK(Capture::text(capture.out.get()) == "{} %s %v {0:x} 100%\n\n");
 }
 
+TEST_CASE("a warning is one line that drives no terminal, whatever it quotes", "[log]") {
+  const Capture capture;
+  Logger log(capture.options());
+  std::string heard;
+  log.listen([&heard](LogLevel, std::string_view text) { heard = text; });
+  log.warning("a\nerror: b\x1b[2J\x9b\u4e2d");
+  log.info("table:\n\ta\x1b[2J\xff");  // tables and samples have lines
+  CHECK(heard == "a\\x0aerror: b\\x1b[2J\\x9b\u4e2d");
+  CHECK(Capture::text(capture.err.get()) == "warning: " + heard + "\n");
+  CHECK(Capture::text(capture.out.get()) == "table:\n\ta\\x1b[2J\\xff\n");
+}
+
 TEST_CASE("lines of several threads stay whole", "[log]") {
   const Capture capture;
   Logger log(capture.options());

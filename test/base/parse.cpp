@@ -115,7 +115,8 @@ TEST_CASE("format_real reads back as the same value and stays short", "[base]") 
 TEST_CASE("excerpt keeps short text and cuts long text to its length", "[base]") {
   CHECK(excerpt("").empty());
   CHECK(excerpt(std::string(100, 'x')) == std::string(100, 'x'));
-  CHECK(excerpt(std::string(101, 'x')) == std::string(97, 'x') + "...");
+  const std::string cut(97, 'x');
+  CHECK(excerpt(std::string(101, 'x')) == cut + "...");
   CHECK(excerpt("abcdefgh", 6) == "abc...");
 }
 
@@ -129,7 +130,26 @@ TEST_CASE("excerpt spells control characters and keeps characters whole", "[base
   CHECK(excerpt("\xc2\x9b\u00e9\u4e2d\U0001f600") == "\\x9b\u00e9\u4e2d\U0001f600");
   CHECK(excerpt("ab\u4e2d\u4e2d", 7) == "ab...");  // not a part of the first one
   CHECK(excerpt("abcd\n", 7) == "abcd...");
-  CHECK(excerpt("\xff\xe4\xb8") == "\xff\xe4\xb8");  // not UTF-8: as it is
+  CHECK(excerpt("\xff\xe4\xb8") == "\\xff\\xe4\\xb8");  // not UTF-8
+  CHECK(excerpt("\x9b[31m", 10) == "\\x9b[31m");        // drives terminals of 8 bits
+}
+
+TEST_CASE("printable spells what is no UTF-8 and what is no character to print", "[base]") {
+  CHECK(printable("") == "");
+  CHECK(printable("a\r\nerror: b\t") == "a\\x0d\\x0aerror: b\\x09");
+  CHECK(printable("a\n\tb\x1b", "\n\t") == "a\n\tb\\x1b");
+  CHECK(printable("\u00e9\u4e2d\U0001f600\\") == "\u00e9\u4e2d\U0001f600\\");
+  // Overlong, surrogates, beyond U+10FFFF, cut off, continued without a beginning.
+  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
+  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
+  CHECK(printable("\xe4\xb8z") == "\\xe4\\xb8z");
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string text = printable(std::string("<") + static_cast<char>(byte) + ">");
+    const bool is_plain = byte >= 0x20 && byte < 0x7f;
+    CHECK(text.size() == (is_plain ? 3 : 6));
+    CHECK(printable(text) == text);
+  }
 }
 
 TEST_CASE("nearest_name finds the name behind a slip of the fingers", "[base]") {

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "shale/base/error.h"
+
+namespace shale {
+
+// How a program ends that an exception ends: what it returns, and prints.
+struct Failure {
+  ExitCode code = ExitCode::kInternal;
+  std::string message;
+};
+
+// An Error has its own code. What the standard library throws about a file is kMissingInput where
+// nothing has that name, else kDisk, and the message begins with the path; no memory or no more
+// threads are kOutOfMemory; all else is kInternal.
+Failure failure_of(std::exception_ptr error);
+
+// Writes "error: MESSAGE" to standard error as one line, made printable(), in one piece, after what
+// standard output holds.
+void print_error(std::string_view message);
+
+}  // namespace shale
