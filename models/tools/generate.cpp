@@ -36,7 +36,7 @@ void describe(ConfigSpec& spec, Request& r) {
            {.help = {.metavar = "TEXT"}});
   spec.add("prompts", r.prompts,
            "file of lines {\"prompt\": TEXT} or {\"messages\": [...]}; a line {\"text\": ...} is "
-           "printed for each",
+           "printed for each, or {\"error\": ...} for one that cannot be answered",
            {.is_path = true, .help = {.metavar = "FILE.jsonl"}});
   spec.add("chat", r.chat,
            "write prompts as the turn of a user; without --prompt each line of the input is one");
@@ -150,6 +150,15 @@ class Generator {
     return chat_->prompt(messages);
   }
 
+  // Throws Problem, a kind of Error, for a prompt that leaves no room for a token.
+  template <typename Problem>
+  std::vector<int32_t> fitting(std::vector<int32_t> prompt, std::string_view what) const {
+    const int64_t context = loaded_.model->config().context;
+    if (std::ssize(prompt) < context) return prompt;
+    throw Problem(cat(what, " has ", prompt.size(), " tokens, want at most ", context - 1,
+                      ": the model's context of ", context, " must hold an answer too"));
+  }
+
  private:
   static void show(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -180,7 +189,9 @@ void converse(const Request& request, Generator& generator) {
   for (std::string line; std::getline(std::cin, line);) {
     if (line.empty()) continue;
     messages.push_back({"user", line});
-    messages.push_back({"assistant", generator.print(generator.encode(messages))});
+    const auto prompt = generator.fitting<DataError>(generator.encode(messages),
+                                                     "standard input: the conversation");
+    messages.push_back({"assistant", generator.print(prompt)});
   }
 }
 
@@ -209,26 +220,57 @@ std::vector<int32_t> encode_line(const std::string& line, const std::string& pla
   return generator.encode(messages);
 }
 
+// A line of --prompts whose turn has not come: its tokens, or why it has none.
+struct Waiting {
+  std::vector<int32_t> prompt;
+  std::string problem;
+};
+
+// Prints a line for each; problems lie where the answers would.
+void print_answers(const std::vector<Waiting>& waiting, Generator& generator) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (const Waiting& line : waiting) {
+    if (line.problem.empty()) prompts.push_back(line.prompt);
+  }
+  const std::vector<std::string> texts =
+      prompts.empty() ? std::vector<std::string>() : generator.answer(prompts);
+  auto text = texts.begin();
+  for (const Waiting& line : waiting) {
+    const Json answer =
+        line.problem.empty() ? Json{{"text", *text++}} : Json{{"error", line.problem}};
+    std::printf("%s\n", answer.dump().c_str());
+  }
+  std::fflush(stdout);
+}
+
+// What is wrong with one line keeps no other from its answer; the end says how many there were.
 void answer_file(const Request& request, Generator& generator) {
   const std::vector<CorpusFile> files = list_corpus({request.prompts});
   BatchReader reader(files, [](std::string_view text, size_t) { return text.size(); });
-  std::vector<std::vector<int32_t>> waiting;
-  const auto flush = [&] {
-    for (const std::string& text : generator.answer(waiting)) {
-      const auto line = Json{{"text", text}}.dump();
-      std::printf("%s\n", line.c_str());
-    }
-    std::fflush(stdout);
-    waiting.clear();
-  };
+  std::vector<Waiting> waiting;
+  std::string first_problem;
+  int64_t problems = 0, lines = 0;
   for (DocumentBatch batch; reader.next(batch);) {
     const CorpusFile& file = files[static_cast<size_t>(batch.begin.file)];
     for_each_line(batch, file, [&](std::string_view line, const std::string& place) {
-      waiting.push_back(encode_line(std::string(line), place, request, generator));
-      if (std::ssize(waiting) == request.batch) flush();
+      Waiting& next = waiting.emplace_back();
+      ++lines;
+      try {
+        next.prompt = generator.fitting<DataError>(
+            encode_line(std::string(line), place, request, generator), cat(place, ": the prompt"));
+      } catch (const DataError& error) {
+        next.problem = error.what();
+        if (problems++ == 0) first_problem = next.problem;
+      }
+      if (std::ssize(waiting) < request.batch) return;
+      print_answers(waiting, generator);
+      waiting.clear();
     });
   }
-  if (!waiting.empty()) flush();
+  print_answers(waiting, generator);
+  if (problems == 0) return;
+  throw DataError(
+      cat(problems, " of ", lines, " prompts have no answer; the first: ", first_problem));
 }
 
 }  // namespace
@@ -260,10 +302,12 @@ int run_generate(int argc, const char* const* argv) {
   } else if (request.chat) {
     std::vector<ChatMessage> messages = begin_of(request);
     messages.push_back({"user", request.prompt});
-    generator.print(generator.encode(messages));
+    generator.print(generator.fitting<ConfigError>(generator.encode(messages), "--prompt"));
   } else {
+    const auto prompt =
+        generator.fitting<ConfigError>(generator.encode(request.prompt), "--prompt");
     std::fputs(request.prompt.c_str(), stdout);
-    generator.print(generator.encode(request.prompt));
+    generator.print(prompt);
   }
   return 0;
 }
