@@ -3,19 +3,24 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <mutex>
 #include <span>
+#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/log.h"
 #include "shale/runtime/data/corpus/shard_writer.h"
 #include "shale/runtime/data/corpus/tokenize_state.h"
 #include "shale/runtime/data/text/text_tokens.h"
@@ -49,6 +54,37 @@ TokenBlock encode(const DocumentBatch& batch, const TokenizeJob& job, TokenEncod
   return block;
 }
 
+// The process of this host that holds a lock (flock) of what is open here; 0: none can be seen.
+int64_t lock_holder(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return 0;
+  // "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF", with the device in hexadecimal digits.
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream fields(line);
+    std::string number, kind, mode, access, place;
+    int64_t pid = 0;
+    fields >> number >> kind >> mode >> access >> pid >> place;
+    unsigned device_major = 0, device_minor = 0;
+    unsigned long inode = 0;
+    const int read = std::sscanf(place.c_str(), "%x:%x:%lu", &device_major, &device_minor, &inode);
+    if (kind == "FLOCK" && read == 3 && device_major == major(info.st_dev) &&
+        device_minor == minor(info.st_dev) && inode == info.st_ino) {
+      return pid;
+    }
+  }
+  return 0;
+}
+
+bool is_stopped(int64_t pid) {
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text, '\0');
+  const size_t name_end = text.rfind(')');  // the name may have blanks and brackets in it
+  return name_end != text.npos &&
+         (text.substr(name_end, 3) == ") T" || text.substr(name_end, 3) == ") t");
+}
+
 // Keeps other processes of this host, and of those that share its locks, from the folder.
 class FolderLock {
  public:
@@ -60,6 +96,7 @@ class FolderLock {
         throw ConfigError(cat(folder, ": another process works at it; want it to end first"));
       }
       if (job.on_progress) job.on_progress({});
+      look_after_holder(folder, job.stopped_patience_s);
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
@@ -73,7 +110,36 @@ class FolderLock {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // A process that is stopped never finishes: says so after a while, and gives up at last.
+  void look_after_holder(const std::string& folder, double patience_s) {
+    const auto now = Clock::now();
+    if (now < next_look_) return;
+    next_look_ = now + std::chrono::milliseconds(500);
+    const int64_t pid = lock_holder(handle_.get());
+    if (pid <= 0 || !is_stopped(pid)) {
+      stopped_since_.reset();
+      return;
+    }
+    if (!stopped_since_) stopped_since_ = now;
+    const double seconds = std::chrono::duration<double>(now - *stopped_since_).count();
+    const std::string who =
+        cat(folder, ": process ", pid, ", which makes these tokens, is stopped");
+    if (seconds >= patience_s) {
+      throw UnavailableError(cat(who, ", since ", static_cast<int64_t>(seconds),
+                                 " s or longer; continue it (kill -CONT ", pid,
+                                 ") or end it, then run this again"));
+    }
+    if (seconds < patience_s / 20 || std::exchange(warned_, true)) return;
+    log_warning(who, "; continue it (kill -CONT ", pid, ") or end it: this run waits for ",
+                patience_s, " s");
+  }
+
   FileHandle handle_;
+  Clock::time_point next_look_{};
+  std::optional<Clock::time_point> stopped_since_;
+  bool warned_ = false;
 };
 
 // Workers take batches in order, encode them beside each other, and write in order again. Each has

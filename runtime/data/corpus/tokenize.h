@@ -31,8 +31,10 @@ struct TokenizeJob {
   std::string out;                    // a folder that is not there yet
   int64_t shard_tokens = 100'000'000;
   int threads = 1;
-  // Whether to wait where another process works at the same; else that is an error.
+  // Whether to wait where another process works at the same; else that is an error. One of this
+  // host that was stopped (SIGSTOP, Ctrl-Z) for so many seconds in a row is an error too.
   bool waits = false;
+  double stopped_patience_s = 60;
   // Called after each batch, by one thread at a time, and while it waits; what it throws ends the
   // work, which the same job goes on with.
   std::function<void(const TokenizeProgress&)> on_progress = {};
@@ -43,10 +45,11 @@ struct TokenizeJob {
 // Text that spells a special token does not become it. Bytes do not depend on the threads.
 //
 // OUT appears whole: until then all lies in OUT.partial, whose shards a job of the same inputs
-// (names, sizes and times) and options goes on from, wherever it was stopped. A job whose OUT is
-// there is done. Throws ConfigError for an OUT that is something else, for a partial one of another
-// job, which is named, and for one at which another process works; DataError as list_corpus() and
-// for_each_document(), and if there are no tokens; DiskError.
+// (names, sizes, times and sampled content) and options goes on from, wherever it was stopped. A
+// job whose OUT is there is done. Throws ConfigError for an OUT that is something else, for a
+// partial one of another job, which is named, and for one at which another process works;
+// UnavailableError for a process that is waited for and stays stopped; DataError as list_corpus()
+// and for_each_document(), and if there are no tokens; DiskError.
 TokenizeProgress tokenize(const TokenizeJob& job);
 
 }  // namespace shale

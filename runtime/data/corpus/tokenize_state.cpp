@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/base/text_file.h"
+#include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/crc32c.h"
 
@@ -33,6 +34,10 @@ std::string job_json(const TokenizeJob& job) {
     list += cat(file.name, "\n", file.bytes, "\n", file.modified, "\n");
     bytes += file.bytes;
   }
+  // A copy may keep names, sizes and times, and have other text.
+  const uint64_t content = data_internal::sampled_checksum(
+      std::ssize(job.inputs), [&job](int64_t i) { return job.inputs[static_cast<size_t>(i)].path; },
+      {});
   const Json json = {
       {"format", kFormat},
       {"tokenizer",
@@ -40,7 +45,8 @@ std::string job_json(const TokenizeJob& job) {
       {"inputs",
        {{"files", std::ssize(job.inputs)},
         {"bytes", bytes},
-        {"names_sizes_times_crc32c", crc32c(std::as_bytes(std::span(list)))}}},
+        {"names_sizes_times_crc32c", crc32c(std::as_bytes(std::span(list)))},
+        {"content", content}}},
       {"field", job.field},
       {"begin", id_json(job.begin)},
       {"end", id_json(job.end)},

@@ -20,7 +20,7 @@ struct TokenizeState {
 
 inline constexpr const char* kStateFile = "tokenize.json";
 
-// TokenizeState::job.
+// TokenizeState::job. Reads the sampled pages of the inputs' content (content_scan.h).
 std::string job_json(const TokenizeJob& job);
 
 // None if the folder has none. Throws DataError for what is malformed.

@@ -1,5 +1,11 @@
 #include "shale/runtime/data/corpus/tokenize.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <random>
 
@@ -188,6 +194,43 @@ TEST_CASE("what cannot be tokenized leaves nothing; another job is refused", "[d
   dir.write("broken.partial", "a file");
   job.out = dir.file("broken");
   CHECK_FALSE(message_of<Error>([&] { tokenize(job); }).empty());
+}
+
+TEST_CASE("a process that makes the tokens and is stopped is named, and not waited for", "[data]") {
+  const TempDir dir;
+  TokenizeJob job = job_of(dir, corpus(dir), "out");
+  job.waits = true;
+  job.stopped_patience_s = 1;
+  const std::string partial = job.out + ".partial";
+  fs::create_directory(partial);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int folder = open(partial.c_str(), O_RDONLY | O_DIRECTORY);
+    if (flock(folder, LOCK_EX) == 0) raise(SIGSTOP);
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+  REQUIRE(WIFSTOPPED(status));
+  const std::string message = message_of<UnavailableError>([&] { tokenize(job); });
+  CHECK(contains(message, cat("process ", child, ", which makes these tokens, is stopped")));
+  CHECK(contains(message, cat("kill -CONT ", child)));
+  kill(child, SIGCONT);
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(tokenize(job).documents > 0);
+}
+
+TEST_CASE("inputs whose names, sizes and times are kept are another job", "[data]") {
+  const TempDir dir;
+  const std::string path = dir.write("a.txt", "Words of a line\n");
+  const auto time = fs::last_write_time(path);
+  TokenizeJob job = job_of(dir, list_corpus({path}), "out");
+  tokenize(job);
+  CHECK_NOTHROW(tokenize(job));
+  dir.write("a.txt", "Lines of a word\n");
+  fs::last_write_time(path, time);
+  job.inputs = list_corpus({path});
+  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "of another job: its inputs is"));
 }
 
 }  // namespace shale
