@@ -145,6 +145,47 @@ expect 0 "wrote hf" -- "$shale" ckpt export tuned --out hf
 same moved.json hf/tokenizer.json
 expect 0 -- "$shale" ckpt reshard tuned --ranks 2 --out resharded
 same moved.json resharded/checkpoints/step_00000002/tokenizer.json
+# One that was replaced, or is missing, makes other text: nothing takes it.
+expect 0 "ok       tokenizer.json" -- "$shale" ckpt verify tuned
+for case in replaced missing; do
+  cp -r tuned "$case"
+  at=$case/checkpoints/step_00000002/tokenizer.json
+  if [[ $case == replaced ]]; then sed 's/"a"/"@"/; s/"b"/"a"/; s/"@"/"b"/' moved.json >"$at"; else rm "$at"; fi
+  for command in "ckpt verify" "ckpt export --out none" "generate --prompt a"; do
+    read -ra words <<<"$command"
+    expect 65 "$at: expected the tokenizer of the run, 2000 tokens (CRC-32C" "--tokenizer" -- \
+      "$shale" "${words[@]}" "$case"
+  done
+  expect 0 -- "$shale" generate "$case" --prompt a --tokens 1 --tokenizer moved.json
+done
+expect 0 "wrote kept" -- "$shale" ckpt export replaced --tokenizer moved.json --out kept
+same moved.json kept/tokenizer.json
+# A prompt beyond the context is the user's mistake; those beside it in a file are answered.
+long=$(perl -e 'print "ab " x 100')
+expect 64 "--prompt has" "want at most 31" -- "$shale" generate tuned --prompt "$long"
+[[ ! -s stdout ]] || fail "a prompt was printed that cannot go on"
+printf '{"prompt": "a"}\n{"prompt": "%s"}\n{"prompt": 1}\n{"prompt": "b"}\n' "$long" >prompts.jsonl
+expect 65 "2 of 4 prompts have no answer; the first: prompts.jsonl:2: the prompt has" -- \
+  "$shale" generate tuned --prompts prompts.jsonl --tokens 2 --batch 3
+[[ $(sed 's/":.*//' stdout) == $'{"text\n{"error\n{"error\n{"text' ]] ||
+  fail "prompts in a file: $(cut -c 1-40 stdout)"
+# Paths have no control characters in any tool, and files that cannot be looked at are no bug.
+bad=$'a\nerror: b'
+for command in "ckpt verify" "ckpt inspect" "ckpt reshard --ranks 1 --out r" "ckpt export --out r" \
+    "generate --prompt a" "report" "tokenize --tokenizer moved.json --out r"; do
+  read -ra words <<<"$command"
+  expect 64 'without control characters, found' 'a\x0aerror: b' -- \
+    "$shale" "${words[@]:0:1}" $([[ ${words[0]} == ckpt ]] && echo "${words[1]}") "$bad"
+done
+expect 64 'without control characters' -- "$shale" ckpt export tuned --out "$bad"
+expect 64 "unexpected argument 'run'" "want it before the flags" -- "$shale" report --out x.html run
+ln -s loop loop
+for command in "report loop" "metrics loop --csv" "watch loop --once"; do
+  read -ra words <<<"$command"
+  expect 74 "loop: cannot be looked at" -- "$shale" "${words[@]}"
+done
+expect 74 "loop: cannot be looked at" -- "${lm[@]}" --data corpus/b.txt --tokenizer moved.json \
+  --steps 1 --out wrong --attention-pattern loop
 # What cannot be.
 expect 65 "moved.json: 2000 tokens, the model's vocabulary is 300" -- "${lm[@]}" --steps 1 \
   --data corpus/b.txt --tokenizer moved.json --vocab 300 --out wrong
