@@ -9,6 +9,7 @@
 #include "shale/base/config.h"
 #include "shale/base/error.h"
 #include "shale/base/json.h"
+#include "shale/base/parse.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale::models {
@@ -17,9 +18,12 @@ namespace {
 constexpr double kGiga = 1e9, kTera = 1e12, kMicro = 1e-6, kGiB = double(1 << 30);
 // Of a peak that kernels reach: less is a mistake in a file, and gives steps that take for ever.
 constexpr double kLeastShare = 0.001;
+// Of every other figure, in the units of the file: no machine is near them, and sums of what lies
+// within stay finite.
+constexpr double kLeastFigure = 1e-6, kMostFigure = 1e9;
 
 void describe(ConfigSpec& spec, Cluster& c) {
-  const RealLimits any{.min = 0};
+  const RealLimits any{.min = 0, .max = kMostFigure};
   const RealLimits share{.min = kLeastShare, .max = 1};
   spec.add("device", c.device, "a device's name", {.required = true});
   spec.add("source", c.source, "where the figures are from", {});
@@ -125,6 +129,12 @@ Cluster read_cluster(const std::string& path) {
   describe(spec, cluster);
   const MappedFile file(path);
   cluster.links = take_links(spec, file.text(), path);
+  for (const auto& [name, text] : spec.values()) {
+    const double figure = parse_real(text).value_or(0);
+    if (figure <= 0 || figure >= kLeastFigure) continue;
+    throw ConfigError(cat(path, ": ", name, " is ", text, ", want ", format_real(kLeastFigure),
+                          " to ", format_real(kMostFigure), ", or 0 for none"));
+  }
   const auto want = [&](double value, const char* name) {
     if (value > 0) return;
     throw ConfigError(cat(path, ": ", name, " is 0 or missing, want a positive number"));

@@ -38,10 +38,16 @@ FittedLink link_of(const Json& entry) {
                         .stride = entry["stride"].integer(),
                         .latency_s = entry["latency_us"].real() * kMicro,
                         .bandwidth = entry["gbytes_per_s"].real() * kGiga};
-  if (link.ranks > 1 && link.stride > 0 && link.latency_s >= 0 && link.bandwidth > 0) return link;
+  // As of the other figures of a cluster (cluster.cpp), in the units of the file.
+  constexpr double kLeastFigure = 1e-6, kMostFigure = 1e9;
+  if (link.ranks > 1 && link.stride > 0 && link.latency_s >= 0 &&
+      link.latency_s <= kMostFigure * kMicro && link.bandwidth >= kLeastFigure * kGiga &&
+      link.bandwidth <= kMostFigure * kGiga) {
+    return link;
+  }
   throw ConfigError(
-      "want ranks of 2 or more, a stride of 1 or more, a latency of 0 or more and a bandwidth "
-      "above 0");
+      "want ranks of 2 or more, a stride of 1 or more, a latency of 0 to 1e9 and a bandwidth of "
+      "1e-6 to 1e9");
 }
 
 // The largest relative error of latency + bytes * of_byte.

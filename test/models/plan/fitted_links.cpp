@@ -123,4 +123,30 @@ TEST_CASE("groups that were measured go by their fit, others by the cluster's fi
   CHECK(basis_of(cluster, CollectiveOp::kBroadcast, spread({1, 5})) == Basis::kExtrapolated);
 }
 
+TEST_CASE("figures that no machine has are refused, so that plans are finite", "[plan]") {
+  const test::TempDir dir;
+  const std::string path = dir.file("cluster.json");
+  const auto read_with = [&](const std::string& name, const std::string& value) {
+    Json cluster = {{"device", "x"},     {"memory_gbytes_per_s", 1000}, {"bf16_tflops", 100},
+                    {"fp32_tflops", 50}, {"node_gbytes_per_s", 10},     {"network_gbytes_per_s", 1},
+                    {"power_w", 1},      {"network_latency_us", 1}};
+    cluster[name] = Json::parse(value, {}, "value");
+    std::ofstream(path) << cluster.dump();
+    return read_cluster(path);
+  };
+  const auto complaint = [&](const std::string& name, const std::string& value) {
+    return test::message_of<ConfigError>([&] { read_with(name, value); });
+  };
+  CHECK(read_with("power_w", "0").power_w == 0);
+  for (const char* name : {"memory_gbytes_per_s", "bf16_tflops", "node_gbytes_per_s", "power_w",
+                           "network_latency_us", "host_gbytes_per_s"}) {
+    CAPTURE(name);
+    CHECK(test::contains(complaint(name, "1e-320"), "want"));
+    CHECK(test::contains(complaint(name, "1e308"), "expected a number"));
+  }
+  CHECK(test::contains(complaint("links", R"([{"op": "all_gather", "ranks": 2, "stride": 1,
+                                               "latency_us": 1, "gbytes_per_s": 1e-320}])"),
+                       "a bandwidth of 1e-6 to 1e9"));
+}
+
 }  // namespace shale::models
