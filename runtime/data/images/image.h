@@ -28,8 +28,10 @@ struct Image {
 // bits; `source` is what messages call it. Transparency is laid over black. Throws DataError for
 // what is neither, is damaged, or has more than kMaxImagePixels; UnavailableError in builds without
 // libpng or libjpeg.
-inline constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
 void decode_image(std::span<const std::byte> file, const std::string& source, Image& to);
+// A file of some kilobytes can ask for so many, which take 192 MiB in each worker. Photographs have
+// a tenth of them.
+inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
 // The picture as a PNG file; `target` is what messages call it. Throws UnavailableError.
 std::vector<std::byte> encode_png(const Image& image, const std::string& target);

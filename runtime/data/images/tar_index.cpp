@@ -50,8 +50,15 @@ bool has_checksum(std::string_view header) {
   return number_of(header.substr(kBegin, kBytes)) == sum;
 }
 
-// The path in pax records, "LENGTH KEY=VALUE\n" each; empty: there is none.
-std::string_view pax_path(std::string_view records) {
+// What pax records, "LENGTH KEY=VALUE\n" each, say of a member in place of its header.
+struct PaxRecords {
+  std::string_view path;  // empty: nothing
+  int64_t bytes = -1;     // "size"; -1: nothing
+};
+
+// Nothing for records that are malformed. Of several of a key the last one counts (POSIX.1).
+std::optional<PaxRecords> pax_records(std::string_view records) {
+  PaxRecords found;
   while (!records.empty()) {
     const size_t blank = records.find(' ');
     if (blank == records.npos) return {};
@@ -60,11 +67,15 @@ std::string_view pax_path(std::string_view records) {
       return {};
     }
     std::string_view record = records.substr(blank + 1, static_cast<size_t>(*length) - blank - 2);
-    constexpr std::string_view kPath = "path=";
-    if (record.starts_with(kPath)) return record.substr(kPath.size());
+    constexpr std::string_view kPath = "path=", kSize = "size=";
+    if (record.starts_with(kPath)) found.path = record.substr(kPath.size());
+    if (record.starts_with(kSize)) {
+      found.bytes = parse_int(record.substr(kSize.size())).value_or(-1);
+      if (found.bytes < 0) return {};
+    }
     records.remove_prefix(static_cast<size_t>(*length));
   }
-  return {};
+  return found;
 }
 
 std::string name_of(std::string_view header) {
@@ -82,27 +93,39 @@ std::string index_tar(std::span<const std::byte> archive,
   const std::string_view all(reinterpret_cast<const char*>(archive.data()), archive.size());
   const int64_t end = std::ssize(all);
   std::string next_name;  // of the next member, as an entry before it says
+  int64_t next_bytes = -1;
   for (int64_t at = 0; at + kBlock <= end;) {
     const std::string_view header = all.substr(static_cast<size_t>(at), kBlock);
     if (is_zero(header)) return {};
-    const std::optional<int64_t> bytes = number_of(header.substr(124, 12));
-    if (!has_checksum(header) || !bytes) return cat("no header at byte ", at);
+    const std::optional<int64_t> own_bytes = number_of(header.substr(124, 12));
+    if (!has_checksum(header) || !own_bytes) return cat("no header at byte ", at);
+    const char type = header[156];
+    const bool is_about_next = type == 'L' || type == 'K' || type == 'x' || type == 'g';
+    const int64_t bytes = is_about_next || next_bytes < 0 ? *own_bytes : next_bytes;
     const int64_t begin = at + kBlock;
     const std::string name = next_name.empty() ? name_of(header) : next_name;
-    if (*bytes > end - begin) {
-      return cat(excerpt(name), " of ", *bytes, " bytes is cut after ", end - begin);
+    if (bytes > end - begin) {
+      return cat(excerpt(name), " of ", bytes, " bytes is cut after ", end - begin);
     }
     const std::string_view content =
-        all.substr(static_cast<size_t>(begin), static_cast<size_t>(*bytes));
-    next_name.clear();
-    switch (header[156]) {
-      case 'L': next_name = text_of(content, 0, content.size()); break;
-      case 'x': next_name = pax_path(content); break;
-      case '0':
-      case '\0': visit({.name = name, .begin = begin, .bytes = *bytes}); break;
-      default: break;
+        all.substr(static_cast<size_t>(begin), static_cast<size_t>(bytes));
+    if (type == 'L') next_name = text_of(content, 0, content.size());
+    if (type == 'x' || type == 'g') {
+      const std::optional<PaxRecords> records = pax_records(content);
+      if (!records) return cat("malformed pax records at byte ", begin);
+      if (type == 'x') {
+        if (!records->path.empty()) next_name = records->path;
+        next_bytes = records->bytes;
+      } else if (!records->path.empty() || records->bytes >= 0) {
+        return cat("a pax header of all members with a path or a size, at byte ", at);
+      }
     }
-    at = begin + (*bytes + kBlock - 1) / kBlock * kBlock;
+    if (type == '0' || type == '\0') visit({.name = name, .begin = begin, .bytes = bytes});
+    if (!is_about_next) {
+      next_name.clear();
+      next_bytes = -1;
+    }
+    at = begin + (bytes + kBlock - 1) / kBlock * kBlock;
   }
   return "it has no end, which is a block of zeros";
 }

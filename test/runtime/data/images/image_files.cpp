@@ -5,6 +5,7 @@
 #include <map>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/images/decode_internal.h"
 #include "shale/runtime/data/images/image_dataset.h"
 #include "shale/runtime/data/images/shapes.h"
 #include "shale/test/support/catch.h"
@@ -225,6 +226,12 @@ TEST_CASE("shapes are a function of seed and number, of classes that are equally
   CHECK_THROWS_AS(shapes->read(2400, a), InternalError);
   const ImageSplits splits = open_images({.path = "shapes", .made_images = 40, .made_pixels = 8});
   CHECK((splits.train->size() == 40 && splits.val->size() == 4));
+}
+
+TEST_CASE("an image has a limit, far below what a small file can ask for") {
+  CHECK_NOTHROW(image_internal::check_size(8192, 8192, "a.png"));
+  CHECK(message_of<DataError>([] { image_internal::check_size(8193, 8192, "a.png"); }) ==
+        "a.png: 8192 x 8193 pixels, want 1 to 67108864 in all");
 }
 
 }  // namespace shale::test

@@ -36,8 +36,8 @@ uint8_t value_of(const ImageDataset& images, int64_t index) {
   return image.pixels.at(0);
 }
 
-std::string pax(const std::string& path) {
-  const std::string rest = " path=" + path + "\n";
+std::string pax(const std::string& value, const std::string& key = "path") {
+  const std::string rest = " " + key + "=" + value + "\n";
   size_t length = rest.size() + 2;
   if (std::to_string(length).size() != 2) ++length;
   return std::to_string(length) + rest;
@@ -134,6 +134,29 @@ TEST_CASE("patterns and tars that are not there are errors that say so") {
       contains(message_of<MissingInputError>([&] { open(dir.file("a-{1..3}.tar")); }), "a-1.tar"));
   const std::string empty = dir.write("b.tar", kEnd);
   CHECK(contains(message_of<MissingInputError>([&] { open(empty); }), "no sample of an image"));
+}
+
+TEST_CASE("pax headers say how large a member is, and which extensions belong to it") {
+  const auto members = [](const std::string& archive) {
+    std::string found;
+    const std::string problem = image_internal::index_tar(
+        std::as_bytes(std::span(archive)), [&](const image_internal::TarMember& member) {
+          found += cat(member.name, " ", member.bytes, "; ");
+        });
+    return found + problem;
+  };
+  // What a reader without the record would take for another member is content of this one.
+  const std::string inside = tar_member("inside.cls", "1"), block(512, 'x');
+  const std::string about = tar_member("p", pax(std::to_string(512 + inside.size()), "size"), 'x');
+  CHECK(members(about + tar_member("a", block) + inside + tar_member("b", "2") + kEnd) ==
+        "a 1536; b 1; ");
+  // Both long names come before the member, in any order; the record is of one member alone.
+  CHECK(members(tar_member("l", "long", 'L') + tar_member("k", "link", 'K') +
+                tar_member("cut", "1") + tar_member("b", "2") + kEnd) == "long 1; b 1; ");
+  CHECK(contains(members(tar_member("p", pax("-1", "size"), 'x') + kEnd), "malformed pax records"));
+  CHECK(contains(members(tar_member("p", "5 path=a\n", 'x') + kEnd), "malformed pax records"));
+  CHECK(contains(members(tar_member("g", pax("7", "size"), 'g') + kEnd), "a pax header of all"));
+  CHECK(members(tar_member("g", pax("a commit", "comment"), 'g') + kEnd).empty());
 }
 
 }  // namespace shale::test
