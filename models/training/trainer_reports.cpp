@@ -1,6 +1,4 @@
 // What a Trainer tells of its steps: to the other ranks, to files, to people.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -9,6 +7,7 @@
 
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
+#include "shale/models/training/report/rank_report.h"
 #include "shale/models/training/report/tensor_histograms.h"
 #include "shale/models/training/stop_signals.h"
 #include "shale/models/training/trainer.h"
@@ -20,12 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-int64_t host_peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 // Over NCCL, what the device has told by now.
@@ -102,7 +95,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   }
   if (!outcome.tally.empty()) task_.describe_tally(outcome.tally, metrics);
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
-  metrics.host_peak_bytes = host_peak_bytes();
+  metrics.host_peak_bytes = peak_resident_bytes();
   return metrics;
 }
 

@@ -74,4 +74,12 @@ grep -q $'\e' "$work/output" && fail 'watch: drives a terminal that is none'
 [[ $(head -n 1 "$work/metrics.csv") == step,loss,loss_bits,* ]] || fail 'CSV: another header'
 [[ $(wc -l <"$work/metrics.csv") == $(($(wc -l <"$out/metrics.jsonl") + 1)) ]] || fail 'CSV: rows'
 
+# The peak of host memory is of the run, and not of what started it.
+out=$work/small
+perl -e '$large = "x" x 400e6; exec @ARGV' "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 \
+  --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1 --steps 1 --out "$out" \
+  >"$work/output" 2>&1 || fail "started by a large process: exit code $?"
+peak=$(sed -nE 's/.*"host_peak_bytes": ([0-9]+).*/\1/p' "$out/metrics.jsonl" | head -n 1)
+[[ $peak -gt 10000000 && $peak -lt 400000000 ]] || fail "host_peak_bytes: $peak"
+
 finish

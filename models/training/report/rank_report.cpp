@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -65,6 +66,17 @@ class RankReport::KernelTime final : public kernels::CallObserver {
   double seconds_ = 0;
 };
 
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib * 1024;
+  }
+  rusage usage{};  // where there is no /proc
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
 RankReport::RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes)
     : context_(context), group_(group), axes_(std::move(axes)) {
   if (context.device().type == DeviceType::kCpu) kernels_ = std::make_unique<KernelTime>(context);
@@ -92,14 +104,12 @@ std::vector<std::pair<std::string, double>> RankReport::figures(const Mark& from
                                                                 const Mark& to) const {
   const double passed = seconds(to.time - from.time);
   const MemoryStats memory = context_.allocator().stats();
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   const auto reserved = static_cast<double>(memory.peak_reserved);
   const auto used = static_cast<double>(memory.peak_allocated);
   std::vector<std::pair<std::string, double>> figures = {
       {"device_peak_bytes", reserved},
       {"device_fragmentation", reserved > 0 ? 1 - used / reserved : 0},
-      {"host_peak_bytes", 1024.0 * static_cast<double>(usage.ru_maxrss)},
+      {"host_peak_bytes", static_cast<double>(peak_resident_bytes())},
       {"device_busy_share", (to.busy - from.busy) / passed}};
   for (size_t i = 0; i < axes_.size(); ++i) {
     const std::string& axis = axes_[i].name;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,10 @@ namespace shale::models {
 // The least, the median and the most of the ranks' values; nullopt if one of them is NaN, which is
 // how a rank says that it does not know.
 std::optional<Spread> spread_of(std::span<const double> by_rank);
+
+// Largest resident size of this process so far. That of getrusage() begins with the size of the
+// process that started it, which may have been a large one.
+int64_t peak_resident_bytes();
 
 // What the ranks' memory, communication and devices did in the steps since the last look.
 class RankReport {

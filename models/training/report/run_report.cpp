@@ -3,6 +3,7 @@
 #include <exception>
 #include <variant>
 
+#include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/models/training/report/starts_file.h"
@@ -11,19 +12,24 @@
 namespace shale::models {
 namespace {
 
+// NAME.jsonl of the run, which `read` has read if the run goes on. None of them is the run's state:
+// a damaged one is kept under another name, and the run goes on with a new one.
+template <typename Read>
+std::string file_of(const RunReport::Options& options, const char* name, const Read& read) {
+  const std::string path = file_in(options.out, cat(name, ".jsonl"));
+  if (!options.goes_on) return fresh_file(options.out, name);
+  try {
+    read(path);
+    return path;
+  } catch (const DataError& error) {
+    log_warning(error.what(), "; the file is kept as ", name, ".NUMBER.jsonl, and a new one begun");
+    return fresh_file(options.out, name);
+  }
+}
+
 std::string metrics_file(const RunReport::Options& options) {
-  if (!options.goes_on) return fresh_file(options.out, "metrics");
-  drop_metrics_after(file_in(options.out, "metrics.jsonl"), options.first_step);
-  return file_in(options.out, "metrics.jsonl");
-}
-
-std::string samples_file(const RunReport::Options& options) {
-  return options.goes_on ? file_in(options.out, "samples.jsonl")
-                         : fresh_file(options.out, "samples");
-}
-
-std::string starts_file(const RunReport::Options& options) {
-  return options.goes_on ? file_in(options.out, "starts.jsonl") : fresh_file(options.out, "starts");
+  return file_of(options, "metrics",
+                 [&](const auto& path) { drop_metrics_after(path, options.first_step); });
 }
 
 void set(RunGauges& gauges, const StepMetrics& row) {
@@ -43,7 +49,7 @@ RunReport::RunReport(const Options& options)
                              ? nullptr
                              : std::make_unique<PrometheusServer>(options.prometheus_listen)),
       metrics_(metrics_file(options)),
-      samples_(samples_file(options), options.first_step),
+      samples_(file_of(options, "samples", read_samples), options.first_step),
       gauges_{.run = options.out} {
   if (options.tensorboard) {
     tensorboard_.emplace(
@@ -51,7 +57,7 @@ RunReport::RunReport(const Options& options)
                                    .first_step = options.goes_on ? options.first_step : 0,
                                    .options = options.options});
   }
-  add_start(starts_file(options),
+  add_start(file_of(options, "starts", read_starts),
             {.step = options.first_step, .ranks = options.ranks, .time = utc_now()});
   if (!options.prometheus_file.empty()) prometheus_file_.emplace(options.prometheus_file);
   // What is known of the steps before a restart is known after it.

@@ -6,6 +6,7 @@
 
 #include "shale/models/training/report/progress.h"
 #include "shale/models/training/report/run_status.h"
+#include "shale/models/training/report/starts_file.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
 
@@ -114,6 +115,29 @@ TEST_CASE("a sample of a run that goes on where it ended is told once", "[run_re
   }
   CHECK(files == 2);
   CHECK(texts == 1);
+}
+
+TEST_CASE("damaged reports are kept aside, and keep no run from going on", "[run_report]") {
+  const TempDir dir;
+  {
+    RunReport report({.out = dir.path()});
+    report.write(row(4));
+    report.write_text(4, "samples/end", "a text");
+  }
+  for (const char* name : {"metrics", "samples", "starts"}) {
+    dir.write(cat(name, ".jsonl"), "{\"step\": \n");
+  }
+  {
+    RunReport report({.out = dir.path(), .goes_on = true, .first_step = 4});
+    report.write(row(5));
+    report.end(5);
+  }
+  CHECK(read_metrics(dir.file("metrics.jsonl")).size() == 1);
+  CHECK(read_starts(dir.file("starts.jsonl")).size() == 1);
+  CHECK(read_samples(dir.file("samples.jsonl")).empty());
+  for (const char* name : {"metrics", "samples", "starts"}) {
+    CHECK(test::read_file(dir.file(cat(name, ".1.jsonl"))) == "{\"step\": \n");
+  }
 }
 
 }  // namespace shale::models
