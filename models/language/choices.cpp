@@ -137,8 +137,14 @@ ChoiceItem mmlu(const Line& line) {
         cat("The following are multiple choice questions (with answers) about ", subject, ".\n\n");
   }
   item.context += stripped(line.text("question"));
+  const std::vector<std::string> choices = line.texts("choices");
+  constexpr size_t kLetters = 26;
+  if (choices.size() > kLetters) {
+    line.fail(cat("'choices' are ", choices.size(), ", want at most ", kLetters,
+                  ", one for each letter from A to Z"));
+  }
   char letter = 'A';
-  for (const std::string& choice : line.texts("choices")) {
+  for (const std::string& choice : choices) {
     item.context += cat("\n", letter, ". ", choice);
     item.answers.emplace_back(1, letter++);
   }
