@@ -5,6 +5,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
+#include "shale/base/parse.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
@@ -85,12 +86,12 @@ void resolve_offload(RunConfig& config) {
     config.offload = OffloadKind::kOptimizer;
   } else if (to == "params") {
     config.offload = OffloadKind::kParameters;
-  } else if (to.starts_with(kDisk) && to.size() > kDisk.size()) {
+  } else if (to.starts_with(kDisk) && names_a_path(to.substr(kDisk.size()))) {
     config.offload = OffloadKind::kParameters;
     config.offload_folder = to.substr(kDisk.size());
   } else {
     throw ConfigError(
-        cat("--offload is ", to, ", want none, optimizer, params, or nvme: and a folder"));
+        cat("--offload is ", excerpt(to), ", want none, optimizer, params, or nvme: and a folder"));
   }
 }
 
