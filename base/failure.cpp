@@ -46,9 +46,21 @@ Failure failure_of(std::exception_ptr error) {
   }
 }
 
+std::string printable_message(std::string_view message) {
+  constexpr std::string_view kLine = "\n  ";
+  std::string shown;
+  while (true) {
+    const size_t end = message.find(kLine);
+    shown += printable(message.substr(0, end));
+    if (end == message.npos) return shown;
+    shown += kLine;
+    message.remove_prefix(end + kLine.size());
+  }
+}
+
 void print_error(std::string_view message) {
   std::fflush(stdout);
-  const std::string line = cat("error: ", printable(message), "\n");
+  const std::string line = cat("error: ", printable_message(message), "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of ranks do not mix
   std::fflush(stderr);
 }

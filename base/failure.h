@@ -19,7 +19,11 @@ struct Failure {
 // threads are kOutOfMemory; all else is kInternal.
 Failure failure_of(std::exception_ptr error);
 
-// Writes "error: MESSAGE" to standard error as one line, made printable(), in one piece, after what
+// A message as it is printed: printable(), but with the lines of tables that belong to it, which
+// begin with two blanks. What input puts there cannot be taken for another message.
+std::string printable_message(std::string_view message);
+
+// Writes "error: MESSAGE", a printable_message(), to standard error in one piece, after what
 // standard output holds.
 void print_error(std::string_view message);
 

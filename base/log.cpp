@@ -14,6 +14,7 @@
 #include <mutex>
 #include <new>
 
+#include "shale/base/failure.h"
 #include "shale/base/parse.h"
 
 namespace shale {
@@ -157,11 +158,12 @@ struct Logger::State {
     lowest = lowest_level(options);
     logger.set_level(spdlog_level(lowest));
   }
-  // Tables and samples have several lines; a warning or an error is one. spdlog catches what its
-  // sinks throw. The text goes in as a message, never as a format string.
+  // Tables and samples have several lines; a warning or an error has its own. spdlog catches what
+  // its sinks throw. The text goes in as a message, never as a format string.
   void log(LogLevel level, std::string_view text) noexcept try {
     if (level < lowest) return;
-    const std::string shown = printable(text, level < LogLevel::kWarning ? "\n\t" : "");
+    const std::string shown =
+        level < LogLevel::kWarning ? printable(text, "\n\t") : printable_message(text);
     logger.log(spdlog_level(level), spdlog::string_view_t(shown.data(), shown.size()));
   } catch (const std::bad_alloc&) {
   }

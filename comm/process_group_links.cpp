@@ -35,7 +35,8 @@ void check_spec(const LinkSpec& spec, int ranks) {
 std::string text_of(std::span<const LinkSpec> specs) {
   std::string text;
   for (const LinkSpec& spec : specs) {
-    text += cat(describe(spec), ", ", spec.slots, " slots of ", spec.capacity_bytes, " bytes\n");
+    text +=
+        cat("\n  ", describe(spec), ", ", spec.slots, " slots of ", spec.capacity_bytes, " bytes");
   }
   return text;
 }
@@ -54,7 +55,7 @@ std::vector<std::unique_ptr<PipeLink>> ProcessGroup::make_links(std::span<const 
   host().all_reduce_max(make_view(&odd, {1}), {.tag = "links"});
   if (odd >= 0) {
     throw CommError(cat("make_links: ranks disagree: the links of rank ", odd, " of group '",
-                        options().name, "' are not those of rank 0; here they are\n", mine));
+                        options().name, "' are not those of rank 0; here they are", mine));
   }
   auto links = open_links(specs);
   for (const auto& link : links) {

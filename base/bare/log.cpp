@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "shale/base/failure.h"
 #include "shale/base/parse.h"
 
 namespace shale {
@@ -16,7 +17,8 @@ struct Logger::State {
   void print(LogLevel level, const char* before, std::string_view text) noexcept {
     const std::lock_guard lock(mutex);
     const bool is_problem = level >= LogLevel::kWarning;
-    const std::string shown = printable(text, is_problem ? "" : "\n\t");
+    const std::string shown =
+        level < LogLevel::kWarning ? printable(text, "\n\t") : printable_message(text);
     std::fprintf(is_problem ? options.err : options.out, "%s%s\n", before, shown.c_str());
     if (listener && is_problem) listener(level, shown);
   }

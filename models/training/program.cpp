@@ -54,8 +54,10 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   try {
     return static_cast<int>(Trainer(run, program.spec, *task, world).run());
   } catch (const DeviceOutOfMemory& error) {
-    if (program.advice == nullptr) throw;
-    throw OutOfMemoryError(cat(error.what(), program.advice(error, world)));
+    const std::string advice =
+        program.advice == nullptr ? std::string() : program.advice(error, world);
+    if (advice.empty()) throw;
+    throw OutOfMemoryError(cat(error.what(), "\n  ", advice));
   }
 }
 

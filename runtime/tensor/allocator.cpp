@@ -184,13 +184,18 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
   }
   if (!fits()) release_cached_locked();
   if (!fits() && size > kSmall) bytes = size;  // the last bytes of a budget need no rounding
+  const auto out_of_memory = [this](const std::string& problem) {
+    std::string table = summary_locked();
+    table.pop_back();  // its last line break
+    // Lines that belong to a message begin with blanks (base/failure.h).
+    return DeviceOutOfMemory(cat(problem, "\n  ", table), backend_.device(), stats_.budget,
+                             stats_.reserved);
+  };
   if (!fits()) {
-    throw DeviceOutOfMemory(
+    throw out_of_memory(
         cat("memory: ", what, " asks for ", format_bytes(double(asked)), ", ",
             format_bytes(double(std::max<int64_t>(0, stats_.budget - stats_.reserved))),
-            " are left of the ", name_, "'s budget of ", format_bytes(double(stats_.budget)), "\n",
-            summary_locked()),
-        backend_.device(), stats_.budget, stats_.reserved);
+            " are left of the ", name_, "'s budget of ", format_bytes(double(stats_.budget))));
   }
   void* memory = nullptr;
   try {
@@ -201,8 +206,7 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
     try {
       memory = key.provider->allocate(static_cast<size_t>(bytes));
     } catch (const OutOfMemoryError& error) {
-      throw DeviceOutOfMemory(cat(error.what(), " (", what, " asked)\n", summary_locked()),
-                              backend_.device(), stats_.budget, stats_.reserved);
+      throw out_of_memory(cat(error.what(), " (", what, " asked)"));
     }
   }
   auto owned = std::make_unique<Segment>();

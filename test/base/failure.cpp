@@ -41,4 +41,10 @@ TEST_CASE("an exception ends a program with the documented code", "[base]") {
   CHECK(test::contains(two.message, "/nowhere/a and /nowhere/b: "));
 }
 
+TEST_CASE("a message keeps the lines of its tables, and no others", "[base]") {
+  CHECK(printable_message("a\n  b  1\n  c  2\x1b") == "a\n  b  1\n  c  2\\x1b");
+  CHECK(printable_message("a\nerror: b\n") == "a\\x0aerror: b\\x0a");
+  CHECK(printable_message("") == "");
+}
+
 }  // namespace shale
