@@ -75,6 +75,14 @@ run_training 4 grid "${llama[@]}" --no-save --context 2 --tensor 2 --seq-len 64
 run_training 4 stages "${llama[@]}" --no-save --context 2 --pipeline 2
 follows stages llama 8
 
+# ---- Adapters, for which a layer uses its rows twice ----
+run_training 1 stored "${llama[@]}" --no-save --export "$work/stored_hf"
+adapters=(--model llama-nano --init "$work/stored_hf" --lora-rank 4 --dtype bf16 --lr 1e-2
+  --context-leaves 4 --reproducible --no-save)
+run_training 1 adapters "${adapters[@]}"
+run_training 4 adapters4 "${adapters[@]}" --context 4
+same adapters4 adapters 0
+
 # ---- Mixtures of experts, whose routers and balance know whole sequences ----
 mixture=(--model moe-nano --layers 2 --seq-len 64 --balance-loss 0.3 --router-z-loss 0.1)
 run_training 1 mixture "${mixture[@]}" --save-every 3
