@@ -1,7 +1,6 @@
 #include "shale/base/config.h"
 
 #include <algorithm>
-#include <map>
 #include <span>
 
 #include "shale/base/config_internal.h"
@@ -192,6 +191,7 @@ ConfigField& ConfigState::add(FieldPtr field) {
         cat("config: the default of --", field->name, " is not ", field->expected()));
   }
   field->default_value = field->value_text();
+  if (!field->in_limits()) field->open_json = field->to_json();
   if (sections.empty()) sections.push_back({"Options", {}});
   sections.back().fields.push_back(field.get());
   fields.push_back(std::move(field));
@@ -301,6 +301,14 @@ void ConfigSpec::read_json(std::string_view text, const std::string& source) {
 std::vector<std::pair<std::string, std::string>> ConfigSpec::values() const {
   std::vector<std::pair<std::string, std::string>> values;
   for (const FieldPtr& field : state_->fields) values.emplace_back(field->name, field->to_json());
+  return values;
+}
+
+std::map<std::string, std::string> ConfigSpec::open_values() const {
+  std::map<std::string, std::string> values;
+  for (const FieldPtr& field : state_->fields) {
+    if (!field->open_json.empty()) values[field->name] = field->open_json;
+  }
   return values;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -112,6 +113,8 @@ class ConfigSpec {
   void read_json(std::string_view text, const std::string& source);
   // The flags' names and what their fields hold now, as JSON, in the order of declaration.
   std::vector<std::pair<std::string, std::string>> values() const;
+  // Of those whose default is found at run time, what stands for it before.
+  std::map<std::string, std::string> open_values() const;
   // Those of ConfigOption::may_change().
   std::vector<std::string> changeable() const;
 

@@ -50,6 +50,7 @@ class ConfigField {
   const std::string help;
   const HelpText text;
   std::string default_value;  // value_text() before parsing
+  std::string open_json;      // to_json() likewise, of what only marks that there is no value yet
   bool positional = false;
   bool required = false;
   bool is_set = false;

@@ -34,6 +34,29 @@ std::string spelled(const std::string& name) {
   return is_fact(name) ? "the " + name : "--" + name;
 }
 
+// The values of an option in two runs, as a user would write them: numbers that were computed in
+// few digits, unless these are the same.
+struct Written {
+  std::string was, is;
+
+  Written(const RunDescription& now, const std::string& name, const std::string& before,
+          const std::string& after)
+      : was(in_few_digits(before)), is(in_few_digits(after)) {
+    if (was == is) was = excerpt(before, 300), is = after;
+    const auto open = now.open.find(name);
+    if (open == now.open.end()) return;
+    if (before == open->second) was = "the default";
+    if (after == open->second) is = "the default";
+  }
+
+ private:
+  static std::string in_few_digits(const std::string& value) {
+    const std::optional<double> number = parse_real(value);
+    if (!number || parse_int(value)) return excerpt(value, 300);
+    return format_real(static_cast<float>(*number));
+  }
+};
+
 // The step with which the decay begins; nothing where there is no such schedule.
 std::optional<int64_t> decay_begin(const RunDescription& run) {
   const auto number = [&](const char* name) -> std::optional<int64_t> {
@@ -54,8 +77,9 @@ void check_decay(const RunDescription& stored, const RunDescription& now, const 
     const auto before = stored.values.find(name), after = now.values.find(name);
     if (before == stored.values.end() || after == now.values.end()) continue;
     if (before->second == after->second) continue;
-    throw ConfigError(cat("resume: ", spelled(name), " was ", before->second, " in ", source,
-                          ", is ", after->second, " now; after ", step,
+    const Written written(now, name, before->second, after->second);
+    throw ConfigError(cat("resume: ", spelled(name), " was ", written.was, " in ", source, ", is ",
+                          written.is, " now; after ", step,
                           " steps the decay of one of them, from step ", std::min(*was, *is),
                           " on, has begun: want the same, or a checkpoint from before it"));
   }
@@ -101,11 +125,13 @@ std::string differences(const RunDescription& stored, const RunDescription& now,
     if (is_new && !facts && !now.given.contains(name)) continue;
     if (is_gone && find_removed_option(name) != nullptr) continue;  // see check_removed()
     if (!is_new && !is_gone && was->second == is->second) continue;
-    found +=
-        cat(found.empty() ? "" : ", ", spelled(excerpt(name)), " was ",
-            is_new ? "not known" : excerpt(was->second, 300),
-            found.empty() ? cat(" in ", source) : "", ", is ", is_gone ? "not known" : is->second,
-            " now", name == "steps" ? ", and the schedule depends on it" : "");
+    const std::string unknown;
+    const Written written(now, name, is_new ? unknown : was->second,
+                          is_gone ? unknown : is->second);
+    found += cat(found.empty() ? "" : ", ", spelled(excerpt(name)), " was ",
+                 is_new ? "not known" : written.was, found.empty() ? cat(" in ", source) : "",
+                 ", is ", is_gone ? "not known" : written.is, " now",
+                 name == "steps" ? ", and the schedule depends on it" : "");
   }
   return found;
 }
@@ -130,6 +156,7 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   for (const auto& [name, value] : spec.values()) {
     if (spec.was_set(name)) run.given.insert(name);
   }
+  run.open = spec.open_values();
   run.attachments = task.attachments();
   using enum optim::Decay;
   if (config.schedule == kConstant || config.schedule == kInverseSqrt) {

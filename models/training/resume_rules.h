@@ -25,6 +25,8 @@ struct RunDescription {
   std::set<std::string> may_change;
   // Options that were given, not left at what they are by default. Not stored.
   std::set<std::string> given;
+  // Of options with a default that is found at run time, what stands for it. Not stored.
+  std::map<std::string, std::string> open = {};
   // What checkpoints carry for other programs (Task::attachments). Not compared.
   std::map<std::string, std::string> attachments = {};
 };

@@ -22,9 +22,9 @@ struct Described {
     describe();
   }
   void describe() {
-    models::resolve(config, ranks);
     ConfigSpec spec("train_lm", "");
     models::describe(spec, config);
+    models::resolve(config, ranks);
     run = models::describe_run(spec, config.run, models::LanguageTask(config));
   }
   models::TrainConfig config;
@@ -86,6 +86,18 @@ TEST_CASE("what would make it another run is refused, with its name and both val
   other.write("text.txt", text + text);
   grown.describe();
   CHECK(contains(refusal(stored, grown), "the training data was"));
+}
+
+TEST_CASE("values that differ are said as a user would write them") {
+  const TempDir dir;
+  const Described cosine(dir),
+      constant(dir, [](models::TrainConfig&c) { c.run.schedule = optim::Decay::kConstant; });
+  CHECK(
+      contains(refusal(cosine, constant), "--min-lr was 0.0003 in step_00000005, is the default"));
+  CHECK(
+      contains(refusal(constant, cosine), "--min-lr was the default in step_00000005, is 0.0003"));
+  const Described close(dir, [](models::TrainConfig& c) { c.run.min_lr = 0.0003; });
+  CHECK(contains(refusal(cosine, close), "--min-lr was 0.00030000000000000003 in"));
 }
 
 TEST_CASE("everything that differs is named at once, and facts only where all options agree") {
