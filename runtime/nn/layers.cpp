@@ -66,11 +66,11 @@ Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t le
   if (adapter_ == nullptr) {
     return linear(x, values, bias_of(leaf, part), residual, operands, pieces);
   }
-  // In sequences that are cut, the gradients of both uses of x are added here, before those of other
-  // layers: a rank with several leaves splits x for each layer, and one with a single leaf does not.
+  // In sequences that are cut, the gradients of both uses of x are added here, before those of
+  // other layers: a rank with several leaves splits x for each layer, and one with a single leaf
+  // does not.
   const Tensor in = sequence() != nullptr ? reshape(x, x.shape()) : x;
-  const Tensor y =
-      linear(in, values, bias_of(leaf, part), residual, operands, {.in = pieces.in});
+  const Tensor y = linear(in, values, bias_of(leaf, part), residual, operands, {.in = pieces.in});
   return adapter_->forward(in, y, leaf, part);
 }
 
