@@ -21,6 +21,16 @@ void check_name(const std::string& name) {
   if (!valid) throw InternalError(cat("config: '", name, "' is not a flag name: a-z, 0-9 and '-'"));
 }
 
+std::vector<std::string_view> split(std::string_view text, std::string_view between) {
+  std::vector<std::string_view> parts;
+  for (size_t end = 0; end != text.npos;) {
+    end = text.find(between);
+    parts.push_back(text.substr(0, end));
+    if (end != text.npos) text.remove_prefix(end + between.size());
+  }
+  return parts;
+}
+
 // A dash and more, but not a negative number, which is a value: "-1", "-.5".
 bool looks_like_flag(std::string_view argument) {
   if (argument.size() < 2 || argument[0] != '-') return false;
@@ -140,6 +150,36 @@ bool wants_help(std::span<const char* const> arguments) {
   return false;
 }
 
+// "zero 3" of such a value, "zero" of any but those that stand for nothing.
+bool has(const ConfigField& field, std::string_view wanted) {
+  const std::string value = field.value_text();
+  if (!wanted.empty()) return value == wanted;
+  return value != field.default_value && !value.empty() && value != "0" && value != "none";
+}
+
+// Throws for options without those that they need.
+void check_needs(const ConfigState& state) {
+  for (const auto& [names, wanted] : state.needs) {
+    std::string missing;
+    bool is_there = false;
+    for (const std::string_view flag : split(wanted, " or ")) {
+      const size_t blank = std::min(flag.find(' '), flag.size());
+      const ConfigField* const field = state.find(flag.substr(2, blank - 2));
+      if (field == nullptr) continue;
+      is_there |= has(*field, flag.substr(std::min(blank + 1, flag.size())));
+      missing += cat(missing.empty() ? "" : " or ", flag);
+    }
+    if (is_there || missing.empty()) continue;
+    for (const std::string_view name : split(names, " ")) {
+      const ConfigField* const field = state.find(name);
+      if (field == nullptr) throw InternalError(cat("config: no option is named '", name, "'"));
+      if (!field->is_set || field->value_text() == field->default_value) continue;
+      throw ConfigError(cat(field->spelled(), " has no effect without ", missing,
+                            "; want it as well, or ", field->spelled(), " left out"));
+    }
+  }
+}
+
 void check_required(const ConfigState& state) {
   for (const FieldPtr& field : state.fields) {
     if (!field->required || (field->is_set && !field->value_text().empty())) continue;
@@ -227,6 +267,9 @@ ConfigSpec& ConfigSpec::operator=(ConfigSpec&&) noexcept = default;
 
 void ConfigSpec::section(std::string title) {
   state_->sections.push_back({std::move(title), {}});
+}
+void ConfigSpec::needs(std::string names, std::string wanted) {
+  state_->needs.emplace_back(std::move(names), std::move(wanted));
 }
 void ConfigSpec::example(std::string command) {
   state_->examples.push_back(std::move(command));
@@ -347,6 +390,7 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
   }
   if (state.builtin.print_config) return {.should_exit = true, .output = spec.to_json()};
   check_required(state);
+  check_needs(state);
   return {};
 }
 

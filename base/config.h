@@ -99,6 +99,11 @@ class ConfigSpec {
   requires std::is_enum_v<Enum> ConfigOption
   add_choice(std::string name, Enum& field, std::vector<std::pair<std::string, Enum>> choices,
              std::string help, HelpText text = {});
+  // Options that do nothing without others: `names`, with blanks between them, need one of
+  // `wanted`, such as "--zero 3 or --offload", where a flag alone stands for any value but its
+  // default, 0 and none. parse_config() refuses them if they have another value than their default.
+  // Flags that the program does not have count for nothing.
+  void needs(std::string names, std::string wanted);
   // An argument without a flag, in the order of these calls. The JSON file knows it by its name.
   void add_positional(std::string name, std::string& field, std::string help,
                       TextLimits limits = {});

@@ -87,6 +87,7 @@ struct ConfigState {
   std::string summary;
   std::vector<std::string> examples;
   std::vector<Section> sections;
+  std::vector<std::pair<std::string, std::string>> needs;  // see ConfigSpec
   std::vector<FieldPtr> fields;
   Builtin builtin;
   std::vector<FieldPtr> builtin_fields;  // point into `builtin`

@@ -63,8 +63,9 @@ row() {
 }
 # Megatron's rows travel at once; where they travel beside products, the cluster says so.
 gpt() { # LAYERS WIDTH HEADS TENSOR PIPELINE MICRO_BATCH GLOBAL_BATCH FLAGS...
-  echo --model nano --layers "$1" --width "$2" --heads "$3" --tensor "$4" --tensor-pieces 1 \
-    --pipeline "$5" --micro-batch "$6" --global-batch "$7" --zero 1 "${@:8}"
+  echo --model nano --layers "$1" --width "$2" --heads "$3" --tensor "$4" \
+    $([[ $4 -gt 1 ]] && echo --tensor-pieces 1) --pipeline "$5" --micro-batch "$6" \
+    --global-batch "$7" --zero 1 "${@:8}"
 }
 
 echo "| run | source | GPUs | published tok/s a GPU | planned | error | products | waits: data | layers | stages |"

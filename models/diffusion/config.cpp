@@ -79,6 +79,7 @@ void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
            "numbers with --variant diffusers, else by the paper's",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change();
+  spec.needs("eval-samples", "--eval-every");
 
   spec.example("train_diffusion --data shapes --ema 0.999 --eval-every 500");
   spec.example("mpirun -np 8 --bind-to none train_diffusion --data latents/ --model dit-b2");

@@ -125,6 +125,10 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
                   {{"timm", WeightNames::kTimm}, {"torchvision", WeightNames::kTorchvision}},
                   "whose names the weights have there; of torchvision's without a config.json")
       .may_change();
+  spec.needs("new-head", "--init");
+  spec.needs("eval-samples tensorboard-images", "--eval-every");
+  spec.needs("tensorboard-images", "--tensorboard");
+  spec.needs("export-names", "--export");
 
   spec.example("train_image --data shapes --eval-every 100");
   spec.example("mpirun -np 4 --bind-to none train_image --data imagenet/ --model resnet50");
@@ -141,19 +145,11 @@ void resolve(ImageTrainConfig& config, int ranks) {
     config.run.lr =
         find_image_preset(image.model).lr * (image.init.empty() ? 1 : kFineTuningFactor);
   }
-  if (image.new_head && image.init.empty()) {
-    throw ConfigError("--new-head is for the classifier of stored weights; want --init");
-  }
   const bool is_vit = find_image_preset(image.model).model.family == "vit";
   if (!is_vit) {
     check_data_parallel_only(config.run, "residual networks",
                              "are cut neither into stages nor over ranks, as batch norms want the "
                              "statistics of all rows");
-  }
-  if (config.image.tensorboard_images > 0 &&
-      (!config.run.tensorboard || config.run.eval_every == 0)) {
-    throw ConfigError(cat("--tensorboard-images is ", config.image.tensorboard_images,
-                          ": want --tensorboard and --eval-every, or 0"));
   }
   if (config.image.tensorboard_images > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--tensorboard-images with --pipeline ", config.run.pipeline,

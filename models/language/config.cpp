@@ -1,6 +1,7 @@
 #include "shale/models/language/config.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
@@ -85,6 +86,8 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
            "tokens that an expert takes at most, as a multiple of its even share; later ones are "
            "dropped; 0: no limit",
            {.min = 0, .max = 1e6});
+  spec.needs("attention-block attention-local attention-global attention-random",
+             "--attention-pattern");
 }
 
 void describe_output(ConfigSpec& spec, LanguageConfig& c) {
@@ -110,6 +113,9 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
                 "largest file of --export: a larger model is written as several and an index",
                 {.min = 1})
       .may_change();
+  spec.needs("eval-samples", "--eval-every");
+  spec.needs("sample-prompt temperature top-k", "--sample-tokens");
+  spec.needs("export-shard-size", "--export");
 }
 
 bool cuts_layers(const RunConfig& run) {
@@ -124,11 +130,6 @@ void check_adapters(const TrainConfig& config) {
     if (!holds) throw ConfigError(cat(what...));
   };
   const LoraConfig& lora = config.language.lora;
-  want(lora.is_on() || !lora.export_merged,
-       "--export-merged adds adapters to weights, and there are none; want --lora-rank");
-  want(lora.is_on() || lora.frozen == nn::FrozenDType::kCompute, "--frozen-dtype ",
-       nn::frozen_dtype_name(lora.frozen),
-       " is of weights that are frozen, and all are trained; want --lora-rank");
   if (!lora.is_on()) return;
   want(!config.language.init.empty(),
        "--lora-rank trains adapters of a model that has learnt something; want --init");
@@ -177,19 +178,9 @@ void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& pr
 // What --attention-pattern and the flags of its sizes ask for.
 void resolve_pattern(TrainConfig& config) {
   LanguageConfig& language = config.language;
-  const PatternSizes& sizes = language.pattern_sizes;
-  if (language.attention_pattern.empty()) {
-    for (const auto& [flag, value] : {std::pair("block", sizes.block),
-                                      {"local", sizes.local},
-                                      {"global", sizes.global},
-                                      {"random", sizes.random}}) {
-      if (value == 0) continue;
-      throw ConfigError(
-          cat("--attention-", flag, " is ", value, ", want none without --attention-pattern"));
-    }
-    return;
-  }
-  language.pattern = attention_pattern(language.attention_pattern, sizes, config.run.seed);
+  if (language.attention_pattern.empty()) return;
+  language.pattern =
+      attention_pattern(language.attention_pattern, language.pattern_sizes, config.run.seed);
   if (config.run.cuda_graph) {
     throw ConfigError(
         "--cuda-graph with --attention-pattern, whose lists each call copies; want one of them");
@@ -358,12 +349,15 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
   take_softcap("logit-softcap", config.logit_softcap, model.logit_softcap);
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
-  for (const auto& [flag, value] : {std::pair("router-z-loss", config.router_z_loss),
-                                    {"router-bias-rate", config.router_bias_rate},
-                                    {"capacity-factor", config.capacity_factor}}) {
-    if (value == 0 || model.experts > 0) continue;
-    throw ConfigError(
-        cat("--", flag, " is ", value, ", want none: the model has no mixtures of experts"));
+  const LanguageConfig initial;
+  for (const auto& [flag, value, unused] :
+       {std::tuple("balance-loss", config.balance_loss, initial.balance_loss),
+        {"router-z-loss", config.router_z_loss, initial.router_z_loss},
+        {"router-bias-rate", config.router_bias_rate, initial.router_bias_rate},
+        {"capacity-factor", config.capacity_factor, initial.capacity_factor}}) {
+    if (value == unused || model.experts > 0) continue;
+    throw ConfigError(cat("--", flag, " is ", format_real(value),
+                          ", want it left out: the model has no mixtures of experts"));
   }
   if (config.router_bias_rate > 0 && !config.export_dir.empty()) {
     throw ConfigError(cat("--router-bias-rate is ", config.router_bias_rate,

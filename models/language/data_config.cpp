@@ -83,6 +83,10 @@ void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.add("dpo-label-smoothing", c.dpo_smoothing,
            "part of the preferences that dpo takes to be wrong",
            {.min = 0, .max = 0.5, .exclude_max = true});
+  spec.needs("data-dtype data-field data-cache", "--task pretrain");
+  spec.needs("document-token", "--document-mask or --packing best-fit");
+  spec.needs("chat-template", "--task sft or --task dpo");
+  spec.needs("dpo-beta dpo-label-smoothing", "--task dpo");
 }
 
 void check(const DataConfig& c) {

@@ -50,6 +50,8 @@ void describe(ConfigSpec& spec, LoraConfig& c) {
            "--export writes the model with its adapters added to its weights; else they alone are "
            "written, as PEFT's folder")
       .may_change();
+  spec.needs("lora-alpha lora-dropout lora-rank-stabilized lora-targets frozen-dtype export-merged",
+             "--lora-rank or --lora-init");
 }
 
 AdapterShape adapter_shape(const LoraConfig& config) {
@@ -62,9 +64,18 @@ AdapterShape adapter_shape(const LoraConfig& config) {
         .targets = split(config.targets)};
   }
   AdapterShape shape = read_adapter_shape(config.init);
-  if (config.rank > 0 && config.rank != shape.options.rank) {
-    throw ConfigError(cat("--lora-rank is ", config.rank, ", the adapters in ", config.init,
-                          " have ", shape.options.rank));
+  const auto compare = [&](const char* flag, bool is_given, const auto& wanted, const auto& found) {
+    if (!is_given || wanted == found) return;
+    throw ConfigError(
+        cat(flag, " is ", wanted, ", the adapters in ", config.init, " have ", found));
+  };
+  const LoraConfig initial;
+  compare("--lora-rank", config.rank > 0, config.rank, shape.options.rank);
+  compare("--lora-alpha", config.alpha > 0, config.alpha, shape.options.alpha);
+  compare("--lora-rank-stabilized", config.rank_stabilized, true, shape.options.rank_stabilized);
+  if (config.targets != initial.targets && split(config.targets) != shape.targets) {
+    throw ConfigError(cat("--lora-targets is ", config.targets, ", the adapters in ", config.init,
+                          " have others; want it left out"));
   }
   shape.options.dropout = config.dropout;  // of this run
   return shape;

@@ -107,6 +107,25 @@ bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   return are_texts;
 }
 
+// Options about files that are none of the parts.
+void check_formats(const DataConfig& source, const std::vector<DataPart>& parts) {
+  using enum DataFormat;
+  const DataConfig initial;
+  const auto refuse_without = [&](const char* flag, std::initializer_list<DataFormat> formats,
+                                  const char* files) {
+    for (const DataPart& part : parts) {
+      if (std::ranges::find(formats, part.format) != formats.end()) return;
+    }
+    throw ConfigError(cat(flag, " has no effect without ", files, ", and --data is ",
+                          to_string(parts.front().format), "; want ", flag, " left out"));
+  };
+  if (source.dtype != initial.dtype) {
+    refuse_without("--data-dtype", {kRaw, kNanogpt}, "files of tokens that do not say it");
+  }
+  if (source.field != initial.field) refuse_without("--data-field", {kCorpus}, "jsonl");
+  if (source.cache != initial.cache) refuse_without("--data-cache", {kCorpus}, "a corpus");
+}
+
 // An order of its own for each source; the first has the run's.
 uint64_t source_seed(uint64_t seed, size_t source) {
   return source == 0 ? seed : seed + source * 0x9e3779b97f4a7c15u;
@@ -210,6 +229,7 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
   DataOptions options = data_options(config, tokenizer);
   std::vector<DataPart> parts = parse_data(config.language.source.data);
   const bool is_bytes = find_formats(parts, options);
+  check_formats(config.language.source, parts);
   const int64_t vocab =
       model_config(config.language, data_vocab(is_bytes, tokenizer.get()), stored).vocab;
   if (tokenizer != nullptr && tokenizer->tokenizer.vocab_size() > vocab) {

@@ -120,14 +120,6 @@ std::unique_ptr<optim::Optimizer> make_lamb(const RunConfig& config,
 }
 
 void check_trust(const RunConfig& config) {
-  const RunConfig initial;
-  const bool is_lamb = config.optimizer == OptimizerKind::kLamb;
-  for (const auto& [flag, is_given] :
-       {std::pair("--trust-min", config.trust_min != initial.trust_min),
-        std::pair("--trust-max", config.trust_max != initial.trust_max)}) {
-    if (is_lamb || !is_given) continue;
-    throw ConfigError(cat(flag, " is of --optimizer lamb, and that is another; want it left out"));
-  }
   if (config.trust_min <= config.trust_max) return;
   throw ConfigError(
       cat("--trust-min is ", config.trust_min, ", want at most --trust-max, ", config.trust_max));
@@ -141,10 +133,6 @@ void resolve_optimizer(RunConfig& config) {
   fill_in("--beta2", config.beta2, defaults.beta2);
   fill_in("--eps", config.eps, defaults.eps);
   fill_in("--momentum", config.momentum, defaults.momentum);
-  if (config.muon_scale != optim::MuonScale::kMatchRmsAdamW &&
-      config.optimizer != OptimizerKind::kMuon) {
-    throw ConfigError("--muon-scale is of --optimizer muon, and that is another; want it left out");
-  }
   check_trust(config);
   parse_parameter_groups(config.param_groups);
 }

@@ -344,9 +344,6 @@ void check_context(const RunConfig& config) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
   };
-  want(cuts_sequences(config) || config.context_kind == nn::ContextKind::kGather,
-       "--context-kind says how ranks see each other's tokens, but --context is 1; want --context, "
-       "or --context-leaves, of 2 or more");
   if (!cuts_sequences(config)) return;
   const int leaves = config.context_leaves > 0 ? config.context_leaves : config.context;
   want(leaves % config.context == 0 &&
@@ -354,8 +351,6 @@ void check_context(const RunConfig& config) {
        "--context-leaves is ", leaves, ", want a power of two that --context, ", config.context,
        ", divides");
   const bool has_groups = config.context_kind == nn::ContextKind::kUlyssesRing;
-  want(has_groups || config.context_group == 0, "--context-group is ", config.context_group,
-       ", want none but with --context-kind ulysses+ring");
   want(!has_groups || !config.cuda_graph,
        "--context-kind ulysses+ring with --cuda-graph: want ulysses or ring");
   want(config.context % std::max(config.context_group, 1) == 0, "--context-group is ",
@@ -407,8 +402,6 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.reshard_ranks == 0 || shard_ranks % config.reshard_ranks == 0, "--reshard-ranks is ",
        config.reshard_ranks, ", want a divisor of the ", shard_ranks,
        " ranks that share the parameters");
-  want(config.persist_below == 0 || config.zero == 3, "--persist-below is ", config.persist_below,
-       ", but --zero ", config.zero, " keeps parameters whole; want --zero 3");
   want(config.offload_ratio == 1 || config.offload != OffloadKind::kNone, "--offload-ratio is ",
        config.offload_ratio, ", but --offload none leaves nothing to it");
   want(config.offload != OffloadKind::kParameters || config.zero == 3, "--offload ",

@@ -124,7 +124,8 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
   spec.section("Data parallelism");
   spec.add("zero", c.zero,
            "what ranks share instead of each having it whole: 1: optimizer states, 2: gradients "
-           "too, 3: parameters too; losses are the same to the bit",
+           "too, 3: parameters too; losses are the same to the bit, in stages 2 and 3 of several "
+           "micro-batches a step with --reproducible",
            {.min = 0, .max = 3})
       .may_change();
   spec.add_choice("grad-dtype", c.grad_dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
@@ -436,6 +437,26 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
       .may_change();
 }
 
+// What does nothing alone.
+void describe_needs(ConfigSpec& spec) {
+  spec.needs("decay-steps decay-shape", "--schedule wsd");
+  spec.needs("muon-scale", "--optimizer muon");
+  spec.needs("trust-min trust-max", "--optimizer lamb");
+  spec.needs("freeze-step clip-replica", "--optimizer 1bit-adam");
+  spec.needs("skip-window", "--skip-outliers");
+  spec.needs("evaluate-ema", "--ema");
+  spec.needs("evaluate-ema", "--eval-every");
+  spec.needs("prefetch reshard persist-below", "--zero 3 or --parallel auto or --layouts");
+  spec.needs("outer-start outer-lr outer-momentum outer-streaming", "--outer-every");
+  spec.needs("tensor-pieces", "--tensor or --tensor-leaves or --parallel auto or --layouts");
+  spec.needs("context-kind", "--context or --context-leaves or --parallel auto or --layouts");
+  spec.needs("context-group", "--context-kind ulysses+ring");
+  spec.needs("fp8-kept-blocks fp8-scaling", "--dtype fp8");
+  spec.needs("loss-scale-window loss-scale-hysteresis", "--dtype fp16 or --loss-scale");
+  spec.needs("tensorboard-histograms", "--tensorboard");
+  spec.needs("trace-steps", "--trace");
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
@@ -451,6 +472,7 @@ void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
   describe_device(spec, config);
   describe_output(spec, config);
   describe_checkpoints(spec, config);
+  describe_needs(spec);
 }
 
 Device device_of(const RunConfig& config, comm::World& world) {

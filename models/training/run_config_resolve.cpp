@@ -22,9 +22,6 @@ void resolve_schedule(RunConfig& config) {
   using enum optim::Decay;
   if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
   const bool is_wsd = config.schedule == kWsd;
-  if (!is_wsd && (config.decay_steps >= 0 || config.decay_shape != optim::DecayShape::kLinear)) {
-    throw ConfigError("--decay-steps and --decay-shape are of --schedule wsd, and that is another");
-  }
   if (is_wsd && config.decay_steps < 0) config.decay_steps = config.steps / 5;
   if (is_wsd && config.decay_steps > config.steps - config.warmup_steps) {
     throw ConfigError(cat("--decay-steps is ", config.decay_steps, ", want at most the ",
@@ -45,18 +42,6 @@ void resolve_schedule(RunConfig& config) {
     config.min_lr = 0;
   }
   if (config.min_lr < 0 && has_end) config.min_lr = config.lr / 10;
-}
-
-void check_averages_and_skips(const RunConfig& config) {
-  if (config.evaluate_ema && config.ema == 0) {
-    throw ConfigError("--evaluate-ema validates the average of --ema, which is 0; want a decay");
-  }
-  if (config.evaluate_ema && config.eval_every == 0) {
-    throw ConfigError("--evaluate-ema wants --eval-every, which is 0");
-  }
-  if (config.skip_outliers == 0 && config.skip_window != RunConfig().skip_window) {
-    throw ConfigError("--skip-window is of --skip-outliers, which is 0; want it left out");
-  }
 }
 
 // data: ranks that have micro-batches of their own.
@@ -103,18 +88,11 @@ void resolve(RunConfig& config, int ranks) {
   const int64_t data = sizes.replica * sizes.shard;
   resolve_batch(config, data);
   batch_layout(config, data).validate();
-  check_averages_and_skips(config);
   check_parallel(config, ranks);
   if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
   if (!config.trace.empty()) trace_format(config.trace);
   if (!config.memory_profile.empty()) check_memory_profile(config.memory_profile);
-  if (!config.trace_steps.empty()) {
-    parse_trace_steps(config.trace_steps);
-    if (config.trace.empty()) throw ConfigError("--trace-steps is given, but --trace is not");
-  }
-  if (config.tensorboard_histograms > 0 && !config.tensorboard) {
-    throw ConfigError("--tensorboard-histograms is given, but --tensorboard is not");
-  }
+  if (!config.trace_steps.empty()) parse_trace_steps(config.trace_steps);
   if (config.dtype == "fp8" && config.device.starts_with("emu")) {
     dtype_of_flag(config, emulated_device(config.device == "emu" ? "emu:80" : config.device));
   }

@@ -58,26 +58,6 @@ void resolve_one_bit_adam(RunConfig& config, int replicas) {
        "--clip-replica, by which each replica clips its own");
 }
 
-// Throws for a flag of an optimizer that is not there.
-void check_one_bit_adam_flags(const RunConfig& config) {
-  if (config.optimizer == OptimizerKind::kOneBitAdam) return;
-  for (const auto& [flag, is_given] : {std::pair("--freeze-step", config.freeze_step > 0),
-                                       std::pair("--clip-replica", config.clip_replica)}) {
-    if (!is_given) continue;
-    throw ConfigError(
-        cat(flag, " is of --optimizer 1bit-adam, and that is another; want it left out"));
-  }
-}
-
-const char* given_of_local_steps(const RunConfig& config) {
-  const RunConfig initial;
-  return config.outer_start != initial.outer_start         ? "--outer-start"
-         : config.outer_lr != initial.outer_lr             ? "--outer-lr"
-         : config.outer_momentum != initial.outer_momentum ? "--outer-momentum"
-         : config.outer_streaming                          ? "--outer-streaming"
-                                                           : nullptr;
-}
-
 void check_local_steps(const RunConfig& config, int replicas) {
   const Wanted want(cat("--outer-every ", config.outer_every));
   check_replicas(config, replicas, "lets steps differ between", want);
@@ -163,12 +143,8 @@ void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
 void resolve_slow_links(RunConfig& config, const comm::ParallelSizes& sizes) {
   check_codes(config, sizes);
   const int replicas = sizes.replica;
-  check_one_bit_adam_flags(config);
   if (config.optimizer == OptimizerKind::kOneBitAdam) resolve_one_bit_adam(config, replicas);
-  if (config.outer_every > 0) return check_local_steps(config, replicas);
-  if (const char* const given = given_of_local_steps(config); given != nullptr) {
-    throw ConfigError(cat(given, " is of --outer-every, which is 0; want it left out"));
-  }
+  if (config.outer_every > 0) check_local_steps(config, replicas);
 }
 
 std::vector<StepKind> step_kinds(const RunConfig& config) {

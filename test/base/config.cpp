@@ -314,6 +314,30 @@ TEST_CASE("was_set tells a default from the same value given", "[config]") {
   CHECK_THROWS_AS(spec.was_set("zeor"), InternalError);
 }
 
+TEST_CASE("an option that needs another is refused without it", "[config]") {
+  int64_t zero = 0, ahead = 1, depth = 0;
+  const auto message = [&](std::vector<const char*> flags) {
+    zero = 0, ahead = 1, depth = 0;
+    ConfigSpec spec("train", "trains");
+    spec.add("zero", zero, "stage");
+    spec.add("ahead", ahead, "units");
+    spec.add("depth", depth, "of what is ahead");
+    spec.needs("ahead", "--zero 3 or --elsewhere");
+    spec.needs("depth", "--elsewhere");  // which this program does not have
+    try {
+      parse(spec, flags);
+      return std::string();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  CHECK(message({"--ahead", "2", "--zero", "2"}) ==
+        "--ahead has no effect without --zero 3; want it as well, or --ahead left out");
+  CHECK(message({"--ahead", "2", "--zero", "3", "--depth", "1"}).empty());
+  CHECK(message({"--ahead", "1"}).empty());
+  CHECK(message({"--ahead", "2", "--print-config"}).empty());
+}
+
 TEST_CASE("a config file sets what flags set, and flags win", "[config]") {
   const std::string text = R"({"steps": 5, "lr": 0.5, "device_memory": "2MiB", "scale": 3,
                                "deterministic": true, "schedule": "constant", "data": "dir"})";

@@ -111,12 +111,12 @@ refuses "would weigh the padding; want a multiple of 4" 2 --context 2 --model mo
 refuses "that --context cuts generates nothing" 2 --context 2 --sample-tokens 5
 refuses "wants --context-leaves" 2 --context 2 --reproducible
 refuses "want a power of two that --context, 2, divides" 2 --context 2 --context-leaves 6
-refuses "want --context, or --context-leaves, of 2 or more" 2 --context-kind ring
+refuses "has no effect without --context or --context-leaves" 2 --context-kind ring
 refuses "ulysses deals out 1 heads of keys to 2 ranks" 2 --context 2 --context-kind ulysses --heads 1
 refuses "that trade 2 heads of keys, want a divisor of 2" 4 --context 4 --context-kind ulysses+ring \
   --context-group 4 --heads 2
 refuses "want a divisor of --context, 2" 2 --context 2 --context-kind ulysses+ring --context-group 3
-refuses "want none but with --context-kind ulysses+ring" 2 --context 2 --context-group 2
+refuses "has no effect without --context-kind ulysses+ring" 2 --context 2 --context-group 2
 refuses "want gather or ulysses" 2 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local
 refuses "want at least 4, two chunks for each" 2 --context 2 --seq-len 3

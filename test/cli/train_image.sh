@@ -45,7 +45,7 @@ done
 [[ $(cat "$work"/shown/tensorboard/* | grep -aoF $'\x89PNG' | wc -l) -eq 4 ]] ||
   fail "images for TensorBoard: no PNG files"
 run_training 1 unseen "${net[@]}" --tensorboard-images 2 --eval-every 2
-[[ $code -eq 64 ]] && grep -q 'want --tensorboard and --eval-every' "$work/stderr" ||
+[[ $code -eq 64 ]] && grep -q 'no effect without --tensorboard;' "$work/stderr" ||
   fail "--tensorboard-images alone: exit code $code, want 64"
 runs again 2 "${net[@]}" --zero 2 --no-save --recompute full --workers 3 --eval-every 2
 [[ $(bits again) == $(bits plain) ]] || fail "recompute: other losses"
@@ -161,7 +161,7 @@ refused() {
   [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
   grep -q -e "$words" "$work/stderr" || fail "$*: no word of $words"
 }
-refused 'want --init' 64 --new-head
+refused 'no effect without --init' 64 --new-head
 refused 'want changes, at most 16' 64 --randaugment 2
 refused 'their strength, at most 30' 64 --randaugment 2,31
 refused 'randaugment is 2.5,9' 64 --randaugment 2.5,9

@@ -79,7 +79,6 @@ expect 64 "gpt3" "nano" -- --data "$text" --model gpt3
 expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
 expect 64 ".svg" ".pickle" -- --data "$text" --memory-profile memory.txt
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
-expect 64 "--attention-local is 2" "--attention-pattern" -- --data "$text" --attention-local 2
 expect 64 "'butterfly'" "longformer" -- --data "$text" --attention-pattern butterfly
 expect 64 "--attention-block is 100" "multiple of 128" -- --data "$text" --attention-pattern local \
   --attention-block 100
@@ -95,7 +94,7 @@ expect 64 "kv-heads is 3" "divisor of heads = 4" -- --data "$text" --model llama
 expect 64 "--window" "found '0'" -- --data "$text" --model llama-nano --window 0
 expect 64 "window is 8" "gpt2" -- --data "$text" --window 8
 expect 64 "--seq-len is 65" "context of 64" -- --data "$work/small.bin" --data-format llmc \
-  --eval-samples 1 --init "$llamas/llama_tied" --seq-len 65
+  --init "$llamas/llama_tied" --seq-len 65
 expect 65 "self_attn.q_proj.bias" "unknown" -- --data "$work/small.bin" --data-format llmc \
   --seq-len 16 --init "$work/foreign"
 expect 64 "active-experts is 9" "1 to experts = 8" -- \
@@ -115,17 +114,17 @@ expect 64 "--lr" -- --data "$text" --lr fast
 expect 64 "prometheus-listen" "IPV4:PORT" "localhost" -- --data "$text" --prometheus-listen localhost:1
 expect 64 "--min-lr" "constant" -- --data "$text" --schedule constant --min-lr 1e-5
 expect 64 "--min-lr" "linear-to-zero" -- --data "$text" --schedule linear-to-zero --min-lr 1e-5
-expect 64 "--decay-steps" "wsd" -- --data "$text" --decay-steps 10
 expect 64 "--decay-steps" "at most" -- --data "$text" --schedule wsd --steps 10 --decay-steps 11
 expect 64 "--eps" "no such thing" -- --data "$text" --optimizer sgd --eps 1e-6
 expect 64 "beta2" "bf16" -- --data "$text" --optimizer adamw-bf16 --beta2 0.999
 expect 64 "--param-groups" "rate" -- --data "$text" --param-groups "*.bias:rate=2"
 expect 64 "*.scale" "no parameter" -- --data "$text" --param-groups "*.scale:lr=2"
-expect 64 "--muon-scale" "muon" -- --data "$text" --muon-scale spectral
 expect 64 "--ema" "1" -- --data "$text" --ema 1
-expect 64 "--evaluate-ema" "--ema" -- --data "$text" --evaluate-ema --eval-every 1
-expect 64 "--evaluate-ema" "--eval-every" -- --data "$text" --evaluate-ema --ema 0.9
 expect 64 "--skip-window" "--skip-outliers" -- --data "$text" --skip-window 4
+expect 64 "--balance-loss" "no mixtures" -- --data "$text" --balance-loss 0.1
+expect 64 "--data-dtype" "do not say it" -- --data "$text" --data-dtype u16
+expect 64 "--data-field" "jsonl" -- --data "$text" --data-field body
+expect 64 "--data-cache" "corpus" -- --data "$text" --data-cache "$work/none"
 expect 64 "--batch-ramp" "BATCH:STEPS" "6;9" -- --data "$text" --micro-batch 1 --global-batch 12 --batch-ramp "6:6;9"
 expect 64 "batch-ramp is 7" "multiple" -- --data "$text" --micro-batch 2 --global-batch 12 --batch-ramp 12:5,7:5
 expect 69 "NCCL" "cpu" -- --data "$text" --comm nccl
@@ -138,7 +137,6 @@ expect 65 "validation" -- --data "$text" --eval-every 1 --val-fraction 0
 expect 65 "tokens" -- --data "$text" --eval-every 1 --seq-len 8000
 expect 64 "--layers" "5" -- --data "$text" --init "$fixtures/hf_tiny" --layers 5
 expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 64
-expect 64 "--frozen-dtype nf4" "want --lora-rank" -- --data "$text" --frozen-dtype nf4
 expect 64 "--lora-rank" "want --init" -- --data "$text" --lora-rank 2
 lora=(--data "$text" --init "$fixtures/hf_tiny" --seq-len 16 --lora-rank 2)
 expect 64 "--lora-dropout 0.1" "--tensor" -- "${lora[@]}" --lora-dropout 0.1 --tensor-leaves 2
@@ -158,12 +156,8 @@ expect 64 "--optimizer 1bit-adam" "--shard-ranks" -- --data "$text" --optimizer 
 expect 64 "--optimizer 01-adam was removed; use --optimizer 1bit-adam" -- --data "$text" \
   --optimizer 01-adam
 expect 64 "--local-most was removed; use --outer-every" -- --data "$text" --local-most 8
-expect 64 "--trust-max" "lamb" -- --data "$text" --trust-max 5
 expect 64 "--trust-min" "20" -- --data "$text" --optimizer lamb --trust-min 20
-expect 64 "--freeze-step" "1bit-adam" -- --data "$text" --freeze-step 3
-expect 64 "--clip-replica" "1bit-adam" -- --data "$text" --clip-replica
 expect 64 "--outer-every 5" "--shard-ranks" -- --data "$text" --outer-every 5
-expect 64 "--outer-lr" "--outer-every" -- --data "$text" --outer-lr 0.5
 expect 64 "--outer-momentum" "1" -- --data "$text" --outer-every 5 --outer-momentum 1
 expect 64 "--quantize-gathers 8" "--zero 2" -- --data "$text" --quantize-gathers 8 --zero 1
 expect 64 "--quantize-reductions" "5" -- --data "$text" --quantize-reductions 5
@@ -172,7 +166,6 @@ expect 64 "--pipeline 4" "want a divisor of the" -- --data "$text" --pipeline 4
 expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe
 expect 64 "--micro-batches 3" "--global-batch is 16" -- --data "$text" --global-batch 16 --micro-batches 3
 expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1
-expect 64 "--persist-below" "--zero 3" -- --data "$text" --persist-below 9
 expect 64 "--check-replicas" "--zero 3" -- --data "$text" --zero 3 --check-replicas 5
 expect 64 "--reproducible" "power of two" -- --data "$text" --reproducible --micro-batch 1 --global-batch 18
 expect 64 "--reproducible" "fp32" -- --data "$text" --reproducible --grad-dtype bf16

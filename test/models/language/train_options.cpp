@@ -15,7 +15,7 @@ namespace shale::models {
 namespace {
 
 using test::contains;
-using test::message_of;
+using Flags = std::vector<std::string>;
 
 const std::vector<std::string> kValues = {"-1",
                                           "-9223372036854775808",
@@ -91,6 +91,22 @@ void check_sizes(const TrainConfig& config, int ranks) {
   CHECK(static_cast<float>(language.dropout) < 1);
 }
 
+// What a command line is refused for, before anything is run; empty if it is not.
+std::string parse_refusal(const Flags& flags) {
+  TrainConfig config;
+  ConfigSpec spec("train_lm", "");
+  describe(spec, config);
+  std::vector<const char*> arguments = {"train_lm", "--data", "text"};
+  for (const std::string& flag : flags) arguments.push_back(flag.c_str());
+  const int count = static_cast<int>(arguments.size());
+  try {
+    parse_config(spec, count, arguments.data());
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 TEST_CASE("no number as an option is a crash or an overflow", "[options]") {
@@ -135,7 +151,6 @@ TEST_CASE("a folder that is named with nothing is an error, not none", "[options
 }
 
 TEST_CASE("what spares slow links says what it does not go with", "[options]") {
-  using Flags = std::vector<std::string>;
   const auto check = [](const Flags& first, const Flags& other, const Flags& words) {
     Flags flags = first;
     flags.insert(flags.end(), other.begin(), other.end());
@@ -169,6 +184,75 @@ TEST_CASE("what spares slow links says what it does not go with", "[options]") {
   check(codes, {"--reproducible"}, {"--quantize-gathers 8", "--reproducible"});
   check(codes, {"--offload", "params"}, {"--quantize-gathers 8", "--offload params"});
   check(codes, {"--cuda-graph"}, {"--quantize-gathers 8", "--cuda-graph"});
+}
+
+TEST_CASE("an option that does nothing alone is refused, with the name of what it needs") {
+  // The option, alone and as it is by default; what the refusal names; with that it is fine.
+  const struct {
+    Flags given, by_default;
+    std::string names;
+    Flags with;
+  } cases[] = {
+      {{"--attention-local", "2"}, {}, "--attention-pattern", {"--attention-pattern", "local"}},
+      {{"--eval-samples", "3"}, {"256"}, "--eval-every", {"--eval-every", "2"}},
+      {{"--sample-prompt", "a"}, {""}, "--sample-tokens", {"--sample-tokens", "2"}},
+      {{"--temperature", "1"}, {"0.8"}, "--sample-tokens", {"--sample-tokens", "2"}},
+      {{"--top-k", "3"}, {"50"}, "--sample-tokens", {"--sample-tokens", "2"}},
+      {{"--export-shard-size", "9"}, {"5e9"}, "--export", {"--export", "out"}},
+      {{"--data-field", "b"}, {"text"}, "--task pretrain", {}},
+      {{"--document-token", "3"}, {}, "--document-mask", {"--document-mask"}},
+      {{"--document-token", "3"}, {}, "--packing best-fit", {"--packing", "best-fit"}},
+      {{"--chat-template", "qwen"}, {"auto"}, "--task sft or --task dpo", {"--task", "dpo"}},
+      {{"--dpo-beta", "0.2"}, {"0.1"}, "--task dpo", {"--task", "dpo"}},
+      {{"--dpo-label-smoothing", "0.2"}, {"0"}, "--task dpo", {"--task", "dpo"}},
+      {{"--lora-alpha", "3"}, {}, "--lora-rank or --lora-init", {"--lora-rank", "2"}},
+      {{"--lora-dropout", "0.1"}, {"0"}, "--lora-rank", {"--lora-init", "folder"}},
+      {{"--lora-rank-stabilized"}, {}, "--lora-rank", {"--lora-rank", "2"}},
+      {{"--lora-targets", "q_proj"}, {"all-linear"}, "--lora-rank", {"--lora-rank", "2"}},
+      {{"--frozen-dtype", "nf4"}, {"auto"}, "--lora-rank", {"--lora-rank", "2"}},
+      {{"--export-merged"}, {}, "--lora-rank", {"--lora-rank", "2"}},
+      {{"--decay-steps", "3"}, {}, "--schedule wsd", {"--schedule", "wsd"}},
+      {{"--decay-shape", "1-sqrt"}, {"linear"}, "--schedule wsd", {"--schedule", "wsd"}},
+      {{"--muon-scale", "spectral"}, {"match-rms-adamw"}, "muon", {"--optimizer", "muon"}},
+      {{"--trust-max", "5"}, {"10"}, "--optimizer lamb", {"--optimizer", "lamb"}},
+      {{"--freeze-step", "3"}, {}, "--optimizer 1bit-adam", {"--optimizer", "1bit-adam"}},
+      {{"--clip-replica"}, {}, "--optimizer 1bit-adam", {"--optimizer", "1bit-adam"}},
+      {{"--skip-window", "4"}, {"128"}, "--skip-outliers", {"--skip-outliers", "6"}},
+      {{"--evaluate-ema", "--eval-every", "1"}, {}, "without --ema;", {"--ema", "0.9"}},
+      {{"--evaluate-ema", "--ema", "0.9"}, {}, "without --eval-every", {"--eval-every", "1"}},
+      {{"--prefetch", "2"}, {"1"}, "--zero 3", {"--zero", "3"}},
+      {{"--reshard", "no"}, {"auto"}, "--zero 3", {"--parallel", "auto"}},
+      {{"--persist-below", "9"}, {"0"}, "--zero 3", {"--zero", "3"}},
+      {{"--outer-lr", "0.5"}, {"0.7"}, "--outer-every", {"--outer-every", "2"}},
+      {{"--tensor-pieces", "1"}, {"0"}, "--tensor or", {"--tensor-leaves", "2"}},
+      {{"--context-kind", "ring"}, {"gather"}, "--context or", {"--context", "2"}},
+      {{"--context-group", "2"},
+       {"0"},
+       "ulysses+ring",
+       {"--context-kind", "ulysses+ring", "--context", "2"}},
+      {{"--fp8-scaling", "tensor"}, {"block"}, "--dtype fp8", {"--dtype", "fp8"}},
+      {{"--fp8-kept-blocks", "0"}, {"1"}, "--dtype fp8", {"--dtype", "fp8"}},
+      {{"--loss-scale-window", "3"}, {"2000"}, "--dtype fp16", {"--dtype", "fp16"}},
+      {{"--loss-scale-hysteresis", "3"}, {"1"}, "--loss-scale;", {"--loss-scale", "64"}},
+      {{"--tensorboard-histograms", "3"}, {"0"}, "--tensorboard", {"--tensorboard"}},
+      {{"--trace-steps", "3-5"}, {}, "--trace", {"--trace", "a.json"}},
+  };
+  const auto joined = [](Flags first, const Flags& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  };
+  for (const auto& [given, by_default, names, with] : cases) {
+    CAPTURE(given);
+    if (names == "--task pretrain") {
+      CHECK(contains(parse_refusal(joined(given, {"--task", "sft"})), names));
+    } else {
+      const std::string message = parse_refusal(given);
+      CHECK(contains(message, given.front() + " has no effect without "));
+      CHECK(contains(message, names));
+    }
+    CHECK(parse_refusal(joined(given, with)).empty());
+    if (!by_default.empty()) CHECK(parse_refusal(joined({given.front()}, by_default)).empty());
+  }
 }
 
 }  // namespace shale::models
