@@ -129,6 +129,12 @@ void require_no_softcap(const LanguageModelConfig& c) {
                         ", for which files of ", c.family, " have no place"));
 }
 
+void require_no_lost_window(const LanguageModelConfig& c) {
+  if (c.window == 0 || llama_variant(c.family).window > 0) return;
+  throw ConfigError(cat("model: has a window of ", c.window, ", for which files of ", c.family,
+                        " have no place; want a family whose files have, such as mistral"));
+}
+
 // ---- Shapes in checkpoints ----
 
 constexpr std::pair<RopeScaling, const char*> kScalings[] = {{RopeScaling::kNone, "none"},
@@ -246,11 +252,13 @@ class LlamaFamily final : public ModelFamily {
                                             const LanguageModelPolicy&,
                                             const ExportOptions& options) const override {
     require_no_softcap(config);
+    require_no_lost_window(config);
     require_no_pattern(config.pattern, cat("files of ", name()));
     return std::make_unique<HfExport>(folder, llama_tensors(config), llama_layout(),
                                       llama_config_json(config, options.dtype), options);
   }
   std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const override {
+    require_no_lost_window(config);  // when a run begins that writes it at the end
     std::vector<std::string> names;
     for (const HfTensor& tensor : llama_tensors(config)) names.push_back(tensor.name);
     return names;

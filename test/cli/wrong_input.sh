@@ -104,6 +104,8 @@ expect 64 "attention-softcap is 0.0001" "0.001" \
 expect 64 "softcap" "gpt2" -- --data "$text" --logit-softcap 15
 expect 64 "--logit-softcap is 15 with --export" "llama have no place" \
   -- --data "$text" --model llama-nano --logit-softcap 15 --export "$work/none"
+expect 64 "window of 8" "llama have no place" "mistral" \
+  -- --data "$text" --model llama-nano --window 8 --export "$work/none"
 expect 64 "experts is 8" "none" -- --data "$text" --model llama-nano --experts 8
 expect 64 "--capacity-factor" "no mixtures" -- --data "$text" --capacity-factor 2
 expect 64 "--router-bias-rate" "no mixtures" -- --data "$text" --router-bias-rate 0.001
