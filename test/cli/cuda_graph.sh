@@ -12,7 +12,7 @@ run() {
   shift
   timeout 120 ${LAUNCH:-} "$BIN_DIR/train_lm" --device emu --data "$text" --layers 1 --width 32 \
     --heads 2 --seq-len 16 --micro-batch 1 --global-batch 3 --steps 6 --threads 1 \
-    --eval-samples 2 --out "$work/$name" "$@" >"$work/$name.output" 2>&1
+    --eval-every 2 --eval-samples 2 --out "$work/$name" "$@" >"$work/$name.output" 2>&1
   code=$?
 }
 
@@ -29,9 +29,9 @@ losses() { grep -oE '"(loss_bits|val_loss)": [^,}]*' "$work/$1/metrics.jsonl"; }
 same() {
   local name=$1
   shift
-  run "$name" "$@" --eval-every 2
+  run "$name" "$@"
   [[ $code -eq 0 && $(losses "$name" | wc -l) -eq 9 ]] || fail "$*: ended with $code" "$name"
-  run "$name.graph" "$@" --eval-every 2 --cuda-graph
+  run "$name.graph" "$@" --cuda-graph
   [[ $code -eq 0 ]] || fail "$* --cuda-graph: exit code $code" "$name.graph"
   [[ $(losses "$name.graph") == "$(losses "$name")" ]] || fail "$*: other losses" "$name.graph"
 }
@@ -48,7 +48,7 @@ grep -q 'the step was skipped' "$work/scaled.graph.output" || fail "no step was 
 # From a checkpoint of a run with graphs, without and with them.
 for flags in "" "--cuda-graph"; do
   name="resumed$flags"
-  run "$name" --dropout 0.1 --eval-every 2 --resume "$work/plain.graph/checkpoints/step_00000004" $flags
+  run "$name" --dropout 0.1 --resume "$work/plain.graph/checkpoints/step_00000004" $flags
   [[ $code -eq 0 && $(losses "$name") == "$(losses plain | tail -n 3)" ]] ||
     fail "resumed with '$flags': exit code $code, or other losses" "$name"
 done
