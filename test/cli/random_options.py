@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+"""Draws options of train_lm at random and runs them.
+
+A draw must either be refused, with exit code 64, one line and no step, or train and have the losses
+of one rank with the same options but without axes, stages and offload: to rounding always, and to
+the bit where docs/numerics.md promises that. Prints what trained and what was refused, and why.
+
+    random_options.py BIN_DIR [--draws N] [--seed N|random] [--only N] [--jobs N]
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import math
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+# What a draw has one value of each of, as flags, and how many of 60 draws in a row have it; the
+# first value has those that are left. Which go together is the program's business. Of a flag that
+# is there twice the last one counts. {init} is a folder that --export wrote, of the draw's --model;
+# {work} an empty folder.
+DRAWS_OF_DECK = 60
+OPTIONS = {
+    "zero": {
+        "": 0, "--zero 1": 5, "--zero 2": 5, "--zero 3": 4, "--zero 1 --shard-ranks 1": 4,
+        "--zero 2 --shard-ranks 2": 3, "--zero 3 --shard-ranks 2": 3,
+        "--zero 3 --reshard-ranks 2": 4, "--zero 3 --prefetch 0 --reshard yes": 4,
+        "--zero 3 --prefetch 2 --reshard no": 3, "--zero 3 --persist-below 100": 4},
+    "offload": {
+        "": 0, "--offload optimizer": 5, "--offload optimizer --offload-ratio 0.5": 3,
+        "--zero 3 --offload params": 4, "--zero 3 --offload nvme:{work}": 5},
+    "model": {
+        "": 0, "--dropout 0.1": 8, "--model llama-nano": 10, "--model llama-nano --window 8": 6,
+        "--model moe-nano": 6, "--model moe-nano --router-bias-rate 0.01 --router-z-loss 0.1": 3,
+        "--model moe-nano --expert 2": 8},
+    "rows": {
+        "": 0, "--document-mask --document-token 10": 5,
+        "--packing best-fit --document-token 10": 5},
+    "adapters": {
+        "": 0, "--init {init} --lora-rank 4": 7,
+        "--init {init} --lora-rank 4 --frozen-dtype nf4": 6},
+    "dtype": {
+        "": 0, "--dtype bf16": 14, "--dtype fp16": 6, "--dtype fp8 --fp8-kept-blocks 0": 4,
+        "--dtype fp8 --fp8-kept-blocks 0 --fp8-scaling tensor": 3},
+    "grad-dtype": {"": 0, "--grad-dtype bf16": 6},
+    "tf32": {"": 0, "--tf32": 5},
+    "optimizer": {
+        "": 0, "--optimizer adamw-bf16": 5, "--optimizer adamw-8bit": 5, "--optimizer lion": 4,
+        "--optimizer adafactor": 5, "--optimizer sgd": 4, "--optimizer muon": 5,
+        "--optimizer lamb": 5,
+        "--optimizer 1bit-adam --freeze-step 9 --zero 1 --shard-ranks 1": 6},
+    "step": {
+        "": 0, "--clip 0": 4, "--skip-outliers 6 --skip-window 4": 4, "--ema 0.9": 4,
+        "--schedule wsd --decay-steps 2": 4, "--batch-ramp 8:2": 4},
+    "micro-batch": {"--micro-batch 2": 0, "--micro-batch 1": 18, "--micro-batch 4": 12},
+    "reproducible": {"": 0, "--reproducible": 20},
+    "loss-chunk": {"": 0, "--loss-chunk 16": 8, "--loss-chunk 50": 4},
+    "offload-activations": {"": 0, "--offload-activations": 7},
+    "recompute": {"": 0, "--recompute selective": 10, "--recompute full": 12},
+    "workers": {"": 0, "--workers 2": 8, "--workers 4": 6},
+    "no-overlap": {"": 0, "--no-overlap": 8},
+    "checks": {"": 0, "--check-replicas 2": 6, "--report-every 2": 5, "--eval-every 2": 5},
+    "axes": {
+        "--ranks 4": 0, "--ranks 2": 5, "--ranks 1": 4,
+        "--ranks 1 --tensor-leaves 2 --context-leaves 4 --context-kind ring": 3,
+        "--ranks 2 --tensor 2": 1, "--ranks 2 --tensor 2 --tensor-leaves 2": 2,
+        "--ranks 4 --tensor 4 --tensor-leaves 4": 4,
+        "--ranks 4 --tensor 2 --tensor-leaves 4 --tensor-pieces 1": 4,
+        "--ranks 2 --context 2": 1, "--ranks 2 --context 2 --context-leaves 4": 2,
+        "--ranks 4 --context 4 --context-leaves 4 --context-kind ring": 3,
+        "--ranks 4 --context 2 --context-leaves 4 --context-kind ulysses": 4,
+        "--ranks 4 --context 4 --context-leaves 4 --context-kind ulysses+ring --context-group 2": 4,
+        "--ranks 4 --tensor 2 --tensor-leaves 2 --context 2 --context-leaves 2": 2,
+        "--ranks 2 --pipeline 2": 1,
+        "--ranks 4 --pipeline 2 --pipeline-schedule gpipe --tensor 2 --tensor-leaves 2 "
+        "--zero 1 --offload none": 4,
+        "--ranks 4 --pipeline 2 --pipeline-schedule interleaved --pipeline-chunks 2 "
+        "--zero 1 --offload none": 4,
+        "--ranks 4 --pipeline 2 --pipeline-schedule zb-h1 --context 2 --context-leaves 2 "
+        "--zero 1 --offload none --recompute selective": 4,
+        "--ranks 4 --pipeline 2 --pipeline-schedule zbv "
+        "--zero 1 --offload none --recompute none": 4},
+}
+# Flags that say who computes what, and where it is kept, without which a run on one rank has the
+# same losses to rounding,
+LAYOUT = """tensor context pipeline pipeline-schedule pipeline-chunks expert context-group
+    zero shard-ranks reshard-ranks prefetch reshard persist-below offload offload-ratio
+    offload-activations recompute workers no-overlap check-replicas report-every""".split()
+# and others that say how losses are rounded, with which it has the same bits.
+ROUNDING = "reproducible loss-chunk tensor-leaves context-leaves context-kind tensor-pieces".split()
+# Share of a loss by which rounding may move it in so few steps, several times what it did in 1,500
+# draws. It is more than the error of a sum in fp32: optimizers that go by the sign of a gradient
+# move a parameter whose gradient is about 0 either way.
+TOLERANCE = {"fp32": 1e-4, "bf16": 5e-3, "fp16": 5e-3, "fp8": 1e-2}
+STEPS, GLOBAL_BATCH = 4, 16
+COMMON = ("--layers 2 --width 64 --heads 4 --seq-len 32 --warmup-steps 0 --lr 5e-3 "
+          f"--steps {STEPS} --global-batch {GLOBAL_BATCH} --device cpu --threads 1 --no-save "
+          "--quiet").split()
+TIMEOUT_S = 120
+
+environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
+                   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+
+def values_of(seed, number):
+    """What draw `number` has of each of OPTIONS."""
+    chosen = []
+    for option, weights in OPTIONS.items():
+        deck = [value for value, count in weights.items() for _ in range(count)]
+        deck += [next(iter(weights))] * (DRAWS_OF_DECK - len(deck))
+        random.Random(f"{seed} {number // DRAWS_OF_DECK} {option}").shuffle(deck)
+        chosen.append(deck[number % DRAWS_OF_DECK])
+    return chosen
+
+
+def flags_of(values):
+    """{"zero": "1", "reproducible": ""}: the draw's flags."""
+    flags = {}
+    for words in " ".join(values).split("--")[1:]:
+        flag, _, value = words.strip().partition(" ")
+        flags[flag] = value
+    return flags
+
+
+def spell(flags):
+    return [word for flag, value in flags.items() for word in ("--" + flag, value) if word]
+
+
+def size_of(flags, name, default=1):
+    return int(flags.get(name, default))
+
+
+def data_ranks(flags):
+    axes = (size_of(flags, axis) for axis in ("tensor", "context", "pipeline"))
+    return size_of(flags, "ranks") // math.prod(axes)
+
+
+def promises_bits(flags):
+    """Whether docs/numerics.md says that a draw which trains has the bits of one rank."""
+    zero, tensor, data = size_of(flags, "zero", 0), size_of(flags, "tensor"), data_ranks(flags)
+    if size_of(flags, "expert") > 1:
+        return False
+    if "grad-dtype" in flags and tensor * size_of(flags, "context") > 1:
+        return False
+    if flags.get("optimizer") == "adafactor" and (zero > 0 or size_of(flags, "ranks") > tensor):
+        return False  # its statistics depend on how shards are cut
+    if "reproducible" in flags:
+        return True
+    if "pipeline" in flags:
+        return False  # these models tie the output layer to the embedding
+    micro_batches = GLOBAL_BATCH // (size_of(flags, "micro-batch") * data)
+    return data == 1 and (zero < 2 or micro_batches == 1)
+
+
+def on_one_rank(flags, to_the_bit):
+    """The draw on one rank, without layout and, but for the same bits, without what rounds."""
+    dropped = LAYOUT + (["ranks"] if to_the_bit else ["ranks", *ROUNDING])
+    one = {flag: value for flag, value in flags.items() if flag not in dropped}
+    if one.get("optimizer") == "1bit-adam":  # which has the bits of AdamW until --freeze-step
+        del one["optimizer"], one["freeze-step"]
+    for axis in ("tensor", "context"):
+        if to_the_bit and axis in flags:
+            one.setdefault(axis + "-leaves", flags[axis])
+    return one
+
+
+def init_folder(flags, work):
+    return os.path.join(work, "init-" + flags.get("model", "nano"))
+
+
+class Run:
+    """A run of train_lm: its command, exit code, what it said, and of each step what it was and its
+    bits, where there are any."""
+
+    def __init__(self, flags, work):
+        self.out = tempfile.mkdtemp(dir=work)
+        ranks = flags.get("ranks", "1")
+        words = spell({flag: value for flag, value in flags.items() if flag != "ranks"})
+        words = [word.format(init=init_folder(flags, work), work=self.out) for word in words]
+        mpirun = f"mpirun -q --oversubscribe --bind-to none -np {ranks}".split()
+        self.command = [*(mpirun if ranks != "1" else []),
+                        os.path.join(options.bin_dir, "train_lm"),
+                        "--data", os.path.join(work, "text.txt"), *COMMON, *words,
+                        "--out", self.out]
+        try:
+            done = subprocess.run(self.command, env=environment, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=TIMEOUT_S)
+            self.code, self.said = done.returncode, (done.stdout + done.stderr).strip()
+        except subprocess.TimeoutExpired:
+            self.code, self.said = None, f"no end after {TIMEOUT_S} s"
+        rows = []
+        metrics = os.path.join(self.out, "metrics.jsonl")
+        if os.path.exists(metrics):
+            with open(metrics, encoding="utf-8") as lines:
+                rows = [json.loads(line) for line in lines]
+        self.bits = [row["loss_bits"] for row in rows if "loss_bits" in row]
+        self.losses = [row.get("loss", row.get("val_loss")) for row in rows
+                       if "loss" in row or "val_loss" in row]
+        shutil.rmtree(self.out)
+
+    def __str__(self):
+        return shlex.join(self.command)
+
+
+class References:
+    """Runs on one rank, each made once."""
+
+    def __init__(self, work):
+        self.work, self.runs, self.lock = work, {}, threading.Lock()
+
+    def of(self, flags):
+        key = " ".join(spell(dict(sorted(flags.items()))))
+        with self.lock:
+            run = self.runs.setdefault(key, concurrent.futures.Future())
+            is_mine = not hasattr(run, "is_made")
+            run.is_made = True
+        if is_mine:
+            try:
+                run.set_result(Run(flags, self.work))
+            except BaseException as error:
+                run.set_exception(error)
+        return run.result()
+
+
+def tolerance_of(flags):
+    is_coarse = ("grad-dtype" in flags or "tf32" in flags or
+                 flags.get("optimizer") in ["adamw-bf16", "adamw-8bit"])
+    return max(TOLERANCE[flags.get("dtype", "fp32")], TOLERANCE["bf16" if is_coarse else "fp32"])
+
+
+def difference(run, want):
+    return max(abs(a - b) / abs(b) for a, b in zip(run.losses, want.losses))
+
+
+def check(flags, references, work):
+    """What became of a draw: "trained" and its largest difference, "refused" and the message, or
+    "failed"; and words that say what is wrong with that, or none."""
+    run = Run(flags, work)
+    if run.code == 64:
+        is_one_line = run.said.startswith("error: ") and "\n" not in run.said
+        is_right = is_one_line and not run.losses
+        return "refused", run.said, "" if is_right else (
+            f"{run}\nrefused after {len(run.bits)} steps, want one line before any:\n{run.said}")
+    if run.code != 0 or len(run.bits) != STEPS:
+        return "failed", 0, f"{run}\nexit code {run.code} after {len(run.bits)} steps: {run.said}"
+    largest = 0
+    for to_the_bit in [False, True] if promises_bits(flags) else [False]:
+        want = references.of(on_one_rank(flags, to_the_bit))
+        if want.code != 0 or len(want.losses) != len(run.losses):
+            return "trained", 0, f"{run}\ntrained, but not on one rank:\n{want}\n{want.said}"
+        largest = max(largest, difference(run, want))
+        if difference(run, want) > tolerance_of(flags) or (to_the_bit and run.bits != want.bits):
+            wanted = "the same bits" if to_the_bit else f"the same within {tolerance_of(flags):g}"
+            return "trained", largest, (f"{run}\nlosses {run.losses} {run.bits}\nwant {wanted} as\n"
+                                        f"       {want.losses} {want.bits}\n{want}")
+    return "trained", largest, ""
+
+
+def make_inputs(work):
+    with open(os.path.join(work, "text.txt"), "w", encoding="utf-8") as text:
+        text.writelines(f"line {i} of a text that is long enough\n" for i in range(1, 601))
+    for model in {flags_of([value]).get("model", "nano") for value in OPTIONS["model"]}:
+        flags = {"model": model, "steps": "1", "export": init_folder({"model": model}, work)}
+        run = Run(flags, work)
+        if run.code != 0:
+            sys.exit(f"{run}\nexit code {run.code}: {run.said}")
+
+
+def reason_of(line):
+    """A refusal without its numbers, so that equal ones are counted together."""
+    line = re.sub(r"^error: | \(rank \d+ of \d+\)$", "", line)
+    line = re.sub(r"\S*/\S+", "PATH", line)
+    return re.sub(r"\b\d+(\.\d+)?\b", "N", line)
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bin_dir", help="where train_lm is")
+    parser.add_argument("--draws", type=int, default=DRAWS_OF_DECK, help="how many")
+    parser.add_argument("--seed", default="822", help="of the draws, or random")
+    parser.add_argument("--only", type=int, help="run this draw alone")
+    parser.add_argument("--jobs", type=int, default=1, help="draws at a time")
+    return parser.parse_args()
+
+
+def main():
+    seed = str(random.randrange(10**6)) if options.seed == "random" else options.seed
+    numbers = range(options.draws) if options.only is None else [options.only]
+    print(f"seed {seed}, {len(numbers)} draws", flush=True)
+    count, trained, refused, failures = 0, set(), collections.Counter(), []
+    largest = collections.Counter()
+    with tempfile.TemporaryDirectory() as work, \
+            concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        make_inputs(work)
+        references = References(work)
+        draws = [flags_of(values_of(seed, number)) for number in numbers]
+        outcomes = pool.map(lambda flags: check(flags, references, work), draws)
+        for number, flags, (became, what, wrong) in zip(numbers, draws, outcomes):
+            if became == "trained":
+                trained.update(flags.items())
+                count += 1
+                key = f"{tolerance_of(flags):g}"
+                largest[key] = max(largest[key], what)
+            if became == "refused":
+                refused[reason_of(what)] += 1
+            if wrong:
+                failures.append(number)
+                print(f"FAILED draw {number}; repeat it with\n    {__file__} {options.bin_dir} "
+                      f"--seed {seed} --only {number}\n{wrong}\n", flush=True)
+            elif options.only is not None:
+                print(f"{became}: {' '.join(spell(flags))}: {what}")
+
+    print(f"\n{count} trained, {sum(refused.values())} refused, {len(failures)} failed")
+    for key, value in sorted(largest.items()):
+        print(f"  largest difference of losses where {key} is allowed: {value:.2g}")
+    for reason, times in refused.most_common():
+        print(f"{times:5}  {reason[:150]}")
+    if options.only is None:
+        if 2 * count < len(draws):
+            failures.append("half")
+            print("FAILED: fewer than half of the draws trained")
+        wanted = {item for values in OPTIONS.values() for value in values
+                  for item in flags_of([value]).items()}
+        for flag, value in sorted(wanted - trained):
+            failures.append(flag)
+            print(f"FAILED: no draw trained with --{flag} {value}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    options = read_arguments()
+    main()
