@@ -222,4 +222,11 @@ import "$work/unknown.json"
 [[ $? == 64 ]] || fail 'nobody'"'"'s options: want exit code 64'
 notes 'give --from'
 
+# A key can neither begin a line of its own nor drive the terminal.
+printf '{"train_batch_size": 4, "a\\nerror: b\\u001b[31m": 1}' >"$work/forged.json"
+import "$work/forged.json" --from deepspeed
+[[ $? == 64 ]] || fail 'a key of two lines: want exit code 64'
+notes 'a\x0aerror: b\x1b[31m'
+[[ $(grep -c '^error: ' "$work/output") == 1 ]] || fail 'a key of two lines: more than one error'
+
 finish
