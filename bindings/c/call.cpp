@@ -6,10 +6,10 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/base/failure.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/bindings/c/session.h"
@@ -113,14 +113,9 @@ Problem problem_of(std::exception_ptr error) {
     return {SHALE_ERROR_ARGUMENT, e.what()};
   } catch (const AutogradError& e) {
     return {SHALE_ERROR_ARGUMENT, e.what()};
-  } catch (const Error& e) {
-    return {static_cast<shale_status>(e.code()), e.what()};
-  } catch (const std::bad_alloc&) {
-    return {SHALE_ERROR_MEMORY, "out of memory"};
-  } catch (const std::exception& e) {
-    return {SHALE_ERROR_INTERNAL, e.what()};
   } catch (...) {
-    return {SHALE_ERROR_INTERNAL, "an exception of unknown type"};
+    const Failure failure = failure_of(error);
+    return {static_cast<shale_status>(failure.code), failure.message};
   }
 }
 
