@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shale/runtime/data/jinja/run.h"
+#include "shale/runtime/data/jinja/value.h"
+
+namespace shale::jinja {
+
+struct Arguments {
+  List positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// A filter, test, function or method: what a template calls by name.
+struct Builtin {
+  std::string_view name;
+  // In order. Arguments that are not given are undefined; the first `required` must be given.
+  std::vector<std::string_view> parameters;
+  size_t required = 0;
+  // `self` is what is filtered or tested, or whose method it is. `given` has a positional argument
+  // for each parameter, or is as the template has it if `takes_any`.
+  Value (*call)(Run& run, const Value& self, const Arguments& given) = nullptr;
+  bool takes_any = false;
+};
+
+const std::vector<Builtin>& filters();
+const std::vector<Builtin>& tests();  // return booleans
+const std::vector<Builtin>& functions();
+const std::vector<Builtin>& text_methods();
+const std::vector<Builtin>& dict_methods();
+
+const Builtin* find_builtin(const std::vector<Builtin>& table, std::string_view name);
+std::string names_of(const std::vector<Builtin>& table);  // "a, b, c"
+
+// Binds arguments to parameters. Throws DataError for missing, unknown and surplus ones.
+Value call_builtin(Run& run, const Builtin& builtin, const Value& self, Arguments given);
+
+}  // namespace shale::jinja

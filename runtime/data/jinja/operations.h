@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "shale/runtime/data/jinja/run.h"
+#include "shale/runtime/data/jinja/value.h"
+
+// What Python's operators and functions do to values. Each throws DataError, with the line, for
+// operands that it does not take.
+namespace shale::jinja {
+
+enum class Operator : uint8_t {
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower,
+  kConcatenate,  // ~
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn,
+};
+
+Value arithmetic(Run& run, Operator op, const Value& a, const Value& b);
+bool compare(Run& run, Operator op, const Value& a, const Value& b);
+Value negative(Run& run, const Value& value);
+
+// value.name and value[key]; undefined if there is none.
+Value attribute(Run& run, const Value& value, std::string_view name);
+Value item(Run& run, const Value& value, const Value& key);
+Value slice(Run& run, const Value& value, const Value& begin, const Value& end, const Value& step);
+
+// The items of a list, keys of a dict, characters of a string. A stream is empty afterwards.
+Sequence iterate(Run& run, const Value& value);
+int64_t length_of(Run& run, const Value& value);
+
+// str(value)
+void append_str(Run& run, const Value& value, std::string& out);
+std::string str(Run& run, const Value& value);
+
+// json.dumps(value)
+struct JsonStyle {
+  bool ensure_ascii = false;
+  bool sort_keys = false;
+  bool breaks_lines = false;
+  std::string indent;  // of each level, where lines are broken
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+};
+std::string to_json(Run& run, const Value& value, const JsonStyle& style);
+
+}  // namespace shale::jinja

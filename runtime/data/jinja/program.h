@@ -1,0 +1,92 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shale/runtime/data/jinja/builtins.h"
+#include "shale/runtime/data/jinja/operations.h"
+#include "shale/runtime/data/jinja/value.h"
+
+// The tree that a template is parsed into.
+namespace shale::jinja {
+
+enum class ExpressionKind : uint8_t {
+  kConstant,     // constant
+  kName,         // name
+  kList,         // parts
+  kTuple,        // parts
+  kDict,         // parts: key, value, key, value...
+  kAttribute,    // parts[0].name
+  kItem,         // parts[0][parts[1]]
+  kSlice,        // parts[0][parts[1] : parts[2] : parts[3]]
+  kCall,         // parts[0](parts[1...], named)
+  kFilter,       // parts[0] | builtin(parts[1...], named)
+  kTest,         // parts[0] is builtin(parts[1...], named)
+  kNot,          // parts[0]
+  kNegative,     // parts[0]
+  kArithmetic,   // parts[0] op parts[1]
+  kComparison,   // parts[0] operators[0] parts[1] operators[1] parts[2]...
+  kAnd,          // parts[0] and parts[1]
+  kOr,           // parts[0] or parts[1]
+  kConditional,  // parts[0] if parts[1] else parts[2], which may be missing
+};
+
+struct Expression {
+  ExpressionKind kind = ExpressionKind::kConstant;
+  int line = 0;
+  int depth = 1;  // of expressions inside each other
+  std::string name = {};
+  Value constant = {};
+  const Builtin* builtin = nullptr;
+  std::vector<Operator> operators = {};
+  std::vector<Expression> parts = {};
+  std::vector<std::pair<std::string, Expression>> named = {};
+};
+
+// What a value is assigned to: a name, several, or an attribute of a namespace.
+struct Target {
+  std::vector<std::string> names;
+  std::string attribute;
+};
+
+enum class StatementKind : uint8_t {
+  kData,        // text
+  kOutput,      // expressions[0]
+  kIf,          // blocks[i] where expressions[i] is true, or the block behind the last
+  kFor,         // target in expressions[0], if expressions[1]: blocks[0], else blocks[1]
+  kSet,         // target = expressions[0]
+  kSetBlock,    // target = the text of blocks[0], or expressions[0] with the text as kBlockText
+  kFilter,      // expressions[0], with the text of blocks[0] as kBlockText
+  kMacro,       // text(parameters = expressions...): blocks[0]
+  kGeneration,  // blocks[0]
+  kBreak,
+  kContinue,
+};
+
+// The name, which no template can write, of what a block with a filter wrote.
+inline constexpr const char* kBlockText = "";
+
+struct Statement {
+  using Block = std::vector<Statement>;
+
+  StatementKind kind = StatementKind::kData;
+  int line = 0;
+  std::string text = {};
+  Target target = {};
+  std::vector<std::string> parameters = {};  // the last of them have the expressions as defaults
+  std::vector<Expression> expressions = {};
+  std::vector<Block> blocks = {};
+};
+
+struct Program {
+  std::string source;
+  Statement::Block body;
+  bool has_generations = false;
+};
+
+// Throws DataError, with the line, for what is no template or is not supported.
+Program parse(std::string_view text, std::string source);
+
+}  // namespace shale::jinja

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Python's operations on strings. Texts are UTF-8; lengths and indices count code points.
+namespace shale::jinja {
+
+bool is_space(uint32_t code);  // str.isspace
+
+enum class Side { kLeft, kRight, kBoth };
+// str.strip, lstrip and rstrip; without `characters`: white space.
+std::string_view strip(std::string_view text, Side side,
+                       std::optional<std::string_view> characters = {});
+
+// The first place of `part` at or behind byte `from`, in linear time; npos: none.
+size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
+// str.split of at most so many cuts (-1: all); without `separator`: at white space.
+std::vector<std::string_view> split(std::string_view text,
+                                    std::optional<std::string_view> separator, int64_t cuts);
+// str.rsplit with a separator.
+std::vector<std::string_view> split_from_right(std::string_view text, std::string_view separator,
+                                               int64_t cuts);
+std::vector<std::string_view> split_lines(std::string_view text);
+
+int64_t length(std::string_view text);
+// The byte at which the code point `index` begins; text.size() beyond the end.
+size_t offset(std::string_view text, int64_t index);
+
+enum class Case {
+  kUpper,
+  kLower,
+  kCapital,     // str.capitalize
+  kTitle,       // str.title: letters behind what is no letter are capitals
+  kTitleWords,  // Jinja's filter: so are those behind spaces and brackets
+};
+// Throws DataError for letters outside ASCII that have cases, which is not supported.
+std::string with_case(std::string_view text, Case to);
+
+std::string repr(std::string_view text);
+std::string repr(double value);
+// As `repr`, within json.dumps(ensure_ascii=True).
+std::string ascii_json(std::string_view text);
+
+}  // namespace shale::jinja
