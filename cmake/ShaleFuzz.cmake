@@ -13,8 +13,8 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 include(ShaleLayers)
 # Checkpoints are read here, and saved by ranks that take what this build goes without.
-set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/corpus runtime/data/text
-            runtime/data/text/tokenizer runtime/data/tokens runtime/io comm/checkpoint models/gpt2 models/llama
+set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/corpus runtime/data/jinja
+            runtime/data/text runtime/data/text/tokenizer runtime/data/tokens runtime/io comm/checkpoint models/gpt2 models/llama
             models/training/report models/views)
 list(TRANSFORM folders APPEND "/*.cpp")
 file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${folders})

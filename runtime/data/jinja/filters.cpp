@@ -27,12 +27,6 @@ Value text_like(const Value& model, std::string text) {
   return Text{std::make_shared<const std::string>(std::move(text)), old != nullptr && old->is_safe};
 }
 
-Value cased(Run& run, const Value& value, Case to) {
-  const std::string text = str(run, value);
-  run.spend_bytes(std::ssize(text));
-  return text_like(value, with_case(text, to));
-}
-
 // The attribute of items that "a.b" or a number names, for filters with such an argument.
 Value attribute_at(Run& run, Value value, const Value& path) {
   if (path.text() == nullptr) return item(run, value, path);
@@ -48,7 +42,8 @@ Value attribute_at(Run& run, Value value, const Value& path) {
 Value sort_key(Run& run, const Value& value, const Value& path, bool case_sensitive) {
   const Value key =
       path.is<Undefined>() || path.is<None>() ? value : attribute_at(run, value, path);
-  return case_sensitive || key.text() == nullptr ? key : cased(run, key, Case::kLower);
+  return case_sensitive || key.text() == nullptr ? key
+                                                 : Value(cased(run, *key.text(), Case::kLower));
 }
 
 // Sorts pairs of a key and a value by their keys.
@@ -120,15 +115,20 @@ Value do_join(Run& run, const Value& self, const Arguments& given) {
   return out;
 }
 
+// The text of an indent that is given as a text or as a number of spaces.
+std::string indent_of(Run& run, const Value& indent, int64_t fallback) {
+  if (indent.text() != nullptr) return *indent.text();
+  const int64_t spaces = std::max<int64_t>(integer_or(run, indent, fallback), 0);
+  run.spend_bytes(spaces);
+  return std::string(static_cast<size_t>(spaces), ' ');
+}
+
 Value do_indent(Run& run, const Value& self, const Arguments& given) {
-  const Value& width = argument(given, 0);
-  const int64_t spaces = width.text() != nullptr ? 0 : integer_or(run, width, 4);
-  run.spend_bytes(std::max<int64_t>(spaces, 0));
-  const std::string indent =
-      width.text() != nullptr ? *width.text()
-                              : std::string(static_cast<size_t>(std::max<int64_t>(spaces, 0)), ' ');
+  const std::string indent = indent_of(run, argument(given, 0), 4);
   std::string out;
-  const std::string text = str(run, self) + "\n";
+  if (self.text() == nullptr) run.fail(cat("indent needs a string, found ", self.type()));
+  std::string text = *self.text();
+  text += '\n';  // with it, an empty last line is a line
   bool is_first = true;
   for (const std::string_view line : split_lines(text)) {
     if (!is_first) run.append("\n", out);
@@ -152,6 +152,7 @@ Value do_int(Run& run, const Value& self, const Arguments& given) {
   const Value fallback =
       argument(given, 0).is<Undefined>() ? Value(int64_t{0}) : argument(given, 0);
   if (integer_or(run, argument(given, 1), 10) != 10) run.fail("int with a base is not supported");
+  if (self.is<Undefined>()) return negative(run, self);  // an error
   if (self.is_integer()) return self.integer();
   std::optional<double> real;
   if (const std::string* text = self.text()) {
@@ -166,7 +167,8 @@ Value do_int(Run& run, const Value& self, const Arguments& given) {
   return static_cast<int64_t>(*real);
 }
 
-Value do_float(Run&, const Value& self, const Arguments& given) {
+Value do_float(Run& run, const Value& self, const Arguments& given) {
+  if (self.is<Undefined>()) return negative(run, self);  // an error
   if (self.is_number()) return self.real();
   const std::string* text = self.text();
   const auto real = text != nullptr ? parse_real(strip(*text, Side::kBoth)) : std::nullopt;
@@ -175,7 +177,8 @@ Value do_float(Run&, const Value& self, const Arguments& given) {
 }
 
 Value do_abs(Run& run, const Value& self, const Arguments&) {
-  return self.is_number() && self.real() >= 0 ? self : negative(run, self);
+  if (self.is_integer() && self.integer() >= 0) return self.integer();
+  return self.is<double>() && !std::signbit(self.real()) ? self : negative(run, self);
 }
 
 Value do_batch(Run& run, const Value& self, const Arguments& given) {
@@ -205,12 +208,8 @@ Value do_tojson(Run& run, const Value& self, const Arguments& given) {
   const Value& indent = argument(given, 1);
   if (!indent.is<Undefined>() && !indent.is<None>()) {
     style.breaks_lines = true;
-    style.item_separator = ",";
-    const int64_t spaces = indent.text() != nullptr ? 0 : integer_or(run, indent, 0);
-    if (spaces > 1000) run.fail(cat("tojson indents by at most 1000 spaces, found ", spaces));
-    style.indent = indent.text() != nullptr
-                       ? *indent.text()
-                       : std::string(static_cast<size_t>(std::max<int64_t>(spaces, 0)), ' ');
+    style.item_separator.pop_back();  // no space at the end of a line
+    style.indent = indent_of(run, indent, 0);
   }
   const Value& separators = argument(given, 2);
   if (!separators.is<Undefined>() && !separators.is<None>()) {
@@ -238,6 +237,11 @@ Value edge(Run& run, const Value& self, bool is_first) {
   return is_first ? all.items->front() : all.items->back();
 }
 
+Value do_format(Run& run, const Value& self, const Arguments& given) {
+  if (!given.named.empty()) run.fail("format takes values without names");
+  return format(run, str(run, self), given.positional);
+}
+
 Value do_reverse(Run& run, const Value& self, const Arguments&) {
   if (self.text() != nullptr) return slice(run, self, None(), None(), int64_t{-1});
   const Sequence sequence = iterate(run, self);
@@ -262,6 +266,7 @@ const Builtin& named(Run& run, const std::vector<Builtin>& table, const Value& n
 }
 
 Value do_map(Run& run, const Value& self, const Arguments& given) {
+  if (!self.is_true()) return run.list({}, SequenceForm::kStream);
   List results;
   const Sequence sequence = iterate(run, self);
   if (!given.positional.empty()) {
@@ -288,6 +293,7 @@ Value do_map(Run& run, const Value& self, const Arguments& given) {
 template <bool kSelects, bool kOfAttribute>
 Value do_select(Run& run, const Value& self, const Arguments& given) {
   constexpr size_t kTest = kOfAttribute ? 1 : 0;
+  if (!self.is_true()) return run.list({}, SequenceForm::kStream);
   if (given.positional.size() < kTest) run.fail("expected the name of an attribute");
   const bool has_test = given.positional.size() > kTest;
   const Builtin* test = has_test ? &named(run, tests(), given.positional[kTest], "test") : nullptr;
@@ -304,7 +310,7 @@ Value do_select(Run& run, const Value& self, const Arguments& given) {
 
 template <Case kTo>
 Value do_case(Run& run, const Value& self, const Arguments&) {
-  return cased(run, self, kTo);
+  return text_like(self, cased(run, str(run, self), kTo));
 }
 
 Value do_count(Run& run, const Value& self, const Arguments&) {
@@ -353,6 +359,7 @@ const std::vector<Builtin>& filters() {
       {"dictsort", {"case_sensitive", "by", "reverse"}, 0, do_dictsort},
       {"first", {}, 0, do_first},
       {"float", {"default"}, 0, do_float},
+      {"format", {}, 0, do_format, true},
       {"indent", {"width", "first", "blank"}, 0, do_indent},
       {"int", {"default", "base"}, 0, do_int},
       {"items", {}, 0, do_items},

@@ -86,7 +86,7 @@ class Renderer {
         append_str(run_, evaluate(statement.expressions[0]), text_);
         break;
       case StatementKind::kIf: return execute_if(statement);
-      case StatementKind::kFor: execute_for(statement); break;
+      case StatementKind::kFor: return execute_for(statement);
       case StatementKind::kSet: assign(statement.target, evaluate(statement.expressions[0])); break;
       case StatementKind::kSetBlock: assign(statement.target, filtered_block(statement)); break;
       case StatementKind::kFilter: append_str(run_, filtered_block(statement), text_); break;
@@ -110,12 +110,12 @@ class Renderer {
     return i < statement.blocks.size() ? execute(statement.blocks[i]) : Flow::kOn;
   }
 
-  void execute_for(const Statement& statement) {
+  Flow execute_for(const Statement& statement) {
     Sequence items = iterate(run_, evaluate(statement.expressions[0]));
     if (statement.expressions.size() > 1) items = chosen(statement, items);
     if (items.items->empty() && statement.blocks.size() > 1) {
       const Inner inner(*this);
-      execute(statement.blocks[1]);  // its break and continue would be outside of a loop
+      return execute(statement.blocks[1]);
     }
     const auto loop = std::make_shared<Loop>(Loop{.sequence = items});
     for (const Value& item : *items.items) {
@@ -126,6 +126,7 @@ class Renderer {
       if (execute(statement.blocks[0]) == Flow::kBreak) break;
       ++loop->index;
     }
+    return Flow::kOn;
   }
 
   Sequence chosen(const Statement& statement, const Sequence& items) {
@@ -275,7 +276,7 @@ class Renderer {
     for (size_t i = 0; i < parts.size(); i += 2) {
       Value key = evaluate(parts[i]);
       if (key.depth() > 0 || key.is<Undefined>() || key.space() != nullptr) {
-        run_.fail(cat("a ", key.type(), " cannot be the key of a dict"));
+        run_.fail(cat("a value of type ", key.type(), " cannot be the key of a dict"));
       }
       const auto is_key = [&](const auto& member) {
         return compare(run_, Operator::kEqual, member.first, key);
@@ -304,7 +305,13 @@ class Renderer {
   Arguments arguments(const Expression& expression) {
     Arguments given;
     for (size_t i = 1; i < expression.parts.size(); ++i) {
-      given.positional.push_back(evaluate(expression.parts[i]));
+      const Expression& part = expression.parts[i];
+      if (part.kind == ExpressionKind::kSpread) {
+        const Sequence values = iterate(run_, evaluate(part.parts[0]));
+        given.positional.insert(given.positional.end(), values.items->begin(), values.items->end());
+      } else {
+        given.positional.push_back(evaluate(part));
+      }
     }
     for (const auto& [name, value] : expression.named)
       given.named.emplace_back(name, evaluate(value));
@@ -316,7 +323,8 @@ class Renderer {
     if (function == nullptr) {
       const auto* undefined = callee.as<Undefined>();
       const bool has_reason = undefined != nullptr && undefined->reason;
-      run_.fail(has_reason ? *undefined->reason : cat("a ", callee.type(), " cannot be called"));
+      run_.fail(has_reason ? *undefined->reason
+                           : cat("a value of type ", callee.type(), " cannot be called"));
     }
     if ((*function)->macro != nullptr) return call_macro(**function, given);
     const Value self = (*function)->self ? *(*function)->self : Value();

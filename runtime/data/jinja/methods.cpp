@@ -51,7 +51,7 @@ Value do_strip(Run& run, const Value& self, const Arguments& given) {
 
 template <Case kTo>
 Value do_case(Run& run, const Value& self, const Arguments&) {
-  return made_of(run, self, with_case(*self.text(), kTo));
+  return made_of(run, self, cased(run, *self.text(), kTo));
 }
 
 Value texts(Run& run, const Value& self, const std::vector<std::string_view>& parts) {

@@ -170,7 +170,7 @@ bool is_less(Run& run, const Value& a, const Value& b) {
     return a.real() < b.real();
   }
   if (a.text() != nullptr && b.text() != nullptr) return *a.text() < *b.text();  // by code points
-  if (is_list(a) && is_list(b)) {
+  if (is_list(a) && is_list(b) && a.type() == b.type()) {
     const List& left = *a.as<Sequence>()->items;
     const List& right = *b.as<Sequence>()->items;
     for (size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
@@ -229,18 +229,24 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   return undefined(cat("loop.", excerpt(name), " is not supported"));
 }
 
+// Methods of Python's dicts that transformers lets no template call. They hide keys of these names
+// from `dict.name`, as the supported methods do.
+constexpr std::string_view kChangingMethods[] = {"clear",   "fromkeys",   "pop",
+                                                 "popitem", "setdefault", "update"};
+
 Value method_of(const Value& value, std::string_view name) {
   const std::vector<Builtin>* methods = value.text() != nullptr      ? &text_methods()
                                         : value.members() != nullptr ? &dict_methods()
                                                                      : nullptr;
   if (methods == nullptr) {
-    return undefined(cat("a ", value.type(), " has no attribute '", excerpt(name), "'"));
+    return undefined(
+        cat("a value of type ", value.type(), " has no attribute '", excerpt(name), "'"));
   }
   if (const Builtin* found = find_builtin(*methods, name)) {
     return method(std::string(name), *found, value);
   }
   return undefined(cat("this ", value.type(), " has no '", excerpt(name),
-                       "'; supported methods are ", names_of(*methods)));
+                       "'; its supported methods are ", names_of(*methods)));
 }
 
 std::string_view character(std::string_view text, int64_t index) {
@@ -283,7 +289,10 @@ void append_repr(Run& run, const Value& value, std::string& out) {
     }
     out += close;
   };
-  if (value.text() != nullptr) return run.append(repr(*value.text()), out);
+  if (const Text* text = value.as<Text>()) {
+    const std::string quoted = repr(*text->bytes);
+    return run.append(text->is_safe ? cat("Markup(", quoted, ")") : quoted, out);
+  }
   if (is_list(value)) {
     const Sequence& sequence = *value.as<Sequence>();
     const bool is_tuple = sequence.form == SequenceForm::kTuple;
@@ -307,7 +316,7 @@ void append_repr(Run& run, const Value& value, std::string& out) {
   } else if (value.is_number()) {
     run.append(repr(value.real()), out);
   } else if (!value.is<Undefined>()) {
-    run.fail(cat("a ", value.type(), " cannot be printed",
+    run.fail(cat("a value of type ", value.type(), " cannot be printed",
                  value.is<Sequence>() ? "; make it a list with | list" : ""));
   } else {
     run.append("Undefined", out);
@@ -348,7 +357,9 @@ Value arithmetic(Run& run, Operator op, const Value& a, const Value& b) {
     return repeat(run, b, a.integer());
   }
   if (op == Operator::kModulo && a.text() != nullptr) {
-    run.fail("formatting with '%' is not supported; use '~' or '+'");
+    const auto* values = b.as<Sequence>();
+    const bool is_tuple = values != nullptr && values->form == SequenceForm::kTuple;
+    return format(run, *a.text(), is_tuple ? *values->items : List{b});
   }
   static constexpr const char* kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
   run.fail(cat("cannot compute ", a.type(), " ", kSigns[static_cast<size_t>(op)], " ", b.type()));
@@ -370,7 +381,7 @@ bool compare(Run& run, Operator op, const Value& a, const Value& b) {
 Value negative(Run& run, const Value& value) {
   require_defined(run, value);
   if (value.is<double>()) return -value.real();
-  if (!value.is_integer()) run.fail(cat("cannot negate a ", value.type()));
+  if (!value.is_integer()) run.fail(cat("cannot negate a value of type ", value.type()));
   return arithmetic(run, Operator::kSubtract, int64_t{0}, value);
 }
 
@@ -378,7 +389,9 @@ Value attribute(Run& run, const Value& value, std::string_view name) {
   require_defined(run, value);
   if (const Dict* members = value.members()) {
     run.spend_steps(1 + std::ssize(*members) / 16);
-    const Value* found = find_builtin(dict_methods(), name) ? nullptr : find(*members, name);
+    const bool is_hidden = std::ranges::find(kChangingMethods, name) != std::end(kChangingMethods);
+    const bool is_method = is_hidden || find_builtin(dict_methods(), name) != nullptr;
+    const Value* found = is_method ? nullptr : find(*members, name);
     return found != nullptr ? *found : method_of(value, name);
   }
   if (const Namespace* space = value.space()) {
@@ -400,7 +413,8 @@ Value item(Run& run, const Value& value, const Value& key) {
     const int64_t length = length_of(run, value);
     const int64_t index = key.integer() < 0 ? key.integer() + length : key.integer();
     if (index < 0 || index >= length) {
-      return undefined(cat("no item ", key.integer(), " in a ", value.type(), " of ", length));
+      return undefined(
+          cat("no item ", key.integer(), " in a ", value.type(), " of length ", length));
     }
     if (value.text() == nullptr) return (*value.as<Sequence>()->items)[static_cast<size_t>(index)];
     return run.text(character(*value.text(), index));
@@ -415,7 +429,7 @@ Value item(Run& run, const Value& value, const Value& key) {
 Value slice(Run& run, const Value& value, const Value& begin, const Value& end, const Value& step) {
   require_defined(run, value);
   if (value.text() == nullptr && !is_indexed(value)) {
-    run.fail(cat("cannot slice a ", value.type()));
+    run.fail(cat("cannot slice a value of type ", value.type()));
   }
   const int64_t length = length_of(run, value);
   const Bounds bounds = slice_bounds(run, length, begin, end, step);
@@ -451,7 +465,7 @@ Sequence iterate(Run& run, const Value& value) {
       items.emplace_back(rest.substr(0, offset(rest, 1)));
     }
   } else if (!value.is<Undefined>()) {
-    run.fail(cat("cannot iterate over a ", value.type()));
+    run.fail(cat("cannot iterate over a value of type ", value.type()));
   }
   run.spend_steps(std::ssize(items));
   const Value list = run.list(std::move(items));
@@ -469,7 +483,7 @@ int64_t length_of(Run& run, const Value& value) {
   }
   if (value.members() != nullptr) return std::ssize(*value.members());
   if (value.is<Undefined>()) return 0;
-  run.fail(cat("a ", value.type(), " has no length",
+  run.fail(cat("a value of type ", value.type(), " has no length",
                sequence != nullptr ? "; make it a list with | list" : ""));
 }
 
@@ -482,6 +496,40 @@ void append_str(Run& run, const Value& value, std::string& out) {
 std::string str(Run& run, const Value& value) {
   std::string out;
   append_str(run, value, out);
+  return out;
+}
+
+std::string cased(Run& run, std::string_view text, Case to) {
+  run.spend_bytes(std::ssize(text));
+  std::optional<std::string> out = with_case(text, to);
+  if (!out) {
+    run.fail("upper and lower case are supported for ASCII letters alone, found other ones");
+  }
+  return std::move(*out);
+}
+
+std::string format(Run& run, std::string_view text, const List& values) {
+  std::string out;
+  size_t next = 0;
+  for (size_t at = text.find('%'); at != text.npos; at = text.find('%')) {
+    run.append(text.substr(0, at), out);
+    const char kind = at + 1 < text.size() ? text[at + 1] : '\0';
+    text.remove_prefix(std::min(at + 2, text.size()));
+    if (kind == '%') {
+      out += '%';
+    } else if (kind != 's' && kind != 'd') {
+      run.fail("a format has '%' without s, d or % behind it, which is not supported");
+    } else if (next == values.size()) {
+      run.fail(cat("a format needs more than ", values.size(), " values"));
+    } else {
+      const Value& value = values[next++];
+      if (kind == 'd' && !value.is_integer())
+        run.fail(cat("%d needs an integer, found ", value.type()));
+      append_str(run, kind == 'd' ? Value(value.integer()) : value, out);
+    }
+  }
+  if (next != values.size()) run.fail(cat("a format has ", values.size(), " values, takes ", next));
+  run.append(text, out);
   return out;
 }
 

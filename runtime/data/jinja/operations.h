@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "shale/runtime/data/jinja/python_text.h"
 #include "shale/runtime/data/jinja/run.h"
 #include "shale/runtime/data/jinja/value.h"
 
@@ -46,6 +47,12 @@ int64_t length_of(Run& run, const Value& value);
 // str(value)
 void append_str(Run& run, const Value& value, std::string& out);
 std::string str(Run& run, const Value& value);
+
+// text.upper() and its like.
+std::string cased(Run& run, std::string_view text, Case to);
+
+// text % values, of %s, %d and %%.
+std::string format(Run& run, std::string_view text, const List& values);
 
 // json.dumps(value)
 struct JsonStyle {

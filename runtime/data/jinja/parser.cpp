@@ -194,7 +194,11 @@ class Parser {
   Expression unary() {
     const Nested nested(*this);
     if (skip_operator("-")) return postfix(join(Kind::kNegative, unary()));
-    if (skip_operator("+")) return postfix(unary());
+    if (skip_operator("+")) {
+      Expression sum = join(Kind::kArithmetic, constant(int64_t{0}), unary());
+      sum.operators = {Operator::kAdd};
+      return postfix(std::move(sum));
+    }
     return postfix(primary());
   }
 
@@ -314,7 +318,7 @@ class Parser {
   Expression call(Expression to) {
     expect_operator("(");
     while (!is_operator(")")) {
-      if (is_operator("*") || is_operator("**")) fail("arguments with '*' are not supported");
+      if (is_operator("**")) fail("arguments with '**' are not supported");
       if (is(TokenKind::kName) && is(TokenKind::kOperator, "=", 1)) {
         std::string argument = expect_name();
         ++at_;
@@ -322,7 +326,9 @@ class Parser {
         to.depth = std::max(to.depth, to.named.back().second.depth + 1);
       } else {
         if (!to.named.empty()) fail("an argument without a name follows one with a name");
-        to.parts.push_back(expression());
+        const bool is_spread = skip_operator("*");
+        Expression value = expression();
+        to.parts.push_back(is_spread ? join(Kind::kSpread, std::move(value)) : std::move(value));
         to.depth = std::max(to.depth, to.parts.back().depth + 1);
       }
       if (!skip_operator(",")) break;

@@ -22,6 +22,7 @@ enum class ExpressionKind : uint8_t {
   kItem,         // parts[0][parts[1]]
   kSlice,        // parts[0][parts[1] : parts[2] : parts[3]]
   kCall,         // parts[0](parts[1...], named)
+  kSpread,       // *parts[0], among the arguments of a call
   kFilter,       // parts[0] | builtin(parts[1...], named)
   kTest,         // parts[0] is builtin(parts[1...], named)
   kNot,          // parts[0]
@@ -37,12 +38,12 @@ struct Expression {
   ExpressionKind kind = ExpressionKind::kConstant;
   int line = 0;
   int depth = 1;  // of expressions inside each other
-  std::string name = {};
-  Value constant = {};
+  std::string name;
+  Value constant;
   const Builtin* builtin = nullptr;
-  std::vector<Operator> operators = {};
-  std::vector<Expression> parts = {};
-  std::vector<std::pair<std::string, Expression>> named = {};
+  std::vector<Operator> operators;
+  std::vector<Expression> parts;
+  std::vector<std::pair<std::string, Expression>> named;
 };
 
 // What a value is assigned to: a name, several, or an attribute of a namespace.
@@ -73,11 +74,11 @@ struct Statement {
 
   StatementKind kind = StatementKind::kData;
   int line = 0;
-  std::string text = {};
-  Target target = {};
-  std::vector<std::string> parameters = {};  // the last of them have the expressions as defaults
-  std::vector<Expression> expressions = {};
-  std::vector<Block> blocks = {};
+  std::string text;
+  Target target;
+  std::vector<std::string> parameters;  // the last of them have the expressions as defaults
+  std::vector<Expression> expressions;
+  std::vector<Block> blocks;
 };
 
 struct Program {

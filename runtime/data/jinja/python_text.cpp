@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/runtime/data/text/tokenizer/unicode.h"
@@ -166,15 +165,12 @@ size_t offset(std::string_view text, int64_t index) {
   return at;
 }
 
-std::string with_case(std::string_view text, Case to) {
+std::optional<std::string> with_case(std::string_view text, Case to) {
   std::string out;
   bool begins = true;  // a word, or the text
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = first_utf8(text.substr(at));
-    if (c.code >= 0x80 && is_cased(c.code)) {
-      throw DataError(cat("upper and lower case of '", text.substr(at, c.bytes),
-                          "' are not supported, of ASCII letters alone"));
-    }
+    if (c.code >= 0x80 && is_cased(c.code)) return std::nullopt;
     const bool is_capital = to == Case::kUpper || (to != Case::kLower && begins);
     if (c.code >= 0x80) {
       out += text.substr(at, c.bytes);

@@ -37,8 +37,8 @@ enum class Case {
   kTitle,       // str.title: letters behind what is no letter are capitals
   kTitleWords,  // Jinja's filter: so are those behind spaces and brackets
 };
-// Throws DataError for letters outside ASCII that have cases, which is not supported.
-std::string with_case(std::string_view text, Case to);
+// Nothing, if a letter outside ASCII has cases: those are not supported.
+std::optional<std::string> with_case(std::string_view text, Case to);
 
 std::string repr(std::string_view text);
 std::string repr(double value);

@@ -33,7 +33,7 @@ class JsonWriter {
     } else if (value.members() != nullptr) {
       write_dict(*value.members());
     } else {
-      run_.fail(cat("tojson takes no ", value.type(), " value"));
+      run_.fail(cat("tojson does not take a value of type ", value.type()));
     }
   }
   std::string take() { return std::move(out_); }

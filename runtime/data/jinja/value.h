@@ -66,9 +66,9 @@ struct Loop {
 struct Function {
   std::string name;
   const Builtin* builtin = nullptr;   // null: a macro
-  std::shared_ptr<const Value> self = {};  // of a method
+  std::shared_ptr<const Value> self;  // of a method
   const Statement* macro = nullptr;
-  std::weak_ptr<Scope> scope = {};  // where the macro is defined
+  std::weak_ptr<Scope> scope;  // where the macro is defined
 };
 
 // A value of a template, with the semantics of Python's. Copies share what they hold.
