@@ -12,7 +12,7 @@ esac
 venv=../../build/oracles/venv
 if [[ ! -x $venv/bin/python ]]; then
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet jax safetensors
+  "$venv/bin/pip" install --quiet jax safetensors jinja2==3.1.6 transformers==5.24.0
 fi
 status=0
 for script in *.py; do

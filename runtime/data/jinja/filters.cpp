@@ -194,7 +194,8 @@ Value do_batch(Run& run, const Value& self, const Arguments& given) {
   }
   if (!batch.empty()) {
     if (fills) {
-      run.spend_bytes((count - std::ssize(batch)) * static_cast<int64_t>(sizeof(Value)));
+      run.spend_bytes(count);
+      run.spend_bytes(count * static_cast<int64_t>(sizeof(Value)));
       batch.resize(static_cast<size_t>(count), filler);
     }
     batches.push_back(run.list(std::move(batch)));

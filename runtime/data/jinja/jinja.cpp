@@ -189,11 +189,7 @@ class Renderer {
       run_.fail(cat("'", target.names[0], ".", target.attribute, "' can only be set if '",
                     target.names[0], "' is a namespace()"));
     }
-    if (const Value* old = find(space->members, target.attribute)) {
-      const_cast<Value&>(*old) = value;
-    } else {
-      space->members.emplace_back(target.attribute, value);
-    }
+    space->members[target.attribute] = value;
   }
 
   // ---- Expressions ----

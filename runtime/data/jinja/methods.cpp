@@ -227,7 +227,11 @@ Value do_dict(Run& run, const Value&, const Arguments& given) {
 }
 
 Value do_namespace(Run& run, const Value&, const Arguments& given) {
-  return run.make_namespace(members_of(run, given, "namespace"));
+  Namespace* space = run.make_namespace();
+  for (const auto& [name, value] : members_of(run, given, "namespace")) {
+    space->members[text_of(run, name)] = value;
+  }
+  return space;
 }
 
 Value do_raise(Run& run, const Value&, const Arguments& given) {

@@ -69,10 +69,10 @@ Value repeat(Run& run, const Value& value, int64_t times) {
   const std::string* text = value.text();
   const int64_t size = text != nullptr ? std::ssize(*text) : length_of(run, value);
   int64_t total = 0;
-  if (__builtin_mul_overflow(size, times, &total)) total = INT64_MAX / 2;
-  run.spend_steps(total / 64 + (size == 0 ? 0 : times));
-  run.spend_bytes(total);
+  if (__builtin_mul_overflow(size, times, &total)) total = INT64_MAX;
   if (size == 0) times = 0;
+  run.spend_bytes(total);
+  run.spend_steps(times);
   if (text != nullptr) {
     std::string out;
     for (; times > 0; --times) out += *text;
@@ -395,8 +395,9 @@ Value attribute(Run& run, const Value& value, std::string_view name) {
     return found != nullptr ? *found : method_of(value, name);
   }
   if (const Namespace* space = value.space()) {
-    const Value* found = find(space->members, name);
-    return found != nullptr ? *found : undefined(cat("the namespace has no '", excerpt(name), "'"));
+    const auto found = space->members.find(std::string(name));
+    if (found != space->members.end()) return found->second;
+    return undefined(cat("the namespace has no '", excerpt(name), "'"));
   }
   if (const auto* loop = value.as<std::shared_ptr<const Loop>>()) {
     return loop_attribute(**loop, name);

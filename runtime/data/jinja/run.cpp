@@ -11,18 +11,18 @@ void Run::fail(std::string_view problem) const {
 }
 
 void Run::spend_steps(int64_t steps) {
-  steps_ += steps;
-  if (steps_ > options_.limits.max_steps) {
+  if (steps > options_.limits.max_steps - steps_) {
     fail(cat("rendering takes more than ", options_.limits.max_steps, " steps"));
   }
+  steps_ += steps;
 }
 
 void Run::spend_bytes(int64_t bytes) {
-  bytes_ += bytes;
-  if (bytes_ > options_.limits.max_bytes) {
+  if (bytes > options_.limits.max_bytes - bytes_) {
     const double limit = static_cast<double>(options_.limits.max_bytes);
     fail(cat("rendering makes more than ", format_bytes(limit), " of text and lists"));
   }
+  bytes_ += bytes;
 }
 
 void Run::append(std::string_view text, std::string& out) {
@@ -45,9 +45,9 @@ Value Run::dict(Dict members) {
   return checked(Value(std::move(members)));
 }
 
-Namespace* Run::make_namespace(Dict members) {
+Namespace* Run::make_namespace() {
   spend_bytes(static_cast<int64_t>(sizeof(Namespace)));
-  return &namespaces_.emplace_back(Namespace{std::move(members)});
+  return &namespaces_.emplace_back();
 }
 
 Value Run::checked(Value value) const {

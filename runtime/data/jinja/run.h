@@ -30,7 +30,7 @@ class Run {
   // Within the limits of bytes and of values inside each other.
   Value list(List items, SequenceForm form = SequenceForm::kList);
   Value dict(Dict members);
-  Namespace* make_namespace(Dict members);
+  Namespace* make_namespace();
 
   const JinjaOptions& options() const { return options_; }
 

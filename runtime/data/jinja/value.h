@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -52,9 +53,7 @@ struct Mapping {
 };
 
 // namespace(): the one value that templates change. Lives until the rendering ends.
-struct Namespace {
-  Dict members;
-};
+struct Namespace;
 
 // `loop` inside a for statement.
 struct Loop {
@@ -118,6 +117,10 @@ class Value {
   std::variant<Undefined, None, bool, int64_t, double, Text, Sequence, Mapping, Namespace*,
                std::shared_ptr<const Loop>, std::shared_ptr<const Function>>
       data_;
+};
+
+struct Namespace {
+  std::map<std::string, Value> members;
 };
 
 // The member with that key, or null.
