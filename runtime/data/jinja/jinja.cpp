@@ -300,17 +300,18 @@ class Renderer {
 
   Arguments arguments(const Expression& expression) {
     Arguments given;
+    const size_t unnamed = expression.parts.size() - expression.names.size();
     for (size_t i = 1; i < expression.parts.size(); ++i) {
       const Expression& part = expression.parts[i];
-      if (part.kind == ExpressionKind::kSpread) {
+      if (i >= unnamed) {
+        given.named.emplace_back(expression.names[i - unnamed], evaluate(part));
+      } else if (part.kind == ExpressionKind::kSpread) {
         const Sequence values = iterate(run_, evaluate(part.parts[0]));
         given.positional.insert(given.positional.end(), values.items->begin(), values.items->end());
       } else {
         given.positional.push_back(evaluate(part));
       }
     }
-    for (const auto& [name, value] : expression.named)
-      given.named.emplace_back(name, evaluate(value));
     return given;
   }
 

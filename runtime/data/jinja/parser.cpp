@@ -319,18 +319,16 @@ class Parser {
     expect_operator("(");
     while (!is_operator(")")) {
       if (is_operator("**")) fail("arguments with '**' are not supported");
-      if (is(TokenKind::kName) && is(TokenKind::kOperator, "=", 1)) {
-        std::string argument = expect_name();
+      const bool is_spread = skip_operator("*");
+      if (!is_spread && is(TokenKind::kName) && is(TokenKind::kOperator, "=", 1)) {
+        to.names.push_back(expect_name());
         ++at_;
-        to.named.emplace_back(std::move(argument), expression());
-        to.depth = std::max(to.depth, to.named.back().second.depth + 1);
-      } else {
-        if (!to.named.empty()) fail("an argument without a name follows one with a name");
-        const bool is_spread = skip_operator("*");
-        Expression value = expression();
-        to.parts.push_back(is_spread ? join(Kind::kSpread, std::move(value)) : std::move(value));
-        to.depth = std::max(to.depth, to.parts.back().depth + 1);
+      } else if (!to.names.empty()) {
+        fail("an argument without a name follows one with a name");
       }
+      Expression value = expression();
+      to.parts.push_back(is_spread ? join(Kind::kSpread, std::move(value)) : std::move(value));
+      to.depth = std::max(to.depth, to.parts.back().depth + 1);
       if (!skip_operator(",")) break;
     }
     expect_operator(")");

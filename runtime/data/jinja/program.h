@@ -2,7 +2,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "shale/runtime/data/jinja/builtins.h"
@@ -21,10 +20,10 @@ enum class ExpressionKind : uint8_t {
   kAttribute,    // parts[0].name
   kItem,         // parts[0][parts[1]]
   kSlice,        // parts[0][parts[1] : parts[2] : parts[3]]
-  kCall,         // parts[0](parts[1...], named)
+  kCall,         // parts[0](parts[1...]), the last of them with `names`
   kSpread,       // *parts[0], among the arguments of a call
-  kFilter,       // parts[0] | builtin(parts[1...], named)
-  kTest,         // parts[0] is builtin(parts[1...], named)
+  kFilter,       // parts[0] | builtin(parts[1...]), likewise
+  kTest,         // parts[0] is builtin(parts[1...]), likewise
   kNot,          // parts[0]
   kNegative,     // parts[0]
   kArithmetic,   // parts[0] op parts[1]
@@ -43,7 +42,7 @@ struct Expression {
   const Builtin* builtin = nullptr;
   std::vector<Operator> operators;
   std::vector<Expression> parts;
-  std::vector<std::pair<std::string, Expression>> named;
+  std::vector<std::string> names;  // of the last arguments
 };
 
 // What a value is assigned to: a name, several, or an attribute of a namespace.
