@@ -5,33 +5,91 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/base/parse.h"
 
 namespace shale {
 namespace {
 
+using tokenizer_internal::AddedTokens;
+
 constexpr const char* kAnswers = "assistant";
-constexpr const char* kQwenSystem =
-    "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
 
-int32_t find_mark(const StoredTokenizer& stored, const char* text) {
-  if (const std::optional<int32_t> id = stored.tokenizer.find(text)) return *id;
-  throw DataError(
-      cat(stored.path, ": no token ", text,
-          ", which the template of conversations wants; --chat-template names another"));
-}
+// Breaks special tokens that content spells until the template has been rendered: a private
+// character of Unicode. Content that has it is refused.
+constexpr std::string_view kGuard = "\xf4\x8f\xbf\xbd";  // U+10FFFD
 
-ChatTemplate chosen(const StoredTokenizer& stored, ChatTemplate style) {
-  if (style != ChatTemplate::kAuto) return style;
+constexpr const char* kChatMlTurns = R"(
+{%- for message in messages %}
+  {{- '<|im_start|>' ~ message.role ~ '\n' }}
+  {%- if message.role == 'assistant' %}
+    {%- generation %}{{ message.content }}<|im_end|>{% endgeneration %}
+  {%- else %}
+    {{- message.content }}<|im_end|>
+  {%- endif %}
+  {{- '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+  {{- '<|im_start|>assistant\n' }}
+{%- endif %})";
+
+constexpr const char* kQwenSystem = R"(
+{%- if not messages or messages[0].role != 'system' %}
+  {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.' }}
+  {{- '<|im_end|>\n' }}
+{%- endif %})";
+
+constexpr const char* kLlama3Turns = R"(<|begin_of_text|>
+{%- for message in messages %}
+  {{- '<|start_header_id|>' ~ message.role ~ '<|end_header_id|>\n\n' }}
+  {%- if message.role == 'assistant' %}
+    {%- generation %}{{ message.content | trim }}<|eot_id|>{% endgeneration %}
+  {%- else %}
+    {{- message.content | trim }}<|eot_id|>
+  {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+  {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %})";
+
+std::shared_ptr<const JinjaTemplate> builtin(const StoredTokenizer& stored, ChatTemplate style) {
   const bool is_llama = stored.tokenizer.find("<|start_header_id|>").has_value();
-  return is_llama ? ChatTemplate::kLlama3 : ChatTemplate::kChatMl;
+  if (style == ChatTemplate::kAuto) {
+    style = is_llama ? ChatTemplate::kLlama3 : ChatTemplate::kChatMl;
+  }
+  std::vector<const char*> marks = {"<|im_start|>", "<|im_end|>"};
+  if (style == ChatTemplate::kLlama3) {
+    marks = {"<|start_header_id|>", "<|eot_id|>", "<|begin_of_text|>", "<|end_header_id|>"};
+  }
+  for (const char* mark : marks) {
+    if (stored.tokenizer.find(mark)) continue;
+    throw DataError(
+        cat(stored.path, ": no token ", mark,
+            ", which the template of conversations needs; --chat-template names another"));
+  }
+  if (style == ChatTemplate::kLlama3) {
+    return std::make_shared<const JinjaTemplate>(kLlama3Turns, "llama3");
+  }
+  const std::string system = style == ChatTemplate::kQwen ? kQwenSystem : "";
+  return std::make_shared<const JinjaTemplate>(system + kChatMlTurns, "chatml");
 }
 
-std::string trimmed(const std::string& text) {
-  constexpr const char* kSpace = " \t\r\n\f\v";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+// The special tokens; as content spells them, they take nothing around them.
+AddedTokens special_tokens(const Tokenizer& tokenizer, bool are_spelled) {
+  std::vector<AddedToken> special;
+  for (AddedToken token : tokenizer.spec().added) {
+    if (!token.special || token.text.empty()) continue;
+    if (are_spelled) token.single_word = token.lstrip = token.rstrip = false;
+    special.push_back(std::move(token));
+  }
+  return AddedTokens(std::move(special));
+}
+
+size_t common_prefix(std::string_view a, std::string_view b) {
+  const auto [end, other] = std::ranges::mismatch(a, b);
+  size_t bytes = static_cast<size_t>(end - a.begin());
+  while (bytes > 0 && bytes < b.size() && (b[bytes] & 0xc0) == 0x80) --bytes;  // whole characters
+  return bytes;
 }
 
 }  // namespace
@@ -42,67 +100,141 @@ void MaskedTokens::append(const std::vector<int32_t>& more, bool are_answers) {
 }
 
 ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer, ChatTemplate style)
+    : ChatEncoder(tokenizer, builtin(*tokenizer, style)) {}
+
+ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
+                         std::shared_ptr<const JinjaTemplate> chat)
     : tokenizer_(std::move(tokenizer)),
+      chat_(std::move(chat)),
       encoder_(tokenizer_->tokenizer),
-      style_(chosen(*tokenizer_, style)) {
-  const bool is_llama = style_ == ChatTemplate::kLlama3;
-  start_ = find_mark(*tokenizer_, is_llama ? "<|start_header_id|>" : "<|im_start|>");
-  end_ = find_mark(*tokenizer_, is_llama ? "<|eot_id|>" : "<|im_end|>");
-  if (!is_llama) return;
-  begin_ = find_mark(*tokenizer_, "<|begin_of_text|>");
-  header_end_ = find_mark(*tokenizer_, "<|end_header_id|>");
+      marks_(special_tokens(tokenizer_->tokenizer, false)),
+      spelled_(special_tokens(tokenizer_->tokenizer, true)) {
+  // The first special token that a turn of the assistant writes ends it.
+  const std::array<ChatMessage, 2> turns = {{{"user", "a"}, {kAnswers, "b"}}};
+  const JinjaText written = rendered_turn(turns);
+  const size_t begin = written.generations.front().begin;
+  const AddedTokens::Match end = marks_.find(written.text, begin, true);
+  const bool is_marked = end.token != nullptr && end.end <= written.generations.front().end;
+  const auto found = is_marked ? end.token->id : tokenizer_->end_of_document;
+  if (!found) {
+    throw DataError(cat(tokenizer_->path, ": no special token ends a turn of the assistant"));
+  }
+  end_ = *found;
 }
 
-void ChatEncoder::begin(const std::vector<ChatMessage>& messages, MaskedTokens& to) {
-  if (style_ == ChatTemplate::kLlama3) to.append({begin_}, false);
-  const bool has_system = !messages.empty() && messages.front().role == "system";
-  if (style_ == ChatTemplate::kQwen && !has_system) turn({"system", kQwenSystem}, to);
+std::string ChatEncoder::guarded(const std::string& content) const {
+  if (content.find(kGuard) != content.npos) {
+    throw DataError("a message has the character U+10FFFD, which is not supported");
+  }
+  std::string out;
+  for (size_t at = 0; at < content.size();) {
+    const AddedTokens::Match match =
+        spelled_.empty() ? AddedTokens::Match{content.size(), content.size(), nullptr}
+                         : spelled_.find(content, at, true);
+    size_t end = match.token == nullptr ? content.size() : match.begin + 1;
+    while (end < content.size() && (content[end] & 0xc0) == 0x80) ++end;  // behind a character
+    if (match.token != nullptr && end >= match.end) {
+      throw DataError(cat("a message has the special token '", match.token->text, "'"));
+    }
+    out += content.substr(at, end - at);
+    if (match.token != nullptr) out += kGuard;
+    at = end;
+  }
+  return out;
 }
 
-void ChatEncoder::introduce(const std::string& role, MaskedTokens& to) {
-  to.append({start_}, false);
-  if (style_ != ChatTemplate::kLlama3) return to.append(encoder_.encode(role + "\n"), false);
-  to.append(encoder_.encode(role), false);
-  to.append({header_end_}, false);
-  to.append(encoder_.encode("\n\n"), false);
-}
-
-void ChatEncoder::turn(const ChatMessage& message, MaskedTokens& to) {
+JinjaText ChatEncoder::render(Messages messages, bool add_generation_prompt) const {
   static constexpr std::array kRoles = {"system", "user", kAnswers, "tool"};
-  if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end()) {
-    throw DataError(
-        cat("the role '", excerpt(message.role), "', want system, user, ", kAnswers, " or tool"));
+  Json list = Json::array();
+  for (const auto& [role, content] : messages) {
+    if (std::ranges::find(kRoles, role) == kRoles.end()) {
+      throw DataError(
+          cat("expected the role system, user, assistant or tool, found '", excerpt(role), "'"));
+    }
+    list.push_back({{"role", role}, {"content", guarded(content)}});
   }
-  const bool is_answer = message.role == kAnswers;
-  const bool is_llama = style_ == ChatTemplate::kLlama3;
-  const std::string content = is_llama ? trimmed(message.content) : message.content;
-  if (is_answer) {
-    introduce(message.role, to);
-    to.append(encoder_.encode(content), true);
-  } else if (is_llama) {
-    to.append({start_}, false);
-    to.append(encoder_.encode(message.role), false);
-    to.append({header_end_}, false);
-    to.append(encoder_.encode("\n\n" + content), false);
-  } else {
-    to.append({start_}, false);
-    to.append(encoder_.encode(message.role + "\n" + content), false);
-  }
-  to.append({end_}, is_answer);
-  if (!is_llama) to.append(encoder_.encode("\n"), false);
+  Json values = {{"messages", std::move(list)},
+                 {"tools", nullptr},
+                 {"documents", nullptr},
+                 {"add_generation_prompt", add_generation_prompt}};
+  const auto name = [&](const char* variable, int32_t id) {
+    const std::vector<int32_t> ids = {id};
+    values[variable] = tokenizer_->tokenizer.decode(ids);
+  };
+  const std::vector<int32_t>& before = tokenizer_->tokenizer.spec().before;
+  if (!before.empty()) name("bos_token", before.front());
+  if (tokenizer_->end_of_document) name("eos_token", *tokenizer_->end_of_document);
+  return chat_->render(values);
 }
 
-MaskedTokens ChatEncoder::conversation(const std::vector<ChatMessage>& messages) {
-  MaskedTokens all;
-  begin(messages, all);
-  for (const ChatMessage& message : messages) turn(message, all);
-  return all;
+JinjaText ChatEncoder::rendered_turn(Messages messages) const {
+  JinjaText written = render(messages, false);
+  const Messages before = messages.first(messages.size() - 1);
+  if (chat_->marks_generations()) {
+    const size_t begin = common_prefix(render(before, false).text, written.text);
+    std::erase_if(written.generations, [begin](const auto& range) { return range.begin < begin; });
+  } else {
+    const size_t begin = common_prefix(render(before, true).text, written.text);
+    written.generations = {{begin, written.text.size()}};
+  }
+  if (written.generations.empty()) {
+    throw DataError("the template writes nothing that the assistant says");
+  }
+  return written;
+}
+
+std::vector<MaskedTokens> ChatEncoder::conversation(const std::vector<ChatMessage>& messages) {
+  JinjaText whole = render(messages, false);
+  if (chat_->marks_generations()) return {encode(whole)};
+  std::vector<MaskedTokens> examples;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != kAnswers) continue;
+    const JinjaText turn = rendered_turn(Messages(messages).first(i + 1));
+    if (whole.text.starts_with(turn.text)) {
+      whole.generations.push_back(turn.generations.front());
+    } else {
+      examples.push_back(encode(turn));
+    }
+  }
+  if (!whole.generations.empty() || examples.empty()) examples.push_back(encode(whole));
+  return examples;
+}
+
+MaskedTokens ChatEncoder::last_answer(const std::vector<ChatMessage>& messages) {
+  return encode(rendered_turn(messages));
 }
 
 std::vector<int32_t> ChatEncoder::prompt(const std::vector<ChatMessage>& messages) {
-  MaskedTokens all = conversation(messages);
-  introduce(kAnswers, all);
-  return std::move(all.tokens);
+  return encode(render(messages, true)).tokens;
+}
+
+MaskedTokens ChatEncoder::encode(const JinjaText& written) {
+  const std::string_view text = written.text;
+  MaskedTokens all;
+  size_t at = 0;
+  for (const auto& [begin, end] : written.generations) {
+    append(text.substr(at, begin - at), false, all);
+    append(text.substr(begin, end - begin), true, all);
+    at = end;
+  }
+  append(text.substr(at), false, all);
+  return all;
+}
+
+void ChatEncoder::append(std::string_view text, bool is_answer, MaskedTokens& to) {
+  for (size_t at = 0; at < text.size();) {
+    const AddedTokens::Match match = marks_.empty()
+                                         ? AddedTokens::Match{text.size(), text.size(), nullptr}
+                                         : marks_.find(text, at, true);
+    std::string plain(text.substr(at, match.begin - at));
+    for (size_t guard = plain.find(kGuard); guard != plain.npos;
+         guard = plain.find(kGuard, guard)) {
+      plain.erase(guard, kGuard.size());
+    }
+    to.append(encoder_.encode(plain), is_answer);
+    if (match.token != nullptr) to.append({match.token->id}, is_answer);
+    at = match.end;
+  }
 }
 
 }  // namespace shale

@@ -2,9 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "shale/runtime/data/jinja/jinja.h"
+#include "shale/runtime/data/text/tokenizer/added_tokens.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
 namespace shale {
@@ -31,17 +35,28 @@ struct MaskedTokens {
   void append(const std::vector<int32_t>& more, bool are_answers);
 };
 
-// Conversations as tokens. Marks are single tokens, and text that spells one does not become it:
-// nobody ends a turn but the one who has it. What introduces an answer, "assistant" and what is
-// around it, is encoded apart from the answer, as it is where a model continues it.
+// Conversations as tokens, as a template in Jinja writes them. Special tokens of the template are
+// single tokens, and content that spells one does not become it: nobody ends a turn but the one who
+// has it. What introduces an answer is encoded apart from the answer, as it is where a model
+// continues it.
 class ChatEncoder {
  public:
   // Throws DataError, starting with the tokenizer's path, if it lacks a token of the template.
   ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer, ChatTemplate style);
+  // A model's own template. Its variables are messages, add_generation_prompt, tools and documents
+  // (none), and bos_token and eos_token if the tokenizer has them. Throws DataError if it does not
+  // write a user's and an assistant's turn.
+  ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
+              std::shared_ptr<const JinjaTemplate> chat);
 
-  // Answers are the contents of the assistant's turns, and the mark that ends each.
-  // Throws DataError for a role that is none of ChatMessage's.
-  MaskedTokens conversation(const std::vector<ChatMessage>& messages);
+  // All turns of the assistant as answers: what the template's generation blocks write. If it has
+  // none, what a turn adds to the conversation before it with add_generation_prompt. A turn that
+  // the template writes otherwise once others follow it, such as without its reasoning, is an
+  // example of its own, which ends with it. Throws DataError for a role that is none of
+  // ChatMessage's, and for what the template refuses.
+  std::vector<MaskedTokens> conversation(const std::vector<ChatMessage>& messages);
+  // The last message alone as the answer.
+  MaskedTokens last_answer(const std::vector<ChatMessage>& messages);
   // The conversation up to where the assistant's next turn begins.
   std::vector<int32_t> prompt(const std::vector<ChatMessage>& messages);
   // Text as it stands, without marks.
@@ -50,15 +65,21 @@ class ChatEncoder {
   int32_t end_of_turn() const { return end_; }
 
  private:
-  void begin(const std::vector<ChatMessage>& messages, MaskedTokens& to);
-  void turn(const ChatMessage& message, MaskedTokens& to);
-  void introduce(const std::string& role, MaskedTokens& to);
+  using Messages = std::span<const ChatMessage>;
+
+  JinjaText render(Messages messages, bool add_generation_prompt) const;
+  // What the last message adds, in a text that ends with it.
+  JinjaText rendered_turn(Messages messages) const;
+  std::string guarded(const std::string& content) const;
+  MaskedTokens encode(const JinjaText& written);
+  void append(std::string_view text, bool is_answer, MaskedTokens& to);
 
   std::shared_ptr<const StoredTokenizer> tokenizer_;
+  std::shared_ptr<const JinjaTemplate> chat_;
   TokenEncoder encoder_;
-  ChatTemplate style_;
-  int32_t start_ = 0, end_ = 0;         // of a turn
-  int32_t begin_ = 0, header_end_ = 0;  // of kLlama3
+  tokenizer_internal::AddedTokens marks_;    // special tokens, as the tokenizer cuts them
+  tokenizer_internal::AddedTokens spelled_;  // and as content may spell them
+  int32_t end_ = 0;                          // of a turn
 };
 
 }  // namespace shale

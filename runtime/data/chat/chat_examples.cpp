@@ -36,7 +36,7 @@ class LineReader {
           examples.push_back(continued(member(object, "prompt"), member(object, key), key));
         }
       } else {
-        examples.push_back(answers(object));
+        examples = answers(object);
       }
     } catch (const DataError& error) {
       const std::string what = error.what();
@@ -73,18 +73,18 @@ class LineReader {
     return all;
   }
 
-  MaskedTokens answers(const Json& object) {
+  std::vector<MaskedTokens> answers(const Json& object) {
     if (object.contains("messages")) {
       return encoder_.conversation(messages(object["messages"], "messages"));
     }
     if (object.contains("completion")) {
-      return continued(member(object, "prompt"), object["completion"], "completion");
+      return {continued(member(object, "prompt"), object["completion"], "completion")};
     }
     if (!object.contains("text")) fail("no 'messages', 'prompt' with 'completion', or 'text'");
     MaskedTokens example;
     example.append(encoder_.text(text(object["text"], "text")), true);
     end(example);
-    return example;
+    return {example};
   }
 
   // A prompt and what follows it, which is the answer.
@@ -94,22 +94,12 @@ class LineReader {
                                          ? std::vector<ChatMessage>{{"user", prompt.text()}}
                                          : messages(prompt, "prompt");
       for (ChatMessage& message : messages(answer, key)) all.push_back(std::move(message));
-      return only_last_answers(std::move(all));
+      return encoder_.last_answer(all);
     }
     MaskedTokens example;
     example.append(encoder_.text(text(prompt, "prompt")), false);
     example.append(encoder_.text(text(answer, key)), true);
     end(example);
-    return example;
-  }
-
-  // Turns of the assistant before the last one are part of the prompt.
-  MaskedTokens only_last_answers(std::vector<ChatMessage> all) {
-    std::vector<ChatMessage> before = all;
-    before.pop_back();
-    const size_t prompt = encoder_.conversation(before).tokens.size();
-    MaskedTokens example = encoder_.conversation(all);
-    std::fill_n(example.is_answer.begin(), std::min(prompt, example.tokens.size()), 0);
     return example;
   }
 

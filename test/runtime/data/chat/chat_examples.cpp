@@ -65,7 +65,7 @@ const std::vector<ChatMessage> kTalk = {
 TEST_CASE("conversations are written as their templates say, answers marked", "[data]") {
   const auto marks = chatml();
   ChatEncoder encoder(marks, ChatTemplate::kAuto);
-  const MaskedTokens talk = encoder.conversation(kTalk);
+  const MaskedTokens talk = encoder.conversation(kTalk).front();
   CHECK(shown(*marks, talk) ==
         "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n[ b\n<|im_end|>]\n"
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>]\n");
@@ -74,7 +74,7 @@ TEST_CASE("conversations are written as their templates say, answers marked", "[
   const std::vector<int32_t> prompt = encoder.prompt({{"user", "a"}});
   CHECK(marks->tokenizer.decode(prompt) ==
         "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
-  const MaskedTokens whole = encoder.conversation({{"user", "a"}, {"assistant", "x"}});
+  const MaskedTokens whole = encoder.conversation({{"user", "a"}, {"assistant", "x"}}).front();
   CHECK(std::equal(prompt.begin(), prompt.end(), whole.tokens.begin()));
 
   ChatEncoder qwen(marks, ChatTemplate::kQwen);
@@ -88,11 +88,68 @@ TEST_CASE("conversations are written as their templates say, answers marked", "[
   const auto llama = bytes_with({"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
                                  "<|end_header_id|>", "<|eot_id|>"});
   ChatEncoder three(llama, ChatTemplate::kAuto);
-  CHECK(shown(*llama, three.conversation({{"user", " a "}, {"assistant", "b\n"}})) ==
+  CHECK(shown(*llama, three.conversation({{"user", " a "}, {"assistant", "b\n"}}).front()) ==
         "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n[b<|eot_id|>]");
   CHECK(contains(message_of<DataError>([&] { ChatEncoder(llama, ChatTemplate::kChatMl); }),
                  "<|im_start|>"));
+}
+
+TEST_CASE("a template without generation blocks learns what turns add to their prompts", "[data]") {
+  const auto marks = chatml();
+  const auto chat = std::make_shared<const JinjaTemplate>(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+      "chat");
+  ChatEncoder encoder(marks, chat);
+  CHECK(encoder.end_of_turn() == 2);
+  const std::vector<MaskedTokens> examples = encoder.conversation(kTalk);
+  REQUIRE(examples.size() == 1);
+  CHECK(shown(*marks, examples[0]) ==
+        "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n[ b\n<|im_end|>\n]"
+        "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>\n]");
+  const auto& tokens = examples[0].tokens;
+  CHECK(std::count(tokens.begin(), tokens.end(), 2) == 4);  // text that spells a mark is not one
+  CHECK(shown(*marks, encoder.last_answer(kTalk)) ==
+        "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n b\n<|im_end|>\n"
+        "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>\n]");
+}
+
+TEST_CASE("a turn that others change when they follow is an example of its own", "[data]") {
+  const auto marks = chatml();
+  // Leaves out what is in front of a bar, the reasoning, but in the last turn.
+  const auto chat = std::make_shared<const JinjaTemplate>(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+      "{{ m.content if loop.last else m.content.split('|')[-1] }}<|im_end|>{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+      "chat");
+  const std::vector<MaskedTokens> examples =
+      ChatEncoder(marks, chat)
+          .conversation({{"user", "q"}, {"assistant", "t|x"}, {"user", "r"}, {"assistant", "s|y"}});
+  REQUIRE(examples.size() == 2);
+  CHECK(shown(*marks, examples[0]) ==
+        "<|im_start|>user\nq<|im_end|><|im_start|>assistant\n[t|x<|im_end|>]");
+  CHECK(shown(*marks, examples[1]) ==
+        "<|im_start|>user\nq<|im_end|><|im_start|>assistant\nx<|im_end|>"
+        "<|im_start|>user\nr<|im_end|><|im_start|>assistant\n[s|y<|im_end|>]");
+}
+
+TEST_CASE("what a template of conversations refuses is said", "[data]") {
+  const auto chat = std::make_shared<const JinjaTemplate>(
+      "{% for m in messages %}\n{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif "
+      "%}"
+      "{{ m.content }}<|im_end|>{% endfor %}",
+      "chat");
+  ChatEncoder encoder(chatml(), chat);
+  const auto error = [&](const std::string& role, const std::string& content) {
+    return message_of<DataError>([&] { encoder.conversation({{role, content}}); });
+  };
+  CHECK(error("tool", "x") == "chat, line 2: the template says: no tools");
+  CHECK(contains(error("narrator", "x"), "found 'narrator'"));
+  CHECK(contains(error("user", "\U0010fffd"), "U+10FFFD"));
+  const auto silent = std::make_shared<const JinjaTemplate>("{{ messages[0].content }}", "chat");
+  CHECK(contains(message_of<DataError>([&] { ChatEncoder(bytes_with({"<s>"}), silent); }),
+                 "no special token ends"));
 }
 
 TEST_CASE("lines of every kind become examples, on any number of threads", "[data]") {
