@@ -135,7 +135,7 @@ refused 65 "the model's vocabulary is 300" --task sft --data chats.jsonl --token
 refused 64 "want rows of whole blocks of 64" --task sft --data chats.jsonl --lora-rank 2 \
   --frozen-dtype nf4
 refused 65 "silent.jsonl:1: nothing to learn" --task sft --data silent.jsonl
-refused 65 "king.jsonl:1: the role 'king'" --task sft --data king.jsonl
+refused 65 "king.jsonl:1: expected the role system, user, assistant or tool, found 'king'" --task sft --data king.jsonl
 refused 65 "broken.jsonl:1" --task sft --data broken.jsonl
 refused 66 "nowhere.jsonl" --task sft --data nowhere.jsonl
 refused 65 "no token <|start_header_id|>" --task sft --data chats.jsonl --chat-template llama3
