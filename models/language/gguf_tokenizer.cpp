@@ -159,9 +159,13 @@ GgufValues gguf_tokenizer(const StoredTokenizer& stored, int64_t vocab,
   }
   Tokens tokens = tokens_of(spec, vocab);
   tokens.end = static_cast<uint32_t>(*stored.end_of_document);
-  if (!spec.of_bytes) return sentencepiece(std::move(tokens), spec);
-  tokens.merges = merges_of(spec);
-  return bpe(std::move(tokens), splitting);
+  if (spec.of_bytes) tokens.merges = merges_of(spec);
+  GgufValues values =
+      spec.of_bytes ? bpe(std::move(tokens), splitting) : sentencepiece(std::move(tokens), spec);
+  if (const Json* chat = stored.chat.find("chat_template")) {
+    values.emplace_back("tokenizer.chat_template", chat->text());
+  }
+  return values;
 }
 
 }  // namespace shale::models

@@ -40,12 +40,14 @@ void describe(ConfigSpec& spec, Request& r) {
            {.is_path = true, .help = {.metavar = "FILE.jsonl"}});
   spec.add("chat", r.chat,
            "write prompts as the turn of a user; without --prompt each line of the input is one");
-  spec.add_choice("chat-template", r.style,
-                  {{"auto", ChatTemplate::kAuto},
-                   {"chatml", ChatTemplate::kChatMl},
-                   {"llama3", ChatTemplate::kLlama3},
-                   {"qwen", ChatTemplate::kQwen}},
-                  "how conversations are written; auto: as the tokenizer has the marks of");
+  spec.add_choice(
+      "chat-template", r.style,
+      {{"auto", ChatTemplate::kAuto},
+       {"chatml", ChatTemplate::kChatMl},
+       {"llama3", ChatTemplate::kLlama3},
+       {"qwen", ChatTemplate::kQwen}},
+      "how conversations are written; auto: by the chat template that the model comes with, else "
+      "by the one whose marks the tokenizer has");
   spec.add("system", r.system, "the conversation's system message", {.help = {.metavar = "TEXT"}});
   spec.section("Sampling");
   spec.add("tokens", r.sampling.tokens, "at most so many", {.min = 1, .max = 1 << 20});
@@ -165,7 +167,8 @@ class Generator {
     std::fflush(stdout);
   }
   bool has_marks() const {
-    return loaded_.tokenizer->tokenizer.find("<|im_end|>").has_value() ||
+    return !loaded_.tokenizer->chat.empty() ||
+           loaded_.tokenizer->tokenizer.find("<|im_end|>").has_value() ||
            loaded_.tokenizer->tokenizer.find("<|eot_id|>").has_value();
   }
   bool ends(int32_t token) const {

@@ -46,6 +46,7 @@ std::string tokenizer_config(const StoredTokenizer& stored) {
   const std::vector<int32_t>& before = stored.tokenizer.spec().before;
   if (before.size() == 1) name("bos_token", before[0]);
   if (stored.end_of_document) name("eos_token", *stored.end_of_document);
+  for (const auto& [key, text] : stored.chat.items()) json[key] = text;
   return json.dump(2) + "\n";
 }
 
@@ -132,7 +133,7 @@ void HfExport::commit() {
   };
   if (tokenizer_ != nullptr) {
     write(kTokenizerFile, tokenizer_->json);
-    write("tokenizer_config.json", tokenizer_config(*tokenizer_));
+    write(kTokenizerConfigFile, tokenizer_config(*tokenizer_));
   }
   if (!config_json_.empty()) write(kHfConfigFile, config_json_);
 }

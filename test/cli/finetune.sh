@@ -68,6 +68,21 @@ run 1 out2 --task sft --data chats.jsonl --lora-init peft --steps 1 --lr 0 --exp
 cmp -s merged/model.safetensors from_checkpoint/model.safetensors ||
   fail "merged by train_lm and by shale ckpt export differ"
 
+# A model's own chat template, which checkpoints and exports keep.
+cp -r base_hf own_hf
+printf '%s' '{% for m in messages %}[{{ m.role }}]{{ m.content }}<|im_end|>{% endfor %}' \
+  '{% if add_generation_prompt %}[assistant]{% endif %}' >own_hf/chat_template.jinja
+timeout 60 "$train" "${common[@]/base_hf/own_hf}" --out own --task sft --data chats.jsonl --steps 2 \
+  --export own_out >output 2>&1 || fail "a model's own template: exit code $?"
+"$shale" ckpt export own --out own_again >output 2>&1 || fail "export of a run with a template"
+for folder in own/checkpoints/step_00000002 own_out own_again; do
+  "$JSON_VALUE" "$folder/tokenizer_config.json" /chat_template >output 2>&1
+  grep -qF '[{{ m.role }}]' output || fail "$folder has no chat template"
+done
+"$shale" ckpt export own --out own.gguf --to gguf >output 2>&1 || fail "GGUF with a template"
+grep -qaF 'tokenizer.chat_template' own.gguf || fail "own.gguf has no chat template"
+"$shale" generate own --chat --prompt "2?" --tokens 4 >output 2>&1 || fail "generate with a template"
+
 # Sequences and stages that ranks share.
 shared=(--task sft --data chats.jsonl --lora-rank 4 --steps 6)
 last() { losses "$1" | tail -n 1; }

@@ -52,7 +52,12 @@ constexpr const char* kLlama3Turns = R"(<|begin_of_text|>
   {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
 {%- endif %})";
 
-std::shared_ptr<const JinjaTemplate> builtin(const StoredTokenizer& stored, ChatTemplate style) {
+std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
+                                                 ChatTemplate style) {
+  if (style == ChatTemplate::kAuto && !stored.chat.empty()) {
+    return std::make_shared<const JinjaTemplate>(stored.chat["chat_template"].text(),
+                                                 cat("chat template of ", stored.path));
+  }
   const bool is_llama = stored.tokenizer.find("<|start_header_id|>").has_value();
   if (style == ChatTemplate::kAuto) {
     style = is_llama ? ChatTemplate::kLlama3 : ChatTemplate::kChatMl;
@@ -62,7 +67,10 @@ std::shared_ptr<const JinjaTemplate> builtin(const StoredTokenizer& stored, Chat
     marks = {"<|start_header_id|>", "<|eot_id|>", "<|begin_of_text|>", "<|end_header_id|>"};
   }
   for (const char* mark : marks) {
-    if (stored.tokenizer.find(mark)) continue;
+    if (std::ranges::find(stored.tokenizer.spec().added, mark, &AddedToken::text) !=
+        stored.tokenizer.spec().added.end()) {
+      continue;
+    }
     throw DataError(
         cat(stored.path, ": no token ", mark,
             ", which the template of conversations needs; --chat-template names another"));
@@ -74,15 +82,16 @@ std::shared_ptr<const JinjaTemplate> builtin(const StoredTokenizer& stored, Chat
   return std::make_shared<const JinjaTemplate>(system + kChatMlTurns, "chatml");
 }
 
-// The special tokens; as content spells them, they take nothing around them.
-AddedTokens special_tokens(const Tokenizer& tokenizer, bool are_spelled) {
-  std::vector<AddedToken> special;
+// Tokens that are cut from text as they stand. Content may not spell the special ones, wherever the
+// tokenizer would cut them.
+AddedTokens added_tokens(const Tokenizer& tokenizer, bool are_spelled) {
+  std::vector<AddedToken> added;
   for (AddedToken token : tokenizer.spec().added) {
-    if (!token.special || token.text.empty()) continue;
+    if (token.text.empty() || (are_spelled && !token.special)) continue;
     if (are_spelled) token.single_word = token.lstrip = token.rstrip = false;
-    special.push_back(std::move(token));
+    added.push_back(std::move(token));
   }
-  return AddedTokens(std::move(special));
+  return AddedTokens(std::move(added));
 }
 
 size_t common_prefix(std::string_view a, std::string_view b) {
@@ -100,24 +109,27 @@ void MaskedTokens::append(const std::vector<int32_t>& more, bool are_answers) {
 }
 
 ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer, ChatTemplate style)
-    : ChatEncoder(tokenizer, builtin(*tokenizer, style)) {}
+    : ChatEncoder(tokenizer, template_of(*tokenizer, style)) {}
 
 ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
                          std::shared_ptr<const JinjaTemplate> chat)
     : tokenizer_(std::move(tokenizer)),
       chat_(std::move(chat)),
       encoder_(tokenizer_->tokenizer),
-      marks_(special_tokens(tokenizer_->tokenizer, false)),
-      spelled_(special_tokens(tokenizer_->tokenizer, true)) {
-  // The first special token that a turn of the assistant writes ends it.
+      marks_(added_tokens(tokenizer_->tokenizer, false)),
+      spelled_(added_tokens(tokenizer_->tokenizer, true)) {
+  // The last of these tokens that a turn of the assistant writes ends it.
   const std::array<ChatMessage, 2> turns = {{{"user", "a"}, {kAnswers, "b"}}};
   const JinjaText written = rendered_turn(turns);
-  const size_t begin = written.generations.front().begin;
-  const AddedTokens::Match end = marks_.find(written.text, begin, true);
-  const bool is_marked = end.token != nullptr && end.end <= written.generations.front().end;
-  const auto found = is_marked ? end.token->id : tokenizer_->end_of_document;
+  const auto [begin, end] = written.generations.back();
+  std::optional<int32_t> found = tokenizer_->end_of_document;
+  for (size_t at = begin; at < end && !marks_.empty();) {
+    const AddedTokens::Match match = marks_.find(written.text, at, true);
+    if (match.token != nullptr && match.end <= end) found = match.token->id;
+    at = match.end;
+  }
   if (!found) {
-    throw DataError(cat(tokenizer_->path, ": no special token ends a turn of the assistant"));
+    throw DataError(cat(tokenizer_->path, ": no token ends a turn of the assistant"));
   }
   end_ = *found;
 }
@@ -164,6 +176,7 @@ JinjaText ChatEncoder::render(Messages messages, bool add_generation_prompt) con
   const std::vector<int32_t>& before = tokenizer_->tokenizer.spec().before;
   if (!before.empty()) name("bos_token", before.front());
   if (tokenizer_->end_of_document) name("eos_token", *tokenizer_->end_of_document);
+  for (const auto& [key, text] : tokenizer_->chat.items()) values[key] = text;
   return chat_->render(values);
 }
 

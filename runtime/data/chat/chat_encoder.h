@@ -20,7 +20,7 @@ struct ChatMessage {
 
 // How a conversation is written.
 enum class ChatTemplate {
-  kAuto,    // what the tokenizer has the tokens of: kLlama3, else kChatMl
+  kAuto,    // the model's own; else what the tokenizer has the tokens of: kLlama3, else kChatMl
   kChatMl,  // <|im_start|>ROLE \n CONTENT <|im_end|> \n
   kLlama3,  // <|begin_of_text|>, then <|start_header_id|>ROLE<|end_header_id|> \n\n CONTENT
             // <|eot_id|>, contents without white space around them
@@ -44,8 +44,8 @@ class ChatEncoder {
   // Throws DataError, starting with the tokenizer's path, if it lacks a token of the template.
   ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer, ChatTemplate style);
   // A model's own template. Its variables are messages, add_generation_prompt, tools and documents
-  // (none), and bos_token and eos_token if the tokenizer has them. Throws DataError if it does not
-  // write a user's and an assistant's turn.
+  // (none), and bos_token, eos_token and so on if the tokenizer has them. Throws DataError if it
+  // does not write a user's and an assistant's turn.
   ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
               std::shared_ptr<const JinjaTemplate> chat);
 
@@ -77,8 +77,8 @@ class ChatEncoder {
   std::shared_ptr<const StoredTokenizer> tokenizer_;
   std::shared_ptr<const JinjaTemplate> chat_;
   TokenEncoder encoder_;
-  tokenizer_internal::AddedTokens marks_;    // special tokens, as the tokenizer cuts them
-  tokenizer_internal::AddedTokens spelled_;  // and as content may spell them
+  tokenizer_internal::AddedTokens marks_;    // added tokens, as the tokenizer cuts them
+  tokenizer_internal::AddedTokens spelled_;  // special ones, as content may spell them
   int32_t end_ = 0;                          // of a turn
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <span>
 #include <utility>
 
@@ -13,6 +14,10 @@ namespace shale {
 namespace {
 
 using tokenizer_internal::SplitPattern;
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 
 struct NamedId {
   int32_t id;
@@ -79,14 +84,42 @@ std::optional<int32_t> find_end(const Tokenizer& tokenizer) {
   return {};
 }
 
+// The text of a special token, which may be an object, or of a template, which may be one of
+// several; null: there is none.
+Json text_in(const Json& value) {
+  if (value.is_string()) return value;
+  if (const Json* content = value.find("content")) return *content;
+  if (!value.is_array()) return nullptr;
+  for (const Json& named : value) {
+    const Json* name = named.find("name");
+    if (name != nullptr && *name == Json("default")) return named["template"];
+  }
+  return nullptr;
+}
+
+// StoredTokenizer::chat, of a tokenizer_config.json.
+Json chat_of(const Json& config) {
+  Json chat = Json::object();
+  for (const char* key : {"chat_template", "bos_token", "eos_token", "pad_token", "unk_token"}) {
+    const Json* value = config.find(key);
+    const Json text = value == nullptr ? Json() : text_in(*value);
+    if (text.is_string()) chat[key] = text;
+  }
+  return chat.contains("chat_template") ? chat : Json::object();
+}
+
+Json parse_config(std::string_view text, const std::string& path) {
+  return text.empty() ? Json::object() : Json::parse(text, {.max_bytes = kMaxConfigBytes}, path);
+}
+
 std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string json,
-                                             const std::string& path) {
+                                             const std::string& path, Json chat) {
   if (json.empty()) json = to_tokenizer_json(spec);
   Tokenizer tokenizer(std::move(spec));
   const uint32_t crc = crc32c(std::as_bytes(std::span(json)));
   const std::optional<int32_t> end = find_end(tokenizer);
   return std::make_shared<const StoredTokenizer>(
-      StoredTokenizer{path, std::move(json), crc, std::move(tokenizer), end});
+      StoredTokenizer{path, std::move(json), crc, std::move(tokenizer), end, std::move(chat)});
 }
 
 }  // namespace
@@ -94,10 +127,11 @@ std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string jso
 std::shared_ptr<const StoredTokenizer> byte_tokenizer() {
   TokenizerSpec spec{.source = "bytes", .splits = {PatternSplit{SplitPattern::kGpt2}}};
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
-  return store(std::move(spec), {}, "bytes");
+  return store(std::move(spec), {}, "bytes", Json::object());
 }
 
-std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path) {
+std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path,
+                                                       std::string_view config) {
   constexpr char kFirstPiece = '\x0a';  // the tag of a model's field 1
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   const bool is_json = first != bytes.npos && bytes[first] == '{';
@@ -105,11 +139,21 @@ std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const 
   TokenizerSpec spec = is_json    ? parse_tokenizer_json(bytes, path)
                        : is_model ? parse_sentencepiece(bytes, path)
                                   : read_tiktoken(bytes, path);
-  return store(std::move(spec), is_json ? std::move(bytes) : std::string(), path);
+  return store(std::move(spec), is_json ? std::move(bytes) : std::string(), path,
+               chat_of(parse_config(config, path)));
 }
 
 std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path) {
-  return parse_tokenizer(read_text_file(path, kMaxTokenizerBytes), path);
+  const fs::path folder = fs::path(path).parent_path();
+  const auto beside = [&folder](const char* name) {
+    const std::string file = (folder / name).string();
+    return fs::is_regular_file(file) ? read_text_file(file, kMaxConfigBytes) : std::string();
+  };
+  Json config =
+      parse_config(beside(kTokenizerConfigFile), (folder / kTokenizerConfigFile).string());
+  const std::string chat = beside(kChatTemplateFile);
+  if (!chat.empty()) config["chat_template"] = chat;
+  return parse_tokenizer(read_text_file(path, kMaxTokenizerBytes), path, config.dump());
 }
 
 }  // namespace shale

@@ -7,12 +7,17 @@
 #include <string_view>
 #include <vector>
 
+#include "shale/base/json.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer.h"
 
 namespace shale {
 
 // The name of a tokenizer's file in folders of models, runs and checkpoints.
 inline constexpr const char* kTokenizerFile = "tokenizer.json";
+// Beside it, in folders of transformers: the names of special tokens, and a chat template, which a
+// file of its own may have too.
+inline constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
+inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
 
 // A tokenizer and the file that others read it from.
 struct StoredTokenizer {
@@ -22,14 +27,18 @@ struct StoredTokenizer {
   Tokenizer tokenizer;
   // Follows each document: the first there is of <|endoftext|>, <|end_of_text|>, </s> and <eos>.
   std::optional<int32_t> end_of_document;
+  // What its configuration says of conversations, an object of texts: "chat_template", in Jinja,
+  // "bos_token", "eos_token" and so on. Empty: it comes without a chat template.
+  Json chat = Json::object();
 };
 
 // Reads a tokenizer.json, a file of tiktoken, whose number of tokens says how it splits text, or a
-// SentencePiece model. Throws MissingInputError; DataError, starting with the path, that says what
-// is malformed or not known.
+// SentencePiece model, and what a configuration in its folder says of conversations. Throws
+// MissingInputError; DataError, starting with the path, that says what is malformed or not known.
 std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path);
-// The same of bytes that are at hand.
-std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path);
+// The same of bytes that are at hand: the file's, and those of its tokenizer_config.json.
+std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path,
+                                                       std::string_view config = {});
 
 // What text is without a tokenizer: 256 tokens, the values of bytes. Nothing ends
 // documents.

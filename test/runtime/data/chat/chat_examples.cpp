@@ -115,6 +115,35 @@ TEST_CASE("a template without generation blocks learns what turns add to their p
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>\n]");
 }
 
+TEST_CASE("a model's own template is found beside its tokenizer, and has its tokens' names",
+          "[data]") {
+  const TempDir dir;
+  dir.write("tokenizer.json", chatml()->json);
+  const std::string turns =
+      "{% for m in messages %}{{ m.role ~ ':' ~ m.content }}{{ eos_token }}{% endfor %}"
+      "{% if add_generation_prompt %}assistant:{% endif %}";
+  const auto written = [&dir] {
+    const auto stored = read_tokenizer(dir.file("tokenizer.json"));
+    ChatEncoder encoder(stored, ChatTemplate::kAuto);
+    return shown(*stored, encoder.conversation({{"user", "a"}, {"assistant", "b"}}).front());
+  };
+  const Json config = {{"eos_token", {{"content", "<|im_end|>"}}}, {"chat_template", turns}};
+  dir.write("tokenizer_config.json", config.dump());
+  CHECK(written() == "user:a<|im_end|>assistant:[b<|im_end|>]");
+  const Json several = {
+      {"chat_template", Json::array({{{"name", "tool_use"}, {"template", "x"}},
+                                     {{"name", "default"}, {"template", turns}}})}};
+  dir.write("tokenizer_config.json", several.dump());
+  CHECK(written() == "user:a<|endoftext|>assistant:[b<|endoftext|>]");
+  dir.write("chat_template.jinja", "{{ bos_token }}" + turns);
+  CHECK(written() == "user:a<|endoftext|>assistant:[b<|endoftext|>]");
+  dir.write("chat_template.jinja", "\n{% include 'x' %}");
+  CHECK(contains(message_of<DataError>(written),
+                 "tokenizer.json, line 2: tag 'include' is not supported"));
+  dir.write("tokenizer_config.json", "{");
+  CHECK(contains(message_of<DataError>(written), "tokenizer_config.json: not valid JSON"));
+}
+
 TEST_CASE("a turn that others change when they follow is an example of its own", "[data]") {
   const auto marks = chatml();
   // Leaves out what is in front of a bar, the reasoning, but in the last turn.
@@ -134,6 +163,16 @@ TEST_CASE("a turn that others change when they follow is an example of its own",
         "<|im_start|>user\nr<|im_end|><|im_start|>assistant\n[s|y<|im_end|>]");
 }
 
+TEST_CASE("the last special token of an answer ends a turn, not one inside it", "[data]") {
+  const auto marks = bytes_with({"<|channel|>", "<|end|>", "<|endoftext|>"});
+  const auto chat = std::make_shared<const JinjaTemplate>(
+      "{% for m in messages %}{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final"
+      "{% endif %}:{{ m.content }}<|end|>{% endfor %}"
+      "{% if add_generation_prompt %}assistant{% endif %}",
+      "chat");
+  CHECK(ChatEncoder(marks, chat).end_of_turn() == 1);
+}
+
 TEST_CASE("what a template of conversations refuses is said", "[data]") {
   const auto chat = std::make_shared<const JinjaTemplate>(
       "{% for m in messages %}\n{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif "
@@ -149,7 +188,7 @@ TEST_CASE("what a template of conversations refuses is said", "[data]") {
   CHECK(contains(error("user", "\U0010fffd"), "U+10FFFD"));
   const auto silent = std::make_shared<const JinjaTemplate>("{{ messages[0].content }}", "chat");
   CHECK(contains(message_of<DataError>([&] { ChatEncoder(bytes_with({"<s>"}), silent); }),
-                 "no special token ends"));
+                 "no token ends"));
 }
 
 TEST_CASE("lines of every kind become examples, on any number of threads", "[data]") {
