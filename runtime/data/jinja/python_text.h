@@ -42,7 +42,7 @@ std::optional<std::string> with_case(std::string_view text, Case to);
 
 std::string repr(std::string_view text);
 std::string repr(double value);
-// As `repr`, within json.dumps(ensure_ascii=True).
+// A string of JSON in ASCII alone: json.dumps(text).
 std::string ascii_json(std::string_view text);
 
 }  // namespace shale::jinja
