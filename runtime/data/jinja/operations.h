@@ -35,6 +35,10 @@ Value arithmetic(Run& run, Operator op, const Value& a, const Value& b);
 bool compare(Run& run, Operator op, const Value& a, const Value& b);
 Value negative(Run& run, const Value& value);
 
+// Throws the reason of an undefined value.
+void require_defined(Run& run, const Value& value);
+bool is_list(const Value& value);  // or a tuple
+
 // value.name and value[key]; undefined if there is none.
 Value attribute(Run& run, const Value& value, std::string_view name);
 Value item(Run& run, const Value& value, const Value& key);

@@ -10,11 +10,6 @@
 namespace shale::jinja {
 namespace {
 
-bool is_array(const Value& value) {
-  const auto* sequence = value.as<Sequence>();
-  return sequence != nullptr && sequence->form <= SequenceForm::kTuple;
-}
-
 // Writes json.dumps().
 class JsonWriter {
  public:
@@ -28,7 +23,7 @@ class JsonWriter {
     if (value.is<bool>()) return run_.append(value.is_true() ? "true" : "false", out_);
     if (value.is_integer()) return run_.append(std::to_string(value.integer()), out_);
     if (value.is_number()) return write_real(value.real());
-    if (is_array(value)) {
+    if (is_list(value)) {
       write_all('[', *value.as<Sequence>()->items, ']', [this](const Value& one) { write(one); });
     } else if (value.members() != nullptr) {
       write_dict(*value.members());
