@@ -3,7 +3,9 @@
 
 A draw must either be refused, with exit code 64, one line and no step, or train and have the losses
 of one rank with the same options but without axes, stages and offload: to rounding always, and to
-the bit where docs/numerics.md promises that. Prints what trained and what was refused, and why.
+the bit where docs/numerics.md promises that. Elsewhere it must have the bits of the same ranks
+without stages and offload, where these are promised. Prints what trained and what was refused, and
+why.
 
     random_options.py BIN_DIR [--draws N] [--seed N|random] [--only N] [--jobs N]
 """
@@ -89,12 +91,13 @@ OPTIONS = {
         "--ranks 4 --pipeline 2 --pipeline-schedule zbv "
         "--zero 1 --offload none --recompute none": 4},
 }
-# Flags that say who computes what, and where it is kept, without which a run on one rank has the
-# same losses to rounding,
-LAYOUT = """tensor context pipeline pipeline-schedule pipeline-chunks expert context-group
-    zero shard-ranks reshard-ranks prefetch reshard persist-below offload offload-ratio
+# Flags that say who computes what, and where it is kept: without them a run on one rank has the
+# same losses to rounding.
+AXES = ["ranks", "tensor", "context", "context-group", "pipeline", "pipeline-schedule",
+        "pipeline-chunks", "expert"]
+KEPT = """zero shard-ranks reshard-ranks prefetch reshard persist-below offload offload-ratio
     offload-activations recompute workers no-overlap check-replicas report-every""".split()
-# and others that say how losses are rounded, with which it has the same bits.
+# And others that say how losses are rounded.
 ROUNDING = "reproducible loss-chunk tensor-leaves context-leaves context-kind tensor-pieces".split()
 # Share of a loss by which rounding may move it in so few steps, several times what it did in 1,500
 # draws. It is more than the error of a sum in fp32: optimizers that go by the sign of a gradient
@@ -143,33 +146,52 @@ def data_ranks(flags):
     return size_of(flags, "ranks") // math.prod(axes)
 
 
-def promises_bits(flags):
-    """Whether docs/numerics.md says that a draw which trains has the bits of one rank."""
-    zero, tensor, data = size_of(flags, "zero", 0), size_of(flags, "tensor"), data_ranks(flags)
+def has_bits_of_one_rank(flags):
+    """Whether docs/numerics.md promises a draw that trains the bits of one rank."""
+    tensor, ranks = size_of(flags, "tensor"), size_of(flags, "ranks")
     if size_of(flags, "expert") > 1:
         return False
     if "grad-dtype" in flags and tensor * size_of(flags, "context") > 1:
         return False
-    if flags.get("optimizer") == "adafactor" and (zero > 0 or size_of(flags, "ranks") > tensor):
-        return False  # its statistics depend on how shards are cut
+    if flags.get("optimizer") == "adafactor" and ranks > tensor:
+        return False
     if "reproducible" in flags:
         return True
-    if "pipeline" in flags:
-        return False  # these models tie the output layer to the embedding
-    micro_batches = GLOBAL_BATCH // (size_of(flags, "micro-batch") * data)
-    return data == 1 and (zero < 2 or micro_batches == 1)
+    # These models tie the output layer to the embedding.
+    return data_ranks(flags) == 1 and "pipeline" not in flags
 
 
-def on_one_rank(flags, to_the_bit):
-    """The draw on one rank, without layout and, but for the same bits, without what rounds."""
-    dropped = LAYOUT + (["ranks"] if to_the_bit else ["ranks", *ROUNDING])
-    one = {flag: value for flag, value in flags.items() if flag not in dropped}
-    if one.get("optimizer") == "1bit-adam":  # which has the bits of AdamW until --freeze-step
-        del one["optimizer"], one["freeze-step"]
-    for axis in ("tensor", "context"):
-        if to_the_bit and axis in flags:
-            one.setdefault(axis + "-leaves", flags[axis])
-    return one
+def has_bits_of_all_kept(flags):
+    """Whether it promises those of the same ranks on which everything is kept."""
+    zero = size_of(flags, "zero", 0)
+    if flags.get("optimizer") == "adafactor" and zero > 0:
+        return False  # its statistics depend on how shards are cut
+    if "shard-ranks" in flags and "grad-dtype" in flags:
+        return False
+    micro_batches = GLOBAL_BATCH // (size_of(flags, "micro-batch") * data_ranks(flags))
+    return zero < 2 or micro_batches == 1 or "reproducible" in flags
+
+
+def without(flags, dropped):
+    left = {flag: value for flag, value in flags.items() if flag not in dropped}
+    if left.get("optimizer") == "1bit-adam":  # which has the bits of AdamW until --freeze-step
+        del left["optimizer"], left["freeze-step"]
+    return left
+
+
+def references_of(flags):
+    """What losses a draw must have: flags, and whether to the bit."""
+    wanted = [(without(flags, AXES + KEPT + ROUNDING), False)]
+    if has_bits_of_all_kept(flags):
+        if has_bits_of_one_rank(flags):
+            one = without(flags, AXES + KEPT)
+            for axis in ("tensor", "context"):
+                if axis in flags:
+                    one.setdefault(axis + "-leaves", flags[axis])
+            wanted.append((one, True))
+        else:
+            wanted.append((without(flags, KEPT), True))
+    return wanted
 
 
 def init_folder(flags, work):
@@ -211,7 +233,7 @@ class Run:
 
 
 class References:
-    """Runs on one rank, each made once."""
+    """Runs that several draws are compared with, each made once."""
 
     def __init__(self, work):
         self.work, self.runs, self.lock = work, {}, threading.Lock()
@@ -252,10 +274,10 @@ def check(flags, references, work):
     if run.code != 0 or len(run.bits) != STEPS:
         return "failed", 0, f"{run}\nexit code {run.code} after {len(run.bits)} steps: {run.said}"
     largest = 0
-    for to_the_bit in [False, True] if promises_bits(flags) else [False]:
-        want = references.of(on_one_rank(flags, to_the_bit))
+    for wanted_flags, to_the_bit in references_of(flags):
+        want = references.of(wanted_flags)
         if want.code != 0 or len(want.losses) != len(run.losses):
-            return "trained", 0, f"{run}\ntrained, but not on one rank:\n{want}\n{want.said}"
+            return "trained", 0, f"{run}\ntrained, but not this:\n{want}\n{want.said}"
         largest = max(largest, difference(run, want))
         if difference(run, want) > tolerance_of(flags) or (to_the_bit and run.bits != want.bits):
             wanted = "the same bits" if to_the_bit else f"the same within {tolerance_of(flags):g}"
