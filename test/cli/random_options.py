@@ -33,16 +33,16 @@ DRAWS_OF_DECK = 60
 OPTIONS = {
     "zero": {
         "": 0, "--zero 1": 5, "--zero 2": 5, "--zero 3": 4, "--zero 1 --shard-ranks 1": 4,
-        "--zero 2 --shard-ranks 2": 3, "--zero 3 --shard-ranks 2": 3,
-        "--zero 3 --reshard-ranks 2": 4, "--zero 3 --prefetch 0 --reshard yes": 4,
-        "--zero 3 --prefetch 2 --reshard no": 3, "--zero 3 --persist-below 100": 4},
+        "--zero 2 --shard-ranks 2": 2, "--zero 3 --shard-ranks 2": 2,
+        "--zero 3 --reshard-ranks 2": 3, "--zero 3 --prefetch 0 --reshard yes": 3,
+        "--zero 3 --prefetch 2 --reshard no": 3, "--zero 3 --persist-below 100": 3},
     "offload": {
         "": 0, "--offload optimizer": 5, "--offload optimizer --offload-ratio 0.5": 3,
         "--zero 3 --offload params": 4, "--zero 3 --offload nvme:{work}": 5},
     "model": {
         "": 0, "--dropout 0.1": 8, "--model llama-nano": 10, "--model llama-nano --window 8": 6,
         "--model moe-nano": 6, "--model moe-nano --router-bias-rate 0.01 --router-z-loss 0.1": 3,
-        "--model moe-nano --expert 2": 8},
+        "--model moe-nano --expert 2": 6},
     "rows": {
         "": 0, "--document-mask --document-token 10": 5,
         "--packing best-fit --document-token 10": 5},
@@ -52,7 +52,7 @@ OPTIONS = {
     "dtype": {
         "": 0, "--dtype bf16": 14, "--dtype fp16": 6, "--dtype fp8 --fp8-kept-blocks 0": 4,
         "--dtype fp8 --fp8-kept-blocks 0 --fp8-scaling tensor": 3},
-    "grad-dtype": {"": 0, "--grad-dtype bf16": 6},
+    "grad-dtype": {"": 0, "--grad-dtype bf16": 5},
     "tf32": {"": 0, "--tf32": 5},
     "optimizer": {
         "": 0, "--optimizer adamw-bf16": 5, "--optimizer adamw-8bit": 5, "--optimizer lion": 4,
@@ -63,7 +63,7 @@ OPTIONS = {
         "": 0, "--clip 0": 4, "--skip-outliers 6 --skip-window 4": 4, "--ema 0.9": 4,
         "--schedule wsd --decay-steps 2": 4, "--batch-ramp 8:2": 4},
     "micro-batch": {"--micro-batch 2": 0, "--micro-batch 1": 18, "--micro-batch 4": 12},
-    "reproducible": {"": 0, "--reproducible": 20},
+    "reproducible": {"": 0, "--reproducible": 14},
     "loss-chunk": {"": 0, "--loss-chunk 16": 8, "--loss-chunk 50": 4},
     "offload-activations": {"": 0, "--offload-activations": 7},
     "recompute": {"": 0, "--recompute selective": 10, "--recompute full": 12},
@@ -74,22 +74,22 @@ OPTIONS = {
         "--ranks 4": 0, "--ranks 2": 5, "--ranks 1": 4,
         "--ranks 1 --tensor-leaves 2 --context-leaves 4 --context-kind ring": 3,
         "--ranks 2 --tensor 2": 1, "--ranks 2 --tensor 2 --tensor-leaves 2": 2,
-        "--ranks 4 --tensor 4 --tensor-leaves 4": 4,
-        "--ranks 4 --tensor 2 --tensor-leaves 4 --tensor-pieces 1": 4,
+        "--ranks 4 --tensor 4 --tensor-leaves 4": 3,
+        "--ranks 4 --tensor 2 --tensor-leaves 2 --tensor-pieces 1": 3,
         "--ranks 2 --context 2": 1, "--ranks 2 --context 2 --context-leaves 4": 2,
         "--ranks 4 --context 4 --context-leaves 4 --context-kind ring": 3,
-        "--ranks 4 --context 2 --context-leaves 4 --context-kind ulysses": 4,
-        "--ranks 4 --context 4 --context-leaves 4 --context-kind ulysses+ring --context-group 2": 4,
+        "--ranks 4 --context 2 --context-leaves 4 --context-kind ulysses": 3,
+        "--ranks 4 --context 4 --context-leaves 4 --context-kind ulysses+ring --context-group 2": 3,
         "--ranks 4 --tensor 2 --tensor-leaves 2 --context 2 --context-leaves 2": 2,
         "--ranks 2 --pipeline 2": 1,
         "--ranks 4 --pipeline 2 --pipeline-schedule gpipe --tensor 2 --tensor-leaves 2 "
-        "--zero 1 --offload none": 4,
+        "--zero 1 --offload none": 3,
         "--ranks 4 --pipeline 2 --pipeline-schedule interleaved --pipeline-chunks 2 "
-        "--zero 1 --offload none": 4,
+        "--zero 1 --offload none": 3,
         "--ranks 4 --pipeline 2 --pipeline-schedule zb-h1 --context 2 --context-leaves 2 "
-        "--zero 1 --offload none --recompute selective": 4,
+        "--zero 1 --offload none --recompute selective": 3,
         "--ranks 4 --pipeline 2 --pipeline-schedule zbv "
-        "--zero 1 --offload none --recompute none": 4},
+        "--zero 1 --offload none --recompute none": 3},
 }
 # Flags that say who computes what, and where it is kept: without them a run on one rank has the
 # same losses to rounding.
@@ -307,7 +307,7 @@ def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin_dir", help="where train_lm is")
     parser.add_argument("--draws", type=int, default=DRAWS_OF_DECK, help="how many")
-    parser.add_argument("--seed", default="822", help="of the draws, or random")
+    parser.add_argument("--seed", default="669", help="of the draws, or random")
     parser.add_argument("--only", type=int, help="run this draw alone")
     parser.add_argument("--jobs", type=int, default=1, help="draws at a time")
     return parser.parse_args()
