@@ -130,8 +130,8 @@ void World::Impl::start_mpi() {
   MPI_Initialized(&is_initialized);
   if (is_initialized != 0) {
     throw ConfigError(
-        mpi_running() ? "World: the program has called MPI_Init itself; want World(communicator), "
-                        "which leaves MPI to it"
+        mpi_running() ? "World: MPI runs already, by the program's own MPI_Init or another World; "
+                        "want World(communicator), which leaves MPI alone"
                       : "World: MPI was finalized, and starts once in a process; want one "
                         "World(argc, argv), or comm::run(), or MPI_Init in the program and "
                         "World(communicator) as often as wanted");

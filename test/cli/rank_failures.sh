@@ -51,6 +51,7 @@ check 3 training-pipeline 65 1 "$bad_data 3)"
 check 2 training-memory 71 1 'memory: h.'
 check 2 out-of-memory 71 1 'error: out of memory (rank 1 of 2)'
 check 2 unknown-exception 70 1 'error: an exception of unknown type (rank 1 of 2)'
+check 2 second-world 64 1 'World: MPI runs already'
 check 3 disagree 76 1 "rank 1 calls all_reduce_sum 0 of fp32[7] for 'wte gradient'"
 check 3 missing 76 1 "no sign of rank 1 for 0.5 s in all_reduce_sum 1 of fp32[100000] for"
 check 3 a-ring-stalls 76 1 "no sign of rank 1 for 0.5 s in all_to_all_v 1 of fp32 for 'context ring'"

@@ -140,6 +140,9 @@ int run_failure_mode(std::string_view mode, World& world) {
     if (!one) compute_for_a_minute();
     throw 42;
   }
+  if (mode == "second-world") {
+    const World second(0, nullptr);
+  }
   if (mode == "disagree") {
     const auto group = world.group();
     std::vector<float> values(8);
