@@ -5,6 +5,7 @@
 #include <jpeglib.h>
 
 #include <csetjmp>
+#include <vector>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/images/decode_internal.h"
@@ -38,7 +39,7 @@ bool read_header(Reader& reader, std::span<const std::byte> file) {
   jpeg_mem_src(&reader.info, reinterpret_cast<const unsigned char*>(file.data()),
                static_cast<unsigned long>(file.size()));
   jpeg_read_header(&reader.info, TRUE);
-  reader.info.out_color_space = JCS_RGB;
+  reader.info.out_color_space = reader.info.num_components == 4 ? JCS_CMYK : JCS_RGB;
   return true;
 }
 
@@ -51,6 +52,23 @@ bool read_rows(Reader& reader, uint8_t* pixels, size_t row_bytes) {
   }
   jpeg_finish_decompress(&reader.info);
   return true;
+}
+
+// a * b / 255, rounded.
+int scaled(int a, int b) {
+  const int product = a * b + 128;
+  return ((product >> 8) + product) >> 8;
+}
+
+// Four inks as PIL reads and converts them: the file has 255 less the ink, as Adobe's programs
+// write it, whatever marker there is, so that 0 is full ink.
+void inks_to_rgb(std::span<const uint8_t> inks, std::span<uint8_t> rgb) {
+  for (size_t pixel = 0; pixel < rgb.size() / 3; ++pixel) {
+    const uint8_t* const ink = &inks[4 * pixel];
+    for (size_t c = 0; c < 3; ++c) {
+      rgb[3 * pixel + c] = static_cast<uint8_t>(ink[3] - scaled(255 - ink[c], ink[3]));
+    }
+  }
 }
 
 // Ends a reader, whatever has become of it.
@@ -74,12 +92,14 @@ void decode_jpeg(std::span<const std::byte> file, const std::string& source, Ima
     if (!fine) throw DataError(cat(source, ": libjpeg: ", reader.message));
   };
   check(read_header(reader, file));
-  if (reader.info.num_components == 4) {
-    throw DataError(cat(source, ": four inks, want red, green and blue, or gray"));
-  }
   check_size(reader.info.image_height, reader.info.image_width, source);
   to.resize(reader.info.image_height, reader.info.image_width, 3);
-  check(read_rows(reader, to.pixels.data(), static_cast<size_t>(to.cols) * 3));
+  if (reader.info.num_components != 4) {
+    return check(read_rows(reader, to.pixels.data(), static_cast<size_t>(to.cols) * 3));
+  }
+  std::vector<uint8_t> inks(static_cast<size_t>(to.rows * to.cols) * 4);
+  check(read_rows(reader, inks.data(), static_cast<size_t>(to.cols) * 4));
+  inks_to_rgb(inks, to.pixels);
 }
 
 }  // namespace image_internal

@@ -1,6 +1,8 @@
 #include <png.h>
 
-#include <memory>
+#include <algorithm>
+#include <csetjmp>
+#include <cstring>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/images/decode_internal.h"
@@ -8,7 +10,64 @@
 namespace shale {
 namespace {
 
-// libpng's own memory for a file, let go whatever happens.
+// libpng's errors end in a function that may not return. It jumps back, over frames of C alone.
+struct Reader {
+  std::span<const std::byte> rest;
+  png_structp png = nullptr;
+  png_infop info = nullptr;
+  std::jmp_buf failed;
+  char message[128] = {};
+
+  ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
+};
+
+void fail(png_structp png, png_const_charp message) {
+  auto* reader = static_cast<Reader*>(png_get_error_ptr(png));
+  std::strncpy(reader->message, message, sizeof reader->message - 1);
+  std::longjmp(reader->failed, 1);
+}
+
+void ignore(png_structp, png_const_charp) {}
+
+void read_bytes(png_structp png, png_bytep to, size_t count) {
+  auto* reader = static_cast<Reader*>(png_get_io_ptr(png));
+  if (reader->rest.size() < count) png_error(png, "the file ends in the middle");
+  std::memcpy(to, reader->rest.data(), count);
+  reader->rest = reader->rest.subspan(count);
+}
+
+// Reads as far as the sizes, and asks for the samples as the file has them: the upper 8 bits of 16,
+// whatever gAMA says, without the alpha channel and without the color that tRNS makes transparent.
+// Nothing with a destructor may be made between the jump and here.
+bool read_header(Reader& reader) {
+  if (setjmp(reader.failed) != 0) return false;
+  png_set_read_fn(reader.png, &reader, read_bytes);
+  png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);  // check_size() has the limit
+  png_read_info(reader.png, reader.info);
+  png_set_palette_to_rgb(reader.png);
+  png_set_expand_gray_1_2_4_to_8(reader.png);
+  png_set_gray_to_rgb(reader.png);
+  png_set_strip_16(reader.png);
+  png_set_strip_alpha(reader.png);
+  return true;
+}
+
+bool read_rows(Reader& reader, uint8_t* pixels, size_t row_bytes, int64_t rows) {
+  if (setjmp(reader.failed) != 0) return false;
+  const int passes = png_set_interlace_handling(reader.png);
+  png_read_update_info(reader.png, reader.info);
+  if (png_get_rowbytes(reader.png, reader.info) != row_bytes) {
+    png_error(reader.png, "rows of another size");
+  }
+  for (int pass = 0; pass < passes; ++pass) {
+    for (int64_t row = 0; row < rows; ++row) {
+      png_read_row(reader.png, pixels + static_cast<size_t>(row) * row_bytes, nullptr);
+    }
+  }
+  return true;
+}
+
+// libpng's own memory for a file that is written, let go whatever happens.
 struct PngImage {
   png_image image{};
   PngImage() { image.version = PNG_IMAGE_VERSION; }
@@ -22,16 +81,19 @@ struct PngImage {
 namespace image_internal {
 
 void decode_png(std::span<const std::byte> file, const std::string& source, Image& to) {
-  PngImage png;
-  const auto fail = [&] { throw DataError(cat(source, ": libpng: ", png.image.message)); };
-  if (png_image_begin_read_from_memory(&png.image, file.data(), file.size()) == 0) fail();
-  check_size(png.image.height, png.image.width, source);
-  png.image.format = PNG_FORMAT_RGB;
-  to.resize(png.image.height, png.image.width, 3);
-  const png_color black{};
-  const int read = png_image_finish_read(&png.image, &black, to.pixels.data(), 0, nullptr);
-  // A warning is what libpng makes of a file that ends too early.
-  if (read == 0 || PNG_IMAGE_FAILED(png.image)) fail();
+  Reader reader{.rest = file};
+  reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, fail, ignore);
+  if (reader.png != nullptr) reader.info = png_create_info_struct(reader.png);
+  if (reader.info == nullptr) throw OutOfMemoryError(cat(source, ": no memory to decode it"));
+  const auto check = [&](bool fine) {
+    if (!fine) throw DataError(cat(source, ": libpng: ", reader.message));
+  };
+  check(read_header(reader));
+  const int64_t rows = png_get_image_height(reader.png, reader.info);
+  const int64_t cols = png_get_image_width(reader.png, reader.info);
+  check_size(rows, cols, source);
+  to.resize(rows, cols, 3);
+  check(read_rows(reader, to.pixels.data(), static_cast<size_t>(cols) * 3, rows));
 }
 
 std::vector<std::byte> encode_png(const Image& from, const std::string& target) {

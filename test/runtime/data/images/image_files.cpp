@@ -10,6 +10,7 @@
 #include "shale/runtime/data/images/shapes.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/json.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
@@ -97,6 +98,30 @@ TEST_CASE("JPEG files are read, gray ones as three equal channels") {
   decode(read(fixture_path("images/gray.jpg")), image);
   REQUIRE((image.rows == 5 && image.cols == 7));
   for (const uint8_t value : image.pixels) CHECK(std::abs(int(value) - 77) <= 2);
+}
+
+TEST_CASE("samples of every kind of file are those of Pillow's RGB") {
+  for (const Json& entry : json_file(fixture_path("images/decoded.json"))) {
+    CAPTURE(entry["name"].text());
+    const auto bytes = [&](const char* key) {
+      const std::string& digits = entry[key].text();
+      std::string all;
+      for (size_t i = 0; i < digits.size(); i += 2) {
+        all += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+      }
+      return all;
+    };
+    const std::string rgb = bytes("rgb");
+    Image image;
+    decode(bytes("file"), image);
+    REQUIRE((image.rows == entry["rows"].integer() && image.cols == entry["cols"].integer()));
+    REQUIRE(image.pixels.size() == rgb.size());
+    // Libraries of JPEG round in ways of their own.
+    const int most = entry["name"].text().starts_with("jpeg") ? 2 : 0;
+    for (size_t i = 0; i < rgb.size(); ++i) {
+      CHECK(std::abs(int(image.pixels[i]) - int(static_cast<uint8_t>(rgb[i]))) <= most);
+    }
+  }
 }
 
 TEST_CASE("damaged and unknown image files are errors that name the file") {
