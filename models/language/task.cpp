@@ -323,9 +323,7 @@ std::map<std::string, std::string> LanguageTask::data_checksums() const {
 
 std::map<std::string, std::string> LanguageTask::attachments() const {
   if (tokenizer_ == nullptr) return {};
-  std::map<std::string, std::string> files = {{kTokenizerFile, tokenizer_->json}};
-  if (!tokenizer_->chat.empty()) files[kTokenizerConfigFile] = tokenizer_->chat.dump(2);
-  return files;
+  return tokenizer_files(*tokenizer_);
 }
 
 }  // namespace shale::models

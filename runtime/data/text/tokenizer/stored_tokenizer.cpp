@@ -7,17 +7,18 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
+#include "shale/base/parse.h"
 #include "shale/base/text_file.h"
 #include "shale/runtime/io/crc32c.h"
 
 namespace shale {
 namespace {
 
+namespace fs = std::filesystem;
 using tokenizer_internal::SplitPattern;
 
-namespace fs = std::filesystem;
-
-constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
 
 struct NamedId {
   int32_t id;
@@ -77,9 +78,48 @@ TokenizerSpec read_tiktoken(std::string_view text, const std::string& path) {
                       lines, " lines, want ", known));
 }
 
+// By name, of the special tokens: text may have an ordinary token that is spelled like one.
 std::optional<int32_t> find_end(const Tokenizer& tokenizer) {
-  for (const char* text : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}) {
-    if (const std::optional<int32_t> id = tokenizer.find(text)) return id;
+  for (const std::string_view text : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}) {
+    for (const AddedToken& token : tokenizer.spec().added) {
+      if (token.special && token.text == text) return token.id;
+    }
+  }
+  return {};
+}
+
+// The JSON object in a folder; null if there is none.
+Json read_object(const fs::path& path) {
+  constexpr JsonLimits kLimits{.max_bytes = int64_t{64} << 20};
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return {};
+  return Json::parse(read_text_file(path.string(), kLimits.max_bytes), kLimits, path.string());
+}
+
+// What the files beside a tokenizer declare.
+std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tokenizer) {
+  const auto fail = [&](const char* file, const std::string& key, const Json& value) {
+    throw DataError(cat((folder / file).string(), ": ", key, " is ", excerpt(value.dump()),
+                        ", which is no token of the tokenizer beside it"));
+  };
+  for (const char* file : {kTokenizerConfigFile, "special_tokens_map.json"}) {
+    const Json json = read_object(folder / file);
+    const Json* end = json.find("eos_token");
+    if (end != nullptr && end->is_object()) end = end->find("content");
+    if (end == nullptr || end->is_null()) continue;
+    const auto id = end->is_string() ? tokenizer.find(end->text()) : std::nullopt;
+    if (!id) fail(file, "eos_token", *end);
+    return id;
+  }
+  for (const char* file : {"config.json", "generation_config.json"}) {
+    const Json json = read_object(folder / file);
+    const Json* end = json.find("eos_token_id");
+    if (end != nullptr && end->is_array() && !end->empty()) end = &(*end)[size_t{0}];
+    if (end == nullptr || end->is_null()) continue;
+    const std::optional<int64_t> id = end->int64();
+    const bool fits = id && *id >= 0 && *id < tokenizer.vocab_size();
+    if (!fits || !tokenizer.has(static_cast<int32_t>(*id))) fail(file, "eos_token_id", *end);
+    return static_cast<int32_t>(*id);
   }
   return {};
 }
@@ -97,8 +137,15 @@ Json text_in(const Json& value) {
   return nullptr;
 }
 
-// StoredTokenizer::chat, of a tokenizer_config.json.
-Json chat_of(const Json& config) {
+// StoredTokenizer::chat, of the files in a folder.
+Json chat_in(const fs::path& folder) {
+  Json config = read_object(folder / kTokenizerConfigFile);
+  const fs::path file = folder / kChatTemplateFile;
+  std::error_code error;
+  if (fs::is_regular_file(file, error)) {
+    if (config.is_null()) config = Json::object();
+    config["chat_template"] = read_text_file(file.string(), kMaxTemplateBytes);
+  }
   Json chat = Json::object();
   for (const char* key : {"chat_template", "bos_token", "eos_token", "pad_token", "unk_token"}) {
     const Json* value = config.find(key);
@@ -108,16 +155,19 @@ Json chat_of(const Json& config) {
   return chat.contains("chat_template") ? chat : Json::object();
 }
 
-Json parse_config(std::string_view text, const std::string& path) {
-  return text.empty() ? Json::object() : Json::parse(text, {.max_bytes = kMaxConfigBytes}, path);
-}
-
+// folder: where files beside it may be; empty: there is none.
 std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string json,
-                                             const std::string& path, Json chat) {
+                                             const std::string& path, const fs::path& folder = {}) {
   if (json.empty()) json = to_tokenizer_json(spec);
   Tokenizer tokenizer(std::move(spec));
   const uint32_t crc = crc32c(std::as_bytes(std::span(json)));
-  const std::optional<int32_t> end = find_end(tokenizer);
+  std::optional<int32_t> end;
+  Json chat = Json::object();
+  if (!folder.empty()) {
+    end = declared_end(folder, tokenizer);
+    chat = chat_in(folder);
+  }
+  if (!end) end = find_end(tokenizer);
   return std::make_shared<const StoredTokenizer>(
       StoredTokenizer{path, std::move(json), crc, std::move(tokenizer), end, std::move(chat)});
 }
@@ -127,11 +177,13 @@ std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string jso
 std::shared_ptr<const StoredTokenizer> byte_tokenizer() {
   TokenizerSpec spec{.source = "bytes", .splits = {PatternSplit{SplitPattern::kGpt2}}};
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
-  return store(std::move(spec), {}, "bytes", Json::object());
+  return store(std::move(spec), {}, "bytes");
 }
 
-std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path,
-                                                       std::string_view config) {
+namespace {
+
+std::shared_ptr<const StoredTokenizer> parse(std::string bytes, const std::string& path,
+                                             const fs::path& folder) {
   constexpr char kFirstPiece = '\x0a';  // the tag of a model's field 1
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   const bool is_json = first != bytes.npos && bytes[first] == '{';
@@ -139,21 +191,37 @@ std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const 
   TokenizerSpec spec = is_json    ? parse_tokenizer_json(bytes, path)
                        : is_model ? parse_sentencepiece(bytes, path)
                                   : read_tiktoken(bytes, path);
-  return store(std::move(spec), is_json ? std::move(bytes) : std::string(), path,
-               chat_of(parse_config(config, path)));
+  return store(std::move(spec), is_json ? std::move(bytes) : std::string(), path, folder);
+}
+
+}  // namespace
+
+std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path) {
+  return parse(std::move(bytes), path, {});
 }
 
 std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path) {
   const fs::path folder = fs::path(path).parent_path();
-  const auto beside = [&folder](const char* name) {
-    const std::string file = (folder / name).string();
-    return fs::is_regular_file(file) ? read_text_file(file, kMaxConfigBytes) : std::string();
-  };
-  Json config =
-      parse_config(beside(kTokenizerConfigFile), (folder / kTokenizerConfigFile).string());
-  const std::string chat = beside(kChatTemplateFile);
-  if (!chat.empty()) config["chat_template"] = chat;
-  return parse_tokenizer(read_text_file(path, kMaxTokenizerBytes), path, config.dump());
+  return parse(read_text_file(path, kMaxTokenizerBytes), path, folder.empty() ? "." : folder);
+}
+
+bool are_same(const StoredTokenizer& a, const StoredTokenizer& b) {
+  if (a.crc == b.crc) return true;
+  TokenizerSpec of_a = a.tokenizer.spec(), of_b = b.tokenizer.spec();
+  of_a.source = of_b.source = {};
+  return of_a == of_b;
+}
+
+std::map<std::string, std::string> tokenizer_files(const StoredTokenizer& tokenizer) {
+  std::map<std::string, std::string> files = {{kTokenizerFile, tokenizer.json}};
+  Json config = tokenizer.chat;
+  if (tokenizer.end_of_document) {
+    const std::vector<int32_t> ids = {*tokenizer.end_of_document};
+    config["tokenizer_class"] = "PreTrainedTokenizerFast";
+    config["eos_token"] = tokenizer.tokenizer.decode(ids);
+  }
+  if (!config.empty()) files[kTokenizerConfigFile] = config.dump(2) + "\n";
+  return files;
 }
 
 }  // namespace shale

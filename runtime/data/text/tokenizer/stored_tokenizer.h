@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ struct StoredTokenizer {
   std::string json;  // tokenizer.json: the file itself, or what it says in that form
   uint32_t crc = 0;  // CRC-32C of `json`
   Tokenizer tokenizer;
-  // Follows each document: the first there is of <|endoftext|>, <|end_of_text|>, </s> and <eos>.
+  // Follows each document: the token that a file beside this one declares, else the first special
+  // token there is of <|endoftext|>, <|end_of_text|>, </s> and <eos>.
   std::optional<int32_t> end_of_document;
   // What its configuration says of conversations, an object of texts: "chat_template", in Jinja,
   // "bos_token", "eos_token" and so on. Empty: it comes without a chat template.
@@ -33,12 +35,21 @@ struct StoredTokenizer {
 };
 
 // Reads a tokenizer.json, a file of tiktoken, whose number of tokens says how it splits text, or a
-// SentencePiece model, and what a configuration in its folder says of conversations. Throws
-// MissingInputError; DataError, starting with the path, that says what is malformed or not known.
+// SentencePiece model. The end of a document is eos_token of a tokenizer_config.json or
+// special_tokens_map.json in its folder, else eos_token_id of a config.json or
+// generation_config.json there, of a list the first; its chat template is that of
+// chat_template.jinja or tokenizer_config.json. Throws MissingInputError; DataError, starting
+// with the path, that says what is malformed or not known.
 std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path);
-// The same of bytes that are at hand: the file's, and those of its tokenizer_config.json.
-std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path,
-                                                       std::string_view config = {});
+// The same of bytes that are at hand, without a folder.
+std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path);
+
+// Whether two tokenizers make the same of every text, as far as their files say it alike.
+bool are_same(const StoredTokenizer& a, const StoredTokenizer& b);
+
+// The files of a tokenizer by their names, from which read_tokenizer() makes the same one:
+// tokenizer.json, and a tokenizer_config.json with the end of a document and the chat template.
+std::map<std::string, std::string> tokenizer_files(const StoredTokenizer& tokenizer);
 
 // What text is without a tokenizer: 256 tokens, the values of bytes. Nothing ends
 // documents.

@@ -21,15 +21,23 @@ struct AddedToken {
   bool single_word = false;  // not where a word goes on before or behind it
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // and behind it
+
+  bool operator==(const AddedToken&) const = default;
 };
 
 // What happens to text before it is split.
-struct NfcStep {};  // Unicode's Normalization Form C
+struct NfcStep {  // Unicode's Normalization Form C
+  bool operator==(const NfcStep&) const = default;
+};
 struct PrependStep {
   std::string text;  // in front of texts that are not empty
+
+  bool operator==(const PrependStep&) const = default;
 };
 struct ReplaceStep {
   std::string from, to;
+
+  bool operator==(const ReplaceStep&) const = default;
 };
 using NormalizeStep = std::variant<NfcStep, PrependStep, ReplaceStep>;
 
@@ -40,21 +48,31 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 // one before.
 struct PatternSplit {
   tokenizer_internal::SplitPattern pattern;
+
+  bool operator==(const PatternSplit&) const = default;
 };
 struct LiteralSplit {
   std::string literal;
   SplitBehavior behavior = SplitBehavior::kIsolated;
   bool invert = false;  // what is not the literal matches
+
+  bool operator==(const LiteralSplit&) const = default;
 };
 struct DigitSplit {
   bool individual = false;  // else runs of them
+
+  bool operator==(const DigitSplit&) const = default;
 };
 struct MetaspaceSplit {  // SentencePiece's way: a space becomes a visible character
   std::string replacement;
   enum class Prepend { kNever, kFirst, kAlways } prepend = Prepend::kAlways;
   bool split = true;  // before each
+
+  bool operator==(const MetaspaceSplit&) const = default;
 };
-struct PrefixSpace {};  // in front of a piece that does not begin with one
+struct PrefixSpace {  // in front of a piece that does not begin with one
+  bool operator==(const PrefixSpace&) const = default;
+};
 using SplitStep = std::variant<PatternSplit, LiteralSplit, DigitSplit, MetaspaceSplit, PrefixSpace>;
 
 // A merge of two tokens. Those with equal rank are equal but for their place in the text.
@@ -63,6 +81,8 @@ struct MergeRule {
   int32_t right = 0;
   int32_t result = 0;
   uint32_t rank = 0;
+
+  bool operator==(const MergeRule&) const = default;
 };
 
 // All that a tokenizer is, as its file says.
@@ -88,6 +108,8 @@ struct TokenizerSpec {
   bool decodes_bytes = false;
   std::string strip;
   int64_t strip_most = 0;
+
+  bool operator==(const TokenizerSpec&) const = default;
 };
 
 // The largest file of a tokenizer that is read, and so the largest that is written.

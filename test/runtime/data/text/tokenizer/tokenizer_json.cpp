@@ -3,9 +3,10 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/runtime/data/text/tokenizer/tokenizer.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/json.h"
+#include "shale/test/support/temp_dir.h"
 
 namespace shale {
 namespace {
@@ -62,6 +63,53 @@ std::string refusal(const Json& root) {
 }
 
 }  // namespace
+
+TEST_CASE("the end of a document is the declared token, else a special one", "[tokenizer]") {
+  const test::TempDir dir;
+  Json root = llama2_like();
+  root["added_tokens"].push_back({{"id", 264}, {"content", "<|stop|>"}, {"special", true}});
+  const std::string path = dir.write("tokenizer.json", root.dump());
+  const auto end = [&] { return read_tokenizer(path)->end_of_document; };
+  CHECK(end() == 2);
+  // In the order of who is asked last.
+  dir.write("generation_config.json", R"({"eos_token_id": [264, 2]})");
+  CHECK(end() == 264);
+  dir.write("config.json", R"({"eos_token_id": 1})");
+  CHECK(end() == 1);
+  dir.write("special_tokens_map.json", R"({"eos_token": {"content": "</s>"}})");
+  CHECK(end() == 2);
+  dir.write("tokenizer_config.json", R"({"eos_token": null})");
+  CHECK(end() == 2);
+  for (const char* declared : {R"("<|stop|>")", R"({"content": "<|stop|>", "special": true})"}) {
+    dir.write("tokenizer_config.json", cat(R"({"eos_token": )", declared, "}"));
+    CHECK(end() == 264);
+  }
+  // A copy of its files keeps it.
+  const test::TempDir copy;
+  const auto stored = read_tokenizer(path);
+  for (const auto& [name, bytes] : tokenizer_files(*stored)) copy.write(name, bytes);
+  CHECK(read_tokenizer(copy.file("tokenizer.json"))->end_of_document == 264);
+  dir.write("tokenizer_config.json", R"({"eos_token": "<|none|>"})");
+  CHECK(test::contains(test::message_of<DataError>([&] { end(); }),
+                       "tokenizer_config.json: eos_token is \"<|none|>\", which is no token"));
+  dir.write("tokenizer_config.json", "{}");
+  dir.write("special_tokens_map.json", "{}");
+  dir.write("config.json", R"({"eos_token_id": 300})");
+  CHECK(test::contains(test::message_of<DataError>([&] { end(); }), "config.json: eos_token_id"));
+
+  // An ordinary token that is spelled like the end of a document ends none.
+  root["added_tokens"] = Json::array();
+  CHECK_FALSE(parse_tokenizer(root.dump(), "t.json")->end_of_document.has_value());
+}
+
+TEST_CASE("files that say the same in other words are the same tokenizer", "[tokenizer]") {
+  Json root = llama2_like();
+  const auto one = parse_tokenizer(root.dump(), "a.json");
+  root["truncation"] = nullptr;
+  CHECK(are_same(*one, *parse_tokenizer(root.dump(2), "b.json")));
+  root["model"]["merges"] = {"a b"};
+  CHECK_FALSE(are_same(*one, *parse_tokenizer(root.dump(), "a.json")));
+}
 
 TEST_CASE("tokens of characters fall back to bytes", "[tokenizer]") {
   const Tokenizer tokenizer = parse(llama2_like());
