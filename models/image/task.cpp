@@ -80,6 +80,10 @@ ImageTask::ImageTask(const ImageTrainConfig& config)
       mix_(mix_options(config_)),
       damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
       model_(make_image_model(model_config(config_, augmentation_, data_.classes.size()))) {
+  if (data_.classes.size() < 2) {
+    throw DataError(cat("data: ", config_.data.path, ": expected two classes or more, found only ",
+                        data_.classes.front(), "; --data is the folder of their folders"));
+  }
   if (config_.init.empty()) return;
   check_normalisation(config_.init, augmentation_);
   init_.emplace(config_.init, *model_, config_.new_head);

@@ -1,26 +1,82 @@
 #include "shale/models/language/find_tokenizer.h"
 
 #include <optional>
+#include <utility>
+#include <vector>
 
+#include "shale/base/error.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/models/language/checkpoint_model.h"
+#include "shale/runtime/data/tokens/data_mix.h"
 
 namespace shale::models {
+
+namespace {
+
+// A tokenizer that something brings along.
+struct Found {
+  std::string of;  // such as "--init gpt2"
+  std::shared_ptr<const StoredTokenizer> tokenizer;
+};
+
+// Those beside tokens, which made them.
+std::vector<Found> of_tokens(const DataConfig& source) {
+  std::vector<Found> found;
+  if (source.data.empty() || source.objective != Objective::kPretrain) return found;
+  for (const DataPart& part : parse_data(source.data)) {
+    DataOptions options{.path = part.path, .format = part.format, .width = part.width};
+    if (options.format == DataFormat::kAuto) options.format = source.format;
+    // Any width does: whether it is given tells tokens from text.
+    if (!options.width && source.dtype != "auto") options.width = TokenWidth::k16;
+    const auto path = tokenizer_beside(options);
+    if (path) found.push_back({cat("the tokens of ", part.path), read_tokenizer(*path)});
+  }
+  return found;
+}
+
+std::string described(const StoredTokenizer& tokenizer) {
+  return cat(tokenizer.path, " of ", tokenizer.tokenizer.vocab_size(), " tokens");
+}
+
+}  // namespace
 
 std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config) {
   const auto& language = config.language;
   const std::string& asked = language.source.tokenizer;
-  if (asked == "none") return nullptr;
-  if (!asked.empty()) return read_tokenizer(asked);
+  std::vector<Found> all = of_tokens(language.source);
+  if (asked == "none") {
+    if (all.empty()) return nullptr;
+    throw ConfigError(cat("--tokenizer none, but ", all.front().of, " are of ",
+                          described(*all.front().tokenizer), "; leave --tokenizer out"));
+  }
+  if (!language.init.empty()) {
+    if (auto of_init = open_model_tokenizer(language.init)) {
+      all.push_back({cat("--init ", language.init), std::move(of_init)});
+    }
+  }
   const std::string& resume = config.run.resume;
-  if (resume != "none") {
+  if (!asked.empty()) {
+    all.insert(all.begin(), {"--tokenizer", read_tokenizer(asked)});
+  } else if (resume != "none") {
     // A run that goes on has what it began with, or nothing. What has changed is found when facts
     // are compared: this checkpoint may be damaged, and an older one sound.
     if (const auto checkpoint = newest_checkpoint(resume == "auto" ? config.run.out : resume)) {
-      return find_tokenizer_in(*checkpoint);
+      auto own = find_tokenizer_in(*checkpoint);
+      if (own == nullptr && all.empty()) return nullptr;
+      if (own != nullptr) all.insert(all.begin(), {cat("--resume ", resume), std::move(own)});
     }
   }
-  return language.init.empty() ? nullptr : open_model_tokenizer(language.init);
+  if (all.empty()) return nullptr;
+  const Found& first = all.front();
+  for (const Found& other : all) {
+    if (are_same(*first.tokenizer, *other.tokenizer)) continue;
+    throw ConfigError(cat(first.of, " has the tokenizer ", described(*first.tokenizer),
+                          ", which differs from ", described(*other.tokenizer), ", that of ",
+                          other.of,
+                          "; ids of one mean nothing to the other: want one for all, and "
+                          "--tokenizer left out if another brings it"));
+  }
+  return first.tokenizer;
 }
 
 }  // namespace shale::models

@@ -232,6 +232,12 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
   check_formats(config.language.source, parts);
   const int64_t vocab =
       model_config(config.language, data_vocab(is_bytes, tokenizer.get()), stored).vocab;
+  if (is_bytes && tokenizer == nullptr && stored != nullptr && vocab > data_vocab(true, nullptr) &&
+      config.language.source.tokenizer != "none") {
+    throw ConfigError(cat("--init ", config.language.init, ": expected a tokenizer for its ", vocab,
+                          " tokens, found none beside it; give --tokenizer FILE, or none to train "
+                          "it on bytes"));
+  }
   if (tokenizer != nullptr && tokenizer->tokenizer.vocab_size() > vocab) {
     throw DataError(cat(tokenizer->path, ": ", tokenizer->tokenizer.vocab_size(),
                         " tokens, the model's vocabulary is ", vocab));
@@ -286,6 +292,21 @@ int64_t count_overlong(const ExampleStore& store, int64_t seq_len) {
   return count;
 }
 
+// Examples, or pairs of them, of which --seq-len cuts off all of an answer.
+int64_t count_unanswered(const ExampleSplits& examples, int64_t seq_len, int64_t group) {
+  int64_t count = 0;
+  for (const auto& store : {examples.train, examples.val}) {
+    for (int64_t first = 0; store != nullptr && first < store->size(); first += group) {
+      bool has_all = true;
+      for (int64_t i = first; i < first + group; ++i) {
+        has_all = has_all && store->targets(i, 0, std::min(store->length(i), seq_len)) > 0;
+      }
+      count += has_all ? 0 : 1;
+    }
+  }
+  return count;
+}
+
 // The examples that the options name, of the vocabulary of a model that is made or stored.
 ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* stored,
                                 const std::shared_ptr<const StoredTokenizer>& tokenizer) {
@@ -332,10 +353,15 @@ TrainingData open_examples(const TrainConfig& config, const StoredModel* stored,
                    .fingerprint = examples.fingerprint,
                    .checksum = examples.checksum};
   const int64_t held_out = (examples.val == nullptr ? 0 : examples.val->size()) / (is_dpo ? 2 : 1);
-  std::string line =
-      cat(all.size, " in ", language.source.data, ", ", held_out, " of them for validation");
+  std::string line = cat(all.size, " in ", language.source.data, ", ", held_out,
+                         " of them for validation", examples.note);
   if (const int64_t cut = count_overlong(*examples.train, language.seq_len); cut > 0) {
     line += cat("; ", cut, " are longer than --seq-len ", language.seq_len, " and are cut there");
+  }
+  const int64_t lost = count_unanswered(examples, language.seq_len, is_dpo ? 2 : 1);
+  if (lost > 0) {
+    line += cat("; ", lost, " of ", all.size,
+                is_dpo ? " lose all of an answer" : " lose all answers", " there and are left out");
   }
   if (is_dpo) {
     all.preferences = std::move(examples);

@@ -1,4 +1,5 @@
 // shale tokenize: text and jsonl as the shards that training reads.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -75,14 +76,14 @@ void find_tokens_around(const std::string& begin, const std::string& end, Tokeni
   job.end = job.tokenizer->end_of_document;
   if (job.end) return;
   throw ConfigError(cat(job.tokenizer->path,
-                        ": none of its tokens is one that ends documents "
-                        "elsewhere; want --document-end TOKEN, or none"));
+                        ": neither it nor a file beside it says which token ends documents; want "
+                        "--document-end TOKEN, or none"));
 }
 
 }  // namespace
 
 int run_tokenize(int argc, const char* const* argv) {
-  TokenizeJob job;
+  TokenizeJob job{.inputs = {}, .val_fraction = 0.1};
   std::string tokenizer, begin = "none", end = "auto";
   ConfigSpec spec("shale tokenize INPUT...",
                   "turns text and jsonl (.gz, .zst), or folders of them, into shards of tokens for "
@@ -96,6 +97,10 @@ int run_tokenize(int argc, const char* const* argv) {
            {.help = {.metavar = "TOKEN"}});
   spec.add("document-end", end, "token behind each document, or none",
            {.help = {.metavar = "TOKEN", .default_text = "the tokenizer's"}});
+  spec.add("val-fraction", job.val_fraction,
+           "part of the documents that goes into shards for validation, chosen by a hash of each, "
+           "unless names of files say which are (docs/data.md)",
+           {.min = 0, .max = 1, .exclude_max = true});
   spec.add("shard-tokens", job.shard_tokens, "tokens of a shard", {.min = 1, .max = INT32_MAX});
   job.threads = 0;
   spec.add("threads", job.threads, "CPU threads",
@@ -113,13 +118,20 @@ int run_tokenize(int argc, const char* const* argv) {
   if (job.threads == 0) job.threads = cpu_counts().bound;
   job.tokenizer = read_tokenizer(tokenizer);
   find_tokens_around(begin, end, job);
-  job.inputs = list_corpus(inputs);
+  data_internal::SkippedFiles skipped;
+  job.inputs = list_corpus(inputs, job.field, &skipped);
+  divide_corpus(job.inputs, inputs.front(), skipped);
   TokenizeReport report;
   job.on_progress = [&report](const TokenizeProgress& now) { report(now); };
   TokenizeProgress done = tokenize(job);
   process_log().status("");
   done.taken = done.total;
-  std::printf("%s\nwrote %s\n", report.describe(done).c_str(), job.out.c_str());
+  const bool by_name = std::any_of(job.inputs.begin(), job.inputs.end(),
+                                   [](const CorpusFile& file) { return file.is_validation; });
+  const std::string split =
+      cat("validation: ", done.val_documents, " documents, ", done.val_tokens, " tokens, ",
+          by_name ? "by name" : "by a hash of each", skipped.describe());
+  std::printf("%s\n%s\nwrote %s\n", report.describe(done).c_str(), split.c_str(), job.out.c_str());
   return 0;
 }
 

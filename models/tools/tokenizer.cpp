@@ -128,8 +128,9 @@ int run_train(int argc, const char* const* argv) {
   trainer.special = split_names(request.special);
   static_cast<void>(train_bpe({}, trainer));  // an error belongs before minutes of counting
   if (request.threads == 0) request.threads = cpu_counts().bound;
-  request.inputs = list_corpus(inputs);
-  log_info("counting the pieces of ", request.inputs.size(), " files");
+  data_internal::SkippedFiles skipped;
+  request.inputs = list_corpus(inputs, request.field, &skipped);
+  log_info("counting the pieces of ", request.inputs.size(), " files", skipped.describe());
   const PieceCounts counts = Counter(request).count();
   if (counts.empty()) throw DataError("no text in any of the inputs, want some");
   log_info("merging pairs of ", counts.size(), " pieces");

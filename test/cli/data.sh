@@ -104,6 +104,7 @@ refused() {
   grep -qF -- "$word" output || fail "$*: it does not say '$word'"
 }
 printf '{"body":"x"}\n{"other":"y"}\n' >lacks.jsonl
+printf '[\n{"text":"x"}\n]\n' >all.json
 printf '\x1f\x8b broken' >broken.jsonl.gz
 refused 66 "gone" --data "text.txt:1,gone:2"
 refused 64 "'heavy'" --data "text.txt:heavy"
@@ -113,6 +114,30 @@ refused 65 "lacks.jsonl:2" --data lacks.jsonl --data-field body
 refused 65 "broken.jsonl.gz" --data broken.jsonl.gz
 refused 64 "--packing none" --data text.txt --packing none
 refused 64 "--document-token" --data raw.npy --data-dtype u16 --document-mask --tokenizer none
+
+# What a folder has is divided by names, and what is left out is said; JSON never is plain text.
+says() {
+  local word
+  timeout 60 "$train" "${common[@]}" --steps 0 --no-save --out said "${@:2}" >output 2>&1 ||
+    fail "${*:2}: exit code $?"
+  grep -qF -- "$1" output || fail "${*:2}: it does not say '$1'"
+  rm -rf said
+}
+mkdir -p hub/data/validation
+head -n 300 corpus/a.jsonl >hub/data/0.json
+tail -n 20 corpus/a.jsonl | gzip >hub/data/validation/0.JSON.GZ
+cp hub/data/0.json hub/data/test.json
+printf 'PAR1\0\0PAR1' >hub/data/0.parquet
+says "320 documents in said/data-cache" --data hub --data-field body --model nano
+says "validation tokens (by name); skipped 1 Parquet, 1 of test" --data hub --data-field body --model nano
+says "(by a hash of each document)" --data hub/data/0.json --data-field body --model nano
+mkdir texts && printf 'a line\nand more of it, for a sequence\n%.0s' 1 2 3 >texts/train.txt && cp texts/train.txt texts/dev.txt
+says "validation: 1 file, 114 B, by name" --data texts --model nano --tokenizer none
+refused 64 "expected a tokenizer for lines of JSON" --data hub --data-field body --tokenizer none
+refused 64 "expected a tokenizer for lines of JSON" --data hub/data/0.json --tokenizer none
+refused 65 "expected an object of JSON in each line" --data all.json
+refused 65 "0.parquet: a file of Parquet, which is not read" --data hub/data/0.parquet
+refused 64 "texts/dev.txt: its name says that it is for validation" --data texts/train.txt,texts/dev.txt
 [[ ! -e refused/data-cache || -z $(ls refused/data-cache) ]] || fail "something half-written is left"
 
 finish

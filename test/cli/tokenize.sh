@@ -67,7 +67,11 @@ expect 0 "wrote three" -- "${tokenize[@]}" --out three --threads 3
 shards=$(cd one && echo tokens_*.bin)
 [[ $(wc -w <<<"$shards") -ge 5 ]] || fail "few shards: $shards"
 for shard in $shards; do same "one/$shard" "three/$shard"; done
-expect 0 "60001 documents" -- "${tokenize[@]}" --out one  # is done
+expect 0 "60001 documents" "by a hash of each" -- "${tokenize[@]}" --out one  # is done
+same one/tokenizer.json tokenizer.json
+grep -q '"eos_token": "<|endoftext|>"' one/tokenizer_config.json || fail "no declared end"
+[[ -s one/val_000000.bin && $shards != *val* ]] || fail "no shard for validation"
+for shard in $(cd one && echo val_*.bin); do same "one/$shard" "three/$shard"; done
 expect 64 "its shard_tokens is 150000" -- "${tokenize[@]}" --out one --shard-tokens 7
 
 # Killed when some shards are there, again and again, and told to stop.
@@ -136,6 +140,19 @@ expect 64 "text tokenizer" "was" -- "${lm[@]}" --data corpus/b.txt --steps 6 --r
   --out run --tokenizer other.json
 expect 64 "training data" -- "${lm[@]}" --data corpus/b.txt --steps 6 --resume auto --out run \
   --tokenizer none --vocab 2000
+# Shards have their tokenizer with them; no other one, and not none, is taken for theirs.
+expect 0 "vocabulary 2000" "validation tokens (by name)" -- "${lm[@]}" --data one --steps 1 --out own
+same moved.json own/checkpoints/step_00000001/tokenizer.json
+expect 64 "other.json of 2000 tokens, which differs from one/tokenizer.json" -- "${lm[@]}" --data one \
+  --tokenizer other.json --steps 1 --out none
+expect 64 "other.json of 2000 tokens, which differs from exported/tokenizer.json" -- "${lm[@]}" \
+  --data corpus/b.txt --init exported --tokenizer other.json --steps 1 --out none
+expect 64 "--tokenizer none, but the tokens of one" -- "${lm[@]}" --data one --tokenizer none --steps 1 \
+  --out none
+mkdir bare && cp exported/*.safetensors exported/config.json bare
+expect 64 "expected a tokenizer for its 2000 tokens" -- "${lm[@]}" --data corpus/b.txt --init bare \
+  --steps 1 --out none
+absent none
 # From what was exported, on shards; into a GGUF file and another folder.
 expect 0 "vocabulary 2000" -- "${lm[@]}" --init exported --data one --steps 2 --out tuned \
   --sample-tokens 4

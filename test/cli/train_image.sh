@@ -173,6 +173,10 @@ refused 'want --mean 0.485' 64 --model resnet18-small --init "$work/sent_out" --
 refused 'nor model.safetensors.index.json' 66 --init "$work/nowhere"
 mkdir "$work/two" && cp -r "$work/folder/a" "$work/folder/c" && mv "$work/folder/c" "$work/two" &&
   cp -r "$work/folder/a" "$work/two"
+mkdir "$work/one" && cp -r "$work/two/a" "$work/one"
+refused 'expected two classes or more, found only a; ' 65 --data "$work/one"
+refused 'expected a folder that has a folder of images for each class, found a file' 65 \
+  --data "$(find "$work/two" -name '*.png' | head -n 1)"
 classes=(--data "$work/two" --val-fraction 0 --model vit-nano --init "$work/small_out" --micro-batch 8)
 refused '--new-head begins a classifier.*head.weight is F32\[24,128\], want' 65 "${classes[@]}" --pixels 16
 printf 'PK\003\004' >"$work/net.pth"

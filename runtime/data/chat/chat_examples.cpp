@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
-#include "shale/base/rng.h"
 #include "shale/kernels/loss.h"
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/corpus/documents.h"
+#include "shale/runtime/data/split.h"
 #include "shale/runtime/io/crc32c.h"
 #include "shale/runtime/io/in_parallel.h"
 
@@ -122,9 +123,15 @@ class LineReader {
   ChatEncoder& encoder_;
 };
 
-// The examples of a batch of lines, one entry a line.
+struct Line {
+  std::vector<MaskedTokens> examples;
+  uint32_t hash = 0;
+  bool is_validation = false;  // by the name of the file
+};
+
+// The lines of a batch.
 struct Block {
-  std::vector<std::vector<MaskedTokens>> lines;
+  std::vector<Line> lines;
 };
 
 std::vector<DocumentBatch> read_batches(const std::vector<CorpusFile>& files) {
@@ -153,17 +160,32 @@ std::vector<Block> encode(const std::vector<CorpusFile>& files,
       encoder = std::make_unique<ChatEncoder>(options.tokenizer, options.style);
     }
     for_each_line(batches[i], file, [&](std::string_view line, const std::string& place) {
-      blocks[i].lines.push_back(LineReader(options, place, *encoder).read(line));
+      const uint32_t crc = crc32c(std::as_bytes(std::span(line)));
+      blocks[i].lines.push_back({.examples = LineReader(options, place, *encoder).read(line),
+                                 .hash = data_internal::split_hash(crc, std::ssize(line)),
+                                 .is_validation = file.is_validation});
     });
   });
   return blocks;
 }
 
-// Uniform in [0, 2^32), a function of the line's number alone.
-uint32_t split_hash(int64_t line) {
-  const auto number = static_cast<uint64_t>(line);
-  return philox({static_cast<uint32_t>(number), static_cast<uint32_t>(number >> 32), 0, 1},
-                {0, 0})[0];
+// The files with lines of JSON, and what for. One that is named and has none is an error.
+std::vector<CorpusFile> find_files(const ExampleOptions& options,
+                                   data_internal::SkippedFiles& skipped) {
+  std::vector<CorpusFile> files = list_corpus(options.paths, "text", &skipped);
+  for (const CorpusFile& file : files) {
+    const bool is_named = file.name == file.path;
+    if (file.is_jsonl || !is_named) continue;
+    throw DataError(cat(file.path, ": expected lines of JSON (.jsonl), one for each example"));
+  }
+  skipped.no_lines += static_cast<int64_t>(
+      std::erase_if(files, [](const CorpusFile& file) { return !file.is_jsonl; }));
+  if (files.empty()) {
+    throw DataError(cat(options.paths.front(), ": no file with lines of JSON in this folder",
+                        skipped.describe()));
+  }
+  divide_corpus(files, options.paths.front(), skipped);
+  return files;
 }
 
 }  // namespace
@@ -199,12 +221,12 @@ int64_t ExampleStore::targets(int64_t example, int64_t begin, int64_t count) con
 }
 
 ExampleSplits read_examples(const ExampleOptions& options) {
-  const std::vector<CorpusFile> files = list_corpus(options.paths);
+  data_internal::SkippedFiles skipped;
+  const std::vector<CorpusFile> files = find_files(options, skipped);
   ExampleSplits splits;
+  bool by_name = false;
   for (const CorpusFile& file : files) {
-    if (!file.is_jsonl) {
-      throw DataError(cat(file.path, ": want a file .jsonl or .ndjson, a line for each example"));
-    }
+    by_name = by_name || file.is_validation;
     splits.fingerprint = data_internal::mix_fingerprint(
         splits.fingerprint, std::filesystem::path(file.name).filename().string(), file.bytes);
   }
@@ -215,19 +237,24 @@ ExampleSplits read_examples(const ExampleOptions& options) {
   }
   const std::vector<Block> blocks = encode(files, batches, options);
   auto train = std::make_shared<ExampleStore>(), val = std::make_shared<ExampleStore>();
-  int64_t line = 0, lowest = 0;
-  for (const Block& block : blocks) splits.examples += std::ssize(block.lines);
-  for (int64_t i = 1; i < splits.examples; ++i) {
-    if (split_hash(i) < split_hash(lowest)) lowest = i;
-  }
+  std::vector<uint32_t> hashes;
   for (const Block& block : blocks) {
-    for (const auto& examples : block.lines) {
-      const bool is_chosen = split_hash(line) < options.val_fraction * 0x1p32 || line == lowest;
-      const bool is_val = options.val_fraction > 0 && is_chosen && splits.examples > 1;
-      for (const MaskedTokens& example : examples) (is_val ? *val : *train).add(example);
-      ++line;
+    for (const Line& line : block.lines) hashes.push_back(line.hash);
+  }
+  splits.examples = std::ssize(hashes);
+  const std::vector<bool> held_out =
+      data_internal::hold_out(hashes, by_name ? 0 : options.val_fraction);
+  size_t number = 0;
+  for (const Block& block : blocks) {
+    for (const Line& line : block.lines) {
+      const bool is_val = held_out[number++] || line.is_validation;
+      for (const MaskedTokens& example : line.examples) (is_val ? *val : *train).add(example);
     }
   }
+  splits.note = cat(val->size() == 0 ? ""
+                    : by_name        ? ", by name"
+                                     : ", by a hash of each",
+                    skipped.describe());
   if (train->size() == 0) {
     throw DataError(
         cat(options.paths.front(), ": no examples are left for training, of ", splits.examples));

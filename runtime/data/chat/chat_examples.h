@@ -38,11 +38,13 @@ class ExampleStore final : public TokenExamples {
 
 // Where examples come from.
 struct ExampleOptions {
-  std::vector<std::string> paths;  // files *.jsonl, *.ndjson, also .gz and .zst, or folders of them
+  std::vector<std::string> paths;  // files of JSON lines, also .gz and .zst, or folders of them
   ExampleKind kind = ExampleKind::kAnswers;
   std::shared_ptr<const StoredTokenizer> tokenizer;
   ChatTemplate style = ChatTemplate::kAuto;
-  double val_fraction = 0.1;  // of the lines, by their numbers; 0: none, else one at least
+  // Of the lines, by a hash of each, where no file is for validation by its name; 0: none, else one
+  // at least.
+  double val_fraction = 0.1;
   int threads = 1;
   OnReading on_reading = {};
 };
@@ -51,6 +53,7 @@ struct ExampleSplits {
   std::shared_ptr<const ExampleStore> train;
   std::shared_ptr<const ExampleStore> val;  // null: nothing is kept for validation
   int64_t examples = 0;
+  std::string note;          // how they were divided, and which files were left out
   uint64_t fingerprint = 0;  // see DatasetSplits
   uint64_t checksum = 0;     // of all bytes
 };

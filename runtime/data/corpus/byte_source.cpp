@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <utility>
 
@@ -12,9 +13,16 @@ namespace {
 
 enum class Compression { kNone, kGzip, kZstd };
 
+// In any case.
+bool ends_with(std::string_view path, std::string_view ending) {
+  return path.size() >= ending.size() &&
+         std::equal(ending.begin(), ending.end(), path.end() - std::ssize(ending),
+                    [](char want, unsigned char is) { return want == std::tolower(is); });
+}
+
 Compression compression_of(std::string_view path) {
-  if (path.ends_with(".gz")) return Compression::kGzip;
-  return path.ends_with(".zst") ? Compression::kZstd : Compression::kNone;
+  if (ends_with(path, ".gz")) return Compression::kGzip;
+  return ends_with(path, ".zst") ? Compression::kZstd : Compression::kNone;
 }
 
 class PlainSource final : public ByteSource {
@@ -88,6 +96,10 @@ std::string_view without_compression(std::string_view path) {
     case Compression::kZstd: return path.substr(0, path.size() - 4);
   }
   return path;
+}
+
+bool is_compressed(std::string_view path) {
+  return compression_of(path) != Compression::kNone;
 }
 
 }  // namespace shale

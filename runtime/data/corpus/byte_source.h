@@ -10,8 +10,8 @@
 
 namespace shale {
 
-// The bytes of a file one after another; those of names that end with ".gz" or ".zst" decompressed,
-// all members or frames of them.
+// The bytes of a file one after another; those of names that end with ".gz" or ".zst", in any case,
+// decompressed, all members or frames of them.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -30,6 +30,7 @@ std::unique_ptr<ByteSource> open_byte_source(const std::string& path);
 
 // "text.jsonl" of "text.jsonl.gz": the name without the ending of a compression.
 std::string_view without_compression(std::string_view path);
+bool is_compressed(std::string_view path);
 
 namespace corpus_internal {
 

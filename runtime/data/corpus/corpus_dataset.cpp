@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/rng.h"
@@ -27,21 +29,33 @@ std::string entry_name(const std::string& path, const TokenizeJob& job) {
 
 DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) {
   if (options.tokenizer == nullptr) {
-    throw ConfigError(cat(source.path,
-                          ": jsonl and compressed text become tokens by a tokenizer, "
-                          "want --tokenizer"));
+    throw ConfigError(
+        cat(source.path,
+            ": expected a tokenizer for lines of JSON and compressed text, found none; "
+            "give --tokenizer FILE (shale tokenizer train makes one), or --data-format "
+            "text to train on the bytes as they are"));
   }
   if (!options.tokenizer->end_of_document) {
     throw DataError(cat(options.tokenizer->path,
-                        ": none of its tokens ends a document, want one "
-                        "of <|endoftext|>, <|end_of_text|>, </s>, <eos>"));
+                        ": expected a token that ends a document, found none; name it as "
+                        "eos_token in a tokenizer_config.json beside it"));
   }
   if (options.cache.empty()) throw InternalError("corpus: no folder for its tokens");
-  TokenizeJob job{.inputs = list_corpus(source.is_folder ? std::vector{source.path} : source.files),
+  SkippedFiles skipped;
+  std::vector<CorpusFile> inputs = list_corpus(
+      source.is_folder ? std::vector{source.path} : source.files, options.field, &skipped);
+  for (CorpusFile& file : inputs) {
+    if (!source.is_folder) file.below = source.name_of(file.path);
+  }
+  divide_corpus(inputs, source.path, skipped);
+  const bool by_name = std::any_of(inputs.begin(), inputs.end(),
+                                   [](const CorpusFile& file) { return file.is_validation; });
+  TokenizeJob job{.inputs = std::move(inputs),
                   .field = options.field,
                   .tokenizer = options.tokenizer,
                   .begin = {},
                   .end = options.tokenizer->end_of_document,
+                  .val_fraction = options.val_fraction,
                   .threads = options.threads,
                   .waits = true};
   job.out = (fs::path(options.cache) / entry_name(source.path, job)).string();
@@ -51,8 +65,14 @@ DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) 
   const TokenizeProgress done = tokenize(job);
   DatasetSplits splits = open_llmc({.path = job.out, .is_folder = true, .files = {}}, options);
   splits.format = DataFormat::kCorpus;
+  const auto size = [](const auto& stream) { return stream == nullptr ? 0 : stream->size(); };
+  const std::string rule = splits.val == nullptr     ? "none is held out"
+                           : done.val_documents == 0 ? "the end of all"
+                           : by_name                 ? "by name"
+                                                     : "by a hash of each document";
   splits.summary = cat("corpus ", source.path, ", ", done.documents, " documents in ", job.out,
-                       ": ", splits.summary);
+                       ": ", size(splits.train), " training and ", size(splits.val),
+                       " validation tokens (", rule, ")", skipped.describe());
   return splits;
 }
 

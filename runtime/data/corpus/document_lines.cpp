@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -40,12 +42,40 @@ class FieldFinder final : public JsonVisitor {
   Json found_;
 };
 
+// Whether a line is an object with members, and has one of the keys by which a file that is one
+// line is told from other JSON.
+class LineKeys final : public JsonVisitor {
+ public:
+  explicit LineKeys(std::string_view field) : field_(field) {}
+
+  void key(std::string&& name) override {
+    if (depth_ != 1) return;
+    is_object = true;
+    has_known = has_known || name == field_ || name == "messages" || name == "prompt";
+  }
+  void value(Json&&) override {}
+  void start_object() override { ++depth_; }
+  void start_array() override { ++depth_; }
+  void end_object() override { --depth_; }
+  void end_array() override { --depth_; }
+
+  bool is_object = false, has_known = false;
+
+ private:
+  std::string_view field_;
+  int64_t depth_ = 0;
+};
+
+// A mark of the byte order (U+FEFF), which some editors write.
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 std::string text_of_line(std::string_view line, std::string_view field, const std::string& place) {
   FieldFinder finder(field);
   visit_json(line, place, finder);
   if (!finder.found().is_string()) {
-    throw DataError(
-        cat(place, ": no string under '", excerpt(field), "', want an object that has one"));
+    throw DataError(cat(place, ": no string under '", excerpt(field),
+                        "', want an object that has one; --data-field (of shale tokenize: --field) "
+                        "names another key"));
   }
   return finder.found().text();
 }
@@ -66,11 +96,55 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
+TextKind find_kind(std::string text, ByteSource& source, std::string_view field) {
+  constexpr size_t kReadBytes = size_t{1} << 16;
+  bool at_end = false;
+  const auto read_more = [&] {
+    const size_t had = text.size();
+    text.resize(had + std::max(kReadBytes, had));
+    const size_t got = source.read(std::span(text).subspan(had));
+    text.resize(had + got);
+    at_end = got == 0;
+  };
+  TextKind kind = TextKind::kText;
+  size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  for (int line = 0; line < 2; ++line) {
+    while ((begin = text.find_first_not_of(" \t\r\n", begin)) == text.npos) {
+      begin = text.size();
+      if (!at_end) read_more();
+      if (at_end) return kind;
+    }
+    if (line == 0 && text[begin] == '[') return TextKind::kJson;
+    if (text[begin] != '{') return kind;
+    size_t newline = text.find('\n', begin);
+    while (newline == text.npos && !at_end && text.size() - begin <= BatchReader::kMaxLineBytes) {
+      const size_t from = text.size();
+      read_more();
+      newline = text.find('\n', from);
+    }
+    if (newline == text.npos && !at_end) return kind;  // a longer line than is read
+    LineKeys keys(field);
+    try {
+      visit_json(std::string_view(text).substr(begin, newline - begin), "", keys);
+    } catch (const DataError&) {
+      return line == 0 ? TextKind::kJson : kind;
+    }
+    if (keys.has_known || (line == 1 && keys.is_object)) return TextKind::kJsonLines;
+    if (!keys.is_object) return kind;
+    kind = TextKind::kJson;
+    begin = std::min(newline, text.size());
+  }
+  return kind;
+}
+
 void for_each_line(
     const DocumentBatch& batch, const CorpusFile& file,
     const std::function<void(std::string_view line, const std::string& place)>& on_line) {
   int64_t number = batch.begin.line;
   std::string_view rest = batch.text;
+  if (batch.begin.offset == 0 && rest.starts_with(kByteOrderMark)) {
+    rest.remove_prefix(kByteOrderMark.size());
+  }
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));

@@ -10,6 +10,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/text.h"
+#include "shale/runtime/data/split.h"
 #include "shale/runtime/data/text/text_files.h"
 
 namespace shale {
@@ -27,47 +28,115 @@ CorpusFile corpus_file(std::string name, std::string path) {
     throw DataError(problem);
   }
   if (!S_ISREG(info.st_mode)) throw DataError(cat(path, ": neither a file nor a folder"));
-  const std::string_view plain = without_compression(path);
   return {.name = std::move(name),
           .path = path,
           .bytes = info.st_size,
-          .modified = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec,
-          .is_jsonl = plain.ends_with(".jsonl") || plain.ends_with(".ndjson")};
+          .modified = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-// Most binaries show a NUL at the start.
-bool looks_binary(const CorpusFile& file) {
+// The name in small letters, without the ending of a compression.
+std::string plain_name(const std::string& path) {
+  std::string name(without_compression(path));
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return name;
+}
+
+// Looks at the file's start. A binary, which has a byte 0 there, is returned; else "".
+std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
+  const std::string plain = plain_name(file.path);
+  file.is_jsonl = plain.ends_with(".jsonl") || plain.ends_with(".ndjson");
+  if (is_named && file.is_jsonl) return {};  // reading it says what is wrong
+  const std::unique_ptr<ByteSource> source = open_byte_source(file.path);
   std::string start(8192, ' ');
-  const size_t count = open_byte_source(file.path)->read(start);
-  return start.find('\0') < count;
+  start.resize(source->read(start));
+  if (start.find('\0') != start.npos) return start;
+  if (file.is_jsonl) return {};
+  const TextKind kind = find_kind(std::move(start), *source, field);
+  file.is_jsonl = kind == TextKind::kJsonLines;
+  if (is_named && kind == TextKind::kJson && plain.ends_with(".json")) {
+    throw DataError(cat(file.path,
+                        ": expected an object of JSON in each line, found one value over all of "
+                        "it; jq -c '.[]' makes lines of an array, and --data-format text takes "
+                        "the characters as they are"));
+  }
+  return {};
 }
 
-void list_folder(const std::string& folder, std::vector<CorpusFile>& files) {
-  const size_t before = files.size();
-  data_internal::SkippedFiles skipped;
+void find_in_folder(const std::string& folder, std::string_view field,
+                    std::vector<CorpusFile>& files, data_internal::SkippedFiles& skipped) {
   for (const data_internal::ListedFile& listed : data_internal::list_files(folder, skipped)) {
-    CorpusFile file = corpus_file(listed.name, listed.path);
-    if (file.bytes > 0 && !looks_binary(file)) files.push_back(std::move(file));
+    try {
+      CorpusFile file = corpus_file(listed.name, listed.path);
+      file.below = listed.name;
+      const std::string binary = file.bytes == 0 ? "" : look_into(file, field, /*is_named=*/false);
+      if (file.bytes == 0) {
+        ++skipped.empty;
+      } else if (!binary.empty()) {
+        skipped.add_binary(binary);
+      } else {
+        files.push_back(std::move(file));
+      }
+    } catch (const OutOfMemoryError&) {
+      throw;  // this machine's limits must not decide what the data is
+    } catch (const Error& error) {
+      skipped.add_unreadable(error.what());
+    }
   }
-  if (skipped.unreadable > 0) {
-    throw DataError(cat(folder, ": ", skipped.unreadable, " files or folders cannot be read"));
-  }
-  if (files.size() == before) throw DataError(cat(folder, ": no text or jsonl in this folder"));
 }
 
 }  // namespace
 
-std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths) {
+std::vector<CorpusFile> find_corpus(const std::vector<std::string>& paths, std::string_view field,
+                                    data_internal::SkippedFiles& skipped) {
   std::vector<CorpusFile> files;
-  for (const std::string& path : paths) {
+  const std::vector<std::string> names = data_internal::names_below_common_folder(paths);
+  for (size_t i = 0; i < paths.size(); ++i) {
     std::error_code error;
-    if (fs::is_directory(path, error)) {
-      list_folder(path, files);
-    } else {
-      files.push_back(corpus_file(path, path));
+    if (fs::is_directory(paths[i], error)) {
+      const size_t before = files.size();
+      find_in_folder(paths[i], field, files, skipped);
+      for (size_t k = before; k < files.size(); ++k) {
+        files[k].below = (fs::path(names[i]) / files[k].below).generic_string();
+      }
+      continue;
     }
+    CorpusFile file = corpus_file(paths[i], paths[i]);
+    file.below = names[i];
+    const std::string_view kind = data_internal::binary_kind(look_into(file, field, true));
+    if (kind != "binary") {
+      throw DataError(cat(file.path, ": a file of ", kind,
+                          ", which is not read; expected text or lines of JSON, as pandas' "
+                          "to_json(orient=\"records\", lines=True) writes"));
+    }
+    files.push_back(std::move(file));
   }
   return files;
+}
+
+std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths, std::string_view field,
+                                    data_internal::SkippedFiles* skipped) {
+  data_internal::SkippedFiles own;
+  data_internal::SkippedFiles& all = skipped == nullptr ? own : *skipped;
+  std::vector<CorpusFile> files = find_corpus(paths, field, all);
+  if (files.empty() && !paths.empty()) {
+    throw DataError(cat(paths.front(), ": no text or jsonl in this folder", all.describe()));
+  }
+  return files;
+}
+
+void divide_corpus(std::vector<CorpusFile>& files, const std::string& source,
+                   data_internal::SkippedFiles& skipped) {
+  using data_internal::FileUse;
+  std::vector<std::string> names;
+  for (const CorpusFile& file : files) names.push_back(file.below);
+  const std::vector<FileUse> uses = data_internal::divide_files(names, source);
+  std::vector<CorpusFile> used;
+  for (size_t i = 0; i < files.size(); ++i) {
+    files[i].is_validation = uses[i] == FileUse::kValidation;
+    if (uses[i] != FileUse::kNone) used.push_back(std::move(files[i]));
+  }
+  skipped.test += std::ssize(files) - std::ssize(used);
+  files = std::move(used);
 }
 
 BatchReader::BatchReader(const std::vector<CorpusFile>& files, FindCut find_cut,

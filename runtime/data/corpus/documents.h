@@ -8,24 +8,37 @@
 #include <vector>
 
 #include "shale/runtime/data/corpus/byte_source.h"
+#include "shale/runtime/data/text/text_files.h"
 
 namespace shale {
 
-// A file of documents. Names that end with ".jsonl" or ".ndjson", before the ending of a
-// compression, have a JSON object in each line; any other file is one document of text.
+// A file of documents: of a JSON object in each line, or one document of text.
 struct CorpusFile {
   std::string name;  // as it was given, or relative to the folder that was
   std::string path;
   int64_t bytes = 0;     // on the disk
   int64_t modified = 0;  // in nanoseconds of the system's clock
   bool is_jsonl = false;
+  std::string below = {};      // its name for divide_files() (runtime/data/split.h)
+  bool is_validation = false;  // see divide_corpus()
 };
 
 // The files that these paths name, in their order; of a folder, those below it as a folder of text
-// is read (runtime/data/tokens/token_dataset.h), without binaries and empty ones. Throws
-// MissingInputError for a path where nothing is, DataError for one that cannot be read, and if a
-// folder has no file.
-std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths);
+// is read (runtime/data/tokens/token_dataset.h), without binaries and empty ones, which are counted
+// in `skipped`. Lines of JSON are told by the name, .jsonl or .ndjson in any case, or by the
+// content, decompressed: the first two lines are objects, or the first one has the key `field`,
+// "messages" or "prompt". Throws MissingInputError for a path where nothing is, DataError for a
+// file that cannot be read, is of Parquet or Arrow, or is named .json and has no lines of JSON.
+std::vector<CorpusFile> find_corpus(const std::vector<std::string>& paths, std::string_view field,
+                                    data_internal::SkippedFiles& skipped);
+// The same. Throws DataError also if a folder has no file.
+std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths,
+                                    std::string_view field = "text",
+                                    data_internal::SkippedFiles* skipped = nullptr);
+// Says which files are for validation by their names, and removes those of no use, which it counts.
+// Throws DataError as divide_files().
+void divide_corpus(std::vector<CorpusFile>& files, const std::string& source,
+                   data_internal::SkippedFiles& skipped);
 
 // A place between two batches.
 struct CorpusPosition {
@@ -33,6 +46,15 @@ struct CorpusPosition {
   int64_t offset = 0;  // in its bytes, decompressed
   int64_t line = 0;    // lines before it
 };
+
+// What the first lines of a text are.
+enum class TextKind {
+  kText,
+  kJsonLines,
+  kJson,  // an array or an object over several lines
+};
+// `text` begins the source's; more of it is read as far as it is needed.
+TextKind find_kind(std::string text, ByteSource& source, std::string_view field);
 
 // Consecutive text of one file: whole lines of jsonl, else the document or a part of it.
 struct DocumentBatch {

@@ -23,20 +23,25 @@ std::vector<std::byte> header(TokenWidth width, int64_t tokens) {
   return bytes;
 }
 
-}  // namespace
-
-std::string shard_name(int64_t number) {
-  char name[40];
-  std::snprintf(name, sizeof name, "tokens_%06lld.bin", static_cast<long long>(number));
-  return name;
+std::string shard_name(const std::string& kind, int64_t number) {
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "_%06lld.bin", static_cast<long long>(number));
+  return kind + digits;
 }
 
-ShardWriter::ShardWriter(std::string folder, TokenWidth width, int64_t shard_tokens, int64_t next)
-    : folder_(std::move(folder)), width_(width), shard_tokens_(shard_tokens), next_(next) {}
+}  // namespace
+
+ShardWriter::ShardWriter(std::string folder, std::string kind, TokenWidth width,
+                         int64_t shard_tokens, int64_t next)
+    : folder_(std::move(folder)),
+      kind_(std::move(kind)),
+      width_(width),
+      shard_tokens_(shard_tokens),
+      next_(next) {}
 
 int64_t ShardWriter::append(std::span<const int32_t> tokens) {
   if (!file_) {
-    file_.emplace(folder_ + "/" + shard_name(next_));
+    file_.emplace(folder_ + "/" + shard_name(kind_, next_));
     written_ = data_internal::kLlmcHeaderBytes;
   }
   const int64_t count = std::min(std::ssize(tokens), shard_tokens_ - tokens_);
@@ -57,6 +62,7 @@ void ShardWriter::flush() {
 }
 
 void ShardWriter::commit() {
+  if (is_empty()) return;
   flush();
   file_->write_at(0, header(width_, tokens_));
   file_->commit(written_);

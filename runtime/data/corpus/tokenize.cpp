@@ -23,7 +23,9 @@
 #include "shale/base/log.h"
 #include "shale/runtime/data/corpus/shard_writer.h"
 #include "shale/runtime/data/corpus/tokenize_state.h"
+#include "shale/runtime/data/split.h"
 #include "shale/runtime/data/text/text_tokens.h"
+#include "shale/runtime/io/crc32c.h"
 #include "shale/runtime/io/file.h"
 #include "shale/runtime/io/in_parallel.h"
 
@@ -31,25 +33,82 @@ namespace shale {
 namespace {
 
 using namespace corpus_internal;
+using data_internal::is_held_out;
 namespace fs = std::filesystem;
 
-// The tokens of a batch.
+// The tokens of a batch. Documents for training and for validation are parts, which follow each
+// other.
 struct TokenBlock {
+  struct Part {
+    int64_t end = 0;  // in the tokens
+    bool is_validation = false;
+  };
   std::vector<int32_t> tokens;
-  int64_t documents = 0;
+  std::vector<Part> parts;
+  int64_t documents = 0, val_documents = 0, val_tokens = 0;
   int64_t bytes = 0;
+
+  void end_part(bool is_validation) {
+    const int64_t begin = parts.empty() ? 0 : parts.back().end;
+    if (is_validation) val_tokens += std::ssize(tokens) - begin;
+    if (parts.empty() || parts.back().is_validation != is_validation) {
+      parts.push_back({.is_validation = is_validation});
+    }
+    parts.back().end = std::ssize(tokens);
+  }
 };
+
+uint32_t hash_of(std::string_view text) {
+  return data_internal::split_hash(crc32c(std::as_bytes(std::span(text))), std::ssize(text));
+}
+
+// The same of a file that is one document.
+uint32_t hash_of(const CorpusFile& file) {
+  const std::unique_ptr<ByteSource> source = open_byte_source(file.path);
+  std::vector<char> part(size_t{1} << 20);
+  uint32_t crc = 0;
+  int64_t bytes = 0;
+  while (const size_t got = source->read(part)) {
+    crc = crc32c(std::as_bytes(std::span(part).first(got)), crc);
+    bytes += static_cast<int64_t>(got);
+  }
+  return data_internal::split_hash(crc, bytes);
+}
+
+// Chooses files for validation that are one document. Leaves to encode() what lines are for, and of
+// the job's fraction nothing where names have decided.
+void hold_out_files(TokenizeJob& job) {
+  std::vector<CorpusFile*> documents;
+  for (CorpusFile& file : job.inputs) {
+    if (file.is_validation) job.val_fraction = 0;
+    if (!file.is_jsonl) documents.push_back(&file);
+  }
+  if (job.val_fraction == 0) return;
+  std::vector<uint32_t> hashes;
+  for (const CorpusFile* file : documents) hashes.push_back(hash_of(*file));
+  std::vector<bool> chosen = data_internal::hold_out(hashes, job.val_fraction);
+  for (size_t i = 0; i < documents.size(); ++i) {
+    // Beside lines, of which some are held out, no file has to be.
+    const bool among_lines = documents.size() < job.inputs.size();
+    documents[i]->is_validation =
+        among_lines ? is_held_out(hashes[i], job.val_fraction) : chosen[i];
+  }
+}
 
 TokenBlock encode(const DocumentBatch& batch, const TokenizeJob& job, TokenEncoder& encoder) {
   TokenBlock block;
   const CorpusFile& file = job.inputs[static_cast<size_t>(batch.begin.file)];
   for_each_document(batch, file, job.field, [&](std::string_view text) {
+    const bool is_validation = file.is_validation || (file.is_jsonl && job.val_fraction > 0 &&
+                                                      is_held_out(hash_of(text), job.val_fraction));
     const bool begins = file.is_jsonl || batch.begin.offset == 0;
     if (begins && job.begin) block.tokens.push_back(*job.begin);
     encoder.append(text, {}, block.tokens);
     if (batch.ends_document && job.end) block.tokens.push_back(*job.end);
     block.documents += batch.ends_document ? 1 : 0;
+    block.val_documents += batch.ends_document && is_validation ? 1 : 0;
     block.bytes += std::ssize(text);
+    block.end_part(is_validation);
   });
   return block;
 }
@@ -142,6 +201,19 @@ class FolderLock {
   bool warned_ = false;
 };
 
+TokenizeProgress progress_of(const TokenizeState& state) {
+  return {.documents = state.documents,
+          .bytes = state.bytes,
+          .earlier_bytes = state.bytes,
+          .tokens = state.tokens,
+          .val_documents = state.val_documents,
+          .val_tokens = state.val_tokens};
+}
+
+TokenWidth width_of(const TokenizeJob& job) {
+  return data_internal::token_width(job.tokenizer->tokenizer.vocab_size());
+}
+
 // Workers take batches in order, encode them beside each other, and write in order again. Each has
 // one batch at most, so that memory is bounded by their number.
 class Pipeline {
@@ -157,12 +229,9 @@ class Pipeline {
               return job.tokenizer->tokenizer.find_cut(text, from);
             },
             state_.next),
-        writer_(folder_, data_internal::token_width(job.tokenizer->tokenizer.vocab_size()),
-                job.shard_tokens, state_.shards) {
-    progress_ = {.documents = state_.documents,
-                 .bytes = state_.bytes,
-                 .earlier_bytes = state_.bytes,
-                 .tokens = state_.tokens};
+        train_(folder_, "tokens", width_of(job), job.shard_tokens, state_.shards),
+        val_(folder_, "val", width_of(job), job.shard_tokens, state_.val_shards),
+        progress_(progress_of(state_)) {
     for (const CorpusFile& file : job.inputs) progress_.total += file.bytes;
   }
 
@@ -170,20 +239,19 @@ class Pipeline {
     const auto workers = static_cast<size_t>(job_.threads);
     in_parallel(workers, workers, [this](size_t, size_t) { work(); });
     if (error_ != nullptr) std::rethrow_exception(error_);
-    if (!writer_.is_empty()) writer_.commit();
-    if (writer_.shards() == 0) throw DataError("no text in any of the inputs, want some");
-    state_.shards = writer_.shards();
-    state_.next = {.file = std::ssize(job_.inputs)};
-    state_.skip = 0;
-    state_.documents = progress_.documents;
-    state_.bytes = progress_.bytes;
-    state_.tokens = progress_.tokens;
+    if (progress_.val_tokens == progress_.tokens) {
+      throw DataError(progress_.tokens == 0 ? "no text in any of the inputs, want some"
+                                            : cat("all ", progress_.documents,
+                                                  " documents are for validation; want "
+                                                  "more of them, or a --val-fraction of 0"));
+    }
     state_.is_complete = true;
+    commit({.file = std::ssize(job_.inputs)}, 0);
     write_state(folder_, state_);
     return progress_;
   }
 
-  int64_t shards() const { return writer_.shards(); }
+  int64_t shards() const { return train_.shards() + val_.shards(); }
 
  private:
   struct Taken {
@@ -246,22 +314,38 @@ class Pipeline {
     if (done > std::ssize(block.tokens)) {
       throw DataError(cat(folder_, ": the inputs have changed; remove the folder to begin anew"));
     }
-    while (done < std::ssize(block.tokens)) {
-      done += writer_.append(std::span(block.tokens).subspan(static_cast<size_t>(done)));
-      if (!writer_.is_full()) continue;
-      writer_.commit();
-      state_.shards = writer_.shards();
-      state_.next = batch.begin;
-      state_.skip = done;
-      state_.documents = progress_.documents;
-      state_.bytes = progress_.bytes;
-      state_.tokens = progress_.tokens;
-      write_state(folder_, state_);
+    for (const TokenBlock::Part& part : block.parts) {
+      ShardWriter& writer = part.is_validation ? val_ : train_;
+      while (done < part.end) {
+        const std::span rest = std::span(block.tokens).first(static_cast<size_t>(part.end));
+        done += writer.append(rest.subspan(static_cast<size_t>(done)));
+        if (!writer.is_full()) continue;
+        commit(batch.begin, done);
+        write_state(folder_, state_);
+      }
     }
     progress_.documents += block.documents;
+    progress_.val_documents += block.val_documents;
     progress_.bytes += block.bytes;
     progress_.tokens += std::ssize(block.tokens);
+    progress_.val_tokens += block.val_tokens;
     if (job_.on_progress) job_.on_progress(progress_);
+  }
+
+  // Ends a shard of each kind at once, so that one place says what both have: the batch, and how
+  // many of its tokens.
+  void commit(const CorpusPosition& next, int64_t skip) {
+    train_.commit();
+    val_.commit();
+    state_.shards = train_.shards();
+    state_.val_shards = val_.shards();
+    state_.next = next;
+    state_.skip = skip;
+    state_.documents = progress_.documents;
+    state_.bytes = progress_.bytes;
+    state_.tokens = progress_.tokens;
+    state_.val_documents = progress_.val_documents;
+    state_.val_tokens = progress_.val_tokens;
   }
 
   const TokenizeJob& job_;
@@ -279,7 +363,7 @@ class Pipeline {
   int64_t turn_ = 0;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
-  ShardWriter writer_;
+  ShardWriter train_, val_;
   TokenizeProgress progress_;
 };
 
@@ -291,13 +375,6 @@ void remove_temporary_files(const std::string& folder) {
   }
 }
 
-TokenizeProgress of_complete(const TokenizeState& state) {
-  return {.documents = state.documents,
-          .bytes = state.bytes,
-          .earlier_bytes = state.bytes,
-          .tokens = state.tokens};
-}
-
 // What the job came to, if its result is there. Throws ConfigError if that is something else.
 std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::string& job) {
   std::error_code error;
@@ -307,7 +384,7 @@ std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::st
   const std::optional<TokenizeState> state = read_state(out.string());
   if (!state) throw ConfigError(cat(out.string(), " is there already; want another --out"));
   require_same_job(*state, job, out.string());
-  return of_complete(*state);
+  return progress_of(*state);
 }
 
 void check(const TokenizeJob& job) {
@@ -326,29 +403,34 @@ fs::path out_path(const std::string& out) {
 
 }  // namespace
 
-TokenizeProgress tokenize(const TokenizeJob& job) {
-  check(job);
-  const fs::path out = out_path(job.out);
-  const std::string partial = out.string() + ".partial", description = job_json(job);
+TokenizeProgress tokenize(const TokenizeJob& asked) {
+  check(asked);
+  const fs::path out = out_path(asked.out);
+  const std::string partial = out.string() + ".partial", description = job_json(asked);
   std::error_code error;
   std::optional<Folder> folder;
   std::optional<FolderLock> lock;
   do {
     if (const auto done = find_complete(out, description)) return *done;
     folder = Folder::make(partial);
-    lock.emplace(partial, job);
+    lock.emplace(partial, asked);
   } while (!lock->is_of(partial));  // another process has finished meanwhile, or given up
   std::optional<TokenizeState> state = read_state(partial);
   if (state) require_same_job(*state, description, partial);
   remove_temporary_files(partial);
   if (!state) state = TokenizeState{.job = description};
+  TokenizeJob job = asked;
   if (state->next.file > std::ssize(job.inputs)) {
     throw DataError(cat(partial, ": begins behind the inputs; remove the folder to begin anew"));
   }
-  TokenizeProgress progress = of_complete(*state);
+  TokenizeProgress progress = progress_of(*state);
   if (!state->is_complete) {
-    int64_t shards = state->shards;
+    int64_t shards = state->shards + state->val_shards;
     try {
+      hold_out_files(job);
+      for (const auto& [name, bytes] : tokenizer_files(*job.tokenizer)) {
+        write_file_atomically(partial + "/" + name, bytes);
+      }
       Pipeline pipeline(job, partial, *state);
       try {
         progress = pipeline.run();

@@ -18,18 +18,22 @@ struct TokenizeProgress {
   int64_t bytes = 0;          // of text
   int64_t earlier_bytes = 0;  // of these, in earlier runs
   int64_t tokens = 0;         // with those around documents
+  int64_t val_documents = 0, val_tokens = 0;  // of these, for validation
   int64_t taken = 0;          // bytes of the inputs on the disk, of `total`
   int64_t total = 0;
 };
 
 // What becomes tokens, and what they are written to.
 struct TokenizeJob {
-  std::vector<CorpusFile> inputs;
+  std::vector<CorpusFile> inputs;  // as divide_corpus() leaves them, for validation by name
   std::string field = "text";  // of a line of jsonl
   std::shared_ptr<const StoredTokenizer> tokenizer;
   std::optional<int32_t> begin, end;  // around each document
   std::string out;                    // a folder that is not there yet
   int64_t shard_tokens = 100'000'000;
+  // Part of the documents that is for validation, chosen by a hash of each (runtime/data/split.h),
+  // if no input is for validation. 0: none.
+  double val_fraction = 0;
   int threads = 1;
   // Whether to wait where another process works at the same; else that is an error. One of this
   // host that was stopped (SIGSTOP, Ctrl-Z) for so many seconds in a row is an error too.
@@ -40,8 +44,9 @@ struct TokenizeJob {
   std::function<void(const TokenizeProgress&)> on_progress = {};
 };
 
-// Writes the documents as llm.c's shards, OUT/tokens_000000.bin and so on, of 16 bits a token if
-// the vocabulary has at most 2^16, else of 32, and OUT/tokenize.json, which says what they are of.
+// Writes the documents as llm.c's shards, OUT/tokens_000000.bin and so on, those for validation
+// OUT/val_000000.bin and so on, of 16 bits a token if the vocabulary has at most 2^16, else of 32;
+// OUT/tokenizer.json, and OUT/tokenize.json, which says what they are of.
 // Text that spells a special token does not become it. Bytes do not depend on the threads.
 //
 // OUT appears whole: until then all lies in OUT.partial, whose shards a job of the same inputs

@@ -15,7 +15,7 @@ namespace {
 
 constexpr JsonLimits kLimits{};
 // What else a shard's bytes follow from: the order of the work, which may change one day.
-constexpr int64_t kFormat = 1;
+constexpr int64_t kFormat = 2;
 
 std::string state_path(const std::string& folder) {
   return (std::filesystem::path(folder) / kStateFile).string();
@@ -30,8 +30,10 @@ Json id_json(const std::optional<int32_t>& id) {
 std::string job_json(const TokenizeJob& job) {
   std::string list;
   int64_t bytes = 0;
+  bool has_val = false;
   for (const CorpusFile& file : job.inputs) {
-    list += cat(file.name, "\n", file.bytes, "\n", file.modified, "\n");
+    list += cat(file.name, "\n", file.bytes, "\n", file.modified, "\n", file.is_validation, "\n");
+    has_val = has_val || file.is_validation;
     bytes += file.bytes;
   }
   // A copy may keep names, sizes and times, and have other text.
@@ -51,6 +53,7 @@ std::string job_json(const TokenizeJob& job) {
       {"begin", id_json(job.begin)},
       {"end", id_json(job.end)},
       {"shard_tokens", job.shard_tokens},
+      {"val_fraction", has_val ? 0.0 : job.val_fraction},
   };
   return json.dump();
 }
@@ -66,11 +69,14 @@ std::optional<TokenizeState> read_state(const std::string& folder) {
     const Json& next = json["next"];
     return TokenizeState{.job = json["job"].dump(),
                          .shards = count(json, "shards"),
+                         .val_shards = count(json, "val_shards"),
                          .next = {count(next, "file"), count(next, "offset"), count(next, "line")},
                          .skip = count(next, "skip"),
                          .documents = count(json, "documents"),
                          .bytes = count(json, "bytes"),
                          .tokens = count(json, "tokens"),
+                         .val_documents = count(json, "val_documents"),
+                         .val_tokens = count(json, "val_tokens"),
                          .is_complete = json["complete"].boolean()};
   } catch (const DataError&) {
     throw DataError(cat(path, ": not what shale tokenize writes; remove the folder to begin anew"));
@@ -80,6 +86,7 @@ std::optional<TokenizeState> read_state(const std::string& folder) {
 void write_state(const std::string& folder, const TokenizeState& state) {
   const Json json = {{"job", Json::parse(state.job, kLimits, kStateFile)},
                      {"shards", state.shards},
+                     {"val_shards", state.val_shards},
                      {"next",
                       {{"file", state.next.file},
                        {"offset", state.next.offset},
@@ -88,6 +95,8 @@ void write_state(const std::string& folder, const TokenizeState& state) {
                      {"documents", state.documents},
                      {"bytes", state.bytes},
                      {"tokens", state.tokens},
+                     {"val_documents", state.val_documents},
+                     {"val_tokens", state.val_tokens},
                      {"complete", state.is_complete}};
   write_file_atomically(state_path(folder), json.dump(1) + "\n");
 }

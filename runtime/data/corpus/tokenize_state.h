@@ -11,10 +11,11 @@ namespace shale::corpus_internal {
 // What a folder of shards says of itself, in tokenize.json.
 struct TokenizeState {
   std::string job;      // as JSON: the inputs and options that its bytes depend on
-  int64_t shards = 0;   // that are there whole
+  int64_t shards = 0, val_shards = 0;  // that are there whole
   CorpusPosition next;  // of the batch whose tokens follow them
   int64_t skip = 0;     // of these tokens, for they are in the shards
-  int64_t documents = 0, bytes = 0, tokens = 0;  // before that batch
+  // Before that batch.
+  int64_t documents = 0, bytes = 0, tokens = 0, val_documents = 0, val_tokens = 0;
   bool is_complete = false;
 };
 

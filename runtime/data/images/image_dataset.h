@@ -26,11 +26,12 @@ class ImageDataset {
 enum class ImageFormat {
   kAuto,    // by what is there
   kShapes,  // made, not read: see make_shapes()
-  kFolder,  // PNG and JPEG files in a folder for each class, in train/ and val/ if these are there
-  kCifar,   // the binary files of CIFAR-10 and CIFAR-100
+  // PNG and JPEG files in a folder for each class. If there is a folder train, the classes are in
+  // it, and in those beside it that are for validation or test.
+  kFolder,
+  kCifar,  // the binary files of CIFAR-10 and CIFAR-100
   // Tars with an image and a class for each sample, KEY.jpg (.jpeg, .png) and KEY.cls: one, those
-  // of a folder, or of a pattern as x-{000..012}.tar. Of several, those with "val" in their names
-  // are for validation.
+  // of a folder, or of a pattern as x-{000..012}.tar.
   kWebdataset,
   kIdx,  // IDX files of images and labels, as those of MNIST
 };
@@ -40,7 +41,9 @@ const char* to_string(ImageFormat format);
 struct ImageDataOptions {
   std::string path;  // "shapes" for kShapes
   ImageFormat format = ImageFormat::kAuto;
-  double val_fraction = 0.1;  // held out, unless the data says by its names what is
+  // Part of the images that is held out, spread evenly, unless the names of files and folders say
+  // what is for validation (runtime/data/split.h).
+  double val_fraction = 0.1;
   // Of kShapes: pictures for training, and a tenth as many for validation; their edge in pixels.
   int64_t made_images = 8192;
   int64_t made_pixels = 64;

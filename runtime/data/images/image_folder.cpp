@@ -1,16 +1,20 @@
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
+#include "shale/runtime/data/split.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale::image_internal {
 namespace {
 
 namespace fs = std::filesystem;
+using data_internal::FileUse;
+using data_internal::use_of_name;
 
 struct LabelledFile {
   std::string path;
@@ -50,52 +54,110 @@ std::vector<std::string> classes_in(const fs::path& folder) {
   return names;
 }
 
-// The images below the folders of classes, by name; joins names and sizes to a fingerprint.
-std::vector<LabelledFile> files_in(const fs::path& folder, const std::vector<std::string>& classes,
-                                   uint64_t& fingerprint) {
-  std::vector<LabelledFile> files;
+// An image, and its path without the class, by which its use is decided: a class may have the name
+// of a test tube.
+struct NamedFile {
+  LabelledFile file;
+  std::string name;
+};
+
+// The images of a folder in the folders of classes, by name. `split`: its own name. Counts files of
+// other kinds.
+void find_images(const fs::path& folder, const std::string& split,
+                 const std::vector<std::string>& classes, std::vector<NamedFile>& files,
+                 int64_t& others) {
   for (size_t label = 0; label < classes.size(); ++label) {
-    std::vector<std::string> names;
+    std::vector<std::string> paths;
     const fs::path of_class = folder / classes[label];
     if (!fs::is_directory(of_class)) continue;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(of_class)) {
-      if (entry.is_regular_file() && is_image_name(entry.path().filename().string())) {
-        names.push_back(entry.path().string());
+      if (!entry.is_regular_file()) continue;
+      if (is_image_name(entry.path().filename().string())) {
+        paths.push_back(entry.path().string());
+      } else {
+        ++others;
       }
     }
-    std::sort(names.begin(), names.end());
-    for (const std::string& name : names) {
-      fingerprint =
-          mix_fingerprint(fingerprint, fs::relative(name, folder).string(), fs::file_size(name));
-      files.push_back({.path = name, .label = static_cast<int32_t>(label)});
+    std::sort(paths.begin(), paths.end());
+    for (const std::string& path : paths) {
+      files.push_back({.file = {.path = path, .label = static_cast<int32_t>(label)},
+                       .name = cat(split, "/", fs::relative(path, of_class).string())});
     }
   }
-  return files;
+}
+
+// Whether a folder beside those of classes is one of validation or test: all of its name says so.
+bool is_split_name(const std::string& name) {
+  return use_of_name(name) != FileUse::kTrain &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalpha(c); });
+}
+
+void check_classes(const fs::path& folder, const std::vector<std::string>& classes,
+                   const std::vector<LabelledFile>& files) {
+  std::vector<int64_t> counts(classes.size(), 0);
+  for (const LabelledFile& file : files) ++counts[static_cast<size_t>(file.label)];
+  for (size_t i = 0; i < classes.size(); ++i) {
+    if (counts[i] > 0) continue;
+    throw DataError(cat((folder / classes[i]).string(),
+                        ": expected images for training in the folder of each class, found no PNG "
+                        "or JPEG file; remove the folder, or give it some"));
+  }
 }
 
 ImageSplits open(const ImageDataOptions& options) {
   const fs::path folder = options.path;
+  if (!fs::is_directory(folder)) {
+    throw DataError(cat(options.path,
+                        ": expected a folder that has a folder of images for each class, found a "
+                        "file"));
+  }
   const bool is_split = fs::is_directory(folder / "train");
   const fs::path train = is_split ? folder / "train" : folder;
   ImageSplits splits{.format = ImageFormat::kFolder, .classes = classes_in(train)};
+  std::vector<std::string> held_out = classes_in(folder);
+  std::erase_if(held_out, [&](const std::string& name) {
+    return is_split ? use_of_name(name) == FileUse::kTrain : !is_split_name(name);
+  });
+  if (!is_split) {
+    std::erase_if(splits.classes, [](const std::string& name) { return is_split_name(name); });
+  }
   if (splits.classes.empty()) {
     throw MissingInputError(cat(train.string(), ": no folder in it, want one for each class"));
   }
-  const auto for_training =
-      std::make_shared<const FolderImages>(files_in(train, splits.classes, splits.fingerprint));
-  if (for_training->size() == 0) {
+  std::vector<NamedFile> all;
+  int64_t others = 0, unused = 0;
+  find_images(train, "", splits.classes, all, others);
+  if (all.empty()) {
     throw MissingInputError(cat(train.string(), ": no PNG or JPEG file in its folders"));
   }
-  auto for_validation = std::make_shared<const FolderImages>();
-  if (is_split && fs::is_directory(folder / "val")) {
-    for (const std::string& name : classes_in(folder / "val")) {
+  for (const std::string& split : held_out) {
+    for (const std::string& name : classes_in(folder / split)) {
       if (std::binary_search(splits.classes.begin(), splits.classes.end(), name)) continue;
       throw DataError(
-          cat((folder / "val" / name).string(), ": there is no such class in ", train.string()));
+          cat((folder / split / name).string(), ": there is no such class in ", train.string()));
     }
-    for_validation = std::make_shared<const FolderImages>(
-        files_in(folder / "val", splits.classes, splits.fingerprint));
+    find_images(folder / split, split, splits.classes, all, others);
   }
+  std::vector<std::string> names;
+  for (const NamedFile& file : all) names.push_back(file.name);
+  const std::vector<FileUse> uses = data_internal::divide_files(names, options.path);
+  std::vector<LabelledFile> train_files, val_files;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (uses[i] == FileUse::kNone) {
+      ++unused;
+      continue;
+    }
+    (uses[i] == FileUse::kValidation ? val_files : train_files).push_back(all[i].file);
+  }
+  check_classes(train, splits.classes, train_files);
+  for (const auto* files : {&train_files, &val_files}) {
+    for (const LabelledFile& file : *files) {
+      splits.fingerprint = mix_fingerprint(
+          splits.fingerprint, fs::relative(file.path, folder).string(), fs::file_size(file.path));
+    }
+  }
+  const auto for_training = std::make_shared<const FolderImages>(std::move(train_files));
+  const auto for_validation = std::make_shared<const FolderImages>(std::move(val_files));
   splits.train = for_training;
   if (for_validation->size() > 0) splits.val = for_validation;
   const int64_t count = for_training->size();
@@ -108,8 +170,11 @@ ImageSplits open(const ImageDataOptions& options) {
       options.on_reading, /*skip_unreadable=*/true);
   hold_out(splits, options.val_fraction);
   splits.summary = cat("folder: ", splits.train->size(), " training and ",
-                       splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",
+                       splits.val == nullptr ? 0 : splits.val->size(), " validation images",
+                       for_validation->size() > 0 ? " (by name)" : "", " of ",
                        splits.classes.size(), " classes");
+  if (unused > 0) splits.summary += cat("; skipped ", unused, " images of test");
+  if (others > 0) splits.summary += cat("; skipped ", others, " files that are no PNG or JPEG");
   return splits;
 }
 

@@ -11,12 +11,14 @@
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
 #include "shale/runtime/data/images/tar_index.h"
+#include "shale/runtime/data/split.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale::image_internal {
 namespace {
 
 namespace fs = std::filesystem;
+using data_internal::FileUse;
 
 constexpr int64_t kMostClasses = 1 << 24;
 constexpr size_t kMostFiles = 1'000'000;
@@ -173,27 +175,31 @@ bool is_tar_name(const fs::path& path) {
   return path.extension() == ".tar";
 }
 
-// Archives, and whether they are for validation.
-std::vector<std::pair<std::string, bool>> archives_of(const std::string& path) {
-  std::vector<std::pair<std::string, bool>> files;
-  const auto add = [&](const std::string& file, const std::string& name) {
-    files.emplace_back(file, name.find("val") != name.npos);
-  };
+// Archives, and whether they are for validation. Counts those of no use.
+std::vector<std::pair<std::string, bool>> archives_of(const std::string& path, int64_t& unused) {
+  std::vector<std::string> paths, names;
   if (fs::is_directory(path)) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
       if (entry.is_regular_file() && is_tar_name(entry.path())) {
-        add(entry.path().string(), fs::relative(entry.path(), path).string());
+        paths.push_back(entry.path().string());
       }
     }
-    std::sort(files.begin(), files.end());
+    std::sort(paths.begin(), paths.end());
+    for (const std::string& file : paths) names.push_back(fs::relative(file, path).string());
   } else {
-    for (const std::string& name : expand(path)) add(name, fs::path(name).filename().string());
+    paths = expand(path);
+    // One that is the path is not judged by its name.
+    const size_t begin = path.rfind('/', path.find('{')) + 1;
+    for (const std::string& file : paths) {
+      names.push_back(file == path ? std::string() : file.substr(begin));
+    }
   }
-  // What is only for validation is a set like any other.
-  const auto is_val = [](const auto& file) { return file.second; };
-  if (std::all_of(files.begin(), files.end(), is_val)) {
-    for (auto& file : files) file.second = false;
+  const std::vector<FileUse> uses = data_internal::divide_files(names, path);
+  std::vector<std::pair<std::string, bool>> files;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (uses[i] != FileUse::kNone) files.emplace_back(paths[i], uses[i] == FileUse::kValidation);
   }
+  unused = std::ssize(paths) - std::ssize(files);
   return files;
 }
 
@@ -207,7 +213,8 @@ void check_damage(const TarImages& train, const TarImages& val, int64_t limit) {
 
 ImageSplits open(const ImageDataOptions& options) {
   const auto train = std::make_shared<TarImages>(), val = std::make_shared<TarImages>();
-  const auto files = archives_of(options.path);
+  int64_t unused = 0;
+  const auto files = archives_of(options.path, unused);
   for (const auto& [file, is_val] : files) (is_val ? val : train)->add(file);
   check_damage(*train, *val, options.max_damaged);
   if (train->size() == std::ssize(train->damaged())) {
@@ -230,7 +237,8 @@ ImageSplits open(const ImageDataOptions& options) {
   hold_out(splits, options.val_fraction);
   splits.summary = cat("webdataset: ", splits.train->size(), " training and ",
                        splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",
-                       splits.classes.size(), " classes in ", files.size(), " tars");
+                       splits.classes.size(), " classes in ", files.size(), " tars",
+                       unused > 0 ? cat("; skipped ", unused, " tars of test") : "");
   return splits;
 }
 

@@ -261,7 +261,10 @@ ImageSplits open_idx(const ImageDataOptions& options) {
                                 ": no train-images-idx3-ubyte and "
                                 "train-labels-idx1-ubyte, unpacked"));
   }
-  const auto val = idx_records(options.path, "t10k");
+  std::optional<Records> val;
+  for (const char* split : {"val", "valid", "validation", "dev", "test", "t10k"}) {
+    if (!val) val = idx_records(options.path, split);
+  }
   int64_t classes = 0;
   for (int64_t i = 0; i < train->count; ++i) {
     const auto label = train->labels->bytes()[static_cast<size_t>(train->labels_begin + i)];

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/rng.h"
+#include "shale/runtime/data/split.h"
 #include "shale/runtime/data/text/text_files.h"
 #include "shale/runtime/data/text/text_tokens.h"
 #include "shale/runtime/data/text/tokenizer/unicode.h"
@@ -88,7 +88,7 @@ std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& 
       MappedFile mapped(file.path);
       const TextScan scan = read_file(mapped, options.on_reading);
       if (scan.first_nul >= 0) {
-        ++skipped.binary;
+        skipped.add_binary(mapped.text());
       } else if (broken_at(mapped, options) != std::string_view::npos) {
         ++skipped.not_utf8;
       } else {
@@ -99,7 +99,7 @@ std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& 
       throw;  // this machine's limits must not decide what the data is
     } catch (const Error& error) {
       if (error.code() == ExitCode::kInterrupted) throw;
-      ++skipped.unreadable;  // reported with the count: one locked file must not stop a run
+      skipped.add_unreadable(error.what());  // one locked file must not stop a run
     }
   }
   return documents;
@@ -112,8 +112,9 @@ std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
     MappedFile mapped(path);
     const TextScan scan = read_file(mapped, options.on_reading);
     if (scan.first_nul >= 0) {
-      throw DataError(
-          cat(path, ": byte 0 at position ", scan.first_nul, ", want text, which has none"));
+      throw DataError(cat(path, ": a ", binary_kind(mapped.text()),
+                          " file, with byte 0 at position ", scan.first_nul,
+                          "; expected text, or lines of JSON, without such bytes"));
     }
     if (const size_t at = broken_at(mapped, options); at != std::string_view::npos) {
       throw DataError(cat(path, ": not UTF-8 at byte ", at, ", want text for a tokenizer"));
@@ -121,24 +122,6 @@ std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
     documents.push_back(make_document(std::move(mapped), path, scan.crc, /*copy=*/false));
   }
   return documents;
-}
-
-// Uniform in [0, 2^32), a function of the name alone.
-uint32_t split_hash(const std::string& name) {
-  const uint64_t hash = hash_name(name);  // FNV alone is far from uniform in its upper bits
-  return philox({static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32), 0, 0}, {0, 0})[0];
-}
-
-// Chooses validation files; at least one, and at least one for training. documents.size() >= 2.
-std::vector<bool> choose_validation(const std::vector<TokenPiece>& documents, double fraction) {
-  std::vector<uint32_t> hashes;
-  for (const TokenPiece& document : documents) hashes.push_back(split_hash(document.name));
-  std::vector<bool> chosen;
-  for (const uint32_t hash : hashes) chosen.push_back(hash < fraction * 0x1p32);
-  const auto [lowest, highest] = std::minmax_element(hashes.begin(), hashes.end());
-  chosen[static_cast<size_t>(lowest - hashes.begin())] = true;
-  chosen[static_cast<size_t>(highest - hashes.begin())] = false;
-  return chosen;
 }
 
 // Where the validation part of one text begins: at the first line that starts in its last
@@ -157,33 +140,33 @@ int64_t tail_start(const TokenPiece& document, double fraction) {
   return wanted;
 }
 
-std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> divide(
-    std::vector<TokenPiece> documents, double fraction) {
-  if (fraction == 0 || documents.empty()) return {std::move(documents), {}};
-  if (documents.size() == 1) {
+// What is trained on, what is held out, and why that is.
+struct Divided {
+  std::vector<TokenPiece> train, val;
+  const char* rule = "";
+};
+
+Divided divide(std::vector<TokenPiece> documents, const std::vector<FileUse>& uses,
+               double fraction) {
+  if (documents.size() == 1 && fraction > 0) {
     const int64_t head = tail_start(documents.front(), fraction);
     if (documents.front().file != nullptr) documents.front().file->check();
-    return split_pieces(std::move(documents), TokenWidth::k8, head);
+    auto [train, val] = split_pieces(std::move(documents), TokenWidth::k8, head);
+    return {std::move(train), std::move(val), ", the end of the file"};
   }
-  const std::vector<bool> chosen = choose_validation(documents, fraction);
-  std::vector<TokenPiece> train, val;
+  const bool by_name = std::find(uses.begin(), uses.end(), FileUse::kValidation) != uses.end();
+  std::vector<uint32_t> hashes;
+  for (const TokenPiece& document : documents) {
+    hashes.push_back(split_hash(document.crc, document.tokens));
+  }
+  const std::vector<bool> chosen = hold_out(hashes, by_name ? 0 : fraction);
+  Divided divided;
   for (size_t i = 0; i < documents.size(); ++i) {
-    (chosen[i] ? val : train).push_back(std::move(documents[i]));
+    const bool is_val = chosen[i] || uses[i] == FileUse::kValidation;
+    (is_val ? divided.val : divided.train).push_back(std::move(documents[i]));
   }
-  return {std::move(train), std::move(val)};
-}
-
-std::string describe_skipped(const SkippedFiles& skipped) {
-  std::string text;
-  const auto add = [&text](int64_t count, const char* what) {
-    if (count > 0) text += cat(text.empty() ? "; skipped " : ", ", count, " ", what);
-  };
-  add(skipped.binary, "binary");
-  add(skipped.unreadable, "unreadable");
-  add(skipped.empty, "empty");
-  add(skipped.repeated, "repeated");
-  add(skipped.not_utf8, "not UTF-8");
-  return text;
+  if (!divided.val.empty()) divided.rule = by_name ? ", by name" : ", by a hash of each file";
+  return divided;
 }
 
 std::string describe(const std::vector<TokenPiece>& documents) {
@@ -215,8 +198,8 @@ void check_vocabulary(const DataOptions& options) {
   }
   if (!options.tokenizer->end_of_document) {
     throw DataError(cat(options.tokenizer->path,
-                        ": none of its tokens ends a document, want one "
-                        "of <|endoftext|>, <|end_of_text|>, </s>, <eos>"));
+                        ": expected a token that ends a document, found none; name it as "
+                        "eos_token in a tokenizer_config.json beside it"));
   }
 }
 
@@ -228,8 +211,17 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
   std::vector<TokenPiece> documents = source.is_folder ? open_folder(source.path, options, skipped)
                                                        : open_files(source.files, options);
   if (documents.empty()) {
-    throw DataError(cat(source.path, ": no text file in this folder", describe_skipped(skipped)));
+    throw DataError(cat(source.path, ": no text file in this folder", skipped.describe()));
   }
+  std::vector<std::string> names;
+  for (const TokenPiece& document : documents) {
+    names.push_back(source.is_folder ? document.name : source.name_of(document.name));
+  }
+  std::vector<FileUse> uses = divide_files(names, source.path);
+  skipped.test = std::count(uses.begin(), uses.end(), FileUse::kNone);
+  size_t i = 0;
+  std::erase_if(documents, [&](const TokenPiece&) { return uses[i++] == FileUse::kNone; });
+  std::erase(uses, FileUse::kNone);
   DatasetSplits splits;
   splits.format = DataFormat::kText;
   for (const TokenPiece& document : documents) {
@@ -243,9 +235,9 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
     splits.fingerprint =
         mix_fingerprint(splits.fingerprint, "tokenizer", int64_t{options.tokenizer->crc});
   }
-  auto [train, val] = divide(std::move(documents), options.val_fraction);
+  auto [train, val, rule] = divide(std::move(documents), uses, options.val_fraction);
   splits.summary =
-      cat("text: ", describe(train), "; validation: ", describe(val), describe_skipped(skipped));
+      cat("text: ", describe(train), "; validation: ", describe(val), rule, skipped.describe());
   splits.train = make_stream(std::move(train), options);
   splits.val = make_stream(std::move(val), options);
   if (options.tokenizer != nullptr) {

@@ -3,8 +3,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <set>
+
+#include "shale/base/error.h"
 
 namespace shale::data_internal {
 namespace {
@@ -30,7 +34,7 @@ void list_folder(const fs::path& folder, const fs::path& root, std::vector<Liste
     }
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
-      ++skipped.unreadable;
+      skipped.add_unreadable(cat(path.string(), ": ", std::strerror(errno)));
     } else if (S_ISREG(info.st_mode)) {
       files.push_back({path.lexically_relative(root).generic_string(),
                        path.string(),
@@ -38,10 +42,43 @@ void list_folder(const fs::path& folder, const fs::path& root, std::vector<Liste
                        {info.st_dev, info.st_ino}});
     }
   }
-  if (error) ++skipped.unreadable;
+  if (error) skipped.add_unreadable(cat(folder.string(), ": ", error.message()));
 }
 
 }  // namespace
+
+const char* binary_kind(std::string_view start) {
+  if (start.starts_with("PAR1")) return "Parquet";
+  // Files, and streams, whose messages begin with this mark.
+  if (start.starts_with("ARROW1") || start.starts_with("\xff\xff\xff\xff")) return "Arrow";
+  return "binary";
+}
+
+void SkippedFiles::add_binary(std::string_view start) {
+  const std::string_view kind = binary_kind(start);
+  ++(kind == "Parquet" ? parquet : kind == "Arrow" ? arrow : binary);
+}
+
+void SkippedFiles::add_unreadable(const std::string& what) {
+  if (unreadable++ == 0) problem = what;
+}
+
+std::string SkippedFiles::describe() const {
+  std::string text;
+  const auto add = [&text](int64_t count, const std::string& what) {
+    if (count > 0) text += cat(text.empty() ? "; skipped " : ", ", count, " ", what);
+  };
+  add(parquet, "Parquet");
+  add(arrow, "Arrow");
+  add(binary, "binary");
+  add(unreadable, cat("unreadable (", problem, ")"));
+  add(empty, "empty");
+  add(repeated, "repeated");
+  add(not_utf8, "not UTF-8");
+  add(no_lines, "without lines of JSON");
+  add(test, "of test");
+  return text;
+}
 
 std::vector<ListedFile> list_files(const std::string& root, SkippedFiles& skipped) {
   std::vector<ListedFile> files;

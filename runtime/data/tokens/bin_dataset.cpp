@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
+BinData collect_llmc(const DataSource& source, const std::vector<std::string>& files,
+                     bool will_scan) {
   BinData data;
-  const bool use_names = files.size() > 1;
   std::string first;
-  for (const std::string& path : files) {
+  for (const auto& [path, is_validation] : divide_token_files(source, files, data.note)) {
     const std::shared_ptr<const MappedFile> file = map_tokens(path, will_scan);
     const LlmcHeader header = parse_llmc_header(file->bytes(), path);
     file->check();
@@ -30,7 +30,7 @@ BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
       throw DataError(cat(path, ": tokens of ", static_cast<int>(header.width), " bytes, but ",
                           first, " has ", static_cast<int>(data.width)));
     }
-    (use_names && is_for_validation(path) ? data.val : data.train)
+    (is_validation ? data.val : data.train)
         .push_back(make_piece(file, kLlmcHeaderBytes, header.tokens));
   }
   return data;
@@ -141,26 +141,24 @@ std::shared_ptr<const MappedFile> map_tokens(const std::string& path, bool will_
   return std::make_shared<const MappedFile>(path, MapOptions{.pattern = pattern});
 }
 
-bool is_for_validation(const std::string& path) {
-  return fs::path(path).filename().string().find("val") != std::string::npos;
-}
-
 DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options) {
   DatasetSplits splits;
   splits.format = format;
   const size_t files = data.train.size() + data.val.size();
   take_checksums(data, options, splits);
   const int64_t bound = check_all(data, options);
+  const char* rule = " (by name)";
   if (data.val.empty()) {
+    rule = options.val_fraction > 0 ? " (the end of all)" : "";
     const int64_t total = count_tokens(data.train);
     const auto held_out = static_cast<int64_t>(static_cast<double>(total) * options.val_fraction);
     std::tie(data.train, data.val) =
         split_pieces(std::move(data.train), data.width, total - held_out);
   }
-  splits.summary =
-      cat(to_string(format), ": ", count_tokens(data.train), " training and ",
-          count_tokens(data.val), " validation tokens of ", 8 * static_cast<int>(data.width),
-          " bits in ", files, files == 1 ? " file" : " files", data.note);
+  splits.summary = cat(to_string(format), ": ", count_tokens(data.train), " training and ",
+                       count_tokens(data.val), " validation tokens", rule, ", of ",
+                       8 * static_cast<int>(data.width), " bits in ", files,
+                       files == 1 ? " file" : " files", data.note);
   splits.train = make_stream(std::move(data.train), data.width, bound);
   splits.val = make_stream(std::move(data.val), data.width, bound);
   return splits;
@@ -208,12 +206,8 @@ DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
   if (files.empty()) {
     throw MissingInputError(cat(source.path, ": no shard *.bin in this folder"));
   }
-  BinData data = collect_llmc(files, options.validate);
-  if (data.train.empty()) {
-    throw DataError(cat(source.path, ": all ", files.size(),
-                        " shards have 'val' in their names, want at least one for training"));
-  }
-  if (skipped > 0) data.note = cat("; skipped ", skipped, " evaluation files");
+  BinData data = collect_llmc(source, files, options.validate);
+  if (skipped > 0) data.note += cat("; skipped ", skipped, " evaluation files");
   return make_splits(std::move(data), DataFormat::kLlmc, options);
 }
 

@@ -10,6 +10,7 @@
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/base/text_file.h"
+#include "shale/runtime/data/split.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 #include "shale/runtime/io/file.h"
 
@@ -194,7 +195,27 @@ Mixture MixedData::mixture(const std::vector<int64_t>& samples) const {
   return Mixture(weights);
 }
 
+namespace {
+
+// A source is for training as a whole, which no name may deny.
+void check_names(const std::vector<DataPart>& parts) {
+  std::vector<std::string> paths;
+  for (const DataPart& part : parts) paths.push_back(part.path);
+  const std::vector<std::string> names = data_internal::names_below_common_folder(paths);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const data_internal::FileUse use = data_internal::use_of_name(names[i]);
+    if (use == data_internal::FileUse::kTrain) continue;
+    throw ConfigError(cat("--data: ", parts[i].path, ": its name says that it is for ",
+                          use == data_internal::FileUse::kNone ? "test" : "validation",
+                          ", and a source of several is for training; put it into one folder with "
+                          "the files for training, or give it another name"));
+  }
+}
+
+}  // namespace
+
 MixedData open_parts(std::vector<DataPart> parts, const DataOptions& options) {
+  check_names(parts);
   MixedData data{.parts = std::move(parts), .sources = {}};
   for (const DataPart& part : data.parts) {
     DataOptions own = options;

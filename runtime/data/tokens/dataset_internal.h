@@ -22,7 +22,21 @@ struct DataSource {
   std::string path;
   bool is_folder = false;
   std::vector<std::string> files;  // the file, or a pattern's matches by name; empty for a folder
+
+  // The name by which the use of a file is decided (runtime/data/split.h): its path in the folder,
+  // or from the first part of the pattern on that has a *, ? or [; "" of a file that is the path.
+  std::string name_of(const std::string& file) const;
 };
+
+// A file of tokens, and whether it is for validation.
+struct TokenFile {
+  std::string path;
+  bool is_validation = false;
+};
+// The files without those that have no use, whose number goes into the note of a summary. Throws
+// DataError as divide_files().
+std::vector<TokenFile> divide_token_files(const DataSource& source,
+                                          const std::vector<std::string>& files, std::string& note);
 
 // Magic numbers at the start of llm.c's .bin files.
 inline constexpr uint32_t kLlmcGpt2Magic = 20240520;
@@ -31,8 +45,10 @@ inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests: 
 
 bool is_llmc_magic(uint32_t magic);
 uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if it cannot be read
-// Files of a folder with that ending, such as ".bin", sorted by name.
-std::vector<std::string> files_ending(const std::string& folder, std::string_view ending);
+// Files of a folder with that ending, such as ".bin", sorted by name; with links to nothing, if
+// opening them is to say so.
+std::vector<std::string> files_ending(const std::string& folder, std::string_view ending,
+                                      bool with_links = false);
 
 // What the header of an llm.c shard says: int32[256], of which [0] is the magic number, [1] the
 // version and [2] the number of tokens.
@@ -68,8 +84,6 @@ std::shared_ptr<const MappedFile> map_tokens(const std::string& path, bool will_
 // Tokens from a byte of the file on.
 TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
                       int64_t tokens);
-// Whether the name of one of several files has "val".
-bool is_for_validation(const std::string& path);
 // Checks the data, takes its checksums, and divides it unless files say what is for validation.
 DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options);
 

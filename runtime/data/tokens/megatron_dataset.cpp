@@ -111,7 +111,7 @@ DatasetSplits open_megatron(const DataSource& source, const DataOptions& options
   if (files.empty()) throw MissingInputError(cat(source.path, ": no *.bin in this folder"));
   BinData data;
   std::optional<TokenWidth> width;
-  for (const std::string& path : files) {
+  for (const auto& [path, is_validation] : divide_token_files(source, files, data.note)) {
     const Index index = read_index(index_path(path));
     if (width && *width != index.width) {
       throw DataError(cat(path, ": tokens of ", static_cast<int>(index.width), " bytes, but ",
@@ -121,14 +121,10 @@ DatasetSplits open_megatron(const DataSource& source, const DataOptions& options
     const std::shared_ptr<const MappedFile> file = map_tokens(path, options.validate);
     const auto bytes = static_cast<int64_t>(file->bytes().size());
     check_sequences(index, bytes, options.validate, options.on_reading);
-    (files.size() > 1 && is_for_validation(path) ? data.val : data.train)
+    (is_validation ? data.val : data.train)
         .push_back(make_piece(file, 0, bytes / static_cast<int>(index.width)));
   }
   data.width = *width;
-  if (data.train.empty()) {
-    throw DataError(cat(source.path, ": all ", files.size(),
-                        " files have 'val' in their names, want at least one for training"));
-  }
   return make_splits(std::move(data), DataFormat::kMegatron, options);
 }
 

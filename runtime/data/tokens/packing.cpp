@@ -17,6 +17,8 @@ std::vector<ExamplePart> parts_of(const TokenExamples& examples, int64_t row_tok
   for (int64_t i = 0; i < examples.size(); ++i) {
     const int64_t length = examples.length(i);
     const int64_t end = overlong == Overlong::kTruncate ? std::min(length, row_tokens) : length;
+    // What is cut off has no loss, and no row: all that was to be learnt may have been there.
+    if (end < length && examples.targets(i, 0, end) == 0) continue;
     for (int64_t begin = 0; begin < end; begin += row_tokens) {
       parts.push_back({i, begin, std::min(row_tokens, end - begin)});
     }

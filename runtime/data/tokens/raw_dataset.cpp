@@ -6,6 +6,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/runtime/data/split.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 
 namespace shale::data_internal {
@@ -123,18 +124,19 @@ std::pair<TokenPiece, TokenWidth> open_raw_file(const std::string& path,
 DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options) {
   const TokenWidth width = options.width.value_or(TokenWidth::k16);
   BinData data{.train = {}, .val = {}, .width = width};
+  std::vector<std::string> files = source.files;
   if (source.is_folder) {
-    const fs::path folder = source.path;
-    data.train.push_back(open_headerless((folder / "train.bin").string(), width, options.validate));
-    // Not exists(), for which a link to itself is not there, or an exception.
-    std::error_code error;
-    if (fs::symlink_status(folder / "val.bin", error).type() != fs::file_type::not_found) {
-      data.val.push_back(open_headerless((folder / "val.bin").string(), width, options.validate));
-    }
-  } else {
-    for (const std::string& file : source.files) {
-      data.train.push_back(open_headerless(file, width, options.validate));
-    }
+    // Other files of the folder may be of anything.
+    const std::string train = (fs::path(source.path) / "train.bin").string();
+    files = files_ending(source.path, ".bin", /*with_links=*/true);
+    std::erase_if(files, [&](const std::string& file) {
+      return use_of_name(source.name_of(file)) == FileUse::kTrain;
+    });
+    files.insert(files.begin(), train);
+  }
+  for (const auto& [path, is_validation] : divide_token_files(source, files, data.note)) {
+    (is_validation ? data.val : data.train)
+        .push_back(open_headerless(path, width, options.validate));
   }
   return make_splits(std::move(data), DataFormat::kNanogpt, options);
 }
@@ -150,22 +152,17 @@ DatasetSplits open_raw(const DataSource& source, const DataOptions& options) {
   if (files.empty())
     throw MissingInputError(cat(source.path, ": no *.npy or *.bin in this folder"));
   BinData data;
-  const bool use_names = files.size() > 1;
   std::optional<TokenWidth> width;
-  for (const std::string& path : files) {
+  for (const auto& [path, is_validation] : divide_token_files(source, files, data.note)) {
     auto [piece, its_width] = open_raw_file(path, options);
     if (width && *width != its_width) {
       throw DataError(cat(path, ": tokens of ", static_cast<int>(its_width), " bytes, but ",
                           files.front(), " has ", static_cast<int>(*width)));
     }
     width = its_width;
-    (use_names && is_for_validation(path) ? data.val : data.train).push_back(std::move(piece));
+    (is_validation ? data.val : data.train).push_back(std::move(piece));
   }
   data.width = *width;
-  if (data.train.empty()) {
-    throw DataError(cat(source.path, ": all ", files.size(),
-                        " files have 'val' in their names, want at least one for training"));
-  }
   return make_splits(std::move(data), DataFormat::kRaw, options);
 }
 

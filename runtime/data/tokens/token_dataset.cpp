@@ -8,6 +8,10 @@
 #include <memory>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/corpus/documents.h"
+#include "shale/runtime/data/corpus/tokenize_state.h"
+#include "shale/runtime/data/split.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 
 namespace shale {
@@ -43,12 +47,14 @@ uint32_t file_magic(const std::string& path) {
   return magic;
 }
 
-std::vector<std::string> files_ending(const std::string& folder, std::string_view ending) {
+std::vector<std::string> files_ending(const std::string& folder, std::string_view ending,
+                                      bool with_links) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::error_code ignored;
-    if (it->path().native().ends_with(ending) && it->is_regular_file(ignored)) {
+    const bool is_file = it->is_regular_file(ignored) || (with_links && it->is_symlink(ignored));
+    if (it->path().native().ends_with(ending) && is_file) {
       files.push_back(it->path().string());
     }
   }
@@ -75,6 +81,29 @@ std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(
     if (here > 0) first.push_back(std::move(piece));
   }
   return {std::move(first), std::move(tail)};
+}
+
+std::string DataSource::name_of(const std::string& file) const {
+  if (is_folder) return fs::path(file).lexically_relative(path).generic_string();
+  const size_t star = path.find_first_of("*?[");
+  if (star == path.npos || file == path) return {};
+  return file.substr(path.rfind('/', star) + 1);  // npos + 1: there is no folder before it
+}
+
+std::vector<TokenFile> divide_token_files(const DataSource& source,
+                                          const std::vector<std::string>& files,
+                                          std::string& note) {
+  std::vector<std::string> names;
+  for (const std::string& file : files) names.push_back(source.name_of(file));
+  const std::vector<FileUse> uses = divide_files(names, source.path);
+  std::vector<TokenFile> used;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (uses[i] != FileUse::kNone) used.push_back({files[i], uses[i] == FileUse::kValidation});
+  }
+  if (const size_t left_out = files.size() - used.size(); left_out > 0) {
+    note += cat("; skipped ", left_out, " of test");
+  }
+  return used;
 }
 
 int64_t count_tokens(const std::vector<TokenPiece>& pieces) {
@@ -125,16 +154,9 @@ DataSource resolve(const std::string& path) {
                         "; say which it is: --data-format text, llmc, nanogpt, megatron or raw"));
 }
 
-bool is_jsonl_or_compressed(const std::string& file) {
-  for (const char* ending : {".jsonl", ".ndjson", ".gz", ".zst"}) {
-    if (file.ends_with(ending)) return true;
-  }
-  return false;
-}
-
-// Files without a name that says what they are, or with one that says it: numpy's arrays, jsonl.
-DataFormat detect_by_name(const DataSource& source, const std::vector<std::string>& bins,
-                          const DataOptions& options) {
+// Arrays of numpy by their names; lines of JSON by their content.
+DataFormat detect_text(const DataSource& source, const std::vector<std::string>& bins,
+                       const DataOptions& options) {
   for (const std::string& file : bins) {
     if (fs::path(file).extension() == ".npy" ||
         (options.width && fs::path(file).extension() == ".bin")) {
@@ -145,13 +167,13 @@ DataFormat detect_by_name(const DataSource& source, const std::vector<std::strin
                                       " may hold tokens, but has no header that says so"));
     }
   }
-  if (options.tokenizer == nullptr) return DataFormat::kText;
-  std::vector<std::string> files = source.files;
-  if (source.is_folder) files = files_ending(source.path, "");
-  std::erase_if(files, [](const std::string& file) {
-    return fs::path(file).filename().native().starts_with('.');
+  SkippedFiles skipped;
+  const std::vector<CorpusFile> files = find_corpus(
+      source.is_folder ? std::vector{source.path} : source.files, options.field, skipped);
+  const bool is_corpus = std::any_of(files.begin(), files.end(), [&](const CorpusFile& file) {
+    // Without a tokenizer, compressed text is a binary like others.
+    return file.is_jsonl || (options.tokenizer != nullptr && is_compressed(file.path));
   });
-  const bool is_corpus = std::any_of(files.begin(), files.end(), is_jsonl_or_compressed);
   return is_corpus ? DataFormat::kCorpus : DataFormat::kText;
 }
 
@@ -185,7 +207,7 @@ DataFormat detect(const DataSource& source, const DataOptions& options) {
   if (source.is_folder) {
     for (std::string& file : files_ending(source.path, ".npy")) bins.push_back(std::move(file));
   }
-  return detect_by_name(source, bins, options);
+  return detect_text(source, bins, options);
 }
 
 DatasetSplits open_format(DataFormat format, const DataSource& source, const DataOptions& options) {
@@ -206,6 +228,20 @@ DatasetSplits open_format(DataFormat format, const DataSource& source, const Dat
 DataFormat find_format(const DataOptions& options) {
   const DataSource source = resolve(options.path);
   return options.format == DataFormat::kAuto ? detect(source, options) : options.format;
+}
+
+std::optional<std::string> tokenizer_beside(const DataOptions& options) {
+  const DataSource source = resolve(options.path);
+  const fs::path path = source.is_folder ? source.path : source.files.front();
+  const fs::path folder = source.is_folder ? path : path.parent_path();
+  const fs::path file = folder / kTokenizerFile;
+  std::error_code error;
+  if (!fs::exists(file, error)) return {};
+  // Beside a file anything may lie, unless shale tokenize has made the folder.
+  if (!source.is_folder && !fs::exists(folder / corpus_internal::kStateFile, error)) return {};
+  const DataFormat format = find_format(options);
+  if (format == DataFormat::kText || format == DataFormat::kCorpus) return {};
+  return file.string();
 }
 
 DatasetSplits open_dataset(const DataOptions& options) {

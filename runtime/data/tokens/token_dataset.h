@@ -51,8 +51,8 @@ inline bool is_text(DataFormat format) {
 struct DataOptions {
   std::string path;  // a file, a folder, or a pattern of file names with *, ? or [...]
   DataFormat format = DataFormat::kAuto;
-  // Part of the tokens (of the files, for a folder of text) kept for validation, in [0, 1). Unused
-  // where the data says by its names what is for validation.
+  // Part of the documents or tokens that is kept for validation, in [0, 1). Unused where the data
+  // says by its names what is for validation.
   double val_fraction = 0.1;
   int64_t vocab_size = 0;  // tokens must be below it; 0: whatever the data has
   // Read all binary tokens now; without, read() still checks those that it reads. Text is read in
@@ -85,37 +85,45 @@ struct DatasetSplits {
 // Opens token data. Files stay memory-mapped and are not copied, except when a folder has more of
 // them than a process may map: then the small ones are.
 //
+// Validation is what the names of files say (runtime/data/split.h), whatever the format: of a
+// folder the paths below it, of a pattern from its first part with *, ? or [ on. A file that is the
+// path is not judged by its name. Where no name says it, text is divided by its documents, and
+// tokens are by their number: the end of all is for validation.
+//
 // text: a token is a byte; with a tokenizer, which text must be UTF-8 for, all tokens are made here
 //   and kept in memory, and its end of a document joins files. Of a folder, all regular files below
 //   it, in order of their relative paths, except names that begin with '.', files with a NUL byte
 //   (binaries), unreadable ones, those that must be UTF-8 and are not, and second names of the same
 //   file; links to files are followed, links to folders are not. The files are joined by one NUL
 //   token, which appears nowhere else, so that a model learns where files end. Validation is made
-//   of whole files, chosen by a hash of the relative path: adding files moves no other file across.
-//   Of a single file it is the end, from the first line that begins in the last `val_fraction`.
-// llmc: shards *.bin directly in the folder, sorted by name. Of several, those with "val" in their
-//   name are validation; if there is none, validation is the end of all tokens.
-// nanogpt: train.bin and val.bin of a folder, or one file; without val.bin as for llmc.
+//   of whole files, chosen by a hash of their content: adding files moves no other file across. Of
+//   a single file it is the end, from the first line that begins in the last `val_fraction`.
+// llmc: shards *.bin directly in the folder, sorted by name.
+// nanogpt: train.bin of a folder, and those *.bin that are for validation or test; or one file.
 // megatron: files *.bin, each with its *.idx, of u8, u16 or i32, whose sequences follow each other
-//   without gaps; one pair also by its name without an ending. Names with "val" as for llmc.
-// raw: files *.bin and *.npy of `width`; those that begin as numpy's say it themselves. Names with
-//   "val" as for llmc.
+//   without gaps; one pair also by its name without an ending.
+// raw: files *.bin and *.npy of `width`; those that begin as numpy's say it themselves.
 // corpus: what tokenize() (runtime/data/corpus/tokenize.h) reads. The first process writes shards
 // to
 //   a folder of `cache`, named after inputs and tokenizer; others, and later runs, find them there.
+//   Validation is chosen by a hash of each document.
 // auto: files that begin with llmc's magic number are llmc, those beside an index megatron; a
 // folder
 //   with a train.bin that is neither is nanogpt; *.npy is raw, and so is other *.bin if there is a
-//   width; else *.bin, or some of each, is ambiguous. With a tokenizer, files *.jsonl, *.ndjson,
-//   *.gz and *.zst, and folders that have some, are a corpus; everything else is text.
+//   width; else *.bin, or some of each, is ambiguous. Files that have lines of JSON (corpus/
+//   documents.h), with a tokenizer also *.gz and *.zst, and folders that have some below them, are
+//   a corpus; everything else is text.
 //
 // Throws MissingInputError if there is no such file; ConfigError if `auto` is ambiguous, an option
-// is out of range, or one is missing; DataError if text is wanted of a tokenizer that has no end of
-// a document; DataError, with file and position, if the data is malformed, or nothing is left for
-// training.
+// is out of range, or one is missing, such as a tokenizer for a corpus; DataError if text is wanted
+// of a tokenizer that has no end of a document; DataError, with file and position, if the data is
+// malformed, or nothing is left for training.
 DatasetSplits open_dataset(const DataOptions& options);
 
 // The format that open_dataset() would find, without reading the data. Throws as it does.
 DataFormat find_format(const DataOptions& options);
+// The tokenizer.json in the folder of data that is tokens, whose ids it makes; of single files only
+// where shale tokenize has made the folder. None: there is none, or the data is text.
+std::optional<std::string> tokenizer_beside(const DataOptions& options);
 
 }  // namespace shale

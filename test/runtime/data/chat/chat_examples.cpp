@@ -1,5 +1,6 @@
 #include "shale/runtime/data/chat/chat_examples.h"
 
+#include <filesystem>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -255,6 +256,34 @@ TEST_CASE("preferences are pairs, of which the answers alone count", "[data]") {
     counts.push_back(pairs.train->targets(i, 0, pairs.train->length(i)));
   }
   CHECK(counts == std::vector<int64_t>{5, 3, 4, 2});  // with what ends each
+}
+
+TEST_CASE("examples are divided by the names of files, else by a hash of each line", "[data]") {
+  const TempDir dir;
+  const auto marks = chatml();
+  std::filesystem::create_directories(dir.file("data/valid"));
+  const auto lines = [](int first, int count) {
+    std::string text;
+    for (int i = first; i < first + count; ++i) text += cat("{\"text\": \"line ", i, "\"}\n");
+    return text;
+  };
+  const std::string train = dir.write("data/train.json", lines(0, 40));
+  dir.write("data/README.md", "not an example");
+  const auto sizes = [&](const std::vector<std::string>& paths) {
+    const ExampleSplits splits =
+        read_examples({.paths = paths, .tokenizer = marks, .val_fraction = 0.5});
+    return std::pair(splits.train->size(), splits.val->size());
+  };
+  const auto by_hash = sizes({dir.file("data")});
+  CHECK((by_hash.first > 5 && by_hash.second > 5 && by_hash.first + by_hash.second == 40));
+  CHECK(sizes({train}) == by_hash);
+  dir.write("data/test.jsonl", lines(50, 2));
+  CHECK(sizes({dir.file("data")}) == std::pair<int64_t, int64_t>{40, 2});
+  const std::string valid = dir.write("data/valid/0.jsonl", lines(60, 3));
+  CHECK(sizes({dir.file("data")}) == std::pair<int64_t, int64_t>{40, 3});
+  CHECK(sizes({train, valid}) == std::pair<int64_t, int64_t>{40, 3});
+  const ExampleSplits splits = read_examples({.paths = {dir.file("data")}, .tokenizer = marks});
+  CHECK(splits.note == ", by name; skipped 1 without lines of JSON, 1 of test");
 }
 
 TEST_CASE("what is wrong with an example is said, with its line", "[data]") {

@@ -82,6 +82,62 @@ TEST_CASE("a folder is its text by name, without binaries and what is hidden", "
   CHECK(files[0].name == "b/1.txt");
 }
 
+TEST_CASE("lines of JSON are known by their content, whatever the file is called", "[data]") {
+  const TempDir dir;
+  const auto is_jsonl = [&](const std::string& name, const std::string& bytes,
+                            std::string_view field = "text") {
+    return list_corpus({dir.write(name, bytes)}, field).front().is_jsonl;
+  };
+  const std::string lines = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n";
+  for (const char* name : {"a.json", "a.JSON", "a.JSONL", "a.Ndjson", "a.txt", "a"}) {
+    CAPTURE(name);
+    CHECK(is_jsonl(name, lines));
+  }
+  CHECK(is_jsonl("a.json.gz", gzipped(lines)));
+  CHECK(is_jsonl("a.JSON.GZ", gzipped(lines)));
+  CHECK(is_jsonl("a.json.zst", zstd_frame(lines)));
+  CHECK(is_jsonl("a.json", "\n  \n" + lines));
+  CHECK(is_jsonl("a.json", "\xef\xbb\xbf" + lines));
+  CHECK(is_jsonl("a.json", "{\"text\":\"" + std::string(3'000'000, 'a') + "\"}"));
+  CHECK(is_jsonl("a.json", "{\"body\":\"a\"}", "body"));
+  CHECK(is_jsonl("a.json", "{\"messages\":[]}"));
+  CHECK(is_jsonl("a.json", "{\"other\":1}\r\n{\"other\":2}"));
+  CHECK(is_jsonl("a.json", "{\"text\":\"a\"}\n{\"text\": cut"));  // its second line is an error
+  for (const char* text :
+       {"{\"other\":{\"text\":1}}", "{\n\"text\":\"a\"}", "[{\"text\":1}]", "{}\n{}\n",
+        "{ print $1 }\n{ print $2 }\n", "text\n{\"text\":\"a\"}\n", "\n", "1\n2\n"}) {
+    CAPTURE(text);
+    CHECK_FALSE(is_jsonl("a.txt", text));
+  }
+  using Texts = std::vector<std::string>;
+  CHECK(documents_of({dir.write("b.json", "\xef\xbb\xbf" + lines)}) == Texts{"a", "b"});
+  for (const char* text : {"[{\"text\":1}]", "{\n\"text\":\"a\"}"}) {
+    const std::string path = dir.write("c.json", text);
+    CHECK(contains(message_of<DataError>([&] { list_corpus({path}); }),
+                   "expected an object of JSON in each line"));
+  }
+}
+
+TEST_CASE("what is left out of a folder is counted by kind", "[data]") {
+  const TempDir dir;
+  dir.write("a.parquet", std::string("PAR1\0\0PAR1", 10));
+  dir.write("b.parquet", std::string("PAR1\0PAR1", 9));
+  dir.write("a.arrow", std::string("ARROW1\0\0", 8));
+  dir.write("stream.arrow", std::string("\xff\xff\xff\xff\0\1", 6));
+  dir.write("c.png", std::string("\x89PNG\0", 5));
+  dir.write("damaged.gz", "not gzip");
+  dir.write("empty", "");
+  dir.write("a.txt", "text");
+  data_internal::SkippedFiles skipped;
+  CHECK(list_corpus({dir.path()}, "text", &skipped).size() == 1);
+  const std::string text = skipped.describe();
+  CHECK(contains(text, "skipped 2 Parquet, 2 Arrow, 1 binary, 1 unreadable ("));
+  CHECK(contains(text, "damaged.gz: not gzip"));
+  CHECK(contains(text, "1 empty"));
+  CHECK(contains(message_of<DataError>([&] { list_corpus({dir.file("a.parquet")}); }),
+                 "a.parquet: a file of Parquet, which is not read"));
+}
+
 TEST_CASE("batches follow from where they begin, whatever was read before", "[data]") {
   const TempDir dir;
   std::string text;

@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <random>
+#include <set>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
@@ -132,10 +134,89 @@ TEST_CASE("tokenizing goes on where it was stopped, to the same bytes", "[data]"
   }
   CHECK(stops >= 1);
   CHECK(shards_of(job.out) == shards);
-  CHECK(shards_of(job.out).size() + 1 ==
+  // With tokenize.json, tokenizer.json and tokenizer_config.json.
+  CHECK(shards_of(job.out).size() + 3 ==
         size_t(std::distance(fs::directory_iterator(job.out), fs::directory_iterator())));
   job.on_progress = {};
   CHECK(tokenize(job).tokens == whole.tokens);  // done: nothing is done again
+}
+
+TEST_CASE("documents are divided by a hash of each, to the same bytes when stopped", "[data]") {
+  const TempDir dir;
+  std::vector<CorpusFile> inputs = corpus(dir);
+  TokenizeJob job = job_of(dir, inputs, "one");
+  job.val_fraction = 0.1;
+  const TokenizeProgress done = tokenize(job);
+  CHECK(std::abs(done.val_documents - 4000) < 300);  // 5 standard deviations
+  const auto shards = shards_of(job.out);
+  const auto sizes = [](const std::string& path) {
+    const DatasetSplits splits = open_dataset({.path = path});
+    return std::pair(splits.train->size(), splits.val->size());
+  };
+  CHECK(sizes(job.out) == std::pair(done.tokens - done.val_tokens, done.val_tokens));
+  struct Stop {};
+  job.out = dir.file("stopped");
+  job.threads = 2;
+  while (!fs::exists(job.out)) {
+    int batches = 0;
+    job.on_progress = [&](const TokenizeProgress&) {
+      if (++batches == 2) throw Stop{};
+    };
+    try {
+      CHECK(tokenize(job).val_tokens == done.val_tokens);
+    } catch (const Stop&) {
+    }
+  }
+  CHECK(shards_of(job.out) == shards);
+
+  // A document is on the same side in any file, order and compression.
+  std::string lines;
+  for (int i = 0; i < 60; ++i) lines += cat("{\"text\":\"document ", i, "\"}\n");
+  const auto in_val = [&](const std::vector<std::string>& paths) {
+    static int number = 0;
+    TokenizeJob some = job_of(dir, list_corpus(paths), cat("some", number++));
+    some.val_fraction = 0.3;
+    tokenize(some);
+    const auto val = open_dataset({.path = some.out}).val;
+    std::vector<int32_t> tokens(static_cast<size_t>(val->size()));
+    val->read(0, tokens);
+    std::multiset<std::string> documents;
+    for (auto begin = tokens.begin(); begin != tokens.end();) {
+      const auto end = std::find(begin, tokens.end(), *some.end);
+      documents.insert(some.tokenizer->tokenizer.decode(std::vector<int32_t>(begin, end)));
+      begin = end + 1;
+    }
+    return documents;
+  };
+  const auto val = in_val({dir.write("l.jsonl", lines)});
+  CHECK((val.size() > 5 && val.size() < 35));
+  std::vector<std::string> texts;
+  for (int i = 59; i >= 0; --i) {
+    texts.push_back(dir.write(cat("t", i), cat("document ", i)));
+  }
+  CHECK(in_val(texts) == val);
+}
+
+TEST_CASE("inputs whose names say so are for validation, whatever the fraction", "[data]") {
+  const TempDir dir;
+  const std::vector<std::string> paths = {dir.write("a.jsonl", "{\"text\":\"ab\"}\n"),
+                                          dir.write("dev.jsonl", "{\"text\":\"c\"}\n"),
+                                          dir.write("test.jsonl", "{\"text\":\"d\"}\n")};
+  std::vector<CorpusFile> inputs = list_corpus(paths);
+  data_internal::SkippedFiles skipped;
+  divide_corpus(inputs, "inputs", skipped);
+  CHECK(skipped.test == 1);
+  TokenizeJob job = job_of(dir, inputs, "out");
+  job.val_fraction = 0.99;
+  const TokenizeProgress done = tokenize(job);
+  CHECK((done.documents == 2 && done.val_documents == 1));
+  const DatasetSplits splits = open_dataset({.path = job.out});
+  CHECK((splits.train->size() == 3 && splits.val->size() == 2));
+  // Its tokenizer lies beside the shards.
+  CHECK(are_same(*read_tokenizer(dir.file("out/tokenizer.json")), *job.tokenizer));
+  CHECK(tokenizer_beside({.path = job.out}) == dir.file("out/tokenizer.json"));
+  dir.write("tokenizer.json", "{}");
+  CHECK_FALSE(tokenizer_beside({.path = paths[0]}).has_value());
 }
 
 TEST_CASE("a large vocabulary takes 32 bits a token, and begins take a token too", "[data]") {

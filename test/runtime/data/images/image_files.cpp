@@ -231,6 +231,38 @@ TEST_CASE("a folder's folders are classes, in train and val if these are there")
   CHECK(contains(error_of({.path = path + "/train/cat"}), "no folder in it"));
 }
 
+TEST_CASE("folders and names of images say what is for validation and test") {
+  const TempDir folder;
+  const auto put = [&](const std::string& name, int seed) {
+    fs::create_directories(fs::path(folder.file(name)).parent_path());
+    write_png(folder.file(name), picture(3, 4, 3, seed));
+  };
+  const auto sizes = [&](const std::string& path) {
+    const ImageSplits splits = open_images({.path = folder.file(path), .val_fraction = 0});
+    return std::pair(splits.train->size(), splits.val == nullptr ? 0 : splits.val->size());
+  };
+  using Sizes = std::pair<int64_t, int64_t>;
+  for (const char* split : {"train", "validation", "test"}) {
+    for (const char* label : {"dev board", "test tube"}) {
+      put(cat("a/", split, "/", label, "/1.png"), 1);
+    }
+  }
+  put("a/train/test tube/2.png", 2);
+  CHECK(sizes("a") == Sizes{3, 2});
+  fs::rename(folder.file("a/validation"), folder.file("a/validity"));
+  CHECK(sizes("a") == Sizes{3, 2});  // of test
+  // Beside the classes, and inside them.
+  for (const char* name : {"b/x/1.png", "b/x/2.png", "b/y/1.png", "b/valid/x/1.png",
+                           "b/y/dev/1.png", "b/y/test/1.png", "b/retrieval/1.png"}) {
+    put(name, 3);
+  }
+  CHECK(sizes("b") == Sizes{4, 2});
+  CHECK(contains(open_images({.path = folder.file("b")}).summary, "skipped 1 images of test"));
+  fs::create_directories(folder.file("b/z"));
+  CHECK(contains(error_of({.path = folder.file("b")}), "z: expected images for training"));
+  CHECK(contains(error_of({.path = folder.file("b/x/1.png")}), "found a file"));
+}
+
 TEST_CASE("shapes are a function of seed and number, of classes that are equally likely") {
   const auto shapes = make_shapes({.images = 2400, .pixels = 16, .seed = 3});
   std::map<int32_t, int> counts;

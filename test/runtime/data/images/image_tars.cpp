@@ -75,18 +75,19 @@ TEST_CASE("samples of tars are neighbours with one key, whatever else is there")
   CHECK_THROWS_AS(splits.train->label(6), InternalError);
 }
 
-TEST_CASE("a folder's tars with val in their names are for validation") {
+TEST_CASE("a folder's tars whose names say it are for validation") {
   const TempDir dir;
-  for (const char* name : {"x-val-0.tar", "x-train-1.tar", "x-train-0.tar"}) {
+  for (const char* name : {"x-val-0.tar", "x-interval-1.tar", "x-train-0.tar", "x-test-0.tar"}) {
     dir.write(name, sample("key", uint8_t(name[2] + name[8]), "1") + kEnd);
   }
   const ImageSplits splits = open(dir.path());
   CHECK(splits.train->size() == 2);
   REQUIRE(splits.val != nullptr);
   CHECK(splits.val->size() == 1);
+  CHECK(contains(splits.summary, "skipped 1 tars of test"));
   CHECK(splits.fingerprint == open(dir.path()).fingerprint);
   CHECK(open(dir.file("x-val-0.tar")).train->size() == 1);
-  dir.write("x-train-1.tar", sample("another", 1, "1") + kEnd);
+  dir.write("x-train-0.tar", sample("another", 1, "1") + kEnd);
   CHECK(splits.fingerprint != open(dir.path()).fingerprint);
 }
 
