@@ -27,6 +27,16 @@ std::string entry_name(const std::string& path, const TokenizeJob& job) {
 
 }  // namespace
 
+bool is_corpus(const DataSource& source, const DataOptions& options) {
+  SkippedFiles skipped;
+  const std::vector<CorpusFile> files = find_corpus(
+      source.is_folder ? std::vector{source.path} : source.files, options.field, skipped);
+  return std::any_of(files.begin(), files.end(), [&](const CorpusFile& file) {
+    // Without a tokenizer, compressed text is a binary like others.
+    return file.is_jsonl || (options.tokenizer != nullptr && is_compressed(file.path));
+  });
+}
+
 DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) {
   if (options.tokenizer == nullptr) {
     throw ConfigError(
@@ -77,3 +87,22 @@ DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) 
 }
 
 }  // namespace shale::data_internal
+
+namespace shale {
+
+std::optional<std::string> tokenizer_beside(const DataOptions& options) {
+  namespace fs = std::filesystem;
+  const data_internal::DataSource source = data_internal::resolve(options.path);
+  const fs::path path = source.is_folder ? source.path : source.files.front();
+  const fs::path folder = source.is_folder ? path : path.parent_path();
+  const fs::path file = folder / kTokenizerFile;
+  std::error_code error;
+  if (!fs::exists(file, error)) return {};
+  // Beside a file anything may lie, unless shale tokenize has made the folder.
+  if (!source.is_folder && !fs::exists(folder / corpus_internal::kStateFile, error)) return {};
+  const DataFormat format = find_format(options);
+  if (is_text(format) || format == DataFormat::kCorpus) return {};
+  return file.string();
+}
+
+}  // namespace shale

@@ -106,7 +106,7 @@ TextKind find_kind(std::string text, ByteSource& source, std::string_view field)
     text.resize(had + got);
     at_end = got == 0;
   };
-  TextKind kind = TextKind::kText;
+  TextKind kind = TextKind::kPlain;
   size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   for (int line = 0; line < 2; ++line) {
     while ((begin = text.find_first_not_of(" \t\r\n", begin)) == text.npos) {

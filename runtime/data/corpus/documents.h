@@ -49,7 +49,7 @@ struct CorpusPosition {
 
 // What the first lines of a text are.
 enum class TextKind {
-  kText,
+  kPlain,
   kJsonLines,
   kJson,  // an array or an object over several lines
 };

@@ -28,6 +28,10 @@ struct DataSource {
   std::string name_of(const std::string& file) const;
 };
 
+// What is at a path: a file, a folder, a pattern's files, or what Megatron-LM's .bin and .idx begin
+// with. Throws MissingInputError if there is nothing.
+DataSource resolve(const std::string& path);
+
 // A file of tokens, and whether it is for validation.
 struct TokenFile {
   std::string path;
@@ -71,6 +75,8 @@ DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options)
 DatasetSplits open_raw(const DataSource& source, const DataOptions& options);
 DatasetSplits open_megatron(const DataSource& source, const DataOptions& options);
 DatasetSplits open_corpus(const DataSource& source, const DataOptions& options);
+// Whether there are lines of JSON, or, with a tokenizer, compressed text.
+bool is_corpus(const DataSource& source, const DataOptions& options);
 
 // Token files of one format, before they are divided.
 struct BinData {

@@ -8,10 +8,7 @@
 #include <memory>
 
 #include "shale/base/error.h"
-#include "shale/runtime/data/corpus/documents.h"
-#include "shale/runtime/data/corpus/tokenize_state.h"
 #include "shale/runtime/data/split.h"
-#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 
 namespace shale {
@@ -130,7 +127,10 @@ std::vector<std::string> match_pattern(const std::string& pattern) {
   return files;
 }
 
-// A path that is there, a pattern, or what Megatron-LM's .bin and .idx begin with.
+}  // namespace
+
+namespace data_internal {
+
 DataSource resolve(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -148,6 +148,10 @@ DataSource resolve(const std::string& path) {
   }
   throw MissingInputError(cat(path, ": no such file or folder, want token data or text"));
 }
+
+}  // namespace data_internal
+
+namespace {
 
 [[noreturn]] void fail_ambiguous(const std::string& path, const std::string& why) {
   throw ConfigError(cat(path, ": ", why,
@@ -167,14 +171,7 @@ DataFormat detect_text(const DataSource& source, const std::vector<std::string>&
                                       " may hold tokens, but has no header that says so"));
     }
   }
-  SkippedFiles skipped;
-  const std::vector<CorpusFile> files = find_corpus(
-      source.is_folder ? std::vector{source.path} : source.files, options.field, skipped);
-  const bool is_corpus = std::any_of(files.begin(), files.end(), [&](const CorpusFile& file) {
-    // Without a tokenizer, compressed text is a binary like others.
-    return file.is_jsonl || (options.tokenizer != nullptr && is_compressed(file.path));
-  });
-  return is_corpus ? DataFormat::kCorpus : DataFormat::kText;
+  return is_corpus(source, options) ? DataFormat::kCorpus : DataFormat::kText;
 }
 
 DataFormat detect(const DataSource& source, const DataOptions& options) {
@@ -228,20 +225,6 @@ DatasetSplits open_format(DataFormat format, const DataSource& source, const Dat
 DataFormat find_format(const DataOptions& options) {
   const DataSource source = resolve(options.path);
   return options.format == DataFormat::kAuto ? detect(source, options) : options.format;
-}
-
-std::optional<std::string> tokenizer_beside(const DataOptions& options) {
-  const DataSource source = resolve(options.path);
-  const fs::path path = source.is_folder ? source.path : source.files.front();
-  const fs::path folder = source.is_folder ? path : path.parent_path();
-  const fs::path file = folder / kTokenizerFile;
-  std::error_code error;
-  if (!fs::exists(file, error)) return {};
-  // Beside a file anything may lie, unless shale tokenize has made the folder.
-  if (!source.is_folder && !fs::exists(folder / corpus_internal::kStateFile, error)) return {};
-  const DataFormat format = find_format(options);
-  if (format == DataFormat::kText || format == DataFormat::kCorpus) return {};
-  return file.string();
 }
 
 DatasetSplits open_dataset(const DataOptions& options) {

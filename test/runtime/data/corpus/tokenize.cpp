@@ -163,7 +163,9 @@ TEST_CASE("documents are divided by a hash of each, to the same bytes when stopp
       if (++batches == 2) throw Stop{};
     };
     try {
-      CHECK(tokenize(job).val_tokens == done.val_tokens);
+      const TokenizeProgress again = tokenize(job);
+      CHECK(again.val_tokens == done.val_tokens);
+      CHECK(again.val_documents == done.val_documents);
     } catch (const Stop&) {
     }
   }
