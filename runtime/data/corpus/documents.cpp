@@ -54,10 +54,10 @@ std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   const TextKind kind = find_kind(std::move(start), *source, field);
   file.is_jsonl = kind == TextKind::kJsonLines;
   if (is_named && kind == TextKind::kJson && plain.ends_with(".json")) {
-    throw DataError(cat(file.path,
-                        ": expected an object of JSON in each line, found one value over all of "
-                        "it; jq -c '.[]' makes lines of an array, and --data-format text takes "
-                        "the characters as they are"));
+    throw DataError(cat(file.path, ": expected an object with '", field,
+                        "' in each line, found other JSON; jq -c '.[]' makes lines of an array, "
+                        "--data-field names another key, and --data-format text takes the "
+                        "characters as they are"));
   }
   return {};
 }

@@ -114,7 +114,7 @@ TEST_CASE("lines of JSON are known by their content, whatever the file is called
   for (const char* text : {"[{\"text\":1}]", "{\n\"text\":\"a\"}"}) {
     const std::string path = dir.write("c.json", text);
     CHECK(contains(message_of<DataError>([&] { list_corpus({path}); }),
-                   "expected an object of JSON in each line"));
+                   "expected an object with 'text' in each line, found other JSON"));
   }
 }
 
