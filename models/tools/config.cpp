@@ -144,7 +144,11 @@ int run_import(int argc, const char* const* argv) {
     std::fputs(options.c_str(), stdout);
   } else {
     write_file_atomically(out, options);
-    std::printf("train_lm --config %s --data DATA\n", out.c_str());
+    // Without a model it would be the smallest one.
+    const bool has_model = in.is_set("model");
+    std::printf("train_lm --config %s --model %s --data DATA%s\n", out.c_str(),
+                has_model ? in.option("model").text().c_str() : "MODEL",
+                has_model ? "" : "   (or --init FOLDER in place of --model)");
   }
   return 0;
 }

@@ -21,6 +21,14 @@ void flatten(const Json& value, const std::string& prefix, std::map<std::string,
   }
 }
 
+// The number that a text is, as YAML 1.1 makes one of 1e-4; else the value itself.
+Json as_number(const Json& value) {
+  if (!value.is_string()) return value;
+  if (const auto integer = parse_int(value.text())) return *integer;
+  if (const auto real = parse_real(value.text())) return *real;
+  return value;
+}
+
 // "--micro-batch" of "micro_batch".
 std::string flag_of(std::string option) {
   std::replace(option.begin(), option.end(), '_', '-');
@@ -51,13 +59,33 @@ void ConfigImport::mistyped(const std::string& key, std::string_view want,
   throw DataError(cat(key, ": expected ", want, ", found ", excerpt(found.dump())));
 }
 
-std::optional<double> ConfigImport::number(const std::string& key) {
+std::optional<Json> ConfigImport::numeric(const std::string& key) {
   const auto value = take(key);
   if (!value) return std::nullopt;
-  if (value->is_number()) return value->real();
-  const auto parsed = value->is_string() ? parse_real(value->get<std::string>()) : std::nullopt;
-  if (!parsed) mistyped(key, "a number", *value);
-  return parsed;
+  const Json number = as_number(*value);
+  if (!number.is_number()) mistyped(key, "a number", *value);
+  const double real = number.real();
+  // 1e3 and 3.0 are numbers of steps too.
+  const bool is_integral = real == std::floor(real) && std::abs(real) < 1e15;
+  return is_integral ? Json(static_cast<int64_t>(real)) : number;
+}
+
+std::optional<double> ConfigImport::number(const std::string& key) {
+  const auto value = numeric(key);
+  return value ? std::optional(value->real()) : std::nullopt;
+}
+
+std::optional<std::vector<double>> ConfigImport::numbers(const std::string& key) {
+  const auto value = take(key);
+  if (!value) return std::nullopt;
+  if (!value->is_array()) mistyped(key, "a list of numbers", *value);
+  std::vector<double> all;
+  for (const Json& item : *value) {
+    const Json number = as_number(item);
+    if (!number.is_number()) mistyped(key, "a list of numbers", *value);
+    all.push_back(number.real());
+  }
+  return all;
 }
 
 std::optional<int64_t> ConfigImport::integer(const std::string& key) {
@@ -95,16 +123,21 @@ void ConfigImport::set(const std::string& option, const Json& value, std::string
 }
 
 void ConfigImport::maps(const std::string& key, const std::string& option) {
-  if (const auto value = take(key)) set(option, *value, key);
+  if (const auto value = numeric(key)) set(option, *value, key);
 }
 
 void ConfigImport::maps(const std::string& key, const std::string& option, const Json& fallback) {
-  const bool was_there = has(key);
-  if (const auto value = take(key)) {
+  const auto theirs = values_.find(key);
+  const bool is_given = theirs != values_.end() && !theirs->second.is_null();
+  if (const auto value = numeric(key)) {
     set(option, *value, key);
-  } else if (!was_there) {
+  } else if (!is_given) {
     set(option, fallback, cat(key, " (not given)"));
   }
+}
+
+void ConfigImport::maps_text(const std::string& key, const std::string& option) {
+  if (const auto value = text(key)) set(option, *value, key);
 }
 
 void ConfigImport::leave_out(const std::vector<std::string>& keys, std::string_view why) {
@@ -135,10 +168,12 @@ void ConfigImport::refuse(const std::string& key, std::string_view why) {
 
 void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
                                  std::string_view why) {
-  const auto it = values_.find(key);
-  if (it == values_.end()) return;
+  for (auto it = values_.lower_bound(key + "."); it != values_.end(); ++it) {
+    if (!it->first.starts_with(key + ".")) break;
+    if (!it->second.is_null()) refuse(it->first, why);
+  }
   const auto value = take(key);  // nothing for "auto": transformers puts the harmless one there
-  if (!value || *value == harmless) return;
+  if (!value || *value == harmless || as_number(*value) == harmless) return;
   refuse(key, why);
 }
 
@@ -152,7 +187,12 @@ void ConfigImport::set_global_batch(int64_t micro_batch, int64_t accumulated,
 
 void ConfigImport::finish() {
   for (const auto& [key, value] : values_) {
-    if (taken_.count(key) == 0) refuse(key, "has no counterpart");
+    if (taken_.count(key) > 0) continue;
+    if (value.is_null()) {
+      notes_.push_back(cat(key, ": left out; null asks for nothing"));
+    } else {
+      refuse(key, "has no counterpart");
+    }
   }
   for (const std::string& key : waived_) {
     if (!has(key)) problems_.push_back(cat("--waive ", key, ": there is no such key"));

@@ -26,14 +26,17 @@ class ConfigImport {
   // run.
   std::optional<Json> take(const std::string& key);
   std::optional<double> number(const std::string& key);
+  std::optional<std::vector<double>> numbers(const std::string& key);  // a list
   std::optional<int64_t> integer(const std::string& key);  // also written 5e8
   std::optional<bool> flag(const std::string& key);
   std::optional<std::string> text(const std::string& key);
 
-  // Takes a key whose value is our option's.
+  // Takes a key whose value, a number or a text that is one, is our option's.
   void maps(const std::string& key, const std::string& option);
-  // The same, with what theirs is without the key.
+  // The same, with what theirs is without the key, or where it is null.
   void maps(const std::string& key, const std::string& option, const Json& fallback);
+  // The same of a text.
+  void maps_text(const std::string& key, const std::string& option);
   // Sets an option, because of `key`.
   void set(const std::string& option, const Json& value, std::string_view key);
   bool is_set(const std::string& option) const { return options_.contains(option); }
@@ -43,7 +46,8 @@ class ConfigImport {
   void leave_out(const std::vector<std::string>& keys, std::string_view why);
   // Takes a key that is there, which has no counterpart.
   void refuse(const std::string& key, std::string_view why);
-  // The same, if it has another value than this one, which asks for nothing.
+  // The same, if it has another value than this one, which asks for nothing, or is an object with
+  // anything in it. A text that is a number counts as one.
   void refuse_unless(const std::string& key, const Json& harmless, std::string_view why);
   // All keys that begin so and were not taken.
   void leave_out_rest(std::string_view prefix, std::string_view why);
@@ -52,13 +56,14 @@ class ConfigImport {
   // Sequences of a step, from those of a rank and forward and how many of those add up.
   void set_global_batch(int64_t micro_batch, int64_t accumulated, std::string_view key);
 
-  // What was not taken is a problem.
+  // What was not taken is a problem, unless it is null.
   void finish();
   const Json& options() const { return options_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<std::string>& problems() const { return problems_; }
 
  private:
+  std::optional<Json> numeric(const std::string& key);
   [[noreturn]] void mistyped(const std::string& key, std::string_view want,
                              const Json& found) const;
 

@@ -64,24 +64,28 @@ void import_optimizer(ConfigImport& in) {
   const bool is_adam = ours->second == "adamw" || has_more;
   in.set("optimizer", ours->second, "optimizer.type");
   if (has_more) import_lamb_and_bits(in, name);
-  in.maps(params + "lr", "lr", is_adam || name == "lion" ? 1e-3 : 1e-3);
+  in.maps(params + "lr", "lr", 1e-3);
   if (name == "adam") {
     in.refuse_unless(params + "adam_w_mode", true, "decay that is part of the gradient");
   }
-  const auto betas = in.take(params + "betas");
-  if (betas && betas->is_array() && betas->size() == 2) {
-    in.set("beta1", (*betas)[0], params + "betas");
-    in.set("beta2", (*betas)[1], params + "betas");
-  } else if (betas) {
-    in.refuse(params + "betas", "want two numbers");
-  } else if (is_adam || name == "lion") {
-    in.set("beta1", 0.9, params + "betas (not given)");
-    in.set("beta2", is_adam ? 0.999 : 0.99, params + "betas (not given)");
+  if (is_adam || name == "lion") {
+    const auto betas = in.numbers(params + "betas");
+    if (betas && betas->size() != 2) return in.refuse(params + "betas", "want two numbers");
+    const std::string key = params + (betas ? "betas" : "betas (not given)");
+    in.set("beta1", betas ? (*betas)[0] : 0.9, key);
+    in.set("beta2", betas ? (*betas)[1] : is_adam ? 0.999 : 0.99, key);
   }
   if (is_adam) in.maps(params + "eps", "eps", 1e-8);
-  in.maps(params + "weight_decay", "weight_decay", 0.0);
-  if (name == "sgd" || name == "muon") in.maps(params + "momentum", "momentum");
-  in.refuse_unless(params + "amsgrad", false, "has no counterpart");
+  // torch.optim.AdamW's default is another than that of DeepSpeed's own.
+  const bool of_torch = is_adam && in.flag(params + "torch_adam") == true;
+  in.maps(params + "weight_decay", "weight_decay", of_torch ? 0.01 : 0.0);
+  if (name == "sgd") in.maps(params + "momentum", "momentum", 0);
+  if (name == "muon") in.maps(params + "momentum", "momentum", 0.95);
+  in.refuse_unless(params + "dampening", 0, "has no counterpart");
+  if (name == "sgd") in.refuse_unless(params + "nesterov", false, "has no counterpart");
+  for (const char* const key : {"amsgrad", "maximize"}) {
+    in.refuse_unless(params + key, false, "has no counterpart");
+  }
   in.refuse_unless(params + "bias_correction", true, "has no counterpart");
   in.leave_out({params + "torch_adam"}, "which implementation it is changes no result");
 }
@@ -148,6 +152,11 @@ void import_precision(ConfigImport& in) {
     in.refuse_unless("fp16.min_loss_scale", 1, "the least scale is 1");
     in.refuse_unless("fp16.consecutive_hysteresis", false, "has no counterpart");
     in.leave_out({"fp16.auto_cast"}, "modules say their dtypes");
+  }
+  for (const char* const key :
+       {"bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states",
+        "fp16.fp16_master_weights_and_grads", "fp16.fp16_optimizer_states"}) {
+    in.refuse_unless(key, false, "masters and moments have 32 bits here");
   }
   in.leave_out_rest("fp16.", "fp16 is not enabled");
   in.leave_out_rest("bf16.", "masters and moments have 32 bits here");

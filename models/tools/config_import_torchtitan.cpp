@@ -3,11 +3,50 @@
 #include "shale/models/tools/config_import.h"
 
 #include <cmath>
+#include <string>
 
 namespace shale::models {
 namespace {
 
 const std::string kParallel = "parallelism.";
+
+// Keys that change results, and the value with which they ask for what happens here anyway.
+struct Harmless {
+  const char* name;
+  Json value;
+  const char* why;
+};
+const Harmless kHarmless[] = {
+    {"model.converters", Json::array(), "what converters change is said by --dtype"},
+    {"experimental.custom_import", "", "has no counterpart"},
+    {"experimental.custom_args_module", "", "has no counterpart"},
+    {"debug.moe_force_load_balance", false, "routers choose experts"},
+    {"training.debug_moe_force_load_balance", false, "routers choose experts"},
+    {"fault_tolerance.semi_sync_method", nullptr, "every step adds the gradients of all ranks"},
+    {"checkpoint.initial_load_path", nullptr, "give --init"},
+    {"checkpoint.load_step", -1, "give --resume and the checkpoint"},
+};
+
+// Their names of models, and --model.
+struct Flavor {
+  const char *name, *flavor, *model;
+};
+constexpr Flavor kFlavors[] = {{"llama3", "8B", "llama3.1-8b"},
+                               {"llama3", "70B", "llama3.1-70b"},
+                               {"qwen3", "0.6B", "qwen3-0.6b"},
+                               {"qwen3", "1.7B", "qwen3-1.7b"},
+                               {"qwen3", "30B-A3B", "qwen3-30b-a3b"}};
+
+void import_model(ConfigImport& in) {
+  const std::string name = in.text("model.name").value_or("");
+  const std::string flavor = in.text("model.flavor").value_or("");
+  for (const Flavor& known : kFlavors) {
+    if (name == known.name && flavor == known.flavor) {
+      in.set("model", known.model, "model.flavor");
+    }
+  }
+  in.leave_out_rest("model.", "give --model or --init");
+}
 
 int64_t degree(ConfigImport& in, const char* axis) {
   return in.integer(kParallel + axis + "_parallel_degree").value_or(1);
@@ -155,6 +194,7 @@ void import_torchtitan(ConfigImport& in) {
   import_optimizer(in);
   import_schedule(in);
   import_parallelism(in);
+  for (const Harmless& key : kHarmless) in.refuse_unless(key.name, key.value, key.why);
   const bool saves = in.flag("checkpoint.enable").value_or(false) |
                      in.flag("checkpoint.enable_checkpoint").value_or(false);
   if (saves) {
@@ -163,7 +203,8 @@ void import_torchtitan(ConfigImport& in) {
     in.set("resume", "auto", "checkpoint.enable");
     in.leave_out_rest("checkpoint.", "checkpoints lie in --out and are written beside training");
   } else {
-    in.set("no_save", true, "checkpoint.enable (not given)");
+    in.set("no_save", true,
+           in.has("checkpoint.enable") ? "checkpoint.enable" : "checkpoint.enable (not given)");
     in.leave_out_rest("checkpoint.", "checkpoints are not enabled");
   }
   const std::string mode = in.text("activation_checkpoint.mode").value_or("selective");
@@ -175,10 +216,11 @@ void import_torchtitan(ConfigImport& in) {
   if (in.flag("validation.enable").value_or(true)) in.maps("validation.freq", "eval_every");
   in.maps("comm.train_timeout_seconds", "timeout", 100);
   in.maps("comm.init_timeout_seconds", "start_timeout", 300);
-  in.maps("job.dump_folder", "out");
-  for (const char* const part : {"job.", "model.", "metrics.", "profiling.", "comm.", "validation.",
+  in.maps_text("job.dump_folder", "out");
+  import_model(in);
+  for (const char* const part : {"job.", "metrics.", "profiling.", "comm.", "validation.",
                                  "compile.", "memory_estimation.", "experimental.", "debug."}) {
-    in.leave_out_rest(part, "give --model and --data; the rest changes no result");
+    in.leave_out_rest(part, "it changes no result");
   }
   for (const char* const part : {"float8.", "mx.", "quantize.", "fault_tolerance."}) {
     in.leave_out_rest(part, "of what is only used when a converter asks for it");

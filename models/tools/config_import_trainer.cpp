@@ -2,12 +2,95 @@
 // transformers/training_args.py.
 #include <cmath>
 #include <map>
+#include <string>
 
+#include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/models/tools/config_import.h"
 
 namespace shale::models {
 namespace {
+
+// Keys that change results, and the value with which they ask for what happens here anyway.
+struct Harmless {
+  const char* name;
+  Json value;
+  const char* why;
+};
+const Harmless kHarmless[] = {
+    {"data_seed", nullptr, "--seed is that of the data too"},
+    {"label_smoothing_factor", 0, "has no counterpart"},
+    {"neftune_noise_alpha", nullptr, "has no counterpart"},
+    {"group_by_length", false, "batches come in the order of the seed"},
+    {"train_sampling_strategy", "random", "batches come in the order of the seed"},
+    {"load_best_model_at_end", false,
+     "a run ends with the weights of its last step; give --eval-every and choose a checkpoint"},
+    {"auto_find_batch_size", false, "the batch is --micro-batch and --global-batch"},
+    {"ignore_data_skip", false, "a resumed run goes on with the data that it has not seen"},
+    {"past_index", -1, "has no counterpart"},
+    {"mp_parameters", "", "has no counterpart"},
+    {"optim_target_modules", nullptr, "has no counterpart"},
+    {"bf16_full_eval", false, "validation is computed in --dtype"},
+    {"fp16_full_eval", false, "validation is computed in --dtype"},
+    {"accelerator_config.split_batches", false, "a micro-batch is one of a rank"},
+    {"accelerator_config.gradient_accumulation_kwargs.num_steps", nullptr,
+     "give gradient_accumulation_steps"},
+    {"parallelism_config", nullptr, "give --tensor, --context, --shard-ranks"},
+    {"per_gpu_train_batch_size", nullptr, "give per_device_train_batch_size"},
+};
+
+// Those that change no result, whatever they say: their names, or how these begin.
+constexpr const char* kNoResult[] = {"logging_",
+                                     "log_level",
+                                     "log_on_each_node",
+                                     "disable_tqdm",
+                                     "run_name",
+                                     "project",
+                                     "trackio_",
+                                     "push_to_hub",
+                                     "hub_",
+                                     "debug",
+                                     "skip_memory_metrics",
+                                     "include_",
+                                     "metric_for_best_model",
+                                     "greater_is_better",
+                                     "label_names",
+                                     "per_gpu_eval_batch_size",
+                                     "batch_eval_metrics",
+                                     "eval_do_concat_batches",
+                                     "eval_use_gather_object",
+                                     "dataloader_",
+                                     "accelerator_config.",
+                                     "remove_unused_columns",
+                                     "length_column_name",
+                                     "average_tokens_across_devices",
+                                     "save_on_each_node",
+                                     "save_only_model",
+                                     "save_safetensors",
+                                     "enable_jit_checkpoint",
+                                     "restore_callback_states_from_checkpoint",
+                                     "overwrite_output_dir",
+                                     "gradient_checkpointing_kwargs",
+                                     "activation_checkpointing_kwargs",
+                                     "torch_compile",
+                                     "torch_empty_cache_steps",
+                                     "torchdynamo",
+                                     "use_liger_kernel",
+                                     "liger_kernel_config",
+                                     "use_legacy_prediction_loop",
+                                     "use_cache",
+                                     "use_cpu",
+                                     "use_mps_device",
+                                     "no_cuda",
+                                     "jit_mode_eval",
+                                     "fp16_opt_level",
+                                     "fp16_backend",
+                                     "half_precision_backend",
+                                     "local_rank",
+                                     "_n_gpu",
+                                     "ray_scope",
+                                     "tpu_",
+                                     "ddp_"};
 
 void import_batch(ConfigImport& in) {
   const int64_t micro = in.integer("per_device_train_batch_size").value_or(8);
@@ -31,25 +114,33 @@ void import_optimizer(ConfigImport& in) {
                                                             {"adafactor", "adafactor"},
                                                             {"sgd", "sgd"},
                                                             {"lion_32bit", "lion"}};
-  const std::string theirs = in.text("optim").value_or("adamw_torch_fused");
+  std::string theirs = in.text("optim").value_or("adamw_torch_fused");
+  if (in.flag("adafactor") == true) theirs = "adafactor";
   const auto name = kNames.find(theirs);
   if (name == kNames.end()) {
     return in.refuse("optim", "want adamw_torch, adamw_bnb_8bit, adafactor, sgd or lion_32bit");
   }
   in.set("optimizer", name->second, "optim");
   in.maps("learning_rate", "lr", 5e-5);
-  if (name->second.starts_with("adamw")) {
+  const bool is_adam = name->second.starts_with("adamw");
+  if (is_adam || name->second == "lion") {
     in.maps("adam_beta1", "beta1", 0.9);
     in.maps("adam_beta2", "beta2", 0.999);
-    in.maps("adam_epsilon", "eps", 1e-8);
   }
-  in.leave_out({"adam_beta1", "adam_beta2", "adam_epsilon"}, "of AdamW alone");
+  if (is_adam) in.maps("adam_epsilon", "eps", 1e-8);
+  if (name->second == "sgd") in.set("momentum", 0, "optim (torch.optim.SGD's default)");
+  in.leave_out({"adam_beta1", "adam_beta2", "adam_epsilon"},
+               cat("it is not of ", theirs, ", which is the optimizer"));
   in.maps("weight_decay", "weight_decay", 0.0);
   in.maps("max_grad_norm", "clip", 1.0);
-  in.refuse_unless("optim_args", nullptr, "has no counterpart");
+  in.refuse_unless("optim_args", "", "has no counterpart: give the options' own flags");
 }
 
 void import_warmup(ConfigImport& in) {
+  if (in.text("lr_scheduler_type") == "constant") {
+    in.set("warmup_steps", 0, "lr_scheduler_type");
+    return in.leave_out({"warmup_steps", "warmup_ratio"}, "constant has no warm-up there");
+  }
   double steps = in.number("warmup_steps").value_or(0);
   std::string key = "warmup_steps";
   const double ratio = in.number("warmup_ratio").value_or(0);
@@ -59,6 +150,42 @@ void import_warmup(ConfigImport& in) {
     return in.refuse(key, "a share of steps that are not known: give max_steps");
   const auto all = in.option("steps").get<double>();
   in.set("warmup_steps", static_cast<int64_t>(std::ceil(steps * all)), key);
+}
+
+// Of a rate that may be missing, where the optimizer is none of ours.
+void set_min_lr(ConfigImport& in, double share, const std::string& key) {
+  if (in.is_set("lr")) in.set("min_lr", share * in.option("lr").real(), key);
+}
+
+// Here the rate is lr * sqrt(warmup / step); there it is that of another number of steps if one is
+// given, and of 10000 without a warm-up.
+void import_inverse_sqrt(ConfigImport& in, const std::string& key, const std::string& timescale) {
+  in.set("schedule", "inverse-sqrt", key);
+  const int64_t warmup =
+      in.is_set("warmup_steps") ? in.option("warmup_steps").integer() : int64_t{0};
+  if (warmup == 0) return in.refuse(key, "without a warm-up the rate falls over 10000 steps");
+  in.refuse_unless(timescale, warmup,
+                   cat("the rate falls over the steps of the warm-up, ", warmup));
+}
+
+void import_stable_decay(ConfigImport& in, const std::string& key, const std::string& kwargs) {
+  in.maps(kwargs + "num_decay_steps", "decay_steps");
+  const std::string shape = in.text(kwargs + "decay_type").value_or("cosine");
+  if (shape == "linear" || shape == "1-sqrt") {
+    in.set("decay_shape", shape, kwargs + "decay_type");
+    in.leave_out({kwargs + "num_cycles"}, "it is of a decay that is a cosine");
+  } else {
+    in.refuse(in.has(kwargs + "decay_type") ? kwargs + "decay_type" : key,
+              "the decay is a cosine (the default), and linear or 1-sqrt here");
+  }
+  in.refuse_unless(kwargs + "warmup_type", "linear", "the warm-up is linear");
+  if (in.is_set("steps") && in.is_set("warmup_steps") && in.is_set("decay_steps")) {
+    const int64_t stable = in.option("steps").integer() - in.option("warmup_steps").integer() -
+                           in.option("decay_steps").integer();
+    in.refuse_unless(kwargs + "num_stable_steps", stable,
+                     cat("the decay is at the end of the run, which leaves ", stable));
+  }
+  set_min_lr(in, in.number(kwargs + "min_lr_ratio").value_or(0), kwargs + "min_lr_ratio");
 }
 
 void import_schedule(ConfigImport& in) {
@@ -71,25 +198,24 @@ void import_schedule(ConfigImport& in) {
   } else if (type == "cosine") {
     in.set("schedule", "cosine", key);
     in.set("min_lr", 0.0, key);
+    in.refuse_unless(kwargs + "num_cycles", 0.5, "the rate goes down once, which is half a cycle");
   } else if (type == "cosine_with_min_lr") {
     in.set("schedule", "cosine", key);
+    in.refuse_unless(kwargs + "num_cycles", 0.5, "the rate goes down once, which is half a cycle");
     in.maps(kwargs + "min_lr", "min_lr");
     if (const auto rate = in.number(kwargs + "min_lr_rate")) {
-      in.set("min_lr", *rate * in.option("lr").get<double>(), kwargs + "min_lr_rate");
+      set_min_lr(in, *rate, kwargs + "min_lr_rate");
+    } else if (!in.is_set("min_lr")) {
+      in.refuse(key, "wants min_lr or min_lr_rate in lr_scheduler_kwargs, and has neither");
     }
   } else if (type == "constant" || type == "constant_with_warmup") {
     in.set("schedule", "constant", key);
+    in.leave_out_rest(kwargs, "a constant rate has none");
   } else if (type == "inverse_sqrt") {
-    in.set("schedule", "inverse-sqrt", key);
+    import_inverse_sqrt(in, key, kwargs + "timescale");
   } else if (type == "warmup_stable_decay") {
     in.set("schedule", "wsd", key);
-    in.maps(kwargs + "num_decay_steps", "decay_steps");
-    if (in.text(kwargs + "decay_type").value_or("cosine") != "linear") {
-      in.refuse(in.has(kwargs + "decay_type") ? kwargs + "decay_type" : key,
-                "the decay is a cosine (the default), and linear or 1-sqrt here");
-    }
-    const double least = in.number(kwargs + "min_lr_ratio").value_or(0);
-    in.set("min_lr", least * in.option("lr").get<double>(), kwargs + "min_lr_ratio");
+    import_stable_decay(in, key, kwargs);
   } else {
     in.refuse(key, "has no counterpart");
   }
@@ -108,22 +234,30 @@ void import_sharding(ConfigImport& in) {
   if (asks("hybrid_shard")) in.refuse("fsdp", "give --zero and --shard-ranks, and waive this");
   if (asks("offload"))
     in.set("offload", in.is_set("zero") && in.option("zero") == 3 ? "params" : "optimizer", "fsdp");
-  in.leave_out_rest("fsdp_config.", "units are the model's blocks");
-  in.refuse_unless("deepspeed", nullptr, "import that file too");
+  if (in.flag("fsdp_config.activation_checkpointing") == true) {
+    in.set("recompute", "full", "fsdp_config.activation_checkpointing");
+  }
+  in.leave_out_rest("fsdp_", "units are the model's blocks");
+  in.refuse_unless("deepspeed", "", "import that file too");
+}
+
+void import_interval(ConfigImport& in, const char* key, const char* option) {
+  const double steps = in.number(key).value_or(500);
+  if (steps < 1)
+    return in.refuse(key, cat("a share of all steps: give ", option, ", and waive this"));
+  in.set(option, static_cast<int64_t>(steps), key);
 }
 
 void import_output(ConfigImport& in) {
-  in.maps("output_dir", "out");
+  in.maps_text("output_dir", "out");
   if (in.text("save_strategy").value_or("steps") == "steps") {
-    if (const auto steps = in.number("save_steps"); steps && *steps < 1) {
-      in.refuse("save_steps", "a share of all steps: give --save-every, and waive this");
-    } else {
-      in.set("save_every", static_cast<int64_t>(steps.value_or(500)), "save_steps");
-    }
+    import_interval(in, "save_steps", "save_every");
   }
   in.leave_out({"save_steps"}, "save_strategy is another");
   in.maps("save_total_limit", "keep", 0);
-  if (in.text("eval_strategy").value_or("no") == "steps") in.maps("eval_steps", "eval_every");
+  if (in.text("eval_strategy").value_or("no") == "steps") {
+    import_interval(in, in.number("eval_steps") ? "eval_steps" : "logging_steps", "eval_every");
+  }
   in.leave_out({"eval_steps", "evaluation_strategy", "do_train", "do_eval", "do_predict",
                 "per_device_eval_batch_size", "eval_accumulation_steps", "eval_delay",
                 "eval_on_start", "prediction_loss_only"},
@@ -148,63 +282,14 @@ void import_trainer(ConfigImport& in) {
   const bool bf16 = in.flag("bf16").value_or(false), fp16 = in.flag("fp16").value_or(false);
   in.set("dtype", bf16 ? "bf16" : fp16 ? "fp16" : "fp32", bf16 ? "bf16" : "fp16");
   if (in.flag("tf32") == true) in.set("tf32", true, "tf32");
-  if (in.flag("gradient_checkpointing") == true) {
-    in.set("recompute", "full", "gradient_checkpointing");
+  for (const char* const key : {"gradient_checkpointing", "activation_checkpointing"}) {
+    if (in.flag(key) == true) in.set("recompute", "full", key);
   }
   if (in.flag("full_determinism") == true) in.set("deterministic", true, "full_determinism");
   in.maps("seed", "seed", 42);
-  in.refuse_unless("data_seed", nullptr, "--seed is that of the data too");
   in.maps("ddp_timeout", "timeout", 1800);
-  in.refuse_unless("label_smoothing_factor", 0.0, "has no counterpart");
-  in.refuse_unless("neftune_noise_alpha", nullptr, "has no counterpart");
-  in.refuse_unless("group_by_length", false, "batches come in the order of the seed");
-  in.refuse_unless("torch_empty_cache_steps", nullptr, "has no counterpart");
-  for (const char* const part : {"logging_",
-                                 "dataloader_",
-                                 "push_to_hub",
-                                 "hub_",
-                                 "torch_compile",
-                                 "ddp_",
-                                 "tpu_",
-                                 "_n_gpu",
-                                 "use_",
-                                 "gradient_checkpointing_kwargs",
-                                 "accelerator_config",
-                                 "include_",
-                                 "log_",
-                                 "run_name",
-                                 "save_",
-                                 "load_best_model",
-                                 "metric_for",
-                                 "greater_is_better",
-                                 "disable_tqdm",
-                                 "skip_",
-                                 "remove_unused",
-                                 "label_names",
-                                 "local_rank",
-                                 "bf16_",
-                                 "fp16_",
-                                 "jit_",
-                                 "batch_eval",
-                                 "auto_find",
-                                 "average_tokens",
-                                 "overwrite_output",
-                                 "past_index",
-                                 "parallelism_config",
-                                 "project",
-                                 "trackio",
-                                 "liger",
-                                 "lr_scheduler_kwargs",
-                                 "optim_target",
-                                 "restore_callback",
-                                 "ignore_data_skip",
-                                 "split_batches",
-                                 "debug",
-                                 "mp_parameters",
-                                 "no_cuda",
-                                 "length_column"}) {
-    in.leave_out_rest(part, "it changes no result, or nothing here asks for it");
-  }
+  for (const Harmless& key : kHarmless) in.refuse_unless(key.name, key.value, key.why);
+  for (const char* const part : kNoResult) in.leave_out_rest(part, "it changes no result");
 }
 
 }  // namespace shale::models

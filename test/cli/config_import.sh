@@ -217,6 +217,96 @@ for option in '"global_batch": 128' '"steps": 500' '"warmup_steps": 15' '"schedu
     '"dtype": "bf16"' '"tf32": true'; do
   has "$option"
 done
+# Keys that decide results are honoured, or errors that name them; numbers may be written as texts.
+with() {  # MEMBERS: of transformers' arguments
+  echo "{\"per_device_train_batch_size\": \"2\", \"max_steps\": \"100\", $1}" >"$work/with.json"
+  import "$work/with.json" --ranks 1
+}
+while IFS='|' read -r members wanted; do
+  with "$members" || fail "$members: exit code $?"
+  has "$wanted"
+done <<'CASES'
+"optim": "sgd"|"momentum": 0
+"optim": "lion_32bit"|"beta2": 0.999
+"optim": "lion_32bit", "adam_beta1": 0.95|"beta1": 0.95
+"optim": "adamw_torch", "learning_rate": "1e-4"|"lr": 0.0001
+"learning_rate": null|"lr": 5e-05
+"max_grad_norm": "0.5"|"clip": 0.5
+"adafactor": true|"optimizer": "adafactor"
+"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cycles": "0.5"}|"schedule": "cosine"
+"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": "0.1"}|"min_lr": 5e-06
+"lr_scheduler_type": "constant", "warmup_steps": 5|"warmup_steps": 0
+"lr_scheduler_type": "inverse_sqrt", "warmup_steps": 5, "lr_scheduler_kwargs": {"timescale": 5}|"schedule": "inverse-sqrt"
+"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 20, "decay_type": "1-sqrt"}|"decay_shape": "1-sqrt"
+"activation_checkpointing": true|"recompute": "full"
+"eval_strategy": "steps", "logging_steps": 7|"eval_every": 7
+"eval_strategy": "steps", "eval_steps": 1e1|"eval_every": 10
+"save_steps": "25.0", "save_total_limit": "3.0"|"keep": 3
+"output_dir": "2024"|"out": "2024"
+CASES
+while IFS='|' read -r members key; do
+  with "$members"
+  [[ $? == 64 ]] || fail "$members: want exit code 64"
+  notes "$key"
+  grep -q "left out; it changes no result" "$work/output" && grep -q "^$key: left out" "$work/output" &&
+    fail "$key is called harmless"
+done <<'CASES'
+"load_best_model_at_end": true|load_best_model_at_end
+"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cycles": 1.5}|num_cycles
+"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 0, "num_cycles": 2}|num_cycles
+"lr_scheduler_type": "inverse_sqrt", "warmup_steps": 5, "lr_scheduler_kwargs": {"timescale": 50}|timescale
+"lr_scheduler_type": "inverse_sqrt"|lr_scheduler_type
+"lr_scheduler_type": "linear", "lr_scheduler_kwargs": {"power": 2}|power
+"optim": "sgd", "optim_args": "momentum=0.9"|optim_args
+"train_sampling_strategy": "sequential"|train_sampling_strategy
+"auto_find_batch_size": true|auto_find_batch_size
+"accelerator_config": {"split_batches": true}|split_batches
+"parallelism_config": {"tp_size": 2}|tp_size
+"deepspeed": {"zero_optimization": {"stage": 3}}|zero_optimization.stage
+"nobody_knows_this": 1|nobody_knows_this
+CASES
+with '"learning_rate": "fast"'
+[[ $? == 65 ]] || fail 'a text that is no number: want exit code 65'
+notes 'learning_rate: expected a number, found "fast"'
+with '"fp16": 1'
+[[ $? == 65 ]] || fail 'a number for a flag: want exit code 65'
+# Everything that transformers 4.57 and 5 write by themselves, with a number of steps.
+import "$(dirname "${BASH_SOURCE[0]}")/../fixtures/training_args/v4.57.json" --ranks 1 || fail "4.57's defaults: exit code $?"
+import "$(dirname "${BASH_SOURCE[0]}")/../fixtures/training_args/v5.json" --ranks 1 || fail "5's defaults: exit code $?"
+# The command that is printed has a model: that of the file, or a place for one.
+with '"bf16": true'
+"$BIN_DIR/shale" config import "$work/with.json" --ranks 1 --out "$work/o" >"$work/output" 2>/dev/null
+notes '--model MODEL'
+"$BIN_DIR/shale" config import "$work/titan.toml" --out "$work/o" >"$work/output" 2>/dev/null
+notes '--model llama3.1-8b'
+
+# The same of the other two.
+while IFS='|' read -r params wanted; do
+  echo "{\"train_batch_size\": 8, \"optimizer\": {$params}}" >"$work/with.json"
+  import "$work/with.json" || fail "$params: exit code $?"
+  has "$wanted"
+done <<'CASES'
+"type": "SGD", "params": {"lr": 0.1}|"momentum": 0
+"type": "Lion", "params": {"betas": ["0.95", "0.98"]}|"beta2": 0.98
+"type": "AdamW", "params": {"lr": "3e-4"}|"lr": 0.0003
+"type": "AdamW", "params": {"torch_adam": true}|"weight_decay": 0.01
+CASES
+while IFS='|' read -r members key; do
+  echo "{\"train_batch_size\": 8, $members}" >"$work/with.json"
+  import "$work/with.json"
+  [[ $? == 64 ]] || fail "$members: want exit code 64"
+  notes "$key"
+done <<'CASES'
+"bf16": {"enabled": true, "bf16_optimizer_states": true}|bf16_optimizer_states
+"zero_optimization": {"stage": 2, "zeropp_loco_param": {"err_beta": 0.8}}|zeropp_loco_param.err_beta
+"optimizer": {"type": "SGD", "params": {"nesterov": true}}|nesterov
+CASES
+printf '[model]\nconverters = ["float8"]\n[training]\nsteps = 3\n[checkpoint]\nenable = true\ninitial_load_path = "x"\n' >"$work/with.toml"
+import "$work/with.toml"
+[[ $? == 64 ]] || fail 'converters: want exit code 64'
+notes 'model.converters'
+notes 'checkpoint.initial_load_path'
+
 echo '{"a": 1}' >"$work/unknown.json"
 import "$work/unknown.json"
 [[ $? == 64 ]] || fail 'nobody'"'"'s options: want exit code 64'
