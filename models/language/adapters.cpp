@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -27,21 +28,43 @@ std::string file_name(const ModelFamily& family, const Parameter& parameter) {
 }
 
 bool is_empty(const Json& value) {
-  return value.is_null() || ((value.is_object() || value.is_array()) && value.empty());
+  return value.is_null() || value == false ||
+         ((value.is_object() || value.is_array()) && value.empty());
+}
+
+// Ways to begin that leave the base's weights as they are: loading needs nothing of them.
+constexpr std::string_view kPlainBeginnings[] = {"gaussian", "eva", "orthogonal"};
+
+// Keys that are read here, or say nothing of what the adapters compute.
+constexpr std::string_view kKnownKeys[] = {
+    "peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "target_modules", "bias",
+    "init_lora_weights", "fan_in_fan_out", "task_type", "inference_mode", "auto_mapping",
+    "base_model_name_or_path", "revision", "peft_version", "ensure_weight_tying",
+    // Of ways to begin, and of kinds of layers that are not asked for.
+    "loftq_config", "eva_config", "corda_config", "lora_ga_config", "megatron_config",
+    "megatron_core", "qalora_group_size", "runtime_config"};
+
+// Others take out of the base what the adapters begin with, and PEFT does it again when it loads.
+void refuse_beginning(const JsonObject& config, const Json& value) {
+  if (value.is_null() || value.is_boolean()) return;
+  const auto* const end = std::end(kPlainBeginnings);
+  if (value.is_string() && std::find(kPlainBeginnings, end, value.text()) != end) return;
+  config.fail("init_lora_weights",
+              "true, false, gaussian, eva or orthogonal, whose adapters are of the whole base; "
+              "others change its weights: let PEFT save the adapters as ordinary ones "
+              "(path_initial_model_for_weight_conversion), or the merged model");
 }
 
 // What Shale has not is an error wherever it is asked for.
 void refuse_variants(const JsonObject& config, const Json& all) {
   if (config.text("peft_type") != "LORA") config.fail("peft_type", "LORA");
   if (config.text("bias", "none") != "none") config.fail("bias", "none");
-  for (const char* key : {"use_dora", "lora_bias", "use_qalora", "use_bdlora"}) {
-    if (config.flag(key, false)) config.fail(key, "false");
-  }
-  for (const char* key : {"modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform",
-                          "layers_pattern", "trainable_token_indices", "target_parameters",
-                          "exclude_modules", "alora_invocation_tokens", "layer_replication",
-                          "kasa_config", "monteclora_config", "velora_config"}) {
-    if (all.contains(key) && !is_empty(all[key])) config.fail(key, "nothing");
+  for (const auto& [key, value] : all.items()) {
+    const auto* const end = std::end(kKnownKeys);
+    if (key == "init_lora_weights") refuse_beginning(config, value);
+    if (std::find(kKnownKeys, end, key) == end && !is_empty(value)) {
+      config.fail(key, "nothing: adapters here have no such thing");
+    }
   }
 }
 

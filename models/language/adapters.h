@@ -20,7 +20,8 @@ namespace shale::models {
 
 // Throws MissingInputError; DataError, with file and key, for what is malformed, or asks for what
 // Shale has not: another kind than LORA, biases, DoRA, ranks by pattern, modules saved whole,
-// targets by a regular expression.
+// targets by a regular expression, adapters that were taken out of the base's weights (PiSSA and
+// its like), and any key that is not known here and asks for something.
 AdapterShape read_adapter_shape(const std::string& folder);
 
 // What a checkpoint says of its adapters, as JSON, and the reverse, which throws DataError.

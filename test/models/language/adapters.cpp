@@ -212,6 +212,24 @@ TEST_CASE("what is wrong with adapters is said") {
   CHECK(contains(refused("rank_pattern", {{"q_proj", 3}}), "rank_pattern"));
   CHECK(contains(refused("target_modules", ".*q_proj"), "target_modules"));
   CHECK(contains(refused("r", 0), "'r'"));
+  // Adapters that were taken out of the base's weights, and keys that nobody knows.
+  for (const char* beginning :
+       {"pissa", "pissa_niter_16", "olora", "loftq", "corda", "lora_ga", "mica", "something"}) {
+    CAPTURE(beginning);
+    CHECK(contains(refused("init_lora_weights", beginning), "init_lora_weights"));
+  }
+  CHECK(contains(refused("use_something_new", true), "use_something_new"));
+  CHECK(contains(refused("arrow_config", {{"top_k", 3}}), "arrow_config"));
+  const auto accepted = [&](const char* key, const Json& value) {
+    Json config = Json::parse(good, {}, key);
+    config[key] = value;
+    dir.write("adapter_config.json", config.dump());
+    return models::read_adapter_shape(dir.path()).options.rank == 3;
+  };
+  for (const Json& plain : {Json(true), Json(false), Json("gaussian"), Json("eva")}) {
+    CHECK(accepted("init_lora_weights", plain));
+  }
+  CHECK(accepted("use_something_new", nullptr));
   CHECK_THROWS_AS(models::read_adapter_shape(dir.file("nowhere")), MissingInputError);
 }
 
