@@ -122,7 +122,7 @@ void read_window(const JsonObject& json, const LlamaVariant& variant, LanguageMo
   if (variant.window == 0 || json.is_null("sliding_window")) return;
   if (variant.window_flag && !json.flag("use_sliding_window", false)) return;
   const int64_t window = size_of(json, "sliding_window", variant.window);
-  const int64_t full = variant.window_flag ? full_layers_of(json, config.layers) : 0;
+  const int64_t full = variant.full_layers ? full_layers_of(json, config.layers) : 0;
   if (window >= config.context || full == config.layers) return;
   config.window = window;
   config.full_layers = full;
@@ -292,7 +292,13 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype) {
   if (variant.window_flag) json["use_sliding_window"] = config.window > 0;
   if (config.window > 0) {
     json["sliding_window"] = config.window;
-    if (variant.window_flag) {
+    if (config.full_layers > 0 && !variant.full_layers) {
+      throw ConfigError(cat("model: the first ", config.full_layers,
+                            " layers have no window, want the same window in all layers, as "
+                            "published models of the family ",
+                            config.family, " have it"));
+    }
+    if (variant.full_layers) {
       json["max_window_layers"] = config.full_layers;
       for (int64_t i = 0; i < config.layers; ++i) {
         json["layer_types"].push_back(i < config.full_layers ? kFullLayer : kWindowedLayer);

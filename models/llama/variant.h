@@ -52,6 +52,7 @@ struct LlamaVariant {
   double theta = 1e4;
   int64_t window = 0;        // 0: none
   bool window_flag = false;  // a window counts only with "use_sliding_window"
+  bool full_layers = false;  // the first "max_window_layers" have none; "layer_types" are read
   ExpertsVariant mixture = {};
 
   bool has_experts() const { return mixture.experts > 0; }
@@ -74,7 +75,8 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
      .kv_heads = 32,
      .context = 32768,
      .window = 4096,
-     .window_flag = true},
+     .window_flag = true,
+     .full_layers = true},
     {.family = "qwen3",
      .architecture = "Qwen3ForCausalLM",
      .head_norm = HeadNorm::kPerHead,
@@ -83,7 +85,8 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
      .head_size = 128,
      .context = 32768,
      .window = 4096,
-     .window_flag = true},
+     .window_flag = true,
+     .full_layers = true},
     {.family = "olmo2",
      .architecture = "Olmo2ForCausalLM",
      .head_norm = HeadNorm::kWholeRow,
@@ -119,10 +122,8 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
      .context = 32768,
      .window = 4096,
      .window_flag = true,
-     .mixture = {.hidden_key = "moe_intermediate_size",
-                 .experts = 128,
-                 .active = 8,
-                 .hidden = 768}},
+     .mixture =
+         {.hidden_key = "moe_intermediate_size", .experts = 128, .active = 8, .hidden = 768}},
 };
 
 // Throws ConfigError for a family that is none of these.

@@ -259,7 +259,7 @@ TEST_CASE("every setting survives writing and reading config.json of Llama", "[i
     config.attention_bias = variant.attention_bias != AttentionBias::kNever;
     config.mlp_bias = variant.may_have_mlp_bias;
     config.window = variant.window > 0 ? 5 : 0;
-    config.full_layers = variant.window_flag ? 1 : 0;
+    config.full_layers = variant.full_layers ? 1 : 0;
     for (const RopeConfig& rope :
          {RopeConfig{.theta = 12345.5}, RopeConfig{.scaling = RopeScaling::kLinear, .factor = 2.5},
           RopeConfig{.scaling = RopeScaling::kLlama3,
@@ -391,7 +391,18 @@ TEST_CASE("windows of attention are those that transformers takes", "[io]") {
                                                                  {"layer_types", layers}}));
     CHECK(qwen.window == 100);
     CHECK(qwen.full_layers == 1);
+    // Its relatives that do not read these keys have the window in all layers.
+    const LanguageModelConfig moe = parse(with(least("qwen3_moe"), {{"use_sliding_window", "true"},
+                                                                    {"sliding_window", "100"},
+                                                                    {"max_window_layers", "1"},
+                                                                    {"layer_types", layers}}));
+    CHECK(moe.window == 100);
+    CHECK(moe.full_layers == 0);
   }
+  LanguageModelConfig odd = small("qwen3_moe");
+  odd.window = 5, odd.full_layers = 1;
+  CHECK(contains(message_of<ConfigError>([&] { llama_config_json(odd, DType::kF32); }),
+                 "the first 1 layers have no window"));
 }
 
 TEST_CASE("an export of a Llama that transformers wrote is that very file again", "[io]") {
