@@ -22,7 +22,8 @@ list(REMOVE_ITEM sources runtime/data/corpus/gzip_source.cpp runtime/data/corpus
                          comm/checkpoint/saver.cpp comm/checkpoint/training_state.cpp
                          models/gpt2/gpt2.cpp models/llama/llama.cpp)
 list(APPEND sources comm/parallel/pipeline/schedule.cpp comm/parallel/pipeline/simulate.cpp
-                    kernels/slot.cpp models/weights/hf_export.cpp models/weights/hf_weights.cpp)
+                    kernels/slot.cpp models/weights/hf_export.cpp models/weights/hf_extras.cpp
+                    models/weights/hf_weights.cpp)
 add_library(shale_parsers STATIC ${sources})
 target_include_directories(shale_parsers PUBLIC ${shale_include_dir})
 target_link_libraries(

@@ -33,17 +33,21 @@ constexpr Size kSizes[] = {
 
 // What config.json says of a model.
 HfGpt2Config to_hf(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
+  // That of the published tokenizer, where no other is at hand; of bytes, which joins files.
+  std::optional<int64_t> end_token;
+  if (config.vocab == kVocab) end_token = kVocab - 1;
+  if (config.vocab == 256) end_token = 0;
   return {.layers = config.layers,
           .width = config.width,
           .heads = config.heads,
           .vocab = config.vocab,
           .context = config.context,
-          .layer_norm_eps = config.norm_eps,
+          .layer_norm_eps = parse_real(format_real(config.norm_eps)).value(),
           .gelu_tanh = config.gelu == Gelu::kTanh,
           .resid_dropout = policy.dropout,
           .embd_dropout = policy.dropout,
           .attn_dropout = 0,
-          .end_token = config.vocab - 1};  // GPT-2 puts <|endoftext|> last
+          .end_token = end_token};
 }
 
 LanguageModelConfig from_hf(const HfGpt2Config& stored) {

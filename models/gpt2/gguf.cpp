@@ -32,7 +32,7 @@ GgufModel gpt2_gguf(const LanguageModelConfig& config, const std::vector<HfTenso
     throw ConfigError("gguf: the model has another GELU, want the tanh form, as llama.cpp has it");
   }
   const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
-  GgufModel model{.architecture = "gpt2", .splitting = "gpt-2"};
+  GgufModel model{.architecture = "gpt2"};
   model.values = {{"gpt2.block_count", number(config.layers)},
                   {"gpt2.context_length", number(config.context)},
                   {"gpt2.embedding_length", number(config.width)},

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,7 +28,7 @@ struct HfGpt2Config {
   double embd_dropout = 0.1;
   double attn_dropout = 0.1;
   double initializer_range = 0.02;
-  int64_t end_token = 50256;  // bos and eos
+  std::optional<int64_t> end_token = 50256;  // bos and eos; none: the file does not say one
 
   friend bool operator==(const HfGpt2Config&, const HfGpt2Config&) = default;
 };

@@ -49,14 +49,14 @@ bool is_gelu_tanh(const JsonObject& json) {
   json.fail("activation_function", "gelu_new, gelu_pytorch_tanh or gelu");
 }
 
-// The bos and eos of other tokenizers may be null or lists; they do not matter to the weights.
-int64_t end_token(const JsonObject& json, int64_t vocab) {
+// That of other tokenizers may be null or a list; it does not matter to the weights.
+std::optional<int64_t> end_token(const JsonObject& json, int64_t vocab) {
   try {
-    const int64_t token = json.integer("eos_token_id", vocab - 1);
-    return token >= 0 && token < vocab ? token : vocab - 1;
+    const int64_t token = json.integer("eos_token_id", -1);
+    if (token >= 0 && token < vocab) return token;
   } catch (const DataError&) {
-    return vocab - 1;
   }
+  return std::nullopt;
 }
 
 HfGpt2Config config_of(const JsonObject& json) {
@@ -98,6 +98,7 @@ HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source)
 }
 
 std::string gpt2_config_json(const HfGpt2Config& config, DType dtype) {
+  const Json end = config.end_token ? Json(*config.end_token) : Json();
   const Json json = {
       {"architectures", Json::array({"GPT2LMHeadModel"})},
       {"model_type", "gpt2"},
@@ -118,8 +119,8 @@ std::string gpt2_config_json(const HfGpt2Config& config, DType dtype) {
       {"reorder_and_upcast_attn", false},
       {"tie_word_embeddings", true},
       {"use_cache", true},
-      {"bos_token_id", config.end_token},
-      {"eos_token_id", config.end_token},
+      {"bos_token_id", end},
+      {"eos_token_id", end},
       {"torch_dtype", models::torch_dtype(dtype)},
   };
   return json.dump(2) + "\n";

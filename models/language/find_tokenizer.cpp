@@ -1,6 +1,9 @@
 #include "shale/models/language/find_tokenizer.h"
 
+#include <array>
+#include <filesystem>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,8 +13,49 @@
 #include "shale/runtime/data/tokens/data_mix.h"
 
 namespace shale::models {
-
 namespace {
+
+namespace fs = std::filesystem;
+
+// What ends a turn, as published templates have it.
+constexpr std::array kEndsOfTurns = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"};
+
+// Where the run's model or its words come from; empty: it begins with random values.
+std::string origin_of(const TrainConfig& config) {
+  const std::string& resume = config.run.resume;
+  if (resume != "none") {
+    if (auto checkpoint = newest_checkpoint(resume == "auto" ? config.run.out : resume)) {
+      return *checkpoint;
+    }
+  }
+  const std::string& init = config.language.init;
+  return init.empty() ? std::string() : newest_checkpoint(init).value_or(init);
+}
+
+// The template that the run writes conversations with, and --chat-template's name for it; a name of
+// none is that of the extras.
+void add_conversations(ChatTemplate style, const StoredTokenizer& stored, HfExtras& extras) {
+  const auto templates = chat_templates(extras);
+  if (style == ChatTemplate::kAuto && !templates.empty()) {
+    for (const char* mark : kEndsOfTurns) {
+      const auto id = stored.tokenizer.find(mark);
+      if (id && templates[0].second.find(mark) != std::string::npos) {
+        return add_chat(extras, stored, {}, *id);
+      }
+    }
+    return;
+  }
+  const bool is_llama =
+      style == ChatTemplate::kLlama3 ||
+      (style == ChatTemplate::kAuto && stored.tokenizer.find("<|start_header_id|>").has_value());
+  const std::string_view name = is_llama                       ? "llama3"
+                                : style == ChatTemplate::kQwen ? "qwen"
+                                                               : "chatml";
+  // Prompts and completions need no marks, and a tokenizer without them writes no conversations.
+  const auto begin = stored.tokenizer.find(is_llama ? "<|start_header_id|>" : "<|im_start|>");
+  const auto end = stored.tokenizer.find(is_llama ? "<|eot_id|>" : "<|im_end|>");
+  if (begin && end) add_chat(extras, stored, name, *end);
+}
 
 // A tokenizer that something brings along.
 struct Found {
@@ -77,6 +121,30 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
                           "--tokenizer left out if another brings it"));
   }
   return first.tokenizer;
+}
+
+HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const std::string& file,
+                             const StoredTokenizer& tokenizer) {
+  const auto own = model.empty() ? nullptr : open_model_tokenizer(model);
+  if (own != nullptr && own->crc == tokenizer.crc) return extras;
+  const fs::path folder = fs::path(file).parent_path();
+  std::error_code error;
+  // Else what lies beside the file may be anything.
+  const bool is_published = fs::exists(folder / "tokenizer_config.json", error);
+  return is_published ? read_extras(folder.empty() ? "." : folder.string()) : HfExtras();
+}
+
+HfExtras find_extras(const TrainConfig& config, const StoredTokenizer* tokenizer) {
+  const std::string& file = config.language.source.tokenizer;
+  if (file == "none") return {};  // what is said of tokens is said of others
+  const std::string origin = origin_of(config);
+  HfExtras extras = origin.empty() ? HfExtras() : read_extras(origin);
+  if (tokenizer == nullptr) return extras;
+  if (!file.empty()) extras = extras_of_tokenizer(std::move(extras), origin, file, *tokenizer);
+  if (config.language.source.objective != Objective::kPretrain) {
+    add_conversations(config.language.source.chat_template, *tokenizer, extras);
+  }
+  return extras;
 }
 
 }  // namespace shale::models

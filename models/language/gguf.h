@@ -26,7 +26,6 @@ struct GgufParameter {
 // What a family's models are in GGUF files, besides their tokenizer.
 struct GgufModel {
   std::string architecture;  // "llama"
-  std::string splitting;     // of text, before BPE: tokenizer.ggml.pre
   GgufValues values = {};    // without "general." and "tokenizer."; names are whole
   std::vector<GgufParameter> parameters = {};
   // Tensors that are no parameters, in f32.
@@ -38,12 +37,14 @@ struct GgufModel {
 // Of models of bytes: token b is the character that stands for b in GPT-2's alphabet; the end of a
 // text is 0, which joins files in training.
 GgufValues gguf_byte_tokenizer();
-// Of byte-level BPE, which splits text as `splitting`, or of SentencePiece's BPE with byte
-// fallback, for a model of `vocab` tokens; ids that no token has become unused ones. Throws
-// DataError, starting with the tokenizer's path, for another kind, for tokens beyond the
-// vocabulary, and without an end of a document.
+// Of byte-level BPE that splits text in a way for which llama.cpp has a name (tokenizer.ggml.pre),
+// or of SentencePiece's BPE with byte fallback, for a model of `vocab` tokens; ids that no token
+// has become unused ones. The tokens that end texts, and the chat template, are those of the
+// extras. llama.cpp does not normalise text, so that a tokenizer with NFC has equal tokens of text
+// in NFC. Throws DataError, starting with the tokenizer's path, for what llama.cpp would make other
+// tokens of, for tokens beyond the vocabulary, and without an end of a text.
 GgufValues gguf_tokenizer(const StoredTokenizer& tokenizer, int64_t vocab,
-                          const std::string& splitting);
+                          const HfExtras& extras = {});
 
 // Writes `file`. Nothing is visible before commit(). Parameters come whole, in the order of
 // `model`. Throws as GgufWriter.

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/log.h"
 #include "shale/models/language/gguf.h"
 
 namespace shale::models {
@@ -21,19 +24,15 @@ enum TokenType : int32_t {
 struct Tokens {
   std::vector<std::string> texts;
   std::vector<int32_t> types;
-  std::vector<std::string> merges = {};
-  uint32_t end = 0;  // of a text
 };
 
-GgufValues bpe(Tokens tokens, const std::string& splitting) {
+GgufValues bpe(Tokens tokens, std::vector<std::string> merges, const std::string& splitting) {
   return {{"tokenizer.ggml.model", "gpt2"},
           {"tokenizer.ggml.pre", splitting},
           {"tokenizer.ggml.tokens", std::move(tokens.texts)},
           {"tokenizer.ggml.token_type", std::move(tokens.types)},
-          {"tokenizer.ggml.merges", std::move(tokens.merges)},
-          {"tokenizer.ggml.bos_token_id", tokens.end},
-          {"tokenizer.ggml.eos_token_id", tokens.end},
-          {"tokenizer.ggml.add_bos_token", false}};
+          {"tokenizer.ggml.merges", std::move(merges)},
+          {"tokenizer.ggml.add_space_prefix", false}};
 }
 
 std::string in_alphabet(const std::string& bytes) {
@@ -104,14 +103,10 @@ GgufValues sentencepiece(Tokens tokens, const TokenizerSpec& spec) {
   const bool has_prefix = std::any_of(
       spec.normalizer.begin(), spec.normalizer.end(),
       [](const NormalizeStep& step) { return std::holds_alternative<PrependStep>(step); });
-  const auto begin = spec.before.empty() ? tokens.end : static_cast<uint32_t>(spec.before[0]);
   std::vector<float> scores = scores_of(spec, tokens.texts.size());
   GgufValues values = {{"tokenizer.ggml.model", "llama"},
                        {"tokenizer.ggml.pre", "default"},
                        {"tokenizer.ggml.scores", std::move(scores)},
-                       {"tokenizer.ggml.bos_token_id", begin},
-                       {"tokenizer.ggml.eos_token_id", tokens.end},
-                       {"tokenizer.ggml.add_bos_token", !spec.before.empty()},
                        {"tokenizer.ggml.add_space_prefix", has_prefix}};
   if (spec.unknown) {
     tokens.types[static_cast<size_t>(*spec.unknown)] = kUnknown;
@@ -133,14 +128,124 @@ bool is_sentencepiece(const TokenizerSpec& spec) {
   });
 }
 
+// ---- How text is split ----
+
+std::string step_name(const SplitStep& step) {
+  using tokenizer_internal::SplitPattern;
+  if (const auto* split = std::get_if<PatternSplit>(&step)) {
+    switch (split->pattern) {
+      case SplitPattern::kGpt2: return "gpt2";
+      case SplitPattern::kCl100k: return "cl100k";
+      case SplitPattern::kQwen: return "qwen";
+      case SplitPattern::kO200k: return "o200k";
+    }
+  }
+  const auto* digits = std::get_if<DigitSplit>(&step);
+  if (digits != nullptr) return digits->individual ? "digits" : "numbers";
+  if (std::holds_alternative<PrefixSpace>(step)) return "prefix space";
+  return std::holds_alternative<MetaspaceSplit>(step) ? "metaspace" : "literal";
+}
+
+// llama.cpp's names for ways to split text (src/llama-vocab.cpp), of several the first.
+struct Splitting {
+  std::string_view steps;     // names of steps, with " + " between them
+  const char* name;           // tokenizer.ggml.pre
+  bool whole_pieces = false;  // what TokenizerSpec calls so, which goes by the name
+};
+constexpr Splitting kSplittings[] = {{"gpt2", "gpt-2"},   {"cl100k", "llama-bpe", true},
+                                     {"cl100k", "dbrx"},  {"qwen", "qwen2"},
+                                     {"o200k", "gpt-4o"}, {"digits + gpt2", "smollm"}};
+
+// Whether every token is what merges make of its text, so that looking for whole pieces first
+// changes nothing.
+bool merges_make_all(const TokenizerSpec& spec) {
+  TokenizerSpec by_merges = spec, by_pieces = spec;
+  by_merges.whole_pieces = false, by_pieces.whole_pieces = true;
+  const Tokenizer merging(std::move(by_merges)), looking(std::move(by_pieces));
+  TokenEncoder merged(merging), whole(looking);
+  return std::all_of(spec.tokens.begin(), spec.tokens.end(), [&](const std::string& text) {
+    return text.empty() || merged.encode(text) == whole.encode(text);
+  });
+}
+
+const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
+  for (const NormalizeStep& step : spec.normalizer) {
+    if (std::holds_alternative<NfcStep>(step)) continue;
+    throw DataError(cat(path,
+                        ": its normalizer changes text, which llama.cpp does not do; want "
+                        "none, or NFC"));
+  }
+  std::string steps, known;
+  for (const SplitStep& step : spec.splits)
+    steps += cat(steps.empty() ? "" : " + ", step_name(step));
+  std::optional<bool> makes_all;
+  for (const Splitting& row : kSplittings) {
+    if (!known.ends_with(row.steps)) known += cat(known.empty() ? "" : ", ", row.steps);
+    if (row.steps != steps) continue;
+    if (row.whole_pieces == spec.whole_pieces) return row.name;
+    if (!makes_all) makes_all = merges_make_all(spec);
+    if (*makes_all) return row.name;
+  }
+  throw DataError(cat(path, ": splits text by ", steps.empty() ? "nothing" : steps,
+                      spec.whole_pieces ? ", with ignore_merges" : "",
+                      ", for which llama.cpp has no name; want one of ", known));
+}
+
+// ---- Tokens with a meaning ----
+
+void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValues& values) {
+  const TokenizerSpec& spec = stored.tokenizer.spec();
+  const SpecialTokens special = special_tokens(extras, &stored);
+  if (special.ends.empty()) {
+    throw DataError(cat(stored.path,
+                        ": none of its tokens ends a text, want eos_token in tokenizer_config.json "
+                        "beside it, or one of <|endoftext|>, <|end_of_text|>, </s>, <eos>"));
+  }
+  if (spec.before.size() > 1 || spec.behind.size() > 1 ||
+      (spec.behind.size() == 1 && spec.behind[0] != special.ends[0])) {
+    throw DataError(cat(stored.path, ": puts ", spec.before.size(), " tokens before a text and ",
+                        spec.behind.size(),
+                        " behind it, want at most one before it, and behind "
+                        "it the token that ends a text, as llama.cpp does"));
+  }
+  const auto add = [&values](const char* name, int64_t id) {
+    values.emplace_back(cat("tokenizer.ggml.", name, "_token_id"), static_cast<uint32_t>(id));
+  };
+  add("bos", spec.before.empty() ? special.begin.value_or(special.ends[0]) : spec.before[0]);
+  if (special.pad) add("padding", *special.pad);
+  // llama.cpp ends a text at each of these.
+  constexpr const char* kEnds[] = {"eos", "eot", "eom"};
+  for (size_t i = 0; i < special.ends.size(); ++i) {
+    if (i == std::size(kEnds)) {
+      log_warning("gguf: a file has places for 3 tokens that end a text, and not for token ",
+                  special.ends[i]);
+      break;
+    }
+    add(kEnds[i], special.ends[i]);
+  }
+  values.emplace_back("tokenizer.ggml.add_bos_token", !spec.before.empty());
+  values.emplace_back("tokenizer.ggml.add_eos_token", !spec.behind.empty());
+  std::vector<std::string> others;
+  for (const auto& [name, text] : chat_templates(extras)) {
+    const bool is_default = name == "default";
+    values.emplace_back(cat("tokenizer.chat_template", is_default ? "" : "." + name), text);
+    if (!is_default) others.push_back(name);
+  }
+  if (!others.empty()) values.emplace_back("tokenizer.chat_templates", std::move(others));
+}
+
 }  // namespace
 
 GgufValues gguf_byte_tokenizer() {
-  return bpe({.texts = byte_alphabet(), .types = std::vector<int32_t>(256, kNormal)}, "gpt-2");
+  GgufValues values =
+      bpe({.texts = byte_alphabet(), .types = std::vector<int32_t>(256, kNormal)}, {}, "gpt-2");
+  values.emplace_back("tokenizer.ggml.bos_token_id", uint32_t{0});
+  values.emplace_back("tokenizer.ggml.eos_token_id", uint32_t{0});
+  values.emplace_back("tokenizer.ggml.add_bos_token", false);
+  return values;
 }
 
-GgufValues gguf_tokenizer(const StoredTokenizer& stored, int64_t vocab,
-                          const std::string& splitting) {
+GgufValues gguf_tokenizer(const StoredTokenizer& stored, int64_t vocab, const HfExtras& extras) {
   const int64_t size = stored.tokenizer.vocab_size();
   if (size > vocab) {
     throw DataError(
@@ -152,19 +257,11 @@ GgufValues gguf_tokenizer(const StoredTokenizer& stored, int64_t vocab,
                         ": neither byte-level BPE nor SentencePiece's with byte fallback, which "
                         "GGUF files are written of"));
   }
-  if (!stored.end_of_document) {
-    throw DataError(cat(stored.path,
-                        ": none of its tokens ends a document, want one of "
-                        "<|endoftext|>, <|end_of_text|>, </s>, <eos>"));
-  }
   Tokens tokens = tokens_of(spec, vocab);
-  tokens.end = static_cast<uint32_t>(*stored.end_of_document);
-  if (spec.of_bytes) tokens.merges = merges_of(spec);
-  GgufValues values =
-      spec.of_bytes ? bpe(std::move(tokens), splitting) : sentencepiece(std::move(tokens), spec);
-  if (const Json* chat = stored.chat.find("chat_template")) {
-    values.emplace_back("tokenizer.chat_template", chat->text());
-  }
+  GgufValues values = spec.of_bytes
+                          ? bpe(std::move(tokens), merges_of(spec), splitting_of(spec, stored.path))
+                          : sentencepiece(std::move(tokens), spec);
+  add_special(stored, extras, values);
   return values;
 }
 

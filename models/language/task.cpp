@@ -36,6 +36,7 @@ LanguageTask::LanguageTask(const TrainConfig& config)
       seed_(static_cast<uint64_t>(config.run.seed)),
       init_(config_.init.empty() ? nullptr : open_model(config_.init)),
       tokenizer_(find_tokenizer(config)),
+      extras_(find_extras(config, tokenizer_.get())),
       data_(open_data(config, init_.get(), tokenizer_)) {
   const LanguageModelConfig model =
       model_config(config_, data_vocab(data_.is_text, tokenizer_.get()), init_.get());
@@ -198,7 +199,9 @@ void LanguageTask::finish(const TaskContext& run) {
       export_adapters(config_.export_dir, *model_, *adapters_, config_.init, run.parallel, is_main);
     } else {
       export_model(config_.export_dir, *model_, run.parallel, is_main,
-                   {.max_shard_bytes = config_.export_shard_bytes, .tokenizer = tokenizer_},
+                   {.max_shard_bytes = config_.export_shard_bytes,
+                    .tokenizer = tokenizer_,
+                    .extras = extras_},
                    adapters_ ? adapters_->options.scale() : 0);
     }
     log_info("wrote ", config_.export_dir);
@@ -322,8 +325,9 @@ std::map<std::string, std::string> LanguageTask::data_checksums() const {
 }
 
 std::map<std::string, std::string> LanguageTask::attachments() const {
-  if (tokenizer_ == nullptr) return {};
-  return tokenizer_files(*tokenizer_);
+  std::map<std::string, std::string> files = extras_;
+  if (tokenizer_ != nullptr) files.merge(tokenizer_files(*tokenizer_));
+  return files;
 }
 
 }  // namespace shale::models

@@ -8,6 +8,7 @@
 #include "shale/models/language/config.h"
 #include "shale/models/language/open_data.h"
 #include "shale/models/training/task.h"
+#include "shale/models/weights/hf_extras.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
 namespace shale::models {
@@ -72,6 +73,7 @@ class LanguageTask : public Task {
   const uint64_t seed_;
   std::unique_ptr<StoredModel> init_;                 // null: the model begins with random values
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
+  HfExtras extras_;                                   // of exports
   TrainingData data_;
   std::unique_ptr<LanguageModel> model_;
   std::optional<AdapterShape> adapters_;  // none: the model's own weights are trained

@@ -41,12 +41,6 @@ std::string architecture_of(const LanguageModelConfig& config) {
   return config.family;
 }
 
-// How text is split before BPE: by the vocabulary that a model of that size was published with.
-std::string splitting_of(const LanguageModelConfig& config) {
-  if (config.family.starts_with("qwen")) return "qwen2";
-  return config.vocab == 49152 ? "smollm" : "llama-bpe";
-}
-
 void check(const LanguageModelConfig& config) {
   if (config.experts > 0) {
     throw ConfigError(cat("gguf: models of the family ", config.family,
@@ -101,7 +95,7 @@ GgufValues values_of(const LanguageModelConfig& config, const std::string& archi
 
 GgufModel llama_gguf(const LanguageModelConfig& config) {
   check(config);
-  GgufModel model{.architecture = architecture_of(config), .splitting = splitting_of(config)};
+  GgufModel model{.architecture = architecture_of(config)};
   model.values = values_of(config, model.architecture);
   if (config.rope.scaling == RopeScaling::kLlama3) {
     const int64_t half = head_size_of(config) / 2;

@@ -7,6 +7,7 @@
 #include "shale/comm/checkpoint/reshard.h"
 #include "shale/models/language/checkpoint_model.h"
 #include "shale/models/language/family.h"
+#include "shale/models/language/find_tokenizer.h"
 #include "shale/models/language/gguf.h"
 #include "shale/models/tools/ckpt.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
@@ -21,6 +22,7 @@ struct ExportRequest {
   ExportFormat format = ExportFormat::kHf;
   GgufType type = GgufType::kF32;
   std::shared_ptr<const StoredTokenizer> tokenizer;  // null: of bytes, or none
+  HfExtras extras = {};
   bool ema = false;                                  // the average of the weights
   int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;
 };
@@ -33,7 +35,8 @@ std::unique_ptr<StoredModelWriter> hf_writer(const LanguageModelConfig& config,
       .create(request.out, config, {},
               {.dtype = *dtype,
                .max_shard_bytes = request.max_shard_bytes,
-               .tokenizer = request.tokenizer});
+               .tokenizer = request.tokenizer,
+               .extras = request.extras});
 }
 
 std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config,
@@ -47,7 +50,7 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   }
   const GgufValues tokenizer =
       of_bytes ? gguf_byte_tokenizer()
-               : gguf_tokenizer(*request.tokenizer, config.vocab, model.splitting);
+               : gguf_tokenizer(*request.tokenizer, config.vocab, request.extras);
   return make_gguf_writer(request.out, model, tokenizer, request.type);
 }
 
@@ -123,7 +126,14 @@ int run_export(int argc, const char* const* argv) {
   if (parse_or_print(spec, argc, argv)) return 0;
 
   const CheckpointModel stored(find_checkpoint(path), request.ema);
-  request.tokenizer = tokenizer.empty() ? stored.tokenizer() : read_tokenizer(tokenizer);
+  request.extras = read_extras(stored.path());
+  if (tokenizer.empty()) {
+    request.tokenizer = stored.tokenizer();
+  } else {
+    request.tokenizer = read_tokenizer(tokenizer);
+    request.extras = extras_of_tokenizer(std::move(request.extras), stored.path(), tokenizer,
+                                         *request.tokenizer);
+  }
   export_model(stored, request);
   std::printf("wrote %s\n", request.out.c_str());
   return 0;

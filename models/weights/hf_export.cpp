@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/json.h"
-#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/convert_internal.h"
 #include "shale/runtime/io/file.h"
@@ -35,26 +33,14 @@ std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, cons
   return specs;
 }
 
-// tokenizer_config.json, by which transformers takes tokenizer.json as it is.
-std::string tokenizer_config(const StoredTokenizer& stored) {
-  Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-               {"clean_up_tokenization_spaces", false}};
-  const auto name = [&](const char* key, int32_t id) {
-    const std::vector<int32_t> ids = {id};
-    json[key] = stored.tokenizer.decode(ids);
-  };
-  const std::vector<int32_t>& before = stored.tokenizer.spec().before;
-  if (before.size() == 1) name("bos_token", before[0]);
-  if (stored.end_of_document) name("eos_token", *stored.end_of_document);
-  for (const auto& [key, text] : stored.chat.items()) json[key] = text;
-  return json.dump(2) + "\n";
-}
-
-// No reader takes a folder without a configuration for a model.
-void remove_config(const std::string& folder) {
+// No reader takes a folder without a configuration for a model. What else an older export has said
+// of generation would count for this one.
+void remove_old(const std::string& folder) {
   const Folder opened = Folder::open(folder);
-  if (!opened.has(kHfConfigFile)) return;
-  opened.remove_file(kHfConfigFile);
+  for (const char* name : {kHfConfigFile, "generation_config.json", "special_tokens_map.json",
+                           "chat_template.jinja"}) {
+    if (opened.has(name)) opened.remove_file(name);
+  }
   opened.sync();
 }
 
@@ -72,6 +58,7 @@ HfExport::HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout l
       config_json_(std::move(config_json)),
       dtype_(checked(options.dtype)),
       tokenizer_(options.tokenizer),
+      extras_(options.extras),
       writer_(folder_, specs_of(tensors_, layout_, dtype_),
               {.metadata = {}, .max_shard_bytes = options.max_shard_bytes}) {}
 
@@ -126,16 +113,16 @@ void HfExport::commit() {
     throw InternalError(cat("export: '", tensors_[next_].name, "' has not been written"));
   }
   writer_.finish();        // it may take long: before anything changes
-  remove_config(folder_);  // a crash never leaves these weights beside that of another model
+  remove_old(folder_);     // a crash never leaves these weights beside the words of another model
   writer_.commit();
-  const auto write = [this](const char* name, const std::string& text) {
+  const auto write = [this](const std::string& name, const std::string& text) {
     write_file_atomically((std::filesystem::path(folder_) / name).string(), text);
   };
-  if (tokenizer_ != nullptr) {
-    write(kTokenizerFile, tokenizer_->json);
-    write(kTokenizerConfigFile, tokenizer_config(*tokenizer_));
-  }
-  if (!config_json_.empty()) write(kHfConfigFile, config_json_);
+  std::map<std::string, std::string> files =
+      exported_files(extras_, tokenizer_.get(), config_json_);
+  const auto config = files.extract(kHfConfigFile);  // last: without it there is no model
+  for (const auto& [name, text] : files) write(name, text);
+  if (!config.empty()) write(kHfConfigFile, config.mapped());
 }
 
 }  // namespace shale::models

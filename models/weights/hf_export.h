@@ -12,8 +12,6 @@
 
 namespace shale::models {
 
-inline constexpr const char* kHfConfigFile = "config.json";
-
 // What a config.json calls the type of its weights: "float32".
 const char* torch_dtype(DType dtype);
 
@@ -47,6 +45,7 @@ class HfExport : public StoredModelWriter {
   std::string config_json_;
   DType dtype_;
   std::shared_ptr<const StoredTokenizer> tokenizer_;
+  HfExtras extras_;
   SafetensorsFolderWriter writer_;
   size_t next_ = 0;
 };

@@ -6,12 +6,7 @@
 
 #include "shale/base/dtype.h"
 #include "shale/base/view.h"
-
-namespace shale {
-
-struct StoredTokenizer;  // runtime/data/text/tokenizer/stored_tokenizer.h
-
-}  // namespace shale
+#include "shale/models/weights/hf_extras.h"
 
 namespace shale::models {
 
@@ -20,6 +15,7 @@ struct ExportOptions {
   DType dtype = DType::kF32;  // of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;
   std::shared_ptr<const StoredTokenizer> tokenizer = {};  // goes into the folder; null: none
+  HfExtras extras = {};                                   // of a folder's configuration
 };
 
 // Writes the published weights of a model. Nothing is visible before commit().

@@ -60,4 +60,75 @@ head -c 1000 "$work/elsewhere" >"${missing[0]}"
 "$train" --data "$work/text.txt" --init "$work/back" --seq-len 32 --out "$work/out_bad" >"$work/log" 2>&1
 [[ $? -eq 65 ]] && grep -q "model-00002-of" "$work/log" || fail "a cut file is named, code 65"
 
+# What a folder says besides its weights: which tokens end texts, and how conversations are written.
+cd "$work" || exit 1
+shown=("$work/output")
+value() { "$JSON_VALUE" "$1" "$2" 2>>"$work/output"; }
+want() {  # FILE POINTER VALUE
+  local got
+  got=$(value "$1" "$2")
+  [[ $got == "$3" ]] || fail "$1 has '$got' at $2, want '$3'"
+}
+"$BIN_DIR/shale" tokenizer train text.txt --vocab 300 --out tokenizer.json \
+  --special "<|begin_of_text|>,<|endoftext|>,<|im_start|>,<|im_end|>,<pad>" >output 2>&1 ||
+  { fail "no tokenizer"; finish; }
+id() { value tokenizer.json "/model/vocab/$1"; }
+end=$(id '<|endoftext|>') turn=$(id '<|im_end|>') pad=$(id '<pad>')
+small=(--seq-len 48 --micro-batch 1 --steps 1 --layers 1 --width 32 --heads 4 --threads 1)
+# quiet NAME FLAGS...: trains into out_NAME and exports to NAME
+quiet() {
+  timeout 120 "$train" "${@:2}" --out "out_$1" --export "$1" >output 2>&1 || fail "$1: exit code $?"
+}
+# Of a model that begins here they are the tokenizer's, whatever the family.
+for model in nano llama-nano moe-nano; do
+  quiet "$model" --data text.txt --tokenizer tokenizer.json --model "$model" "${small[@]}"
+  want "$model/config.json" /eos_token_id "$end"
+  want "$model/tokenizer_config.json" /eos_token '"<|endoftext|>"'
+done
+# Of one that was published they are its own, through training, checkpoints, a resumed run.
+cp -r llama-nano published
+sed -i "s/\"eos_token_id\": $end/\"eos_token_id\": $turn/; s/\"initializer_range\": 0.02/\"initializer_range\": 0.5/" \
+  published/config.json
+echo "{\"eos_token_id\": [$turn, $end], \"temperature\": 0.6}" >published/generation_config.json
+echo '{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": {"content": "<|im_end|>"}, "pad_token": "<pad>", "model_max_length": 1e30}' \
+  >published/tokenizer_config.json
+echo '{"eos_token": "<|im_end|>"}' >published/special_tokens_map.json
+printf 'TEMPLATE{{ messages }}' >published/chat_template.jinja
+quiet trained --data text.txt --init published "${small[@]:0:4}" --steps 2 --save-every 1 --keep 0 --threads 1
+mv published moved
+quiet resumed --data text.txt --init moved "${small[@]:0:4}" --steps 2 --threads 1 \
+  --resume out_trained/checkpoints/step_00000001
+"$BIN_DIR/shale" ckpt export out_resumed --out converted >output 2>&1 || fail "ckpt export"
+"$BIN_DIR/shale" ckpt export out_trained --out model.gguf --to gguf >output 2>&1 || fail "ckpt export to GGUF"
+for folder in trained resumed converted; do
+  for file in generation_config.json special_tokens_map.json; do
+    cmp -s "moved/$file" "$folder/$file" || fail "$folder/$file is not that of the folder that came in"
+  done
+  want "$folder/config.json" /eos_token_id "$turn"
+  want "$folder/config.json" /pad_token_id "$pad"
+  want "$folder/config.json" /initializer_range 0.5
+  want "$folder/tokenizer_config.json" /eos_token/content '"<|im_end|>"'
+  want "$folder/tokenizer_config.json" /pad_token '"<pad>"'
+  want "$folder/tokenizer_config.json" /chat_template '"TEMPLATE{{ messages }}"'
+done
+grep -qaF 'TEMPLATE{{ messages }}' model.gguf || fail "a GGUF file has the chat template"
+grep -qaF 'tokenizer.ggml.eot_token_id' model.gguf || fail "a GGUF file has the second end"
+# With another tokenizer its ids mean nothing.
+"$BIN_DIR/shale" tokenizer train text.txt --vocab 280 --out other.json --special "<pad>,<|endoftext|>" >output 2>&1
+quiet other --data text.txt --init moved --tokenizer other.json "${small[@]:0:4}" --steps 1 --threads 1
+want other/config.json /eos_token_id "$(value other.json '/model/vocab/<|endoftext|>')"
+[[ ! -e other/generation_config.json ]] || fail "generation_config.json of another tokenizer"
+# A model that has learnt conversations here ends with their turns, and says how to write them.
+echo '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"a line"}]}' >chats.jsonl
+quiet chat --task sft --data chats.jsonl --val-fraction 0 --init out_llama-nano "${small[@]:0:4}" --steps 1 --threads 1
+"$BIN_DIR/shale" ckpt export out_chat --out chat_converted >output 2>&1 || fail "ckpt export of a chat"
+for folder in chat chat_converted; do
+  want "$folder/generation_config.json" /eos_token_id "[$end,$turn]"
+  want "$folder/config.json" /eos_token_id "[$end,$turn]"
+  value "$folder/tokenizer_config.json" /chat_template | grep -qF "<|im_start|>assistant" ||
+    fail "$folder has no chat template"
+done
+"$BIN_DIR/shale" ckpt export out_chat --out chat.gguf --to gguf >output 2>&1 || fail "GGUF of a chat"
+grep -qaF "<|im_start|>assistant" chat.gguf || fail "a GGUF file of a chat has no template"
+
 finish

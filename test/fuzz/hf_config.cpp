@@ -21,7 +21,8 @@ void try_gpt2(std::string_view text) {
   if (!fuzz::accepts<DataError>(parse)) return;
   fuzz::require(config.heads > 0 && config.width % config.heads == 0, "heads divide the width");
   fuzz::require(config.layers > 0 && config.layers <= 10'000, "layers are bounded");
-  fuzz::require(config.end_token >= 0 && config.end_token < config.vocab, "the end is a token");
+  const int64_t end = config.end_token.value_or(0);
+  fuzz::require(end >= 0 && end < config.vocab, "the end is a token");
   fuzz::require(static_cast<float>(config.layer_norm_eps) > 0, "epsilon is above 0 as a float");
   config.layers = 1;  // the others are the same
   require_sizes(gpt2_tensors(config));

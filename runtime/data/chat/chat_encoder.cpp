@@ -19,38 +19,35 @@ constexpr const char* kAnswers = "assistant";
 // character of Unicode. Content that has it is refused.
 constexpr std::string_view kGuard = "\xf4\x8f\xbf\xbd";  // U+10FFFD
 
-constexpr const char* kChatMlTurns = R"(
-{%- for message in messages %}
-  {{- '<|im_start|>' ~ message.role ~ '\n' }}
-  {%- if message.role == 'assistant' %}
-    {%- generation %}{{ message.content }}<|im_end|>{% endgeneration %}
-  {%- else %}
-    {{- message.content }}<|im_end|>
-  {%- endif %}
-  {{- '\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-  {{- '<|im_start|>assistant\n' }}
-{%- endif %})";
+// Around what an assistant's turn teaches.
+constexpr std::string_view kLearnt = "{% generation %}", kLearntEnd = "{% endgeneration %}";
 
-constexpr const char* kQwenSystem = R"(
-{%- if not messages or messages[0].role != 'system' %}
-  {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.' }}
-  {{- '<|im_end|>\n' }}
-{%- endif %})";
+constexpr const char* kChatMlTurns =
+    "{% for message in messages %}{{ '<|im_start|>' ~ message.role ~ '\\n' }}"
+    "{% if message.role == 'assistant' %}{% generation %}"
+    "{{ message.content ~ '<|im_end|>' }}{% endgeneration %}"
+    "{% else %}{{ message.content ~ '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-constexpr const char* kLlama3Turns = R"(<|begin_of_text|>
-{%- for message in messages %}
-  {{- '<|start_header_id|>' ~ message.role ~ '<|end_header_id|>\n\n' }}
-  {%- if message.role == 'assistant' %}
-    {%- generation %}{{ message.content | trim }}<|eot_id|>{% endgeneration %}
-  {%- else %}
-    {{- message.content | trim }}<|eot_id|>
-  {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-  {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
-{%- endif %})";
+constexpr const char* kQwenSystem =
+    "{% if not messages or messages[0].role != 'system' %}{{ '<|im_start|>system\\n"
+    "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\\n' }}"
+    "{% endif %}";
+
+constexpr const char* kLlama3Turns =
+    "{{ '<|begin_of_text|>' }}{% for message in messages %}"
+    "{{ '<|start_header_id|>' ~ message.role ~ '<|end_header_id|>\\n\\n' }}"
+    "{% if message.role == 'assistant' %}{% generation %}"
+    "{{ message.content | trim ~ '<|eot_id|>' }}{% endgeneration %}"
+    "{% else %}{{ message.content | trim ~ '<|eot_id|>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
+
+// In Jinja, of a style that is not kAuto.
+std::string turns_of(ChatTemplate style) {
+  if (style == ChatTemplate::kLlama3) return kLlama3Turns;
+  return cat(style == ChatTemplate::kQwen ? kQwenSystem : "", kChatMlTurns);
+}
 
 std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
                                                  ChatTemplate style) {
@@ -75,11 +72,7 @@ std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
         cat(stored.path, ": no token ", mark,
             ", which the template of conversations needs; --chat-template names another"));
   }
-  if (style == ChatTemplate::kLlama3) {
-    return std::make_shared<const JinjaTemplate>(kLlama3Turns, "llama3");
-  }
-  const std::string system = style == ChatTemplate::kQwen ? kQwenSystem : "";
-  return std::make_shared<const JinjaTemplate>(system + kChatMlTurns, "chatml");
+  return std::make_shared<const JinjaTemplate>(turns_of(style), "built-in chat template");
 }
 
 // Tokens that are cut from text as they stand. Content may not spell the special ones, wherever the
@@ -102,6 +95,16 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::string chat_template_text(ChatTemplate style) {
+  std::string text = turns_of(style);
+  for (const std::string_view mark : {kLearnt, kLearntEnd}) {
+    for (size_t at = text.find(mark); at != text.npos; at = text.find(mark)) {
+      text.erase(at, mark.size());
+    }
+  }
+  return text;
+}
 
 void MaskedTokens::append(const std::vector<int32_t>& more, bool are_answers) {
   tokens.insert(tokens.end(), more.begin(), more.end());

@@ -27,6 +27,10 @@ enum class ChatTemplate {
   kQwen,    // kChatMl, and a conversation without a system message begins with Qwen2.5's
 };
 
+// A built-in template in Jinja, as other programs read it: without the blocks that say what is
+// learnt. Of kAuto that of kChatMl.
+std::string chat_template_text(ChatTemplate style);
+
 // A sequence and which of its tokens a model is to predict.
 struct MaskedTokens {
   std::vector<int32_t> tokens;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
@@ -221,7 +222,7 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
     return parse_tokenizer(to_tokenizer_json(spec), "tokenizer.json");
   };
   const auto tokenizer = trained("<|endoftext|>");
-  const GgufValues values = gguf_tokenizer(*tokenizer, 260, "gpt-2");
+  const GgufValues values = gguf_tokenizer(*tokenizer, 260);
   std::map<std::string, GgufValue> found(values.begin(), values.end());
   const auto texts = std::get<Texts>(found["tokenizer.ggml.tokens"]);
   const auto types = std::get<std::vector<int32_t>>(found["tokenizer.ggml.token_type"]);
@@ -235,14 +236,14 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
   CHECK(std::get<Texts>(found["tokenizer.ggml.merges"]) == Texts{"a b"});
   CHECK(std::get<uint32_t>(found["tokenizer.ggml.eos_token_id"]) == 0);
 
-  CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*tokenizer, 257, "gpt-2"); }),
+  CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*tokenizer, 257); }),
                  "tokenizer.json: 258 tokens, want at most 257"));
-  CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*trained("<end>"), 258, "gpt-2"); }),
-                 "ends a document"));
+  CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*trained("<end>"), 258); }),
+                 "ends a text"));
   // SentencePiece's: scores in place of merges, bytes by their names.
   const auto pieces = parse_tokenizer(
       test::unpacked_fixture("tokenizer/sentencepiece/small.model.gz"), "small.model");
-  const GgufValues llama = gguf_tokenizer(*pieces, 800, "llama-bpe");
+  const GgufValues llama = gguf_tokenizer(*pieces, 800);
   found = std::map<std::string, GgufValue>(llama.begin(), llama.end());
   CHECK(std::get<std::string>(found["tokenizer.ggml.model"]) == "llama");
   CHECK(found.count("tokenizer.ggml.merges") == 0);
@@ -258,9 +259,125 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
 
   const std::string of_characters =
       R"({"model":{"type":"BPE","vocab":{"a":0,"</s>":1},"merges":[]}})";
-  CHECK(contains(message_of<DataError>(
-                     [&] { gguf_tokenizer(*parse_tokenizer(of_characters, "t"), 2, "gpt-2"); }),
-                 "neither byte-level BPE"));
+  CHECK(contains(
+      message_of<DataError>([&] { gguf_tokenizer(*parse_tokenizer(of_characters, "t"), 2); }),
+      "neither byte-level BPE"));
+}
+
+namespace {
+
+// A tokenizer.json of bytes, with these pre-tokenizers and this model's members.
+std::shared_ptr<const StoredTokenizer> splitting(const std::string& pre_tokenizers,
+                                                 const std::string& members = "",
+                                                 const std::string& normalizer = "null",
+                                                 const std::string& template_of = "null") {
+  std::string vocab = R"("<|endoftext|>":0,"<s>":1,"Xbc":2)";
+  for (size_t byte = 0; byte < 256; ++byte) {
+    vocab += cat(",", json_quote(byte_alphabet()[byte]), ":", byte + 3);
+  }
+  const std::string bytes = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
+  return parse_tokenizer(
+      cat(R"({"normalizer":)", normalizer,
+          R"(,"pre_tokenizer":{"type":"Sequence","pretokenizers":[)", pre_tokenizers,
+          pre_tokenizers.find("ByteLevel") == std::string::npos ? bytes : "",
+          R"(]},"post_processor":)", template_of, R"(,"model":{"type":"BPE",)", members,
+          R"("vocab":{)", vocab, R"(},"merges":[]}})"),
+      "t.json");
+}
+
+std::string split_by(tokenizer_internal::SplitPattern pattern) {
+  return cat(R"({"type":"Split","pattern":{"Regex":)",
+             json_quote(tokenizer_internal::regex_of(pattern)),
+             R"(},"behavior":"Isolated","invert":false},)");
+}
+
+std::map<std::string, GgufValue> values_of(const StoredTokenizer& tokenizer,
+                                           const HfExtras& extras = {}) {
+  const GgufValues values = gguf_tokenizer(tokenizer, 300, extras);
+  return {values.begin(), values.end()};
+}
+
+constexpr const char* kBytesAndGpt2 = R"({"type":"ByteLevel","add_prefix_space":false})";
+constexpr const char* kDigits = R"({"type":"Digits","individual_digits":true},)";
+
+}  // namespace
+
+TEST_CASE("GGUF's name for how text is split is that of the tokenizer, or there is none", "[io]") {
+  using tokenizer_internal::SplitPattern;
+  const auto name = [](const StoredTokenizer& tokenizer) {
+    return std::get<std::string>(values_of(tokenizer)["tokenizer.ggml.pre"]);
+  };
+  CHECK(name(*splitting(kBytesAndGpt2)) == "gpt-2");
+  CHECK(name(*splitting(split_by(SplitPattern::kGpt2))) == "gpt-2");
+  CHECK(name(*splitting(split_by(SplitPattern::kQwen))) == "qwen2");
+  CHECK(name(*splitting(split_by(SplitPattern::kO200k))) == "gpt-4o");
+  CHECK(name(*splitting(cat(kDigits, kBytesAndGpt2))) == "smollm");
+  CHECK(name(*splitting(split_by(SplitPattern::kQwen), "", R"({"type":"NFC"})")) == "qwen2");
+  // llama-bpe looks for whole pieces before it merges, which matters here: nothing makes "Xbc".
+  const char* const whole = R"("ignore_merges":true,)";
+  CHECK(name(*splitting(split_by(SplitPattern::kCl100k), whole)) == "llama-bpe");
+  CHECK(name(*splitting(split_by(SplitPattern::kCl100k))) == "dbrx");
+
+  const auto refused = [](const std::shared_ptr<const StoredTokenizer>& tokenizer) {
+    return message_of<DataError>([&] { gguf_tokenizer(*tokenizer, 300); });
+  };
+  CHECK(
+      contains(refused(splitting(split_by(SplitPattern::kQwen), whole)),
+               "t.json: splits text by qwen, with ignore_merges, for which llama.cpp has no name"));
+  CHECK(contains(refused(splitting(cat(kDigits, split_by(SplitPattern::kQwen)))), "digits + qwen"));
+  CHECK(contains(refused(splitting(R"({"type":"ByteLevel","add_prefix_space":true})")),
+                 "prefix space + gpt2"));
+  CHECK(contains(refused(splitting("")), "splits text by nothing"));
+  CHECK(contains(refused(splitting(kBytesAndGpt2, "", R"({"type":"Prepend","prepend":"a"})")),
+                 "its normalizer changes text"));
+}
+
+TEST_CASE("tokens with a meaning in a GGUF file are those of the model's folder", "[io]") {
+  const auto template_of = [](const std::string& before) {
+    return cat(R"({"type":"TemplateProcessing","single":[)", before,
+               R"({"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>",)",
+               R"("ids":[1],"tokens":["<s>"]}}})");
+  };
+  const std::string begin = R"({"SpecialToken":{"id":"<s>","type_id":0}},)";
+  const auto id = [](const std::map<std::string, GgufValue>& values, const char* name) {
+    const auto it = values.find(cat("tokenizer.ggml.", name));
+    return it == values.end() ? -1 : int64_t{std::get<uint32_t>(it->second)};
+  };
+  const auto flag = [](const std::map<std::string, GgufValue>& values, const char* name) {
+    return std::get<bool>(values.at(cat("tokenizer.ggml.", name)));
+  };
+  const auto with_begin = splitting(kBytesAndGpt2, "", "null", template_of(begin));
+  auto values = values_of(*with_begin);
+  CHECK(id(values, "bos_token_id") == 1);
+  CHECK(id(values, "eos_token_id") == 0);
+  CHECK(flag(values, "add_bos_token"));
+  CHECK_FALSE(flag(values, "add_eos_token"));
+
+  const auto plain = splitting(kBytesAndGpt2);
+  values = values_of(*plain);
+  CHECK(id(values, "bos_token_id") == 0);  // what ends documents is before the first one too
+  CHECK_FALSE(flag(values, "add_bos_token"));
+  CHECK(id(values, "eot_token_id") == -1);
+
+  // What the folder says, which has several files for it.
+  const HfExtras extras = {
+      {"generation_config.json", R"({"eos_token_id":[2,7,0],"pad_token_id":9})"},
+      {"hf_extras.json", R"({"bos_token_id":1,"eos_token_id":5})"},
+      {"tokenizer_config.json",
+       R"({"eos_token":{"content":"Xbc"},"chat_template":[{"name":"default","template":"A"},
+           {"name":"tool_use","template":"B"}]})"}};
+  values = values_of(*plain, extras);
+  CHECK(id(values, "bos_token_id") == 1);
+  CHECK(id(values, "eos_token_id") == 2);
+  CHECK(id(values, "eot_token_id") == 7);
+  CHECK(id(values, "eom_token_id") == 0);
+  CHECK(id(values, "padding_token_id") == 9);
+  CHECK(std::get<std::string>(values.at("tokenizer.chat_template")) == "A");
+  CHECK(std::get<std::string>(values.at("tokenizer.chat_template.tool_use")) == "B");
+
+  const auto two = splitting(kBytesAndGpt2, "", "null", template_of(begin + begin));
+  CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*two, 300); }),
+                 "puts 2 tokens before a text"));
 }
 
 }  // namespace shale::models
