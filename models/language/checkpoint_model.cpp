@@ -177,6 +177,16 @@ std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& p
   return checkpoint ? checkpoint_tokenizer(CheckpointReader(*checkpoint)) : find_tokenizer_in(path);
 }
 
+bool is_tokenizer_of(const std::string& path, const StoredTokenizer& tokenizer) {
+  const auto checkpoint = newest_checkpoint(path);
+  if (checkpoint) {
+    const Json of_run = fact(CheckpointReader(*checkpoint), kTokenizerFact);
+    if (!of_run.is_null()) return of_run == Json(tokenizer_fact(tokenizer));
+  }
+  const auto own = find_tokenizer_in(checkpoint.value_or(path));
+  return own != nullptr && own->crc == tokenizer.crc;
+}
+
 std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder) {
   for (const char* name : {kTokenizerFile, "tokenizer.model"}) {
     const fs::path file = fs::path(folder) / name;

@@ -46,6 +46,8 @@ std::unique_ptr<StoredModel> open_model(const std::string& path);
 // The tokenizer beside it: of a folder as find_tokenizer_in(), of a checkpoint its own, as
 // checkpoint_tokenizer(); null: there is none.
 std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& path);
+// Whether this is it: of a checkpoint, by what its run says, whatever lies there now.
+bool is_tokenizer_of(const std::string& path, const StoredTokenizer& tokenizer);
 // A folder's tokenizer.json, or SentencePiece's tokenizer.model; null: it has neither.
 std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder);
 

@@ -125,8 +125,7 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
 
 HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const std::string& file,
                              const StoredTokenizer& tokenizer) {
-  const auto own = model.empty() ? nullptr : open_model_tokenizer(model);
-  if (own != nullptr && own->crc == tokenizer.crc) return extras;
+  if (!model.empty() && is_tokenizer_of(model, tokenizer)) return extras;
   const fs::path folder = fs::path(file).parent_path();
   std::error_code error;
   // Else what lies beside the file may be anything.
