@@ -36,6 +36,7 @@ const Harmless kHarmless[] = {
     {"accelerator_config.gradient_accumulation_kwargs.num_steps", nullptr,
      "give gradient_accumulation_steps"},
     {"parallelism_config", nullptr, "give --tensor, --context, --shard-ranks"},
+    {"tp_size", 0, "give --tensor"},
     {"per_gpu_train_batch_size", nullptr, "give per_device_train_batch_size"},
 };
 
@@ -80,6 +81,7 @@ constexpr const char* kNoResult[] = {"logging_",
                                      "use_legacy_prediction_loop",
                                      "use_cache",
                                      "use_cpu",
+                                     "use_ipex",
                                      "use_mps_device",
                                      "no_cuda",
                                      "jit_mode_eval",

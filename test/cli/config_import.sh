@@ -243,6 +243,7 @@ done <<'CASES'
 "eval_strategy": "steps", "eval_steps": 1e1|"eval_every": 10
 "save_steps": "25.0", "save_total_limit": "3.0"|"keep": 3
 "output_dir": "2024"|"out": "2024"
+"tp_size": 0, "use_ipex": false|"dtype": "fp32"
 CASES
 while IFS='|' read -r members key; do
   with "$members"
@@ -263,6 +264,7 @@ done <<'CASES'
 "accelerator_config": {"split_batches": true}|split_batches
 "parallelism_config": {"tp_size": 2}|tp_size
 "deepspeed": {"zero_optimization": {"stage": 3}}|zero_optimization.stage
+"tp_size": 2|tp_size
 "nobody_knows_this": 1|nobody_knows_this
 CASES
 with '"learning_rate": "fast"'
