@@ -88,11 +88,12 @@ bool is_held_out(uint32_t hash, double fraction) {
 
 std::vector<bool> hold_out(const std::vector<uint32_t>& hashes, double fraction) {
   std::vector<bool> chosen(hashes.size(), false);
-  if (fraction == 0 || hashes.size() < 2) return chosen;
-  for (size_t i = 0; i < hashes.size(); ++i) chosen[i] = is_held_out(hashes[i], fraction);
+  if (fraction == 0 || hashes.empty()) return chosen;
   const auto [lowest, highest] = std::minmax_element(hashes.begin(), hashes.end());
-  chosen[static_cast<size_t>(lowest - hashes.begin())] = true;
-  chosen[static_cast<size_t>(highest - hashes.begin())] = false;
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    const bool is_low = is_held_out(hashes[i], fraction) || hashes[i] == *lowest;
+    chosen[i] = is_low && hashes[i] != *highest;
+  }
   return chosen;
 }
 

@@ -29,8 +29,8 @@ std::vector<std::string> names_below_common_folder(const std::vector<std::string
 uint32_t split_hash(uint32_t crc, int64_t bytes);
 // Whether a document is for validation, where no file is.
 bool is_held_out(uint32_t hash, double fraction);
-// Whether each of several documents is. At least one is, unless the fraction is 0, and at least one
-// is not; of one document, none is.
+// Whether each of several documents is. Copies are on one side. At least one is, unless the
+// fraction is 0, and at least one is not; of documents that are all alike, none is.
 std::vector<bool> hold_out(const std::vector<uint32_t>& hashes, double fraction);
 
 }  // namespace shale::data_internal

@@ -83,6 +83,10 @@ TEST_CASE("a hash of the content divides documents, near the fraction", "[data]"
   CHECK(std::abs(count(0.25) - 1000) < 140);  // 5 standard deviations
   CHECK(count(1 - 1e-12) == 3999);
   CHECK(hold_out({5}, 0.9) == std::vector<bool>{false});
+  const uint32_t high = 4'000'000'000;  // copies are on one side
+  CHECK(hold_out({high, 5, high + 1, 5, high + 1}, 1e-9) ==
+        std::vector<bool>{false, true, false, true, false});
+  CHECK(hold_out({high, high}, 0.5) == std::vector<bool>{false, false});
 }
 
 TEST_CASE("every format of tokens and text is divided by names", "[data]") {
