@@ -9,11 +9,13 @@
 #include "shale/kernels/loss.h"
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
+#include "shale/runtime/data/split.h"
 
 namespace shale {
 namespace {
 
 namespace fs = std::filesystem;
+using data_internal::FileUse;
 
 std::vector<std::string> latent_files(const std::string& path) {
   std::vector<std::string> files;
@@ -109,14 +111,24 @@ struct LatentFolder {
     all.files_.push_back(std::move(file));
   }
 
-  // Those of `all` that are held out, or the others.
-  std::shared_ptr<const LatentDataset> part(int64_t held_out, bool is_held_out) const {
+  // Which of `all` are for validation: those of such files, if there are some, else a fraction of
+  // them, spread evenly.
+  std::vector<bool> held_out(const std::vector<bool>& files, double fraction) const {
+    const bool by_name = std::find(files.begin(), files.end(), true) != files.end();
+    const int64_t count = all.size();
+    const auto most = static_cast<int64_t>(static_cast<double>(count) * fraction);
+    std::vector<bool> are;
+    for (int64_t i = 0; i < count; ++i) {
+      are.push_back(by_name ? files[all.place(i).file] : (i + 1) * most / count > i * most / count);
+    }
+    return are;
+  }
+  // Those of `all` of which that is so, or is not.
+  std::shared_ptr<const LatentDataset> part(const std::vector<bool>& held_out, bool is_so) const {
     auto some = std::make_shared<LatentDataset>(all);
     some->places_.clear();
-    const int64_t count = all.size();
-    for (int64_t i = 0; i < count; ++i) {
-      const bool is_out = (i + 1) * held_out / count > i * held_out / count;
-      if (is_out == is_held_out) some->places_.push_back(all.place(i));
+    for (int64_t i = 0; i < all.size(); ++i) {
+      if (held_out[static_cast<size_t>(i)] == is_so) some->places_.push_back(all.place(i));
     }
     return some;
   }
@@ -150,12 +162,20 @@ bool has_latents(const std::string& path) {
 
 LatentSplits open_latents(const std::string& path, double val_fraction,
                           const OnReading& on_reading) {
-  const std::vector<std::string> files = latent_files(path);
+  std::vector<std::string> files = latent_files(path);
   if (files.empty()) throw MissingInputError(cat("--data ", path, ": no safetensors files"));
+  std::vector<std::string> names;
+  for (const std::string& file : files) names.push_back(fs::path(file).filename().string());
+  const std::vector<FileUse> uses = data_internal::divide_files(names, path);
   LatentFolder folder;
-  for (const std::string& file : files) folder.add(file);
-  const int64_t count = folder.all.size();
-  const auto held_out = static_cast<int64_t>(static_cast<double>(count) * val_fraction);
+  std::vector<bool> files_held_out;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (uses[i] == FileUse::kNone) continue;
+    folder.add(files[i]);
+    files_held_out.push_back(uses[i] == FileUse::kValidation);
+  }
+  const std::vector<bool> held_out = folder.held_out(files_held_out, val_fraction);
+  const auto val = std::count(held_out.begin(), held_out.end(), true);
   LatentSplits splits{
       .train = folder.part(held_out, false),
       .channels = folder.all.channels(),
@@ -164,10 +184,13 @@ LatentSplits open_latents(const std::string& path, double val_fraction,
       .fingerprint = folder.fingerprint,
       .checksum = data_internal::sampled_checksum(
           std::ssize(files), [&](int64_t i) { return files[static_cast<size_t>(i)]; }, on_reading)};
-  if (held_out > 0) splits.val = folder.part(held_out, true);
-  splits.summary = cat(path, ": ", count - held_out, " training and ", held_out,
+  if (val > 0) splits.val = folder.part(held_out, true);
+  splits.summary = cat(path, ": ", splits.train->size(), " training and ", val,
                        " validation latents of ", splits.classes, " classes, ", splits.channels,
                        " x ", splits.pixels, " x ", splits.pixels);
+  if (const size_t left_out = files.size() - files_held_out.size(); left_out > 0) {
+    splits.summary += cat("; skipped ", left_out, " files of test");
+  }
   return splits;
 }
 

@@ -53,8 +53,8 @@ struct LatentSplits {
 
 // Whether a folder has safetensors files.
 bool has_latents(const std::string& path);
-// Holds out `val_fraction` of all, spread evenly. Throws MissingInputError, DataError, with the
-// file, for what is not as it should be.
+// Holds out the files whose names say so (runtime/data/split.h), else `val_fraction` of all, spread
+// evenly. Throws MissingInputError, DataError, with the file, for what is not as it should be.
 LatentSplits open_latents(const std::string& path, double val_fraction,
                           const OnReading& on_reading = {});
 

@@ -50,6 +50,14 @@ TEST_CASE("latents of several files are read with their channels last") {
   CHECK_THROWS_AS(splits.train->label(4), InternalError);
   CHECK(open_latents(folder.path(), 0).val == nullptr);
   CHECK(open_latents(folder.path(), 0).fingerprint == splits.fingerprint);
+  // Files whose names say it are for validation, whatever the fraction, and those of test for
+  // nothing.
+  write_file(folder.file("interval.safetensors"), 1, 4);
+  write_file(folder.file("dev.safetensors"), 2, 1);
+  write_file(folder.file("test.safetensors"), 2, 5);
+  const LatentSplits named = open_latents(folder.path(), 0);
+  CHECK((named.train->size() == 6 && named.val->size() == 2 && named.classes == 5));
+  CHECK(contains(named.summary, "skipped 1 files of test"));
 }
 
 TEST_CASE("batches of latents have each once in an epoch, on any number of ranks") {
