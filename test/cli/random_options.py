@@ -99,7 +99,7 @@ KEPT = """zero shard-ranks reshard-ranks prefetch reshard persist-below offload 
     offload-activations recompute workers no-overlap check-replicas report-every""".split()
 # And others that say how losses are rounded.
 ROUNDING = "reproducible loss-chunk tensor-leaves context-leaves context-kind tensor-pieces".split()
-# Share of a loss by which rounding may move it in so few steps, several times what it did in 1,500
+# Share of a loss by which rounding may move it in so few steps, several times what it did in 900
 # draws. It is more than the error of a sum in fp32: optimizers that go by the sign of a gradient
 # move a parameter whose gradient is about 0 either way.
 TOLERANCE = {"fp32": 1e-4, "bf16": 5e-3, "fp16": 5e-3, "fp8": 1e-2}
