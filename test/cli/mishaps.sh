@@ -96,9 +96,11 @@ mkdir -p images/a images/b latents
 for i in 1 2 3 4; do
   for class in a b; do printf "${png_pixel}x" >images/$class/$i.png; done
 done
-cp images/a/1.png 1.png
-echo 0 >1.cls
-tar -cf images.tar 1.png 1.cls
+for class in 0 1; do
+  cp images/a/1.png $class.png
+  echo $class >$class.cls
+done
+tar -cf images.tar 0.png 0.cls 1.png 1.cls
 write_latents latents/a.safetensors
 # other_content PROGRAM DATA FILE OFFSET FLAGS...: changes that byte of FILE, which is part of DATA.
 other_content() {
