@@ -277,8 +277,8 @@ std::shared_ptr<const StoredTokenizer> splitting(const std::string& pre_tokenize
   }
   const std::string bytes = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
   return parse_tokenizer(
-      cat(R"({"normalizer":)", normalizer,
-          R"(,"pre_tokenizer":{"type":"Sequence","pretokenizers":[)", pre_tokenizers,
+      cat(R"({"added_tokens":[{"id":0,"content":"<|endoftext|>","special":true}],"normalizer":)",
+          normalizer, R"(,"pre_tokenizer":{"type":"Sequence","pretokenizers":[)", pre_tokenizers,
           pre_tokenizers.find("ByteLevel") == std::string::npos ? bytes : "",
           R"(]},"post_processor":)", template_of, R"(,"model":{"type":"BPE",)", members,
           R"("vocab":{)", vocab, R"(},"merges":[]}})"),
