@@ -339,10 +339,12 @@ TEST_CASE("models of one class that nobody gave a seed begin with other values")
   const auto group = world().group();
   Context context(small_context(1));
   TwoHeads first, second, third;
-  comm::fully_shard(first.a, context, *group);
-  comm::fully_shard(first, context, *group);
-  comm::fully_shard(second, context, *group);
-  comm::fully_shard(third, context, *group, {.stage = 3, .seed = 0});
+  for (TwoHeads* model : {&first, &second, &third}) {
+    DataParallelOptions options{.stage = 3};
+    if (model == &third) options.seed = 0;
+    comm::fully_shard(model->a, context, *group, options);
+    comm::fully_shard(*model, context, *group, options);
+  }
   const auto values = [](Module& model) {
     std::vector<float> all;
     comm::data_parallel_of(model).full_state([&](const Parameter&, const View& view) {
