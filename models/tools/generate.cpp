@@ -147,9 +147,10 @@ class Generator {
     if (tokens.empty()) tokens.push_back(loaded_.tokenizer->end_of_document.value_or(0));
     return tokens;
   }
-  std::vector<int32_t> encode(const std::vector<ChatMessage>& messages) {
+  std::vector<int32_t> encode(const std::vector<ChatMessage>& messages,
+                              const Json& tools = nullptr) {
     if (!chat_) chat_.emplace(loaded_.tokenizer, request_.style);
-    return chat_->prompt(messages);
+    return chat_->prompt(messages, tools);
   }
 
   // Throws Problem, a kind of Error, for a prompt that leaves no room for a token.
@@ -205,13 +206,13 @@ std::vector<int32_t> encode_line(const std::string& line, const std::string& pla
   std::vector<ChatMessage> messages = begin_of(request);
   if (object.contains("messages") && object["messages"].is_array()) {
     for (const Json& message : object["messages"]) {
-      if (!message.contains("role") || !message["role"].is_string() ||
-          !message.contains("content") || !message["content"].is_string()) {
-        throw DataError(cat(place, ": a message is ", excerpt(message.dump()),
-                            ", want texts under role and content"));
+      try {
+        messages.push_back(read_chat_message(message));
+      } catch (const DataError& error) {
+        throw DataError(cat(place, ": ", error.what()));
       }
-      messages.push_back({message["role"].text(), message["content"].text()});
     }
+    if (object.contains("tools")) return generator.encode(messages, object["tools"]);
     return generator.encode(messages);
   }
   if (!object.contains("prompt") || !object["prompt"].is_string()) {

@@ -22,12 +22,23 @@ constexpr std::string_view kGuard = "\xf4\x8f\xbf\xbd";  // U+10FFFD
 // Around what an assistant's turn teaches.
 constexpr std::string_view kLearnt = "{% generation %}", kLearntEnd = "{% endgeneration %}";
 
+constexpr const char* kEachMessage = "{% for message in messages %}";
+
 constexpr const char* kChatMlTurns =
-    "{% for message in messages %}{{ '<|im_start|>' ~ message.role ~ '\\n' }}"
+    "{{ '<|im_start|>' ~ message.role ~ '\\n' }}"
     "{% if message.role == 'assistant' %}{% generation %}"
     "{{ message.content ~ '<|im_end|>' }}{% endgeneration %}"
     "{% else %}{{ message.content ~ '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+// Of Qwen2.5: what tools said is a user's turn, of neighbours together.
+constexpr const char* kQwenTools =
+    "{% if message.role == 'tool' %}"
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}"
+    "{{ '<|im_start|>user' }}{% endif %}"
+    "{{ '\\n<tool_response>\\n' ~ message.content ~ '\\n</tool_response>' }}"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif %}"
+    "{% continue %}{% endif %}";
 
 constexpr const char* kQwenSystem =
     "{% if not messages or messages[0].role != 'system' %}{{ '<|im_start|>system\\n"
@@ -46,7 +57,8 @@ constexpr const char* kLlama3Turns =
 // In Jinja, of a style that is not kAuto.
 std::string turns_of(ChatTemplate style) {
   if (style == ChatTemplate::kLlama3) return kLlama3Turns;
-  return cat(style == ChatTemplate::kQwen ? kQwenSystem : "", kChatMlTurns);
+  const bool is_qwen = style == ChatTemplate::kQwen;
+  return cat(is_qwen ? kQwenSystem : "", kEachMessage, is_qwen ? kQwenTools : "", kChatMlTurns);
 }
 
 std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
@@ -87,6 +99,12 @@ AddedTokens added_tokens(const Tokenizer& tokenizer, bool are_spelled) {
   return AddedTokens(std::move(added));
 }
 
+// Null, "" or []: what templates take for a member that is not there.
+bool is_nothing(const Json& value) {
+  return value.is_null() || (value.is_string() && value.text().empty()) ||
+         (value.is_array() && value.empty());
+}
+
 size_t common_prefix(std::string_view a, std::string_view b) {
   const auto [end, other] = std::ranges::mismatch(a, b);
   size_t bytes = static_cast<size_t>(end - a.begin());
@@ -95,6 +113,57 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+ChatMessage read_chat_message(const Json& message) {
+  if (!message.is_object()) {
+    throw DataError(
+        cat("expected a message with role and content, found ", excerpt(message.dump())));
+  }
+  const auto fail = [&](std::string_view key, const char* want) {
+    throw DataError(
+        cat("'", key, "' of a message is ", excerpt(message[key].dump()), ", want ", want));
+  };
+  for (const char* key : {"role", "content"}) {
+    if (key == std::string_view("content") && message.contains("tool_calls") &&
+        (!message.contains(key) || message[key].is_null())) {
+      continue;
+    }
+    if (!message.contains(key)) throw DataError(cat("a message has no '", key, "'"));
+    if (!message[key].is_string()) fail(key, "a text");
+  }
+  ChatMessage read{.role = message["role"].text(), .content = ""};
+  for (const auto& [key, value] : message.items()) {
+    if (key == "role") continue;
+    if (key == "content" && value.is_string()) {
+      read.content = value.text();
+    } else if (key == "weight") {
+      const bool is_zero = value == Json(0) || value == Json(0.0);
+      if (!is_zero && value != Json(1) && value != Json(1.0)) fail(key, "0 or 1");
+      if (!is_zero && read.role != kAnswers) fail(key, "it in messages of the assistant alone");
+      read.is_learnt = !is_zero;
+    } else if (key == "tool_calls") {
+      if (!value.is_array() && !value.is_null()) fail(key, "a list");
+      read.more[key] = value;
+    } else if (key == "reasoning_content" || key == "name" || key == "tool_call_id") {
+      if (!value.is_string() && !value.is_null()) fail(key, "a text");
+      read.more[key] = value;
+    } else if (key == "content") {
+      read.more[key] = value;
+    } else {
+      throw DataError(cat("a message has the key '", excerpt(key),
+                          "', want role, content, tool_calls, reasoning_content, name, "
+                          "tool_call_id and weight alone"));
+    }
+  }
+  if (read.role != kAnswers && read.more.is_object()) {
+    for (const char* key : {"tool_calls", "reasoning_content"}) {
+      if (read.more.contains(key) && !is_nothing(read.more[key])) {
+        fail(key, "it in messages of the assistant alone");
+      }
+    }
+  }
+  return read;
+}
 
 std::string chat_template_text(ChatTemplate style) {
   std::string text = turns_of(style);
@@ -123,7 +192,7 @@ ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
       spelled_(added_tokens(tokenizer_->tokenizer, true)) {
   // The last of these tokens that a turn of the assistant writes ends it.
   const std::array<ChatMessage, 2> turns = {{{"user", "a"}, {kAnswers, "b"}}};
-  const JinjaText written = rendered_turn(turns);
+  const JinjaText written = rendered_turn(turns, nullptr);
   const auto [begin, end] = written.generations.back();
   std::optional<int32_t> found = tokenizer_->end_of_document;
   for (size_t at = begin; at < end && !marks_.empty();) {
@@ -158,18 +227,38 @@ std::string ChatEncoder::guarded(const std::string& content) const {
   return out;
 }
 
-JinjaText ChatEncoder::render(Messages messages, bool add_generation_prompt) const {
+Json ChatEncoder::guarded(const Json& value) const {
+  if (value.is_string()) return Json(guarded(value.text()));
+  if (value.is_array()) {
+    Json list = Json::array();
+    for (const Json& item : value) list.push_back(guarded(item));
+    return list;
+  }
+  if (!value.is_object()) return value;
+  Json object = Json::object();
+  for (const auto& [key, item] : value.items()) object[guarded(key)] = guarded(item);
+  return object;
+}
+
+JinjaText ChatEncoder::render(Messages messages, const Json& tools, bool add_generation_prompt,
+                              std::string_view left_out) const {
   static constexpr std::array kRoles = {"system", "user", kAnswers, "tool"};
   Json list = Json::array();
-  for (const auto& [role, content] : messages) {
-    if (std::ranges::find(kRoles, role) == kRoles.end()) {
-      throw DataError(
-          cat("expected the role system, user, assistant or tool, found '", excerpt(role), "'"));
+  for (const ChatMessage& message : messages) {
+    if (std::ranges::find(kRoles, message.role) == kRoles.end()) {
+      throw DataError(cat("expected the role system, user, assistant or tool, found '",
+                          excerpt(message.role), "'"));
     }
-    list.push_back({{"role", role}, {"content", guarded(content)}});
+    Json written = {{"role", message.role}, {"content", guarded(message.content)}};
+    if (message.more.is_object()) {
+      for (const auto& [key, value] : message.more.items()) {
+        if (key != left_out) written[key] = guarded(value);
+      }
+    }
+    list.push_back(std::move(written));
   }
   Json values = {{"messages", std::move(list)},
-                 {"tools", nullptr},
+                 {"tools", guarded(tools)},
                  {"documents", nullptr},
                  {"add_generation_prompt", add_generation_prompt}};
   const auto name = [&](const char* variable, int32_t id) {
@@ -183,14 +272,37 @@ JinjaText ChatEncoder::render(Messages messages, bool add_generation_prompt) con
   return chat_->render(values);
 }
 
-JinjaText ChatEncoder::rendered_turn(Messages messages) const {
-  JinjaText written = render(messages, false);
+void ChatEncoder::check_written(Messages messages, const Json& tools) const {
+  const auto fail = [](const char* key) {
+    throw DataError(cat("the template of conversations does not write '", key,
+                        "': remove it, or use a model whose template does"));
+  };
+  if (!is_nothing(tools) &&
+      render(messages, tools, false).text == render(messages, nullptr, false).text) {
+    fail("tools");
+  }
+  for (const char* key : {"tool_calls", "reasoning_content"}) {
+    // Templates may leave out the reasoning of turns that others follow.
+    size_t count = messages.size();
+    const auto has = [key](const ChatMessage& message) {
+      return message.more.is_object() && message.more.contains(key) &&
+             !is_nothing(message.more[key]);
+    };
+    while (count > 0 && !has(messages[count - 1])) --count;
+    const Messages until = messages.first(count);
+    if (count > 0 && render(until, tools, false).text == render(until, tools, false, key).text) {
+      fail(key);
+    }
+  }
+}
+
+JinjaText ChatEncoder::rendered_turn(Messages messages, const Json& tools) const {
+  JinjaText written = render(messages, tools, false);
   const Messages before = messages.first(messages.size() - 1);
   if (chat_->marks_generations()) {
-    const size_t begin = common_prefix(render(before, false).text, written.text);
-    std::erase_if(written.generations, [begin](const auto& range) { return range.begin < begin; });
+    keep_learnt(messages, before.size(), tools, written);
   } else {
-    const size_t begin = common_prefix(render(before, true).text, written.text);
+    const size_t begin = common_prefix(render(before, tools, true).text, written.text);
     written.generations = {{begin, written.text.size()}};
   }
   if (written.generations.empty()) {
@@ -199,13 +311,47 @@ JinjaText ChatEncoder::rendered_turn(Messages messages) const {
   return written;
 }
 
-std::vector<MaskedTokens> ChatEncoder::conversation(const std::vector<ChatMessage>& messages) {
-  JinjaText whole = render(messages, false);
-  if (chat_->marks_generations()) return {encode(whole)};
-  std::vector<MaskedTokens> examples;
+void ChatEncoder::keep_learnt(Messages messages, size_t first, const Json& tools,
+                              JinjaText& whole) const {
+  const auto is_turn = [](const ChatMessage& message) { return message.role == kAnswers; };
+  const bool is_one_each =
+      std::ssize(whole.generations) == std::ranges::count_if(messages, is_turn);
+  std::vector<JinjaText::Range> kept;
+  size_t number = 0;
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].role != kAnswers) continue;
-    const JinjaText turn = rendered_turn(Messages(messages).first(i + 1));
+    if (!is_turn(messages[i])) continue;
+    const bool is_kept = i >= first && messages[i].is_learnt;
+    if (is_one_each) {
+      if (is_kept) kept.push_back(whole.generations[number]);
+      ++number;
+    } else if (is_kept) {
+      const auto end_of = [&](size_t count) {
+        return common_prefix(render(messages.first(count), tools, false).text, whole.text);
+      };
+      const size_t begin = end_of(i), end = end_of(i + 1);
+      for (const JinjaText::Range& range : whole.generations) {
+        if (range.begin >= begin && range.begin < end) kept.push_back(range);
+      }
+    }
+  }
+  whole.generations = std::move(kept);
+}
+
+std::vector<MaskedTokens> ChatEncoder::conversation(const std::vector<ChatMessage>& messages,
+                                                    size_t first, const Json& tools) {
+  check_written(messages, tools);
+  JinjaText whole = render(messages, tools, false);
+  if (chat_->marks_generations()) {
+    const auto is_left = [](const ChatMessage& message) { return !message.is_learnt; };
+    if (first > 0 || std::ranges::any_of(messages, is_left)) {
+      keep_learnt(messages, first, tools, whole);
+    }
+    return {encode(whole)};
+  }
+  std::vector<MaskedTokens> examples;
+  for (size_t i = first; i < messages.size(); ++i) {
+    if (messages[i].role != kAnswers || !messages[i].is_learnt) continue;
+    const JinjaText turn = rendered_turn(Messages(messages).first(i + 1), tools);
     if (whole.text.starts_with(turn.text)) {
       whole.generations.push_back(turn.generations.front());
     } else {
@@ -216,12 +362,10 @@ std::vector<MaskedTokens> ChatEncoder::conversation(const std::vector<ChatMessag
   return examples;
 }
 
-MaskedTokens ChatEncoder::last_answer(const std::vector<ChatMessage>& messages) {
-  return encode(rendered_turn(messages));
-}
-
-std::vector<int32_t> ChatEncoder::prompt(const std::vector<ChatMessage>& messages) {
-  return encode(render(messages, true)).tokens;
+std::vector<int32_t> ChatEncoder::prompt(const std::vector<ChatMessage>& messages,
+                                         const Json& tools) {
+  check_written(messages, tools);
+  return encode(render(messages, tools, true)).tokens;
 }
 
 MaskedTokens ChatEncoder::encode(const JinjaText& written) {

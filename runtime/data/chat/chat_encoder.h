@@ -16,7 +16,15 @@ namespace shale {
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
+  // Further members as the template reads them, such as tool_calls; a content that is null.
+  Json more = nullptr;
+  bool is_learnt = true;  // whether an assistant's turn is learnt
 };
+
+// A message of a list in JSON: role and content (a text; null or left out beside tool_calls), and
+// tool_calls, reasoning_content, name, tool_call_id, weight (0: not learnt, or 1). Throws DataError
+// that names a key which is another, missing or malformed.
+ChatMessage read_chat_message(const Json& message);
 
 // How a conversation is written.
 enum class ChatTemplate {
@@ -53,16 +61,18 @@ class ChatEncoder {
   ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
               std::shared_ptr<const JinjaTemplate> chat);
 
-  // All turns of the assistant as answers: what the template's generation blocks write. If it has
-  // none, what a turn adds to the conversation before it with add_generation_prompt. A turn that
-  // the template writes otherwise once others follow it, such as without its reasoning, is an
-  // example of its own, which ends with it. Throws DataError for a role that is none of
-  // ChatMessage's, and for what the template refuses.
-  std::vector<MaskedTokens> conversation(const std::vector<ChatMessage>& messages);
-  // The last message alone as the answer.
-  MaskedTokens last_answer(const std::vector<ChatMessage>& messages);
+  // The assistant's turns from message `first` on as answers, but those that are not learnt: what
+  // the template's generation blocks write. If it has none, what a turn adds to the conversation
+  // before it with add_generation_prompt. A turn that the template writes otherwise once others
+  // follow it, such as without its reasoning, is an example of its own, which ends with it.
+  // `tools`: the template's variable. Throws DataError for a role that is none of ChatMessage's,
+  // for what the template refuses, and for tools, tool_calls and reasoning_content that it does not
+  // write.
+  std::vector<MaskedTokens> conversation(const std::vector<ChatMessage>& messages, size_t first = 0,
+                                         const Json& tools = nullptr);
   // The conversation up to where the assistant's next turn begins.
-  std::vector<int32_t> prompt(const std::vector<ChatMessage>& messages);
+  std::vector<int32_t> prompt(const std::vector<ChatMessage>& messages,
+                              const Json& tools = nullptr);
   // Text as it stands, without marks.
   std::vector<int32_t> text(const std::string& text) { return encoder_.encode(text); }
 
@@ -71,10 +81,16 @@ class ChatEncoder {
  private:
   using Messages = std::span<const ChatMessage>;
 
-  JinjaText render(Messages messages, bool add_generation_prompt) const;
+  // Without the members of messages that are named `left_out`.
+  JinjaText render(Messages messages, const Json& tools, bool add_generation_prompt,
+                   std::string_view left_out = {}) const;
   // What the last message adds, in a text that ends with it.
-  JinjaText rendered_turn(Messages messages) const;
+  JinjaText rendered_turn(Messages messages, const Json& tools) const;
+  // Keeps those of the generation blocks that turns which are learnt wrote.
+  void keep_learnt(Messages messages, size_t first, const Json& tools, JinjaText& whole) const;
+  void check_written(Messages messages, const Json& tools) const;
   std::string guarded(const std::string& content) const;
+  Json guarded(const Json& value) const;
   MaskedTokens encode(const JinjaText& written);
   void append(std::string_view text, bool is_answer, MaskedTokens& to);
 

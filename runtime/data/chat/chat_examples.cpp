@@ -1,6 +1,7 @@
 #include "shale/runtime/data/chat/chat_examples.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <mutex>
 #include <span>
@@ -33,8 +34,15 @@ class LineReader {
     std::vector<MaskedTokens> examples;
     try {
       if (options_.kind == ExampleKind::kPreferences) {
-        for (const char* key : {"chosen", "rejected"}) {
-          examples.push_back(continued(member(object, "prompt"), member(object, key), key));
+        const std::array both = {&member(object, "chosen"), &member(object, "rejected")};
+        const size_t shared = shared_messages(*both[0], *both[1]);
+        for (const size_t i : {0, 1}) {
+          std::vector<MaskedTokens> turns =
+              continued(object, *both[i], i == 0 ? "chosen" : "rejected", shared);
+          if (turns.size() != 1) {
+            fail("the template rewrites turns once others follow: want one turn of the assistant");
+          }
+          examples.push_back(std::move(turns.front()));
         }
       } else {
         examples = answers(object);
@@ -67,19 +75,17 @@ class LineReader {
     }
     std::vector<ChatMessage> all;
     for (const Json& message : list) {
-      if (!message.is_object()) fail(cat("'", key, "' has ", excerpt(message.dump())));
-      all.push_back(
-          {text(member(message, "role"), "role"), text(member(message, "content"), "content")});
+      all.push_back(read_chat_message(message));
     }
     return all;
   }
 
   std::vector<MaskedTokens> answers(const Json& object) {
     if (object.contains("messages")) {
-      return encoder_.conversation(messages(object["messages"], "messages"));
+      return encoder_.conversation(messages(object["messages"], "messages"), 0, tools(object));
     }
     if (object.contains("completion")) {
-      return {continued(member(object, "prompt"), object["completion"], "completion")};
+      return continued(object, object["completion"], "completion", 0);
     }
     if (!object.contains("text")) fail("no 'messages', 'prompt' with 'completion', or 'text'");
     MaskedTokens example;
@@ -88,20 +94,64 @@ class LineReader {
     return {example};
   }
 
-  // A prompt and what follows it, which is the answer.
-  MaskedTokens continued(const Json& prompt, const Json& answer, const char* key) {
+  Json tools(const Json& object) const {
+    if (!object.contains("tools")) return nullptr;
+    const Json& list = object["tools"];
+    if (!list.is_array() && !list.is_null()) {
+      fail(cat("'tools' is ", excerpt(list.dump()), ", want a list"));
+    }
+    return list;
+  }
+
+  // How many messages two answers begin with alike, but the last.
+  static size_t shared_messages(const Json& a, const Json& b) {
+    if (!a.is_array() || !b.is_array()) return 0;
+    size_t count = 0;
+    while (count + 1 < std::min(a.size(), b.size()) && a[count] == b[count]) ++count;
+    return count;
+  }
+
+  // Puts a prompt before an answer of messages, but for what the answer repeats of it. Returns how
+  // many messages of the whole are the prompt.
+  static size_t put_before(std::vector<ChatMessage> prompt, std::vector<ChatMessage>& answer) {
+    const auto is_same = [](const ChatMessage& a, const ChatMessage& b) {
+      return a.role == b.role && a.content == b.content && a.more == b.more;
+    };
+    const auto is_system = [](const ChatMessage& message) { return message.role == "system"; };
+    const auto turns = std::ranges::find_if_not(answer, is_system);
+    if (answer.end() - turns > std::ssize(prompt) &&
+        std::equal(prompt.begin(), prompt.end(), turns, is_same)) {
+      return static_cast<size_t>(turns - answer.begin()) + prompt.size();
+    }
+    const size_t size = prompt.size();
+    size_t repeated = std::min(size, answer.size() - 1);
+    while (!std::equal(prompt.end() - static_cast<ptrdiff_t>(repeated), prompt.end(),
+                       answer.begin(), is_same)) {
+      --repeated;
+    }
+    prompt.insert(prompt.end(), answer.begin() + static_cast<ptrdiff_t>(repeated), answer.end());
+    answer = std::move(prompt);
+    return size;
+  }
+
+  // A prompt and what follows it, which is the answer but for its first `shared` messages.
+  std::vector<MaskedTokens> continued(const Json& object, const Json& answer, const char* key,
+                                      size_t shared) {
+    const Json& prompt = member(object, "prompt");
     if (answer.is_array()) {
-      std::vector<ChatMessage> all = prompt.is_string()
-                                         ? std::vector<ChatMessage>{{"user", prompt.text()}}
-                                         : messages(prompt, "prompt");
-      for (ChatMessage& message : messages(answer, key)) all.push_back(std::move(message));
-      return encoder_.last_answer(all);
+      std::vector<ChatMessage> all = messages(answer, key);
+      const size_t own = all.size();
+      const size_t first =
+          put_before(prompt.is_string() ? std::vector<ChatMessage>{{"user", prompt.text()}}
+                                        : messages(prompt, "prompt"),
+                     all);
+      return encoder_.conversation(all, std::max(first, all.size() - own + shared), tools(object));
     }
     MaskedTokens example;
     example.append(encoder_.text(text(prompt, "prompt")), false);
     example.append(encoder_.text(text(answer, key)), true);
     end(example);
-    return example;
+    return {example};
   }
 
   void end(MaskedTokens& example) const {

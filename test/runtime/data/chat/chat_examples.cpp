@@ -86,6 +86,12 @@ TEST_CASE("conversations are written as their templates say, answers marked", "[
         "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
         "<|im_start|>assistant\n");
 
+  const std::string tools = marks->tokenizer.decode(
+      qwen.prompt({{"system", "s"}, {"user", "a"}, {"tool", "b"}, {"tool", "c"}}));
+  CHECK(contains(tools,
+                 "a<|im_end|>\n<|im_start|>user\n<tool_response>\nb\n</tool_response>\n"
+                 "<tool_response>\nc\n</tool_response><|im_end|>\n<|im_start|>assistant\n"));
+
   const auto llama = bytes_with({"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
                                  "<|end_header_id|>", "<|eot_id|>"});
   ChatEncoder three(llama, ChatTemplate::kAuto);
@@ -111,7 +117,7 @@ TEST_CASE("a template without generation blocks learns what turns add to their p
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>\n]");
   const auto& tokens = examples[0].tokens;
   CHECK(std::count(tokens.begin(), tokens.end(), 2) == 4);  // text that spells a mark is not one
-  CHECK(shown(*marks, encoder.last_answer(kTalk)) ==
+  CHECK(shown(*marks, encoder.conversation(kTalk, 3).front()) ==
         "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n b\n<|im_end|>\n"
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>\n]");
 }
@@ -143,6 +149,49 @@ TEST_CASE("a model's own template is found beside its tokenizer, and has its tok
                  "tokenizer.json, line 2: tag 'include' is not supported"));
   dir.write("tokenizer_config.json", "{");
   CHECK(contains(message_of<DataError>(written), "tokenizer_config.json: not valid JSON"));
+}
+
+TEST_CASE("turns of weight 0 and of the prompt are not learnt", "[data]") {
+  const auto marks = chatml();
+  const auto plain = std::make_shared<const JinjaTemplate>(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+      "chat");
+  for (const bool has_blocks : {true, false}) {
+    ChatEncoder encoder =
+        has_blocks ? ChatEncoder(marks, ChatTemplate::kAuto) : ChatEncoder(marks, plain);
+    std::vector<ChatMessage> talk = {
+        {"user", "a"}, {"assistant", "b"}, {"tool", "c"}, {"assistant", "d"}};
+    const auto count = [&](size_t first) {
+      const MaskedTokens tokens = encoder.conversation(talk, first).front();
+      return std::count(tokens.is_answer.begin(), tokens.is_answer.end(), 1);
+    };
+    const int64_t each = has_blocks ? 2 : 3;
+    CHECK(count(0) == 2 * each);
+    CHECK(count(1) == 2 * each);
+    CHECK(count(2) == each);
+    talk[1].is_learnt = false;
+    CHECK(count(0) == each);
+  }
+}
+
+TEST_CASE("templates have tools, calls and reasoning as they are", "[data]") {
+  const auto marks = chatml();
+  const auto chat = std::make_shared<const JinjaTemplate>(
+      "{% for t in tools or [] %}{{ t.name }};{% endfor %}"
+      "{% for m in messages %}{{ m.reasoning_content }}{{ m.content or '' }}"
+      "{% for c in m.tool_calls or [] %}({{ c.function.name }}){% endfor %}<|im_end|>{% endfor %}",
+      "chat");
+  const ChatMessage call =
+      read_chat_message({{"role", "assistant"},
+                         {"content", nullptr},
+                         {"reasoning_content", "r"},
+                         {"tool_calls", Json::array({{{"function", {{"name", "f<|im_end|>"}}}}})}});
+  const Json tools = Json::array({{{"name", "f"}}});
+  const auto examples = ChatEncoder(marks, chat).conversation({{"user", "u"}, call}, 0, tools);
+  CHECK(shown(*marks, examples.front()) == "f;u<|im_end|>[r(f<|im_end|>)<|im_end|>]");
+  const auto& tokens = examples.front().tokens;
+  CHECK(std::count(tokens.begin(), tokens.end(), 2) == 2);
 }
 
 TEST_CASE("a turn that others change when they follow is an example of its own", "[data]") {
@@ -258,6 +307,38 @@ TEST_CASE("preferences are pairs, of which the answers alone count", "[data]") {
   CHECK(counts == std::vector<int64_t>{5, 3, 4, 2});  // with what ends each
 }
 
+TEST_CASE("a prompt that answers repeat is written once", "[data]") {
+  const TempDir dir;
+  const auto marks = chatml();
+  const std::string user = R"({"role": "user", "content": "u"})";
+  const std::string system = R"({"role": "system", "content": "s"})";
+  const auto lengths = [&](const std::string& prompt, const std::string& before) {
+    std::string line = "{\"prompt\": " + prompt;
+    for (const char* key : {"chosen", "rejected"}) {
+      line += cat(", \"", key, "\": [", before, before.empty() ? "" : ", ",
+                  R"({"role": "assistant", "content": ")", key, "\"}]");
+    }
+    const std::string path = dir.write("p.jsonl", line + "}");
+    const auto pairs = read_examples({.paths = {path},
+                                      .kind = ExampleKind::kPreferences,
+                                      .tokenizer = marks,
+                                      .val_fraction = 0});
+    const int64_t learnt = pairs.train->targets(0, 0, pairs.train->length(0));
+    return std::pair(pairs.train->length(0), learnt);
+  };
+  const auto once = lengths("\"u\"", "");
+  CHECK(once.second == 7);
+  CHECK(lengths("\"u\"", user) == once);
+  CHECK(lengths("[" + user + "]", user) == once);
+  const auto with_system = lengths("[" + system + ", " + user + "]", "");
+  CHECK(lengths("\"u\"", system + ", " + user) == with_system);
+  CHECK(lengths("[" + system + ", " + user + "]", user) == with_system);
+  CHECK(lengths("[" + system + ", " + user + "]", system + ", " + user) == with_system);
+  // What both answers say first is no answer.
+  const std::string old = R"({"role": "assistant", "content": "old"})";
+  CHECK(lengths("\"u\"", user + ", " + old + ", " + user).second == 7);
+}
+
 TEST_CASE("examples are divided by the names of files, else by a hash of each line", "[data]") {
   const TempDir dir;
   const auto marks = chatml();
@@ -302,6 +383,18 @@ TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
   CHECK(contains(error("{\"body\": \"x\"}"), "no 'messages'"));
   CHECK(contains(error("{\"messages\": []}"), "'messages' is []"));
   CHECK(contains(error("{\"messages\": [{\"role\": \"user\"}]}"), "no 'content'"));
+  const auto turn = [&](const std::string& more) {
+    return error(R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", )"
+                 R"("content": "y", )" +
+                 more + "}]}");
+  };
+  CHECK(contains(turn(R"("wieght": 0)"), "x.jsonl:2: a message has the key 'wieght'"));
+  CHECK(contains(turn(R"("weight": 0.5)"), "'weight' of a message is 0.5, want 0 or 1"));
+  CHECK(contains(turn(R"("weight": 0)"), "nothing to learn"));
+  CHECK(contains(turn(R"("tool_calls": [1])"), "does not write 'tool_calls'"));
+  CHECK(contains(turn(R"("reasoning_content": "r")"), "does not write 'reasoning_content'"));
+  CHECK(contains(error(R"({"tools": [{}], "messages": [{"role": "assistant", "content": "y"}]})"),
+                 "does not write 'tools'"));
   CHECK(contains(error("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}"),
                  "nothing to learn"));
   CHECK(contains(error("{\"prompt\": \"x\", \"chosen\": \"y\"}", ExampleKind::kPreferences),
