@@ -1,4 +1,5 @@
 // shale generate: texts that a model makes.
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -144,6 +145,10 @@ class Generator {
     TokenEncoder encoder(loaded_.tokenizer->tokenizer);
     std::vector<int32_t> tokens =
         encoder.encode(text, {.special_tokens = true, .add_around = false});
+    const std::vector<int32_t>& before = loaded_.tokenizer->tokenizer.spec().before;
+    if (std::ranges::mismatch(before, tokens).in1 != before.end()) {
+      tokens.insert(tokens.begin(), before.begin(), before.end());
+    }
     if (tokens.empty()) tokens.push_back(loaded_.tokenizer->end_of_document.value_or(0));
     return tokens;
   }

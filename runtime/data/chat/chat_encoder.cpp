@@ -7,6 +7,7 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
+#include "shale/runtime/data/text/tokenizer/tokenizer_state.h"
 
 namespace shale {
 namespace {
@@ -370,30 +371,73 @@ std::vector<int32_t> ChatEncoder::prompt(const std::vector<ChatMessage>& message
 
 MaskedTokens ChatEncoder::encode(const JinjaText& written) {
   const std::string_view text = written.text;
+  const auto is_learnt = [&](size_t at) {
+    return std::ranges::any_of(written.generations, [at](const JinjaText::Range& range) {
+      return range.begin <= at && at < range.end;
+    });
+  };
   MaskedTokens all;
-  size_t at = 0;
-  for (const auto& [begin, end] : written.generations) {
-    append(text.substr(at, begin - at), false, all);
-    append(text.substr(begin, end - begin), true, all);
-    at = end;
-  }
-  append(text.substr(at), false, all);
-  return all;
-}
-
-void ChatEncoder::append(std::string_view text, bool is_answer, MaskedTokens& to) {
   for (size_t at = 0; at < text.size();) {
     const AddedTokens::Match match = marks_.empty()
                                          ? AddedTokens::Match{text.size(), text.size(), nullptr}
                                          : marks_.find(text, at, true);
-    std::string plain(text.substr(at, match.begin - at));
-    for (size_t guard = plain.find(kGuard); guard != plain.npos;
-         guard = plain.find(kGuard, guard)) {
-      plain.erase(guard, kGuard.size());
-    }
-    to.append(encoder_.encode(plain), is_answer);
-    if (match.token != nullptr) to.append({match.token->id}, is_answer);
+    append(written, at, match.begin, all);
+    if (match.token != nullptr) all.append({match.token->id}, is_learnt(match.begin));
     at = match.end;
+  }
+  put_before(all);
+  return all;
+}
+
+MaskedTokens ChatEncoder::text(const std::string& before, const std::string& answer) {
+  const JinjaText whole{before + answer, {{before.size(), before.size() + answer.size()}}};
+  MaskedTokens all;
+  append(whole, 0, whole.text.size(), all);
+  put_before(all);
+  return all;
+}
+
+void ChatEncoder::put_before(MaskedTokens& all) const {
+  const std::vector<int32_t>& before = tokenizer_->tokenizer.spec().before;
+  if (std::ranges::mismatch(before, all.tokens).in1 == before.end()) return;
+  all.tokens.insert(all.tokens.begin(), before.begin(), before.end());
+  all.is_answer.insert(all.is_answer.begin(), before.size(), 0);
+}
+
+std::vector<int32_t> ChatEncoder::unguarded(std::string_view text, bool is_first) {
+  std::string plain(text);
+  for (size_t guard = plain.find(kGuard); guard != plain.npos; guard = plain.find(kGuard, guard)) {
+    plain.erase(guard, kGuard.size());
+  }
+  return encoder_.encode(plain, {.is_first = is_first});
+}
+
+void ChatEncoder::append(const JinjaText& written, size_t begin, size_t end, MaskedTokens& to) {
+  if (begin == end) return;
+  const std::string_view text = written.text;
+  const std::vector<std::string>& shown = tokenizer_->tokenizer.state().shown;
+  // Places are counted in the bytes that tokens show: normalizers and prefix spaces change them.
+  const auto place_of = [&](size_t at) {
+    size_t bytes = 0;
+    if (at <= begin) return bytes;
+    for (const int32_t id : unguarded(text.substr(begin, at - begin), begin == 0)) {
+      bytes += shown[static_cast<size_t>(id)].size();
+    }
+    return bytes;
+  };
+  std::vector<JinjaText::Range> learnt;
+  for (const JinjaText::Range& range : written.generations) {
+    if (range.begin >= end || range.end <= begin) continue;
+    learnt.push_back(
+        {place_of(range.begin), range.end >= end ? std::string::npos : place_of(range.end)});
+  }
+  size_t at = 0;
+  for (const int32_t id : unguarded(text.substr(begin, end - begin), begin == 0)) {
+    const bool is_learnt = std::ranges::any_of(learnt, [at](const JinjaText::Range& range) {
+      return range.begin <= at && at < range.end;
+    });
+    to.append({id}, is_learnt);
+    at += shown[static_cast<size_t>(id)].size();
   }
 }
 

@@ -49,8 +49,9 @@ struct MaskedTokens {
 
 // Conversations as tokens, as a template in Jinja writes them. Special tokens of the template are
 // single tokens, and content that spells one does not become it: nobody ends a turn but the one who
-// has it. What introduces an answer is encoded apart from the answer, as it is where a model
-// continues it.
+// has it. Between special tokens the text is tokenized whole: a token is learnt if it begins in an
+// answer. The tokens that the tokenizer puts before a text are there once, whether or not the
+// template writes them.
 class ChatEncoder {
  public:
   // Throws DataError, starting with the tokenizer's path, if it lacks a token of the template.
@@ -73,8 +74,8 @@ class ChatEncoder {
   // The conversation up to where the assistant's next turn begins.
   std::vector<int32_t> prompt(const std::vector<ChatMessage>& messages,
                               const Json& tools = nullptr);
-  // Text as it stands, without marks.
-  std::vector<int32_t> text(const std::string& text) { return encoder_.encode(text); }
+  // A text as it stands, without marks, and what follows it as the answer.
+  MaskedTokens text(const std::string& before, const std::string& answer);
 
   int32_t end_of_turn() const { return end_; }
 
@@ -92,7 +93,10 @@ class ChatEncoder {
   std::string guarded(const std::string& content) const;
   Json guarded(const Json& value) const;
   MaskedTokens encode(const JinjaText& written);
-  void append(std::string_view text, bool is_answer, MaskedTokens& to);
+  // Appends bytes [begin, end) of the text, in which there are no marks.
+  void append(const JinjaText& written, size_t begin, size_t end, MaskedTokens& to);
+  std::vector<int32_t> unguarded(std::string_view text, bool is_first);
+  void put_before(MaskedTokens& all) const;
 
   std::shared_ptr<const StoredTokenizer> tokenizer_;
   std::shared_ptr<const JinjaTemplate> chat_;

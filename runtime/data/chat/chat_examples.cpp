@@ -88,8 +88,7 @@ class LineReader {
       return continued(object, object["completion"], "completion", 0);
     }
     if (!object.contains("text")) fail("no 'messages', 'prompt' with 'completion', or 'text'");
-    MaskedTokens example;
-    example.append(encoder_.text(text(object["text"], "text")), true);
+    MaskedTokens example = encoder_.text("", text(object["text"], "text"));
     end(example);
     return {example};
   }
@@ -147,9 +146,7 @@ class LineReader {
                      all);
       return encoder_.conversation(all, std::max(first, all.size() - own + shared), tools(object));
     }
-    MaskedTokens example;
-    example.append(encoder_.text(text(prompt, "prompt")), false);
-    example.append(encoder_.text(text(answer, key)), true);
+    MaskedTokens example = encoder_.text(text(prompt, "prompt"), text(answer, key));
     end(example);
     return {example};
   }

@@ -62,7 +62,7 @@ class TokenEncoder::Impl {
     if (options.add_around) out.insert(out.end(), spec.before.begin(), spec.before.end());
     cut(state_.raw_added, text, options.special_tokens, out,
         [&](std::string_view part, bool is_first) {
-          append_normalized(part, is_first, options.special_tokens, out);
+          append_normalized(part, is_first && options.is_first, options.special_tokens, out);
         });
     if (options.add_around) out.insert(out.end(), spec.behind.begin(), spec.behind.end());
   }

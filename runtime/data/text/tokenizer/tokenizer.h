@@ -51,6 +51,7 @@ struct EncodeOptions {
   // the end of a document.
   bool special_tokens = false;
   bool add_around = false;  // the tokens that the file puts around a text: begin, end
+  bool is_first = true;     // the text begins where the whole text does, not behind a special token
 };
 
 // Encodes with the memory that it keeps: one of each thread.

@@ -151,6 +151,39 @@ TEST_CASE("a model's own template is found beside its tokenizer, and has its tok
   CHECK(contains(message_of<DataError>(written), "tokenizer_config.json: not valid JSON"));
 }
 
+TEST_CASE("a text is tokenized once, behind what its tokenizer puts before it", "[data]") {
+  // Metaspace puts a space before a text; <s> comes before it.
+  for (const char* scheme : {"first", "always"}) {
+    const auto marks = parse_tokenizer(
+        cat(R"({"added_tokens":[{"id":0,"content":"<s>","special":true,"normalized":false},)",
+            R"({"id":1,"content":"<e>","special":true,"normalized":false}],)",
+            R"("pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":")", scheme,
+            R"(","split":false},"post_processor":{"type":"TemplateProcessing","single":[)",
+            R"({"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],)",
+            R"("special_tokens":{"<s>":{"ids":[0]}}},"model":{"type":"BPE","unk_token":"<e>",)",
+            R"("vocab":{"<s>":0,"<e>":1,"_":2,"a":3,"b":4,"ab":5,"|":6},"merges":["a b"]}})"),
+        "tokenizer.json");
+    const auto ids_of = [&](const char* turns) {
+      const auto chat = std::make_shared<const JinjaTemplate>(turns, "chat");
+      return ChatEncoder(marks, chat).conversation({{"user", "a"}, {"assistant", "b"}}).front();
+    };
+    const std::vector<int32_t> once = {0, 2, 3, 6, 4, 1};
+    const char* turns =
+        "{{ messages[0].content }}|{% if messages[1] %}{{ messages[1].content }}<e>"
+        "{% endif %}";
+    CHECK(ids_of(turns).tokens == once);
+    CHECK(ids_of(turns).is_answer == std::vector<uint8_t>{0, 0, 0, 0, 1, 1});
+    CHECK(ids_of(("<s>" + std::string(turns)).c_str()).tokens.front() == 0);
+    CHECK(ids_of(("<s>" + std::string(turns)).c_str()).tokens.size() ==
+          (scheme == std::string("first") ? 5 : 6));
+    ChatEncoder encoder(marks, std::make_shared<const JinjaTemplate>(turns, "chat"));
+    CHECK(encoder.text("a", "|b").tokens == std::vector<int32_t>{0, 2, 3, 6, 4});
+    CHECK(encoder.text("|", "ab").is_answer == std::vector<uint8_t>{0, 0, 0, 1});
+    // A token belongs to where it begins.
+    CHECK(encoder.text("a", "b|").is_answer == std::vector<uint8_t>{0, 0, 0, 1});
+  }
+}
+
 TEST_CASE("turns of weight 0 and of the prompt are not learnt", "[data]") {
   const auto marks = chatml();
   const auto plain = std::make_shared<const JinjaTemplate>(
@@ -269,7 +302,7 @@ TEST_CASE("lines of every kind become examples, on any number of threads", "[dat
   };
   CHECK(targets(0) == "b<|endoftext|>");
   CHECK(targets(1) == "c<|endoftext|>");
-  CHECK(targets(2) == std::string(19, '.') + "v<|im_end|>.");
+  CHECK(targets(2) == cat(std::string(19, '.'), "v<|im_end|>."));
   std::string lines;
   for (int i = 0; i < 500; ++i) lines += cat(R"({"prompt": "p", "completion": ")", i, "\"}\n");
   const std::string many = dir.write("many.jsonl", lines);
