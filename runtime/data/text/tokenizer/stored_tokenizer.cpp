@@ -96,21 +96,27 @@ Json read_object(const fs::path& path) {
   return Json::parse(read_text_file(path.string(), kLimits.max_bytes), kLimits, path.string());
 }
 
-// What the files beside a tokenizer declare.
+[[noreturn]] void refuse_end(const fs::path& file, const std::string& key, const Json& value) {
+  throw DataError(cat(file.string(), ": ", key, " is ", excerpt(value.dump()),
+                      ", which is no token of the tokenizer beside it"));
+}
+
+// What the tokenizer's own files in its folder declare.
 std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tokenizer) {
-  const auto fail = [&](const char* file, const std::string& key, const Json& value) {
-    throw DataError(cat((folder / file).string(), ": ", key, " is ", excerpt(value.dump()),
-                        ", which is no token of the tokenizer beside it"));
-  };
   for (const char* file : {kTokenizerConfigFile, "special_tokens_map.json"}) {
     const Json json = read_object(folder / file);
     const Json* end = json.find("eos_token");
     if (end != nullptr && end->is_object()) end = end->find("content");
     if (end == nullptr || end->is_null()) continue;
     const auto id = end->is_string() ? tokenizer.find(end->text()) : std::nullopt;
-    if (!id) fail(file, "eos_token", *end);
+    if (!id) refuse_end(folder / file, "eos_token", *end);
     return id;
   }
+  return {};
+}
+
+// What the model's files there say; transformers writes its default, 2, where nobody said it.
+std::optional<int32_t> end_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
   for (const char* file : {"config.json", "generation_config.json"}) {
     const Json json = read_object(folder / file);
     const Json* end = json.find("eos_token_id");
@@ -118,7 +124,9 @@ std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tok
     if (end == nullptr || end->is_null()) continue;
     const std::optional<int64_t> id = end->int64();
     const bool fits = id && *id >= 0 && *id < tokenizer.vocab_size();
-    if (!fits || !tokenizer.has(static_cast<int32_t>(*id))) fail(file, "eos_token_id", *end);
+    if (!fits || !tokenizer.has(static_cast<int32_t>(*id))) {
+      refuse_end(folder / file, "eos_token_id", *end);
+    }
     return static_cast<int32_t>(*id);
   }
   return {};
@@ -168,6 +176,7 @@ std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string jso
     chat = chat_in(folder);
   }
   if (!end) end = find_end(tokenizer);
+  if (!end && !folder.empty()) end = end_of_model(folder, tokenizer);
   return std::make_shared<const StoredTokenizer>(
       StoredTokenizer{path, std::move(json), crc, std::move(tokenizer), end, std::move(chat)});
 }

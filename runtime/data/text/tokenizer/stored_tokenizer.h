@@ -26,8 +26,8 @@ struct StoredTokenizer {
   std::string json;  // tokenizer.json: the file itself, or what it says in that form
   uint32_t crc = 0;  // CRC-32C of `json`
   Tokenizer tokenizer;
-  // Follows each document: the token that a file beside this one declares, else the first special
-  // token there is of <|endoftext|>, <|end_of_text|>, </s> and <eos>.
+  // Follows each document: the token that the tokenizer's files declare, else the first special
+  // token there is of <|endoftext|>, <|end_of_text|>, </s> and <eos>, else that of the model's files.
   std::optional<int32_t> end_of_document;
   // What its configuration says of conversations, an object of texts: "chat_template", in Jinja,
   // "bos_token", "eos_token" and so on. Empty: it comes without a chat template.
@@ -36,10 +36,10 @@ struct StoredTokenizer {
 
 // Reads a tokenizer.json, a file of tiktoken, whose number of tokens says how it splits text, or a
 // SentencePiece model. The end of a document is eos_token of a tokenizer_config.json or
-// special_tokens_map.json in its folder, else eos_token_id of a config.json or
-// generation_config.json there, of a list the first; its chat template is that of
-// chat_template.jinja or tokenizer_config.json. Throws MissingInputError; DataError, starting
-// with the path, that says what is malformed or not known.
+// special_tokens_map.json in its folder, else one of the four special tokens, else eos_token_id of a
+// config.json or generation_config.json there, of a list the first; its chat template is that of
+// chat_template.jinja or tokenizer_config.json. Throws MissingInputError; DataError, starting with
+// the path, that says what is malformed or not known.
 std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path);
 // The same of bytes that are at hand, without a folder.
 std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path);
