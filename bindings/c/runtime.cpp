@@ -87,6 +87,10 @@ std::unique_ptr<Session> make_session(const shale_runtime_options& options) {
                                                .device_memory = options.device_memory,
                                                .deterministic = options.deterministic != 0,
                                                .seed = options.seed});
+  // Before a model is sharded, too, ranks have dropout masks of their own.
+  const uint64_t first_sample = static_cast<uint64_t>(world.rank()) << 18;
+  session->context->autograd().first_sample = first_sample;
+  session->context->update_step([&](StepState& step) { step.sample = first_sample; });
   const comm::GroupOptions group{.timeout_s = timeout_s, .threads = std::max(1, options.threads)};
   session->group = world.group(group, session->context->backend());
   return session;

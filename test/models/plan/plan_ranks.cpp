@@ -90,7 +90,7 @@ struct Run {
   Run(const std::string& folder, const Case& of) {
     describe(spec, config);
     const std::string common = cat("train_lm --data ", folder, "/text.txt --out ", folder,
-                                   "/out --steps 4 --eval-samples 5 --no-save --threads ");
+                                   "/out --steps 4 --no-save --threads ");
     std::istringstream words(
         cat(common, of.ranks == 1 ? "2 " : "1 ", of.sizes, of.flags));  // of equal ones the last
     std::vector<std::string> arguments;
