@@ -377,8 +377,8 @@ TEST_CASE("a model that ranks share is not taken for one that each of them has",
   if (group->size() == 1) return;
   struct Net : Module {
     Net()
-        : up(this, "up", 8, 16, Init::normal(0.2f)),
-          down(this, "down", 16, 8, Init::normal(0.2f), nn::Bias::kNo) {}
+        : up(this, "up", 8, 24, Init::normal(0.2f)),
+          down(this, "down", 24, 8, Init::normal(0.2f), nn::Bias::kNo) {}
     bool accepts(const Parameter& parameter, const Partition& partition) const override {
       const int dim = parameter.owner == &up ? 0 : 1;
       return partition.share == LeafShare::kCut && partition.dim == dim;
