@@ -63,6 +63,17 @@ void describe_rows(ConfigSpec& spec, DataConfig& c) {
 
 }  // namespace
 
+void describe_chat_template(ConfigSpec& spec, ChatTemplate& style) {
+  spec.add_choice(
+      "chat-template", style,
+      {{"auto", ChatTemplate::kAuto},
+       {"chatml", ChatTemplate::kChatMl},
+       {"llama3", ChatTemplate::kLlama3},
+       {"qwen", ChatTemplate::kQwen}},
+      "how conversations are written; auto: by the chat template that the model comes with, else "
+      "by the one whose marks the tokenizer has");
+}
+
 void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.section("Data");
   spec.add_choice(
@@ -72,14 +83,7 @@ void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
       "which of two answers is better");
   describe_source(spec, c, needs_data);
   describe_rows(spec, c);
-  spec.add_choice(
-      "chat-template", c.chat_template,
-      {{"auto", ChatTemplate::kAuto},
-       {"chatml", ChatTemplate::kChatMl},
-       {"llama3", ChatTemplate::kLlama3},
-       {"qwen", ChatTemplate::kQwen}},
-      "how conversations are written; auto: by the chat template that the model comes with, else "
-      "by the one whose marks the tokenizer has");
+  describe_chat_template(spec, c.chat_template);
   spec.add("dpo-beta", c.dpo_beta, "how far dpo may go from the model that it begins with",
            {.min = 0, .max = 1e3, .exclude_min = true});
   spec.add("dpo-label-smoothing", c.dpo_smoothing,

@@ -47,6 +47,8 @@ struct DataConfig {
 
 // Declares the flags, in a section of their own. needs_data: --data is required.
 void describe(ConfigSpec& spec, DataConfig& config, bool needs_data);
+// --chat-template, which programs that write conversations have.
+void describe_chat_template(ConfigSpec& spec, ChatTemplate& style);
 // Throws ConfigError for combinations that cannot be.
 void check(const DataConfig& config);
 

@@ -10,6 +10,7 @@
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/models/language/checkpoint_model.h"
+#include "shale/models/language/data_config.h"
 #include "shale/models/language/generate.h"
 #include "shale/models/tools/model_options.h"
 #include "shale/models/tools/tools.h"
@@ -41,14 +42,7 @@ void describe(ConfigSpec& spec, Request& r) {
            {.is_path = true, .help = {.metavar = "FILE.jsonl"}});
   spec.add("chat", r.chat,
            "write prompts as the turn of a user; without --prompt each line of the input is one");
-  spec.add_choice(
-      "chat-template", r.style,
-      {{"auto", ChatTemplate::kAuto},
-       {"chatml", ChatTemplate::kChatMl},
-       {"llama3", ChatTemplate::kLlama3},
-       {"qwen", ChatTemplate::kQwen}},
-      "how conversations are written; auto: by the chat template that the model comes with, else "
-      "by the one whose marks the tokenizer has");
+  describe_chat_template(spec, r.style);
   spec.add("system", r.system, "the conversation's system message", {.help = {.metavar = "TEXT"}});
   spec.section("Sampling");
   spec.add("tokens", r.sampling.tokens, "at most so many", {.min = 1, .max = 1 << 20});
