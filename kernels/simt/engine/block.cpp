@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
+#include "shale/base/address_sanitizer.h"
 #include "shale/base/text.h"
-#include "shale/kernels/simt/engine/address_sanitizer.h"
 #include "shale/kernels/simt/engine/cluster.h"
 #include "shale/kernels/simt/engine/report.h"
 

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "shale/base/machine_context.h"
 #include "shale/kernels/simt/engine/async_copies.h"
 #include "shale/kernels/simt/engine/bulk_copies.h"
-#include "shale/kernels/simt/engine/machine_context.h"
 #include "shale/kernels/simt/engine/site.h"
 #include "shale/kernels/simt/engine/warpgroup.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shale/base/address_sanitizer.h"
 #include "shale/base/text.h"
-#include "shale/kernels/simt/engine/address_sanitizer.h"
 #include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {

@@ -15,7 +15,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace shale::emulator::address_sanitizer {
+namespace shale::address_sanitizer {
 
 inline void poison([[maybe_unused]] const void* p, [[maybe_unused]] size_t bytes) {
 #ifdef SHALE_HAVE_ASAN
@@ -28,4 +28,4 @@ inline void unpoison([[maybe_unused]] const void* p, [[maybe_unused]] size_t byt
 #endif
 }
 
-}  // namespace shale::emulator::address_sanitizer
+}  // namespace shale::address_sanitizer

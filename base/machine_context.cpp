@@ -1,19 +1,16 @@
-#include "shale/kernels/simt/engine/machine_context.h"
+#include "shale/base/machine_context.h"
 
 #include <cstdint>
 #include <cstdlib>
 
-#include "shale/kernels/simt/engine/address_sanitizer.h"
+#include "shale/base/address_sanitizer.h"
 
 #ifdef SHALE_HAVE_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-namespace shale::emulator {
+namespace shale {
 namespace {
-
-using Entry = void (*)();
-constinit thread_local Entry t_entry = nullptr;
 
 #ifdef SHALE_HAVE_ASAN
 
@@ -40,9 +37,9 @@ void report_arrival() {}
 
 #endif
 
-void start() {
+[[noreturn]] void start(void (*entry)()) {
   report_arrival();
-  t_entry();
+  entry();
   std::abort();  // entry() must not return: there is nothing to return to
 }
 
@@ -75,11 +72,24 @@ shale_switch_stack:
   popq %rbp
   ret
 .size shale_switch_stack, . - shale_switch_stack
+.p2align 4
+.globl shale_start_stack
+.hidden shale_start_stack
+.type shale_start_stack, @function
+shale_start_stack:
+  movq %r15, %rdi
+  jmp shale_start_context
+.size shale_start_stack, . - shale_start_stack
 )");
 extern "C" void shale_switch_stack(void** old_stack_pointer, void* new_stack_pointer);
+extern "C" void shale_start_stack();
+// The entry point lies on the new stack, in the place of r15: contexts of one thread may have
+// different ones.
+extern "C" [[gnu::visibility("hidden"), gnu::used]] void shale_start_context(void (*entry)()) {
+  start(entry);
+}
 
 void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes, void (*entry)()) {
-  t_entry = entry;  // the same for all contexts of a thread
   context.stack_bottom = stack;
   context.stack_bytes = stack_bytes;
   context.fake_stack = nullptr;
@@ -87,8 +97,9 @@ void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes,
   // registers. After the `ret` rsp is 8 below a multiple of 16, as it is after a call.
   auto* top = reinterpret_cast<uintptr_t*>(stack + stack_bytes);
   top[-1] = 0;
-  top[-2] = reinterpret_cast<uintptr_t>(&start);
-  for (int i = 3; i <= 8; ++i) top[-i] = 0;
+  top[-2] = reinterpret_cast<uintptr_t>(&shale_start_stack);
+  for (int i = 3; i <= 7; ++i) top[-i] = 0;
+  top[-8] = reinterpret_cast<uintptr_t>(entry);
   context.stack_pointer = top - 8;
 }
 
@@ -101,8 +112,11 @@ __attribute__((noinline)) void switch_context(MachineContext& from, MachineConte
 
 #else
 
+void start_halves(unsigned low, unsigned high) {
+  start(reinterpret_cast<void (*)()>(uintptr_t{high} << 32 | low));
+}
+
 void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes, void (*entry)()) {
-  t_entry = entry;
   context.stack_bottom = stack;
   context.stack_bytes = stack_bytes;
   context.fake_stack = nullptr;
@@ -110,7 +124,10 @@ void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes,
   context.machine.uc_stack.ss_sp = stack;
   context.machine.uc_stack.ss_size = stack_bytes;
   context.machine.uc_link = nullptr;
-  makecontext(&context.machine, &start, 0);
+  // The arguments of an entry point are ints.
+  const auto address = uint64_t{reinterpret_cast<uintptr_t>(entry)};
+  makecontext(&context.machine, reinterpret_cast<void (*)()>(&start_halves), 2,
+              static_cast<unsigned>(address), static_cast<unsigned>(address >> 32));
 }
 
 __attribute__((noinline)) void switch_context(MachineContext& from, MachineContext& to, bool last) {
@@ -121,4 +138,4 @@ __attribute__((noinline)) void switch_context(MachineContext& from, MachineConte
 
 #endif
 
-}  // namespace shale::emulator
+}  // namespace shale

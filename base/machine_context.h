@@ -6,7 +6,7 @@
 #include <ucontext.h>
 #endif
 
-namespace shale::emulator {
+namespace shale {
 
 // A suspended line of execution: what is needed to go on with it. On x86-64 the registers lie on
 // its stack and a switch takes some nanoseconds; elsewhere ucontext does it, with a system call.
@@ -28,4 +28,4 @@ void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes,
 // Goes on with `to`, returns when somebody switches to `from`. `last` says that nobody will.
 void switch_context(MachineContext& from, MachineContext& to, bool last = false);
 
-}  // namespace shale::emulator
+}  // namespace shale
