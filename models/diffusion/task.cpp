@@ -62,19 +62,23 @@ BatchSource DiffusionTask::train_batches(const BatchPlan& plan) {
 }
 
 Tensor DiffusionTask::loss(const DeviceBatch& batch) {
-  return diffusion_loss(*model_, config_.process, batch);
+  return diffusion_loss(dit(), config_.process, batch);
 }
 
-Tensor DiffusionTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+std::unique_ptr<Module> DiffusionTask::make_model() const {
+  return std::make_unique<Dit>(model_->config());
+}
+
+Tensor DiffusionTask::run_pieces(const comm::PieceRange& some, const Tensor& x,
                                  const DeviceBatch& batch) {
-  return model_->run_pieces(
-      some, x,
-      {.x = x.defined() ? Tensor() : noisy_images(batch),
-       .times = batch["times"],
-       .labels = batch["labels"],
-       .loss = [&](const Tensor& said) {
-         return loss_of_result(*model_, config_.process, batch, said);
-       }});
+  const std::vector<nn::Piece> pieces = dit().pieces();
+  return dit().run_pieces(pieces_in(pieces, some), x,
+                          {.x = x.defined() ? Tensor() : noisy_images(batch),
+                           .times = batch["times"],
+                           .labels = batch["labels"],
+                           .loss = [&](const Tensor& said) {
+                             return loss_of_result(dit(), config_.process, batch, said);
+                           }});
 }
 
 Shape DiffusionTask::boundary(int64_t samples) const {
@@ -136,8 +140,12 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
                                .clips = data_.is_pictures,
                                .seed = seed_};
   std::vector<float> mine;
-  run.with_average(
-      [&] { mine = to_host<float>(sample_images(*model_, run.context, labels, first, options)); });
+  run.with_average([&] {
+    run.parallel.run([&](int rank) {
+      const Tensor images = sample_images(dit(), run.context, labels, first, options);
+      if (rank == 0) mine = to_host<float>(images);  // others have the same
+    });
+  });
   if (!run.data.has_losses(run.group.rank())) mine.clear();  // another rank has the same
   const std::vector<float> values = gather_samples(run.group, mine);
   if (run.group.rank() != 0) return;

@@ -28,7 +28,7 @@ class DiffusionTask : public Task {
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
   std::vector<nn::Piece> pieces() override { return model_->pieces(); }
-  Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+  Tensor run_pieces(const comm::PieceRange& some, const Tensor& x,
                     const DeviceBatch& batch) override;
   Shape boundary(int64_t samples) const override;
   double step_weight(int64_t step) const override;
@@ -46,7 +46,11 @@ class DiffusionTask : public Task {
   std::map<std::string, std::string> facts() const override;
   std::map<std::string, std::string> data_checksums() const override;
 
+ protected:
+  std::unique_ptr<Module> make_model() const override;
+
  private:
+  Dit& dit() { return static_cast<Dit&>(here()); }
   BatchSource noisy(BatchSource images, bool evaluates) const;
 
   const DiffusionConfig config_;

@@ -91,6 +91,10 @@ ImageTask::ImageTask(const ImageTrainConfig& config)
 
 ImageTask::~ImageTask() = default;
 
+std::unique_ptr<Module> ImageTask::make_model() const {
+  return make_image_model(model_->config());
+}
+
 void ImageTask::prepare(const TaskContext& run) {
   if (!config_.sync_batch_norm || run.group.size() == 1) return;
   norm_group_ = run.group.split(0, run.group.rank(), "batch norm", comm::Lane::kModel);
@@ -119,12 +123,14 @@ Tensor ImageTask::softening_of(const DeviceBatch& batch) const {
 }
 
 Tensor ImageTask::loss(const DeviceBatch& batch) {
-  return model_->loss(batch["images"], batch["labels"], softening_of(batch));
+  return image_model().loss(batch["images"], batch["labels"], softening_of(batch));
 }
 
-Tensor ImageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+Tensor ImageTask::run_pieces(const comm::PieceRange& some, const Tensor& x,
                              const DeviceBatch& batch) {
-  return model_->run_pieces(some, x, {batch["images"], batch["labels"], softening_of(batch)});
+  const std::vector<nn::Piece> pieces = image_model().pieces();
+  return image_model().run_pieces(pieces_in(pieces, some), x,
+                                  {batch["images"], batch["labels"], softening_of(batch)});
 }
 
 Shape ImageTask::boundary(int64_t samples) const {
@@ -154,11 +160,14 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
                           .damaged = damaged_}));
   const int64_t classes = model_->config().classes;
   struct KeepsLogits {
-    explicit KeepsLogits(ImageModel& model) : of(model) { of.keep_logits(true); }
-    ~KeepsLogits() { of.keep_logits(false); }
-    ImageModel& of;
+    explicit KeepsLogits(std::vector<Module*> models) : of(std::move(models)) { keep(true); }
+    ~KeepsLogits() { keep(false); }
+    void keep(bool keeps) const {
+      for (Module* model : of) static_cast<ImageModel*>(model)->keep_logits(keeps);
+    }
+    std::vector<Module*> of;
   };
-  const KeepsLogits keeps(*model_);
+  const KeepsLogits keeps(models());
   std::vector<double> losses;
   Hits hits;
   int64_t shown = run.show ? 0 : config_.tensorboard_images;
@@ -166,7 +175,8 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
     const DeviceBatch on_device(run.context, *batch);
     const Tensor sum = run.loss(on_device);
     losses.push_back(sum.defined() ? to_host<float>(sum).front() : 0);
-    const Tensor logits = model_->kept_logits();
+    Tensor logits;  // all mesh ranks have the same
+    run.parallel.run([&](int) { logits = image_model().kept_logits(); });
     if (!run.data.counts || !logits.defined()) continue;  // another rank has the same, or has them
     const std::vector<float> scores = to_host<float>(cast(logits, DType::kF32));
     const auto labels = batch->field("labels").values<int32_t>();

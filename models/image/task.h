@@ -29,7 +29,7 @@ class ImageTask : public Task {
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
   std::vector<nn::Piece> pieces() override { return model_->pieces(); }
-  Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+  Tensor run_pieces(const comm::PieceRange& some, const Tensor& x,
                     const DeviceBatch& batch) override;
   Shape boundary(int64_t samples) const override;
   double step_weight(int64_t step) const override;
@@ -45,7 +45,11 @@ class ImageTask : public Task {
   std::map<std::string, std::string> facts() const override;
   std::map<std::string, std::string> data_checksums() const override;
 
+ protected:
+  std::unique_ptr<Module> make_model() const override;
+
  private:
+  ImageModel& image_model() { return static_cast<ImageModel&>(here()); }
   Tensor softening_of(const DeviceBatch& batch) const;
 
   const ImageConfig config_;

@@ -18,9 +18,12 @@ std::vector<nn::MoE*> mixtures_of(Module& root) {
   return mixtures;
 }
 
-ExpertTally::ExpertTally(std::vector<nn::MoE*> mixtures, Context& context, float bias_rate)
-    : mixtures_(std::move(mixtures)), bias_rate_(bias_rate) {
-  const auto L = static_cast<int64_t>(mixtures_.size());
+ExpertTally::ExpertTally(const std::vector<Module*>& models, Context& context, float bias_rate)
+    : bias_rate_(bias_rate) {
+  for (Module* model : models) {
+    for (nn::MoE* mixture : mixtures_of(*model)) mixtures_.push_back(mixture);
+  }
+  const int64_t L = std::ssize(mixtures_) / std::ssize(models);
   const int64_t E = L == 0 ? 0 : mixtures_.front()->expert_count();
   for (const nn::MoE* mixture : mixtures_) {
     if (mixture->expert_count() == E) continue;
@@ -29,10 +32,10 @@ ExpertTally::ExpertTally(std::vector<nn::MoE*> mixtures, Context& context, float
   }
   loads_ = zeros(context, {L, E + 1}, DType::kI32);
   if (bias_rate > 0) bias_ = zeros(context, {L, E}, DType::kF32);
-  for (int64_t l = 0; l < L; ++l) {
-    mixtures_[static_cast<size_t>(l)]->count_loads(
-        loads_.alias({E + 1}, {1}, l * (E + 1)),
-        bias_.defined() ? bias_.alias({E}, {1}, l * E) : Tensor());
+  for (size_t i = 0; i < mixtures_.size(); ++i) {
+    const int64_t l = static_cast<int64_t>(i) % L;
+    mixtures_[i]->count_loads(loads_.alias({E + 1}, {1}, l * (E + 1)),
+                              bias_.defined() ? bias_.alias({E}, {1}, l * E) : Tensor());
   }
 }
 

@@ -19,8 +19,9 @@ std::vector<nn::MoE*> mixtures_of(Module& root);
 // more. While it lives, the mixtures, which outlive it, count.
 class ExpertTally : public StepTally {
  public:
-  // bias_rate 0: routers have no bias. Throws ConfigError unless all have equally many experts.
-  ExpertTally(std::vector<nn::MoE*> mixtures, Context& context, float bias_rate);
+  // models: of the mesh ranks of a process, alike, which count together. bias_rate 0: routers have
+  // no bias. Throws ConfigError unless all mixtures have equally many experts.
+  ExpertTally(const std::vector<Module*>& models, Context& context, float bias_rate);
   ~ExpertTally() override;
   const Tensor& counts() const override { return loads_; }  // [L, E + 1]
   void summed() override;

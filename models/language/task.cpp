@@ -21,15 +21,6 @@
 
 namespace shale::models {
 
-namespace {
-
-Documents documents_of(const DeviceBatch& batch, bool with_documents) {
-  if (!with_documents) return {};
-  return {.positions = batch["positions"], .first_keys = batch["first_keys"]};
-}
-
-}  // namespace
-
 LanguageTask::LanguageTask(const TrainConfig& config)
     : config_(config.language),
       batches_(batch_layout(config.run, /*ranks=*/1)),
@@ -63,6 +54,15 @@ LanguageTask::LanguageTask(const TrainConfig& config)
 
 LanguageTask::~LanguageTask() = default;
 
+std::unique_ptr<Module> LanguageTask::make_model() const {
+  auto model = make_language_model(model_->config(), config_.policy());
+  if (adapters_) nn::add_adapters(*model, adapters_->options, adapters_->targets);
+  if (config_.lora.frozen != nn::FrozenDType::kCompute) {
+    nn::keep_frozen(*model, config_.lora.frozen);
+  }
+  return model;
+}
+
 void LanguageTask::initialize(const TaskContext& run) {
   if (init_ == nullptr) return;
   std::optional<StoredAdapters> stored;
@@ -88,8 +88,8 @@ int64_t LanguageTask::sequence_tokens() const {
 
 // What this rank has of whole sequences.
 BatchSource LanguageTask::of_rank(BatchSource whole) const {
-  const nn::CutSequence* const cut = model_->sequence();
-  return cut != nullptr ? cut_batches(std::move(whole), cut->parts()) : whole;
+  const bool cuts = parallel() != nullptr && parallel()->cuts_sequences();
+  return cuts ? cut_batches(std::move(whole), parallel()->sequence_parts()) : whole;
 }
 
 BatchSource LanguageTask::train_batches(const BatchPlan& plan) {
@@ -103,13 +103,20 @@ BatchSource LanguageTask::train_batches(const BatchPlan& plan) {
 }
 
 Tensor LanguageTask::loss(const DeviceBatch& batch) {
-  return model_->loss(batch["inputs"], batch["targets"], documents_of(batch, data_.with_documents));
+  return language_model().loss(own_rows(batch["inputs"]), own_rows(batch["targets"]),
+                               documents(batch));
 }
 
-Tensor LanguageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+Tensor LanguageTask::run_pieces(const comm::PieceRange& some, const Tensor& x,
                                 const DeviceBatch& batch) {
-  return model_->run_pieces(some, x, batch["inputs"], batch["targets"],
-                            documents_of(batch, data_.with_documents));
+  const std::vector<nn::Piece> pieces = language_model().pieces();
+  return language_model().run_pieces(pieces_in(pieces, some), x, own_rows(batch["inputs"]),
+                                     own_rows(batch["targets"]), documents(batch));
+}
+
+Documents LanguageTask::documents(const DeviceBatch& batch) const {
+  if (!data_.with_documents) return {};
+  return {.positions = own_rows(batch["positions"]), .first_keys = own_rows(batch["first_keys"])};
 }
 
 Shape LanguageTask::boundary(int64_t samples) const {
@@ -118,13 +125,12 @@ Shape LanguageTask::boundary(int64_t samples) const {
   const int64_t slices = tensor != nullptr ? tensor->ranks() : 1;
   const int64_t width = model_->config().width;
   if (cut == nullptr) return {samples, config_.seq_len / slices, width};
-  return {samples * cut->parts().count, 2 * cut->chunk_tokens() / slices, width};
+  return {samples, 2 * cut->chunk_tokens() / slices, width};
 }
 
 std::unique_ptr<StepTally> LanguageTask::tally(Context& context) {
-  std::vector<nn::MoE*> mixtures = mixtures_of(*model_);
-  if (mixtures.empty()) return nullptr;
-  return std::make_unique<ExpertTally>(std::move(mixtures), context,
+  if (mixtures_of(*model_).empty()) return nullptr;
+  return std::make_unique<ExpertTally>(models(), context,
                                        static_cast<float>(config_.router_bias_rate));
 }
 

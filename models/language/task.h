@@ -31,7 +31,7 @@ class LanguageTask : public Task {
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
   std::vector<nn::Piece> pieces() override { return model_->pieces(); }
-  Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+  Tensor run_pieces(const comm::PieceRange& some, const Tensor& x,
                     const DeviceBatch& batch) override;
   Shape boundary(int64_t samples) const override;
   std::unique_ptr<StepTally> tally(Context& context) override;
@@ -52,7 +52,8 @@ class LanguageTask : public Task {
 
  protected:
   const LanguageConfig& config() const { return config_; }
-  LanguageModel& language_model() { return *model_; }
+  LanguageModel& language_model() { return static_cast<LanguageModel&>(here()); }
+  std::unique_ptr<Module> make_model() const override;
   const TrainingData& data() const { return data_; }
   // Of all ranks, as a run that goes on counts them.
   const BatchLayout& batches() const { return batches_; }
@@ -62,6 +63,7 @@ class LanguageTask : public Task {
   Evaluation evaluation_of(const TaskContext& run, const Tensor& losses, int64_t items) const;
 
  private:
+  Documents documents(const DeviceBatch& batch) const;
   EvalRounds eval_rounds() const;
   BatchSource of_rank(BatchSource whole) const;
   std::vector<int32_t> prompt() const;
@@ -75,8 +77,8 @@ class LanguageTask : public Task {
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
   HfExtras extras_;                                   // of exports
   TrainingData data_;
-  std::unique_ptr<LanguageModel> model_;
   std::optional<AdapterShape> adapters_;  // none: the model's own weights are trained
+  std::unique_ptr<LanguageModel> model_;
   int64_t parameters_ = 0, trained_ = 0;  // elements
   double flops_per_token_ = 0;
 };

@@ -136,12 +136,12 @@ class Rehearsal {
     if (lists_memory) ledger_.emplace(context_);
     if (config.measure_peak) measure_gemm_peak(context_, dtype_of_flag(config, context_.device()));
     if (clock != nullptr) clock->set_compute_stream(context_.exec().stream);
-    setup_ = parallel_setup(config_, all_);
+    parallel_ = make_parallel(config_, all_, context_);
     const bool runs_later = context_.exec().stream != nullptr;
     step_ = make_step({.config = config_,
                        .task = task_,
                        .context = context_,
-                       .setup = setup_,
+                       .parallel = *parallel_,
                        .layout = layout_,
                        .stepper = runs_later ? stepper() : nullptr},
                       clock);
@@ -188,7 +188,7 @@ class Rehearsal {
     PlannedRank planned{.memory = {.rank = all_.rank(),
                                    .threads = config_.threads,
                                    .device = MemoryPeak(context_.allocator().stats())},
-                        .place = setup_.mesh->layout().place_of(all_.rank()),
+                        .place = parallel_->mesh().layout().place_of(all_.rank()),
                         .at_peak = std::move(at_peak_),
                         .time = time_};
     if (Context* host = step_->host_context()) {
@@ -254,7 +254,7 @@ class Rehearsal {
   ReleaseCached release_{context_};
   const DataRanks data_;
   const BatchLayout layout_;
-  ParallelSetup setup_;
+  std::unique_ptr<comm::Parallel> parallel_;
   std::unique_ptr<TrainStep> step_;
   std::optional<ModulePlaces> places_;
 };

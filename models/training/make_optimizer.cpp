@@ -51,11 +51,12 @@ void fill_in(const char* flag, double& value, std::optional<float> initial) {
   if (value < 0 && initial) value = parse_real(format_real(*initial)).value();
 }
 
-bool is_inside(const Parameter& parameter, const std::vector<Module*>& units) {
-  for (const Module* module = parameter.owner; module != nullptr; module = module->parent()) {
-    if (std::find(units.begin(), units.end(), module) != units.end()) return true;
-  }
-  return false;
+// By their names: a parameter may be that of another mesh rank's model.
+bool is_inside(const Parameter& parameter, const std::vector<std::string>& units) {
+  const std::string name = parameter.full_name();
+  return std::any_of(units.begin(), units.end(), [&](const std::string& unit) {
+    return name.starts_with(unit) && name[unit.size()] == '.';
+  });
 }
 
 const Module& root_of(const Module& module) {
@@ -75,9 +76,10 @@ void set_group_options(const std::vector<ParameterGroup>& groups, std::vector<Op
   }
   for (OptimShard& shard : shards) {
     for (OptimSpan& span : shard.spans) {
-      const auto of_model =
-          std::find_if(whole.front().spans.begin(), whole.front().spans.end(),
-                       [&](const OptimSpan& other) { return other.parameter == span.parameter; });
+      const auto of_model = std::find_if(
+          whole.front().spans.begin(), whole.front().spans.end(), [&](const OptimSpan& other) {
+            return other.parameter->full_name() == span.parameter->full_name();
+          });
       if (of_model != whole.front().spans.end()) span.options = of_model->options;
     }
   }
@@ -86,11 +88,13 @@ void set_group_options(const std::vector<ParameterGroup>& groups, std::vector<Op
 std::unique_ptr<optim::Optimizer> make_muon(const RunConfig& config,
                                             const std::vector<Module*>& units,
                                             std::vector<OptimShard> shards) {
+  std::vector<std::string> names;
+  for (const Module* unit : units) names.push_back(unit->full_name());
   optim::MuonOptions options{
       .momentum = static_cast<float>(config.momentum),
       .weight_decay = static_cast<float>(config.weight_decay),
       .scale = config.muon_scale,
-      .matrices = [units](const Parameter& parameter) { return is_inside(parameter, units); },
+      .matrices = [names](const Parameter& parameter) { return is_inside(parameter, names); },
       .adamw = {.beta1 = static_cast<float>(config.beta1),
                 .beta2 = static_cast<float>(config.beta2),
                 .eps = static_cast<float>(config.eps)}};

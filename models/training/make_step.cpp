@@ -36,6 +36,19 @@ std::string describe(const StepPipeline& pipeline) {
              static_cast<int>(std::lround(100 * idle / run.makespan)), "% of a step");
 }
 
+// The units of each mesh rank's model in this process.
+std::vector<std::vector<Module*>> units_of_models(const std::vector<Module*>& units,
+                                                  const comm::Parallel& parallel) {
+  const comm::HostedModels* const hosted = parallel.groups().hosted;
+  if (hosted == nullptr) return {units};
+  std::vector<std::vector<Module*>> all(hosted->models().size());
+  for (const Module* unit : units) {
+    const std::vector<Module*> copies = hosted->copies_of(*unit);
+    for (size_t rank = 0; rank < all.size(); ++rank) all[rank].push_back(copies[rank]);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* observer) {
@@ -43,26 +56,27 @@ std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* obser
   Task& task = parts.task;
   const BatchLayout& layout = parts.layout;
   const int64_t micro_batches = layout.largest_batch() / (layout.micro_batch * layout.ranks);
-  cut_model(config, task, parts.setup);
+  cut_model(config, task, parts.parallel);
   const std::vector<Module*> units = task.units();
-  for (Module* unit : units) unit->set_recompute(config.recompute);
-  if (config.dtype == "fp8") {
+  for (const std::vector<Module*>& of_model : units_of_models(units, parts.parallel)) {
+    for (Module* unit : of_model) unit->set_recompute(config.recompute);
+    if (config.dtype != "fp8") continue;
     const bool of_tensor = config.fp8_scaling == "tensor";
-    nn::compute_in_fp8(units, config.fp8_kept_blocks,
+    nn::compute_in_fp8(of_model, config.fp8_kept_blocks,
                        of_tensor ? Operands::kFp8Tensor : Operands::kFp8);
   }
   StepModel model{task.model(), units,
                   [&task](const DeviceBatch& batch) { return task.loss(batch); }};
   model.tally = task.tally(parts.context);
   if (config.pipeline > 1) {
-    model.pipeline = parallel_pipeline(config, task, micro_batches, parts.setup);
+    model.pipeline = parallel_pipeline(config, task, micro_batches, parts.parallel);
     log_info(describe(*model.pipeline));
   }
   StepOptions options =
       step_options(config, dtype_of_flag(config, parts.context.device()), micro_batches);
   options.offload.stepper = parts.stepper;
   return std::make_unique<TrainStep>(
-      parts.context, parts.setup.groups, std::move(model), options,
+      parts.context, parts.parallel.groups(), std::move(model), options,
       [&](std::vector<OptimShard> shards) {
         return make_optimizer(config, units, std::move(shards));
       },

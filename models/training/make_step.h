@@ -14,7 +14,7 @@ struct StepParts {
   const RunConfig& config;  // resolved
   Task& task;
   Context& context;
-  ParallelSetup& setup;  // parallel_setup()'s; receives the groups of a pipeline's stages
+  comm::Parallel& parallel;  // make_parallel()'s; receives the groups of a pipeline's stages
   const BatchLayout& layout;
   offload::InlineStepper* stepper = nullptr;  // see StepOffload
 };

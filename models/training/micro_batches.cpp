@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/hosted_ranks.h"
 #include "shale/runtime/autograd/saved_tensor.h"
 #include "shale/runtime/autograd/tape.h"
 
@@ -22,13 +23,22 @@ MicroBatches::~MicroBatches() = default;
 void MicroBatches::queue_forward() {
   std::optional<SavedTensorHooksScope> scope;
   if (activations_ != nullptr) scope.emplace(context_, activations_->hooks());
-  loss_ = loss_of_(batch_);
+  const comm::HostedRanks* const hosted = parallel_.hosted_ranks();
+  losses_.resize(hosted != nullptr ? static_cast<size_t>(hosted->count()) : 1);
+  parallel_.run([&](int rank) { losses_[static_cast<size_t>(rank)] = loss_of_(batch_); });
 }
 
 void MicroBatches::queue_backward() {
   parallel_.begin_backward(place_.last);
-  shale::backward(loss_);
-  loss_ = loss_.detach();
+  parallel_.run([&](int rank) {
+    Tensor& loss = losses_[static_cast<size_t>(rank)];
+    shale::backward(loss);
+    loss = loss.detach();
+  });
+}
+
+Tensor MicroBatches::take_loss() {
+  return std::exchange(losses_, {}).front();
 }
 
 void MicroBatches::forward(const Batch& batch, Place place) {
@@ -47,7 +57,7 @@ Tensor MicroBatches::backward() {
   std::optional<GraphMemory::Scope> scope;
   if (memory_ != nullptr) scope.emplace(*memory_);
   queue_backward();
-  return std::exchange(loss_, Tensor());
+  return take_loss();
 }
 
 void MicroBatches::capture(Pass& pass, void (MicroBatches::*queue)()) {
@@ -72,7 +82,7 @@ Tensor MicroBatches::graph_backward() {
     graphs.flags_before = parallel_.gradient_flags();
     capture(graphs.backward, &MicroBatches::queue_backward);
     graphs.flags_after = parallel_.gradient_flags();
-    graphs.loss = std::exchange(loss_, Tensor());
+    graphs.loss = take_loss();
   } else if (parallel_.gradient_flags() != graphs.flags_before) {
     throw InternalError(
         "micro-batch: other gradients have values than when its graph was captured, want the same "

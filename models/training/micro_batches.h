@@ -22,7 +22,8 @@ namespace shale::models {
 // them, the last completes them. Losses are the same to the bit. All micro-batches have one shape.
 class MicroBatches {
  public:
-  // The sum of a micro-batch's losses, an f32 scalar.
+  // The sum of a micro-batch's losses, an f32 scalar. Where this process has several mesh ranks it
+  // is called for each, with all they have of the batch, inside of comm::HostedRanks::run().
   using Loss = std::function<Tensor(const DeviceBatch&)>;
   // Where a micro-batch is in its step.
   struct Place {
@@ -57,6 +58,7 @@ class MicroBatches {
 
   void queue_forward();
   void queue_backward();
+  Tensor take_loss();  // all ranks have the same
   void capture(Pass& pass, void (MicroBatches::*queue)());
   void replay(const Pass& pass);
   void graph_forward();
@@ -70,7 +72,7 @@ class MicroBatches {
   std::unique_ptr<GraphMemory> memory_;  // null: no graphs
   DeviceBatch batch_;                    // with graphs always in the same memory
   Place place_;                          // of the micro-batch whose forward was queued last
-  Tensor loss_;                          // its loss, unless that was a replay
+  std::vector<Tensor> losses_;           // its loss on each mesh rank, unless that was a replay
   bool warm_ = false;                    // a whole step has run
   std::array<Captured, 4> captured_;     // by place; they go before the memory
 };

@@ -8,9 +8,6 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/comm/parallel/context/context_parallel.h"
-#include "shale/comm/parallel/expert/expert_parallel.h"
-#include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/kernels/block_codes.h"
 #include "shale/models/training/batch_ramp.h"
 
@@ -159,43 +156,27 @@ DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int 
   return data;
 }
 
-ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
+std::unique_ptr<comm::Parallel> make_parallel(const RunConfig& config, comm::ProcessGroup& all,
+                                              Context& context) {
   check_parallel(config, all.size());
-  ParallelSetup setup;
-  setup.mesh = std::make_unique<comm::Mesh>(
-      all, comm::parallel_axes(parallel_sizes(config, all.size()), all.size()));
-  // Context ranks have gradients of tokens of their own, as those of data parallelism have.
-  setup.groups.shard = &setup.mesh->flatten({"shard", "context"});
-  if (setup.mesh->size("replica") > 1) setup.groups.replicate = &setup.mesh->group("replica");
-  if (config.reshard_ranks > 0) {
-    setup.reshard = std::make_unique<comm::Mesh>(
-        *setup.groups.shard,
-        std::vector<comm::MeshAxis>{{"outer", 0}, {"inner", config.reshard_ranks}});
-    setup.groups.reshard = &setup.reshard->group("inner");
-  }
-  if (config.expert > 1) {
-    comm::ProcessGroup& stage = config.tensor > 1
-                                    ? setup.mesh->flatten({"shard", "context", "tensor"})
-                                    : *setup.groups.shard;
-    setup.expert = std::make_unique<comm::Mesh>(
-        stage, std::vector<comm::MeshAxis>{{"same", 0}, {"expert", config.expert}});
-    setup.groups.expert_shard = &setup.expert->group("same");
-    setup.groups.experts = &setup.expert->group("expert");
-    setup.rows =
-        setup.groups.experts->split(0, setup.groups.experts->rank(), "rows", comm::Lane::kModel);
-    setup.groups.layers.push_back(setup.rows.get());
-  }
-  if (cuts_layers(config)) {
-    comm::ProcessGroup& tensor = setup.mesh->group("tensor");
-    setup.groups.tensor = &tensor;
-    if (puts_leaves_together(config.optimizer) && config.tensor > 1) {
-      setup.groups.shard_and_tensor = &setup.mesh->flatten({"shard", "context", "tensor"});
-    }
-    // What layers exchange must not wait for gradients that are queued.
-    setup.layers = tensor.split(0, tensor.rank(), "layers", comm::Lane::kModel);
-    setup.groups.layers.push_back(setup.layers.get());
-  }
-  return setup;
+  const comm::ParallelSizes sizes = parallel_sizes(config, all.size());
+  // Leaves are mesh ranks, of which a process then has several.
+  comm::Degrees degrees{.replica = sizes.replica,
+                        .shard = sizes.shard,
+                        .tensor = std::max(config.tensor, config.tensor_leaves),
+                        .context = std::max(config.context, config.context_leaves),
+                        .expert = config.expert,
+                        .pipeline = config.pipeline};
+  degrees.tensor_here = degrees.tensor / config.tensor;
+  degrees.context_here = degrees.context / config.context;
+  return std::make_unique<comm::Parallel>(
+      all, context, degrees,
+      comm::ParallelOptions{.overlap = !config.no_overlap,
+                            .row_pieces = config.tensor_pieces,
+                            .context_kind = config.context_kind,
+                            .context_group = config.context_group,
+                            .reshard = config.reshard_ranks,
+                            .joins_matrices = puts_leaves_together(config.optimizer)});
 }
 
 comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches) {
@@ -211,8 +192,8 @@ comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches)
 }
 
 StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micro_batches,
-                               ParallelSetup& setup) {
-  StepPipeline pipeline{.group = &setup.mesh->group("pipeline"), .pieces = task.pieces()};
+                               comm::Parallel& parallel) {
+  StepPipeline pipeline{.group = &parallel.mesh().group("pipeline"), .pieces = task.pieces()};
   if (pipeline.pieces.empty()) {
     throw ConfigError(cat("--pipeline ", config.pipeline,
                           ": the model is no list of pieces (nn/piece.h); want --pipeline 1"));
@@ -220,60 +201,18 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
   pipeline.plan = comm::make_stage_plan(pipeline.pieces, pipeline_schedule(config, micro_batches),
                                         parse_split(config.pipeline_split));
   pipeline.boundary = task.boundary(config.micro_batch);
-  pipeline.run = [&task](std::span<const nn::Piece> some, const Tensor& x,
-                         const DeviceBatch& batch) { return task.run_pieces(some, x, batch); };
-  comm::ProcessGroup& whole = config.zero > 0 || config.expert > 1
-                                  ? setup.mesh->flatten({"pipeline", "shard", "context"})
-                                  : *pipeline.group;
-  setup.stages =
-      std::make_unique<comm::StageGroups>(*pipeline.group, whole, pipeline.pieces, pipeline.plan);
-  setup.groups.stages = &setup.stages->stages();
+  pipeline.run = [&task](const comm::PieceRange& some, const Tensor& x, const DeviceBatch& batch) {
+    return task.run_pieces(some, x, batch);
+  };
+  parallel.stage(pipeline.pieces, pipeline.plan, /*shards_states=*/config.zero > 0);
   return pipeline;
 }
 
-namespace {
-
-// Over context ranks; and where layers that are cut could not divide a sequence into equal slices,
-// it is padded, on one rank too.
-void cut_sequences(const RunConfig& config, Task& task, ParallelSetup& setup) {
-  const int64_t tokens = task.sequence_tokens();
-  const nn::SequenceParts parts{.leaves = std::max(config.context, config.context_leaves),
-                                .slices = setup.tensor != nullptr ? setup.tensor->leaves() : 1};
-  if (!cuts_sequences(config) && tokens % parts.slices == 0) return;
-  if (tokens == 0) {
+void cut_model(const RunConfig& config, Task& task, comm::Parallel& parallel) {
+  if (config.context > 1 && task.sequence_tokens() == 0) {
     throw ConfigError("--context: this task has no sequences that can be cut; want --context 1");
   }
-  const auto padded = [&](int64_t some) { return parts.chunk_tokens(some) * parts.chunks(); };
-  if (comm::number_of_experts(task.model()) > 1 && padded(tokens) != tokens) {
-    throw ConfigError(cat("sequences of ", tokens, " tokens in ", parts.chunks(), " chunks, for ",
-                          parts.slices, " parts of layers: routers of a mixture of experts would ",
-                          "weigh the padding; want a multiple of ", padded(1)));
-  }
-  comm::ProcessGroup& context = setup.mesh->group("context");
-  setup.tokens = context.split(0, context.rank(), "tokens", comm::Lane::kModel);
-  setup.groups.layers.push_back(setup.tokens.get());
-  setup.sequence = comm::context_parallel(task.model(), *setup.tokens,
-                                          {.tokens = tokens,
-                                           .slices = parts.slices,
-                                           .leaves = config.context_leaves,
-                                           .kind = config.context_kind,
-                                           .group = config.context_group,
-                                           .key_heads = task.key_heads() / parts.slices,
-                                           .overlap = !config.no_overlap});
-}
-
-}  // namespace
-
-void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
-  if (config.expert > 1) setup.experts = comm::expert_parallel(task.model(), *setup.rows);
-  if (cuts_layers(config)) {
-    setup.tensor =
-        comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
-                              {.leaves = config.tensor_leaves,
-                               .overlap = !config.no_overlap,
-                               .pieces = config.tensor_pieces});
-  }
-  cut_sequences(config, task, setup);
+  task.cut(parallel, cuts_layers(config));
 }
 
 bool gathers_fp8(const RunConfig& config) {

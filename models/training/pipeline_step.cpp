@@ -11,7 +11,10 @@ PipelineStep::PipelineStep(Context& context, StepPipeline model, comm::DataParal
       parallel_(parallel),
       observer_(observer),
       pipeline_(context, *model_.group, model_.plan,
-                {.boundary = model_.boundary, .dtype = compute, .slots = model_.slots}) {}
+                {.boundary = model_.boundary,
+                 .dtype = compute,
+                 .slots = model_.slots,
+                 .hosted = parallel.hosted_ranks()}) {}
 
 std::vector<Tensor> PipelineStep::run(const StepInput& input, std::function<void()> before) {
   input_ = &input;
@@ -54,14 +57,7 @@ const DeviceBatch& PipelineStep::batch_of(int micro) {
 }
 
 Tensor PipelineStep::forward(const comm::PieceRange& pieces, int micro, const Tensor& x) {
-  const auto some = std::span<const nn::Piece>(model_.pieces)
-                        .subspan(static_cast<size_t>(pieces.first),
-                                 static_cast<size_t>(pieces.end - pieces.first));
-  Tensor y = model_.run(some, x, batch_of(micro));
-  const int last = model_.plan.placement().chunks - 1;
-  const bool is_last = pieces.first == model_.plan.pieces_of(model_.group->rank(), last).first;
-  if (is_last) micro_batches_.erase(micro);
-  return y;
+  return model_.run(pieces, x, batch_of(micro));
 }
 
 void PipelineStep::before_backward(int chunk, bool last) {
@@ -78,8 +74,11 @@ void PipelineStep::begins(const comm::Action& action) {
 }
 
 void PipelineStep::ends(const comm::Action& action) {
-  if (input_ == nullptr || observer_ == nullptr) return;
+  if (input_ == nullptr) return;
   const bool forward = action.kind == comm::ActionKind::kForward;
+  const int last = model_.plan.placement().chunks - 1;
+  if (forward && action.chunk == last) micro_batches_.erase(action.micro);
+  if (observer_ == nullptr) return;
   observer_->ends(forward ? StepPhase::kForward : StepPhase::kBackward);
 }
 

@@ -92,11 +92,20 @@ void TrainStep::drop_graphs() {
 }
 
 Tensor TrainStep::loss(const DeviceBatch& batch) {
-  return pipeline_ != nullptr ? pipeline_->loss(batch) : loss_(batch);
+  if (pipeline_ != nullptr) return pipeline_->loss(batch);
+  Tensor sum;  // all mesh ranks have the same
+  parallel_->run([&](int rank) {
+    const Tensor loss = loss_(batch);
+    if (rank == 0) sum = loss;
+  });
+  return sum;
 }
 
 TrainStep::Unbind::~Unbind() {
-  for (Parameter* parameter : module.parameters()) parameter->unbind();
+  for (Parameter* parameter : module.parameters()) {
+    parameter->unbind();
+    for (Parameter* leaf : parameter->leaves) leaf->unbind();
+  }
   try {
     context.allocator().release_cached();
   } catch (const std::exception& error) {  // the device is lost, so nobody uses the memory any more

@@ -29,10 +29,10 @@ struct StepPipeline {
   comm::ProcessGroup* group = nullptr;  // the ranks of the pipeline, in order
   std::vector<nn::Piece> pieces = {};
   comm::StagePlan plan = {};
-  Shape boundary = {};  // of a micro-batch between two pieces
+  Shape boundary = {};  // of a micro-batch between two pieces, on one mesh rank
   int slots = 2;        // see comm::PipelineOptions
-  // Runs some of the pieces, which follow each other.
-  std::function<Tensor(std::span<const nn::Piece> some, const Tensor& x, const DeviceBatch& batch)>
+  // Runs some of the pieces, which follow each other: of a mesh rank, as MicroBatches::Loss.
+  std::function<Tensor(const comm::PieceRange& some, const Tensor& x, const DeviceBatch& batch)>
       run = {};
 };
 

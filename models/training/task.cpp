@@ -4,7 +4,30 @@
 
 namespace shale::models {
 
-Tensor Task::run_pieces(std::span<const nn::Piece>, const Tensor&, const DeviceBatch&) {
+void Task::cut(comm::Parallel& parallel, bool cuts_layers) {
+  parallel_ = &parallel;
+  for (int rank = 1; rank < parallel.hosted().count(); ++rank) further_.push_back(make_model());
+  comm::ModelPlan plan{.tokens = sequence_tokens(), .key_heads = key_heads()};
+  if (cuts_layers) plan.tensor = tensor_plan();
+  parallel.cut(models(), plan);
+}
+
+std::vector<Module*> Task::models() {
+  std::vector<Module*> all = {&model()};
+  for (const auto& one : further_) all.push_back(one.get());
+  return all;
+}
+
+Module& Task::here() {
+  const int rank = parallel_ != nullptr ? parallel_->hosted().current() : 0;
+  return rank <= 0 ? model() : *further_[static_cast<size_t>(rank - 1)];
+}
+
+Tensor Task::own_rows(const Tensor& field) const {
+  return parallel_ != nullptr ? parallel_->own_rows(field) : field;
+}
+
+Tensor Task::run_pieces(const comm::PieceRange&, const Tensor&, const DeviceBatch&) {
   throw InternalError("task: its model is no list of pieces");
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
-#include "shale/comm/parallel/tensor/tensor_plan.h"
+#include "shale/comm/parallel/parallel.h"
 #include "shale/models/training/data_ranks.h"
 #include "shale/models/training/report/metrics.h"
 #include "shale/models/training/step_tally.h"
@@ -77,12 +77,16 @@ class Task {
   // data parallelism, and of recomputation.
   virtual Module& model() = 0;
   virtual std::vector<Module*> units() = 0;
-  // How --tensor cuts the model. Throws ConfigError where it cannot be.
+  // How the model lies over the axes inside of it. Of --tensor it throws ConfigError where the
+  // model has no plan, and is asked only if layers are cut.
   virtual comm::TensorPlan tensor_plan() const;
-  // The tokens of the sequences that --context cuts; 0: there are none.
-  virtual int64_t sequence_tokens() const { return 0; }
-  // Heads of keys of the layers that see these sequences, which ranks may trade tokens for.
-  virtual int64_t key_heads() const { return 1; }
+  virtual int64_t sequence_tokens() const { return 0; }  // see comm::ModelPlan
+  virtual int64_t key_heads() const { return 1; }        // likewise
+  // Makes further models for the mesh ranks of this process, and cuts all of them. Before the model
+  // has memory; `parallel` outlives this. Collective.
+  void cut(comm::Parallel& parallel, bool cuts_layers);
+  // The models of all mesh ranks of this process, the first one first.
+  std::vector<Module*> models();
   // Once the model has memory, whether the run begins or goes on. Collective.
   virtual void prepare(const TaskContext&) {}
   // Gives parameters other values than their initial ones, in a run that begins. Collective.
@@ -95,11 +99,11 @@ class Task {
   virtual Tensor loss(const DeviceBatch& batch) = 0;
   // The same as a list of pieces, for a pipeline; empty: the model is none.
   virtual std::vector<nn::Piece> pieces() { return {}; }
-  // Runs some of them, which follow each other, on what the one before them has made; undefined for
-  // the first. Called if there are pieces, as the next.
-  virtual Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+  // Runs some of them, on what the one before them has made; undefined for the first. Called if
+  // there are pieces, as the next.
+  virtual Tensor run_pieces(const comm::PieceRange& some, const Tensor& x,
                             const DeviceBatch& batch);
-  // The shape of what goes from one piece to the next, of so many samples.
+  // The shape of what goes from one piece to the next on a mesh rank, of so many samples.
   virtual Shape boundary(int64_t samples) const;
   // What forward counts besides, on this rank; null: nothing. The context outlives it.
   virtual std::unique_ptr<StepTally> tally(Context&) { return nullptr; }
@@ -133,6 +137,26 @@ class Task {
   virtual std::map<std::string, std::string> data_checksums() const = 0;
   // Small files that a checkpoint carries, by their names; rank 0's.
   virtual std::map<std::string, std::string> attachments() const { return {}; }
+
+ protected:
+  // Another model like model().
+  virtual std::unique_ptr<Module> make_model() const = 0;
+  // The model of the mesh rank that runs (comm::HostedRanks), or the first.
+  Module& here();
+  // What that rank has of a field of a batch that has the tokens of all.
+  Tensor own_rows(const Tensor& field) const;
+  const comm::Parallel* parallel() const { return parallel_; }  // null before cut()
+
+ private:
+  comm::Parallel* parallel_ = nullptr;
+  std::vector<std::unique_ptr<Module>> further_;  // models, of mesh ranks but the first
 };
+
+// Some of a model's pieces.
+inline std::span<const nn::Piece> pieces_in(std::span<const nn::Piece> all,
+                                            const comm::PieceRange& range) {
+  return all.subspan(static_cast<size_t>(range.first),
+                     static_cast<size_t>(range.end - range.first));
+}
 
 }  // namespace shale::models

@@ -28,8 +28,9 @@ namespace shale::models {
 namespace {
 
 // The groups over which ranks exchange something, by the names of the mesh's axes.
-std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all, const ParallelSetup& setup) {
-  const comm::ShardGroups& groups = setup.groups;
+std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
+                                      const comm::Parallel& parallel) {
+  const comm::ShardGroups& groups = parallel.groups();
   std::vector<RankReport::Axis> axes = {{"all", &all}};
   if (groups.stages != nullptr) axes.push_back({"pipeline", groups.stages->group});
   const int sharing = groups.shard->size();
@@ -37,8 +38,8 @@ std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all, const Paral
   if (groups.replicate != nullptr) axes.push_back({"replica", groups.replicate});
   if (groups.reshard != nullptr) axes.push_back({"reshard", groups.reshard});
   if (groups.tensor != nullptr) axes.push_back({"tensor", groups.tensor});
-  if (setup.tokens != nullptr) axes.push_back({"context", setup.tokens.get()});
-  if (setup.rows != nullptr) axes.push_back({"expert", setup.rows.get()});
+  if (parallel.tokens() != nullptr) axes.push_back({"context", parallel.tokens()});
+  if (parallel.rows() != nullptr) axes.push_back({"expert", parallel.rows()});
   return axes;
 }
 
@@ -95,7 +96,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
   }
   build_step();
-  ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, setup_));
+  ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, *parallel_));
   resume(spec);
   batches_ = std::make_unique<Prefetcher>(
       task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}),
@@ -128,10 +129,13 @@ void Trainer::check_same_task() {
 void Trainer::build_step() {
   memory_ =
       std::make_unique<MemoryReport>(context_, is_main() ? config_.memory_profile : std::string());
-  setup_ = parallel_setup(config_, *group_);
-  step_ = make_step(
-      {.config = config_, .task = task_, .context = context_, .setup = setup_, .layout = layout_},
-      this);
+  parallel_ = make_parallel(config_, *group_, context_);
+  step_ = make_step({.config = config_,
+                     .task = task_,
+                     .context = context_,
+                     .parallel = *parallel_,
+                     .layout = layout_},
+                    this);
   task_.prepare(task_context());
   if (!checkpoints_->resumes()) task_.initialize(task_context());
   if (config_.ema > 0) step_->keep_average(config_.ema);
@@ -262,7 +266,8 @@ void Trainer::after_step(int64_t step) {
     step_->finish();
     // Of the ranks that have this rank's stage.
     step_->with_anchors([&] {
-      comm::check_replicas(step_->parallel(), setup_.mesh->flatten({"replica", "shard", "context"}),
+      comm::check_replicas(step_->parallel(),
+                           parallel_->mesh().flatten({"replica", "shard", "context"}),
                            world_.rank());
     });
   }

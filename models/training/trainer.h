@@ -85,7 +85,7 @@ class Trainer : private StepObserver {
   std::unique_ptr<Timeline> timeline_;  // null: there is no --trace
   std::unique_ptr<comm::ProcessGroup> group_;
   const DataRanks data_;
-  ParallelSetup setup_;
+  std::unique_ptr<comm::Parallel> parallel_;
   std::unique_ptr<MemoryReport> memory_;
   std::unique_ptr<TrainStep> step_;
   int64_t first_step_ = 0;               // not 0: where a resumed run goes on

@@ -63,11 +63,11 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   metrics.comm_exposed_ms = (exposed_s - std::exchange(exposed_s_, exposed_s)) * 1e3;
   metrics.data_wait_ms = (data_wait_s_ - std::exchange(told_data_wait_s_, data_wait_s_)) * 1e3;
   if (group_->size() > 1) {
-    const SentBytes sent = sent_bytes(*group_, setup_.groups.replicate);
+    const SentBytes sent = sent_bytes(*group_, parallel_->groups().replicate);
     metrics.sent = difference(sent, std::exchange(sent_, sent));
   }
   if (config_.pipeline > 1) {
-    const comm::TrafficMeter& meter = setup_.groups.stages->group->traffic();
+    const comm::TrafficMeter& meter = parallel_->groups().stages->group->traffic();
     const double bubble_s = meter.totals(comm::Traffic::kActivations).exposed_seconds;
     metrics.bubble_ms = (bubble_s - std::exchange(bubble_s_, bubble_s)) * 1e3;
   }
@@ -198,7 +198,7 @@ void Trainer::write_histograms(int64_t step) {
        {std::tuple{HistogramOf::kParameters, "parameters/", 1.0},
         std::tuple{HistogramOf::kGradients, "gradients/", 1 / loss_scale_}}) {
     for (const TensorHistogram& one :
-         tensor_histograms(what, parameters, shards, *setup_.groups.shard, scale)) {
+         tensor_histograms(what, parameters, shards, *parallel_->groups().shard, scale)) {
       if (report_ != nullptr) report_->write_histogram(step, group + one.name, one.histogram);
     }
   }

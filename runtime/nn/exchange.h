@@ -68,6 +68,9 @@ class Exchange {
   int row_pieces() const { return row_pieces_; }
   void set_row_pieces(int pieces) { row_pieces_ = pieces; }
 
+  // Whether all rows are here, or come in one piece: nothing travels while a layer works.
+  virtual bool rows_come_at_once() const { return ranks_ == 1 || row_parts_ > 1; }
+
   // Slices are of whole samples: layers that are not cut may look at all of a sample. B is then a
   // multiple of the leaves, and T any number.
   bool has_whole_samples() const { return has_whole_samples_; }

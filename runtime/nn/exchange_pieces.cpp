@@ -72,11 +72,6 @@ std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
   return order;
 }
 
-// Of a layer whose rows are all here, or come at once.
-bool is_at_once(const Exchange& exchange) {
-  return exchange.ranks() == 1 || exchange.row_parts() > 1;
-}
-
 // One of so many equal runs of rows, as a vector.
 Tensor run_of(const Tensor& x, int64_t run, int64_t runs) {
   const int64_t count = x.numel() / runs;
@@ -129,7 +124,7 @@ EnteringRows::EnteringRows(Exchange& exchange, const Tensor& slice)
 EnteringRows::EnteringRows(Exchange& exchange, const Tensor& slice, const Shape& all)
     : RowPieces(as_they_come(exchange, rows_of(all) / exchange.row_parts())),
       exchange_(exchange) {
-  if (order().size() == 1 || is_at_once(exchange)) {
+  if (order().size() == 1 || exchange.rows_come_at_once()) {
     rows_ = exchange.ranks() > 1 ? exchange.gather(slice) : slice;
     return;
   }
@@ -175,7 +170,7 @@ bool LeavingRows::is_made(int rank) const {
 }
 
 void LeavingRows::after(size_t piece, const Tensor& y) {
-  if (order().size() == 1 || is_at_once(exchange_)) return;
+  if (order().size() == 1 || exchange_.rows_come_at_once()) return;
   if (piece == 0) made_.push_back(y);
   if (made_.size() < static_cast<size_t>(exchange_.own_leaves())) return;
   const Rows& rows = order()[piece];

@@ -266,7 +266,7 @@ Tensor RmsNorm::forward(const Tensor& x) {
 Tensor RmsNorm::forward_leaf(const Tensor& x, size_t leaf) {
   return run(x, [this, leaf](const Tensor& in) {
     NormWeights of_leaf;
-    for (size_t part = 0; part <= weight.rows.size(); ++part) {
+    for (size_t part = 0; part < weight.row_parts(); ++part) {
       of_leaf.gains.push_back(weight.value_of(leaf, part));
     }
     return stream_rms_norm(in, {}, of_leaf, eps_).y;

@@ -101,14 +101,16 @@ Tensor Parameter::value_of(size_t leaf, size_t part) const {
   if (partition.share == LeafShare::kFirst) {
     return partition.leaf == 0 && leaf == 0 ? row(part) : Tensor();
   }
-  return leaves.at(leaf)->row(part);
+  return leaves.empty() ? row(part) : leaves.at(leaf)->row(part);
 }
 
 std::vector<Tensor> Parameter::values() const {
   std::vector<Tensor> all;
-  for (size_t part = 0; part <= rows.size(); ++part) {
+  for (size_t part = 0; part < row_parts(); ++part) {
     if (leaves.empty()) all.push_back(row(part));
-    for (const Parameter* leaf : leaves) all.push_back(leaf->row(part));
+    for (const Parameter* leaf : leaves) {
+      if (leaf->owner == owner) all.push_back(leaf->row(part));
+    }
   }
   return all;
 }
@@ -116,7 +118,9 @@ std::vector<Tensor> Parameter::values() const {
 std::vector<Tensor> Parameter::output_values(size_t part) const {
   if (leaves.empty()) return {output_value(part)};
   std::vector<Tensor> all;
-  for (const Parameter* leaf : leaves) all.push_back(leaf->output_value(part));
+  for (const Parameter* leaf : leaves) {
+    if (leaf->owner == owner) all.push_back(leaf->output_value(part));
+  }
   return all;
 }
 
@@ -150,17 +154,25 @@ void Parameter::unbind() {
 void Parameter::keep_apart(bool apart) {
   tied_value = Tensor();
   tied_rows.clear();
+  for (Parameter* copy : copies) copy->keep_apart(apart);
   if (!apart) return;
   tied_value = leaf_like(*this, " (output)");
-  for (size_t part = 1; part <= rows.size(); ++part) {
+  for (size_t part = 1; part < row_parts(); ++part) {
     tied_rows.push_back(leaf_like(*this, cat(" (output, rows ", part, ")")));
   }
+  for (const Parameter* copy : copies) tied_rows.push_back(copy->tied_value);
 }
 
 void Parameter::split_rows(size_t parts) {
   rows.clear();
   for (size_t part = 1; part < parts; ++part)
     rows.push_back(leaf_like(*this, cat(" (rows ", part, ")")));
+}
+
+void Parameter::add_copy(Parameter& copy) {
+  copy.value.impl().version = value.impl().version;
+  rows.push_back(copy.value);
+  copies.push_back(&copy);
 }
 
 void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,

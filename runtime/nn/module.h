@@ -49,6 +49,9 @@ struct Parameter {
   Module* owner = nullptr;
   // Those of this rank's leaves, itself first; empty: there is one.
   std::vector<Parameter*> leaves = {};
+  // Of other models in this process that work on other tokens, with equal values over the same
+  // memory (comm/parallel/hosted_models.h). `rows` ends with theirs.
+  std::vector<Parameter*> copies = {};
 
   int64_t numel() const { return shape.numel(); }
   std::string full_name() const;  // from the root: "h.0.ln_1.weight"
@@ -65,6 +68,10 @@ struct Parameter {
   void keep_apart(bool apart);
   // Likewise: makes `rows`, of so many parts.
   void split_rows(size_t parts);
+  // Likewise: makes another model's parameter a copy.
+  void add_copy(Parameter& copy);
+  // Parts of the rows that the owner works on.
+  size_t row_parts() const { return rows.size() + 1 - copies.size(); }
   // What this rank's i-th leaf has of it, for a part of the rows; undefined: nothing.
   Tensor value_of(size_t leaf, size_t part = 0) const;
   // Of all parts of the rows, of each part those of all its leaves.

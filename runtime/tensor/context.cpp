@@ -137,6 +137,34 @@ StepState Context::read_step() {
   return step;
 }
 
+Context::PassState::PassState() = default;
+Context::PassState::PassState(PassState&&) noexcept = default;
+Context::PassState::~PassState() = default;
+
+Context::PassState Context::copy_pass_state() const {
+  PassState state;
+  state.autograd = std::make_unique<AutogradState>(*autograd_);
+  state.host_step = host_step_;
+  state.step_storage = step_storage_;
+  state.observer = exec_.observer;
+  return state;
+}
+
+void Context::exchange_pass_state(PassState& other) {
+  std::swap(*autograd_, *other.autograd);  // scopes refer to the place of autograd_
+  std::swap(host_step_, other.host_step);
+  std::shared_ptr<Storage> storage = std::exchange(other.step_storage, std::move(step_storage_));
+  use_step(std::move(storage));
+  std::swap(exec_.observer, other.observer);
+}
+
+void Context::continue_from(const PassState& other) {
+  autograd_->next_node = std::max(autograd_->next_node, other.autograd->next_node);
+  autograd_->seen_samples = other.autograd->seen_samples;
+  host_step_ = other.host_step;
+  use_step(other.step_storage);
+}
+
 void Context::set_workspace(Workspace* workspace) {
   exec_.workspace = workspace != nullptr ? workspace : workspace_.get();
 }

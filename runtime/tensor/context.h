@@ -80,6 +80,24 @@ class Context {
   // The device's copy, which kernels write too. Waits for the compute stream.
   StepState read_step();
 
+  // What belongs to the forward or backward that runs: autograd's part, and the per-step values.
+  // Several that take turns on one context (comm/parallel/hosted_ranks.h) have one each.
+  struct PassState {
+    PassState();
+    PassState(PassState&&) noexcept;
+    ~PassState();
+
+    std::unique_ptr<AutogradState> autograd;
+    StepState host_step = {};
+    std::shared_ptr<Storage> step_storage = {};
+    kernels::CallObserver* observer = nullptr;
+  };
+  PassState copy_pass_state() const;
+  // Exchanges the content of the context's with that of `other`.
+  void exchange_pass_state(PassState& other);
+  // Goes on where a pass has ended: nodes, samples and per-step values count on from there.
+  void continue_from(const PassState& other);
+
   // Whoever writes to the context's memory by other means than kernels and copy() calls this first.
   // Throws InternalError for memory that must be acquired and was not (offload/disk_memory.h).
   void will_write(const void* to, int64_t bytes);

@@ -8,6 +8,7 @@
 #include "shale/comm/compressed_sum.h"
 #include "shale/comm/parallel/data/local_steps.h"
 #include "shale/comm/parallel/data/shard_peers.h"
+#include "shale/comm/parallel/hosted_models.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/tensor/autograd_state.h"
@@ -35,6 +36,19 @@ void keep_ties_apart(std::vector<UnitPlan>& plans) {
 void make_leaves_apart(const std::vector<UnitPlan>& plans) {
   for (const UnitPlan& plan : plans) {
     for (Parameter* parameter : plan.apart) parameter->keep_apart(true);
+  }
+}
+
+// Whether a module is left because of an error, which others of the process's ranks may not have:
+// nobody waits for them. What ends a recomputation is none.
+bool fails() {
+  if (std::current_exception() == nullptr) return false;
+  try {
+    throw;
+  } catch (const RecomputationDone&) {
+    return false;
+  } catch (...) {
+    return true;
   }
 }
 
@@ -91,7 +105,8 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
   if (options.stage >= 2) shared_.before_gradient = [this] { reductions_.finish(/*leave=*/1); };
   backward_hooks_ = std::make_unique<BackwardHooksScope>(
       context,
-      BackwardHooks{.begin = [this] { backward_begins(); }, .end = [this] { backward_ends(); }});
+      BackwardHooks{.begin = [this] { once("backward begins", [this] { backward_begins(); }); },
+                    .end = [this] { once("backward ends", [this] { backward_ends(); }); }});
 }
 
 DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
@@ -100,7 +115,7 @@ DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Con
   std::vector<UnitPlan> plans = plan_units(model, units);
   if (options.reproducible) keep_ties_apart(plans);
   install(std::move(plans));
-  bind_buffers(model);
+  for (const Module* copy : copies_of(model)) bind_buffers(*copy);
 }
 
 DataParallel::DataParallel(std::vector<UnitPlan> plans, Context& context, const ShardGroups& groups,
@@ -110,6 +125,7 @@ DataParallel::DataParallel(std::vector<UnitPlan> plans, Context& context, const 
 }
 
 void DataParallel::install(std::vector<UnitPlan> plans) {
+  for (UnitPlan& plan : plans) add_hosted(plan);
   check_exchange(plans);
   compare_ranks(plans, options_.unit());
   make_leaves_apart(plans);
@@ -144,6 +160,7 @@ FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
   }
   std::vector<UnitPlan> plans = {plan_unit(module, taken_)};
   if (options_.reproducible) keep_ties_apart(plans);
+  add_hosted(plans.front());
   check_exchange(plans);
   compare_ranks(plans, options);
   make_leaves_apart(plans);
@@ -167,7 +184,7 @@ FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options
     add_hook(unit, HookPoint::kAfterLastBackward, &DataParallel::after_last_backward);
   }
   order_units();
-  bind_buffers(unit.module());
+  for (const Module* copy : copies_of(unit.module())) bind_buffers(*copy);
   return unit;
 }
 
@@ -180,9 +197,52 @@ FlatUnit& DataParallel::unit(const Module& module) const {
 
 void DataParallel::add_hook(FlatUnit& unit, HookPoint point,
                             void (DataParallel::*hook)(FlatUnit&)) {
-  Module& module = unit.module();
-  const uint64_t id = module.add_hook(point, [this, &unit, hook] { (this->*hook)(unit); });
-  hooks_.push_back({.module = &module, .point = point, .id = id});
+  const std::string what = cat(unit.name(), " at point ", static_cast<int>(point));
+  for (Module* module : copies_of(unit.module())) {
+    const uint64_t id = module->add_hook(point, [this, &unit, hook, what] {
+      const bool is_alone = hosted_ranks() != nullptr && fails();
+      if (!is_alone) once(what, [this, &unit, hook] { (this->*hook)(unit); });
+    });
+    hooks_.push_back({.module = module, .point = point, .id = id});
+  }
+}
+
+// ---- Several mesh ranks in this process ----
+
+void DataParallel::run(const std::function<void(int rank)>& body) const {
+  hosted_ranks() != nullptr ? hosted_ranks()->run(body) : body(0);
+}
+
+HostedRanks* DataParallel::hosted_ranks() const {
+  const HostedModels* const hosted = shared_.groups.hosted;
+  return hosted != nullptr ? &hosted->ranks() : nullptr;
+}
+
+// What happens once for all of them, when the last one comes: they have units in common.
+void DataParallel::once(std::string_view what, const std::function<void()>& act) const {
+  hosted_ranks() != nullptr ? hosted_ranks()->once(what, act) : act();
+}
+
+std::vector<Module*> DataParallel::copies_of(Module& module) const {
+  const HostedModels* const hosted = shared_.groups.hosted;
+  return hosted != nullptr ? hosted->copies_of(module) : std::vector<Module*>{&module};
+}
+
+// After each parameter those that other tensor ranks of this process have.
+void DataParallel::add_hosted(UnitPlan& plan) const {
+  if (shared_.groups.hosted == nullptr) return;
+  for (std::vector<Parameter*>* const list : {&plan.parameters, &plan.apart}) {
+    std::vector<Parameter*> all;
+    for (Parameter* parameter : *list) {
+      all.push_back(parameter);
+      for (size_t i = 1; i < parameter->leaves.size(); ++i) all.push_back(parameter->leaves[i]);
+    }
+    *list = std::move(all);
+  }
+  const std::set<const Parameter*> tied = plan.tied;
+  for (const Parameter* parameter : tied) {
+    plan.tied.insert(parameter->leaves.begin(), parameter->leaves.end());
+  }
 }
 
 // Forward reaches units that enclose others first, then the others as they were given.

@@ -18,6 +18,7 @@ class OutlierSkip;
 
 namespace shale::comm {
 
+class HostedRanks;
 class LocalSteps;
 struct LocalStepsOptions;
 
@@ -95,6 +96,11 @@ class DataParallel {
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
+
+  // Calls body(rank) for each mesh rank of this process (ShardGroups::hosted), each with its own
+  // state of autograd; with one rank body(0).
+  void run(const std::function<void(int rank)>& body) const;
+  HostedRanks* hosted_ranks() const;  // null: this process is one
 
   // Makes a unit of what is left of a module's subtree. Collective.
   FlatUnit& add_unit(Module& module, const UnitOptions& options);
@@ -215,6 +221,9 @@ class DataParallel {
   FlatUnit& install(const UnitPlan& plan, const UnitOptions& options);
   void bind_buffers(const Module& module);
   void add_hook(FlatUnit& unit, HookPoint point, void (DataParallel::*hook)(FlatUnit&));
+  std::vector<Module*> copies_of(Module& module) const;
+  void once(std::string_view what, const std::function<void()>& act) const;
+  void add_hosted(UnitPlan& plan) const;
   void order_units();
 
   void before_forward(FlatUnit& unit);

@@ -9,6 +9,7 @@
 #include "shale/base/log.h"
 #include "shale/base/rng.h"
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/parallel/hosted_models.h"
 #include "shale/comm/same_on_all.h"
 #include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/optim/clip.h"
@@ -140,7 +141,8 @@ void DataParallel::check_exchange(const std::vector<UnitPlan>& plans) const {
   const ProcessGroup* const group = shared_.groups.tensor;
   for (const UnitPlan& plan : plans) {
     const nn::Exchange* const exchange = plan.module->exchange();
-    const int ranks = exchange != nullptr ? exchange->ranks() : 1;
+    const int hosted = shared_.groups.hosted != nullptr ? shared_.groups.hosted->tensor() : 1;
+    const int ranks = exchange != nullptr ? exchange->ranks() / hosted : 1;
     if (ranks == (group != nullptr ? group->size() : 1)) continue;
     throw ConfigError(
         cat("data parallel: ", ranks, " ranks share the layers of ", unit_name(*plan.module),

@@ -21,6 +21,8 @@ enum class BlockCode : uint8_t;  // see kernels/block_codes.h
 
 namespace shale::comm {
 
+class HostedModels;
+
 // The stages of a pipeline, of which each rank has some parts of the model.
 struct PipelineStages {
   ProcessGroup* group = nullptr;  // the ranks of this rank's pipeline, in order
@@ -64,6 +66,8 @@ struct ShardGroups {
   ProcessGroup* reshard = nullptr;
   // Null: every rank has a part of every parameter, or all of it.
   const PipelineStages* stages = nullptr;
+  // Where this process has several mesh ranks: their models. null: it has one.
+  const HostedModels* hosted = nullptr;
 };
 
 // Whose samples a replica's gradient is of, where hybrid sharding has several.

@@ -1,6 +1,7 @@
 #include "shale/comm/parallel/pipeline/runner.h"
 
 #include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/boundary.h"
 
 namespace shale::comm {
@@ -33,7 +34,7 @@ void Pipeline::open_links() {
                        .receiver = place.rank_of(to),
                        .direction = forward ? Direction::kForward : Direction::kBackward,
                        .chunk = place.chunk_of(to),
-                       .capacity_bytes = options_.boundary.numel() * dtype_size(options_.dtype),
+                       .capacity_bytes = message_shape().numel() * dtype_size(options_.dtype),
                        .slots = options_.slots});
     }
   }
@@ -82,52 +83,65 @@ void Pipeline::act(const Action& action, PipelineWork& work) {
   }
 }
 
+void Pipeline::for_ranks(const Action& action, std::vector<Tensor> taken, const RankBody& body) {
+  std::vector<Flight>& flights = this->flights(action);
+  flights.resize(ranks_here());
+  const auto of_rank = [&](int rank) {
+    const auto i = static_cast<size_t>(rank);
+    body(flights[i], taken.empty() ? Tensor() : std::move(taken[i]), i);
+  };
+  options_.hosted != nullptr ? options_.hosted->run(of_rank) : of_rank(0);
+}
+
 void Pipeline::run_forward(const Action& action, PipelineWork& work) {
-  Tensor x = take(action);
-  Flight& now = flight(action);
+  std::vector<Tensor> taken = take(action), made(ranks_here());
+  const bool gives = given_by(action).is_there;
   work.begins(action);
-  if (x.defined()) {
-    now.dx = std::make_shared<Tensor>();
-    begin_graph(x, [dx = now.dx](const Tensor& gradient) { *dx = gradient; });
-  }
-  Tensor y = work.forward(plan_.pieces_of(group_.rank(), action.chunk), action.micro, x);
-  x = Tensor();
+  for_ranks(action, std::move(taken), [&](Flight& now, Tensor x, size_t rank) {
+    if (x.defined()) {
+      now.dx = std::make_shared<Tensor>();
+      begin_graph(x, [dx = now.dx](const Tensor& gradient) { *dx = gradient; });
+    }
+    Tensor y = work.forward(plan_.pieces_of(group_.rank(), action.chunk), action.micro, x);
+    made[rank] = y.detach();
+    now.root = gives ? history_of(y) : std::move(y);
+  });
   work.ends(action);
-  if (!given_by(action).is_there) {
-    losses_[static_cast<size_t>(action.micro)] = y.detach();
-    now.root = std::move(y);
-    return;
+  if (gives) {
+    give(action, made);
+  } else {
+    losses_[static_cast<size_t>(action.micro)] = made.front();  // all mesh ranks have the same
   }
-  now.root = history_of(y);
-  give(action, y.detach());
 }
 
 void Pipeline::run_backward(const Action& action, PipelineWork& work) {
-  const Tensor dy = take(action);
-  Flight& now = flight(action);
+  std::vector<Tensor> taken = take(action), made(ranks_here());
   const bool splits = action.kind == kBackwardInput;
   work.begins(action);
-  if (splits) {
-    backward_inputs(now.root, dy, now.rest);
-  } else {
-    work.before_backward(action.chunk, action.micro + 1 == plan_.schedule.micros);
-    backward(now.root, dy);
-  }
-  now.root = Tensor();
-  work.ends(action);
-  if (now.dx != nullptr) {
+  if (!splits) work.before_backward(action.chunk, action.micro + 1 == plan_.schedule.micros);
+  for_ranks(action, std::move(taken), [&](Flight& now, const Tensor& dy, size_t rank) {
+    if (splits) {
+      backward_inputs(now.root, dy, now.rest);
+    } else {
+      backward(now.root, dy);
+    }
+    now.root = Tensor();
+    if (now.dx == nullptr) return;
     if (!now.dx->defined()) {
       throw InternalError(cat("pipeline: ", describe(action), " has made no gradient of its input"));
     }
-    give(action, std::move(*now.dx));
-  }
+    made[rank] = std::move(*now.dx);
+  });
+  work.ends(action);
+  if (made.front().defined()) give(action, made);
   if (!splits) flights_.erase({action.chunk, action.micro});
 }
 
 void Pipeline::run_weights(const Action& action, PipelineWork& work) {
   work.begins(action);
   work.before_backward(action.chunk, action.micro + 1 == plan_.schedule.micros);
-  backward_weights(context_, flight(action).rest);
+  for_ranks(action, {},
+            [&](Flight& now, const Tensor&, size_t) { backward_weights(context_, now.rest); });
   flights_.erase({action.chunk, action.micro});
   work.ends(action);
 }
@@ -168,33 +182,59 @@ void Pipeline::post(const Action& action) {
   const auto [posted, is_new] = posted_.try_emplace({key, action.micro});
   if (!is_new) return;
   Tensor& x = posted->second.x;
-  x = empty(context_, options_.boundary, options_.dtype,
+  x = empty(context_, message_shape(), options_.dtype,
             passage.forward ? MemoryTag::kActivation : MemoryTag::kGradient, "pipeline");
   posted->second.work =
       link->second->receive(x, id_of(passage, action.micro), context_.exec().stream);
 }
 
-Tensor Pipeline::take(const Action& action) {
+// Of all mesh ranks of a process: theirs, one behind the other.
+Shape Pipeline::message_shape() const {
+  Shape shape = options_.boundary;
+  if (shape.ndim() > 0) shape[0] *= static_cast<int64_t>(ranks_here());
+  return shape;
+}
+
+std::vector<Tensor> Pipeline::take(const Action& action) {
   const Passage passage = taken_by(action);
   if (!passage.is_there) return {};
   const std::pair<Key, int> what{{passage.forward, passage.stage}, action.micro};
   if (auto node = here_.extract(what)) return std::move(node.mapped());
   auto node = posted_.extract(what);
   node.mapped().work.wait();
-  return std::move(node.mapped().x);
+  const Tensor all = std::move(node.mapped().x);
+  const auto count = static_cast<int64_t>(ranks_here());
+  if (count == 1) return {all};
+  std::vector<Tensor> of_ranks;
+  for (int64_t i = 0; i < count; ++i) {
+    of_ranks.push_back(all.alias(options_.boundary, contiguous_strides(options_.boundary),
+                                 i * options_.boundary.numel()));
+  }
+  return of_ranks;
 }
 
-void Pipeline::give(const Action& action, Tensor x) {
+void Pipeline::give(const Action& action, const std::vector<Tensor>& of_ranks) {
   const Passage passage = given_by(action);
   const Key key{passage.forward, passage.stage};
   const auto link = sends_.find(key);
   if (link == sends_.end()) {
-    here_[{key, action.micro}] = std::move(x);
+    here_[{key, action.micro}] = of_ranks;
     return;
   }
-  if (!(x.shape() == options_.boundary) || x.dtype() != options_.dtype) {
-    throw ShapeError(cat("pipeline: ", describe(action), " gives ", x, " to the next stage, want ",
-                         dtype_name(options_.dtype), options_.boundary));
+  for (const Tensor& one : of_ranks) {
+    if (one.shape() == options_.boundary && one.dtype() == options_.dtype) continue;
+    throw ShapeError(cat("pipeline: ", describe(action), " gives ", one,
+                         " to the next stage, want ", dtype_name(options_.dtype),
+                         options_.boundary));
+  }
+  Tensor x = of_ranks.front();
+  if (of_ranks.size() > 1) {
+    x = empty(context_, message_shape(), options_.dtype);
+    for (size_t i = 0; i < of_ranks.size(); ++i) {
+      const int64_t count = options_.boundary.numel();
+      kernels::copy(x.exec(), {.x = of_ranks[i].alias({count}, {1}),
+                               .y = x.alias({count}, {1}, static_cast<int64_t>(i) * count)});
+    }
   }
   // One message that waits, and the next send waits for it: what the schedule was proven with. A
   // host's links move nothing while nobody waits; a device's need nobody.

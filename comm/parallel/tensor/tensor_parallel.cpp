@@ -64,7 +64,13 @@ std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& p
   auto exchange = std::make_unique<GroupExchange>(group, leaves, "tensor");
   exchange->set_overlap(options.overlap);
   exchange->set_row_pieces(options.pieces);
-  if (plan.has_whole_samples()) exchange->set_whole_samples();
+  tensor_parallel(model, plan, group, *exchange);
+  return exchange;
+}
+
+void tensor_parallel(Module& model, const TensorPlan& plan, ProcessGroup& group,
+                     nn::Exchange& exchange) {
+  if (plan.has_whole_samples()) exchange.set_whole_samples();
   const std::vector<Parameter*> parameters = model.parameters();
   const std::vector<const TensorPlan::Line*> lines = plan.lines_of(parameters);
   std::string text = plan.has_whole_samples() ? "whole samples" : "rows";
@@ -74,14 +80,13 @@ std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& p
                 partition.dim, "/", partition.groups);
   }
   require_same_on_all(group, "tensor parallelism",
-                      cat(leaves, " leaves, ", options.pieces, " pieces, parameters and plan ",
-                          hash_name(text)));
+                      cat(exchange.leaves(), " leaves, ", exchange.row_pieces(),
+                          " pieces, parameters and plan ", hash_name(text)));
   for (size_t i = 0; i < parameters.size(); ++i) {
     // Experts that are dealt out are whole.
-    if (!parameters[i]->partition.is_of_experts) cut(*parameters[i], *lines[i], *exchange);
+    if (!parameters[i]->partition.is_of_experts) cut(*parameters[i], *lines[i], exchange);
   }
-  model.set_exchange(exchange.get());
-  return exchange;
+  model.set_exchange(&exchange);
 }
 
 }  // namespace shale::comm

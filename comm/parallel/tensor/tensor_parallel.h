@@ -30,4 +30,9 @@ std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& p
                                               ProcessGroup& group,
                                               const TensorOptions& options = {});
 
+// The same for one mesh rank, of those that meet in `exchange`; `group`: the processes that have
+// them.
+void tensor_parallel(Module& model, const TensorPlan& plan, ProcessGroup& group,
+                     nn::Exchange& exchange);
+
 }  // namespace shale::comm

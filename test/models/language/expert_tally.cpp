@@ -50,7 +50,8 @@ Run train_mixture(Recompute level, const models::LanguageModelPolicy& policy, fl
   const auto model = models::make_language_model(small_mixture(), policy);
   for (Module* block : model->blocks()) block->set_recompute(level);
   models::StepModel step_model = test::step_model(*model);
-  auto tally = std::make_unique<models::ExpertTally>(models::mixtures_of(*model), context, rate);
+  auto tally =
+      std::make_unique<models::ExpertTally>(std::vector<Module*>{model.get()}, context, rate);
   const Tensor bias = tally->bias();
   step_model.tally = std::move(tally);
   Tallies seen;

@@ -1,5 +1,6 @@
 // Tokens of experts are those of all ranks, on each of them, and so are the biases that follow.
 #include "shale/models/language/expert_tally.h"
+#include "shale/models/training/task.h"
 
 #include <numeric>
 
@@ -43,7 +44,8 @@ TEST_CASE("tokens of experts are added up over the ranks", "[experts]") {
   Context context(small_context());
   const auto model = models::make_language_model(small_mixture());
   models::StepModel step_model = test::step_model(*model);
-  auto tally = std::make_unique<models::ExpertTally>(models::mixtures_of(*model), context, 0.5f);
+  auto tally =
+      std::make_unique<models::ExpertTally>(std::vector<Module*>{model.get()}, context, 0.5f);
   const Tensor bias = tally->bias();
   step_model.tally = std::move(tally);
   Tallies seen;
@@ -84,15 +86,15 @@ TEST_CASE("tokens of experts are added up over the stages of a pipeline", "[expe
   comm::Mesh mesh(*all, comm::parallel_axes({.pipeline = all->size()}, all->size()));
   models::StepModel step_model = test::step_model(*model);
   step_model.tally =
-      std::make_unique<models::ExpertTally>(models::mixtures_of(*model), context, 0.5f);
+      std::make_unique<models::ExpertTally>(std::vector<Module*>{model.get()}, context, 0.5f);
   models::StepPipeline pipeline{.group = &mesh.group("pipeline"), .pieces = model->pieces()};
   pipeline.plan = comm::make_stage_plan(
       pipeline.pieces,
       comm::make_schedule(comm::ScheduleKind::k1F1B, all->size(), 1, int(kMicroBatches)));
   pipeline.boundary = {kRows, kLength, config.width};
-  pipeline.run = [&model](std::span<const nn::Piece> some, const Tensor& x,
-                          const DeviceBatch& batch) {
-    return model->run_pieces(some, x, batch["inputs"], batch["targets"]);
+  pipeline.run = [&model](const comm::PieceRange& some, const Tensor& x, const DeviceBatch& batch) {
+    const std::vector<nn::Piece> pieces = model->pieces();
+    return model->run_pieces(models::pieces_in(pieces, some), x, batch["inputs"], batch["targets"]);
   };
   const comm::StageGroups stages(*pipeline.group, *pipeline.group, pipeline.pieces, pipeline.plan);
   step_model.pipeline = std::move(pipeline);

@@ -1,16 +1,14 @@
 #include "shale/test/support/ranks/pipeline_training.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "shale/comm/mesh.h"
 #include "shale/comm/ordered_sum.h"
-#include "shale/comm/parallel/context/context_parallel.h"
 #include "shale/comm/parallel/data/full_state.h"
-#include "shale/comm/parallel/expert/expert_parallel.h"
-#include "shale/comm/parallel/pipeline/stage_plan.h"
-#include "shale/comm/parallel/tensor/tensor_parallel.h"
+#include "shale/comm/parallel/parallel.h"
 #include "shale/models/language/family.h"
 #include "shale/models/language/sequence_batches.h"
+#include "shale/runtime/ops/shape.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -28,43 +26,12 @@ struct Notes : models::StepObserver {
   std::vector<float> norms;
 };
 
-// What ranks share of a model: its layers, its sequences.
-struct Cut {
-  Cut(models::LanguageModel& model, comm::Mesh& mesh, const PipelineRun& run,
-      const TrainOptions& options) {
-    const auto in_layers = [&](const char* axis) -> comm::ProcessGroup& {
-      comm::ProcessGroup& group = mesh.group(axis);
-      groups.push_back(group.split(0, group.rank(), axis, comm::Lane::kModel));
-      return *groups.back();
-    };
-    if (run.tensor > 1 || options.tensor_leaves > 0) {
-      const models::LanguageModelConfig& config = model.config();
-      layers = comm::tensor_parallel(model, models::model_family(config.family).tensor_plan(config),
-                                     in_layers("tensor"), {.leaves = options.tensor_leaves,
-                                      .pieces = options.tensor_pieces});
-    }
-    const int slices = layers != nullptr ? layers->leaves() : 1;
-    if (run.context > 1 || options.context_leaves > 0 || options.length % slices != 0) {
-      sequence = comm::context_parallel(model, in_layers("context"),
-                                        {.tokens = options.length,
-                                         .slices = slices,
-                                         .leaves = options.context_leaves,
-                                         .kind = options.context_kind,
-                                         .group = context_group(options.context_kind, run.context),
-                                         .key_heads = 2});
-    }
-  }
-  // What goes from one piece to the next.
-  Shape boundary(int64_t sequences, int64_t tokens, int64_t width) const {
-    const int64_t slices = layers != nullptr ? layers->ranks() : 1;
-    if (sequence == nullptr) return {sequences, tokens / slices, width};
-    return {sequences * sequence->parts().count, 2 * sequence->chunk_tokens() / slices, width};
-  }
-
-  std::vector<std::unique_ptr<comm::ProcessGroup>> groups;
-  std::unique_ptr<nn::Exchange> layers;
-  std::unique_ptr<nn::CutSequence> sequence;
-};
+// What a mesh rank has of a field of a batch that has the tokens of all that this process hosts.
+Tensor of_rank(const comm::Parallel& parallel, const Tensor& field, int rank) {
+  const int64_t parts = parallel.degrees().context_here;
+  const int64_t rows = field.size(0) / parts, part = rank / parallel.degrees().tensor_here;
+  return slice(field, 0, part * rows, (part + 1) * rows);
+}
 
 }  // namespace
 
@@ -81,60 +48,62 @@ models::LanguageModelConfig six_layers(const std::string& family) {
 Trained train_pipeline(Context& context, comm::ProcessGroup& all,
                        const models::LanguageModelConfig& config, const PipelineRun& run,
                        const TrainOptions& options) {
-  const int of_model = run.ranks * run.context * run.tensor;
-  comm::Mesh mesh(all, comm::parallel_axes({.replica = run.replicas,
-                                            .pipeline = run.ranks,
-                                            .shard = all.size() / of_model / run.replicas,
-                                            .context = run.context,
-                                            .tensor = run.tensor},
-                                           all.size()));
+  comm::Degrees degrees{.replica = run.replicas,
+                        .tensor = std::max(run.tensor, options.tensor_leaves),
+                        .context = std::max(run.context, options.context_leaves),
+                        .expert = run.expert,
+                        .pipeline = run.ranks};
+  degrees.tensor_here = degrees.tensor / run.tensor;
+  degrees.context_here = degrees.context / run.context;
+  comm::Parallel parallel(all, context, degrees,
+                          {.row_pieces = options.tensor_pieces,
+                           .context_kind = options.context_kind,
+                           .context_group = context_group(options.context_kind, run.context),
+                           .joins_matrices = true});
+  comm::Mesh& mesh = parallel.mesh();
   const int shards = mesh.size("shard"), data = run.replicas * shards;
   const int data_rank = mesh.coordinate("replica") * shards + mesh.coordinate("shard");
   models::LanguageModelPolicy policy = run.policy;
   policy.dropout = options.dropout;
-  const auto model = models::make_language_model(config, policy);
-  for (Module* block : model->blocks()) block->set_recompute(options.recompute);
-
-  comm::ShardGroups groups{.shard = &mesh.flatten({"shard", "context"})};
-  if (run.replicas > 1) groups.replicate = &mesh.group("replica");
-  std::unique_ptr<comm::Mesh> experts;
-  std::unique_ptr<nn::ExpertExchange> exchange;
-  if (run.tensor > 1) groups.shard_and_tensor = &mesh.flatten({"shard", "context", "tensor"});
-  if (run.expert > 1) {
-    comm::ProcessGroup& stage = run.tensor > 1 ? *groups.shard_and_tensor : *groups.shard;
-    experts = std::make_unique<comm::Mesh>(
-        stage, std::vector<comm::MeshAxis>{{"same", 0}, {"expert", run.expert}});
-    groups.experts = &experts->group("expert");
-    groups.expert_shard = &experts->group("same");
-    exchange = comm::expert_parallel(*model, *groups.experts);
-  }
-  const Cut cut(*model, mesh, run, options);
-  if (cut.layers != nullptr) groups.tensor = &mesh.group("tensor");
-  for (const auto& group : cut.groups) groups.layers.push_back(group.get());
+  const comm::ModelPlan plan{.tensor = models::model_family(config.family).tensor_plan(config),
+                             .tokens = options.length,
+                             .key_heads = 2 * degrees.tensor};
+  const auto hosted = parallel.build<models::LanguageModel>(plan, [&] {
+    auto made = models::make_language_model(config, policy);
+    for (Module* block : made->blocks()) block->set_recompute(options.recompute);
+    return made;
+  });
+  models::LanguageModel* const model = hosted.front().get();
 
   models::StepModel step_of = step_model(*model);
-  std::unique_ptr<comm::StageGroups> stages;
+  step_of.loss = [&](const DeviceBatch& batch) {
+    const int rank = std::max(parallel.hosted().current(), 0);
+    return hosted[size_t(rank)]->loss(of_rank(parallel, batch["inputs"], rank),
+                                      of_rank(parallel, batch["targets"], rank));
+  };
   int loss_rank = 0;
   if (run.ranks > 1 || run.chunks > 1) {
     models::StepPipeline pipeline{.group = &mesh.group("pipeline"), .pieces = model->pieces()};
     pipeline.plan = comm::make_stage_plan(
         pipeline.pieces,
         comm::make_schedule(run.kind, run.ranks, run.chunks, int(run.micro_batches)), run.split);
-    pipeline.boundary = cut.boundary(options.micro_batch, options.length, config.width);
+    const nn::SequenceParts parts = parallel.sequence_parts();
+    const int64_t tokens =
+        parallel.cuts_sequences() ? 2 * parts.chunk_tokens(options.length) : options.length;
+    pipeline.boundary = {options.micro_batch, tokens / degrees.tensor, config.width};
     pipeline.slots = run.slots;
-    pipeline.run = [&model](std::span<const nn::Piece> some, const Tensor& x,
-                            const DeviceBatch& batch) {
-      return model->run_pieces(some, x, batch["inputs"], batch["targets"]);
+    pipeline.run = [&](const comm::PieceRange& some, const Tensor& x, const DeviceBatch& batch) {
+      const int rank = std::max(parallel.hosted().current(), 0);
+      const std::vector<nn::Piece> pieces = hosted[size_t(rank)]->pieces();
+      return hosted[size_t(rank)]->run_pieces(
+          std::span(pieces).subspan(size_t(some.first), size_t(some.end - some.first)), x,
+          of_rank(parallel, batch["inputs"], rank), of_rank(parallel, batch["targets"], rank));
     };
     loss_rank = pipeline.plan.loss_rank();
-    comm::ProcessGroup& whole = options.parallel.stage > 0 || run.expert > 1
-                                    ? mesh.flatten({"pipeline", "shard", "context"})
-                                    : *pipeline.group;
-    stages =
-        std::make_unique<comm::StageGroups>(*pipeline.group, whole, pipeline.pieces, pipeline.plan);
-    groups.stages = &stages->stages();
+    parallel.stage(pipeline.pieces, pipeline.plan, options.parallel.stage > 0);
     step_of.pipeline = std::move(pipeline);
   }
+  const comm::ShardGroups& groups = parallel.groups();
   std::vector<int> losses;
   for (int rank = 0; rank < all.size(); ++rank) {
     const comm::MeshLayout& at = mesh.layout();
@@ -161,8 +130,8 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
                 const int64_t leaf = micro++ * data + data_rank;
                 const int64_t first = leaf * options.micro_batch;
                 batch = run.batch ? run.batch(i, first) : micro_batch(batches, i, first);
-                if (cut.sequence == nullptr) return batch;
-                models::cut_batch(batch, cut.sequence->parts(), own_batch);
+                if (!parallel.cuts_sequences()) return batch;
+                models::cut_batch(batch, parallel.sequence_parts(), own_batch);
                 return own_batch;
               }});
   }

@@ -1,0 +1,246 @@
+#include "shale/comm/parallel/parallel.h"
+
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/comm/parallel/expert/expert_parallel.h"
+#include "shale/comm/parallel/tensor/tensor_parallel.h"
+#include "shale/comm/same_on_all.h"
+#include "shale/runtime/ops/shape.h"
+
+namespace shale::comm {
+namespace {
+
+Degrees filled(Degrees degrees, int processes) {
+  for (const auto& [name, size, here] :
+       {std::tuple("tensor", degrees.tensor, degrees.tensor_here),
+        std::tuple("context", degrees.context, degrees.context_here)}) {
+    if (here >= 1 && size % here == 0) continue;
+    throw ConfigError(cat("parallel: a process has ", here, " of ", size, " ranks of the axis ",
+                          name, ", want a divisor"));
+  }
+  const int others = degrees.model_processes() * degrees.replica;
+  if (degrees.shard == 0 && processes % others == 0) degrees.shard = processes / others;
+  if (degrees.shard * others == processes) return degrees;
+  throw ConfigError(cat("parallel: replica ", degrees.replica, ", pipeline ", degrees.pipeline,
+                        ", shard ", degrees.shard, ", context ", degrees.context, " and tensor ",
+                        degrees.tensor, ", ", degrees.here(), " mesh ranks a process, on ",
+                        processes, " processes; want degrees whose product is that of processes ",
+                        "and mesh ranks a process"));
+}
+
+std::vector<MeshAxis> axes_of(const Degrees& degrees, int processes) {
+  return parallel_axes({.replica = degrees.replica,
+                        .pipeline = degrees.pipeline,
+                        .shard = degrees.shard,
+                        .context = degrees.context / degrees.context_here,
+                        .tensor = degrees.tensor / degrees.tensor_here},
+                       processes);
+}
+
+std::shared_ptr<ProcessGroup> for_layers(ProcessGroup& group, const char* name) {
+  return group.split(0, group.rank(), name, Lane::kModel);
+}
+
+}  // namespace
+
+Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
+                   const ParallelOptions& options)
+    : degrees_(filled(degrees, all.size())),
+      options_(options),
+      rank_(all.rank()),
+      mesh_(all, axes_of(degrees_, all.size())),
+      hosted_(context, degrees_.here()) {
+  // Context ranks have gradients of tokens of their own, as those of data parallelism have.
+  groups_.shard = &mesh_.flatten({"shard", "context"});
+  if (degrees_.replica > 1) groups_.replicate = &mesh_.group("replica");
+  if (options_.reshard > 0) {
+    reshard_ = std::make_unique<Mesh>(
+        *groups_.shard, std::vector<MeshAxis>{{"outer", 0}, {"inner", options_.reshard}});
+    groups_.reshard = &reshard_->group("inner");
+  }
+  const auto add_layers = [&](std::shared_ptr<ProcessGroup>& group, ProcessGroup& of,
+                              const char* name) {
+    group = for_layers(of, name);
+    groups_.layers.push_back(group.get());
+  };
+  if (degrees_.expert > 1) {
+    ProcessGroup& stage =
+        degrees_.tensor > 1 ? mesh_.flatten({"shard", "context", "tensor"}) : *groups_.shard;
+    expert_ = std::make_unique<Mesh>(
+        stage, std::vector<MeshAxis>{{"same", 0}, {"expert", degrees_.expert}});
+    groups_.expert_shard = &expert_->group("same");
+    groups_.experts = &expert_->group("expert");
+    add_layers(rows_, *groups_.experts, "rows");
+  }
+  if (degrees_.tensor > 1) {
+    groups_.tensor = &mesh_.group("tensor");
+    if (options_.joins_matrices && groups_.tensor->size() > 1) {
+      groups_.shard_and_tensor = &mesh_.flatten({"shard", "context", "tensor"});
+    }
+    add_layers(layers_, *groups_.tensor, "layers");
+  }
+}
+
+Parallel::~Parallel() = default;
+
+void Parallel::cut(const std::vector<Module*>& models, const ModelPlan& plan) {
+  if (degrees_.expert > 1) cut_experts(models);
+  if (degrees_.tensor > 1) cut_layers(models, plan.tensor);
+  cut_sequences(models, plan);
+  if (hosted_.count() == 1) return;
+  models_ = std::make_unique<HostedModels>(hosted_, models, degrees_.tensor_here);
+  groups_.hosted = models_.get();
+}
+
+void Parallel::cut_experts(const std::vector<Module*>& models) {
+  if (hosted_.count() > 1) {
+    throw ConfigError(cat("parallel: expert ", degrees_.expert, " with ", hosted_.count(),
+                          " mesh ranks a process: products of experts have the rows of several "
+                          "ranks, and round by their number; want one mesh rank a process"));
+  }
+  experts_ = expert_parallel(*models.front(), *rows_);
+}
+
+void Parallel::cut_layers(const std::vector<Module*>& models, const TensorPlan& plan) {
+  const MeshLine::Options options{.name = "tensor", .overlap = options_.overlap};
+  for (int context = 0; context < degrees_.context_here; ++context) {
+    const auto line = std::make_shared<MeshLine>(layers_, &hosted_, degrees_.tensor_here, options);
+    for (int member = 0; member < degrees_.tensor_here; ++member) {
+      tensor_.push_back(std::make_unique<HostedExchange>(line, member));
+      tensor_.back()->set_row_pieces(options_.row_pieces);
+      tensor_parallel(*models[tensor_.size() - 1], plan, *layers_, *tensor_.back());
+    }
+  }
+}
+
+nn::SequenceParts Parallel::sequence_parts() const {
+  return {.leaves = degrees_.context,
+          .first = mesh_.layout().coordinate("context", rank_) * degrees_.context_here,
+          .count = degrees_.context_here,
+          .slices = degrees_.tensor};
+}
+
+Tensor Parallel::own_rows(const Tensor& field) const {
+  if (!field.defined() || degrees_.context_here == 1 || hosted_.current() < 0) return field;
+  const int64_t rows = field.size(0) / degrees_.context_here;
+  const int64_t part = hosted_.current() / degrees_.tensor_here;
+  return slice(field, 0, part * rows, (part + 1) * rows);
+}
+
+// Sequences that tensor ranks could not divide into equal slices are padded, on one rank too.
+void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan) {
+  const nn::SequenceParts parts = sequence_parts();
+  if (degrees_.context == 1 && plan.tokens % parts.slices == 0) return;
+  check_sequences(*models.front(), plan.tokens);
+  tokens_ = for_layers(mesh_.group("context"), "tokens");
+  groups_.layers.push_back(tokens_.get());
+  require_same_on_all(*tokens_, "context parallelism",
+                      cat(parts.leaves, " parts of sequences of ", plan.tokens, " tokens, in ",
+                          parts.slices, " slices, kind ", static_cast<int>(options_.context_kind),
+                          " in groups of ", options_.context_group));
+  const SequenceLines lines = sequence_lines(plan.key_heads);
+  for (Module* model : models) {
+    const auto rank = static_cast<size_t>(sequences_.size());
+    const auto exchange = [&](const std::vector<Place>& places, int leaves) {
+      return std::make_unique<HostedExchange>(places[rank].line, places[rank].member, leaves);
+    };
+    sequences_.push_back(std::make_unique<nn::CutSequence>(exchange(lines.all, 0), plan.tokens,
+                                                           options_.context_kind, parts.slices));
+    if (!lines.ring.empty()) {
+      sequences_.back()->set_groups(exchange(lines.heads, 0),
+                                    exchange(lines.ring, degrees_.context));
+    }
+    model->set_sequence(sequences_.back().get());
+  }
+}
+
+void Parallel::check_sequences(Module& model, int64_t tokens) const {
+  const nn::SequenceParts parts = sequence_parts();
+  if (tokens == 0) {
+    throw ConfigError(cat("parallel: context ", degrees_.context,
+                          " of a model without sequences that can be cut; want context 1"));
+  }
+  if (tokens < 2 * parts.leaves) {
+    throw ConfigError(cat("parallel: context ", parts.leaves, " with sequences of ", tokens,
+                          " tokens, want at least ", 2 * parts.leaves, ", two chunks a part"));
+  }
+  const int64_t padded = parts.chunk_tokens(tokens) * parts.chunks();
+  if (padded == tokens || number_of_experts(model) == 1) return;
+  throw ConfigError(cat("parallel: sequences of ", tokens, " tokens in ", parts.chunks(),
+                        " chunks, for ", parts.slices,
+                        " parts of layers: routers of a mixture of "
+                        "experts would weigh the padding; want a multiple of ",
+                        parts.chunk_tokens(1) * parts.chunks()));
+}
+
+// Along the context axis: of each hosted rank the line of all, and of kUlyssesRing those of the
+// ranks next to it that trade heads, and of the ranks at its place in every such group.
+Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
+  const int here = degrees_.context_here;
+  SequenceLines lines;
+  const auto line = [&](std::shared_ptr<ProcessGroup> group, int members) {
+    return std::make_shared<MeshLine>(
+        std::move(group), &hosted_, members,
+        MeshLine::Options{.name = "context", .overlap = options_.overlap});
+  };
+  // Of so many members the place of each hosted rank, in lines of their own for each tensor rank.
+  const auto add = [&](std::vector<Place>& places, const std::shared_ptr<ProcessGroup>& group,
+                       int members, const auto& number_of, const auto& member_of) {
+    places.resize(static_cast<size_t>(hosted_.count()));
+    std::map<std::pair<int, int>, std::shared_ptr<MeshLine>> made;
+    for (int rank = 0; rank < hosted_.count(); ++rank) {
+      const int context = rank / degrees_.tensor_here, tensor = rank % degrees_.tensor_here;
+      std::shared_ptr<MeshLine>& of = made[{tensor, number_of(context)}];
+      if (of == nullptr) of = line(group, members);
+      places[static_cast<size_t>(rank)] = {of, member_of(context)};
+    }
+  };
+  const auto first = [](int) { return 0; };
+  add(lines.all, tokens_, here, first, [](int context) { return context; });
+  if (options_.context_kind != nn::ContextKind::kUlyssesRing) return lines;
+
+  const int size = context_group(key_heads);
+  const int process = tokens_->rank();
+  const auto split = [&](int color, const char* name) -> std::shared_ptr<ProcessGroup> {
+    return tokens_->split(color, process, name);
+  };
+  if (here % size == 0) {
+    const auto group = [size](int context) { return context / size; };
+    const auto place = [size](int context) { return context % size; };
+    add(lines.heads, split(process, "tokens of groups"), size, group, place);
+    add(lines.ring, tokens_, here / size, place, group);
+  } else {
+    const int processes = size / here;  // of a group
+    const auto itself = [](int context) { return context; };
+    add(lines.heads, split(process / processes, "tokens of groups"), here, first, itself);
+    add(lines.ring, split(process % processes, "ring of groups"), 1, itself, first);
+  }
+  return lines;
+}
+
+int Parallel::context_group(int64_t key_heads) const {
+  const int64_t most = std::gcd(key_heads / degrees_.tensor, int64_t{degrees_.context});
+  const int size = options_.context_group > 0 ? options_.context_group : static_cast<int>(most);
+  const int here = degrees_.context_here;
+  if (most % size == 0 && (here % size == 0 || size % here == 0)) return size;
+  throw ConfigError(
+      cat("parallel: context ", degrees_.context, " in groups of ", size, " ranks that trade ",
+          key_heads / degrees_.tensor, " heads of keys, want a divisor of ", most,
+          here > 1 ? cat(", and a divisor or multiple of the ", here, " mesh ranks of a process")
+                   : std::string()));
+}
+
+void Parallel::stage(std::span<const nn::Piece> pieces, const StagePlan& plan, bool shards_states) {
+  ProcessGroup& pipeline = mesh_.group("pipeline");
+  ProcessGroup& whole = shards_states || degrees_.expert > 1
+                            ? mesh_.flatten({"pipeline", "shard", "context"})
+                            : pipeline;
+  stages_ = std::make_unique<StageGroups>(pipeline, whole, pieces, plan);
+  groups_.stages = &stages_->stages();
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shale/comm/mesh.h"
+#include "shale/comm/parallel/data/sharding.h"
+#include "shale/comm/parallel/hosted_exchange.h"
+#include "shale/comm/parallel/hosted_models.h"
+#include "shale/comm/parallel/pipeline/stage_plan.h"
+#include "shale/comm/parallel/tensor/tensor_plan.h"
+#include "shale/runtime/nn/cut_sequence.h"
+#include "shale/runtime/nn/expert_exchange.h"
+
+namespace shale::comm {
+
+// Over how many mesh ranks a model is trained, along each axis (docs/parallelism.md).
+struct Degrees {
+  int replica = 1;   // copies of what `shard` shares
+  int shard = 0;     // that share the training state; 0: what the other axes leave
+  int tensor = 1;    // parts of a layer
+  int context = 1;   // parts of a sequence
+  int expert = 1;    // groups of experts, of the ranks of shard, context and tensor
+  int pipeline = 1;  // stages
+  // Mesh ranks of these two axes that one process has; divisors of them. Results have the same bits
+  // for any number.
+  int tensor_here = 1, context_here = 1;
+
+  int here() const { return tensor_here * context_here; }
+  // Processes that work on one micro-batch.
+  int model_processes() const {
+    return pipeline * (context / context_here) * (tensor / tensor_here);
+  }
+};
+
+// How the axes do their work; no bit depends on it, but on `row_pieces` and the kind.
+struct ParallelOptions {
+  bool overlap = true;  // collectives inside layers run while others are computed
+  int row_pieces = 0;   // of the rows of a layer, at most (nn::Exchange::row_pieces())
+  nn::ContextKind context_kind = nn::ContextKind::kGather;
+  int context_group = 0;  // of kUlyssesRing: ranks next to each other that trade heads; 0: as many
+                          // as divide the heads of keys
+  int reshard = 0;        // ranks of ShardGroups::reshard; 0: none
+  // Optimizers put together the parts of matrices (ShardGroups::shard_and_tensor).
+  bool joins_matrices = false;
+};
+
+// How a model lies over the axes that are inside of it.
+struct ModelPlan {
+  TensorPlan tensor = {};
+  int64_t tokens = 0;     // of its sequences; 0: it has none that can be cut
+  int64_t key_heads = 1;  // of the layers that see these sequences, whole
+};
+
+// The mesh of a training run: groups of processes, the mesh ranks that this process hosts, and what
+// their models exchange. Errors are ConfigError in terms of Degrees.
+class Parallel {
+ public:
+  // Collective over `all`, which outlives this, as the context does.
+  Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
+           const ParallelOptions& options = {});
+  ~Parallel();
+  Parallel(const Parallel&) = delete;
+  Parallel& operator=(const Parallel&) = delete;
+
+  const Degrees& degrees() const { return degrees_; }  // `shard` is filled in
+  // Of the processes: axes "replica", "pipeline", "shard", "context", "tensor".
+  Mesh& mesh() { return mesh_; }
+  // Of this process. Outlives what its models do.
+  HostedRanks& hosted() { return hosted_; }
+  // For DataParallel, complete after cut().
+  const ShardGroups& groups() const { return groups_; }
+
+  // Gives each model its mesh rank's part: of layers, sequences and experts. models: one for each
+  // rank of hosted(), alike, without memory; they outlive the use of this. Collective.
+  void cut(const std::vector<Module*>& models, const ModelPlan& plan);
+  template <typename Model>
+  void cut(const std::vector<std::unique_ptr<Model>>& models, const ModelPlan& plan) {
+    std::vector<Module*> all;
+    for (const auto& model : models) all.push_back(model.get());
+    cut(all, plan);
+  }
+  // One model for each rank of hosted(), made and cut.
+  template <typename Model>
+  std::vector<std::unique_ptr<Model>> build(const ModelPlan& plan,
+                                            const std::function<std::unique_ptr<Model>()>& make) {
+    std::vector<std::unique_ptr<Model>> models;
+    for (int rank = 0; rank < hosted_.count(); ++rank) models.push_back(make());
+    cut(models, plan);
+    return models;
+  }
+  // After cut(): the stages of a pipeline, of the first model's pieces. Collective.
+  void stage(std::span<const nn::Piece> pieces, const StagePlan& plan, bool shards_states);
+
+  // Whether batches have parts of sequences; then what this process has of each, of all its context
+  // ranks.
+  bool cuts_sequences() const { return !sequences_.empty(); }
+  nn::SequenceParts sequence_parts() const;
+  // Of a field [n B, ...] of a batch that has parts of sequences of all context ranks here, those
+  // of the mesh rank that runs, [B, ...]: a view. Undefined stays undefined.
+  Tensor own_rows(const Tensor& field) const;
+  // The group of the axis along which layers exchange, for reports; null: none does.
+  ProcessGroup* layers() const { return layers_.get(); }
+  ProcessGroup* tokens() const { return tokens_.get(); }
+  ProcessGroup* rows() const { return rows_.get(); }
+
+ private:
+  // The place of a mesh rank in a line.
+  struct Place {
+    std::shared_ptr<MeshLine> line;
+    int member = 0;
+  };
+  // By hosted rank; `heads` and `ring` are of kUlyssesRing.
+  struct SequenceLines {
+    std::vector<Place> all, heads, ring;
+  };
+  void cut_experts(const std::vector<Module*>& models);
+  void cut_layers(const std::vector<Module*>& models, const TensorPlan& plan);
+  void cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan);
+  void check_sequences(Module& model, int64_t tokens) const;
+  SequenceLines sequence_lines(int64_t key_heads);
+  int context_group(int64_t key_heads) const;
+
+  const Degrees degrees_;
+  const ParallelOptions options_;
+  const int rank_;
+  Mesh mesh_;
+  HostedRanks hosted_;
+  ShardGroups groups_;
+  std::unique_ptr<Mesh> reshard_;  // axes "outer" and "inner"; null: no smaller group
+  std::unique_ptr<Mesh> expert_;   // axes "same" and "expert"
+  // Of layers' collectives, in Lane::kModel: those must not wait for gradients that are queued.
+  std::shared_ptr<ProcessGroup> layers_, tokens_, rows_;
+  std::vector<std::unique_ptr<nn::Exchange>> tensor_;        // by hosted rank
+  std::vector<std::unique_ptr<nn::CutSequence>> sequences_;  // likewise
+  std::unique_ptr<nn::ExpertExchange> experts_;
+  std::unique_ptr<HostedModels> models_;
+  std::unique_ptr<StageGroups> stages_;
+};
+
+}  // namespace shale::comm
