@@ -74,7 +74,7 @@ Tensor MeshLine::Round::take(int member) {
   return out[static_cast<size_t>(member)];
 }
 
-std::shared_ptr<MeshLine::Round> MeshLine::join(int member, Of of, const Tensor& x,
+std::shared_ptr<MeshLine::Round> MeshLine::join(int member, std::string_view what, const Tensor& x,
                                                 const Tensor& into,
                                                 const std::function<void(Round&)>& act) {
   const auto count = static_cast<size_t>(members_);
@@ -89,14 +89,31 @@ std::shared_ptr<MeshLine::Round> MeshLine::join(int member, Of of, const Tensor&
   round->into[static_cast<size_t>(member)] = into;
   const auto start = [&] {
     open_ = nullptr;
+    check_alike(what, round->x);
     act(*round);
   };
-  if (meeting_ != nullptr) {
-    meeting_->wait(name_of(of), start);
-  } else {
-    start();
+  try {
+    if (meeting_ != nullptr) {
+      meeting_->wait(what, start);
+    } else {
+      start();
+    }
+  } catch (...) {
+    open_ = nullptr;  // the next run() begins anew
+    throw;
   }
   return round;
+}
+
+void MeshLine::check_alike(std::string_view what, const std::vector<Tensor>& x) const {
+  const Tensor& first = x.front();
+  for (size_t m = 1; m < x.size(); ++m) {
+    if (x[m].shape() == first.shape() && x[m].dtype() == first.dtype()) continue;
+    throw CommError(cat(what, ": rank ", rank_of(0), " has ", first.shape(), " of ",
+                        dtype_name(first.dtype()), ", and rank ", rank_of(static_cast<int>(m)),
+                        " has ", x[m].shape(), " of ", dtype_name(x[m].dtype()),
+                        "; expected equal tensors on all ranks"));
+  }
 }
 
 HostedExchange::HostedExchange(std::shared_ptr<MeshLine> line, int member, int leaves)
@@ -104,9 +121,9 @@ HostedExchange::HostedExchange(std::shared_ptr<MeshLine> line, int member, int l
       line_(std::move(line)),
       member_(member) {}
 
-nn::Arrival HostedExchange::meet(Of of, const Tensor& x, const Tensor& into,
+nn::Arrival HostedExchange::meet(std::string_view what, const Tensor& x, const Tensor& into,
                                  const std::function<void(Round&)>& act) {
-  const auto round = line_->join(member_, of, x, into, act);
+  const auto round = line_->join(member_, what, x, into, act);
   return nn::Arrival([round, member = member_] { return round->take(member); });
 }
 
@@ -128,7 +145,7 @@ nn::Arrival HostedExchange::begin_gather(const Tensor& slice) {
 // All members get one tensor, which nobody writes.
 nn::Arrival HostedExchange::gathered(const Tensor& slice, bool async) {
   if (ranks() == 1) return nn::Arrival([slice] { return slice; });
-  return meet(Of::kGather, slice, {}, [&](Round& round) {
+  return meet(line_->name_of(Of::kGather), slice, {}, [&](Round& round) {
     const Tensor all =
         empty(slice.context(), with_rows(*this, slice.shape(), ranks(), 1), slice.dtype());
     Tensor mine = flat(slice);
@@ -160,7 +177,7 @@ nn::Arrival HostedExchange::begin_sum_slices(const std::vector<Tensor>& parts) {
 // rounded where one process with all of them would.
 nn::Arrival HostedExchange::summed(const Tensor& part, bool async) {
   if (ranks() == 1) return nn::Arrival([part] { return part; });
-  return meet(Of::kSum, part, {}, [&](Round& round) {
+  return meet(line_->name_of(Of::kSum), part, {}, [&](Round& round) {
     ProcessGroup& group = line_->group();
     Tensor mine = part;
     if (line_->members() > 1) {
@@ -191,7 +208,7 @@ nn::Arrival HostedExchange::summed(const Tensor& part, bool async) {
 // Tensors of other members stay as they are: all get the first one's.
 nn::Arrival HostedExchange::leaves_gathered(const Tensor& all, bool async) {
   if (ranks() == 1) return nn::Arrival([all] { return all; });
-  return meet(Of::kLeaves, all, {}, [&](Round& round) {
+  return meet(line_->name_of(Of::kLeaves), all, {}, [&](Round& round) {
     ProcessGroup& group = line_->group();
     const Tensor first = round.x.front();
     for (int m = 1; m < line_->members(); ++m) {
@@ -219,7 +236,7 @@ nn::Arrival HostedExchange::begin_gather_leaves(const Tensor& all) {
 
 void HostedExchange::add_counts(const Tensor& counts) {
   if (ranks() == 1) return;
-  meet(Of::kCounts, counts, {}, [&](Round& round) {
+  meet(line_->name_of(Of::kCounts), counts, {}, [&](Round& round) {
     const Tensor first = flat(round.x.front());
     if (line_->members() > 1) tree_sum(round.x, first);
     if (line_->group().size() > 1) {
@@ -234,7 +251,7 @@ void HostedExchange::add_counts(const Tensor& counts) {
 // What travels between processes is [processes, members that give, members that get, ...].
 Tensor HostedExchange::all_to_all(const Tensor& slices) {
   if (ranks() == 1) return slices;
-  return meet(Of::kHeads, slices, {},
+  return meet(line_->name_of(Of::kHeads), slices, {},
               [&](Round& round) {
                 ProcessGroup& group = line_->group();
                 const int64_t h = line_->members(), P = group.size();
@@ -274,7 +291,8 @@ nn::Arrival HostedExchange::begin_shift(const Tensor& x, const Tensor& into, int
   const Of what = of == nn::ShiftOf::kRing   ? Of::kRing
                   : of == nn::ShiftOf::kRows ? Of::kGather
                                              : Of::kSum;
-  return meet(what, x, into,
+  // Other calls have the same name, and members may differ in `by`.
+  return meet(cat(line_->name_of(what), " by ", by), x, into,
               [&](Round& round) { shift(round, by, options_of(x, what, /*async=*/true)); });
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shale/comm/parallel/hosted_ranks.h"
@@ -48,9 +49,10 @@ class MeshLine {
 
     Tensor take(int member);
   };
-  // act: starts the collective, when all members have come.
-  std::shared_ptr<Round> join(int member, Of of, const Tensor& x, const Tensor& into,
-                              const std::function<void(Round&)>& act);
+  // act: starts the collective, when all members have come with equal `what`.
+  std::shared_ptr<Round> join(int member, std::string_view what, const Tensor& x,
+                              const Tensor& into, const std::function<void(Round&)>& act);
+  void check_alike(std::string_view what, const std::vector<Tensor>& x) const;
 
   std::shared_ptr<ProcessGroup> own_group_;  // or null
   ProcessGroup& group_;
@@ -83,7 +85,7 @@ class HostedExchange : public nn::Exchange {
  private:
   using Round = MeshLine::Round;
   using Of = MeshLine::Of;
-  nn::Arrival meet(Of of, const Tensor& x, const Tensor& into,
+  nn::Arrival meet(std::string_view what, const Tensor& x, const Tensor& into,
                    const std::function<void(Round&)>& act);
   CollectiveOptions options_of(const Tensor& x, Of of, bool async) const;
   nn::Arrival gathered(const Tensor& slice, bool async);

@@ -33,7 +33,12 @@ void HostedRanks::Meeting::wait(std::string_view what, const std::function<void(
     round->is_done = true;
     return;
   }
-  ranks_.fibers_.park(what, [round] { return round->is_done; });
+  try {
+    ranks_.fibers_.park(what, [round] { return round->is_done; });
+  } catch (...) {
+    round_ = nullptr;  // the next run() begins anew
+    throw;
+  }
 }
 
 }  // namespace shale::comm

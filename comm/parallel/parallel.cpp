@@ -1,5 +1,6 @@
 #include "shale/comm/parallel/parallel.h"
 
+#include <bit>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -16,20 +17,34 @@ namespace {
 
 Degrees filled(Degrees degrees, int processes) {
   for (const auto& [name, size, here] :
-       {std::tuple("tensor", degrees.tensor, degrees.tensor_here),
-        std::tuple("context", degrees.context, degrees.context_here)}) {
-    if (here >= 1 && size % here == 0) continue;
+       {std::tuple("replica", degrees.replica, 1), std::tuple("pipeline", degrees.pipeline, 1),
+        std::tuple("expert", degrees.expert, 1),
+        std::tuple("context", degrees.context, degrees.context_here),
+        std::tuple("tensor", degrees.tensor, degrees.tensor_here)}) {
+    if (size < 1) throw ConfigError(cat("parallel: ", name, " ", size, ", expected 1 or more"));
+    // Sums over all ranks are binary trees, of which a process has whole branches.
+    if (here >= 1 && size % here == 0 && std::has_single_bit(static_cast<unsigned>(here))) continue;
     throw ConfigError(cat("parallel: a process has ", here, " of ", size, " ranks of the axis ",
-                          name, ", want a divisor"));
+                          name, ", expected a divisor that is a power of two"));
   }
   const int others = degrees.model_processes() * degrees.replica;
   if (degrees.shard == 0 && processes % others == 0) degrees.shard = processes / others;
-  if (degrees.shard * others == processes) return degrees;
-  throw ConfigError(cat("parallel: replica ", degrees.replica, ", pipeline ", degrees.pipeline,
-                        ", shard ", degrees.shard, ", context ", degrees.context, " and tensor ",
-                        degrees.tensor, ", ", degrees.here(), " mesh ranks a process, on ",
-                        processes, " processes; want degrees whose product is that of processes ",
-                        "and mesh ranks a process"));
+  if (degrees.shard * others != processes) {
+    throw ConfigError(cat("parallel: replica ", degrees.replica, ", pipeline ", degrees.pipeline,
+                          ", shard ", degrees.shard, ", context ", degrees.context, " and tensor ",
+                          degrees.tensor, ", ", degrees.here(), " mesh ranks a process, on ",
+                          processes, " processes; want degrees whose product is that of processes ",
+                          "and mesh ranks a process"));
+  }
+  if (degrees.expert > 1 && degrees.here() > 1) {
+    throw ConfigError(cat("parallel: expert ", degrees.expert, " with ", degrees.here(),
+                          " mesh ranks a process: products of experts have the rows of several "
+                          "ranks, and round by their number; want one mesh rank a process"));
+  }
+  const int stage = processes / degrees.replica / degrees.pipeline;
+  if (stage % degrees.expert == 0) return degrees;
+  throw ConfigError(cat("parallel: expert ", degrees.expert, " of the ", stage,
+                        " ranks of shard, context and tensor, expected a divisor"));
 }
 
 std::vector<MeshAxis> axes_of(const Degrees& degrees, int processes) {
@@ -58,6 +73,11 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
   groups_.shard = &mesh_.flatten({"shard", "context"});
   if (degrees_.replica > 1) groups_.replicate = &mesh_.group("replica");
   if (options_.reshard > 0) {
+    if (groups_.shard->size() % options_.reshard != 0) {
+      throw ConfigError(cat("parallel: reshard ", options_.reshard, " of the ",
+                            groups_.shard->size(),
+                            " ranks of shard and context, expected a divisor"));
+    }
     reshard_ = std::make_unique<Mesh>(
         *groups_.shard, std::vector<MeshAxis>{{"outer", 0}, {"inner", options_.reshard}});
     groups_.reshard = &reshard_->group("inner");
@@ -88,21 +108,12 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
 Parallel::~Parallel() = default;
 
 void Parallel::cut(const std::vector<Module*>& models, const ModelPlan& plan) {
-  if (degrees_.expert > 1) cut_experts(models);
+  if (degrees_.expert > 1) experts_ = expert_parallel(*models.front(), *rows_);
   if (degrees_.tensor > 1) cut_layers(models, plan.tensor);
   cut_sequences(models, plan);
   if (hosted_.count() == 1) return;
   models_ = std::make_unique<HostedModels>(hosted_, models, degrees_.tensor_here);
   groups_.hosted = models_.get();
-}
-
-void Parallel::cut_experts(const std::vector<Module*>& models) {
-  if (hosted_.count() > 1) {
-    throw ConfigError(cat("parallel: expert ", degrees_.expert, " with ", hosted_.count(),
-                          " mesh ranks a process: products of experts have the rows of several "
-                          "ranks, and round by their number; want one mesh rank a process"));
-  }
-  experts_ = expert_parallel(*models.front(), *rows_);
 }
 
 void Parallel::cut_layers(const std::vector<Module*>& models, const TensorPlan& plan) {

@@ -25,8 +25,8 @@ struct Degrees {
   int context = 1;   // parts of a sequence
   int expert = 1;    // groups of experts, of the ranks of shard, context and tensor
   int pipeline = 1;  // stages
-  // Mesh ranks of these two axes that one process has; divisors of them. Results have the same bits
-  // for any number.
+  // Mesh ranks of these two axes that one process has: divisors of them, and powers of two. Results
+  // have the same bits for any number.
   int tensor_here = 1, context_here = 1;
 
   int here() const { return tensor_here * context_here; }
@@ -117,7 +117,6 @@ class Parallel {
   struct SequenceLines {
     std::vector<Place> all, heads, ring;
   };
-  void cut_experts(const std::vector<Module*>& models);
   void cut_layers(const std::vector<Module*>& models, const TensorPlan& plan);
   void cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan);
   void check_sequences(Module& model, int64_t tokens) const;
