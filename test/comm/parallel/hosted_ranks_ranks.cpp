@@ -2,8 +2,10 @@
 // their errors end.
 #include "shale/comm/parallel/hosted_ranks.h"
 
-#include <array>
-#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "shale/base/error.h"
 #include "shale/comm/parallel/parallel.h"
@@ -356,29 +358,22 @@ TEST_CASE("dropout of mesh ranks has the masks of the whole, pass after pass", "
   }
   CHECK(want[0].first != want[0].second);
   CHECK(want[0].first != want[1].first);
-  Hosted hosted(*group, n);
-  std::vector<std::unique_ptr<HostedExchange>> exchanges;
-  std::vector<std::unique_ptr<nn::CutSequence>> sequences;
-  for (int member = 0; member < 2; ++member) {
-    exchanges.push_back(std::make_unique<HostedExchange>(hosted.line, member));
-    sequences.push_back(std::make_unique<nn::CutSequence>(
-        std::make_unique<HostedExchange>(hosted.line, member), tokens));
-  }
   for (const std::string axis : {"tensor", "context"}) {
-    Hosted run(*group, n);
+    Hosted hosted(*group, n);
     for (int pass = 0; pass < kPasses; ++pass) {
-      run.ranks.run([&](int member) {
+      hosted.ranks.run([&](int member) {
         CAPTURE(axis, pass, member);
+        HostedExchange exchange(hosted.line, member);
+        nn::CutSequence sequence(std::make_unique<HostedExchange>(hosted.line, member), tokens);
         Net net;
+        if (axis == "tensor") net.set_exchange(&exchange);
+        if (axis == "context") net.set_sequence(&sequence);
         const auto own = [&](const std::vector<float>& all) {
-          if (axis == "context") return own_of(all, B, tokens, *sequences[size_t(member)]);
-          const auto count = std::ssize(all) / n;
-          const auto from = all.begin() + exchanges[size_t(member)]->rank() * count;
-          return std::vector<float>(from, from + count);
+          if (axis == "context") return own_of(all, B, tokens, sequence);
+          const auto from = all.begin() + exchange.rank() * (std::ssize(all) / n);
+          return std::vector<float>(from, from + std::ssize(all) / n);
         };
-        if (axis == "tensor") net.set_exchange(exchanges[size_t(member)].get());
-        if (axis == "context") net.set_sequence(sequences[size_t(member)].get());
-        const auto got = masks(run.context, net, tokens / n);
+        const auto got = masks(hosted.context, net, tokens / n);
         CHECK(got.first == own(want[size_t(pass)].first));
         CHECK(got.second == own(want[size_t(pass)].second));
       });

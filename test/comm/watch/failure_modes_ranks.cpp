@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "shale/comm/parallel/tensor/group_exchange.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/mesh_line.h"
 
 namespace shale::test {
 
@@ -154,7 +154,7 @@ int run_failure_mode(std::string_view mode, World& world) {
   }
   if (mode == "a-ring-stalls") {
     const auto group = world.group({.timeout_s = 0.5});
-    comm::GroupExchange exchange(*group, group->size(), "context");
+    comm::HostedExchange exchange(line_over(*group, "context"), 0);
     Context context({.threads = 1});
     const Tensor keys = empty(context, {1000}, DType::kF32);
     group->barrier();

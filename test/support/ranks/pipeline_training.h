@@ -15,7 +15,8 @@ namespace shale::test {
 // ranks have different experts.
 struct PipelineRun {
   int ranks = 1;   // 1: no pipeline
-  int tensor = 1;  // 1: layers are cut only if TrainOptions::tensor_leaves says so
+  // Processes; with TrainOptions::tensor_leaves and context_leaves each has several mesh ranks.
+  int tensor = 1;
   int context = 1;
   int expert = 1;
   int replicas = 1;

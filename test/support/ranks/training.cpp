@@ -6,7 +6,6 @@
 
 #include "shale/comm/ordered_sum.h"
 #include "shale/comm/parallel/data/sharded_parameter.h"
-#include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/runtime/nn/fp8.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
@@ -120,13 +119,6 @@ Trained train(Context& context, const comm::ShardGroups& groups, const TrainOpti
   const Ranks ranks(groups);
   const models::LanguageModelConfig config = options.model.value_or(tiny_model());
   const auto model = models::make_language_model(config, {.dropout = options.dropout});
-  std::unique_ptr<nn::Exchange> exchange;
-  if (groups.tensor != nullptr) {
-    exchange =
-        comm::tensor_parallel(*model, models::model_family(config.family).tensor_plan(config),
-                              *groups.tensor, {.leaves = options.tensor_leaves,
-                                               .pieces = options.tensor_pieces});
-  }
   for (Module* block : model->blocks()) {
     block->set_recompute(options.recompute);
     if (options.f32_norms) {

@@ -33,9 +33,9 @@ struct TrainOptions {
   models::MakeOptimizer optimizer = make_adamw();
   int64_t length = kLength;
   std::optional<models::LanguageModelConfig> model = {};  // without: tiny_model()
-  int tensor_pieces = 0;   // comm::TensorOptions::pieces
-  int tensor_leaves = 0;   // where there is a ShardGroups::tensor; 0: its ranks
-  int context_leaves = 0;  // of train_pipeline(); 0: PipelineRun::context
+  // Of train_pipeline(): mesh ranks, 0: as many as PipelineRun says.
+  int tensor_leaves = 0, context_leaves = 0;
+  int tensor_pieces = 0;                                    // comm::ParallelOptions::row_pieces
   nn::ContextKind context_kind = nn::ContextKind::kGather;  // groups: context_group()
 };
 

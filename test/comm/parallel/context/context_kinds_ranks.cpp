@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "shale/base/error.h"
-#include "shale/comm/parallel/context/context_parallel.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/ops/block_mask.h"
@@ -115,6 +114,36 @@ TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
   }
 }
 
+TEST_CASE("attention has the same bits for mesh ranks of one process and of several",
+          "[context][gate]") {
+  const auto group = world().group();
+  if (group->size() != 1 && group->size() != 2 && group->size() != 4) return;
+  // Of eight mesh ranks, all in one process or equally many in each; by the number of the rank.
+  const auto over = [&](comm::ProcessGroup& processes, ContextKind kind, DType dtype) {
+    Context context(small_context(1));
+    comm::HostedRanks ranks(context, 8 / processes.size());
+    const auto line = line_over(processes, "context", &ranks);
+    std::vector<Run> runs(8);
+    ranks.run([&](int rank) {
+      const Sizes sizes{.T = 75, .H = 8, .G = 8};
+      nn::CutSequence cut(std::make_unique<comm::HostedExchange>(line, rank), sizes.T, kind);
+      runs[size_t(line->rank_of(rank))] =
+          attend(context, &cut, sizes, dtype, {.window = 30}, /*has_documents=*/false);
+    });
+    return runs;
+  };
+  for (const ContextKind kind : {ContextKind::kGather, ContextKind::kRing, ContextKind::kUlysses}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      CAPTURE(int(kind), dtype_name(dtype));
+      const std::vector<Run> want = over(alone(), kind, dtype), got = over(*group, kind, dtype);
+      for (size_t rank = 0; rank < want.size(); ++rank) {
+        if (int(rank) * group->size() / 8 != group->rank()) continue;  // another process's
+        CHECK(got[rank].all() == want[rank].all());
+      }
+    }
+  }
+}
+
 TEST_CASE("in bf16 a ring's sums are in f32", "[context][many_ranks]") {
   const auto group = world().group();
   Context context(small_context(1));
@@ -143,9 +172,9 @@ TEST_CASE("keys go around behind the attention of those before, and change no bi
   for (const bool overlap : {false, true}) {
     Context context(small_context(1));
     auto exchange = std::make_unique<WatchedExchange>(
-        *group, std::vector<std::string>{"attention_fwd", "attention_bwd"});
+        line_over(*group, "context", nullptr, overlap), 0,
+        std::vector<std::string>{"attention_fwd", "attention_bwd"});
     WatchedExchange& watched = *exchange;
-    watched.set_overlap(overlap);
     context.set_tracer(&watched.tracer);
     nn::CutSequence cut(std::move(exchange), sizes.T, ContextKind::kRing);
     const Run run = attend(context, &cut, sizes, DType::kF32, {}, false);
@@ -159,19 +188,23 @@ TEST_CASE("keys go around behind the attention of those before, and change no bi
   }
 }
 
-TEST_CASE("a ring computes the pairs of leaves of which a window shows something", "[context]") {
+TEST_CASE("a ring computes the pairs of ranks of which a window shows something", "[context]") {
   if (world().size() != 1) return;
   Context context(small_context(1));
+  comm::HostedRanks ranks(context, 4);
   Tracer tracer;
   context.set_tracer(&tracer);
   const Sizes sizes{.T = 64};
   for (const auto& [window, pairs] : {std::pair(0, 16), {3, 10}, {9, 10}, {10, 14}}) {
-    // Four leaves of two chunks of 8 tokens. Each sees itself, the leaf before by its first chunk
+    // Four ranks with two chunks of 8 tokens. Each sees itself, the rank before by its first chunk
     // of queries, and the one after by its last; with 10 tokens also those two before and after.
-    nn::CutSequence cut(std::make_unique<comm::GroupExchange>(alone(), 4, "context"), sizes.T,
-                        ContextKind::kRing);
+    const auto line = line_over(alone(), "context", &ranks);
     tracer.reset();
-    attend(context, &cut, sizes, DType::kF32, {.window = window}, false);
+    ranks.run([&](int rank) {
+      nn::CutSequence cut(std::make_unique<comm::HostedExchange>(line, rank), sizes.T,
+                          ContextKind::kRing);
+      attend(context, &cut, sizes, DType::kF32, {.window = window}, false);
+    });
     CAPTURE(window);
     CHECK(tracer.totals()["attention_fwd"].calls == pairs);
     CHECK(tracer.totals()["attention_bwd"].calls == pairs);
@@ -351,19 +384,14 @@ TEST_CASE("kinds that do not fit say what does", "[context]") {
   CHECK_THROWS_WITH(attention_of(ContextKind::kRing, 2, {.blocks = blocks}),
                     Catch::Matchers::Contains("want the kind gather or ulysses"));
   CHECK_NOTHROW(attention_of(ContextKind::kUlysses, 2, {.blocks = blocks}));
-  const auto model = models::make_language_model(long_model("llama"));
-  CHECK_THROWS_WITH(
-      comm::context_parallel(*model, *group,
-                             {.tokens = 24,
-                              .kind = ContextKind::kUlyssesRing,
-                              .group = 2,
-                              .key_heads = 3}),
-      Catch::Matchers::Contains("in groups of 2 that trade 3 heads of keys, want a divisor of 1"));
-  CHECK_THROWS_WITH(
-      comm::context_parallel(
-          *model, *group,
-          {.tokens = 24, .kind = group->rank() == 0 ? ContextKind::kRing : ContextKind::kGather}),
-      Catch::Matchers::Contains("context parallelism"));
+  CHECK(contains(
+      refusal_of<ConfigError>(*group, {.context = 2}, {.tokens = 24, .key_heads = 3},
+                              {.context_kind = ContextKind::kUlyssesRing, .context_group = 2}),
+      "in groups of 2 ranks that trade 3 heads of keys, want a divisor of 1"));
+  const ContextKind kind = group->rank() == 0 ? ContextKind::kRing : ContextKind::kGather;
+  CHECK(contains(
+      refusal_of<CommError>(*group, {.context = 2}, {.tokens = 24}, {.context_kind = kind}),
+      "context parallelism"));
 }
 
 }  // namespace shale::test

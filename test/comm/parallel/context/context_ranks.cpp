@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "shale/base/error.h"
-#include "shale/comm/parallel/context/context_parallel.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/nn/cut_attention.h"
 #include "shale/test/comm/parallel/context/cut_case.h"
@@ -65,9 +64,9 @@ TEST_CASE("keys of some heads travel behind the attention of others, and change 
   for (const bool overlap : {false, true}) {
     Context context(small_context(1));
     auto exchange = std::make_unique<WatchedExchange>(
-        *group, std::vector<std::string>{"attention_fwd", "attention_bwd"});
+        line_over(*group, "context", nullptr, overlap), 0,
+        std::vector<std::string>{"attention_fwd", "attention_bwd"});
     WatchedExchange& watched = *exchange;
-    watched.set_overlap(overlap);
     context.set_tracer(&watched.tracer);
     nn::CutSequence cut(std::move(exchange), T);
     const int64_t own = cut.parts().own_tokens(T);
@@ -213,18 +212,15 @@ TEST_CASE("low precision and recomputation change no bit of sequences that are c
   }
 }
 
-TEST_CASE("leaves that do not fit say what does", "[context]") {
+TEST_CASE("sequences that do not fit say what does", "[context]") {
   const auto group = world().group();
   if (group->size() != 2) return;
-  const auto cut = [&](const comm::ContextOptions& options) {
-    const auto model = models::make_language_model(long_model("llama"));
-    return comm::context_parallel(*model, *group, options);
-  };
-  CHECK_THROWS_WITH(cut({.tokens = 24, .leaves = 3}), Catch::Matchers::Contains("a power of two"));
-  CHECK_THROWS_WITH(cut({.tokens = 24, .leaves = 1}), Catch::Matchers::Contains("a power of two"));
-  CHECK_THROWS_WITH(cut({.tokens = 7, .leaves = 4}), Catch::Matchers::Contains("at least 8"));
-  CHECK_THROWS_WITH(cut({.tokens = 20 + group->rank()}),
-                    Catch::Matchers::Contains("context parallelism"));
+  CHECK(contains(refusal_of<ConfigError>(*group, {.context = 4, .context_here = 2}, {.tokens = 7}),
+                 "context 4 with sequences of 7 tokens, want at least 8"));
+  CHECK(contains(refusal_of<ConfigError>(*group, {.context = 2}, {.tokens = 0}),
+                 "a model without sequences"));
+  CHECK(contains(refusal_of<CommError>(*group, {.context = 2}, {.tokens = 20 + group->rank()}),
+                 "context parallelism"));
 }
 
 TEST_CASE("sequences are cut in stages whose layers ranks share", "[context][many_ranks]") {

@@ -6,24 +6,30 @@
 #include <string>
 #include <vector>
 
-#include "shale/comm/parallel/tensor/group_exchange.h"
+#include "shale/comm/parallel/parallel.h"
 #include "shale/runtime/nn/cut_sequence.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/pipeline_training.h"
 
 namespace shale::test {
 
+// Of one mesh rank in each process of a group.
 inline nn::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens,
                                 nn::ContextKind kind = nn::ContextKind::kGather) {
   const auto over = [&](auto&& some, int leaves) {
-    return std::make_unique<comm::GroupExchange>(std::forward<decltype(some)>(some), leaves,
-                                                 "context");
+    auto line = std::make_shared<comm::MeshLine>(std::forward<decltype(some)>(some), nullptr, 1,
+                                                 comm::MeshLine::Options{.name = "context"});
+    return std::make_unique<comm::HostedExchange>(std::move(line), 0, leaves);
   };
-  nn::CutSequence cut(over(group, group.size()), tokens, kind);
+  nn::CutSequence cut(over(group, 0), tokens, kind);
   if (kind == nn::ContextKind::kUlyssesRing) {
     const int size = context_group(kind, group.size()), rank = group.rank();
-    auto heads = over(group.split(rank / size, rank, "heads"), size);
-    cut.set_groups(std::move(heads), over(group.split(rank % size, rank, "ring"), group.size()));
+    const auto split = [&](int color, const char* name) -> std::shared_ptr<comm::ProcessGroup> {
+      return group.split(color, rank, name);
+    };
+    auto heads = over(split(rank / size, "heads"), 0);
+    cut.set_groups(std::move(heads), over(split(rank % size, "ring"), group.size()));
   }
   return cut;
 }
@@ -63,6 +69,18 @@ inline models::LanguageModelConfig long_model(const std::string& family) {
   config.context = 24;
   if (family == "mistral") config.window = 5;
   return config;
+}
+
+// The message with which a model is refused. Collective.
+template <typename Error>
+std::string refusal_of(comm::ProcessGroup& group, const comm::Degrees& degrees,
+                       const comm::ModelPlan& plan, const comm::ParallelOptions& options = {}) {
+  Context context(small_context(1));
+  comm::Parallel parallel(group, context, degrees, options);
+  return message_of<Error>([&] {
+    parallel.build<models::LanguageModel>(
+        plan, [] { return models::make_language_model(long_model("llama")); });
+  });
 }
 
 }  // namespace shale::test

@@ -9,7 +9,7 @@
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/devices.h"
 #include "shale/test/support/ranks/harness.h"
-#include "shale/test/support/ranks/training.h"
+#include "shale/test/support/ranks/pipeline_training.h"
 
 namespace shale::test {
 namespace {
@@ -190,21 +190,24 @@ TEST_CASE("layers that ranks share have the same bits on a device whose streams 
   TrainOptions options = train_options({"stage 1", {.stage = 1}});
   options.dropout = 0.1f;
   options.tensor_leaves = 2;
-  const auto run = [&](const emulator::Options& order) {
-    Context context({.deterministic = true}, gpu(order));
-    const auto group = world().group(
-        {.timeout_s = 60, .staging_bytes = 1 << 10, .transport = comm::Transport::kMpi},
-        context.backend());
-    comm::Mesh mesh(*group, {{"shard", 1}, {"tensor", 2}});
-    return train(context, {.shard = &mesh.group("shard"), .tensor = &mesh.group("tensor")},
-                 options);
-  };
-  const Trained want = run({.order = Order::kFifo, .track = false});
-  CHECK(std::isfinite(want.losses.back()));
-  for (const emulator::Options& order : orders()) {
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
-      options.recompute = recompute;
-      CHECK(same(run(order), want));
+  for (const int tensor : {2, 1}) {  // one mesh rank in each process, or both
+    const auto run = [&](const emulator::Options& order) {
+      Context context({.deterministic = true}, gpu(order));
+      const auto group = world().group(
+          {.timeout_s = 60, .staging_bytes = 1 << 10, .transport = comm::Transport::kMpi},
+          context.backend());
+      return train_pipeline(context, *group, tiny_model(),
+                            {.tensor = tensor, .micro_batches = tensor}, options);
+    };
+    options.recompute = Recompute::kNone;
+    const Trained want = run({.order = Order::kFifo, .track = false});
+    CHECK(std::isfinite(want.losses.back()));
+    for (const emulator::Options& order : orders()) {
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        CAPTURE(tensor, static_cast<int>(order.order), static_cast<int>(recompute));
+        options.recompute = recompute;
+        CHECK(same(run(order), want));
+      }
     }
   }
 }

@@ -1,6 +1,5 @@
 // What layers that ranks share save and send, against the formulas of docs/parallelism.md.
-#include "shale/comm/mesh.h"
-#include "shale/comm/parallel/tensor/tensor_parallel.h"
+#include "shale/comm/parallel/parallel.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
@@ -28,19 +27,19 @@ models::LanguageModelConfig costs_model(int64_t layers) {
   return config;
 }
 
-// One rank's model, whose layers the ranks of `tensor` share; null: nobody does.
+// One rank's model, whose layers all ranks of a group share.
 struct Run {
-  Run(int64_t layers, comm::ProcessGroup* tensor, int leaves = 0)
+  Run(int64_t layers, comm::ProcessGroup& group)
       : context(small_context(1)),
-        model(models::make_language_model(costs_model(layers))),
-        exchange(tensor == nullptr ? nullptr : cut(*model, *tensor, leaves)),
-        parallel(*model, model->blocks(), context,
-                 comm::ShardGroups{.shard = &alone(), .tensor = tensor}, {}) {}
+        axes(group, context, {.tensor = group.size()}),
+        model(std::move(
+            axes.build<models::LanguageModel>(
+                    plan(layers), [&] { return models::make_language_model(costs_model(layers)); })
+                .front())),
+        parallel(*model, model->blocks(), context, axes.groups(), {}) {}
 
-  static std::unique_ptr<nn::Exchange> cut(models::LanguageModel& model, comm::ProcessGroup& group,
-                                           int leaves) {
-    const auto plan = models::model_family("gpt2").tensor_plan(model.config());
-    return comm::tensor_parallel(model, plan, group, {.leaves = leaves});
+  static comm::ModelPlan plan(int64_t layers) {
+    return {.tensor = models::model_family("gpt2").tensor_plan(costs_model(layers))};
   }
 
   Tensor forward() {
@@ -57,15 +56,15 @@ struct Run {
   }
 
   mutable Context context;
+  comm::Parallel axes;
   std::unique_ptr<models::LanguageModel> model;
-  std::unique_ptr<nn::Exchange> exchange;
   comm::DataParallel parallel;
 };
 
 // Bytes that a block keeps for backward.
-int64_t kept_by_block(comm::ProcessGroup* tensor) {
+int64_t kept_by_block(comm::ProcessGroup& group) {
   const auto kept = [&](int64_t layers) {
-    Run run(layers, tensor);
+    Run run(layers, group);
     const Tensor loss = run.forward();
     return run.bytes(MemoryTag::kActivation);
   };
@@ -83,7 +82,7 @@ TEST_CASE("a block keeps (16 C e + 4 (H + 4)) / t bytes a token", "[tensor][many
   const int64_t ranks = group->size();
   if (ranks != 1 && ranks != 2 && ranks != 4) return;
   const int64_t want = kTokens * (16 * C * 4 + 4 * (H + 4)) / ranks;
-  CHECK(kept_by_block(ranks == 1 ? nullptr : group.get()) == want);
+  CHECK(kept_by_block(*group) == want);
 }
 
 TEST_CASE("a micro-batch sends 10 slices of a block, (t - 1) / t B T C e each",
@@ -93,7 +92,7 @@ TEST_CASE("a micro-batch sends 10 slices of a block, (t - 1) / t B T C e each",
   if (ranks != 1 && ranks != 2 && ranks != 4) return;
   const double share = double(ranks - 1) / double(ranks);
   for (const int64_t layers : {1, 3}) {
-    Run run(layers, group.get());
+    Run run(layers, *group);
     const double activations = sent(*group, Traffic::kActivations);
     const double gradients = sent(*group, Traffic::kGradients);
     run.step();
@@ -113,7 +112,7 @@ TEST_CASE("parameters of a block are 1 / t but for norms and the first rank's bi
   const auto group = world().group();
   const int64_t ranks = group->size();
   if (ranks != 1 && ranks != 2 && ranks != 4) return;
-  const Run run(2, group.get());
+  const Run run(2, *group);
   int64_t numel = 0;
   for (const Parameter* parameter : run.parallel.unit(*run.model->blocks()[0]).parameters()) {
     numel += parameter->numel();

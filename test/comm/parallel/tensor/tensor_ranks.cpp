@@ -1,9 +1,8 @@
 // Models whose layers are cut over ranks: against those that nobody cut, and with equal leaves to
 // the last bit.
 #include "shale/base/error.h"
-#include "shale/comm/mesh.h"
 #include "shale/comm/parallel/data/data_parallel.h"
-#include "shale/comm/parallel/tensor/group_exchange.h"
+#include "shale/comm/parallel/parallel.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/nn/layers.h"
@@ -15,13 +14,11 @@
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
-#include "shale/test/support/ranks/training.h"
+#include "shale/test/support/ranks/pipeline_training.h"
 #include "shale/test/support/ranks/watched_exchange.h"
 
 namespace shale::test {
 namespace {
-
-using comm::ShardGroups;
 
 // Four heads, so that there are leaves for four ranks; no width is the same as another.
 models::LanguageModelConfig small_gpt2() {
@@ -52,16 +49,14 @@ TrainOptions small_run(const models::LanguageModelConfig& model) {
   return options;
 }
 
-// This many ranks share each layer, the rest are data parallel.
-struct TensorMesh {
-  TensorMesh(comm::ProcessGroup& all, int tensor) : mesh(all, {{"shard", 0}, {"tensor", tensor}}) {}
-  ShardGroups groups() {
-    return {.shard = &mesh.group("shard"),
-            .tensor = &mesh.group("tensor"),
-            .shard_and_tensor = &mesh.flatten({"shard", "tensor"})};
-  }
-  comm::Mesh mesh;
-};
+// This many processes share each layer, the rest are data parallel.
+Trained train_over(comm::ProcessGroup& all, int tensor, const TrainOptions& options) {
+  const int64_t data = all.size() / tensor;
+  return train_pipeline(
+      all, *options.model,
+      {.tensor = tensor, .micro_batches = options.global_batch / (options.micro_batch * data)},
+      options);
+}
 
 // The sizes of a tensor axis that the world has room for.
 std::vector<int> tensor_sizes(int ranks) {
@@ -76,10 +71,6 @@ bool is_power_of_two(int ranks) {
   return (ranks & (ranks - 1)) == 0;
 }
 
-ShardGroups one_rank() {
-  return {.shard = &alone(), .tensor = &alone()};
-}
-
 }  // namespace
 
 TEST_CASE("rows for gradients of weights travel behind other products", "[tensor]") {
@@ -90,8 +81,7 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
   std::vector<std::vector<float>> before;
   for (const bool overlap : {false, true}) {
     Context context(small_context(1));
-    WatchedExchange exchange(*group, {"gemm"});
-    exchange.set_overlap(overlap);
+    WatchedExchange exchange(line_over(*group, "tensor", nullptr, overlap), 0, {"gemm"});
     context.set_tracer(&exchange.tracer);
     const Tensor x = leaf(context, {2, 4, C}, randn<float>(8 * C, 10 + uint64_t(group->rank())));
     const Tensor up = leaf(context, {F, C}, randn<float>(F * C, 2));
@@ -113,47 +103,72 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
 namespace {
 
 struct PiecesRun {
-  std::vector<std::vector<float>> values;
+  std::vector<std::vector<std::vector<float>>> values;  // by mesh rank of this process
   double sent = 0;  // bytes
   std::vector<int64_t> products_meanwhile;  // of each rank's rows that travelled by pieces
 };
 
-// A block of two products of so many rows that each leaf of two has a piece.
-PiecesRun run_pieces(comm::ProcessGroup& group, int own_leaves, int pieces, bool overlap,
-                     DType dtype) {
-  constexpr int64_t C = 16, F = 24;
-  const int leaves = group.size() * own_leaves;
-  const int64_t T = 64 * own_leaves, count = 2 * T * C;
+struct PiecesCase {
+  DType dtype;
+  int here = 1;  // mesh ranks of a process
+  int pieces = 0;
+  bool overlap = true;
+};
+
+// A block of two products of so many rows that each of two mesh ranks has a piece.
+PiecesRun run_pieces(comm::ProcessGroup& group, const PiecesCase& of) {
+  constexpr int64_t C = 16, F = 24, T = 64;
   Context context(small_context(1));
-  WatchedExchange exchange(group, {"gemm"}, leaves);
-  exchange.set_overlap(overlap);
-  exchange.set_row_pieces(pieces);
-  context.set_tracer(&exchange.tracer);
-  const Tensor x = leaf(context, {2, T, C}, randn<float>(count, 10 + uint64_t(group.rank())));
-  std::vector<Tensor> ups, downs;
-  for (int i = 0; i < own_leaves; ++i) {
-    const auto seed = uint64_t(100 + exchange.first_leaf() + i);
-    ups.push_back(leaf(context, {F, C}, randn<float>(F * C, seed)));
-    downs.push_back(leaf(context, {C, F}, randn<float>(F * C, 100 + seed)));
+  comm::HostedRanks ranks(context, of.here);
+  const auto line = line_over(group, "tensor", &ranks, of.overlap);
+  std::vector<std::unique_ptr<WatchedExchange>> exchanges;
+  for (int i = 0; i < of.here; ++i) {
+    exchanges.push_back(
+        std::make_unique<WatchedExchange>(line, i, std::vector<std::string>{"gemm"}));
+    exchanges.back()->set_row_pieces(of.pieces);
   }
-  group.reset_traffic();
-  const Tensor y = nn::over_leaves_by_pieces(
-      &exchange, cast(x, dtype), {},
-      [&](const Tensor& rows, size_t i, const Tensor&, const OpPieces& by) {
-        const Tensor hidden =
-            linear(rows, cast(ups[i], dtype), {}, {}, Operands::kPlain, {.in = by.in});
-        return linear(hidden, cast(downs[i], dtype), {}, {}, Operands::kPlain, {.out = by.out});
-      });
+  context.set_tracer(&exchanges.front()->tracer);
   PiecesRun run;
+  run.values.resize(size_t(of.here));
+  group.reset_traffic();
+  std::vector<Tensor> wide(size_t(of.here)), x = wide, up = wide, down = wide;
+  ranks.run([&](int i) {
+    WatchedExchange& exchange = *exchanges[size_t(i)];
+    const auto at = size_t(i);
+    const auto seed = uint64_t(100 + exchange.rank());
+    x[at] = leaf(context, {2, T, C}, randn<float>(2 * T * C, seed));
+    up[at] = leaf(context, {F, C}, randn<float>(F * C, 100 + seed));
+    down[at] = leaf(context, {C, F}, randn<float>(F * C, 200 + seed));
+    const Tensor y = nn::over_leaves_by_pieces(
+        &exchange, cast(x[at], of.dtype), {},
+        [&](const Tensor& rows, size_t, const Tensor&, const OpPieces& by) {
+          const Tensor hidden =
+              linear(rows, cast(up[at], of.dtype), {}, {}, Operands::kPlain, {.in = by.in});
+          return linear(hidden, cast(down[at], of.dtype), {}, {}, Operands::kPlain,
+                        {.out = by.out});
+        });
+    wide[at] = cast(y, DType::kF32);
+  });
   run.sent = group.traffic().totals(comm::Traffic::kActivations).sent_bytes;
-  run.products_meanwhile = exchange.shifts;
-  const Tensor wide = cast(y, DType::kF32);
-  backward(sum(mul(wide, wide)));
-  run.values = {to_host<float>(wide), to_host<float>(x.grad())};
-  for (const std::vector<Tensor>& all : {ups, downs}) {
-    for (const Tensor& one : all) run.values.push_back(to_host<float>(one.grad()));
-  }
+  run.products_meanwhile = exchanges.front()->shifts;
+  ranks.run([&](int i) {
+    const auto at = size_t(i);
+    backward(sum(mul(wide[at], wide[at])));
+    run.values[at] = {to_host<float>(wide[at]), to_host<float>(x[at].grad()),
+                      to_host<float>(up[at].grad()), to_host<float>(down[at].grad())};
+  });
   return run;
+}
+
+// How a row is summed may depend on how many are multiplied at once.
+void check_near(const PiecesRun& got, const PiecesRun& want, DType dtype) {
+  for (size_t rank = 0; rank < want.values.size(); ++rank) {
+    for (size_t i = 0; i < want.values[rank].size(); ++i) {
+      const std::vector<double> values = to_f64(want.values[rank][i]);
+      CHECK(max_error(got.values[rank][i], values) <=
+            (dtype == DType::kF32 ? 1e-5 : 2e-2) * max_abs(values));
+    }
+  }
 }
 
 }  // namespace
@@ -163,32 +178,44 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
   const int ranks = group->size();
   if (ranks == 1) return;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int own_leaves : {1, 2}) {
-      const PiecesRun whole = run_pieces(*group, own_leaves, 1, true, dtype);
-      CHECK(whole.products_meanwhile.empty());
-      for (const int pieces : {0, 2}) {
-        PiecesRun waited;  // without overlap
-        for (const bool overlap : {false, true}) {
-          CAPTURE(dtype_name(dtype), own_leaves, pieces, overlap);
-          const PiecesRun run = run_pieces(*group, own_leaves, pieces, overlap, dtype);
-          // How a row is summed may depend on how many are multiplied at once.
-          for (size_t i = 0; i < whole.values.size(); ++i) {
-            const std::vector<double> want = to_f64(whole.values[i]);
-            CHECK(max_error(run.values[i], want) <=
-                  (dtype == DType::kF32 ? 1e-5 : 2e-2) * max_abs(want));
-          }
-          if (overlap) CHECK(run.values == waited.values);
-          waited = run;
-          CHECK(run.sent == whole.sent);
-          if (pieces == 2 && ranks * own_leaves % 2 != 0) {  // no piece has a part of a leaf
-            CHECK(run.products_meanwhile.empty());
-            continue;
-          }
-          // From each rank its rows, and from each a summand of this one's.
-          REQUIRE(run.products_meanwhile.size() == size_t(2 * (ranks - 1)));
-          if (pieces == 2 && ranks > 2) continue;  // a piece has rows of several ranks
-          for (const int64_t products : run.products_meanwhile) CHECK(products >= 1);
+    const PiecesRun whole = run_pieces(*group, {.dtype = dtype, .pieces = 1});
+    CHECK(whole.products_meanwhile.empty());
+    for (const int pieces : {0, 2}) {
+      PiecesRun waited;  // without overlap
+      for (const bool overlap : {false, true}) {
+        CAPTURE(dtype_name(dtype), pieces, overlap);
+        const PiecesRun run =
+            run_pieces(*group, {.dtype = dtype, .pieces = pieces, .overlap = overlap});
+        check_near(run, whole, dtype);
+        if (overlap) CHECK(run.values == waited.values);
+        waited = run;
+        CHECK(run.sent == whole.sent);
+        if (pieces == 2 && ranks % 2 != 0) {  // no piece has a part of a rank's rows
+          CHECK(run.products_meanwhile.empty());
+          continue;
         }
+        // From each rank its rows, and from each a summand of this one's.
+        REQUIRE(run.products_meanwhile.size() == size_t(2 * (ranks - 1)));
+        if (pieces == 2 && ranks > 2) continue;  // a piece has rows of several ranks
+        for (const int64_t products : run.products_meanwhile) CHECK(products >= 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and of several",
+          "[tensor]") {
+  const auto group = world().group();
+  if (!is_power_of_two(group->size())) return;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int pieces : {0, 1, 2}) {
+      CAPTURE(dtype_name(dtype), pieces);
+      const PiecesRun want =
+          run_pieces(alone(), {.dtype = dtype, .here = 2 * group->size(), .pieces = pieces});
+      const PiecesRun got = run_pieces(*group, {.dtype = dtype, .here = 2, .pieces = pieces});
+      CHECK(got.products_meanwhile.empty());  // rows come at once
+      for (int i = 0; i < 2; ++i) {
+        CHECK(got.values[size_t(i)] == want.values[size_t(2 * group->rank() + i)]);
       }
     }
   }
@@ -205,12 +232,11 @@ TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[
   for (const bool reproducible : {false, true}) {
     for (const int stage : {0, 1, 2, 3}) {
       options.parallel = {.stage = stage, .reproducible = reproducible};
-      const Trained want = train(one_rank(), options);
+      const Trained want = train_over(alone(), 1, options);
       for (const int tensor : tensor_sizes(group->size())) {
         if (!reproducible && tensor != group->size()) continue;
         CAPTURE(family, reproducible, tensor, stage);
-        TensorMesh mesh(*group, tensor);
-        CHECK(same(train(mesh.groups(), options), want));
+        CHECK(same(train_over(*group, tensor, options), want));
       }
     }
   }
@@ -240,18 +266,17 @@ TEST_CASE("pieces of rows are the same on any number of tensor ranks", "[tensor]
   options.global_batch = 8;
   options.tensor_leaves = 4;
   options.parallel = {.stage = 1, .reproducible = true};
-  const Trained of_leaves = train(one_rank(), options);
+  const Trained of_leaves = train_over(alone(), 1, options);
   for (const int pieces : {0, 1, 2}) {
     options.tensor_pieces = pieces;
     options.recompute = Recompute::kNone;
-    const Trained want = train(one_rank(), options);
+    const Trained want = train_over(alone(), 1, options);
     check_follows(want, of_leaves);
     for (const int tensor : tensor_sizes(group->size())) {
       for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
         CAPTURE(family, tensor, pieces, static_cast<int>(recompute));
         options.recompute = recompute;
-        TensorMesh mesh(*group, tensor);
-        CHECK(same(train(mesh.groups(), options), want));
+        CHECK(same(train_over(*group, tensor, options), want));
       }
     }
   }
@@ -263,9 +288,8 @@ TEST_CASE("a model that is cut follows one that is not", "[tensor]") {
   const char* family = GENERATE("gpt2", "llama", "qwen3", "mistral", "qwen2", "olmo2", "olmoe");
   const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   TrainOptions options = small_run(model);
-  TensorMesh mesh(*group, group->size());
-  const Trained want = train(ShardGroups{.shard = &alone()}, options);
-  const Trained got = train(mesh.groups(), options);
+  const Trained want = train_over(alone(), 1, options);
+  const Trained got = train_over(*group, group->size(), options);
   CAPTURE(family, group->size());
   check_follows(got, want);
   CHECK_FALSE(same(got, want));  // the comparison is of another way to compute
@@ -282,19 +306,18 @@ TEST_CASE("Muon orthogonalizes matrices whose leaves are on several ranks as one
   options.optimizer = [](std::vector<OptimShard> shards) -> std::unique_ptr<optim::Optimizer> {
     return std::make_unique<optim::Muon>(std::move(shards), optim::MuonOptions{});
   };
-  const Trained uncut = train(ShardGroups{.shard = &alone()}, options);
+  const Trained uncut = train_over(alone(), 1, options);
   options.tensor_leaves = 4;
   for (const int stage : {0, 1, 3}) {
     options.parallel = {.stage = stage, .reproducible = true};
-    const Trained want = train(one_rank(), options);
+    const Trained want = train_over(alone(), 1, options);
     // Sums in another order change momentum, whose bf16 rounding is 2^-9 of an element at most.
     for (size_t i = 0; i < want.losses.size(); ++i) {
       CHECK(std::abs(want.losses[i] - uncut.losses[i]) < 2e-3f * uncut.losses[i]);
     }
     for (const int tensor : tensor_sizes(group->size())) {
       CAPTURE(family, tensor, stage);
-      TensorMesh mesh(*group, tensor);
-      CHECK(same(train(mesh.groups(), options), want));
+      CHECK(same(train_over(*group, tensor, options), want));
     }
   }
 }
@@ -313,21 +336,19 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
   options.tensor_leaves = 4;
   for (const int stage : {0, 1, 2, 3}) {
     options.parallel = {.stage = stage, .reproducible = true};
-    const Trained want = train(one_rank(), options);
+    const Trained want = train_over(alone(), 1, options);
     for (const int tensor : tensor_sizes(group->size())) {
       CAPTURE(tensor, stage);
-      TensorMesh mesh(*group, tensor);
-      CHECK(same(train(mesh.groups(), options), want));
+      CHECK(same(train_over(*group, tensor, options), want));
     }
   }
   if (group->size() != 2) return;
-  TensorMesh mesh(*group, 2);
   options.model->width = 160, options.tensor_leaves = 2;
-  CHECK_THROWS_WITH(train(mesh.groups(), options),
+  CHECK_THROWS_WITH(train_over(*group, 2, options),
                     Catch::Matchers::Contains("2 leaves with rows of 160 elements, and 64") &&
                         Catch::Matchers::Contains("want rows of a multiple of 64"));
   options.model->width = 192;
-  CHECK_THROWS_WITH(train(mesh.groups(), options),
+  CHECK_THROWS_WITH(train_over(*group, 2, options),
                     Catch::Matchers::Contains("want leaves that divide 3"));
 }
 
@@ -335,17 +356,16 @@ TEST_CASE("recomputation, low precision and loss scaling change no bit of a mode
           "[tensor]") {
   const auto group = world().group();
   if (group->size() != 2) return;
-  TensorMesh mesh(*group, 2);
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     TrainOptions options = small_run(small_gpt2());
     options.parallel = {.compute = compute, .stage = 1};
     options.tensor_leaves = 4;
     options.loss_scale = 1024;
-    const Trained want = train(one_rank(), options);
+    const Trained want = train_over(alone(), 1, options);
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       CAPTURE(dtype_name(compute), static_cast<int>(recompute));
       options.recompute = recompute;
-      CHECK(same(train(mesh.groups(), options), want));
+      CHECK(same(train_over(*group, 2, options), want));
     }
   }
 }
@@ -354,22 +374,26 @@ TEST_CASE("a plan that does not fit says what does", "[tensor]") {
   const auto group = world().group();
   if (group->size() != 2) return;
   const models::LanguageModelConfig config = small_gpt2();
-  const auto cut = [&](const comm::TensorPlan& plan, int leaves) {
-    const auto model = models::make_language_model(config);
-    return comm::tensor_parallel(*model, plan, *group, {.leaves = leaves});
+  const auto refused = [&](const comm::TensorPlan& plan, int here, const std::string& text) {
+    Context context(small_context(1));
+    comm::Parallel parallel(*group, context, {.tensor = 2 * here, .tensor_here = here});
+    const std::string message = message_of<ConfigError>([&] {
+      parallel.build<models::LanguageModel>({.tensor = plan},
+                                            [&] { return models::make_language_model(config); });
+    });
+    CAPTURE(message);
+    CHECK(contains(message, text));
   };
   const comm::TensorPlan plan = models::model_family("gpt2").tensor_plan(config);
-  CHECK_THROWS_WITH(cut(plan, 8), Catch::Matchers::Contains("4 times 8 elements") &&
-                                      Catch::Matchers::Contains("want a divisor of 4"));
-  CHECK_THROWS_WITH(cut(plan, 3), Catch::Matchers::Contains("want a power of two"));
+  refused(plan, 4, "4 times 8 elements");
+  refused(plan, 4, "want a divisor of 4");
   comm::TensorPlan twice = plan;
   twice.slices("ln_f");
-  CHECK_THROWS_WITH(cut(twice, 0), Catch::Matchers::Contains("ln_f.weight fits"));
+  refused(twice, 1, "ln_f.weight fits");
   comm::TensorPlan other = plan;
   other.columns("h.*.other");
-  CHECK_THROWS_WITH(cut(other, 0), Catch::Matchers::Contains("no parameter fits"));
-  CHECK_THROWS_WITH(cut(comm::TensorPlan().slices("*"), 0),
-                    Catch::Matchers::Contains("no layer around wte.weight"));
+  refused(other, 1, "no parameter fits");
+  refused(comm::TensorPlan().slices("*"), 1, "no layer around wte.weight");
 }
 
 TEST_CASE("a model that ranks share is not taken for one that each of them has", "[tensor]") {
@@ -389,7 +413,8 @@ TEST_CASE("a model that ranks share is not taken for one that each of them has",
   {
     Context context(small_context(1));
     Net net;
-    const auto exchange = comm::tensor_parallel(net, plan, *group);
+    comm::HostedExchange exchange(line_over(*group, "tensor"), 0);
+    comm::tensor_parallel(net, plan, *group, exchange);
     const std::string message =
         message_of<ConfigError>([&] { comm::DataParallel(net, {}, context, alone(), {}); });
     CHECK(contains(message, cat(group->size(), " ranks share the layers of root")));
@@ -397,9 +422,9 @@ TEST_CASE("a model that ranks share is not taken for one that each of them has",
   }
   Context context(small_context(1));
   Net net;
-  const auto exchange = comm::tensor_parallel(net, plan, *group);
-  comm::DataParallel parallel(net, {}, context,
-                              ShardGroups{.shard = &alone(), .tensor = group.get()}, {});
+  comm::Parallel over(*group, context, {.tensor = group->size()});
+  over.cut({&net}, {.tensor = plan});
+  comm::DataParallel parallel(net, {}, context, over.groups(), {});
   CHECK(contains(
       message_of<ConfigError>([&] { parallel.mean_over_ranks(full(context, {}, DType::kF32, 1)); }),
       "whether the loss is of this rank's rows or of all"));
