@@ -36,7 +36,7 @@ struct Degrees {
   }
 };
 
-// How the axes do their work; no bit depends on it, but on `row_pieces` and the kind.
+// How the axes do their work. Bits depend on `row_pieces` and `context_kind` alone.
 struct ParallelOptions {
   bool overlap = true;  // collectives inside layers run while others are computed
   int row_pieces = 0;   // of the rows of a layer, at most (nn::Exchange::row_pieces())
@@ -75,7 +75,10 @@ class Parallel {
   const ShardGroups& groups() const { return groups_; }
 
   // Gives each model its mesh rank's part: of layers, sequences and experts. models: one for each
-  // rank of hosted(), alike, without memory; they outlive the use of this. Collective.
+  // rank of hosted(), alike, without memory; they outlive the use of this. All tensor and context
+  // ranks then get batches of the same samples, of which context ranks have their tokens alone
+  // (sequence_parts()), and make the same losses. Tokens may meet in attention of nn/ alone.
+  // Collective. Throws CommError if the models of processes differ.
   void cut(const std::vector<Module*>& models, const ModelPlan& plan);
   template <typename Model>
   void cut(const std::vector<std::unique_ptr<Model>>& models, const ModelPlan& plan) {

@@ -1,6 +1,5 @@
 // A layer of one's own that ranks share: it says what may be cut of it, does its part on every
-// leaf, and a table of names cuts it. All ranks print the losses of one rank, to rounding; with
-// equal leaves, to the bit.
+// rank, and a table of names cuts it. Losses are those of one rank, to rounding.
 //
 // Run: tensor_parallel, or mpirun -np 2 --bind-to none tensor_parallel
 #include <shale/shale.h>
@@ -49,29 +48,27 @@ struct Model : Module {
 };
 
 // This rank's slice of the rows: between layers that are cut a rank has no more.
-Tensor slice_of_rows(const Tensor& x, const nn::Exchange& exchange) {
-  const int64_t rows = x.size(0) / exchange.ranks();
-  return contiguous(slice(x, 0, exchange.rank() * rows, (exchange.rank() + 1) * rows));
+Tensor slice_of_rows(const Tensor& x, const comm::ProcessGroup& group) {
+  const int64_t rows = x.size(0) / group.size();
+  return contiguous(slice(x, 0, group.rank() * rows, (group.rank() + 1) * rows));
 }
 
 int train(comm::World& world) {
   Context context({.device = world.device()});
   const auto group = world.group({}, context.backend());
-  const auto alone = group->split(group->rank(), 0, "alone");  // no data parallelism here
   Model model;
-  const auto plan = comm::TensorPlan().columns("*.up").rows("*.down");
-  const auto exchange = comm::tensor_parallel(model, plan, *group);
-  comm::DataParallel parallel(model, {}, context,
-                              comm::ShardGroups{.shard = alone.get(), .tensor = group.get()}, {});
-  optim::AdamW optimizer(parallel.shards(), {});
-  const Tensor x = full(context, {8, 16}, DType::kF32, 0.5),
-               target = zeros(context, {8, 16}, DType::kF32);
-  for (int64_t step = 0; step < 60; ++step) {
+  comm::Parallel parallel(*group, context, {.tensor = group->size()});
+  parallel.cut({&model}, {.tensor = comm::TensorPlan().columns("*.up").rows("*.down")});
+  comm::DataParallel data(model, {}, context, parallel.groups(), {});
+  optim::AdamW optimizer(data.shards(), {});
+  const Tensor x = slice_of_rows(full(context, {8, 16}, DType::kF32, 0.5), *group),
+               target = slice_of_rows(zeros(context, {8, 16}, DType::kF32), *group);
+  for (int64_t step = 0; step < 40; ++step) {
     optimizer.prepare(context, step, 0.01f);
-    const Tensor loss = model.loss(slice_of_rows(x, *exchange), slice_of_rows(target, *exchange));
+    const Tensor loss = model.loss(x, target);
     backward(loss);
-    parallel.finish_gradients();
-    parallel.clip_grad_norm(1);
+    data.finish_gradients();
+    data.clip_grad_norm(1);
     optimizer.step();
     optimizer.zero_grad();
     // The loss of this rank's rows.

@@ -13,8 +13,7 @@ namespace shale::comm {
 // order: their parameters, which have no memory yet, become those of this rank's, whole. Tokens of
 // all ranks go to the ranks of their experts and back. Otherwise the ranks have batches, parts of
 // sequences, or slices of the rows of their own: `group` is ShardGroups::experts to data
-// parallelism. Comes before tensor_parallel() and context_parallel(). Group and result outlive the
-// use of the model.
+// parallelism. Comes before tensor_parallel(). Group and result outlive the use of the model.
 //
 // Collective. Throws ConfigError for a model without experts and for a number of them that the
 // ranks do not divide, CommError if ranks differ.

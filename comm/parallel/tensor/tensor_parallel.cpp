@@ -1,24 +1,11 @@
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 
-#include <bit>
-
 #include "shale/base/error.h"
 #include "shale/base/rng.h"
-#include "shale/comm/parallel/tensor/group_exchange.h"
 #include "shale/comm/same_on_all.h"
 
 namespace shale::comm {
 namespace {
-
-int leaves_of(const ProcessGroup& group, const TensorOptions& options) {
-  const int ranks = group.size(), leaves = options.leaves;
-  if (leaves == 0) return ranks;
-  if (leaves >= ranks && leaves % ranks == 0 && std::has_single_bit(unsigned(leaves))) {
-    return leaves;
-  }
-  throw ConfigError(cat("tensor: ", leaves, " leaves over ", ranks,
-                        " ranks, want a power of two that the ranks divide"));
-}
 
 // Whether the parameter's owner, or a module around it, can do its part alone.
 bool is_accepted(const Parameter& parameter, const Partition& partition) {
@@ -57,16 +44,6 @@ void cut(Parameter& parameter, const TensorPlan::Line& line, const nn::Exchange&
 }
 
 }  // namespace
-
-std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& plan,
-                                              ProcessGroup& group, const TensorOptions& options) {
-  const int leaves = leaves_of(group, options);
-  auto exchange = std::make_unique<GroupExchange>(group, leaves, "tensor");
-  exchange->set_overlap(options.overlap);
-  exchange->set_row_pieces(options.pieces);
-  tensor_parallel(model, plan, group, *exchange);
-  return exchange;
-}
 
 void tensor_parallel(Module& model, const TensorPlan& plan, ProcessGroup& group,
                      nn::Exchange& exchange) {
