@@ -1,24 +1,20 @@
 #include "shale/models/language/find_tokenizer.h"
 
-#include <array>
 #include <filesystem>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/models/language/checkpoint_model.h"
+#include "shale/runtime/data/chat/chat_encoder.h"
 #include "shale/runtime/data/tokens/data_mix.h"
 
 namespace shale::models {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What ends a turn, as published templates have it.
-constexpr std::array kEndsOfTurns = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"};
 
 // Where the run's model or its words come from; empty: it begins with random values.
 std::string origin_of(const TrainConfig& config) {
@@ -32,29 +28,16 @@ std::string origin_of(const TrainConfig& config) {
   return init.empty() ? std::string() : newest_checkpoint(init).value_or(init);
 }
 
-// The template that the run writes conversations with, and --chat-template's name for it; a name of
-// none is that of the extras.
-void add_conversations(ChatTemplate style, const StoredTokenizer& stored, HfExtras& extras) {
-  const auto templates = chat_templates(extras);
-  if (style == ChatTemplate::kAuto && !templates.empty()) {
-    for (const char* mark : kEndsOfTurns) {
-      const auto id = stored.tokenizer.find(mark);
-      if (id && templates[0].second.find(mark) != std::string::npos) {
-        return add_chat(extras, stored, {}, *id);
-      }
-    }
-    return;
-  }
-  const bool is_llama =
-      style == ChatTemplate::kLlama3 ||
-      (style == ChatTemplate::kAuto && stored.tokenizer.find("<|start_header_id|>").has_value());
-  const std::string_view name = is_llama                       ? "llama3"
-                                : style == ChatTemplate::kQwen ? "qwen"
-                                                               : "chatml";
-  // Prompts and completions need no marks, and a tokenizer without them writes no conversations.
-  const auto begin = stored.tokenizer.find(is_llama ? "<|start_header_id|>" : "<|im_start|>");
-  const auto end = stored.tokenizer.find(is_llama ? "<|eot_id|>" : "<|im_end|>");
-  if (begin && end) add_chat(extras, stored, name, *end);
+// The template that the run writes conversations with, and what ends its turns.
+void add_conversations(ChatTemplate asked, const std::shared_ptr<const StoredTokenizer>& tokenizer,
+                       HfExtras& extras) {
+  // Prompts and completions need no tokens of a template.
+  if (!missing_chat_token(*tokenizer, asked).empty()) return;
+  const ChatTemplate style = resolve_chat_template(*tokenizer, asked);
+  add_chat(extras, *tokenizer,
+           style == ChatTemplate::kAuto ? tokenizer->chat["chat_template"].text()
+                                        : chat_template_text(style),
+           ChatEncoder(tokenizer, style).end_of_turn());
 }
 
 // A tokenizer that something brings along.
@@ -133,7 +116,8 @@ HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const st
   return is_published ? read_extras(folder.empty() ? "." : folder.string()) : HfExtras();
 }
 
-HfExtras find_extras(const TrainConfig& config, const StoredTokenizer* tokenizer) {
+HfExtras find_extras(const TrainConfig& config,
+                     const std::shared_ptr<const StoredTokenizer>& tokenizer) {
   const std::string& file = config.language.source.tokenizer;
   if (file == "none") return {};  // what is said of tokens is said of others
   const std::string origin = origin_of(config);
@@ -141,7 +125,7 @@ HfExtras find_extras(const TrainConfig& config, const StoredTokenizer* tokenizer
   if (tokenizer == nullptr) return extras;
   if (!file.empty()) extras = extras_of_tokenizer(std::move(extras), origin, file, *tokenizer);
   if (config.language.source.objective != Objective::kPretrain) {
-    add_conversations(config.language.source.chat_template, *tokenizer, extras);
+    add_conversations(config.language.source.chat_template, tokenizer, extras);
   }
   return extras;
 }

@@ -17,7 +17,8 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
 
 // What exports of the run say besides its model (null: it has no tokenizer): as the checkpoint that
 // it resumes from, or --init, does, and that it writes conversations, if that is what it learns.
-HfExtras find_extras(const TrainConfig& config, const StoredTokenizer* tokenizer);
+HfExtras find_extras(const TrainConfig& config,
+                     const std::shared_ptr<const StoredTokenizer>& tokenizer);
 // Those of a model in a folder or a checkpoint, with this tokenizer of a file that was named:
 // without what is said of another tokenizer's tokens, and in its place what lies beside the file.
 HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const std::string& file,

@@ -27,7 +27,7 @@ LanguageTask::LanguageTask(const TrainConfig& config)
       seed_(static_cast<uint64_t>(config.run.seed)),
       init_(config_.init.empty() ? nullptr : open_model(config_.init)),
       tokenizer_(find_tokenizer(config)),
-      extras_(find_extras(config, tokenizer_.get())),
+      extras_(find_extras(config, tokenizer_)),
       data_(open_data(config, init_.get(), tokenizer_)) {
   const LanguageModelConfig model =
       model_config(config_, data_vocab(data_.is_text, tokenizer_.get()), init_.get());

@@ -102,10 +102,9 @@ class Generator {
  public:
   Generator(const Request& request, comm::World& world)
       : request_(request), loaded_(load(request.model, world)) {
-    if (request.chat || !request.prompts.empty()) {
-      if (has_marks()) chat_.emplace(loaded_.tokenizer, request.style);
-    }
-    if (request.chat && !chat_) chat_.emplace(loaded_.tokenizer, request.style);  // says what lacks
+    if (!request.chat && request.prompts.empty()) return;
+    const bool is_whole = missing_chat_token(*loaded_.tokenizer, request.style).empty();
+    if (request.chat || is_whole) chat_.emplace(loaded_.tokenizer, request.style);
   }
 
   // Prints it as it is made; returns it.
@@ -166,13 +165,8 @@ class Generator {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }
-  bool has_marks() const {
-    return !loaded_.tokenizer->chat.empty() ||
-           loaded_.tokenizer->tokenizer.find("<|im_end|>").has_value() ||
-           loaded_.tokenizer->tokenizer.find("<|eot_id|>").has_value();
-  }
   bool ends(int32_t token) const {
-    return token == loaded_.tokenizer->end_of_document ||
+    return std::ranges::find(loaded_.ends, token) != loaded_.ends.end() ||
            (chat_ && token == chat_->end_of_turn()) || !loaded_.tokenizer->tokenizer.has(token);
   }
 

@@ -1,9 +1,13 @@
 #include "shale/models/tools/model_options.h"
 
+#include <utility>
+
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
+#include "shale/comm/checkpoint/folder.h"
 #include "shale/models/language/checkpoint_model.h"
+#include "shale/models/language/find_tokenizer.h"
 #include "shale/models/training/run_config.h"
 
 namespace shale::models {
@@ -37,6 +41,13 @@ LoadedModel load(const ModelOptions& options, comm::World& world) {
     throw DataError(cat(loaded.tokenizer->path, ": ", loaded.tokenizer->tokenizer.vocab_size(),
                         " tokens, the model's vocabulary is ", stored->config().vocab));
   }
+  const std::string origin = newest_checkpoint(options.path).value_or(options.path);
+  HfExtras extras = read_extras(origin);
+  if (!options.tokenizer.empty()) {
+    extras = extras_of_tokenizer(std::move(extras), origin, options.tokenizer, *loaded.tokenizer);
+  }
+  loaded.ends = special_tokens(extras, loaded.tokenizer.get()).ends;
+  if (const auto end = loaded.tokenizer->end_of_document) loaded.ends.push_back(*end);
   RunConfig run;
   run.device = options.device;
   run.dtype = options.dtype;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "shale/base/config.h"
 #include "shale/comm/world.h"
@@ -26,6 +28,7 @@ void describe(ConfigSpec& spec, ModelOptions& options);
 struct LoadedModel {
   std::string description;  // "llama, 134515008 parameters, on cpu in fp32"
   std::shared_ptr<const StoredTokenizer> tokenizer;
+  std::vector<int64_t> ends;  // tokens that end a text: the model's files may name several
   std::unique_ptr<Context> context;
   std::unique_ptr<LanguageModel> model;  // goes before the context
 };

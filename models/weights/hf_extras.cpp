@@ -17,19 +17,12 @@ constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kTokenNames = "special_tokens_map.json";
 constexpr const char* kChatTemplate = "chat_template";
 constexpr const char* kKept = "hf_extras.json";
-constexpr const char* kChatStyle = "chat_style";  // in kKept: a name of kStyles
 constexpr JsonLimits kLimits{.max_bytes = int64_t{16} << 20};
 
 // Keys of config.json that say nothing of a model's shape and are kept. Mixtures of experts in all
 // layers have an intermediate_size besides, which nothing uses.
 constexpr const char* kKeptKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id",
                                      "initializer_range", "intermediate_size"};
-
-// --chat-template's names of those that are built in.
-constexpr std::pair<std::string_view, ChatTemplate> kStyles[] = {
-    {"chatml", ChatTemplate::kChatMl},
-    {"qwen", ChatTemplate::kQwen},
-    {"llama3", ChatTemplate::kLlama3}};
 
 Json parsed(const std::string& text, const std::string& path) {
   Json json = Json::parse(text, kLimits, path);
@@ -116,10 +109,10 @@ std::string tokenizer_config(const HfExtras& extras, const StoredTokenizer& stor
   if (!special.ends.empty() && stored.tokenizer.has(static_cast<int32_t>(special.ends[0]))) {
     fill("eos_token", text_of(stored, special.ends[0]));
   }
-  const auto templates = chat_templates(extras);
-  const bool is_chosen = object_of(extras, kKept).contains(kChatStyle);
-  if (!templates.empty() && (is_chosen || member(json, kChatTemplate).is_null())) {
-    json[kChatTemplate] = templates[0].second;
+  const Json& chat = member(json, kChatTemplate);
+  const Json published = chat.is_string() ? Json(published_chat_template(chat.text())) : chat;
+  if (published != chat) {
+    json[kChatTemplate] = published;
     is_whole = false;
   }
   return is_whole ? extras.at(kTokenizerConfigFile) : json.dump(2) + "\n";
@@ -197,12 +190,9 @@ SpecialTokens special_tokens(const HfExtras& extras, const StoredTokenizer* toke
 
 std::vector<std::pair<std::string, std::string>> chat_templates(const HfExtras& extras) {
   constexpr const char* kDefault = "default";
-  const Json kept = object_of(extras, kKept), config = object_of(extras, kTokenizerConfigFile);
-  for (const auto& [name, style] : kStyles) {
-    if (member(kept, kChatStyle) == Json(name)) return {{kDefault, chat_template_text(style)}};
-  }
+  const Json config = object_of(extras, kTokenizerConfigFile);
   const Json& own = member(config, kChatTemplate);
-  if (own.is_string()) return {{kDefault, own.text()}};
+  if (own.is_string()) return {{kDefault, published_chat_template(own.text())}};
   if (!own.is_array()) return {};
   std::vector<std::pair<std::string, std::string>> templates;
   for (const Json& named : own) {
@@ -214,18 +204,23 @@ std::vector<std::pair<std::string, std::string>> chat_templates(const HfExtras& 
   return templates;
 }
 
-void add_chat(HfExtras& extras, const StoredTokenizer& tokenizer, std::string_view style,
+void add_chat(HfExtras& extras, const StoredTokenizer& tokenizer, const std::string& chat_template,
               int64_t end_of_turn) {
-  Json kept = object_of(extras, kKept), generation = object_of(extras, kGeneration);
-  if (!style.empty()) kept[kChatStyle] = style;
-  std::vector<int64_t> ends = special_tokens(extras, &tokenizer).ends;
-  if (std::find(ends.begin(), ends.end(), end_of_turn) == ends.end()) {
-    ends.push_back(end_of_turn);
-    kept["eos_token_id"] = Json(ends);
-    generation["eos_token_id"] = Json(ends);
-    extras[kGeneration] = generation.dump(2) + "\n";
+  if (!extras.contains(kTokenizerConfigFile)) {
+    for (auto& [name, text] : tokenizer_files(tokenizer)) {
+      if (name == kTokenizerConfigFile) extras[name] = std::move(text);
+    }
   }
-  if (!kept.empty()) extras[kKept] = kept.dump(2) + "\n";
+  const auto known = chat_templates(extras);
+  if (known.empty() || known[0].second != chat_template) keep_template(chat_template, extras);
+  std::vector<int64_t> ends = special_tokens(extras, &tokenizer).ends;
+  if (std::find(ends.begin(), ends.end(), end_of_turn) != ends.end()) return;
+  ends.push_back(end_of_turn);
+  for (const char* file : {kKept, kGeneration}) {
+    Json object = object_of(extras, file);
+    object["eos_token_id"] = Json(ends);
+    extras[file] = object.dump(2) + "\n";
+  }
 }
 
 std::map<std::string, std::string> exported_files(const HfExtras& extras,

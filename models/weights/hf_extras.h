@@ -37,12 +37,13 @@ struct SpecialTokens {
 // itself (null: there is none), whose texts begin with what ends them if nothing else is said.
 SpecialTokens special_tokens(const HfExtras& extras, const StoredTokenizer* tokenizer);
 
-// Chat templates, in Jinja, by their names; that of most models is called "default".
+// Chat templates, in Jinja as other programs read it, by their names; that of most models is called
+// "default".
 std::vector<std::pair<std::string, std::string>> chat_templates(const HfExtras& extras);
 
-// Adds that the model writes conversations, in this template (--chat-template's name for it; empty:
-// that of the extras), and that this token ends a turn and so a text.
-void add_chat(HfExtras& extras, const StoredTokenizer& tokenizer, std::string_view style,
+// Adds that the model writes conversations in this template, and that this token ends a turn and so
+// a text.
+void add_chat(HfExtras& extras, const StoredTokenizer& tokenizer, const std::string& chat_template,
               int64_t end_of_turn);
 
 // The files of an export: config.json, of which `config` is the text that the model's shape makes,

@@ -70,7 +70,7 @@ want() {  # FILE POINTER VALUE
   [[ $got == "$3" ]] || fail "$1 has '$got' at $2, want '$3'"
 }
 "$BIN_DIR/shale" tokenizer train text.txt --vocab 300 --out tokenizer.json \
-  --special "<|begin_of_text|>,<|endoftext|>,<|im_start|>,<|im_end|>,<pad>" >output 2>&1 ||
+  --special "<|begin_of_text|>,<|endoftext|>,<|im_start|>,<|im_end|>,<pad>,<turn|>" >output 2>&1 ||
   { fail "no tokenizer"; finish; }
 id() { value tokenizer.json "/model/vocab/$1"; }
 end=$(id '<|endoftext|>') turn=$(id '<|im_end|>') pad=$(id '<pad>')
@@ -128,6 +128,28 @@ for folder in chat chat_converted; do
   value "$folder/tokenizer_config.json" /chat_template | grep -qF "<|im_start|>assistant" ||
     fail "$folder has no chat template"
 done
+# What ends a turn is what the template writes behind an answer, whatever it is called.
+cp -r llama-nano own
+echo '{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ "<turn" ~ "|>" }}{% endfor %}' >own/chat_template.jinja
+quiet own_chat --task sft --data chats.jsonl --val-fraction 0 --init own "${small[@]:0:4}" --steps 1 --threads 1
+want own_chat/generation_config.json /eos_token_id "[$end,$(id '<turn|>')]"
+# Each of the ends stops `shale generate`.
+cp -r llama-nano silent
+echo "{\"eos_token_id\": [$(seq -s, 0 299)]}" >silent/generation_config.json
+"$BIN_DIR/shale" generate silent --prompt line --tokens 4 --threads 1 >output 2>&1
+[[ $(cat output) == "" ]] || fail "generate goes on behind a token of eos_token_id"
+# A checkpoint, too, is a model that writes conversations as it has learnt to.
+quiet qwen --task sft --data chats.jsonl --val-fraction 0 --tokenizer tokenizer.json --chat-template qwen \
+  --model llama-nano "${small[@]:2}" --seq-len 192
+"$BIN_DIR/shale" ckpt export out_qwen --out qwen_converted >output 2>&1 || fail "ckpt export of a Qwen chat"
+for folder in qwen qwen_converted; do
+  value "$folder/tokenizer_config.json" /chat_template >output
+  grep -qF "You are Qwen" output || fail "$folder has not the template of --chat-template"
+  grep -qE "generation %|continue %" output && fail "$folder has a template that few programs read"
+done
+quiet again --task sft --data chats.jsonl --val-fraction 0 --init out_qwen "${small[@]:2:4}" \
+  --seq-len 192 --threads 1
+cmp -s qwen/tokenizer_config.json again/tokenizer_config.json || fail "the next run takes another template"
 "$BIN_DIR/shale" ckpt export out_chat --out chat.gguf --to gguf >output 2>&1 || fail "GGUF of a chat"
 grep -qaF "<|im_start|>assistant" chat.gguf || fail "a GGUF file of a chat has no template"
 

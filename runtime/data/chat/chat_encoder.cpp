@@ -25,21 +25,24 @@ constexpr std::string_view kLearnt = "{% generation %}", kLearntEnd = "{% endgen
 
 constexpr const char* kEachMessage = "{% for message in messages %}";
 
-constexpr const char* kChatMlTurns =
+constexpr const char* kChatMlTurn =
     "{{ '<|im_start|>' ~ message.role ~ '\\n' }}"
     "{% if message.role == 'assistant' %}{% generation %}"
     "{{ message.content ~ '<|im_end|>' }}{% endgeneration %}"
-    "{% else %}{{ message.content ~ '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    "{% else %}{{ message.content ~ '<|im_end|>' }}{% endif %}{{ '\\n' }}";
 
-// Of Qwen2.5: what tools said is a user's turn, of neighbours together.
+constexpr const char* kChatMlEnd =
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+// Of Qwen2.5: what tools said is a user's turn, of neighbours together; and then other turns. The
+// loop controls that would say it more simply are not known to all readers of exports.
 constexpr const char* kQwenTools =
     "{% if message.role == 'tool' %}"
     "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}"
     "{{ '<|im_start|>user' }}{% endif %}"
     "{{ '\\n<tool_response>\\n' ~ message.content ~ '\\n</tool_response>' }}"
     "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif %}"
-    "{% continue %}{% endif %}";
+    "{% else %}";
 
 constexpr const char* kQwenSystem =
     "{% if not messages or messages[0].role != 'system' %}{{ '<|im_start|>system\\n"
@@ -55,37 +58,20 @@ constexpr const char* kLlama3Turns =
     "{% if add_generation_prompt %}"
     "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
 
-// In Jinja, of a style that is not kAuto.
-std::string turns_of(ChatTemplate style) {
-  if (style == ChatTemplate::kLlama3) return kLlama3Turns;
-  const bool is_qwen = style == ChatTemplate::kQwen;
-  return cat(is_qwen ? kQwenSystem : "", kEachMessage, is_qwen ? kQwenTools : "", kChatMlTurns);
-}
-
 std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
                                                  ChatTemplate style) {
-  if (style == ChatTemplate::kAuto && !stored.chat.empty()) {
+  if (resolve_chat_template(stored, style) == ChatTemplate::kAuto) {
     return std::make_shared<const JinjaTemplate>(stored.chat["chat_template"].text(),
                                                  cat("chat template of ", stored.path));
   }
-  const bool is_llama = stored.tokenizer.find("<|start_header_id|>").has_value();
-  if (style == ChatTemplate::kAuto) {
-    style = is_llama ? ChatTemplate::kLlama3 : ChatTemplate::kChatMl;
-  }
-  std::vector<const char*> marks = {"<|im_start|>", "<|im_end|>"};
-  if (style == ChatTemplate::kLlama3) {
-    marks = {"<|start_header_id|>", "<|eot_id|>", "<|begin_of_text|>", "<|end_header_id|>"};
-  }
-  for (const char* mark : marks) {
-    if (std::ranges::find(stored.tokenizer.spec().added, mark, &AddedToken::text) !=
-        stored.tokenizer.spec().added.end()) {
-      continue;
-    }
+  const std::string_view missing = missing_chat_token(stored, style);
+  if (!missing.empty()) {
     throw DataError(
-        cat(stored.path, ": no token ", mark,
+        cat(stored.path, ": no token ", missing,
             ", which the template of conversations needs; --chat-template names another"));
   }
-  return std::make_shared<const JinjaTemplate>(turns_of(style), "built-in chat template");
+  return std::make_shared<const JinjaTemplate>(
+      chat_template_text(resolve_chat_template(stored, style)), "built-in chat template");
 }
 
 // Tokens that are cut from text as they stand. Content may not spell the special ones, wherever the
@@ -166,8 +152,39 @@ ChatMessage read_chat_message(const Json& message) {
   return read;
 }
 
+ChatTemplate resolve_chat_template(const StoredTokenizer& stored, ChatTemplate style) {
+  if (style != ChatTemplate::kAuto || !stored.chat.empty()) return style;
+  const bool is_llama = stored.tokenizer.find("<|start_header_id|>").has_value();
+  return is_llama ? ChatTemplate::kLlama3 : ChatTemplate::kChatMl;
+}
+
+std::string_view missing_chat_token(const StoredTokenizer& stored, ChatTemplate style) {
+  std::vector<std::string_view> marks = {"<|im_start|>", "<|im_end|>"};
+  switch (resolve_chat_template(stored, style)) {
+    case ChatTemplate::kAuto: return {};
+    case ChatTemplate::kLlama3:
+      marks = {"<|start_header_id|>", "<|eot_id|>", "<|begin_of_text|>", "<|end_header_id|>"};
+      break;
+    case ChatTemplate::kChatMl:
+    case ChatTemplate::kQwen: break;
+  }
+  const std::vector<AddedToken>& added = stored.tokenizer.spec().added;
+  for (const std::string_view mark : marks) {
+    if (std::ranges::find(added, mark, &AddedToken::text) == added.end()) return mark;
+  }
+  return {};
+}
+
 std::string chat_template_text(ChatTemplate style) {
-  std::string text = turns_of(style);
+  if (style == ChatTemplate::kLlama3) return kLlama3Turns;
+  if (style != ChatTemplate::kQwen) return cat(kEachMessage, kChatMlTurn, kChatMlEnd);
+  return cat(kQwenSystem, kEachMessage, kQwenTools, kChatMlTurn, "{% endif %}", kChatMlEnd);
+}
+
+std::string published_chat_template(std::string text) {
+  constexpr std::array kStyles = {ChatTemplate::kChatMl, ChatTemplate::kLlama3,
+                                  ChatTemplate::kQwen};
+  if (std::ranges::find(kStyles, text, chat_template_text) == kStyles.end()) return text;
   for (const std::string_view mark : {kLearnt, kLearntEnd}) {
     for (size_t at = text.find(mark); at != text.npos; at = text.find(mark)) {
       text.erase(at, mark.size());

@@ -35,9 +35,18 @@ enum class ChatTemplate {
   kQwen,    // kChatMl, and a conversation without a system message begins with Qwen2.5's
 };
 
-// A built-in template in Jinja, as other programs read it: without the blocks that say what is
-// learnt. Of kAuto that of kChatMl.
+// The style that conversations of this tokenizer are written in; kAuto only if it comes with a
+// template of its own.
+ChatTemplate resolve_chat_template(const StoredTokenizer& stored, ChatTemplate style);
+// The first token that the style needs and the tokenizer lacks. Empty: it has all, or the template
+// is its own.
+std::string_view missing_chat_token(const StoredTokenizer& stored, ChatTemplate style);
+
+// A built-in template in Jinja. Of kAuto that of kChatMl.
 std::string chat_template_text(ChatTemplate style);
+// A built-in template without the blocks that say what is learnt, which few programs know; another
+// one as it is.
+std::string published_chat_template(std::string text);
 
 // A sequence and which of its tokens a model is to predict.
 struct MaskedTokens {
