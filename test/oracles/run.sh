@@ -12,7 +12,8 @@ esac
 venv=../../build/oracles/venv
 if [[ ! -x $venv/bin/python ]]; then
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet jax safetensors jinja2==3.1.6 transformers==5.24.0
+  "$venv/bin/pip" install --quiet jax safetensors jinja2==3.1.6 transformers==5.24.0 torch \
+    xllamacpp==2026.10.11549
 fi
 status=0
 for script in *.py; do
@@ -21,7 +22,7 @@ for script in *.py; do
   if [[ ${1:-} == --freeze ]]; then cp "$venv/$name.txt" "$name.txt"; fi
   echo "$name: key, computed, frozen, relative difference"
   paste "$venv/$name.txt" "$name.txt" | awk '
-    { d = ($2 - $4) / $4; d = d < 0 ? -d : d; print "  " $1, $2, $4, d; wrong += $1 != $3 || d > 1e-9 }
+    { d = $2 "" == $4 "" ? 0 : $4 + 0 == 0 ? 1 : ($2 - $4) / $4; d = d < 0 ? -d : d; print "  " $1, $2, $4, d; wrong += $1 != $3 || d > 1e-9 }
     END { exit wrong > 0 }' || status=1
 done
 exit $status
