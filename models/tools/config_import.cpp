@@ -37,9 +37,20 @@ std::string flag_of(std::string option) {
 
 }  // namespace
 
+std::string keys_of(const std::map<std::string, std::string>& names) {
+  std::string all;
+  for (const auto& [name, ours] : names) all += cat(all.empty() ? "" : ", ", name);
+  return all;
+}
+
 ConfigImport::ConfigImport(const Json& theirs, int64_t ranks, std::set<std::string> waived)
     : ranks_(ranks), waived_(std::move(waived)) {
   flatten(theirs, "", values_);
+}
+
+bool ConfigImport::is(const std::string& key, const Json& value) const {
+  const auto it = values_.find(key);
+  return it != values_.end() && it->second == value;
 }
 
 std::optional<Json> ConfigImport::take(const std::string& key) {
@@ -164,6 +175,10 @@ void ConfigImport::refuse(const std::string& key, std::string_view why) {
   } else {
     problems_.push_back(what);
   }
+}
+
+void ConfigImport::lacks(const std::string& key, std::string_view why) {
+  problems_.push_back(cat(key, " (not given): ", why));
 }
 
 void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,

@@ -22,6 +22,8 @@ class ConfigImport {
   ConfigImport(const Json& theirs, int64_t ranks, std::set<std::string> waived);
 
   bool has(const std::string& key) const { return values_.contains(key); }
+  // Whether the key is there with this value, such as null or "auto".
+  bool is(const std::string& key, const Json& value) const;
   // Takes a key; nothing if it is not there, null, or "auto", which leaves it to who starts the
   // run.
   std::optional<Json> take(const std::string& key);
@@ -46,8 +48,10 @@ class ConfigImport {
   void leave_out(const std::vector<std::string>& keys, std::string_view why);
   // Takes a key that is there, which has no counterpart.
   void refuse(const std::string& key, std::string_view why);
-  // The same, if it has another value than this one, which asks for nothing, or is an object with
-  // anything in it. A text that is a number counts as one.
+  // A key that is not there, and whose default has no counterpart.
+  void lacks(const std::string& key, std::string_view why);
+  // A key that is there, if it has another value than this one, which asks for nothing, or is an
+  // object with anything in it. A text that is a number counts as one.
   void refuse_unless(const std::string& key, const Json& harmless, std::string_view why);
   // All keys that begin so and were not taken.
   void leave_out_rest(std::string_view prefix, std::string_view why);
@@ -75,6 +79,9 @@ class ConfigImport {
   std::vector<std::string> notes_;
   std::vector<std::string> problems_;
 };
+
+// Their names in a table of names, for messages: "a, b, c".
+std::string keys_of(const std::map<std::string, std::string>& names);
 
 // One for each trainer. Each takes the other side's default where a key is missing and ours is
 // another.

@@ -58,24 +58,32 @@ void import_optimizer(ConfigImport& in) {
   }
   const auto ours = names.find(name);
   if (ours == names.end()) {
-    return in.refuse("optimizer.type", "want AdamW, Lion, SGD, Muon, Lamb or OneBitAdam");
+    return in.refuse("optimizer.type", cat("want one of ", keys_of(names), " in any letters"));
   }
   const bool has_more = name == "lamb" || name == "onebitadam";
   const bool is_adam = ours->second == "adamw" || has_more;
   in.set("optimizer", ours->second, "optimizer.type");
   if (has_more) import_lamb_and_bits(in, name);
   in.maps(params + "lr", "lr", 1e-3);
+  if (name == "muon") {
+    in.set("muon_scale", "original", "optimizer.type");
+    if (!in.has(params + "lr"))
+      in.refuse("optimizer.type", "give lr: matrices have another default than the rest");
+  }
   if (name == "adam") {
     in.refuse_unless(params + "adam_w_mode", true, "decay that is part of the gradient");
   }
-  if (is_adam || name == "lion") {
+  if (name != "sgd") {
     const auto betas = in.numbers(params + "betas");
     if (betas && betas->size() != 2) return in.refuse(params + "betas", "want two numbers");
-    const std::string key = params + (betas ? "betas" : "betas (not given)");
-    in.set("beta1", betas ? (*betas)[0] : 0.9, key);
-    in.set("beta2", betas ? (*betas)[1] : is_adam ? 0.999 : 0.99, key);
+    if (!in.is(params + "betas", "auto")) {
+      const std::string key = params + (betas ? "betas" : "betas (not given)");
+      const double beta2 = is_adam ? 0.999 : name == "lion" ? 0.99 : 0.95;
+      in.set("beta1", betas ? (*betas)[0] : 0.9, key);
+      in.set("beta2", betas ? (*betas)[1] : beta2, key);
+    }
   }
-  if (is_adam) in.maps(params + "eps", "eps", 1e-8);
+  if (is_adam || name == "muon") in.maps(params + "eps", "eps", is_adam ? 1e-8 : 1e-10);
   // torch.optim.AdamW's default is another than that of DeepSpeed's own.
   const bool of_torch = is_adam && in.flag(params + "torch_adam") == true;
   in.maps(params + "weight_decay", "weight_decay", of_torch ? 0.01 : 0.0);
@@ -106,14 +114,17 @@ void import_warmup(ConfigImport& in, bool is_cosine) {
     return;
   }
   in.refuse_unless(params + "warmup_min_lr", 0, "a warm-up begins at 0");
-  if (const auto most = in.number(params + "warmup_max_lr"))
-    in.set("lr", *most, params + "warmup_max_lr");
+  in.maps(params + "warmup_max_lr", "lr", 1e-3);  // whatever the optimizer's rate is
 }
 
 void import_schedule(ConfigImport& in) {
   const std::string params = "scheduler.params.";
   const auto type = in.text("scheduler.type");
-  if (!type) return;
+  if (!type) {
+    if (!in.is_set("lr")) return;  // whoever starts the run brings rate and schedule
+    in.set("schedule", "constant", "scheduler.type (not given)");
+    return in.set("warmup_steps", 0, "scheduler.type (not given)");
+  }
   if (*type == "WarmupLR") {
     in.set("schedule", "constant", "scheduler.type");
   } else if (*type == "WarmupDecayLR") {
@@ -126,7 +137,8 @@ void import_schedule(ConfigImport& in) {
     if (in.is_set("lr")) {
       in.set("min_lr", ratio * in.option("lr").get<double>(), params + "cos_min_ratio");
     } else {
-      in.refuse(params + "cos_min_ratio", "of a rate that the file does not have");
+      in.refuse(in.has(params + "cos_min_ratio") ? params + "cos_min_ratio" : "scheduler.type",
+                "the rate ends at a share of one that the file does not have");
     }
   } else {
     return in.refuse("scheduler.type", "want WarmupLR, WarmupDecayLR or WarmupCosineLR");
@@ -140,7 +152,8 @@ void import_precision(ConfigImport& in) {
   const bool fp16 = in.flag("fp16.enabled").value_or(false);
   if (bf16) in.set("dtype", "bf16", "bf16.enabled");
   if (fp16) in.set("dtype", "fp16", "fp16.enabled");
-  if (!bf16 && !fp16) in.set("dtype", "fp32", "bf16.enabled (not given)");
+  const bool is_left = in.is("bf16.enabled", "auto") || in.is("fp16.enabled", "auto");
+  if (!bf16 && !fp16 && !is_left) in.set("dtype", "fp32", "bf16.enabled (not given)");
   if (fp16) {
     const double fixed = in.number("fp16.loss_scale").value_or(0);
     if (fixed != 0) in.refuse("fp16.loss_scale", "a scale that never changes");

@@ -22,6 +22,8 @@ const Harmless kHarmless[] = {
     {"experimental.custom_args_module", "", "has no counterpart"},
     {"debug.moe_force_load_balance", false, "routers choose experts"},
     {"training.debug_moe_force_load_balance", false, "routers choose experts"},
+    {"optimizer.early_step_in_backward", false, "gradients are clipped, which that leaves out"},
+    {"fault_tolerance.enable", false, "give the ranks of all replicas"},
     {"fault_tolerance.semi_sync_method", nullptr, "every step adds the gradients of all ranks"},
     {"checkpoint.initial_load_path", nullptr, "give --init"},
     {"checkpoint.load_step", -1, "give --resume and the checkpoint"},
@@ -102,8 +104,7 @@ void import_optimizer(ConfigImport& in) {
   in.maps("optimizer.beta2", "beta2", 0.95);
   in.maps("optimizer.eps", "eps", 1e-8);
   in.maps("optimizer.weight_decay", "weight_decay", 0.1);
-  in.leave_out({"optimizer.implementation", "optimizer.early_step_in_backward"},
-               "it changes speed alone");
+  in.leave_out({"optimizer.implementation"}, "it changes speed alone");
 }
 
 void import_schedule(ConfigImport& in) {

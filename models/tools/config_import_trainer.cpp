@@ -38,6 +38,8 @@ const Harmless kHarmless[] = {
     {"parallelism_config", nullptr, "give --tensor, --context, --shard-ranks"},
     {"tp_size", 0, "give --tensor"},
     {"per_gpu_train_batch_size", nullptr, "give per_device_train_batch_size"},
+    {"half_precision_backend", "auto", "apex has other rules of what stays in 32 bits"},
+    {"fp16_backend", "auto", "apex has other rules of what stays in 32 bits"},
 };
 
 // Those that change no result, whatever they say: their names, or how these begin.
@@ -64,7 +66,6 @@ constexpr const char* kNoResult[] = {"logging_",
                                      "accelerator_config.",
                                      "remove_unused_columns",
                                      "length_column_name",
-                                     "average_tokens_across_devices",
                                      "save_on_each_node",
                                      "save_only_model",
                                      "save_safetensors",
@@ -86,8 +87,6 @@ constexpr const char* kNoResult[] = {"logging_",
                                      "no_cuda",
                                      "jit_mode_eval",
                                      "fp16_opt_level",
-                                     "fp16_backend",
-                                     "half_precision_backend",
                                      "local_rank",
                                      "_n_gpu",
                                      "ray_scope",
@@ -104,6 +103,8 @@ void import_batch(ConfigImport& in) {
     in.leave_out({"num_train_epochs"}, "max_steps counts");
   } else if (in.has("num_train_epochs")) {
     in.refuse("num_train_epochs", "a run is so many steps: give --steps, and waive this");
+  } else {
+    in.lacks("max_steps", "a run is 3 epochs there, and so many steps here: give it");
   }
 }
 
@@ -120,7 +121,7 @@ void import_optimizer(ConfigImport& in) {
   if (in.flag("adafactor") == true) theirs = "adafactor";
   const auto name = kNames.find(theirs);
   if (name == kNames.end()) {
-    return in.refuse("optim", "want adamw_torch, adamw_bnb_8bit, adafactor, sgd or lion_32bit");
+    return in.refuse("optim", cat("want one of ", keys_of(kNames)));
   }
   in.set("optimizer", name->second, "optim");
   in.maps("learning_rate", "lr", 5e-5);
@@ -134,7 +135,8 @@ void import_optimizer(ConfigImport& in) {
   in.leave_out({"adam_beta1", "adam_beta2", "adam_epsilon"},
                cat("it is not of ", theirs, ", which is the optimizer"));
   in.maps("weight_decay", "weight_decay", 0.0);
-  in.maps("max_grad_norm", "clip", 1.0);
+  // Null asks for no clipping.
+  in.maps("max_grad_norm", "clip", in.is("max_grad_norm", nullptr) ? 0.0 : 1.0);
   in.refuse_unless("optim_args", "", "has no counterpart: give the options' own flags");
 }
 
@@ -172,6 +174,7 @@ void import_inverse_sqrt(ConfigImport& in, const std::string& key, const std::st
 
 void import_stable_decay(ConfigImport& in, const std::string& key, const std::string& kwargs) {
   in.maps(kwargs + "num_decay_steps", "decay_steps");
+  if (!in.is_set("decay_steps")) in.refuse(key, "give num_decay_steps in lr_scheduler_kwargs");
   const std::string shape = in.text(kwargs + "decay_type").value_or("cosine");
   if (shape == "linear" || shape == "1-sqrt") {
     in.set("decay_shape", shape, kwargs + "decay_type");
@@ -223,6 +226,24 @@ void import_schedule(ConfigImport& in) {
   }
 }
 
+// How parameters are grouped, gathered and saved.
+constexpr const char* kOfUnits[] = {"min_num_params",
+                                    "transformer_layer_cls_to_wrap",
+                                    "auto_wrap_policy",
+                                    "backward_prefetch",
+                                    "backward_prefetch_policy",
+                                    "forward_prefetch",
+                                    "limit_all_gathers",
+                                    "use_orig_params",
+                                    "sync_module_states",
+                                    "cpu_ram_efficient_loading",
+                                    "activation_checkpointing",
+                                    "reshard_after_forward",
+                                    "state_dict_type",
+                                    "version",
+                                    "xla_fsdp_v2",
+                                    "xla_fsdp_grad_ckpt"};
+
 void import_sharding(ConfigImport& in) {
   const auto value = in.take("fsdp");
   std::string text;
@@ -239,7 +260,12 @@ void import_sharding(ConfigImport& in) {
   if (in.flag("fsdp_config.activation_checkpointing") == true) {
     in.set("recompute", "full", "fsdp_config.activation_checkpointing");
   }
-  in.leave_out_rest("fsdp_", "units are the model's blocks");
+  for (const char* const key : kOfUnits) {
+    for (const char* const before : {"fsdp_", "fsdp_config.", "fsdp_config.fsdp_"}) {
+      in.leave_out({std::string(before) + key}, "units are the model's blocks");
+    }
+  }
+  in.refuse_unless("fsdp_config.xla", false, "has no counterpart");
   in.refuse_unless("deepspeed", "", "import that file too");
 }
 
@@ -290,6 +316,12 @@ void import_trainer(ConfigImport& in) {
   if (in.flag("full_determinism") == true) in.set("deterministic", true, "full_determinism");
   in.maps("seed", "seed", 42);
   in.maps("ddp_timeout", "timeout", 1800);
+  if (in.ranks() != 1) {
+    in.refuse_unless("average_tokens_across_devices", true,
+                     "a loss is the mean over the tokens of all ranks");
+  }
+  in.leave_out({"average_tokens_across_devices"},
+               "a loss is the mean over the tokens of all ranks");
   for (const Harmless& key : kHarmless) in.refuse_unless(key.name, key.value, key.why);
   for (const char* const part : kNoResult) in.leave_out_rest(part, "it changes no result");
 }

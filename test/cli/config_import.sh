@@ -105,7 +105,7 @@ import "$work/auto.json"
 notes '1 of its options cannot be had'
 import "$work/auto.json" --waive scheduler.params.warmup_num_steps || fail "auto: exit code $?"
 has '"zero": 3'
-grep -q '"lr"\|"micro_batch"\|"clip"' "$work/options" && fail 'auto: an option all the same'
+grep -q '"lr"\|"micro_batch"\|"clip"\|"dtype"\|"beta' "$work/options" && fail 'auto: an option all the same'
 
 cat >"$work/titan.toml" <<'TOML'
 # torchtitan, 2025
@@ -232,6 +232,9 @@ done <<'CASES'
 "optim": "adamw_torch", "learning_rate": "1e-4"|"lr": 0.0001
 "learning_rate": null|"lr": 5e-05
 "max_grad_norm": "0.5"|"clip": 0.5
+"max_grad_norm": null|"clip": 0.0
+"average_tokens_across_devices": false|"steps": 100
+"fsdp": ["full_shard"], "fsdp_config": {"use_orig_params": true, "version": 2}|"zero": 3
 "adafactor": true|"optimizer": "adafactor"
 "lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cycles": "0.5"}|"schedule": "cosine"
 "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": "0.1"}|"min_lr": 5e-06
@@ -265,8 +268,17 @@ done <<'CASES'
 "parallelism_config": {"tp_size": 2}|tp_size
 "deepspeed": {"zero_optimization": {"stage": 3}}|zero_optimization.stage
 "tp_size": 2|tp_size
+"optim": "lion_8bit"|optim "lion_8bit": want one of adafactor, adamw_8bit
+"half_precision_backend": "apex"|half_precision_backend
+"fsdp": "full_shard", "fsdp_config": {"mixed_precision_policy": "bf16"}|mixed_precision_policy
+"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"decay_type": "linear"}|give num_decay_steps
 "nobody_knows_this": 1|nobody_knows_this
 CASES
+echo '{"per_device_train_batch_size": 2, "average_tokens_across_devices": false}' >"$work/with.json"
+import "$work/with.json" --ranks 2
+[[ $? == 64 ]] || fail 'what the ranks and the epochs of a run decide: want exit code 64'
+notes 'average_tokens_across_devices false: '
+notes 'max_steps (not given): a run is 3 epochs'
 with '"learning_rate": "fast"'
 [[ $? == 65 ]] || fail 'a text that is no number: want exit code 65'
 notes 'learning_rate: expected a number, found "fast"'
@@ -292,6 +304,9 @@ done <<'CASES'
 "type": "Lion", "params": {"betas": ["0.95", "0.98"]}|"beta2": 0.98
 "type": "AdamW", "params": {"lr": "3e-4"}|"lr": 0.0003
 "type": "AdamW", "params": {"torch_adam": true}|"weight_decay": 0.01
+"type": "AdamW", "params": {"lr": "3e-4"}|"schedule": "constant"
+"type": "Muon", "params": {"lr": 0.02}|"muon_scale": "original"
+"type": "Muon", "params": {"lr": 0.02}|"eps": 1e-10
 CASES
 while IFS='|' read -r members key; do
   echo "{\"train_batch_size\": 8, $members}" >"$work/with.json"
@@ -302,11 +317,15 @@ done <<'CASES'
 "bf16": {"enabled": true, "bf16_optimizer_states": true}|bf16_optimizer_states
 "zero_optimization": {"stage": 2, "zeropp_loco_param": {"err_beta": 0.8}}|zeropp_loco_param.err_beta
 "optimizer": {"type": "SGD", "params": {"nesterov": true}}|nesterov
+"optimizer": {"type": "Muon"}|give lr
+"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}|warmup_max_lr (not given): --lr would be 0.001
+"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "linear", "total_num_steps": 9}}|scheduler.type "WarmupCosineLR": the rate ends at a share
 CASES
-printf '[model]\nconverters = ["float8"]\n[training]\nsteps = 3\n[checkpoint]\nenable = true\ninitial_load_path = "x"\n' >"$work/with.toml"
+printf '[optimizer]\nearly_step_in_backward = true\n[model]\nconverters = ["float8"]\n[training]\nsteps = 3\n[checkpoint]\nenable = true\ninitial_load_path = "x"\n' >"$work/with.toml"
 import "$work/with.toml"
 [[ $? == 64 ]] || fail 'converters: want exit code 64'
 notes 'model.converters'
+notes 'optimizer.early_step_in_backward'
 notes 'checkpoint.initial_load_path'
 
 echo '{"a": 1}' >"$work/unknown.json"
