@@ -191,6 +191,21 @@ const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
                       ", for which llama.cpp has no name; want one of ", known));
 }
 
+// What llama.cpp would cut from text otherwise: it has no such flags.
+void check_added(const TokenizerSpec& spec, const std::string& path) {
+  constexpr std::pair<const char*, bool AddedToken::*> kFlags[] = {
+      {"lstrip", &AddedToken::lstrip},
+      {"rstrip", &AddedToken::rstrip},
+      {"single_word", &AddedToken::single_word}};
+  for (const AddedToken& token : spec.added) {
+    for (const auto& [name, flag] : kFlags) {
+      if (!(token.*flag)) continue;
+      throw DataError(cat(path, ": the added token '", token.text, "' has ", name,
+                          ", expected none, as GGUF files have no place for it"));
+    }
+  }
+}
+
 // ---- Tokens with a meaning ----
 
 void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValues& values) {
@@ -257,6 +272,7 @@ GgufValues gguf_tokenizer(const StoredTokenizer& stored, int64_t vocab, const Hf
                         ": neither byte-level BPE nor SentencePiece's with byte fallback, which "
                         "GGUF files are written of"));
   }
+  check_added(spec, stored.path);
   Tokens tokens = tokens_of(spec, vocab);
   GgufValues values = spec.of_bytes
                           ? bpe(std::move(tokens), merges_of(spec), splitting_of(spec, stored.path))

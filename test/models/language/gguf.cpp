@@ -330,6 +330,12 @@ TEST_CASE("GGUF's name for how text is split is that of the tokenizer, or there 
   CHECK(contains(refused(splitting("")), "splits text by nothing"));
   CHECK(contains(refused(splitting(kBytesAndGpt2, "", R"({"type":"Prepend","prepend":"a"})")),
                  "its normalizer changes text"));
+  for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+    std::string json = splitting(kBytesAndGpt2)->json;
+    json.insert(json.find(R"("special":true)"), cat("\"", flag, "\":true,"));
+    CHECK(contains(refused(parse_tokenizer(json, "t.json")),
+                   cat("the added token '<|endoftext|>' has ", flag)));
+  }
 }
 
 TEST_CASE("tokens with a meaning in a GGUF file are those of the model's folder", "[io]") {

@@ -323,6 +323,7 @@ TEST_CASE("a config.json that would compute something else is an error that name
       {"qwen3_moe", {{"norm_topk_prob", "1"}}, "'norm_topk_prob'"},
       {"llama", {{"quantization_config", "{}"}}, "'quantization_config'"},
       {"llama", {{"partial_rotary_factor", "0.5"}}, "'partial_rotary_factor'"},
+      {"qwen2", {{"is_causal", "false"}}, "'is_causal'"},
       {"llama", {{"rope_theta", "0"}}, "'rope_theta'"},
       {"llama", {{"rope_theta", "1e300"}}, "'rope_theta'"},
       {"llama", rope("[]"), "'rope_scaling' is [], want an object"},
