@@ -223,7 +223,11 @@ void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValu
                         " behind it, want at most one before it, and behind "
                         "it the token that ends a text, as llama.cpp does"));
   }
-  const auto add = [&values](const char* name, int64_t id) {
+  const auto add = [&](const char* name, int64_t id) {
+    if (!stored.tokenizer.has(static_cast<int32_t>(id))) {
+      throw DataError(cat(stored.path, ": expected a token with the id ", id, ", the ", name,
+                          "_token_id of the model's files, found none"));
+    }
     values.emplace_back(cat("tokenizer.ggml.", name, "_token_id"), static_cast<uint32_t>(id));
   };
   add("bos", spec.before.empty() ? special.begin.value_or(special.ends[0]) : spec.before[0]);

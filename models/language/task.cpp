@@ -17,6 +17,7 @@
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/tokens/batches.h"
+#include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
@@ -203,6 +204,11 @@ void LanguageTask::finish(const TaskContext& run) {
     const bool is_main = run.group.rank() == 0;
     if (adapters_ && !config_.lora.export_merged) {
       export_adapters(config_.export_dir, *model_, *adapters_, config_.init, run.parallel, is_main);
+      // PEFT reads these of the base; whoever talks to the adapted model finds them here.
+      const auto files = exported_files(extras_, tokenizer_.get(), /*config=*/{});
+      for (const auto& [name, text] : files) {
+        if (is_main) write_file_atomically(cat(config_.export_dir, "/", name), text);
+      }
     } else {
       export_model(config_.export_dir, *model_, run.parallel, is_main,
                    {.max_shard_bytes = config_.export_shard_bytes,

@@ -19,10 +19,10 @@ constexpr const char* kChatTemplate = "chat_template";
 constexpr const char* kKept = "hf_extras.json";
 constexpr JsonLimits kLimits{.max_bytes = int64_t{16} << 20};
 
-// Keys of config.json that say nothing of a model's shape and are kept. Mixtures of experts in all
-// layers have an intermediate_size besides, which nothing uses.
-constexpr const char* kKeptKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id",
-                                     "initializer_range", "intermediate_size"};
+// Keys of config.json that say nothing of a model's shape and are kept: first those of every
+// family. Mixtures of experts in all layers have an intermediate_size besides, which nothing uses.
+constexpr std::string_view kKeptKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id",
+                                          "initializer_range", "intermediate_size"};
 
 Json parsed(const std::string& text, const std::string& path) {
   Json json = Json::parse(text, kLimits, path);
@@ -43,14 +43,15 @@ const Json& member(const Json& object, std::string_view key) {
   return found == nullptr ? kNull : *found;
 }
 
-// An id, or a list of them.
+// An id, or a list of them; -1 is none.
 std::vector<int64_t> ids_of(const Json& value) {
-  if (value.is_integer()) return {value.integer()};
   std::vector<int64_t> ids;
+  const auto add = [&ids](const Json& id) {
+    if (id.is_integer() && id.integer() >= 0) ids.push_back(id.integer());
+  };
+  add(value);
   if (value.is_array()) {
-    for (const Json& item : value) {
-      if (item.is_integer()) ids.push_back(item.integer());
-    }
+    for (const Json& item : value) add(item);
   }
   return ids;
 }
@@ -78,16 +79,31 @@ std::string text_of(const StoredTokenizer& stored, int64_t id) {
 void keep_keys(const std::string& config, const std::string& path, HfExtras& extras) {
   const Json json = parsed(config, path);
   Json kept = Json::object();
-  for (const char* key : kKeptKeys) {
-    if (const Json* value = json.find(key)) kept[key] = *value;
+  for (const std::string_view key : kKeptKeys) {
+    if (const Json* value = json.find(key)) kept[std::string(key)] = *value;
   }
   if (!kept.empty()) extras[kKept] = kept.dump(2) + "\n";
 }
 
-void keep_template(const std::string& text, HfExtras& extras) {
+void keep_template(const Json& text, HfExtras& extras) {
   Json config = object_of(extras, kTokenizerConfigFile);
   config[kChatTemplate] = text;
   extras[kTokenizerConfigFile] = config.dump(2) + "\n";
+}
+
+// chat_template.jinja, and with it those of additional_chat_templates/: a list, as
+// tokenizer_config.json has it.
+void keep_templates(const std::string& text, const fs::path& others, HfExtras& extras) {
+  Json all = Json::array({{{"name", "default"}, {"template", text}}});
+  std::error_code error;
+  std::map<std::string, std::string> paths;
+  for (const auto& entry : fs::directory_iterator(others, error)) {
+    if (entry.path().extension() == ".jinja") paths[entry.path().stem()] = entry.path().string();
+  }
+  for (const auto& [name, path] : paths) {
+    all.push_back({{"name", name}, {"template", read_text_file(path, kLimits.max_bytes)}});
+  }
+  keep_template(paths.empty() ? Json(text) : all, extras);
 }
 
 // By which transformers takes tokenizer.json as it is.
@@ -123,9 +139,10 @@ std::string config_json(const HfExtras& extras, const StoredTokenizer* tokenizer
   Json json = parsed(text, kHfConfigFile);
   const Json kept = object_of(extras, kKept);
   const SpecialTokens special = special_tokens(extras, tokenizer);
-  const auto is_said = [&](const char* key) { return !member(kept, key).is_null(); };
-  for (const char* key : kKeptKeys) {
-    if (json.contains(key) && is_said(key)) json[key] = member(kept, key);
+  const auto is_said = [&](std::string_view key) { return !member(kept, key).is_null(); };
+  for (const std::string_view key : kKeptKeys) {
+    const bool is_of_family = json.contains(key) || key.ends_with("_token_id");
+    if (is_of_family && is_said(key)) json[std::string(key)] = member(kept, key);
   }
   if (!is_said("bos_token_id") && special.begin) json["bos_token_id"] = *special.begin;
   if (!is_said("pad_token_id") && special.pad) json["pad_token_id"] = *special.pad;
@@ -155,7 +172,9 @@ HfExtras read_extras(const std::string& folder) {
   if (const auto text = read(kHfConfigFile)) {
     keep_keys(*text, (fs::path(folder) / kHfConfigFile).string(), extras);
   }
-  if (const auto text = read(kChatTemplateFile)) keep_template(*text, extras);
+  if (const auto text = read(kChatTemplateFile)) {
+    keep_templates(*text, fs::path(folder) / "additional_chat_templates", extras);
+  }
   return extras;
 }
 

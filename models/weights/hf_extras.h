@@ -19,7 +19,8 @@ inline constexpr const char* kHfConfigFile = "config.json";
 // and end texts, and how conversations are written. These are files, by their names, that
 // checkpoints carry and exports get:
 //   generation_config.json, special_tokens_map.json   as they are
-//   tokenizer_config.json                             as it is, with chat_template.jinja in it
+//   tokenizer_config.json                             as it is, with chat_template.jinja and
+//                                                     additional_chat_templates/ in it
 //   hf_extras.json                                    of config.json the keys that exports keep
 using HfExtras = std::map<std::string, std::string>;
 

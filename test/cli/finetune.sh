@@ -61,7 +61,10 @@ grep -qF "layers.0.self_attn.q_proj.weight/m" output && fail "a state of a froze
 
 # Adapters out and in, merged.
 run 2 out1 "${lora[@]}" --steps 2 --export peft
-[[ -s peft/adapter_config.json && -s peft/adapter_model.safetensors ]] || fail "no PEFT folder"
+for file in adapter_config.json adapter_model.safetensors tokenizer.json tokenizer_config.json; do
+  [[ -s peft/$file ]] || fail "no peft/$file"
+done
+grep -qF "<|im_start|>" peft/tokenizer_config.json || fail "no chat template beside the adapters"
 run 1 out2 --task sft --data chats.jsonl --lora-init peft --steps 1 --lr 0 --export merged \
   --export-merged --lora-alpha 8
 "$shale" ckpt export out1 --out from_checkpoint >output 2>&1 || fail "export of a checkpoint"

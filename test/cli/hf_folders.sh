@@ -113,6 +113,16 @@ for folder in trained resumed converted; do
 done
 grep -qaF 'TEMPLATE{{ messages }}' model.gguf || fail "a GGUF file has the chat template"
 grep -qaF 'tokenizer.ggml.eot_token_id' model.gguf || fail "a GGUF file has the second end"
+# The same of a family whose config.json has no such key by itself, and of several templates.
+cp -r nano gpt2
+sed -i "s/\"eos_token_id\": $end/\"eos_token_id\": [$turn, $end], \"pad_token_id\": $pad/" gpt2/config.json
+mkdir gpt2/additional_chat_templates
+echo 'TEMPLATE' >gpt2/chat_template.jinja
+echo 'TOOLS' >gpt2/additional_chat_templates/tool_use.jinja
+quiet gpt2_out --data text.txt --init gpt2 "${small[@]:0:4}" --steps 1 --threads 1
+want gpt2_out/config.json /eos_token_id "[$turn,$end]"
+want gpt2_out/config.json /pad_token_id "$pad"
+want gpt2_out/tokenizer_config.json /chat_template/1/name '"tool_use"'
 # The ids of another tokenizer mean nothing to the model.
 "$BIN_DIR/shale" tokenizer train text.txt --vocab 280 --out other.json --special "<pad>,<|endoftext|>" >output 2>&1
 "$train" --data text.txt --init moved --tokenizer other.json --steps 1 --out other >output 2>&1

@@ -381,6 +381,15 @@ TEST_CASE("tokens with a meaning in a GGUF file are those of the model's folder"
   CHECK(std::get<std::string>(values.at("tokenizer.chat_template")) == "A");
   CHECK(std::get<std::string>(values.at("tokenizer.chat_template.tool_use")) == "B");
 
+  // -1 is none; what no token has cannot be written.
+  values = values_of(*plain, {{"hf_extras.json", R"({"eos_token_id":2,"pad_token_id":-1})"}});
+  CHECK(id(values, "eos_token_id") == 2);
+  CHECK(id(values, "padding_token_id") == -1);
+  CHECK(contains(message_of<DataError>([&] {
+                   values_of(*plain, {{"hf_extras.json", R"({"eos_token_id":[2,4096]})"}});
+                 }),
+                 "expected a token with the id 4096, the eot_token_id"));
+
   const auto two = splitting(kBytesAndGpt2, "", "null", template_of(begin + begin));
   CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*two, 300); }),
                  "puts 2 tokens before a text"));
