@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Chat models of three families, exported in three ways: the files say how texts begin and end and how
+# Chat models of three families and four templates, exported in three ways: the files say how texts begin and end and how
 # conversations are written as they did when transformers and llama.cpp ran such models, in
 # test/oracles/chat_exports.py.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
@@ -8,7 +8,7 @@ tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$tests/support/chat_exports.sh" "$BIN_DIR" "$work/models" 1 >"$work/output" 2>&1 ||
   { fail "chat_exports.sh: exit code $?"; finish; }
 cd "$work/models" || exit 1
-perl "$tests/support/export_facts.pl" gpt2 llama qwen >"$work/facts" || fail "export_facts.pl: exit code $?"
+perl "$tests/support/export_facts.pl" gpt2 llama own qwen >"$work/facts" || fail "export_facts.pl: exit code $?"
 diff <(grep -v '^answers/' "$tests/oracles/chat_exports.txt") "$work/facts" >"$work/output" ||
   fail "exports say something else than the models that other programs have run"
 finish

@@ -23,21 +23,39 @@ chat() {  # QUESTION ANSWER [QUESTION ANSWER]
 } >chats.jsonl
 tr -c "[:alnum:][:space:]" " " <chats.jsonl >words.txt
 
-# model NAME PRESET SPLIT SPECIAL-TOKENS FLAGS...
+# train NAME FLAGS...: trains NAME/run and exports it
+train() {
+  local name=$1
+  shift
+  "$bin/train_lm" "$@" --seq-len 128 --micro-batch 4 --task sft --data chats.jsonl --val-fraction 0 \
+    --packing none --steps "$steps" --lr 3e-3 --device cpu --threads 1 --out "$name/run" \
+    --export "$name/by_train_lm"
+  "$bin/shale" ckpt export "$name/run" --out "$name/by_ckpt"
+  "$bin/shale" ckpt export "$name/run" --out "$name/model.gguf" --to gguf
+}
+# model NAME PRESET SPLIT SPECIAL-TOKENS FLAGS...: the same of a model that begins here
 model() {
   local name=$1 preset=$2 split=$3 special=$4
   shift 4
-  mkdir -p "$name"
-  [[ -e $name/tokenizer.json ]] || "$bin/shale" tokenizer train words.txt --vocab 320 --split "$split" \
-    --special "$special" --out "$name/tokenizer.json"
-  "$bin/train_lm" --model "$preset" --layers 2 --width 64 --heads 4 --seq-len 128 --micro-batch 4 \
-    --tokenizer "$name/tokenizer.json" --task sft --data chats.jsonl --val-fraction 0 --packing none \
-    --steps "$steps" --lr 3e-3 --device cpu --threads 1 --out "$name/run" --export "$name/by_train_lm" "$@"
-  "$bin/shale" ckpt export "$name/run" --out "$name/by_ckpt"
-  "$bin/shale" ckpt export "$name/run" --out "$name/model.gguf" --to gguf
+  mkdir "$name"
+  "$bin/shale" tokenizer train words.txt --vocab 320 --split "$split" --special "$special" \
+    --out "$name/tokenizer.json"
+  train "$name" --model "$preset" --layers 2 --width 64 --heads 4 --tokenizer "$name/tokenizer.json" "$@"
 }
 model llama llama-nano cl100k \
   "<|begin_of_text|>,<|end_of_text|>,<|start_header_id|>,<|end_header_id|>,<|eot_id|>"
 model gpt2 nano gpt2 "<|endoftext|>,<|im_start|>,<|im_end|>"
-model qwen qwen2.5-0.5b qwen "<|endoftext|>,<|im_start|>,<|im_end|>" --kv-heads 2 --hidden 128 --vocab 384 \
-  --chat-template qwen
+model qwen qwen2.5-0.5b qwen "<|endoftext|>,<|im_start|>,<|im_end|>" --kv-heads 2 --hidden 128 \
+  --vocab 384 --chat-template qwen
+
+# A template of the model's own, in which a turn and the conversation end with different tokens.
+mkdir own
+cp -r llama/by_train_lm own/base
+cat >own/base/chat_template.jinja <<'JINJA'
+{%- set roles = {'user': 'Q', 'assistant': 'A'} -%}
+{%- for message in messages -%}
+{{ '<|start_header_id|>' + roles[message['role']] + ': ' }}{{ message['content'] + '<|eot_id|>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|start_header_id|>A: ' }}{%- else -%}{{ eos_token }}{%- endif -%}
+JINJA
+train own --init own/base

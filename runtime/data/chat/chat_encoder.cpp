@@ -208,16 +208,22 @@ ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
       encoder_(tokenizer_->tokenizer),
       marks_(added_tokens(tokenizer_->tokenizer, false)),
       spelled_(added_tokens(tokenizer_->tokenizer, true)) {
-  // The last of these tokens that a turn of the assistant writes ends it.
-  const std::array<ChatMessage, 2> turns = {{{"user", "a"}, {kAnswers, "b"}}};
+  // The first special token that a turn of the assistant writes behind its content ends it: what
+  // ends the conversation besides may follow.
+  const std::array<ChatMessage, 2> turns = {{{"user", "a"}, {kAnswers, "xyzzy"}}};
   const JinjaText written = rendered_turn(turns, nullptr);
   const auto [begin, end] = written.generations.back();
-  std::optional<int32_t> found = tokenizer_->end_of_document;
-  for (size_t at = begin; at < end && !marks_.empty();) {
+  const size_t content = written.text.rfind(turns[1].content, end);
+  std::optional<int32_t> special, other;
+  for (size_t at = content == written.text.npos ? begin : content; at < end && !special;) {
+    if (marks_.empty()) break;
     const AddedTokens::Match match = marks_.find(written.text, at, true);
-    if (match.token != nullptr && match.end <= end) found = match.token->id;
     at = match.end;
+    if (match.token == nullptr || match.end > end) continue;
+    std::optional<int32_t>& found = match.token->special ? special : other;
+    if (!found) found = match.token->id;
   }
+  const auto found = special ? special : other ? other : tokenizer_->end_of_document;
   if (!found) {
     throw DataError(cat(tokenizer_->path, ": no token ends a turn of the assistant"));
   }

@@ -246,12 +246,12 @@ TEST_CASE("a turn that others change when they follow is an example of its own",
         "<|im_start|>user\nr<|im_end|><|im_start|>assistant\n[s|y<|im_end|>]");
 }
 
-TEST_CASE("the last special token of an answer ends a turn, not one inside it", "[data]") {
+TEST_CASE("the first special token behind an answer ends its turn", "[data]") {
   const auto marks = bytes_with({"<|channel|>", "<|end|>", "<|endoftext|>"});
   const auto chat = std::make_shared<const JinjaTemplate>(
       "{% for m in messages %}{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final"
-      "{% endif %}:{{ m.content }}<|end|>{% endfor %}"
-      "{% if add_generation_prompt %}assistant{% endif %}",
+      "{% endif %}:{{ m.content }}<|end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant{% else %}<|endoftext|>{% endif %}",
       "chat");
   CHECK(ChatEncoder(marks, chat).end_of_turn() == 1);
 }
