@@ -19,7 +19,7 @@ import xllamacpp
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = [TESTS.parent / "build" / preset / "bin" for preset in ("release", "dev")]
-STEPS, TOKENS = 500, 80
+STEPS, TOKENS = 300, 80
 
 
 def questions(chats):

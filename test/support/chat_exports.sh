@@ -54,8 +54,8 @@ cp -r llama/by_train_lm own/base
 cat >own/base/chat_template.jinja <<'JINJA'
 {%- set roles = {'user': 'Q', 'assistant': 'A'} -%}
 {%- for message in messages -%}
-{{ '<|start_header_id|>' + roles[message['role']] + ': ' }}{{ message['content'] + '<|eot_id|>\n' }}
+{{ '<|start_header_id|>' + roles[message['role']] + ':\n' }}{{ message['content'] + '<|eot_id|>\n' }}
 {%- endfor -%}
-{%- if add_generation_prompt -%}{{ '<|start_header_id|>A: ' }}{%- else -%}{{ eos_token }}{%- endif -%}
+{%- if add_generation_prompt -%}{{ '<|start_header_id|>A:\n' }}{%- else -%}{{ eos_token }}{%- endif -%}
 JINJA
 train own --init own/base
