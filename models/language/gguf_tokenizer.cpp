@@ -213,8 +213,8 @@ void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValu
   const SpecialTokens special = special_tokens(extras, &stored);
   if (special.ends.empty()) {
     throw DataError(cat(stored.path,
-                        ": none of its tokens ends a text, want eos_token in tokenizer_config.json "
-                        "beside it, or one of <|endoftext|>, <|end_of_text|>, </s>, <eos>"));
+                        ": expected a token that ends a text, found none; name it as eos_token in a "
+                        "tokenizer_config.json beside it"));
   }
   if (spec.before.size() > 1 || spec.behind.size() > 1 ||
       (spec.behind.size() == 1 && spec.behind[0] != special.ends[0])) {
