@@ -50,6 +50,11 @@ void check(const LanguageModelConfig& config) {
     throw ConfigError(cat("gguf: the model has a window of ", config.window,
                           " tokens, which llama.cpp would not keep to, want none"));
   }
+  if (config.family == "qwen3" && config.attention_bias) {
+    throw ConfigError(
+        "gguf: the model is a Qwen3 with attention_bias, which llama.cpp does not load; "
+        "want none, or --to hf");
+  }
   if (config.rope.scaling == RopeScaling::kYarn) {
     throw ConfigError(
         "gguf: the model's rotary positions are scaled by yarn, want none, linear or "

@@ -212,6 +212,10 @@ TEST_CASE("models that llama.cpp would compute otherwise are refused", "[io]") {
   config = tiny("qwen2");
   config.rope = {.scaling = RopeScaling::kYarn, .factor = 2, .original_context = 8};
   CHECK(contains(message_of<ConfigError>([&] { model_family("qwen2").gguf(config); }), "yarn"));
+  config = tiny("qwen3");
+  config.attention_bias = true;
+  CHECK(contains(message_of<ConfigError>([&] { model_family("qwen3").gguf(config); }),
+                 "Qwen3 with attention_bias"));
 }
 
 TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
