@@ -108,12 +108,15 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
 
 HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const std::string& file,
                              const StoredTokenizer& tokenizer) {
-  if (!model.empty() && is_tokenizer_of(model, tokenizer)) return extras;
-  const fs::path folder = fs::path(file).parent_path();
-  std::error_code error;
-  // Else what lies beside the file may be anything.
-  const bool is_published = fs::exists(folder / "tokenizer_config.json", error);
-  return is_published ? read_extras(folder.empty() ? "." : folder.string()) : HfExtras();
+  if (model.empty() || !is_tokenizer_of(model, tokenizer)) {
+    const fs::path folder = fs::path(file).parent_path();
+    std::error_code error;
+    // Else what lies beside the file may be anything.
+    const bool is_published = fs::exists(folder / kTokenizerConfigFile, error);
+    extras = is_published ? read_extras(folder.empty() ? "." : folder.string()) : HfExtras();
+  }
+  keep_tokens(tokenizer, extras);
+  return extras;
 }
 
 HfExtras find_extras(const TrainConfig& config,
@@ -124,6 +127,7 @@ HfExtras find_extras(const TrainConfig& config,
   HfExtras extras = origin.empty() ? HfExtras() : read_extras(origin);
   if (tokenizer == nullptr) return extras;
   if (!file.empty()) extras = extras_of_tokenizer(std::move(extras), origin, file, *tokenizer);
+  keep_tokens(*tokenizer, extras);
   if (config.language.source.objective != Objective::kPretrain) {
     add_conversations(config.language.source.chat_template, tokenizer, extras);
   }

@@ -17,6 +17,8 @@ constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kTokenNames = "special_tokens_map.json";
 constexpr const char* kChatTemplate = "chat_template";
 constexpr const char* kKept = "hf_extras.json";
+constexpr const char* kTokenizerClass = "tokenizer_class";
+constexpr const char* kAnyTokenizer = "PreTrainedTokenizerFast";  // takes tokenizer.json as it is
 constexpr JsonLimits kLimits{.max_bytes = int64_t{16} << 20};
 
 // Keys of config.json that say nothing of a model's shape and are kept: first those of every
@@ -106,7 +108,6 @@ void keep_templates(const std::string& text, const fs::path& others, HfExtras& e
   keep_template(paths.empty() ? Json(text) : all, extras);
 }
 
-// By which transformers takes tokenizer.json as it is.
 std::string tokenizer_config(const HfExtras& extras, const StoredTokenizer& stored) {
   Json json = object_of(extras, kTokenizerConfigFile);
   bool is_whole = !json.empty();
@@ -115,8 +116,8 @@ std::string tokenizer_config(const HfExtras& extras, const StoredTokenizer& stor
     json[key] = value;
     is_whole = false;
   };
-  if (!json.contains("tokenizer_class")) {
-    fill("tokenizer_class", "PreTrainedTokenizerFast");
+  if (!json.contains(kTokenizerClass)) {
+    fill(kTokenizerClass, kAnyTokenizer);
     fill("clean_up_tokenization_spaces", false);
   }
   const std::vector<int32_t>& before = stored.tokenizer.spec().before;
@@ -240,6 +241,13 @@ void add_chat(HfExtras& extras, const StoredTokenizer& tokenizer, const std::str
     object["eos_token_id"] = Json(ends);
     extras[file] = object.dump(2) + "\n";
   }
+}
+
+void keep_tokens(const StoredTokenizer& tokenizer, HfExtras& extras) {
+  Json config = object_of(extras, kTokenizerConfigFile);
+  if (tokenizer.path.ends_with(".json") || member(config, kTokenizerClass).is_null()) return;
+  config[kTokenizerClass] = kAnyTokenizer;
+  extras[kTokenizerConfigFile] = config.dump(2) + "\n";
 }
 
 std::map<std::string, std::string> exported_files(const HfExtras& extras,

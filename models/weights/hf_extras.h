@@ -47,6 +47,10 @@ std::vector<std::pair<std::string, std::string>> chat_templates(const HfExtras& 
 void add_chat(HfExtras& extras, const StoredTokenizer& tokenizer, const std::string& chat_template,
               int64_t end_of_turn);
 
+// Makes transformers take the tokenizer.json of an export as it is, where it was made of another
+// file: the class that is named beside that one splits text otherwise.
+void keep_tokens(const StoredTokenizer& tokenizer, HfExtras& extras);
+
 // The files of an export: config.json, of which `config` is the text that the model's shape makes,
 // and what the extras and the tokenizer (null: there is none) add.
 std::map<std::string, std::string> exported_files(const HfExtras& extras,

@@ -4,6 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
+fixtures=$(cd "$(dirname "${BASH_SOURCE[0]}")/../fixtures" && pwd)
 # run NAME LAUNCHER... -- FLAGS...
 run() {
   local name=$1 launcher=()
@@ -128,6 +129,13 @@ want gpt2_out/tokenizer_config.json /chat_template/1/name '"tool_use"'
 "$train" --data text.txt --init moved --tokenizer other.json --steps 1 --out other >output 2>&1
 [[ $? -eq 64 && ! -e other ]] && grep -q "which differs from moved/tokenizer.json" output ||
   fail "another tokenizer than the model's is refused, code 64: $(tail -n 1 output)"
+# A tokenizer.json that was made of another file is taken as it is, whatever class made tokens of that.
+mkdir pieces
+gzip -dc "$fixtures/tokenizer/sentencepiece/small.model.gz" >pieces/tokenizer.model
+echo '{"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>", "legacy": false}' >pieces/tokenizer_config.json
+quiet of_pieces --data text.txt --tokenizer pieces/tokenizer.model --model llama-nano "${small[@]}"
+want of_pieces/tokenizer_config.json /tokenizer_class '"PreTrainedTokenizerFast"'
+want of_pieces/tokenizer_config.json /legacy false
 # A model that has learnt conversations here ends with their turns, and says how to write them.
 echo '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"a line"}]}' >chats.jsonl
 quiet chat --task sft --data chats.jsonl --val-fraction 0 --init out_llama-nano "${small[@]:0:4}" --steps 1 --threads 1
