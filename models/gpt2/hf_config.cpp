@@ -37,6 +37,9 @@ void reject_variants(const JsonObject& json, int64_t width) {
   require("scale_attn_by_inverse_layer_idx", false);
   require("add_cross_attention", false);
   require("is_causal", true);
+  if (json.has("quantization_config")) {
+    json.fail("quantization_config", "none: weights of F32, BF16 or F16");
+  }
   require("tie_word_embeddings", true);
   if (json.integer("n_inner", 4 * width) != 4 * width) {
     json.fail("n_inner", cat("null or ", 4 * width, ", four times n_embd"));

@@ -432,6 +432,7 @@ TEST_CASE("a config.json that Shale's GPT-2 cannot honour is an error that names
       {"scale_attn_by_inverse_layer_idx", "1"},
       {"add_cross_attention", "true"},
       {"is_causal", "false"},
+      {"quantization_config", R"({"load_in_8bit":true})"},
       {"tie_word_embeddings", "false"},
       {"layer_norm_epsilon", "0"},
       {"layer_norm_epsilon", "1e-40"},
