@@ -212,9 +212,10 @@ void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValu
   const TokenizerSpec& spec = stored.tokenizer.spec();
   const SpecialTokens special = special_tokens(extras, &stored);
   if (special.ends.empty()) {
-    throw DataError(cat(stored.path,
-                        ": expected a token that ends a text, found none; name it as eos_token in a "
-                        "tokenizer_config.json beside it"));
+    throw DataError(
+        cat(stored.path,
+            ": expected a token that ends a text, found none; name it as eos_token in a "
+            "tokenizer_config.json beside it"));
   }
   if (spec.before.size() > 1 || spec.behind.size() > 1 ||
       (spec.behind.size() == 1 && spec.behind[0] != special.ends[0])) {
