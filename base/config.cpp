@@ -238,8 +238,14 @@ ConfigField& ConfigState::add(FieldPtr field) {
   return *fields.back();
 }
 
-void ConfigOption::may_change() {
+ConfigOption& ConfigOption::may_change() {
   field_.may_change = true;
+  return *this;
+}
+
+ConfigOption& ConfigOption::former() {
+  field_.is_former = true;
+  return *this;
 }
 
 ConfigSpec::ConfigSpec(std::string program, std::string summary)
@@ -331,6 +337,7 @@ bool ConfigSpec::was_set(std::string_view name) const {
 std::string ConfigSpec::to_json() const {
   std::string out = "{";
   for (const FieldPtr& field : state_->fields) {
+    if (field->is_former && !field->is_set) continue;
     out += cat(out.size() > 1 ? ",\n  " : "\n  ", json_quote(field->key()), ": ",
                field->is_open() ? "null" : field->to_json());
   }

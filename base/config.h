@@ -63,7 +63,9 @@ class ConfigOption {
  public:
   ConfigOption(ConfigField& field) : field_(field) {}
   // A run that goes on after a stop may have another value than before.
-  void may_change();
+  ConfigOption& may_change();
+  // An option of earlier versions, which is read, and shown nowhere.
+  ConfigOption& former();
 
  private:
   ConfigField& field_;

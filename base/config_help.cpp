@@ -123,7 +123,7 @@ std::string option_table(const ConfigState& state) {
   std::string table = cat(command, "\tsummary\t\t\t\t", state.summary, "\t\n");
   for (const ConfigState::Section& section : state.sections) {
     for (const ConfigField* field : section.fields) {
-      table += option_line(command, *field, section.title);
+      if (!field->is_former) table += option_line(command, *field, section.title);
     }
   }
   for (const FieldPtr& field : state.builtin_fields) {
@@ -148,7 +148,9 @@ std::string ConfigSpec::help(int columns) const {
   for (const ConfigState::Section& section : state_->sections) {
     if (section.fields.empty()) continue;
     out += cat("\n", section.title, "\n");
-    for (const ConfigField* field : section.fields) append_field(out, *field, column, width);
+    for (const ConfigField* field : section.fields) {
+      if (!field->is_former) append_field(out, *field, column, width);
+    }
   }
   out += "\nConfiguration\n";
   for (const FieldPtr& field : state_->builtin_fields) append_field(out, *field, column, width);

@@ -54,7 +54,7 @@ class ConfigField {
   bool positional = false;
   bool required = false;
   bool is_set = false;
-  bool may_change = false;  // see ConfigOption
+  bool may_change = false, is_former = false;  // see ConfigOption
 };
 
 using FieldPtr = std::unique_ptr<ConfigField>;

@@ -55,7 +55,7 @@ MeshLine::MeshLine(ProcessGroup& group, HostedRanks* ranks, int members, const O
       overlap_(options.overlap),
       meeting_(members > 1 ? std::make_unique<HostedRanks::Meeting>(*ranks, members) : nullptr) {
   size_t i = 0;
-  for (const char* const what : {"gather", "sum", "leaves", "counts", "heads", "ring"}) {
+  for (const char* const what : {"gather", "sum", "parts", "counts", "heads", "ring"}) {
     names_[i++] = cat(options.name, " ", what);
   }
 }
@@ -116,10 +116,8 @@ void MeshLine::check_alike(std::string_view what, const std::vector<Tensor>& x) 
   }
 }
 
-HostedExchange::HostedExchange(std::shared_ptr<MeshLine> line, int member, int leaves)
-    : Exchange(leaves > 0 ? leaves : line->size(), line->size(), line->rank_of(member)),
-      line_(std::move(line)),
-      member_(member) {}
+HostedExchange::HostedExchange(std::shared_ptr<MeshLine> line, int member)
+    : Exchange(line->size(), line->rank_of(member)), line_(std::move(line)), member_(member) {}
 
 nn::Arrival HostedExchange::meet(std::string_view what, const Tensor& x, const Tensor& into,
                                  const std::function<void(Round&)>& act) {
@@ -165,12 +163,12 @@ nn::Arrival HostedExchange::gathered(const Tensor& slice, bool async) {
   });
 }
 
-Tensor HostedExchange::sum_slices(const std::vector<Tensor>& parts) {
-  return summed(parts.at(0), /*async=*/false).get();
+Tensor HostedExchange::sum_slices(const Tensor& part) {
+  return summed(part, /*async=*/false).get();
 }
 
-nn::Arrival HostedExchange::begin_sum_slices(const std::vector<Tensor>& parts) {
-  return summed(parts.at(0), /*async=*/true);
+nn::Arrival HostedExchange::begin_sum_slices(const Tensor& part) {
+  return summed(part, /*async=*/true);
 }
 
 // Several members' sum stays in f32 until it is added to that of other processes, so that it is
@@ -206,9 +204,9 @@ nn::Arrival HostedExchange::summed(const Tensor& part, bool async) {
 }
 
 // Tensors of other members stay as they are: all get the first one's.
-nn::Arrival HostedExchange::leaves_gathered(const Tensor& all, bool async) {
+nn::Arrival HostedExchange::parts_gathered(const Tensor& all, bool async) {
   if (ranks() == 1) return nn::Arrival([all] { return all; });
-  return meet(line_->name_of(Of::kLeaves), all, {}, [&](Round& round) {
+  return meet(line_->name_of(Of::kParts), all, {}, [&](Round& round) {
     ProcessGroup& group = line_->group();
     const Tensor first = round.x.front();
     for (int m = 1; m < line_->members(); ++m) {
@@ -217,7 +215,7 @@ nn::Arrival HostedExchange::leaves_gathered(const Tensor& all, bool async) {
     }
     if (group.size() > 1) {
       round.works.push_back(group.all_gather(run_of(first, group.rank(), group.size()), flat(first),
-                                             options_of(first, Of::kLeaves, async)));
+                                             options_of(first, Of::kParts, async)));
     }
     round.finish = [&round, first] {
       for (Tensor& out : round.out) out = first;
@@ -225,13 +223,13 @@ nn::Arrival HostedExchange::leaves_gathered(const Tensor& all, bool async) {
   });
 }
 
-void HostedExchange::gather_leaves(const Tensor& all) {
-  const Tensor first = leaves_gathered(all, /*async=*/false).get();
+void HostedExchange::gather_parts(const Tensor& all) {
+  const Tensor first = parts_gathered(all, /*async=*/false).get();
   if (first.data() != all.data()) copy(flat(first), flat(all));
 }
 
-nn::Arrival HostedExchange::begin_gather_leaves(const Tensor& all) {
-  return leaves_gathered(all, /*async=*/true);
+nn::Arrival HostedExchange::begin_gather_parts(const Tensor& all) {
+  return parts_gathered(all, /*async=*/true);
 }
 
 void HostedExchange::add_counts(const Tensor& counts) {

@@ -38,7 +38,7 @@ class MeshLine {
   friend class HostedExchange;
 
   // What a collective is for; its name, as "tensor gather", is its tag.
-  enum class Of : uint8_t { kGather, kSum, kLeaves, kCounts, kHeads, kRing };
+  enum class Of : uint8_t { kGather, kSum, kParts, kCounts, kHeads, kRing };
   const std::string& name_of(Of of) const { return names_[static_cast<size_t>(of)]; }
 
   // One collective: what each member has brought, and gets.
@@ -66,17 +66,16 @@ class MeshLine {
 // What one mesh rank has of a line.
 class HostedExchange : public nn::Exchange {
  public:
-  // leaves: equally many of each rank; 0: one.
-  HostedExchange(std::shared_ptr<MeshLine> line, int member, int leaves = 0);
+  HostedExchange(std::shared_ptr<MeshLine> line, int member);
 
   Tensor gather(const Tensor& slice) override;
-  Tensor sum_slices(const std::vector<Tensor>& parts) override;
-  void gather_leaves(const Tensor& all) override;
+  Tensor sum_slices(const Tensor& part) override;
+  void gather_parts(const Tensor& all) override;
   void add_counts(const Tensor& counts) override;
   Tensor all_to_all(const Tensor& slices) override;
   nn::Arrival begin_gather(const Tensor& slice) override;
-  nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override;
-  nn::Arrival begin_gather_leaves(const Tensor& all) override;
+  nn::Arrival begin_sum_slices(const Tensor& part) override;
+  nn::Arrival begin_gather_parts(const Tensor& all) override;
   nn::Arrival begin_shift(const Tensor& x, const Tensor& into, int by, nn::ShiftOf of) override;
   nn::Arrival begin_pass(const Tensor& x) override;
   // Rows of members that share a process come at once.
@@ -90,7 +89,7 @@ class HostedExchange : public nn::Exchange {
   CollectiveOptions options_of(const Tensor& x, Of of, bool async) const;
   nn::Arrival gathered(const Tensor& slice, bool async);
   nn::Arrival summed(const Tensor& part, bool async);
-  nn::Arrival leaves_gathered(const Tensor& all, bool async);
+  nn::Arrival parts_gathered(const Tensor& all, bool async);
   void shift(Round& round, int by, const CollectiveOptions& options) const;
 
   const std::shared_ptr<MeshLine> line_;

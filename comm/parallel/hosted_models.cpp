@@ -42,9 +42,9 @@ HostedModels::HostedModels(HostedRanks& ranks, std::vector<Module*> models, int 
       if (rank >= count) {
         of_models[rank % count][i]->add_copy(parameter);
       } else if (rank > 0 && first.partition.share != LeafShare::kFirst) {
-        first.leaves.push_back(&parameter);
+        first.peers.push_back(&parameter);
       }
-      if (rank > 0) parameter.leaves.clear();
+      if (rank > 0) parameter.peers.clear();
     }
   }
 }

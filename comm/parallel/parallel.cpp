@@ -47,27 +47,26 @@ Degrees filled(Degrees degrees, int processes) {
                         " ranks of shard, context and tensor, expected a divisor"));
 }
 
-std::vector<MeshAxis> axes_of(const Degrees& degrees, int processes) {
-  return parallel_axes({.replica = degrees.replica,
-                        .pipeline = degrees.pipeline,
-                        .shard = degrees.shard,
-                        .context = degrees.context / degrees.context_here,
-                        .tensor = degrees.tensor / degrees.tensor_here},
-                       processes);
-}
-
 std::shared_ptr<ProcessGroup> for_layers(ProcessGroup& group, const char* name) {
   return group.split(0, group.rank(), name, Lane::kModel);
 }
 
 }  // namespace
 
+ParallelSizes process_sizes(const Degrees& degrees) {
+  return {.replica = degrees.replica,
+          .pipeline = degrees.pipeline,
+          .shard = degrees.shard,
+          .context = degrees.context / degrees.context_here,
+          .tensor = degrees.tensor / degrees.tensor_here};
+}
+
 Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
                    const ParallelOptions& options)
     : degrees_(filled(degrees, all.size())),
       options_(options),
       rank_(all.rank()),
-      mesh_(all, axes_of(degrees_, all.size())),
+      mesh_(all, parallel_axes(process_sizes(degrees_), all.size())),
       hosted_(context, degrees_.here()) {
   // Context ranks have gradients of tokens of their own, as those of data parallelism have.
   groups_.shard = &mesh_.flatten({"shard", "context"});
@@ -156,14 +155,13 @@ void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan
   const SequenceLines lines = sequence_lines(plan.key_heads);
   for (Module* model : models) {
     const auto rank = static_cast<size_t>(sequences_.size());
-    const auto exchange = [&](const std::vector<Place>& places, int leaves) {
-      return std::make_unique<HostedExchange>(places[rank].line, places[rank].member, leaves);
+    const auto exchange = [&](const std::vector<Place>& places) {
+      return std::make_unique<HostedExchange>(places[rank].line, places[rank].member);
     };
-    sequences_.push_back(std::make_unique<nn::CutSequence>(exchange(lines.all, 0), plan.tokens,
+    sequences_.push_back(std::make_unique<nn::CutSequence>(exchange(lines.all), plan.tokens,
                                                            options_.context_kind, parts.slices));
     if (!lines.ring.empty()) {
-      sequences_.back()->set_groups(exchange(lines.heads, 0),
-                                    exchange(lines.ring, degrees_.context));
+      sequences_.back()->set_groups(exchange(lines.heads), exchange(lines.ring));
     }
     model->set_sequence(sequences_.back().get());
   }

@@ -36,6 +36,9 @@ struct Degrees {
   }
 };
 
+// Over how many processes each axis goes.
+ParallelSizes process_sizes(const Degrees& degrees);
+
 // How the axes do their work. Bits depend on `row_pieces` and `context_kind` alone.
 struct ParallelOptions {
   bool overlap = true;  // collectives inside layers run while others are computed

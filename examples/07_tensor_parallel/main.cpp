@@ -25,11 +25,10 @@ struct SquaredRelu : Module {
 
   Tensor forward(const Tensor& x) {
     return run(x, [this](const Tensor& in) {
-      return nn::over_leaves(exchange(), in, in,
-                             [this](const Tensor& rows, size_t leaf, const Tensor& residual) {
-                               const Tensor h = relu(up.forward(rows, {}, leaf));
-                               return down.forward(mul(h, h), residual, leaf);
-                             });
+      return nn::across(exchange(), in, in, [this](const Tensor& rows, const Tensor& residual) {
+        const Tensor h = relu(up.forward(rows));
+        return down.forward(mul(h, h), residual);
+      });
     });
   }
 

@@ -106,10 +106,8 @@ Tensor loss_of_result(const Dit& model, DiffusionKind kind, const DeviceBatch& b
   for (const char* name : {"images", "noise", "coefficients"}) {
     inputs.push_back(nn::own_samples(ranks, batch[name]));
   }
-  const Tensors losses = nn::for_each_leaf(ranks, inputs, [&](const Tensors& in, size_t) {
-    return loss_of_samples(model.config(), kind, in);
-  });
-  return ranks == nullptr ? losses.front() : nn::sum_losses(*ranks, losses);
+  const Tensor loss = loss_of_samples(model.config(), kind, inputs);
+  return ranks == nullptr ? loss : nn::sum_losses(*ranks, loss);
 }
 
 Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch) {

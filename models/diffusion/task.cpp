@@ -125,11 +125,11 @@ void DiffusionTask::open_output() {
 void DiffusionTask::show(const TaskContext& run, int64_t step) {
   if (config_.samples == 0) return;
   // Ranks make as many each, since a model that is sharded is run by all of them together; those
-  // that share its layers make the same, a multiple of the leaves.
+  // that share its layers make the same, a multiple of their number.
   const nn::Exchange* const tensor = model_->exchange();
-  const int64_t leaves = tensor != nullptr ? tensor->leaves() : 1;
+  const int64_t ranks = tensor != nullptr ? tensor->ranks() : 1;
   const int64_t most = (config_.samples + run.data.count - 1) / run.data.count;
-  const int64_t each = (most + leaves - 1) / leaves * leaves;
+  const int64_t each = (most + ranks - 1) / ranks * ranks;
   const int64_t first = each * run.data.rank, classes = std::ssize(data_.classes);
   std::vector<int32_t> labels;
   for (int64_t i = first; i < first + each; ++i) labels.push_back(int32_t(i % classes));

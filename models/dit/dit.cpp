@@ -151,16 +151,14 @@ class Dit::Block : public Module {
   }
 
  private:
-  // Each leaf has some channels of all conditions; sums over leaves go to the ranks of the samples.
+  // Each rank has some channels of all conditions; sums over ranks go to the ranks of the samples.
   Tensor modulate(const Tensor& condition) {
-    nn::Exchange* const leaves = exchange();
-    return nn::over_leaves(
-        leaves, silu(condition), {}, [&](const Tensor& rows, size_t leaf, const Tensor&) {
-          if (leaves == nullptr) return modulation_.forward(rows);
-          const int64_t count = rows.size(1) / leaves->leaves();
-          const int64_t first = (leaves->first_leaf() + static_cast<int64_t>(leaf)) * count;
-          return modulation_.forward(contiguous(slice(rows, 1, first, first + count)), {}, leaf);
-        });
+    nn::Exchange* const ranks = exchange();
+    return nn::across(ranks, silu(condition), {}, [&](const Tensor& rows, const Tensor&) {
+      if (ranks == nullptr) return modulation_.forward(rows);
+      const int64_t count = rows.size(1) / ranks->ranks(), first = ranks->rank() * count;
+      return modulation_.forward(contiguous(slice(rows, 1, first, first + count)));
+    });
   }
 
   nn::SelfAttention attn_;
@@ -179,11 +177,8 @@ class Dit::FinalLayer : public Module {
 
   Tensor forward(const Tensor& x, const Tensor& condition) {
     return run(x, condition, [this](const Tensor& rows, const Tensor& given) {
-      return nn::over_samples(
-          exchange(), {rows, silu(given)}, [this](const std::vector<Tensor>& in, size_t leaf) {
-            const std::vector<Tensor> m = modulations(modulation_.forward(in[1], {}, leaf), 2);
-            return linear_.forward(modulated_norm(in[0], m[0], m[1], kNormEps), {}, leaf);
-          });
+      const std::vector<Tensor> m = modulations(modulation_.forward(silu(given)), 2);
+      return linear_.forward(modulated_norm(rows, m[0], m[1], kNormEps));
     });
   }
 
@@ -260,23 +255,15 @@ Tensor Dit::forward(const Tensor& x, const Tensor& times, const Tensor& labels) 
 std::pair<Tensor, Tensor> Dit::embed(const Tensor& x, const Tensor& times, const Tensor& labels) {
   const DType dtype = patches_.weight.value.dtype();
   const int64_t C = config_.width;
-  nn::Exchange* const ranks = exchange();
-  const Tensor tokens = nn::over_samples(
-      ranks, {nn::own_samples(ranks, x)}, [&](const Tensors& in, size_t leaf) {
-        const Tensor patches = patches_.forward(cast(in[0], dtype), leaf);
-        return add(reshape(patches, {in[0].size(0), config_.tokens(), C}),
-                   cast(positions(x.context()), dtype));
-      });
-  const Tensor condition = nn::over_samples(
-      ranks, {nn::own_samples(ranks, times), nn::own_samples(ranks, labels)},
-      [&](const Tensors& in, size_t leaf) {
-        const int64_t N = in[0].size(0);
-        const Tensor time = time_out_.forward(
-            silu(time_in_.forward(cast(in[0], dtype), {}, leaf)), {}, leaf);
-        const Tensor label = embedding(reshape(in[1], {N, 1}), classes_.weight.value_of(leaf));
-        return add(time, reshape(label, {N, C}));
-      });
-  return {tokens, condition};
+  const auto own = [this](const Tensor& all) { return nn::own_samples(exchange(), all); };
+  const Tensor images = own(x);
+  const int64_t N = images.size(0);
+  const Tensor patches = patches_.forward(cast(images, dtype));
+  const Tensor tokens =
+      add(reshape(patches, {N, config_.tokens(), C}), cast(positions(x.context()), dtype));
+  const Tensor time = time_out_.forward(silu(time_in_.forward(cast(own(times), dtype))));
+  const Tensor label = embedding(reshape(own(labels), {N, 1}), classes_.weight.value);
+  return {tokens, add(time, reshape(label, {N, C}))};
 }
 
 std::vector<nn::Piece> Dit::pieces() {

@@ -35,13 +35,12 @@ Tensor ImageModel::loss_of(Tensor logits, const ClassifiedImages& batch) {
   if (ranks == nullptr && !batch.softening.defined() && !keeps_logits_) {
     return cross_entropy_(logits, batch.labels, config_.classes);
   }
-  Tensors inputs = {logits, nn::own_samples(ranks, batch.labels)};
-  if (batch.softening.defined()) inputs.push_back(nn::own_samples(ranks, batch.softening));
-  const Tensors losses = nn::for_each_leaf(ranks, inputs, [this](const Tensors& in, size_t) {
-    if (in.size() > 2) return soft_cross_entropy(in[0], in[1], in[2]);
-    return cross_entropy(in[0], in[1], config_.classes);
-  });
-  return ranks == nullptr ? losses.front() : nn::sum_losses(*ranks, losses);
+  const Tensor labels = nn::own_samples(ranks, batch.labels);
+  const Tensor loss =
+      batch.softening.defined()
+          ? soft_cross_entropy(logits, labels, nn::own_samples(ranks, batch.softening))
+          : cross_entropy(logits, labels, config_.classes);
+  return ranks == nullptr ? loss : nn::sum_losses(*ranks, loss);
 }
 
 Tensor ImageModel::run_pieces(std::span<const nn::Piece> some, const Tensor& x,

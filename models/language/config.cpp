@@ -118,13 +118,6 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
   spec.needs("export-shard-size", "--export");
 }
 
-bool cuts_layers(const RunConfig& run) {
-  return run.tensor > 1 || run.tensor_leaves > 1;
-}
-bool cuts_sequences(const RunConfig& run) {
-  return run.context > 1 || run.context_leaves > 1;
-}
-
 void check_adapters(const TrainConfig& config) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
@@ -134,12 +127,12 @@ void check_adapters(const TrainConfig& config) {
   want(!config.language.init.empty(),
        "--lora-rank trains adapters of a model that has learnt something; want --init");
   const bool is_coded = nn::code_of(lora.frozen).has_value();
-  want(!cuts_layers(config.run) || !is_coded, "--tensor with --frozen-dtype ",
+  want(config.run.tensor == 1 || !is_coded, "--tensor with --frozen-dtype ",
        nn::frozen_dtype_name(lora.frozen),
        ", whose rows of codes and scales are whole; want bf16, or --zero 3 in place of --tensor");
-  want(lora.dropout == 0 || !cuts_layers(config.run), "--lora-dropout ", lora.dropout,
+  want(lora.dropout == 0 || config.run.tensor == 1, "--lora-dropout ", lora.dropout,
        " with --tensor: masks would depend on the ranks; want --lora-dropout 0");
-  want(lora.dropout == 0 || !cuts_sequences(config.run), "--lora-dropout ", lora.dropout,
+  want(lora.dropout == 0 || config.run.context == 1, "--lora-dropout ", lora.dropout,
        " with --context: masks would depend on the ranks; want --lora-dropout 0");
 }
 
@@ -153,9 +146,7 @@ void check_preferences(const TrainConfig& config) {
   const char* of_tokens = "the losses of tokens are needed one by one";
   if (run.pipeline > 1) refuse("--pipeline", run.pipeline, of_rows, 1);
   if (run.context > 1) refuse("--context", run.context, of_rows, 1);
-  if (run.context_leaves > 1) refuse("--context-leaves", run.context_leaves, of_rows, 1);
   if (run.tensor > 1) refuse("--tensor", run.tensor, of_tokens, 1);
-  if (run.tensor_leaves > 1) refuse("--tensor-leaves", run.tensor_leaves, of_tokens, 1);
   const int64_t chunk = config.language.loss_chunk;
   if (chunk > 0) refuse("--loss-chunk", chunk, of_tokens, 0);
 }
@@ -196,8 +187,7 @@ void resolve_pattern(TrainConfig& config) {
                source.document_mask || source.packing == PackingChoice::kBestFit ||
                    source.objective != Objective::kPretrain);
   const RunConfig& run = config.run;
-  const nn::SequenceParts parts{.leaves = std::max(run.context, run.context_leaves),
-                                .slices = std::max(run.tensor, run.tensor_leaves)};
+  const nn::SequenceParts parts{.leaves = run.context, .slices = run.tensor};
   const bool is_padded = language.seq_len % parts.slices != 0;
   const int64_t chunk = parts.chunk_tokens(language.seq_len);
   constexpr int64_t kUnit = kernels::kAttentionBlock;
@@ -258,25 +248,25 @@ void resolve(TrainConfig& config, int ranks) {
     if (language.source.objective == Objective::kDpo) lr *= kPreferenceFactor;
   }
   check(language.source);
-  check_adapters(config);
-  check_preferences(config);
   if (!(static_cast<float>(language.dropout) < 1)) {
     throw ConfigError(cat("--dropout is ", language.dropout,
                           ", which single precision rounds to 1; want less, such as 0.1"));
   }
   resolve(config.run, ranks);
+  check_adapters(config);
+  check_preferences(config);
   resolve_pattern(config);
   if (language.sample_tokens > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--sample-tokens ", language.sample_tokens, " with --pipeline ",
                           config.run.pipeline,
                           ": a sample is made where the whole model is; want --pipeline 1"));
   }
-  const bool is_cut = cuts_layers(config.run);
+  const bool is_cut = config.run.tensor > 1;
   if (is_cut && language.logit_softcap > 0) {
     throw ConfigError(cat("--logit-softcap is ", format_real(language.logit_softcap),
                           ", but --tensor cuts the vocabulary; want 0, or --tensor 1"));
   }
-  if (language.sample_tokens > 0 && (is_cut || cuts_sequences(config.run))) {
+  if (language.sample_tokens > 0 && (is_cut || config.run.context > 1)) {
     throw ConfigError(
         cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
             is_cut ? "--tensor" : "--context",

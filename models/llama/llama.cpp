@@ -52,31 +52,26 @@ class SelfAttention : public Module {
                  const nn::CachedLayer* cached) {
     return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
       const RopeOptions places = places_of(in, documents, cached);
-      return nn::over_all_leaves_by_pieces(
+      return nn::across_by_pieces(
           exchange(), in, stream,
-          [&](const std::vector<Tensor>& all, const Tensor& rest, const OpPieces& pieces) {
-            const OpPieces first{.in = pieces.in}, last{.out = pieces.out};
-            std::vector<Tensor> qs, ks, vs, results;
+          [&](const Tensor& rows, const Tensor& rest, const OpPieces& pieces) {
+            const OpPieces first{.in = pieces.in};
+            Tensor q, k, v;
             {
-              const SharedInputs shared(all);
-              qs = turned(q_proj_, q_norm_.get(), all, places, first);
-              ks = turned(k_proj_, k_norm_.get(), all, places, first);
-              vs = projected(v_proj_, all, first);
+              const SharedInputs shared({rows});
+              q = turned(q_proj_, q_norm_.get(), rows, places, first);
+              k = turned(k_proj_, k_norm_.get(), rows, places, first);
+              v = heads_of(v_proj_.forward(rows, {}, first));
             }
-            for (size_t leaf = 0; leaf < all.size(); ++leaf) {
-              Tensor k = ks[leaf];
-              Tensor v = heads_of(vs[leaf]);
-              if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-              const Tensor y = nn::attention(sequence(), qs[leaf], k, v,
-                                             {.window = window_,
-                                              .first_keys = documents.first_keys,
-                                              .softcap = softcap_,
-                                              .blocks = blocks_,
-                                              .first_head = first_head(leaf, qs[leaf].size(2))});
-              const Tensor rows = reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)});
-              results.push_back(o_proj_.forward(rows, rest, leaf, last));
-            }
-            return results;
+            if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
+            const Tensor y = nn::attention(sequence(), q, k, v,
+                                           {.window = window_,
+                                            .first_keys = documents.first_keys,
+                                            .softcap = softcap_,
+                                            .blocks = blocks_,
+                                            .first_head = first_head(q.size(2))});
+            const Tensor joined = reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)});
+            return o_proj_.forward(joined, rest, {.out = pieces.out});
           });
     });
   }
@@ -90,41 +85,25 @@ class SelfAttention : public Module {
       return {.first_position = cached != nullptr ? cached->length : 0,
               .positions = documents.positions};
     }
-    return {.positions = cut->positions(x.context(), x.size(0) / cut->parts().count)};
+    return {.positions = cut->positions(x.context(), x.size(0))};
   }
-  // Of a leaf with so many heads.
-  int64_t first_head(size_t leaf, int64_t heads) const {
-    nn::Exchange* const leaves = exchange();
-    if (leaves == nullptr) return 0;
-    return (leaves->first_leaf() + static_cast<int64_t>(leaf)) * heads;
+  // Of this rank, which has so many.
+  int64_t first_head(int64_t heads) const {
+    return exchange() != nullptr ? exchange()->rank() * heads : 0;
   }
   // [B, T, n D] as [B, T, n, D].
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  std::vector<Tensor> projected(nn::Linear& projection, const std::vector<Tensor>& x,
-                                const OpPieces& pieces) const {
-    std::vector<Tensor> all;
-    for (size_t leaf = 0; leaf < x.size(); ++leaf) {
-      all.push_back(projection.forward(x[leaf], {}, leaf, pieces));
-    }
-    return all;
-  }
-  // Queries, or keys, of each leaf.
-  std::vector<Tensor> turned(nn::Linear& projection, nn::RmsNorm* norm,
-                             const std::vector<Tensor>& x, const RopeOptions& places,
-                             const OpPieces& pieces) const {
-    std::vector<Tensor> all = projected(projection, x, pieces);
+  // Queries, or keys.
+  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x,
+                const RopeOptions& places, const OpPieces& pieces) const {
+    Tensor row = projection.forward(x, {}, pieces);
     if (head_norm_ == HeadNorm::kWholeRow) {
-      all = exchange() != nullptr ? norm->forward_channels(all)
-                                  : std::vector<Tensor>{norm->forward(all.front())};
+      row = exchange() != nullptr ? norm->forward_channels(row) : norm->forward(row);
     }
-    for (size_t leaf = 0; leaf < x.size(); ++leaf) {
-      Tensor heads = heads_of(all[leaf]);
-      if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward_leaf(heads, leaf);
-      all[leaf] = rope(heads, table_, places);
-    }
-    return all;
+    const Tensor heads = heads_of(row);
+    return rope(head_norm_ == HeadNorm::kPerHead ? norm->forward(heads) : heads, table_, places);
   }
 
   int64_t head_size_, window_;

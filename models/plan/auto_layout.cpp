@@ -62,6 +62,7 @@ void reset_layout(RunConfig& run) {
   const RunConfig fresh;
   run.tensor = fresh.tensor;
   run.context = fresh.context;
+  run.ranks_per_process = fresh.ranks_per_process;
   run.expert = fresh.expert;
   run.pipeline = fresh.pipeline;
   run.pipeline_chunks = fresh.pipeline_chunks;

@@ -87,6 +87,7 @@ class Search {
                     machines.cluster.host_memory_bandwidth > 0),
         bounds_(make_task, ranks, machines) {
     start_.micro_batches = 0;  // what the global batch leaves
+    start_.ranks_per_process = 1;
     start_.device_memory = 0;
     start_.shard_ranks = start_.reshard_ranks = 0;
     start_.pipeline_schedule = "auto";

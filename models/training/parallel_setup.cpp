@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -13,14 +14,6 @@
 
 namespace shale::models {
 namespace {
-
-bool cuts_layers(const RunConfig& config) {
-  return config.tensor > 1 || config.tensor_leaves > 1;
-}
-
-bool cuts_sequences(const RunConfig& config) {
-  return config.context > 1 || config.context_leaves > 1;
-}
 
 // In four bits NF4's levels, of which there are more where most numbers of a matrix are.
 std::optional<kernels::BlockCode> code_of(CodedBits bits) {
@@ -89,28 +82,61 @@ bool puts_leaves_together(OptimizerKind kind) {
 
 }  // namespace
 
-comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks) {
-  comm::ParallelSizes sizes{
-      .pipeline = config.pipeline, .context = config.context, .tensor = config.tensor};
-  const int model_ranks = sizes.model_ranks();
-  if (model_ranks > ranks || ranks % model_ranks != 0) {
-    std::string axes;
-    for (const auto& [flag, size] :
-         {std::pair("--pipeline ", config.pipeline), std::pair("--context ", config.context),
-          std::pair("--tensor ", config.tensor)}) {
-      if (size > 1) axes += cat(axes.empty() ? "" : ", ", flag, size);
-    }
-    throw ConfigError(cat(axes, ": a model on ", model_ranks, " ranks, want a divisor of the ",
-                          ranks, ranks == 1 ? " rank" : " ranks"));
+namespace {
+
+// "--pipeline 2, --tensor 4"
+std::string model_axes(const RunConfig& config) {
+  std::string axes;
+  for (const auto& [flag, size] :
+       {std::pair("--pipeline ", config.pipeline), std::pair("--context ", config.context),
+        std::pair("--tensor ", config.tensor)}) {
+    if (size > 1) axes += cat(axes.empty() ? "" : ", ", flag, size);
   }
-  const int data = ranks / model_ranks;
-  sizes.shard = config.shard_ranks > 0 ? config.shard_ranks : data;
-  if (data % sizes.shard != 0) {
-    throw ConfigError(cat("--shard-ranks is ", sizes.shard, ", want a divisor of the ", data,
+  return axes;
+}
+
+// Ranks of --tensor and --context that a process has: where there are too few processes for all of
+// them, as many as it takes.
+int ranks_per_process(const RunConfig& config, int processes) {
+  if (config.ranks_per_process > 0) return config.ranks_per_process;
+  const int stages = config.pipeline, ranks = config.context * config.tensor;
+  const bool is_short = processes < stages * ranks && processes % stages == 0;
+  return is_short && ranks % (processes / stages) == 0 ? ranks / (processes / stages) : 1;
+}
+
+}  // namespace
+
+comm::Degrees parallel_degrees(const RunConfig& config, int processes) {
+  comm::Degrees degrees{.tensor = config.tensor,
+                        .context = config.context,
+                        .expert = config.expert,
+                        .pipeline = config.pipeline};
+  const int here = ranks_per_process(config, processes);
+  degrees.tensor_here = std::gcd(here, config.tensor);
+  degrees.context_here = here / degrees.tensor_here;
+  if (!std::has_single_bit(static_cast<unsigned>(here)) ||
+      config.context % degrees.context_here != 0) {
+    throw ConfigError(cat("--ranks-per-process is ", here, " on ", processes,
+                          processes == 1 ? " process" : " processes", " with ", model_axes(config),
+                          ", want a power of two that divides --tensor times --context"));
+  }
+  const int of_model = degrees.model_processes();
+  if (of_model > processes || processes % of_model != 0) {
+    throw ConfigError(cat(model_axes(config), ": a model on ", of_model, " ranks, want a divisor ",
+                          "of the ", processes, processes == 1 ? " rank" : " ranks"));
+  }
+  const int data = processes / of_model;
+  degrees.shard = config.shard_ranks > 0 ? config.shard_ranks : data;
+  if (data % degrees.shard != 0) {
+    throw ConfigError(cat("--shard-ranks is ", degrees.shard, ", want a divisor of the ", data,
                           data == 1 ? " rank" : " ranks", " of data parallelism"));
   }
-  sizes.replica = data / sizes.shard;
-  return sizes;
+  degrees.replica = data / degrees.shard;
+  return degrees;
+}
+
+comm::ParallelSizes parallel_sizes(const RunConfig& config, int processes) {
+  return comm::process_sizes(parallel_degrees(config, processes));
 }
 
 comm::MeshLayout parallel_layout(const RunConfig& config, int ranks) {
@@ -159,18 +185,8 @@ DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int 
 std::unique_ptr<comm::Parallel> make_parallel(const RunConfig& config, comm::ProcessGroup& all,
                                               Context& context) {
   check_parallel(config, all.size());
-  const comm::ParallelSizes sizes = parallel_sizes(config, all.size());
-  // Leaves are mesh ranks, of which a process then has several.
-  comm::Degrees degrees{.replica = sizes.replica,
-                        .shard = sizes.shard,
-                        .tensor = std::max(config.tensor, config.tensor_leaves),
-                        .context = std::max(config.context, config.context_leaves),
-                        .expert = config.expert,
-                        .pipeline = config.pipeline};
-  degrees.tensor_here = degrees.tensor / config.tensor;
-  degrees.context_here = degrees.context / config.context;
   return std::make_unique<comm::Parallel>(
-      all, context, degrees,
+      all, context, parallel_degrees(config, all.size()),
       comm::ParallelOptions{.overlap = !config.no_overlap,
                             .row_pieces = config.tensor_pieces,
                             .context_kind = config.context_kind,
@@ -212,7 +228,7 @@ void cut_model(const RunConfig& config, Task& task, comm::Parallel& parallel) {
   if (config.context > 1 && task.sequence_tokens() == 0) {
     throw ConfigError("--context: this task has no sequences that can be cut; want --context 1");
   }
-  task.cut(parallel, cuts_layers(config));
+  task.cut(parallel, config.tensor > 1);
 }
 
 bool gathers_fp8(const RunConfig& config) {
@@ -265,41 +281,24 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
 
 namespace {
 
-// What --tensor does not go with.
-void check_tensor(const RunConfig& config) {
-  if (!cuts_layers(config)) return;
+// Of --context and of several ranks in a process.
+void check_context(const RunConfig& config, int here) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
   };
-  const int leaves = config.tensor_leaves > 0 ? config.tensor_leaves : config.tensor;
-  want(leaves % config.tensor == 0 &&
-           (config.tensor_leaves == 0 || std::has_single_bit(unsigned(leaves))),
-       "--tensor-leaves is ", leaves, ", want a power of two that --tensor, ", config.tensor,
-       ", divides");
-}
-
-// What --context does not go with.
-void check_context(const RunConfig& config) {
-  const auto want = [](bool holds, const auto&... what) {
-    if (!holds) throw ConfigError(cat(what...));
-  };
-  if (!cuts_sequences(config)) return;
-  const int leaves = config.context_leaves > 0 ? config.context_leaves : config.context;
-  want(leaves % config.context == 0 &&
-           (config.context_leaves == 0 || std::has_single_bit(unsigned(leaves))),
-       "--context-leaves is ", leaves, ", want a power of two that --context, ", config.context,
-       ", divides");
+  want(here == 1 || !config.cuda_graph, here,
+       " ranks of --tensor and --context in a process, with --cuda-graph: their passes take turns, "
+       "which a graph does not capture; want --ranks-per-process 1");
+  if (config.context == 1) return;
   const bool has_groups = config.context_kind == nn::ContextKind::kUlyssesRing;
   want(!has_groups || !config.cuda_graph,
        "--context-kind ulysses+ring with --cuda-graph: want ulysses or ring");
   want(config.context % std::max(config.context_group, 1) == 0, "--context-group is ",
        config.context_group, ", want a divisor of --context, ", config.context);
-  want(leaves == config.context || !config.cuda_graph, "--context-leaves ", leaves,
-       " with --cuda-graph: want --context-leaves ", config.context);
 }
 
 // What --expert does not go with.
-void check_experts(const RunConfig& config, int shard_ranks) {
+void check_experts(const RunConfig& config, int shard_ranks, int here) {
   if (config.expert == 1) return;
   const auto want = [&](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat("--expert ", config.expert, what...));
@@ -310,12 +309,9 @@ void check_experts(const RunConfig& config, int shard_ranks) {
   want(config.optimizer != OptimizerKind::kAdamW8bit,
        " with --optimizer adamw-8bit, which has statistics of whole matrices; want muon, lamb, "
        "adafactor, or one that works by elements, such as adamw");
-  want(config.tensor_leaves <= config.tensor, " with --tensor-leaves ", config.tensor_leaves,
-       ": products of experts have the rows of several ranks, and round by their number; want "
-       "--tensor-leaves left out");
-  want(config.context_leaves <= config.context, " with --context-leaves ", config.context_leaves,
-       ": products of experts have the rows of several ranks, and round by their number; want "
-       "--context-leaves left out");
+  want(here == 1, " with ", here, " ranks of --tensor and --context in a process: products of ",
+       "experts have the rows of several ranks, and round by their number; want as many processes ",
+       "as ranks");
   want(!config.reproducible,
        " with --reproducible: a product has the rows of several ranks, and "
        "rounds by their number; want --expert 1");
@@ -353,18 +349,14 @@ void check_parallel(const RunConfig& config, int ranks) {
        "--optimizer lamb has norms over ranks, which come before any step in host memory, and "
        "--offload is ",
        config.offload_to, "; want --offload none");
-  want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1 || config.tensor > 1,
+  want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1 || sizes.tensor > 1,
        "--check-replicas is ", config.check_replicas,
        ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
   check_pipeline(config, config.global_batch / (config.micro_batch * data));
-  check_tensor(config);
-  check_context(config);
-  check_experts(config, shard_ranks);
+  const int here = parallel_degrees(config, ranks).here();
+  check_context(config, here);
+  check_experts(config, shard_ranks, here);
   if (!config.reproducible) return;
-  want(config.context == 1 || config.context_leaves > 0, "--reproducible with --context ",
-       config.context, " wants --context-leaves, on which sums depend in place of ranks");
-  want(config.tensor == 1 || config.tensor_leaves > 0, "--reproducible with --tensor ",
-       config.tensor, " wants --tensor-leaves, on which sums depend in place of ranks");
   want(
       config.grad_dtype == DType::kF32,
       "--reproducible has --grad-dtype fp32: rounding between sums would show the number of ranks");

@@ -12,9 +12,11 @@
 
 namespace shale::models {
 
-// Over how many ranks each axis goes; ParallelSizes::shard is not 0. Throws ConfigError, naming
-// options, for what does not fit the number of ranks.
-comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks);
+// The degrees that the options ask for on so many processes, all filled in. Throws ConfigError,
+// naming options, for what does not fit their number.
+comm::Degrees parallel_degrees(const RunConfig& config, int processes);
+// Of these, over how many processes each axis goes.
+comm::ParallelSizes parallel_sizes(const RunConfig& config, int processes);
 // Where the ranks stand.
 comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
 // By rank, "pipeline 1, tensor 0"; nothing where their number says it, as all share one model.

@@ -191,15 +191,13 @@ void describe_pipelines(ConfigSpec& spec, RunConfig& c) {
 void describe_context(ConfigSpec& spec, RunConfig& c) {
   spec.section("Context parallelism");
   spec.add("context", c.context,
-           "ranks that share each sequence, for sequences too long for one; data parallelism gets "
-           "the rest",
+           "context-parallel degree: ranks that share each sequence, for sequences too long for "
+           "one; data parallelism gets the rest",
            {.min = 1, .max = 1 << 16})
       .may_change();
-  spec.add("context-leaves", c.context_leaves,
-           "parts into which sequences are cut, a power of two: with equal parts losses are the "
-           "same to the bit on any number of ranks that divides it; 0: --context",
-           {.min = 0, .max = 1 << 16})
-      .may_change();
+  spec.add("context-leaves", c.context_leaves, "former name", {.min = 0, .max = 1 << 16})
+      .may_change()
+      .former();
   using nn::ContextKind;
   spec.add_choice("context-kind", c.context_kind,
                   {{"gather", ContextKind::kGather},
@@ -232,17 +230,21 @@ void describe_experts(ConfigSpec& spec, RunConfig& c) {
 void describe_tensor(ConfigSpec& spec, RunConfig& c) {
   spec.section("Tensor parallelism");
   spec.add("tensor", c.tensor,
-           "ranks that share each layer, such as those of a node; data parallelism gets the rest",
+           "tensor-parallel degree: ranks that share each layer, such as those of a node; data "
+           "parallelism gets the rest",
            {.min = 1, .max = 1 << 16})
       .may_change();
-  spec.add("tensor-leaves", c.tensor_leaves,
-           "parts into which layers are cut, a power of two: with equal parts losses are the same "
-           "to the bit on any number of ranks that divides it; 0: --tensor",
-           {.min = 0, .max = 1 << 16})
+  spec.add("ranks-per-process", c.ranks_per_process,
+           "ranks of --tensor and --context that one process hosts, a power of two; losses are "
+           "the same to the bit on any number of processes",
+           {.min = 1, .help = {.default_text = "1, or more if there are too few processes"}})
       .may_change();
+  spec.add("tensor-leaves", c.tensor_leaves, "former name", {.min = 0, .max = 1 << 16})
+      .may_change()
+      .former();
   spec.add("tensor-pieces", c.tensor_pieces,
            "pieces into which a layer's rows are cut at most, so that forward one travels while "
-           "another is multiplied; 1: rows travel at once; 0: a piece for each of --tensor-leaves",
+           "another is multiplied; 1: rows travel at once; 0: a piece for each of --tensor",
            {.min = 0, .max = 1 << 16})
       .may_change();
 }
@@ -449,6 +451,7 @@ void describe_needs(ConfigSpec& spec) {
   spec.needs("prefetch reshard persist-below", "--zero 3 or --parallel auto or --layouts");
   spec.needs("outer-start outer-lr outer-momentum outer-streaming", "--outer-every");
   spec.needs("tensor-pieces", "--tensor or --tensor-leaves or --parallel auto or --layouts");
+  spec.needs("ranks-per-process", "--tensor or --context");
   spec.needs("context-kind", "--context or --context-leaves or --parallel auto or --layouts");
   spec.needs("context-group", "--context-kind ulysses+ring");
   spec.needs("fp8-kept-blocks fp8-scaling", "--dtype fp8");

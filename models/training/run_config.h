@@ -119,8 +119,7 @@ struct RunConfig {
   int64_t micro_batches = 0;               // of a rank and step; 0: what global_batch says
 
   // context parallelism
-  int context = 1;         // ranks that share each sequence
-  int context_leaves = 0;  // parts of each sequence; 0: one for each of these ranks
+  int context = 1;  // ranks that share each sequence
   nn::ContextKind context_kind = nn::ContextKind::kGather;
   int context_group = 0;  // ranks that trade heads, of kUlyssesRing; 0: as many as heads allow
 
@@ -128,7 +127,12 @@ struct RunConfig {
 
   // tensor parallelism
   int tensor = 1;         // ranks that share each layer
-  int tensor_leaves = 0;  // parts of each layer; 0: one for each of these ranks
+  // Mesh ranks of `tensor` and `context` that a process has; 0: one, or as many as it takes where
+  // processes are too few for all of them.
+  int ranks_per_process = 0;
+  // What these two were called before, together with `tensor` and `context`, which then counted
+  // processes; resolve() turns them into the others.
+  int tensor_leaves = 0, context_leaves = 0;
   int tensor_pieces = 0;  // of the rows that travel, at most; 0: one for each of these parts
 
   // offload to host memory, or to a disk

@@ -2,6 +2,8 @@
 #include "shale/models/training/run_config.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
@@ -80,9 +82,29 @@ void resolve_offload(RunConfig& config) {
   }
 }
 
+// What earlier versions called leaves: parts of each layer, or sequence, of which --tensor, or
+// --context, processes had equally many.
+void resolve_former_names(RunConfig& config) {
+  int here = 1;
+  for (const auto& [flag, leaves, degree] :
+       {std::tuple("tensor", &config.tensor_leaves, &config.tensor),
+        std::tuple("context", &config.context_leaves, &config.context)}) {
+    if (*leaves == 0) continue;
+    if (*leaves % *degree != 0) {
+      throw ConfigError(cat("--", flag, "-leaves is ", *leaves, ", want a multiple of --", flag,
+                            ", ", *degree, "; or --", flag, " ", *leaves,
+                            " alone, which is its new name"));
+    }
+    here *= *leaves / *degree;
+    *degree = std::exchange(*leaves, 0);
+  }
+  if (here > 1) config.ranks_per_process = here;
+}
+
 }  // namespace
 
 void resolve(RunConfig& config, int ranks) {
+  resolve_former_names(config);
   resolve_offload(config);
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
   const int64_t data = sizes.replica * sizes.shard;

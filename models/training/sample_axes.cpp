@@ -10,8 +10,7 @@ namespace shale::models {
 void check_data_parallel_only(const RunConfig& run, std::string_view models, std::string_view why) {
   for (const auto& [flag, value] :
        {std::pair("pipeline", run.pipeline), std::pair("tensor", run.tensor),
-        std::pair("tensor-leaves", run.tensor_leaves), std::pair("context", run.context),
-        std::pair("context-leaves", run.context_leaves)}) {
+        std::pair("context", run.context)}) {
     if (value <= 1) continue;
     throw ConfigError(cat("--", flag, " ", value, ": ", models, " ", why,
                           "; want 1, and ranks of data parallelism (--zero) instead"));
@@ -19,18 +18,15 @@ void check_data_parallel_only(const RunConfig& run, std::string_view models, std
 }
 
 void check_whole_samples(const RunConfig& run, std::string_view models) {
-  for (const auto& [flag, value] : {std::pair("context", run.context),
-                                    std::pair("context-leaves", run.context_leaves)}) {
-    if (value <= 1) continue;
-    throw ConfigError(cat("--", flag, " ", value, ": ", models,
+  if (run.context > 1) {
+    throw ConfigError(cat("--context ", run.context, ": ", models,
                           " attend to all of a sample, in which no token comes before another; "
                           "want 1, and --tensor or --pipeline instead"));
   }
-  const int leaves = std::max(run.tensor, run.tensor_leaves);
-  if (leaves > 1 && run.micro_batch % leaves != 0) {
-    throw ConfigError(cat("--micro-batch is ", run.micro_batch, ": ranks and leaves of --tensor ",
-                          "have whole samples between the layers of ", models,
-                          ", want a multiple of ", leaves));
+  if (run.micro_batch % run.tensor != 0) {
+    throw ConfigError(cat("--micro-batch is ", run.micro_batch, ": ranks of --tensor have whole ",
+                          "samples between the layers of ", models, ", want a multiple of ",
+                          run.tensor));
   }
 }
 

@@ -104,7 +104,7 @@ Tensor TrainStep::loss(const DeviceBatch& batch) {
 TrainStep::Unbind::~Unbind() {
   for (Parameter* parameter : module.parameters()) {
     parameter->unbind();
-    for (Parameter* leaf : parameter->leaves) leaf->unbind();
+    for (Parameter* leaf : parameter->peers) leaf->unbind();
   }
   try {
     context.allocator().release_cached();

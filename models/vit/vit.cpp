@@ -149,22 +149,16 @@ double VisionTransformer::flops_per_image() const {
 
 // Tokens and scores are of this rank's samples alone, where layers are cut.
 Tensor VisionTransformer::embed(const Tensor& images) {
-  return nn::over_samples(
-      exchange(), {nn::own_samples(exchange(), images)}, [this](const Tensors& in, size_t leaf) {
-        const int64_t N = in[0].size(0), C = config().width;
-        const Tensor patches = reshape(patches_.forward(in[0], leaf), {N, tokens() - 1, C});
-        const Tensor none = zeros(in[0].context(), {N, 1, C}, patches.dtype());
-        return add(concat({add(none, class_token_.value_of(leaf)), patches}, 1),
-                   positions_.value_of(leaf));
-      });
+  const Tensor own = nn::own_samples(exchange(), images);
+  const int64_t N = own.size(0), C = config().width;
+  const Tensor patches = reshape(patches_.forward(own), {N, tokens() - 1, C});
+  const Tensor none = zeros(own.context(), {N, 1, C}, patches.dtype());
+  return add(concat({add(none, class_token_.value), patches}, 1), positions_.value);
 }
 
 Tensor VisionTransformer::scores(const Tensor& tokens) {
-  const int64_t N = tokens.size(0), C = config().width;
-  const Tensor first = reshape(contiguous(slice(norm_.forward(tokens), 1, 0, 1)), {N, C});
-  return nn::over_samples(exchange(), {first}, [this](const Tensors& in, size_t leaf) {
-    return head_.forward(in[0], {}, leaf);
-  });
+  const Tensor first = contiguous(slice(norm_.forward(tokens), 1, 0, 1));
+  return head_.forward(reshape(first, {tokens.size(0), config().width}));
 }
 
 Tensor VisionTransformer::classify(const Tensor& images) {
@@ -177,12 +171,7 @@ std::vector<nn::Piece> VisionTransformer::pieces() {
   const auto C = static_cast<double>(config().width), T = static_cast<double>(tokens());
   const auto P = static_cast<double>(config().patch);
   std::vector<Parameter*> first = nn::parameters_of({&patches_});
-  for (Parameter* parameter : {&class_token_, &positions_}) {
-    first.push_back(parameter);
-    for (size_t leaf = 1; leaf < parameter->leaves.size(); ++leaf) {
-      first.push_back(parameter->leaves[leaf]);
-    }
-  }
+  first.insert(first.end(), {&class_token_, &positions_});
   std::vector<nn::Piece> pieces = {
       {.name = "embedding",
        .parameters = std::move(first),

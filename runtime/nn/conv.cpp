@@ -12,10 +12,9 @@ Conv2d::Conv2d(Module* parent, std::string name, const Config& config)
                : nullptr),
       windows_(config.windows) {}
 
-Tensor Conv2d::forward(const Tensor& x, size_t leaf) {
-  return run(x, [this, leaf](const Tensor& in) {
-    const Tensor added = bias != nullptr ? bias->value_of(leaf) : Tensor();
-    return conv2d(in, weight.value_of(leaf), added, windows_);
+Tensor Conv2d::forward(const Tensor& x) {
+  return run(x, [this](const Tensor& in) {
+    return conv2d(in, weight.value, bias != nullptr ? bias->value : Tensor(), windows_);
   });
 }
 

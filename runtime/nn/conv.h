@@ -22,9 +22,8 @@ class Conv2d : public Module {
     Bias bias = Bias::kNo;
   };
   Conv2d(Module* parent, std::string name, const Config& config);
-  // x: [N, H, W, in]; returns [N, OH, OW, out] (runtime/ops/conv.h). leaf: whose parameters, of this
-  // rank's leaves (nn/exchange.h).
-  Tensor forward(const Tensor& x, size_t leaf = 0);
+  // x: [N, H, W, in]; returns [N, OH, OW, out] (runtime/ops/conv.h).
+  Tensor forward(const Tensor& x);
 
   Parameter& weight;
   Parameter* bias;  // null: without

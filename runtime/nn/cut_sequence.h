@@ -45,11 +45,10 @@ struct SequenceParts {
   int64_t own_tokens(int64_t tokens) const { return 2 * count * chunk_tokens(tokens); }
 };
 
-// Sequences whose tokens are on several ranks. A rank with n of R leaves has tensors [n B, T / R,
-// ...] of B sequences: leaf after leaf, of each sequence the leaf's two chunks (SequenceParts).
-// What works on tokens alone does not ask for this. Attention exchanges keys and values
-// (nn/cut_attention.h), positions and masks of dropout are those of the whole, and losses are added
-// up over the leaves.
+// Sequences whose tokens are on several ranks. A rank, one of R, has tensors [B, T / R, ...] of B
+// sequences, of each its two chunks (SequenceParts). What works on tokens alone does not ask for
+// this. Attention exchanges keys and values (nn/cut_attention.h), positions and masks of dropout
+// are those of the whole, and losses are added up over the ranks.
 class CutSequence {
  public:
   // tokens: of a whole sequence, without padding; slices: see SequenceParts. The exchange's "rows"
@@ -58,7 +57,7 @@ class CutSequence {
               ContextKind kind = ContextKind::kGather, int slices = 1);
 
   // Of kUlyssesRing: `heads` is over the ranks of a group, ring over the ranks at this one's place
-  // in every group, with the leaves of all. Comes before attention.
+  // in every group. Comes before attention.
   void set_groups(std::unique_ptr<Exchange> heads, std::unique_ptr<Exchange> ring);
 
   Exchange& exchange() { return *exchange_; }
@@ -71,12 +70,11 @@ class CutSequence {
   SequenceParts parts() const;
   int64_t tokens() const { return tokens_; }
   int64_t chunk_tokens() const { return parts().chunk_tokens(tokens_); }
-  // Of so many sequences, i32 as this rank has their tokens: [n B, T / R]. Padding has the last
+  // Of so many sequences, i32 as this rank has their tokens: [B, T / R]. Padding has the last
   // token's.
   const Tensor& positions(Context& context, int64_t sequences);
-  // The sum of all leaves' losses, by a binary tree. losses: f32 scalars of this rank's leaves.
-  // Collective.
-  Tensor sum(const std::vector<Tensor>& losses);
+  // The sum of all ranks' losses, f32 scalars, by a binary tree. Collective.
+  Tensor sum(const Tensor& loss) { return sum_losses(*exchange_, loss); }
 
  private:
   std::unique_ptr<Exchange> exchange_;
@@ -85,18 +83,9 @@ class CutSequence {
   int64_t tokens_;
   ContextKind kind_;
   int slices_;
+  int group_ = 1;  // ranks whose tokens this one has
   std::map<std::pair<Context*, int64_t>, Tensor> positions_;
 };
-
-// What a layer does where this rank has several leaves: body(rows, residual, leaf) for the rows of
-// each, with Parameter::row() of its number, and the results one behind the other; so products have
-// the shapes, and sums over rows the terms, of a rank with one leaf. x, residual (optional): [n B,
-// ...]. sequence null, or of one leaf: body(x, residual, 0).
-using PartBody = std::function<Tensor(const Tensor& rows, const Tensor& residual, size_t part)>;
-Tensor over_parts(const CutSequence* sequence, const Tensor& x, const Tensor& residual,
-                  const PartBody& body);
-// The rows of each leaf, views of x; sequence null: x.
-std::vector<Tensor> split_parts(const CutSequence* sequence, const Tensor& x);
 
 // dropout() of an activation x [B, T, C] of a module: where layers or sequences are cut, the mask
 // is that of the same elements in the whole.

@@ -103,12 +103,10 @@ void wait_for(std::vector<Arrival>& arrivals) noexcept {
 }  // namespace
 
 std::vector<Rows> row_pieces(const Exchange& exchange, int64_t rows) {
-  const int64_t leaves = exchange.leaves();
-  int64_t pieces = exchange.row_pieces() == 0
-                       ? leaves
-                       : std::min<int64_t>(leaves, exchange.row_pieces());
-  while (pieces > 1 &&
-         (leaves % pieces != 0 || rows % leaves != 0 || rows / pieces < kLeastRows)) {
+  const int64_t ranks = exchange.ranks();
+  int64_t pieces =
+      exchange.row_pieces() == 0 ? ranks : std::min<int64_t>(ranks, exchange.row_pieces());
+  while (pieces > 1 && (ranks % pieces != 0 || rows % ranks != 0 || rows / pieces < kLeastRows)) {
     --pieces;
   }
   std::vector<Rows> cut;
@@ -122,8 +120,7 @@ EnteringRows::EnteringRows(Exchange& exchange, const Tensor& slice)
     : EnteringRows(exchange, slice, times_rows(exchange, slice.shape(), exchange.ranks())) {}
 
 EnteringRows::EnteringRows(Exchange& exchange, const Tensor& slice, const Shape& all)
-    : RowPieces(as_they_come(exchange, rows_of(all) / exchange.row_parts())),
-      exchange_(exchange) {
+    : RowPieces(as_they_come(exchange, rows_of(all))), exchange_(exchange) {
   if (order().size() == 1 || exchange.rows_come_at_once()) {
     rows_ = exchange.ranks() > 1 ? exchange.gather(slice) : slice;
     return;
@@ -151,10 +148,10 @@ void EnteringRows::before(size_t piece) {
 }
 
 LeavingRows::LeavingRows(Exchange& exchange, const Shape& all)
-    : RowPieces(as_they_go(exchange, rows_of(all) / exchange.row_parts())),
+    : RowPieces(as_they_go(exchange, rows_of(all))),
       exchange_(exchange),
       count_(rows_of(all)),
-      are_made_(static_cast<size_t>(exchange.leaves())) {}
+      are_made_(static_cast<size_t>(exchange.ranks())) {}
 
 LeavingRows::~LeavingRows() {
   wait_for(arrivals_);
@@ -164,39 +161,18 @@ Tensor LeavingRows::of_rank(const Tensor& rows, int rank) const {
   return run_of(rows, rank, exchange_.ranks());
 }
 
-bool LeavingRows::is_made(int rank) const {
-  const auto first = are_made_.begin() + rank * exchange_.own_leaves();
-  return std::all_of(first, first + exchange_.own_leaves(), [](bool made) { return made; });
-}
-
 void LeavingRows::after(size_t piece, const Tensor& y) {
   if (order().size() == 1 || exchange_.rows_come_at_once()) return;
-  if (piece == 0) made_.push_back(y);
-  if (made_.size() < static_cast<size_t>(exchange_.own_leaves())) return;
   const Rows& rows = order()[piece];
+  const int64_t ranks = exchange_.ranks(), of_rank = count_ / ranks;
   if (piece == 0) {
-    // A rank with several leaves keeps their sum in f32: it is rounded once, with the others'.
-    const bool is_sum = made_.size() > 1;
-    mine_ = is_sum ? empty(y.context(), y.shape(), DType::kF32) : y;
-    const int64_t ranks = exchange_.ranks();
-    theirs_ = empty(y.context(), {ranks - 1, y.numel() / ranks}, mine_.dtype());
+    mine_ = y;
+    theirs_ = empty(y.context(), {ranks - 1, y.numel() / ranks}, y.dtype());
   }
-  if (made_.size() > 1) add_leaves(rows);
-  const int64_t of_leaf = count_ / exchange_.leaves();
-  for (int64_t leaf = rows.first / of_leaf; leaf * of_leaf < rows.first + rows.count; ++leaf) {
-    are_made_[static_cast<size_t>(leaf)] = true;
+  for (int64_t rank = rows.first / of_rank; rank * of_rank < rows.first + rows.count; ++rank) {
+    are_made_[static_cast<size_t>(rank)] = true;
   }
   send();
-}
-
-void LeavingRows::add_leaves(const Rows& rows) {
-  const int64_t columns = mine_.shape().at(-1);
-  const auto some = [&](const Tensor& of) {
-    return of.alias({rows.count * columns}, {1}, rows.first * columns);
-  };
-  std::vector<Tensor> parts;
-  for (const Tensor& leaf : made_) parts.push_back(some(leaf));
-  tree_sum(parts, some(mine_));
 }
 
 void LeavingRows::send() {
@@ -204,20 +180,17 @@ void LeavingRows::send() {
   while (static_cast<int64_t>(arrivals_.size()) < others) {
     const auto by = static_cast<int>(arrivals_.size()) + 1;
     const int to = behind(exchange_, by);
-    if (!is_made(to)) return;
+    if (!are_made_[static_cast<size_t>(to)]) return;
     arrivals_.push_back(exchange_.begin_shift(of_rank(mine_, to), run_of(theirs_, by - 1, others),
                                               by, ShiftOf::kSums));
   }
 }
 
-Tensor LeavingRows::sum(const std::vector<Tensor>& parts) {
-  if (arrivals_.empty()) return exchange_.sum_slices(parts);
-  const auto is_same = [](const Tensor& a, const Tensor& b) {
-    return a.data() == b.data() && a.shape() == b.shape();
-  };
-  const bool is_that = std::equal(parts.begin(), parts.end(), made_.begin(), made_.end(), is_same);
+Tensor LeavingRows::sum(const Tensor& part) {
+  if (arrivals_.empty()) return exchange_.sum_slices(part);
+  const bool is_that = part.data() == mine_.data() && part.shape() == mine_.shape();
   if (!is_that || arrivals_.size() + 1 != static_cast<size_t>(exchange_.ranks())) {
-    throw InternalError("leave: a layer announced pieces of other results than it gives");
+    throw InternalError("leave: a layer announced pieces of another result than it gives");
   }
   const int64_t others = exchange_.ranks() - 1;
   std::vector<Tensor> of_ranks(static_cast<size_t>(exchange_.ranks()));
@@ -226,9 +199,9 @@ Tensor LeavingRows::sum(const std::vector<Tensor>& parts) {
     arrivals_[static_cast<size_t>(by - 1)].get();
     of_ranks[static_cast<size_t>(nn::before(exchange_, by))] = run_of(theirs_, by - 1, others);
   }
-  Shape shape = parts[0].shape();
+  Shape shape = part.shape();
   shape[exchange_.row_dim(shape)] /= exchange_.ranks();
-  Tensor sum = empty(mine_.context(), shape, parts[0].dtype());
+  Tensor sum = empty(mine_.context(), shape, part.dtype());
   tree_sum(of_ranks, sum.alias({sum.numel()}, {1}));
   return sum;
 }

@@ -42,9 +42,7 @@ void compute_in_fp8(std::span<Module* const> blocks, int64_t kept, Operands oper
 Operands weight_operands(const Parameter& parameter) {
   const auto* const layer = dynamic_cast<const LinearWeights*>(parameter.owner);
   if (layer == nullptr) return Operands::kPlain;
-  const Parameter& weight = layer->weight;
-  const bool is_weight = &parameter == &weight || std::ranges::count(weight.leaves, &parameter) > 0;
-  return is_weight ? layer->operands : Operands::kPlain;
+  return &parameter == &layer->weight ? layer->operands : Operands::kPlain;
 }
 
 }  // namespace shale::nn

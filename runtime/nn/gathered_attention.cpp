@@ -20,36 +20,31 @@ class GatheredAttention final : public CutAttention, private CutOptions {
 
   // One f32 per query and head, chunk by chunk.
   Tensor make_lse(const Tensor& q) const override {
-    const int64_t chunks = 2 * sequence.parts().count;
-    return empty(q.context(), {chunks, q.size(0) * q.size(1) * q.size(2) / chunks}, DType::kF32);
+    return empty(q.context(), {2, q.size(0) * q.size(1) * q.size(2) / 2}, DType::kF32);
   }
   void forward(const Qkv& in, const Tensor& out, const Tensor& lse) const override;
   void backward(const Qkv& in, const Tensor& out, const Tensor& lse, const Tensor& dout,
                 const Qkv& grads) const override;
 
  private:
-  // Calls visit(leaf of this rank, half, number of the chunk), of a leaf the later chunk first.
+  // Calls visit(half, number of the chunk), the later chunk first.
   template <typename Visit>
   void for_chunks(const Visit& visit) const {
     const SequenceParts parts = sequence.parts();
-    for (int leaf = 0; leaf < parts.count; ++leaf) {
-      for (const int half : {1, 0}) visit(leaf, half, parts.chunk(parts.first + leaf, half));
-    }
+    for (const int half : {1, 0}) visit(half, parts.chunk(parts.first, half));
   }
   // A chunk [B, S, H, D] of what this rank has.
-  Tensor chunk_of(const Tensor& x, int leaf, int half) const {
-    const Shape& stride = x.strides();
-    return x.alias({B(x), S(), x.size(2), x.size(3)}, stride,
-                   leaf * B(x) * stride[0] + half * S() * stride[1]);
+  Tensor chunk_of(const Tensor& x, int half) const {
+    return x.alias({x.size(0), S(), x.size(2), x.size(3)}, x.strides(),
+                   half * S() * x.strides()[1]);
   }
   // Those of a chunk's queries [B, S], dense.
-  Tensor first_keys_of(int leaf, int half) const {
+  Tensor first_keys_of(int half) const {
     if (!first_keys.defined()) return {};
-    const int64_t row = 2 * S(), rows = B(first_keys);
+    const int64_t row = 2 * S(), rows = first_keys.size(0);
     Tensor keys = empty(first_keys.context(), {rows, S()}, first_keys.dtype());
-    kernels::copy(
-        keys.exec(),
-        {.x = first_keys.alias({rows, S()}, {row, 1}, leaf * rows * row + half * S()), .y = keys});
+    kernels::copy(keys.exec(),
+                  {.x = first_keys.alias({rows, S()}, {row, 1}, half * S()), .y = keys});
     return keys;
   }
   // Of a chunk's queries, which are the last before `end`; undefined: all are seen.
@@ -58,19 +53,17 @@ class GatheredAttention final : public CutAttention, private CutOptions {
     return blocks->lists(
         q.context(), {.queries = S(), .keys = end, .first_head = first_head, .heads = q.size(2)});
   }
-  // Of pairs [2 R, B, S, 2, G, D], leaf by leaf, chunk `slot` of keys (0) or values (1).
+  // Of pairs [2 R, B, S, 2, G, D], rank by rank, chunk `slot` of keys (0) or values (1).
   Tensor slot_of(const Tensor& pairs, const Tensor& like, int64_t slot, int which) const {
     const int64_t G = like.size(2), D = like.size(3), row = 2 * G * D;
-    return pairs.alias({B(like), S(), G, D}, {S() * row, row, D, 1},
-                       slot * B(like) * S() * row + which * G * D);
+    return pairs.alias({like.size(0), S(), G, D}, {S() * row, row, D, 1},
+                       slot * like.size(0) * S() * row + which * G * D);
   }
 
   // Heads are independent: keys and values of some travel while others are computed. So many such
   // groups, which change no bit.
   int64_t groups(const Tensor& k) const {
-    const SequenceParts parts = sequence.parts();
-    if (parts.count == parts.leaves) return 1;
-    const int64_t all = 2 * k.bytes() * parts.leaves / parts.count;
+    const int64_t all = 2 * k.bytes() * sequence.parts().leaves;
     for (int64_t some = kMostGroups; some > 1; --some) {
       if (k.size(2) % some == 0 && all / some >= kLeastGroupBytes) return some;
     }
@@ -88,7 +81,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
     return op;
   }
 
-  // Keys and values of all tokens: begins to gather them leaf by leaf, and puts what has arrived in
+  // Keys and values of all tokens: begins to gather them rank by rank, and puts what has arrived in
   // order: [B, T, 2, G, D].
   Arrival begin_gather(const Tensor& k, const Tensor& v) const;
   Tensor in_order(const Tensor& pairs, const Tensor& k) const;
@@ -104,10 +97,10 @@ class GatheredAttention final : public CutAttention, private CutOptions {
   Arrival backward_heads(const Qkv& in, const Tensor& all, const Tensor& out, const Tensor& lse,
                          const Tensor& dout, const Tensor& dq) const;
   Tensor lse_of(const Tensor& lse, const Tensor& q, int64_t group, int64_t groups) const;
-  static Tensor lse_chunk(const Tensor& lse, int leaf, int half) {
+  static Tensor lse_chunk(const Tensor& lse, int half) {
     const Shape& stride = lse.strides();
     return lse.alias({lse.size(1), lse.size(2), lse.size(3)}, {stride[1], stride[2], stride[3]},
-                     (2 * leaf + half) * stride[0]);
+                     half * stride[0]);
   }
   void add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens, bool first) const;
   void scatter_pairs(const Tensor& sums, const Qkv& grads) const;
@@ -115,26 +108,25 @@ class GatheredAttention final : public CutAttention, private CutOptions {
 
 Arrival GatheredAttention::begin_gather(const Tensor& k, const Tensor& v) const {
   const SequenceParts parts = sequence.parts();
-  const int64_t G = k.size(2), D = k.size(3), chunk = B(k) * S() * 2 * G * D;
+  const int64_t G = k.size(2), D = k.size(3), chunk = k.size(0) * S() * 2 * G * D;
   const Tensor pairs = empty(k.context(), {parts.leaves, 2 * chunk}, k.dtype());
-  for_chunks([&](int leaf, int half, int) {
-    const int64_t slot = 2 * (parts.first + leaf) + half;
+  for_chunks([&](int half, int) {
     for (const int which : {0, 1}) {
-      kernels::copy(k.exec(), {.x = chunk_of(which == 0 ? k : v, leaf, half),
-                               .y = slot_of(pairs, k, slot, which)});
+      kernels::copy(k.exec(), {.x = chunk_of(which == 0 ? k : v, half),
+                               .y = slot_of(pairs, k, 2 * parts.first + half, which)});
     }
   });
-  return sequence.exchange().begin_gather_leaves(pairs);
+  return sequence.exchange().begin_gather_parts(pairs);
 }
 
 Tensor GatheredAttention::in_order(const Tensor& pairs, const Tensor& k) const {
   const SequenceParts parts = sequence.parts();
-  const int64_t G = k.size(2), D = k.size(3), chunk = B(k) * S() * 2 * G * D;
+  const int64_t G = k.size(2), D = k.size(3), chunk = k.size(0) * S() * 2 * G * D;
   const int64_t T = S() * parts.chunks(), row = 2 * G * D;
-  const Tensor all = empty(k.context(), {B(k), T, 2, G, D}, k.dtype());
+  const Tensor all = empty(k.context(), {k.size(0), T, 2, G, D}, k.dtype());
   for (int leaf = 0; leaf < parts.leaves; ++leaf) {
     for (const int half : {0, 1}) {
-      const Shape shape = {B(k), S(), row};
+      const Shape shape = {k.size(0), S(), row};
       kernels::copy(
           k.exec(),
           {.x = pairs.alias(shape, {S() * row, row, 1}, (2 * leaf + half) * chunk),
@@ -148,7 +140,7 @@ Tensor GatheredAttention::in_order(const Tensor& pairs, const Tensor& k) const {
 Tensor GatheredAttention::lse_of(const Tensor& lse, const Tensor& q, int64_t group,
                                  int64_t groups) const {
   const int64_t H = q.size(2), heads = H / groups;
-  return lse.alias({lse.size(0), B(q), heads, S()}, {lse.size(1), H * S(), S(), 1},
+  return lse.alias({lse.size(0), q.size(0), heads, S()}, {lse.size(1), H * S(), S(), 1},
                    group * heads * S());
 }
 
@@ -170,16 +162,16 @@ void GatheredAttention::forward(const Qkv& in, const Tensor& out, const Tensor& 
 
 void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Tensor& out,
                                       const Tensor& lse) const {
-  for_chunks([&](int leaf, int half, int chunk) {
+  for_chunks([&](int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
-    const Tensor keys = first_keys_of(leaf, half);
+    const Tensor keys = first_keys_of(half);
     const BlockMask::Lists lists = blocks_of(in.q, end);
     kernels::attention_fwd(in.q.exec(),
-                           {.q = chunk_of(in.q, leaf, half),
+                           {.q = chunk_of(in.q, half),
                             .k = before(all, end, 0),
                             .v = before(all, end, 1),
-                            .out = chunk_of(out, leaf, half),
-                            .lse = lse_chunk(lse, leaf, half),
+                            .out = chunk_of(out, half),
+                            .lse = lse_chunk(lse, half),
                             .scale = scale,
                             .causal = true,
                             .window = window,
@@ -189,7 +181,7 @@ void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Te
   });
 }
 
-// pairs: [B, tokens, 2, G, D], in order, which go to sums, [2 R, B, S, 2 G D] f32 leaf by leaf.
+// pairs: [B, tokens, 2, G, D], in order, which go to sums, [2 R, B, S, 2 G D] f32 rank by rank.
 void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens,
                                   bool first) const {
   const SequenceParts parts = sequence.parts();
@@ -215,18 +207,17 @@ void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64
   }
 }
 
-// sums: this rank's chunks of [n, 2, B, S, 2, G, D] f32.
+// sums: this rank's chunks of [2, B, S, 2, G, D] f32.
 void GatheredAttention::scatter_pairs(const Tensor& sums, const Qkv& grads) const {
   Tensor pairs = sums;
   if (grads.k.dtype() != sums.dtype()) {
     pairs = empty(sums.context(), sums.shape(), grads.k.dtype());
     kernels::axpby(pairs.exec(), {.a = sums, .y = pairs});
   }
-  for_chunks([&](int leaf, int half, int) {
+  for_chunks([&](int half, int) {
     for (const int which : {0, 1}) {
       const Tensor& to = which == 0 ? grads.k : grads.v;
-      kernels::copy(to.exec(), {.x = slot_of(pairs, to, 2 * leaf + half, which),
-                                .y = chunk_of(to, leaf, half)});
+      kernels::copy(to.exec(), {.x = slot_of(pairs, to, half, which), .y = chunk_of(to, half)});
     }
   });
 }
@@ -260,22 +251,22 @@ Arrival GatheredAttention::backward_heads(const Qkv& in, const Tensor& all, cons
                                           const Tensor& lse, const Tensor& dout,
                                           const Tensor& dq) const {
   const SequenceParts parts = sequence.parts();
-  const int64_t batch = B(in.q), row = 2 * in.k.size(2) * in.k.size(3);
-  std::vector<Tensor> sums(static_cast<size_t>(parts.count));
-  for_chunks([&](int leaf, int half, int chunk) {
+  const int64_t batch = in.q.size(0), row = 2 * in.k.size(2) * in.k.size(3);
+  Tensor sum;
+  for_chunks([&](int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
-    const Tensor keys = first_keys_of(leaf, half);
+    const Tensor keys = first_keys_of(half);
     const BlockMask::Lists lists = blocks_of(in.q, end);
     const Tensor pairs =
         empty(in.k.context(), {batch, end, 2, in.k.size(2), in.k.size(3)}, in.k.dtype());
     kernels::attention_bwd(in.q.exec(),
-                           {.q = chunk_of(in.q, leaf, half),
+                           {.q = chunk_of(in.q, half),
                             .k = before(all, end, 0),
                             .v = before(all, end, 1),
-                            .out = chunk_of(out, leaf, half),
-                            .lse = lse_chunk(lse, leaf, half),
-                            .dout = chunk_of(dout, leaf, half),
-                            .dq = chunk_of(dq, leaf, half),
+                            .out = chunk_of(out, half),
+                            .lse = lse_chunk(lse, half),
+                            .dout = chunk_of(dout, half),
+                            .dq = chunk_of(dq, half),
                             .dk = before(pairs, end, 0),
                             .dv = before(pairs, end, 1),
                             .scale = scale,
@@ -284,14 +275,13 @@ Arrival GatheredAttention::backward_heads(const Qkv& in, const Tensor& all, cons
                             .first_keys = keys.defined() ? keys.view() : View{},
                             .softcap = softcap,
                             .blocks = blocks != nullptr ? lists.views() : kernels::BlockLists{}});
-    Tensor& sum = sums[static_cast<size_t>(leaf)];
     const bool first = !sum.defined();
     if (first) {
       sum = empty(in.k.context(), {parts.chunks() * batch * S(), row}, DType::kF32);
     }
     add_pairs(sum, pairs, end, first);
   });
-  return sequence.exchange().begin_sum_slices(sums);
+  return sequence.exchange().begin_sum_slices(sum);
 }
 
 }  // namespace

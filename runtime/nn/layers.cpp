@@ -57,21 +57,18 @@ LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64
 
 LinearWeights::~LinearWeights() = default;
 
-Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t leaf, size_t part,
+Tensor LinearWeights::product(const Tensor& x, const Tensor& residual,
                               const OpPieces& pieces) const {
-  Tensor values = weight.value_of(leaf, part);
+  Tensor values = weight.value;
   if (kept_as_ != FrozenDType::kCompute) {
     values = thawed(values, kept_as_, {values.size(0), x.size(-1)}, x.dtype());
   }
-  if (adapter_ == nullptr) {
-    return linear(x, values, bias_of(leaf, part), residual, operands, pieces);
-  }
+  if (adapter_ == nullptr) return linear(x, values, added_bias(), residual, operands, pieces);
   // In sequences that are cut, the gradients of both uses of x are added here, before those of
-  // other layers: a rank with several leaves splits x for each layer, and one with a single leaf
-  // does not.
+  // other layers.
   const Tensor in = sequence() != nullptr ? reshape(x, x.shape()) : x;
-  const Tensor y = linear(in, values, bias_of(leaf, part), residual, operands, {.in = pieces.in});
-  return adapter_->forward(in, y, leaf, part);
+  return adapter_->forward(in,
+                           linear(in, values, added_bias(), residual, operands, {.in = pieces.in}));
 }
 
 void LinearWeights::adapt(const LoraOptions& options, uint32_t dropout_site) {
@@ -87,13 +84,9 @@ Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init w
   is_adaptable = true;
 }
 
-Tensor Linear::forward(const Tensor& x, const Tensor& residual, size_t leaf,
-                       const OpPieces& pieces) {
-  return run(x, residual, [this, leaf, &pieces](const Tensor& in, const Tensor& stream) {
-    return over_parts(sequence(), in, stream,
-                      [this, leaf, &pieces](const Tensor& rows, const Tensor& rest, size_t part) {
-                        return product(rows, rest, leaf, part, pieces);
-                      });
+Tensor Linear::forward(const Tensor& x, const Tensor& residual, const OpPieces& pieces) {
+  return run(x, residual, [this, &pieces](const Tensor& in, const Tensor& rest) {
+    return product(in, rest, pieces);
   });
 }
 
@@ -110,26 +103,17 @@ bool FeedForward::accepts(const Parameter& parameter, const Partition& partition
 }
 
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return over_leaves_by_pieces(exchange(), in, stream,
-                                 [this](const Tensor& rows, size_t leaf, const Tensor& rest,
-                                        const OpPieces& pieces) {
-                                   return part_of_leaf(rows, leaf, rest, pieces);
-                                 });
+  const auto body = [this](const Tensor& rows, const Tensor& rest, const OpPieces& pieces) {
+    if (wants_product({&up, &down})) {
+      const Tensor hidden = gelu(up.product(rows, {}, {.in = pieces.in}), gelu_);
+      return down.product(hidden, rest, {.out = pieces.out});
+    }
+    return ffn(rows, up.weight.value, up.added_bias(), down.weight.value, down.added_bias(), rest,
+               gelu_, pieces);
+  };
+  return run(x, residual, [this, body](const Tensor& in, const Tensor& rest) {
+    return across_by_pieces(exchange(), in, rest, body);
   });
-}
-
-Tensor FeedForward::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual,
-                                 const OpPieces& pieces) {
-  return over_parts(
-      sequence(), x, residual, [&](const Tensor& rows, const Tensor& rest, size_t part) {
-        if (wants_product({&up, &down})) {
-          const Tensor hidden = gelu(up.product(rows, {}, leaf, part, {.in = pieces.in}), gelu_);
-          return down.product(hidden, rest, leaf, part, {.out = pieces.out});
-        }
-        return ffn(rows, up.weight.value_of(leaf, part), up.bias_of(leaf, part),
-                   down.weight.value_of(leaf, part), down.bias_of(leaf, part), rest, gelu_, pieces);
-      });
 }
 
 SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
@@ -146,37 +130,27 @@ bool SwiGlu::accepts(const Parameter& parameter, const Partition& partition) con
 }
 
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return over_leaves_by_pieces(exchange(), in, stream,
-                                 [this](const Tensor& rows, size_t leaf, const Tensor& rest,
-                                        const OpPieces& pieces) {
-                                   return part_of_leaf(rows, leaf, rest, pieces);
-                                 });
-  });
-}
-
-Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual,
-                            const OpPieces& pieces) {
   const auto activation = [](const std::vector<Tensor>& in) {
     return std::vector<Tensor>{mul(silu(in[0]), in[1])};
   };
-  return over_parts(
-      sequence(), x, residual, [&](const Tensor& rows, const Tensor& rest, size_t part) {
-        if (wants_product({&gate_proj, &up_proj, &down_proj})) {
-          std::vector<Tensor> halves;
-          {
-            const SharedInputs shared({rows});
-            for (LinearWeights* const half : {&gate_proj, &up_proj}) {
-              halves.push_back(half->product(rows, {}, leaf, part, {.in = pieces.in}));
-            }
-          }
-          return down_proj.product(fused(activation, halves)[0], rest, leaf, part,
-                                   {.out = pieces.out});
-        }
-        return swiglu(rows, gate_proj.weight.value_of(leaf, part),
-                      up_proj.weight.value_of(leaf, part), down_proj.weight.value_of(leaf, part),
-                      rest, pieces);
-      });
+  const auto body = [this, activation](const Tensor& rows, const Tensor& rest,
+                                       const OpPieces& pieces) {
+    if (!wants_product({&gate_proj, &up_proj, &down_proj})) {
+      return swiglu(rows, gate_proj.weight.value, up_proj.weight.value, down_proj.weight.value,
+                    rest, pieces);
+    }
+    std::vector<Tensor> halves;
+    {
+      const SharedInputs shared({rows});
+      for (LinearWeights* const half : {&gate_proj, &up_proj}) {
+        halves.push_back(half->product(rows, {}, {.in = pieces.in}));
+      }
+    }
+    return down_proj.product(fused(activation, halves)[0], rest, {.out = pieces.out});
+  };
+  return run(x, residual, [this, body](const Tensor& in, const Tensor& rest) {
+    return across_by_pieces(exchange(), in, rest, body);
+  });
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string name, const Config& config)
@@ -196,17 +170,14 @@ bool SelfAttention::accepts(const Parameter& parameter, const Partition& partiti
 
 Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual,
                               const AttentionSight& sight) {
-  return run(x, residual, [this, sight](const Tensor& in, const Tensor& stream) {
-    Exchange* const leaves = exchange();
-    const int64_t heads = leaves != nullptr ? heads_ / leaves->leaves() : heads_;
-    const int64_t first = leaves == nullptr ? 0 : leaves->first_leaf();
-    return over_leaves_by_pieces(
-        leaves, in, stream,
-        [&](const Tensor& rows, size_t leaf, const Tensor& rest, const OpPieces& pieces) {
-          const Tensor packed = qkv.forward(rows, {}, leaf, {.in = pieces.in});
-          const int64_t first_head = (first + static_cast<int64_t>(leaf)) * heads;
-          return out.forward(attend(packed, first_head, heads, sight), rest, leaf,
-                             {.out = pieces.out});
+  return run(x, residual, [this, sight](const Tensor& in, const Tensor& rest) {
+    Exchange* const ranks = exchange();
+    const int64_t heads = ranks != nullptr ? heads_ / ranks->ranks() : heads_;
+    const int64_t first_head = ranks != nullptr ? ranks->rank() * heads : 0;
+    return across_by_pieces(
+        ranks, in, rest, [&](const Tensor& rows, const Tensor& add, const OpPieces& pieces) {
+          const Tensor packed = qkv.forward(rows, {}, {.in = pieces.in});
+          return out.forward(attend(packed, first_head, heads, sight), add, {.out = pieces.out});
         });
   });
 }
@@ -236,14 +207,13 @@ bool LayerNorm::accepts(const Parameter&, const Partition& partition) const {
 
 Tensor LayerNorm::forward(const Tensor& x) {
   return run(x, [this](const Tensor& in) {
-    return stream_layer_norm(in, {}, {weight.values(), bias.values()}, eps_).y;
+    return stream_layer_norm(in, {}, weight.value, bias.value, eps_).y;
   });
 }
 
 NormedStream LayerNorm::forward_stream(const Tensor& x, const Tensor& branch) {
   const Tensors results = run({x, branch}, [this](const Tensors& in) {
-    const auto [y, stream] =
-        stream_layer_norm(in[0], in[1], {weight.values(), bias.values()}, eps_);
+    const auto [y, stream] = stream_layer_norm(in[0], in[1], weight.value, bias.value, eps_);
     return Tensors{y, stream};
   });
   return {results[0], results[1]};
@@ -259,45 +229,23 @@ bool RmsNorm::accepts(const Parameter&, const Partition& partition) const {
 }
 
 Tensor RmsNorm::forward(const Tensor& x) {
-  return run(
-      x, [this](const Tensor& in) { return stream_rms_norm(in, {}, {weight.values()}, eps_).y; });
+  return run(x, [this](const Tensor& in) { return stream_rms_norm(in, {}, weight.value, eps_).y; });
 }
 
-Tensor RmsNorm::forward_leaf(const Tensor& x, size_t leaf) {
-  return run(x, [this, leaf](const Tensor& in) {
-    NormWeights of_leaf;
-    for (size_t part = 0; part < weight.row_parts(); ++part) {
-      of_leaf.gains.push_back(weight.value_of(leaf, part));
-    }
-    return stream_rms_norm(in, {}, of_leaf, eps_).y;
-  });
-}
-
-// Squares are added in f32 over the channels of each leaf, then over leaves.
-std::vector<Tensor> RmsNorm::forward_channels(const std::vector<Tensor>& x) {
-  return run(x, [this](const Tensors& in) {
+// Squares are added in f32 over the channels of each rank, then over ranks.
+Tensor RmsNorm::forward_channels(const Tensor& x) {
+  return run(x, [this](const Tensor& in) {
     const float share = 1 / static_cast<float>(weight.whole[0]);
-    Tensors wide, squares, normed;
-    for (const Tensor& rows : in) {
-      wide.push_back(cast(rows, DType::kF32));
-      squares.push_back(sum(mul(wide.back(), wide.back()), {-1}, /*keep=*/true));
-    }
-    const Tensors sums = sum_over_leaves(*exchange(), squares);
-    for (size_t leaf = 0; leaf < in.size(); ++leaf) {
-      const Tensor scaled = mul(wide[leaf], rsqrt(add(mul(sums[leaf], share), eps_)));
-      const Tensor y =
-          over_parts(sequence(), scaled, {}, [&](const Tensor& rows, const Tensor&, size_t part) {
-            return mul(rows, weight.value_of(leaf, part));
-          });
-      normed.push_back(cast(y, in[leaf].dtype()));
-    }
-    return normed;
+    const Tensor wide = cast(in, DType::kF32);
+    const Tensor sums = sum_over_ranks(*exchange(), sum(mul(wide, wide), {-1}, /*keep=*/true));
+    const Tensor scaled = mul(wide, rsqrt(add(mul(sums, share), eps_)));
+    return cast(mul(scaled, weight.value), in.dtype());
   });
 }
 
 NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
   const Tensors results = run({x, branch}, [this](const Tensors& in) {
-    const auto [y, stream] = stream_rms_norm(in[0], in[1], {weight.values()}, eps_);
+    const auto [y, stream] = stream_rms_norm(in[0], in[1], weight.value, eps_);
     return Tensors{y, stream};
   });
   return {results[0], results[1]};
@@ -311,64 +259,42 @@ bool Embedding::accepts(const Parameter&, const Partition& partition) const {
 }
 
 Tensor Embedding::forward(const Tensor& ids, const Embedding* positions, const Tensor& at) {
-  Exchange* const leaves = exchange();
-  if (leaves == nullptr) return look_up(ids, positions, at, {});
-  const int64_t rows = weight.whole[0], of_leaf = rows / leaves->leaves();
-  std::vector<Tensor> parts;
-  for (size_t i = 0; i < static_cast<size_t>(leaves->own_leaves()); ++i) {
-    const int64_t leaf = leaves->first_leaf() + static_cast<int64_t>(i);
-    parts.push_back(
-        look_up(ids, positions, at, {.leaf = i, .rows = {.first = leaf * of_leaf, .whole = rows}}));
-  }
-  return nn::leave(*leaves, parts);
+  Exchange* const ranks = exchange();
+  if (ranks == nullptr) return look_up(ids, positions, at, {});
+  const int64_t rows = weight.whole[0], first = ranks->rank() * (rows / ranks->ranks());
+  return nn::leave(*ranks, look_up(ids, positions, at, {.first = first, .whole = rows}));
 }
 
 Tensor Embedding::look_up(const Tensor& ids, const Embedding* positions, const Tensor& given,
-                          const Part& of) {
-  CutSequence* const cut = sequence();
+                          const TableRows& rows) {
   // Of sequences that are cut, positions are looked up too.
-  Tensor where = given;
-  if (cut != nullptr && positions != nullptr && !given.defined()) {
-    where = cut->positions(ids.context(), ids.size(0) / cut->parts().count);
+  Tensor at = given;
+  if (CutSequence* const cut = sequence();
+      cut != nullptr && positions != nullptr && !at.defined()) {
+    at = cut->positions(ids.context(), ids.size(0));
   }
-  return over_parts(cut, ids, where, [&](const Tensor& some, const Tensor& at, size_t part) {
-    const Tensor table = weight.value_of(of.leaf, part);
-    const Tensor more = positions != nullptr ? positions->weight.value_of(of.leaf, part) : Tensor();
-    if (!at.defined()) return embedding(some, table, more, /*first_position=*/0, of.rows);
-    const Tensor x = embedding(some, table, {}, /*first_position=*/0, of.rows);
-    return more.defined() ? add(x, embedding(at, more)) : x;
-  });
+  const Tensor more = positions != nullptr ? positions->weight.added_value() : Tensor();
+  if (!at.defined()) return embedding(ids, weight.value, more, /*first_position=*/0, rows);
+  const Tensor x = embedding(ids, weight.value, {}, /*first_position=*/0, rows);
+  return more.defined() ? add(x, embedding(at, more)) : x;
 }
 
 Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab,
                        const ClassifierLossOptions& options) {
-  const auto as_rows = [](const Tensor& in) { return reshape(in, {-1, in.size(-1)}); };
   CutSequence* const cut = sequence();
-  Exchange* const leaves = exchange();
-  if (leaves != nullptr && options.softcap != 0) {
+  Exchange* const ranks = exchange();
+  if (ranks != nullptr && options.softcap != 0) {
     throw ShapeError(cat("loss: logits are capped at ", options.softcap,
                          " over a table that is cut, want no softcap"));
   }
-  const Tensor all_targets = reshape(targets, {-1});
-  const std::vector<Tensor> wanted = split_parts(cut, all_targets);
   // As rows before they are gathered: a view of what enter() gives would be kept for backward.
-  const std::vector<Tensor> entered =
-      leaves != nullptr ? nn::enter(*leaves, as_rows(x)) : std::vector<Tensor>{as_rows(x)};
-  std::vector<std::vector<Tensor>> rows;  // by leaf of layers, by part of sequences
-  for (const Tensor& leaf : entered) rows.push_back(split_parts(cut, leaf));
-  std::vector<Tensor> losses;
-  for (size_t part = 0; part < wanted.size(); ++part) {
-    if (leaves == nullptr) {
-      losses.push_back(linear_cross_entropy(rows[0][part], weight.output_value(part), wanted[part],
-                                            vocab, options));
-      continue;
-    }
-    std::vector<Tensor> of_part;
-    for (const std::vector<Tensor>& leaf : rows) of_part.push_back(leaf[part]);
-    losses.push_back(vocabulary_cross_entropy(*leaves, of_part, weight.output_values(part),
-                                              wanted[part], vocab, options.chunk_rows));
-  }
-  return cut != nullptr ? cut->sum(losses) : losses.front();
+  const Tensor rows = reshape(x, {-1, x.size(-1)}), wanted = reshape(targets, {-1});
+  const Tensor loss =
+      ranks != nullptr
+          ? vocabulary_cross_entropy(*ranks, nn::enter(*ranks, rows), weight.output_value(), wanted,
+                                     vocab, options.chunk_rows)
+          : linear_cross_entropy(rows, weight.output_value(), wanted, vocab, options);
+  return cut != nullptr ? cut->sum(loss) : loss;
 }
 
 }  // namespace shale::nn

@@ -32,16 +32,12 @@ class LinearWeights : public Module {
                 Bias with_bias = Bias::kYes);
   ~LinearWeights() override;
   bool runs() const override { return false; }
-  // What a leaf has of the bias, for a part of the rows (Parameter::value_of); undefined: there is
-  // none, or another leaf adds it.
-  Tensor bias_of(size_t leaf, size_t part = 0) const {
-    return bias != nullptr ? bias->value_of(leaf, part) : Tensor();
-  }
+  // The bias; undefined: there is none, or another rank adds it.
+  Tensor added_bias() const { return bias != nullptr ? bias->added_value() : Tensor(); }
 
-  // x weightᵀ + bias + residual, which is optional, and what the adapter adds, with what a leaf has
-  // for a part of the rows. pieces: as of linear().
-  Tensor product(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0, size_t part = 0,
-                 const OpPieces& pieces = {}) const;
+  // x weightᵀ + bias + residual, which is optional, and what the adapter adds. pieces: as of
+  // linear().
+  Tensor product(const Tensor& x, const Tensor& residual = {}, const OpPieces& pieces = {}) const;
   // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
   void adapt(const LoraOptions& options, uint32_t dropout_site);
   const Lora* adapter() const { return adapter_.get(); }  // null: there is none
@@ -70,9 +66,8 @@ class Linear : public LinearWeights {
          Bias with_bias = Bias::kYes);
   bool runs() const override { return true; }
   // x: [..., in]; residual: [..., out], optional, added to the result. In a layer that is cut, the
-  // product with what a leaf has (Parameter::value_of).
-  Tensor forward(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0,
-                 const OpPieces& pieces = {});
+  // product with this rank's part of the weight.
+  Tensor forward(const Tensor& x, const Tensor& residual = {}, const OpPieces& pieces = {});
 };
 
 // The feed-forward block with GELU (runtime/ops/ffn.h): up.weight [hidden, width], down.weight
@@ -95,9 +90,6 @@ class FeedForward : public Module {
   LinearWeights down;
 
  private:
-  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual,
-                      const OpPieces& pieces);
-
   Gelu gelu_;
 };
 
@@ -120,10 +112,6 @@ class SwiGlu : public Module {
   LinearWeights gate_proj;
   LinearWeights up_proj;
   LinearWeights down_proj;
-
- private:
-  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual,
-                      const OpPieces& pieces);
 };
 
 // What tokens see besides each other, and what they do not.
@@ -183,11 +171,9 @@ class RmsNorm : public Module {
   RmsNorm(Module* parent, std::string name, int64_t width, float eps);
   bool accepts(const Parameter& parameter, const Partition& partition) const override;
   Tensor forward(const Tensor& x);
-  // Inside a layer that is cut: of what the leaf has.
-  Tensor forward_leaf(const Tensor& x, size_t leaf);
-  // The same where leaves have different channels of each row, and of the gain: x [..., width /
-  // leaves] of each leaf of this rank. Collective over the ranks with leaves.
-  std::vector<Tensor> forward_channels(const std::vector<Tensor>& x);
+  // The same where ranks have different channels of each row, and of the gain: x [..., width /
+  // ranks]. Collective over the ranks.
+  Tensor forward_channels(const Tensor& x);
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
   Parameter& weight;
@@ -216,11 +202,9 @@ class Embedding : public Module {
   Parameter& weight;
 
  private:
-  struct Part {
-    size_t leaf = 0;      // of those of the table that this rank has
-    TableRows rows = {};  // that the leaf has; the default is all
-  };
-  Tensor look_up(const Tensor& ids, const Embedding* positions, const Tensor& at, const Part& of);
+  // rows: those that this rank has.
+  Tensor look_up(const Tensor& ids, const Embedding* positions, const Tensor& at,
+                 const TableRows& rows);
 };
 
 }  // namespace shale::nn

@@ -55,12 +55,11 @@ Lora::Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_si
       options_(options),
       dropout_site_(dropout_site) {}
 
-Tensor Lora::forward(const Tensor& x, const Tensor& y, size_t leaf, size_t part) const {
+Tensor Lora::forward(const Tensor& x, const Tensor& y) const {
   const bool drops = options_.dropout > 0 && x.context().autograd().training;
   const Tensor in = drops ? dropout(x, static_cast<float>(options_.dropout), dropout_site_) : x;
-  const Tensor low =
-      scale(linear(in, a.weight.value_of(leaf, part)), static_cast<float>(options_.scale()));
-  return linear(low, b.weight.value_of(leaf, part), {}, y);
+  const Tensor low = scale(linear(in, a.weight.value), static_cast<float>(options_.scale()));
+  return linear(low, b.weight.value, {}, y);
 }
 
 bool Lora::Matrix::accepts(const Parameter&, const Partition& partition) const {

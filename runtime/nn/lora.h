@@ -25,12 +25,11 @@ class Lora {
  public:
   // The layer outlives this.
   Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_site);
-  // y + scale * B A dropout(x). x: [..., in], y: [..., out]; leaf, part: as
-  // LinearWeights::product().
-  Tensor forward(const Tensor& x, const Tensor& y, size_t leaf = 0, size_t part = 0) const;
+  // y + scale * B A dropout(x). x: [..., in], y: [..., out].
+  Tensor forward(const Tensor& x, const Tensor& y) const;
 
   // Of a layer that is cut, B is where the layer's outputs are, A where its inputs are, and every
-  // leaf has all of the other.
+  // rank has all of the other.
   class Matrix : public LinearWeights {
    public:
     using LinearWeights::LinearWeights;

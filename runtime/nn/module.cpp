@@ -96,32 +96,8 @@ void Buffer::unbind() {
   value.impl().storage.reset();
 }
 
-Tensor Parameter::value_of(size_t leaf, size_t part) const {
-  if (partition.share == LeafShare::kWhole) return row(part);
-  if (partition.share == LeafShare::kFirst) {
-    return partition.leaf == 0 && leaf == 0 ? row(part) : Tensor();
-  }
-  return leaves.empty() ? row(part) : leaves.at(leaf)->row(part);
-}
-
-std::vector<Tensor> Parameter::values() const {
-  std::vector<Tensor> all;
-  for (size_t part = 0; part < row_parts(); ++part) {
-    if (leaves.empty()) all.push_back(row(part));
-    for (const Parameter* leaf : leaves) {
-      if (leaf->owner == owner) all.push_back(leaf->row(part));
-    }
-  }
-  return all;
-}
-
-std::vector<Tensor> Parameter::output_values(size_t part) const {
-  if (leaves.empty()) return {output_value(part)};
-  std::vector<Tensor> all;
-  for (const Parameter* leaf : leaves) {
-    if (leaf->owner == owner) all.push_back(leaf->output_value(part));
-  }
-  return all;
+Tensor Parameter::added_value() const {
+  return partition.share == LeafShare::kFirst && partition.leaf > 0 ? Tensor() : value;
 }
 
 void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
@@ -138,10 +114,8 @@ void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t
 
 void Parameter::for_each_value(const std::function<void(Tensor&)>& visit) {
   visit(value);
-  for (Tensor& leaf : rows) visit(leaf);
-  if (!tied_value.defined()) return;
-  visit(tied_value);
-  for (Tensor& leaf : tied_rows) visit(leaf);
+  if (tied_value.defined()) visit(tied_value);
+  for (Parameter* copy : copies) copy->for_each_value(visit);
 }
 
 void Parameter::unbind() {
@@ -152,26 +126,12 @@ void Parameter::unbind() {
 }
 
 void Parameter::keep_apart(bool apart) {
-  tied_value = Tensor();
-  tied_rows.clear();
+  tied_value = apart ? leaf_like(*this, " (output)") : Tensor();
   for (Parameter* copy : copies) copy->keep_apart(apart);
-  if (!apart) return;
-  tied_value = leaf_like(*this, " (output)");
-  for (size_t part = 1; part < row_parts(); ++part) {
-    tied_rows.push_back(leaf_like(*this, cat(" (output, rows ", part, ")")));
-  }
-  for (const Parameter* copy : copies) tied_rows.push_back(copy->tied_value);
-}
-
-void Parameter::split_rows(size_t parts) {
-  rows.clear();
-  for (size_t part = 1; part < parts; ++part)
-    rows.push_back(leaf_like(*this, cat(" (rows ", part, ")")));
 }
 
 void Parameter::add_copy(Parameter& copy) {
   copy.value.impl().version = value.impl().version;
-  rows.push_back(copy.value);
   copies.push_back(&copy);
 }
 
@@ -224,38 +184,19 @@ Parameter& Module::declare(std::string name, const Shape& shape, Init init, bool
   return *parameters_.back();
 }
 
-void Module::cut(Parameter& parameter, Partition partition, int count) {
+void Module::cut(Parameter& parameter, const Partition& partition) {
   if (parameter.value.impl().storage != nullptr || parameter.partition.share != LeafShare::kWhole) {
     throw ConfigError(cat("partition: ", parameter.full_name(),
                           " is cut already or has its memory, want it declared alone"));
   }
   check_partition(parameter.full_name(), parameter.whole, partition);
-  const auto set = [&](Parameter& leaf, int number) {
-    leaf.partition = partition;
-    leaf.partition.leaf = number;
-    leaf.shape = part_shape(leaf.whole, leaf.partition);
-    if (partition.share == LeafShare::kCut && partition.groups < leaf.matrices) leaf.matrices = 1;
-    make_value(leaf);
-    parameter.leaves.push_back(&leaf);
-  };
-  const auto place = std::find_if(parameters_.begin(), parameters_.end(),
-                                  [&](const auto& own) { return own.get() == &parameter; });
-  auto after = std::distance(parameters_.begin(), place) + 1;
-  set(parameter, partition.leaf);
-  for (int i = 1; i < count; ++i) {
-    auto leaf = std::make_unique<Parameter>();
-    leaf->name = parameter.name;
-    leaf->whole = parameter.whole;
-    leaf->init = parameter.init;
-    leaf->decay = parameter.decay;
-    leaf->trainable = parameter.trainable;
-    leaf->matrices = parameter.matrices;
-    leaf->padding_rows = parameter.padding_rows;
-    leaf->tied = parameter.tied;
-    leaf->owner = this;
-    set(*leaf, partition.leaf + i);
-    parameters_.insert(parameters_.begin() + after++, std::move(leaf));
+  parameter.partition = partition;
+  parameter.shape = part_shape(parameter.whole, partition);
+  if (partition.share == LeafShare::kCut && partition.groups < parameter.matrices) {
+    parameter.matrices = 1;
   }
+  make_value(parameter);
+  parameter.peers = {&parameter};
 }
 
 nn::Exchange* Module::exchange() const {
@@ -434,9 +375,7 @@ Module::Tensors Module::run_once(const Tensors& inputs,
 int64_t whole_numel(const Module& module) {
   int64_t count = 0;
   for (const Parameter* parameter : module.parameters()) {
-    // Further leaves of this rank have none of their own.
-    const bool is_whole = parameter->partition.share == LeafShare::kWhole;
-    if (is_whole || !parameter->leaves.empty()) count += parameter->whole.numel();
+    count += parameter->whole.numel();
   }
   return count;
 }

@@ -43,41 +43,25 @@ struct Parameter {
   // gradients of the two apart (keep_apart()), and adds them last.
   bool tied = false;
   Tensor tied_value = {};  // the output layer's leaf then, over the same memory; else undefined
-  // Where the gradients of equal parts of the rows are kept apart (split_rows()): the leaves of the
-  // second part and those after it, over the same memory. Whoever trains the model adds them up.
-  std::vector<Tensor> rows = {}, tied_rows = {};
   Module* owner = nullptr;
-  // Those of this rank's leaves, itself first; empty: there is one.
-  std::vector<Parameter*> leaves = {};
-  // Of other models in this process that work on other tokens, with equal values over the same
-  // memory (comm/parallel/hosted_models.h). `rows` ends with theirs.
+  // Where a process has several mesh ranks (comm/parallel/hosted_models.h), each with a model of
+  // its own. Those that its tensor ranks have in the place of this one, itself first; empty:
+  // another is the first, or nobody cut the model.
+  std::vector<Parameter*> peers = {};
+  // Those of models that work on other tokens, with the same values over the same memory. Whoever
+  // trains the model adds up their gradients.
   std::vector<Parameter*> copies = {};
 
   int64_t numel() const { return shape.numel(); }
   std::string full_name() const;  // from the root: "h.0.ln_1.weight"
   // What an output layer takes that is tied to an embedding.
-  const Tensor& output_value(size_t part = 0) const {
-    return tied_value.defined() ? tied_row(part) : row(part);
-  }
-  // The leaves of a part of the rows.
-  const Tensor& row(size_t part) const { return part == 0 ? value : rows.at(part - 1); }
-  const Tensor& tied_row(size_t part) const {
-    return part == 0 ? tied_value : tied_rows.at(part - 1);
-  }
-  // Before the parameter has memory: makes `tied_value`, or drops it.
+  const Tensor& output_value() const { return tied_value.defined() ? tied_value : value; }
+  // What this rank has to add: `value`, or undefined where the first rank does (LeafShare::kFirst).
+  Tensor added_value() const;
+  // Before the parameter has memory: makes `tied_value`, or drops it; of copies too.
   void keep_apart(bool apart);
-  // Likewise: makes `rows`, of so many parts.
-  void split_rows(size_t parts);
   // Likewise: makes another model's parameter a copy.
   void add_copy(Parameter& copy);
-  // Parts of the rows that the owner works on.
-  size_t row_parts() const { return rows.size() + 1 - copies.size(); }
-  // What this rank's i-th leaf has of it, for a part of the rows; undefined: nothing.
-  Tensor value_of(size_t leaf, size_t part = 0) const;
-  // Of all parts of the rows, of each part those of all its leaves.
-  std::vector<Tensor> values() const;
-  // Of all its leaves, as an output layer takes them.
-  std::vector<Tensor> output_values(size_t part = 0) const;
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);
@@ -193,9 +177,9 @@ class Module {
   // Whether the first dimension of a parameter counts the experts of a mixture, which may be dealt
   // out to ranks (expert_exchange()): asked as accepts() is.
   virtual bool counts_experts(const Parameter& /*parameter*/) const { return false; }
-  // Cuts a parameter of this module, which has no memory yet: it becomes that of the leaf
-  // `partition` has, and `count - 1` more of the leaves after it are declared. Throws ConfigError.
-  void cut(Parameter& parameter, Partition partition, int count);
+  // Cuts a parameter of this module, which has no memory yet: it becomes the part that `partition`
+  // has. Throws ConfigError.
+  void cut(Parameter& parameter, const Partition& partition);
   // Where leaves meet; null: the model is not cut. Of this module or the nearest around it.
   void set_exchange(nn::Exchange* exchange) { exchange_ = exchange; }
   nn::Exchange* exchange() const;

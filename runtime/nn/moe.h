@@ -12,7 +12,7 @@ namespace shale::nn {
 // experts.gate_proj and experts.up_proj [E, hidden, width], experts.down_proj [E, width, hidden]
 // have all experts. Experts that every token goes through are one wider SwiGlu, "shared_experts".
 //
-// Where layers are cut (nn/exchange.h), each leaf has all rows and a part of every expert; but
+// Where layers are cut (nn/exchange.h), each rank has all rows and a part of every expert; but
 // where ranks have different experts (nn/expert_exchange.h), experts are whole, and a rank sends
 // them the rows of its slice. Loads and the balance loss count a token once, and those of a whole
 // sequence where it is cut (nn/cut_sequence.h); an expert's capacity is of the tokens that are
@@ -28,8 +28,8 @@ class MoE : public Module {
     Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   MoE(Module* parent, std::string name, const Config& config);
-  // Of a leaf, hidden channels of every expert and all of the router, which chooses for all rows on
-  // every leaf alike, or for the rows of its slice.
+  // Of a rank, hidden channels of every expert and all of the router, which chooses for all rows on
+  // every rank alike, or for the rows of its slice.
   bool accepts(const Parameter& parameter, const Partition& partition) const override;
   bool counts_experts(const Parameter& parameter) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
@@ -59,18 +59,16 @@ class MoE : public Module {
   std::unique_ptr<SwiGlu> shared_experts;  // null: none
 
  private:
-  // Where leaves meet, of which each makes its part of every expert's; null: experts are whole.
-  Exchange* leaves() const;
-  bool is_first_leaf(size_t leaf) const;
+  // Where ranks meet that have a part of every expert; null: experts are whole.
+  Exchange* sharing_ranks() const;
+  bool is_first_rank() const;
   // Those that have other tokens of a micro-batch: slices of the rows, parts of sequences.
   std::vector<Exchange*> token_ranks() const;
-  // What this rank's leaf makes of tokens [..., width]; residual as in forward().
-  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
-  Tensor part_of_tokens(const Tensor& x, const Tensor& residual, size_t leaf,
-                        const CountsOfParts& counts);
+  // What this rank makes of tokens [..., width]; residual as in forward().
+  Tensor mix(const Tensor& x, const Tensor& residual);
   // Rows sorted by expert, those of expert e from routing.offsets[e] on.
-  Tensor through_experts(const Tensor& rows, const Routing& routing, size_t leaf, size_t part);
-  CountsOfParts counts_of(const Tensor& x, size_t leaf) const;
+  Tensor through_experts(const Tensor& rows, const Routing& routing);
+  CountsOfParts counts_of(const Tensor& x) const;
 
   RouterOptions router_;
   Tensor loads_;                   // undefined: not counted

@@ -95,7 +95,7 @@ Shape HeadTrade::shape_of_all(const Tensor& of_tokens, int64_t heads, int64_t si
   const SequenceParts parts = sequence_.parts();
   const int64_t rows = of_tokens.size(0), length = of_tokens.size(1);
   if (!is_in_order()) return {ranks() * rows, length, heads, size};
-  return {rows / parts.count, parts.leaves * length, heads, size};
+  return {rows, parts.leaves * length, heads, size};
 }
 
 std::vector<Tensor> HeadTrade::to_heads(const std::vector<Tensor>& tokens) const {
@@ -129,13 +129,11 @@ void HeadTrade::to_tokens(const std::vector<Tensor>& heads,
 }
 
 Tensor HeadTrade::all_tokens(const Tensor& of_tokens) const {
-  const int64_t own = of_tokens.numel() / exchange().own_leaves();
-  const Tensor leaves =
-      empty(of_tokens.context(), {exchange().leaves(), own, 1}, of_tokens.dtype());
+  const int64_t own = of_tokens.numel();
+  const Tensor leaves = empty(of_tokens.context(), {ranks(), own, 1}, of_tokens.dtype());
   kernels::copy(of_tokens.exec(),
-                {.x = of_tokens.alias({of_tokens.numel()}, {1}),
-                 .y = leaves.alias({of_tokens.numel()}, {1}, exchange().first_leaf() * own)});
-  exchange().gather_leaves(leaves);
+                {.x = of_tokens.alias({own}, {1}), .y = leaves.alias({own}, {1}, rank() * own)});
+  exchange().gather_parts(leaves);
   const Tensor all = empty(of_tokens.context(), shape_of_all(of_tokens, 1, 1), of_tokens.dtype());
   copy_chunks(leaves, 0, all, Way::kIn);
   return all.alias({all.size(0), all.size(1)}, {all.size(1), 1});

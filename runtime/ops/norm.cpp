@@ -1,8 +1,5 @@
 #include "shale/runtime/ops/norm.h"
 
-#include <algorithm>
-#include <vector>
-
 #include "shale/kernels/norm.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
@@ -55,21 +52,13 @@ constexpr NormKind kLayerNorm = {
 constexpr NormKind kRmsNorm = {
     .op = "rms_norm", .has_mean = false, .forward = rms_norm_fwd, .backward = rms_norm_bwd};
 
-void check_norm(const char* op, const Tensor& x, const Tensor& branch, const NormWeights& weights) {
+// bias undefined: there is none.
+void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Tensor& gain,
+                const Tensor& bias) {
   check_contiguous(op, "x", x);
-  const auto parts = std::ssize(weights.gains);
-  if (parts < 1 || as_matrix(x).rows() % parts != 0 ||
-      (!weights.biases.empty() && std::ssize(weights.biases) != parts)) {
-    throw ShapeError(cat(op, ": x is ", x.shape(), " for ", parts, " gains and ",
-                         weights.biases.size(), " biases, want rows that they divide"));
-  }
-  for (const Tensor& gain : weights.gains) {
-    check_shape(op, "gain", gain, {x.size(-1)});
-    check_dtype(op, "gain", gain, x.dtype());
-  }
-  for (const Tensor& bias : weights.biases) {
-    if (bias.defined()) check_shape(op, "bias", bias, {x.size(-1)});
-  }
+  check_shape(op, "gain", gain, {x.size(-1)});
+  check_dtype(op, "gain", gain, x.dtype());
+  if (bias.defined()) check_shape(op, "bias", bias, {x.size(-1)});
   if (branch.defined()) {
     check_shape(op, "branch", branch, x.shape());
     check_contiguous(op, "branch", branch);
@@ -101,78 +90,20 @@ RowStatistics normalize(const NormKind& kind, const Tensor& x, const Tensor& bra
   return statistics;
 }
 
-// Rows [first, first + rows) of a matrix or of one value a row; undefined stays so.
-View part_of(const View& x, int64_t first, int64_t rows) {
-  if (!x.defined()) return {};
-  const int64_t width = x.ndim() == 1 ? 1 : x.cols();
-  View part = x.flat(first * width, rows * width);
-  return x.ndim() == 1 ? part : make_view(part.data, part.dtype, {rows, width});
-}
-
-// Each part of the rows adds to the gradients of its own gain and bias, in inputs from 2 on.
-void backward_parts(const NormKind& kind, BackwardArgs& args, Grads& grads, int parts,
-                    const kernels::LayerNormBwdArgs& all, const Tensor& gain, const Exec& exec) {
-  const int64_t rows = all.dy.size(0) / parts;
-  for (int i = 0; i < parts; ++i) {
-    const auto of_part = [&](const View& x) { return part_of(x, i * rows, rows); };
-    kernels::LayerNormBwdArgs part{.dy = of_part(all.dy),
-                                   .s = of_part(all.s),
-                                   .gain = all.gain,
-                                   .mean = of_part(all.mean),
-                                   .rstd = of_part(all.rstd),
-                                   .d_sum = of_part(all.d_sum),
-                                   .dx = of_part(all.dx),
-                                   .dgain = {},
-                                   .dbias = {}};
-    emit_grad(args, {2 + i, gain}, grads, [&](const Tensor& dgain, bool accumulate) {
-      part.dgain = dgain;
-      part.accumulate_dgain = accumulate;
-    });
-    if (kind.has_mean) {
-      emit_grad(args, {2 + parts + i, gain}, grads, [&](const Tensor& dbias, bool accumulate) {
-        part.dbias = dbias;
-        part.accumulate_dbias = accumulate;
-      });
-    }
-    kind.backward(exec, part);
-  }
-}
-
-bool any_wants_f32(const Tensor& x, const Tensor& branch, const NormWeights& weights) {
-  bool wants = amp::wants_f32({x, branch});
-  for (const Tensor& gain : weights.gains) wants = wants || amp::wants_f32({gain});
-  for (const Tensor& bias : weights.biases) wants = wants || amp::wants_f32({bias});
-  return wants;
-}
-
-NormWeights to_f32(const NormWeights& weights) {
-  NormWeights wide;
-  for (const Tensor& gain : weights.gains) wide.gains.push_back(amp::to_f32(gain));
-  for (const Tensor& bias : weights.biases) wide.biases.push_back(amp::to_f32(bias));
-  return wide;
-}
-
 NormedStream stream_norm(const NormKind& kind, const Tensor& x, const Tensor& branch,
-                         const NormWeights& weights, float eps) {
-  if (any_wants_f32(x, branch, weights)) {
+                         const Tensor& gain, const Tensor& bias, float eps) {
+  if (amp::wants_f32({x, branch, gain, bias})) {
     Tensor stream = amp::add_residual(x, branch);
-    const auto norm = stream_norm(kind, amp::to_f32(stream), {}, to_f32(weights), eps);
+    const auto norm =
+        stream_norm(kind, amp::to_f32(stream), {}, amp::to_f32(gain), amp::to_f32(bias), eps);
     return {norm.y, stream};
   }
-  check_norm(kind.op, x, branch, weights);
-  const Tensor gain = weights.gains.front();  // all have its values
-  const Tensor bias = kind.has_mean ? weights.biases.at(0) : Tensor();
-  std::vector<Tensor> inputs = {x, branch};
-  inputs.insert(inputs.end(), weights.gains.begin(), weights.gains.end());
-  inputs.insert(inputs.end(), weights.biases.begin(), weights.biases.end());
+  check_norm(kind.op, x, branch, gain, bias);
   Context& context = x.context();
   Tensor y = empty_like(x);
   Tensor stream = branch.defined() ? empty_like(x) : x.recorded_alias(x.shape(), x.strides());
   const RowStatistics statistics = normalize(kind, x, branch, stream, gain, bias, y, eps);
-  const bool records = std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& input) {
-    return needs_grad(context, {input});
-  });
-  if (!records) return {y, stream};
+  if (!needs_grad(context, {x, branch, gain, bias})) return {y, stream};
   const SavedTensor saved_stream(kind.op, stream), saved_gain(kind.op, gain);
   if (wants_recipes(context)) {
     set_recipe(y,
@@ -183,61 +114,57 @@ NormedStream stream_norm(const NormKind& kind, const Tensor& x, const Tensor& br
                  return again;
                });
   }
-  const auto backward =
-      [kind, s = saved_stream, gain = saved_gain, mean = SavedTensor(kind.op, statistics.mean),
-       rstd = SavedTensor(kind.op, statistics.rstd), parts = static_cast<int>(weights.gains.size()),
-       count = inputs.size()](BackwardArgs& args) {
-        Grads grads(count);
-        const Tensor& dy = args.dy(0);
-        const Tensor& d_stream = args.dy(1);
-        if (!dy.defined()) {  // the normalised output was not used
-          grads[0] = grads[1] = d_stream;
-          return grads;
-        }
-        const Tensor sum = s.get();
-        Tensor dx = empty_like(sum);
-        const Tensor saved_mean = mean.get(), saved_rstd = rstd.get(), weight = gain.get();
-        backward_parts(kind, args, grads, parts,
-                       {.dy = as_matrix(dy),
-                        .s = as_matrix(sum),
-                        .gain = weight,
-                        .mean = optional_view(saved_mean),
-                        .rstd = saved_rstd,
-                        .d_sum = d_stream.defined() ? as_matrix(d_stream) : View{},
-                        .dx = as_matrix(dx),
-                        .dgain = {},
-                        .dbias = {}},
-                       weight, dy.exec());
-        grads[0] = grads[1] = dx;
-        return grads;
-      };
-  record(kind.op, inputs, {&y, &stream}, backward);
+  const auto backward = [kind, s = saved_stream, gain = saved_gain,
+                         mean = SavedTensor(kind.op, statistics.mean),
+                         rstd = SavedTensor(kind.op, statistics.rstd)](BackwardArgs& args) {
+    Grads grads(4);
+    const Tensor& dy = args.dy(0);
+    const Tensor& d_stream = args.dy(1);
+    if (!dy.defined()) {  // the normalised output was not used
+      grads[0] = grads[1] = d_stream;
+      return grads;
+    }
+    const Tensor sum = s.get();
+    Tensor dx = empty_like(sum);
+    const Tensor saved_mean = mean.get(), saved_rstd = rstd.get(), weight = gain.get();
+    kernels::LayerNormBwdArgs all{.dy = as_matrix(dy),
+                                  .s = as_matrix(sum),
+                                  .gain = weight,
+                                  .mean = optional_view(saved_mean),
+                                  .rstd = saved_rstd,
+                                  .d_sum = d_stream.defined() ? as_matrix(d_stream) : View{},
+                                  .dx = as_matrix(dx),
+                                  .dgain = {},
+                                  .dbias = {}};
+    emit_grad(args, {2, weight}, grads, [&](const Tensor& dgain, bool accumulate) {
+      all.dgain = dgain;
+      all.accumulate_dgain = accumulate;
+    });
+    emit_grad(args, {3, weight}, grads, [&](const Tensor& dbias, bool accumulate) {
+      all.dbias = dbias;
+      all.accumulate_dbias = accumulate;
+    });
+    kind.backward(dy.exec(), all);
+    grads[0] = grads[1] = dx;
+    return grads;
+  };
+  record(kind.op, {x, branch, gain, bias}, {&y, &stream}, backward);
   return {y, stream};
 }
 
 }  // namespace
 
-NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const NormWeights& weights,
-                               float eps) {
-  return stream_norm(kLayerNorm, x, branch, weights, eps);
-}
-
 NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
                                const Tensor& bias, float eps) {
-  return stream_norm(kLayerNorm, x, branch, {.gains = {gain}, .biases = {bias}}, eps);
+  return stream_norm(kLayerNorm, x, branch, gain, bias, eps);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, float eps) {
   return stream_layer_norm(x, {}, gain, bias, eps).y;
 }
 
-NormedStream stream_rms_norm(const Tensor& x, const Tensor& branch, const NormWeights& weights,
-                             float eps) {
-  return stream_norm(kRmsNorm, x, branch, weights, eps);
-}
-
 NormedStream stream_rms_norm(const Tensor& x, const Tensor& branch, const Tensor& gain, float eps) {
-  return stream_norm(kRmsNorm, x, branch, {.gains = {gain}, .biases = {}}, eps);
+  return stream_norm(kRmsNorm, x, branch, gain, {}, eps);
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& gain, float eps) {

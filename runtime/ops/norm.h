@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
@@ -21,17 +19,6 @@ struct NormedStream {
 // memory, and backward adds the two gradients that reach the stream in the norm's own pass.
 NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
                                const Tensor& bias, float eps = 1e-5f);
-
-// Gains and biases of equal values, one for each of as many equal parts of the rows, which adds up
-// the gradient of that part. RMSNorm has no biases.
-struct NormWeights {
-  std::vector<Tensor> gains;
-  std::vector<Tensor> biases = {};
-};
-NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const NormWeights& weights,
-                               float eps = 1e-5f);
-NormedStream stream_rms_norm(const Tensor& x, const Tensor& branch, const NormWeights& weights,
-                             float eps = 1e-5f);
 
 // RMSNorm over the last dimension (arXiv:1910.07467, eq. 4): y = x / sqrt(mean(x^2) + eps) * gain.
 // x: [..., C], contiguous; gain: [C]; y: like x. Throws ShapeError, DTypeError. Keeps x, gain and

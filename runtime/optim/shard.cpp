@@ -143,8 +143,8 @@ bool lacks_parts(const OptimSpan& span, const ShardPeers* peers) {
   const Parameter& parameter = *span.parameter;
   const Partition& partition = parameter.partition;
   if (peers != nullptr) return partition.is_of_experts && !peers->have_all_experts;
-  const bool is_apart = partition.share == LeafShare::kCut && !parameter.leaves.empty() &&
-                        std::ssize(parameter.leaves) < partition.leaves;
+  const bool is_apart = partition.share == LeafShare::kCut && !parameter.peers.empty() &&
+                        std::ssize(parameter.peers) < partition.leaves;
   return is_apart || span.count != parameter.numel();
 }
 

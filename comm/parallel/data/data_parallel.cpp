@@ -235,13 +235,13 @@ void DataParallel::add_hosted(UnitPlan& plan) const {
     std::vector<Parameter*> all;
     for (Parameter* parameter : *list) {
       all.push_back(parameter);
-      for (size_t i = 1; i < parameter->leaves.size(); ++i) all.push_back(parameter->leaves[i]);
+      for (size_t i = 1; i < parameter->peers.size(); ++i) all.push_back(parameter->peers[i]);
     }
     *list = std::move(all);
   }
   const std::set<const Parameter*> tied = plan.tied;
   for (const Parameter* parameter : tied) {
-    plan.tied.insert(parameter->leaves.begin(), parameter->leaves.end());
+    plan.tied.insert(parameter->peers.begin(), parameter->peers.end());
   }
 }
 

@@ -55,7 +55,7 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
 FlatBuffer::~FlatBuffer() {
   let_go(std::move(gather_));
   let_go(std::move(exchange_));
-  let_go(std::move(leaves_));
+  let_go(std::move(repeated_));
   let_go(std::move(reduction_));
   let_go(std::move(replicas_));
 }
@@ -77,13 +77,12 @@ void FlatBuffer::detach() {
 }
 
 LeafState& FlatBuffer::leaf(const FlatEntry& entry, size_t part) const {
-  const Parameter& parameter = *entry.parameter;
-  return leaf_state(traits_.use == TableUse::kApart ? parameter.tied_row(part)
-                                                    : parameter.row(part));
+  const Parameter& parameter = part == 0 ? *entry.parameter : *entry.parameter->copies[part - 1];
+  return leaf_state(traits_.use == TableUse::kApart ? parameter.tied_value : parameter.value);
 }
 
 size_t FlatBuffer::row_parts() const {
-  return layout_.entries.empty() ? 1 : layout_.entries.front().parameter->rows.size() + 1;
+  return layout_.entries.empty() ? 1 : layout_.entries.front().parameter->copies.size() + 1;
 }
 
 bool FlatBuffer::shards_values() const {

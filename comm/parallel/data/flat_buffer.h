@@ -56,7 +56,7 @@ struct BufferTraits {
 // end of their reduction in stages 2 and 3. In stages 0 and 1 a sum over ranks takes their place,
 // which another backward of the step keeps aside from its first gradient on, and adds to its own.
 // Frozen parameters have values only. What every leaf of a model has lies leaf after leaf, and its
-// gradients are added over the leaves before they are added over ranks.
+// gradients are added over the tensor ranks first.
 //
 // While the values are not up to date, the parameters have no memory: using one is an error.
 class FlatBuffer {
@@ -131,7 +131,7 @@ class FlatBuffer {
 
  private:
   LeafState& leaf(const FlatEntry& entry, size_t part = 0) const;
-  size_t row_parts() const;  // in which gradients arrive (Parameter::rows)
+  size_t row_parts() const;  // in which gradients arrive (Parameter::copies)
   bool is_last_part(const FlatEntry& entry);
   void make_row_gradient(size_t part);
   void add_row_gradients();
@@ -140,7 +140,7 @@ class FlatBuffer {
   Tensor own_part(const Tensor& whole) const;
   Work start_gather(const CollectiveOptions& options);
   Work start_sum(const CollectiveOptions& options);
-  void sum_leaves(const Tensor& grad, CollectiveOptions& options);
+  void sum_repeated(const Tensor& grad, CollectiveOptions& options);
   void make_missing_row_gradients();
   Tensor zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag tag) const;
   bool offloaded() const { return traits_.offload.tier != nullptr; }
@@ -208,7 +208,7 @@ class FlatBuffer {
   Tensor kept_sum_;                  // stages 0, 1: of the backwards of this step that are over
   bool is_sum_ = false;              // stage 0: what whole_grad_ holds, where it holds something
   bool keeps_aside_ = false;         // stages 0, 1: the next gradient is the first after a sum
-  Work leaves_;                      // over ShardGroups::tensor, of what every leaf has
+  Work repeated_;                    // over ShardGroups::tensor, of what every rank has
   Work reduction_;                   // then over ShardGroups::shard
   Work replicas_;                    // then over ShardGroups::replicate
   Tensor sum_;                       // where both leave it

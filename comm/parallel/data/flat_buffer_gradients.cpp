@@ -258,39 +258,39 @@ bool FlatBuffer::reduces_in_place() const {
   return !shards_gradients() || (!has_sum() && !layout_.owner);
 }
 
-// Adds the gradients of what every leaf has, each of its own share of the rows: a binary tree over
-// the leaves of this rank, then over the ranks. All leaves get the sum.
-void FlatBuffer::sum_leaves(const Tensor& grad, CollectiveOptions& options) {
-  const std::vector<Parameter*>& leaves = layout_.entries.front().parameter->leaves;
-  const size_t of_leaf = layout_.entries.size() / leaves.size();
-  if (leaves.size() > 1) {
+// Adds the gradients of what every tensor rank has, each of its own share of the rows: a binary
+// tree over the ranks of this process, then over the processes. All get the sum.
+void FlatBuffer::sum_repeated(const Tensor& grad, CollectiveOptions& options) {
+  const size_t peers = layout_.entries.front().parameter->peers.size();
+  const size_t of_rank = layout_.entries.size() / peers;
+  if (peers > 1) {
     std::vector<void*> parts;
-    for (size_t i = 0; i < leaves.size(); ++i) {
-      parts.push_back(layout_.entries[i * of_leaf].part_of(grad).data());
+    for (size_t i = 0; i < peers; ++i) {
+      parts.push_back(layout_.entries[i * of_rank].part_of(grad).data());
     }
     const std::vector<const void*> inputs(parts.begin(), parts.end());
     kernels::tree_sum(grad.exec(), {.inputs = inputs,
                                     .outputs = parts,
-                                    .count = layout_.entries[of_leaf].offset,
+                                    .count = layout_.entries[of_rank].offset,
                                     .in_dtype = grad.dtype(),
                                     .out_dtype = grad.dtype()});
   }
   ProcessGroup& group = *shared_.groups.tensor;
   if (group.size() == 1) return;
-  leaves_ = group.all_reduce_sum(grad, options);
+  repeated_ = group.all_reduce_sum(grad, options);
   // A rank alone waits for nobody, and parts of the rows are added next.
   if (ranks().size() == 1 || row_parts() > 1 || reduces_codes()) {
-    return shared_.wait(std::exchange(leaves_, Work()));
+    return shared_.wait(std::exchange(repeated_, Work()));
   }
-  options.after = &leaves_;
+  options.after = &repeated_;
 }
 
 void FlatBuffer::start_reduce() {
   complete();
   CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
   if (traits_.repeated && shared_.groups.tensor != nullptr) {
-    sum_leaves(whole_grad_, options);
-    for (const Tensor& grad : row_grads_) sum_leaves(grad, options);
+    sum_repeated(whole_grad_, options);
+    for (const Tensor& grad : row_grads_) sum_repeated(grad, options);
   }
   add_row_gradients();
   if (!is_sharded() && !shared_.options.reproducible) {
@@ -326,7 +326,7 @@ bool FlatBuffer::reduction_done() const {
 void FlatBuffer::finish_reduce(bool last) {
   if (!reducing_) return;
   reducing_ = false;
-  shared_.wait(std::exchange(leaves_, Work()));
+  shared_.wait(std::exchange(repeated_, Work()));
   shared_.wait(std::exchange(reduction_, Work()));
   shared_.wait(std::exchange(replicas_, Work()));
   add_codes();

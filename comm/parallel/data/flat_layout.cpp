@@ -23,7 +23,7 @@ void for_each_tie(const Module& module,
                   const std::function<void(const Module&, const Parameter&)>& use) {
   for (const Parameter* parameter : module.tied_parameters()) {
     use(module, *parameter);
-    for (const Parameter* leaf : parameter->leaves) use(module, *leaf);
+    for (const Parameter* leaf : parameter->peers) use(module, *leaf);
   }
   for (const Module* child : module.children()) for_each_tie(*child, use);
 }

@@ -118,14 +118,14 @@ View FullState::join_leaves(const Parameter& parameter) {
   const bool has_part = receives(*parallel_.place_of(parameter).buffer);
   const bool is_cut = partition.share == LeafShare::kCut;
   std::vector<float> own;  // of this rank's leaves
-  const auto count = static_cast<int64_t>(is_cut ? parameter.leaves.size() : 1);
+  const auto count = static_cast<int64_t>(is_cut ? parameter.peers.size() : 1);
   const int64_t numel =
       part_shape(parameter.whole,
                  {.share = partition.share, .dim = partition.dim, .leaves = partition.leaves})
           .numel();
   own.resize(static_cast<size_t>(count * numel));
   for (int64_t i = 0; i < count; ++i) {
-    const View values = read_leaf(is_cut ? *parameter.leaves[static_cast<size_t>(i)] : parameter);
+    const View values = read_leaf(is_cut ? *parameter.peers[static_cast<size_t>(i)] : parameter);
     if (has_part) std::copy_n(values.as<float>(), values.numel(), own.data() + i * numel);
   }
   if (!has_part) return {};
@@ -272,7 +272,7 @@ void DataParallel::full_state(const std::function<void(const Parameter&, const V
   for (const auto& unit : units_) {
     for (const Parameter* parameter : unit->parameters()) {
       const bool is_further = parameter->partition.share != LeafShare::kWhole &&
-                              parameter->leaves.empty();  // leaf, which the first stands for
+                              parameter->peers.empty();  // leaf, which the first stands for
       if (!is_further) visit(*parameter, state.read(*parameter));
     }
   }

@@ -71,7 +71,7 @@ std::unique_ptr<nn::ExpertExchange> expert_parallel(Module& model, ProcessGroup&
                           group.size(), " ranks"));
   }
   require_same_on_all(group, "expert parallelism", cat("experts ", hash_name(text)));
-  for (Parameter* parameter : experts) parameter->owner->cut(*parameter, partition, 1);
+  for (Parameter* parameter : experts) parameter->owner->cut(*parameter, partition);
   auto exchange = std::make_unique<GroupExperts>(group);
   model.set_expert_exchange(exchange.get());
   return exchange;

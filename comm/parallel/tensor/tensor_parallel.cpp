@@ -27,8 +27,8 @@ std::string_view share_name(LeafShare share) {
 
 void cut(Parameter& parameter, const TensorPlan::Line& line, const nn::Exchange& exchange) {
   Partition partition = line.partition;
-  partition.leaves = exchange.leaves();
-  partition.leaf = exchange.first_leaf();
+  partition.leaves = exchange.ranks();
+  partition.leaf = exchange.rank();
   check_partition(parameter.full_name(), parameter.whole, partition, line.unit);
   if (!is_accepted(parameter, partition)) {
     throw ConfigError(
@@ -39,8 +39,7 @@ void cut(Parameter& parameter, const TensorPlan::Line& line, const nn::Exchange&
                 : std::string(),
             "; want a plan, or a number of parts, that its accepts() takes"));
   }
-  const bool is_alone = partition.share == LeafShare::kFirst;
-  parameter.owner->cut(parameter, partition, is_alone ? 1 : exchange.own_leaves());
+  parameter.owner->cut(parameter, partition);
 }
 
 }  // namespace
@@ -57,7 +56,7 @@ void tensor_parallel(Module& model, const TensorPlan& plan, ProcessGroup& group,
                 partition.dim, "/", partition.groups);
   }
   require_same_on_all(group, "tensor parallelism",
-                      cat(exchange.leaves(), " leaves, ", exchange.row_pieces(),
+                      cat(exchange.ranks(), " ranks, ", exchange.row_pieces(),
                           " pieces, parameters and plan ", hash_name(text)));
   for (size_t i = 0; i < parameters.size(); ++i) {
     // Experts that are dealt out are whole.

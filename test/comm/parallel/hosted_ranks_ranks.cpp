@@ -86,9 +86,9 @@ struct Calls {
 
   void at_once() const {
     check_gathered(exchange.gather(own({B, T_, C})));
-    check_summed(exchange.sum_slices({own({B, n * T_, C})}));
+    check_summed(exchange.sum_slices(own({B, n * T_, C})));
     const Tensor leaves = own_leaf();
-    exchange.gather_leaves(leaves);
+    exchange.gather_parts(leaves);
     check_leaves(leaves);
     const Tensor counts =
         filled<int32_t>(context, {7}, [this](int64_t i) { return int32_t(100 * rank + i); });
@@ -103,8 +103,8 @@ struct Calls {
   // All under way before the first has come.
   void begun() const {
     nn::Arrival rows = exchange.begin_gather(own({B, T_, C}));
-    nn::Arrival sum = exchange.begin_sum_slices({own({B, n * T_, C})});
-    nn::Arrival leaves = exchange.begin_gather_leaves(own_leaf());
+    nn::Arrival sum = exchange.begin_sum_slices(own({B, n * T_, C}));
+    nn::Arrival leaves = exchange.begin_gather_parts(own_leaf());
     nn::Arrival passed = exchange.begin_pass(own({count}));
     std::vector<nn::Arrival> shifted;
     for (const ShiftOf of : {ShiftOf::kRing, ShiftOf::kRows, ShiftOf::kSums}) {
@@ -156,7 +156,7 @@ TEST_CASE("slices of whole samples are exchanged along their first dimension", "
     const Tensor x = full(hosted.context, {2, 3, 4}, DType::kF32, float(exchange.rank()));
     const Tensor all = exchange.gather(x);
     check_values<float>(all, {2 * n, 3, 4}, [](int64_t i) { return float(i / 24); });
-    check_values<float>(exchange.sum_slices({all}), {2, 3, 4},
+    check_values<float>(exchange.sum_slices(all), {2, 3, 4},
                         [&](int64_t) { return float(n * exchange.rank()); });
   });
 }
@@ -175,10 +175,9 @@ struct Net : Module {
   Tensor forward(const Tensor& x) {
     return run(x, [this](const Tensor& in) {
       if (++calls == fails_at) throw DataError("tokens.bin: magic is 7");
-      return nn::over_leaves(exchange(), in, in,
-                             [this](const Tensor& rows, size_t, const Tensor& residual) {
-                               return down.forward(up.forward(rows), residual);
-                             });
+      return nn::across(exchange(), in, in, [this](const Tensor& rows, const Tensor& residual) {
+        return down.forward(up.forward(rows), residual);
+      });
     });
   }
 

@@ -111,16 +111,14 @@ TEST_CASE("a leaf begins with the values that the whole has there", "[nn]") {
        {Partition{.share = LeafShare::kCut, .dim = 0, .groups = 3, .leaves = 4, .leaf = 2},
         Partition{.share = LeafShare::kCut, .dim = 1, .leaves = 4, .leaf = 1}}) {
     OneParameter cut;
-    cut.cut(cut.weight, partition, 2);
+    cut.cut(cut.weight, partition);
     materialize(cut, context, DType::kF32, 7);
-    for (size_t leaf = 0; leaf < 2; ++leaf) {
-      const Case c{.whole = {24, 20}, .partition = partition};
-      const auto got = to_host<float>(cut.weight.value_of(leaf));
-      const auto at = places(c, partition.leaf + static_cast<int>(leaf));
-      REQUIRE(got.size() == at.size());
-      for (size_t i = 0; i < got.size(); ++i) {
-        CHECK(got[i] == values[static_cast<size_t>(at[i])]);
-      }
+    const Case c{.whole = {24, 20}, .partition = partition};
+    const auto got = to_host<float>(cut.weight.value);
+    const auto at = places(c, partition.leaf);
+    REQUIRE(got.size() == at.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      CHECK(got[i] == values[static_cast<size_t>(at[i])]);
     }
   }
 }

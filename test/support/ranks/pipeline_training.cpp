@@ -143,7 +143,6 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
   }
   comm::FullState state(step.parallel());
   for (const Parameter* parameter : model->parameters()) {
-    if (parameter->partition.share != LeafShare::kWhole && parameter->leaves.empty()) continue;
     const View values = state.read(*parameter);
     result.parameters.insert(result.parameters.end(), values.as<float>(),
                              values.as<float>() + values.numel());

@@ -19,11 +19,11 @@ struct WatchedExchange : comm::HostedExchange {
   nn::Arrival begin_gather(const Tensor& slice) override {
     return watched(HostedExchange::begin_gather(slice), gathers);
   }
-  nn::Arrival begin_gather_leaves(const Tensor& all) override {
-    return watched(HostedExchange::begin_gather_leaves(all), gathers);
+  nn::Arrival begin_gather_parts(const Tensor& all) override {
+    return watched(HostedExchange::begin_gather_parts(all), gathers);
   }
-  nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override {
-    return watched(HostedExchange::begin_sum_slices(parts), sums);
+  nn::Arrival begin_sum_slices(const Tensor& part) override {
+    return watched(HostedExchange::begin_sum_slices(part), sums);
   }
   nn::Arrival begin_shift(const Tensor& x, const Tensor& into, int by, nn::ShiftOf of) override {
     nn::Arrival arrival = HostedExchange::begin_shift(x, into, by, of);
