@@ -23,14 +23,14 @@ Utf8Char first_utf8(std::string_view text) {
   return tokenizer_internal::decode_utf8(text.data(), text.data() + text.size());
 }
 
+// Whether Unicode gives the character a case: letters, and some that are used as letters.
 bool is_cased(uint32_t code) {
   using tokenizer_internal::CharClass;
   using tokenizer_internal::set_of;
+  if (code == 0xaa || code == 0xba || (code >= 0x2b0 && code <= 0x2b8) || code == 0x345)
+    return true;
+  if ((code >= 0x2160 && code <= 0x217f) || (code >= 0x24b6 && code <= 0x24e9)) return true;
   return (CharTable::get().of(code) & (set_of(CharClass::kUpper) | set_of(CharClass::kLower))) != 0;
-}
-
-bool is_letter(uint32_t code) {
-  return (CharTable::get().of(code) & tokenizer_internal::kLetters) != 0;
 }
 
 bool is_one_of(uint32_t code, std::string_view ascii) {
@@ -180,7 +180,7 @@ std::optional<std::string> with_case(std::string_view text, Case to) {
     }
     at += c.bytes;
     if (to == Case::kTitle) {
-      begins = !is_letter(c.code);
+      begins = !is_cased(c.code);
     } else {
       begins = to == Case::kTitleWords && (is_space(c.code) || is_one_of(c.code, "-({[<"));
     }

@@ -34,7 +34,7 @@ enum class Case {
   kUpper,
   kLower,
   kCapital,     // str.capitalize
-  kTitle,       // str.title: letters behind what is no letter are capitals
+  kTitle,       // str.title: letters behind what has no case are capitals
   kTitleWords,  // Jinja's filter: so are those behind spaces and brackets
 };
 // Nothing, if a letter outside ASCII has cases: those are not supported.
