@@ -5,15 +5,13 @@
 #include "shale/base/parse.h"
 #include "shale/models/language/likelihood.h"
 #include "shale/runtime/data/corpus/documents.h"
+#include "shale/runtime/data/jinja/python_text.h"
 
 namespace shale::models {
 namespace {
 
 std::string stripped(const std::string& text) {
-  constexpr const char* kSpace = " \t\r\n\f\v";
-  const size_t begin = text.find_first_not_of(kSpace);
-  return begin == text.npos ? std::string()
-                            : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+  return std::string(jinja::strip(text, jinja::Side::kBoth));
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {

@@ -7,6 +7,7 @@
 #include "shale/base/error.h"
 #include "shale/kernels/loss.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/data/jinja/python_text.h"
 
 namespace shale::models {
 namespace {
@@ -43,20 +44,17 @@ std::vector<double> row_losses(LanguageModel& model, Context& context, const Los
   return sums;
 }
 
-// Characters of UTF-8.
-int64_t length_of(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
-}
-
 // An answer behind its context, as the harness has it: a space between them, which belongs to the
 // answer, as do spaces that end the context; tokens of both together.
 void add_answer(TokenEncoder& encoder, const StoredTokenizer& tokenizer, std::string context,
                 const std::string& answer, int64_t longest, LossRows& rows) {
-  const size_t end = context.find_last_not_of(" \t\r\n\f\v") + 1;
+  const size_t end = jinja::strip(context, jinja::Side::kRight).size();
   const std::string behind = context.substr(end) + " " + answer;
   context.resize(end);
   std::vector<int32_t> before = encoder.encode(context);
   std::vector<int32_t> all = encoder.encode(context + behind);
+  tokenizer.tokenizer.begin_text(before);
+  tokenizer.tokenizer.begin_text(all);
   if (before.empty()) {
     before.push_back(tokenizer.end_of_document.value_or(0));
     all.insert(all.begin(), before.front());
@@ -96,7 +94,7 @@ ChoiceScores score_choices(LanguageModel& model, Context& context, const StoredT
     for (size_t a = 0; a < losses.size(); ++a) {
       const auto tokens = static_cast<double>(rows.tokens[a].size() - rows.first_targets[a]);
       sums.push_back(-losses[a]);
-      by_character.push_back(-losses[a] / static_cast<double>(length_of(item.answers[a])));
+      by_character.push_back(-losses[a] / static_cast<double>(jinja::length(item.answers[a])));
       by_token.push_back(-losses[a] / tokens);
     }
     right[0] += argmax(sums) == item.right ? 1 : 0;

@@ -222,6 +222,7 @@ void LanguageTask::finish(const TaskContext& run) {
 }
 
 std::vector<int32_t> LanguageTask::prompt() const {
+  if (tokenizer_ != nullptr) return encode_prompt(*tokenizer_, config_.sample_prompt);
   std::vector<int32_t> tokens;
   const int64_t vocab = model_->config().vocab;
   if (tokenizer_ != nullptr) {

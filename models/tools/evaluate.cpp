@@ -54,7 +54,8 @@ Json perplexity(const Request& request, LoadedModel& loaded, comm::ProcessGroup&
   if (length > context) {
     throw ConfigError(cat("--seq-len is ", length, ", the model has a context of ", context));
   }
-  const std::vector<int32_t> tokens = TokenEncoder(loaded.tokenizer->tokenizer).encode(text);
+  std::vector<int32_t> tokens = TokenEncoder(loaded.tokenizer->tokenizer).encode(text);
+  loaded.tokenizer->tokenizer.begin_text(tokens);
   TextScore score = score_text(*loaded.model, *loaded.context, tokens,
                                {.length = length, .batch = request.batch}, group);
   score.bytes = std::ssize(text);

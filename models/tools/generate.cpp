@@ -134,16 +134,7 @@ class Generator {
   }
 
   std::vector<int32_t> encode(const std::string& text) {
-    // Whoever writes a prompt may mean special tokens.
-    TokenEncoder encoder(loaded_.tokenizer->tokenizer);
-    std::vector<int32_t> tokens =
-        encoder.encode(text, {.special_tokens = true, .add_around = false});
-    const std::vector<int32_t>& before = loaded_.tokenizer->tokenizer.spec().before;
-    if (std::ranges::mismatch(before, tokens).in1 != before.end()) {
-      tokens.insert(tokens.begin(), before.begin(), before.end());
-    }
-    if (tokens.empty()) tokens.push_back(loaded_.tokenizer->end_of_document.value_or(0));
-    return tokens;
+    return encode_prompt(*loaded_.tokenizer, text);
   }
   std::vector<int32_t> encode(const std::vector<ChatMessage>& messages,
                               const Json& tools = nullptr) {

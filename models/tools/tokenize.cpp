@@ -68,7 +68,8 @@ std::optional<int32_t> find_token(const StoredTokenizer& stored, const std::stri
 }
 
 void find_tokens_around(const std::string& begin, const std::string& end, TokenizeJob& job) {
-  job.begin = find_token(*job.tokenizer, begin, "document-begin");
+  job.begin = begin == "auto" ? begin_of_document(*job.tokenizer)
+                              : find_token(*job.tokenizer, begin, "document-begin");
   if (end != "auto") {
     job.end = find_token(*job.tokenizer, end, "document-end");
     return;
@@ -84,7 +85,7 @@ void find_tokens_around(const std::string& begin, const std::string& end, Tokeni
 
 int run_tokenize(int argc, const char* const* argv) {
   TokenizeJob job{.inputs = {}, .val_fraction = 0.1};
-  std::string tokenizer, begin = "none", end = "auto";
+  std::string tokenizer, begin = "auto", end = "auto";
   ConfigSpec spec("shale tokenize INPUT...",
                   "turns text and jsonl (.gz, .zst), or folders of them, into shards of tokens for "
                   "train_lm --data; goes on where it was stopped");
@@ -94,7 +95,7 @@ int run_tokenize(int argc, const char* const* argv) {
            {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
   spec.add("field", job.field, "key of the text in a line of jsonl");
   spec.add("document-begin", begin, "token before each document, or none",
-           {.help = {.metavar = "TOKEN"}});
+           {.help = {.metavar = "TOKEN", .default_text = "what the tokenizer puts before a text"}});
   spec.add("document-end", end, "token behind each document, or none",
            {.help = {.metavar = "TOKEN", .default_text = "the tokenizer's"}});
   spec.add("val-fraction", job.val_fraction,

@@ -421,10 +421,7 @@ MaskedTokens ChatEncoder::text(const std::string& before, const std::string& ans
 }
 
 void ChatEncoder::put_before(MaskedTokens& all) const {
-  const std::vector<int32_t>& before = tokenizer_->tokenizer.spec().before;
-  if (std::ranges::mismatch(before, all.tokens).in1 == before.end()) return;
-  all.tokens.insert(all.tokens.begin(), before.begin(), before.end());
-  all.is_answer.insert(all.is_answer.begin(), before.size(), 0);
+  all.is_answer.insert(all.is_answer.begin(), tokenizer_->tokenizer.begin_text(all.tokens), 0);
 }
 
 std::vector<int32_t> ChatEncoder::unguarded(std::string_view text, bool is_first) {

@@ -63,7 +63,7 @@ DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) 
   TokenizeJob job{.inputs = std::move(inputs),
                   .field = options.field,
                   .tokenizer = options.tokenizer,
-                  .begin = {},
+                  .begin = begin_of_document(*options.tokenizer),
                   .end = options.tokenizer->end_of_document,
                   .val_fraction = options.val_fraction,
                   .threads = options.threads,

@@ -232,8 +232,9 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
     splits.checksum = mix_checksum(splits.checksum, document.crc);
   }
   if (options.tokenizer != nullptr) {
-    splits.fingerprint =
-        mix_fingerprint(splits.fingerprint, "tokenizer", int64_t{options.tokenizer->crc});
+    splits.fingerprint = mix_fingerprint(
+        splits.fingerprint, "tokenizer",
+        int64_t{options.tokenizer->crc} + begin_of_document(*options.tokenizer).value_or(-1) + 1);
   }
   auto [train, val, rule] = divide(std::move(documents), uses, options.val_fraction);
   splits.summary =

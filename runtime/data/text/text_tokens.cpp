@@ -77,7 +77,9 @@ std::vector<TokenPiece> tokenize_documents(const std::vector<TokenPiece>& docume
   });
   std::vector<TokenPiece> pieces;
   std::vector<std::shared_ptr<std::vector<std::byte>>> tokens(documents.size());
-  for (auto& one : tokens) one = std::make_shared<std::vector<std::byte>>();
+  std::vector<int32_t> begin;
+  if (const auto token = begin_of_document(tokenizer)) begin.push_back(*token);
+  for (auto& one : tokens) one = std::make_shared<std::vector<std::byte>>(packed(begin, width));
   for (Part& part : parts) {
     std::vector<std::byte>& all = *tokens[part.document];
     all.insert(all.end(), part.tokens.begin(), part.tokens.end());

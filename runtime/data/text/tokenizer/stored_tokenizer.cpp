@@ -214,6 +214,24 @@ std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path) {
   return parse(read_text_file(path, kMaxTokenizerBytes), path, folder.empty() ? "." : folder);
 }
 
+std::optional<int32_t> begin_of_document(const StoredTokenizer& tokenizer) {
+  const std::vector<int32_t>& before = tokenizer.tokenizer.spec().before;
+  if (before.size() > 1) {
+    throw DataError(cat(tokenizer.path, ": puts ", before.size(),
+                        " tokens before a text; expected at most one before a document"));
+  }
+  if (before.empty() || before.front() == tokenizer.end_of_document) return {};
+  return before.front();
+}
+
+std::vector<int32_t> encode_prompt(const StoredTokenizer& tokenizer, const std::string& text) {
+  std::vector<int32_t> tokens =
+      TokenEncoder(tokenizer.tokenizer).encode(text, {.special_tokens = true});
+  tokenizer.tokenizer.begin_text(tokens);
+  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document.value_or(0));
+  return tokens;
+}
+
 bool are_same(const StoredTokenizer& a, const StoredTokenizer& b) {
   if (a.crc == b.crc) return true;
   TokenizerSpec of_a = a.tokenizer.spec(), of_b = b.tokenizer.spec();

@@ -44,6 +44,12 @@ std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path);
 // The same of bytes that are at hand, without a folder.
 std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path);
 
+// The token before each document that is trained on: what the tokenizer puts before a text, unless
+// that ends documents too, and so stands between them already. Throws DataError for several tokens.
+std::optional<int32_t> begin_of_document(const StoredTokenizer& tokenizer);
+// The tokens of a text to continue: in it, text that spells a special token becomes it.
+std::vector<int32_t> encode_prompt(const StoredTokenizer& tokenizer, const std::string& text);
+
 // Whether two tokenizers make the same of every text, as far as their files say it alike.
 bool are_same(const StoredTokenizer& a, const StoredTokenizer& b);
 

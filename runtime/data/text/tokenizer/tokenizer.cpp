@@ -72,6 +72,13 @@ int64_t Tokenizer::vocab_size() const {
   return static_cast<int64_t>(state_->shown.size());
 }
 
+size_t Tokenizer::begin_text(std::vector<int32_t>& ids) const {
+  const std::vector<int32_t>& before = spec().before;
+  if (std::ranges::mismatch(before, ids).in1 == before.end()) return 0;
+  ids.insert(ids.begin(), before.begin(), before.end());
+  return before.size();
+}
+
 std::optional<int32_t> Tokenizer::find(std::string_view text) const {
   for (const AddedToken& token : state_->spec.added) {
     if (token.text == text) return token.id;

@@ -34,6 +34,10 @@ class Tokenizer {
   // tokens are shown if asked for. Throws DataError for an id that no token has.
   std::string decode(std::span<const int32_t> ids, bool show_special = true) const;
 
+  // Puts the tokens that belong before a text in front of a text's tokens, unless these begin with
+  // them. Returns how many it has put there.
+  size_t begin_text(std::vector<int32_t>& ids) const;
+
   // The first place at or behind `from` at which text can be cut so that the tokens of its parts
   // are those of the whole, where text that spells special tokens does not become them; the text's
   // size if there is none, as in tokenizers whose tokens cross lines.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
 #include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
@@ -15,13 +16,21 @@ using test::message_of;
 using test::TempDir;
 using Ids = std::vector<int32_t>;
 
-std::shared_ptr<const StoredTokenizer> tokenizer_with(const std::string& special) {
+std::shared_ptr<const StoredTokenizer> tokenizer_with(const std::string& special,
+                                                      const Ids& before = {}) {
   PieceCounts counts;
   for (int i = 0; i < 3; ++i) {
     count_pieces("Line of a text.\n", tokenizer_internal::SplitPattern::kCl100k, counts);
   }
   const TokenizerSpec spec = train_bpe(counts, {.vocab_size = 280, .special = {special}});
-  return parse_tokenizer(to_tokenizer_json(spec), "small");
+  Json json = Json::parse(to_tokenizer_json(spec), {}, "small");
+  if (!before.empty()) {
+    json["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single", {{{"SpecialToken", {{"id", "x"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+        {"special_tokens", {{"x", {{"ids", before}}}}}};
+  }
+  return parse_tokenizer(json.dump(), "small");
 }
 
 DatasetSplits open_with(const std::string& path,
@@ -41,6 +50,30 @@ Ids tokens_of(const TokenStream& stream) {
 }
 
 }  // namespace
+
+TEST_CASE("a document begins with what its tokenizer puts before a text", "[data]") {
+  const TempDir dir;
+  dir.write("a.txt", "Line one\n");
+  dir.write("b.txt", "text");
+  const auto begun = tokenizer_with("<|endoftext|>", {5});
+  const Ids one = TokenEncoder(begun->tokenizer).encode("Line one\n", {.add_around = true});
+  const Ids two = TokenEncoder(begun->tokenizer).encode("text", {.add_around = true});
+  REQUIRE((one.front() == 5 && two.front() == 5));
+  Ids want = one;
+  want.push_back(0);
+  want.insert(want.end(), two.begin(), two.end());
+  const DatasetSplits splits = open_with(dir.path(), begun);
+  CHECK(tokens_of(*splits.train) == want);
+  CHECK(splits.fingerprint != open_with(dir.path(), tokenizer_with("<|endoftext|>")).fingerprint);
+  CHECK(encode_prompt(*begun, "text") == two);
+  // What ends documents stands between them already.
+  CHECK(tokens_of(*open_with(dir.path(), tokenizer_with("<|endoftext|>", {0})).train) ==
+        tokens_of(*open_with(dir.path(), tokenizer_with("<|endoftext|>")).train));
+  CHECK(contains(message_of<DataError>([&] {
+                   open_with(dir.path(), tokenizer_with("<|endoftext|>", {5, 6}));
+                 }),
+                 "puts 2 tokens before a text"));
+}
 
 TEST_CASE("text with a tokenizer is its tokens, joined by the end of a document", "[data]") {
   const TempDir dir;
