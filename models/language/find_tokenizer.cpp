@@ -32,12 +32,13 @@ std::string origin_of(const TrainConfig& config) {
 void add_conversations(ChatTemplate asked, const std::shared_ptr<const StoredTokenizer>& tokenizer,
                        HfExtras& extras) {
   // Prompts and completions need no tokens of a template.
-  if (!missing_chat_token(*tokenizer, asked).empty()) return;
+  const auto end = ChatEncoder(tokenizer, asked).end_of_turn();
+  if (!end) return;
   const ChatTemplate style = resolve_chat_template(*tokenizer, asked);
   add_chat(extras, *tokenizer,
            style == ChatTemplate::kAuto ? tokenizer->chat["chat_template"].text()
                                         : chat_template_text(style),
-           ChatEncoder(tokenizer, style).end_of_turn());
+           *end);
 }
 
 // A tokenizer that something brings along.

@@ -225,13 +225,6 @@ std::vector<int32_t> LanguageTask::prompt() const {
   if (tokenizer_ != nullptr) return encode_prompt(*tokenizer_, config_.sample_prompt);
   std::vector<int32_t> tokens;
   const int64_t vocab = model_->config().vocab;
-  if (tokenizer_ != nullptr) {
-    // Whoever writes a prompt may mean special tokens.
-    tokens =
-        TokenEncoder(tokenizer_->tokenizer).encode(config_.sample_prompt, {.special_tokens = true});
-    if (tokens.empty()) tokens.push_back(tokenizer_->end_of_document.value_or(0));
-    return tokens;
-  }
   for (const char c : config_.sample_prompt) tokens.push_back(static_cast<uint8_t>(c));
   if (tokens.empty()) tokens.push_back(data_.is_text ? '\n' : static_cast<int32_t>(vocab - 1));
   for (const int32_t token : tokens) {

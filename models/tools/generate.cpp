@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <string>
 
 #include "shale/base/config.h"
@@ -15,6 +16,7 @@
 #include "shale/models/tools/model_options.h"
 #include "shale/models/tools/tools.h"
 #include "shale/runtime/data/chat/chat_encoder.h"
+#include "shale/runtime/data/chat/line_keys.h"
 #include "shale/runtime/data/corpus/documents.h"
 
 namespace shale::models {
@@ -37,7 +39,8 @@ void describe(ConfigSpec& spec, Request& r) {
   spec.add("prompt", r.prompt, "text to continue, or with --chat to answer",
            {.help = {.metavar = "TEXT"}});
   spec.add("prompts", r.prompts,
-           "file of lines {\"prompt\": TEXT} or {\"messages\": [...]}; a line {\"text\": ...} is "
+           "file of lines {\"prompt\": TEXT} or {\"messages\": [...]}, with \"tools\"; a line "
+           "{\"text\": ...} is "
            "printed for each, or {\"error\": ...} for one that cannot be answered",
            {.is_path = true, .help = {.metavar = "FILE.jsonl"}});
   spec.add("chat", r.chat,
@@ -102,9 +105,9 @@ class Generator {
  public:
   Generator(const Request& request, comm::World& world)
       : request_(request), loaded_(load(request.model, world)) {
-    if (!request.chat && request.prompts.empty()) return;
-    const bool is_whole = missing_chat_token(*loaded_.tokenizer, request.style).empty();
-    if (request.chat || is_whole) chat_.emplace(loaded_.tokenizer, request.style);
+    if (request.chat || !request.prompts.empty()) {
+      chat_.emplace(loaded_.tokenizer, request.style);
+    }
   }
 
   // Prints it as it is made; returns it.
@@ -138,7 +141,6 @@ class Generator {
   }
   std::vector<int32_t> encode(const std::vector<ChatMessage>& messages,
                               const Json& tools = nullptr) {
-    if (!chat_) chat_.emplace(loaded_.tokenizer, request_.style);
     return chat_->prompt(messages, tools);
   }
 
@@ -187,25 +189,25 @@ void converse(const Request& request, Generator& generator) {
 std::vector<int32_t> encode_line(const std::string& line, const std::string& place,
                                  const Request& request, Generator& generator) {
   const Json object = Json::parse(line, {.max_bytes = int64_t{64} << 20}, place);
-  std::vector<ChatMessage> messages = begin_of(request);
-  if (object.contains("messages") && object["messages"].is_array()) {
-    for (const Json& message : object["messages"]) {
-      try {
-        messages.push_back(read_chat_message(message));
-      } catch (const DataError& error) {
-        throw DataError(cat(place, ": ", error.what()));
+  const char* key = object.contains("messages") ? "messages" : "prompt";
+  if (!object.contains(key)) throw DataError(cat(place, ": no 'prompt', and no 'messages'"));
+  const bool is_text =
+      object[key].is_string() && !request.chat && key == std::string_view("prompt");
+  std::map<std::string, int64_t> ignored;
+  try {
+    check_line_keys(object, {key, is_text ? key : "tools"}, LineUse::kPrompt, ignored);
+    if (is_text) return generator.encode(object[key].text());
+    std::vector<ChatMessage> messages = begin_of(request);
+    for (ChatMessage& message : read_chat_messages(object, key)) {
+      if (message.role == "system" && !request.system.empty()) {
+        throw DataError("a system message beside --system, want one of them");
       }
+      messages.push_back(std::move(message));
     }
-    if (object.contains("tools")) return generator.encode(messages, object["tools"]);
-    return generator.encode(messages);
+    return generator.encode(messages, read_tools(object));
+  } catch (const DataError& error) {
+    throw DataError(cat(place, ": ", error.what()));
   }
-  if (!object.contains("prompt") || !object["prompt"].is_string()) {
-    throw DataError(cat(place, ": no text under 'prompt', and no 'messages'"));
-  }
-  const std::string& prompt = object["prompt"].text();
-  if (!request.chat) return generator.encode(prompt);
-  messages.push_back({"user", prompt});
-  return generator.encode(messages);
 }
 
 // A line of --prompts whose turn has not come: its tokens, or why it has none.

@@ -7,6 +7,7 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
+#include "shale/runtime/data/chat/line_keys.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer_state.h"
 
 namespace shale {
@@ -51,6 +52,8 @@ constexpr const char* kQwenSystem =
 
 constexpr const char* kLlama3Turns =
     "{{ '<|begin_of_text|>' }}{% for message in messages %}"
+    "{% if message.role == 'tool' %}{{ raise_exception('llama3 has no messages of tools; "
+    "use the chat template of the model, such as Llama 3.1') }}{% endif %}"
     "{{ '<|start_header_id|>' ~ message.role ~ '<|end_header_id|>\\n\\n' }}"
     "{% if message.role == 'assistant' %}{% generation %}"
     "{{ message.content | trim ~ '<|eot_id|>' }}{% endgeneration %}"
@@ -86,12 +89,6 @@ AddedTokens added_tokens(const Tokenizer& tokenizer, bool are_spelled) {
   return AddedTokens(std::move(added));
 }
 
-// Null, "" or []: what templates take for a member that is not there.
-bool is_nothing(const Json& value) {
-  return value.is_null() || (value.is_string() && value.text().empty()) ||
-         (value.is_array() && value.empty());
-}
-
 size_t common_prefix(std::string_view a, std::string_view b) {
   const auto [end, other] = std::ranges::mismatch(a, b);
   size_t bytes = static_cast<size_t>(end - a.begin());
@@ -112,7 +109,7 @@ ChatMessage read_chat_message(const Json& message) {
   };
   for (const char* key : {"role", "content"}) {
     if (key == std::string_view("content") && message.contains("tool_calls") &&
-        (!message.contains(key) || message[key].is_null())) {
+        !is_nothing(message["tool_calls"]) && (!message.contains(key) || message[key].is_null())) {
       continue;
     }
     if (!message.contains(key)) throw DataError(cat("a message has no '", key, "'"));
@@ -121,6 +118,10 @@ ChatMessage read_chat_message(const Json& message) {
   ChatMessage read{.role = message["role"].text(), .content = ""};
   for (const auto& [key, value] : message.items()) {
     if (key == "role") continue;
+    // Files that came from tables have all keys in all messages.
+    const bool is_read = key == "content" || key == "tool_calls" || key == "reasoning_content" ||
+                         key == "name" || key == "tool_call_id";
+    if (value.is_null() && !is_read) continue;
     if (key == "content" && value.is_string()) {
       read.content = value.text();
     } else if (key == "weight") {
@@ -131,7 +132,7 @@ ChatMessage read_chat_message(const Json& message) {
     } else if (key == "tool_calls") {
       if (!value.is_array() && !value.is_null()) fail(key, "a list");
       read.more[key] = value;
-    } else if (key == "reasoning_content" || key == "name" || key == "tool_call_id") {
+    } else if (is_read && key != "content") {
       if (!value.is_string() && !value.is_null()) fail(key, "a text");
       read.more[key] = value;
     } else if (key == "content") {
@@ -150,6 +151,24 @@ ChatMessage read_chat_message(const Json& message) {
     }
   }
   return read;
+}
+
+std::vector<ChatMessage> read_chat_messages(const Json& line, std::string_view key) {
+  const Json& list = line[key];
+  if (list.is_string() && key == "prompt") return {{"user", list.text()}};
+  if (!list.is_array() || list.empty()) {
+    throw DataError(cat("'", key, "' is ", excerpt(list.dump()), ", want a list of messages"));
+  }
+  std::vector<ChatMessage> all;
+  for (const Json& message : list) all.push_back(read_chat_message(message));
+  return all;
+}
+
+Json read_tools(const Json& line) {
+  if (!line.contains("tools")) return nullptr;
+  const Json& list = line["tools"];
+  if (list.is_array() || list.is_null()) return list;
+  throw DataError(cat("'tools' is ", excerpt(list.dump()), ", want a list"));
 }
 
 ChatTemplate resolve_chat_template(const StoredTokenizer& stored, ChatTemplate style) {
@@ -199,7 +218,11 @@ void MaskedTokens::append(const std::vector<int32_t>& more, bool are_answers) {
 }
 
 ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer, ChatTemplate style)
-    : ChatEncoder(tokenizer, template_of(*tokenizer, style)) {}
+    : ChatEncoder(tokenizer, missing_chat_token(*tokenizer, style).empty()
+                                 ? template_of(*tokenizer, style)
+                                 : nullptr) {
+  style_ = style;
+}
 
 ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
                          std::shared_ptr<const JinjaTemplate> chat)
@@ -208,6 +231,7 @@ ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
       encoder_(tokenizer_->tokenizer),
       marks_(added_tokens(tokenizer_->tokenizer, false)),
       spelled_(added_tokens(tokenizer_->tokenizer, true)) {
+  if (chat_ == nullptr) return;
   // The first special token that a turn of the assistant writes behind its content ends it: what
   // ends the conversation besides may follow.
   const std::array<ChatMessage, 2> turns = {{{"user", "a"}, {kAnswers, "xyzzy"}}};
@@ -266,6 +290,7 @@ Json ChatEncoder::guarded(const Json& value) const {
 
 JinjaText ChatEncoder::render(Messages messages, const Json& tools, bool add_generation_prompt,
                               std::string_view left_out) const {
+  if (chat_ == nullptr) template_of(*tokenizer_, style_);  // throws
   static constexpr std::array kRoles = {"system", "user", kAnswers, "tool"};
   Json list = Json::array();
   for (const ChatMessage& message : messages) {
@@ -306,18 +331,19 @@ void ChatEncoder::check_written(Messages messages, const Json& tools) const {
     fail("tools");
   }
   for (const char* key : {"tool_calls", "reasoning_content"}) {
-    // Templates may leave out the reasoning of turns that others follow.
-    size_t count = messages.size();
-    const auto has = [key](const ChatMessage& message) {
-      return message.more.is_object() && message.more.contains(key) &&
-             !is_nothing(message.more[key]);
-    };
-    while (count > 0 && !has(messages[count - 1])) --count;
-    const Messages until = messages.first(count);
-    if (count > 0 && render(until, tools, false).text == render(until, tools, false, key).text) {
-      fail(key);
-    }
+    if (!writes(key, messages, tools)) fail(key);
   }
+}
+
+bool ChatEncoder::writes(std::string_view key, Messages messages, const Json& tools) const {
+  // Templates may leave out the reasoning of turns that others follow.
+  size_t count = messages.size();
+  const auto has = [key](const ChatMessage& message) {
+    return message.more.is_object() && message.more.contains(key) && !is_nothing(message.more[key]);
+  };
+  while (count > 0 && !has(messages[count - 1])) --count;
+  const Messages until = messages.first(count);
+  return count == 0 || render(until, tools, false).text != render(until, tools, false, key).text;
 }
 
 JinjaText ChatEncoder::rendered_turn(Messages messages, const Json& tools) const {
@@ -418,6 +444,11 @@ MaskedTokens ChatEncoder::text(const std::string& before, const std::string& ans
   append(whole, 0, whole.text.size(), all);
   put_before(all);
   return all;
+}
+
+std::string_view ChatEncoder::spelled(std::string_view text) const {
+  const AddedToken* token = spelled_.empty() ? nullptr : spelled_.find(text, 0, true).token;
+  return token == nullptr ? std::string_view() : token->text;
 }
 
 void ChatEncoder::put_before(MaskedTokens& all) const {

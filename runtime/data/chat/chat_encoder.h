@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,11 @@ struct ChatMessage {
 // tool_calls, reasoning_content, name, tool_call_id, weight (0: not learnt, or 1). Throws DataError
 // that names a key which is another, missing or malformed.
 ChatMessage read_chat_message(const Json& message);
+// Those of a line of JSON under a key: a list of messages, or the text of a user under "prompt".
+// Throws DataError for anything else.
+std::vector<ChatMessage> read_chat_messages(const Json& line, std::string_view key);
+// The tools of a line of JSON: a list, or null. Throws DataError for anything else.
+Json read_tools(const Json& line);
 
 // How a conversation is written.
 enum class ChatTemplate {
@@ -63,7 +69,8 @@ struct MaskedTokens {
 // template writes them.
 class ChatEncoder {
  public:
-  // Throws DataError, starting with the tokenizer's path, if it lacks a token of the template.
+  // Texts need no template: if missing_chat_token() names one, conversation() and prompt() throw
+  // DataError, starting with the tokenizer's path, that names it.
   ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer, ChatTemplate style);
   // A model's own template. Its variables are messages, add_generation_prompt, tools and documents
   // (none), and bos_token, eos_token and so on if the tokenizer has them. Throws DataError if it
@@ -83,10 +90,15 @@ class ChatEncoder {
   // The conversation up to where the assistant's next turn begins.
   std::vector<int32_t> prompt(const std::vector<ChatMessage>& messages,
                               const Json& tools = nullptr);
+  // Whether the template writes this member of messages, which may have any; true if none has it.
+  bool writes(std::string_view key, std::span<const ChatMessage> messages, const Json& tools) const;
   // A text as it stands, without marks, and what follows it as the answer.
   MaskedTokens text(const std::string& before, const std::string& answer);
+  // The first special token that a text spells, which it does not become. Empty: none.
+  std::string_view spelled(std::string_view text) const;
 
-  int32_t end_of_turn() const { return end_; }
+  // None without a template.
+  std::optional<int32_t> end_of_turn() const { return end_; }
 
  private:
   using Messages = std::span<const ChatMessage>;
@@ -112,7 +124,8 @@ class ChatEncoder {
   TokenEncoder encoder_;
   tokenizer_internal::AddedTokens marks_;    // added tokens, as the tokenizer cuts them
   tokenizer_internal::AddedTokens spelled_;  // special ones, as content may spell them
-  int32_t end_ = 0;                          // of a turn
+  std::optional<int32_t> end_;               // of a turn
+  ChatTemplate style_ = ChatTemplate::kAuto;
 };
 
 }  // namespace shale

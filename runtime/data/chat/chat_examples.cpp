@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/kernels/loss.h"
+#include "shale/runtime/data/chat/line_keys.h"
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/corpus/documents.h"
 #include "shale/runtime/data/split.h"
@@ -22,11 +24,15 @@ namespace {
 
 constexpr JsonLimits kLineLimits{.max_bytes = int64_t{64} << 20};
 
+using KeyCounts = std::map<std::string, int64_t>;
+
 // One line as an example, or two.
 class LineReader {
  public:
-  LineReader(const ExampleOptions& options, std::string place, ChatEncoder& encoder)
-      : options_(options), place_(std::move(place)), encoder_(encoder) {}
+  // Counts keys that are ignored.
+  LineReader(const ExampleOptions& options, std::string place, ChatEncoder& encoder,
+             KeyCounts& ignored)
+      : options_(options), place_(std::move(place)), encoder_(encoder), ignored_(ignored) {}
 
   std::vector<MaskedTokens> read(std::string_view line) {
     const Json object = Json::parse(line, kLineLimits, place_);
@@ -34,6 +40,7 @@ class LineReader {
     std::vector<MaskedTokens> examples;
     try {
       if (options_.kind == ExampleKind::kPreferences) {
+        check_keys(object, "chosen", {"rejected", "prompt"});
         const std::array both = {&member(object, "chosen"), &member(object, "rejected")};
         const size_t shared = shared_messages(*both[0], *both[1]);
         for (const size_t i : {0, 1}) {
@@ -69,37 +76,27 @@ class LineReader {
     if (!value.is_string()) fail(cat("'", key, "' is ", excerpt(value.dump()), ", want a text"));
     return value.text();
   }
-  std::vector<ChatMessage> messages(const Json& list, const char* key) const {
-    if (!list.is_array() || list.empty()) {
-      fail(cat("'", key, "' is ", excerpt(list.dump()), ", want a list of messages"));
-    }
-    std::vector<ChatMessage> all;
-    for (const Json& message : list) {
-      all.push_back(read_chat_message(message));
-    }
-    return all;
+  // `key`: what the line's example is made of, a conversation if it is a list.
+  void check_keys(const Json& object, std::string_view key, std::vector<std::string_view> more) {
+    more.insert(more.begin(), key);
+    if (object.contains(key) && object[key].is_array()) more.push_back("tools");
+    check_line_keys(object, more, LineUse::kExample, ignored_);
   }
 
   std::vector<MaskedTokens> answers(const Json& object) {
     if (object.contains("messages")) {
-      return encoder_.conversation(messages(object["messages"], "messages"), 0, tools(object));
+      check_keys(object, "messages", {});
+      return encoder_.conversation(read_chat_messages(object, "messages"), 0, read_tools(object));
     }
     if (object.contains("completion")) {
+      check_keys(object, "completion", {"prompt"});
       return continued(object, object["completion"], "completion", 0);
     }
     if (!object.contains("text")) fail("no 'messages', 'prompt' with 'completion', or 'text'");
+    check_keys(object, "text", {});
     MaskedTokens example = encoder_.text("", text(object["text"], "text"));
     end(example);
     return {example};
-  }
-
-  Json tools(const Json& object) const {
-    if (!object.contains("tools")) return nullptr;
-    const Json& list = object["tools"];
-    if (!list.is_array() && !list.is_null()) {
-      fail(cat("'tools' is ", excerpt(list.dump()), ", want a list"));
-    }
-    return list;
   }
 
   // How many messages two answers begin with alike, but the last.
@@ -136,17 +133,18 @@ class LineReader {
   // A prompt and what follows it, which is the answer but for its first `shared` messages.
   std::vector<MaskedTokens> continued(const Json& object, const Json& answer, const char* key,
                                       size_t shared) {
-    const Json& prompt = member(object, "prompt");
     if (answer.is_array()) {
-      std::vector<ChatMessage> all = messages(answer, key);
+      std::vector<ChatMessage> all = read_chat_messages(object, key), prompt;
       const size_t own = all.size();
-      const size_t first =
-          put_before(prompt.is_string() ? std::vector<ChatMessage>{{"user", prompt.text()}}
-                                        : messages(prompt, "prompt"),
-                     all);
-      return encoder_.conversation(all, std::max(first, all.size() - own + shared), tools(object));
+      // Answers that begin alike may bring the prompt with them.
+      if (shared == 0) member(object, "prompt");
+      if (object.contains("prompt")) prompt = read_chat_messages(object, "prompt");
+      const size_t first = put_before(std::move(prompt), all);
+      return encoder_.conversation(all, std::max(first, all.size() - own + shared),
+                                   read_tools(object));
     }
-    MaskedTokens example = encoder_.text(text(prompt, "prompt"), text(answer, key));
+    MaskedTokens example =
+        encoder_.text(text(member(object, "prompt"), "prompt"), text(answer, key));
     end(example);
     return {example};
   }
@@ -168,6 +166,7 @@ class LineReader {
   const ExampleOptions& options_;
   const std::string place_;
   ChatEncoder& encoder_;
+  KeyCounts& ignored_;
 };
 
 struct Line {
@@ -179,6 +178,7 @@ struct Line {
 // The lines of a batch.
 struct Block {
   std::vector<Line> lines;
+  KeyCounts ignored;
 };
 
 std::vector<DocumentBatch> read_batches(const std::vector<CorpusFile>& files) {
@@ -208,12 +208,30 @@ std::vector<Block> encode(const std::vector<CorpusFile>& files,
     }
     for_each_line(batches[i], file, [&](std::string_view line, const std::string& place) {
       const uint32_t crc = crc32c(std::as_bytes(std::span(line)));
-      blocks[i].lines.push_back({.examples = LineReader(options, place, *encoder).read(line),
+      LineReader reader(options, place, *encoder, blocks[i].ignored);
+      blocks[i].lines.push_back({.examples = reader.read(line),
                                  .hash = data_internal::split_hash(crc, std::ssize(line)),
                                  .is_validation = file.is_validation});
     });
   });
   return blocks;
+}
+
+// "; ignored keys: id (in 3 lines), source (in 12)".
+std::string describe_ignored(const std::vector<Block>& blocks) {
+  constexpr size_t kMost = 12;
+  KeyCounts all;
+  for (const Block& block : blocks) {
+    for (const auto& [key, count] : block.ignored) all[key] += count;
+  }
+  std::string text;
+  size_t number = 0;
+  for (const auto& [key, count] : all) {
+    if (number == kMost) return text + cat(" and ", all.size() - kMost, " more");
+    text += number++ == 0 ? cat("; ignored keys: ", excerpt(key), " (in ", count, " lines)")
+                          : cat(", ", excerpt(key), " (in ", count, ")");
+  }
+  return text;
 }
 
 // The files with lines of JSON, and what for. One that is named and has none is an error.
@@ -301,7 +319,7 @@ ExampleSplits read_examples(const ExampleOptions& options) {
   splits.note = cat(val->size() == 0 ? ""
                     : by_name        ? ", by name"
                                      : ", by a hash of each",
-                    skipped.describe());
+                    skipped.describe(), describe_ignored(blocks));
   if (train->size() == 0) {
     throw DataError(
         cat(options.paths.front(), ": no examples are left for training, of ", splits.examples));

@@ -63,7 +63,9 @@ struct ExampleSplits {
 //                {"prompt": TEXT, "completion": TEXT}: the completion, and a token that ends it
 //                {"text": TEXT}: all of it, and a token that ends it
 //   preferences  {"prompt": TEXT or messages, "chosen": TEXT or messages, "rejected": alike};
-//                messages of prompt and answer together are a conversation
+//                messages of prompt and answer together are a conversation, and answers that begin
+//                with the same messages need no prompt
+// Other keys are counted in the note, or refused as check_line_keys() does.
 // The order does not depend on the threads. Throws MissingInputError; DataError, with file and
 // line, for what is malformed, has nothing to learn, or is not UTF-8.
 ExampleSplits read_examples(const ExampleOptions& options);

@@ -98,8 +98,15 @@ TEST_CASE("conversations are written as their templates say, answers marked", "[
   CHECK(shown(*llama, three.conversation({{"user", " a "}, {"assistant", "b\n"}}).front()) ==
         "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n[b<|eot_id|>]");
-  CHECK(contains(message_of<DataError>([&] { ChatEncoder(llama, ChatTemplate::kChatMl); }),
-                 "<|im_start|>"));
+  CHECK(contains(message_of<DataError>([&] {
+                   three.prompt({{"user", "a"}, {"tool", "b"}});
+                 }),
+                 "llama3 has no messages of tools"));
+  // Texts need no template.
+  CHECK(ChatEncoder(llama, ChatTemplate::kChatMl).text("a", "b").tokens.size() == 2);
+  CHECK(
+      contains(message_of<DataError>([&] { ChatEncoder(llama, ChatTemplate::kChatMl).prompt({}); }),
+               "<|im_start|>"));
 }
 
 TEST_CASE("a template without generation blocks learns what turns add to their prompts", "[data]") {
@@ -346,7 +353,7 @@ TEST_CASE("a prompt that answers repeat is written once", "[data]") {
   const std::string user = R"({"role": "user", "content": "u"})";
   const std::string system = R"({"role": "system", "content": "s"})";
   const auto lengths = [&](const std::string& prompt, const std::string& before) {
-    std::string line = "{\"prompt\": " + prompt;
+    std::string line = prompt.empty() ? "{\"id\": 1" : "{\"prompt\": " + prompt;
     for (const char* key : {"chosen", "rejected"}) {
       line += cat(", \"", key, "\": [", before, before.empty() ? "" : ", ",
                   R"({"role": "assistant", "content": ")", key, "\"}]");
@@ -367,6 +374,8 @@ TEST_CASE("a prompt that answers repeat is written once", "[data]") {
   CHECK(lengths("\"u\"", system + ", " + user) == with_system);
   CHECK(lengths("[" + system + ", " + user + "]", user) == with_system);
   CHECK(lengths("[" + system + ", " + user + "]", system + ", " + user) == with_system);
+  // Answers that begin alike need no prompt.
+  CHECK(lengths("", user) == once);
   // What both answers say first is no answer.
   const std::string old = R"({"role": "assistant", "content": "old"})";
   CHECK(lengths("\"u\"", user + ", " + old + ", " + user).second == 7);
@@ -400,6 +409,55 @@ TEST_CASE("examples are divided by the names of files, else by a hash of each li
   CHECK(splits.note == ", by name; skipped 1 without lines of JSON, 1 of test");
 }
 
+TEST_CASE("keys that others train on are refused, and the rest is counted", "[data]") {
+  const TempDir dir;
+  // What the log says of the line, or the error.
+  const auto said = [&](const std::string& line, const std::string& more,
+                        ExampleKind kind = ExampleKind::kAnswers) {
+    const std::string path = dir.write("k.jsonl", cat("{", line, ", ", more, "}\n"));
+    try {
+      return read_examples(
+                 {.paths = {path}, .kind = kind, .tokenizer = chatml(), .val_fraction = 0})
+          .note;
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string turns =
+      R"([{"role": "user", "content": "u"}, {"role": "assistant", "content": "v"}])";
+  const std::string chat = R"("messages": )" + turns;
+  const std::string pair = R"("prompt": "u", "chosen": )" + turns + R"(, "rejected": )" + turns;
+  for (const char* more :
+       {R"("system": "s")", R"("text": "t")", R"("prompt": "p")", R"("completion": "c")",
+        R"("tool_calls": [{}])", R"("function_call": {"name": "f"})", R"("functions": [{}])",
+        R"("images": ["a.png"])", R"("chat_template_kwargs": {"a": 1})", R"("weight": 0)",
+        R"("weight": 0.5)", R"("train": false)", R"("label": false)", R"("labels": [1])",
+        R"("conversations": [{"from": "human", "value": "x"}])",
+        R"("prompt": [{"role": "user", "content": "w"}])"}) {
+    const std::string key(more, std::string(more).find(':'));
+    CHECK(contains(said(chat, more), cat("k.jsonl:1: the key '", key.substr(1, key.size() - 2))));
+  }
+  CHECK(contains(said(R"("prompt": "u", "completion": "v")", R"("tools": [{}])"), "'tools'"));
+  CHECK(contains(said(pair, R"("system": "s")", ExampleKind::kPreferences), "'system'"));
+  CHECK(contains(said(pair, R"("messages": [])", ExampleKind::kPreferences), "messages (in 1"));
+  // What says nothing new.
+  for (const char* more :
+       {R"("prompt": "u")", R"("prompt": [{"role": "user", "content": "u"}])", R"("system": "")",
+        R"("images": [])", R"("tool_calls": null)", R"("weight": 1)", R"("train": true)",
+        R"("label": 0)", R"("source": "x")", R"("score_chosen": 8.5)"}) {
+    const std::string key(more, std::string(more).find(':'));
+    CHECK(said(chat, more) ==
+          cat("; ignored keys: ", key.substr(1, key.size() - 2), " (in 1 lines)"));
+  }
+  CHECK(said(chat, R"("prompt": "u", "prompt_id": 3, "chosen": [], "rejected": [])") ==
+        "; ignored keys: chosen (in 1 lines), prompt (in 1), prompt_id (in 1), rejected (in 1)");
+  CHECK(said(pair, R"("messages": )" + turns, ExampleKind::kPreferences) ==
+        "; ignored keys: messages (in 1 lines)");
+  CHECK(said(R"("text": "Do: u\nAnswer: v")", R"("prompt": "u", "output": "v")") ==
+        "; ignored keys: output (in 1 lines), prompt (in 1)");
+  CHECK(said(chat, R"("tools": null)") == "");
+}
+
 TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
   const TempDir dir;
   const auto marks = chatml();
@@ -428,6 +486,10 @@ TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
   CHECK(contains(turn(R"("reasoning_content": "r")"), "does not write 'reasoning_content'"));
   CHECK(contains(error(R"({"tools": [{}], "messages": [{"role": "assistant", "content": "y"}]})"),
                  "does not write 'tools'"));
+  CHECK(contains(turn(R"("tool_calls": null, "name": 3)"), "'name' of a message is 3"));
+  CHECK(
+      contains(error(R"({"messages": [{"role": "assistant", "content": null, "tool_calls": []}]})"),
+               "'content' of a message is null"));
   CHECK(contains(error("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}"),
                  "nothing to learn"));
   CHECK(contains(error("{\"prompt\": \"x\", \"chosen\": \"y\"}", ExampleKind::kPreferences),
