@@ -40,8 +40,8 @@ class LineReader {
     std::vector<MaskedTokens> examples;
     try {
       if (options_.kind == ExampleKind::kPreferences) {
-        check_keys(object, "chosen", {"rejected", "prompt"});
         const std::array both = {&member(object, "chosen"), &member(object, "rejected")};
+        check_keys(object, "chosen", {"rejected", "prompt"});
         const size_t shared = shared_messages(*both[0], *both[1]);
         for (const size_t i : {0, 1}) {
           std::vector<MaskedTokens> turns =
