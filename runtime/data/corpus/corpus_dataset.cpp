@@ -31,10 +31,11 @@ bool is_corpus(const DataSource& source, const DataOptions& options) {
   SkippedFiles skipped;
   const std::vector<CorpusFile> files = find_corpus(
       source.is_folder ? std::vector{source.path} : source.files, options.field, skipped);
-  return std::any_of(files.begin(), files.end(), [&](const CorpusFile& file) {
-    // Without a tokenizer, compressed text is a binary like others.
-    return file.is_jsonl || (options.tokenizer != nullptr && is_compressed(file.path));
-  });
+  return skipped.records > 0 ||
+         std::any_of(files.begin(), files.end(), [&](const CorpusFile& file) {
+           // Without a tokenizer, compressed text is a binary like others.
+           return file.is_jsonl || (options.tokenizer != nullptr && is_compressed(file.path));
+         });
 }
 
 DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) {

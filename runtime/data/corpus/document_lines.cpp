@@ -48,6 +48,17 @@ class LineKeys final : public JsonVisitor {
  public:
   explicit LineKeys(std::string_view field) : field_(field) {}
 
+  // False: it is not valid JSON, or is not whole. Keys up to there count.
+  bool read(std::string_view json) {
+    depth_ = 0;
+    try {
+      visit_json(json, "", *this);
+    } catch (const DataError&) {
+      return false;
+    }
+    return true;
+  }
+
   void key(std::string&& name) override {
     if (depth_ != 1) return;
     is_object = true;
@@ -114,7 +125,10 @@ TextKind find_kind(std::string text, ByteSource& source, std::string_view field)
       if (!at_end) read_more();
       if (at_end) return kind;
     }
-    if (line == 0 && text[begin] == '[') return TextKind::kJson;
+    if (line == 0 && text[begin] == '[') {
+      const size_t item = text.find_first_not_of(" \t\r\n", begin + 1);
+      return item != text.npos && text[item] == '{' ? TextKind::kRecords : TextKind::kJson;
+    }
     if (text[begin] != '{') return kind;
     size_t newline = text.find('\n', begin);
     while (newline == text.npos && !at_end && text.size() - begin <= BatchReader::kMaxLineBytes) {
@@ -124,10 +138,10 @@ TextKind find_kind(std::string text, ByteSource& source, std::string_view field)
     }
     if (newline == text.npos && !at_end) return kind;  // a longer line than is read
     LineKeys keys(field);
-    try {
-      visit_json(std::string_view(text).substr(begin, newline - begin), "", keys);
-    } catch (const DataError&) {
-      return line == 0 ? TextKind::kJson : kind;
+    if (!keys.read(std::string_view(text).substr(begin, newline - begin))) {
+      if (line == 1) return kind;
+      keys.read(std::string_view(text).substr(begin));
+      return keys.has_known ? TextKind::kRecords : TextKind::kJson;
     }
     if (keys.has_known || (line == 1 && keys.is_object)) return TextKind::kJsonLines;
     if (!keys.is_object) return kind;

@@ -53,7 +53,9 @@ std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   if (file.is_jsonl) return {};
   const TextKind kind = find_kind(std::move(start), *source, field);
   file.is_jsonl = kind == TextKind::kJsonLines;
-  if (is_named && kind == TextKind::kJson && plain.ends_with(".json")) {
+  if (!plain.ends_with(".json")) return {};
+  file.is_records = kind == TextKind::kRecords;
+  if (is_named && (file.is_records || kind == TextKind::kJson)) {
     throw DataError(cat(file.path, ": expected an object with '", field,
                         "' in each line, found other JSON; jq -c '.[]' makes lines of an array, "
                         "--data-field names another key, and --data-format text takes the "
@@ -71,6 +73,8 @@ void find_in_folder(const std::string& folder, std::string_view field,
       const std::string binary = file.bytes == 0 ? "" : look_into(file, field, /*is_named=*/false);
       if (file.bytes == 0) {
         ++skipped.empty;
+      } else if (file.is_records) {
+        ++skipped.records;
       } else if (!binary.empty()) {
         skipped.add_binary(binary);
       } else {

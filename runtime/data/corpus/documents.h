@@ -19,16 +19,18 @@ struct CorpusFile {
   int64_t bytes = 0;     // on the disk
   int64_t modified = 0;  // in nanoseconds of the system's clock
   bool is_jsonl = false;
+  bool is_records = false;     // .json with objects that are not in lines
   std::string below = {};      // its name for divide_files() (runtime/data/split.h)
   bool is_validation = false;  // see divide_corpus()
 };
 
 // The files that these paths name, in their order; of a folder, those below it as a folder of text
-// is read (runtime/data/tokens/token_dataset.h), without binaries and empty ones, which are counted
-// in `skipped`. Lines of JSON are told by the name, .jsonl or .ndjson in any case, or by the
-// content, decompressed: the first two lines are objects, or the first one has the key `field`,
-// "messages" or "prompt". Throws MissingInputError for a path where nothing is, DataError for a
-// file that cannot be read, is of Parquet or Arrow, or is named .json and has no lines of JSON.
+// is read (runtime/data/tokens/token_dataset.h), without binaries, empty ones and .json that holds
+// records but not in lines, which are counted in `skipped`. Lines of JSON are told by the name,
+// .jsonl or .ndjson in any case, or by the content, decompressed: the first two lines are objects,
+// or the first one has the key `field`, "messages" or "prompt". Throws MissingInputError for a path
+// where nothing is, DataError for a file that cannot be read, is of Parquet or Arrow, or is named
+// .json and has no lines of JSON.
 std::vector<CorpusFile> find_corpus(const std::vector<std::string>& paths, std::string_view field,
                                     data_internal::SkippedFiles& skipped);
 // The same. Throws DataError also if a folder has no file.
@@ -51,7 +53,8 @@ struct CorpusPosition {
 enum class TextKind {
   kPlain,
   kJsonLines,
-  kJson,  // an array or an object over several lines
+  kJson,     // an array or an object over several lines
+  kRecords,  // such an array of objects, or object with a key that lines have
 };
 // `text` begins the source's; more of it is read as far as it is needed.
 TextKind find_kind(std::string text, ByteSource& source, std::string_view field);

@@ -74,6 +74,7 @@ std::string SkippedFiles::describe() const {
   add(unreadable, cat("unreadable (", problem, ")"));
   add(empty, "empty");
   add(repeated, "repeated");
+  add(records, "JSON not in lines (jq -c '.[]' makes lines of an array)");
   add(not_utf8, "not UTF-8");
   add(no_lines, "without lines of JSON");
   add(test, "of test");

@@ -27,6 +27,7 @@ struct SkippedFiles {
   int64_t unreadable = 0;  // files and folders
   std::string problem = {};  // of the first of them
   int64_t repeated = 0;    // second names of a file
+  int64_t records = 0;     // .json with objects that are not in lines
   int64_t not_utf8 = 0;    // where text becomes tokens of a tokenizer
   int64_t no_lines = 0;    // where lines of JSON are read, and there are none
   int64_t test = 0;        // files of test, where others are for validation

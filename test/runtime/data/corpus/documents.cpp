@@ -128,9 +128,15 @@ TEST_CASE("what is left out of a folder is counted by kind", "[data]") {
   dir.write("damaged.gz", "not gzip");
   dir.write("empty", "");
   dir.write("a.txt", "text");
+  // Records of a data set that are not in lines; other JSON is text.
+  dir.write("records.json", "[\n {\"instruction\": \"a\"}]");
+  dir.write("pretty.json.gz", gzipped("{\n \"messages\": [\n {}]\n}\n"));
+  dir.write("settings.json", "{\n \"name\": {\"text\": 1}\n}");
+  dir.write("numbers.json", "[1, 2]");
   data_internal::SkippedFiles skipped;
-  CHECK(list_corpus({dir.path()}, "text", &skipped).size() == 1);
+  CHECK(list_corpus({dir.path()}, "text", &skipped).size() == 3);
   const std::string text = skipped.describe();
+  CHECK(contains(text, "2 JSON not in lines"));
   CHECK(contains(text, "skipped 2 Parquet, 2 Arrow, 1 binary, 1 unreadable ("));
   CHECK(contains(text, "damaged.gz: not gzip"));
   CHECK(contains(text, "1 empty"));
