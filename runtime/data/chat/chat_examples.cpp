@@ -15,6 +15,7 @@
 #include "shale/runtime/data/chat/line_keys.h"
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/corpus/documents.h"
+#include "shale/runtime/data/jinja/python_text.h"
 #include "shale/runtime/data/split.h"
 #include "shale/runtime/io/crc32c.h"
 #include "shale/runtime/io/in_parallel.h"
@@ -42,6 +43,9 @@ class LineReader {
       if (options_.kind == ExampleKind::kPreferences) {
         const std::array both = {&member(object, "chosen"), &member(object, "rejected")};
         check_keys(object, "chosen", {"rejected", "prompt"});
+        if (both[0]->is_array() != both[1]->is_array()) {
+          fail("one of 'chosen' and 'rejected' is a list of messages, want both or none");
+        }
         const size_t shared = shared_messages(*both[0], *both[1]);
         for (const size_t i : {0, 1}) {
           std::vector<MaskedTokens> turns =
@@ -83,10 +87,19 @@ class LineReader {
     check_line_keys(object, more, LineUse::kExample, ignored_);
   }
 
+  std::vector<MaskedTokens> conversation(const std::vector<ChatMessage>& messages, size_t first,
+                                         const Json& tools) {
+    std::vector<MaskedTokens> examples = encoder_.conversation(messages, first, tools);
+    for (const char* key : {"name", "tool_call_id"}) {
+      if (!encoder_.writes(key, messages, tools)) ++ignored_[cat(key, " of messages")];
+    }
+    return examples;
+  }
+
   std::vector<MaskedTokens> answers(const Json& object) {
     if (object.contains("messages")) {
       check_keys(object, "messages", {});
-      return encoder_.conversation(read_chat_messages(object, "messages"), 0, read_tools(object));
+      return conversation(read_chat_messages(object, "messages"), 0, read_tools(object));
     }
     if (object.contains("completion")) {
       check_keys(object, "completion", {"prompt"});
@@ -111,13 +124,26 @@ class LineReader {
   // many messages of the whole are the prompt.
   static size_t put_before(std::vector<ChatMessage> prompt, std::vector<ChatMessage>& answer) {
     const auto is_same = [](const ChatMessage& a, const ChatMessage& b) {
-      return a.role == b.role && a.content == b.content && a.more == b.more;
+      const auto stripped = [](const ChatMessage& message) {
+        return jinja::strip(message.content, jinja::Side::kBoth);
+      };
+      return a.role == b.role && stripped(a) == stripped(b) && a.more == b.more;
     };
     const auto is_system = [](const ChatMessage& message) { return message.role == "system"; };
     const auto turns = std::ranges::find_if_not(answer, is_system);
     if (answer.end() - turns > std::ssize(prompt) &&
         std::equal(prompt.begin(), prompt.end(), turns, is_same)) {
       return static_cast<size_t>(turns - answer.begin()) + prompt.size();
+    }
+    // A prompt may be a later turn of a conversation that the answer has in full.
+    if (prompt.size() == 1 && prompt.front().role == "user") {
+      const auto turn = std::ranges::find_if(turns, answer.end() - 1, [&](const ChatMessage& one) {
+        return is_same(one, prompt.front());
+      });
+      if (turn != answer.end() - 1) return static_cast<size_t>(turn - answer.begin()) + 1;
+      if (turns != answer.end() && turns->role == "user") {
+        throw DataError("the answer begins with a user's turn, which is not the prompt's");
+      }
     }
     const size_t size = prompt.size();
     size_t repeated = std::min(size, answer.size() - 1);
@@ -140,8 +166,7 @@ class LineReader {
       if (shared == 0) member(object, "prompt");
       if (object.contains("prompt")) prompt = read_chat_messages(object, "prompt");
       const size_t first = put_before(std::move(prompt), all);
-      return encoder_.conversation(all, std::max(first, all.size() - own + shared),
-                                   read_tools(object));
+      return conversation(all, std::max(first, all.size() - own + shared), read_tools(object));
     }
     MaskedTokens example =
         encoder_.text(text(member(object, "prompt"), "prompt"), text(answer, key));

@@ -4,6 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/runtime/data/jinja/python_text.h"
 
 namespace shale {
 namespace {
@@ -87,10 +88,12 @@ bool repeats(const Json& value, const Json& read) {
     return value.size() <= read.size() && std::equal(value.begin(), value.end(), read.begin());
   }
   if (!value.is_string()) return false;
-  if (read.is_string()) return read.text().find(value.text()) != std::string::npos;
-  return read.is_array() && std::ranges::any_of(read, [&value](const Json& message) {
+  const std::string_view text = jinja::strip(value.text(), jinja::Side::kBoth);
+  if (read.is_string()) return read.text().find(text) != std::string::npos;
+  return read.is_array() && std::ranges::any_of(read, [text](const Json& message) {
            return message.is_object() && message.contains("content") &&
-                  message["content"] == value;
+                  message["content"].is_string() &&
+                  jinja::strip(message["content"].text(), jinja::Side::kBoth) == text;
          });
 }
 

@@ -370,6 +370,7 @@ TEST_CASE("a prompt that answers repeat is written once", "[data]") {
   CHECK(once.second == 7);
   CHECK(lengths("\"u\"", user) == once);
   CHECK(lengths("[" + user + "]", user) == once);
+  CHECK(lengths("\"u \\n\"", user) == once);
   const auto with_system = lengths("[" + system + ", " + user + "]", "");
   CHECK(lengths("\"u\"", system + ", " + user) == with_system);
   CHECK(lengths("[" + system + ", " + user + "]", user) == with_system);
@@ -378,7 +379,13 @@ TEST_CASE("a prompt that answers repeat is written once", "[data]") {
   CHECK(lengths("", user) == once);
   // What both answers say first is no answer.
   const std::string old = R"({"role": "assistant", "content": "old"})";
-  CHECK(lengths("\"u\"", user + ", " + old + ", " + user).second == 7);
+  const auto turns = lengths("\"u\"", user + ", " + old + ", " + user);
+  CHECK(turns.second == 7);
+  const std::string other = R"({"role": "user", "content": "w"})";
+  CHECK(lengths("\"u\"", other + ", " + old + ", " + user) == turns);
+  CHECK(lengths("\"w\"", other + ", " + old + ", " + user) == turns);
+  CHECK(contains(message_of<DataError>([&] { lengths("\"v\"", user); }),
+                 "p.jsonl:1: the answer begins with a user's turn"));
 }
 
 TEST_CASE("examples are divided by the names of files, else by a hash of each line", "[data]") {
@@ -456,6 +463,13 @@ TEST_CASE("keys that others train on are refused, and the rest is counted", "[da
   CHECK(said(R"("text": "Do: u\nAnswer: v")", R"("prompt": "u", "output": "v")") ==
         "; ignored keys: output (in 1 lines), prompt (in 1)");
   CHECK(said(chat, R"("tools": null)") == "");
+  CHECK(contains(said(R"("messages": "u")", R"("id": 1)"), "'messages' is \"u\", want a list"));
+  // What the template leaves out of messages.
+  CHECK(
+      said(R"("messages": [{"role": "tool", "content": "u", "name": "n", "tool_call_id": "1"},)"
+           R"( {"role": "assistant", "content": "v", "name": null}])",
+           R"("id": 1)") ==
+      "; ignored keys: id (in 1 lines), name of messages (in 1), tool_call_id of messages (in 1)");
 }
 
 TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
@@ -494,6 +508,9 @@ TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
                  "nothing to learn"));
   CHECK(contains(error("{\"prompt\": \"x\", \"chosen\": \"y\"}", ExampleKind::kPreferences),
                  "no 'rejected'"));
+  CHECK(contains(
+      error(R"({"prompt": "x", "chosen": "y", "rejected": [{}]})", ExampleKind::kPreferences),
+      "want both or none"));
   CHECK(contains(error("{\"text\": \"\xff\"}"), "x.jsonl:2"));
   const std::string text = dir.write("x.txt", "text");
   CHECK(contains(message_of<DataError>([&] {
