@@ -25,15 +25,20 @@ namespace {
 
 constexpr JsonLimits kLineLimits{.max_bytes = int64_t{64} << 20};
 
-using KeyCounts = std::map<std::string, int64_t>;
+using Counts = std::map<std::string, int64_t>;
+
+// What is said of lines, with the number of them.
+struct Findings {
+  Counts ignored;  // keys
+  Counts marks;    // special tokens that texts spell
+};
 
 // One line as an example, or two.
 class LineReader {
  public:
-  // Counts keys that are ignored.
   LineReader(const ExampleOptions& options, std::string place, ChatEncoder& encoder,
-             KeyCounts& ignored)
-      : options_(options), place_(std::move(place)), encoder_(encoder), ignored_(ignored) {}
+             Findings& found)
+      : options_(options), place_(std::move(place)), encoder_(encoder), found_(found) {}
 
   std::vector<MaskedTokens> read(std::string_view line) {
     const Json object = Json::parse(line, kLineLimits, place_);
@@ -84,14 +89,14 @@ class LineReader {
   void check_keys(const Json& object, std::string_view key, std::vector<std::string_view> more) {
     more.insert(more.begin(), key);
     if (object.contains(key) && object[key].is_array()) more.push_back("tools");
-    check_line_keys(object, more, LineUse::kExample, ignored_);
+    check_line_keys(object, more, LineUse::kExample, found_.ignored);
   }
 
   std::vector<MaskedTokens> conversation(const std::vector<ChatMessage>& messages, size_t first,
                                          const Json& tools) {
     std::vector<MaskedTokens> examples = encoder_.conversation(messages, first, tools);
     for (const char* key : {"name", "tool_call_id"}) {
-      if (!encoder_.writes(key, messages, tools)) ++ignored_[cat(key, " of messages")];
+      if (!encoder_.writes(key, messages, tools)) ++found_.ignored[cat(key, " of messages")];
     }
     return examples;
   }
@@ -107,9 +112,7 @@ class LineReader {
     }
     if (!object.contains("text")) fail("no 'messages', 'prompt' with 'completion', or 'text'");
     check_keys(object, "text", {});
-    MaskedTokens example = encoder_.text("", text(object["text"], "text"));
-    end(example);
-    return {example};
+    return written("", text(object["text"], "text"));
   }
 
   // How many messages two answers begin with alike, but the last.
@@ -168,16 +171,17 @@ class LineReader {
       const size_t first = put_before(std::move(prompt), all);
       return conversation(all, std::max(first, all.size() - own + shared), read_tools(object));
     }
-    MaskedTokens example =
-        encoder_.text(text(member(object, "prompt"), "prompt"), text(answer, key));
-    end(example);
-    return {example};
+    return written(text(member(object, "prompt"), "prompt"), text(answer, key));
   }
 
-  void end(MaskedTokens& example) const {
-    const std::optional<int32_t> token = options_.tokenizer->end_of_document;
-    if (!token) fail(cat(options_.tokenizer->path, " has no token that ends a text"));
-    example.append({*token}, true);
+  std::vector<MaskedTokens> written(const std::string& before, const std::string& answer) {
+    const std::optional<int32_t> end = options_.tokenizer->end_of_document;
+    if (!end) fail(cat(options_.tokenizer->path, " has no token that ends a text"));
+    const std::string_view mark = encoder_.spelled(before + answer);
+    if (!mark.empty()) ++found_.marks[std::string(mark)];
+    MaskedTokens example = encoder_.text(before, answer);
+    example.append({*end}, true);
+    return {example};
   }
 
   // The first token has nothing before it to be predicted from.
@@ -191,7 +195,7 @@ class LineReader {
   const ExampleOptions& options_;
   const std::string place_;
   ChatEncoder& encoder_;
-  KeyCounts& ignored_;
+  Findings& found_;
 };
 
 struct Line {
@@ -203,7 +207,7 @@ struct Line {
 // The lines of a batch.
 struct Block {
   std::vector<Line> lines;
-  KeyCounts ignored;
+  Findings found;
 };
 
 std::vector<DocumentBatch> read_batches(const std::vector<CorpusFile>& files) {
@@ -233,7 +237,7 @@ std::vector<Block> encode(const std::vector<CorpusFile>& files,
     }
     for_each_line(batches[i], file, [&](std::string_view line, const std::string& place) {
       const uint32_t crc = crc32c(std::as_bytes(std::span(line)));
-      LineReader reader(options, place, *encoder, blocks[i].ignored);
+      LineReader reader(options, place, *encoder, blocks[i].found);
       blocks[i].lines.push_back({.examples = reader.read(line),
                                  .hash = data_internal::split_hash(crc, std::ssize(line)),
                                  .is_validation = file.is_validation});
@@ -243,18 +247,18 @@ std::vector<Block> encode(const std::vector<CorpusFile>& files,
 }
 
 // "; ignored keys: id (in 3 lines), source (in 12)".
-std::string describe_ignored(const std::vector<Block>& blocks) {
+std::string describe(const std::vector<Block>& blocks, const char* what, Counts Findings::*counts) {
   constexpr size_t kMost = 12;
-  KeyCounts all;
+  Counts all;
   for (const Block& block : blocks) {
-    for (const auto& [key, count] : block.ignored) all[key] += count;
+    for (const auto& [name, count] : block.found.*counts) all[name] += count;
   }
   std::string text;
   size_t number = 0;
-  for (const auto& [key, count] : all) {
+  for (const auto& [name, count] : all) {
     if (number == kMost) return text + cat(" and ", all.size() - kMost, " more");
-    text += number++ == 0 ? cat("; ignored keys: ", excerpt(key), " (in ", count, " lines)")
-                          : cat(", ", excerpt(key), " (in ", count, ")");
+    text += number++ == 0 ? cat("; ", what, ": ", excerpt(name), " (in ", count, " lines)")
+                          : cat(", ", excerpt(name), " (in ", count, ")");
   }
   return text;
 }
@@ -344,7 +348,8 @@ ExampleSplits read_examples(const ExampleOptions& options) {
   splits.note = cat(val->size() == 0 ? ""
                     : by_name        ? ", by name"
                                      : ", by a hash of each",
-                    skipped.describe(), describe_ignored(blocks));
+                    skipped.describe(), describe(blocks, "ignored keys", &Findings::ignored),
+                    describe(blocks, "special tokens that stay text", &Findings::marks));
   if (train->size() == 0) {
     throw DataError(
         cat(options.paths.front(), ": no examples are left for training, of ", splits.examples));

@@ -25,7 +25,7 @@ struct Image {
 };
 
 // The picture in a PNG or JPEG file, which its first bytes tell apart, as red, green and blue of 8
-// bits; `source` is what messages call it. Transparency is laid over black. Throws DataError for
+// bits; `source` is what messages call it. Transparency is dropped. Throws DataError for
 // what is neither, is damaged, or has more than kMaxImagePixels; UnavailableError in builds without
 // libpng or libjpeg.
 void decode_image(std::span<const std::byte> file, const std::string& source, Image& to);

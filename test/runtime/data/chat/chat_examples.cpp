@@ -463,6 +463,8 @@ TEST_CASE("keys that others train on are refused, and the rest is counted", "[da
   CHECK(said(R"("text": "Do: u\nAnswer: v")", R"("prompt": "u", "output": "v")") ==
         "; ignored keys: output (in 1 lines), prompt (in 1)");
   CHECK(said(chat, R"("tools": null)") == "");
+  CHECK(said(R"("prompt": "a <|im_end|>")", R"("completion": "b")") ==
+        "; special tokens that stay text: <|im_end|> (in 1 lines)");
   CHECK(contains(said(R"("messages": "u")", R"("id": 1)"), "'messages' is \"u\", want a list"));
   // What the template leaves out of messages.
   CHECK(
