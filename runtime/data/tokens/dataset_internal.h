@@ -50,7 +50,8 @@ inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests: 
 bool is_llmc_magic(uint32_t magic);
 uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if it cannot be read
 // Files of a folder with that ending, such as ".bin", sorted by name; with links to nothing, if
-// opening them is to say so.
+// opening them is to say so. Of the folders in it, `train` and those that use_of_name() knows
+// count, with those of their files that say what they are.
 std::vector<std::string> files_ending(const std::string& folder, std::string_view ending,
                                       bool with_links = false);
 

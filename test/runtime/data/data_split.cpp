@@ -115,6 +115,15 @@ TEST_CASE("every format of tokens and text is divided by names", "[data]") {
   put(dir, "nano/valid.bin", two);
   put(dir, "nano/other.bin", "odd");
   CHECK(sizes("nano") == Sizes{3, 2});
+  // Shards may lie in folders of their use; other files of tokens in these may be anything.
+  put(dir, "parts/train/0.bin", llmc_shard({1, 2, 3}));
+  put(dir, "parts/validation/0.bin", llmc_shard({1, 2}));
+  put(dir, "parts/test/fixture.bin", "other");
+  put(dir, "parts/old/0.bin", llmc_shard({1}));
+  CHECK(sizes("parts") == Sizes{3, 2});
+  put(dir, "vectors/0.npy", three);
+  put(dir, "vectors/dev/0.npy", two);
+  CHECK(sizes("vectors", TokenWidth::k16) == Sizes{3, 2});
   // The folder's own path says nothing, and neither does that of a file.
   put(dir, "val/a.txt", "four");
   put(dir, "val/b.txt", "five!");
