@@ -39,6 +39,18 @@ FileUse use_of_name(std::string_view name) {
   return use;
 }
 
+std::vector<std::string> folders_by_use(const std::string& folder) {
+  std::vector<std::string> folders = {folder};
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    const std::string name = it->path().filename().string();
+    const bool has_use = name == "train" || use_of_name(name) != FileUse::kTrain;
+    if (has_use && it->is_directory(ignored)) folders.push_back(it->path().string());
+  }
+  return folders;
+}
+
 std::vector<FileUse> divide_files(const std::vector<std::string>& names,
                                   const std::string& source) {
   std::vector<FileUse> uses;

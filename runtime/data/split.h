@@ -17,6 +17,8 @@ enum class FileUse {
 // run of letters, in any case. The words val, valid, validation and dev are for validation, else
 // test is for no use. A file that --data names itself has the name "", which is for training.
 FileUse use_of_name(std::string_view name);
+// A folder, and of those in it the ones named `train`, or by a word that use_of_name() knows.
+std::vector<std::string> folders_by_use(const std::string& folder);
 // The use of each file by its name. Files of test are never for training: they are for validation
 // if no other file is. Throws DataError, starting with `source`, if there are files and none of
 // them is for training.

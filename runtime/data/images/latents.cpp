@@ -19,9 +19,11 @@ using data_internal::FileUse;
 
 std::vector<std::string> latent_files(const std::string& path) {
   std::vector<std::string> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
+  for (const std::string& folder : data_internal::folders_by_use(path)) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
+    }
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -165,7 +167,8 @@ LatentSplits open_latents(const std::string& path, double val_fraction,
   std::vector<std::string> files = latent_files(path);
   if (files.empty()) throw MissingInputError(cat("--data ", path, ": no safetensors files"));
   std::vector<std::string> names;
-  for (const std::string& file : files) names.push_back(fs::path(file).filename().string());
+  for (const std::string& file : files)
+    names.push_back(fs::path(file).lexically_relative(path).string());
   const std::vector<FileUse> uses = data_internal::divide_files(names, path);
   LatentFolder folder;
   std::vector<bool> files_held_out;

@@ -47,26 +47,19 @@ uint32_t file_magic(const std::string& path) {
 std::vector<std::string> files_ending(const std::string& folder, std::string_view ending,
                                       bool with_links) {
   std::vector<std::string> files;
-  const auto list = [&](const fs::path& in, bool is_below) {
-    std::vector<fs::path> folders;
+  for (const std::string& in : folders_by_use(folder)) {
     std::error_code error;
     for (fs::directory_iterator it(in, error), end; !error && it != end; it.increment(error)) {
       std::error_code ignored;
       const std::string path = it->path().string();
-      if (it->is_directory(ignored)) folders.push_back(it->path());
       const bool is_file = it->is_regular_file(ignored) || (with_links && it->is_symlink(ignored));
       if (!is_file || !path.ends_with(ending)) continue;
-      if (!is_below || ending == ".npy" || is_llmc_magic(file_magic(path)) ||
+      if (in == folder || ending == ".npy" || is_llmc_magic(file_magic(path)) ||
           megatron_index(path)) {
         files.push_back(path);
       }
     }
-    if (error) throw DataError(cat(in.string(), ": the folder cannot be read: ", error.message()));
-    return folders;
-  };
-  for (const fs::path& below : list(folder, false)) {
-    const std::string name = below.filename().string();
-    if (name == "train" || use_of_name(name) != FileUse::kTrain) list(below, true);
+    if (error) throw DataError(cat(in, ": the folder cannot be read: ", error.message()));
   }
   std::sort(files.begin(), files.end());
   return files;

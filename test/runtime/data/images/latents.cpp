@@ -58,6 +58,10 @@ TEST_CASE("latents of several files are read with their channels last") {
   const LatentSplits named = open_latents(folder.path(), 0);
   CHECK((named.train->size() == 6 && named.val->size() == 2 && named.classes == 5));
   CHECK(contains(named.summary, "skipped 1 files of test"));
+  // They may lie in folders of their use.
+  std::filesystem::create_directories(folder.file("val"));
+  write_file(folder.file("val/0.safetensors"), 1, 3);
+  CHECK(open_latents(folder.path(), 0).val->size() == 3);
 }
 
 TEST_CASE("batches of latents have each once in an epoch, on any number of ranks") {
