@@ -101,7 +101,9 @@ int ranks_per_process(const RunConfig& config, int processes) {
   if (config.ranks_per_process > 0) return config.ranks_per_process;
   const int stages = config.pipeline, ranks = config.context * config.tensor;
   const bool is_short = processes < stages * ranks && processes % stages == 0;
-  return is_short && ranks % (processes / stages) == 0 ? ranks / (processes / stages) : 1;
+  if (!is_short || ranks % (processes / stages) != 0) return 1;
+  const int here = ranks / (processes / stages);
+  return std::has_single_bit(static_cast<unsigned>(here)) ? here : 1;
 }
 
 }  // namespace
