@@ -47,6 +47,11 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
         "step: graphs with gather_fp8: what is captured gathers without the exchange of maxima "
         "that comes before; want one of the two");
   }
+  if (options_.graphs && groups.hosted != nullptr) {
+    throw ConfigError(
+        "step: graphs of several mesh ranks in a process, whose passes take turns; want one rank a "
+        "process, or no graphs");
+  }
   const StepOffload& offload = options_.offload;
   if (offload.optimizer || offload.activations || options_.local_steps) {
     tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads,

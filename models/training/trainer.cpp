@@ -147,6 +147,11 @@ void Trainer::build_step() {
            " ", unit_.samples, " a step, ",
            config_.global_batch / (config_.micro_batch * layout_.ranks), " x ", config_.micro_batch,
            " per rank, zero ", config_.zero);
+  if (const comm::Degrees& degrees = parallel_->degrees(); degrees.here() > 1) {
+    log_info("each process hosts ", degrees.here(), " mesh ranks, ", degrees.tensor_here,
+             " of tensor ", degrees.tensor, " x ", degrees.context_here, " of context ",
+             degrees.context, ", which take turns");
+  }
   if (const DeviceBackend& backend = context_.backend();
       context_.device().type == DeviceType::kCuda && world_.local_rank() == 0 &&
       driver_compiles(backend.device(), backend.kernel_arch())) {

@@ -22,7 +22,7 @@ struct Piece {
   std::function<Tensor(const Tensor& x, const Tensor& fed)> run = {};
 };
 
-// The parameters of some modules, for a piece: those of all leaves that this rank has.
+// The parameters of some modules, for a piece.
 inline std::vector<Parameter*> parameters_of(std::initializer_list<const Module*> modules) {
   std::vector<Parameter*> all;
   for (const Module* module : modules) {
