@@ -175,7 +175,7 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
   }
   if (tokens < 2 * parts.leaves) {
     throw ConfigError(cat("parallel: context ", parts.leaves, " with sequences of ", tokens,
-                          " tokens, want at least ", 2 * parts.leaves, ", two chunks a part"));
+                          " tokens, want at least ", 2 * parts.leaves, ", two chunks for each"));
   }
   const int64_t padded = parts.chunk_tokens(tokens) * parts.chunks();
   if (padded == tokens || number_of_experts(model) == 1) return;
@@ -249,6 +249,7 @@ void Parallel::stage(std::span<const nn::Piece> pieces, const StagePlan& plan, b
                             ? mesh_.flatten({"pipeline", "shard", "context"})
                             : pipeline;
   stages_ = std::make_unique<StageGroups>(pipeline, whole, pieces, plan);
+  if (models_ != nullptr) stages_->add_models(models_->models());
   groups_.stages = &stages_->stages();
 }
 

@@ -143,4 +143,15 @@ StageGroups::StageGroups(ProcessGroup& pipeline, ProcessGroup& whole,
   if (ties.contains(pipeline.rank())) stages_.tie = tie_.get();
 }
 
+void StageGroups::add_models(const std::vector<Module*>& models) {
+  const std::vector<Parameter*> first = models.front()->parameters();
+  for (const Module* model : models) {
+    const std::vector<Parameter*> parameters = model->parameters();
+    for (size_t i = 0; i < first.size(); ++i) {
+      const auto found = stages_.holders.find(first[i]);
+      if (found != stages_.holders.end()) stages_.holders[parameters[i]] = found->second;
+    }
+  }
+}
+
 }  // namespace shale::comm

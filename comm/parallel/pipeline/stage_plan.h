@@ -56,6 +56,9 @@ class StageGroups {
               const StagePlan& plan);
   const PipelineStages& stages() const { return stages_; }
 
+  // Further models of this process (HostedModels) have their stages where the first one has.
+  void add_models(const std::vector<Module*>& models);
+
  private:
   PipelineStages stages_;
   std::unique_ptr<ProcessGroup> tie_;
