@@ -265,7 +265,7 @@ std::string mismatch(const std::function<void(HostedExchange&, const Tensor& x)>
 TEST_CASE("mesh ranks of a process that call different collectives are named with both calls",
           "[hosted]") {
   const std::string kinds = mismatch([](HostedExchange& exchange, const Tensor& x) {
-    exchange.rank() == 0 ? exchange.gather(x) : exchange.sum_slices({x});
+    exchange.rank() == 0 ? exchange.gather(x) : exchange.sum_slices(x);
   });
   CHECK(contains(kinds, "rank 1 of this process is in tensor sum, and rank 0 in tensor gather"));
   const std::string shifts = mismatch([](HostedExchange& exchange, const Tensor& x) {
@@ -281,7 +281,7 @@ TEST_CASE("mesh ranks of a process that call different collectives are named wit
   });
   CHECK(contains(shapes, "tensor gather: rank 0 has [1,4,3] of fp32, and rank 1 has [1,2,3]"));
   const std::string dtypes = mismatch([](HostedExchange& exchange, const Tensor& x) {
-    exchange.sum_slices({exchange.rank() == 0 ? x : full(x.context(), {1, 4, 3}, DType::kBF16, 1)});
+    exchange.sum_slices(exchange.rank() == 0 ? x : full(x.context(), {1, 4, 3}, DType::kBF16, 1));
   });
   CHECK(contains(dtypes, "and rank 1 has [1,4,3] of bf16"));
 }

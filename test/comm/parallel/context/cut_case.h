@@ -17,19 +17,19 @@ namespace shale::test {
 // Of one mesh rank in each process of a group.
 inline nn::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens,
                                 nn::ContextKind kind = nn::ContextKind::kGather) {
-  const auto over = [&](auto&& some, int leaves) {
+  const auto over = [&](auto&& some) {
     auto line = std::make_shared<comm::MeshLine>(std::forward<decltype(some)>(some), nullptr, 1,
                                                  comm::MeshLine::Options{.name = "context"});
-    return std::make_unique<comm::HostedExchange>(std::move(line), 0, leaves);
+    return std::make_unique<comm::HostedExchange>(std::move(line), 0);
   };
-  nn::CutSequence cut(over(group, 0), tokens, kind);
+  nn::CutSequence cut(over(group), tokens, kind);
   if (kind == nn::ContextKind::kUlyssesRing) {
     const int size = context_group(kind, group.size()), rank = group.rank();
     const auto split = [&](int color, const char* name) -> std::shared_ptr<comm::ProcessGroup> {
       return group.split(color, rank, name);
     };
-    auto heads = over(split(rank / size, "heads"), 0);
-    cut.set_groups(std::move(heads), over(split(rank % size, "ring"), group.size()));
+    auto heads = over(split(rank / size, "heads"));
+    cut.set_groups(std::move(heads), over(split(rank % size, "ring")));
   }
   return cut;
 }

@@ -86,7 +86,7 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
     const Tensor x = leaf(context, {2, 4, C}, randn<float>(8 * C, 10 + uint64_t(group->rank())));
     const Tensor up = leaf(context, {F, C}, randn<float>(F * C, 2));
     const Tensor down = leaf(context, {C, F}, randn<float>(C * F, 3));
-    const Tensor y = nn::over_leaves(&exchange, x, {}, [&](const Tensor& rows, size_t, Tensor) {
+    const Tensor y = nn::across(&exchange, x, {}, [&](const Tensor& rows, const Tensor&) {
       return linear(linear(rows, up), down);
     });
     backward(sum(y));
@@ -139,9 +139,9 @@ PiecesRun run_pieces(comm::ProcessGroup& group, const PiecesCase& of) {
     x[at] = leaf(context, {2, T, C}, randn<float>(2 * T * C, seed));
     up[at] = leaf(context, {F, C}, randn<float>(F * C, 100 + seed));
     down[at] = leaf(context, {C, F}, randn<float>(F * C, 200 + seed));
-    const Tensor y = nn::over_leaves_by_pieces(
+    const Tensor y = nn::across_by_pieces(
         &exchange, cast(x[at], of.dtype), {},
-        [&](const Tensor& rows, size_t, const Tensor&, const OpPieces& by) {
+        [&](const Tensor& rows, const Tensor&, const OpPieces& by) {
           const Tensor hidden =
               linear(rows, cast(up[at], of.dtype), {}, {}, Operands::kPlain, {.in = by.in});
           return linear(hidden, cast(down[at], of.dtype), {}, {}, Operands::kPlain,
