@@ -145,7 +145,13 @@ void resolve(ImageTrainConfig& config, int ranks) {
     config.run.lr =
         find_image_preset(image.model).lr * (image.init.empty() ? 1 : kFineTuningFactor);
   }
+  resolve_former_names(config.run);
   const bool is_vit = find_image_preset(image.model).model.family == "vit";
+  if (!is_vit) {
+    check_data_parallel_only(config.run, "residual networks",
+                             "are cut neither into stages nor over ranks, as batch norms want the "
+                             "statistics of all rows");
+  }
   if (config.image.tensorboard_images > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--tensorboard-images with --pipeline ", config.run.pipeline,
                           ": the rank that shows images has no logits; want --pipeline 1, or 0"));
@@ -154,10 +160,7 @@ void resolve(ImageTrainConfig& config, int ranks) {
     encode_png({.rows = 1, .cols = 1, .channels = 1, .pixels = {0}}, "--tensorboard-images");
   }
   resolve(config.run, ranks);
-  if (is_vit) return check_whole_samples(config.run, "vision transformers");
-  check_data_parallel_only(config.run, "residual networks",
-                           "are cut neither into stages nor over ranks, as batch norms want the "
-                           "statistics of all rows");
+  if (is_vit) check_whole_samples(config.run, "vision transformers");
 }
 
 ImageDataOptions data_options(const ImageTrainConfig& config) {

@@ -5,6 +5,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/models/language/compatibility.h"
 #include "shale/runtime/nn/cut_sequence.h"
 
 namespace shale::models {
@@ -119,36 +120,9 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
 }
 
 void check_adapters(const TrainConfig& config) {
-  const auto want = [](bool holds, const auto&... what) {
-    if (!holds) throw ConfigError(cat(what...));
-  };
-  const LoraConfig& lora = config.language.lora;
-  if (!lora.is_on()) return;
-  want(!config.language.init.empty(),
-       "--lora-rank trains adapters of a model that has learnt something; want --init");
-  const bool is_coded = nn::code_of(lora.frozen).has_value();
-  want(config.run.tensor == 1 || !is_coded, "--tensor with --frozen-dtype ",
-       nn::frozen_dtype_name(lora.frozen),
-       ", whose rows of codes and scales are whole; want bf16, or --zero 3 in place of --tensor");
-  want(lora.dropout == 0 || config.run.tensor == 1, "--lora-dropout ", lora.dropout,
-       " with --tensor: masks would depend on the ranks; want --lora-dropout 0");
-  want(lora.dropout == 0 || config.run.context == 1, "--lora-dropout ", lora.dropout,
-       " with --context: masks would depend on the ranks; want --lora-dropout 0");
-}
-
-void check_preferences(const TrainConfig& config) {
-  if (config.language.source.objective != Objective::kDpo) return;
-  const auto refuse = [](const char* flag, int64_t value, const char* why, int64_t fits) {
-    throw ConfigError(cat("--task dpo with ", flag, " ", value, ": ", why, "; want ", fits));
-  };
-  const RunConfig& run = config.run;
-  const char* of_rows = "a pair's loss needs the losses of its rows";
-  const char* of_tokens = "the losses of tokens are needed one by one";
-  if (run.pipeline > 1) refuse("--pipeline", run.pipeline, of_rows, 1);
-  if (run.context > 1) refuse("--context", run.context, of_rows, 1);
-  if (run.tensor > 1) refuse("--tensor", run.tensor, of_tokens, 1);
-  const int64_t chunk = config.language.loss_chunk;
-  if (chunk > 0) refuse("--loss-chunk", chunk, of_tokens, 0);
+  if (!config.language.lora.is_on() || !config.language.init.empty()) return;
+  throw ConfigError(
+      "--lora-rank trains adapters of a model that has learnt something; want --init");
 }
 
 // --model beside --init, with the sizes that flags change, may only say what is stored. The default
@@ -172,16 +146,6 @@ void resolve_pattern(TrainConfig& config) {
   if (language.attention_pattern.empty()) return;
   language.pattern =
       attention_pattern(language.attention_pattern, language.pattern_sizes, config.run.seed);
-  if (config.run.cuda_graph) {
-    throw ConfigError(
-        "--cuda-graph with --attention-pattern, whose lists each call copies; want one of them");
-  }
-  const nn::ContextKind kind = config.run.context_kind;
-  if (kind == nn::ContextKind::kRing || kind == nn::ContextKind::kUlyssesRing) {
-    throw ConfigError(
-        cat("--context-kind ", kind == nn::ContextKind::kRing ? "ring" : "ulysses+ring",
-            " with --attention-pattern, whose lists a ring does not take; want gather or ulysses"));
-  }
   const DataConfig& source = language.source;
   check_covers(language.pattern, language.seq_len,
                source.document_mask || source.packing == PackingChoice::kBestFit ||
@@ -247,32 +211,16 @@ void resolve(TrainConfig& config, int ranks) {
                                  : kFineTuningLr;
     if (language.source.objective == Objective::kDpo) lr *= kPreferenceFactor;
   }
+  resolve_former_names(config.run);
   check(language.source);
+  check_adapters(config);
+  check_compatible(incompatible_language_options(), config);
   if (!(static_cast<float>(language.dropout) < 1)) {
     throw ConfigError(cat("--dropout is ", language.dropout,
                           ", which single precision rounds to 1; want less, such as 0.1"));
   }
   resolve(config.run, ranks);
-  check_adapters(config);
-  check_preferences(config);
   resolve_pattern(config);
-  if (language.sample_tokens > 0 && config.run.pipeline > 1) {
-    throw ConfigError(cat("--sample-tokens ", language.sample_tokens, " with --pipeline ",
-                          config.run.pipeline,
-                          ": a sample is made where the whole model is; want --pipeline 1"));
-  }
-  const bool is_cut = config.run.tensor > 1;
-  if (is_cut && language.logit_softcap > 0) {
-    throw ConfigError(cat("--logit-softcap is ", format_real(language.logit_softcap),
-                          ", but --tensor cuts the vocabulary; want 0, or --tensor 1"));
-  }
-  if (language.sample_tokens > 0 && (is_cut || config.run.context > 1)) {
-    throw ConfigError(
-        cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
-            is_cut ? "--tensor" : "--context",
-            " cuts generates nothing; want 0, and `shale generate` with what --export "
-            "writes"));
-  }
 }
 
 namespace {

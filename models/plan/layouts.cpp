@@ -122,6 +122,7 @@ std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask&
                                         int ranks) {
   Combination start{.config = config};
   start.config.micro_batches = 0;  // what the global batch leaves
+  start.config.ranks_per_process = 1;
   start.config.device_memory = 0;
   std::vector<PlannedLayout> layouts;
   for (Combination& combination : combinations(start, axes_of(ranks))) {

@@ -11,6 +11,7 @@
 #include "shale/base/parse.h"
 #include "shale/kernels/block_codes.h"
 #include "shale/models/training/batch_ramp.h"
+#include "shale/models/training/compatibility.h"
 
 namespace shale::models {
 namespace {
@@ -59,14 +60,6 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
     return;
   }
   const comm::Schedule schedule = pipeline_schedule(config, micro_batches);
-  want(config.zero <= 1, "--pipeline ", config.pipeline, " with --zero ", config.zero,
-       ": each micro-batch would be reduced, or gather parameters; want --zero 0 or 1");
-  want(config.batch_ramp.empty(), "--pipeline ", config.pipeline,
-       " with --batch-ramp: a schedule has equally many micro-batches in all steps; want no ramp");
-  want(!config.cuda_graph, "--pipeline ", config.pipeline,
-       " with --cuda-graph: stages exchange data with the host's help; want no graphs");
-  want(!config.offload_activations, "--pipeline ", config.pipeline,
-       " with --offload-activations: want --recompute, or a schedule that holds fewer");
   want(config.recompute != Recompute::kFull || !schedule.splits_backward(),
        "--recompute full with --pipeline-schedule ", config.pipeline_schedule,
        ", which computes the gradients of inputs and weights apart; want 1f1b or interleaved, or "
@@ -283,45 +276,12 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
 
 namespace {
 
-// Of --context and of several ranks in a process.
-void check_context(const RunConfig& config, int here) {
-  const auto want = [](bool holds, const auto&... what) {
-    if (!holds) throw ConfigError(cat(what...));
-  };
-  want(here == 1 || !config.cuda_graph, here,
-       " ranks of --tensor and --context in a process, with --cuda-graph: their passes take turns, "
-       "which a graph does not capture; want --ranks-per-process 1");
-  if (config.context == 1) return;
-  const bool has_groups = config.context_kind == nn::ContextKind::kUlyssesRing;
-  want(!has_groups || !config.cuda_graph,
-       "--context-kind ulysses+ring with --cuda-graph: want ulysses or ring");
-  want(config.context % std::max(config.context_group, 1) == 0, "--context-group is ",
-       config.context_group, ", want a divisor of --context, ", config.context);
-}
-
-// What --expert does not go with.
-void check_experts(const RunConfig& config, int shard_ranks, int here) {
-  if (config.expert == 1) return;
-  const auto want = [&](bool holds, const auto&... what) {
-    if (!holds) throw ConfigError(cat("--expert ", config.expert, what...));
-  };
+void check_experts(const RunConfig& config, int shard_ranks) {
   const int ranks = shard_ranks * config.tensor;
-  want(ranks % config.expert == 0, ": want a divisor of the ", ranks, " ranks that ",
-       config.tensor > 1 ? "share a stage's layers and states" : "data parallelism shards over");
-  want(config.optimizer != OptimizerKind::kAdamW8bit,
-       " with --optimizer adamw-8bit, which has statistics of whole matrices; want muon, lamb, "
-       "adafactor, or one that works by elements, such as adamw");
-  want(here == 1, " with ", here, " ranks of --tensor and --context in a process: products of ",
-       "experts have the rows of several ranks, and round by their number; want as many processes ",
-       "as ranks");
-  want(!config.reproducible,
-       " with --reproducible: a product has the rows of several ranks, and "
-       "rounds by their number; want --expert 1");
-  want(config.reshard_ranks == 0, " with --reshard-ranks ", config.reshard_ranks,
-       ": experts are not on all of these ranks; want --expert 1 or no --reshard-ranks");
-  want(!config.cuda_graph,
-       " with --cuda-graph: hosts must know how many rows travel; want no "
-       "graphs");
+  if (ranks % config.expert == 0) return;
+  throw ConfigError(cat(
+      "--expert ", config.expert, ": want a divisor of the ", ranks, " ranks that ",
+      config.tensor > 1 ? "share a stage's layers and states" : "data parallelism shards over"));
 }
 
 }  // namespace
@@ -330,6 +290,7 @@ void check_parallel(const RunConfig& config, int ranks) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
   };
+  check_compatible(incompatible_run_options(), config);
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
   const int shard_ranks = sizes.shard * sizes.context, data = sizes.replica * sizes.shard;
   want(config.shard_ranks == 0 || config.zero > 0, "--shard-ranks is ", config.shard_ranks,
@@ -344,24 +305,14 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.offload != OffloadKind::kParameters || config.zero == 3, "--offload ",
        config.offload_folder.empty() ? "params" : "nvme", ", but --zero ", config.zero,
        " keeps parameters whole on the device; want --zero 3");
-  want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
-       "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
-       "does not go with; want --offload none");
-  want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kLamb,
-       "--optimizer lamb has norms over ranks, which come before any step in host memory, and "
-       "--offload is ",
-       config.offload_to, "; want --offload none");
   want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1 || sizes.tensor > 1,
        "--check-replicas is ", config.check_replicas,
        ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
   check_pipeline(config, config.global_batch / (config.micro_batch * data));
-  const int here = parallel_degrees(config, ranks).here();
-  check_context(config, here);
-  check_experts(config, shard_ranks, here);
+  want(config.context % std::max(config.context_group, 1) == 0, "--context-group is ",
+       config.context_group, ", want a divisor of --context, ", config.context);
+  check_experts(config, shard_ranks);
   if (!config.reproducible) return;
-  want(
-      config.grad_dtype == DType::kF32,
-      "--reproducible has --grad-dtype fp32: rounding between sums would show the number of ranks");
   want(std::has_single_bit(static_cast<uint64_t>(data)),
        "--reproducible adds in binary trees: ", data, " ranks, want a power of two");
   const auto want_tree = [&](const char* flag, int64_t batch) {
@@ -383,12 +334,6 @@ void check_graphs(const RunConfig& config, const Device& device, const comm::Pro
   };
   want(device.type != DeviceType::kCpu, "what is queued on a GPU's stream, and --device ",
        config.device, " has none; want --device cuda or emu");
-  want(config.batch_ramp.empty(),
-       "the same micro-batches in every step, and --batch-ramp has others; want it left out");
-  want(config.offload == OffloadKind::kNone && !config.offload_activations,
-       "work that does not need the host, and ",
-       config.offload != OffloadKind::kNone ? "--offload" : "--offload-activations",
-       " exchanges data with it; want no offload");
   want(all.size() == 1 || all.backend() == "nccl", "collectives of NCCL, and these ", all.size(),
        " ranks exchange data through host memory and MPI; want one rank, or NCCL and a GPU for "
        "each");

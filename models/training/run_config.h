@@ -175,6 +175,10 @@ struct RunWords {
 // Declares the flags of all these.
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words);
 
+// Turns what earlier versions called leaves into what it is called now: parts of each layer, or
+// sequence, of which --tensor, or --context, processes had equally many. Throws ConfigError.
+void resolve_former_names(RunConfig& config);
+
 // Fills in what is derived from other options and the number of ranks; lr is not negative any more.
 // Throws ConfigError for combinations that cannot be.
 void resolve(RunConfig& config, int ranks);

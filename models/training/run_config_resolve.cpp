@@ -82,8 +82,8 @@ void resolve_offload(RunConfig& config) {
   }
 }
 
-// What earlier versions called leaves: parts of each layer, or sequence, of which --tensor, or
-// --context, processes had equally many.
+}  // namespace
+
 void resolve_former_names(RunConfig& config) {
   int here = 1;
   for (const auto& [flag, leaves, degree] :
@@ -101,11 +101,11 @@ void resolve_former_names(RunConfig& config) {
   if (here > 1) config.ranks_per_process = here;
 }
 
-}  // namespace
-
 void resolve(RunConfig& config, int ranks) {
   resolve_former_names(config);
   resolve_offload(config);
+  const int here = parallel_degrees(config, ranks).here();
+  if (here > 1) config.ranks_per_process = here;
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
   const int64_t data = sizes.replica * sizes.shard;
   resolve_batch(config, data);

@@ -30,27 +30,18 @@ class Wanted {
 
 // Of options by which replicas have different gradients, or different parameters. does: what
 // happens between them.
-void check_replicas(const RunConfig& config, int replicas, const char* does, const Wanted& want) {
+void check_replicas(int replicas, const char* does, const Wanted& want) {
   want(replicas > 1, does,
        " replicas of the model, and there is one; want --zero 1, 2 or 3 with --shard-ranks below "
        "the number of ranks");
-  want(!config.reproducible,
-       "with --reproducible: means of replicas depend on their number; want one of the two");
-  want(config.skip_outliers == 0, "with --skip-outliers ", config.skip_outliers,
-       ": replicas would decide by different norms; want 0");
-  want(!config.cuda_graph,
-       "with --cuda-graph: what is captured adds gradients in all steps, and not all of these "
-       "steps do; want no graphs");
 }
 
 void resolve_one_bit_adam(RunConfig& config, int replicas) {
   const Wanted want("--optimizer 1bit-adam");
-  check_replicas(config, replicas, "exchanges moments between", want);
+  check_replicas(replicas, "exchanges moments between", want);
   if (config.freeze_step == 0) {
     config.freeze_step = std::max<int64_t>(1, config.steps * kWarmUpShare / 100);
   }
-  want(config.offload == OffloadKind::kNone, "with --offload ", config.offload_to,
-       ": moments are exchanged where gradients are; want --offload none");
   const bool clips = config.clip > 0 && config.freeze_step < config.steps;
   want(!clips || config.clip_replica, "with --clip ", config.clip, ": from step ",
        config.freeze_step,
@@ -60,16 +51,7 @@ void resolve_one_bit_adam(RunConfig& config, int replicas) {
 
 void check_local_steps(const RunConfig& config, int replicas) {
   const Wanted want(cat("--outer-every ", config.outer_every));
-  check_replicas(config, replicas, "lets steps differ between", want);
-  want(config.optimizer != OptimizerKind::kOneBitAdam,
-       "with --optimizer 1bit-adam: both say when replicas exchange; want one of the two");
-  want(config.optimizer != OptimizerKind::kAdamW8bit,
-       "with --optimizer adamw-8bit: other numbers of replicas take the mean of states, and codes "
-       "have none; want adamw or adamw-bf16");
-  want(config.offload == OffloadKind::kNone, "with --offload ", config.offload_to,
-       ": outer steps change parameters on the device; want --offload none");
-  want(config.ema == 0, "with --ema ", config.ema,
-       ": replicas would average different parameters; want --ema 0");
+  check_replicas(replicas, "lets steps differ between", want);
   want(config.outer_start < config.steps || config.steps == 0, "with --outer-start ",
        config.outer_start, " of ", config.steps,
        " --steps: there would be no local steps; want it smaller");
@@ -92,11 +74,6 @@ void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
     want(ranks > 1,
          "wants several ranks that share a copy of the model, and there is one; want "
          "more ranks, or a larger --shard-ranks");
-    want(!config.reproducible,
-         "with --reproducible: codes round by the number of ranks; want one of the two");
-    want(config.offload == OffloadKind::kNone, "with --offload ", config.offload_to,
-         ": codes are made where gradients are; want --offload none");
-    want(!config.cuda_graph, "with --cuda-graph: want no graphs");
   }
   if (config.quantize_reductions == CodedBits::kNone || sizes.replica == 1) return;
   throw ConfigError(

@@ -1,0 +1,92 @@
+#include "shale/models/language/compatibility.h"
+
+#include <array>
+
+#include "shale/base/parse.h"
+#include "shale/runtime/nn/frozen.h"
+
+namespace shale::models {
+namespace {
+
+using Use = OptionUse<TrainConfig>;
+using enum Why;
+
+constexpr Use kTensor = {"--tensor", [](const TrainConfig& c) {
+                           return option_text(c.run.tensor > 1, "--tensor", c.run.tensor);
+                         }};
+constexpr Use kContext = {"--context", [](const TrainConfig& c) {
+                            return option_text(c.run.context > 1, "--context", c.run.context);
+                          }};
+constexpr Use kPipeline = {"--pipeline", [](const TrainConfig& c) {
+                             return option_text(c.run.pipeline > 1, "--pipeline", c.run.pipeline);
+                           }};
+constexpr Use kGraphs = {"--cuda-graph", [](const TrainConfig& c) {
+                           return option_text(c.run.cuda_graph, "--cuda-graph");
+                         }};
+constexpr Use kRing = {"--context-kind ring, ulysses+ring", [](const TrainConfig& c) {
+                         const nn::ContextKind kind = c.run.context_kind;
+                         if (kind == nn::ContextKind::kRing)
+                           return option_text(true, "--context-kind ring");
+                         return option_text(kind == nn::ContextKind::kUlyssesRing,
+                                            "--context-kind ulysses+ring");
+                       }};
+constexpr Use kFrozenCodes = {"--frozen-dtype int8, nf4", [](const TrainConfig& c) {
+                                const LoraConfig& lora = c.language.lora;
+                                return option_text(
+                                    lora.is_on() && nn::code_of(lora.frozen).has_value(),
+                                    "--frozen-dtype", nn::frozen_dtype_name(lora.frozen));
+                              }};
+constexpr Use kLoraDropout = {"--lora-dropout", [](const TrainConfig& c) {
+                                const LoraConfig& lora = c.language.lora;
+                                return option_text(lora.is_on() && lora.dropout > 0,
+                                                   "--lora-dropout", lora.dropout);
+                              }};
+constexpr Use kDpo = {"--task dpo", [](const TrainConfig& c) {
+                        return option_text(c.language.source.objective == Objective::kDpo,
+                                           "--task dpo");
+                      }};
+constexpr Use kLossChunk = {"--loss-chunk", [](const TrainConfig& c) {
+                              return option_text(c.language.loss_chunk > 0, "--loss-chunk",
+                                                 c.language.loss_chunk);
+                            }};
+constexpr Use kPattern = {"--attention-pattern", [](const TrainConfig& c) {
+                            return option_text(!c.language.attention_pattern.empty(),
+                                               "--attention-pattern", c.language.attention_pattern);
+                          }};
+constexpr Use kSoftcap = {"--logit-softcap", [](const TrainConfig& c) {
+                            return option_text(c.language.logit_softcap > 0, "--logit-softcap",
+                                               format_real(c.language.logit_softcap));
+                          }};
+constexpr Use kSamples = {"--sample-tokens", [](const TrainConfig& c) {
+                            return option_text(c.language.sample_tokens > 0, "--sample-tokens",
+                                               c.language.sample_tokens);
+                          }};
+
+constexpr const char* kGenerate = "`shale generate` with what --export writes";
+
+constexpr auto kTable = std::to_array<Incompatible<TrainConfig>>({
+    {kFrozenCodes, kTensor, kNotBuilt, "its rows of codes and scales are whole",
+     "--frozen-dtype bf16, or --zero 3 in place of --tensor"},
+    {kLoraDropout, kTensor, kNotBuilt, "masks would depend on the ranks", "--lora-dropout 0"},
+    {kLoraDropout, kContext, kNotBuilt, "masks would depend on the ranks", "--lora-dropout 0"},
+    {kDpo, kPipeline, kNotBuilt, "a pair's loss needs the losses of its rows", "--pipeline 1"},
+    {kDpo, kContext, kNotBuilt, "a pair's loss needs the losses of its rows", "--context 1"},
+    {kDpo, kTensor, kNotBuilt, "the losses of tokens are needed one by one", "--tensor 1"},
+    {kDpo, kLossChunk, kNotBuilt, "the losses of tokens are needed one by one", "--loss-chunk 0"},
+    {kPattern, kGraphs, kNotBuilt, "each call copies the lists of its blocks", "one of them"},
+    {kPattern, kRing, kNotBuilt, "a ring does not take lists of blocks",
+     "--context-kind gather or ulysses"},
+    {kSoftcap, kTensor, kNotBuilt, "ranks have parts of the vocabulary",
+     "--logit-softcap 0, or --tensor 1"},
+    {kSamples, kPipeline, kNotBuilt, "a sample is made where the whole model is", kGenerate},
+    {kSamples, kTensor, kNotBuilt, "a sample is made where the whole model is", kGenerate},
+    {kSamples, kContext, kNotBuilt, "a sample is made where the whole model is", kGenerate},
+});
+
+}  // namespace
+
+std::span<const Incompatible<TrainConfig>> incompatible_language_options() {
+  return kTable;
+}
+
+}  // namespace shale::models
