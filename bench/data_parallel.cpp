@@ -15,7 +15,7 @@
 #include "shale/bench/support/table.h"
 #include "shale/bench/support/timing.h"
 #include "shale/bench/support/train_work.h"
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/make_optimizer.h"

@@ -1,7 +1,7 @@
 #include "shale/base/error.h"
 #include "shale/comm/group_factory_internal.h"
-#include "shale/comm/group_self.h"
-#include "shale/comm/group_staged.h"
+#include "shale/comm/groups/group_self.h"
+#include "shale/comm/groups/group_staged.h"
 #include "shale/comm/mpi/group_mpi_internal.h"
 #include "shale/runtime/tensor/device_backend.h"
 

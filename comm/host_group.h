@@ -1,6 +1,6 @@
 #pragma once
 
-#include "shale/comm/mailbox.h"
+#include "shale/comm/link/mailbox.h"
 #include "shale/comm/process_group.h"
 
 namespace shale::comm {

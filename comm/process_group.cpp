@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "shale/base/error.h"
-#include "shale/comm/slices.h"
+#include "shale/comm/sums/slices.h"
 
 namespace shale::comm {
 namespace {

@@ -10,7 +10,7 @@
 #include "shale/base/trace.h"
 #include "shale/base/view.h"
 #include "shale/comm/collective.h"
-#include "shale/comm/pipe_link.h"
+#include "shale/comm/link/pipe_link.h"
 #include "shale/comm/traffic.h"
 #include "shale/comm/watch/failure_board.h"
 #include "shale/comm/work.h"

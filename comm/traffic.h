@@ -19,7 +19,7 @@ struct TrafficTotals {
   int64_t calls = 0;
   double sent_bytes = 0;       // by this rank, see ring_bytes()
   double exposed_seconds = 0;  // in which the program was blocked: in wait() and blocking calls
-  // Of host memory: what this rank did send to other nodes, or NUMA nodes (comm/topology.h).
+  // Of host memory: what this rank did send to other nodes, or NUMA nodes (comm/hosts/topology.h).
   double crossing_bytes = 0;
 };
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "shale/base/error.h"
-#include "shale/comm/device_choice.h"
+#include "shale/comm/hosts/device_choice.h"
 #include "shale/comm/process_group.h"
 
 namespace shale {
@@ -78,9 +78,9 @@ class World {
   void started();
   // Where each rank stands, by rank: "pipeline 1, tensor 0". Messages that name ranks say it too.
   void set_places(std::vector<std::string> places);
-  // The NUMA node of each rank, on one host (comm/numa_nodes.h): groups that are made from here on
-  // add in host memory inside a node first, and cross between nodes once, where that changes no bit.
-  // Empty, as at first: they do not. The same on all ranks.
+  // The NUMA node of each rank, on one host (comm/hosts/numa_nodes.h): groups that are made from
+  // here on add in host memory inside a node first, and cross between nodes once, where that
+  // changes no bit. Empty, as at first: they do not. The same on all ranks.
   void set_numa_nodes(std::vector<int> nodes);
   // Records the collectives of all groups, and the messages of links, as slices: from when this
   // rank came to them until they had ended. Null: no longer, and nothing is being recorded then.

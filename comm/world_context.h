@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "shale/comm/comm_queue.h"
+#include "shale/comm/hosts/rank_places.h"
+#include "shale/comm/hosts/signs_of_life.h"
 #include "shale/comm/node/shared_memory.h"
 #include "shale/comm/process_group.h"
-#include "shale/comm/rank_places.h"
 #include "shale/comm/watch/failure_board.h"
 #include "shale/comm/watch/recent_collectives.h"
-#include "shale/comm/signs_of_life.h"
 
 namespace shale {
 class Timeline;

@@ -6,7 +6,7 @@
 
 #include "shale/bench/support/lock_count.h"
 #include "shale/comm/checkpoint/saver.h"
-#include "shale/comm/group_simulated.h"
+#include "shale/comm/groups/group_simulated.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
 #include "shale/models/training/step_exchange.h"

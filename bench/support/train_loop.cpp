@@ -4,7 +4,7 @@
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/bench/support/timing.h"
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
 

@@ -4,11 +4,11 @@
 #include <optional>
 
 #include "shale/comm/group_factory_internal.h"
-#include "shale/comm/host_link.h"
+#include "shale/comm/hosts/numa_nodes.h"
+#include "shale/comm/link/host_link.h"
 #include "shale/comm/mpi/group_mpi_internal.h"
 #include "shale/comm/mpi/mpi_mailbox_internal.h"
 #include "shale/comm/node/node_mailbox.h"
-#include "shale/comm/numa_nodes.h"
 #include "shale/comm/watch/group_progress_internal.h"
 #include "shale/kernels/registry.h"
 

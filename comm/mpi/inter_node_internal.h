@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "shale/base/exec.h"
-#include "shale/comm/combine.h"
+#include "shale/comm/hosts/topology.h"
 #include "shale/comm/mpi_internal.h"
 #include "shale/comm/node/node_channel.h"
 #include "shale/comm/node/node_collectives.h"
-#include "shale/comm/topology.h"
+#include "shale/comm/sums/combine.h"
 
 namespace shale::comm {
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "shale/comm/mailbox.h"
+#include "shale/comm/link/mailbox.h"
 #include "shale/comm/mpi_internal.h"
 #include "shale/comm/world_context.h"
 

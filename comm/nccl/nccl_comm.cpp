@@ -11,7 +11,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/nccl/nccl_comm_internal.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
-#include "shale/comm/slices.h"
+#include "shale/comm/sums/slices.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
 
 namespace shale::comm {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "shale/comm/mailbox.h"
+#include "shale/comm/link/mailbox.h"
 #include "shale/comm/nccl/nccl_comm_internal.h"
 #include "shale/comm/nccl/nccl_watchdog_internal.h"
 #include "shale/comm/world_context.h"

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "shale/comm/device_resources.h"
+#include "shale/comm/link/device_resources.h"
 #include "shale/comm/nccl/nccl_comm_internal.h"
 #include "shale/comm/watch/group_progress_internal.h"
 #include "shale/comm/watch/in_flight.h"

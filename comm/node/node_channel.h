@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "shale/comm/fingerprint.h"
+#include "shale/comm/hosts/rank_places.h"
+#include "shale/comm/hosts/signs_of_life.h"
 #include "shale/comm/node/shared_memory.h"
 #include "shale/comm/node/shm_wait.h"
-#include "shale/comm/rank_places.h"
-#include "shale/comm/signs_of_life.h"
 
 namespace shale::comm {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shale/comm/combine.h"
+#include "shale/comm/sums/combine.h"
 
 namespace shale::comm {
 namespace {

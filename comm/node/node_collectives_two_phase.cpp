@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shale/comm/combine.h"
 #include "shale/comm/node/node_collectives.h"
+#include "shale/comm/sums/combine.h"
 
 namespace shale::comm {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shale/comm/combine.h"
+#include "shale/comm/sums/combine.h"
 
 namespace shale::comm {
 namespace {

@@ -8,7 +8,7 @@
 #include "shale/base/exec.h"
 #include "shale/comm/collective.h"
 #include "shale/comm/node/node_channel.h"
-#include "shale/comm/slices.h"
+#include "shale/comm/sums/slices.h"
 
 namespace shale::comm {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "shale/comm/mailbox.h"
+#include "shale/comm/link/mailbox.h"
 #include "shale/comm/node/shared_segment.h"
 #include "shale/comm/node/shm_wait.h"
 

@@ -6,7 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/checkpoint/folder.h"
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/models/diffusion/batches.h"
 #include "shale/models/diffusion/description.h"
 #include "shale/models/diffusion/loss.h"

@@ -4,7 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/kernels/loss.h"
 #include "shale/models/language/checkpoint_model.h"
 #include "shale/models/language/expert_tally.h"

@@ -8,7 +8,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
-#include "shale/comm/group_simulated.h"
+#include "shale/comm/groups/group_simulated.h"
 #include "shale/kernels/dry_run.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/checks/gemm_peak.h"

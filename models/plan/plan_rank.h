@@ -29,12 +29,12 @@ struct PlannedRank {
 };
 
 // Runs the first steps of rank `rank` of `ranks`: the run's own allocator, tape, sharding,
-// recomputation and offload, over a group of which no other rank exists (comm/group_simulated.h),
-// with kernels that skip their work (kernels/dry_run.h), in memory that is addresses only
-// (runtime/tensor/plan_backend.h). So peaks are those of the run on the CPU, to the byte, and need
-// no formula; where a run allocates as its data says, in mixtures of experts, they are those of
-// tokens that all experts get as many of, and where it depends on other ranks' speed, those beside
-// slow ranks.
+// recomputation and offload, over a group of which no other rank exists
+// (comm/groups/group_simulated.h), with kernels that skip their work (kernels/dry_run.h), in memory
+// that is addresses only (runtime/tensor/plan_backend.h). So peaks are those of the run on the CPU,
+// to the byte, and need no formula; where a run allocates as its data says, in mixtures of experts,
+// they are those of tokens that all experts get as many of, and where it depends on other ranks'
+// speed, those beside slow ranks.
 //
 // `config` is resolved, with `threads` given. Stored weights are not loaded, and what only looks at
 // a run (reports, checkpoints, traces) is left out. machines: say how long a step takes; null: only

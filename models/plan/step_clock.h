@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "shale/comm/groups/simulated_clock.h"
 #include "shale/comm/parallel/pipeline/simulate.h"
-#include "shale/comm/simulated_clock.h"
 #include "shale/models/plan/kernel_times.h"
 #include "shale/models/training/step.h"
 #include "shale/runtime/offload/optimizer_offload.h"

@@ -4,7 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/comm/numa_nodes.h"
+#include "shale/comm/hosts/numa_nodes.h"
 #include "shale/models/tools/doctor.h"
 
 namespace shale::models::doctor {

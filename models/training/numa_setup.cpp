@@ -10,7 +10,7 @@
 #include "shale/base/error.h"
 #include "shale/base/gpu_machine.h"
 #include "shale/base/log.h"
-#include "shale/comm/numa_nodes.h"
+#include "shale/comm/hosts/numa_nodes.h"
 #include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::models {

@@ -9,7 +9,7 @@
 
 #include "shale/base/failure.h"
 #include "shale/base/log.h"
-#include "shale/comm/start_watch.h"
+#include "shale/comm/hosts/start_watch.h"
 #include "shale/comm/world.h"
 #include "shale/models/training/checks/health_check.h"
 #include "shale/models/training/stop_signals.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "shale/base/text.h"
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 
 namespace shale::models {
 

@@ -1,6 +1,6 @@
 #include "shale/bench/support/owner_step.h"
 
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/device_batch.h"
 #include "shale/test/support/op_check.h"

@@ -1,5 +1,5 @@
 // Means over ranks at one bit an element: what they are, what they owe, what they send.
-#include "shale/comm/compressed_sum.h"
+#include "shale/comm/sums/compressed_sum.h"
 
 #include <cmath>
 

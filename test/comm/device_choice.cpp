@@ -1,5 +1,5 @@
 // Which GPU a rank takes, from what simulated drivers show the ranks of one host and of two.
-#include "shale/comm/device_choice.h"
+#include "shale/comm/hosts/device_choice.h"
 
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"

@@ -1,4 +1,4 @@
-#include "shale/comm/group_simulated.h"
+#include "shale/comm/groups/group_simulated.h"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // How a group of a device uses the link to the host, by a device whose copies take a known time.
-#include "shale/comm/group_staged.h"
+#include "shale/comm/groups/group_staged.h"
 
 #include <algorithm>
 #include <cstring>

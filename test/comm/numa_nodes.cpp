@@ -1,5 +1,5 @@
 // By which NUMA nodes sums are made, from where the ranks' GPUs are.
-#include "shale/comm/numa_nodes.h"
+#include "shale/comm/hosts/numa_nodes.h"
 
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"

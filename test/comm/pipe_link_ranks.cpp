@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "shale/comm/pipe_link.h"
+#include "shale/comm/link/pipe_link.h"
 #include "shale/test/support/ranks/harness.h"
 
 namespace shale::test {

@@ -1,4 +1,4 @@
-#include "shale/comm/signs_of_life.h"
+#include "shale/comm/hosts/signs_of_life.h"
 
 #include "shale/test/support/catch.h"
 

@@ -1,5 +1,5 @@
 // What only groups for a device have: streams.
-#include "shale/comm/device_resources.h"
+#include "shale/comm/link/device_resources.h"
 #include "shale/test/support/ranks/devices.h"
 #include "shale/test/support/ranks/harness.h"
 

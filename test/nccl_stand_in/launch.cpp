@@ -12,7 +12,7 @@
 
 #include "counts.h"
 #include "shale/comm/collective_slices.h"
-#include "shale/comm/group_self.h"
+#include "shale/comm/groups/group_self.h"
 #include "shale/comm/nccl/group_nccl_internal.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
 #include "shale/comm/nccl/nccl_link_internal.h"

@@ -5,9 +5,9 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
-#include "shale/comm/compressed_sum.h"
 #include "shale/comm/parallel/data/local_steps.h"
 #include "shale/comm/parallel/data/shard_peers.h"
+#include "shale/comm/sums/compressed_sum.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/tensor/autograd_state.h"

@@ -33,9 +33,9 @@ struct Simulation {
   std::vector<std::vector<TimedAction>> ranks;  // by rank, in order
 };
 
-// Runs a schedule on ranks that are joined by the links of comm/pipe_link.h: one for each pair of
-// stages that follow each other on two ranks, and direction. An action begins when its messages are
-// there, and ends when there is room for what it sends.
+// Runs a schedule on ranks that are joined by the links of comm/link/pipe_link.h: one for each pair
+// of stages that follow each other on two ranks, and direction. An action begins when its messages
+// are there, and ends when there is room for what it sends.
 //
 // Each rank does its actions in order and waits for nothing but messages and room, every link has
 // one writer and one reader, and nobody else takes what an action waits for. So whether all lists

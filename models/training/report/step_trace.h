@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "shale/base/timeline.h"
-#include "shale/comm/clock_offset.h"
+#include "shale/comm/hosts/clock_offset.h"
 #include "shale/comm/world.h"
 #include "shale/models/training/report/trace_file.h"
 #include "shale/models/training/step.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/comm/group_simulated.h"
+#include "shale/comm/groups/group_simulated.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "shale/base/error.h"
-#include "shale/comm/slices.h"
+#include "shale/comm/sums/slices.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::test {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "shale/base/text.h"
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/test/support/ranks/harness.h"
 
 namespace shale::test {

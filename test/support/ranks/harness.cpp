@@ -1,6 +1,6 @@
 #include "shale/test/support/ranks/harness.h"
 
-#include "shale/comm/device_resources.h"
+#include "shale/comm/link/device_resources.h"
 #include "shale/test/support/emulator.h"
 
 namespace shale::test {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "shale/comm/compressed_sum.h"
+#include "shale/comm/sums/compressed_sum.h"
 #include "shale/kernels/one_bit.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/op_check.h"

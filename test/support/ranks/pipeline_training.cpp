@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "shale/comm/ordered_sum.h"
 #include "shale/comm/parallel/data/full_state.h"
 #include "shale/comm/parallel/parallel.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/models/language/family.h"
 #include "shale/models/language/sequence_batches.h"
 #include "shale/runtime/ops/shape.h"

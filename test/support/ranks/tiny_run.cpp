@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/runtime/nn/fp8.h"
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/runtime/optim/lamb.h"

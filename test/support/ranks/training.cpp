@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "shale/comm/ordered_sum.h"
 #include "shale/comm/parallel/data/sharded_parameter.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/runtime/nn/fp8.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/ops/elementwise.h"

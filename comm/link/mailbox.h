@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "shale/comm/pipe_link.h"
+#include "shale/comm/link/pipe_link.h"
 
 namespace shale::comm {
 

@@ -1,4 +1,4 @@
-#include "shale/comm/rank_places.h"
+#include "shale/comm/hosts/rank_places.h"
 
 #include <algorithm>
 #include <utility>

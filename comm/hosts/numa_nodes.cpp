@@ -1,4 +1,4 @@
-#include "shale/comm/numa_nodes.h"
+#include "shale/comm/hosts/numa_nodes.h"
 
 #include <bit>
 #include <set>

@@ -1,4 +1,4 @@
-#include "shale/comm/slices.h"
+#include "shale/comm/sums/slices.h"
 
 #include <numeric>
 

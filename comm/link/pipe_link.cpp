@@ -1,4 +1,4 @@
-#include "shale/comm/pipe_link.h"
+#include "shale/comm/link/pipe_link.h"
 
 #include "shale/base/error.h"
 

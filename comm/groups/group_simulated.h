@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "shale/comm/groups/simulated_clock.h"
 #include "shale/comm/process_group.h"
-#include "shale/comm/simulated_clock.h"
 #include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::comm {

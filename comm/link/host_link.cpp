@@ -1,4 +1,4 @@
-#include "shale/comm/host_link.h"
+#include "shale/comm/link/host_link.h"
 
 #include <cstring>
 #include <deque>

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "shale/comm/device_resources.h"
 #include "shale/comm/host_group.h"
-#include "shale/comm/pipe_link.h"
+#include "shale/comm/link/device_resources.h"
+#include "shale/comm/link/pipe_link.h"
 
 namespace shale::comm {
 

@@ -1,4 +1,4 @@
-#include "shale/comm/group_self.h"
+#include "shale/comm/groups/group_self.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "shale/comm/compressed_sum.h"
+#include "shale/comm/sums/compressed_sum.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 
 #include <bit>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "shale/comm/group_simulated.h"
+#include "shale/comm/groups/group_simulated.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/comm/slices.h"
+#include "shale/comm/sums/slices.h"
 #include "shale/comm/work_state.h"
 
 namespace shale::comm {

@@ -1,4 +1,4 @@
-#include "shale/comm/device_choice.h"
+#include "shale/comm/hosts/device_choice.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "shale/comm/combine.h"
+#include "shale/comm/sums/combine.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "shale/comm/clock_offset.h"
+#include "shale/comm/hosts/clock_offset.h"
 
 #include <algorithm>
 #include <array>

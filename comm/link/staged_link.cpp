@@ -1,4 +1,4 @@
-#include "shale/comm/staged_link.h"
+#include "shale/comm/link/staged_link.h"
 
 #include <algorithm>
 #include <exception>

@@ -1,4 +1,4 @@
-#include "shale/comm/start_watch.h"
+#include "shale/comm/hosts/start_watch.h"
 
 #include <unistd.h>
 

@@ -1,12 +1,12 @@
-#include "shale/comm/group_staged.h"
+#include "shale/comm/groups/group_staged.h"
 
 #include <algorithm>
 #include <array>
 #include <exception>
 
-#include "shale/comm/device_resources.h"
-#include "shale/comm/slices.h"
-#include "shale/comm/staged_link.h"
+#include "shale/comm/link/device_resources.h"
+#include "shale/comm/link/staged_link.h"
+#include "shale/comm/sums/slices.h"
 #include "shale/comm/work_state.h"
 
 namespace shale::comm {
