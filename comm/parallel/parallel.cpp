@@ -1,5 +1,6 @@
 #include "shale/comm/parallel/parallel.h"
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <numeric>
@@ -53,6 +54,31 @@ std::shared_ptr<ProcessGroup> for_layers(ProcessGroup& group, const char* name) 
 
 }  // namespace
 
+// Whole branches of trees over tensor and context ranks are hosted: tensor ranks first, as they
+// share rows.
+Degrees fit_degrees(const Degrees& wanted, int processes) {
+  // The constructor of Parallel refuses these by name.
+  if (std::min({wanted.replica, wanted.pipeline, wanted.context, wanted.tensor}) < 1) return wanted;
+  Degrees fit = wanted;
+  fit.pipeline = std::gcd(wanted.pipeline, processes);
+  const int stage = processes / fit.pipeline, ranks = wanted.tensor * wanted.context;
+  const int of_layers = std::gcd(ranks, stage), here = ranks / of_layers;
+  fit.tensor_here = std::gcd(here, wanted.tensor);
+  fit.context_here = here / fit.tensor_here;
+  const int data = stage / of_layers;
+  fit.replica = std::gcd(wanted.replica, data);
+  fit.shard = data / fit.replica;
+  const bool is_whole =
+      std::has_single_bit(static_cast<unsigned>(here)) && wanted.context % fit.context_here == 0;
+  const bool shards_fit = wanted.shard == 0 || fit.shard <= wanted.shard;
+  if (is_whole && shards_fit) return fit;
+  throw ConfigError(cat("parallel: replica ", wanted.replica, ", pipeline ", wanted.pipeline,
+                        ", shard ", wanted.shard, ", context ", wanted.context, " and tensor ",
+                        wanted.tensor, " do not fit ", processes,
+                        " processes; expected as many as the product of the degrees, or a part of "
+                        "them that leaves a power of two of context and tensor ranks a process"));
+}
+
 ParallelSizes process_sizes(const Degrees& degrees) {
   return {.replica = degrees.replica,
           .pipeline = degrees.pipeline,
@@ -63,7 +89,8 @@ ParallelSizes process_sizes(const Degrees& degrees) {
 
 Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
                    const ParallelOptions& options)
-    : degrees_(filled(degrees, all.size())),
+    : context_(context),
+      degrees_(filled(degrees, all.size())),
       options_(options),
       rank_(all.rank()),
       mesh_(all, parallel_axes(process_sizes(degrees_), all.size())),
@@ -107,6 +134,7 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
 Parallel::~Parallel() = default;
 
 void Parallel::cut(const std::vector<Module*>& models, const ModelPlan& plan) {
+  tokens_of_sequences_ = plan.tokens;
   if (degrees_.expert > 1) experts_ = expert_parallel(*models.front(), *rows_);
   if (degrees_.tensor > 1) cut_layers(models, plan.tensor);
   cut_sequences(models, plan);
@@ -139,6 +167,40 @@ Tensor Parallel::own_rows(const Tensor& field) const {
   const int64_t rows = field.size(0) / degrees_.context_here;
   const int64_t part = hosted_.current() / degrees_.tensor_here;
   return slice(field, 0, part * rows, (part + 1) * rows);
+}
+
+int Parallel::data_rank() const {
+  return mesh_.coordinate("replica") * degrees_.shard + mesh_.coordinate("shard");
+}
+
+int64_t Parallel::own_tokens() const {
+  const int64_t tokens = tokens_of_sequences_;
+  return cuts_sequences() ? 2 * sequence_parts().chunk_tokens(tokens) : tokens;
+}
+
+Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
+                          int32_t padding) const {
+  const int64_t whole = sequences > 0 ? std::ssize(tokens) / sequences : 0;
+  const bool has_length = !cuts_sequences() || whole == tokens_of_sequences_;
+  if (whole * sequences != std::ssize(tokens) || !has_length) {
+    throw ShapeError(cat("own_part: ", tokens.size(), " tokens in ", sequences,
+                         " sequences, expected ", tokens_of_sequences_, " tokens in each"));
+  }
+  if (!cuts_sequences()) return from_host<int32_t>(context_, tokens, {sequences, whole});
+  const nn::SequenceParts parts = sequence_parts();
+  const int leaf = parts.first + std::max(hosted_.current(), 0) / degrees_.tensor_here;
+  const int64_t chunk = parts.chunk_tokens(whole);
+  std::vector<int32_t> own(static_cast<size_t>(sequences * 2 * chunk), padding);
+  auto next = own.begin();
+  for (int64_t row = 0; row < sequences; ++row) {
+    for (const int half : {0, 1}) {
+      const int64_t begin = std::min(parts.chunk(leaf, half) * chunk, whole);
+      const int64_t count = std::min(begin + chunk, whole) - begin;
+      std::copy_n(tokens.begin() + row * whole + begin, count, next);
+      next += chunk;
+    }
+  }
+  return from_host<int32_t>(context_, own, {sequences, 2 * chunk});
 }
 
 // Sequences that tensor ranks could not divide into equal slices are padded, on one rank too.

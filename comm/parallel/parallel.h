@@ -36,6 +36,12 @@ struct Degrees {
   }
 };
 
+// Degrees with which so many processes train what `wanted` describes. Tensor and context, on which
+// results depend, stay: a process hosts ranks of these axes where there are fewer processes than
+// ranks. Pipeline and replica shrink to divisors that fit, and shard is what is left. Throws
+// ConfigError if no number of hosted ranks fits, and for a shard that is more than wanted.
+Degrees fit_degrees(const Degrees& wanted, int processes);
+
 // Over how many processes each axis goes.
 ParallelSizes process_sizes(const Degrees& degrees);
 
@@ -72,6 +78,10 @@ class Parallel {
   const Degrees& degrees() const { return degrees_; }  // `shard` is filled in
   // Of the processes: axes "replica", "pipeline", "shard", "context", "tensor".
   Mesh& mesh() { return mesh_; }
+  Context& context() { return context_; }
+  // Ranks of data parallelism, which have samples of their own, and the number of this one.
+  int data_ranks() const { return degrees_.replica * degrees_.shard; }
+  int data_rank() const;
   // Of this process. Outlives what its models do.
   HostedRanks& hosted() { return hosted_; }
   // For DataParallel, complete after cut().
@@ -108,6 +118,13 @@ class Parallel {
   // Of a field [n B, ...] of a batch that has parts of sequences of all context ranks here, those
   // of the mesh rank that runs, [B, ...]: a view. Undefined stays undefined.
   Tensor own_rows(const Tensor& field) const;
+  // Copies to the device what the mesh rank that runs has of whole sequences of token ids in host
+  // memory, [sequences, T]: i32 [sequences, own_tokens()], or [sequences, T] if nothing is cut.
+  // `padding` follows the last token where sequences are cut: for targets kernels::kIgnoreTarget.
+  // Throws ShapeError for sequences of another length than ModelPlan::tokens that are cut.
+  Tensor own_part(std::span<const int32_t> tokens, int64_t sequences, int32_t padding = 0) const;
+  // Tokens that a mesh rank has of a sequence of ModelPlan::tokens, after cut().
+  int64_t own_tokens() const;
   // The group of the axis along which layers exchange, for reports; null: none does.
   ProcessGroup* layers() const { return layers_.get(); }
   ProcessGroup* tokens() const { return tokens_.get(); }
@@ -129,12 +146,14 @@ class Parallel {
   SequenceLines sequence_lines(int64_t key_heads);
   int context_group(int64_t key_heads) const;
 
+  Context& context_;
   const Degrees degrees_;
   const ParallelOptions options_;
   const int rank_;
   Mesh mesh_;
   HostedRanks hosted_;
   ShardGroups groups_;
+  int64_t tokens_of_sequences_ = 0;  // ModelPlan::tokens
   std::unique_ptr<Mesh> reshard_;  // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<Mesh> expert_;   // axes "same" and "expert"
   // Of layers' collectives, in Lane::kModel: those must not wait for gradients that are queued.

@@ -11,3 +11,4 @@
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/nn/moe.h"
+#include "shale/runtime/nn/piece.h"

@@ -12,5 +12,6 @@
 #include "shale/comm/parallel/data/sharding.h"
 #include "shale/comm/parallel/expert/expert_parallel.h"
 #include "shale/comm/parallel/parallel.h"
+#include "shale/comm/parallel/parallel_step.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/comm/parallel/tensor/tensor_plan.h"
