@@ -94,7 +94,7 @@ shale_status shale_parameter_read(shale_module root, const char* name, float* to
     const auto parameter = sharded(*sharded_root_of(root), name);
     check_count(parameter, count);
     wanted(to, "to");
-    const Tensor whole = parameter.full_tensor();
+    const Tensor whole = parameter.full();
     whole.context().copy(to, whole.data(), whole.bytes());
     whole.context().synchronize();
   });
@@ -127,7 +127,7 @@ shale_status shale_parameter_local(shale_module root, const char* name, int64_t*
   return call_for_tensor("shale_parameter_local", out, [&] {
     const auto parameter = sharded(*sharded_root_of(root), name);
     if (begin != nullptr) *begin = parameter.local_range().begin;
-    return parameter.local_tensor();
+    return parameter.local();
   });
 }
 

@@ -97,6 +97,7 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
       hosted_(context, degrees_.here()) {
   // Context ranks have gradients of tokens of their own, as those of data parallelism have.
   groups_.shard = &mesh_.flatten({"shard", "context"});
+  groups_.context = degrees_.context;
   if (degrees_.replica > 1) groups_.replicate = &mesh_.group("replica");
   if (options_.reshard > 0) {
     if (groups_.shard->size() % options_.reshard != 0) {

@@ -43,6 +43,9 @@ struct PipelineStages {
 struct ShardGroups {
   // Each rank holds one shard, in rank order.
   ProcessGroup* shard = nullptr;
+  // Mesh ranks that have parts of the same sequences: those of an inner axis of `shard`, and of
+  // this process.
+  int context = 1;
   // Hybrid sharding: the ranks with this rank's shard in other shard groups; null: there are none.
   // Gradients are added over `shard` first, then over `replicate`; bf16 sums are rounded after
   // each, so that only f32 gradients have the bits of one group of all ranks.
