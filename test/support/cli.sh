@@ -12,11 +12,13 @@
 #              the second label: 8 bytes, as printf takes them
 # add_gpu FOLDER PATH NODE CPUS LANES REACHED NAME
 #              adds a GPU to a machine that SHALE_MACHINE simulates
-# run_training RANKS OUT FLAGS...
-#              runs $BIN_DIR/train_lm, or another $program, with the flags in the array `common` and
-#              these, into $work/OUT; leaves what it said in $work/stdout and $work/stderr, and the
-#              exit code in `code`
-# trains NAME RANKS FLAGS...
+# launch PROCESSES COMMAND...
+#              runs a command on so many processes, one without mpirun, for two minutes at most
+# run_training PROCESSES OUT FLAGS...
+#              launches $BIN_DIR/train_lm, or another $program, with the flags in the array `common`
+#              and these, into $work/OUT; leaves what it said in $work/stdout and $work/stderr, and
+#              the exit code in `code`
+# trains NAME PROCESSES FLAGS...
 #              the same, in another order of words, and counts a failure if it fails
 # rows NAME    of each step of $work/NAME its number and the bits of its loss
 # losses NAME  of each step its number and its loss
@@ -83,18 +85,20 @@ add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME [ARCH]
   echo "${2##*/} ${8:-89} $6 $7" >>"$folder/gpus"
 }
 
+launch() {
+  if (($1 == 1)); then timeout 120 "${@:2}"; return; fi
+  timeout 120 mpirun --oversubscribe --bind-to none -np "$@"
+}
+
 run_training() {
-  local ranks=$1 out=$2
-  shift 2
-  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$BIN_DIR/${program:-train_lm}" \
-    "${common[@]}" --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
+  launch "$1" "$BIN_DIR/${program:-train_lm}" "${common[@]}" --out "$work/$2" "${@:3}" \
+    >"$work/stdout" 2>"$work/stderr"
   code=$?
 }
 
 trains() {
-  local name=$1 ranks=$2
-  shift 2
-  run_training "$ranks" "$name" "$@"
+  local name=$1
+  run_training "$2" "$name" "${@:3}"
   [[ $code -eq 0 ]] || fail "$name: exit code $code"
 }
 
