@@ -21,8 +21,7 @@ follows() {
       END { exit NR != want || bad }' || fail "$1 does not follow $2"
 }
 
-run_training 1 one --dropout 0.1 --save-every 3
-[[ $code -eq 0 ]] || fail "one: exit code $code"
+trains one 1 --dropout 0.1 --save-every 3
 run_training 2 two --dropout 0.1 --context 2 --save-every 3 --check-replicas 2 --report-every 3
 follows two one 8
 grep -q '"comm_exposed_share_context_' "$work/two/metrics.jsonl" || fail "two: no word of the axis"
@@ -37,7 +36,7 @@ follows back one 4
 run_training 2 on --dropout 0.1 --context 2 --zero 1 --resume "$work/one/checkpoints/step_00000003"
 follows on one 4
 
-# ---- Equal leaves, equal bits ----
+# ---- Any number of processes, equal bits ----
 bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
 # same NAME WANT FROM
@@ -46,78 +45,80 @@ same() {
   [[ -n $(bits "$1" "$3") && $(bits "$1" "$3") == $(bits "$2" "$3") ]] ||
     fail "$1: other losses than $2"
 }
-leaves=(--context-leaves 4 --reproducible --dropout 0.1)
-run_training 1 leaves "${leaves[@]}" --save-every 3
-run_training 2 leaves2 "${leaves[@]}" --context 2 --zero 1
-same leaves2 leaves 0
-run_training 4 leaves22 "${leaves[@]}" --context 2 --zero 3 --resume "$work/leaves/checkpoints/step_00000003"
-same leaves22 leaves 3
-run_training 4 stages2 "${leaves[@]}" --context 2 --pipeline 2 --no-save
-same stages2 leaves 0
+cut=(--context 4 --reproducible --dropout 0.1)
+trains cut 1 "${cut[@]}" --save-every 3
+run_training 2 cut2 "${cut[@]}" --zero 1 --no-save
+same cut2 cut 0
+run_training 4 cut4 "${cut[@]}" --no-save
+same cut4 cut 0
+run_training 4 cut22 "${cut[@]}" --ranks-per-process 2 --zero 3 --resume "$work/cut/checkpoints/step_00000003"
+same cut22 cut 3
+run_training 4 stages2 "${cut[@]}" --pipeline 2 --no-save
+same stages2 cut 0
 for kind in ring ulysses ulysses+ring; do
-  run_training 1 "$kind-leaves" "${leaves[@]}" --context-kind "$kind" --no-save
-  run_training 2 "$kind-leaves2" "${leaves[@]}" --context-kind "$kind" --context 2 --no-save
-  same "$kind-leaves2" "$kind-leaves" 0
+  trains "$kind-cut" 1 "${cut[@]}" --context-kind "$kind" --no-save
+  run_training 2 "$kind-cut2" "${cut[@]}" --context-kind "$kind" --no-save
+  same "$kind-cut2" "$kind-cut" 0
 done
-same ulysses+ring-leaves ring-leaves 0
+same ulysses+ring-cut ring-cut 0
 # Heads for two ranks that trade them, of four: a ring of two groups.
-run_training 4 groups "${leaves[@]}" --context-kind ulysses+ring --context 4 --heads 2 --no-save
-run_training 1 group "${leaves[@]}" --context-kind ring --heads 2 --no-save
+run_training 4 groups "${cut[@]}" --context-kind ulysses+ring --heads 2 --no-save
+trains group 1 "${cut[@]}" --context-kind ring --heads 2 --no-save
 same groups group 0
-run_training 1 both "${leaves[@]}" --tensor-leaves 2 --seq-len 64 --no-save
-run_training 4 both22 "${leaves[@]}" --tensor-leaves 2 --seq-len 64 --tensor 2 --context 2 --no-save
-same both22 both 0
+both=("${cut[@]}" --tensor 2 --seq-len 64 --no-save)
+trains both 1 "${both[@]}"
+for processes in 2 8; do
+  run_training $processes "both$processes" "${both[@]}"
+  same "both$processes" both 0
+done
 
 llama=(--model llama-nano --layers 2)
-run_training 1 llama "${llama[@]}" --no-save
-run_training 4 grid "${llama[@]}" --no-save --context 2 --tensor 2 --seq-len 64
-[[ $code -eq 0 ]] || fail "context and tensor: exit code $code"
-run_training 4 stages "${llama[@]}" --no-save --context 2 --pipeline 2
+trains llama 1 "${llama[@]}" --no-save --export "$work/stored_hf"
+trains grid 4 "${llama[@]}" --no-save --context 2 --tensor 2 --seq-len 64
+run_training 2 stages "${llama[@]}" --no-save --context 2 --pipeline 2
 follows stages llama 8
 
 # ---- Adapters, for which a layer uses its rows twice ----
-run_training 1 stored "${llama[@]}" --no-save --export "$work/stored_hf"
 adapters=(--model llama-nano --init "$work/stored_hf" --lora-rank 4 --dtype bf16 --lr 1e-2
-  --context-leaves 4 --reproducible --no-save)
-run_training 1 adapters "${adapters[@]}"
-run_training 4 adapters4 "${adapters[@]}" --context 4
+  --context 4 --reproducible --no-save)
+trains adapters 1 "${adapters[@]}"
+run_training 4 adapters4 "${adapters[@]}"
 same adapters4 adapters 0
 
 # ---- Mixtures of experts, whose routers and balance know whole sequences ----
 mixture=(--model moe-nano --layers 2 --seq-len 64 --balance-loss 0.3 --router-z-loss 0.1)
-run_training 1 mixture "${mixture[@]}" --save-every 3
+trains mixture 1 "${mixture[@]}" --no-save
 run_training 2 mixture2 "${mixture[@]}" --context 2 --zero 3 --save-every 3
 follows mixture2 mixture 8
-run_training 4 mixture22 "${mixture[@]}" --context 2 --tensor 2 \
+run_training 1 mixture22 "${mixture[@]}" --context 2 --tensor 2 \
   --resume "$work/mixture2/checkpoints/step_00000003"
 follows mixture22 mixture 4
-halves=("${mixture[@]}" --context-leaves 4 --reproducible --no-save)
-run_training 1 halves "${halves[@]}"
-run_training 2 halves2 "${halves[@]}" --context 2
-same halves2 halves 0
+quarters=("${mixture[@]}" --context 4 --reproducible --no-save)
+trains quarters 1 "${quarters[@]}"
+run_training 2 quarters2 "${quarters[@]}"
+same quarters2 quarters 0
 tokens() { grep -o '"expert_tokens_m[a-z]*": [0-9.]*' "$work/$1/metrics.jsonl"; }
-[[ -n $(tokens halves) && $(tokens halves2) == $(tokens halves) ]] || fail "tokens are counted otherwise"
+[[ -n $(tokens quarters) && $(tokens quarters2) == $(tokens quarters) ]] ||
+  fail "tokens are counted otherwise"
 
-# refuses WORDS RANKS FLAGS...
+# refuses WORDS PROCESSES FLAGS...
 refuses() {
-  local words=$1 ranks=$2
-  shift 2
-  run_training "$ranks" refused --no-save "$@"
-  [[ $code -eq 64 ]] && grep -qF -- "$words" "$work/stdout" "$work/stderr" ||
-    fail "$*: exit code $code, want 64 and \"$words\""
+  run_training "$2" refused --no-save "${@:3}"
+  [[ $code -eq 64 ]] && grep -qF -- "$1" "$work/stdout" "$work/stderr" ||
+    fail "${*:3}: exit code $code, want 64 and \"$1\""
 }
 refuses "--context 3: a model on 3 ranks, want a divisor of the 2 ranks" 2 --context 3
-refuses "would weigh the padding; want a multiple of 4" 2 --context 2 --model moe-nano
-refuses "that --context cuts generates nothing" 2 --context 2 --sample-tokens 5
-refuses "wants --context-leaves" 2 --context 2 --reproducible
-refuses "want a power of two that --context, 2, divides" 2 --context 2 --context-leaves 6
-refuses "has no effect without --context or --context-leaves" 2 --context-kind ring
-refuses "ulysses deals out 1 heads of keys to 2 ranks" 2 --context 2 --context-kind ulysses --heads 1
-refuses "that trade 2 heads of keys, want a divisor of 2" 4 --context 4 --context-kind ulysses+ring \
+refuses "--ranks-per-process is 4 on 1 process with --context 2" 1 --context 2 --ranks-per-process 4
+refuses "would weigh the padding; want a multiple of 4" 1 --context 2 --model moe-nano
+refuses "that --context cuts generates nothing" 1 --context 2 --sample-tokens 5
+refuses "--context-leaves is 6, want a multiple of --context, 4" 1 --context 4 --context-leaves 6
+refuses "has no effect without --context" 1 --context-kind ring
+refuses "ulysses deals out 1 heads of keys to 2 ranks" 1 --context 2 --context-kind ulysses --heads 1
+refuses "that trade 2 heads of keys, want a divisor of 2" 1 --context 4 --context-kind ulysses+ring \
   --context-group 4 --heads 2
-refuses "want a divisor of --context, 2" 2 --context 2 --context-kind ulysses+ring --context-group 3
-refuses "has no effect without --context-kind ulysses+ring" 2 --context 2 --context-group 2
-refuses "want gather or ulysses" 2 --context 2 --context-kind ring --seq-len 512 \
+refuses "want a divisor of --context, 2" 1 --context 2 --context-kind ulysses+ring --context-group 3
+refuses "has no effect without --context-kind ulysses+ring" 1 --context 2 --context-group 2
+refuses "want gather or ulysses" 1 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local
-refuses "want at least 4, two chunks for each" 2 --context 2 --seq-len 3
+refuses "want at least 4, two chunks for each" 1 --context 2 --seq-len 3
 finish

@@ -93,6 +93,8 @@ refuses "no mixtures of experts" 2 --expert 2 --model llama-nano
 refuses "want --expert 1" 2 --expert 2 --reproducible
 refuses "want muon, lamb, adafactor, or one that works" 2 --expert 2 --optimizer adamw-8bit
 refuses "--expert 3: want a divisor of the 4 ranks that share a stage's layers" 4 --expert 3 --tensor 2
-refuses "want --tensor-leaves left out" 4 --expert 2 --tensor 2 --tensor-leaves 4
-refuses "want --context-leaves left out" 4 --expert 2 --context 2 --context-leaves 4
+for axis in tensor context; do
+  refuses "want as many processes as ranks" 4 --expert 2 --$axis 2 --ranks-per-process 2
+done
+refuses "want as many processes as ranks" 1 --expert 2 --tensor 2
 finish

@@ -27,14 +27,11 @@ perl -e 'srand(5); open(my $t, ">", "text.txt") or die;
 
 common=(--init base_hf --seq-len 48 --global-batch 8 --micro-batch 1 --threads 1 --keep 0 --lr 1e-2)
 
-# run RANKS OUT FLAGS...: leaves the exit code in `code`.
+# run PROCESSES OUT FLAGS...: leaves the exit code in `code`.
 run() {
-  local ranks=$1 out=$2
-  shift 2
-  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$train" "${common[@]}" \
-    --out "$out" "$@" >output 2>&1
+  launch "$1" "$train" "${common[@]}" --out "$2" "${@:3}" >output 2>&1
   code=$?
-  [[ $code -eq 0 ]] || fail "$out: exit code $code"
+  [[ $code -eq 0 ]] || fail "$2: exit code $code"
 }
 bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' "$1/metrics.jsonl"; }
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.e-]+).*/\1/p' "$1/metrics.jsonl"; }

@@ -35,9 +35,9 @@ trains recomputed 2 "${few[@]}" --zero 2 --recompute full
 same recomputed one
 trains staged 2 "${few[@]}" --pipeline 2
 same staged one
-trains leaves 1 "${few[@]}" --tensor-leaves 2
-trains tensor 2 "${few[@]}" --tensor 2 --tensor-leaves 2
-same tensor leaves
+trains tensor 1 "${few[@]}" --tensor 2
+trains tensor2 2 "${few[@]}" --tensor 2
+same tensor2 tensor
 trains llama 1 "${few[@]}" --model llama-nano --kv-heads 2
 trains llama_three 2 "${few[@]}" --model llama-nano --kv-heads 2 --zero 3
 same llama_three llama

@@ -15,11 +15,6 @@ rows() {
 }
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.e-]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 
-# runs NAME RANKS FLAGS...: a run that ends well.
-runs() {
-  run_training "$2" "$1" "${@:3}"
-  [[ $code -eq 0 ]] || fail "$1: exit code $code"
-}
 # same NAME WANT [FROM]: it has what WANT has, from a step on.
 same() {
   [[ -n $(rows "$1" "${3:-0}") && $(rows "$1" "${3:-0}") == $(rows "$2" "${3:-0}") ]] ||
@@ -34,7 +29,7 @@ same_weights() {
   cmp -s "$work/$1/model.safetensors" "$work/$2/model.safetensors" ||
     fail "$1: other weights than $2"
 }
-# refuses WORDS RANKS FLAGS...
+# refuses WORDS PROCESSES FLAGS...
 refuses() {
   run_training "$2" refused --no-save "${@:3}"
   [[ $code -eq 64 ]] && grep -q -- "$1" "$work/stderr" ||
@@ -47,58 +42,60 @@ check() {
   shown=("$work/stdout" "$work/stderr")
   mkdir "$work"
   common=("${data[@]}" "${@:2}")
-  runs one 1 --no-save
-  runs two 2 --tensor 2 --no-save
+  trains one 1 --no-save
+  trains two 1 --tensor 2 --no-save
   follows two one
-  # Equal leaves, equal bits; every layout goes on where another was.
-  local tree=(--tensor-leaves 4 --reproducible)
-  runs leaves 1 "${tree[@]}" --save-every 2 --export "$work/out_leaves"
-  runs four 4 "${tree[@]}" --tensor 4 --no-save --recompute full --export "$work/out_four"
-  same four leaves
-  same_weights out_four out_leaves
-  runs sharded 4 "${tree[@]}" --tensor 2 --zero 3 --save-every 2 --check-replicas 2
-  same sharded leaves
-  runs grid 4 "${tree[@]}" --tensor 2 --pipeline 2 "${unseen[@]}" --export "$work/out_grid" \
+  # Any number of processes, equal bits; every layout goes on where another was.
+  local tree=(--tensor 4 --reproducible)
+  trains cut 1 "${tree[@]}" --no-save --export "$work/out_cut"
+  trains cut2 2 "${tree[@]}" --no-save
+  same cut2 cut
+  trains cut4 4 "${tree[@]}" --no-save --recompute full --export "$work/out_cut4"
+  same cut4 cut
+  same_weights out_cut4 out_cut
+  trains sharded 4 "${tree[@]}" --ranks-per-process 2 --zero 3 --save-every 2 --check-replicas 2
+  same sharded cut
+  trains grid 2 "${tree[@]}" --pipeline 2 "${unseen[@]}" --export "$work/out_grid" \
     --resume "$work/sharded/checkpoints/step_00000002"
-  same grid leaves 2
-  same_weights out_grid out_leaves
+  same grid cut 2
+  same_weights out_grid out_cut
   # A pipeline changes no bit.
-  runs plain 1 --reproducible --dtype bf16 --save-every 2 --export "$work/out_plain"
-  runs piped 2 --reproducible --dtype bf16 --pipeline 2 "${unseen[@]}" --save-every 2 \
+  trains plain 1 --reproducible --dtype bf16 --save-every 2 --export "$work/out_plain"
+  trains piped 2 --reproducible --dtype bf16 --pipeline 2 "${unseen[@]}" --save-every 2 \
     --export "$work/out_piped"
   same piped plain
   same_weights out_piped out_plain
-  runs zbv 2 --reproducible --dtype bf16 --pipeline 2 --pipeline-schedule zbv --zero 1 \
+  trains zbv 2 --reproducible --dtype bf16 --pipeline 2 --pipeline-schedule zbv --zero 1 \
     "${unseen[@]}" --resume "$work/plain/checkpoints/step_00000002" --recompute selective
   same zbv plain 2
-  runs back 1 --reproducible --dtype bf16 --resume "$work/piped/checkpoints/step_00000002"
+  trains back 1 --reproducible --dtype bf16 --resume "$work/piped/checkpoints/step_00000002"
   same back plain 2
   # Weights come in.
-  runs sent 2 --tensor 2 --steps 0 --no-save --init "$work/out_leaves" --export "$work/out_sent"
-  same_weights out_sent out_leaves
+  trains sent 1 --tensor 2 --steps 0 --no-save --init "$work/out_cut" --export "$work/out_sent"
+  same_weights out_sent out_cut
 
-  refuses 'attend to all of a sample' 2 --context 2
-  refuses 'micro-batch is 3: .* want a multiple of 2' 2 --tensor 2 --global-batch 3 --micro-batch 3
+  refuses 'attend to all of a sample' 1 --context 2
+  refuses 'micro-batch is 3: .* want a multiple of 2' 1 --tensor 2 --global-batch 3 --micro-batch 3
   refuses 'want --zero 0 or 1' 2 --pipeline 2 --zero 2 "${unseen[@]}"
 }
 
 unseen=()
 check train_image --model vit-nano --pixels 16 --optimizer sgd --lr 0.01
 refuses 'tensorboard-images with --pipeline 2' 2 --pipeline 2 --tensorboard --tensorboard-images 2
-runs mixed 1 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save
-runs mixed2 2 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save --pipeline 2
+trains mixed 1 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save
+trains mixed2 2 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save --pipeline 2
 same mixed2 mixed
 
 unseen=(--samples 0)  # of a pipeline
 check train_diffusion --pixels 8 --sample-steps 4 --samples 5 --ema 0.5
-for name in four sharded; do
-  cmp -s "$work/$name/samples/step_00000004.png" "$work/leaves/samples/step_00000004.png" ||
-    fail "$name: other samples than leaves"
+for name in cut4 sharded; do
+  cmp -s "$work/$name/samples/step_00000004.png" "$work/cut/samples/step_00000004.png" ||
+    fail "$name: other samples than cut"
 done
 refuses 'want --samples 0, or --pipeline 1' 2 --pipeline 2
 ddpm=(--process ddpm --learned-variance --samples 0 --no-save)
-runs ddpm 1 "${ddpm[@]}" --tensor-leaves 2
-runs ddpm2 2 "${ddpm[@]}" --tensor-leaves 2 --tensor 2
+trains ddpm 1 "${ddpm[@]}" --tensor 2
+trains ddpm2 2 "${ddpm[@]}" --tensor 2
 same ddpm2 ddpm
 work=$root
 finish

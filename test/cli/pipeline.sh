@@ -64,4 +64,7 @@ refused 'want at least one for each of 6 stages' --pipeline-chunks 3 --micro-bat
 refused 'want 1f1b or interleaved, or --recompute selective' --pipeline-schedule zb-h1 --recompute full
 refused 'want numbers of pieces such as 3,4,3' --pipeline-split 2,x
 refused 'want --pipeline 1' --sample-tokens 5
+run_training 1 refused --pipeline 2
+[[ $code -eq 64 ]] && grep -qF -- '--pipeline 2: a model on 2 ranks, want a divisor of the 1 rank' \
+  "$work/stderr" || fail "--pipeline 2 on one process: exit code $code, want 64 and what fits"
 finish

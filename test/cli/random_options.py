@@ -2,9 +2,9 @@
 """Draws options of train_lm at random and runs them.
 
 A draw must either be refused, with exit code 64, one line and no step, or train and have the losses
-of one rank with the same options but without axes, stages and offload: to rounding always, and to
-the bit where docs/numerics.md promises that. Elsewhere it must have the bits of the same ranks
-without stages and offload, where these are promised. Prints what trained and what was refused, and
+of one rank with the same options but without axes, stages and offload, to rounding. It must have
+the bits of the same mesh in one process where docs/numerics.md promises that; elsewhere those of
+the same processes without stages and offload, where these are promised. Prints what trained and what was refused, and
 why.
 
     random_options.py BIN_DIR [--draws N] [--seed N|random] [--only N] [--jobs N]
@@ -71,34 +71,35 @@ OPTIONS = {
     "no-overlap": {"": 0, "--no-overlap": 8},
     "checks": {"": 0, "--check-replicas 2": 6, "--report-every 2": 5, "--eval-every 2": 5},
     "axes": {
-        "--ranks 4": 0, "--ranks 2": 5, "--ranks 1": 4,
-        "--ranks 1 --tensor-leaves 2 --context-leaves 4 --context-kind ring": 3,
-        "--ranks 2 --tensor 2": 1, "--ranks 2 --tensor 2 --tensor-leaves 2": 2,
-        "--ranks 4 --tensor 4 --tensor-leaves 4": 3,
-        "--ranks 4 --tensor 2 --tensor-leaves 2 --tensor-pieces 1": 3,
-        "--ranks 2 --context 2": 1, "--ranks 2 --context 2 --context-leaves 4": 2,
-        "--ranks 4 --context 4 --context-leaves 4 --context-kind ring": 3,
-        "--ranks 4 --context 2 --context-leaves 4 --context-kind ulysses": 3,
-        "--ranks 4 --context 4 --context-leaves 4 --context-kind ulysses+ring --context-group 2": 3,
-        "--ranks 4 --tensor 2 --tensor-leaves 2 --context 2 --context-leaves 2": 2,
-        "--ranks 2 --pipeline 2": 1,
-        "--ranks 4 --pipeline 2 --pipeline-schedule gpipe --tensor 2 --tensor-leaves 2 "
+        "--processes 4": 0, "--processes 2": 5, "--processes 1": 4,
+        "--processes 1 --tensor 2 --context 4 --context-kind ring": 2,
+        "--processes 1 --tensor 4": 1, "--processes 2 --tensor 2": 1,
+        "--processes 2 --tensor 4 --context 2": 1,
+        "--processes 2 --tensor 2 --context 2 --ranks-per-process 4": 4,
+        "--processes 4 --tensor 4 --ranks-per-process 2": 2,
+        "--processes 4 --tensor 2 --tensor-pieces 1": 3,
+        "--processes 2 --context 2": 1, "--processes 2 --context 4": 1,
+        "--processes 4 --context 4 --context-kind ring": 3,
+        "--processes 4 --context 4 --context-kind ulysses --ranks-per-process 2": 3,
+        "--processes 4 --context 4 --context-kind ulysses+ring --context-group 2": 3,
+        "--processes 4 --tensor 2 --context 2": 2, "--processes 2 --pipeline 2": 1,
+        "--processes 2 --pipeline 2 --pipeline-schedule gpipe --tensor 2 "
         "--zero 1 --offload none": 3,
-        "--ranks 4 --pipeline 2 --pipeline-schedule interleaved --pipeline-chunks 2 "
+        "--processes 4 --pipeline 2 --pipeline-schedule interleaved --pipeline-chunks 2 "
         "--zero 1 --offload none": 3,
-        "--ranks 4 --pipeline 2 --pipeline-schedule zb-h1 --context 2 --context-leaves 2 "
+        "--processes 4 --pipeline 2 --pipeline-schedule zb-h1 --context 2 "
         "--zero 1 --offload none --recompute selective": 3,
-        "--ranks 4 --pipeline 2 --pipeline-schedule zbv "
+        "--processes 4 --pipeline 2 --pipeline-schedule zbv --tensor 2 --ranks-per-process 2 "
         "--zero 1 --offload none --recompute none": 3},
 }
-# Flags that say who computes what, and where it is kept: without them a run on one rank has the
+# Flags that say who computes what, and where it is kept: without them a run in one process has the
 # same losses to rounding.
-AXES = ["ranks", "tensor", "context", "context-group", "pipeline", "pipeline-schedule",
+AXES = ["processes", "ranks-per-process", "context-group", "pipeline", "pipeline-schedule",
         "pipeline-chunks", "expert"]
 KEPT = """zero shard-ranks reshard-ranks prefetch reshard persist-below offload offload-ratio
     offload-activations recompute workers no-overlap check-replicas report-every""".split()
 # And others that say how losses are rounded.
-ROUNDING = "reproducible loss-chunk tensor-leaves context-leaves context-kind tensor-pieces".split()
+ROUNDING = "reproducible loss-chunk tensor context context-kind tensor-pieces".split()
 # Share of a loss by which rounding may move it in so few steps, several times what it did in 900
 # draws. It is more than the error of a sum in fp32: optimizers that go by the sign of a gradient
 # move a parameter whose gradient is about 0 either way.
@@ -110,7 +111,8 @@ COMMON = ("--layers 2 --width 64 --heads 4 --seq-len 32 --warmup-steps 0 --lr 5e
 TIMEOUT_S = 120
 
 environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
-                   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+                   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                   OMPI_MCA_odls_base_sigkill_timeout="0")  # a job that failed ends at once
 
 
 def values_of(seed, number):
@@ -142,27 +144,27 @@ def size_of(flags, name, default=1):
 
 
 def data_ranks(flags):
-    axes = (size_of(flags, axis) for axis in ("tensor", "context", "pipeline"))
-    return size_of(flags, "ranks") // math.prod(axes)
+    of_model = math.prod(size_of(flags, axis) for axis in ("tensor", "context", "pipeline"))
+    processes = size_of(flags, "processes")
+    hosted = size_of(flags, "ranks-per-process", max(1, of_model // processes))
+    return processes * hosted // of_model
 
 
-def has_bits_of_one_rank(flags):
-    """Whether docs/numerics.md promises a draw that trains the bits of one rank."""
-    tensor, ranks = size_of(flags, "tensor"), size_of(flags, "ranks")
+def has_bits_of_one_process(flags):
+    """Whether docs/numerics.md promises a draw that trains the bits of its mesh in one process."""
     if size_of(flags, "expert") > 1:
         return False
-    if "grad-dtype" in flags and tensor * size_of(flags, "context") > 1:
+    if "grad-dtype" in flags and size_of(flags, "tensor") * size_of(flags, "context") > 1:
         return False
-    if flags.get("optimizer") == "adafactor" and ranks > tensor:
+    is_one = data_ranks(flags) == 1 and "pipeline" not in flags
+    if flags.get("optimizer") == "adafactor" and not (is_one and "context" not in flags):
         return False
-    if "reproducible" in flags:
-        return True
-    # These models tie the output layer to the embedding.
-    return data_ranks(flags) == 1 and "pipeline" not in flags
+    # Without --reproducible: these models tie the output layer to the embedding.
+    return is_one or "reproducible" in flags
 
 
 def has_bits_of_all_kept(flags):
-    """Whether it promises those of the same ranks on which everything is kept."""
+    """Whether it promises those of the same processes on which everything is kept."""
     zero = size_of(flags, "zero", 0)
     if flags.get("optimizer") == "adafactor" and zero > 0:
         return False  # its statistics depend on how shards are cut
@@ -183,14 +185,8 @@ def references_of(flags):
     """What losses a draw must have: flags, and whether to the bit."""
     wanted = [(without(flags, AXES + KEPT + ROUNDING), False)]
     if has_bits_of_all_kept(flags):
-        if has_bits_of_one_rank(flags):
-            one = without(flags, AXES + KEPT)
-            for axis in ("tensor", "context"):
-                if axis in flags:
-                    one.setdefault(axis + "-leaves", flags[axis])
-            wanted.append((one, True))
-        else:
-            wanted.append((without(flags, KEPT), True))
+        is_one = has_bits_of_one_process(flags)
+        wanted.append((without(flags, AXES + KEPT if is_one else KEPT), True))
     return wanted
 
 
@@ -204,11 +200,11 @@ class Run:
 
     def __init__(self, flags, work):
         self.out = tempfile.mkdtemp(dir=work)
-        ranks = flags.get("ranks", "1")
-        words = spell({flag: value for flag, value in flags.items() if flag != "ranks"})
+        processes = flags.get("processes", "1")
+        words = spell({flag: value for flag, value in flags.items() if flag != "processes"})
         words = [word.format(init=init_folder(flags, work), work=self.out) for word in words]
-        mpirun = f"mpirun -q --oversubscribe --bind-to none -np {ranks}".split()
-        self.command = [*(mpirun if ranks != "1" else []),
+        mpirun = f"mpirun -q --oversubscribe --bind-to none -np {processes}".split()
+        self.command = [*(mpirun if processes != "1" else []),
                         os.path.join(options.bin_dir, "train_lm"),
                         "--data", os.path.join(work, "text.txt"), *COMMON, *words,
                         "--out", self.out]

@@ -13,12 +13,9 @@ recipe=("${data[@]}" --layers 1 --width 32 --heads 2 --micro-batch 1 --global-ba
   --batch-ramp 4:3,8:4 --steps 12 --keep 0 --eval-every 6 --reproducible --optimizer muon --ema 0.8
   --evaluate-ema --skip-outliers 0.1 --skip-window 4 --lr 0.05 --warmup-steps 1)
 
-# run RANKS OUT FLAGS...: leaves the exit code in `code`.
+# run PROCESSES OUT FLAGS...: leaves the exit code in `code`.
 run() {
-  local ranks=$1 out=$2
-  shift 2
-  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$train" "${recipe[@]}" \
-    --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
+  launch "$1" "$train" "${recipe[@]}" --out "$work/$2" "${@:3}" >"$work/stdout" 2>"$work/stderr"
   code=$?
 }
 

@@ -46,6 +46,10 @@ dropped=(--tensor 4 --dropout 0.1)
 trains dropped 1 "${dropped[@]}" --save-every 4 --export "$work/hf_one"
 run_training 2 dropped2 "${dropped[@]}" --no-save
 same dropped2 dropped 0
+timeout 120 mpirun -np 1 "$BIN_DIR/train_lm" "${common[@]}" "${dropped[@]}" --no-save \
+  --out "$work/launched" >"$work/stdout" 2>"$work/stderr"
+code=$?
+same launched dropped 0
 run_training 4 dropped4 "${dropped[@]}" --save-every 4 --export "$work/hf_four"
 same dropped4 dropped 0
 for file in "$work"/hf_one/*; do same_file "hf_one/${file##*/}" "hf_four/${file##*/}"; done

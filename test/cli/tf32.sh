@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --tf32: products of fp32 have other operands and train as well; ZeRO, ranks and leaves change no
-# bit; the GPU's kernels agree; a GPU without such products, and a plan of its time, are refused.
+# --tf32: products of fp32 have other operands and train as well; ZeRO, ranks and processes change
+# no bit; the GPU's kernels agree; a GPU without such products, and a plan of its time, are refused.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
@@ -25,9 +25,9 @@ few=(--steps 4 --reproducible --tf32)
 trains one 1 "${few[@]}"
 trains three 2 "${few[@]}" --zero 3
 same three one
-trains leaves 1 "${few[@]}" --tensor-leaves 2
-trains tensor 2 "${few[@]}" --tensor 2 --tensor-leaves 2
-same tensor leaves
+trains tensor 1 "${few[@]}" --tensor 2
+trains tensor2 2 "${few[@]}" --tensor 2
+same tensor2 tensor
 mixture=(--model moe-nano --kv-heads 2 --steps 4 --reproducible)
 trains experts_exact 1 "${mixture[@]}"
 trains experts 1 "${mixture[@]}" --tf32

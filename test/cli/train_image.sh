@@ -144,7 +144,7 @@ run_training 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkp
 [[ $code -eq 64 ]] || fail "drawn_other: exit code $code, want 64"
 
 # ---- What cannot be ----
-for flag in --pipeline --tensor --tensor-leaves --context --context-leaves; do
+for flag in --pipeline --tensor --context; do
   run_training 2 cut "$flag" 2
   [[ $code -eq 64 ]] || fail "$flag: exit code $code, want 64"
   grep -q -- "$flag 2: residual networks .*; want 1, and ranks of data" "$work/stderr" ||

@@ -45,9 +45,7 @@ expect() {
   shift
   for ranks in 1 3; do
     cases=$((cases + 1))
-    local launcher=()
-    [[ $ranks -gt 1 ]] && launcher=(mpirun --oversubscribe --bind-to none -np "$ranks")
-    timeout 60 ${launcher[@]+"${launcher[@]}"} "$train" --out "$work/out" "$@" >"$work/stdout" 2>"$work/stderr"
+    launch "$ranks" "$train" --out "$work/out" "$@" >"$work/stdout" 2>"$work/stderr"
     local got=$?
     # mpirun adds its own notice; ours are the lines with "error:".
     local lines
@@ -141,11 +139,12 @@ expect 64 "--layers" "5" -- --data "$text" --init "$fixtures/hf_tiny" --layers 5
 expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 64
 expect 64 "--lora-rank" "want --init" -- --data "$text" --lora-rank 2
 lora=(--data "$text" --init "$fixtures/hf_tiny" --seq-len 16 --lora-rank 2)
-expect 64 "--lora-dropout 0.1" "--tensor" -- "${lora[@]}" --lora-dropout 0.1 --tensor-leaves 2
-expect 64 "--frozen-dtype nf4" "want bf16" -- "${lora[@]}" --frozen-dtype nf4 --tensor-leaves 2
-expect 64 "--lora-dropout 0.1" "--context" -- "${lora[@]}" --lora-dropout 0.1 --context-leaves 2
-expect 64 "--task dpo" "--context-leaves 2" -- --data "$text" --task dpo --context-leaves 2
-expect 64 "--task dpo" "--tensor-leaves 2" -- --data "$text" --task dpo --tensor-leaves 2
+hosted=(--tensor 2 --ranks-per-process 2)
+expect 64 "--lora-dropout 0.1" "--tensor" -- "${lora[@]}" --lora-dropout 0.1 "${hosted[@]}"
+expect 64 "--frozen-dtype nf4" "want bf16" -- "${lora[@]}" --frozen-dtype nf4 "${hosted[@]}"
+expect 64 "--lora-dropout 0.1" "--context" -- "${lora[@]}" --lora-dropout 0.1 --context 2 --ranks-per-process 2
+expect 64 "--task dpo" "--context 2" -- --data "$text" --task dpo --context 2 --ranks-per-process 2
+expect 64 "--task dpo" "--tensor 2" -- --data "$text" --task dpo "${hosted[@]}"
 expect 65 "vocabulary" "96" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 16
 expect 66 "no_tokenizer.json" -- --data "$text" --tokenizer "$work/no_tokenizer.json"
 expect 65 "wrong_type.json: 'model' is missing" -- --data "$text" \
@@ -165,6 +164,12 @@ expect 64 "--quantize-gathers 8" "--zero 2" -- --data "$text" --quantize-gathers
 expect 64 "--quantize-reductions" "5" -- --data "$text" --quantize-reductions 5
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
 expect 64 "--pipeline 4" "want a divisor of the" -- --data "$text" --pipeline 4
+expect 64 "--ranks-per-process" "--tensor" -- --data "$text" --ranks-per-process 2
+expect 64 "--ranks-per-process is 8" "power of two that divides" -- --data "$text" --tensor 4 \
+  --ranks-per-process 8
+expect 64 "--ranks-per-process" "many" -- --data "$text" --tensor 4 --ranks-per-process many
+expect 64 "--expert 2" "--tensor" "processes as ranks" -- --data "$text" "${hosted[@]}" --expert 2
+expect 64 "--cuda-graph" "--ranks-per-process 1" -- --data "$text" "${hosted[@]}" --cuda-graph --device emu
 expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe
 expect 64 "--micro-batches 3" "--global-batch is 16" -- --data "$text" --global-batch 16 --micro-batches 3
 expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1

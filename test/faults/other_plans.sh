@@ -29,7 +29,7 @@ other_plan() {
 
 mixture=(--model moe-nano)
 other_plan 2 4 --pipeline 2 --tensor 2 -- --context 2 --tensor 2
-other_plan 1 4 --tensor 2 -- --tensor 2 --tensor-leaves 4
+other_plan 1 4 --tensor 2 --ranks-per-process 1 -- --tensor 4 --ranks-per-process 2
 other_plan 5 8 "${mixture[@]}" --pipeline 2 --expert 4 -- "${mixture[@]}" --pipeline 2 --expert 2
 other_plan 6 8 --pipeline 2 --context 2 --tensor 2 -- --pipeline 2 --context 2 --tensor 2 \
   --pipeline-schedule gpipe
