@@ -41,8 +41,15 @@ ParallelStep::ParallelStep(Parallel& parallel, Module& model, std::span<const nn
                            const ParallelStepOptions& options)
     : parallel_(parallel), micro_batches_(of_rank(parallel, options.micro_batches)) {
   const Degrees& degrees = parallel.degrees();
-  const int stages = degrees.pipeline, chunks = options.schedule == ScheduleKind::kZbV ? 2 : 1;
+  const int stages = degrees.pipeline;
+  const int chunks = options.schedule == ScheduleKind::kZbV ? 2 : options.chunks;
   const bool is_staged = stages > 1;
+  if (is_staged && (options.width < 1 || parallel.own_tokens() < 1)) {
+    throw ConfigError(cat("parallel step: pipeline ", stages, " with width ", options.width,
+                          " of sequences of ", parallel.own_tokens(),
+                          " tokens, expected the sizes of what stages pass on, ",
+                          "ParallelStepOptions::width and ModelPlan::tokens"));
+  }
   const StagePlan plan = make_stage_plan(
       pieces, make_schedule(is_staged ? options.schedule : ScheduleKind::k1F1B, stages,
                             is_staged ? chunks : 1, static_cast<int>(micro_batches_)));

@@ -17,7 +17,8 @@ struct ParallelStepOptions {
   DataParallelOptions data = {};
   int64_t micro_batches = 1;  // of a step, on all ranks of data parallelism together
   ScheduleKind schedule = ScheduleKind::k1F1B;
-  // Of a pipeline: what a piece makes is [samples, ModelPlan::tokens, width].
+  int chunks = 1;  // of the model on a rank, for kInterleaved; kZbV has two
+  // Needed for a pipeline: what a piece makes is [samples, ModelPlan::tokens, width].
   int64_t samples = 1, width = 0;
 };
 
@@ -46,7 +47,8 @@ class ParallelStep {
   // pieces: of `model`, the first one of this process, which Parallel::cut() has cut. They say
   // their units, parameters and costs; their `run` is not called. All outlive this. Gives the
   // parameters memory. Collective. Throws ConfigError for micro-batches that the ranks of data
-  // parallelism do not divide, and what DataParallel and make_stage_plan() throw.
+  // parallelism do not divide, for a pipeline without width, and what DataParallel and
+  // make_stage_plan() throw.
   ParallelStep(Parallel& parallel, Module& model, std::span<const nn::Piece> pieces,
                const ParallelStepOptions& options);
   // Of models that have a method pieces().

@@ -110,11 +110,13 @@ TEST_CASE("a loop over several axes has the same bits on any number of processes
     comm::Degrees degrees;
     int stage;
     comm::ScheduleKind schedule;
+    int chunks = 1;
   };
   using enum comm::ScheduleKind;
-  for (const auto& [degrees, stage, schedule] :
+  for (const auto& [degrees, stage, schedule, chunks] :
        {Case{{.tensor = 2, .context = 2}, 3, k1F1B}, Case{{.tensor = 2, .pipeline = 2}, 1, k1F1B},
-        Case{{.tensor = 2, .context = 2, .pipeline = 2}, 1, kZbV}, Case{{.context = 2}, 2, k1F1B},
+        Case{{.tensor = 2, .context = 2, .pipeline = 2}, 1, kZbV},
+        Case{{.tensor = 2, .pipeline = 2}, 0, kInterleaved, 2}, Case{{.context = 2}, 2, k1F1B},
         Case{{.replica = 2, .tensor = 2}, 3, k1F1B}}) {
     for (const int64_t length : {16, 13}) {
       CAPTURE(degrees.tensor, degrees.context, degrees.pipeline, stage, length);
@@ -122,6 +124,7 @@ TEST_CASE("a loop over several axes has the same bits on any number of processes
           .data = {.stage = stage, .reproducible = true, .seed = 1},
           .micro_batches = kBatch,
           .schedule = schedule,
+          .chunks = chunks,
           .width = kWidth};
       const std::vector<double> losses = train(*group, degrees, options, length);
       CHECK(losses == train(alone(), degrees, options, length));
@@ -170,14 +173,17 @@ TEST_CASE("sequences of another length than those that were cut are refused", "[
   CHECK(parallel.own_part(std::span(ids).first(16), 1).shape() == Shape{1, 8});
 }
 
-TEST_CASE("micro-batches that the ranks of data parallelism do not divide are refused",
-          "[parallel_step]") {
+TEST_CASE("micro-batches and shapes that do not fit the ranks are refused", "[parallel_step]") {
   const auto group = world().group();
   const int ranks = group->size();
   if (ranks == 1) return;
   CHECK(contains(message_of<ConfigError>(
                      [&] { train(*group, {}, {.micro_batches = ranks + 1, .width = kWidth}, 16); }),
                  cat(ranks + 1, " micro-batches on ", ranks, " ranks of data parallelism")));
+  if (ranks != 2) return;
+  CHECK(contains(
+      message_of<ConfigError>([&] { train(*group, {.pipeline = 2}, {.micro_batches = 2}, 16); }),
+      "pipeline 2 with width 0 of sequences of 16 tokens"));
 }
 
 }  // namespace shale::test
