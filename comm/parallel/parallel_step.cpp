@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "shale/base/error.h"
-#include "shale/comm/ordered_sum.h"
+#include "shale/comm/sums/ordered_sum.h"
 
 namespace shale::comm {
 namespace {
