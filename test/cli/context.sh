@@ -110,7 +110,7 @@ refuses() {
 refuses "--context 3: a model on 3 ranks, want a divisor of the 2 ranks" 2 --context 3
 refuses "--ranks-per-process is 4 on 1 process with --context 2" 1 --context 2 --ranks-per-process 4
 refuses "would weigh the padding; want a multiple of 4" 1 --context 2 --model moe-nano
-refuses "that --context cuts generates nothing" 1 --context 2 --sample-tokens 5
+refuses "--sample-tokens 5 is incompatible with --context 2" 1 --context 2 --sample-tokens 5
 refuses "--context-leaves is 6, want a multiple of --context, 4" 1 --context 4 --context-leaves 6
 refuses "has no effect without --context" 1 --context-kind ring
 refuses "ulysses deals out 1 heads of keys to 2 ranks" 1 --context 2 --context-kind ulysses --heads 1
@@ -118,7 +118,7 @@ refuses "that trade 2 heads of keys, want a divisor of 2" 1 --context 4 --contex
   --context-group 4 --heads 2
 refuses "want a divisor of --context, 2" 1 --context 2 --context-kind ulysses+ring --context-group 3
 refuses "has no effect without --context-kind ulysses+ring" 1 --context 2 --context-group 2
-refuses "want gather or ulysses" 1 --context 2 --context-kind ring --seq-len 512 \
+refuses "use --context-kind gather or ulysses" 1 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local
 refuses "want at least 4, two chunks for each" 1 --context 2 --seq-len 3
 finish

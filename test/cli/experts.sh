@@ -90,11 +90,11 @@ refuses() {
 }
 refuses "--expert 3: want a divisor of the 2 ranks" 2 --expert 3
 refuses "no mixtures of experts" 2 --expert 2 --model llama-nano
-refuses "want --expert 1" 2 --expert 2 --reproducible
-refuses "want muon, lamb, adafactor, or one that works" 2 --expert 2 --optimizer adamw-8bit
+refuses "use --expert 1" 2 --expert 2 --reproducible
+refuses "use muon, lamb, adafactor, or an optimizer that works" 2 --expert 2 --optimizer adamw-8bit
 refuses "--expert 3: want a divisor of the 4 ranks that share a stage's layers" 4 --expert 3 --tensor 2
 for axis in tensor context; do
-  refuses "want as many processes as ranks" 4 --expert 2 --$axis 2 --ranks-per-process 2
+  refuses "use as many processes as ranks" 4 --expert 2 --$axis 2 --ranks-per-process 2
 done
-refuses "want as many processes as ranks" 1 --expert 2 --tensor 2
+refuses "use as many processes as ranks" 1 --expert 2 --tensor 2
 finish

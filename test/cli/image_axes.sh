@@ -76,7 +76,7 @@ check() {
 
   refuses 'attend to all of a sample' 1 --context 2
   refuses 'micro-batch is 3: .* want a multiple of 2' 1 --tensor 2 --global-batch 3 --micro-batch 3
-  refuses 'want --zero 0 or 1' 2 --pipeline 2 --zero 2 "${unseen[@]}"
+  refuses 'use --zero 0 or 1' 2 --pipeline 2 --zero 2 "${unseen[@]}"
 }
 
 unseen=()

@@ -57,13 +57,13 @@ refused() {  # TEXT FLAGS...
   [[ $code -eq 64 ]] || fail "$*: exit code $code, want 64"
   grep -qF -- "$text" "$work/stderr" || fail "$*: no '$text'"
 }
-refused 'want --zero 0 or 1' --zero 2
+refused 'use --zero 0 or 1' --zero 2
 refused 'want a multiple of the 2 stages' --pipeline-chunks 2 --micro-batches 3
 refused 'want 4 numbers of 1 or more that add up to 4' --pipeline-schedule zbv --pipeline-split 2,2
 refused 'want at least one for each of 6 stages' --pipeline-chunks 3 --micro-batches 2
 refused 'want 1f1b or interleaved, or --recompute selective' --pipeline-schedule zb-h1 --recompute full
 refused 'want numbers of pieces such as 3,4,3' --pipeline-split 2,x
-refused 'want --pipeline 1' --sample-tokens 5
+refused '--sample-tokens 5 is incompatible with --pipeline 2' --sample-tokens 5
 run_training 1 refused --pipeline 2
 [[ $code -eq 64 ]] && grep -qF -- '--pipeline 2: a model on 2 ranks, want a divisor of the 1 rank' \
   "$work/stderr" || fail "--pipeline 2 on one process: exit code $code, want 64 and what fits"

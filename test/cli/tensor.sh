@@ -215,15 +215,14 @@ refuses "want a power of two that divides --tensor times --context" 1 --tensor 4
 refuses "--ranks-per-process is 3 on 1 process with --tensor 3" 1 --tensor 3 --ranks-per-process 3
 refuses "--tensor 4: a model on 2 ranks, want a divisor of the 1 rank" 1 --tensor 4 --ranks-per-process 2
 refuses "--ranks-per-process has no effect without --tensor or --context" 1 --ranks-per-process 2
-refuses "2 ranks of --tensor and --context in a process, with --cuda-graph" 1 --tensor 2 --cuda-graph \
-  --device emu
+refuses "--ranks-per-process 2 is incompatible with --cuda-graph" 1 --tensor 2 --cuda-graph --device emu
 refuses "--tensor-leaves is 6, want a multiple of --tensor, 4" 1 --tensor 4 --tensor-leaves 6
 refuses "would weigh the padding; want a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
 refuses "want a multiple of 256" 1 --tensor 2 --seq-len 31 --attention-pattern local
 refuses "want rows of a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit
 refuses "want leaves that divide 3" 1 --tensor 2 --optimizer adamw-8bit --width 192
-refuses "want bf16" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --frozen-dtype nf4
-refuses "want --lora-dropout 0" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --lora-dropout 0.1
+refuses "use --frozen-dtype bf16" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --frozen-dtype nf4
+refuses "use --lora-dropout 0" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --lora-dropout 0.1
 refuses "--sample-tokens" 1 --tensor 2 --sample-tokens 5
 
 finish

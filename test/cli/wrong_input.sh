@@ -141,7 +141,7 @@ expect 64 "--lora-rank" "want --init" -- --data "$text" --lora-rank 2
 lora=(--data "$text" --init "$fixtures/hf_tiny" --seq-len 16 --lora-rank 2)
 hosted=(--tensor 2 --ranks-per-process 2)
 expect 64 "--lora-dropout 0.1" "--tensor" -- "${lora[@]}" --lora-dropout 0.1 "${hosted[@]}"
-expect 64 "--frozen-dtype nf4" "want bf16" -- "${lora[@]}" --frozen-dtype nf4 "${hosted[@]}"
+expect 64 "--frozen-dtype nf4" "use --frozen-dtype bf16" -- "${lora[@]}" --frozen-dtype nf4 "${hosted[@]}"
 expect 64 "--lora-dropout 0.1" "--context" -- "${lora[@]}" --lora-dropout 0.1 --context 2 --ranks-per-process 2
 expect 64 "--task dpo" "--context 2" -- --data "$text" --task dpo --context 2 --ranks-per-process 2
 expect 64 "--task dpo" "--tensor 2" -- --data "$text" --task dpo "${hosted[@]}"
@@ -168,7 +168,7 @@ expect 64 "--ranks-per-process" "--tensor" -- --data "$text" --ranks-per-process
 expect 64 "--ranks-per-process is 8" "power of two that divides" -- --data "$text" --tensor 4 \
   --ranks-per-process 8
 expect 64 "--ranks-per-process" "many" -- --data "$text" --tensor 4 --ranks-per-process many
-expect 64 "--expert 2" "--tensor" "processes as ranks" -- --data "$text" "${hosted[@]}" --expert 2
+expect 64 "--expert 2" "processes as ranks" -- --data "$text" "${hosted[@]}" --expert 2
 expect 64 "--cuda-graph" "--ranks-per-process 1" -- --data "$text" "${hosted[@]}" --cuda-graph --device emu
 expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe
 expect 64 "--micro-batches 3" "--global-batch is 16" -- --data "$text" --global-batch 16 --micro-batches 3
