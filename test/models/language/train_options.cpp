@@ -224,7 +224,7 @@ TEST_CASE("an option that does nothing alone is refused, with the name of what i
       {{"--reshard", "no"}, {"auto"}, "--zero 3", {"--parallel", "auto"}},
       {{"--persist-below", "9"}, {"0"}, "--zero 3", {"--zero", "3"}},
       {{"--outer-lr", "0.5"}, {"0.7"}, "--outer-every", {"--outer-every", "2"}},
-      {{"--tensor-pieces", "1"}, {"0"}, "--tensor or", {"--tensor-leaves", "2"}},
+      {{"--tensor-pieces", "1"}, {"0"}, "--tensor or", {"--tensor", "2"}},
       {{"--context-kind", "ring"}, {"gather"}, "--context or", {"--context", "2"}},
       {{"--context-group", "2"},
        {"0"},
