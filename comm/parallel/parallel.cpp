@@ -28,8 +28,10 @@ Degrees filled(Degrees degrees, int processes) {
     throw ConfigError(cat("parallel: a process has ", here, " of ", size, " ranks of the axis ",
                           name, ", expected a divisor that is a power of two"));
   }
-  const int others = degrees.model_processes() * degrees.replica;
-  if (degrees.shard == 0 && processes % others == 0) degrees.shard = processes / others;
+  const int64_t others = degrees.model_processes() * degrees.replica;
+  if (degrees.shard == 0 && processes % others == 0) {
+    degrees.shard = static_cast<int>(processes / others);
+  }
   if (degrees.shard * others != processes) {
     throw ConfigError(cat("parallel: replica ", degrees.replica, ", pipeline ", degrees.pipeline,
                           ", shard ", degrees.shard, ", context ", degrees.context, " and tensor ",

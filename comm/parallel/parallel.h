@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -31,8 +32,8 @@ struct Degrees {
 
   int here() const { return tensor_here * context_here; }
   // Processes that work on one micro-batch.
-  int model_processes() const {
-    return pipeline * (context / context_here) * (tensor / tensor_here);
+  int64_t model_processes() const {
+    return int64_t{pipeline} * (context / context_here) * (tensor / tensor_here);
   }
 };
 

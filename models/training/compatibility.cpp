@@ -101,7 +101,7 @@ constexpr auto kTable = std::to_array<Incompatible<RunConfig>>({
      "--expert 1 or no --reshard-ranks"},
     {kExpert, kGraphs, kNotBuilt, "hosts must know how many rows travel", "no --cuda-graph"},
     {kHosted, kGraphs, kNotBuilt, "ranks of a process take turns, which a graph does not capture",
-     "--ranks-per-process 1"},
+     "as many processes as ranks"},
     {kGroupRing, kGraphs, kNotBuilt, "its groups are no part of a captured graph",
      "--context-kind ulysses or ring"},
     {kGraphs, kRamp, kNotBuilt, "a graph has the same micro-batches in every step",

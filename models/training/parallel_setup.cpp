@@ -88,15 +88,19 @@ std::string model_axes(const RunConfig& config) {
   return axes;
 }
 
+constexpr int kMostHosted = 1024;  // ranks of a process, each with a model and a stack
+
 // Ranks of --tensor and --context that a process has: where there are too few processes for all of
 // them, as many as it takes.
 int ranks_per_process(const RunConfig& config, int processes) {
   if (config.ranks_per_process > 0) return config.ranks_per_process;
-  const int stages = config.pipeline, ranks = config.context * config.tensor;
+  const int64_t stages = config.pipeline, ranks = int64_t{config.context} * config.tensor;
   const bool is_short = processes < stages * ranks && processes % stages == 0;
   if (!is_short || ranks % (processes / stages) != 0) return 1;
-  const int here = ranks / (processes / stages);
-  return std::has_single_bit(static_cast<unsigned>(here)) ? here : 1;
+  const int64_t here = ranks / (processes / stages);
+  return here <= kMostHosted && std::has_single_bit(static_cast<uint64_t>(here))
+             ? static_cast<int>(here)
+             : 1;
 }
 
 }  // namespace
@@ -109,18 +113,20 @@ comm::Degrees parallel_degrees(const RunConfig& config, int processes) {
   const int here = ranks_per_process(config, processes);
   degrees.tensor_here = std::gcd(here, config.tensor);
   degrees.context_here = here / degrees.tensor_here;
-  if (!std::has_single_bit(static_cast<unsigned>(here)) ||
+  if (here > kMostHosted || !std::has_single_bit(static_cast<unsigned>(here)) ||
       config.context % degrees.context_here != 0) {
     throw ConfigError(cat("--ranks-per-process is ", here, " on ", processes,
                           processes == 1 ? " process" : " processes", " with ", model_axes(config),
-                          ", want a power of two that divides --tensor times --context"));
+                          ", want a power of two, at most ", kMostHosted,
+                          ", that divides --tensor times --context"));
   }
-  const int of_model = degrees.model_processes();
+  const int64_t of_model = degrees.model_processes();
   if (of_model > processes || processes % of_model != 0) {
     throw ConfigError(cat(model_axes(config), ": a model on ", of_model, " ranks, want a divisor ",
-                          "of the ", processes, processes == 1 ? " rank" : " ranks"));
+                          "of the ", processes, processes == 1 ? " rank" : " ranks",
+                          "; start a multiple of ", of_model, " processes"));
   }
-  const int data = processes / of_model;
+  const int data = processes / static_cast<int>(of_model);
   degrees.shard = config.shard_ranks > 0 ? config.shard_ranks : data;
   if (data % degrees.shard != 0) {
     throw ConfigError(cat("--shard-ranks is ", degrees.shard, ", want a divisor of the ", data,

@@ -451,7 +451,7 @@ void describe_needs(ConfigSpec& spec) {
   spec.needs("prefetch reshard persist-below", "--zero 3 or --parallel auto or --layouts");
   spec.needs("outer-start outer-lr outer-momentum outer-streaming", "--outer-every");
   spec.needs("tensor-pieces", "--tensor or --tensor-leaves or --parallel auto or --layouts");
-  spec.needs("ranks-per-process", "--tensor or --context");
+  spec.needs("ranks-per-process", "--tensor or --context or --tensor-leaves or --context-leaves");
   spec.needs("context-kind", "--context or --context-leaves or --parallel auto or --layouts");
   spec.needs("context-group", "--context-kind ulysses+ring");
   spec.needs("fp8-kept-blocks fp8-scaling", "--dtype fp8");

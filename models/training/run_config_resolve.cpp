@@ -2,6 +2,7 @@
 #include "shale/models/training/run_config.h"
 
 #include <algorithm>
+#include <bit>
 #include <tuple>
 #include <utility>
 
@@ -90,9 +91,9 @@ void resolve_former_names(RunConfig& config) {
        {std::tuple("tensor", &config.tensor_leaves, &config.tensor),
         std::tuple("context", &config.context_leaves, &config.context)}) {
     if (*leaves == 0) continue;
-    if (*leaves % *degree != 0) {
-      throw ConfigError(cat("--", flag, "-leaves is ", *leaves, ", want a multiple of --", flag,
-                            ", ", *degree, "; or --", flag, " ", *leaves,
+    if (*leaves % *degree != 0 || !std::has_single_bit(unsigned(*leaves / *degree))) {
+      throw ConfigError(cat("--", flag, "-leaves is ", *leaves, ", want a power of two times --",
+                            flag, ", ", *degree, "; or --", flag, " ", *leaves,
                             " alone, which is its new name"));
     }
     here *= *leaves / *degree;
