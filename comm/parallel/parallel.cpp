@@ -63,15 +63,17 @@ Degrees fit_degrees(const Degrees& wanted, int processes) {
   if (std::min({wanted.replica, wanted.pipeline, wanted.context, wanted.tensor}) < 1) return wanted;
   Degrees fit = wanted;
   fit.pipeline = std::gcd(wanted.pipeline, processes);
-  const int stage = processes / fit.pipeline, ranks = wanted.tensor * wanted.context;
-  const int of_layers = std::gcd(ranks, stage), here = ranks / of_layers;
-  fit.tensor_here = std::gcd(here, wanted.tensor);
-  fit.context_here = here / fit.tensor_here;
+  const int stage = processes / fit.pipeline;
+  const int64_t ranks = int64_t{wanted.tensor} * wanted.context;
+  const auto of_layers = static_cast<int>(std::gcd(ranks, int64_t{stage}));
+  const int64_t here = ranks / of_layers;
+  fit.tensor_here = static_cast<int>(std::gcd(here, int64_t{wanted.tensor}));
+  fit.context_here = static_cast<int>(here / fit.tensor_here);
   const int data = stage / of_layers;
   fit.replica = std::gcd(wanted.replica, data);
   fit.shard = data / fit.replica;
   const bool is_whole =
-      std::has_single_bit(static_cast<unsigned>(here)) && wanted.context % fit.context_here == 0;
+      std::has_single_bit(static_cast<uint64_t>(here)) && wanted.context % fit.context_here == 0;
   const bool shards_fit = wanted.shard == 0 || fit.shard <= wanted.shard;
   if (is_whole && shards_fit) return fit;
   throw ConfigError(cat("parallel: replica ", wanted.replica, ", pipeline ", wanted.pipeline,

@@ -216,7 +216,7 @@ refuses "--ranks-per-process is 3 on 1 process with --tensor 3" 1 --tensor 3 --r
 refuses "--tensor 4: a model on 2 ranks, want a divisor of the 1 rank" 1 --tensor 4 --ranks-per-process 2
 refuses "--ranks-per-process has no effect without --tensor or --context" 1 --ranks-per-process 2
 refuses "--ranks-per-process 2 is incompatible with --cuda-graph" 1 --tensor 2 --cuda-graph --device emu
-refuses "--tensor-leaves is 6, want a multiple of --tensor, 4" 1 --tensor 4 --tensor-leaves 6
+refuses "--tensor-leaves is 6, want a power of two times --tensor, 4" 1 --tensor 4 --tensor-leaves 6
 refuses "would weigh the padding; want a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
 refuses "want a multiple of 256" 1 --tensor 2 --seq-len 31 --attention-pattern local
 refuses "want rows of a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit
