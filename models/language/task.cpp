@@ -18,7 +18,6 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/tokens/batches.h"
 #include "shale/runtime/io/atomic_file.h"
-#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 
@@ -121,12 +120,8 @@ Documents LanguageTask::documents(const DeviceBatch& batch) const {
 }
 
 Shape LanguageTask::boundary(int64_t samples) const {
-  const nn::Exchange* const tensor = model_->exchange();
-  const nn::CutSequence* const cut = model_->sequence();
-  const int64_t slices = tensor != nullptr ? tensor->ranks() : 1;
-  const int64_t width = model_->config().width;
-  if (cut == nullptr) return {samples, config_.seq_len / slices, width};
-  return {samples, 2 * cut->chunk_tokens() / slices, width};
+  return {samples, parallel()->own_tokens() / parallel()->degrees().tensor,
+          model_->config().width};
 }
 
 std::unique_ptr<StepTally> LanguageTask::tally(Context& context) {

@@ -8,7 +8,6 @@
 #include "shale/comm/sums/ordered_sum.h"
 #include "shale/models/language/family.h"
 #include "shale/models/language/sequence_batches.h"
-#include "shale/runtime/ops/shape.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -25,13 +24,6 @@ struct Notes : models::StepObserver {
   std::vector<std::vector<double>> losses;
   std::vector<float> norms;
 };
-
-// What a mesh rank has of a field of a batch that has the tokens of all that this process hosts.
-Tensor of_rank(const comm::Parallel& parallel, const Tensor& field, int rank) {
-  const int64_t parts = parallel.degrees().context_here;
-  const int64_t rows = field.size(0) / parts, part = rank / parallel.degrees().tensor_here;
-  return slice(field, 0, part * rows, (part + 1) * rows);
-}
 
 }  // namespace
 
@@ -78,8 +70,8 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
   models::StepModel step_of = step_model(*model);
   step_of.loss = [&](const DeviceBatch& batch) {
     const int rank = std::max(parallel.hosted().current(), 0);
-    return hosted[size_t(rank)]->loss(of_rank(parallel, batch["inputs"], rank),
-                                      of_rank(parallel, batch["targets"], rank));
+    return hosted[size_t(rank)]->loss(parallel.own_rows(batch["inputs"]),
+                                      parallel.own_rows(batch["targets"]));
   };
   int loss_rank = 0;
   if (run.ranks > 1 || run.chunks > 1) {
@@ -97,7 +89,7 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
       const std::vector<nn::Piece> pieces = hosted[size_t(rank)]->pieces();
       return hosted[size_t(rank)]->run_pieces(
           std::span(pieces).subspan(size_t(some.first), size_t(some.end - some.first)), x,
-          of_rank(parallel, batch["inputs"], rank), of_rank(parallel, batch["targets"], rank));
+          parallel.own_rows(batch["inputs"]), parallel.own_rows(batch["targets"]));
     };
     loss_rank = pipeline.plan.loss_rank();
     parallel.stage(pipeline.pieces, pipeline.plan, options.parallel.stage > 0);
