@@ -280,20 +280,26 @@ Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
   if (options_.context_kind != nn::ContextKind::kUlyssesRing) return lines;
 
   const int size = context_group(key_heads);
-  const int process = tokens_->rank();
-  const auto split = [&](int color, const char* name) -> std::shared_ptr<ProcessGroup> {
-    return tokens_->split(color, process, name);
+  const auto split = [&](const char* name, const auto& color_of) -> std::shared_ptr<ProcessGroup> {
+    std::vector<int> colors(static_cast<size_t>(tokens_->size()));
+    for (int process = 0; process < tokens_->size(); ++process) {
+      colors[static_cast<size_t>(process)] = color_of(process);
+    }
+    return tokens_->split(colors, name);
   };
   if (here % size == 0) {
     const auto group = [size](int context) { return context / size; };
     const auto place = [size](int context) { return context % size; };
-    add(lines.heads, split(process, "tokens of groups"), size, group, place);
+    const auto alone = split("tokens of groups", [](int process) { return process; });
+    add(lines.heads, alone, size, group, place);
     add(lines.ring, tokens_, here / size, place, group);
   } else {
     const int processes = size / here;  // of a group
     const auto itself = [](int context) { return context; };
-    add(lines.heads, split(process / processes, "tokens of groups"), here, first, itself);
-    add(lines.ring, split(process % processes, "ring of groups"), 1, itself, first);
+    const auto near = split("tokens of groups", [&](int process) { return process / processes; });
+    const auto ring = split("ring of groups", [&](int process) { return process % processes; });
+    add(lines.heads, near, here, first, itself);
+    add(lines.ring, ring, 1, itself, first);
   }
   return lines;
 }

@@ -56,13 +56,15 @@ constexpr Use kEma = {"--ema",
 constexpr Use kOuter = {"--outer-every", [](const RunConfig& c) {
                           return option_text(c.outer_every > 0, "--outer-every", c.outer_every);
                         }};
+std::string coded_bits_text(CodedBits bits, const char* flag) {
+  return option_text(bits != CodedBits::kNone, flag, bits == CodedBits::k8 ? 8 : 4);
+}
 constexpr Use kCodedGathers = {"--quantize-gathers", [](const RunConfig& c) {
-                                 return option_text(c.quantize_gathers != CodedBits::kNone,
-                                                    "--quantize-gathers");
+                                 return coded_bits_text(c.quantize_gathers, "--quantize-gathers");
                                }};
 constexpr Use kCodedReductions = {"--quantize-reductions", [](const RunConfig& c) {
-                                    return option_text(c.quantize_reductions != CodedBits::kNone,
-                                                       "--quantize-reductions");
+                                    return coded_bits_text(c.quantize_reductions,
+                                                           "--quantize-reductions");
                                   }};
 
 template <OptimizerKind kKind>

@@ -12,6 +12,12 @@ void Task::cut(comm::Parallel& parallel, bool cuts_layers) {
   parallel.cut(models(), plan);
 }
 
+std::unique_ptr<Module> Task::make_model() const {
+  throw ConfigError(
+      "parallel: this task makes one model (Task::make_model), so a process hosts one rank of "
+      "--tensor and --context; want as many processes as ranks");
+}
+
 std::vector<Module*> Task::models() {
   std::vector<Module*> all = {&model()};
   for (const auto& one : further_) all.push_back(one.get());

@@ -139,8 +139,9 @@ class Task {
   virtual std::map<std::string, std::string> attachments() const { return {}; }
 
  protected:
-  // Another model like model().
-  virtual std::unique_ptr<Module> make_model() const = 0;
+  // Another model like model(), for each further mesh rank that this process hosts. Of a task
+  // without it: throws ConfigError.
+  virtual std::unique_ptr<Module> make_model() const;
   // The model of the mesh rank that runs (comm::HostedRanks), or the first.
   Module& here();
   // What that rank has of a field of a batch that has the tokens of all.

@@ -211,7 +211,7 @@ refuses "--tensor 4: a model on 4 ranks, want a divisor of the 3 ranks" 3 --tens
 refuses "cut into 3 parts along dimension 0, of 256 elements; want a divisor of 256" 3 --tensor 3 \
   --reproducible
 refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 1 --tensor 2 --pipeline 2
-refuses "want a power of two that divides --tensor times --context" 1 --tensor 4 --ranks-per-process 8
+refuses "that divides --tensor times --context" 1 --tensor 4 --ranks-per-process 8
 refuses "--ranks-per-process is 3 on 1 process with --tensor 3" 1 --tensor 3 --ranks-per-process 3
 refuses "--tensor 4: a model on 2 ranks, want a divisor of the 1 rank" 1 --tensor 4 --ranks-per-process 2
 refuses "--ranks-per-process has no effect without --tensor or --context" 1 --ranks-per-process 2
