@@ -165,11 +165,11 @@ expect 64 "--quantize-reductions" "5" -- --data "$text" --quantize-reductions 5
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
 expect 64 "--pipeline 4" "want a divisor of the" -- --data "$text" --pipeline 4
 expect 64 "--ranks-per-process" "--tensor" -- --data "$text" --ranks-per-process 2
-expect 64 "--ranks-per-process is 8" "power of two that divides" -- --data "$text" --tensor 4 \
+expect 64 "--ranks-per-process is 8" "that divides --tensor times" -- --data "$text" --tensor 4 \
   --ranks-per-process 8
 expect 64 "--ranks-per-process" "many" -- --data "$text" --tensor 4 --ranks-per-process many
 expect 64 "--expert 2" "processes as ranks" -- --data "$text" "${hosted[@]}" --expert 2
-expect 64 "--cuda-graph" "--ranks-per-process 1" -- --data "$text" "${hosted[@]}" --cuda-graph --device emu
+expect 64 "--cuda-graph" "as many processes as ranks" -- --data "$text" "${hosted[@]}" --cuda-graph --device emu
 expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe
 expect 64 "--micro-batches 3" "--global-batch is 16" -- --data "$text" --global-batch 16 --micro-batches 3
 expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1
