@@ -1,23 +1,19 @@
 #include "shale/comm/parallel/hosted_exchange.h"
 
-#include <span>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
-#include "shale/kernels/tree_sum.h"
+#include "shale/runtime/nn/exchange_pieces.h"
 
 namespace shale::comm {
 namespace {
 
+using nn::run_of;
+using nn::tree_sum;
+
 Tensor flat(const Tensor& x) {
   return x.alias({x.numel()}, {1});
-}
-
-// One of so many equal runs of a dense tensor, as a vector.
-Tensor run_of(const Tensor& x, int64_t run, int64_t runs) {
-  const int64_t count = x.numel() / runs;
-  return x.alias({count}, {1}, run * count);
 }
 
 Tensor shaped(const Tensor& vector, const Shape& shape) {
@@ -26,18 +22,6 @@ Tensor shaped(const Tensor& vector, const Shape& shape) {
 
 void copy(const Tensor& from, const Tensor& to) {
   kernels::copy(to.exec(), {.x = from, .y = to});
-}
-
-// The sum by a binary tree, rounded once.
-void tree_sum(const std::vector<Tensor>& parts, const Tensor& sum) {
-  std::vector<const void*> inputs;
-  for (const Tensor& part : parts) inputs.push_back(part.data());
-  void* const output = sum.data();
-  kernels::tree_sum(sum.exec(), {.inputs = inputs,
-                                 .outputs = std::span(&output, 1),
-                                 .count = sum.numel(),
-                                 .in_dtype = parts[0].dtype(),
-                                 .out_dtype = sum.dtype()});
 }
 
 // The size of the rows' dimension times a / b.

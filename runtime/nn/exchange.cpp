@@ -5,7 +5,6 @@
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
-#include "shale/kernels/tree_sum.h"
 #include "shale/runtime/autograd/saved_tensor.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/nn/exchange_pieces.h"
@@ -45,14 +44,10 @@ class RowsAgain {
 
 // The rows of [n, count], added by a binary tree, in a shape of `count` elements.
 Tensor sum_of_rows(const Tensor& all, const Shape& shape) {
-  std::vector<const void*> inputs;
-  for (int64_t row = 0; row < all.size(0); ++row) {
-    inputs.push_back(all.alias({all.size(1)}, {1}, row * all.size(1)).data());
-  }
-  Tensor sum = empty(all.context(), shape, DType::kF32);
-  void* const output = sum.data();
-  kernels::tree_sum(sum.exec(),
-                    {.inputs = inputs, .outputs = std::span(&output, 1), .count = all.size(1)});
+  std::vector<Tensor> rows;
+  for (int64_t row = 0; row < all.size(0); ++row) rows.push_back(run_of(all, row, all.size(0)));
+  const Tensor sum = empty(all.context(), shape, DType::kF32);
+  tree_sum(rows, sum);
   return sum;
 }
 

@@ -72,7 +72,19 @@ std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
   return order;
 }
 
-// One of so many equal runs of rows, as a vector.
+// What still travels keeps its memory until it has come, also where an error ends the step.
+void wait_for(std::vector<Arrival>& arrivals) noexcept {
+  for (Arrival& arrival : arrivals) {
+    try {
+      arrival.get();
+    } catch (const std::exception&) {
+      return;  // the error is another's to tell
+    }
+  }
+}
+
+}  // namespace
+
 Tensor run_of(const Tensor& x, int64_t run, int64_t runs) {
   const int64_t count = x.numel() / runs;
   return x.alias({count}, {1}, run * count);
@@ -88,19 +100,6 @@ void tree_sum(const std::vector<Tensor>& parts, const Tensor& sum) {
                                  .in_dtype = parts[0].dtype(),
                                  .out_dtype = sum.dtype()});
 }
-
-// What still travels keeps its memory until it has come, also where an error ends the step.
-void wait_for(std::vector<Arrival>& arrivals) noexcept {
-  for (Arrival& arrival : arrivals) {
-    try {
-      arrival.get();
-    } catch (const std::exception&) {
-      return;  // the error is another's to tell
-    }
-  }
-}
-
-}  // namespace
 
 std::vector<Rows> row_pieces(const Exchange& exchange, int64_t rows) {
   const int64_t ranks = exchange.ranks();

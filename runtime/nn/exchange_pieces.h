@@ -11,6 +11,12 @@
 // it has, and ends with those that it keeps.
 namespace shale::nn {
 
+// Of `runs` equal runs of a dense tensor the one of this index, as a vector that shares its memory.
+Tensor run_of(const Tensor& x, int64_t run, int64_t runs);
+// Writes the sum of dense tensors of one dtype, at least one, by a binary tree, rounded once to the
+// dtype of `sum`, which is dense and has as many elements as each of them.
+void tree_sum(const std::vector<Tensor>& parts, const Tensor& sum);
+
 // The pieces of so many rows: first rows and counts, in the order of rows. One: they are not cut.
 std::vector<RowPieces::Rows> row_pieces(const Exchange& exchange, int64_t rows);
 
