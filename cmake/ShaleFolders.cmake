@@ -11,8 +11,8 @@ set(SHALE_runtime_FOLDERS
   runtime/amp runtime/autograd runtime/data runtime/data/chat runtime/data/corpus runtime/data/images runtime/data/jinja runtime/data/text
   runtime/data/text/tokenizer runtime/data/tokens runtime/io runtime/nn runtime/offload runtime/ops runtime/optim runtime/tensor)
 set(SHALE_comm_FOLDERS
-  comm comm/checkpoint comm/groups comm/hosts comm/link comm/mpi comm/nccl comm/node comm/parallel comm/parallel/data comm/parallel/expert
-  comm/parallel/pipeline comm/parallel/tensor comm/sums comm/watch)
+  comm comm/checkpoint comm/groups comm/hosts comm/link comm/mpi comm/nccl comm/node comm/parallel comm/parallel/context comm/parallel/data
+  comm/parallel/expert comm/parallel/pipeline comm/parallel/tensor comm/sums comm/watch)
 set(SHALE_models_FOLDERS
   models models/diffusion models/dit models/gpt2 models/image models/language models/llama
   models/plan models/resnet models/tools/supervision models/training models/training/checks

@@ -5,7 +5,9 @@
 #  - a header that is no internal one includes a third-party one, which users would then need;
 #  - a source lies in a folder that cmake/ShaleFolders.cmake does not have;
 #  - a source besides base/json.cpp, or a test besides two that read JSON independently of it, includes
-#    the JSON library, which takes seconds to compile.
+#    the JSON library, which takes seconds to compile;
+#  - a layer, an op, an optimizer or a model names what ranks exchange: runtime/nn/distribution.h is
+#    all that they see of it.
 # A folder and those inside it may include from each other: a concept, and the ways it is done.
 
 cmake_minimum_required(VERSION 3.25)
@@ -120,6 +122,20 @@ foreach(source IN LISTS sources others)
   if(include_lines AND NOT source IN_LIST json_users)
     list(GET include_lines 0 include_line)
     report(${source} "${include_line}" "want shale/base/json.h in place of the JSON library")
+  endif()
+endforeach()
+
+set(exchanges "(Exchange|CutSequence|ExpertExchange|MeshDistribution|RowPieces)")
+foreach(source IN LISTS sources)
+  if(NOT source MATCHES "^(runtime|models/(gpt2|llama|vit|dit|resnet))/"
+     OR source MATCHES "^runtime/(tensor/|ops/row_gemm[.]cpp$)")
+    continue()
+  endif()
+  file(STRINGS ${ROOT}/${source} named LIMIT_COUNT 1
+       REGEX "(^|[^A-Za-z_])${exchanges}([^A-Za-z_]|$)|shale/comm/parallel/")
+  if(named)
+    list(GET named 0 line)
+    report(${source} "${line}" "is written for one rank, want Module::distribution()")
   endif()
 endforeach()
 

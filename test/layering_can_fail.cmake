@@ -54,6 +54,13 @@ check("the JSON library in another source" "base/config.cpp:2: want shale/base/j
 check("the JSON library in a test" "test/models/gpt2.cpp:1: want shale/base/json.h"
   FILE base/json.cpp "#include <nlohmann/json.hpp>\n"
   FILE test/models/gpt2.cpp "#include <nlohmann/json_fwd.hpp>\n")
+check("a layer that names an exchange" "runtime/nn/glu.cpp:3: is written for one rank"
+  FILE runtime/nn/glu.cpp "#include <vector>\n\nTensor across(comm::Exchange& ranks)\n")
+check("a model that includes one" "models/gpt2/gpt2.cpp:1: is written for one rank"
+  FILE models/gpt2/gpt2.cpp "#include \"shale/comm/parallel/tensor/exchange.h\"\n")
+check("a layer that asks its distribution" OK
+  FILE runtime/nn/glu.cpp "#include \"shale/runtime/nn/distribution.h\"\n// LabelExchanges\n"
+  FILE models/training/task.cpp "#include \"shale/comm/parallel/parallel.h\"\n")
 check("a folder and what is inside it" OK
   FILE comm/factory.cpp "#include \"shale/comm/mpi/group.h\"\n"
   FILE comm/mpi/group.h "#include \"shale/comm/process_group.h\"\n"

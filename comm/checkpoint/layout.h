@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "shale/base/dtype.h"
-#include "shale/runtime/nn/partition.h"
+#include "shale/runtime/nn/sharding.h"
 
 namespace shale {
 

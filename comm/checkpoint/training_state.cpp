@@ -218,7 +218,7 @@ bool is_elsewhere(const StatePart& part, const PipelineStages* stages) {
 
 // Other ranks of its shard group have other elements.
 bool is_of_experts(const StatePart& part) {
-  return part.parameter != nullptr && part.parameter->partition.is_of_experts;
+  return part.parameter != nullptr && part.parameter->sharding.is_of_experts;
 }
 
 Tensor as_vector(const Tensor& x) {
@@ -230,27 +230,27 @@ Tensor as_vector(const Tensor& x) {
 void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
   const Shape whole = state_shape(parameter.whole, part.block);
-  const bool is_cut = parameter.partition.share == LeafShare::kCut;
+  const bool is_cut = parameter.sharding.share == Share::kShard;
   // Blocks that lie across rows of what is cut would be others in the whole.
-  const bool follows = !is_cut || part_shape(whole, parameter.partition) == part.shape;
+  const bool follows = !is_cut || part_shape(whole, parameter.sharding) == part.shape;
   if (!follows || !(part.shape == state_shape(parameter.shape, part.block))) {
     // Statistics of the whole parameter, which every leaf has.
     if (part.of_whole) {
-      part.is_copy = parameter.partition.share != LeafShare::kWhole && parameter.partition.leaf > 0;
+      part.is_copy = parameter.sharding.share != Share::kWhole && parameter.sharding.rank > 0;
       return parts.push_back(std::move(part));
     }
-    if (parameter.partition.share == LeafShare::kWhole) return parts.push_back(std::move(part));
+    if (parameter.sharding.share == Share::kWhole) return parts.push_back(std::move(part));
     throw ConfigError(cat("checkpoint: ", part.name, part.shape, " is a state of ",
                           parameter.full_name(),
                           ", whose layer is cut; want a state with a value "
                           "for each of its elements"));
   }
   part.shape = whole;
-  part.is_copy = !parameter.partition.counts();
+  part.is_copy = !parameter.sharding.counts();
   if (!is_cut) return parts.push_back(std::move(part));
   int64_t end = 0;
   bool any = false;
-  const std::vector<TensorBox> boxes = boxes_of(whole, parameter.partition);
+  const std::vector<TensorBox> boxes = boxes_of(whole, parameter.sharding);
   for (const TensorBox& box : boxes) {
     const int64_t begin = std::exchange(end, end + box.numel());
     const int64_t from = std::max(begin, part.first);
@@ -435,7 +435,7 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
       continue;
     }
     const bool repeats =
-        part.parameter != nullptr && part.parameter->partition.share == LeafShare::kRepeated;
+        part.parameter != nullptr && part.parameter->sharding.share == Share::kReplicate;
     auto& [whole, cut] = by_leaf[repeats ? copies[part.name]++ : 0];
     (part.is_whole && ranks > 1 && !is_of_experts(part) ? whole : cut).push_back(part);
   }

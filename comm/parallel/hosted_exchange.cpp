@@ -3,14 +3,14 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/tensor/exchange_pieces.h"
 #include "shale/kernels/elementwise.h"
-#include "shale/runtime/nn/exchange_pieces.h"
 
 namespace shale::comm {
 namespace {
 
-using nn::run_of;
-using nn::tree_sum;
+using comm::run_of;
+using comm::tree_sum;
 
 Tensor flat(const Tensor& x) {
   return x.alias({x.numel()}, {1});
@@ -25,7 +25,7 @@ void copy(const Tensor& from, const Tensor& to) {
 }
 
 // The size of the rows' dimension times a / b.
-Shape with_rows(const nn::Exchange& exchange, Shape shape, int64_t a, int64_t b) {
+Shape with_rows(const Exchange& exchange, Shape shape, int64_t a, int64_t b) {
   int64_t& rows = shape[exchange.row_dim(shape)];
   rows = rows * a / b;
   return shape;
@@ -103,10 +103,10 @@ void MeshLine::check_alike(std::string_view what, const std::vector<Tensor>& x) 
 HostedExchange::HostedExchange(std::shared_ptr<MeshLine> line, int member)
     : Exchange(line->size(), line->rank_of(member)), line_(std::move(line)), member_(member) {}
 
-nn::Arrival HostedExchange::meet(std::string_view what, const Tensor& x, const Tensor& into,
-                                 const std::function<void(Round&)>& act) {
+Arrival HostedExchange::meet(std::string_view what, const Tensor& x, const Tensor& into,
+                             const std::function<void(Round&)>& act) {
   const auto round = line_->join(member_, what, x, into, act);
-  return nn::Arrival([round, member = member_] { return round->take(member); });
+  return Arrival([round, member = member_] { return round->take(member); });
 }
 
 CollectiveOptions HostedExchange::options_of(const Tensor& x, Of of, bool async) const {
@@ -120,13 +120,13 @@ Tensor HostedExchange::gather(const Tensor& slice) {
   return gathered(slice, /*async=*/false).get();
 }
 
-nn::Arrival HostedExchange::begin_gather(const Tensor& slice) {
+Arrival HostedExchange::begin_gather(const Tensor& slice) {
   return gathered(slice, /*async=*/true);
 }
 
 // All members get one tensor, which nobody writes.
-nn::Arrival HostedExchange::gathered(const Tensor& slice, bool async) {
-  if (ranks() == 1) return nn::Arrival([slice] { return slice; });
+Arrival HostedExchange::gathered(const Tensor& slice, bool async) {
+  if (ranks() == 1) return Arrival([slice] { return slice; });
   return meet(line_->name_of(Of::kGather), slice, {}, [&](Round& round) {
     const Tensor all =
         empty(slice.context(), with_rows(*this, slice.shape(), ranks(), 1), slice.dtype());
@@ -151,14 +151,14 @@ Tensor HostedExchange::sum_slices(const Tensor& part) {
   return summed(part, /*async=*/false).get();
 }
 
-nn::Arrival HostedExchange::begin_sum_slices(const Tensor& part) {
+Arrival HostedExchange::begin_sum_slices(const Tensor& part) {
   return summed(part, /*async=*/true);
 }
 
 // Several members' sum stays in f32 until it is added to that of other processes, so that it is
 // rounded where one process with all of them would.
-nn::Arrival HostedExchange::summed(const Tensor& part, bool async) {
-  if (ranks() == 1) return nn::Arrival([part] { return part; });
+Arrival HostedExchange::summed(const Tensor& part, bool async) {
+  if (ranks() == 1) return Arrival([part] { return part; });
   return meet(line_->name_of(Of::kSum), part, {}, [&](Round& round) {
     ProcessGroup& group = line_->group();
     Tensor mine = part;
@@ -188,8 +188,8 @@ nn::Arrival HostedExchange::summed(const Tensor& part, bool async) {
 }
 
 // Tensors of other members stay as they are: all get the first one's.
-nn::Arrival HostedExchange::parts_gathered(const Tensor& all, bool async) {
-  if (ranks() == 1) return nn::Arrival([all] { return all; });
+Arrival HostedExchange::parts_gathered(const Tensor& all, bool async) {
+  if (ranks() == 1) return Arrival([all] { return all; });
   return meet(line_->name_of(Of::kParts), all, {}, [&](Round& round) {
     ProcessGroup& group = line_->group();
     const Tensor first = round.x.front();
@@ -212,7 +212,7 @@ void HostedExchange::gather_parts(const Tensor& all) {
   if (first.data() != all.data()) copy(flat(first), flat(all));
 }
 
-nn::Arrival HostedExchange::begin_gather_parts(const Tensor& all) {
+Arrival HostedExchange::begin_gather_parts(const Tensor& all) {
   return parts_gathered(all, /*async=*/true);
 }
 
@@ -268,11 +268,8 @@ Tensor HostedExchange::all_to_all(const Tensor& slices) {
       .get();
 }
 
-nn::Arrival HostedExchange::begin_shift(const Tensor& x, const Tensor& into, int by,
-                                        nn::ShiftOf of) {
-  const Of what = of == nn::ShiftOf::kRing   ? Of::kRing
-                  : of == nn::ShiftOf::kRows ? Of::kGather
-                                             : Of::kSum;
+Arrival HostedExchange::begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) {
+  const Of what = of == ShiftOf::kRing ? Of::kRing : of == ShiftOf::kRows ? Of::kGather : Of::kSum;
   // Other calls have the same name, and members may differ in `by`.
   return meet(cat(line_->name_of(what), " by ", by), x, into,
               [&](Round& round) { shift(round, by, options_of(x, what, /*async=*/true)); });
@@ -329,9 +326,9 @@ void HostedExchange::shift(Round& round, int by, const CollectiveOptions& option
   };
 }
 
-nn::Arrival HostedExchange::begin_pass(const Tensor& x) {
-  if (ranks() == 1) return nn::Arrival([x] { return x; });
-  return begin_shift(x, empty_like(x), 1, nn::ShiftOf::kRing);
+Arrival HostedExchange::begin_pass(const Tensor& x) {
+  if (ranks() == 1) return Arrival([x] { return x; });
+  return begin_shift(x, empty_like(x), 1, ShiftOf::kRing);
 }
 
 }  // namespace shale::comm

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "shale/comm/parallel/hosted_ranks.h"
+#include "shale/comm/parallel/tensor/exchange.h"
 #include "shale/comm/process_group.h"
-#include "shale/runtime/nn/exchange.h"
 
 namespace shale::comm {
 
@@ -64,7 +64,7 @@ class MeshLine {
 };
 
 // What one mesh rank has of a line.
-class HostedExchange : public nn::Exchange {
+class HostedExchange : public Exchange {
  public:
   HostedExchange(std::shared_ptr<MeshLine> line, int member);
 
@@ -73,23 +73,23 @@ class HostedExchange : public nn::Exchange {
   void gather_parts(const Tensor& all) override;
   void add_counts(const Tensor& counts) override;
   Tensor all_to_all(const Tensor& slices) override;
-  nn::Arrival begin_gather(const Tensor& slice) override;
-  nn::Arrival begin_sum_slices(const Tensor& part) override;
-  nn::Arrival begin_gather_parts(const Tensor& all) override;
-  nn::Arrival begin_shift(const Tensor& x, const Tensor& into, int by, nn::ShiftOf of) override;
-  nn::Arrival begin_pass(const Tensor& x) override;
+  Arrival begin_gather(const Tensor& slice) override;
+  Arrival begin_sum_slices(const Tensor& part) override;
+  Arrival begin_gather_parts(const Tensor& all) override;
+  Arrival begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) override;
+  Arrival begin_pass(const Tensor& x) override;
   // Rows of members that share a process come at once.
   bool rows_come_at_once() const override { return ranks() == 1 || line_->members() > 1; }
 
  private:
   using Round = MeshLine::Round;
   using Of = MeshLine::Of;
-  nn::Arrival meet(std::string_view what, const Tensor& x, const Tensor& into,
-                   const std::function<void(Round&)>& act);
+  Arrival meet(std::string_view what, const Tensor& x, const Tensor& into,
+               const std::function<void(Round&)>& act);
   CollectiveOptions options_of(const Tensor& x, Of of, bool async) const;
-  nn::Arrival gathered(const Tensor& slice, bool async);
-  nn::Arrival summed(const Tensor& part, bool async);
-  nn::Arrival parts_gathered(const Tensor& all, bool async);
+  Arrival gathered(const Tensor& slice, bool async);
+  Arrival summed(const Tensor& part, bool async);
+  Arrival parts_gathered(const Tensor& all, bool async);
   void shift(Round& round, int by, const CollectiveOptions& options) const;
 
   const std::shared_ptr<MeshLine> line_;

@@ -41,7 +41,7 @@ HostedModels::HostedModels(HostedRanks& ranks, std::vector<Module*> models, int 
       Parameter& parameter = *of_models[rank][i];
       if (rank >= count) {
         of_models[rank % count][i]->add_copy(parameter);
-      } else if (rank > 0 && first.partition.share != LeafShare::kFirst) {
+      } else if (rank > 0 && first.sharding.share != Share::kFirst) {
         first.peers.push_back(&parameter);
       }
       if (rank > 0) parameter.peers.clear();

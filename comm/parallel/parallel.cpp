@@ -141,26 +141,33 @@ Parallel::~Parallel() = default;
 void Parallel::cut(const std::vector<Module*>& models, const ModelPlan& plan) {
   tokens_of_sequences_ = plan.tokens;
   if (degrees_.expert > 1) experts_ = expert_parallel(*models.front(), *rows_);
-  if (degrees_.tensor > 1) cut_layers(models, plan.tensor);
+  if (degrees_.tensor > 1) cut_layers(models, plan);
   cut_sequences(models, plan);
+  for (size_t rank = 0; rank < models.size(); ++rank) {
+    distributions_.push_back(std::make_unique<MeshDistribution>(
+        tensor_.empty() ? nullptr : tensor_[rank].get(),
+        sequences_.empty() ? nullptr : sequences_[rank].get(), experts_.get()));
+    models[rank]->set_distribution(distributions_.back().get());
+  }
   if (hosted_.count() == 1) return;
   models_ = std::make_unique<HostedModels>(hosted_, models, degrees_.tensor_here);
   groups_.hosted = models_.get();
 }
 
-void Parallel::cut_layers(const std::vector<Module*>& models, const TensorPlan& plan) {
+void Parallel::cut_layers(const std::vector<Module*>& models, const ModelPlan& plan) {
   const MeshLine::Options options{.name = "tensor", .overlap = options_.overlap};
   for (int context = 0; context < degrees_.context_here; ++context) {
     const auto line = std::make_shared<MeshLine>(layers_, &hosted_, degrees_.tensor_here, options);
     for (int member = 0; member < degrees_.tensor_here; ++member) {
       tensor_.push_back(std::make_unique<HostedExchange>(line, member));
       tensor_.back()->set_row_pieces(options_.row_pieces);
-      tensor_parallel(*models[tensor_.size() - 1], plan, *layers_, *tensor_.back());
+      if (plan.has_whole_samples) tensor_.back()->set_whole_samples();
+      tensor_parallel(*models[tensor_.size() - 1], *layers_, *tensor_.back());
     }
   }
 }
 
-nn::SequenceParts Parallel::sequence_parts() const {
+SequenceParts Parallel::sequence_parts() const {
   return {.leaves = degrees_.context,
           .first = mesh_.layout().coordinate("context", rank_) * degrees_.context_here,
           .count = degrees_.context_here,
@@ -192,7 +199,7 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
                          " sequences, expected ", tokens_of_sequences_, " tokens in each"));
   }
   if (!cuts_sequences()) return from_host<int32_t>(context_, tokens, {sequences, whole});
-  const nn::SequenceParts parts = sequence_parts();
+  const SequenceParts parts = sequence_parts();
   const int leaf = parts.first + std::max(hosted_.current(), 0) / degrees_.tensor_here;
   const int64_t chunk = parts.chunk_tokens(whole);
   std::vector<int32_t> own(static_cast<size_t>(sequences * 2 * chunk), padding);
@@ -210,7 +217,7 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
 
 // Sequences that tensor ranks could not divide into equal slices are padded, on one rank too.
 void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan) {
-  const nn::SequenceParts parts = sequence_parts();
+  const SequenceParts parts = sequence_parts();
   if (degrees_.context == 1 && plan.tokens % parts.slices == 0) return;
   check_sequences(*models.front(), plan.tokens);
   tokens_ = for_layers(mesh_.group("context"), "tokens");
@@ -220,22 +227,20 @@ void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan
                           parts.slices, " slices, kind ", static_cast<int>(options_.context_kind),
                           " in groups of ", options_.context_group));
   const SequenceLines lines = sequence_lines(plan.key_heads);
-  for (Module* model : models) {
-    const auto rank = static_cast<size_t>(sequences_.size());
+  for (size_t rank = 0; rank < models.size(); ++rank) {
     const auto exchange = [&](const std::vector<Place>& places) {
       return std::make_unique<HostedExchange>(places[rank].line, places[rank].member);
     };
-    sequences_.push_back(std::make_unique<nn::CutSequence>(exchange(lines.all), plan.tokens,
-                                                           options_.context_kind, parts.slices));
+    sequences_.push_back(std::make_unique<CutSequence>(exchange(lines.all), plan.tokens,
+                                                       options_.context_kind, parts.slices));
     if (!lines.ring.empty()) {
       sequences_.back()->set_groups(exchange(lines.heads), exchange(lines.ring));
     }
-    model->set_sequence(sequences_.back().get());
   }
 }
 
 void Parallel::check_sequences(Module& model, int64_t tokens) const {
-  const nn::SequenceParts parts = sequence_parts();
+  const SequenceParts parts = sequence_parts();
   if (tokens == 0) {
     throw ConfigError(cat("parallel: context ", degrees_.context,
                           " of a model without sequences that can be cut; want context 1"));
@@ -277,7 +282,7 @@ Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
   };
   const auto first = [](int) { return 0; };
   add(lines.all, tokens_, here, first, [](int context) { return context; });
-  if (options_.context_kind != nn::ContextKind::kUlyssesRing) return lines;
+  if (options_.context_kind != ContextKind::kUlyssesRing) return lines;
 
   const int size = context_group(key_heads);
   const auto split = [&](const char* name, const auto& color_of) -> std::shared_ptr<ProcessGroup> {

@@ -11,10 +11,8 @@
 #include "shale/comm/parallel/data/sharding.h"
 #include "shale/comm/parallel/hosted_exchange.h"
 #include "shale/comm/parallel/hosted_models.h"
+#include "shale/comm/parallel/mesh_distribution.h"
 #include "shale/comm/parallel/pipeline/stage_plan.h"
-#include "shale/comm/parallel/tensor/tensor_plan.h"
-#include "shale/runtime/nn/cut_sequence.h"
-#include "shale/runtime/nn/expert_exchange.h"
 
 namespace shale::comm {
 
@@ -49,8 +47,8 @@ ParallelSizes process_sizes(const Degrees& degrees);
 // How the axes do their work. Bits depend on `row_pieces` and `context_kind` alone.
 struct ParallelOptions {
   bool overlap = true;  // collectives inside layers run while others are computed
-  int row_pieces = 0;   // of the rows of a layer, at most (nn::Exchange::row_pieces())
-  nn::ContextKind context_kind = nn::ContextKind::kGather;
+  int row_pieces = 0;   // of the rows of a layer, at most (Exchange::row_pieces())
+  ContextKind context_kind = ContextKind::kGather;
   int context_group = 0;  // of kUlyssesRing: ranks next to each other that trade heads; 0: as many
                           // as divide the heads of keys
   int reshard = 0;        // ranks of ShardGroups::reshard; 0: none
@@ -58,9 +56,12 @@ struct ParallelOptions {
   bool joins_matrices = false;
 };
 
-// How a model lies over the axes that are inside of it.
+// What a model has that the axes inside of it share. How tensor ranks share its layers, these say
+// themselves (Parameter::split).
 struct ModelPlan {
-  TensorPlan tensor = {};
+  // Between its layers a rank has whole samples, for models that look at all of one there:
+  // micro-batches have a multiple of the tensor ranks of them. Else it has slices of the rows.
+  bool has_whole_samples = false;
   int64_t tokens = 0;     // of its sequences; 0: it has none that can be cut
   int64_t key_heads = 1;  // of the layers that see these sequences, whole
 };
@@ -115,7 +116,7 @@ class Parallel {
   // Whether batches have parts of sequences; then what this process has of each, of all its context
   // ranks.
   bool cuts_sequences() const { return !sequences_.empty(); }
-  nn::SequenceParts sequence_parts() const;
+  SequenceParts sequence_parts() const;
   // Of a field [n B, ...] of a batch that has parts of sequences of all context ranks here, those
   // of the mesh rank that runs, [B, ...]: a view. Undefined stays undefined.
   Tensor own_rows(const Tensor& field) const;
@@ -141,7 +142,7 @@ class Parallel {
   struct SequenceLines {
     std::vector<Place> all, heads, ring;
   };
-  void cut_layers(const std::vector<Module*>& models, const TensorPlan& plan);
+  void cut_layers(const std::vector<Module*>& models, const ModelPlan& plan);
   void cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan);
   void check_sequences(Module& model, int64_t tokens) const;
   SequenceLines sequence_lines(int64_t key_heads);
@@ -155,13 +156,14 @@ class Parallel {
   HostedRanks hosted_;
   ShardGroups groups_;
   int64_t tokens_of_sequences_ = 0;  // ModelPlan::tokens
-  std::unique_ptr<Mesh> reshard_;  // axes "outer" and "inner"; null: no smaller group
-  std::unique_ptr<Mesh> expert_;   // axes "same" and "expert"
+  std::unique_ptr<Mesh> reshard_;    // axes "outer" and "inner"; null: no smaller group
+  std::unique_ptr<Mesh> expert_;     // axes "same" and "expert"
   // Of layers' collectives, in Lane::kModel: those must not wait for gradients that are queued.
   std::shared_ptr<ProcessGroup> layers_, tokens_, rows_;
-  std::vector<std::unique_ptr<nn::Exchange>> tensor_;        // by hosted rank
-  std::vector<std::unique_ptr<nn::CutSequence>> sequences_;  // likewise
-  std::unique_ptr<nn::ExpertExchange> experts_;
+  std::vector<std::unique_ptr<Exchange>> tensor_;        // by hosted rank
+  std::vector<std::unique_ptr<CutSequence>> sequences_;  // likewise
+  std::unique_ptr<ExpertExchange> experts_;
+  std::vector<std::unique_ptr<MeshDistribution>> distributions_;  // by hosted rank
   std::unique_ptr<HostedModels> models_;
   std::unique_ptr<StageGroups> stages_;
 };

@@ -1,5 +1,5 @@
-// A layer of one's own that ranks share: it says what may be cut of it, does its part on every
-// rank, and a table of names cuts it. Losses are those of one rank, to rounding.
+// A layer of one's own that ranks share: it says how, and is written for one rank. Losses are those
+// of one rank, to rounding.
 //
 // Run: tensor_parallel, or mpirun -np 2 --bind-to none tensor_parallel
 #include <shale/shale.h>
@@ -10,22 +10,19 @@ namespace {
 
 using namespace shale;
 
-// y = x + relu(x upᵀ + b)² downᵀ (arXiv:2109.08668, section 3). Nothing in it mentions ranks.
+// y = x + relu(x upᵀ + b)² downᵀ (arXiv:2109.08668, section 3).
 struct SquaredRelu : Module {
   SquaredRelu(Module* parent, std::string name, int64_t width, int64_t hidden)
       : Module(parent, std::move(name)),
         up(this, "up", width, hidden, Init::normal(0.2f)),
-        down(this, "down", hidden, width, Init::normal(0.2f), nn::Bias::kNo) {}
-
-  // Hidden channels may be cut: outputs of `up`, inputs of `down`.
-  bool accepts(const Parameter& parameter, const Partition& partition) const override {
-    const int dim = parameter.owner == &up ? 0 : 1;
-    return partition.share == LeafShare::kCut && partition.dim == dim;
+        down(this, "down", hidden, width, Init::normal(0.2f), nn::Bias::kNo) {
+    up.split_outputs();  // ranks share the hidden channels
+    down.split_inputs();
   }
 
   Tensor forward(const Tensor& x) {
     return run(x, [this](const Tensor& in) {
-      return nn::across(exchange(), in, in, [this](const Tensor& rows, const Tensor& residual) {
+      return distribution().across(in, in, [this](const Tensor& rows, const Tensor& residual) {
         const Tensor h = relu(up.forward(rows));
         return down.forward(mul(h, h), residual);
       });
@@ -57,7 +54,7 @@ int train(comm::World& world) {
   const auto group = world.group({}, context.backend());
   Model model;
   comm::Parallel parallel(*group, context, {.tensor = group->size()});
-  parallel.cut({&model}, {.tensor = comm::TensorPlan().columns("*.up").rows("*.down")});
+  parallel.cut({&model}, {});
   comm::DataParallel data(model, {}, context, parallel.groups(), {});
   optim::AdamW optimizer(data.shards(), {});
   const Tensor x = slice_of_rows(full(context, {8, 16}, DType::kF32, 0.5), *group),

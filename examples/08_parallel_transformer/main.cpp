@@ -16,7 +16,7 @@ constexpr int64_t kVocab = 64, kTokens = 32, kWidth = 32, kHeads = 4, kHidden = 
 constexpr int64_t kBatch = 8;  // sequences of a step, each a micro-batch
 const Init kInit = Init::normal(0.1f);
 
-// Written for one rank: nn::across gives `rows` of all ranks that share the layer, and adds up what
+// Written for one rank: across() gives `rows` of all ranks that share the layer, and adds up what
 // they make of them.
 struct Block : Module {
   Block(Module* parent, int64_t layer)
@@ -27,23 +27,26 @@ struct Block : Module {
         norm_2(this, "norm_2", kWidth, 1e-5f),
         gate(this, "gate", kWidth, kHidden, kInit, nn::Bias::kNo),
         up(this, "up", kWidth, kHidden, kInit, nn::Bias::kNo),
-        down(this, "down", kHidden, kWidth, kInit, nn::Bias::kNo) {}
-  // Ranks may share the outputs of first products and the inputs of last ones.
-  bool accepts(const Parameter& parameter, const Partition& partition) const override {
-    const bool is_last = parameter.owner == &out || parameter.owner == &down;
-    return partition.share == LeafShare::kCut && partition.dim == (is_last ? 1 : 0);
+        down(this, "down", kHidden, kWidth, kInit, nn::Bias::kNo) {
+    // Ranks share the outputs of first products and the inputs of last ones.
+    qkv.split_outputs({.groups = 3, .unit = kWidth / kHeads});
+    gate.split_outputs();
+    up.split_outputs();
+    out.split_inputs();
+    down.split_inputs();
   }
   Tensor forward(const Tensor& in) {
     return run(in, [this](const Tensor& x) {
       const auto attention = [this](const Tensor& rows, const Tensor& residual) {
         const int64_t heads = qkv.weight.shape[0] / (3 * kWidth / kHeads);  // of this rank
-        return out.forward(nn::packed_attention(sequence(), qkv.forward(rows), heads), residual);
+        const Tensor seen = distribution().packed_attention(qkv.forward(rows), heads);
+        return out.forward(seen, residual);
       };
       const auto geglu = [this](const Tensor& rows, const Tensor& residual) {  // arXiv:2002.05202
         return down.forward(mul(gelu(gate.forward(rows)), up.forward(rows)), residual);
       };
-      const Tensor y = nn::across(exchange(), norm_1.forward(x), x, attention);
-      return nn::across(exchange(), norm_2.forward(y), y, geglu);
+      const Tensor y = distribution().across(norm_1.forward(x), x, attention);
+      return distribution().across(norm_2.forward(y), y, geglu);
     });
   }
   nn::RmsNorm norm_1;
@@ -59,18 +62,7 @@ struct Transformer : Module {
         norm(this, "norm", kWidth, 1e-5f),
         head(this, "head", kVocab, kWidth, kInit) {
     for (int64_t i = 0; i < kLayers; ++i) layers.push_back(std::make_unique<Block>(this, i));
-  }
-  static comm::TensorPlan plan() {
-    return comm::TensorPlan()
-        .vocabulary("tokens")
-        .first("positions")
-        .vocabulary("head")
-        .slices("*norm*")
-        .columns("*.qkv", {.groups = 3, .unit = kWidth / kHeads})
-        .rows("*.out")
-        .columns("*.gate")
-        .columns("*.up")
-        .rows("*.down");
+    positions.weight.split = {Share::kFirst};  // is added once
   }
   // What a pipeline cuts into stages, with what ZeRO shards together.
   std::vector<nn::Piece> pieces() {
@@ -113,9 +105,8 @@ int train(comm::World& world, const comm::Degrees& degrees, int zero_stage) {
   Context context({.device = world.device()});
   const auto group = world.group({}, context.backend());
   comm::Parallel parallel(*group, context, comm::fit_degrees(degrees, group->size()));
-  const auto models = parallel.build<Transformer>(
-      {.tensor = Transformer::plan(), .tokens = kTokens, .key_heads = kHeads},
-      [] { return std::make_unique<Transformer>(); });
+  const auto models = parallel.build<Transformer>({.tokens = kTokens, .key_heads = kHeads},
+                                                  [] { return std::make_unique<Transformer>(); });
   comm::ParallelStep step(parallel, models,
                           {.data = {.stage = zero_stage, .reproducible = true, .seed = 1},
                            .micro_batches = kBatch,

@@ -3,10 +3,7 @@
 // Modules, their parameters and initial values; the layers that models are made of.
 
 #include "shale/runtime/nn/conv.h"
-#include "shale/runtime/nn/cut_attention.h"
-#include "shale/runtime/nn/cut_sequence.h"
-#include "shale/runtime/nn/exchange.h"
-#include "shale/runtime/nn/expert_exchange.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/nn/init.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/module.h"

@@ -13,7 +13,6 @@
 #include "shale/runtime/io/convert_internal.h"
 #include "shale/runtime/io/json_object.h"
 #include "shale/runtime/io/safetensors_writer.h"
-#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 namespace {
@@ -161,7 +160,7 @@ void check_config(const fs::path& path, const DitConfig& model) {
 
 std::vector<DitTensor> dit_tensors(const Dit& model, DitVariant names) {
   std::vector<DitTensor> tensors;
-  for (const Parameter* parameter : nn::whole_parameters(model)) {
+  for (const Parameter* parameter : whole_parameters(model)) {
     const std::string name = parameter->full_name();
     tensors.push_back({.name = name,
                        .parts = names == DitVariant::kPaper

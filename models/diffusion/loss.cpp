@@ -1,7 +1,7 @@
 #include "shale/models/diffusion/loss.h"
 
 #include "shale/base/error.h"
-#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/fused.h"
 #include "shale/runtime/ops/pointwise.h"
@@ -101,13 +101,12 @@ Tensor noisy_images(const DeviceBatch& batch) {
 
 Tensor loss_of_result(const Dit& model, DiffusionKind kind, const DeviceBatch& batch,
                       const Tensor& said) {
-  nn::Exchange* const ranks = model.exchange();
+  const nn::Distribution& ranks = model.distribution();
   Tensors inputs = {said};
   for (const char* name : {"images", "noise", "coefficients"}) {
-    inputs.push_back(nn::own_samples(ranks, batch[name]));
+    inputs.push_back(ranks.own_samples(batch[name]));
   }
-  const Tensor loss = loss_of_samples(model.config(), kind, inputs);
-  return ranks == nullptr ? loss : nn::sum_losses(*ranks, loss);
+  return ranks.sum_over_samples(loss_of_samples(model.config(), kind, inputs));
 }
 
 Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch) {

@@ -6,7 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/models/diffusion/batches.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/fused.h"
 #include "shale/runtime/ops/pointwise.h"
@@ -40,9 +40,8 @@ class GuidedModel {
     const Tensor features = from_host<float>(
         context_, time_features(times, model_.config().variant), {N, kTimeFeatures});
     const Tensor in = is_guided() ? concat({x, x}, 0) : x;
-    Tensor of_rank = model_.forward(in, features, labels_);
-    if (nn::Exchange* const ranks = model_.exchange()) of_rank = ranks->gather(of_rank);
-    const Tensor all = cast(of_rank, DType::kF32);
+    const Tensor of_rank = model_.forward(in, features, labels_);
+    const Tensor all = cast(model_.distribution().all_samples(of_rank), DType::kF32);
     const Tensor said = slice(all, 0, 0, count_);  // of the classes
     Said result{.mean = contiguous(slice(said, 3, 0, C))};
     if (model_.config().learned_variance) result.variance = contiguous(slice(said, 3, C, 2 * C));

@@ -15,7 +15,7 @@
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/distribution.h"
 
 namespace shale::models {
 namespace {
@@ -82,8 +82,7 @@ Tensor DiffusionTask::run_pieces(const comm::PieceRange& some, const Tensor& x,
 }
 
 Shape DiffusionTask::boundary(int64_t samples) const {
-  const nn::Exchange* const tensor = model_->exchange();
-  return {samples / (tensor != nullptr ? tensor->ranks() : 1), model_->config().tokens() + 1,
+  return {samples / model_->distribution().sample_ranks(), model_->config().tokens() + 1,
           model_->config().width};
 }
 
@@ -126,8 +125,7 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
   if (config_.samples == 0) return;
   // Ranks make as many each, since a model that is sharded is run by all of them together; those
   // that share its layers make the same, a multiple of their number.
-  const nn::Exchange* const tensor = model_->exchange();
-  const int64_t ranks = tensor != nullptr ? tensor->ranks() : 1;
+  const int64_t ranks = model_->distribution().sample_ranks();
   const int64_t most = (config_.samples + run.data.count - 1) / run.data.count;
   const int64_t each = (most + ranks - 1) / ranks * ranks;
   const int64_t first = each * run.data.rank, classes = std::ssize(data_.classes);

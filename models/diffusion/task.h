@@ -22,7 +22,7 @@ class DiffusionTask : public Task {
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
-  comm::TensorPlan tensor_plan() const override { return model_->tensor_plan(); }
+  comm::ModelPlan plan() const override { return {.has_whole_samples = true}; }
   void initialize(const TaskContext& run) override;
 
   BatchSource train_batches(const BatchPlan& plan) override;

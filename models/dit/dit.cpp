@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/fused.h"
@@ -61,8 +61,8 @@ Tensor gated_sum(const Tensor& x, const Tensor& gate, const Tensor& branch) {
 // What a layer has made of conditions, [N, count C], as `count` parts [N, 1, C].
 std::vector<Tensor> modulations(const Tensor& all, int64_t count) {
   const int64_t N = all.size(0), C = all.size(1) / count;
-  return split(reshape(all, {N, 1, count * C}),
-               std::vector<int64_t>(static_cast<size_t>(count), C), 2);
+  return split(reshape(all, {N, 1, count * C}), std::vector<int64_t>(static_cast<size_t>(count), C),
+               2);
 }
 
 // Tokens [N, T, C] and conditions [N, C] as one tensor [N, T + 1, C].
@@ -133,7 +133,9 @@ class Dit::Block : public Module {
               .up = "fc1",
               .down = "fc2"}),
         modulation_(this, "adaLN_modulation.1", config.width, 6 * config.width, Init::zeros()),
-        second_eps_(config.variant == DitVariant::kPaper ? kNormEps : kDiffusersEps) {}
+        second_eps_(config.variant == DitVariant::kPaper ? kNormEps : kDiffusersEps) {
+    modulation_.split_inputs();
+  }
 
   // x: [N, T, C]; condition: [N, C].
   Tensor forward(const Tensor& x, const Tensor& condition) {
@@ -144,19 +146,12 @@ class Dit::Block : public Module {
     });
   }
 
-  bool accepts(const Parameter& parameter, const Partition& partition) const override {
-    if (&parameter == modulation_.bias) return partition.share == LeafShare::kFirst;
-    return &parameter == &modulation_.weight && partition.share == LeafShare::kCut &&
-           partition.dim == 1;
-  }
-
  private:
   // Each rank has some channels of all conditions; sums over ranks go to the ranks of the samples.
   Tensor modulate(const Tensor& condition) {
-    nn::Exchange* const ranks = exchange();
-    return nn::across(ranks, silu(condition), {}, [&](const Tensor& rows, const Tensor&) {
-      if (ranks == nullptr) return modulation_.forward(rows);
-      const int64_t count = rows.size(1) / ranks->ranks(), first = ranks->rank() * count;
+    return distribution().across(silu(condition), {}, [&](const Tensor& rows, const Tensor&) {
+      const int64_t count = modulation_.weight.shape[1], first = distribution().first_of(count);
+      if (count == rows.size(1)) return modulation_.forward(rows);
       return modulation_.forward(contiguous(slice(rows, 1, first, first + count)));
     });
   }
@@ -206,6 +201,8 @@ Dit::Dit(const DitConfig& config)
     blocks_.push_back(std::make_unique<Block>(this, cat("blocks.", layer), config));
   }
   final_ = std::make_unique<FinalLayer>(this, config);
+  // What is around the blocks works on each rank's own samples.
+  nn::replicate({&patches_, &time_in_, &time_out_, &classes_, final_.get()});
 }
 
 Dit::~Dit() = default;
@@ -244,18 +241,17 @@ Tensor Dit::forward(const Tensor& x, const Tensor& times, const Tensor& labels) 
               {N, config_.pixels, config_.pixels, config_.channels});
   check_shape("diffusion transformer", "times", times, {N, kTimeFeatures});
   check_shape("diffusion transformer", "labels", labels, {N});
-  return run({x, times, labels},
-             [this](const Tensors& in) {
-               auto [tokens, condition] = embed(in[0], in[1], in[2]);
-               for (const auto& block : blocks_) tokens = block->forward(tokens, condition);
-               return Tensors{unpatchify(final_->forward(tokens, condition))};
-             })[0];
+  return run({x, times, labels}, [this](const Tensors& in) {
+    auto [tokens, condition] = embed(in[0], in[1], in[2]);
+    for (const auto& block : blocks_) tokens = block->forward(tokens, condition);
+    return Tensors{unpatchify(final_->forward(tokens, condition))};
+  })[0];
 }
 
 std::pair<Tensor, Tensor> Dit::embed(const Tensor& x, const Tensor& times, const Tensor& labels) {
   const DType dtype = patches_.weight.value.dtype();
   const int64_t C = config_.width;
-  const auto own = [this](const Tensor& all) { return nn::own_samples(exchange(), all); };
+  const auto own = [this](const Tensor& all) { return distribution().own_samples(all); };
   const Tensor images = own(x);
   const int64_t N = images.size(0);
   const Tensor patches = patches_.forward(cast(images, dtype));
@@ -311,30 +307,6 @@ Tensor Dit::run_pieces(std::span<const nn::Piece> some, const Tensor& x, const D
     for (const nn::Piece& piece : some) y = piece.run(y, {});
     return condition_.defined() ? pack(y, condition_) : y;  // the last piece needs it no more
   });
-}
-
-comm::TensorPlan Dit::tensor_plan() const {
-  return comm::TensorPlan()
-      .whole_samples()
-      .slices("x_embedder.proj")
-      .slices("t_embedder.mlp.0")
-      .slices("t_embedder.mlp.2")
-      .slices("y_embedder.embedding_table")
-      .columns("blocks.*.attn.qkv", {.groups = 3, .unit = config_.width / config_.heads})
-      .rows("blocks.*.attn.proj")
-      .columns("blocks.*.mlp.fc1")
-      .rows("blocks.*.mlp.fc2")
-      .rows("blocks.*.adaLN_modulation.1")
-      .slices("final_layer.linear")
-      .slices("final_layer.adaLN_modulation.1");
-}
-
-// What is around the blocks works on each leaf's own samples.
-bool Dit::accepts(const Parameter& parameter, const Partition& partition) const {
-  const Module* owner = parameter.owner;
-  const bool is_around = owner == &patches_ || owner == &time_in_ || owner == &time_out_ ||
-                         owner == &classes_ || owner->parent() == final_.get();
-  return is_around && partition.share == LeafShare::kRepeated;
 }
 
 // [N, T, patch^2 results], row by row of a patch, to pictures.

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/runtime/nn/conv.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/piece.h"
@@ -71,7 +70,7 @@ class Dit : public Module {
   // x: [N, pixels, pixels, channels], of any float dtype; times: [N, kTimeFeatures] f32
   // (time_features()); labels: [N] i32, up to no_class(), which stands for none. Returns
   // [N, pixels, pixels, results()] in the compute dtype: of a model that is cut, those of this
-  // rank's samples (nn::own_samples()). Throws ShapeError.
+  // rank's samples (nn::Distribution). Throws ShapeError.
   Tensor forward(const Tensor& x, const Tensor& times, const Tensor& labels);
 
   // The model as a list of pieces: what makes tokens and conditions, blocks, and what makes the
@@ -81,9 +80,6 @@ class Dit : public Module {
   // Runs some of them, which follow each other, under the model's hooks. x: what the one before
   // them has made; undefined for the first.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const DitInputs& inputs);
-  // How its layers are cut over ranks, which then have whole samples between them.
-  comm::TensorPlan tensor_plan() const;
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
 
  private:
   class Block;

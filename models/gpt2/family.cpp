@@ -5,7 +5,6 @@
 #include "shale/models/gpt2/gguf.h"
 #include "shale/models/gpt2/gpt2.h"
 #include "shale/models/gpt2/hf.h"
-#include "shale/models/gpt2/plan.h"
 #include "shale/models/language/hf_stored_model.h"
 
 namespace shale::models {
@@ -109,10 +108,6 @@ class Gpt2Family final : public ModelFamily {
       throw ConfigError("model: has a softcap, want none: gpt2 models cap no scores or logits");
     }
     return std::make_unique<Gpt2>(config, policy);
-  }
-
-  comm::TensorPlan tensor_plan(const LanguageModelConfig& config) const override {
-    return gpt2_tensor_plan(config);
   }
 
   std::map<std::string, std::string> shape(const LanguageModelConfig& config) const override {

@@ -5,7 +5,6 @@
 
 #include "shale/base/error.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
@@ -72,9 +71,9 @@ class Gpt2::Block : public Module {
         return mlp_.forward(again, y);
       }
       const Tensor branch = attn_.forward(normed, {}, {first_keys, cached});
-      const Tensor half = nn::dropout(*this, branch, dropout_, site(0), stream);
+      const Tensor half = distribution().dropout(branch, dropout_, site(0), stream);
       const auto [again, y] = ln_2_.forward_stream(half);
-      return nn::dropout(*this, mlp_.forward(again), dropout_, site(1), y);
+      return distribution().dropout(mlp_.forward(again), dropout_, site(1), y);
     });
   }
 
@@ -97,6 +96,7 @@ Gpt2::Gpt2(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
       ln_f_(this, "ln_f", config.width, config.norm_eps) {
   wte_.weight.tied = true;
   wte_.weight.padding_rows = config.padded_vocab - config.vocab;
+  wpe_.weight.split = {Share::kFirst};
   const auto blocks = block_mask(config.pattern);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     h_.push_back(std::make_unique<Block>(this, layer, config, policy.dropout, blocks));
@@ -121,7 +121,7 @@ Tensor Gpt2::embed(const Tensor& ids, const Tensor& positions, int64_t first_pos
 Tensor Gpt2::embed(const Tensor& ids) {
   const Tensor x = wte_.forward(ids, &wpe_, documents().positions);
   const bool drops = policy().dropout > 0 && x.context().autograd().training;
-  return drops ? nn::dropout(*this, x, policy().dropout, /*site=*/0) : x;
+  return drops ? distribution().dropout(x, policy().dropout, /*site=*/0) : x;
 }
 
 Tensor Gpt2::loss_of(const Tensor& x, const Tensor& targets) {

@@ -12,7 +12,6 @@
 #include "shale/models/weights/hf_export.h"
 #include "shale/runtime/data/images/resample.h"
 #include "shale/runtime/io/json_object.h"
-#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 namespace {
@@ -36,7 +35,7 @@ std::vector<HfTensor> tensors_of(const ImageModel& model, WeightNames names) {
     tensors.push_back(
         {.name = name, .shape = sizes_of(shape), .parts = {file_name(model, name, names)}});
   };
-  for (const Parameter* parameter : nn::whole_parameters(model))
+  for (const Parameter* parameter : whole_parameters(model))
     add(parameter->full_name(), parameter->whole);
   for (const Buffer* buffer : model.buffers()) add(buffer->full_name(), buffer->shape);
   return tensors;
@@ -213,7 +212,7 @@ void export_image_model(const ImageExport& what, const ImageModel& model,
                 is_timm ? timm_config(what, model) : std::string(), ExportOptions{});
   }
   comm::FullState state(parallel, /*root=*/0);
-  for (const Parameter* parameter : nn::whole_parameters(model)) {
+  for (const Parameter* parameter : whole_parameters(model)) {
     const View values = state.read(*parameter);
     if (out) out->write(parameter->full_name(), values);
   }

@@ -1,7 +1,7 @@
 #include "shale/models/image/model.h"
 
 #include "shale/base/error.h"
-#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/shape.h"
@@ -31,16 +31,15 @@ Tensor ImageModel::loss(const Tensor& images, const Tensor& labels, const Tensor
 
 Tensor ImageModel::loss_of(Tensor logits, const ClassifiedImages& batch) {
   if (keeps_logits_) kept_logits_ = logits.detach();
-  nn::Exchange* const ranks = exchange();
-  if (ranks == nullptr && !batch.softening.defined() && !keeps_logits_) {
+  const nn::Distribution& ranks = distribution();
+  if (ranks.sample_ranks() == 1 && !batch.softening.defined() && !keeps_logits_) {
     return cross_entropy_(logits, batch.labels, config_.classes);
   }
-  const Tensor labels = nn::own_samples(ranks, batch.labels);
-  const Tensor loss =
-      batch.softening.defined()
-          ? soft_cross_entropy(logits, labels, nn::own_samples(ranks, batch.softening))
-          : cross_entropy(logits, labels, config_.classes);
-  return ranks == nullptr ? loss : nn::sum_losses(*ranks, loss);
+  const Tensor labels = ranks.own_samples(batch.labels);
+  const Tensor loss = batch.softening.defined()
+                          ? soft_cross_entropy(logits, labels, ranks.own_samples(batch.softening))
+                          : cross_entropy(logits, labels, config_.classes);
+  return ranks.sum_over_samples(loss);
 }
 
 Tensor ImageModel::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
@@ -65,13 +64,7 @@ void ImageModel::keep_logits(bool keeps) {
 }
 
 Tensor ImageModel::kept_logits() {
-  if (!kept_logits_.defined() || exchange() == nullptr) return kept_logits_;
-  return exchange()->gather(contiguous(kept_logits_));
-}
-
-comm::TensorPlan ImageModel::tensor_plan() const {
-  throw ConfigError(cat("--tensor: a model of the family ", config_.family,
-                        " has no plan of how to cut it; want --tensor 1"));
+  return kept_logits_.defined() ? distribution().all_samples(contiguous(kept_logits_)) : Tensor();
 }
 
 }  // namespace shale::models

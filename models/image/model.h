@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/nn/piece.h"
 
@@ -52,13 +51,10 @@ class ImageModel : public Module {
   virtual double flops_per_image() const = 0;
 
   // The model as a list of pieces, in order: what makes tokens, blocks, and what makes the loss.
-  // Between two of them goes [N, tokens(), width] in the compute dtype. Empty for a model that is no
-  // such list, which is then no pipeline.
+  // Between two of them goes [N, tokens(), width] in the compute dtype. Empty for a model that is
+  // no such list, which is then no pipeline.
   virtual std::vector<nn::Piece> pieces() { return {}; }
   virtual int64_t tokens() const { return 0; }
-  // How its layers are cut over ranks, which then have whole samples between them. Throws
-  // ConfigError for a model that is not.
-  virtual comm::TensorPlan tensor_plan() const;
 
   // ---- Published weights, whose names are those of timm's files unless said otherwise ----
 
@@ -75,7 +71,7 @@ class ImageModel : public Module {
   virtual PositionTable position_table() const { return {}; }
 
   // images: [N, pixels, pixels, 3], of any float dtype. Returns [N, classes] in the compute dtype:
-  // of a model that is cut, those of this rank's samples (nn::own_samples()).
+  // of a model that is cut, those of this rank's samples (comm::own_samples()).
   Tensor logits(const Tensor& images);
   // Sum of the cross-entropy over the images, a scalar f32. labels: [N] i32; those that are
   // kernels::kIgnoreTarget do not count. softening: see soft_cross_entropy(); undefined: targets

@@ -13,7 +13,7 @@
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/ops/elementwise.h"
 
 namespace shale::models {
@@ -134,8 +134,7 @@ Tensor ImageTask::run_pieces(const comm::PieceRange& some, const Tensor& x,
 }
 
 Shape ImageTask::boundary(int64_t samples) const {
-  const nn::Exchange* const tensor = model_->exchange();
-  return {samples / (tensor != nullptr ? tensor->ranks() : 1), model_->tokens(),
+  return {samples / model_->distribution().sample_ranks(), model_->tokens(),
           model_->config().width};
 }
 
@@ -230,9 +229,9 @@ SampleUnit ImageTask::unit() const {
 }
 
 std::vector<std::string> ImageTask::summary() const {
-  return {data_.summary, cat(config_.model, config_.init.empty() ? "" : cat(" of ", config_.init),
-                             ": ", whole_numel(*model_), " parameters, ", data_.classes.size(),
-                             " classes")};
+  return {data_.summary,
+          cat(config_.model, config_.init.empty() ? "" : cat(" of ", config_.init), ": ",
+              whole_numel(*model_), " parameters, ", data_.classes.size(), " classes")};
 }
 
 std::map<std::string, std::string> ImageTask::same_on_all_ranks() const {

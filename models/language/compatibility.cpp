@@ -24,10 +24,10 @@ constexpr Use kGraphs = {"--cuda-graph", [](const TrainConfig& c) {
                            return option_text(c.run.cuda_graph, "--cuda-graph");
                          }};
 constexpr Use kRing = {"--context-kind ring, ulysses+ring", [](const TrainConfig& c) {
-                         const nn::ContextKind kind = c.run.context_kind;
-                         if (kind == nn::ContextKind::kRing)
+                         const comm::ContextKind kind = c.run.context_kind;
+                         if (kind == comm::ContextKind::kRing)
                            return option_text(true, "--context-kind ring");
-                         return option_text(kind == nn::ContextKind::kUlyssesRing,
+                         return option_text(kind == comm::ContextKind::kUlyssesRing,
                                             "--context-kind ulysses+ring");
                        }};
 constexpr Use kFrozenCodes = {"--frozen-dtype int8, nf4", [](const TrainConfig& c) {

@@ -5,8 +5,8 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/comm/parallel/context/cut_sequence.h"
 #include "shale/models/language/compatibility.h"
-#include "shale/runtime/nn/cut_sequence.h"
 
 namespace shale::models {
 namespace {
@@ -151,7 +151,7 @@ void resolve_pattern(TrainConfig& config) {
                source.document_mask || source.packing == PackingChoice::kBestFit ||
                    source.objective != Objective::kPretrain);
   const RunConfig& run = config.run;
-  const nn::SequenceParts parts{.leaves = run.context, .slices = run.tensor};
+  const comm::SequenceParts parts{.leaves = run.context, .slices = run.tensor};
   const bool is_padded = language.seq_len % parts.slices != 0;
   const int64_t chunk = parts.chunk_tokens(language.seq_len);
   constexpr int64_t kUnit = kernels::kAttentionBlock;

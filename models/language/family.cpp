@@ -20,10 +20,6 @@ constexpr std::string_view kUnsaid = "gpt2";
 
 }  // namespace
 
-comm::TensorPlan ModelFamily::tensor_plan(const LanguageModelConfig&) const {
-  throw ConfigError(cat("tensor plan: the family ", name(), " has none; want --tensor 1"));
-}
-
 std::unique_ptr<StoredModel> ModelFamily::open(const std::string&) const {
   have_none();
 }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "shale/base/view.h"
-#include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/models/language/model.h"
 #include "shale/models/weights/stored_model_writer.h"
 #include "shale/runtime/io/json_object.h"
@@ -52,10 +51,6 @@ class ModelFamily {
   // which throws DataError for what cannot be a model.
   virtual std::map<std::string, std::string> shape(const LanguageModelConfig& config) const = 0;
   virtual LanguageModelConfig parse_shape(const JsonObject& shape) const = 0;
-
-  // How tensor parallelism cuts a model. Throws ConfigError for one that cannot be; so does a
-  // family that has no plan.
-  virtual comm::TensorPlan tensor_plan(const LanguageModelConfig& config) const;
 
   // ---- Published weights, which a family need not have ----
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/shape.h"
 
@@ -29,7 +30,7 @@ Tensor LanguageModel::token_losses(const Tensor& ids, const Tensor& targets,
   if (all.empty()) {
     throw ConfigError("losses of tokens: the model is no list of pieces (nn/piece.h), want one");
   }
-  if (exchange() != nullptr || sequence() != nullptr) {
+  if (distribution().sample_ranks() > 1 || distribution().shares_sequences()) {
     throw ConfigError("losses of tokens: ranks have parts of the model or of sequences, want all");
   }
   by_token_ = true;

@@ -8,7 +8,7 @@
 namespace shale::models {
 namespace {
 
-void cut_field(const HostTensor& from, const nn::SequenceParts& parts, Batch& own) {
+void cut_field(const HostTensor& from, const comm::SequenceParts& parts, Batch& own) {
   const int64_t B = from.shape[0], T = from.shape[1], S = parts.chunk_tokens(T);
   const auto tokens = from.values<int32_t>();
   const auto to = own.set(from.name, DType::kI32, {parts.count * B, 2 * S}).values<int32_t>();
@@ -31,13 +31,13 @@ void cut_field(const HostTensor& from, const nn::SequenceParts& parts, Batch& ow
 
 }  // namespace
 
-void cut_batch(const Batch& whole, const nn::SequenceParts& parts, Batch& own) {
+void cut_batch(const Batch& whole, const comm::SequenceParts& parts, Batch& own) {
   own.first_position = whole.first_position;
   own.count = whole.count;
   for (const HostTensor& field : whole.fields) cut_field(field, parts, own);
 }
 
-BatchSource cut_batches(BatchSource whole, const nn::SequenceParts& parts) {
+BatchSource cut_batches(BatchSource whole, const comm::SequenceParts& parts) {
   return [source = std::move(whole), parts](int64_t index, Batch& batch) {
     Batch all;  // of this call: several workers call at once
     if (!source(index, all)) return false;

@@ -73,17 +73,10 @@ void LanguageTask::initialize(const TaskContext& run) {
   load_stored_model(*init_, run.parallel, stored ? &*stored : nullptr, seed_);
 }
 
-comm::TensorPlan LanguageTask::tensor_plan() const {
-  return model_family(model_->config().family).tensor_plan(model_->config());
-}
-
-int64_t LanguageTask::key_heads() const {
+comm::ModelPlan LanguageTask::plan() const {
   const LanguageModelConfig& config = model_->config();
-  return config.kv_heads > 0 ? config.kv_heads : config.heads;
-}
-
-int64_t LanguageTask::sequence_tokens() const {
-  return config_.seq_len;
+  return {.tokens = config_.seq_len,
+          .key_heads = config.kv_heads > 0 ? config.kv_heads : config.heads};
 }
 
 // What this rank has of whole sequences.
@@ -120,8 +113,7 @@ Documents LanguageTask::documents(const DeviceBatch& batch) const {
 }
 
 Shape LanguageTask::boundary(int64_t samples) const {
-  return {samples, parallel()->own_tokens() / parallel()->degrees().tensor,
-          model_->config().width};
+  return {samples, parallel()->own_tokens() / parallel()->degrees().tensor, model_->config().width};
 }
 
 std::unique_ptr<StepTally> LanguageTask::tally(Context& context) {

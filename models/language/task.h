@@ -23,9 +23,7 @@ class LanguageTask : public Task {
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
-  comm::TensorPlan tensor_plan() const override;
-  int64_t sequence_tokens() const override;
-  int64_t key_heads() const override;
+  comm::ModelPlan plan() const override;
   void initialize(const TaskContext& run) override;
 
   BatchSource train_batches(const BatchPlan& plan) override;

@@ -6,7 +6,6 @@
 #include "shale/models/llama/gguf.h"
 #include "shale/models/llama/hf.h"
 #include "shale/models/llama/llama.h"
-#include "shale/models/llama/plan.h"
 #include "shale/models/llama/variant.h"
 #include "shale/models/weights/hf_export.h"
 
@@ -232,10 +231,6 @@ class LlamaFamily final : public ModelFamily {
           cat("model: dropout is ", policy.dropout, ", want 0: ", name(), " models have none"));
     }
     return std::make_unique<Llama>(config, policy);
-  }
-
-  comm::TensorPlan tensor_plan(const LanguageModelConfig& config) const override {
-    return llama_tensor_plan(config);
   }
 
   std::string hf_model_type() const override { return name(); }

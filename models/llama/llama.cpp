@@ -6,8 +6,6 @@
 #include "shale/base/error.h"
 #include "shale/models/llama/variant.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/cut_attention.h"
-#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/nn/moe.h"
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/elementwise.h"
@@ -52,44 +50,36 @@ class SelfAttention : public Module {
                  const nn::CachedLayer* cached) {
     return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
       const RopeOptions places = places_of(in, documents, cached);
-      return nn::across_by_pieces(
-          exchange(), in, stream,
-          [&](const Tensor& rows, const Tensor& rest, const OpPieces& pieces) {
-            const OpPieces first{.in = pieces.in};
-            Tensor q, k, v;
-            {
-              const SharedInputs shared({rows});
-              q = turned(q_proj_, q_norm_.get(), rows, places, first);
-              k = turned(k_proj_, k_norm_.get(), rows, places, first);
-              v = heads_of(v_proj_.forward(rows, {}, first));
-            }
-            if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-            const Tensor y = nn::attention(sequence(), q, k, v,
-                                           {.window = window_,
-                                            .first_keys = documents.first_keys,
-                                            .softcap = softcap_,
-                                            .blocks = blocks_,
-                                            .first_head = first_head(q.size(2))});
-            const Tensor joined = reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)});
-            return o_proj_.forward(joined, rest, {.out = pieces.out});
-          });
+      return distribution().across(in, stream, [&](const Tensor& rows, const Tensor& rest) {
+        Tensor q, k, v;
+        {
+          const SharedInputs shared({rows});
+          q = turned(q_proj_, q_norm_.get(), rows, places);
+          k = turned(k_proj_, k_norm_.get(), rows, places);
+          v = heads_of(v_proj_.forward(rows));
+        }
+        if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
+        const Tensor y =
+            distribution().attention(q, k, v,
+                                     {.window = window_,
+                                      .first_keys = documents.first_keys,
+                                      .softcap = softcap_,
+                                      .blocks = blocks_,
+                                      .first_head = distribution().first_of(q.size(2))});
+        const Tensor joined = reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)});
+        return o_proj_.forward(joined, rest);
+      });
     });
   }
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
 
  private:
   RopeOptions places_of(const Tensor& x, const Documents& documents,
                         const nn::CachedLayer* cached) const {
-    nn::CutSequence* const cut = sequence();
-    if (cut == nullptr || documents.positions.defined()) {
+    if (documents.positions.defined() || cached != nullptr) {
       return {.first_position = cached != nullptr ? cached->length : 0,
               .positions = documents.positions};
     }
-    return {.positions = cut->positions(x.context(), x.size(0))};
-  }
-  // Of this rank, which has so many.
-  int64_t first_head(int64_t heads) const {
-    return exchange() != nullptr ? exchange()->rank() * heads : 0;
+    return {.positions = distribution().positions(x.context(), x.size(0))};
   }
   // [B, T, n D] as [B, T, n, D].
   Tensor heads_of(const Tensor& x) const {
@@ -97,11 +87,9 @@ class SelfAttention : public Module {
   }
   // Queries, or keys.
   Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x,
-                const RopeOptions& places, const OpPieces& pieces) const {
-    Tensor row = projection.forward(x, {}, pieces);
-    if (head_norm_ == HeadNorm::kWholeRow) {
-      row = exchange() != nullptr ? norm->forward_channels(row) : norm->forward(row);
-    }
+                const RopeOptions& places) const {
+    Tensor row = projection.forward(x);
+    if (head_norm_ == HeadNorm::kWholeRow) row = norm->forward(row);
     const Tensor heads = heads_of(row);
     return rope(head_norm_ == HeadNorm::kPerHead ? norm->forward(heads) : heads, table_, places);
   }
@@ -132,27 +120,21 @@ SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelC
               Init::normal(kInitStd), qkv_bias(config, variant)),
       o_proj_(this, "o_proj", config.heads * head_size_, config.width, residual_init(config),
               output_bias(config, variant)) {
+  // Heads of queries go together with those of the keys that they see.
+  const nn::LinearWeights::Outputs of_heads{.unit = head_size_};
+  for (nn::Linear* const projection : {&q_proj_, &k_proj_, &v_proj_}) {
+    projection->split_outputs(of_heads);
+  }
+  o_proj_.split_inputs();
   if (head_norm_ == HeadNorm::kNone) return;
   const auto norm = [&](const char* name, int64_t heads) {
     const int64_t width = (head_norm_ == HeadNorm::kWholeRow ? heads : 1) * head_size_;
-    return std::make_unique<nn::RmsNorm>(this, name, width, config.norm_eps);
+    auto one = std::make_unique<nn::RmsNorm>(this, name, width, config.norm_eps);
+    if (head_norm_ == HeadNorm::kWholeRow) one->weight.split = q_proj_.weight.split;
+    return one;
   };
   q_norm_ = norm("q_norm", config.heads);
   k_norm_ = norm("k_norm", kv_heads_of(config));
-}
-
-// Heads of queries are cut together with those of the keys that they see, and the gain of a norm
-// over the row of all heads as they are.
-bool SelfAttention::accepts(const Parameter& parameter, const Partition& partition) const {
-  if (parameter.owner == &o_proj_) {
-    return &parameter == o_proj_.bias ? partition.share == LeafShare::kFirst
-                                      : partition.share == LeafShare::kCut && partition.dim == 1;
-  }
-  const bool is_product =
-      parameter.owner == &q_proj_ || parameter.owner == &k_proj_ || parameter.owner == &v_proj_;
-  const bool is_norm = head_norm_ == HeadNorm::kWholeRow && (parameter.owner == q_norm_.get() ||
-                                                             parameter.owner == k_norm_.get());
-  return (is_product || is_norm) && partition.share == LeafShare::kCut && partition.dim == 0;
 }
 
 nn::MoE::Config experts_of(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {

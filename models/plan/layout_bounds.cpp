@@ -50,7 +50,7 @@ void LayoutBounds::rehearse_classes() {
   }
   for (const Parameter* parameter : task->model().parameters()) {
     in_all_ += double(parameter->numel());
-    if (parameter->partition.is_of_experts) in_experts_ += double(parameter->numel());
+    if (parameter->sharding.is_of_experts) in_experts_ += double(parameter->numel());
   }
   std::vector<Key> keys;
   for (const auto& [key, of] : classes_) {

@@ -17,11 +17,11 @@ constexpr Use kHosted = {"--ranks-per-process", [](const RunConfig& c) {
                            return option_text(c.ranks_per_process > 1, "--ranks-per-process",
                                               c.ranks_per_process);
                          }};
-constexpr Use kGroupRing = {"--context-kind ulysses+ring", [](const RunConfig& c) {
-                              return option_text(
-                                  c.context > 1 && c.context_kind == nn::ContextKind::kUlyssesRing,
-                                  "--context-kind ulysses+ring");
-                            }};
+constexpr Use kGroupRing = {
+    "--context-kind ulysses+ring", [](const RunConfig& c) {
+      return option_text(c.context > 1 && c.context_kind == comm::ContextKind::kUlyssesRing,
+                         "--context-kind ulysses+ring");
+    }};
 constexpr Use kStage23 = {
     "--zero 2, 3", [](const RunConfig& c) { return option_text(c.zero > 1, "--zero", c.zero); }};
 constexpr Use kGraphs = {

@@ -226,10 +226,10 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 }
 
 void cut_model(const RunConfig& config, Task& task, comm::Parallel& parallel) {
-  if (config.context > 1 && task.sequence_tokens() == 0) {
+  if (config.context > 1 && task.plan().tokens == 0) {
     throw ConfigError("--context: this task has no sequences that can be cut; want --context 1");
   }
-  task.cut(parallel, config.tensor > 1);
+  task.cut(parallel);
 }
 
 bool gathers_fp8(const RunConfig& config) {

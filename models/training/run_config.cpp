@@ -198,7 +198,7 @@ void describe_context(ConfigSpec& spec, RunConfig& c) {
   spec.add("context-leaves", c.context_leaves, "former name", {.min = 0, .max = 1 << 16})
       .may_change()
       .former();
-  using nn::ContextKind;
+  using comm::ContextKind;
   spec.add_choice("context-kind", c.context_kind,
                   {{"gather", ContextKind::kGather},
                    {"ring", ContextKind::kRing},

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "shale/base/config.h"
+#include "shale/comm/parallel/context/cut_sequence.h"
 #include "shale/comm/parallel/data/sharding.h"
 #include "shale/comm/process_group.h"
 #include "shale/runtime/autograd/recompute.h"
-#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/optim/lamb.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/schedule.h"
@@ -120,13 +120,13 @@ struct RunConfig {
 
   // context parallelism
   int context = 1;  // ranks that share each sequence
-  nn::ContextKind context_kind = nn::ContextKind::kGather;
+  comm::ContextKind context_kind = comm::ContextKind::kGather;
   int context_group = 0;  // ranks that trade heads, of kUlyssesRing; 0: as many as heads allow
 
   int expert = 1;  // ranks that have different experts of mixtures
 
   // tensor parallelism
-  int tensor = 1;         // ranks that share each layer
+  int tensor = 1;  // ranks that share each layer
   // Mesh ranks of `tensor` and `context` that a process has; 0: one, or as many as it takes where
   // processes are too few for all of them.
   int ranks_per_process = 0;

@@ -4,12 +4,10 @@
 
 namespace shale::models {
 
-void Task::cut(comm::Parallel& parallel, bool cuts_layers) {
+void Task::cut(comm::Parallel& parallel) {
   parallel_ = &parallel;
   for (int rank = 1; rank < parallel.hosted().count(); ++rank) further_.push_back(make_model());
-  comm::ModelPlan plan{.tokens = sequence_tokens(), .key_heads = key_heads()};
-  if (cuts_layers) plan.tensor = tensor_plan();
-  parallel.cut(models(), plan);
+  parallel.cut(models(), plan());
 }
 
 std::unique_ptr<Module> Task::make_model() const {
@@ -39,10 +37,6 @@ Tensor Task::run_pieces(const comm::PieceRange&, const Tensor&, const DeviceBatc
 
 Shape Task::boundary(int64_t) const {
   throw InternalError("task: its model is no list of pieces");
-}
-
-comm::TensorPlan Task::tensor_plan() const {
-  throw ConfigError("--tensor: this task's model has no plan of how to cut it; want --tensor 1");
 }
 
 }  // namespace shale::models

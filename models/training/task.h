@@ -77,14 +77,11 @@ class Task {
   // data parallelism, and of recomputation.
   virtual Module& model() = 0;
   virtual std::vector<Module*> units() = 0;
-  // How the model lies over the axes inside of it. Of --tensor it throws ConfigError where the
-  // model has no plan, and is asked only if layers are cut.
-  virtual comm::TensorPlan tensor_plan() const;
-  virtual int64_t sequence_tokens() const { return 0; }  // see comm::ModelPlan
-  virtual int64_t key_heads() const { return 1; }        // likewise
+  // What the axes inside of the model share of it.
+  virtual comm::ModelPlan plan() const { return {}; }
   // Makes further models for the mesh ranks of this process, and cuts all of them. Before the model
   // has memory; `parallel` outlives this. Collective.
-  void cut(comm::Parallel& parallel, bool cuts_layers);
+  void cut(comm::Parallel& parallel);
   // The models of all mesh ranks of this process, the first one first.
   std::vector<Module*> models();
   // Once the model has memory, whether the run begins or goes on. Collective.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/shape.h"
@@ -92,6 +92,9 @@ VisionTransformer::VisionTransformer(const ImageModelConfig& config)
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     blocks_.push_back(std::make_unique<Block>(this, cat("blocks.", layer), config));
   }
+  // What is around the blocks works on each rank's own samples.
+  nn::replicate({&patches_, &head_});
+  class_token_.split = positions_.split = {Share::kReplicate};
 }
 
 VisionTransformer::~VisionTransformer() = default;
@@ -149,7 +152,7 @@ double VisionTransformer::flops_per_image() const {
 
 // Tokens and scores are of this rank's samples alone, where layers are cut.
 Tensor VisionTransformer::embed(const Tensor& images) {
-  const Tensor own = nn::own_samples(exchange(), images);
+  const Tensor own = distribution().own_samples(images);
   const int64_t N = own.size(0), C = config().width;
   const Tensor patches = reshape(patches_.forward(own), {N, tokens() - 1, C});
   const Tensor none = zeros(own.context(), {N, 1, C}, patches.dtype());
@@ -172,52 +175,26 @@ std::vector<nn::Piece> VisionTransformer::pieces() {
   const auto P = static_cast<double>(config().patch);
   std::vector<Parameter*> first = nn::parameters_of({&patches_});
   first.insert(first.end(), {&class_token_, &positions_});
-  std::vector<nn::Piece> pieces = {
-      {.name = "embedding",
-       .parameters = std::move(first),
-       .cost = 3 * P * P * C,
-       .run = [this](const Tensor&, const Tensor&) {
-         return embed(cast(batch().images, compute_dtype()));
-       }}};
+  std::vector<nn::Piece> pieces = {{.name = "embedding",
+                                    .parameters = std::move(first),
+                                    .cost = 3 * P * P * C,
+                                    .run = [this](const Tensor&, const Tensor&) {
+                                      return embed(cast(batch().images, compute_dtype()));
+                                    }}};
   for (const auto& block : blocks_) {
-    pieces.push_back({.name = block->full_name(),
-                      .unit = block.get(),
-                      .parameters = block->parameters(),
-                      .cost = (4 + 2 * kHiddenPerWidth) * C * C + 2 * T * C,
-                      .run = [&part = *block](const Tensor& x, const Tensor&) {
-                        return part.forward(x);
-                      }});
+    pieces.push_back(
+        {.name = block->full_name(),
+         .unit = block.get(),
+         .parameters = block->parameters(),
+         .cost = (4 + 2 * kHiddenPerWidth) * C * C + 2 * T * C,
+         .run = [&part = *block](const Tensor& x, const Tensor&) { return part.forward(x); }});
   }
-  pieces.push_back({.name = "head",
-                    .parameters = nn::parameters_of({&norm_, &head_}),
-                    .cost = C * static_cast<double>(config().classes) / T,
-                    .run = [this](const Tensor& x, const Tensor&) {
-                      return loss_of(scores(x), batch());
-                    }});
+  pieces.push_back(
+      {.name = "head",
+       .parameters = nn::parameters_of({&norm_, &head_}),
+       .cost = C * static_cast<double>(config().classes) / T,
+       .run = [this](const Tensor& x, const Tensor&) { return loss_of(scores(x), batch()); }});
   return pieces;
-}
-
-comm::TensorPlan VisionTransformer::tensor_plan() const {
-  return comm::TensorPlan()
-      .whole_samples()
-      .repeated("cls_token")
-      .repeated("pos_embed")
-      .slices("patch_embed.proj")
-      .slices("blocks.*.norm1")
-      .columns("blocks.*.attn.qkv", {.groups = 3, .unit = config().width / config().heads})
-      .rows("blocks.*.attn.proj")
-      .slices("blocks.*.norm2")
-      .columns("blocks.*.mlp.fc1")
-      .rows("blocks.*.mlp.fc2")
-      .slices("norm")
-      .slices("head");
-}
-
-// What is around the blocks works on each leaf's own samples.
-bool VisionTransformer::accepts(const Parameter& parameter, const Partition& partition) const {
-  const Module* owner = parameter.owner;
-  return partition.share == LeafShare::kRepeated &&
-         (owner == this || owner == &patches_ || owner == &head_);
 }
 
 }  // namespace shale::models

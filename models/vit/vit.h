@@ -21,8 +21,6 @@ class VisionTransformer : public ImageModel {
   std::vector<Module*> blocks() override;
   std::vector<nn::Piece> pieces() override;
   int64_t tokens() const override;  // with the class token
-  comm::TensorPlan tensor_plan() const override;
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   double flops_per_image() const override;
   std::string torchvision_name(std::string_view name) const override;
   std::string head() const override { return "head"; }

@@ -57,7 +57,7 @@ std::optional<kernels::BlockCode> code_of(FrozenDType dtype) {
 }
 
 void LinearWeights::keep_as(FrozenDType dtype) {
-  if (kept_as_ != FrozenDType::kCompute || weight.partition.share != LeafShare::kWhole ||
+  if (kept_as_ != FrozenDType::kCompute || weight.sharding.share != Share::kWhole ||
       weight.value.impl().storage != nullptr) {
     throw InternalError(
         cat(full_name(), ": is kept in another dtype already, is cut, or has its memory"));

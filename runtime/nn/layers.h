@@ -4,18 +4,20 @@
 #include <memory>
 #include <string>
 
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/nn/kv_cache.h"
 #include "shale/runtime/nn/module.h"
-#include "shale/runtime/ops/attention.h"
-#include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/norm.h"
-#include "shale/runtime/ops/loss.h"
 
 namespace shale::nn {
 
-// The layers that models are made of. Shapes are those of the ops they call (runtime/ops/).
+// The layers that models are made of. Shapes are those of the ops they call (runtime/ops/). How
+// ranks may share a layer's parameters, Parameter::split, it says in its constructor.
+
+// Every rank has all of what these modules declare (Share::kReplicate).
+void replicate(const std::vector<Module*>& modules);
 
 // Whether a linear layer has a bias.
 enum class Bias : bool { kNo, kYes };
@@ -35,9 +37,17 @@ class LinearWeights : public Module {
   // The bias; undefined: there is none, or another rank adds it.
   Tensor added_bias() const { return bias != nullptr ? bias->added_value() : Tensor(); }
 
-  // x weightᵀ + bias + residual, which is optional, and what the adapter adds. pieces: as of
-  // linear().
-  Tensor product(const Tensor& x, const Tensor& residual = {}, const OpPieces& pieces = {}) const;
+  // Ranks share the outputs, or the inputs, and then the first one adds the bias. Of an adapter B
+  // is shared as the outputs, A as the inputs, and every rank has the other.
+  struct Outputs {
+    int64_t groups = 1, unit = 1;  // see Split
+  };
+  void split_outputs(Outputs how);
+  void split_outputs() { split_outputs(Outputs()); }
+  void split_inputs();
+
+  // x weightᵀ + bias + residual, which is optional, and what the adapter adds.
+  Tensor product(const Tensor& x, const Tensor& residual = {}) const;
   // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
   void adapt(const LoraOptions& options, uint32_t dropout_site);
   const Lora* adapter() const { return adapter_.get(); }  // null: there is none
@@ -48,7 +58,7 @@ class LinearWeights : public Module {
   Shape weight_shape() const { return {out_, in_}; }  // however it is kept
 
   Parameter& weight;
-  Parameter* bias;  // null: without
+  Parameter* bias;                       // null: without
   Operands operands = Operands::kPlain;  // of the products (nn/fp8.h)
   // Whoever makes the product takes product(), where there is an adapter or other operands.
   bool is_adaptable = false;
@@ -65,9 +75,8 @@ class Linear : public LinearWeights {
   Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
          Bias with_bias = Bias::kYes);
   bool runs() const override { return true; }
-  // x: [..., in]; residual: [..., out], optional, added to the result. In a layer that is cut, the
-  // product with this rank's part of the weight.
-  Tensor forward(const Tensor& x, const Tensor& residual = {}, const OpPieces& pieces = {});
+  // x: [..., in]; residual: [..., out], optional, added to the result.
+  Tensor forward(const Tensor& x, const Tensor& residual = {});
 };
 
 // The feed-forward block with GELU (runtime/ops/ffn.h): up.weight [hidden, width], down.weight
@@ -82,7 +91,6 @@ class FeedForward : public Module {
     std::string up = "c_fc", down = "c_proj";
   };
   FeedForward(Module* parent, std::string name, const Config& config);
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
@@ -105,7 +113,6 @@ class SwiGlu : public Module {
     Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   SwiGlu(Module* parent, std::string name, const Config& config);
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
@@ -133,7 +140,6 @@ class SelfAttention : public Module {
     std::string qkv = "c_attn", out = "c_proj";
   };
   SelfAttention(Module* parent, std::string name, const Config& config);
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [B, T, width].
   Tensor forward(const Tensor& x, const Tensor& residual = {}, const AttentionSight& sight = {});
 
@@ -141,11 +147,9 @@ class SelfAttention : public Module {
   Linear out;
 
  private:
-  // Of so many heads from `first_head` on.
-  Tensor attend(const Tensor& packed, int64_t first_head, int64_t heads,
-                const AttentionSight& sight) const;
+  Tensor attend(const Tensor& packed, const AttentionSight& sight) const;
 
-  int64_t heads_;
+  int64_t head_size_;
   bool causal_;
   std::shared_ptr<const BlockMask> blocks_;
 };
@@ -154,7 +158,6 @@ class SelfAttention : public Module {
 class LayerNorm : public Module {
  public:
   LayerNorm(Module* parent, std::string name, int64_t width, float eps);
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   Tensor forward(const Tensor& x);
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
@@ -165,46 +168,40 @@ class LayerNorm : public Module {
   float eps_;
 };
 
-// weight (the gain): [width]; no weight decay.
+// weight (the gain): [width]; no weight decay. Where ranks share the channels of rows, and of the
+// gain, forward() adds up their squares over the ranks.
 class RmsNorm : public Module {
  public:
   RmsNorm(Module* parent, std::string name, int64_t width, float eps);
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   Tensor forward(const Tensor& x);
-  // The same where ranks have different channels of each row, and of the gain: x [..., width /
-  // ranks]. Collective over the ranks.
-  Tensor forward_channels(const Tensor& x);
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
   Parameter& weight;
 
  private:
+  Tensor normed_shares(const Tensor& x) const;
+
   float eps_;
 };
 
-// weight: [rows, width]: what lookups read, and output layers that are tied to it.
+// weight: [rows, width]: what lookups read, and output layers that are tied to it. Ranks share its
+// rows.
 class Embedding : public Module {
  public:
   Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init);
   bool runs() const override { return false; }
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
 
   // The rows of ids [B, T] i32, below `rows`, plus those of `positions` if there are any: [B, T,
-  // width], or this rank's slice of it where the table is cut. at: [B, T] i32, the positions, if
-  // they are others than those of the sequence.
+  // width], or this rank's slice of it where ranks share the table; of a table of positions the
+  // first rank has all (Share::kFirst). at: [B, T] i32, the positions, if they are others than
+  // those of the sequence.
   Tensor forward(const Tensor& ids, const Embedding* positions = nullptr, const Tensor& at = {});
-  // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over all tokens also
-  // of sequences that are cut. x: [B, T, width], or a slice; targets: [B, T]. Throws ShapeError for
-  // capped logits of a table that is cut.
+  // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over the tokens of all
+  // ranks. x: [B, T, width], or a slice; targets: [B, T].
   Tensor loss(const Tensor& x, const Tensor& targets, int64_t vocab,
               const ClassifierLossOptions& options = {});
 
   Parameter& weight;
-
- private:
-  // rows: those that this rank has.
-  Tensor look_up(const Tensor& ids, const Embedding* positions, const Tensor& at,
-                 const TableRows& rows);
 };
 
 }  // namespace shale::nn

@@ -53,24 +53,18 @@ Lora::Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_si
         Bias::kNo),
       b(&layer, "lora_B", options.rank, layer.weight_shape()[0], Init::zeros(), Bias::kNo),
       options_(options),
-      dropout_site_(dropout_site) {}
+      dropout_site_(dropout_site) {
+  // What the layer's weight has in common with them is shared as it is.
+  replicate({&a, &b});
+  const Split& split = layer.weight.split;
+  if (split.share == Share::kShard) (split.dim == 0 ? b : a).weight.split = split;
+}
 
 Tensor Lora::forward(const Tensor& x, const Tensor& y) const {
   const bool drops = options_.dropout > 0 && x.context().autograd().training;
   const Tensor in = drops ? dropout(x, static_cast<float>(options_.dropout), dropout_site_) : x;
   const Tensor low = scale(linear(in, a.weight.value), static_cast<float>(options_.scale()));
   return linear(low, b.weight.value, {}, y);
-}
-
-bool Lora::Matrix::accepts(const Parameter&, const Partition& partition) const {
-  const auto& layer = dynamic_cast<const LinearWeights&>(*parent());
-  const Partition& of_layer = layer.weight.partition;
-  const int dim = this == &layer.adapter()->b ? 0 : 1;  // that the layer's weight has too
-  if (of_layer.share != LeafShare::kCut || of_layer.dim != dim) {
-    return partition.share == LeafShare::kRepeated;
-  }
-  return partition.share == LeafShare::kCut && partition.dim == dim &&
-         partition.groups == of_layer.groups;
 }
 
 std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& options,

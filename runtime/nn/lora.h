@@ -28,14 +28,7 @@ class Lora {
   // y + scale * B A dropout(x). x: [..., in], y: [..., out].
   Tensor forward(const Tensor& x, const Tensor& y) const;
 
-  // Of a layer that is cut, B is where the layer's outputs are, A where its inputs are, and every
-  // rank has all of the other.
-  class Matrix : public LinearWeights {
-   public:
-    using LinearWeights::LinearWeights;
-    bool accepts(const Parameter& parameter, const Partition& partition) const override;
-  };
-  Matrix a, b;
+  LinearWeights a, b;
 
  private:
   LoraOptions options_;

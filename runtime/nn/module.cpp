@@ -9,6 +9,7 @@
 #include "shale/runtime/autograd/boundary.h"
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
@@ -97,7 +98,7 @@ void Buffer::unbind() {
 }
 
 Tensor Parameter::added_value() const {
-  return partition.share == LeafShare::kFirst && partition.leaf > 0 ? Tensor() : value;
+  return sharding.share == Share::kFirst && sharding.rank > 0 ? Tensor() : value;
 }
 
 void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
@@ -135,6 +136,19 @@ void Parameter::add_copy(Parameter& copy) {
   copies.push_back(&copy);
 }
 
+void Parameter::shard(const Sharding& of_rank) {
+  if (value.impl().storage != nullptr || sharding.share != Share::kWhole) {
+    throw ConfigError(cat("sharding: ", full_name(),
+                          " is shared by ranks already or has its memory, want it declared alone"));
+  }
+  check_sharding(full_name(), whole, of_rank, split.unit);
+  sharding = of_rank;
+  shape = part_shape(whole, sharding);
+  if (sharding.share == Share::kShard && sharding.groups < matrices) matrices = 1;
+  make_value(*this);
+  peers = {this};
+}
+
 void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,
                               const View& to) const {
   if (init.std == 0) {
@@ -142,7 +156,7 @@ void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,
     return;
   }
   const uint64_t stream = hash_name(full_name());
-  for_each_rows(whole, partition, begin, to.numel(), [&](const PartRows& some) {
+  for_each_rows(whole, sharding, begin, to.numel(), [&](const PartRows& some) {
     kernels::random_normal(exec, {.y = to.flat(some.in_part - begin, some.run * some.rows),
                                   .seed = seed,
                                   .stream = stream,
@@ -184,40 +198,12 @@ Parameter& Module::declare(std::string name, const Shape& shape, Init init, bool
   return *parameters_.back();
 }
 
-void Module::cut(Parameter& parameter, const Partition& partition) {
-  if (parameter.value.impl().storage != nullptr || parameter.partition.share != LeafShare::kWhole) {
-    throw ConfigError(cat("partition: ", parameter.full_name(),
-                          " is cut already or has its memory, want it declared alone"));
-  }
-  check_partition(parameter.full_name(), parameter.whole, partition);
-  parameter.partition = partition;
-  parameter.shape = part_shape(parameter.whole, partition);
-  if (partition.share == LeafShare::kCut && partition.groups < parameter.matrices) {
-    parameter.matrices = 1;
-  }
-  make_value(parameter);
-  parameter.peers = {&parameter};
-}
-
-nn::Exchange* Module::exchange() const {
+const nn::Distribution& Module::distribution() const {
+  static const nn::Distribution one_rank;
   for (const Module* module = this; module != nullptr; module = module->parent_) {
-    if (module->exchange_ != nullptr) return module->exchange_;
+    if (module->distribution_ != nullptr) return *module->distribution_;
   }
-  return nullptr;
-}
-
-nn::CutSequence* Module::sequence() const {
-  for (const Module* module = this; module != nullptr; module = module->parent_) {
-    if (module->sequence_ != nullptr) return module->sequence_;
-  }
-  return nullptr;
-}
-
-nn::ExpertExchange* Module::expert_exchange() const {
-  for (const Module* module = this; module != nullptr; module = module->parent_) {
-    if (module->expert_exchange_ != nullptr) return module->expert_exchange_;
-  }
-  return nullptr;
+  return one_rank;
 }
 
 Buffer& Module::declare_buffer(Buffer buffer) {
@@ -378,6 +364,14 @@ int64_t whole_numel(const Module& module) {
     count += parameter->whole.numel();
   }
   return count;
+}
+
+std::vector<Parameter*> whole_parameters(const Module& module) {
+  std::vector<Parameter*> parameters = module.parameters();
+  std::erase_if(parameters, [](const Parameter* parameter) {
+    return parameter->sharding.share != Share::kWhole && parameter->peers.empty();
+  });
+  return parameters;
 }
 
 void materialize(Module& module, Context& context, DType default_dtype, uint64_t seed) {

@@ -12,25 +12,24 @@
 #include "shale/runtime/amp/precision.h"
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/nn/init.h"
-#include "shale/runtime/nn/partition.h"
+#include "shale/runtime/nn/sharding.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 
 class Module;
 namespace nn {
-class CutSequence;
-class Exchange;
-class ExpertExchange;
+class Distribution;
 }  // namespace nn
 
 // A parameter as its module declares it. It has no memory until its module is materialised (below)
 // or sharded (comm/parallel/data/data_parallel.h); `value` is a leaf that exists from the start.
 struct Parameter {
-  std::string name;  // in its module: "weight"
-  Shape shape;       // of `value`: what is here
-  Shape whole;       // of the model that nobody cut; whatever goes beyond this rank goes by it
-  Partition partition = {};  // how the first comes from the second
+  std::string name;        // in its module: "weight"
+  Shape shape;             // of `value`: what is here
+  Shape whole;             // on all ranks; whatever goes beyond this rank goes by it
+  Split split = {};        // how ranks may share it
+  Sharding sharding = {};  // how `shape` comes from `whole`
   Init init;
   bool decay = true;      // weight decay applies
   bool trainable = true;  // set before materialising
@@ -38,7 +37,7 @@ struct Parameter {
   // Rows at the end of `whole` that the model never uses: a vocabulary is padded for the kernels.
   // Statistics of the parameter leave them out.
   int64_t padding_rows = 0;
-  Tensor value;           // in the compute dtype
+  Tensor value;  // in the compute dtype
   // Used twice, as an embedding and as the output layer: whoever trains the model may keep the
   // gradients of the two apart (keep_apart()), and adds them last.
   bool tied = false;
@@ -46,7 +45,7 @@ struct Parameter {
   Module* owner = nullptr;
   // Where a process has several mesh ranks (comm/parallel/hosted_models.h), each with a model of
   // its own. Those that its tensor ranks have in the place of this one, itself first; empty:
-  // another is the first, or nobody cut the model.
+  // another is the first, or ranks do not share the model.
   std::vector<Parameter*> peers = {};
   // Those of models that work on other tokens, with the same values over the same memory. Whoever
   // trains the model adds up their gradients.
@@ -56,12 +55,14 @@ struct Parameter {
   std::string full_name() const;  // from the root: "h.0.ln_1.weight"
   // What an output layer takes that is tied to an embedding.
   const Tensor& output_value() const { return tied_value.defined() ? tied_value : value; }
-  // What this rank has to add: `value`, or undefined where the first rank does (LeafShare::kFirst).
+  // What this rank has to add: `value`, or undefined where the first rank does (Share::kFirst).
   Tensor added_value() const;
   // Before the parameter has memory: makes `tied_value`, or drops it; of copies too.
   void keep_apart(bool apart);
   // Likewise: makes another model's parameter a copy.
   void add_copy(Parameter& copy);
+  // Likewise: makes this the part that `sharding` has of it. Throws ConfigError.
+  void shard(const Sharding& of_rank);
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);
@@ -168,27 +169,10 @@ class Module {
   // Its own, or that of the nearest module around it; null: none was set.
   const amp::Precision* precision() const;
 
-  // What the parameter of a leaf is to be, in a module that can do its part of the work alone
-  // (exchange()): asked of the parameter's owner, then of the modules around it, until one says
-  // yes. A module that does is called with its part, and its forward asks for exchange().
-  virtual bool accepts(const Parameter& /*parameter*/, const Partition& /*partition*/) const {
-    return false;
-  }
-  // Whether the first dimension of a parameter counts the experts of a mixture, which may be dealt
-  // out to ranks (expert_exchange()): asked as accepts() is.
-  virtual bool counts_experts(const Parameter& /*parameter*/) const { return false; }
-  // Cuts a parameter of this module, which has no memory yet: it becomes the part that `partition`
-  // has. Throws ConfigError.
-  void cut(Parameter& parameter, const Partition& partition);
-  // Where leaves meet; null: the model is not cut. Of this module or the nearest around it.
-  void set_exchange(nn::Exchange* exchange) { exchange_ = exchange; }
-  nn::Exchange* exchange() const;
-  // Sequences whose tokens are on several ranks (nn/cut_sequence.h); null: they are whole.
-  void set_sequence(nn::CutSequence* sequence) { sequence_ = sequence; }
-  nn::CutSequence* sequence() const;
-  // Where ranks have different experts; null: each has all.
-  void set_expert_exchange(nn::ExpertExchange* exchange) { expert_exchange_ = exchange; }
-  nn::ExpertExchange* expert_exchange() const;
+  // How the work of this module is distributed: as of the nearest module around it that was told;
+  // else one rank does everything (nn/distribution.h).
+  const nn::Distribution& distribution() const;
+  void set_distribution(const nn::Distribution* distribution) { distribution_ = distribution; }
 
   // How much of this module's forward backward computes again, instead of keeping what it needs.
   // Throws ConfigError unless it runs().
@@ -240,17 +224,18 @@ class Module {
   std::vector<Parameter*> tied_;
   std::optional<amp::Precision> precision_;
   Recompute recompute_ = Recompute::kNone;
-  nn::Exchange* exchange_ = nullptr;
-  nn::CutSequence* sequence_ = nullptr;
-  nn::ExpertExchange* expert_exchange_ = nullptr;
+  const nn::Distribution* distribution_ = nullptr;
   std::array<Hooks, 5> hooks_;
   uint64_t next_hook_ = 0;
   Tensor uses_;  // a leaf that every use takes as an input: backward counts a leaf's uses
   bool has_open_use_ = false;  // in the backward that runs: one whose end nothing shows
 };
 
-// Elements of all parameters of the tree in the model that nobody cut.
+// Elements of all parameters of the tree, on all ranks.
 int64_t whole_numel(const Module& module);
+// The parameters of the tree as the model has them that one rank has: of those that tensor ranks of
+// this process have of one, the first.
+std::vector<Parameter*> whole_parameters(const Module& module);
 
 // Gives every parameter and buffer of the tree memory of its own and its initial value: a model on
 // one device without data parallelism. dtype: of modules without a precision. Throws InternalError

@@ -12,11 +12,10 @@ namespace shale::nn {
 // experts.gate_proj and experts.up_proj [E, hidden, width], experts.down_proj [E, width, hidden]
 // have all experts. Experts that every token goes through are one wider SwiGlu, "shared_experts".
 //
-// Where layers are cut (nn/exchange.h), each rank has all rows and a part of every expert; but
-// where ranks have different experts (nn/expert_exchange.h), experts are whole, and a rank sends
-// them the rows of its slice. Loads and the balance loss count a token once, and those of a whole
-// sequence where it is cut (nn/cut_sequence.h); an expert's capacity is of the tokens that are
-// routed at once.
+// Ranks that share layers have all rows, all of the router, which chooses on every rank alike, and
+// hidden channels of every expert; where ranks have different experts, experts are whole, and a
+// rank sends them its rows. Loads and the balance loss count a token once, and those of a whole
+// sequence where ranks share it; an expert's capacity is of the tokens that are routed at once.
 class MoE : public Module {
  public:
   struct Config {
@@ -28,10 +27,6 @@ class MoE : public Module {
     Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   MoE(Module* parent, std::string name, const Config& config);
-  // Of a rank, hidden channels of every expert and all of the router, which chooses for all rows on
-  // every rank alike, or for the rows of its slice.
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
-  bool counts_experts(const Parameter& parameter) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
@@ -43,7 +38,7 @@ class MoE : public Module {
   void count_loads(Tensor loads, Tensor bias);
 
   // The experts' weights, whose products MoE makes; those of this rank's experts where ranks have
-  // different ones (nn/expert_exchange.h).
+  // different ones.
   class Experts : public Module {
    public:
     Experts(Module* parent, const Config& config);
@@ -59,11 +54,6 @@ class MoE : public Module {
   std::unique_ptr<SwiGlu> shared_experts;  // null: none
 
  private:
-  // Where ranks meet that have a part of every expert; null: experts are whole.
-  Exchange* sharing_ranks() const;
-  bool is_first_rank() const;
-  // Those that have other tokens of a micro-batch: slices of the rows, parts of sequences.
-  std::vector<Exchange*> token_ranks() const;
   // What this rank makes of tokens [..., width]; residual as in forward().
   Tensor mix(const Tensor& x, const Tensor& residual);
   // Rows sorted by expert, those of expert e from routing.offsets[e] on.

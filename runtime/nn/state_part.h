@@ -35,8 +35,8 @@ struct StatePart {
   int64_t first = 0;      // this part is its elements [first, first + count()), row by row
   Tensor values;          // a vector, in device or host memory; may be empty
   bool is_whole = false;  // every rank of the shard group has all of it, and the same
-  bool of_whole = false;  // it is of the parameter that nobody cut, and every leaf has the same
-  bool is_copy = false;   // another leaf of the model has the same, and writes it
+  bool of_whole = false;  // it is of the whole parameter, and every tensor rank has the same
+  bool is_copy = false;   // another tensor rank has the same, and writes it
   // kEach: the tensor has those of all replicas in a dimension before the others, which
   // comm::training_state() adds; loading from other numbers of replicas takes their mean.
   OverReplicas replicas = OverReplicas::kSame;

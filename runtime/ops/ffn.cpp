@@ -6,6 +6,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/ops/row_gemm.h"
 
 namespace shale {
 namespace {
@@ -84,8 +85,7 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
 }  // namespace
 
 Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2, const Tensor& b2,
-           const Tensor& residual, Gelu gelu, const OpPieces& pieces) {
-  if (pieces.in != nullptr && amp::wants_low({x, w1, b1, w2, b2, residual})) pieces.in->wait();
+           const Tensor& residual, Gelu gelu) {
   if (amp::wants_low({x, w1, b1, w2, b2})) {
     using amp::to_low;
     return amp::add_residual(
@@ -98,26 +98,19 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2
   Context& context = x.context();
   Tensor pre = empty(context, with_last(x.shape(), w1.size(0)), x.dtype());
   Tensor act = empty_like(pre);
-  gemm_by_pieces({.a = as_matrix(x),
-                  .b = transposed(w1),
-                  .c = as_matrix(act),
-                  .bias = b1,
-                  .epilogue = gelu == Gelu::kTanh ? kernels::Epilogue::kGeluTanh
-                                                  : kernels::Epilogue::kGeluErf,
-                  .aux = as_matrix(pre)},
-                 {.in = pieces.in}, act);
+  row_gemm(
+      x, {}, act,
+      {.b = transposed(w1),
+       .bias = b1,
+       .epilogue = gelu == Gelu::kTanh ? kernels::Epilogue::kGeluTanh : kernels::Epilogue::kGeluErf,
+       .aux = as_matrix(pre)});
   const char* op = "ffn";
   const bool records = needs_grad(context, {x, w1, b1, w2, b2, residual});
   // Saved before the second product: a segment that runs again for these ends here.
   Saved saved;
   if (records) saved = save(op, x, w1, w2, pre, act, gelu);
   Tensor y = empty(context, with_last(x.shape(), w2.size(0)), x.dtype());
-  gemm_by_pieces({.a = as_matrix(act),
-                  .b = transposed(w2),
-                  .c = as_matrix(y),
-                  .bias = b2.defined() ? b2.view() : View{},
-                  .residual = residual.defined() ? as_matrix(residual) : View{}},
-                 {.out = pieces.out}, y);
+  row_gemm(act, residual, y, {.b = transposed(w2), .bias = b2.defined() ? b2.view() : View{}});
   if (!records) return y;
   record(op, {x, w1, b1, w2, b2, residual}, {&y}, [saved, b1, b2, gelu](BackwardArgs& args) {
     return ffn_backward(args, saved, b1, b2, gelu);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "shale/runtime/ops/row_pieces.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
@@ -10,9 +9,8 @@ enum class Gelu { kTanh, kErf };  // arXiv:1606.08415: the approximation, the ex
 // The feed-forward block of a transformer: y = gelu(x w1ᵀ + b1) w2ᵀ + b2 + residual, with bias,
 // GELU, its derivative and the residual fused into the GEMMs. x: [..., C], contiguous; w1: [F, C];
 // b1: [F]; w2: [C2, F]; b2: [C2]; residual and y: [..., C2]. b2 and residual are optional. Keeps x,
-// the pre-activation and the activation for backward. pieces: of the first product's rows, and of
-// the second's.
+// the pre-activation and the activation for backward.
 Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2, const Tensor& b2,
-           const Tensor& residual = {}, Gelu gelu = Gelu::kTanh, const OpPieces& pieces = {});
+           const Tensor& residual = {}, Gelu gelu = Gelu::kTanh);
 
 }  // namespace shale

@@ -8,6 +8,7 @@
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/linear_fp8.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/ops/row_gemm.h"
 
 namespace shale {
 namespace {
@@ -32,11 +33,8 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual,
-              Operands operands, const OpPieces& pieces) {
+              Operands operands) {
   const bool is_fp8 = operands != Operands::kPlain;
-  if (pieces.in != nullptr && (is_fp8 || amp::wants_low({x, weight, bias, residual}))) {
-    pieces.in->wait();
-  }
   if (amp::wants_low({x, weight, bias})) {
     return amp::add_residual(
         linear(amp::to_low(x), amp::to_low(weight), amp::to_low(bias), {}, operands), residual);
@@ -60,12 +58,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
   if (is_fp8) {
     fp8_x.multiply({weight, bias, residual}, y);
   } else {
-    gemm_by_pieces({.a = as_matrix(x),
-                    .b = transposed(as_matrix(weight)),
-                    .c = as_matrix(y),
-                    .bias = bias.defined() ? bias.view() : View{},
-                    .residual = residual.defined() ? as_matrix(residual) : View{}},
-                   pieces, y);
+    row_gemm(x, residual, y,
+             {.b = transposed(as_matrix(weight)), .bias = bias.defined() ? bias.view() : View{}});
   }
   if (!records) return y;
   const auto backward = [x = saved_x, fp8_x, weight = saved_weight, bias, is_fp8,

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "shale/runtime/ops/row_pieces.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
@@ -25,11 +24,9 @@ enum class Operands : uint8_t {
 // x: [..., K], contiguous; weight: [N, K]; bias: [N]; residual and y: [..., N]. One dtype. bias and
 // residual are optional. Throws ShapeError, DTypeError, that of fp8 operands out of all but bf16.
 // Keeps x and weight for backward, as they came; of x with fp8 operands its transpose, rounded, if
-// the weight's gradient may be wanted and x is not computed again instead. pieces: of y's rows; fp8
-// operands, whose scales may be of all of x, wait for all of it.
+// the weight's gradient may be wanted and x is not computed again instead.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
-              const Tensor& residual = {}, Operands operands = Operands::kPlain,
-              const OpPieces& pieces = {});
+              const Tensor& residual = {}, Operands operands = Operands::kPlain);
 
 // While it lives, products with fp8 operands share what they make of each x and keep its transpose
 // once: for a tensor that several layers read, such as those of queries, keys and values. Results

@@ -5,6 +5,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/ops/row_gemm.h"
 
 namespace shale {
 namespace {
@@ -87,10 +88,7 @@ Grads swiglu_backward(BackwardArgs& args, const Saved& saved) {
 }  // namespace
 
 Tensor swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const Tensor& w_down,
-              const Tensor& residual, const OpPieces& pieces) {
-  if (pieces.in != nullptr && amp::wants_low({x, w_gate, w_up, w_down, residual})) {
-    pieces.in->wait();
-  }
+              const Tensor& residual) {
   if (amp::wants_low({x, w_gate, w_up, w_down})) {
     using amp::to_low;
     return amp::add_residual(swiglu(to_low(x), to_low(w_gate), to_low(w_up), to_low(w_down)),
@@ -103,24 +101,18 @@ Tensor swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const T
   Context& context = x.context();
   Tensor gate = empty(context, with_last(x.shape(), w_gate.size(0)), x.dtype());
   Tensor up = empty_like(gate), act = empty_like(gate);
-  gemm_by_pieces({.a = as_matrix(x),
-                  .b = transposed(w_gate),
-                  .c = as_matrix(act),
-                  .epilogue = kernels::Epilogue::kSwiGlu,
-                  .aux = as_matrix(gate),
-                  .b_up = transposed(w_up),
-                  .aux_up = as_matrix(up)},
-                 {.in = pieces.in}, act);
+  row_gemm(x, {}, act,
+           {.b = transposed(w_gate),
+            .epilogue = kernels::Epilogue::kSwiGlu,
+            .aux = as_matrix(gate),
+            .b_up = transposed(w_up),
+            .aux_up = as_matrix(up)});
   const bool records = needs_grad(context, {x, w_gate, w_up, w_down, residual});
   // Saved before the second product: a segment that runs again for these ends here.
   Saved saved;
   if (records) saved = save(x, w_gate, w_up, w_down, gate, up, act);
   Tensor y = empty(context, with_last(x.shape(), w_down.size(0)), x.dtype());
-  gemm_by_pieces({.a = as_matrix(act),
-                  .b = transposed(w_down),
-                  .c = as_matrix(y),
-                  .residual = residual.defined() ? as_matrix(residual) : View{}},
-                 {.out = pieces.out}, y);
+  row_gemm(act, residual, y, {.b = transposed(w_down)});
   if (!records) return y;
   record(kOp, {x, w_gate, w_up, w_down, residual}, {&y},
          [saved](BackwardArgs& args) { return swiglu_backward(args, saved); });

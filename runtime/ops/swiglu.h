@@ -1,6 +1,5 @@
 #pragma once
 
-#include "shale/runtime/ops/row_pieces.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
@@ -12,9 +11,8 @@ namespace shale {
 // One pass over x makes both products and the activation, backward's derivatives ride on the
 // product with w_down. x: [..., C], contiguous; w_gate, w_up: [F, C]; w_down: [C2, F]; residual and
 // y: [..., C2]; one dtype. residual is optional. Throws ShapeError, DTypeError. Keeps x, both
-// products and the activation for backward, 3 F elements a token besides x. pieces: of the rows of
-// the first products, and of the last.
+// products and the activation for backward, 3 F elements a token besides x.
 Tensor swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const Tensor& w_down,
-              const Tensor& residual = {}, const OpPieces& pieces = {});
+              const Tensor& residual = {});
 
 }  // namespace shale

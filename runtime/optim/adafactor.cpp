@@ -10,9 +10,9 @@
 namespace shale::optim {
 namespace {
 
-// Statistics of leaves are kept apart, but not those of experts, of which there are many.
-bool is_of_leaf(const Partition& partition) {
-  return partition.share == LeafShare::kCut && !partition.is_of_experts;
+// Statistics of tensor ranks are kept apart, but not those of experts, of which there are many.
+bool is_apart(const Sharding& sharding) {
+  return sharding.share == Share::kShard && !sharding.is_of_experts;
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
   if (parts_.empty()) return;
   int64_t means = 0;
   for (Whole& whole : wholes_) {
-    leaves_ = std::max(leaves_, whole.leaves);
+    ranks_ = std::max(ranks_, whole.ranks);
     whole.means_offset = means;
     if (whole.factored) means += whole.rows + whole.cols;
   }
@@ -43,9 +43,9 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
     return empty(means_.context(), {count}, DType::kF32, MemoryTag::kOptimizer, "adafactor");
   };
   const auto squares = static_cast<int64_t>(wholes_.size()) + 1;
-  newest_sum_ = newest_ = make(leaves_ * means);
-  squares_sum_ = squares_ = make(leaves_ * squares);
-  if (leaves_ == 1) return;
+  newest_sum_ = newest_ = make(ranks_ * means);
+  squares_sum_ = squares_ = make(ranks_ * squares);
+  if (ranks_ == 1) return;
   newest_sum_ = make(means);
   squares_sum_ = make(squares);
 }
@@ -54,16 +54,16 @@ size_t Adafactor::whole_of(const Parameter& parameter) {
   const auto [number, is_new] = numbers_.try_emplace(parameter.full_name(), wholes_.size());
   if (!is_new) return number->second;
   const Shape& shape = parameter.whole;
-  const Partition& partition = parameter.partition;
-  const bool is_cut = is_of_leaf(partition);
+  const Sharding& sharding = parameter.sharding;
+  const bool is_cut = is_apart(sharding);
   Whole whole{.first_part = parts_.size(), .cols = shape.ndim() > 0 ? shape.at(-1) : 1};
   whole.rows = whole.cols > 0 ? shape.numel() / whole.cols : 0;
-  whole.leaves = is_cut ? partition.leaves : 1;
+  whole.ranks = is_cut ? sharding.ranks : 1;
   if (parameter.padding_rows > 0) {
     whole.used = 1 - static_cast<double>(parameter.padding_rows) / static_cast<double>(shape[0]);
   }
   whole.factored = whole.rows > 1 && whole.cols > 1;
-  whole.cuts_columns = whole.factored && is_cut && partition.dim == shape.ndim() - 1;
+  whole.cuts_columns = whole.factored && is_cut && sharding.dim == shape.ndim() - 1;
   wholes_.push_back(whole);
   return number->second;
 }
@@ -85,18 +85,15 @@ void Adafactor::add_part(size_t shard, const OptimSpan& span) {
     part.v = add_state({.name = "v." + parameter.full_name(), .value = {}, .shard = shard},
                        span.count, DType::kF32);
   } else if (whole.cuts_columns) {
-    add(0, span.count,
-        {.rows = whole.rows, .cols = whole.cols / whole.leaves, .first = span.first});
+    add(0, span.count, {.rows = whole.rows, .cols = whole.cols / whole.ranks, .first = span.first});
   } else {
-    for_each_rows(parameter.whole, parameter.partition, span.first, span.count,
-                  [&](const PartRows& rows) {
-                    for (int64_t i = 0; i < rows.rows; ++i) {
-                      add(rows.in_part + i * rows.run - span.first, rows.run,
-                          {.rows = whole.rows,
-                           .cols = whole.cols,
-                           .first = rows.in_whole + i * rows.stride});
-                    }
-                  });
+    for_each_rows(
+        parameter.whole, parameter.sharding, span.first, span.count, [&](const PartRows& rows) {
+          for (int64_t i = 0; i < rows.rows; ++i) {
+            add(rows.in_part + i * rows.run - span.first, rows.run,
+                {.rows = whole.rows, .cols = whole.cols, .first = rows.in_whole + i * rows.stride});
+          }
+        });
   }
   parts_.push_back(std::move(part));
 }
@@ -106,11 +103,11 @@ void Adafactor::set_corrections(StepState& values, int64_t done) const {
   values.bias_correction2 = static_cast<float>(std::pow(t, -options_.decay_exponent));
 }
 
-Tensor Adafactor::of_leaf(const Tensor& all, const Part& part) const {
-  const Partition& partition = part.span.parameter->partition;
-  const int64_t count = all.numel() / leaves_;
-  const int64_t leaf = is_of_leaf(partition) ? partition.leaf : 0;
-  return vector_slice(all, leaf * count, count);
+Tensor Adafactor::of_rank(const Tensor& all, const Part& part) const {
+  const Sharding& sharding = part.span.parameter->sharding;
+  const int64_t count = all.numel() / ranks_;
+  const int64_t rank = is_apart(sharding) ? sharding.rank : 0;
+  return vector_slice(all, rank * count, count);
 }
 
 View Adafactor::row(const Tensor& means, const Part& part) const {
@@ -122,21 +119,21 @@ View Adafactor::row(const Tensor& means, const Part& part) const {
 View Adafactor::col(const Tensor& means, const Part& part) const {
   const Whole& whole = wholes_[part.whole];
   if (!whole.factored) return {};
-  const int64_t count = whole.cuts_columns ? whole.cols / whole.leaves : whole.cols;
-  const int64_t first = whole.cuts_columns ? part.span.parameter->partition.leaf * count : 0;
+  const int64_t count = whole.cuts_columns ? whole.cols / whole.ranks : whole.cols;
+  const int64_t first = whole.cuts_columns ? part.span.parameter->sharding.rank * count : 0;
   return vector_slice(means, whole.means_offset + whole.rows + first, count).view();
 }
 
-// What other leaves, or other ranks, have too is counted once.
+// What other ranks have too is counted once.
 bool Adafactor::counts(const Part& part) const {
-  return part.span.parameter->partition.counts() && !shards()[part.shard].repeats;
+  return part.span.parameter->sharding.counts() && !shards()[part.shard].repeats;
 }
 
 // Where the part's squares are added.
 View Adafactor::square(const Part& part) const {
   const bool counts = this->counts(part);
   const auto place = static_cast<int64_t>(counts ? part.whole : wholes_.size());
-  return of_leaf(squares_, part).alias({}, {}, place).view();
+  return of_rank(squares_, part).alias({}, {}, place).view();
 }
 
 View Adafactor::grad(const Part& part, const Piece& piece) const {
@@ -144,21 +141,21 @@ View Adafactor::grad(const Part& part, const Piece& piece) const {
       .view();
 }
 
-// Leaf by leaf. Means by row of leaves that have some of the columns are means of means.
+// Rank by rank. Means by row of tensor ranks that have some of the columns are means of means.
 void Adafactor::add_leaves() {
-  if (leaves_ == 1) return;
+  if (ranks_ == 1) return;
   const Exec exec = this->exec(0);
   const auto add = [&](const Tensor& all, const Tensor& sum, int64_t first, int64_t count,
                        float scale) {
     if (count == 0) return;
-    const Tensor x = all.alias({leaves_, count}, {sum.numel(), 1}, first);
+    const Tensor x = all.alias({ranks_, count}, {sum.numel(), 1}, first);
     const Tensor y = vector_slice(sum, first, count).alias({1, count}, {count, 1});
     kernels::reduce_dims(exec, {.x = x.view(), .y = y.view(), .scale = scale});
   };
   add(newest_, newest_sum_, 0, newest_sum_.numel(), 1);
   for (const Whole& whole : wholes_) {
     if (!whole.cuts_columns) continue;
-    add(newest_, newest_sum_, whole.means_offset, whole.rows, 1 / static_cast<float>(whole.leaves));
+    add(newest_, newest_sum_, whole.means_offset, whole.rows, 1 / static_cast<float>(whole.ranks));
   }
 }
 
@@ -172,8 +169,8 @@ void Adafactor::begin_step() {
     if (!wholes_[part.whole].factored || !counts(part)) continue;
     for (const Piece& piece : part.pieces) {
       kernels::adafactor_means(exec, {.grad = grad(part, piece),
-                                      .row_mean = row(of_leaf(newest_, part), part),
-                                      .col_mean = col(of_leaf(newest_, part), part),
+                                      .row_mean = row(of_rank(newest_, part), part),
+                                      .col_mean = col(of_rank(newest_, part), part),
                                       .part = piece.matrix,
                                       .eps = options_.eps});
     }
@@ -193,9 +190,9 @@ void Adafactor::begin_step() {
     }
   }
   if (peers_ != nullptr) peers_->sum(squares_);
-  if (leaves_ == 1) return;
+  if (ranks_ == 1) return;
   const int64_t count = squares_sum_.numel();
-  kernels::reduce_dims(exec, {.x = squares_.alias({leaves_, count}, {count, 1}).view(),
+  kernels::reduce_dims(exec, {.x = squares_.alias({ranks_, count}, {count, 1}).view(),
                               .y = squares_sum_.alias({1, count}, {count, 1}).view()});
 }
 
@@ -203,9 +200,9 @@ void Adafactor::update(size_t shard, const Tensor& compute) {
   for (const Part& part : parts_) {
     if (part.shard != shard) continue;
     const Whole& whole = wholes_[part.whole];
-    // The kernel takes the mean square over the elements of a leaf's matrix, want: over those of
-    // the whole that are no padding.
-    const double more = whole.used * static_cast<double>(whole.cuts_columns ? whole.leaves : 1);
+    // The kernel takes the mean square over the elements of a tensor rank's matrix, want: over
+    // those of the whole that are no padding.
+    const double more = whole.used * static_cast<double>(whole.cuts_columns ? whole.ranks : 1);
     const float clip = options_.clip_rms * static_cast<float>(std::sqrt(more));
     for (const Piece& piece : part.pieces) {
       const auto slice = [&](const Tensor& vector) {

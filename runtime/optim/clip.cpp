@@ -16,11 +16,11 @@ namespace {
 void add_squares(const OptimShard& shard, const Exec& exec, kernels::FixedSum* sum) {
   if (!shard.counts) return;
   const bool counts = std::all_of(shard.spans.begin(), shard.spans.end(), [](const auto& span) {
-    return span.parameter->partition.counts();
+    return span.parameter->sharding.counts();
   });
   if (shard.is_whole() && counts) return kernels::sum_squares(exec, {.x = shard.grad, .sum = sum});
   for (const OptimSpan& span : shard.spans) {
-    if (span.count == 0 || !span.parameter->partition.counts()) continue;
+    if (span.count == 0 || !span.parameter->sharding.counts()) continue;
     kernels::sum_squares(exec,
                          {.x = vector_slice(shard.grad, span.offset, span.count), .sum = sum});
   }

@@ -180,7 +180,7 @@ void Lamb::add_gradient(const Exec& exec, const View& grad, const Span& span) co
 }
 
 void Lamb::add_norms(const Exec& exec, int64_t number, const Span& span) {
-  if (!parameters_[static_cast<size_t>(number)]->partition.counts()) return;
+  if (!parameters_[static_cast<size_t>(number)]->sharding.counts()) return;
   const Tensor adam = temporary(span.m.numel()), update = temporary(span.m.numel());
   for_pieces(span.m.numel(), [&](int64_t begin, int64_t size) {
     const Span piece = piece_of(span, begin, size);

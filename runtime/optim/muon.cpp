@@ -50,12 +50,12 @@ Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
     for (const OptimSpan& span : this->shards()[i].spans) add_part(i, span);
   }
   gather_ranges();
-  std::map<std::string, std::vector<size_t>> leaves;  // parts of a parameter, by its name
+  std::map<std::string, std::vector<size_t>> of_name;  // parts of a parameter, by its name
   for (size_t i = 0; i < parts_.size(); ++i) {
-    leaves[parts_[i].span.parameter->full_name()].push_back(i);
+    of_name[parts_[i].span.parameter->full_name()].push_back(i);
   }
   for (size_t i = 0; i < parts_.size(); ++i) {
-    const std::vector<size_t>& parts = leaves[parts_[i].span.parameter->full_name()];
+    const std::vector<size_t>& parts = of_name[parts_[i].span.parameter->full_name()];
     if (parts.front() == i) add_jobs(parts);
   }
   deal();
@@ -63,7 +63,7 @@ Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
 
 void Muon::add_part(size_t shard, const OptimSpan& span) {
   const Parameter& parameter = *span.parameter;
-  const bool has_experts = parameter.partition.is_of_experts && span.count == parameter.numel();
+  const bool has_experts = parameter.sharding.is_of_experts && span.count == parameter.numel();
   if (!has_experts && lacks_parts(span, peers_)) {
     throw ConfigError(cat("muon: ", shards()[shard].name, " has ", span.count, " of the ",
                           parameter.numel(), " elements of ", parameter.full_name(),
@@ -93,7 +93,7 @@ void Muon::gather_ranges() {
   for (const Part& part : parts_) {
     mine.push_back(part.span.first);
     mine.push_back(part.span.count);
-    mine.push_back(part.span.parameter->partition.leaf);
+    mine.push_back(part.span.parameter->sharding.rank);
   }
   std::vector<int64_t> all = mine;
   if (peers_ != nullptr && !parts_.empty()) {
@@ -105,7 +105,7 @@ void Muon::gather_ranges() {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const int64_t* const range = all.data() + 3 * (rank * parts_.size() + i);
       ranges_.back().push_back(
-          {.first = range[0], .count = range[1], .leaf = static_cast<int>(range[2])});
+          {.first = range[0], .count = range[1], .tensor_rank = static_cast<int>(range[2])});
     }
   }
 }
@@ -113,7 +113,7 @@ void Muon::gather_ranges() {
 // Whether every rank has all of its experts, so that their matrices need not travel.
 bool Muon::has_own_experts(size_t part) const {
   const Parameter& parameter = *parts_[part].span.parameter;
-  if (!parameter.partition.is_of_experts) return false;
+  if (!parameter.sharding.is_of_experts) return false;
   return std::all_of(ranges_.begin(), ranges_.end(), [&](const std::vector<Range>& of_rank) {
     return of_rank[part].count == parameter.numel();
   });
@@ -124,8 +124,8 @@ void Muon::add_jobs(const std::vector<size_t>& parts) {
   const Parameter& parameter = *parts_[parts.front()].span.parameter;
   const auto [count, rows, cols] = matrices_of(parameter);
   const bool is_own = has_own_experts(parts.front());
-  const int64_t own = count / (is_own ? parameter.partition.leaves : 1);
-  const int64_t first = is_own ? own * parameter.partition.leaf : 0;
+  const int64_t own = count / (is_own ? parameter.sharding.ranks : 1);
+  const int64_t first = is_own ? own * parameter.sharding.rank : 0;
   for (int64_t i = first; i < first + own; ++i) {
     const Job job{.parts = parts,
                   .matrix = {.parameter = &parameter,
@@ -195,18 +195,18 @@ std::vector<Muon::Matrix> Muon::matrices() const {
   return all;
 }
 
-// What of a job a rank has, in the order in which it lies there. Rows of leaves are cut where the
-// matrix begins and ends.
+// What of a job a rank has, in the order in which it lies there. Rows of tensor ranks are cut where
+// the matrix begins and ends.
 std::vector<Muon::Piece> Muon::pieces_of(const Job& job, int rank) const {
   const int64_t begin = job.matrix.first, end = begin + job.numel();
   std::vector<Piece> pieces;
   for (const size_t part : job.parts) {
     const Parameter& parameter = *parts_[part].span.parameter;
     const Range& range = ranges_[static_cast<size_t>(rank)][part];
-    Partition partition = parameter.partition;
-    partition.leaf = range.leaf;
-    for_each_rows(parameter.whole, partition, range.first, range.count, [&](PartRows rows) {
-      if (rows.rows > 1) {  // of a leaf's columns; matrices are rows of the whole
+    Sharding sharding = parameter.sharding;
+    sharding.rank = range.tensor_rank;
+    for_each_rows(parameter.whole, sharding, range.first, range.count, [&](PartRows rows) {
+      if (rows.rows > 1) {  // of a tensor rank's columns; matrices are rows of the whole
         const int64_t base = rows.in_whole, step = rows.stride;
         const int64_t from = base >= begin ? 0 : (begin - base + step - 1) / step;
         const int64_t to = std::min(rows.rows, base >= end ? 0 : (end - base + step - 1) / step);
@@ -233,7 +233,7 @@ int64_t Muon::count_of(const Job& job, int rank) const {
 
 // Whether what comes of a job, rank by rank, is the matrix.
 bool Muon::is_in_order(const Job& job) const {
-  return job.matrix.parameter->partition.share == LeafShare::kWhole;
+  return job.matrix.parameter->sharding.share == Share::kWhole;
 }
 
 // The update of this rank's piece of a job.
@@ -366,8 +366,8 @@ Muon::Trip Muon::send(const Round& round) {
 }
 
 // Orthogonalizes this rank's matrices of a round, and sends the parts back. Shards are in rank
-// order, so that what came of one matrix is the matrix; of several, and of leaves, it is sorted
-// first.
+// order, so that what came of one matrix is the matrix; of several, and of tensor ranks, it is
+// sorted first.
 void Muon::compute(const Round& round, Trip& trip) {
   trip.wait();
   const Batch& own = round[static_cast<size_t>(rank())];
@@ -375,8 +375,8 @@ void Muon::compute(const Round& round, Trip& trip) {
     orthogonalize_batch(own, trip.whole);
   } else if (!own.empty()) {
     const int64_t numel = own.front()->numel();
-    const Tensor x = empty(device(), {std::ssize(own) * numel}, DType::kBF16,
-                           MemoryTag::kOptimizer, "muon");
+    const Tensor x =
+        empty(device(), {std::ssize(own) * numel}, DType::kBF16, MemoryTag::kOptimizer, "muon");
     const auto sort = [&](bool back) {
       int64_t at = 0;
       for (int peer = 0; peer < ranks(); ++peer) {

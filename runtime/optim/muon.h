@@ -36,7 +36,7 @@ struct MuonOptions {
 //
 // Sharded, a matrix has an owner among the ranks that have its parts (OptimShard::peers), to whom
 // they send their parts of the update in bf16, and from whom they get it orthogonalized, so that
-// the bits are those of one rank, also of a model whose layers are cut, whose leaves are put
+// the bits are those of one rank, also of a model whose layers are cut, whose shards are put
 // together. Matrices are dealt out by their cost, the largest first. While one is computed, those
 // before and after it travel. Steps are collective then. Without peers every rank has all matrices.
 // Experts that ranks have whole are orthogonalized where they are.
@@ -56,7 +56,7 @@ class Muon : public Optimizer {
 
   // A matrix inside a parameter, and who computes it.
   struct Matrix {
-    const Parameter* parameter = nullptr;  // or the first of its leaves here
+    const Parameter* parameter = nullptr;  // or the first of its tensor ranks here
     int64_t first = 0;                     // its first element in the whole parameter
     int64_t rows = 0, cols = 0;
     int owner = 0;         // a rank of the peers
@@ -70,10 +70,10 @@ class Muon : public Optimizer {
   void update(size_t shard, const Tensor& compute) override;
   std::vector<StatePart> own_state_parts() const override;
   void set_corrections(StepState& values, int64_t done) const override;
-  // What a rank has of a parameter: elements [first, first + count) of a leaf.
+  // What a rank has of a parameter: elements [first, first + count) of a tensor rank.
   struct Range {
     int64_t first = 0, count = 0;
-    int leaf = 0;
+    int tensor_rank = 0;
   };
   // A parameter's part in a shard, and its state.
   struct Part {
@@ -85,7 +85,7 @@ class Muon : public Optimizer {
     Tensor update{};  // of a matrix's part, during a step; bf16
   };
   struct Job {
-    std::vector<size_t> parts = {};  // of parts_, one for each leaf
+    std::vector<size_t> parts = {};  // of parts_, one for each tensor rank
     Matrix matrix{};
     int64_t numel() const { return matrix.rows * matrix.cols; }
   };
@@ -136,7 +136,7 @@ class Muon : public Optimizer {
   const ShardPeers* peers_;
   std::vector<Part> parts_;
   std::vector<std::vector<Range>> ranges_;  // by rank, then by part
-  std::vector<Job> jobs_, own_jobs_;  // dealt out; of experts that every rank has whole
+  std::vector<Job> jobs_, own_jobs_;        // dealt out; of experts that every rank has whole
   std::vector<Round> rounds_;
   std::vector<Batch> own_batches_;
 };

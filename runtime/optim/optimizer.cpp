@@ -63,9 +63,9 @@ std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay, Runs 
                             .lr_factor = span.options.lr_factor,
                             .weight_decay = decay_of(span, weight_decay),
                             .parameter = span.parameter};
-    const bool joins = kind == Runs::kJoined && !runs.empty() && runs.back().lr_factor == alone.lr_factor &&
-                       runs.back().weight_decay == alone.weight_decay &&
-                       (gaps_are_padding || span.offset == end);
+    const bool joins =
+        kind == Runs::kJoined && !runs.empty() && runs.back().lr_factor == alone.lr_factor &&
+        runs.back().weight_decay == alone.weight_decay && (gaps_are_padding || span.offset == end);
     end = span.offset + span.count;
     if (joins) {
       runs.back().count = end - runs.back().offset;
@@ -318,18 +318,18 @@ namespace {
 
 // Of a parameter that is cut, blocks that share a value must lie in the rows of its parts.
 void check_blocks(const std::string& state, const Parameter& parameter, int64_t block) {
-  const Partition& partition = parameter.partition;
+  const Sharding& sharding = parameter.sharding;
   const Shape& whole = parameter.whole;
-  if (block == 1 || partition.share != LeafShare::kCut) return;
-  const bool cuts_rows = partition.dim == whole.ndim() - 1;
-  const int64_t group = cuts_rows ? whole.at(-1) / partition.groups : whole.at(-1);
-  const int64_t row = cuts_rows ? group / partition.leaves : group;
+  if (block == 1 || sharding.share != Share::kShard) return;
+  const bool cuts_rows = sharding.dim == whole.ndim() - 1;
+  const int64_t group = cuts_rows ? whole.at(-1) / sharding.groups : whole.at(-1);
+  const int64_t row = cuts_rows ? group / sharding.ranks : group;
   if (row % block == 0) return;
   const std::string fits = group % block != 0
                                ? cat("rows of a multiple of ", block, ", or another optimizer")
-                               : cat("leaves that divide ", group / block);
-  throw ConfigError(cat("optimizer: ", parameter.full_name(), whole, " is cut into ",
-                        partition.leaves, " leaves with rows of ", row, " elements, and ", block,
+                               : cat("ranks that divide ", group / block);
+  throw ConfigError(cat("optimizer: ", parameter.full_name(), whole, " is on ", sharding.ranks,
+                        " ranks with rows of ", row, " elements, and ", block,
                         " neighbours share a value of its state ", state, "; want ", fits));
 }
 

@@ -136,15 +136,15 @@ const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>&
 const ShardPeers* all_peers_of(std::string_view what, const std::vector<OptimShard>& shards) {
   const ShardPeers* const peers = peers_of(what, shards);
   return !shards.empty() && shards.front().all_peers != nullptr ? shards.front().all_peers.get()
-                                                                 : peers;
+                                                                : peers;
 }
 
 bool lacks_parts(const OptimSpan& span, const ShardPeers* peers) {
   const Parameter& parameter = *span.parameter;
-  const Partition& partition = parameter.partition;
-  if (peers != nullptr) return partition.is_of_experts && !peers->have_all_experts;
-  const bool is_apart = partition.share == LeafShare::kCut && !parameter.peers.empty() &&
-                        std::ssize(parameter.peers) < partition.leaves;
+  const Sharding& sharding = parameter.sharding;
+  if (peers != nullptr) return sharding.is_of_experts && !peers->have_all_experts;
+  const bool is_apart = sharding.share == Share::kShard && !parameter.peers.empty() &&
+                        std::ssize(parameter.peers) < sharding.ranks;
   return is_apart || span.count != parameter.numel();
 }
 

@@ -7,6 +7,7 @@
 namespace shale {
 
 class Context;
+class RowPieces;
 
 // A piece of device memory that tensors share; it goes back to the allocator with its last owner.
 class Storage {
@@ -22,11 +23,17 @@ class Storage {
   int64_t bytes() const { return bytes_; }
   void record_stream(void* stream) const;  // see CachingAllocator::record_stream
 
+  // Of a tensor whose rows are still travelling (row_pieces.h), what waits for them; else null.
+  // Who reads values waits: Tensor::view() does.
+  RowPieces* rows() const { return rows_; }
+  void set_rows(RowPieces* rows) { rows_ = rows; }
+
  private:
   Context* context_;
   CachingAllocator::Block* block_;
   void* data_;
   int64_t bytes_;
+  RowPieces* rows_ = nullptr;
 };
 
 }  // namespace shale

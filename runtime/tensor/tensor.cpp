@@ -3,13 +3,15 @@
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/runtime/tensor/row_pieces.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 namespace {
 
 const TensorImpl& checked(const std::shared_ptr<TensorImpl>& impl) {
-  if (impl == nullptr) throw InternalError("tensor: an undefined tensor was used");
+  if (impl == nullptr || impl->is_undefined)
+    throw InternalError("tensor: an undefined tensor was used");
   return *impl;
 }
 
@@ -29,6 +31,25 @@ std::string_view name_of(const Tensor& x) {
 }  // namespace
 
 TensorImpl::~TensorImpl() = default;
+
+Tensor no_residual(RowPieces& rows) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->is_undefined = true;
+  impl->rows_of_sum = &rows;
+  return Tensor(std::move(impl));
+}
+
+RowPieces* rows_of_sum(const Tensor& residual) {
+  return residual.impl_ptr() != nullptr ? residual.impl().rows_of_sum : nullptr;
+}
+
+bool Tensor::defined() const {
+  return impl_ != nullptr && !impl_->is_undefined;
+}
+bool Tensor::contiguous() const {
+  return View{.data = nullptr, .dtype = dtype(), .shape = shape(), .strides = strides()}
+      .contiguous();
+}
 
 const Shape& Tensor::shape() const {
   return checked(impl_).shape;
@@ -62,6 +83,7 @@ View Tensor::view() const {
             "that module runs, its forward being a call of Module::run; inside "
             "fused() only elementwise ops take their results"));
   }
+  if (RowPieces* const rows = impl.storage->rows()) rows->wait();
   return {
       .data = static_cast<std::byte*>(impl.storage->data()) + impl.offset * dtype_size(impl.dtype),
       .dtype = impl.dtype,

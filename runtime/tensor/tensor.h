@@ -21,7 +21,7 @@ class Tensor {
   Tensor() = default;
   explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
-  bool defined() const { return impl_ != nullptr; }
+  bool defined() const;
   const Shape& shape() const;
   const Shape& strides() const;  // in elements
   DType dtype() const;
@@ -29,7 +29,7 @@ class Tensor {
   int64_t size(int dim) const { return shape().at(dim); }  // negative counts from the end
   int64_t numel() const { return shape().numel(); }
   int64_t bytes() const { return numel() * dtype_size(dtype()); }
-  bool contiguous() const { return view().contiguous(); }
+  bool contiguous() const;
   Context& context() const;
   const Exec& exec() const { return context().exec(); }
   const std::shared_ptr<Storage>& storage() const;

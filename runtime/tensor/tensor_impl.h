@@ -14,6 +14,7 @@ struct Fp8Weight;
 struct Node;
 struct PackedConvWeights;
 struct Recipe;
+class RowPieces;
 
 // A leaf's values in another dtype, which somebody may still hold (amp::Autocast).
 struct LowCopy {
@@ -65,11 +66,21 @@ struct TensorImpl {
   std::shared_ptr<Node> grad_fn;  // null: a leaf, or no history
   int output = 0;                 // which output of grad_fn this is
   std::unique_ptr<LeafState> leaf;
-  std::shared_ptr<const Recipe> recipe;  // null: none, or it is not cheap to compute again
+  std::shared_ptr<const Recipe> recipe;         // null: none, or it is not cheap to compute again
   std::shared_ptr<Fp8InputOperands> fp8_input;  // null: no products share it (SharedInputs)
+
+  // An undefined tensor that was made by no_residual().
+  bool is_undefined = false;
+  RowPieces* rows_of_sum = nullptr;
 
   ~TensorImpl();
 };
+
+// An undefined tensor, as which the residual of a sum over ranks is passed: the product to which it
+// would be added is the summand, whose rows may leave as they are made (nn/distribution.h).
+Tensor no_residual(RowPieces& rows);
+// Of such a tensor, while they take rows; else null.
+RowPieces* rows_of_sum(const Tensor& residual);
 
 // The state of a leaf that requires a gradient, made on first use.
 LeafState& leaf_state(const Tensor& leaf);

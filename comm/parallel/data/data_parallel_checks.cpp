@@ -10,8 +10,8 @@
 #include "shale/base/rng.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/hosted_models.h"
+#include "shale/comm/parallel/tensor/exchange.h"
 #include "shale/comm/same_on_all.h"
-#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/optim/clip.h"
 
 namespace shale::comm {
@@ -81,14 +81,16 @@ void DataParallel::validate() const {
   }
   const bool in_codes = options_.gather_code || options_.reduce_code;
   if (in_codes && (options_.stage < 2 || options_.reproducible)) {
-    throw ConfigError(cat("data parallel: codes travel from stage 2 on, in runs that need not be "
-                          "reproducible; this one is of stage ",
-                          options_.stage, options_.reproducible ? ", reproducible" : ""));
+    throw ConfigError(
+        cat("data parallel: codes travel from stage 2 on, in runs that need not be "
+            "reproducible; this one is of stage ",
+            options_.stage, options_.reproducible ? ", reproducible" : ""));
   }
   if (options_.gather_fp8 && (options_.stage < 3 || options_.gather_code)) {
-    throw ConfigError(cat("data parallel: weights are gathered in fp8 in stage 3, and not in other "
-                          "codes; this is stage ",
-                          options_.stage, options_.gather_code ? ", with codes" : ""));
+    throw ConfigError(
+        cat("data parallel: weights are gathered in fp8 in stage 3, and not in other "
+            "codes; this is stage ",
+            options_.stage, options_.gather_code ? ", with codes" : ""));
   }
   if (options_.reduce_code && groups.replicate != nullptr) {
     throw ConfigError(
@@ -139,10 +141,13 @@ void DataParallel::validate(const UnitOptions& options) const {
 // Ranks that share layers add up the gradients of what all of them have.
 void DataParallel::check_exchange(const std::vector<UnitPlan>& plans) const {
   const ProcessGroup* const group = shared_.groups.tensor;
+  const int hosted = shared_.groups.hosted != nullptr ? shared_.groups.hosted->tensor() : 1;
   for (const UnitPlan& plan : plans) {
-    const nn::Exchange* const exchange = plan.module->exchange();
-    const int hosted = shared_.groups.hosted != nullptr ? shared_.groups.hosted->tensor() : 1;
-    const int ranks = exchange != nullptr ? exchange->ranks() / hosted : 1;
+    const auto is_shared = [](const Parameter* parameter) {
+      return parameter->sharding.share != Share::kWhole && !parameter->sharding.is_of_experts;
+    };
+    const auto shared = std::find_if(plan.parameters.begin(), plan.parameters.end(), is_shared);
+    const int ranks = shared != plan.parameters.end() ? (*shared)->sharding.ranks / hosted : 1;
     if (ranks == (group != nullptr ? group->size() : 1)) continue;
     throw ConfigError(
         cat("data parallel: ", ranks, " ranks share the layers of ", unit_name(*plan.module),

@@ -32,7 +32,7 @@ struct BufferTraits {
   bool trainable = true;
   bool persistent = false;  // stage 3 keeps them whole
   TableUse use = TableUse::kOnly;
-  bool repeated = false;     // on every leaf of a model that is cut (nn/partition.h)
+  bool repeated = false;     // on every leaf of a model that is cut (nn/sharding.h)
   bool of_experts = false;   // of which ranks have different ones (ShardGroups::experts)
   UnitOffload offload = {};  // of trainable parameters
   bool in_codes = false;     // what ShardingOptions says of codes is for these

@@ -42,8 +42,8 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .trainable = parameter->trainable,
            .persistent = persistent,
            .use = plan.tied.contains(parameter) ? TableUse::kTied : TableUse::kOnly,
-           .repeated = parameter->partition.share == LeafShare::kRepeated,
-           .of_experts = parameter->partition.is_of_experts,
+           .repeated = parameter->sharding.share == Share::kReplicate,
+           .of_experts = parameter->sharding.is_of_experts,
            .offload = parameter->trainable ? options.offload : UnitOffload{},
            // Vectors are few, and mean more than their share.
            .in_codes = (shared.options.gather_code || shared.options.reduce_code) &&
@@ -55,7 +55,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
     std::string name = name_;
     if (traits.repeated) {
       std::stable_sort(parameters.begin(), parameters.end(), [](const auto* a, const auto* b) {
-        return a->partition.leaf < b->partition.leaf;
+        return a->sharding.rank < b->sharding.rank;
       });
       name += " repeated";
     }

@@ -37,7 +37,7 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
   const Shape& whole = parameter.whole;
   const int64_t row = whole.ndim() > 0 ? whole.numel() / whole[0] : 1;
   std::vector<float> host;
-  for_each_rows(whole, parameter.partition, span.first, span.count, [&](const PartRows& rows) {
+  for_each_rows(whole, parameter.sharding, span.first, span.count, [&](const PartRows& rows) {
     const int64_t last = rows.in_whole + (rows.rows - 1) * rows.stride + rows.run - 1;
     const int64_t first = rows.in_whole / row, end = last / row + 1;
     std::vector<int64_t> sizes(whole.begin(), whole.end());
@@ -100,11 +100,11 @@ View FullState::read(const Parameter& parameter) {
 }
 
 View FullState::read_here(const Parameter& parameter) {
-  switch (parameter.partition.share) {
-    case LeafShare::kWhole:
-    case LeafShare::kRepeated: return read_leaf(parameter);
-    case LeafShare::kCut:
-    case LeafShare::kFirst: return join_leaves(parameter);
+  switch (parameter.sharding.share) {
+    case Share::kWhole:
+    case Share::kReplicate: return read_leaf(parameter);
+    case Share::kShard:
+    case Share::kFirst: return join_leaves(parameter);
   }
   return {};
 }
@@ -112,16 +112,16 @@ View FullState::read_here(const Parameter& parameter) {
 // Of the ranks with leaves, those that have values of theirs: the same of each shard group.
 // Likewise of ranks with experts.
 View FullState::join_leaves(const Parameter& parameter) {
-  const Partition& partition = parameter.partition;
+  const Sharding& sharding = parameter.sharding;
   const ShardGroups& groups = parallel_.shared().groups;
-  ProcessGroup& group = (partition.is_of_experts ? groups.experts : groups.tensor)->host();
+  ProcessGroup& group = (sharding.is_of_experts ? groups.experts : groups.tensor)->host();
   const bool has_part = receives(*parallel_.place_of(parameter).buffer);
-  const bool is_cut = partition.share == LeafShare::kCut;
+  const bool is_cut = sharding.share == Share::kShard;
   std::vector<float> own;  // of this rank's leaves
   const auto count = static_cast<int64_t>(is_cut ? parameter.peers.size() : 1);
   const int64_t numel =
       part_shape(parameter.whole,
-                 {.share = partition.share, .dim = partition.dim, .leaves = partition.leaves})
+                 {.share = sharding.share, .dim = sharding.dim, .ranks = sharding.ranks})
           .numel();
   own.resize(static_cast<size_t>(count * numel));
   for (int64_t i = 0; i < count; ++i) {
@@ -141,17 +141,17 @@ View FullState::join_leaves(const Parameter& parameter) {
       has_all() ? make_view(all.data(), {std::ssize(all)}) : make_view(own.data(), {0});
   if (root_) {
     group.gather(mine, everything,
-                 partition.is_of_experts ? place_among_experts() % group.size() : *root_, options);
+                 sharding.is_of_experts ? place_among_experts() % group.size() : *root_, options);
   } else {
     group.all_gather(mine, everything, options);
   }
   if (!has_all()) return {};
   whole_.resize(static_cast<size_t>(parameter.whole.numel()));
-  for (int leaf = 0; leaf < partition.leaves; ++leaf) {
-    Partition of_leaf = partition;
-    of_leaf.leaf = leaf;
-    const float* const part = all.data() + leaf * numel;
-    for_each_rows(parameter.whole, of_leaf, 0, numel, [&](const PartRows& rows) {
+  for (int rank = 0; rank < sharding.ranks; ++rank) {
+    Sharding of_rank = sharding;
+    of_rank.rank = rank;
+    const float* const part = all.data() + rank * numel;
+    for_each_rows(parameter.whole, of_rank, 0, numel, [&](const PartRows& rows) {
       for (int64_t row = 0; row < rows.rows; ++row) {
         std::copy_n(part + rows.in_part + row * rows.run, rows.run,
                     whole_.data() + rows.in_whole + row * rows.stride);
@@ -271,7 +271,7 @@ void DataParallel::full_state(const std::function<void(const Parameter&, const V
   FullState state(*this);
   for (const auto& unit : units_) {
     for (const Parameter* parameter : unit->parameters()) {
-      const bool is_further = parameter->partition.share != LeafShare::kWhole &&
+      const bool is_further = parameter->sharding.share != Share::kWhole &&
                               parameter->peers.empty();  // leaf, which the first stands for
       if (!is_further) visit(*parameter, state.read(*parameter));
     }

@@ -16,8 +16,8 @@ struct Copy {
   const Parameter* parameter;
   Tensor values;  // contiguous
 
-  bool is_repeated() const { return parameter->partition.share == LeafShare::kRepeated; }
-  bool is_of_experts() const { return parameter->partition.is_of_experts; }
+  bool is_repeated() const { return parameter->sharding.share == Share::kReplicate; }
+  bool is_of_experts() const { return parameter->sharding.is_of_experts; }
 };
 
 // Any bit that differs gives another hash, but for one case in 2^64.

@@ -31,19 +31,19 @@ bool is_on_this_stage(const PipelineStages* stages, const Parameter& first) {
 }
 
 // Axes of mesh ranks, slowest first, without placements.
-std::vector<Placement> axes_of(const ShardGroups& groups, const Partition& partition) {
+std::vector<Placement> axes_of(const ShardGroups& groups, const Sharding& sharding) {
   const int context_here = groups.hosted != nullptr ? groups.hosted->context() : 1;
   std::vector<Placement> axes = {
       {.axis = "replica", .ranks = groups.replicate != nullptr ? groups.replicate->size() : 1},
       {.axis = "pipeline", .ranks = groups.stages != nullptr ? groups.stages->group->size() : 1}};
-  if (partition.is_of_experts) {
+  if (sharding.is_of_experts) {
     axes.push_back({.axis = "shard", .ranks = groups.expert_shard->size()});
     axes.push_back({.axis = "expert", .ranks = groups.experts->size()});
   } else {
     axes.push_back(
         {.axis = "shard", .ranks = groups.shard->size() * context_here / groups.context});
     axes.push_back({.axis = "context", .ranks = groups.context});
-    axes.push_back({.axis = "tensor", .ranks = partition.leaves});
+    axes.push_back({.axis = "tensor", .ranks = sharding.ranks});
   }
   std::erase_if(axes, [](const Placement& axis) { return axis.ranks == 1; });
   return axes;
@@ -73,7 +73,7 @@ ShardedParameter::ShardedParameter(DataParallel& parallel, const Parameter& para
     const size_t tensor = model_of(*hosted, parameter) % static_cast<size_t>(hosted->tensor());
     first_ = hosted->models().front()->find_parameter(parameter.full_name());
     stored = hosted->models()[tensor]->find_parameter(parameter.full_name());
-    is_here = tensor == 0 || parameter.partition.share != LeafShare::kFirst;
+    is_here = tensor == 0 || parameter.sharding.share != Share::kFirst;
   }
   const bool is_on_stage = is_on_this_stage(groups.stages, *first_);
   if (is_here && is_on_stage) place_ = parallel.place_of(*stored);
@@ -84,16 +84,15 @@ ShardedParameter::ShardedParameter(DataParallel& parallel, const Parameter& para
 std::vector<Placement> ShardedParameter::placements(bool of_gradient) const {
   using enum Placement::Kind;
   const ShardGroups& groups = parallel_->shared().groups;
-  const Partition& partition = parameter_->partition;
+  const Sharding& sharding = parameter_->sharding;
   const int context_here = groups.hosted != nullptr ? groups.hosted->context() : 1;
-  std::vector<Placement> all = axes_of(groups, partition);
+  std::vector<Placement> all = axes_of(groups, sharding);
   for (Placement& one : all) {
     if (one.axis == "pipeline") {
       one.kind = kSome;
-    } else if (one.axis == "expert" ||
-               (one.axis == "tensor" && partition.share == LeafShare::kCut)) {
-      one = {one.axis, one.ranks, kShard, partition.dim, partition.groups};
-    } else if (one.axis == "tensor" && partition.share == LeafShare::kFirst) {
+    } else if (one.axis == "expert" || (one.axis == "tensor" && sharding.share == Share::kShard)) {
+      one = {one.axis, one.ranks, kShard, sharding.dim, sharding.groups};
+    } else if (one.axis == "tensor" && sharding.share == Share::kFirst) {
       one.kind = kSome;
     } else if (of_gradient) {
       one.kind = kPartial;
@@ -157,7 +156,7 @@ void ShardedParameter::copy_from(const float* whole) const {
   const OptimSpan part = span();
   if (part.count == 0) return;
   std::vector<float> own(static_cast<size_t>(part.count));
-  for_each_rows(shape(), parameter_->partition, part.first, part.count, [&](const PartRows& rows) {
+  for_each_rows(shape(), parameter_->sharding, part.first, part.count, [&](const PartRows& rows) {
     for (int64_t row = 0; row < rows.rows; ++row) {
       std::copy_n(whole + rows.in_whole + row * rows.stride, rows.run,
                   own.data() + rows.in_part - part.first + row * rows.run);

@@ -8,7 +8,7 @@ namespace shale::comm {
 namespace {
 
 // Over the ranks of a group, in rank order.
-class GroupExperts : public nn::ExpertExchange {
+class GroupExperts : public ExpertExchange {
  public:
   explicit GroupExperts(ProcessGroup& group)
       : ExpertExchange(group.size(), group.rank()), group_(group) {}
@@ -37,32 +37,23 @@ class GroupExperts : public nn::ExpertExchange {
   ProcessGroup& group_;
 };
 
-bool counts_experts(const Parameter& parameter) {
-  for (const Module* module = parameter.owner; module != nullptr; module = module->parent()) {
-    if (module->counts_experts(parameter)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 int64_t number_of_experts(Module& model) {
   for (const Parameter* parameter : model.parameters()) {
-    if (counts_experts(*parameter)) return parameter->whole[0];
+    if (parameter->split.by_expert) return parameter->whole[0];
   }
   return 1;
 }
 
-std::unique_ptr<nn::ExpertExchange> expert_parallel(Module& model, ProcessGroup& group) {
-  const Partition partition{.share = LeafShare::kCut,
-                            .leaves = group.size(),
-                            .leaf = group.rank(),
-                            .is_of_experts = true};
+std::unique_ptr<ExpertExchange> expert_parallel(Module& model, ProcessGroup& group) {
+  const Sharding sharding{
+      .share = Share::kShard, .ranks = group.size(), .rank = group.rank(), .is_of_experts = true};
   std::vector<Parameter*> experts;
   std::string text;
   for (Parameter* parameter : model.parameters()) {
-    if (!counts_experts(*parameter)) continue;
-    check_partition(parameter->full_name(), parameter->whole, partition);
+    if (!parameter->split.by_expert) continue;
+    check_sharding(parameter->full_name(), parameter->whole, sharding);
     experts.push_back(parameter);
     text += cat(" ", parameter->full_name(), parameter->whole);
   }
@@ -71,10 +62,8 @@ std::unique_ptr<nn::ExpertExchange> expert_parallel(Module& model, ProcessGroup&
                           group.size(), " ranks"));
   }
   require_same_on_all(group, "expert parallelism", cat("experts ", hash_name(text)));
-  for (Parameter* parameter : experts) parameter->owner->cut(*parameter, partition);
-  auto exchange = std::make_unique<GroupExperts>(group);
-  model.set_expert_exchange(exchange.get());
-  return exchange;
+  for (Parameter* parameter : experts) parameter->shard(sharding);
+  return std::make_unique<GroupExperts>(group);
 }
 
 }  // namespace shale::comm

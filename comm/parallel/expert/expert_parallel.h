@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "shale/comm/parallel/expert/expert_exchange.h"
 #include "shale/comm/process_group.h"
-#include "shale/runtime/nn/expert_exchange.h"
 #include "shale/runtime/nn/module.h"
 
 namespace shale::comm {
@@ -17,7 +17,7 @@ namespace shale::comm {
 //
 // Collective. Throws ConfigError for a model without experts and for a number of them that the
 // ranks do not divide, CommError if ranks differ.
-std::unique_ptr<nn::ExpertExchange> expert_parallel(Module& model, ProcessGroup& group);
+std::unique_ptr<ExpertExchange> expert_parallel(Module& model, ProcessGroup& group);
 
 // Of a mixture of the model; 1 where it has none.
 int64_t number_of_experts(Module& model);

@@ -5,64 +5,30 @@
 #include "shale/comm/same_on_all.h"
 
 namespace shale::comm {
-namespace {
 
-// Whether the parameter's owner, or a module around it, can do its part alone.
-bool is_accepted(const Parameter& parameter, const Partition& partition) {
-  for (const Module* module = parameter.owner; module != nullptr; module = module->parent()) {
-    if (module->accepts(parameter, partition)) return true;
-  }
-  return false;
-}
-
-std::string_view share_name(LeafShare share) {
-  switch (share) {
-    case LeafShare::kWhole: return "whole";
-    case LeafShare::kCut: return "cut";
-    case LeafShare::kRepeated: return "repeated";
-    case LeafShare::kFirst: return "with the first leaf alone";
-  }
-  return "?";
-}
-
-void cut(Parameter& parameter, const TensorPlan::Line& line, const nn::Exchange& exchange) {
-  Partition partition = line.partition;
-  partition.leaves = exchange.ranks();
-  partition.leaf = exchange.rank();
-  check_partition(parameter.full_name(), parameter.whole, partition, line.unit);
-  if (!is_accepted(parameter, partition)) {
-    throw ConfigError(
-        cat("tensor: no layer around ", parameter.full_name(), parameter.whole, " works with it ",
-            share_name(partition.share),
-            partition.share == LeafShare::kCut
-                ? cat(" along dimension ", partition.dim, " into ", partition.leaves, " parts")
-                : std::string(),
-            "; want a plan, or a number of parts, that its accepts() takes"));
-  }
-  parameter.owner->cut(parameter, partition);
-}
-
-}  // namespace
-
-void tensor_parallel(Module& model, const TensorPlan& plan, ProcessGroup& group,
-                     nn::Exchange& exchange) {
-  if (plan.has_whole_samples()) exchange.set_whole_samples();
-  const std::vector<Parameter*> parameters = model.parameters();
-  const std::vector<const TensorPlan::Line*> lines = plan.lines_of(parameters);
-  std::string text = plan.has_whole_samples() ? "whole samples" : "rows";
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto& [pattern, partition, unit] = *lines[i];
-    text += cat(" ", parameters[i]->full_name(), parameters[i]->whole, share_name(partition.share),
-                partition.dim, "/", partition.groups);
+void tensor_parallel(Module& model, ProcessGroup& group, const Exchange& exchange) {
+  std::string text = exchange.has_whole_samples() ? "whole samples" : "rows";
+  for (const Parameter* parameter : model.parameters()) {
+    const Split& split = parameter->split;
+    text += cat(" ", parameter->full_name(), parameter->whole, static_cast<int>(split.share),
+                split.dim, "/", split.groups);
+    if (split.share != Share::kWhole) continue;
+    throw ConfigError(cat("tensor: no layer says how ranks share ", parameter->full_name(),
+                          parameter->whole,
+                          "; want Parameter::split of it (nn/sharding.h), or one tensor rank"));
   }
   require_same_on_all(group, "tensor parallelism",
                       cat(exchange.ranks(), " ranks, ", exchange.row_pieces(),
-                          " pieces, parameters and plan ", hash_name(text)));
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    // Experts that are dealt out are whole.
-    if (!parameters[i]->partition.is_of_experts) cut(*parameters[i], *lines[i], exchange);
+                          " pieces, parameters and splits ", hash_name(text)));
+  for (Parameter* parameter : model.parameters()) {
+    if (parameter->sharding.is_of_experts) continue;  // dealt out
+    const Split& split = parameter->split;
+    parameter->shard({.share = split.share,
+                      .dim = split.dim,
+                      .groups = split.groups,
+                      .ranks = exchange.ranks(),
+                      .rank = exchange.rank()});
   }
-  model.set_exchange(&exchange);
 }
 
 }  // namespace shale::comm

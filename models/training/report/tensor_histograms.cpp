@@ -66,7 +66,7 @@ void for_each_used(const OptimSpan& span, const Visit& visit) {
   if (parameter.padding_rows == 0) return visit(span.offset, span.count);
   const Shape& whole = parameter.whole;
   const int64_t used = whole.numel() / whole[0] * (whole[0] - parameter.padding_rows);
-  for_each_rows(whole, parameter.partition, span.first, span.count, [&](const PartRows& some) {
+  for_each_rows(whole, parameter.sharding, span.first, span.count, [&](const PartRows& some) {
     for (int64_t row = 0; row < some.rows; ++row) {
       const int64_t count = std::min(some.run, used - some.in_whole - row * some.stride);
       if (count > 0) visit(span.offset + some.in_part - span.first + row * some.run, count);

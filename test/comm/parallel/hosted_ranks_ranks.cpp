@@ -23,7 +23,7 @@ namespace {
 
 using comm::HostedExchange;
 using comm::HostedRanks;
-using nn::ShiftOf;
+using comm::ShiftOf;
 
 // `mesh` ranks along a line over all processes of a group.
 struct Hosted {
@@ -102,11 +102,11 @@ struct Calls {
   }
   // All under way before the first has come.
   void begun() const {
-    nn::Arrival rows = exchange.begin_gather(own({B, T_, C}));
-    nn::Arrival sum = exchange.begin_sum_slices(own({B, n * T_, C}));
-    nn::Arrival leaves = exchange.begin_gather_parts(own_leaf());
-    nn::Arrival passed = exchange.begin_pass(own({count}));
-    std::vector<nn::Arrival> shifted;
+    comm::Arrival rows = exchange.begin_gather(own({B, T_, C}));
+    comm::Arrival sum = exchange.begin_sum_slices(own({B, n * T_, C}));
+    comm::Arrival leaves = exchange.begin_gather_parts(own_leaf());
+    comm::Arrival passed = exchange.begin_pass(own({count}));
+    std::vector<comm::Arrival> shifted;
     for (const ShiftOf of : {ShiftOf::kRing, ShiftOf::kRows, ShiftOf::kSums}) {
       for (int by = 1; by < n; ++by) {
         const Tensor x = own({count});
@@ -167,15 +167,14 @@ namespace {
 struct Net : Module {
   explicit Net(int64_t hidden = 24)
       : up(this, "up", 8, hidden, Init::normal(0.2f)),
-        down(this, "down", hidden, 8, Init::normal(0.2f), nn::Bias::kNo) {}
-  bool accepts(const Parameter& parameter, const Partition& partition) const override {
-    const int dim = parameter.owner == &up ? 0 : 1;
-    return partition.share == LeafShare::kCut && partition.dim == dim;
+        down(this, "down", hidden, 8, Init::normal(0.2f), nn::Bias::kNo) {
+    up.split_outputs();
+    down.split_inputs();
   }
   Tensor forward(const Tensor& x) {
     return run(x, [this](const Tensor& in) {
       if (++calls == fails_at) throw DataError("tokens.bin: magic is 7");
-      return nn::across(exchange(), in, in, [this](const Tensor& rows, const Tensor& residual) {
+      return distribution().across(in, in, [this](const Tensor& rows, const Tensor& residual) {
         return down.forward(up.forward(rows), residual);
       });
     });
@@ -185,10 +184,6 @@ struct Net : Module {
   int calls = 0, fails_at = 0;
 };
 
-comm::ModelPlan net_plan() {
-  return {.tensor = comm::TensorPlan().columns("up").rows("down")};
-}
-
 // Two mesh ranks in each process. No collective is under way beside what they compute: an error
 // would give it up, and its group with it (comm/work.h).
 struct Nets {
@@ -196,7 +191,7 @@ struct Nets {
       : context(small_context(1)),
         parallel(group, context, {.tensor = 2 * group.size(), .tensor_here = 2},
                  {.overlap = false}),
-        nets(parallel.build<Net>(net_plan(), [] { return std::make_unique<Net>(24 * 8); })),
+        nets(parallel.build<Net>({}, [] { return std::make_unique<Net>(24 * 8); })),
         data(*nets.front(), {}, context, parallel.groups(), {}) {}
 
   // The gradients of the inputs.
@@ -304,8 +299,7 @@ TEST_CASE("mesh ranks of a process that have different models are refused", "[ho
   comm::Parallel parallel(*group, context, {.tensor = 2 * group->size(), .tensor_here = 2});
   int made = 0;
   CHECK(contains(message_of<ConfigError>([&] {
-                   parallel.build<Net>(net_plan(),
-                                       [&] { return std::make_unique<Net>(48 * ++made); });
+                   parallel.build<Net>({}, [&] { return std::make_unique<Net>(48 * ++made); });
                  }),
                  "the models of a process's ranks have different parameters"));
 }
@@ -345,7 +339,8 @@ TEST_CASE("dropout of mesh ranks has the masks of the whole, pass after pass", "
   // Both masks of a pass.
   const auto masks = [&](Context& context, const Module& module, int64_t of) {
     const Tensor x = leaf(context, {B, of, C}, std::vector<float>(size_t(B * of * C), 1));
-    const Tensor first = nn::dropout(module, x, 0.5f, 1), second = nn::dropout(module, x, 0.5f, 2);
+    const Tensor first = module.distribution().dropout(x, 0.5f, 1);
+    const Tensor second = module.distribution().dropout(x, 0.5f, 2);
     backward(sum(first));
     return std::pair(to_host<float>(first), to_host<float>(second));
   };
@@ -363,10 +358,11 @@ TEST_CASE("dropout of mesh ranks has the masks of the whole, pass after pass", "
       hosted.ranks.run([&](int member) {
         CAPTURE(axis, pass, member);
         HostedExchange exchange(hosted.line, member);
-        nn::CutSequence sequence(std::make_unique<HostedExchange>(hosted.line, member), tokens);
+        comm::CutSequence sequence(std::make_unique<HostedExchange>(hosted.line, member), tokens);
+        const comm::MeshDistribution distribution(axis == "tensor" ? &exchange : nullptr,
+                                                  axis == "context" ? &sequence : nullptr, nullptr);
         Net net;
-        if (axis == "tensor") net.set_exchange(&exchange);
-        if (axis == "context") net.set_sequence(&sequence);
+        net.set_distribution(&distribution);
         const auto own = [&](const std::vector<float>& all) {
           if (axis == "context") return own_of(all, B, tokens, sequence);
           const auto from = all.begin() + exchange.rank() * (std::ssize(all) / n);

@@ -61,22 +61,12 @@ struct Model : Module {
   nn::Embedding head;
 };
 
-comm::ModelPlan plan(int64_t length) {
-  return {.tensor = comm::TensorPlan()
-                        .vocabulary("tokens")
-                        .vocabulary("head")
-                        .slices("norm")
-                        .columns("*.c_attn", {.groups = 3, .unit = kWidth / 2})
-                        .rows("*.c_proj"),
-          .tokens = length,
-          .key_heads = 2};
-}
-
 std::vector<double> train(comm::ProcessGroup& group, const comm::Degrees& wanted,
                           const comm::ParallelStepOptions& options, int64_t length) {
   Context context(small_context(1));
   comm::Parallel parallel(group, context, comm::fit_degrees(wanted, group.size()));
-  const auto models = parallel.build<Model>(plan(length), [] { return std::make_unique<Model>(); });
+  const auto models = parallel.build<Model>({.tokens = length, .key_heads = 2},
+                                            [] { return std::make_unique<Model>(); });
   comm::ParallelStep step(parallel, models, options);
   optim::AdamW optimizer(step.data().shards(), {});
   std::vector<double> losses;
@@ -165,7 +155,8 @@ TEST_CASE("degrees are fitted to the processes that there are", "[parallel_step]
 TEST_CASE("sequences of another length than those that were cut are refused", "[parallel_step]") {
   Context context(small_context(1));
   comm::Parallel parallel(alone(), context, comm::fit_degrees({.context = 2}, 1));
-  const auto models = parallel.build<Model>(plan(16), [] { return std::make_unique<Model>(); });
+  const auto models = parallel.build<Model>({.tokens = 16, .key_heads = 2},
+                                            [] { return std::make_unique<Model>(); });
   const std::vector<int32_t> ids(24);
   CHECK(contains(message_of<ShapeError>([&] { parallel.own_part(ids, 1); }),
                  "24 tokens in 1 sequences, expected 16 tokens in each"));

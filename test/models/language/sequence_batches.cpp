@@ -27,11 +27,11 @@ class Numbered final : public TrainSamples {
 
 TEST_CASE("workers that cut sequences make the batches of one thread", "[data]") {
   const BatchLayout layout{.global_batch = 4, .micro_batch = 4};
-  const BatchSource whole =
-      train_batches({.samples = std::make_shared<Numbered>(), .seq_len = kLength, .layout = layout});
+  const BatchSource whole = train_batches(
+      {.samples = std::make_shared<Numbered>(), .seq_len = kLength, .layout = layout});
   for (const int first : {0, 1}) {
     CAPTURE(first);
-    const nn::SequenceParts parts{.leaves = 2, .first = first, .count = 1};
+    const comm::SequenceParts parts{.leaves = 2, .first = first, .count = 1};
     check_workers_agree(models::cut_batches(whole, parts), 500);
   }
   check_workers_agree(models::cut_batches(whole, {.leaves = 2, .count = 2}), 500);

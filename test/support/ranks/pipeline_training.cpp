@@ -57,9 +57,7 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
   const int data_rank = mesh.coordinate("replica") * shards + mesh.coordinate("shard");
   models::LanguageModelPolicy policy = run.policy;
   policy.dropout = options.dropout;
-  const comm::ModelPlan plan{.tensor = models::model_family(config.family).tensor_plan(config),
-                             .tokens = options.length,
-                             .key_heads = 2 * degrees.tensor};
+  const comm::ModelPlan plan{.tokens = options.length, .key_heads = 2 * degrees.tensor};
   const auto hosted = parallel.build<models::LanguageModel>(plan, [&] {
     auto made = models::make_language_model(config, policy);
     for (Module* block : made->blocks()) block->set_recompute(options.recompute);
@@ -79,7 +77,7 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
     pipeline.plan = comm::make_stage_plan(
         pipeline.pieces,
         comm::make_schedule(run.kind, run.ranks, run.chunks, int(run.micro_batches)), run.split);
-    const nn::SequenceParts parts = parallel.sequence_parts();
+    const comm::SequenceParts parts = parallel.sequence_parts();
     const int64_t tokens =
         parallel.cuts_sequences() ? 2 * parts.chunk_tokens(options.length) : options.length;
     pipeline.boundary = {options.micro_batch, tokens / degrees.tensor, config.width};

@@ -14,7 +14,7 @@ namespace shale::test {
 // `context` each sequence; the others are data parallel, in so many replicas. `expert` of a stage's
 // ranks have different experts.
 struct PipelineRun {
-  int ranks = 1;   // 1: no pipeline
+  int ranks = 1;  // 1: no pipeline
   // Processes; with TrainOptions::tensor_leaves and context_leaves each has several mesh ranks.
   int tensor = 1;
   int context = 1;
@@ -36,8 +36,8 @@ struct PipelineRun {
 };
 
 // Of how many context ranks those are that trade heads, in tests.
-inline int context_group(nn::ContextKind kind, int ranks) {
-  return kind == nn::ContextKind::kUlyssesRing && ranks % 2 == 0 ? 2 : 1;
+inline int context_group(comm::ContextKind kind, int ranks) {
+  return kind == comm::ContextKind::kUlyssesRing && ranks % 2 == 0 ? 2 : 1;
 }
 
 // A Llama, or a GPT-2 whose table is tied, of eight pieces.

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "shale/comm/parallel/context/cut_sequence.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
-#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/test/support/training.h"
 
@@ -35,8 +35,8 @@ struct TrainOptions {
   std::optional<models::LanguageModelConfig> model = {};  // without: tiny_model()
   // Of train_pipeline(): mesh ranks, 0: as many as PipelineRun says.
   int tensor_leaves = 0, context_leaves = 0;
-  int tensor_pieces = 0;                                    // comm::ParallelOptions::row_pieces
-  nn::ContextKind context_kind = nn::ContextKind::kGather;  // groups: context_group()
+  int tensor_pieces = 0;                                        // comm::ParallelOptions::row_pieces
+  comm::ContextKind context_kind = comm::ContextKind::kGather;  // groups: context_group()
 };
 
 struct Trained {

@@ -16,25 +16,26 @@ struct WatchedExchange : comm::HostedExchange {
   WatchedExchange(std::shared_ptr<comm::MeshLine> line, int member, std::vector<std::string> names)
       : HostedExchange(std::move(line), member), kernels(std::move(names)) {}
 
-  nn::Arrival begin_gather(const Tensor& slice) override {
+  comm::Arrival begin_gather(const Tensor& slice) override {
     return watched(HostedExchange::begin_gather(slice), gathers);
   }
-  nn::Arrival begin_gather_parts(const Tensor& all) override {
+  comm::Arrival begin_gather_parts(const Tensor& all) override {
     return watched(HostedExchange::begin_gather_parts(all), gathers);
   }
-  nn::Arrival begin_sum_slices(const Tensor& part) override {
+  comm::Arrival begin_sum_slices(const Tensor& part) override {
     return watched(HostedExchange::begin_sum_slices(part), sums);
   }
-  nn::Arrival begin_shift(const Tensor& x, const Tensor& into, int by, nn::ShiftOf of) override {
-    nn::Arrival arrival = HostedExchange::begin_shift(x, into, by, of);
-    return of == nn::ShiftOf::kRing ? arrival : watched(arrival, shifts);
+  comm::Arrival begin_shift(const Tensor& x, const Tensor& into, int by,
+                            comm::ShiftOf of) override {
+    comm::Arrival arrival = HostedExchange::begin_shift(x, into, by, of);
+    return of == comm::ShiftOf::kRing ? arrival : watched(arrival, shifts);
   }
-  nn::Arrival begin_pass(const Tensor& x) override {
+  comm::Arrival begin_pass(const Tensor& x) override {
     return watched(HostedExchange::begin_pass(x), passes);
   }
 
-  nn::Arrival watched(nn::Arrival arrival, std::vector<int64_t>& calls_meanwhile) {
-    return nn::Arrival([this, arrival, &calls_meanwhile, before = calls()]() mutable {
+  comm::Arrival watched(comm::Arrival arrival, std::vector<int64_t>& calls_meanwhile) {
+    return comm::Arrival([this, arrival, &calls_meanwhile, before = calls()]() mutable {
       calls_meanwhile.push_back(calls() - before);
       return arrival.get();
     });

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/context/cut_attention.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/ops/block_mask.h"
 #include "shale/test/comm/parallel/context/cut_case.h"
 #include "shale/test/support/numbers.h"
@@ -15,7 +15,7 @@
 namespace shale::test {
 namespace {
 
-using nn::ContextKind;
+using comm::ContextKind;
 
 constexpr ContextKind kKinds[] = {ContextKind::kGather, ContextKind::kRing, ContextKind::kUlysses,
                                   ContextKind::kUlyssesRing};
@@ -55,7 +55,7 @@ std::vector<float> f32_values(const Tensor& x) {
 }
 
 // cut null: whole sequences. has_documents: AttentionOptions::first_keys.
-Run attend(Context& context, nn::CutSequence* cut, const Sizes& s, DType dtype,
+Run attend(Context& context, comm::CutSequence* cut, const Sizes& s, DType dtype,
            AttentionOptions options, bool has_documents) {
   const int64_t n = cut != nullptr ? cut->parts().count : 1;
   const int64_t T = cut != nullptr ? 2 * cut->chunk_tokens() : s.T;
@@ -73,7 +73,8 @@ Run attend(Context& context, nn::CutSequence* cut, const Sizes& s, DType dtype,
     options.first_keys = as_integers(context, own(first_keys(s)), {n * s.B, T});
   }
   const Tensor q = tensor(s.H, 1), k = tensor(s.G, 2), v = tensor(s.G, 3);
-  const Tensor y = nn::attention(cut, q, k, v, options);
+  const Tensor y =
+      cut != nullptr ? comm::attention(*cut, q, k, v, options) : shale::attention(q, k, v, options);
   backward(y, tensor(s.H, 4).detach());
   return {f32_values(y), f32_values(q.grad()), f32_values(k.grad()), f32_values(v.grad())};
 }
@@ -97,7 +98,7 @@ TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
       for (const ContextKind kind : kKinds) {
         if (!deals_out(kind, sizes.G, group->size())) continue;
         CAPTURE(T, window, has_documents, int(kind), group->size());
-        nn::CutSequence cut = cut_over(*group, T, kind);
+        comm::CutSequence cut = cut_over(*group, T, kind);
         const Run run = attend(context, &cut, sizes, DType::kF32, options, has_documents);
         // Softmax over the same keys in other tiles and merges: some roundings of values near 1.
         // What padding gets, nobody looks at.
@@ -126,7 +127,7 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
     std::vector<Run> runs(8);
     ranks.run([&](int rank) {
       const Sizes sizes{.T = 75, .H = 8, .G = 8};
-      nn::CutSequence cut(std::make_unique<comm::HostedExchange>(line, rank), sizes.T, kind);
+      comm::CutSequence cut(std::make_unique<comm::HostedExchange>(line, rank), sizes.T, kind);
       runs[size_t(line->rank_of(rank))] =
           attend(context, &cut, sizes, dtype, {.window = 30}, /*has_documents=*/false);
     });
@@ -149,7 +150,7 @@ TEST_CASE("in bf16 a ring's sums are in f32", "[context][many_ranks]") {
   Context context(small_context(1));
   const Sizes sizes{.T = 32 * group->size(), .H = 8};
   const Run whole = attend(context, nullptr, sizes, DType::kBF16, {}, false);
-  nn::CutSequence cut = cut_over(*group, sizes.T, ContextKind::kRing);
+  comm::CutSequence cut = cut_over(*group, sizes.T, ContextKind::kRing);
   const Run run = attend(context, &cut, sizes, DType::kBF16, {}, false);
   for (size_t i = 0; i < 4; ++i) {
     const std::vector<float> want = own_of(whole.all()[i], sizes.B, sizes.T, cut);
@@ -176,7 +177,7 @@ TEST_CASE("keys go around behind the attention of those before, and change no bi
         std::vector<std::string>{"attention_fwd", "attention_bwd"});
     WatchedExchange& watched = *exchange;
     context.set_tracer(&watched.tracer);
-    nn::CutSequence cut(std::move(exchange), sizes.T, ContextKind::kRing);
+    comm::CutSequence cut(std::move(exchange), sizes.T, ContextKind::kRing);
     const Run run = attend(context, &cut, sizes, DType::kF32, {}, false);
     // One call of attention beside each: of keys forward; of keys and of the sums of the rank
     // before backward, but for the last sums, which come home.
@@ -201,8 +202,8 @@ TEST_CASE("a ring computes the pairs of ranks of which a window shows something"
     const auto line = line_over(alone(), "context", &ranks);
     tracer.reset();
     ranks.run([&](int rank) {
-      nn::CutSequence cut(std::make_unique<comm::HostedExchange>(line, rank), sizes.T,
-                          ContextKind::kRing);
+      comm::CutSequence cut(std::make_unique<comm::HostedExchange>(line, rank), sizes.T,
+                            ContextKind::kRing);
       attend(context, &cut, sizes, DType::kF32, {.window = window}, false);
     });
     CAPTURE(window);
@@ -220,13 +221,13 @@ TEST_CASE("a ring has keys of two ranks in memory at a time", "[context][many_ra
   const int64_t of_rank = 2 * sizes.T / ranks * sizes.G * sizes.D * 4, queries = of_rank / 2;
   const auto peak = [&](ContextKind kind) {
     Context context(small_context(1));
-    nn::CutSequence cut = cut_over(*group, sizes.T, kind);
+    comm::CutSequence cut = cut_over(*group, sizes.T, kind);
     const Tensor x = random_leaf(context, {1, cut.parts().own_tokens(sizes.T), 2, 64}, 1);
     const NoGrad no_grad(context);
-    nn::attention(&cut, x, x, x);  // the kernel's scratch memory stays
+    comm::attention(cut, x, x, x);  // the kernel's scratch memory stays
     const int64_t before = context.allocator().stats().allocated;
     context.allocator().reset_peak();
-    const Tensor y = nn::attention(&cut, x, x, x);
+    const Tensor y = comm::attention(cut, x, x, x);
     return context.allocator().stats().peak_allocated - before;
   };
   // Besides keys: the result and a part of it, and for each query and head a sum of the softmax.
@@ -245,13 +246,13 @@ TEST_CASE("a rank sends what the formula of its kind says", "[context][many_rank
   for (const ContextKind kind : kOthers) {
     if (!deals_out(kind, s.G, ranks)) continue;
     CAPTURE(int(kind), ranks);
-    nn::CutSequence cut = cut_over(*group, s.T, kind);
+    comm::CutSequence cut = cut_over(*group, s.T, kind);
     const int64_t own = cut.parts().own_tokens(s.T);
     const Tensor q = random_leaf(context, {s.B, own, s.H, s.D}, 1);
     const Tensor k = random_leaf(context, {s.B, own, s.G, s.D}, 2);
     const Tensor v = random_leaf(context, {s.B, own, s.G, s.D}, 3);
     const double start = sent();
-    const Tensor y = nn::attention(&cut, q, k, v);
+    const Tensor y = comm::attention(cut, q, k, v);
     const double forward = sent() - start;
     backward(y, full(context, y.shape(), DType::kF32, 1));
     const double both = sent() - start;
@@ -372,10 +373,10 @@ TEST_CASE("kinds that do not fit say what does", "[context]") {
   if (group->size() != 2) return;
   Context context(small_context(1));
   const auto attention_of = [&](ContextKind kind, int64_t keys, const AttentionOptions& options) {
-    nn::CutSequence cut = cut_over(*group, 512, kind);
+    comm::CutSequence cut = cut_over(*group, 512, kind);
     const Tensor q = random_leaf(context, {1, 256, 3 * keys, 8}, 1);
     const Tensor k = random_leaf(context, {1, 256, keys, 8}, 2);
-    return nn::attention(&cut, q, k, k, options);
+    return comm::attention(cut, q, k, k, options);
   };
   CHECK_THROWS_WITH(attention_of(ContextKind::kUlysses, 1, {}),
                     Catch::Matchers::Contains("1 heads of keys to 2 ranks, want"));

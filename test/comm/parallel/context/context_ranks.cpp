@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/context/cut_attention.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/cut_attention.h"
 #include "shale/test/comm/parallel/context/cut_case.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -20,7 +20,7 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
   for (const int64_t T : {int64_t{37}, int64_t{16} * group->size()}) {
     for (const int64_t window : {0, 5}) {
       CAPTURE(T, window, group->size());
-      nn::CutSequence cut = cut_over(*group, T);
+      comm::CutSequence cut = cut_over(*group, T);
       const auto values = [&](int64_t heads, uint64_t seed) {
         return randn<float>(B * T * heads * D, seed);
       };
@@ -38,7 +38,7 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
         return leaf(context, {B, own, heads, D}, own_of(x, B, T, cut));
       };
       const Tensor parts[] = {mine(q, H), mine(k, G), mine(v, G)};
-      const Tensor got = nn::attention(&cut, parts[0], parts[1], parts[2], options);
+      const Tensor got = comm::attention(cut, parts[0], parts[1], parts[2], options);
       backward(got, from_host<float>(context, own_of(dy, B, T, cut), got.shape()));
       // Softmax over the same keys in tiles of other places: some roundings of values near 1.
       const auto compare = [&](const Tensor& a, const Tensor& b) {
@@ -68,14 +68,14 @@ TEST_CASE("keys of some heads travel behind the attention of others, and change 
         std::vector<std::string>{"attention_fwd", "attention_bwd"});
     WatchedExchange& watched = *exchange;
     context.set_tracer(&watched.tracer);
-    nn::CutSequence cut(std::move(exchange), T);
+    comm::CutSequence cut(std::move(exchange), T);
     const int64_t own = cut.parts().own_tokens(T);
     const auto mine = [&](int64_t heads, uint64_t seed) {
       return leaf(context, {B, own, heads, D},
                   own_of(randn<float>(B * T * heads * D, seed), B, T, cut));
     };
     const Tensor q = mine(H, 1), k = mine(G, 2), v = mine(G, 3);
-    const Tensor y = nn::attention(&cut, q, k, v, {});
+    const Tensor y = comm::attention(cut, q, k, v, {});
     backward(y, mine(H, 4).detach());
     // Two chunks of a rank's queries for each of four groups of heads, forward and backward.
     CHECK(watched.gathers == std::vector<int64_t>{0, 2, 2, 2, 0, 2, 2, 2});
@@ -252,14 +252,14 @@ TEST_CASE("a rank sends its keys and values forward, and theirs twice backward",
   const int ranks = group->size();
   Context context(small_context(1));
   const int64_t B = 2, T = 8 * ranks, H = 4, G = 2, D = 8;
-  nn::CutSequence cut = cut_over(*group, T);
+  comm::CutSequence cut = cut_over(*group, T);
   const int64_t own = cut.parts().own_tokens(T);
   const Tensor q = random_leaf(context, {B, own, H, D}, 1);
   const Tensor k = random_leaf(context, {B, own, G, D}, 2);
   const Tensor v = random_leaf(context, {B, own, G, D}, 3);
   const auto sent = [&] { return group->traffic().totals(comm::Traffic::kActivations).sent_bytes; };
   const double before = sent();
-  const Tensor y = nn::attention(&cut, q, k, v);
+  const Tensor y = comm::attention(cut, q, k, v);
   const double share = double(ranks - 1) / ranks, bytes = share * double(2 * B * T * G * D * 4);
   CHECK(sent() - before == Approx(bytes));
   backward(y, full(context, y.shape(), DType::kF32, 1));

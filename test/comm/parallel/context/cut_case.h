@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "shale/comm/parallel/context/cut_sequence.h"
 #include "shale/comm/parallel/parallel.h"
-#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/pipeline_training.h"
@@ -15,15 +15,15 @@
 namespace shale::test {
 
 // Of one mesh rank in each process of a group.
-inline nn::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens,
-                                nn::ContextKind kind = nn::ContextKind::kGather) {
+inline comm::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens,
+                                  comm::ContextKind kind = comm::ContextKind::kGather) {
   const auto over = [&](auto&& some) {
     auto line = std::make_shared<comm::MeshLine>(std::forward<decltype(some)>(some), nullptr, 1,
                                                  comm::MeshLine::Options{.name = "context"});
     return std::make_unique<comm::HostedExchange>(std::move(line), 0);
   };
-  nn::CutSequence cut(over(group), tokens, kind);
-  if (kind == nn::ContextKind::kUlyssesRing) {
+  comm::CutSequence cut(over(group), tokens, kind);
+  if (kind == comm::ContextKind::kUlyssesRing) {
     const int size = context_group(kind, group.size()), rank = group.rank();
     const auto split = [&](int color, const char* name) -> std::shared_ptr<comm::ProcessGroup> {
       return group.split(color, rank, name);
@@ -36,8 +36,8 @@ inline nn::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens,
 
 // What this rank has of whole[B, T, ...], where padding is 0.
 inline std::vector<float> own_of(const std::vector<float>& whole, int64_t B, int64_t T,
-                                 const nn::CutSequence& cut) {
-  const nn::SequenceParts parts = cut.parts();
+                                 const comm::CutSequence& cut) {
+  const comm::SequenceParts parts = cut.parts();
   const int64_t S = cut.chunk_tokens(), row = int64_t(whole.size()) / (B * T);
   std::vector<float> own;
   for (int leaf = parts.first; leaf < parts.first + parts.count; ++leaf) {

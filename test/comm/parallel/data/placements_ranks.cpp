@@ -24,19 +24,13 @@ struct Net : Module {
   Net()
       : norm(this, "norm", 8, 1e-5f),
         up(this, "up", 8, 24, Init::normal(0.2f), nn::Bias::kNo),
-        down(this, "down", 24, 8, Init::normal(0.2f)) {}
-  bool accepts(const Parameter& parameter, const Partition& partition) const override {
-    if (&parameter == down.bias) return partition.share == LeafShare::kFirst;
-    return partition.share == LeafShare::kCut;
+        down(this, "down", 24, 8, Init::normal(0.2f)) {
+    up.split_outputs({.groups = 2});
+    down.split_inputs();
   }
   nn::RmsNorm norm;
   nn::Linear up, down;
 };
-
-comm::ModelPlan plan() {
-  return {.tensor = comm::TensorPlan().slices("norm").columns("up", {.groups = 2}).rows("down"),
-          .tokens = 16};
-}
 
 Names texts(const std::vector<comm::Placement>& placements) {
   Names texts;
@@ -50,8 +44,7 @@ struct Run {
       : context(small_context(1)),
         parallel(group, context,
                  degrees.here() > 1 ? degrees : comm::fit_degrees(degrees, group.size())),
-        nets(parallel.build<Net>(degrees.tensor > 1 ? plan() : comm::ModelPlan{.tokens = 16},
-                                 [] { return std::make_unique<Net>(); })),
+        nets(parallel.build<Net>({.tokens = 16}, [] { return std::make_unique<Net>(); })),
         data(*nets.front(), {}, context, parallel.groups(), {.stage = stage, .seed = 1}) {}
 
   Names placements(const char* name) {
@@ -135,12 +128,12 @@ TEST_CASE("a whole value comes back from distribute(), whatever mesh ranks a pro
           CHECK(here.shape() == sharded.shape());
           const Tensor local = here.local();
           if (!local.defined()) {
-            CHECK(own.partition.share == LeafShare::kFirst);
+            CHECK(own.sharding.share == Share::kFirst);
             continue;
           }
           std::vector<float> want;
-          for_each_rows(own.whole, own.partition, here.local_range().begin,
-                        here.local_range().count, [&](const PartRows& rows) {
+          for_each_rows(own.whole, own.sharding, here.local_range().begin, here.local_range().count,
+                        [&](const PartRows& rows) {
                           for (int64_t row = 0; row < rows.rows; ++row) {
                             const auto from = whole.begin() + rows.in_whole + row * rows.stride;
                             want.insert(want.end(), from, from + rows.run);

@@ -58,9 +58,9 @@ TEST_CASE("rows go to the ranks of their experts and come back as they were",
     values[size_t(2 * r + 1)] = float(100 * rank + r);
   }
   const Tensor x = leaf(context, {rows, 2}, values);
-  const nn::ExpertRows plan =
-      nn::expert_rows(*exchange, from_host<int32_t>(context, offsets, {2 * ranks + 1}), rows);
-  const Tensor there = nn::dispatch(*exchange, plan, x);
+  const comm::ExpertRows plan =
+      comm::expert_rows(*exchange, from_host<int32_t>(context, offsets, {2 * ranks + 1}), rows);
+  const Tensor there = comm::dispatch(*exchange, plan, x);
   const std::vector<float> got = to_host<float>(there);
   const std::vector<int32_t> begins = to_host<int32_t>(plan.offsets);
   REQUIRE(begins.size() == 3);
@@ -70,7 +70,7 @@ TEST_CASE("rows go to the ranks of their experts and come back as they were",
       CHECK(got[size_t(2 * r)] == float(2 * rank + e));
     }
   }
-  const Tensor back = nn::collect(*exchange, plan, there);
+  const Tensor back = comm::collect(*exchange, plan, there);
   backward(back, full(context, back.shape(), DType::kF32, 1));
   const std::vector<float> again = to_host<float>(back), grad = to_host<float>(x.grad());
   for (int64_t i = 0; i < 2 * count; ++i) {

@@ -32,15 +32,11 @@ struct Run {
   Run(int64_t layers, comm::ProcessGroup& group)
       : context(small_context(1)),
         axes(group, context, {.tensor = group.size()}),
-        model(std::move(
-            axes.build<models::LanguageModel>(
-                    plan(layers), [&] { return models::make_language_model(costs_model(layers)); })
-                .front())),
+        model(
+            std::move(axes.build<models::LanguageModel>(
+                              {}, [&] { return models::make_language_model(costs_model(layers)); })
+                          .front())),
         parallel(*model, model->blocks(), context, axes.groups(), {}) {}
-
-  static comm::ModelPlan plan(int64_t layers) {
-    return {.tensor = models::model_family("gpt2").tensor_plan(costs_model(layers))};
-  }
 
   Tensor forward() {
     const auto ids = rand_int<int32_t>(kTokens, 7, 0, 499);

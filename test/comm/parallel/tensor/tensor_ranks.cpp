@@ -86,7 +86,7 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
     const Tensor x = leaf(context, {2, 4, C}, randn<float>(8 * C, 10 + uint64_t(group->rank())));
     const Tensor up = leaf(context, {F, C}, randn<float>(F * C, 2));
     const Tensor down = leaf(context, {C, F}, randn<float>(C * F, 3));
-    const Tensor y = nn::across(&exchange, x, {}, [&](const Tensor& rows, const Tensor&) {
+    const Tensor y = comm::across(exchange, x, {}, [&](const Tensor& rows, const Tensor&) {
       return linear(linear(rows, up), down);
     });
     backward(sum(y));
@@ -104,7 +104,7 @@ namespace {
 
 struct PiecesRun {
   std::vector<std::vector<std::vector<float>>> values;  // by mesh rank of this process
-  double sent = 0;  // bytes
+  double sent = 0;                                      // bytes
   std::vector<int64_t> products_meanwhile;  // of each rank's rows that travelled by pieces
 };
 
@@ -139,14 +139,12 @@ PiecesRun run_pieces(comm::ProcessGroup& group, const PiecesCase& of) {
     x[at] = leaf(context, {2, T, C}, randn<float>(2 * T * C, seed));
     up[at] = leaf(context, {F, C}, randn<float>(F * C, 100 + seed));
     down[at] = leaf(context, {C, F}, randn<float>(F * C, 200 + seed));
-    const Tensor y = nn::across_by_pieces(
-        &exchange, cast(x[at], of.dtype), {},
-        [&](const Tensor& rows, const Tensor&, const OpPieces& by) {
-          const Tensor hidden =
-              linear(rows, cast(up[at], of.dtype), {}, {}, Operands::kPlain, {.in = by.in});
-          return linear(hidden, cast(down[at], of.dtype), {}, {}, Operands::kPlain,
-                        {.out = by.out});
-        });
+    const Tensor y = comm::across(exchange, cast(x[at], of.dtype), {},
+                                  [&](const Tensor& rows, const Tensor& residual) {
+                                    CHECK(!residual.defined());
+                                    const Tensor hidden = linear(rows, cast(up[at], of.dtype));
+                                    return linear(hidden, cast(down[at], of.dtype), {}, residual);
+                                  });
     wide[at] = cast(y, DType::kF32);
   });
   run.sent = group.traffic().totals(comm::Traffic::kActivations).sent_bytes;
@@ -330,8 +328,8 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
   model.layers = 1;
   TrainOptions options = small_run(model);
   options.optimizer = [](std::vector<OptimShard> shards) -> std::unique_ptr<optim::Optimizer> {
-    return std::make_unique<optim::AdamW>(
-        std::move(shards), optim::AdamWOptions{.moments = optim::Moments::kInt8});
+    return std::make_unique<optim::AdamW>(std::move(shards),
+                                          optim::AdamWOptions{.moments = optim::Moments::kInt8});
   };
   options.tensor_leaves = 4;
   for (const int stage : {0, 1, 2, 3}) {
@@ -345,11 +343,11 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
   if (group->size() != 2) return;
   options.model->width = 160, options.tensor_leaves = 2;
   CHECK_THROWS_WITH(train_over(*group, 2, options),
-                    Catch::Matchers::Contains("2 leaves with rows of 160 elements, and 64") &&
+                    Catch::Matchers::Contains("2 ranks with rows of 160 elements, and 64") &&
                         Catch::Matchers::Contains("want rows of a multiple of 64"));
   options.model->width = 192;
   CHECK_THROWS_WITH(train_over(*group, 2, options),
-                    Catch::Matchers::Contains("want leaves that divide 3"));
+                    Catch::Matchers::Contains("want ranks that divide 3"));
 }
 
 TEST_CASE("recomputation, low precision and loss scaling change no bit of a model that is cut",
@@ -370,30 +368,29 @@ TEST_CASE("recomputation, low precision and loss scaling change no bit of a mode
   }
 }
 
-TEST_CASE("a plan that does not fit says what does", "[tensor]") {
+TEST_CASE("layers that ranks cannot share say what does fit", "[tensor]") {
   const auto group = world().group();
   if (group->size() != 2) return;
-  const models::LanguageModelConfig config = small_gpt2();
-  const auto refused = [&](const comm::TensorPlan& plan, int here, const std::string& text) {
+  const auto refused = [&](int here, const std::function<void(Module&)>& change,
+                           const std::string& text) {
     Context context(small_context(1));
     comm::Parallel parallel(*group, context, {.tensor = 2 * here, .tensor_here = here});
     const std::string message = message_of<ConfigError>([&] {
-      parallel.build<models::LanguageModel>({.tensor = plan},
-                                            [&] { return models::make_language_model(config); });
+      parallel.build<models::LanguageModel>({}, [&] {
+        auto model = models::make_language_model(small_gpt2());
+        change(*model);
+        return model;
+      });
     });
     CAPTURE(message);
     CHECK(contains(message, text));
   };
-  const comm::TensorPlan plan = models::model_family("gpt2").tensor_plan(config);
-  refused(plan, 4, "4 times 8 elements");
-  refused(plan, 4, "want a divisor of 4");
-  comm::TensorPlan twice = plan;
-  twice.slices("ln_f");
-  refused(twice, 1, "ln_f.weight fits");
-  comm::TensorPlan other = plan;
-  other.columns("h.*.other");
-  refused(other, 1, "no parameter fits");
-  refused(comm::TensorPlan().slices("*"), 1, "no layer around wte.weight");
+  const auto as_it_is = [](Module&) {};
+  refused(4, as_it_is, "4 times 8 elements");
+  refused(4, as_it_is, "want a divisor of 4");
+  refused(
+      1, [](Module& model) { model.find_parameter("ln_f.weight")->split = {}; },
+      "no layer says how ranks share ln_f.weight");
 }
 
 TEST_CASE("a model that ranks share is not taken for one that each of them has", "[tensor]") {
@@ -402,19 +399,17 @@ TEST_CASE("a model that ranks share is not taken for one that each of them has",
   struct Net : Module {
     Net()
         : up(this, "up", 8, 24, Init::normal(0.2f)),
-          down(this, "down", 24, 8, Init::normal(0.2f), nn::Bias::kNo) {}
-    bool accepts(const Parameter& parameter, const Partition& partition) const override {
-      const int dim = parameter.owner == &up ? 0 : 1;
-      return partition.share == LeafShare::kCut && partition.dim == dim;
+          down(this, "down", 24, 8, Init::normal(0.2f), nn::Bias::kNo) {
+      up.split_outputs();
+      down.split_inputs();
     }
     nn::Linear up, down;
   };
-  const auto plan = comm::TensorPlan().columns("up").rows("down");
   {
     Context context(small_context(1));
     Net net;
     comm::HostedExchange exchange(line_over(*group, "tensor"), 0);
-    comm::tensor_parallel(net, plan, *group, exchange);
+    comm::tensor_parallel(net, *group, exchange);
     const std::string message =
         message_of<ConfigError>([&] { comm::DataParallel(net, {}, context, alone(), {}); });
     CHECK(contains(message, cat(group->size(), " ranks share the layers of root")));
@@ -423,7 +418,7 @@ TEST_CASE("a model that ranks share is not taken for one that each of them has",
   Context context(small_context(1));
   Net net;
   comm::Parallel over(*group, context, {.tensor = group->size()});
-  over.cut({&net}, {.tensor = plan});
+  over.cut({&net}, {});
   comm::DataParallel parallel(net, {}, context, over.groups(), {});
   CHECK(contains(
       message_of<ConfigError>([&] { parallel.mean_over_ranks(full(context, {}, DType::kF32, 1)); }),

@@ -1,13 +1,13 @@
-#include "shale/runtime/nn/cut_attention.h"
+#include "shale/comm/parallel/context/cut_attention.h"
 
 #include <cmath>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/context/cut_attention_internal.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/cut_attention_internal.h"
 #include "shale/runtime/ops/cast_inputs.h"
 
-namespace shale::nn {
+namespace shale::comm {
 namespace {
 
 CutOptions checked(CutSequence& sequence, const Tensor& q, const AttentionOptions& options) {
@@ -42,15 +42,14 @@ std::shared_ptr<const CutAttention> make_op(const CutOptions& options) {
 
 }  // namespace
 
-Tensor attention(CutSequence* cut, const Tensor& q, const Tensor& k, const Tensor& v,
+Tensor attention(CutSequence& cut, const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options) {
-  if (cut == nullptr) return shale::attention(q, k, v, options);
   if (amp::wants_low({q, k, v})) {
     return attention(cut, amp::to_low(q), amp::to_low(k), amp::to_low(v), options);
   }
   check_attention(q, k, v);
-  const CutOptions asked = checked(*cut, q, options);
-  if (trades_heads(*cut)) return ulysses_attention(asked, {q, k, v});
+  const CutOptions asked = checked(cut, q, options);
+  if (trades_heads(cut)) return ulysses_attention(asked, {q, k, v});
   const auto op = make_op(asked);
   const Tensor lse = op->make_lse(q);
   Tensor out = empty(q.context(), q.shape(), q.dtype());
@@ -68,9 +67,8 @@ Tensor attention(CutSequence* cut, const Tensor& q, const Tensor& k, const Tenso
   return out;
 }
 
-Tensor packed_attention(CutSequence* cut, const Tensor& qkv, int64_t heads,
+Tensor packed_attention(CutSequence& cut, const Tensor& qkv, int64_t heads,
                         const AttentionOptions& options) {
-  if (cut == nullptr) return shale::packed_attention(qkv, heads, options);
   if (amp::wants_low({qkv})) return packed_attention(cut, amp::to_low(qkv), heads, options);
   check_packed(qkv, heads);
   const auto parts_of = [heads](const Tensor& x) {
@@ -78,8 +76,8 @@ Tensor packed_attention(CutSequence* cut, const Tensor& qkv, int64_t heads,
     return Qkv{q, k, v};
   };
   const Qkv in = parts_of(qkv);
-  const CutOptions asked = checked(*cut, in.q, options);
-  if (trades_heads(*cut)) return packed_ulysses_attention(asked, qkv, heads);
+  const CutOptions asked = checked(cut, in.q, options);
+  if (trades_heads(cut)) return packed_ulysses_attention(asked, qkv, heads);
   const auto op = make_op(asked);
   const Tensor lse = op->make_lse(in.q);
   const Shape shape = {qkv.size(0), qkv.size(1), qkv.size(2) / 3};
@@ -102,4 +100,4 @@ Tensor packed_attention(CutSequence* cut, const Tensor& qkv, int64_t heads,
   return out;
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm

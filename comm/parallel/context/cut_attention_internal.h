@@ -2,10 +2,10 @@
 
 #include <memory>
 
-#include "shale/runtime/nn/cut_sequence.h"
+#include "shale/comm/parallel/context/cut_sequence.h"
 #include "shale/runtime/ops/attention.h"
 
-namespace shale::nn {
+namespace shale::comm {
 
 struct Qkv {
   Tensor q, k, v;
@@ -49,4 +49,4 @@ std::shared_ptr<const CutAttention> ring_attention(const CutOptions& options);
 Tensor ulysses_attention(const CutOptions& options, const Qkv& in);
 Tensor packed_ulysses_attention(const CutOptions& options, const Tensor& qkv, int64_t heads);
 
-}  // namespace shale::nn
+}  // namespace shale::comm

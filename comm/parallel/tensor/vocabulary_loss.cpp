@@ -1,4 +1,4 @@
-#include "shale/runtime/nn/vocabulary_loss.h"
+#include "shale/comm/parallel/tensor/vocabulary_loss.h"
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
 
-namespace shale::nn {
+namespace shale::comm {
 namespace {
 
 constexpr const char* kOp = "vocabulary_cross_entropy";
@@ -165,4 +165,4 @@ Tensor vocabulary_cross_entropy(Exchange& exchange, const Tensor& x, const Tenso
   return total;
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm

@@ -1,12 +1,11 @@
-#include "shale/runtime/nn/cut_sequence.h"
+#include "shale/comm/parallel/context/cut_sequence.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/runtime/ops/elementwise.h"
 
-namespace shale::nn {
+namespace shale::comm {
 
 CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, ContextKind kind,
                          int slices)
@@ -73,16 +72,10 @@ std::vector<DropoutPlace> chunks_of(const CutSequence& sequence, const Exchange*
 
 }  // namespace
 
-Tensor dropout(const Module& module, const Tensor& x, float p, uint32_t site,
-               const Tensor& residual) {
-  const Exchange* const layers = module.exchange();
-  std::vector<DropoutPlace> places;  // empty: whole samples
-  if (module.sequence() != nullptr) {
-    places = chunks_of(*module.sequence(), layers, x);
-  } else if (layers != nullptr) {
-    places = slice_of(*layers, x);
-  }
-  return shale::dropout(x, p, site, residual, places);
+std::vector<DropoutPlace> places_of(const Exchange* layers, const CutSequence* sequence,
+                                    const Tensor& x) {
+  if (sequence != nullptr) return chunks_of(*sequence, layers, x);
+  return layers != nullptr ? slice_of(*layers, x) : std::vector<DropoutPlace>();
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm

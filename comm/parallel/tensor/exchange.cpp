@@ -1,17 +1,17 @@
-#include "shale/runtime/nn/exchange.h"
+#include "shale/comm/parallel/tensor/exchange.h"
 
 #include <memory>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/tensor/exchange_pieces.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/saved_tensor.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/exchange_pieces.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/shape.h"
 
-namespace shale::nn {
+namespace shale::comm {
 namespace {
 
 // All rows for backward: gathered when they are announced, or when the first product asks, and let
@@ -136,43 +136,24 @@ Tensor sum_losses(Exchange& exchange, const Tensor& loss) {
   return total;
 }
 
-std::vector<Parameter*> whole_parameters(const Module& module) {
-  std::vector<Parameter*> parameters = module.parameters();
-  std::erase_if(parameters, [](const Parameter* parameter) {
-    return parameter->partition.share != LeafShare::kWhole && parameter->peers.empty();
-  });
-  return parameters;
-}
-
-Tensor own_samples(const Exchange* exchange, const Tensor& whole) {
-  if (exchange == nullptr) return whole;
-  const int64_t samples = whole.size(0), count = samples / exchange->ranks();
-  if (samples % exchange->ranks() != 0) {
-    throw ShapeError(cat("tensor: a micro-batch of ", samples, " samples over ", exchange->ranks(),
+Tensor own_samples(const Exchange& exchange, const Tensor& whole) {
+  const int64_t samples = whole.size(0), count = samples / exchange.ranks();
+  if (samples % exchange.ranks() != 0) {
+    throw ShapeError(cat("tensor: a micro-batch of ", samples, " samples over ", exchange.ranks(),
                          " ranks, want a multiple of them"));
   }
-  return slice(whole, 0, exchange->rank() * count, (exchange->rank() + 1) * count);
+  return slice(whole, 0, exchange.rank() * count, (exchange.rank() + 1) * count);
 }
 
-Tensor across(Exchange* exchange, const Tensor& x, const Tensor& residual, const RowsBody& body) {
-  if (exchange == nullptr) return body(x, residual);
-  std::shared_ptr<RowsAgain> again;
-  const Tensor rows = enter(*exchange, x, again);
-  const Tensor sum = leave(*exchange, body(rows, {}), again);
-  return residual.defined() ? add(residual, sum) : sum;
-}
-
-Tensor across_by_pieces(Exchange* exchange, const Tensor& x, const Tensor& residual,
-                        const PiecedBody& body) {
-  if (exchange == nullptr) return body(x, residual, {});
+Tensor across(Exchange& exchange, const Tensor& x, const Tensor& residual,
+              const nn::Distribution::Body& body) {
   check_contiguous("enter", "x", x);
-  EnteringRows entering(*exchange, x);
-  LeavingRows leaving(*exchange, entering.rows().shape());
+  EnteringRows entering(exchange, x);
+  LeavingRows leaving(exchange, entering.rows().shape());
   std::shared_ptr<RowsAgain> again;
-  const Tensor rows = entered(*exchange, x, entering.rows(), again);
-  const Tensor part = body(rows, {}, {.in = &entering, .out = &leaving});
-  const Tensor sum = leave(*exchange, part, again, &leaving);
+  const Tensor rows = entered(exchange, x, entering.rows(), again);
+  const Tensor sum = leave(exchange, body(rows, leaving.residual()), again, &leaving);
   return residual.defined() ? add(residual, sum) : sum;
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm

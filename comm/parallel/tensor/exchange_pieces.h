@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "shale/runtime/nn/exchange.h"
-#include "shale/runtime/ops/row_pieces.h"
+#include "shale/comm/parallel/tensor/exchange.h"
+#include "shale/runtime/tensor/row_pieces.h"
 
 // How the rows of a layer that is cut travel while others of its rows are multiplied. A piece is
 // the rows of one rank's slice, or of several next to each other. A rank begins with the rows that
 // it has, and ends with those that it keeps.
-namespace shale::nn {
+namespace shale::comm {
 
 // Of `runs` equal runs of a dense tensor the one of this index, as a vector that shares its memory.
 Tensor run_of(const Tensor& x, int64_t run, int64_t runs);
@@ -27,7 +27,7 @@ class EnteringRows : public RowPieces {
   EnteringRows(Exchange& exchange, const Tensor& slice);
   ~EnteringRows() override;
 
-  // Complete where before() of each piece has returned.
+  // Complete where before() of each piece has returned; who reads it waits (Storage::rows()).
   const Tensor& rows() const { return rows_; }
   void before(size_t piece) override;
 
@@ -47,6 +47,8 @@ class LeavingRows : public RowPieces {
   LeavingRows(Exchange& exchange, const Shape& all);
   ~LeavingRows() override;
 
+  // What the op is given as a residual whose result is the part (no_residual()).
+  const Tensor& residual() const { return residual_; }
   void after(size_t piece, const Tensor& y) override;
   // This rank's slice of the sum; part: as of Exchange::sum_slices(). What was not announced piece
   // by piece travels now. Throws InternalError for a part that is not the one that was.
@@ -57,6 +59,7 @@ class LeavingRows : public RowPieces {
   void send();
 
   Exchange& exchange_;
+  const Tensor residual_;
   const int64_t count_;         // of rows
   Tensor mine_;                 // what this rank makes
   std::vector<bool> are_made_;  // ranks' slices of its rows
@@ -64,4 +67,4 @@ class LeavingRows : public RowPieces {
   std::vector<Arrival> arrivals_;
 };
 
-}  // namespace shale::nn
+}  // namespace shale::comm

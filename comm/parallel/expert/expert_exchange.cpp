@@ -1,4 +1,4 @@
-#include "shale/runtime/nn/expert_exchange.h"
+#include "shale/comm/parallel/expert/expert_exchange.h"
 
 #include <numeric>
 
@@ -6,7 +6,7 @@
 #include "shale/kernels/moe.h"
 #include "shale/runtime/autograd/tape.h"
 
-namespace shale::nn {
+namespace shale::comm {
 namespace {
 
 int64_t total(const std::vector<int64_t>& counts) {
@@ -100,4 +100,4 @@ Tensor collect(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& r
   return back;
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "shale/runtime/nn/cut_sequence.h"
+#include "shale/comm/parallel/context/cut_sequence.h"
 #include "shale/runtime/ops/attention.h"
 
-namespace shale::nn {
+namespace shale::comm {
 
 // attention() (ops/attention.h) of sequences whose tokens are on several ranks, by the sequence's
 // kind:
@@ -20,11 +20,11 @@ namespace shale::nn {
 // `options` has a causal mask, and perhaps a window, a softcap, blocks and first keys, which count
 // from the beginning of the whole and lie as the queries do; throws ShapeError for others,
 // ConfigError for what the kind does not take. Keeps what attention() keeps, of this rank's tokens,
-// or of its heads; backward exchanges keys and values again. sequence null: attention() itself.
-Tensor attention(CutSequence* sequence, const Tensor& q, const Tensor& k, const Tensor& v,
+// or of its heads; backward exchanges keys and values again.
+Tensor attention(CutSequence& sequence, const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});
 // packed_attention() likewise; qkv: [n B, T / R, 3 H D].
-Tensor packed_attention(CutSequence* sequence, const Tensor& qkv, int64_t heads,
+Tensor packed_attention(CutSequence& sequence, const Tensor& qkv, int64_t heads,
                         const AttentionOptions& options = {});
 
-}  // namespace shale::nn
+}  // namespace shale::comm

@@ -1,4 +1,4 @@
-#include "shale/runtime/nn/exchange_pieces.h"
+#include "shale/comm/parallel/tensor/exchange_pieces.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,9 @@
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/tree_sum.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
-namespace shale::nn {
+namespace shale::comm {
 namespace {
 
 using Rows = RowPieces::Rows;
@@ -122,18 +123,21 @@ EnteringRows::EnteringRows(Exchange& exchange, const Tensor& slice, const Shape&
     : RowPieces(as_they_come(exchange, rows_of(all))), exchange_(exchange) {
   if (order().size() == 1 || exchange.rows_come_at_once()) {
     rows_ = exchange.ranks() > 1 ? exchange.gather(slice) : slice;
+    if (order().size() > 1) rows_.storage()->set_rows(this);
     return;
   }
   rows_ = empty(slice.context(), all, slice.dtype());
   const Tensor own = run_of(rows_, exchange.rank(), exchange.ranks());
   kernels::copy(rows_.exec(), {.x = slice.alias({slice.numel()}, {1}), .y = own});
   for (int by = 1; by < exchange.ranks(); ++by) {
-    const Tensor into = run_of(rows_, nn::before(exchange, by), exchange.ranks());
+    const Tensor into = run_of(rows_, comm::before(exchange, by), exchange.ranks());
     arrivals_.push_back(exchange.begin_shift(own, into, by, ShiftOf::kRows));
   }
+  rows_.storage()->set_rows(this);
 }
 
 EnteringRows::~EnteringRows() {
+  if (rows_.defined() && rows_.storage()->rows() == this) rows_.storage()->set_rows(nullptr);
   wait_for(arrivals_);
 }
 
@@ -141,7 +145,7 @@ void EnteringRows::before(size_t piece) {
   if (arrivals_.empty()) return;
   const auto [from, to] = ranks_of(exchange_, order()[piece], rows_of(rows_.shape()));
   for (int by = 1; by < exchange_.ranks(); ++by) {
-    const int rank = nn::before(exchange_, by);
+    const int rank = comm::before(exchange_, by);
     if (rank >= from && rank < to) arrivals_[static_cast<size_t>(by - 1)].get();
   }
 }
@@ -149,10 +153,12 @@ void EnteringRows::before(size_t piece) {
 LeavingRows::LeavingRows(Exchange& exchange, const Shape& all)
     : RowPieces(as_they_go(exchange, rows_of(all))),
       exchange_(exchange),
+      residual_(no_residual(*this)),
       count_(rows_of(all)),
       are_made_(static_cast<size_t>(exchange.ranks())) {}
 
 LeavingRows::~LeavingRows() {
+  residual_.impl().rows_of_sum = nullptr;  // somebody may keep it
   wait_for(arrivals_);
 }
 
@@ -196,7 +202,7 @@ Tensor LeavingRows::sum(const Tensor& part) {
   of_ranks[static_cast<size_t>(exchange_.rank())] = of_rank(mine_, exchange_.rank());
   for (int by = 1; by <= others; ++by) {
     arrivals_[static_cast<size_t>(by - 1)].get();
-    of_ranks[static_cast<size_t>(nn::before(exchange_, by))] = run_of(theirs_, by - 1, others);
+    of_ranks[static_cast<size_t>(comm::before(exchange_, by))] = run_of(theirs_, by - 1, others);
   }
   Shape shape = part.shape();
   shape[exchange_.row_dim(shape)] /= exchange_.ranks();
@@ -205,4 +211,4 @@ Tensor LeavingRows::sum(const Tensor& part) {
   return sum;
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm

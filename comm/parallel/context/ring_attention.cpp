@@ -1,9 +1,9 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/context/cut_attention_internal.h"
 #include "shale/kernels/attention.h"
 #include "shale/kernels/elementwise.h"
-#include "shale/runtime/nn/cut_attention_internal.h"
 
 // Keys and values go around the ranks (arXiv:2310.01889), while each rank lets its queries see
 // those that it has. What the queries of a leaf see of another leaf is one call of the kernel: of
@@ -17,7 +17,7 @@
 // number of ranks: bits depend neither on that nor on what arrives when.
 //
 // H heads of queries, G of keys, of size D.
-namespace shale::nn {
+namespace shale::comm {
 namespace {
 
 // Of the leaves of a rank, [n B, 2 S, G, D] each.
@@ -333,4 +333,4 @@ std::shared_ptr<const CutAttention> ring_attention(const CutOptions& options) {
   return std::make_shared<RingAttention>(options);
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm

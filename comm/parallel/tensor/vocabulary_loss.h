@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "shale/runtime/nn/exchange.h"
+#include "shale/comm/parallel/tensor/exchange.h"
 
-namespace shale::nn {
+namespace shale::comm {
 
 // linear_cross_entropy() (ops/loss.h) of a table that is cut by rows over ranks: the sum over all
 // rows of the softmax cross-entropy, which every rank computes alike. x: all rows [rows, C], as
@@ -14,4 +14,4 @@ namespace shale::nn {
 Tensor vocabulary_cross_entropy(Exchange& exchange, const Tensor& x, const Tensor& table,
                                 const Tensor& targets, int64_t vocab, int64_t chunk_rows = 0);
 
-}  // namespace shale::nn
+}  // namespace shale::comm

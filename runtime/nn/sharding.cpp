@@ -1,4 +1,4 @@
-#include "shale/runtime/nn/partition.h"
+#include "shale/runtime/nn/sharding.h"
 
 #include <algorithm>
 #include <functional>
@@ -12,57 +12,57 @@ int64_t TensorBox::numel() const {
   return std::accumulate(size.begin(), size.end(), int64_t{1}, std::multiplies<>());
 }
 
-void check_partition(std::string_view name, const Shape& whole, const Partition& partition,
-                     int64_t unit) {
-  if (partition.share != LeafShare::kCut) return;
-  const auto [share, dim, groups, leaves, leaf, is_of_experts] = partition;
+void check_sharding(std::string_view name, const Shape& whole, const Sharding& sharding,
+                    int64_t unit) {
+  if (sharding.share != Share::kShard) return;
+  const auto [share, dim, groups, ranks, rank, is_of_experts] = sharding;
   if (dim < 0 || dim >= whole.ndim() || (groups > 1 && dim != 0)) {
-    throw ConfigError(cat("partition: ", name, whole, " is to be cut along dimension ", dim,
+    throw ConfigError(cat("sharding: ", name, whole, " is to be cut along dimension ", dim,
                           ", want one below ", whole.ndim(), ", and 0 for groups"));
   }
   const int64_t units = whole[dim] / (groups * unit);
-  if (units * groups * unit == whole[dim] && units % leaves == 0) return;
-  throw ConfigError(cat("partition: ", name, whole, " is to be cut into ", leaves,
+  if (units * groups * unit == whole[dim] && units % ranks == 0) return;
+  throw ConfigError(cat("sharding: ", name, whole, " is to be cut into ", ranks,
                         " parts along dimension ", dim, ", of ", units,
                         unit > 1 ? cat(" times ", unit) : std::string(), " elements",
                         groups > 1 ? cat(" in each of ", groups, " groups") : std::string(),
                         "; want a divisor of ", units));
 }
 
-Shape part_shape(const Shape& whole, const Partition& partition) {
+Shape part_shape(const Shape& whole, const Sharding& sharding) {
   Shape shape = whole;
-  if (partition.share == LeafShare::kCut) shape[partition.dim] /= partition.leaves;
-  if (partition.share == LeafShare::kFirst && partition.leaf > 0) shape[0] = 0;
+  if (sharding.share == Share::kShard) shape[sharding.dim] /= sharding.ranks;
+  if (sharding.share == Share::kFirst && sharding.rank > 0) shape[0] = 0;
   return shape;
 }
 
-std::vector<TensorBox> boxes_of(const Shape& whole, const Partition& partition) {
+std::vector<TensorBox> boxes_of(const Shape& whole, const Sharding& sharding) {
   const TensorBox all{.begin = std::vector<int64_t>(static_cast<size_t>(whole.ndim()), 0),
                       .size = {whole.begin(), whole.end()}};
-  if (part_shape(whole, partition).numel() == 0) return {};
-  if (partition.share != LeafShare::kCut) return {all};
-  const auto dim = static_cast<size_t>(partition.dim);
-  const int64_t group = all.size[dim] / partition.groups, part = group / partition.leaves;
+  if (part_shape(whole, sharding).numel() == 0) return {};
+  if (sharding.share != Share::kShard) return {all};
+  const auto dim = static_cast<size_t>(sharding.dim);
+  const int64_t group = all.size[dim] / sharding.groups, part = group / sharding.ranks;
   std::vector<TensorBox> boxes;
-  for (int64_t g = 0; g < partition.groups; ++g) {
+  for (int64_t g = 0; g < sharding.groups; ++g) {
     TensorBox box = all;
-    box.begin[dim] = g * group + partition.leaf * part;
+    box.begin[dim] = g * group + sharding.rank * part;
     box.size[dim] = part;
     boxes.push_back(box);
   }
   return boxes;
 }
 
-void for_each_rows(const Shape& whole, const Partition& partition, int64_t first, int64_t count,
+void for_each_rows(const Shape& whole, const Sharding& sharding, int64_t first, int64_t count,
                    const std::function<void(const PartRows&)>& visit) {
   // A box is rows of `run` elements, every `stride` in the whole: one dimension is cut.
-  const int dim = partition.dim;
+  const int dim = sharding.dim;
   int64_t stride = 1;
   for (int i = dim; i < whole.ndim(); ++i) stride *= whole[i];
   int64_t in_part = 0;  // of the box
   const int64_t last = first + count;
-  for (const TensorBox& box : boxes_of(whole, partition)) {
-    const bool is_cut = partition.share == LeafShare::kCut && whole.ndim() > 0;
+  for (const TensorBox& box : boxes_of(whole, sharding)) {
+    const bool is_cut = sharding.share == Share::kShard && whole.ndim() > 0;
     const int64_t numel = box.numel();
     const int64_t step = is_cut ? stride : numel;
     const int64_t run = is_cut ? stride / whole[dim] * box.size[static_cast<size_t>(dim)] : numel;

@@ -1,13 +1,13 @@
 #include <utility>
 
+#include "shale/comm/parallel/context/cut_attention_internal.h"
 #include "shale/kernels/attention.h"
 #include "shale/kernels/elementwise.h"
-#include "shale/runtime/nn/cut_attention_internal.h"
 #include "shale/runtime/ops/block_mask.h"
 
 // Every rank gathers the keys and values of all tokens, and lets its chunks of queries see those up
 // to their own ends. H heads of queries, G of keys, of size D.
-namespace shale::nn {
+namespace shale::comm {
 namespace {
 
 constexpr int64_t kMostGroups = 4;
@@ -290,4 +290,4 @@ std::shared_ptr<const CutAttention> gathered_attention(const CutOptions& options
   return std::make_shared<GatheredAttention>(options);
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm

@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "shale/runtime/nn/exchange.h"
-#include "shale/runtime/nn/module.h"
+#include "shale/comm/parallel/tensor/exchange.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/tensor/context.h"
 
-namespace shale::nn {
+namespace shale::comm {
 
-// How attention sees the tokens of other ranks (nn/cut_attention.h).
+// How attention sees the tokens of other ranks (comm/parallel/context/cut_attention.h).
 enum class ContextKind : uint8_t {
   kGather,   // every rank gathers the keys and values of all tokens
   kRing,     // they go around, and are seen one rank's at a time
@@ -47,8 +47,8 @@ struct SequenceParts {
 
 // Sequences whose tokens are on several ranks. A rank, one of R, has tensors [B, T / R, ...] of B
 // sequences, of each its two chunks (SequenceParts). What works on tokens alone does not ask for
-// this. Attention exchanges keys and values (nn/cut_attention.h), positions and masks of dropout
-// are those of the whole, and losses are added up over the ranks.
+// this. Attention exchanges keys and values (comm/parallel/context/cut_attention.h), positions and
+// masks of dropout are those of the whole, and losses are added up over the ranks.
 class CutSequence {
  public:
   // tokens: of a whole sequence, without padding; slices: see SequenceParts. The exchange's "rows"
@@ -87,9 +87,9 @@ class CutSequence {
   std::map<std::pair<Context*, int64_t>, Tensor> positions_;
 };
 
-// dropout() of an activation x [B, T, C] of a module: where layers or sequences are cut, the mask
-// is that of the same elements in the whole.
-Tensor dropout(const Module& module, const Tensor& x, float p, uint32_t site,
-               const Tensor& residual = {});
+// Where the elements of an activation x [B, T, C] are in the whole, for masks of dropout: of slices
+// of the rows, of parts of sequences, or of slices of these. Either may be null.
+std::vector<DropoutPlace> places_of(const Exchange* layers, const CutSequence* sequence,
+                                    const Tensor& x);
 
-}  // namespace shale::nn
+}  // namespace shale::comm

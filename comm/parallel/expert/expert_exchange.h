@@ -5,7 +5,7 @@
 
 #include "shale/runtime/tensor/tensor.h"
 
-namespace shale::nn {
+namespace shale::comm {
 
 // Where the experts of mixtures are, of which each rank of a group has equally many, in order. Rows
 // of tokens go to the ranks of their experts, and results come back (arXiv:2006.16668,
@@ -49,4 +49,4 @@ Tensor dispatch(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& 
 // The reverse: [R', C] to [R, C], where rows of nobody have no meaning.
 Tensor collect(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& rows);
 
-}  // namespace shale::nn
+}  // namespace shale::comm

@@ -5,11 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "shale/runtime/nn/module.h"
-#include "shale/runtime/ops/row_pieces.h"
+#include "shale/runtime/nn/distribution.h"
 #include "shale/runtime/tensor/tensor.h"
 
-namespace shale::nn {
+namespace shale::comm {
 
 // A tensor that is on its way.
 class Arrival {
@@ -38,7 +37,7 @@ enum class ShiftOf : uint8_t {
 };
 
 // Where the ranks meet that have the parts into which the layers of a model are cut
-// (nn/partition.h). Between the layers that are cut a rank has a slice of the rows of a
+// (nn/sharding.h). Between the layers that are cut a rank has a slice of the rows of a
 // micro-batch: of n ranks, rank r has the r-th n-th of all rows [B T, C], as a tensor [B, T / n,
 // C]; or, where slices are of whole samples, [B / n, T, C].
 //
@@ -56,8 +55,8 @@ class Exchange {
   int rank() const { return rank_; }
 
   // Into how many pieces the rows of a layer are cut at most, so that one travels while another is
-  // multiplied (nn/exchange_pieces.h); 0: as many as ranks. Of products, so that it may change bits
-  // where a product's rows round by their number.
+  // multiplied (comm/parallel/tensor/exchange_pieces.h); 0: as many as ranks. Of products, so that
+  // it may change bits where a product's rows round by their number.
   int row_pieces() const { return row_pieces_; }
   void set_row_pieces(int pieces) { row_pieces_ = pieces; }
 
@@ -120,25 +119,14 @@ Tensor sum_over_ranks(Exchange& exchange, const Tensor& part);
 // Collective; the gradient of the sum is that of each.
 Tensor sum_losses(Exchange& exchange, const Tensor& loss);
 
-// The parameters of the tree that the model has which nobody cut: of those that tensor ranks of
-// this process have of one, the first.
-std::vector<Parameter*> whole_parameters(const Module& module);
-
 // Where slices are of whole samples: this rank's samples of what has all, [B, ...], dense: a view.
-// exchange null: all. Throws ShapeError unless the ranks divide B.
-Tensor own_samples(const Exchange* exchange, const Tensor& whole);
+// Throws ShapeError unless the ranks divide B.
+Tensor own_samples(const Exchange& exchange, const Tensor& whole);
 
-// What a layer that is cut does: body(rows, residual) of what enter() gives, and leave() of the
-// result, to which `residual`, a slice, is added. exchange null: the model is not cut; body(x,
-// residual).
-using RowsBody = std::function<Tensor(const Tensor& rows, const Tensor& residual)>;
-Tensor across(Exchange* exchange, const Tensor& x, const Tensor& residual, const RowsBody& body);
-// The same while rows travel. `pieces.in` goes to the first op that reads the rows; before another
-// reads them, pieces.in->wait(). `pieces.out` goes to the op whose result is the body's, or to
-// none. Both are null where the model is not cut.
-using PiecedBody =
-    std::function<Tensor(const Tensor& rows, const Tensor& residual, const OpPieces& pieces)>;
-Tensor across_by_pieces(Exchange* exchange, const Tensor& x, const Tensor& residual,
-                        const PiecedBody& body);
+// What a layer does that ranks share (nn::Distribution::across()): body(rows, residual) of what
+// enter() gives, and leave() of the result, to which `residual`, a slice, is added. Rows travel
+// while products of others are computed (exchange_pieces.h).
+Tensor across(Exchange& exchange, const Tensor& x, const Tensor& residual,
+              const nn::Distribution::Body& body);
 
-}  // namespace shale::nn
+}  // namespace shale::comm

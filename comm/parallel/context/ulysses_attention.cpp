@@ -2,17 +2,17 @@
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/context/cut_attention.h"
+#include "shale/comm/parallel/context/cut_attention_internal.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/cut_attention.h"
-#include "shale/runtime/nn/cut_attention_internal.h"
 #include "shale/runtime/ops/shape.h"
 
 // Before attention ranks trade their tokens of all heads for all tokens of their heads, and back
 // after it (arXiv:2309.14509). Between the two is attention() of whole sequences, in order: the
 // chunks of a leaf are not next to each other, and a causal mask goes by places. Where those that
 // trade are one group of several, it is a ring of the leaves of groups, in the leaves' own order.
-namespace shale::nn {
+namespace shale::comm {
 namespace {
 
 class HeadTrade {
@@ -140,13 +140,12 @@ Tensor HeadTrade::all_tokens(const Tensor& of_tokens) const {
 }
 
 AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trade, int64_t heads) {
-  AttentionOptions options{
-      .causal = true,
-      .scale = asked.scale,
-      .window = asked.window,
-      .softcap = asked.softcap,
-      .blocks = asked.blocks,
-      .first_head = asked.first_head + trade.rank() * heads};
+  AttentionOptions options{.causal = true,
+                           .scale = asked.scale,
+                           .window = asked.window,
+                           .softcap = asked.softcap,
+                           .blocks = asked.blocks,
+                           .first_head = asked.first_head + trade.rank() * heads};
   if (asked.first_keys.defined()) options.first_keys = trade.all_tokens(asked.first_keys);
   return options;
 }
@@ -181,7 +180,9 @@ Tensor traded(const CutOptions& asked, const std::vector<Tensor>& inputs, const 
   });
 
   const AttentionOptions options = options_of_heads(asked, trade, all[0].size(2));
-  const Tensor seen = nn::attention(asked.sequence.ring(), all[0], all[1], all[2], options);
+  CutSequence* const ring = asked.sequence.ring();
+  const Tensor seen = ring != nullptr ? attention(*ring, all[0], all[1], all[2], options)
+                                      : shale::attention(all[0], all[1], all[2], options);
   Tensor out = empty(in.q.context(), in.q.shape(), in.q.dtype());
   trade.to_tokens({seen}, {out});
   record("heads to tokens", {seen}, {&out},
@@ -205,4 +206,4 @@ Tensor packed_ulysses_attention(const CutOptions& options, const Tensor& qkv, in
   return reshape(out, {qkv.size(0), qkv.size(1), qkv.size(2) / 3});
 }
 
-}  // namespace shale::nn
+}  // namespace shale::comm
