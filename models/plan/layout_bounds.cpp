@@ -9,6 +9,7 @@
 #include "shale/base/error.h"
 #include "shale/models/plan/at_once.h"
 #include "shale/models/training/batch_ramp.h"
+#include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
 
 namespace shale::models {
@@ -119,8 +120,7 @@ PlannedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) c
   layout.pipeline = 1;
   layout.pipeline_chunks = layout.zero = layout.shard_ranks = 0;
   if (layout.offload == OffloadKind::kParameters) layout.offload = OffloadKind::kOptimizer;
-  const bool adds_statistics =
-      layout.optimizer == OptimizerKind::kLamb || layout.optimizer == OptimizerKind::kAdafactor;
+  const bool adds_statistics = optimizer_row(layout.optimizer).adds_statistics;
   if (layout.expert > 1 && adds_statistics) layout.zero = 1;  // which want it then
   const int model_ranks = layout.tensor * layout.context;
   const int data = layout.expert / std::gcd(layout.expert, model_ranks);

@@ -15,33 +15,6 @@
 namespace shale::models {
 namespace {
 
-// What --beta1, --beta2, --eps and --momentum are if they are not given; nothing where there is no
-// such thing.
-struct Defaults {
-  std::optional<float> beta1, beta2, eps, momentum;
-};
-
-Defaults defaults_of(OptimizerKind kind) {
-  const optim::AdamWOptions adamw;
-  const optim::LionOptions lion;
-  switch (kind) {
-    case OptimizerKind::kAdamW:
-    case OptimizerKind::kAdamWBF16:
-    case OptimizerKind::kAdamW8bit:
-    case OptimizerKind::kOneBitAdam: return {adamw.beta1, adamw.beta2, adamw.eps, {}};
-    case OptimizerKind::kLion: return {lion.beta1, lion.beta2, {}, {}};
-    case OptimizerKind::kAdafactor: return {{}, {}, optim::AdafactorOptions().eps, {}};
-    case OptimizerKind::kSgd: return {{}, {}, {}, optim::SgdOptions().momentum};
-    case OptimizerKind::kLamb: {
-      const optim::LambOptions lamb;
-      return {lamb.beta1, lamb.beta2, lamb.eps, {}};
-    }
-    case OptimizerKind::kMuon:
-      return {adamw.beta1, adamw.beta2, adamw.eps, optim::MuonOptions().momentum};
-  }
-  return {};
-}
-
 void fill_in(const char* flag, double& value, std::optional<float> initial) {
   if (value >= 0 && !initial) {
     throw ConfigError(
@@ -101,19 +74,43 @@ std::unique_ptr<optim::Optimizer> make_muon(const RunConfig& config,
   return std::make_unique<optim::Muon>(std::move(shards), options);
 }
 
-std::unique_ptr<optim::Optimizer> make_adamw(const RunConfig& config,
-                                             std::vector<OptimShard> shards,
-                                             optim::Moments moments) {
+using Shards = std::vector<OptimShard>;
+
+template <optim::Moments kMoments>
+std::unique_ptr<optim::Optimizer> make_adamw(const RunConfig& config, const std::vector<Module*>&,
+                                             Shards shards) {
   return std::make_unique<optim::AdamW>(
       std::move(shards), optim::AdamWOptions{.beta1 = static_cast<float>(config.beta1),
                                              .beta2 = static_cast<float>(config.beta2),
                                              .eps = static_cast<float>(config.eps),
                                              .weight_decay = float(config.weight_decay),
-                                             .moments = moments});
+                                             .moments = kMoments});
 }
 
-std::unique_ptr<optim::Optimizer> make_lamb(const RunConfig& config,
-                                            std::vector<OptimShard> shards) {
+std::unique_ptr<optim::Optimizer> make_lion(const RunConfig& config, const std::vector<Module*>&,
+                                            Shards shards) {
+  return std::make_unique<optim::Lion>(
+      std::move(shards), optim::LionOptions{.beta1 = static_cast<float>(config.beta1),
+                                            .beta2 = static_cast<float>(config.beta2),
+                                            .weight_decay = float(config.weight_decay)});
+}
+
+std::unique_ptr<optim::Optimizer> make_adafactor(const RunConfig& config,
+                                                 const std::vector<Module*>&, Shards shards) {
+  return std::make_unique<optim::Adafactor>(
+      std::move(shards), optim::AdafactorOptions{.eps = static_cast<float>(config.eps),
+                                                 .weight_decay = float(config.weight_decay)});
+}
+
+std::unique_ptr<optim::Optimizer> make_sgd(const RunConfig& config, const std::vector<Module*>&,
+                                           Shards shards) {
+  return std::make_unique<optim::Sgd>(
+      std::move(shards), optim::SgdOptions{.momentum = float(config.momentum),
+                                           .weight_decay = float(config.weight_decay)});
+}
+
+std::unique_ptr<optim::Optimizer> make_lamb(const RunConfig& config, const std::vector<Module*>&,
+                                            Shards shards) {
   return std::make_unique<optim::Lamb>(
       std::move(shards), optim::LambOptions{.beta1 = static_cast<float>(config.beta1),
                                             .beta2 = static_cast<float>(config.beta2),
@@ -121,6 +118,72 @@ std::unique_ptr<optim::Optimizer> make_lamb(const RunConfig& config,
                                             .weight_decay = float(config.weight_decay),
                                             .trust_min = static_cast<float>(config.trust_min),
                                             .trust_max = static_cast<float>(config.trust_max)});
+}
+
+std::unique_ptr<optim::Optimizer> make_one_bit_adam(const RunConfig& config,
+                                                    const std::vector<Module*>&, Shards shards) {
+  return std::make_unique<optim::OneBitAdam>(
+      std::move(shards), optim::OneBitAdamOptions{.beta1 = static_cast<float>(config.beta1),
+                                                  .beta2 = static_cast<float>(config.beta2),
+                                                  .eps = static_cast<float>(config.eps),
+                                                  .weight_decay = float(config.weight_decay),
+                                                  .freeze_step = config.freeze_step});
+}
+
+std::vector<OptimizerRow> make_rows() {
+  const optim::AdamWOptions adamw;
+  const optim::LionOptions lion;
+  const optim::LambOptions lamb;
+  const auto adam = [&](OptimizerKind kind, std::string_view name, std::string_view help,
+                        auto make) {
+    return OptimizerRow{kind, name, help, adamw.beta1, adamw.beta2, adamw.eps, {}, make};
+  };
+  return {
+      adam(OptimizerKind::kAdamW, "adamw", "8 bytes per parameter",
+           make_adamw<optim::Moments::kF32>),
+      adam(OptimizerKind::kAdamWBF16, "adamw-bf16", "4 bytes", make_adamw<optim::Moments::kBF16>),
+      adam(OptimizerKind::kAdamW8bit, "adamw-8bit", "2 bytes", make_adamw<optim::Moments::kInt8>),
+      {.kind = OptimizerKind::kLion,
+       .name = "lion",
+       .help = "4 bytes; wants a third of the rate, three times the decay",
+       .beta1 = lion.beta1,
+       .beta2 = lion.beta2,
+       .make = make_lion},
+      {.kind = OptimizerKind::kAdafactor,
+       .name = "adafactor",
+       .help = "almost none",
+       .eps = optim::AdafactorOptions().eps,
+       .make = make_adafactor,
+       .joins_matrices = true,
+       .adds_statistics = true},
+      {.kind = OptimizerKind::kSgd,
+       .name = "sgd",
+       .help = "4 bytes; none without momentum",
+       .momentum = optim::SgdOptions().momentum,
+       .make = make_sgd},
+      {.kind = OptimizerKind::kMuon,
+       .name = "muon",
+       .help = "4 bytes for the matrices of blocks, AdamW for the rest",
+       .beta1 = adamw.beta1,
+       .beta2 = adamw.beta2,
+       .eps = adamw.eps,
+       .momentum = optim::MuonOptions().momentum,
+       .make = make_muon,
+       .joins_matrices = true},
+      {.kind = OptimizerKind::kLamb,
+       .name = "lamb",
+       .help = "8 bytes; scales the step of each matrix by its norm, for large batches",
+       .beta1 = lamb.beta1,
+       .beta2 = lamb.beta2,
+       .eps = lamb.eps,
+       .make = make_lamb,
+       .joins_matrices = true,
+       .adds_statistics = true},
+      adam(OptimizerKind::kOneBitAdam, "1bit-adam",
+           "12 bytes and 4 / replicas; sends one bit an element between replicas, see "
+           "--freeze-step",
+           make_one_bit_adam),
+  };
 }
 
 void check_trust(const RunConfig& config) {
@@ -131,12 +194,22 @@ void check_trust(const RunConfig& config) {
 
 }  // namespace
 
+std::span<const OptimizerRow> optimizers() {
+  static const std::vector<OptimizerRow> rows = make_rows();
+  return rows;
+}
+
+const OptimizerRow& optimizer_row(OptimizerKind kind) {
+  const auto rows = optimizers();
+  return *std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.kind == kind; });
+}
+
 void resolve_optimizer(RunConfig& config) {
-  const Defaults defaults = defaults_of(config.optimizer);
-  fill_in("--beta1", config.beta1, defaults.beta1);
-  fill_in("--beta2", config.beta2, defaults.beta2);
-  fill_in("--eps", config.eps, defaults.eps);
-  fill_in("--momentum", config.momentum, defaults.momentum);
+  const OptimizerRow& row = optimizer_row(config.optimizer);
+  fill_in("--beta1", config.beta1, row.beta1);
+  fill_in("--beta2", config.beta2, row.beta2);
+  fill_in("--eps", config.eps, row.eps);
+  fill_in("--momentum", config.momentum, row.momentum);
   check_trust(config);
   parse_parameter_groups(config.param_groups);
 }
@@ -145,37 +218,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
                                                  const std::vector<Module*>& units,
                                                  std::vector<OptimShard> shards) {
   set_group_options(parse_parameter_groups(config.param_groups), shards);
-  const auto decay = static_cast<float>(config.weight_decay);
-  switch (config.optimizer) {
-    case OptimizerKind::kAdamW: return make_adamw(config, std::move(shards), optim::Moments::kF32);
-    case OptimizerKind::kAdamWBF16:
-      return make_adamw(config, std::move(shards), optim::Moments::kBF16);
-    case OptimizerKind::kAdamW8bit:
-      return make_adamw(config, std::move(shards), optim::Moments::kInt8);
-    case OptimizerKind::kLion:
-      return std::make_unique<optim::Lion>(
-          std::move(shards), optim::LionOptions{.beta1 = static_cast<float>(config.beta1),
-                                                .beta2 = static_cast<float>(config.beta2),
-                                                .weight_decay = decay});
-    case OptimizerKind::kAdafactor:
-      return std::make_unique<optim::Adafactor>(
-          std::move(shards),
-          optim::AdafactorOptions{.eps = static_cast<float>(config.eps), .weight_decay = decay});
-    case OptimizerKind::kSgd:
-      return std::make_unique<optim::Sgd>(
-          std::move(shards),
-          optim::SgdOptions{.momentum = float(config.momentum), .weight_decay = decay});
-    case OptimizerKind::kMuon: return make_muon(config, units, std::move(shards));
-    case OptimizerKind::kLamb: return make_lamb(config, std::move(shards));
-    case OptimizerKind::kOneBitAdam:
-      return std::make_unique<optim::OneBitAdam>(
-          std::move(shards), optim::OneBitAdamOptions{.beta1 = static_cast<float>(config.beta1),
-                                                      .beta2 = static_cast<float>(config.beta2),
-                                                      .eps = static_cast<float>(config.eps),
-                                                      .weight_decay = decay,
-                                                      .freeze_step = config.freeze_step});
-  }
-  throw InternalError("optimizer: of a kind that is not known here");
+  return optimizer_row(config.optimizer).make(config, units, std::move(shards));
 }
 
 }  // namespace shale::models

@@ -12,6 +12,7 @@
 #include "shale/kernels/block_codes.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/compatibility.h"
+#include "shale/models/training/make_optimizer.h"
 
 namespace shale::models {
 namespace {
@@ -66,16 +67,6 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
        "--recompute selective");
   static_cast<void>(parse_split(config.pipeline_split));
 }
-
-// Of parameters that are cut over tensor ranks as well as over those that shard them.
-bool puts_leaves_together(OptimizerKind kind) {
-  return kind == OptimizerKind::kMuon || kind == OptimizerKind::kLamb ||
-         kind == OptimizerKind::kAdafactor;
-}
-
-}  // namespace
-
-namespace {
 
 // "--pipeline 2, --tensor 4"
 std::string model_axes(const RunConfig& config) {
@@ -193,7 +184,7 @@ std::unique_ptr<comm::Parallel> make_parallel(const RunConfig& config, comm::Pro
                             .context_kind = config.context_kind,
                             .context_group = config.context_group,
                             .reshard = config.reshard_ranks,
-                            .joins_matrices = puts_leaves_together(config.optimizer)});
+                            .joins_matrices = optimizer_row(config.optimizer).joins_matrices});
 }
 
 comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches) {

@@ -2,6 +2,7 @@
 
 #include "shale/base/gpu_model.h"
 #include "shale/comm/world.h"
+#include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/slow_links.h"
 
 namespace shale::models {
@@ -36,26 +37,13 @@ void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
 
 void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Optimizer");
-  spec.add_choice(
-      "optimizer", c.optimizer,
-      {{"adamw", OptimizerKind::kAdamW},
-       {"adamw-bf16", OptimizerKind::kAdamWBF16},
-       {"adamw-8bit", OptimizerKind::kAdamW8bit},
-       {"lion", OptimizerKind::kLion},
-       {"adafactor", OptimizerKind::kAdafactor},
-       {"sgd", OptimizerKind::kSgd},
-       {"muon", OptimizerKind::kMuon},
-       {"lamb", OptimizerKind::kLamb},
-       {"1bit-adam", OptimizerKind::kOneBitAdam}},
-      "AdamW (betas 0.9, 0.95) with fp32, bf16 or 8-bit moments (8, 4, 2 bytes per "
-      "parameter), Lion (4 bytes; wants a third of the rate, three times the decay), Adafactor "
-      "(almost none) or "
-      "SGD (4 bytes; none without momentum), or Muon (4 bytes) for the matrices of blocks with "
-      "AdamW (8 bytes) for the rest, or LAMB (8 bytes), which scales the step of each matrix by "
-      "its "
-      "norm and is for large batches; 1bit-adam (12 bytes and 4 / replicas) is AdamW that sends "
-      "one "
-      "bit an element between replicas, see --freeze-step");
+  std::vector<std::pair<std::string, OptimizerKind>> kinds;
+  std::string help = "and what its states take: ";
+  for (const OptimizerRow& row : optimizers()) {
+    help += cat(kinds.empty() ? "" : ", ", row.name, " (", row.help, ")");
+    kinds.emplace_back(row.name, row.kind);
+  }
+  spec.add_choice("optimizer", c.optimizer, kinds, help);
   spec.add("lr", c.lr, "peak learning rate",
            {.min = 0, .help = {.default_text = words.default_lr}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",
