@@ -202,15 +202,11 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
   const SequenceParts parts = sequence_parts();
   const int leaf = parts.first + std::max(hosted_.current(), 0) / degrees_.tensor_here;
   const int64_t chunk = parts.chunk_tokens(whole);
-  std::vector<int32_t> own(static_cast<size_t>(sequences * 2 * chunk), padding);
-  auto next = own.begin();
+  std::vector<int32_t> own(static_cast<size_t>(sequences * 2 * chunk));
+  int32_t* next = own.data();
   for (int64_t row = 0; row < sequences; ++row) {
-    for (const int half : {0, 1}) {
-      const int64_t begin = std::min(parts.chunk(leaf, half) * chunk, whole);
-      const int64_t count = std::min(begin + chunk, whole) - begin;
-      std::copy_n(tokens.begin() + row * whole + begin, count, next);
-      next += chunk;
-    }
+    const auto sequence = tokens.subspan(size_t(row * whole), size_t(whole));
+    next = parts.copy_leaf(sequence, leaf, padding, next);
   }
   return from_host<int32_t>(context_, own, {sequences, 2 * chunk});
 }

@@ -1,6 +1,5 @@
 #include "shale/models/language/sequence_batches.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "shale/kernels/loss.h"
@@ -12,19 +11,14 @@ void cut_field(const HostTensor& from, const comm::SequenceParts& parts, Batch& 
   const int64_t B = from.shape[0], T = from.shape[1], S = parts.chunk_tokens(T);
   const auto tokens = from.values<int32_t>();
   const auto to = own.set(from.name, DType::kI32, {parts.count * B, 2 * S}).values<int32_t>();
-  auto next = to.begin();
+  int32_t* next = to.data();
   for (int leaf = parts.first; leaf < parts.first + parts.count; ++leaf) {
     for (int64_t b = 0; b < B; ++b) {
-      const auto row = tokens.begin() + b * T;
+      const auto row = tokens.subspan(static_cast<size_t>(b * T), static_cast<size_t>(T));
       const int32_t padding = from.name == "inputs"    ? 0
                               : from.name == "targets" ? kernels::kIgnoreTarget
-                                                       : row[T - 1];
-      for (const int half : {0, 1}) {
-        const int64_t begin = std::min(parts.chunk(leaf, half) * S, T);
-        const int64_t count = std::min(begin + S, T) - begin;
-        next = std::copy_n(row + begin, count, next);
-        next = std::fill_n(next, S - count, padding);
-      }
+                                                       : row.back();
+      next = parts.copy_leaf(row, leaf, padding, next);
     }
   }
 }

@@ -7,6 +7,17 @@
 
 namespace shale::comm {
 
+int32_t* SequenceParts::copy_leaf(std::span<const int32_t> tokens, int leaf, int32_t padding,
+                                  int32_t* to) const {
+  const int64_t T = std::ssize(tokens), S = chunk_tokens(T);
+  for (const int half : {0, 1}) {
+    const int64_t begin = std::min(chunk(leaf, half) * S, T), end = std::min(begin + S, T);
+    to = std::copy(tokens.begin() + begin, tokens.begin() + end, to);
+    to = std::fill_n(to, S - (end - begin), padding);
+  }
+  return to;
+}
+
 CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, ContextKind kind,
                          int slices)
     : exchange_(std::move(exchange)), tokens_(tokens), kind_(kind), slices_(slices) {}

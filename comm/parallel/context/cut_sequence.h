@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct SequenceParts {
     const int64_t units = chunks() * unit;
     return (tokens + units - 1) / units * unit;
   }
+  // Copies what a leaf has of a sequence's tokens, earlier chunk first; `padding` follows the last
+  // token. to: 2 chunk_tokens(). Returns the end of what it has written.
+  int32_t* copy_leaf(std::span<const int32_t> tokens, int leaf, int32_t padding, int32_t* to) const;
   // Tokens that this rank has of a sequence.
   int64_t own_tokens(int64_t tokens) const { return 2 * count * chunk_tokens(tokens); }
 };

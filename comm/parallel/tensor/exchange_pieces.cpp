@@ -195,7 +195,9 @@ Tensor LeavingRows::sum(const Tensor& part) {
   if (arrivals_.empty()) return exchange_.sum_slices(part);
   const bool is_that = part.data() == mine_.data() && part.shape() == mine_.shape();
   if (!is_that || arrivals_.size() + 1 != static_cast<size_t>(exchange_.ranks())) {
-    throw InternalError("leave: a layer announced pieces of another result than it gives");
+    throw InternalError(
+        "across: the residual went to an op whose result is not the layer's; want it passed to the "
+        "op that makes the layer's result, or not used");
   }
   const int64_t others = exchange_.ranks() - 1;
   std::vector<Tensor> of_ranks(static_cast<size_t>(exchange_.ranks()));

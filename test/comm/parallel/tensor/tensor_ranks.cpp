@@ -9,6 +9,7 @@
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/ops/shape.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
@@ -199,6 +200,55 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
       }
     }
   }
+}
+
+TEST_CASE("whatever reads rows first finds all of them, and the sum has what the body gives",
+          "[tensor]") {
+  const auto group = world().group();
+  constexpr int64_t C = 16, T = 64;  // rows of a rank, which travel as a piece
+  const int n = group->size();
+  Context context(small_context(1));
+  comm::HostedExchange exchange(line_over(*group, "tensor"), 0);
+  const auto values = [&](int rank) { return randn<float>(2 * T * C, uint64_t(10 + rank)); };
+  const Tensor x = from_host<float>(context, values(group->rank()), {2, T, C});
+  const Tensor weight = from_host<float>(context, randn<float>(C * C, 1), {C, C});
+  std::vector<float> all;
+  for (int rank = 0; rank < n; ++rank) {
+    const std::vector<float> of = values(rank);
+    all.insert(all.end(), of.begin(), of.end());
+  }
+  // By rows of the whole, as many as all ranks have.
+  Tensor kept;
+  const auto sum_of = [&](const std::function<Tensor(const Tensor&, const Tensor&)>& body) {
+    return to_host<float>(comm::across(exchange, x, {}, body));
+  };
+  sum_of([&](const Tensor& rows, const Tensor& residual) {
+    kept = residual;
+    CHECK(!residual.defined());
+    CHECK(to_host<float>(reshape(rows, {-1})) == all);  // no product has asked for them
+    return linear(rows, weight);
+  });
+  const std::vector<float> want =
+      sum_of([&](const Tensor& rows, const Tensor&) { return scale(linear(rows, weight), 2); });
+  const auto passed = sum_of([&](const Tensor& rows, const Tensor& residual) {
+    return linear(scale(rows, 2), weight, {}, residual);
+  });
+  CHECK(max_error(passed, to_f64(want)) <= 1e-5 * max_abs(to_f64(want)));
+  // A view of some of the rows is not the rows.
+  const auto half = sum_of([&](const Tensor& rows, const Tensor&) {
+    const Tensor some = linear(contiguous(slice(rows, 1, 0, T)), weight);
+    return n == 1 ? scale(some, 2)
+                  : scale(concat({some, slice(linear(rows, weight), 1, T, n * T)}, 1), 2);
+  });
+  CHECK(max_error(half, to_f64(want)) <= 1e-5 * max_abs(to_f64(want)));
+  // Once the layer is done it is an undefined tensor as any other.
+  CHECK(!kept.defined());
+  CHECK(to_host<float>(linear(x, weight, {}, kept)) == to_host<float>(linear(x, weight)));
+  if (n == 1) return;
+  CHECK_THROWS_WITH(sum_of([&](const Tensor& rows, const Tensor& residual) {
+                      return scale(linear(rows, weight, {}, residual), 2);
+                    }),
+                    Catch::Matchers::Contains("went to an op whose result is not the layer"));
 }
 
 TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and of several",
