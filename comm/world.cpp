@@ -403,8 +403,10 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
     if (report.caused) continue;
     if (first == nullptr || report.time_ns < first->time_ns) first = &report;
     lowest = std::min(lowest, report.rank);
-    silent =
-        silent || (report.rank < context->local_rank && tell_the_same(report.message, message));
+    // Of ranks that refuse the same options for reasons of their own, the lowest one's is enough.
+    const bool tells_it = tell_the_same(report.message, message) ||
+                          (report.code == static_cast<int>(code) && code == ExitCode::kUsage);
+    silent = silent || (report.rank < context->local_rank && tells_it);
   }
   if (!silent) print_failure(message, context->rank, context->size);
   const int job_code = first != nullptr ? first->code : static_cast<int>(code);

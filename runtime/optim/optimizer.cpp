@@ -325,11 +325,13 @@ void check_blocks(const std::string& state, const Parameter& parameter, int64_t 
   const int64_t group = cuts_rows ? whole.at(-1) / sharding.groups : whole.at(-1);
   const int64_t row = cuts_rows ? group / sharding.ranks : group;
   if (row % block == 0) return;
-  const std::string fits = group % block != 0
-                               ? cat("rows of a multiple of ", block, ", or another optimizer")
-                               : cat("ranks that divide ", group / block);
+  const int64_t blocks = group / block;
+  const std::string fits =
+      group % block != 0 ? cat("rows of a multiple of ", block, ", or another optimizer")
+      : blocks == 1      ? std::string("one tensor rank, or another optimizer")
+                         : cat("tensor ranks that divide ", blocks, ", or another optimizer");
   throw ConfigError(cat("optimizer: ", parameter.full_name(), whole, " is on ", sharding.ranks,
-                        " ranks with rows of ", row, " elements, and ", block,
+                        " tensor ranks with rows of ", row, " elements, and ", block,
                         " neighbours share a value of its state ", state, "; want ", fits));
 }
 

@@ -37,6 +37,7 @@ check() {
 
 bad_data='error: tokens.bin: magic is 7, want 20240520 (rank 1 of'
 check 3 alike 64 1 "error: --lr: 'fast' is not a number (rank 0 of 3)"
+check 3 each-of-its-own 64 1 'error: h.0 is on 3 ranks (rank 0 of 3)'
 check 3 alone-while-others-wait 65 1 "$bad_data 3)"
 check 3 alone-while-others-wait-async 65 1 "$bad_data 3)"
 check 3 alone-while-nodes-wait 65 1 "$bad_data 3)"

@@ -220,7 +220,7 @@ refuses "--tensor-leaves is 6, want a power of two times --tensor, 4" 1 --tensor
 refuses "would weigh the padding; want a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
 refuses "want a multiple of 256" 1 --tensor 2 --seq-len 31 --attention-pattern local
 refuses "want rows of a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit
-refuses "want ranks that divide 3" 1 --tensor 2 --optimizer adamw-8bit --width 192
+refuses "want tensor ranks that divide 3" 1 --tensor 2 --optimizer adamw-8bit --width 192
 refuses "use --frozen-dtype bf16" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --frozen-dtype nf4
 refuses "use --lora-dropout 0" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --lora-dropout 0.1
 refuses "--sample-tokens" 1 --tensor 2 --sample-tokens 5

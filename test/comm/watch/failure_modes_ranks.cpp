@@ -97,6 +97,7 @@ int run_failure_mode(std::string_view mode, World& world) {
   constexpr std::string_view kTraining = "training-";
   if (mode.starts_with(kTraining)) return fail_while_training(mode.substr(kTraining.size()), world);
   if (mode == "alike") throw ConfigError("--lr: 'fast' is not a number");
+  if (mode == "each-of-its-own") throw ConfigError(cat("h.", world.rank(), " is on 3 ranks"));
   if (mode == "alone-while-others-wait") {
     const auto group = wait_for_rank_1(world, {}, /*async=*/false);
     throw_bad_data();

@@ -393,11 +393,11 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
   if (group->size() != 2) return;
   options.model->width = 160, options.tensor_leaves = 2;
   CHECK_THROWS_WITH(train_over(*group, 2, options),
-                    Catch::Matchers::Contains("2 ranks with rows of 160 elements, and 64") &&
+                    Catch::Matchers::Contains("2 tensor ranks with rows of 160 elements, and 64") &&
                         Catch::Matchers::Contains("want rows of a multiple of 64"));
   options.model->width = 192;
   CHECK_THROWS_WITH(train_over(*group, 2, options),
-                    Catch::Matchers::Contains("want ranks that divide 3"));
+                    Catch::Matchers::Contains("want tensor ranks that divide 3"));
 }
 
 TEST_CASE("recomputation, low precision and loss scaling change no bit of a model that is cut",
