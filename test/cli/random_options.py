@@ -4,10 +4,12 @@
 A draw must either be refused, with exit code 64, one line and no step, or train and have the losses
 of one rank with the same options but without axes, stages and offload, to rounding. It must have
 the bits of the same mesh in one process where docs/numerics.md promises that; elsewhere those of
-the same processes without stages and offload, where these are promised. Prints what trained and what was refused, and
-why.
+the same processes without stages and offload, where these are promised.
 
-    random_options.py BIN_DIR [--draws N] [--seed N|random] [--only N] [--jobs N]
+A draw that has both options of a row of docs/compatibility.md must be refused. The message must be
+that of such a row, or one of OTHER_REASONS. Prints what trained and what was refused, and why.
+
+    random_options.py BIN_DIR [--draws N] [--seed N|random] [--only N] [--jobs N] [--page FILE]
 """
 
 import argparse
@@ -104,6 +106,32 @@ ROUNDING = "reproducible loss-chunk tensor context context-kind tensor-pieces".s
 # draws. It is more than the error of a sum in fp32: optimizers that go by the sign of a gradient
 # move a parameter whose gradient is about 0 either way.
 TOLERANCE = {"fp32": 1e-4, "bf16": 5e-3, "fp16": 5e-3, "fp8": 1e-2}
+# How refusals begin that are not of two options that never work together: of options that have no
+# effect without another, sizes that do not fit, and what one model has not. N is a number.
+OTHER_REASONS = [
+    r"--(prefetch|persist-below) has no effect without --zero N",
+    r"--offload-ratio is N, but --offload none leaves nothing to it",
+    r"--reshard-ranks is N, but --zero N keeps parameters whole",
+    r"--check-replicas is N, but --zero N leaves one copy of each parameter",
+    r"--optimizer 1bit-adam exchanges moments between replicas of the model, and there is one",
+    r"--(shard|reshard)-ranks is N, want a divisor of the N ranks? ",
+    r"--expert N: want a divisor of the N ranks ",
+    r"a batch of batch-ramp is N, want a multiple of micro-batch N times N ranks?",
+    r"partition: \S+ is to be cut into N parts along dimension N",
+    r"context: ulysses deals out N heads of keys to N ranks",
+    r"optimizer: \S+ is cut into N leaves with rows of N elements, and N neighbours share a value ",
+    r"--dtype fp8: \S+ is a mixture of experts",
+    r"--window is N, the model in PATH has N",
+]
+# The tables of docs/compatibility.md: a head, and rows of two options, each with all of its values
+# or with those that the row lists.
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/compatibility.md")
+HEAD = ["| option | with | because | which | use |", "|---|---|---|---|---|"]
+SIDE = r"`--([a-z0-9-]+)(?: ([a-z0-9+-]+(?:, [a-z0-9+-]+)*))?`"
+ROW = re.compile(rf"\| {SIDE} \| {SIDE} \| ([^|]+) \| (?:cannot be|not built) \| ([^|]+) \|")
+Row = collections.namedtuple("Row", "sides because use")
+Side = collections.namedtuple("Side", "flag values")  # no values: all but that in UNUSED
+UNUSED = {"offload": "none", "ranks-per-process": "1"}  # as if the option were not there
 STEPS, GLOBAL_BATCH = 4, 16
 COMMON = ("--layers 2 --width 64 --heads 4 --seq-len 32 --warmup-steps 0 --lr 5e-3 "
           f"--steps {STEPS} --global-batch {GLOBAL_BATCH} --device cpu --threads 1 --no-save "
@@ -143,11 +171,52 @@ def size_of(flags, name, default=1):
     return int(flags.get(name, default))
 
 
+def ranks_of_model(flags):
+    return math.prod(size_of(flags, axis) for axis in ("tensor", "context", "pipeline"))
+
+
+def ranks_per_process(flags):
+    too_few = max(1, ranks_of_model(flags) // size_of(flags, "processes"))
+    return size_of(flags, "ranks-per-process", too_few)
+
+
 def data_ranks(flags):
-    of_model = math.prod(size_of(flags, axis) for axis in ("tensor", "context", "pipeline"))
-    processes = size_of(flags, "processes")
-    hosted = size_of(flags, "ranks-per-process", max(1, of_model // processes))
-    return processes * hosted // of_model
+    return size_of(flags, "processes") * ranks_per_process(flags) // ranks_of_model(flags)
+
+
+def read_rows(page):
+    rows = []
+    with open(page, encoding="utf-8") as lines:
+        for line in map(str.rstrip, lines):
+            if "|" not in line or line in HEAD:
+                continue
+            found = ROW.fullmatch(line)
+            if not found:
+                sys.exit(f"{page}: this is no row as those of compatibility.md:\n{line}")
+            *sides, because, use = found.groups()
+            sides = [Side(flag, values.split(", ") if values else [])
+                     for flag, values in (sides[:2], sides[2:])]
+            rows.append(Row(sides, because, use))
+    if not rows:
+        sys.exit(f"{page}: found no rows")
+    return rows
+
+
+def text_of(side, flags):
+    """A row's option as a refusal has it, "--zero 3"; empty if a draw does not use it so."""
+    value = flags.get(side.flag)
+    if side.flag == "ranks-per-process":
+        value = str(ranks_per_process(flags))
+    if value in (None, UNUSED.get(side.flag)) or (side.values and value not in side.values):
+        return ""
+    return f"--{side.flag} {value}".rstrip()
+
+
+def refusals_of(rows, flags):
+    """What those rows say of a draw that has both of their options."""
+    pairs = [(row, *(text_of(side, flags) for side in row.sides)) for row in rows]
+    return [f"{a} is incompatible with {b}: {row.because}; use {row.use}"
+            for row, a, b in pairs if a and b]
 
 
 def has_bits_of_one_process(flags):
@@ -211,7 +280,8 @@ class Run:
         try:
             done = subprocess.run(self.command, env=environment, stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, timeout=TIMEOUT_S)
-            self.code, self.said = done.returncode, (done.stdout + done.stderr).strip()
+            self.code = done.returncode
+            self.said = (done.stdout + done.stderr).strip().replace(self.out, "{work}")
         except subprocess.TimeoutExpired:
             self.code, self.said = None, f"no end after {TIMEOUT_S} s"
         rows = []
@@ -258,15 +328,40 @@ def difference(run, want):
     return max(abs(a - b) / abs(b) for a, b in zip(run.losses, want.losses))
 
 
-def check(flags, references, work):
+def message_of(line):
+    """A refusal without what is around it in all of them."""
+    return re.sub(r"^error: | \(rank \d+ of \d+\)$", "", line)
+
+
+def reason_of(line):
+    """A refusal without its numbers, so that equal ones are counted together."""
+    line = re.sub(r"\S*/\S+", "PATH", message_of(line))
+    return re.sub(r"\b\d+(\.\d+)?\b", "N", line)
+
+
+def what_is_wrong(run, refusals):
+    """With a draw that was refused; `refusals` are those of rows."""
+    if not run.said.startswith("error: ") or "\n" in run.said or run.losses:
+        return f"refused after {len(run.bits)} steps, want one line before any:\n{run.said}"
+    reason = reason_of(run.said)
+    if message_of(run.said) in refusals or any(re.match(other, reason) for other in OTHER_REASONS):
+        return ""
+    wanted = "".join("\n    " + refusal for refusal in refusals) or " none"
+    return (f"refused for a reason that is not one of OTHER_REASONS, nor of a row that the draw "
+            f"matches:\n{run.said}\nrows that it matches:{wanted}")
+
+
+def check(flags, rows, references, work):
     """What became of a draw: "trained" and its largest difference, "refused" and the message, or
     "failed"; and words that say what is wrong with that, or none."""
     run = Run(flags, work)
+    refusals = refusals_of(rows, flags)
     if run.code == 64:
-        is_one_line = run.said.startswith("error: ") and "\n" not in run.said
-        is_right = is_one_line and not run.losses
-        return "refused", run.said, "" if is_right else (
-            f"{run}\nrefused after {len(run.bits)} steps, want one line before any:\n{run.said}")
+        wrong = what_is_wrong(run, refusals)
+        return "refused", run.said, wrong and f"{run}\n{wrong}"
+    if refusals:
+        return "failed", 0, (f"{run}\nexit code {run.code} after {len(run.bits)} steps, want it "
+                             f"refused:\n{refusals[0]}")
     if run.code != 0 or len(run.bits) != STEPS:
         return "failed", 0, f"{run}\nexit code {run.code} after {len(run.bits)} steps: {run.said}"
     largest = 0
@@ -292,13 +387,6 @@ def make_inputs(work):
             sys.exit(f"{run}\nexit code {run.code}: {run.said}")
 
 
-def reason_of(line):
-    """A refusal without its numbers, so that equal ones are counted together."""
-    line = re.sub(r"^error: | \(rank \d+ of \d+\)$", "", line)
-    line = re.sub(r"\S*/\S+", "PATH", line)
-    return re.sub(r"\b\d+(\.\d+)?\b", "N", line)
-
-
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin_dir", help="where train_lm is")
@@ -306,6 +394,7 @@ def read_arguments():
     parser.add_argument("--seed", default="680", help="of the draws, or random")
     parser.add_argument("--only", type=int, help="run this draw alone")
     parser.add_argument("--jobs", type=int, default=1, help="draws at a time")
+    parser.add_argument("--page", default=PAGE, help="the tables: docs/compatibility.md")
     return parser.parse_args()
 
 
@@ -313,6 +402,7 @@ def main():
     seed = str(random.randrange(10**6)) if options.seed == "random" else options.seed
     numbers = range(options.draws) if options.only is None else [options.only]
     print(f"seed {seed}, {len(numbers)} draws", flush=True)
+    rows = read_rows(options.page)
     count, trained, refused, failures = 0, set(), collections.Counter(), []
     largest = collections.Counter()
     with tempfile.TemporaryDirectory() as work, \
@@ -320,7 +410,7 @@ def main():
         make_inputs(work)
         references = References(work)
         draws = [flags_of(values_of(seed, number)) for number in numbers]
-        outcomes = pool.map(lambda flags: check(flags, references, work), draws)
+        outcomes = pool.map(lambda flags: check(flags, rows, references, work), draws)
         for number, flags, (became, what, wrong) in zip(numbers, draws, outcomes):
             if became == "trained":
                 trained.update(flags.items())
