@@ -7,7 +7,9 @@ the bits of the same mesh in one process where docs/numerics.md promises that; e
 the same processes without stages and offload, where these are promised.
 
 A draw that has both options of a row of docs/compatibility.md must be refused. The message must be
-that of such a row, or one of OTHER_REASONS. Prints what trained and what was refused, and why.
+that of such a row, or one of OTHER_REASONS. Each row is also tried alone: its two options, with no
+others than these need, must be refused with its message. Prints what trained and what was refused,
+and why.
 
     random_options.py BIN_DIR [--draws N] [--seed N|random] [--only N] [--jobs N] [--page FILE]
 """
@@ -132,6 +134,21 @@ ROW = re.compile(rf"\| {SIDE} \| {SIDE} \| ([^|]+) \| (?:cannot be|not built) \|
 Row = collections.namedtuple("Row", "sides because use")
 Side = collections.namedtuple("Side", "flag values")  # no values: all but that in UNUSED
 UNUSED = {"offload": "none", "ranks-per-process": "1"}  # as if the option were not there
+# What a row alone is tried with: its options, where it lists no values, and others that these need.
+ALONE = {
+    "attention-pattern": "--attention-pattern local", "batch-ramp": "--batch-ramp 8:2",
+    "context": "--context 2", "context-kind": "--context 2", "cuda-graph": "--cuda-graph",
+    "ema": "--ema 0.9", "expert": "--expert 2", "frozen-dtype": "--init {init} --lora-rank 4",
+    "logit-softcap": "--logit-softcap 30", "loss-chunk": "--loss-chunk 16",
+    "lora-dropout": "--init {init} --lora-rank 4 --lora-dropout 0.1",
+    "offload": "--offload optimizer", "offload-activations": "--offload-activations",
+    "outer-every": "--outer-every 2", "pipeline": "--processes 2 --pipeline 2",
+    "quantize-gathers": "--quantize-gathers 8", "quantize-reductions": "--quantize-reductions 8",
+    "ranks-per-process": "--tensor 2 --ranks-per-process 2", "reproducible": "--reproducible",
+    "reshard-ranks": "--reshard-ranks 2", "sample-tokens": "--sample-tokens 5",
+    "skip-outliers": "--skip-outliers 6", "tensor": "--tensor 2",
+}
+LEFT_OUT = "cuda-graph"  # --device cpu does not take it, with or without the other option
 STEPS, GLOBAL_BATCH = 4, 16
 COMMON = ("--layers 2 --width 64 --heads 4 --seq-len 32 --warmup-steps 0 --lr 5e-3 "
           f"--steps {STEPS} --global-batch {GLOBAL_BATCH} --device cpu --threads 1 --no-save "
@@ -197,9 +214,18 @@ def read_rows(page):
             sides = [Side(flag, values.split(", ") if values else [])
                      for flag, values in (sides[:2], sides[2:])]
             rows.append(Row(sides, because, use))
+            if not all(refusals_of(rows[-1:], flags) for flags in draws_of(rows[-1])):
+                sys.exit(f"{page}: ALONE does not say how to try options of this row:\n{line}")
     if not rows:
         sys.exit(f"{page}: found no rows")
     return rows
+
+
+def draws_of(row):
+    """Of a row alone: each value of one option with each of the other."""
+    first, second = ([f"{ALONE.get(flag, '')} --{flag} {value}" for value in values] or
+                     [ALONE.get(flag, "")] for flag, values in row.sides)
+    return [flags_of([one, other]) for one in first for other in second]
 
 
 def text_of(side, flags):
@@ -339,25 +365,24 @@ def reason_of(line):
     return re.sub(r"\b\d+(\.\d+)?\b", "N", line)
 
 
-def what_is_wrong(run, refusals):
-    """With a draw that was refused; `refusals` are those of rows."""
+def what_is_wrong(run, refusals, others):
+    """With a draw that was refused; `refusals` are those of rows, `others` other reasons."""
     if not run.said.startswith("error: ") or "\n" in run.said or run.losses:
         return f"refused after {len(run.bits)} steps, want one line before any:\n{run.said}"
     reason = reason_of(run.said)
-    if message_of(run.said) in refusals or any(re.match(other, reason) for other in OTHER_REASONS):
+    if message_of(run.said) in refusals or any(re.match(other, reason) for other in others):
         return ""
-    wanted = "".join("\n    " + refusal for refusal in refusals) or " none"
-    return (f"refused for a reason that is not one of OTHER_REASONS, nor of a row that the draw "
-            f"matches:\n{run.said}\nrows that it matches:{wanted}")
+    wanted = "".join("\n    " + refusal for refusal in refusals) or " there is no row"
+    or_other = "one of OTHER_REASONS, or " if others else ""
+    return f"refused:\n{run.said}\nwant {or_other}what a row of these options says:{wanted}"
 
 
-def check(flags, rows, references, work):
+def check(flags, refusals, others, references, work):
     """What became of a draw: "trained" and its largest difference, "refused" and the message, or
     "failed"; and words that say what is wrong with that, or none."""
     run = Run(flags, work)
-    refusals = refusals_of(rows, flags)
     if run.code == 64:
-        wrong = what_is_wrong(run, refusals)
+        wrong = what_is_wrong(run, refusals, others)
         return "refused", run.said, wrong and f"{run}\n{wrong}"
     if refusals:
         return "failed", 0, (f"{run}\nexit code {run.code} after {len(run.bits)} steps, want it "
@@ -375,6 +400,25 @@ def check(flags, rows, references, work):
             return "trained", largest, (f"{run}\nlosses {run.losses} {run.bits}\nwant {wanted} as\n"
                                         f"       {want.losses} {want.bits}\n{want}")
     return "trained", largest, ""
+
+
+def try_rows(rows, pool, work):
+    """Tries each row alone. Names those that are not refused as they say."""
+    names = [" with ".join(f"--{flag} {', '.join(values)}".rstrip() for flag, values in row.sides)
+             for row in rows]
+    left_out = [name for name in names if LEFT_OUT in name]
+    draws = [(name, refusals_of([row], flags), flags) for name, row in zip(names, rows)
+             for flags in draws_of(row) if name not in left_out]
+    failures = set()
+    outcomes = pool.map(lambda draw: check(draw[2], draw[1], [], None, work), draws)
+    for (name, *_), (_, _, wrong) in zip(draws, outcomes):
+        if wrong:
+            failures.add(name)
+            print(f"FAILED row {name}:\n{wrong}\n", flush=True)
+    tried = len(names) - len(left_out)
+    print(f"{tried} rows tried alone, {tried - len(failures)} refused as they say; {len(left_out)} "
+          f"left out, as --device cpu does not take --{LEFT_OUT}:\n    {', '.join(left_out)}")
+    return sorted(failures)
 
 
 def make_inputs(work):
@@ -410,7 +454,8 @@ def main():
         make_inputs(work)
         references = References(work)
         draws = [flags_of(values_of(seed, number)) for number in numbers]
-        outcomes = pool.map(lambda flags: check(flags, rows, references, work), draws)
+        outcomes = pool.map(lambda flags: check(flags, refusals_of(rows, flags), OTHER_REASONS,
+                                                references, work), draws)
         for number, flags, (became, what, wrong) in zip(numbers, draws, outcomes):
             if became == "trained":
                 trained.update(flags.items())
@@ -425,6 +470,8 @@ def main():
                       f"--seed {seed} --only {number}\n{wrong}\n", flush=True)
             elif options.only is not None:
                 print(f"{became}: {' '.join(spell(flags))}: {what}")
+        if options.only is None:
+            failures += try_rows(rows, pool, work)
 
     print(f"\n{count} trained, {sum(refused.values())} refused, {len(failures)} failed")
     for key, value in sorted(largest.items()):
