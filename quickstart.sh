@@ -33,6 +33,7 @@ train_flags=(
 
 ranks=2
 out=out/quickstart
+compile_core_seconds=300  # of one core, as measured on an AMD EPYC
 
 phase_names=()
 phase_seconds=()
@@ -46,14 +47,14 @@ phase() {
   phase_seconds+=($((SECONDS - start)))
 }
 
-configure() {
-  # This is a run of CPU ranks, and kernels for GPUs and their emulator take minutes to compile. The
-  # next `cmake --preset release` turns them, tests and benchmarks on again.
-  cmake --preset release -DSHALE_BUILD_TESTS=OFF -DSHALE_BUILD_BENCH=OFF -DSHALE_CUDA=OFF \
-    -DSHALE_EMULATOR=OFF
-}
+# For this machine's CPU alone, without kernels for GPUs, tests and benchmarks, which take most of an
+# hour to compile (cmake --preset release).
+configure() { cmake --preset quick; }
 
-build() { cmake --build --preset release --target train_lm; }
+build() {
+  echo "compiling takes about $((compile_core_seconds / $(nproc) / 60 + 1)) minutes on $(nproc) cores"
+  cmake --build --preset quick
+}
 
 train() {
   local threads=$(($(nproc) / ranks)) headers
@@ -73,7 +74,7 @@ train() {
   fi
   rm -rf "$out"
   mpirun -np "$ranks" --oversubscribe --bind-to none \
-    build/release/bin/train_lm --data "$headers" --out "$out" --threads "$threads" \
+    build/quick/bin/train_lm --data "$headers" --out "$out" --threads "$threads" \
     "${train_flags[@]}" "$@" </dev/null
 }
 

@@ -122,13 +122,11 @@ if $with_bootstrap; then
 fi
 
 if $with_quick; then
-  # A build that is configured stays as it is; else it is that of quickstart.sh.
-  if [[ ! -e build/release/CMakeCache.txt ]]; then
-    cmake --preset release -DSHALE_BUILD_TESTS=OFF -DSHALE_BUILD_BENCH=OFF -DSHALE_CUDA=OFF \
-      -DSHALE_EMULATOR=OFF
-  fi
-  cmake --build --preset release --parallel "$jobs" --target train_lm find_race
-  test/quick/run.sh build/release/bin | tee "$log" || true
+  # Programs that are built serve; else those of quickstart.sh are.
+  preset=quick
+  if [[ -x build/release/bin/train_lm && ! -x build/quick/bin/train_lm ]]; then preset=release; fi
+  build "$preset" train_lm find_race
+  test/quick/run.sh "build/$preset/bin" | tee "$log" || true
   counts=$(sed -nE '$s/^([0-9]+) passed, ([0-9]+) failed$/\1 \2/p' "$log")
   passed=${counts% *}
   failed=${counts#* }
@@ -140,6 +138,7 @@ build release
 run_tests release ${ctest_arguments[@]+"${ctest_arguments[@]}"}
 
 if $with_long; then
+  build quick train_lm train_image train_diffusion  # names of sources that are compiled together
   run_tests release --build-config long --tests-regex '^long\.' \
     ${ctest_arguments[@]+"${ctest_arguments[@]}"}
 fi

@@ -14,14 +14,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION MATCHES "
 endif()
 option(SHALE_WERROR "Treat warnings as errors" ${werror_default})
 option(SHALE_CCACHE "Compile through ccache when it is found" ON)
+option(SHALE_THIS_MACHINE "Compile the CPU's kernels for this machine's instruction set alone" OFF)
 option(SHALE_FAST_LINKER "Link with mold or lld when found" ON)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# -O2 here; the kernels ask for -O3 themselves. Never -ffast-math, never -march=native: results are
-# compared bit by bit between runs, and one binary serves every x86-64 (SIMD picks at run time).
+# -O2 here; the kernels ask for -O3 themselves. Never -ffast-math, and -march=native
+# for kernels alone (SHALE_THIS_MACHINE): results are compared bit by bit between runs, and one binary
+# serves every x86-64 (SIMD picks at run time).
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
 # -O1 keeps sanitized tests bearable, -g1 is enough for stack traces.

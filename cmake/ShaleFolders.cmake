@@ -14,9 +14,12 @@ set(SHALE_comm_FOLDERS
   comm comm/checkpoint comm/groups comm/hosts comm/link comm/mpi comm/nccl comm/node comm/parallel comm/parallel/context comm/parallel/data
   comm/parallel/expert comm/parallel/pipeline comm/parallel/tensor comm/sums comm/watch)
 set(SHALE_models_FOLDERS
-  models models/diffusion models/dit models/gpt2 models/image models/language models/llama
-  models/plan models/resnet models/tools/supervision models/training models/training/checks
-  models/training/report models/views models/vit models/weights)
+  models models/gpt2 models/language models/llama models/plan models/training
+  models/training/checks models/training/report models/weights)
+# Of the layer models, what train_lm does without: images and diffusion; what the program `shale`
+# shows of runs, and how it starts them. Libraries of their own.
+set(SHALE_vision_FOLDERS models/diffusion models/dit models/image models/resnet models/vit)
+set(SHALE_views_FOLDERS models/tools/supervision models/views)
 
 # Folders whose sources are for some builds alone, or for programs: what stands in for libraries that
 # SHALE_KERNELS_ONLY goes without; the emulator; CUDA's kernels, and what they stand on; the tools of

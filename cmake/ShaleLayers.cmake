@@ -18,6 +18,40 @@ function(shale_kernel_files out out_hopper)
   set(${out_hopper} ${hopper_files} PARENT_SCOPE)
 endfunction()
 
+# Names in their unnamed namespaces are those of other sources of the folder.
+set(SHALE_ALONE
+  comm/checkpoint/reshard.cpp comm/checkpoint/shard.cpp comm/node/node_collectives_two_phase.cpp
+  comm/node/node_exchange.cpp comm/node/node_mailbox.cpp models/llama/gguf.cpp
+  models/llama/hf_config.cpp models/plan/fitted_links.cpp models/plan/layout_search.cpp
+  models/plan/layouts.cpp models/plan/plan_rank.cpp models/tools/supervision/supervised_process.cpp
+  models/training/parameter_groups.cpp models/views/mlflow.cpp runtime/data/images/image_tars.cpp
+  runtime/data/images/png.cpp runtime/data/jinja/methods.cpp
+  runtime/data/text/tokenizer/tokenizer_json.cpp runtime/ops/ffn.cpp runtime/ops/grouped_swiglu.cpp
+  runtime/ops/swiglu.cpp runtime/optim/one_bit_adam.cpp runtime/tensor/upload_ring.cpp)
+
+# shale_unite(<target> <source>...): in a unity build (CMAKE_UNITY_BUILD), compiles the sources of a
+# folder together, a dozen at a time: their headers are read once.
+function(shale_unite target)
+  if(NOT CMAKE_UNITY_BUILD)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  # In one source with others a type may use an unnamed namespace's, and a function be unused.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-unused-function)
+  foreach(source IN LISTS ARGN)
+    cmake_path(GET source PARENT_PATH folder)
+    if(source IN_LIST SHALE_ALONE)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      continue()
+    endif()
+    string(MAKE_C_IDENTIFIER "${folder}" name)
+    list(APPEND of_${name} ${source})
+    list(LENGTH of_${name} count)
+    math(EXPR group "${count} / 12")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${name}_${group})
+  endforeach()
+endfunction()
+
 # shale_add_layer(<name> FOLDERS ... [EXCLUDE ...] [PUBLIC ...] [PRIVATE ...] [HEADER_ONLY ...])
 #
 # Static library shale_<name>, exported as shale::<name>, of every .cpp directly in FOLDERS,
@@ -32,6 +66,7 @@ function(shale_add_layer name)
 
   set(target shale_${name})
   add_library(${target} STATIC ${sources})
+  shale_unite(${target} ${sources})
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${shale_include_dir}>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
