@@ -205,10 +205,6 @@ void read_whole_parts(CheckpointReader& checkpoint, const std::vector<StatePart>
   }
 }
 
-const Module& root_of(const Module& module) {
-  return module.parent() == nullptr ? module : root_of(*module.parent());
-}
-
 // Whether a rank of another stage writes what this rank has too.
 bool is_elsewhere(const StatePart& part, const PipelineStages* stages) {
   if (stages == nullptr) return false;

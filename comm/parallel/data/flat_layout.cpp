@@ -12,12 +12,6 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-const Module& root_of(const Module& module) {
-  const Module* root = &module;
-  while (root->parent() != nullptr) root = root->parent();
-  return *root;
-}
-
 // Calls use(module, parameter) for every module that uses a parameter declared elsewhere.
 void for_each_tie(const Module& module,
                   const std::function<void(const Module&, const Parameter&)>& use) {
@@ -35,6 +29,10 @@ int depth_of(const Module* module) {
 }
 
 }  // namespace
+
+const Module& root_of(const Module& module) {
+  return module.parent() == nullptr ? module : root_of(*module.parent());
+}
 
 bool is_inside(const Module* module, const Module* ancestor) {
   while (module != nullptr && module != ancestor) module = module->parent();

@@ -64,5 +64,6 @@ UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken);
 std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modules);
 
 bool is_inside(const Module* module, const Module* ancestor);  // or is it itself
+const Module& root_of(const Module& module);                   // of the tree
 
 }  // namespace shale::comm

@@ -12,12 +12,6 @@ struct Sharded : Module::Attachment {
   DataParallel parallel;
 };
 
-const Module& root_of(const Module& module) {
-  const Module* root = &module;
-  while (root->parent() != nullptr) root = root->parent();
-  return *root;
-}
-
 Sharded* find(const Module& root) {
   return dynamic_cast<Sharded*>(root.attachment());
 }

@@ -13,12 +13,9 @@ namespace {
 
 // Where a process hosts several mesh ranks: the model of which `parameter` is, by number.
 size_t model_of(const HostedModels& hosted, const Parameter& parameter) {
-  const Module* root = parameter.owner;
-  while (root->parent() != nullptr) root = root->parent();
-  const auto found = std::find(hosted.models().begin(), hosted.models().end(), root);
-  if (found != hosted.models().end()) {
-    return static_cast<size_t>(found - hosted.models().begin());
-  }
+  const auto& models = hosted.models();
+  const auto found = std::find(models.begin(), models.end(), &root_of(*parameter.owner));
+  if (found != models.end()) return static_cast<size_t>(found - models.begin());
   throw InternalError(
       cat("sharded parameter: ", parameter.full_name(), " is of none of this process's models"));
 }
