@@ -445,7 +445,7 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
     });
   }
   for (const auto& unit : parallel.units()) {
-    for (const auto& buffer : unit->buffers()) buffer->masters_changed();
+    for (const auto& buffer : unit->buffers()) buffer->values().masters_changed();
   }
   if (parallel.local_steps() != nullptr) parallel.local_steps()->loaded();
 }

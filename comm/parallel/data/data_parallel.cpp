@@ -161,7 +161,10 @@ FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options
   taken_.insert(plan.parameters.begin(), plan.parameters.end());
   units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
   FlatUnit& unit = *units_.back();
-  unit.set_ready_hook([this, &unit](const FlatEntry& entry) { gradient_ready(unit, entry); });
+  for (FlatGradient* gradient : unit.gradients()) {
+    gradient->add_ready_hook(
+        [this, &unit](const FlatEntry& entry) { gradient_ready(unit, entry); });
+  }
   add_hook(unit, HookPoint::kBeforeForward, &DataParallel::before_forward);
   add_hook(unit, HookPoint::kAfterForward, &DataParallel::after_forward);
   if (options_.stage >= 3) {
@@ -196,7 +199,7 @@ void DataParallel::order_units() {
   chunks_.assign(1, {});
   for (FlatUnit* unit : order) {
     for (const auto& buffer : unit->buffers()) {
-      if (!buffer->trainable() || buffer->use() == TableUse::kApart) continue;
+      if (buffer->gradient() == nullptr) continue;
       shards_.push_back(buffer->shard());
       shards_.back().gradient->check = [this, chunk = static_cast<size_t>(unit->chunk())] {
         check_reduced(chunk);
@@ -206,10 +209,10 @@ void DataParallel::order_units() {
         shards_.back().counts = buffer->ranks().rank() == 0;
         shards_.back().repeats = !shards_.back().counts;
       }
-      if (shared_.groups.stages == nullptr || buffer->use() != TableUse::kTied) continue;
-      shards_.back().counts =
-          shards_.back().counts &&
-          shared_.groups.stages->is_first_holder(*buffer->layout().entries.front().parameter);
+      const PipelineStages* const stages = shared_.groups.stages;
+      if (stages == nullptr || buffer->spec().traits.use != TableUse::kTied) continue;
+      shards_.back().counts = shards_.back().counts &&
+                              stages->is_first_holder(*buffer->layout().entries.front().parameter);
     }
     chunks_.resize(std::max(chunks_.size(), static_cast<size_t>(unit->chunk()) + 1));
     Chunk& chunk = chunks_[static_cast<size_t>(unit->chunk())];
@@ -297,7 +300,9 @@ void DataParallel::backward_ends() {
   } else if (reached_ && must_reduce()) {
     chunk().has_local = true;
   }
-  for (FlatUnit* unit : chunk().units) unit->end_backward();
+  for (FlatUnit* unit : chunk().units) {
+    for (FlatGradient* gradient : unit->gradients()) gradient->end_backward();
+  }
   if (!reached_) return;
   for (FlatUnit* unit : chunk().units) unit->reshard();
   if (last_) chunk().in_tree = 0;
@@ -391,22 +396,26 @@ void DataParallel::finish_chunk() {
 
 // The gradients of both uses of a table, once each is complete.
 void DataParallel::add_ties() {
+  const PipelineStages* const stages = shared_.groups.stages;
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {
-      const Parameter& first = *buffer->layout().entries.front().parameter;
-      if (buffer->use() == TableUse::kApart) {
-        place_of(first).buffer->add_gradient_of(*buffer);
-      } else if (buffer->use() == TableUse::kTied && shared_.groups.stages != nullptr &&
-                 shared_.groups.stages->tie != nullptr) {
-        buffer->add_gradient_over(*shared_.groups.stages->tie);
+      const bool is_tied = buffer->spec().traits.use == TableUse::kTied;
+      if (is_tied && stages != nullptr && stages->tie != nullptr) {
+        buffer->gradient()->add_over(*stages->tie);
       }
+    }
+    if (ApartGradient* const apart = unit->apart(); apart != nullptr) {
+      const Parameter& first = *apart->gradient().layout().entries.front().parameter;
+      place_of(first).buffer->gradient()->add(apart->gradient());
     }
   }
 }
 
 void DataParallel::finish_gathers() {
   for (const auto& unit : units_) {
-    for (const auto& buffer : unit->buffers()) buffer->finish_gather();
+    for (const auto& buffer : unit->buffers()) {
+      if (!buffer->spec().shards_values()) buffer->values().unshard();
+    }
   }
 }
 
@@ -416,7 +425,7 @@ void DataParallel::for_each_flag(const std::function<void(bool&)>& visit) {
     visit(chunk.has_local);
   }
   for (const auto& unit : units_) {
-    for (const auto& buffer : unit->buffers()) buffer->for_each_gradient_flag(visit);
+    for (FlatGradient* gradient : unit->gradients()) gradient->for_each_flag(visit);
   }
 }
 
@@ -495,7 +504,7 @@ Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
 void DataParallel::masters_changed() {
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {
-      if (buffer->trainable()) buffer->masters_changed();
+      if (buffer->gradient() != nullptr) buffer->values().masters_changed();
     }
   }
 }

@@ -35,8 +35,8 @@ struct DataParallelOptions {
   bool overlap = true;        // collectives run while this rank computes
   bool reproducible = false;  // losses do not depend on the number of ranks
   std::optional<kernels::BlockCode> gather_code = {}, reduce_code = {};  // see ShardingOptions
-  bool gather_fp8 = false;    // see ShardingOptions
-  int prefetch = 1;           // stage 3: units gathered ahead of the one in use
+  bool gather_fp8 = false;                                               // see ShardingOptions
+  int prefetch = 1;  // stage 3: units gathered ahead of the one in use
   // Of the initial values; none: Context::next_model_seed().
   std::optional<uint64_t> seed = {};
   // Share of the elements that `offload` is for, rounded up to whole units: first those that

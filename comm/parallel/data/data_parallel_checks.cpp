@@ -213,7 +213,7 @@ std::string DataParallel::first_non_finite() {
 std::vector<std::string> DataParallel::unused_parameters() const {
   std::vector<std::string> names;
   for (const auto& unit : units_) {
-    for (std::string& name : unit->unused()) names.push_back(std::move(name));
+    for (const FlatEntry* entry : unit->unreached()) names.push_back(entry->parameter->full_name());
   }
   return names;
 }

@@ -4,6 +4,8 @@
 #include <functional>
 
 #include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/optim/shard.h"
 
 namespace shale::comm {
 namespace {
@@ -57,6 +59,20 @@ FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks, int
     layout.numel = layout.shard_numel * ranks;
   }
   return layout;
+}
+
+void zero_padding(const FlatLayout& layout, const Tensor& buffer) {
+  int64_t end = 0;
+  const auto zero_to = [&](int64_t begin) {
+    if (begin == end) return;
+    const Tensor gap = vector_slice(buffer, end, begin - end);
+    kernels::fill(gap.exec(), {.y = gap, .value = 0});
+  };
+  for (const FlatEntry& entry : layout.entries) {
+    zero_to(entry.offset);
+    end = entry.end();
+  }
+  zero_to(layout.numel);
 }
 
 UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken) {

@@ -39,6 +39,8 @@ struct FlatLayout {
 
 // turn: how many buffers with an owner came before, so that all ranks get some in turn.
 FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks, int64_t turn = 0);
+// Zeroes what lies between parameters, and after the last.
+void zero_padding(const FlatLayout& layout, const Tensor& buffer);
 
 // A unit is a module's subtree without the subtrees of units inside it. A parameter used by several
 // modules (tied weights) belongs to the lowest unit that encloses its owner and all its users.

@@ -68,38 +68,38 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
     if (traits.use == TableUse::kTied) name += " tied";
     buffers_.push_back(std::make_unique<FlatBuffer>(shared, std::move(name), traits, parameters));
   }
+  for (const auto& buffer : buffers_) {
+    if (buffer->gradient() != nullptr) gradients_.push_back(buffer->gradient());
+  }
   if (plan.apart.empty()) return;
   const amp::Precision* own = plan.apart.front()->owner->precision();
   const BufferTraits apart{.compute = own != nullptr ? own->compute : options.compute,
                            .reduce = own != nullptr ? own->reduce : options.reduce,
                            .use = TableUse::kApart};
-  buffers_.push_back(std::make_unique<FlatBuffer>(shared, name_ + " apart", apart, plan.apart));
+  apart_ = std::make_unique<ApartGradient>(shared, name_ + " apart", apart, plan.apart);
+  gradients_.push_back(&apart_->gradient());
 }
 
 void FlatUnit::detach() {
   for (const auto& buffer : buffers_) buffer->detach();
-}
-
-bool FlatUnit::trainable() const {
-  return std::any_of(buffers_.begin(), buffers_.end(),
-                     [](const auto& buffer) { return buffer->trainable(); });
+  if (apart_ != nullptr) apart_->detach();
 }
 
 void FlatUnit::fetch_masters() {
-  for (const auto& buffer : buffers_) buffer->fetch_masters();
+  for (const auto& buffer : buffers_) buffer->values().fetch_masters();
 }
 
 void FlatUnit::start_unshard() {
-  for (const auto& buffer : buffers_) buffer->start_unshard();
+  for (const auto& buffer : buffers_) buffer->values().start_unshard();
 }
 
 void FlatUnit::unshard() {
   start_unshard();  // all are on their way before the first is waited for
-  for (const auto& buffer : buffers_) buffer->unshard();
+  for (const auto& buffer : buffers_) buffer->values().unshard();
 }
 
 void FlatUnit::reshard() {
-  for (const auto& buffer : buffers_) buffer->reshard(/*to_small_group=*/false);
+  for (const auto& buffer : buffers_) buffer->values().reshard(/*to_small_group=*/false);
 }
 
 void FlatUnit::reshard_after_forward() {
@@ -109,13 +109,7 @@ void FlatUnit::reshard_after_forward() {
   }
   if (what == ReshardAfterForward::kNo) return;
   for (const auto& buffer : buffers_) {
-    buffer->reshard(what == ReshardAfterForward::kSmallGroup);
-  }
-}
-
-void FlatUnit::set_ready_hook(const std::function<void(const FlatEntry&)>& ready) {
-  for (const auto& buffer : buffers_) {
-    if (buffer->trainable()) buffer->add_ready_hook(ready);
+    buffer->values().reshard(what == ReshardAfterForward::kSmallGroup);
   }
 }
 
@@ -130,59 +124,32 @@ bool FlatUnit::gradient_ready(const FlatEntry& entry) {
 }
 
 void FlatUnit::prepare_backward() {
-  for (const auto& buffer : buffers_) {
-    if (buffer->trainable()) buffer->prepare_backward();
-  }
+  for (FlatGradient* gradient : gradients_) gradient->prepare_backward();
 }
 
-void FlatUnit::end_backward() {
-  for (const auto& buffer : buffers_) buffer->end_backward();
+void FlatUnit::finish_alone() {
+  for (FlatGradient* gradient : gradients_) gradient->finish_alone();
 }
 
 void FlatUnit::begin_backward() {
   reduced_ = false;
   unreached_.clear();
-  for (const auto& buffer : buffers_) {
-    if (!buffer->trainable()) continue;
-    buffer->begin_backward();
-    for (const FlatEntry& entry : buffer->layout().entries) {
+  for (FlatGradient* gradient : gradients_) {
+    gradient->begin_backward();
+    for (const FlatEntry& entry : gradient->layout().entries) {
       if (entry.numel() > 0) unreached_.push_back(&entry);
     }
   }
 }
 
-std::vector<std::string> FlatUnit::unused() const {
-  std::vector<std::string> names;
-  for (const FlatEntry* entry : unreached_) names.push_back(entry->parameter->full_name());
-  return names;
-}
-
 void FlatUnit::start_reduce() {
   reduced_ = true;
-  for (const auto& buffer : buffers_) {
-    if (buffer->trainable()) buffer->start_reduce();
-  }
+  for (FlatGradient* gradient : gradients_) gradient->start_reduce();
 }
 
 bool FlatUnit::reduction_done() const {
-  return std::all_of(buffers_.begin(), buffers_.end(),
-                     [](const auto& buffer) { return buffer->reduction_done(); });
-}
-
-void FlatUnit::finish_reduce(bool last) {
-  for (const auto& buffer : buffers_) buffer->finish_reduce(last);
-}
-
-void FlatUnit::finish_step() {
-  for (const auto& buffer : buffers_) {
-    if (buffer->trainable()) buffer->finish_step();
-  }
-}
-
-void FlatUnit::finish_alone() {
-  for (const auto& buffer : buffers_) {
-    if (buffer->trainable()) buffer->finish_alone();
-  }
+  return std::all_of(gradients_.begin(), gradients_.end(),
+                     [](const FlatGradient* gradient) { return gradient->reduction_done(); });
 }
 
 }  // namespace shale::comm

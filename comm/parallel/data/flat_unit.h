@@ -23,8 +23,11 @@ class FlatUnit {
   const std::string& name() const { return name_; }
   Module& module() const { return module_; }
   const std::vector<std::unique_ptr<FlatBuffer>>& buffers() const { return buffers_; }
+  // Of trainable buffers, and last that of tables' other uses, which only have a gradient here.
+  const std::vector<FlatGradient*>& gradients() const { return gradients_; }
+  ApartGradient* apart() const { return apart_.get(); }  // the latter; null: there is none
   const std::vector<Parameter*>& parameters() const { return parameters_; }  // as declared
-  bool trainable() const;
+  bool trainable() const { return !gradients_.empty(); }
   int chunk() const { return chunk_; }  // see UnitPlan
   // Whether other units lie inside this one's module.
   bool encloses_units() const { return encloses_units_; }
@@ -39,24 +42,19 @@ class FlatUnit {
   // Gathered when this unit is reached, in place of what the recorded order says comes next.
   std::vector<FlatUnit*> forward_prefetch, backward_prefetch;
 
-  // Calls `ready` when the gradient of a parameter is complete in a backward.
-  void set_ready_hook(const std::function<void(const FlatEntry&)>& ready);
-  // See FlatBuffer.
+  // See FlatGradient.
   void prepare_backward();
-  void end_backward();
   void begin_backward();
-  // That parameter's is. Returns whether it is the unit's last.
+  // The gradient of a parameter is complete. Returns whether it is the unit's last.
   bool gradient_ready(const FlatEntry& entry);
   bool ready() const { return unreached_.empty(); }
   // Says whether this backward's gradients have been given to a reduction.
   bool reduced() const { return reduced_; }
   void start_reduce();
   bool reduction_done() const;
-  void finish_reduce(bool last);
-  void finish_step();
   void finish_alone();
-  // Parameters that the last backward did not reach.
-  std::vector<std::string> unused() const;
+  // What the last backward did not reach.
+  const std::vector<const FlatEntry*>& unreached() const { return unreached_; }
 
  private:
   std::string name_;
@@ -66,6 +64,8 @@ class FlatUnit {
   bool encloses_units_ = false;
   int chunk_;
   std::vector<std::unique_ptr<FlatBuffer>> buffers_;
+  std::unique_ptr<ApartGradient> apart_;
+  std::vector<FlatGradient*> gradients_;
   std::vector<const FlatEntry*> unreached_;
   bool reduced_ = false;
 };

@@ -66,7 +66,7 @@ int FullState::place_among_experts() const {
 
 // Of the root, in the group over which a buffer lies.
 std::optional<int> FullState::root_of(const FlatBuffer& buffer) const {
-  if (!root_ || !buffer.of_experts()) return root_;
+  if (!root_ || !buffer.spec().traits.of_experts) return root_;
   return place_among_experts() / parallel_.shared().groups.experts->size();
 }
 
@@ -176,7 +176,7 @@ View FullState::read_leaf(const Parameter& parameter) {
 // Copies from a buffer that every rank has.
 void FullState::copy(const FlatBuffer& buffer, const FlatEntry& entry) {
   gathered_ = nullptr;
-  buffer.wait_for_step();
+  buffer.values().wait_for_step();
   if (!receives(buffer)) return;
   values_.resize(static_cast<size_t>(entry.numel()));
   const Tensor part = piece_of(buffer, entry.offset, entry.numel());
@@ -188,7 +188,7 @@ void FullState::gather(const FlatBuffer& buffer) {
   const FlatLayout& layout = buffer.layout();
   const int64_t ranks = buffer.ranks().size();
   gathered_ = &buffer;
-  buffer.wait_for_step();
+  buffer.values().wait_for_step();
   if (receives(buffer)) values_.resize(static_cast<size_t>(layout.numel));
   const int64_t step =
       layout.owner ? kPieceElements : std::max(kFlatAlignment, kPieceElements / ranks);
@@ -282,8 +282,7 @@ void DataParallel::load(const FillRows& fill) {
   std::vector<float> own;
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {
-      if (buffer->use() == TableUse::kApart) continue;
-      buffer->wait_for_step();
+      buffer->values().wait_for_step();
       for (const OptimSpan& span : buffer->spans()) {
         if (span.count == 0) continue;
         own.resize(static_cast<size_t>(span.count));
@@ -292,7 +291,7 @@ void DataParallel::load(const FillRows& fill) {
         copy_numbers(from_numbers(to.context(), own, to.dtype()), to);
       }
       buffer->master().context().synchronize();
-      buffer->masters_changed();
+      buffer->values().masters_changed();
     }
   }
 }
@@ -300,10 +299,8 @@ void DataParallel::load(const FillRows& fill) {
 DataParallel::Place DataParallel::place_of(const Parameter& parameter) const {
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {
-      if (buffer->use() == TableUse::kApart) continue;  // a gradient
-      for (const FlatEntry& entry : buffer->layout().entries) {
-        if (entry.parameter == &parameter) return {.buffer = buffer.get(), .entry = &entry};
-      }
+      const FlatEntry* const entry = buffer->find(parameter);
+      if (entry != nullptr) return {.buffer = buffer.get(), .entry = entry};
     }
   }
   throw InternalError(cat("data parallel: ", parameter.full_name(), " is not part of the model"));

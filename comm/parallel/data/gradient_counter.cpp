@@ -33,13 +33,9 @@ Tensor GradientCounter::take(std::string_view what) {
         cat(what, ": ", added_, " micro-batches were added reproducibly, want a power of two"));
   }
   Tensor root = std::move(levels_.back());
-  clear();
-  return root;
-}
-
-void GradientCounter::clear() {
   levels_.clear();
   added_ = 0;
+  return root;
 }
 
 }  // namespace shale::comm

@@ -15,7 +15,6 @@ class GradientCounter {
   // The root, and an empty counter. Throws InternalError, naming `what`, unless 2^n gradients were
   // added.
   Tensor take(std::string_view what);
-  void clear();
 
  private:
   std::vector<Tensor> levels_;

@@ -138,7 +138,7 @@ void LocalSteps::step(const Unit& unit, const Tensor& delta) {
         exec, {.a = anchor, .b = momentum, .y = anchor, .beta = -options_.lr * options_.momentum});
   }
   upload(unit);
-  unit.buffer->masters_changed();
+  unit.buffer->values().masters_changed();
 }
 
 void LocalSteps::with_anchors(const std::function<void()>& use) {
@@ -155,7 +155,7 @@ void LocalSteps::swap() {
     download(unit, own);
     upload(unit);
     if (own.numel() > 0) kernels::axpby(own.exec(), {.a = own, .y = anchor});
-    unit.buffer->masters_changed();
+    unit.buffer->values().masters_changed();
   }
 }
 

@@ -24,7 +24,7 @@ void Reductions::start(FlatUnit& unit) {
 void Reductions::finish_first() {
   FlatUnit& unit = *in_flight_.front();
   in_flight_.pop_front();
-  unit.finish_reduce(last_);
+  for (FlatGradient* gradient : unit.gradients()) gradient->finish_reduce(last_);
 }
 
 void Reductions::finish(size_t leave) {
@@ -37,7 +37,9 @@ void Reductions::flush() {
   }
   finish(/*leave=*/0);
   if (!last_) return;
-  for (FlatUnit* unit : order_) unit->finish_step();
+  for (FlatUnit* unit : order_) {
+    for (FlatGradient* gradient : unit->gradients()) gradient->finish_step();
+  }
 }
 
 }  // namespace shale::comm

@@ -52,7 +52,7 @@ std::vector<Copy> copies_of(DataParallel& parallel) {
       continue;
     }
     for (const auto& buffer : unit->buffers()) {
-      buffer->wait_for_step();
+      buffer->values().wait_for_step();
       for (const OptimSpan& span : buffer->spans()) {
         copies.push_back({.parameter = span.parameter,
                           .values = vector_slice(buffer->master(), span.offset, span.count)});

@@ -102,7 +102,7 @@ std::vector<Placement> ShardedParameter::placements(bool of_gradient) const {
 
 OptimSpan ShardedParameter::span() const {
   if (!place_) return {};
-  return place_->buffer->span_of(*place_->entry, place_->buffer->ranks().rank());
+  return place_->buffer->spec().span_of(*place_->entry, place_->buffer->ranks().rank());
 }
 
 ElementRange ShardedParameter::local_range() const {
@@ -112,7 +112,7 @@ ElementRange ShardedParameter::local_range() const {
 
 Tensor ShardedParameter::local() const {
   if (!place_) return {};
-  place_->buffer->wait_for_step();
+  place_->buffer->values().wait_for_step();
   const OptimSpan part = span();
   return vector_slice(place_->buffer->master(), part.offset, part.count);
 }
@@ -166,7 +166,7 @@ void ShardedParameter::copy_from(const float* whole) const {
 void ShardedParameter::local_changed() const {
   if (!place_) return;
   place_->buffer->master().context().synchronize();
-  place_->buffer->masters_changed();
+  place_->buffer->values().masters_changed();
 }
 
 std::vector<ShardedParameter> sharded_parameters(const Module& model) {

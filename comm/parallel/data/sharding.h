@@ -126,14 +126,18 @@ struct ShardingOptions {
   std::optional<kernels::BlockCode> reduce_code = {};
   // In stage 3 the weights of layers whose products are of fp8 (nn/fp8.h) are gathered as those
   // numbers, half the bytes of bf16, whose scales follow from maxima that the ranks exchange once
-  // per step. Products read them as they come, with the same bits; what else reads such a weight has
-  // its unit decoded, and finds it rounded. Units that are offloaded and buffers that one rank has
-  // have none of it; it does not go with gather_code and with captured graphs.
+  // per step. Products read them as they come, with the same bits; what else reads such a weight
+  // has its unit decoded, and finds it rounded. Units that are offloaded and buffers that one rank
+  // has have none of it; it does not go with gather_code and with captured graphs.
   bool gather_fp8 = false;
   uint64_t seed = 0;  // of the initial values
 
   friend bool operator==(const ShardingOptions&, const ShardingOptions&) = default;
 };
+
+// Waits for a collective whose tensors are about to be freed, and ignores its failure. While an
+// exception unwinds it only drops the handle: that gives the collective up.
+void let_go(Work work);
 
 // What the units of a model share.
 struct ShardingContext {
@@ -149,7 +153,7 @@ struct ShardingContext {
   int64_t owned_buffers = 0;  // flat buffers that one rank has (FlatLayout::owner)
   // What optimizers and clipping do over `shard`; null where nothing is sharded.
   std::shared_ptr<const ShardPeers> peers;
-  std::shared_ptr<const ShardPeers> all_peers;  // OptimShard::all_peers
+  std::shared_ptr<const ShardPeers> all_peers;    // OptimShard::all_peers
   std::shared_ptr<const ShardReplicas> replicas;  // over `replicate`; null where there is none
   // DataParallel::set_replica_gradients()
   ReplicaGradients replica_gradients = ReplicaGradients::kSum;

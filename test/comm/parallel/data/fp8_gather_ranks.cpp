@@ -164,7 +164,7 @@ TEST_CASE("weights gathered in fp8 are decoded for who asks for their values alo
         CHECK(calls("fp8_decode") > 0);
         // The masters here, in the blocks of the whole matrix.
         const auto masters = to_host<float>(buffer->master());
-        const OptimSpan span = buffer->span_of(entry, all->rank());
+        const OptimSpan span = buffer->spec().span_of(entry, all->rank());
         for (int64_t i = 0; i < span.count; ++i) {
           const float master = masters[size_t(span.offset + i)];
           REQUIRE(std::abs(to_f64(values[size_t(span.first + i)]) - master) <=
