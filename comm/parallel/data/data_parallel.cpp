@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/log.h"
+#include "shale/comm/parallel/data/data_parallel_checks.h"
 #include "shale/comm/parallel/data/local_steps.h"
 #include "shale/comm/parallel/data/shard_peers.h"
 #include "shale/comm/sums/compressed_sum.h"
@@ -13,7 +13,6 @@
 #include "shale/runtime/tensor/autograd_state.h"
 
 namespace shale::comm {
-
 namespace {
 
 // Bits of the number of a rank's sample in a step, for dropout masks, of 32: there are so many
@@ -31,8 +30,34 @@ void keep_ties_apart(std::vector<UnitPlan>& plans) {
   }
 }
 
-// Before any of their parameters gets memory, which the leaves of both uses share.
-void make_leaves_apart(const std::vector<UnitPlan>& plans) {
+// After each parameter those that other tensor ranks of this process have.
+void add_hosted(UnitPlan& plan) {
+  for (std::vector<Parameter*>* const list : {&plan.parameters, &plan.apart}) {
+    std::vector<Parameter*> all;
+    for (Parameter* parameter : *list) {
+      all.push_back(parameter);
+      for (size_t i = 1; i < parameter->peers.size(); ++i) all.push_back(parameter->peers[i]);
+    }
+    *list = std::move(all);
+  }
+  const std::set<const Parameter*> tied = plan.tied;
+  for (const Parameter* parameter : tied) {
+    plan.tied.insert(parameter->peers.begin(), parameter->peers.end());
+  }
+}
+
+DataParallelOptions with_seed(DataParallelOptions options, Context& context) {
+  if (!options.seed) options.seed = context.next_model_seed();
+  return options;
+}
+
+// Takes the other models of this process in, compares the ranks' plans, and gives the second uses
+// of tables leaves of their own. Before any of their parameters gets memory, which both uses share.
+void prepare(std::vector<UnitPlan>& plans, const ShardGroups& groups,
+             const DataParallelOptions& options, const UnitOptions& unit) {
+  if (groups.hosted != nullptr) std::for_each(plans.begin(), plans.end(), add_hosted);
+  check_exchange(groups, plans);
+  compare_ranks(groups, options, plans, unit);
   for (const UnitPlan& plan : plans) {
     for (Parameter* parameter : plan.apart) parameter->keep_apart(true);
   }
@@ -62,14 +87,33 @@ std::vector<bool> choose_offloaded(const std::vector<UnitPlan>& plans,
 
 }  // namespace
 
+UnitOptions DataParallelOptions::unit() const {
+  return {.compute = compute,
+          .reduce = reduce,
+          .reshard_after_forward = reshard_after_forward,
+          .persist_below = persist_below,
+          .offload = offload};
+}
+
+ShardingOptions DataParallelOptions::sharding() const {
+  return {.stage = stage,
+          .overlap = overlap,
+          .reproducible = reproducible,
+          .gather_code = gather_code,
+          .reduce_code = reduce_code,
+          .gather_fp8 = gather_fp8,
+          .seed = seed.value_or(0)};
+}
+
 DataParallel::DataParallel(Context& context, const ShardGroups& groups,
                            const DataParallelOptions& options)
-    : shared_{.context = context, .groups = groups, .options = {}},
-      options_(options),
-      reductions_(options.overlap) {
-  if (!options_.seed) options_.seed = context.next_model_seed();
-  shared_.options = options_.sharding();
-  validate();
+    : options_(with_seed(options, context)),
+      shared_{.context = context, .groups = groups, .options = options_.sharding()},
+      hooks_(groups.hosted),
+      gathers_(shared_, options.prefetch,
+               options.offload.tier != nullptr && options.offload.tier->on_disk()),
+      sync_(shared_, gathers_) {
+  check_options(shared_, options_);
   const int replica = groups.replicate != nullptr ? groups.replicate->rank() : 0;
   const int rank = replica * groups.shard->size() + groups.shard->rank();
   context.autograd().first_sample = static_cast<uint64_t>(rank) << kSamplesOfRank;
@@ -87,12 +131,12 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
       context.allocator().set_provider(MemoryTag::kParameter, &groups.shard->memory());
     }
   }
-  // One reduction may be under way while the next unit's gradients are made.
-  if (options.stage >= 2) shared_.before_gradient = [this] { reductions_.finish(/*leave=*/1); };
+  const auto once = [this](std::string_view what, void (GradientSync::*act)()) {
+    return [this, what, act] { hooks_.once(what, [this, act] { (sync_.*act)(); }); };
+  };
   backward_hooks_ = std::make_unique<BackwardHooksScope>(
-      context,
-      BackwardHooks{.begin = [this] { once("backward begins", [this] { backward_begins(); }); },
-                    .end = [this] { once("backward ends", [this] { backward_ends(); }); }});
+      context, BackwardHooks{.begin = once("backward begins", &GradientSync::backward_begins),
+                             .end = once("backward ends", &GradientSync::backward_ends)});
 }
 
 DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
@@ -101,7 +145,7 @@ DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Con
   std::vector<UnitPlan> plans = plan_units(model, units);
   if (options.reproducible) keep_ties_apart(plans);
   install(std::move(plans));
-  for (const Module* copy : copies_of(model)) bind_buffers(*copy);
+  for (const Module* copy : hooks_.copies_of(model)) bind_buffers(*copy);
 }
 
 DataParallel::DataParallel(std::vector<UnitPlan> plans, Context& context, const ShardGroups& groups,
@@ -111,10 +155,7 @@ DataParallel::DataParallel(std::vector<UnitPlan> plans, Context& context, const 
 }
 
 void DataParallel::install(std::vector<UnitPlan> plans) {
-  for (UnitPlan& plan : plans) add_hosted(plan);
-  check_exchange(plans);
-  compare_ranks(plans, options_.unit());
-  make_leaves_apart(plans);
+  prepare(plans, shared_.groups, options_, options_.unit());
   const std::vector<bool> offloaded = choose_offloaded(plans, options_);
   for (size_t i = 0; i < plans.size(); ++i) {
     UnitOptions unit = options_.unit();
@@ -127,7 +168,7 @@ DataParallel::~DataParallel() {
   local_steps_.reset();
   shards_.clear();
   if (!owned_by_model_) {
-    for (const InstalledHook& hook : hooks_) hook.module->remove_hook(hook.point, hook.id);
+    hooks_.remove();
     for (const auto& unit : units_) unit->detach();
     for (Buffer* buffer : buffers_) buffer->unbind();
   }
@@ -146,35 +187,40 @@ FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
   }
   std::vector<UnitPlan> plans = {plan_unit(module, taken_)};
   if (options_.reproducible) keep_ties_apart(plans);
-  add_hosted(plans.front());
-  check_exchange(plans);
-  compare_ranks(plans, options);
-  make_leaves_apart(plans);
+  prepare(plans, shared_.groups, options_, options);
   return install(plans.front(), options);
 }
 
 FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options) {
-  validate(options);
+  check_unit_options(shared_, options);
   if (options.offload.tier != nullptr && shared_.gathers == nullptr) {
     shared_.gathers = std::make_unique<Stream>(shared_.context.backend());
   }
   taken_.insert(plan.parameters.begin(), plan.parameters.end());
   units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
   FlatUnit& unit = *units_.back();
-  for (FlatGradient* gradient : unit.gradients()) {
-    gradient->add_ready_hook(
-        [this, &unit](const FlatEntry& entry) { gradient_ready(unit, entry); });
-  }
-  add_hook(unit, HookPoint::kBeforeForward, &DataParallel::before_forward);
-  add_hook(unit, HookPoint::kAfterForward, &DataParallel::after_forward);
+  sync_.add_unit(unit);
+  const auto before_backward = [this, &unit] {
+    sync_.backward_reaches();
+    gathers_.before_backward(unit);
+  };
+  hooks_.add(unit, HookPoint::kBeforeForward, [this, &unit, before_backward] {
+    gathers_.in_backward() ? before_backward() : gathers_.before_forward(unit);
+  });
+  hooks_.add(unit, HookPoint::kAfterForward, [this, &unit] { gathers_.after_forward(unit); });
   if (options_.stage >= 3) {
-    add_hook(unit, HookPoint::kBeforeBackward, &DataParallel::before_backward);
-    add_hook(unit, HookPoint::kAfterBackward, &DataParallel::after_backward);
-    add_hook(unit, HookPoint::kAfterLastBackward, &DataParallel::after_last_backward);
+    hooks_.add(unit, HookPoint::kBeforeBackward, before_backward);
+    hooks_.add(unit, HookPoint::kAfterBackward, [&unit] { unit.reshard(); });
+    hooks_.add(unit, HookPoint::kAfterLastBackward,
+               [this, &unit] { sync_.after_last_backward(unit); });
   }
   order_units();
-  for (const Module* copy : copies_of(unit.module())) bind_buffers(*copy);
+  for (const Module* copy : hooks_.copies_of(unit.module())) bind_buffers(*copy);
   return unit;
+}
+
+void DataParallel::run(const std::function<void(int rank)>& body) const {
+  hosted_ranks() != nullptr ? hosted_ranks()->run(body) : body(0);
 }
 
 FlatUnit& DataParallel::unit(const Module& module) const {
@@ -196,13 +242,12 @@ void DataParallel::order_units() {
     order.insert(encloses ? order.begin() : order.end(), unit.get());
   }
   shards_.clear();
-  chunks_.assign(1, {});
   for (FlatUnit* unit : order) {
     for (const auto& buffer : unit->buffers()) {
       if (buffer->gradient() == nullptr) continue;
       shards_.push_back(buffer->shard());
       shards_.back().gradient->check = [this, chunk = static_cast<size_t>(unit->chunk())] {
-        check_reduced(chunk);
+        sync_.check_reduced(chunk);
       };
       // Without sharding, ranks that are added up have copies.
       if (options_.stage == 0 && shared_.groups.experts != nullptr) {
@@ -214,201 +259,9 @@ void DataParallel::order_units() {
       shards_.back().counts = shards_.back().counts &&
                               stages->is_first_holder(*buffer->layout().entries.front().parameter);
     }
-    chunks_.resize(std::max(chunks_.size(), static_cast<size_t>(unit->chunk()) + 1));
-    Chunk& chunk = chunks_[static_cast<size_t>(unit->chunk())];
-    chunk.units.push_back(unit);
-    if (unit->trainable()) chunk.order.insert(chunk.order.begin(), unit);
   }
-  order_.set_guess(std::move(order));
-}
-
-// ---- Hooks ----
-
-bool DataParallel::in_backward() const {
-  return shared_.context.autograd().backward_depth > 0;
-}
-
-// Whether a backward follows the forward that runs.
-bool DataParallel::recording() const {
-  const AutogradState& state = shared_.context.autograd();
-  return state.enabled && state.training;
-}
-
-void DataParallel::gather_ahead(const std::vector<FlatUnit*>& chosen,
-                                const std::vector<FlatUnit*>& recorded) {
-  if (!options_.overlap) return;  // nothing would run meanwhile
-  if (!chosen.empty()) return start_in_order(chosen, chosen.size());
-  start_in_order(recorded, static_cast<size_t>(options_.prefetch));
-}
-
-void DataParallel::before_forward(FlatUnit& unit) {
-  if (in_backward()) return before_backward(unit);  // recompute
-  unit.start_unshard();
-  gather_ahead(unit.forward_prefetch, order_.forward(unit, units_ahead()));
-  unit.unshard();
-}
-
-void DataParallel::after_forward(FlatUnit& unit) {
-  if (in_backward()) return;  // which goes on to use the parameters
-  if (recording()) {
-    unit.reshard_after_forward();
-  } else {
-    unit.reshard();
-  }
-}
-
-void DataParallel::before_backward(FlatUnit& unit) {
-  backward_reaches();
-  unit.start_unshard();
-  gather_ahead(unit.backward_prefetch, order_.backward(unit, unit.encloses_units(), units_ahead()));
-  unit.unshard();
-}
-
-void DataParallel::after_backward(FlatUnit& unit) {
-  unit.reshard();
-}
-
-// No use of the module, earlier in forward, can add to its gradients any more.
-void DataParallel::after_last_backward(FlatUnit& unit) {
-  if (reduces() && unit.trainable() && !unit.reduced()) reductions_.start(unit);
-}
-
-// It may be another model's: until it reaches this one nothing is changed that it would not find
-// again in the end.
-void DataParallel::backward_begins() {
-  reached_ = false;
-  for (FlatUnit* unit : chunk().units) unit->prepare_backward();
-  if (announced_) backward_reaches();
-}
-
-void DataParallel::backward_reaches() {
-  if (std::exchange(reached_, true)) return;
-  if (!announced_ && chunks_.size() > 1) {
-    throw InternalError(cat("data parallel: a backward of a model in ", chunks_.size(),
-                            " chunks, want begin_backward() to say of which"));
-  }
-  if (last_) check_micro_batches();
-  ++chunk().in_tree;
-  reductions_.begin_backward(chunk().order, last_);
-  order_.begin_backward();
-  for (FlatUnit* unit : chunk().units) unit->begin_backward();
-}
-
-void DataParallel::backward_ends() {
-  if (reached_ && reduces()) {
-    flush();
-  } else if (reached_ && must_reduce()) {
-    chunk().has_local = true;
-  }
-  for (FlatUnit* unit : chunk().units) {
-    for (FlatGradient* gradient : unit->gradients()) gradient->end_backward();
-  }
-  if (!reached_) return;
-  for (FlatUnit* unit : chunk().units) unit->reshard();
-  if (last_) chunk().in_tree = 0;
-  announced_ = false;
-  if (std::exchange(last_, true)) report_unused();
-  chunk_ = 0;
-}
-
-// ---- Gradients ----
-
-bool DataParallel::must_reduce() const {
-  return !shared_.single() || options_.stage > 0 || options_.reproducible ||
-         shared_.groups.tensor != nullptr;
-}
-
-bool DataParallel::reduces() const {
-  return must_reduce() && !no_sync_ && (last_ || options_.stage >= 2 || options_.reproducible);
-}
-
-void DataParallel::set_no_sync(bool no_sync) {
-  if (no_sync && options_.reproducible) {
-    throw ConfigError(
-        "data parallel: a reproducible run reduces every micro-batch; want no no_sync");
-  }
-  no_sync_ = no_sync;
-}
-
-void DataParallel::begin_backward(bool last, int chunk) {
-  if (chunk < 0 || static_cast<size_t>(chunk) >= chunks_.size()) {
-    throw InternalError(cat("data parallel: chunk ", chunk, " of ", chunks_.size()));
-  }
-  chunk_ = static_cast<size_t>(chunk);
-  if (last) check_micro_batches();
-  announced_ = true;
-  last_ = last;
-}
-
-void DataParallel::gradient_ready(FlatUnit& unit, const FlatEntry& entry) {
-  backward_reaches();
-  if (static_cast<size_t>(unit.chunk()) != chunk_) {
-    throw InternalError(cat("data parallel: the backward of chunk ", chunk_, " has reached ",
-                            entry.parameter->full_name(), " of chunk ", unit.chunk()));
-  }
-  if (!unit.gradient_ready(entry)) return;
-  if (!must_reduce()) {
-    if (last_ && !no_sync_) unit.finish_alone();
-    return;
-  }
-  // In stage 3 reductions begin where the backward of a unit's module ends.
-  if (!reduces() || options_.stage >= 3 || (options_.stage < 2 && !options_.overlap)) return;
-  reductions_.start_ready();
-}
-
-void DataParallel::flush() {
-  reductions_.flush();
-  chunk().has_local = false;
-  chunk().reduced = true;
-  if (last_ && chunks_.size() == 1 && shared_.groups.stages == nullptr) add_ties();
-}
-
-void DataParallel::check_reduced(size_t chunk) const {
-  if (!chunks_[chunk].has_local) return;
-  throw ConfigError(
-      "data parallel: the last begin_backward() was called with last = false, or without "
-      "synchronisation, so the ranks' gradients are different; want last = true before the last "
-      "backward of a step");
-}
-
-void DataParallel::finish_gradients() {
-  for (chunk_ = 0; chunk_ < chunks_.size(); ++chunk_) finish_chunk();
-  chunk_ = 0;
-  add_ties();
-}
-
-void DataParallel::finish_chunk() {
-  if (!must_reduce()) {
-    for (FlatUnit* unit : chunk().order) unit->finish_alone();
-    return;
-  }
-  check_reduced(chunk_);
-  if (!chunk().reduced) {  // this rank had no backward
-    for (FlatUnit* unit : chunk().order) {
-      unit->prepare_backward();
-      unit->begin_backward();
-    }
-    reductions_.begin_backward(chunk().order, /*last=*/true);
-    flush();
-  }
-  chunk().reduced = false;
-}
-
-// The gradients of both uses of a table, once each is complete.
-void DataParallel::add_ties() {
-  const PipelineStages* const stages = shared_.groups.stages;
-  for (const auto& unit : units_) {
-    for (const auto& buffer : unit->buffers()) {
-      const bool is_tied = buffer->spec().traits.use == TableUse::kTied;
-      if (is_tied && stages != nullptr && stages->tie != nullptr) {
-        buffer->gradient()->add_over(*stages->tie);
-      }
-    }
-    if (ApartGradient* const apart = unit->apart(); apart != nullptr) {
-      const Parameter& first = *apart->gradient().layout().entries.front().parameter;
-      place_of(first).buffer->gradient()->add(apart->gradient());
-    }
-  }
+  sync_.set_order(order);
+  gathers_.set_units(std::move(order));
 }
 
 void DataParallel::finish_gathers() {
@@ -419,25 +272,15 @@ void DataParallel::finish_gathers() {
   }
 }
 
-void DataParallel::for_each_flag(const std::function<void(bool&)>& visit) {
-  for (Chunk& chunk : chunks_) {
-    visit(chunk.reduced);
-    visit(chunk.has_local);
-  }
-  for (const auto& unit : units_) {
-    for (FlatGradient* gradient : unit->gradients()) gradient->for_each_flag(visit);
-  }
-}
-
 std::vector<bool> DataParallel::gradient_flags() {
   std::vector<bool> flags;
-  for_each_flag([&](const bool& flag) { flags.push_back(flag); });
+  sync_.for_each_flag([&](const bool& flag) { flags.push_back(flag); });
   return flags;
 }
 
 void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
   size_t next = 0;
-  for_each_flag([&](bool& flag) { flag = flags.at(next++); });
+  sync_.for_each_flag([&](bool& flag) { flag = flags.at(next++); });
 }
 
 // Those that hold parts of the gradient of this rank's leaves; null: this rank has it all.
@@ -466,8 +309,20 @@ void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) 
           flag, {.tag = "gradient is finite", .stream = shared_.context.exec().stream}));
     };
   }
-  for (size_t i = 0; i < chunks_.size(); ++i) check_reduced(i);
+  sync_.check_all_reduced();
   optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers, ranks);
+}
+
+std::string DataParallel::first_non_finite() {
+  std::string found = optim::first_non_finite(shards_);
+  for (ProcessGroup* group : {gradient_holders(), shared_.groups.tensor}) {
+    if (group == nullptr) continue;
+    const auto all = group->all_gather_bytes(found, "gradients that are not finite");
+    for (auto name = all.rbegin(); name != all.rend(); ++name) {
+      if (!name->empty()) found = *name;
+    }
+  }
+  return found;
 }
 
 void DataParallel::keep_local_steps(offload::HostTier& tier, const LocalStepsOptions& options) {
@@ -516,6 +371,31 @@ void DataParallel::unshard() {
 
 void DataParallel::reshard() {
   for (const auto& unit : units_) unit->reshard();
+}
+
+// What has memory is another unit's, or its module's own.
+void DataParallel::bind_buffers(const Module& module) {
+  for (Buffer* buffer : module.buffers()) {
+    if (!buffer->needs_memory()) continue;
+    buffer->bind(shared_.context);
+    buffers_.push_back(buffer);
+  }
+}
+
+void DataParallel::average_buffers() {
+  std::vector<ProcessGroup*> groups = {shared_.groups.shard};
+  if (shared_.groups.replicate != nullptr) groups.push_back(shared_.groups.replicate);
+  for (Buffer* buffer : buffers_) {
+    if (buffer->ranks != BufferRanks::kMean) continue;
+    int ranks = 1;
+    for (ProcessGroup* group : groups) {
+      ranks *= group->size();
+      if (group->size() == 1) continue;
+      shared_.wait(group->all_reduce_sum(
+          buffer->value, {.tag = "buffers", .stream = shared_.context.exec().stream}));
+    }
+    if (ranks > 1) scale_(buffer->value, 1 / static_cast<float>(ranks));
+  }
 }
 
 }  // namespace shale::comm

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "shale/comm/parallel/data/flat_unit.h"
-#include "shale/comm/parallel/data/reductions.h"
+#include "shale/comm/parallel/data/gradient_sync.h"
+#include "shale/comm/parallel/data/unit_hooks.h"
 #include "shale/comm/parallel/data/unit_order.h"
 #include "shale/runtime/autograd/tape.h"
 
@@ -18,7 +18,6 @@ class OutlierSkip;
 
 namespace shale::comm {
 
-class HostedRanks;
 class LocalSteps;
 struct LocalStepsOptions;
 
@@ -100,7 +99,7 @@ class DataParallel {
   // Calls body(rank) for each mesh rank of this process (ShardGroups::hosted), each with its own
   // state of autograd; with one rank body(0).
   void run(const std::function<void(int rank)>& body) const;
-  HostedRanks* hosted_ranks() const;  // null: this process is one
+  HostedRanks* hosted_ranks() const { return hooks_.ranks(); }  // null: this process is one
 
   // Makes a unit of what is left of a module's subtree. Collective.
   FlatUnit& add_unit(Module& module, const UnitOptions& options);
@@ -116,13 +115,13 @@ class DataParallel {
   // reproducible runs, reduce all of them. Without a call each backward is a last one. Where units
   // are in several chunks, every backward reaches one chunk, and says which. Throws ConfigError
   // before the last one in a reproducible run whose micro-batches are not a power of two.
-  void begin_backward(bool last, int chunk = 0);
+  void begin_backward(bool last, int chunk = 0) { sync_.begin_backward(last, chunk); }
   // After the last backward of a step: the gradients in shards() are complete when it returns.
   // Throws what a reduction threw. Needs no call on ranks that have had a last backward.
-  void finish_gradients();
+  void finish_gradients() { sync_.finish_gradients(); }
   // While true, backward adds to local gradients, which are whole, in every stage.
   // Throws ConfigError in a reproducible run.
-  void set_no_sync(bool no_sync);
+  void set_no_sync(bool no_sync) { sync_.set_no_sync(no_sync); }
 
   // ---- For passes that are captured and replayed (runtime/tensor/graph.h) ----
 
@@ -157,7 +156,7 @@ class DataParallel {
   // For reports: collective, and waits for the device.
   std::string first_non_finite();
   // Parameters that the last backward did not reach on this rank.
-  std::vector<std::string> unused_parameters() const;
+  std::vector<std::string> unused_parameters() const { return sync_.unused_parameters(); }
 
   // After the masters of all units were changed by other means than the optimizer: the next use
   // sees them.
@@ -208,86 +207,23 @@ class DataParallel {
   void release() { owned_by_model_ = true; }
 
  private:
-  struct InstalledHook {
-    Module* module;
-    HookPoint point;
-    uint64_t id;
-  };
-  void validate() const;
-  void validate(const UnitOptions& options) const;
-  void check_exchange(const std::vector<UnitPlan>& plans) const;
-  void compare_ranks(const std::vector<UnitPlan>& plans, const UnitOptions& options) const;
   void install(std::vector<UnitPlan> plans);
   FlatUnit& install(const UnitPlan& plan, const UnitOptions& options);
   void bind_buffers(const Module& module);
-  void add_hook(FlatUnit& unit, HookPoint point, void (DataParallel::*hook)(FlatUnit&));
-  std::vector<Module*> copies_of(Module& module) const;
-  void once(std::string_view what, const std::function<void()>& act) const;
-  void add_hosted(UnitPlan& plan) const;
   void order_units();
-
-  void before_forward(FlatUnit& unit);
-  void after_forward(FlatUnit& unit);
-  void before_backward(FlatUnit& unit);
-  void after_backward(FlatUnit& unit);
-  void after_last_backward(FlatUnit& unit);
-  void backward_begins();
-  void backward_reaches();
-  void backward_ends();
-  void check_micro_batches() const;
-  void check_reduced(size_t chunk) const;
-  bool in_backward() const;
-  bool recording() const;
-  void gather_ahead(const std::vector<FlatUnit*>& chosen, const std::vector<FlatUnit*>& recorded);
-  // Units that are told that they come next: one more than are gathered, with masters on a disk.
-  int units_ahead() const {
-    const offload::HostTier* const tier = options_.offload.tier;
-    return options_.prefetch + (tier != nullptr && tier->on_disk() ? 1 : 0);
-  }
-
-  void for_each_flag(const std::function<void(bool&)>& visit);
-  bool must_reduce() const;  // before a step
   ProcessGroup* gradient_holders() const;
-  bool reduces() const;  // in the backward that runs, or comes next
-  void gradient_ready(FlatUnit& unit, const FlatEntry& entry);
-  void flush();
-  void finish_chunk();
-  void add_ties();
-  void report_unused();
 
-  ShardingContext shared_;
   DataParallelOptions options_;
+  ShardingContext shared_;
   std::vector<std::unique_ptr<FlatUnit>> units_;
   std::set<const Parameter*> taken_;
   std::vector<OptimShard> shards_;
-  std::vector<InstalledHook> hooks_;
   std::vector<Buffer*> buffers_;  // that have their memory from this
+  UnitHooks hooks_;
+  UnitGathers gathers_;
+  GradientSync sync_;
   std::unique_ptr<BackwardHooksScope> backward_hooks_;
   bool owned_by_model_ = false;
-
-  UnitOrder order_;
-  Reductions reductions_;
-
-  // Units that backward reaches together, and what is known of their backwards since the last step.
-  struct Chunk {
-    std::vector<FlatUnit*> units;
-    std::vector<FlatUnit*> order;  // of reductions
-    bool reduced = false;
-    bool has_local = false;  // gradients that were not reduced
-    int64_t in_tree = 0;     // of a reproducible run, since the last one of a loss
-  };
-  std::vector<Chunk> chunks_ = std::vector<Chunk>(1);
-  Chunk& chunk() { return chunks_[chunk_]; }
-  const Chunk& chunk() const { return chunks_[chunk_]; }
-
-  // State of the backward that runs, or comes next.
-  size_t chunk_ = 0;        // of chunks_
-  bool announced_ = false;  // by begin_backward()
-  bool reached_ = false;    // it is one of this model
-  bool last_ = true;        // of its step
-  bool no_sync_ = false;
-  bool warned_unused_ = false;
-
   std::unique_ptr<LocalSteps> local_steps_;
 };
 

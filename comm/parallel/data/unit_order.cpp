@@ -3,19 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "shale/comm/parallel/data/flat_unit.h"
-
 namespace shale::comm {
-
-void start_in_order(const std::vector<FlatUnit*>& units, size_t gathered) {
-  for (size_t i = 0; i < units.size(); ++i) {
-    if (i < gathered) {
-      units[i]->start_unshard();
-    } else {
-      units[i]->fetch_masters();
-    }
-  }
-}
 
 std::vector<FlatUnit*> UnitOrder::forward(FlatUnit& unit, int depth) {
   // A forward without backward was followed by another one.
@@ -44,6 +32,38 @@ std::vector<FlatUnit*> UnitOrder::backward(const FlatUnit& unit, bool encloses_u
     next.push_back(order_[i - 1]);
   }
   return next;
+}
+
+// chosen: to be gathered after it, in place of what the recorded order says.
+void UnitGathers::gather(FlatUnit& unit, const std::vector<FlatUnit*>& chosen,
+                         const std::vector<FlatUnit*>& recorded) {
+  unit.start_unshard();
+  if (shared_.options.overlap) {  // else nothing would run meanwhile
+    const std::vector<FlatUnit*>& next = chosen.empty() ? recorded : chosen;
+    const size_t gathered = chosen.empty() ? static_cast<size_t>(prefetch_) : chosen.size();
+    for (size_t i = 0; i < next.size(); ++i) {
+      i < gathered ? next[i]->start_unshard() : next[i]->fetch_masters();
+    }
+  }
+  unit.unshard();
+}
+
+void UnitGathers::before_forward(FlatUnit& unit) {
+  gather(unit, unit.forward_prefetch, order_.forward(unit, ahead_));
+}
+
+void UnitGathers::after_forward(FlatUnit& unit) {
+  const AutogradState& state = shared_.context.autograd();
+  if (in_backward()) return;  // which goes on to use the parameters
+  if (state.enabled && state.training) {
+    unit.reshard_after_forward();
+  } else {  // no backward follows
+    unit.reshard();
+  }
+}
+
+void UnitGathers::before_backward(FlatUnit& unit) {
+  gather(unit, unit.backward_prefetch, order_.backward(unit, unit.encloses_units(), ahead_));
 }
 
 }  // namespace shale::comm

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shale/comm/parallel/data/flat_unit.h"
+#include "shale/comm/parallel/data/reductions.h"
+#include "shale/comm/parallel/data/unit_order.h"
+
+namespace shale::comm {
+
+// The gradients of a model over the backwards of a step: which backward is whose, when units are
+// reduced, and whether the ranks have the same gradients in the end (see DataParallel).
+class GradientSync {
+ public:
+  // All outlive this.
+  GradientSync(ShardingContext& shared, UnitGathers& gathers);
+
+  void add_unit(FlatUnit& unit);
+  // All units, in the order in which forward most likely reaches them.
+  void set_order(const std::vector<FlatUnit*>& order);
+
+  // See DataParallel.
+  void begin_backward(bool last, int chunk);
+  void set_no_sync(bool no_sync);
+  void finish_gradients();
+  std::vector<std::string> unused_parameters() const;
+  void for_each_flag(const std::function<void(bool&)>& visit);
+  // Throws ConfigError while a chunk's gradients are those of this rank's own backwards.
+  void check_reduced(size_t chunk) const;
+  void check_all_reduced() const;
+
+  // A backward of the context begins and ends; reaches the model; leaves a unit's module for good.
+  void backward_begins();
+  void backward_reaches();
+  void backward_ends();
+  void after_last_backward(FlatUnit& unit);
+
+ private:
+  // Units that backward reaches together, and what is known of their backwards since the last step.
+  struct Chunk {
+    std::vector<FlatUnit*> units;
+    std::vector<FlatUnit*> order;  // of reductions
+    bool reduced = false;
+    bool has_local = false;  // gradients that were not reduced
+    int64_t in_tree = 0;     // of a reproducible run, since the last one of a loss
+  };
+  Chunk& chunk() { return chunks_[chunk_]; }
+  const Chunk& chunk() const { return chunks_[chunk_]; }
+  bool must_reduce() const;  // before a step
+  bool reduces() const;      // in the backward that runs, or comes next
+  void gradient_ready(FlatUnit& unit, const FlatEntry& entry);
+  void check_micro_batches() const;
+  void flush();
+  void finish_chunk();
+  void add_ties();
+  void report_unused();
+
+  ShardingContext& shared_;
+  UnitGathers& gathers_;
+  Reductions reductions_;
+  std::vector<FlatUnit*> units_;
+  std::vector<Chunk> chunks_ = std::vector<Chunk>(1);
+
+  // State of the backward that runs, or comes next.
+  size_t chunk_ = 0;        // of chunks_
+  bool announced_ = false;  // by begin_backward()
+  bool reached_ = false;    // it is one of this model
+  bool last_ = true;        // of its step
+  bool no_sync_ = false;
+  bool warned_unused_ = false;
+};
+
+}  // namespace shale::comm
