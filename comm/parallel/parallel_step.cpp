@@ -4,6 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/sums/ordered_sum.h"
+#include "shale/runtime/tensor/autograd_state.h"
 
 namespace shale::comm {
 namespace {
@@ -17,14 +18,18 @@ int64_t of_rank(const Parallel& parallel, int64_t micro_batches) {
 
 class MicroBatchWork : public PipelineWork {
  public:
-  MicroBatchWork(Parallel& parallel, DataParallel& data,
+  MicroBatchWork(Parallel& parallel, DataParallel& data, int64_t samples,
                  const std::function<Tensor(const ForwardPass& pass)>& run)
-      : parallel_(parallel), data_(data), run_(run) {}
+      : parallel_(parallel), data_(data), samples_(samples), run_(run) {}
 
   Tensor forward(const PieceRange& pieces, int micro, const Tensor& x) override {
+    const int64_t micro_batch = int64_t{micro} * parallel_.data_ranks() + parallel_.data_rank();
+    // Masks of dropout are those of the samples, whoever has them.
+    parallel_.context().update_step(
+        [&](StepState& step) { step.sample = static_cast<uint64_t>(micro_batch * samples_); });
     return run_({.rank = std::max(parallel_.hosted().current(), 0),
                  .pieces = pieces,
-                 .micro_batch = int64_t{micro} * parallel_.data_ranks() + parallel_.data_rank(),
+                 .micro_batch = micro_batch,
                  .x = x});
   }
   void before_backward(int chunk, bool last) override { data_.begin_backward(last, chunk); }
@@ -32,6 +37,7 @@ class MicroBatchWork : public PipelineWork {
  private:
   Parallel& parallel_;
   DataParallel& data_;
+  const int64_t samples_;  // of a micro-batch
   const std::function<Tensor(const ForwardPass& pass)>& run_;
 };
 
@@ -39,7 +45,10 @@ class MicroBatchWork : public PipelineWork {
 
 ParallelStep::ParallelStep(Parallel& parallel, Module& model, std::span<const nn::Piece> pieces,
                            const ParallelStepOptions& options)
-    : parallel_(parallel), micro_batches_(of_rank(parallel, options.micro_batches)) {
+    : parallel_(parallel),
+      micro_batches_(of_rank(parallel, options.micro_batches)),
+      samples_(options.samples) {
+  parallel.context().autograd().numbers_samples = true;
   const Degrees& degrees = parallel.degrees();
   const int stages = degrees.pipeline;
   const int chunks = options.schedule == ScheduleKind::kZbV ? 2 : options.chunks;
@@ -88,7 +97,7 @@ std::vector<int> ParallelStep::ranks_with_losses() const {
 }
 
 double ParallelStep::run(const std::function<Tensor(const ForwardPass& pass)>& forward) {
-  MicroBatchWork work(parallel_, *data_, forward);
+  MicroBatchWork work(parallel_, *data_, samples_, forward);
   const std::vector<Tensor> losses = pipeline_->run(++steps_, work);
   data_->finish_gradients();
   std::vector<double> values(static_cast<size_t>(micro_batches_));  // 0 on other stages

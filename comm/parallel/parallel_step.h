@@ -17,9 +17,10 @@ struct ParallelStepOptions {
   DataParallelOptions data = {};
   int64_t micro_batches = 1;  // of a step, on all ranks of data parallelism together
   ScheduleKind schedule = ScheduleKind::k1F1B;
-  int chunks = 1;  // of the model on a rank, for kInterleaved; kZbV has two
+  int chunks = 1;       // of the model on a rank, for kInterleaved; kZbV has two
+  int64_t samples = 1;  // of a micro-batch, at most: masks of dropout go by their numbers
   // Needed for a pipeline: what a piece makes is [samples, ModelPlan::tokens, width].
-  int64_t samples = 1, width = 0;
+  int64_t width = 0;
 };
 
 // A forward pass of a micro-batch through some pieces of the model of one mesh rank.
@@ -71,6 +72,7 @@ class ParallelStep {
 
   Parallel& parallel_;
   const int64_t micro_batches_;  // of this rank
+  const int64_t samples_;        // of each
   std::unique_ptr<DataParallel> data_;
   std::unique_ptr<Pipeline> pipeline_;  // of one rank, if the model has one stage
   int64_t steps_ = 0;

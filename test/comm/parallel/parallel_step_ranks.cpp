@@ -46,7 +46,7 @@ struct Model : Module {
   Tensor forward(const comm::ForwardPass& pass, const Tensor& ids, const Tensor& targets) {
     const bool is_first = pass.pieces.first == 0;
     return run(is_first ? ids : pass.x, [=, this](const Tensor& in) {
-      Tensor x = is_first ? tokens.forward(in) : in;
+      Tensor x = is_first ? distribution().dropout(tokens.forward(in), 0.2f, 0) : in;
       for (int i = pass.pieces.first; i < pass.pieces.end; ++i) {
         if (i > 0 && i <= kLayers) x = layers[size_t(i - 1)]->forward(x, x);
       }
