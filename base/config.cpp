@@ -1,6 +1,7 @@
 #include "shale/base/config.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "shale/base/config_internal.h"
@@ -142,12 +143,18 @@ void assign(ConfigField& field, std::string_view value) {
   throw ConfigError(mismatch(field.spelled(), field, cat("'", value, "'")));
 }
 
-bool wants_help(std::span<const char* const> arguments) {
-  for (const std::string_view argument : arguments) {
+// What --help has behind it, if it is there.
+std::optional<std::string_view> help_topic(std::span<const char* const> arguments) {
+  constexpr std::string_view kWithTopic = "--help=";
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
     if (argument == "--") break;
-    if (argument == "--help" || argument == "-h") return true;
+    if (argument.starts_with(kWithTopic)) return argument.substr(kWithTopic.size());
+    if (argument != "--help" && argument != "-h") continue;
+    const std::string_view next = i + 1 < arguments.size() ? arguments[i + 1] : "";
+    return next.starts_with("-") ? "" : next;
   }
-  return false;
+  return {};
 }
 
 // "zero 3" of such a value, "zero" of any but those that stand for nothing.
@@ -243,8 +250,8 @@ ConfigOption& ConfigOption::may_change() {
   return *this;
 }
 
-ConfigOption& ConfigOption::former() {
-  field_.is_former = true;
+ConfigOption& ConfigOption::basic(std::string brief) {
+  field_.brief = std::move(brief);
   return *this;
 }
 
@@ -261,10 +268,11 @@ ConfigSpec::ConfigSpec(std::string program, std::string summary)
                                  file));
   list.push_back(make_bool_field("print-config", builtin.print_config,
                                  "print all options as such a file and exit"));
-  list.push_back(make_bool_field("print-options", builtin.print_options,
-                                 "print the options as a table with tabs and exit"));
   list.push_back(make_bool_field("version", builtin.version, "print the version and exit"));
-  list.push_back(make_bool_field("help", builtin.help, "print this text and exit"));
+  list.push_back(make_text_field("help", builtin.help,
+                                 "print this text and exit; all: with every flag; GROUP: the "
+                                 "flags of a group; table: all, with tabs between columns",
+                                 {.help = {.metavar = "[GROUP]"}}));
 }
 
 ConfigSpec::~ConfigSpec() = default;
@@ -337,7 +345,6 @@ bool ConfigSpec::was_set(std::string_view name) const {
 std::string ConfigSpec::to_json() const {
   std::string out = "{";
   for (const FieldPtr& field : state_->fields) {
-    if (field->is_former && !field->is_set) continue;
     out += cat(out.size() > 1 ? ",\n  " : "\n  ", json_quote(field->key()), ": ",
                field->is_open() ? "null" : field->to_json());
   }
@@ -375,7 +382,9 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
   const auto arguments =
       std::span(argv, static_cast<size_t>(std::max(argc, 0))).subspan(argc > 0 ? 1 : 0);
   // Help is for those who do not know the flags yet, so it comes before any complaint.
-  if (wants_help(arguments)) return {.should_exit = true, .output = spec.help()};
+  if (const auto topic = help_topic(arguments)) {
+    return {.should_exit = true, .output = spec.help_about(*topic)};
+  }
 
   state.builtin = {};  // of an earlier call
   const CommandLine line(state, arguments);
@@ -384,8 +393,6 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
       assign(*field, it->second);
     }
   }
-  if (state.builtin.help) return {.should_exit = true, .output = spec.help()};
-  if (state.builtin.print_options) return {.should_exit = true, .output = option_table(state)};
   if (state.builtin.version) {
     return {.should_exit = true, .output = cat(state.program, " (Shale) ", shale_version(), "\n")};
   }

@@ -64,8 +64,8 @@ class ConfigOption {
   ConfigOption(ConfigField& field) : field_(field) {}
   // A run that goes on after a stop may have another value than before.
   ConfigOption& may_change();
-  // An option of earlier versions, which is read, and shown nowhere.
-  ConfigOption& former();
+  // --help shows it, with this in place of its whole text, where the text of all options is long.
+  ConfigOption& basic(std::string brief);
 
  private:
   ConfigField& field_;
@@ -113,7 +113,12 @@ class ConfigSpec {
   // Whether the command line or the file gave a value. Throws InternalError for an unknown name.
   bool was_set(std::string_view name) const;
 
-  std::string help(int columns = 80) const;
+  std::string help(int columns = 80) const;  // of all options
+  // What --help prints with `topic` behind it. Nothing: all options if they take at most 60 lines,
+  // else the basic ones and the names of the groups, which are made of the sections' titles.
+  // "all": all; a group's name, or its first letters: those of the group; "table": see
+  // option_table(). Throws ConfigError, which names the groups, for another topic.
+  std::string help_about(std::string_view topic) const;
   std::string to_json() const;  // all fields; --config reads it back to the same values
   // Fills fields from the text of a --config file; `source` is what messages call it. Throws as
   // parse_config does for that file.

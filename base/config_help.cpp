@@ -2,12 +2,17 @@
 #include <span>
 
 #include "shale/base/config_internal.h"
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
 #include "shale/base/text.h"
 
 namespace shale {
 namespace {
 
+constexpr int kColumns = 80;
 constexpr size_t kMaxFlagColumn = 30;
+constexpr size_t kMostShort = 60;  // lines of what --help prints without a topic
+constexpr const char* kConfiguration = "Configuration";  // the group of what every program has
 
 // Stands for a blank at which no line breaks: "default 0.1" reads badly on two lines.
 constexpr char kFixedBlank = '\x01';
@@ -17,12 +22,26 @@ std::string unbroken(std::string text) {
   return text;
 }
 
+constexpr size_t kMostJoined = 44;
+
+// The first word, and a flag that follows it: no line begins with a flag that is not described
+// there.
+size_t end_of_word(std::string_view text) {
+  size_t end = std::min(text.find(' '), text.size());
+  while (text.substr(end).starts_with(" --")) {
+    const size_t next = std::min(text.find(' ', end + 1), text.size());
+    if (next > kMostJoined) break;
+    end = next;
+  }
+  return end;
+}
+
 // Breaks at blanks so that lines end before `width`; a longer word has a line of its own.
 std::vector<std::string> wrap(std::string_view text, size_t width) {
   std::vector<std::string> lines;
   std::string line;
   while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
+    const size_t end = end_of_word(text);
     const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (!line.empty() && line.size() + 1 + word.size() > width) {
@@ -41,8 +60,9 @@ std::string left_column(const ConfigField& field) {
   return cat("  ", field.spelled(), " ", field.metavar());
 }
 
-std::string right_column(const ConfigField& field) {
-  std::string notes = unbroken(field.range_text());
+// brief: without its whole text, and the values that it may have.
+std::string right_column(const ConfigField& field, bool brief = false) {
+  std::string notes = brief ? "" : unbroken(field.range_text());
   const std::string shown =
       field.text.default_text.empty() ? field.default_value : field.text.default_text;
   const auto note = [&notes](const std::string& text) {
@@ -54,16 +74,18 @@ std::string right_column(const ConfigField& field) {
     const bool with_unit = field.text.default_text.empty() && !field.text.unit.empty();
     note(unbroken(cat("default ", shown, with_unit ? cat(" ", field.text.unit) : "")));
   }
-  return notes.empty() ? field.help : cat(field.help, " (", notes, ")");
+  const std::string& help = brief ? field.brief : field.help;
+  return notes.empty() ? help : cat(help, " (", notes, ")");
 }
 
-void append_field(std::string& out, const ConfigField& field, size_t column, size_t columns) {
+void append_field(std::string& out, const ConfigField& field, size_t column, size_t columns,
+                  bool brief) {
   std::string line = left_column(field);
   if (line.size() + 2 > column) {
     out += line + "\n";
     line.clear();
   }
-  for (const std::string& text : wrap(right_column(field), columns - column)) {
+  for (const std::string& text : wrap(right_column(field, brief), columns - column)) {
     line.resize(column, ' ');
     out += cat(line, text, "\n");
     line.clear();
@@ -116,6 +138,108 @@ std::string option_line(const std::string& command, const ConfigField& field,
              "\t", help, "\t", section, "\n");
 }
 
+// "Device and ranks" is device-and-ranks.
+std::string group_name(std::string_view title) {
+  std::string name;
+  for (const char c : title) {
+    const bool is_upper = c >= 'A' && c <= 'Z';
+    if (is_upper || (c >= 'a' && c <= 'z')) {
+      name += is_upper ? static_cast<char>(c - 'A' + 'a') : c;
+    } else if (!name.ends_with('-')) {
+      name += '-';
+    }
+  }
+  return name;
+}
+
+// Parts of a help text.
+class HelpWriter {
+ public:
+  HelpWriter(const ConfigState& state, int columns) : state_(state), column_(flag_column(state)) {
+    // Below that, wrapping gives a column of single words.
+    width_ = std::max(static_cast<size_t>(std::max(columns, 0)), column_ + 30);
+  }
+
+  void add_lines(const std::string& text) {
+    for (const std::string& line : wrap(text, width_)) out_ += line + "\n";
+  }
+  void add_head() {
+    add_lines(cat(state_.program, ": ", state_.summary));
+    out_ += cat("\n", usage(state_));
+    if (!state_.examples.empty()) out_ += "\nExamples\n";
+    for (const std::string& command : state_.examples) out_ += cat("  ", command, "\n");
+  }
+  void add_group(std::string_view title, const std::vector<const ConfigField*>& fields,
+                 bool brief = false) {
+    out_ += cat(out_.empty() ? "" : "\n", title, "\n");
+    for (const ConfigField* field : fields) append_field(out_, *field, column_, width_, brief);
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  const ConfigState& state_;
+  const size_t column_;
+  size_t width_;
+  std::string out_;
+};
+
+struct Group {
+  std::string title;
+  std::vector<const ConfigField*> fields;
+};
+
+std::vector<Group> groups_of(const ConfigState& state) {
+  std::vector<Group> groups;
+  for (const ConfigState::Section& section : state.sections) {
+    if (section.fields.empty()) continue;
+    groups.push_back({section.title, {section.fields.begin(), section.fields.end()}});
+  }
+  groups.push_back({kConfiguration, {}});
+  for (const FieldPtr& field : state.builtin_fields) groups.back().fields.push_back(field.get());
+  return groups;
+}
+
+std::string names_of(const std::vector<Group>& groups) {
+  std::string names;
+  for (const Group& group : groups) {
+    names += cat(names.empty() ? "" : ", ", group_name(group.title));
+  }
+  return names;
+}
+
+std::string short_help(const ConfigState& state) {
+  const std::vector<Group> groups = groups_of(state);
+  std::vector<const ConfigField*> basic;
+  for (const FieldPtr& field : state.fields) {
+    if (!field->brief.empty()) basic.push_back(field.get());
+  }
+  HelpWriter text(state, kColumns);
+  text.add_head();
+  text.add_group("Flags to begin with", basic, /*brief=*/true);
+  text.add_group(kConfiguration, groups.back().fields);
+  text.add_lines(cat("\nGroups, for --help GROUP: ", names_of(groups)));
+  return text.take();
+}
+
+// The group with that name, or the only one whose name begins so.
+std::string group_help(const ConfigState& state, std::string_view topic) {
+  const std::vector<Group> groups = groups_of(state);
+  std::vector<const Group*> found;
+  for (const Group& group : groups) {
+    const std::string name = group_name(group.title);
+    if (name == topic) found.assign(1, &group);
+    if (name == topic) break;
+    if (name.starts_with(topic)) found.push_back(&group);
+  }
+  if (found.size() != 1) {
+    throw ConfigError(cat("--help: expected all, table or a group, found '", excerpt(topic),
+                          "'; groups are ", names_of(groups)));
+  }
+  HelpWriter text(state, kColumns);
+  text.add_group(found[0]->title, found[0]->fields);
+  return text.take();
+}
+
 }  // namespace
 
 std::string option_table(const ConfigState& state) {
@@ -123,38 +247,28 @@ std::string option_table(const ConfigState& state) {
   std::string table = cat(command, "\tsummary\t\t\t\t", state.summary, "\t\n");
   for (const ConfigState::Section& section : state.sections) {
     for (const ConfigField* field : section.fields) {
-      if (!field->is_former) table += option_line(command, *field, section.title);
+      table += option_line(command, *field, section.title);
     }
   }
   for (const FieldPtr& field : state.builtin_fields) {
-    table += option_line(command, *field, "Configuration");
+    table += option_line(command, *field, kConfiguration);
   }
   return table;
 }
 
 std::string ConfigSpec::help(int columns) const {
-  const size_t column = flag_column(*state_);
-  // Below that, wrapping gives a column of single words.
-  const size_t width = std::max(static_cast<size_t>(std::max(columns, 0)), column + 30);
-  std::string out;
-  for (const std::string& line : wrap(cat(state_->program, ": ", state_->summary), width)) {
-    out += line + "\n";
-  }
-  out += cat("\n", usage(*state_));
-  if (!state_->examples.empty()) {
-    out += "\nExamples\n";
-    for (const std::string& command : state_->examples) out += cat("  ", command, "\n");
-  }
-  for (const ConfigState::Section& section : state_->sections) {
-    if (section.fields.empty()) continue;
-    out += cat("\n", section.title, "\n");
-    for (const ConfigField* field : section.fields) {
-      if (!field->is_former) append_field(out, *field, column, width);
-    }
-  }
-  out += "\nConfiguration\n";
-  for (const FieldPtr& field : state_->builtin_fields) append_field(out, *field, column, width);
-  return out;
+  HelpWriter text(*state_, columns);
+  text.add_head();
+  for (const Group& group : groups_of(*state_)) text.add_group(group.title, group.fields);
+  return text.take();
+}
+
+std::string ConfigSpec::help_about(std::string_view topic) const {
+  if (topic == "table") return option_table(*state_);
+  std::string all = help();
+  const auto lines = static_cast<size_t>(std::count(all.begin(), all.end(), '\n'));
+  if (topic == "all" || (topic.empty() && lines <= kMostShort)) return all;
+  return topic.empty() ? short_help(*state_) : group_help(*state_, topic);
 }
 
 }  // namespace shale

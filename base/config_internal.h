@@ -54,7 +54,8 @@ class ConfigField {
   bool positional = false;
   bool required = false;
   bool is_set = false;
-  bool may_change = false, is_former = false;  // see ConfigOption
+  bool may_change = false;  // see ConfigOption, as `brief`, of basic ones
+  std::string brief;
 };
 
 using FieldPtr = std::unique_ptr<ConfigField>;
@@ -78,9 +79,8 @@ struct ConfigState {
   struct Builtin {
     std::string config;
     bool print_config = false;
-    bool print_options = false;
-    bool help = false;
     bool version = false;
+    std::string help;  // a topic, which parse_config() takes before it reads the rest
   };
 
   std::string program;

@@ -11,6 +11,9 @@ std::span<const RemovedOption> removed_options() {
       {"variance-doubling", "", "use --optimizer 1bit-adam with --freeze-step", "0"},
       {"local-doubling", "", "use --outer-every", "0"},
       {"local-most", "", "use --outer-every", "4"},
+      {"tensor-leaves", "", "use --tensor with that number", "0", true},
+      {"context-leaves", "", "use --context with that number", "0", true},
+      {"print-options", "", "use --help table"},
   });
   return kRows;
 }

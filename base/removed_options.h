@@ -13,6 +13,8 @@ struct RemovedOption {
   // Of a whole option: its JSON value in checkpoints, and in files of --print-config, of runs that
   // did not use it. They say nothing then.
   std::string_view unused = {};
+  // Of a whole option: a run goes on without it, as after any ConfigOption::may_change().
+  bool may_change = false;
 };
 
 // All of them. Whoever removes an option, or a value of one, adds a row; command lines and config

@@ -162,7 +162,7 @@ measure_two_cores() {
   step layers "one rank" 1 "${gpt2[@]}" --global-batch 8
   step layers "data" 2 "${gpt2[@]}" --global-batch 8
   step layers "\`--tensor 2\`" 2 "${gpt2[@]}" --global-batch 8 --tensor 2
-  step layers "one rank, \`--tensor-leaves 4\`" 1 "${gpt2[@]}" --global-batch 8 --tensor-leaves 4
+  step layers "one rank, \`--tensor 4\`" 1 "${gpt2[@]}" --global-batch 8 --tensor 4
   step pipeline "data" 2 "${gpt2[@]}" --global-batch 32
   step pipeline "\`--pipeline 2\`, 1f1b" 2 "${gpt2[@]}" --global-batch 32 --pipeline 2
   step pipeline "\`--pipeline 2\`, interleaved, 2 chunks" 2 "${gpt2[@]}" --global-batch 32 \

@@ -20,7 +20,7 @@ foreach(target IN ITEMS train_lm train_image train_diffusion shale_tool)
   add_custom_command(
     OUTPUT ${table}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${option_files}
-    COMMAND $<TARGET_FILE:${target}> --print-options > ${table}
+    COMMAND $<TARGET_FILE:${target}> --help table > ${table}
     DEPENDS ${target}
     VERBATIM)
   foreach(kind IN ITEMS bash zsh fish man)

@@ -1,4 +1,4 @@
-# Makes completions and manual pages of what `PROGRAM --print-options` prints
+# Makes completions and manual pages of what `PROGRAM --help table` prints
 # (base/config_internal.h):
 #
 #   awk -v kind=bash|zsh|fish|man -v program=train_lm -v version=0.2.0 -f option_files.awk TABLE

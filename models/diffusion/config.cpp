@@ -15,7 +15,8 @@ std::vector<std::string> preset_names() {
 
 void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
   spec.section("Model");
-  spec.add_choice("model", c.model, preset_names(), "preset");
+  spec.add_choice("model", c.model, preset_names(), "preset")
+      .basic("preset, such as dit-nano or dit-b2");
   spec.add("patch", c.patch, "edge of what becomes a token, in pixels",
            {.min = 1, .max = 64, .help = {.default_text = "4 for dit-nano, else 2"}});
   spec.add_choice("variant", c.variant,
@@ -26,7 +27,8 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
           "start from a folder of diffusers (config.json, diffusion_pytorch_model.safetensors), or "
           "from a safetensors file of the paper's names",
           {.is_path = true, .help = {.metavar = "PATH"}})
-      .may_change();
+      .may_change()
+      .basic("start from weights of diffusers");
   spec.section("Diffusion");
   spec.add_choice("process", c.process,
                   {{"flow", DiffusionKind::kFlow}, {"ddpm", DiffusionKind::kDdpm}},
@@ -51,7 +53,8 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
           "images that are made with each validation, by the average of --ema if there is one, and "
           "written to OUT/samples; 0: none",
           {.min = 0, .max = 4096})
-      .may_change();
+      .may_change()
+      .basic("images made with each validation");
   spec.add("sample-steps", c.sample_steps, "steps from noise to an image",
            {.min = 1, .max = NoiseSchedule::kSteps})
       .may_change();
@@ -78,7 +81,8 @@ void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
            "write the weights, or the average of --ema, at the end: by diffusers' names and "
            "numbers with --variant diffusers, else by the paper's",
            {.is_path = true, .help = {.metavar = "DIR"}})
-      .may_change();
+      .may_change()
+      .basic("write the weights at the end");
   spec.needs("eval-samples", "--eval-every");
 
   spec.example("train_diffusion --data shapes --ema 0.999 --eval-every 500");

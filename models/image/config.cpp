@@ -52,12 +52,14 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
            {.help = {.metavar = "R,G,B", .default_text = "ImageNet's, 0.229,0.224,0.225"}});
 
   spec.section("Model");
-  spec.add_choice("model", c.model, preset_names(), "preset");
+  spec.add_choice("model", c.model, preset_names(), "preset")
+      .basic("preset, such as resnet50 or vit-s16");
   spec.add("init", c.init,
            "start from weights of timm or torchvision: a safetensors file, or a folder with "
            "model.safetensors",
            {.is_path = true, .help = {.metavar = "PATH"}})
-      .may_change();
+      .may_change()
+      .basic("start from weights of timm or torchvision");
   spec.add("new-head", c.new_head,
            "with --init: begin with a new classifier, whatever classes the weights are for")
       .may_change();
@@ -120,7 +122,8 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
   spec.add("export", config.image.export_dir,
            "write the weights as model.safetensors at the end, with timm's config.json",
            {.is_path = true, .help = {.metavar = "DIR"}})
-      .may_change();
+      .may_change()
+      .basic("write model.safetensors at the end");
   spec.add_choice("export-names", config.image.export_names,
                   {{"timm", WeightNames::kTimm}, {"torchvision", WeightNames::kTorchvision}},
                   "whose names the weights have there; of torchvision's without a config.json")
@@ -145,7 +148,6 @@ void resolve(ImageTrainConfig& config, int ranks) {
     config.run.lr =
         find_image_preset(image.model).lr * (image.init.empty() ? 1 : kFineTuningFactor);
   }
-  resolve_former_names(config.run);
   const bool is_vit = find_image_preset(image.model).model.family == "vit";
   if (!is_vit) {
     check_data_parallel_only(config.run, "residual networks",

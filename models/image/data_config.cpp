@@ -14,7 +14,8 @@ void describe(ConfigSpec& spec, ImageDataConfig& c, const ImageDataWords& words)
   spec.section("Data");
   spec.add("data", c.path, words.path,
            {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
-      .may_change();
+      .may_change()
+      .basic("images, or shapes, which are made");
   spec.add_choice("data-format", c.format,
                   {{"auto", ImageFormat::kAuto},
                    {"shapes", ImageFormat::kShapes},

@@ -19,7 +19,9 @@ constexpr int64_t kMaxExperts = 1 << 16;
 
 void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.section("Model");
-  spec.add_choice("model", c.model, preset_names(), "preset").may_change();
+  spec.add_choice("model", c.model, preset_names(), "preset")
+      .may_change()
+      .basic("preset, such as gpt2-124m or llama3.2-1b");
   const auto size = [&](const char* name, int64_t& field, int64_t max, const char* help) {
     spec.add(name, field, help, {.min = 1, .max = max, .help = {.default_text = "the preset's"}})
         .may_change();
@@ -61,10 +63,12 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
            blocks)
       .may_change();
   size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
-  spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
+  spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20})
+      .basic("tokens of a sequence");
   spec.add("init", c.init, "start from a Hugging Face folder (config.json, safetensors)",
            {.is_path = true, .help = {.metavar = "DIR"}})
-      .may_change();
+      .may_change()
+      .basic("start from a Hugging Face folder");
   spec.add("dropout", c.dropout, "after the embedding and on each residual branch",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add(
@@ -96,7 +100,8 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
   spec.add("eval-samples", c.eval_samples, "sequences of a validation; 0: all", {.min = 0})
       .may_change();
   spec.add("sample-tokens", c.sample_tokens, "tokens to generate at the end", {.min = 0})
-      .may_change();
+      .may_change()
+      .basic("tokens to generate at the end");
   spec.add("sample-prompt", c.sample_prompt,
            "text that the sample continues; without a tokenizer, its bytes",
            {.help = {.metavar = "TEXT"}})
@@ -109,7 +114,8 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
       .may_change();
   spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
            {.is_path = true, .help = {.metavar = "DIR"}})
-      .may_change();
+      .may_change()
+      .basic("write a Hugging Face folder at the end");
   spec.add_size("export-shard-size", c.export_shard_bytes,
                 "largest file of --export: a larger model is written as several and an index",
                 {.min = 1})
@@ -211,7 +217,6 @@ void resolve(TrainConfig& config, int ranks) {
                                  : kFineTuningLr;
     if (language.source.objective == Objective::kDpo) lr *= kPreferenceFactor;
   }
-  resolve_former_names(config.run);
   check(language.source);
   check_adapters(config);
   check_compatible(incompatible_language_options(), config);

@@ -11,7 +11,8 @@ void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
            "nanoGPT folder, or a pattern of names; several with weights are a mixture, "
            "a:0.7,b:0.3, or a file NAME.mix.json",
            {.required = needs_data, .is_path = true, .help = {.metavar = "PATH"}})
-      .may_change();
+      .may_change()
+      .basic("text, jsonl, or files of tokens; see --help data");
   spec.add_choice("data-format", c.format,
                   {{"auto", DataFormat::kAuto},
                    {"text", DataFormat::kText},
@@ -35,7 +36,8 @@ void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
            "tokenizer.json, tiktoken's file, or a SentencePiece model; none: text is bytes",
            {.is_path = true,
             .help = {.metavar = "FILE", .default_text = "that of the checkpoint or --init"}})
-      .may_change();
+      .may_change()
+      .basic("makes tokens of text; none: text is bytes");
   spec.add("val-fraction", c.val_fraction,
            "part held out for validation, unless the data says by its names what is",
            {.min = 0, .max = 1, .exclude_max = true});
@@ -77,10 +79,11 @@ void describe_chat_template(ConfigSpec& spec, ChatTemplate& style) {
 void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.section("Data");
   spec.add_choice(
-      "task", c.objective,
-      {{"pretrain", Objective::kPretrain}, {"sft", Objective::kSft}, {"dpo", Objective::kDpo}},
-      "what is learnt: every token of text, the answers of conversations in jsonl, or "
-      "which of two answers is better");
+          "task", c.objective,
+          {{"pretrain", Objective::kPretrain}, {"sft", Objective::kSft}, {"dpo", Objective::kDpo}},
+          "what is learnt: every token of text, the answers of conversations in jsonl, or "
+          "which of two answers is better")
+      .basic("text, answers of chats, or preferences");
   describe_source(spec, c, needs_data);
   describe_rows(spec, c);
   describe_chat_template(spec, c.chat_template);

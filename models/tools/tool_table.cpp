@@ -41,7 +41,7 @@ std::string version(std::string_view program) {
 }
 
 // As a program without tools prints its own (base/config_internal.h), with a line for each tool.
-void print_options(const ToolTable& table) {
+void print_table(const ToolTable& table) {
   std::printf("%s\tsummary\t\t\t\t%s\t\n", std::string(table.program).c_str(),
               std::string(table.summary).c_str());
   for (const Tool& tool : table.tools) {
@@ -49,7 +49,7 @@ void print_options(const ToolTable& table) {
                 std::string(tool.name).c_str(), std::string(tool.summary).c_str());
   }
   for (const Tool& tool : table.tools) {
-    const std::array arguments = {"", "--print-options"};
+    const std::array arguments = {"", "--help", "table"};
     tool.run(static_cast<int>(arguments.size()), arguments.data());
   }
 }
@@ -95,16 +95,16 @@ int run_tool(const ToolTable& table, int argc, const char* const* argv) {
         cat(table.program, ": expected ", has_vowel ? "an " : "a ", table.what, ", found nothing"));
   }
   const std::string_view first = argv[1];
+  if (first == "--help" && argc > 2 && std::string_view(argv[2]) == "table") {
+    print_table(table);
+    return 0;
+  }
   if (first == "--help" || first == "-h" || first == "help") {
     std::fputs(help(table).c_str(), stdout);
     return 0;
   }
   if (first == "--version") {
     std::fputs(version(table.program).c_str(), stdout);
-    return 0;
-  }
-  if (first == "--print-options") {
-    print_options(table);
     return 0;
   }
   return find_tool(table, first).run(argc - 1, argv + 1);

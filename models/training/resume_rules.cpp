@@ -94,6 +94,11 @@ void check_removed(const RunDescription& stored, const RunDescription& now,
     const bool is_whole = option.value.empty();
     if (is_whole && (now.values.contains(was->first) || was->second == option.unused)) continue;
     if (!is_whole && was->second != cat('"', option.value, '"')) continue;
+    if (option.may_change) {
+      log_warning(source, " is of a run with --", option.name, " ", excerpt(was->second),
+                  ", which was removed; this run goes on without it; ", option.instead);
+      continue;
+    }
     throw ConfigError(cat("resume: ", source, " is of a run with --", option.name, " ",
                           is_whole ? excerpt(was->second) : std::string(option.value),
                           ", which was removed; ", option.instead,

@@ -13,15 +13,17 @@ constexpr int64_t kMaxBatch = 1 << 30;  // samples
 
 void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Batch");
-  spec.add("steps", c.steps, "optimizer steps", {.min = 0});
+  spec.add("steps", c.steps, "optimizer steps", {.min = 0}).basic("optimizer steps");
   spec.add("micro-batch", c.micro_batch, words.sample + "s per rank and forward",
            {.min = 1, .max = kMaxBatch})
-      .may_change();
+      .may_change()
+      .basic(cat(words.sample, "s per rank and forward"));
   spec.add("global-batch", c.global_batch,
            words.sample +
                "s per optimizer step over all ranks; more than micro-batch x ranks accumulate",
            {.min = 1, .max = kMaxBatch, .help = {.default_text = "micro-batch x ranks"}})
-      .may_change();
+      .may_change()
+      .basic(cat(words.sample, "s per step over all ranks"));
   spec.add("batch-ramp", c.batch_ramp,
            "global batches of the first steps, \"BATCH:STEPS,BATCH:STEPS\", before that of "
            "--global-batch; learning rates go by steps all the same",
@@ -44,8 +46,8 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
     kinds.emplace_back(row.name, row.kind);
   }
   spec.add_choice("optimizer", c.optimizer, kinds, help);
-  spec.add("lr", c.lr, "peak learning rate",
-           {.min = 0, .help = {.default_text = words.default_lr}});
+  spec.add("lr", c.lr, "peak learning rate", {.min = 0, .help = {.default_text = words.default_lr}})
+      .basic("peak learning rate");
   spec.add("min-lr", c.min_lr, "learning rate at the end",
            {.min = 0, .help = {.default_text = "lr / 10"}});
   spec.add("warmup-steps", c.warmup_steps, "steps of linear warm-up",
@@ -115,7 +117,8 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
            "too, 3: parameters too; losses are the same to the bit, in stages 2 and 3 of several "
            "micro-batches a step with --reproducible",
            {.min = 0, .max = 3})
-      .may_change();
+      .may_change()
+      .basic("share 1: states, 2: gradients, 3: parameters");
   spec.add_choice("grad-dtype", c.grad_dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
                   "of gradients, in memory and when ranks add them; bf16: each contribution (a "
                   "micro-batch, a use of tied weights, a loss chunk) is computed and added in "
@@ -183,9 +186,6 @@ void describe_context(ConfigSpec& spec, RunConfig& c) {
            "one; data parallelism gets the rest",
            {.min = 1, .max = 1 << 16})
       .may_change();
-  spec.add("context-leaves", c.context_leaves, "former name", {.min = 0, .max = 1 << 16})
-      .may_change()
-      .former();
   using comm::ContextKind;
   spec.add_choice("context-kind", c.context_kind,
                   {{"gather", ContextKind::kGather},
@@ -227,9 +227,6 @@ void describe_tensor(ConfigSpec& spec, RunConfig& c) {
            "the same to the bit on any number of processes",
            {.min = 1, .help = {.default_text = "1, or more if there are too few processes"}})
       .may_change();
-  spec.add("tensor-leaves", c.tensor_leaves, "former name", {.min = 0, .max = 1 << 16})
-      .may_change()
-      .former();
   spec.add("tensor-pieces", c.tensor_pieces,
            "pieces into which a layer's rows are cut at most, so that forward one travels while "
            "another is multiplied; 1: rows travel at once; 0: a piece for each of --tensor",
@@ -262,7 +259,8 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
           "emu runs the GPU's kernels on the CPU, those of an A100; with a number those of a GPU "
           "of "
           "that compute capability, within its limits: 8.6, 8.9, 9.0 (H100), 10.0 (B200), 12.0")
-      .may_change();
+      .may_change()
+      .basic("cpu, cuda, or emu: a GPU emulated on the CPU");
   spec.add("threads", c.threads, "CPU threads per rank",
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}})
       .may_change();
@@ -273,7 +271,8 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
                   "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
                   "fp32 masters and gradients; fp8: bf16, but products of linear layers in blocks "
                   "have operands in 8 bits; on the CPU, and on GPUs of compute capability 9.0")
-      .may_change();
+      .may_change()
+      .basic("of parameters and activations");
   spec.add("fp8-kept-blocks", c.fp8_kept_blocks,
            "first and last blocks, so many at either end, that --dtype fp8 leaves in bf16",
            {.min = 0, .max = 1 << 20})
@@ -353,10 +352,12 @@ void describe_output(ConfigSpec& spec, RunConfig& c) {
   spec.section("Output");
   spec.add("out", c.out, "folder for metrics.jsonl, status.json and checkpoints/",
            {.is_path = true, .help = {.metavar = "DIR"}})
-      .may_change();
+      .may_change()
+      .basic("folder of the run");
   spec.add("eval-every", c.eval_every, "steps between validations, and one at the end; 0: none",
            {.min = 0})
-      .may_change();
+      .may_change()
+      .basic("steps between validations");
   spec.add("evaluate-ema", c.evaluate_ema, "validate the average of --ema too").may_change();
   spec.add("report-every", c.report_every,
            "steps between rows of metrics.jsonl about the memory, communication and devices of all "
@@ -411,7 +412,8 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
           "steps between checkpoints, written while training goes on; there is one at the end too; "
           "0: only that one",
           {.min = 0})
-      .may_change();
+      .may_change()
+      .basic("steps between checkpoints; 0: one at the end");
   spec.add("save-minutes", c.save_minutes,
            "also save when so many minutes have passed since the last save; 0: never", {.min = 0})
       .may_change();
@@ -424,7 +426,8 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
           "device and batch may be others than before; none: begin, in an --out without "
           "checkpoints",
           {.is_path = true, .help = {.metavar = "auto|none|DIR"}})
-      .may_change();
+      .may_change()
+      .basic("go on from a checkpoint; auto: from the newest");
 }
 
 // What does nothing alone.
@@ -438,9 +441,9 @@ void describe_needs(ConfigSpec& spec) {
   spec.needs("evaluate-ema", "--eval-every");
   spec.needs("prefetch reshard persist-below", "--zero 3 or --parallel auto or --layouts");
   spec.needs("outer-start outer-lr outer-momentum outer-streaming", "--outer-every");
-  spec.needs("tensor-pieces", "--tensor or --tensor-leaves or --parallel auto or --layouts");
-  spec.needs("ranks-per-process", "--tensor or --context or --tensor-leaves or --context-leaves");
-  spec.needs("context-kind", "--context or --context-leaves or --parallel auto or --layouts");
+  spec.needs("tensor-pieces", "--tensor or --parallel auto or --layouts");
+  spec.needs("ranks-per-process", "--tensor or --context");
+  spec.needs("context-kind", "--context or --parallel auto or --layouts");
   spec.needs("context-group", "--context-kind ulysses+ring");
   spec.needs("fp8-kept-blocks fp8-scaling", "--dtype fp8");
   spec.needs("loss-scale-window loss-scale-hysteresis", "--dtype fp16 or --loss-scale");

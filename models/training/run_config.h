@@ -130,9 +130,6 @@ struct RunConfig {
   // Mesh ranks of `tensor` and `context` that a process has; 0: one, or as many as it takes where
   // processes are too few for all of them.
   int ranks_per_process = 0;
-  // What these two were called before, together with `tensor` and `context`, which then counted
-  // processes; resolve() turns them into the others.
-  int tensor_leaves = 0, context_leaves = 0;
   int tensor_pieces = 0;  // of the rows that travel, at most; 0: one for each of these parts
 
   // offload to host memory, or to a disk
@@ -174,10 +171,6 @@ struct RunWords {
 
 // Declares the flags of all these.
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words);
-
-// Turns what earlier versions called leaves into what it is called now: parts of each layer, or
-// sequence, of which --tensor, or --context, processes had equally many. Throws ConfigError.
-void resolve_former_names(RunConfig& config);
 
 // Fills in what is derived from other options and the number of ranks; lr is not negative any more.
 // Throws ConfigError for combinations that cannot be.

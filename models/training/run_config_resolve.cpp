@@ -2,9 +2,6 @@
 #include "shale/models/training/run_config.h"
 
 #include <algorithm>
-#include <bit>
-#include <tuple>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
@@ -85,25 +82,7 @@ void resolve_offload(RunConfig& config) {
 
 }  // namespace
 
-void resolve_former_names(RunConfig& config) {
-  int here = 1;
-  for (const auto& [flag, leaves, degree] :
-       {std::tuple("tensor", &config.tensor_leaves, &config.tensor),
-        std::tuple("context", &config.context_leaves, &config.context)}) {
-    if (*leaves == 0) continue;
-    if (*leaves % *degree != 0 || !std::has_single_bit(unsigned(*leaves / *degree))) {
-      throw ConfigError(cat("--", flag, "-leaves is ", *leaves, ", want a power of two times --",
-                            flag, ", ", *degree, "; or --", flag, " ", *leaves,
-                            " alone, which is its new name"));
-    }
-    here *= *leaves / *degree;
-    *degree = std::exchange(*leaves, 0);
-  }
-  if (here > 1) config.ranks_per_process = here;
-}
-
 void resolve(RunConfig& config, int ranks) {
-  resolve_former_names(config);
   resolve_offload(config);
   const int here = parallel_degrees(config, ranks).here();
   if (here > 1) config.ranks_per_process = here;

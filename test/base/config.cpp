@@ -481,7 +481,9 @@ TEST_CASE("--help and --version win over what would be an error", "[config]") {
   ConfigSpec spec = describe(options);
   const auto arguments =
       GENERATE(std::vector<const char*>{"--help"}, std::vector<const char*>{"-h"},
-               std::vector<const char*>{"--steps", "0", "--zeor", "--help"});
+               std::vector<const char*>{"--steps", "0", "--zeor", "--help"},
+               std::vector<const char*>{"--help", "all"}, std::vector<const char*>{"--help=all"},
+               std::vector<const char*>{"--help", "--steps", "0"});
   const ParseResult help = parse(spec, arguments);
   CHECK(help.should_exit);
   CHECK(help.output == spec.help());

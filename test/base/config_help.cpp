@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <array>
 #include <sstream>
 
 #include "shale/base/config.h"
+#include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 
 namespace shale {
@@ -53,10 +55,52 @@ TEST_CASE("help lists sections, values, ranges, units and defaults in columns", 
       "  --config FILE         read options from a JSON file: the flags' names with '_'\n"
       "                        for '-'; flags win over the file\n"
       "  --print-config        print all options as such a file and exit\n"
-      "  --print-options       print the options as a table with tabs and exit\n"
       "  --version             print the version and exit\n"
-      "  --help                print this text and exit\n";
+      "  --help [GROUP]        print this text and exit; all: with every flag; GROUP:\n"
+      "                        the flags of a group; table: all, with tabs between\n"
+      "                        columns\n";
   CHECK(spec.help() == want);
+  CHECK(spec.help_about("") == want);
+  CHECK(spec.help_about("all") == want);
+  CHECK(spec.help_about("data") == "Data\n  --data PATH           file or folder (required)\n");
+  CHECK(test::contains(test::message_of<ConfigError>([&] { spec.help_about("x"); }),
+                       "found 'x'; groups are data, run, configuration"));
+}
+
+TEST_CASE("a long help begins with the basic options and the names of the groups", "[config]") {
+  int fields[80] = {};
+  ConfigSpec spec("p", "s");
+  for (int i = 0; i < 80; ++i) {
+    if (i == 0) spec.section("First part");
+    if (i == 40) spec.section("First, and last");
+    ConfigOption option = spec.add(cat("f", i), fields[i], "the text of --all, in many words");
+    if (i % 40 == 3) option.basic("briefly");
+  }
+  const std::string text = spec.help_about("");
+  CHECK(test::contains(text, "\nFlags to begin with\n  --f3 N          briefly (default 0)\n"));
+  CHECK(test::contains(text,
+                       "\nGroups, for --help GROUP: first-part, first-and-last, configuration\n"));
+  CHECK(!test::contains(text, "--f4 "));
+  CHECK(std::count(text.begin(), text.end(), '\n') <= 60);
+  CHECK(test::contains(spec.help_about("all"), "  --f4 N          the text of --all"));
+  CHECK(spec.help_about("first-a").starts_with("First, and last\n  --f40 N "));
+  CHECK(test::message_of<ConfigError>([&] { spec.help_about("first"); }) ==
+        "--help: expected all, table or a group, found 'first'; groups are first-part, "
+        "first-and-last, configuration");
+}
+
+TEST_CASE("no line of a help begins with a flag that another one's text names", "[config]") {
+  int field = 0;
+  ConfigSpec spec("program", "a summary");
+  spec.add("long-enough-a-name", field,
+           "words that come before --one and others --two and then more words --three, and so on "
+           "--four");
+  std::istringstream lines(spec.help());
+  for (std::string line; std::getline(lines, line);) {
+    CAPTURE(line);
+    const size_t begin = line.find_first_not_of(' ');
+    CHECK((begin == 2 || line.find("--") == line.npos || line.find("--") != begin));
+  }
 }
 
 TEST_CASE("options are printed as a table, a line each", "[config]") {
@@ -70,8 +114,8 @@ TEST_CASE("options are printed as a table, a line each", "[config]") {
   spec.add("steps", steps, "optimizer steps");
   spec.add("quiet", quiet, "print warnings only");
   spec.add_choice("model", model, {"nano", "gpt2"}, "preset");
-  const std::array arguments = {"", "--print-options"};
-  const ParseResult result = parse_config(spec, 2, arguments.data());
+  const std::array arguments = {"", "--help", "table"};
+  const ParseResult result = parse_config(spec, 3, arguments.data());
   CHECK(result.should_exit);
   const std::string want =
       "shale report\tsummary\t\t\t\twrites a page\t\n"
@@ -81,7 +125,7 @@ TEST_CASE("options are printed as a table, a line each", "[config]") {
       "shale report\tflag\t--quiet\t\t\tprint warnings only\tData\n"
       "shale report\tvalue\t--model\tnano|gpt2\tnano gpt2\tpreset (default nano)\tData\n";
   CHECK(result.output.substr(0, want.size()) == want);
-  CHECK(result.output.find("\tflag\t--help\t") != result.output.npos);
+  CHECK(result.output.find("\tvalue\t--help\t[GROUP]\t") != result.output.npos);
 }
 
 TEST_CASE("help keeps within the width it is given", "[config]") {

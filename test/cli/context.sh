@@ -111,7 +111,7 @@ refuses "--context 3: a model on 3 ranks, want a divisor of the 2 ranks" 2 --con
 refuses "--ranks-per-process is 4 on 1 process with --context 2" 1 --context 2 --ranks-per-process 4
 refuses "would weigh the padding; want a multiple of 4" 1 --context 2 --model moe-nano
 refuses "--sample-tokens 5 is incompatible with --context 2" 1 --context 2 --sample-tokens 5
-refuses "--context-leaves is 6, want a power of two times --context, 4" 1 --context 4 --context-leaves 6
+refuses "--context-leaves was removed; use --context" 1 --context-leaves 4
 refuses "has no effect without --context" 1 --context-kind ring
 refuses "ulysses deals out 1 heads of keys to 2 ranks" 1 --context 2 --context-kind ulysses --heads 1
 refuses "that trade 2 heads of keys, want a divisor of 2" 1 --context 4 --context-kind ulysses+ring \

@@ -72,29 +72,32 @@ same grid tree 4
 same_file hf_grid/model.safetensors hf_tree/model.safetensors
 grep -q '"comm_exposed_share_tensor_' "$work/grid/metrics.jsonl" || fail "grid: no word of the axis"
 
-# ---- Former names: --tensor-leaves, of which --tensor processes had equally many ----
-echo '{"tensor_leaves": 4, "reproducible": true}' >"$work/former.json"
-run_training 1 former --tensor-leaves 4 --reproducible --save-every 4
-same former tree 0
-run_training 2 former2 --config "$work/former.json" --tensor 2 --zero 1 \
-  --resume "$work/former/checkpoints/step_00000004"
+# ---- A checkpoint of earlier versions, which had --tensor-leaves ----
+# The last line of a manifest is the checksum of those before, CRC-32C.
+was_written_with() {  # RUN CHANGE: a change of the manifest's text, as perl has it
+  perl -0777 -pi -e "$2"' or die; s/,"crc32c":"\w+"\}\n$//;
+    my $sum = 0xffffffff;
+    for my $byte (unpack("C*", $_)) {
+      $sum ^= $byte;
+      $sum = $sum & 1 ? $sum >> 1 ^ 0x82f63b78 : $sum >> 1 for 1 .. 8;
+    }
+    $_ .= sprintf(",\"crc32c\":\"%08x\"}\n", $sum ^ 0xffffffff)' \
+    "$work/$1/checkpoints/step_00000004/manifest.json" || fail "$1: another manifest"
+}
+run_training 1 former "${tree[@]}" --save-every 4
+was_written_with former 's/"tensor":4/"tensor":4,"tensor-leaves":0,"local-most":4/'
+run_training 1 unused "${tree[@]}" --resume "$work/former/checkpoints/step_00000004"
+same unused tree 4
+grep -q 'was removed' "$work/stderr" "$work/stdout" && fail "unused: a word of what was not used"
+was_written_with former 's/"tensor":4,"tensor-leaves":0/"tensor":1,"tensor-leaves":4/'
+run_training 1 former2 "${tree[@]}" --resume "$work/former/checkpoints/step_00000004"
 same former2 tree 4
-run_training 1 renamed "${tree[@]}" --resume "$work/former/checkpoints/step_00000004"
-same renamed tree 4
-# Earlier versions stored the former names. The last line is the checksum of those before, CRC-32C.
-manifest=$work/former/checkpoints/step_00000004/manifest.json
-perl -0777 -pi -e 's/"ranks-per-process":4/"ranks-per-process":0/;
-  s/"tensor":4,"tensor-leaves":0/"tensor":1,"tensor-leaves":4/;
-  s/,"crc32c":"\w+"\}\n$//;
-  my $sum = 0xffffffff;
-  for my $byte (unpack("C*", $_)) {
-    $sum ^= $byte;
-    $sum = $sum & 1 ? $sum >> 1 ^ 0x82f63b78 : $sum >> 1 for 1 .. 8;
-  }
-  $_ .= sprintf(",\"crc32c\":\"%08x\"}\n", $sum ^ 0xffffffff)' "$manifest"
-grep -q '"tensor":1,"tensor-leaves":4' "$manifest" || fail "the checkpoint has no former name"
-run_training 1 renamed2 "${tree[@]}" --resume "$work/former/checkpoints/step_00000004"
-same renamed2 tree 4
+grep -q -- '--tensor-leaves 4, which was removed.*; use --tensor' "$work/stderr" "$work/stdout" ||
+  fail "former2: no word of --tensor-leaves"
+was_written_with former 's/"local-most":4/"local-most":8/'
+run_training 1 former3 "${tree[@]}" --resume "$work/former/checkpoints/step_00000004"
+[[ $code -eq 64 ]] && grep -q -- '--local-most 8, which was removed; ' "$work/stderr" ||
+  fail "former3: exit code $code, want 64 and a word of --local-most"
 
 # ---- Llama, with published weights in and out ----
 llama=(--model llama-nano --layers 2)
@@ -216,7 +219,7 @@ refuses "--ranks-per-process is 3 on 1 process with --tensor 3" 1 --tensor 3 --r
 refuses "--tensor 4: a model on 2 ranks, want a divisor of the 1 rank" 1 --tensor 4 --ranks-per-process 2
 refuses "--ranks-per-process has no effect without --tensor or --context" 1 --ranks-per-process 2
 refuses "--ranks-per-process 2 is incompatible with --cuda-graph" 1 --tensor 2 --cuda-graph --device emu
-refuses "--tensor-leaves is 6, want a power of two times --tensor, 4" 1 --tensor 4 --tensor-leaves 6
+refuses "--tensor-leaves was removed; use --tensor" 1 --tensor-leaves 4
 refuses "would weigh the padding; want a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
 refuses "want a multiple of 256" 1 --tensor 2 --seq-len 31 --attention-pattern local
 refuses "want rows of a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit

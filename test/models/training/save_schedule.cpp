@@ -63,7 +63,7 @@ TEST_CASE("--save-minutes takes fractions, refuses less than nothing, and is in 
   parse(config, {"--save-minutes", "2.5"});
   CHECK(config.run.save_minutes == 2.5);
   CHECK_THROWS_AS(parse(config, {"--save-minutes", "-1"}), ConfigError);
-  const ParseResult help = parse(config, {"--help"});
+  const ParseResult help = parse(config, {"--help", "all"});
   const size_t place = help.output.find("--save-minutes");
   REQUIRE(place != std::string::npos);
   CHECK(test::contains(help.output.substr(place, 200), "minutes have passed"));
