@@ -4,6 +4,14 @@
 
 namespace shale {
 
+namespace {
+
+constexpr std::string_view kPlan = "use shale plan --layouts --write FILE, and --config FILE";
+constexpr std::string_view kPattern = "use --attention-pattern with a file that has it";
+constexpr std::string_view kSample = "use shale generate, which has it";
+
+}  // namespace
+
 std::span<const RemovedOption> removed_options() {
   static constexpr auto kRows = std::to_array<RemovedOption>({
       {"optimizer", "01-adam", "use --optimizer 1bit-adam"},
@@ -11,9 +19,43 @@ std::span<const RemovedOption> removed_options() {
       {"variance-doubling", "", "use --optimizer 1bit-adam with --freeze-step", "0"},
       {"local-doubling", "", "use --outer-every", "0"},
       {"local-most", "", "use --outer-every", "4"},
+      {"print-options", "", "use --help table"},
       {"tensor-leaves", "", "use --tensor with that number", "0", true},
       {"context-leaves", "", "use --context with that number", "0", true},
-      {"print-options", "", "use --help table"},
+      {"parallel", "", kPlan, "\"none\"", true},
+      {"cluster", "", kPlan, "\"\"", true},
+      {"search-dry-runs", "", kPlan, "0", true},
+      {"micro-batches", "", "use --global-batch, of ranks x --micro-batch x that number", "0",
+       true},
+      {"attention-block", "", kPattern, "0", true},
+      {"attention-local", "", kPattern, "0", true},
+      {"attention-global", "", kPattern, "0", true},
+      {"attention-random", "", kPattern, "0", true},
+      {"lora-rank-stabilized", "", "use --lora-alpha, times the root of --lora-rank", "false"},
+      {"muon-scale", "", "leave it out, with a rate and decay as of AdamW", "\"match-rms-adamw\""},
+      {"trust-min", "", "leave it out: it is 0", "0"},
+      {"trust-max", "", "leave it out: it is 10", "10"},
+      {"skip-window", "", "leave it out: it is 128 steps", "128"},
+      {"prefetch", "", "leave it out: one block is gathered ahead", "1", true},
+      {"reshard", "", "leave it out, or use --zero 2 to keep parameters gathered", "\"auto\"",
+       true},
+      {"persist-below", "", "leave it out: --zero 3 shards all parameters", "0", true},
+      {"clip-replica", "", "leave it out: it is how --optimizer 1bit-adam clips", "false", true},
+      {"tensor-pieces", "", "leave it out: there is a piece for each rank of --tensor", "0", true},
+      {"context-group", "", "leave it out: it is as many ranks as divide --context and the heads",
+       "0", true},
+      {"pipeline-split", "", "leave it out: stages have equal costs", "\"\"", true},
+      {"loss-scale-window", "", "leave it out: it is 2000 steps", "2000", true},
+      {"loss-scale-hysteresis", "", "leave it out: each overflow lowers the scale", "1", true},
+      {"tf32", "", "use --dtype tf32", "false", true},
+      {"dependent-launch", "", "leave it out; bench_train measures it", "false", true},
+      {"evaluate-ema", "", "leave it out: validations of a run with --ema have its loss", "false",
+       true},
+      {"warn-exposed", "", "use shale report, which shows what ranks wait for", "0", true},
+      {"measure-peak", "", "leave it out: it is done on GPUs", "false", true},
+      {"prometheus-listen", "", "use --prometheus with that port", "\"\"", true},
+      {"temperature", "", kSample, "0.8", true},
+      {"top-k", "", kSample, "50", true},
   });
   return kRows;
 }

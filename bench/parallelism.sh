@@ -101,16 +101,11 @@ measure_small() {
       measure "\`--context $n --context-kind $kind\`" "$n" "${dense[@]}" --context "$n" \
         --context-kind $kind
     done
-    if ((n > 2)); then  # by its own choice all ranks would trade heads
-      measure "\`--context $n --context-kind ulysses+ring --context-group $((n / 2))\`" "$n" \
-        "${dense[@]}" --context "$n" --context-kind ulysses+ring --context-group $((n / 2))
-    fi
     measure "\`--pipeline $n\`" "$n" "${dense[@]}" --pipeline "$n"
     if ((n == 2)); then
       for flag in tensor context; do
         measure "\`--$flag 2 --no-overlap\`" 2 "${dense[@]}" "--$flag" 2 --no-overlap
       done
-      measure "\`--tensor 2 --tensor-pieces 1\`" 2 "${dense[@]}" --tensor 2 --tensor-pieces 1
     fi
     if ((n == 8)); then
       measure "\`--tensor 2 --context 2 --pipeline 2\`" 8 "${dense[@]}" --tensor 2 --context 2 \

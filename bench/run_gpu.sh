@@ -23,7 +23,7 @@
 #                `step_resnet50`, of 128 images, by cuDNN's convolutions, `step_resnet50_own` by ours,
 #                `step_vit_b16`, and PyTorch's, `peer_resnet50` and `peer_vit_b16`
 #   the rest     `step_124m_graph`, `step_124m_dependent`, `step_124m_both` (with --cuda-graph, with
-#                --dependent-launch, with both), `step_1558m`, `peer_1558m`, `breakdown` of a step,
+#                dependent launches, with both), `step_1558m`, `peer_1558m`, `breakdown` of a step,
 #                `bench_kernels`, `own_convolutions` (those of cuDNN are in the one before),
 #                `peer_kernels`; `memcheck`, `initcheck` and `synccheck`, small cases
 #                under compute-sanitizer, where that is installed

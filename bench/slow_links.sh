@@ -39,7 +39,7 @@ shared=("${model[@]}" --seq-len 256 --micro-batch 1 --threads 1 --dtype fp32 --s
 methods=(
   "no exchange|--zero 1 --shard-ranks 2 --outer-every 1000000 --outer-start $skipped"
   "AdamW|--zero 1 --shard-ranks 2"
-  "1-bit Adam|--zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step 2 --clip-replica"
+  "1-bit Adam|--zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step 2"
   "local steps, $every|--zero 1 --shard-ranks 2 --outer-every $every --outer-start $skipped"
   "ZeRO-3|--zero 3"
   "ZeRO-3, 8 and 4 bits|--zero 3 --quantize-gathers 8 --quantize-reductions 4"

@@ -6,7 +6,6 @@
 #include "shale/base/log.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/preference_task.h"
-#include "shale/models/plan/auto_layout.h"
 #include "shale/models/plan/remedies.h"
 #include "shale/models/training/program.h"
 
@@ -46,7 +45,6 @@ int main(int argc, char** argv) {
        .run = config.run,
        .resolve = [&config](int ranks) { models::resolve(config, ranks); },
        .make_task = [&config] { return models::make_language_task(config); },
-       .choose = [&](comm::World& world) { models::choose_layout(config, spec, world); },
        .advice = [&config](const DeviceOutOfMemory& error,
                            const comm::World& world) { return advice(config, error, world); }});
 }

@@ -106,37 +106,10 @@ std::vector<std::vector<int32_t>> narrow(const std::vector<std::vector<int64_t>>
   return narrow;
 }
 
-AttentionPattern listed_pattern(const std::string& path, const PatternSizes& sizes) {
-  if (!std::filesystem::exists(path)) {
-    throw ConfigError(cat("--attention-pattern is '", path, "', want ", kNames,
-                          ", or a file, and there is no such file"));
-  }
-  for (const auto& [flag, value] : {std::pair("block", sizes.block),
-                                    {"local", sizes.local},
-                                    {"global", sizes.global},
-                                    {"random", sizes.random}}) {
-    if (value == 0) continue;
-    throw ConfigError(
-        cat("--attention-", flag, " is ", value, ", want none: ", path, " says what blocks see"));
-  }
-  const JsonObject json = JsonObject::load(path);
-  AttentionPattern pattern{.kind = PatternKind::kListed, .block = json.integer("block")};
-  try {
-    check_block(pattern.block, "block");
-  } catch (const ConfigError& error) {
-    throw DataError(cat(path, ": ", error.what()));
-  }
-  const std::vector<std::vector<int64_t>> rows = json.integer_lists("rows");
-  const std::string wrong = wrong_rows(rows);
-  if (!wrong.empty()) throw DataError(cat(path, ": ", wrong));
-  pattern.rows = narrow(rows);
-  return pattern;
-}
-
 // What is wrong with the sizes of a pattern that has a name; empty: nothing.
 std::string wrong_sizes(const NamedPattern& named, const AttentionPattern& p) {
   const auto of = [&](const char* what, int64_t value, const std::string& want) {
-    return cat("attention-", what, " is ", value, " in a pattern ", named.name, ", want ", want);
+    return cat(what, " is ", value, " in a pattern ", named.name, ", want ", want);
   };
   const std::string most = cat("1 to ", kMostBlocks, " blocks");
   if (p.local < 1 || p.local > kMostBlocks) return of("local", p.local, most);
@@ -149,9 +122,50 @@ std::string wrong_sizes(const NamedPattern& named, const AttentionPattern& p) {
     return of("random", p.random, most);
   }
   if (named.kind == PatternKind::kFixed && p.global > p.local) {
-    return of("global", p.global, cat("at most the ", p.local, " of attention-local"));
+    return of("global", p.global, cat("at most the ", p.local, " of local"));
   }
   return {};
+}
+
+AttentionPattern pattern_of(const NamedPattern& named, int64_t seed) {
+  return {.kind = named.kind,
+          .block = kernels::kAttentionBlock,
+          .local = kDefaultLocal,
+          .global = named.has_global ? kDefaultGlobal : 0,
+          .random = named.has_random ? kDefaultRandom : 0,
+          .seed = named.has_random ? seed : 0};
+}
+
+AttentionPattern pattern_of_file(const std::string& path, int64_t seed) {
+  if (!std::filesystem::exists(path)) {
+    throw ConfigError(cat("--attention-pattern is '", path, "', want ", kNames,
+                          ", or a file, and there is no such file"));
+  }
+  const JsonObject json = JsonObject::load(path);
+  AttentionPattern pattern{.kind = PatternKind::kListed};
+  std::string wrong;
+  if (json.has("rows")) {
+    pattern.block = json.integer("block");
+    const std::vector<std::vector<int64_t>> rows = json.integer_lists("rows");
+    wrong = wrong_rows(rows);
+    pattern.rows = narrow(rows);
+  } else {
+    const NamedPattern* const named = find_pattern(json.text("pattern"));
+    if (named == nullptr) json.fail("pattern", kNames);
+    pattern = pattern_of(*named, seed);
+    pattern.block = json.integer("block", pattern.block);
+    pattern.local = json.integer("local", pattern.local);
+    pattern.global = json.integer("global", pattern.global);
+    pattern.random = json.integer("random", pattern.random);
+    wrong = wrong_sizes(*named, pattern);
+  }
+  try {
+    check_block(pattern.block, "block");
+  } catch (const ConfigError& error) {
+    throw DataError(cat(path, ": ", error.what()));
+  }
+  if (!wrong.empty()) throw DataError(cat(path, ": ", wrong));
+  return pattern;
 }
 
 }  // namespace
@@ -189,21 +203,9 @@ double AttentionPattern::share(int64_t tokens, int64_t heads) const {
   return seen / (double(heads) * double(blocks) * double(blocks + 1) / 2);
 }
 
-AttentionPattern attention_pattern(const std::string& name, const PatternSizes& sizes,
-                                   int64_t seed) {
+AttentionPattern attention_pattern(const std::string& name, int64_t seed) {
   const NamedPattern* const named = find_pattern(name);
-  if (named == nullptr) return listed_pattern(name, sizes);
-  const auto given = [](int64_t size, int64_t otherwise) { return size != 0 ? size : otherwise; };
-  AttentionPattern pattern{.kind = named->kind,
-                           .block = given(sizes.block, kernels::kAttentionBlock),
-                           .local = given(sizes.local, kDefaultLocal),
-                           .global = given(sizes.global, named->has_global ? kDefaultGlobal : 0),
-                           .random = given(sizes.random, named->has_random ? kDefaultRandom : 0),
-                           .seed = named->has_random ? seed : 0};
-  check_block(pattern.block, "--attention-block");
-  const std::string wrong = wrong_sizes(*named, pattern);
-  if (!wrong.empty()) throw ConfigError(cat("--", wrong));
-  return pattern;
+  return named != nullptr ? pattern_of(*named, seed) : pattern_of_file(name, seed);
 }
 
 std::shared_ptr<const BlockMask> block_mask(const AttentionPattern& pattern) {

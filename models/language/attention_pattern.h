@@ -50,18 +50,13 @@ struct AttentionPattern {
   double share(int64_t tokens, int64_t heads) const;
 };
 
-// Sizes as options give them; 0: as the pattern has it.
-struct PatternSizes {
-  int64_t block = 0, local = 0, global = 0, random = 0;
-};
-
-// Of --attention-pattern: one of the names above, or a JSON file
+// Of --attention-pattern: one of the names above, or a JSON file: of such a name with sizes, or
+// whose row i has the numbers of the blocks that block i sees, ascending, at most i:
+//   {"pattern": "bigbird", "block": 128, "local": 4, "global": 1, "random": 1}
 //   {"block": 128, "rows": [[0], [0, 1], [0, 2]]}
-// whose row i has the numbers of the blocks that block i sees, ascending, at most i. Throws
-// ConfigError for sizes that cannot be or that the pattern has not; MissingInputError or DataError,
-// which name the row, for such a file.
-AttentionPattern attention_pattern(const std::string& name_or_file, const PatternSizes& sizes,
-                                   int64_t seed);
+// Throws ConfigError if it is neither, DataError for a file with sizes that cannot be or that the
+// pattern has not, or with such rows, which it names.
+AttentionPattern attention_pattern(const std::string& name_or_file, int64_t seed);
 
 // For the layers of a model; null: the pattern is off.
 std::shared_ptr<const BlockMask> block_mask(const AttentionPattern& pattern);

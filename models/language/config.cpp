@@ -43,24 +43,8 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
       .may_change();
   spec.add("attention-pattern", c.attention_pattern,
            "blocks of tokens that attention does not leave out: local, fixed, strided, longformer, "
-           "bigbird, or a JSON file of their numbers",
+           "bigbird, or a JSON file of a pattern and its sizes, or of all rows",
            {.help = {.metavar = "PATTERN", .default_text = "none"}})
-      .may_change();
-  spec.add("attention-block", c.pattern_sizes.block, "tokens of a block, a multiple of 128",
-           {.min = 1, .max = 1 << 20, .help = {.default_text = "128"}})
-      .may_change();
-  const IntLimits blocks = {.min = 1, .max = 1 << 13, .help = {.default_text = "1"}};
-  IntLimits local = blocks;
-  local.help.default_text = "4";
-  spec.add("attention-local", c.pattern_sizes.local,
-           "blocks of the pattern's window, segment or stride", local)
-      .may_change();
-  spec.add("attention-global", c.pattern_sizes.global,
-           "first blocks that all see, of longformer and bigbird; of a segment's last, of fixed",
-           blocks)
-      .may_change();
-  spec.add("attention-random", c.pattern_sizes.random, "further blocks that are drawn, of bigbird",
-           blocks)
       .may_change();
   size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20})
@@ -91,8 +75,6 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
            "tokens that an expert takes at most, as a multiple of its even share; later ones are "
            "dropped; 0: no limit",
            {.min = 0, .max = 1e6});
-  spec.needs("attention-block attention-local attention-global attention-random",
-             "--attention-pattern");
 }
 
 void describe_output(ConfigSpec& spec, LanguageConfig& c) {
@@ -106,12 +88,6 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
            "text that the sample continues; without a tokenizer, its bytes",
            {.help = {.metavar = "TEXT"}})
       .may_change();
-  spec.add("temperature", c.temperature, "of the sample; 0: always the likeliest token",
-           {.min = 0, .max = 100})
-      .may_change();
-  spec.add("top-k", c.top_k, "sample among so many of the likeliest tokens; 0: among all",
-           {.min = 0})
-      .may_change();
   spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change()
@@ -121,7 +97,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
                 {.min = 1})
       .may_change();
   spec.needs("eval-samples", "--eval-every");
-  spec.needs("sample-prompt temperature top-k", "--sample-tokens");
+  spec.needs("sample-prompt", "--sample-tokens");
   spec.needs("export-shard-size", "--export");
 }
 
@@ -150,8 +126,7 @@ void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& pr
 void resolve_pattern(TrainConfig& config) {
   LanguageConfig& language = config.language;
   if (language.attention_pattern.empty()) return;
-  language.pattern =
-      attention_pattern(language.attention_pattern, language.pattern_sizes, config.run.seed);
+  language.pattern = attention_pattern(language.attention_pattern, config.run.seed);
   const DataConfig& source = language.source;
   check_covers(language.pattern, language.seq_len,
                source.document_mask || source.packing == PackingChoice::kBestFit ||
@@ -177,25 +152,6 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
   describe(spec, config.run,
            {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init, 2e-4 of adapters"});
   describe_output(spec, config.language);
-  spec.section("Layout");
-  spec.add("parallel", config.parallel,
-           "auto: choose --tensor, --context, --pipeline, --pipeline-chunks, --zero, "
-           "--shard-ranks, --micro-batch and --recompute, the last two unless they are given, for "
-           "the least planned time of a step of --global-batch, within the memory; a run that goes "
-           "on keeps its own",
-           {.help = {.metavar = "none|auto"}})
-      .may_change();
-  spec.add("cluster", config.cluster,
-           "machines, a file as in docs/planning.md, of --parallel auto, which else measures these "
-           "CPUs; with shale plan: say how long a step takes there, and where the time goes, and "
-           "with --layouts search for the fastest",
-           {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
-      .may_change();
-  spec.add("search-dry-runs", config.search_dry_runs,
-           "maximum number of dry runs of --parallel auto, and of shale plan --layouts, which then "
-           "take the best layout so far; 0: no limit",
-           {.min = 0})
-      .may_change();
   if (!needs_data) return;  // another program's
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");

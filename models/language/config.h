@@ -30,8 +30,7 @@ struct LanguageConfig {
   int64_t window = 0;
   double attention_softcap = 0, logit_softcap = 0;
   std::string attention_pattern;  // a name or a file
-  PatternSizes pattern_sizes;
-  AttentionPattern pattern;  // which resolve() makes of these
+  AttentionPattern pattern;       // which resolve() makes of these
   int64_t vocab = 0;
   std::string init;  // a Hugging Face folder
   double dropout = 0;
@@ -44,8 +43,6 @@ struct LanguageConfig {
   int64_t eval_samples = 256;
   int64_t sample_tokens = 0;
   std::string sample_prompt;
-  double temperature = 0.8;
-  int64_t top_k = 50;
   std::string export_dir;
   int64_t export_shard_bytes = 5'000'000'000;
 
@@ -62,9 +59,6 @@ struct LanguageConfig {
 struct TrainConfig {
   LanguageConfig language;
   RunConfig run;
-  std::string parallel = "none";  // see layout_wish() (models/plan)
-  std::string cluster;            // a file, see read_cluster() there; empty: none
-  int64_t search_dry_runs = 0;    // of a search of layouts, at most; 0: no limit
 };
 
 // Declares the flags of train_lm. needs_data: --data is required; false for other programs, which

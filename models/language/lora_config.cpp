@@ -29,8 +29,6 @@ void describe(ConfigSpec& spec, LoraConfig& c) {
            {.min = 0, .max = 1e6, .exclude_min = true, .help = {.default_text = "twice the rank"}});
   spec.add("lora-dropout", c.dropout, "of what goes into them",
            {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("lora-rank-stabilized", c.rank_stabilized,
-           "multiply with alpha / sqrt(rank) in place of alpha / rank");
   spec.add("lora-targets", c.targets,
            "layers that have one, by the ends of their names, such as q_proj,v_proj; all-linear: "
            "all but the output layer",
@@ -50,7 +48,7 @@ void describe(ConfigSpec& spec, LoraConfig& c) {
            "--export writes the model with its adapters added to its weights; else they alone are "
            "written, as PEFT's folder")
       .may_change();
-  spec.needs("lora-alpha lora-dropout lora-rank-stabilized lora-targets frozen-dtype export-merged",
+  spec.needs("lora-alpha lora-dropout lora-targets frozen-dtype export-merged",
              "--lora-rank or --lora-init");
 }
 
@@ -59,8 +57,7 @@ AdapterShape adapter_shape(const LoraConfig& config) {
     return {
         .options = {.rank = config.rank,
                     .alpha = config.alpha > 0 ? config.alpha : 2 * static_cast<double>(config.rank),
-                    .dropout = config.dropout,
-                    .rank_stabilized = config.rank_stabilized},
+                    .dropout = config.dropout},
         .targets = split(config.targets)};
   }
   AdapterShape shape = read_adapter_shape(config.init);
@@ -72,7 +69,6 @@ AdapterShape adapter_shape(const LoraConfig& config) {
   const LoraConfig initial;
   compare("--lora-rank", config.rank > 0, config.rank, shape.options.rank);
   compare("--lora-alpha", config.alpha > 0, config.alpha, shape.options.alpha);
-  compare("--lora-rank-stabilized", config.rank_stabilized, true, shape.options.rank_stabilized);
   if (config.targets != initial.targets && split(config.targets) != shape.targets) {
     throw ConfigError(cat("--lora-targets is ", config.targets, ", the adapters in ", config.init,
                           " have others; want it left out"));

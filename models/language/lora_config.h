@@ -15,7 +15,6 @@ struct LoraConfig {
   int64_t rank = 0;   // 0: none
   double alpha = -1;  // negative: 2 rank
   double dropout = 0;
-  bool rank_stabilized = false;
   std::string targets = nn::kAllLinear;                // names, with commas between them
   std::string init;                                    // a folder of PEFT's; empty: new adapters
   nn::FrozenDType frozen = nn::FrozenDType::kCompute;  // how the model's own weights are kept

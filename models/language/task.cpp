@@ -246,11 +246,8 @@ std::string LanguageTask::text_of(const std::vector<int32_t>& tokens) const {
 
 void LanguageTask::sample(const TaskContext& run) {
   const std::vector<int32_t> begin = prompt();
-  std::vector<int32_t> tokens = generate(*model_, run.context, begin,
-                                         {.tokens = config_.sample_tokens,
-                                          .temperature = static_cast<float>(config_.temperature),
-                                          .top_k = config_.top_k,
-                                          .seed = seed_});
+  std::vector<int32_t> tokens =
+      generate(*model_, run.context, begin, {.tokens = config_.sample_tokens, .seed = seed_});
   std::string text = config_.sample_prompt;
   if (tokenizer_ != nullptr && !text.empty()) {
     // Together: the first new token may complete a character.

@@ -219,8 +219,7 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
   const double sums = seconds(kReduceScatterSum, of.gradients);
   if (layout.zero == 0) return {.sums = 2 * sums};
   if (layout.zero == 1) return {.sums = sums, .gathers = gathers};
-  const bool is_freed = layout.zero == 3 && layout.persist_below == 0 && layout.expert == 1 &&
-                        layout.reshard != comm::ReshardAfterForward::kNo;
+  const bool is_freed = layout.zero == 3 && layout.expert == 1;
   return {.sums = micros * sums,
           .gathers = (is_freed ? micros * in_units_ / in_all_ : 1) * gathers};
 }

@@ -86,12 +86,10 @@ class Search {
         knows_host_(machines.cluster.is_gpu && machines.cluster.host_bandwidth > 0 &&
                     machines.cluster.host_memory_bandwidth > 0),
         bounds_(make_task, ranks, machines) {
-    start_.micro_batches = 0;  // what the global batch leaves
     start_.ranks_per_process = 1;
     start_.device_memory = 0;
     start_.shard_ranks = start_.reshard_ranks = 0;
     start_.pipeline_schedule = "auto";
-    start_.pipeline_split.clear();
     start_.pipeline_chunks = 0;
     start_.offload = OffloadKind::kNone;
     start_.offload_to = "none";

@@ -121,7 +121,6 @@ std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks) {
 std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask& make_task,
                                         int ranks) {
   Combination start{.config = config};
-  start.config.micro_batches = 0;  // what the global batch leaves
   start.config.ranks_per_process = 1;
   start.config.device_memory = 0;
   std::vector<PlannedLayout> layouts;

@@ -64,9 +64,8 @@ Cluster measured_cluster(comm::World& world, int threads) {
   group->all_reduce_max(make_view(unequal, {3}), {.tag = "cluster"});
   if (unequal[0] != -unequal[1] || unequal[2] != 0) {
     throw ConfigError(
-        "--parallel auto: hosts have different numbers of ranks, or ranks in another order than "
-        "one "
-        "host after the other; want equal ones, or --cluster FILE");
+        "--cluster here: hosts have different numbers of ranks, or ranks in another order than one "
+        "host after the other; want equal ones, or a file");
   }
   Cluster cluster{.device = "rank of this machine",
                   .source = "measured",

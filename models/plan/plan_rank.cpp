@@ -116,8 +116,7 @@ class Rehearsal {
         context_({.threads = config.threads,
                   .device_memory = config.device_memory,
                   .deterministic = config.deterministic,
-                  .tf32 = config.tf32,
-                  .dependent_launch = config.dependent_launch,
+                  .tf32 = config.dtype == "tf32",
                   .seed = static_cast<uint64_t>(config.seed)},
                  std::make_unique<PlanBackend>(device_of_kernels(config),
                                                clock != nullptr && clock->measures(), clock)),
@@ -134,7 +133,6 @@ class Rehearsal {
         data_(data_ranks(config, parallel_layout(config, ranks), rank)),
         layout_(batch_layout(config, data_.count)) {
     if (lists_memory) ledger_.emplace(context_);
-    if (config.measure_peak) measure_gemm_peak(context_, dtype_of_flag(config, context_.device()));
     if (clock != nullptr) clock->set_compute_stream(context_.exec().stream);
     parallel_ = make_parallel(config_, all_, context_);
     const bool runs_later = context_.exec().stream != nullptr;
@@ -238,7 +236,7 @@ class Rehearsal {
     step_->finish();
     const TaskContext run = task_context();
     task_.evaluate(run);
-    if (config_.evaluate_ema) step_->with_average([&] { task_.evaluate(run); });
+    if (config_.ema > 0) step_->with_average([&] { task_.evaluate(run); });
     if (places_) places_->leave_all();
   }
 

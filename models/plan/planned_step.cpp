@@ -63,7 +63,7 @@ std::array<Part, 9> parts_of(const PlannedStep& step) {
            {"others_s", "other kernels", step.others,
             known(step.others, step.others_measured, kMeasured)},
            {"host_s", "between kernels", step.host, basis_name(kMeasured)},
-       {"slowed_s", "kernels slower beside collectives", step.slowed,
+           {"slowed_s", "kernels slower beside collectives", step.slowed,
             basis_name(Basis::kExtrapolated)},
            {"exposed_data_s", "waiting for parameters and gradients", step.exposed_data,
             known(step.exposed_data, step.data_fitted, kFitted)},
@@ -83,10 +83,9 @@ std::string text_of(const char* format, double value) {
 }  // namespace
 
 void check_times(const RunConfig& config, const Cluster& cluster) {
-  if (!config.tf32 || !cluster.is_gpu) return;
-  throw ConfigError(cat("--tf32 on ", cluster.device,
-                        ": no cluster says how fast its products are; want --dtype bf16, or no "
-                        "--tf32"));
+  if (config.dtype != "tf32" || !cluster.is_gpu) return;
+  throw ConfigError(cat("--dtype tf32 on ", cluster.device,
+                        ": no cluster says how fast its products are; want --dtype bf16 or fp32"));
 }
 
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,

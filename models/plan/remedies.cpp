@@ -65,11 +65,8 @@ Strengths micro_batches(const TrainConfig& config) {
   Strengths result;
   for (int64_t size = config.run.micro_batch / 2; size > 0; size /= 2) {
     if (config.run.micro_batch % size != 0) continue;
-    result.push_back(
-        {cat("--micro-batch ", size, " --global-batch ", config.run.global_batch), [size](auto& c) {
-           c.run.micro_batch = size;
-           c.run.micro_batches = 0;
-         }});
+    result.push_back({cat("--micro-batch ", size, " --global-batch ", config.run.global_batch),
+                      [size](auto& c) { c.run.micro_batch = size; }});
   }
   return result;
 }

@@ -30,8 +30,9 @@ void import_batch(ConfigImport& in) {
 void import_lamb_and_bits(ConfigImport& in, const std::string& name) {
   const std::string params = "optimizer.params.";
   if (name == "lamb") {
-    in.maps(params + "min_coeff", "trust_min", 0.01);
-    in.maps(params + "max_coeff", "trust_max", 10.0);
+    in.refuse_unless(params + "min_coeff", 0.0, "the least ratio is 0");
+    in.refuse_unless(params + "max_coeff", 10.0, "the largest ratio is 10");
+    if (!in.has(params + "min_coeff")) in.lacks(params + "min_coeff", "0.01 there, 0 here");
     in.refuse_unless(params + "eps_inside_sqrt", false, "eps is added to the root");
   }
   in.refuse_unless(params + "max_grad_norm", 0.0, "clipping is gradient_clipping");
@@ -39,8 +40,6 @@ void import_lamb_and_bits(ConfigImport& in, const std::string& name) {
   in.maps(params + "freeze_step", "freeze_step", 100000);
   in.leave_out({params + "cuda_aware", params + "comm_backend_name"},
                "how bytes travel changes no result");
-  // Each rank clips its own gradients there.
-  if (in.is_set("clip") && in.option("clip") != 0) in.set("clip_replica", true, "optimizer.type");
 }
 
 void import_optimizer(ConfigImport& in) {
@@ -66,9 +65,8 @@ void import_optimizer(ConfigImport& in) {
   if (has_more) import_lamb_and_bits(in, name);
   in.maps(params + "lr", "lr", 1e-3);
   if (name == "muon") {
-    in.set("muon_scale", "original", "optimizer.type");
-    if (!in.has(params + "lr"))
-      in.refuse("optimizer.type", "give lr: matrices have another default than the rest");
+    in.refuse("optimizer.type",
+              "Muon multiplies steps of matrices with another factor here, for rates as of AdamW");
   }
   if (name == "adam") {
     in.refuse_unless(params + "adam_w_mode", true, "decay that is part of the gradient");
@@ -160,8 +158,8 @@ void import_precision(ConfigImport& in) {
     const auto power = in.integer("fp16.initial_scale_power").value_or(16);
     in.set("loss_scale", static_cast<double>(int64_t{1} << std::min<int64_t>(power, 40)),
            "fp16.initial_scale_power");
-    in.maps("fp16.loss_scale_window", "loss_scale_window", 1000);
-    in.maps("fp16.hysteresis", "loss_scale_hysteresis", 2);
+    in.leave_out({"fp16.loss_scale_window", "fp16.hysteresis"},
+                 "the scale doubles after 2000 steps, and each overflow halves it");
     in.refuse_unless("fp16.min_loss_scale", 1, "the least scale is 1");
     in.refuse_unless("fp16.consecutive_hysteresis", false, "has no counterpart");
     in.leave_out({"fp16.auto_cast"}, "modules say their dtypes");
@@ -215,7 +213,7 @@ void import_zero(ConfigImport& in) {
   };
   count(zero + "mics_shard_size", "shard_ranks", -1);
   count(zero + "zero_hpz_partition_size", "reshard_ranks", 1);
-  if (stage == 3) in.maps(zero + "stage3_param_persistence_threshold", "persist_below", 100000);
+  in.leave_out({zero + "stage3_param_persistence_threshold"}, "all parameters are sharded");
   if (in.flag(zero + "overlap_comm") == false) in.set("no_overlap", true, zero + "overlap_comm");
   const auto coded = [&in, &zero](const std::string& key, const char* option, const char* bits) {
     if (in.flag(zero + key) == true) in.set(option, bits, zero + key);

@@ -309,7 +309,7 @@ void import_trainer(ConfigImport& in) {
   import_output(in);
   const bool bf16 = in.flag("bf16").value_or(false), fp16 = in.flag("fp16").value_or(false);
   in.set("dtype", bf16 ? "bf16" : fp16 ? "fp16" : "fp32", bf16 ? "bf16" : "fp16");
-  if (in.flag("tf32") == true) in.set("tf32", true, "tf32");
+  if (in.flag("tf32") == true && !bf16 && !fp16) in.set("dtype", "tf32", "tf32");
   for (const char* const key : {"gradient_checkpointing", "activation_checkpointing"}) {
     if (in.flag(key) == true) in.set("recompute", "full", key);
   }

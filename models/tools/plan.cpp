@@ -16,14 +16,17 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/base/text.h"
+#include "shale/comm/world.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/preference_task.h"
-#include "shale/models/plan/auto_layout.h"
 #include "shale/models/plan/busy_node.h"
 #include "shale/models/plan/goodput.h"
+#include "shale/models/plan/layout_options.h"
 #include "shale/models/plan/layout_search.h"
+#include "shale/models/plan/measured_cluster.h"
 #include "shale/models/plan/planned_step.h"
 #include "shale/models/tools/tools.h"
+#include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale::models {
@@ -34,6 +37,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExplained = 25;  // rows of --explain
 constexpr int64_t kMostLayouts = 1000;
+constexpr const char* kHere = "here";  // what --cluster says for these CPUs
 
 struct PlanOptions {
   int ranks = 1;
@@ -44,7 +48,10 @@ struct PlanOptions {
   double search_time = 60;
   bool explain = false;
   bool json = false;
-  std::string kernel_times;  // a file; empty: none
+  int64_t search_dry_runs = 0;  // of a search of layouts, at most; 0: no limit
+  std::string write;            // a file; empty: none
+  std::string cluster;          // a file, see read_cluster(), or kHere; empty: none
+  std::string kernel_times;     // a file; empty: none
   bool measure = false;
   double device_mtbf_h = 0;  // 0: nobody asks
   FailureModel failures;     // but for the time between them
@@ -74,9 +81,26 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
            "with --layouts and --cluster: after so many seconds the fastest so far, with what "
            "others take at least; 0: until all are known",
            {.min = 0, .help = {.metavar = "S"}});
+  spec.add("search-dry-runs", options.search_dry_runs,
+           "with --layouts and --cluster: after so many dry runs the fastest so far; 0: no limit",
+           {.min = 0});
+  spec.add("write", options.write,
+           "with --layouts and --cluster: write the fastest layout, and the options of train_lm "
+           "that are given, as a file for train_lm --config",
+           {.is_path = true, .help = {.metavar = "FILE"}});
   spec.add("explain", options.explain, "list what is in use at the peak: tag, module, asker");
   spec.add("json", options.json, "print a line of JSON for each planned rank, in bytes");
   spec.section("Time");
+  spec.add("cluster", options.cluster,
+           "machines, a file as in docs/planning.md, or here: these CPUs, which are measured by "
+           "--ranks processes that mpirun starts; then a plan says how long a step takes there, "
+           "and where the time goes",
+           {.is_path = true, .help = {.metavar = "FILE|here", .default_text = "none"}});
+  spec.add(
+      "tensor-pieces", options.train.run.tensor_pieces,
+      "pieces in which the rows of a layer travel at most, in plans of other programs; 1: they "
+      "travel at once; 0: as in a run, a piece for each of --tensor",
+      {.min = 0, .max = 1 << 16});
   spec.add("measure", options.measure,
            "measure the kernels of the plan on this CPU, once for each kind of work, in place of "
            "the cluster's figures");
@@ -97,7 +121,11 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
   seconds("restart-time", options.failures.restart_s, "from a failure to the first step again");
   describe(spec, options.train, /*needs_data=*/false);
   spec.example("shale plan --model gpt2-1558m --seq-len 1024 --ranks 1024 --zero 3");
+  spec.example("shale plan --ranks 8 --cluster h100.json --layouts --write layout.json");
   spec.example("shale plan --check out");
+  spec.needs("write top search-time search-dry-runs", "--layouts");
+  spec.needs("tensor-pieces", "--tensor or --layouts");
+  spec.needs("write top search-time search-dry-runs measure kernel-times", "--cluster");
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -194,17 +222,14 @@ std::string failures_text(const PlanOptions& options) {
 // The machines that a plan's time is for; none is asked for without --cluster.
 class Machines {
  public:
-  // Makes the run one of their devices.
-  Machines(const PlanOptions& options, RunConfig& run) : path_(options.kernel_times) {
-    if (options.train.cluster.empty()) {
-      if (!options.measure && path_.empty()) return;
-      throw ConfigError("--measure and --kernel-times are about time; want --cluster FILE too");
-    }
-    cluster_ = read_cluster(options.train.cluster);
+  // Makes the run one of their devices. cluster: null: none.
+  Machines(const PlanOptions& options, const Cluster* cluster, RunConfig& run)
+      : path_(options.kernel_times) {
+    if (cluster == nullptr) return;
+    cluster_ = *cluster;
     if (cluster_.is_gpu && options.measure) {
-      throw ConfigError(cat("--measure runs kernels on this CPU, but ", options.train.cluster,
-                            " is of ", cluster_.device,
-                            "; want a cluster of CPUs, or no --measure"));
+      throw ConfigError(cat("--measure runs kernels on this CPU, but ", options.cluster, " is of ",
+                            cluster_.device, "; want a cluster of CPUs, or no --measure"));
     }
     check_times(run, cluster_);
     if (run.device == "auto") run.device = cluster_.is_gpu ? "cuda" : "cpu";
@@ -231,29 +256,9 @@ class Machines {
   std::optional<BusyNode> node_;
 };
 
-// --parallel auto: the run has the layout that train_lm would take. Returns its flags.
-std::string take_best_layout(PlanOptions& options, const ConfigSpec& spec,
-                             const Machines& machines) {
-  const LayoutWish wish = layout_wish(options.train.parallel);
-  if (!wish.is_auto || wish.chosen_for == options.ranks) return {};
-  if (machines.get() == nullptr) {
-    throw ConfigError("--parallel auto: a plan measures no machines; want --cluster FILE");
-  }
+int plan(PlanOptions& options, const Cluster* cluster) {
   RunConfig& run = options.train.run;
-  FoundLayouts found = best_layout(options.train, spec, machines.cluster(), options.ranks);
-  PlannedLayout& best = found.best.front();
-  best.config.memory_profile = run.memory_profile;
-  best.config.device_memory = run.device_memory;
-  run = std::move(best.config);
-  return cat("layout: ", best.flags, found.left > 0 ? ", the best so far; " : "",
-             describe_left(found), "\n");
-}
-
-int plan(PlanOptions& options, const ConfigSpec& spec) {
-  RunConfig& run = options.train.run;
-  if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
-  Machines machines(options, run);
-  const std::string chosen = take_best_layout(options, spec, machines);
+  Machines machines(options, cluster, run);
   resolve(options.train, options.ranks);
   const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
   const auto start = Clock::now();
@@ -277,7 +282,7 @@ int plan(PlanOptions& options, const ConfigSpec& spec) {
     if (step) std::printf("%s\n", to_json(*step).c_str());
     return 0;
   }
-  std::string text = chosen;
+  std::string text;
   for (const std::string& line : task->summary()) text += line + "\n";
   for (const PlannedRank& rank : planned) {
     text += cat("\n", title(rank), unit_table(rank, task->units()));
@@ -336,7 +341,8 @@ std::string text_of_search(const FoundLayouts& found, int64_t most_bytes) {
 }
 
 int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& machines) {
-  const RunConfig& run = options.train.run;
+  const TrainConfig config = without_data(options.train);
+  const RunConfig& run = config.run;
   const auto start = Clock::now();
   const LayoutSearchOptions search{
       .most_bytes = run.device_memory > 0 ? run.device_memory : int64_t(machines.cluster().memory),
@@ -344,23 +350,24 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
       .keep_micro_batch = spec.was_set("micro-batch"),
       .keep_recompute = spec.was_set("recompute"),
       .most_seconds = options.search_time,
-      .most_dry_runs = options.train.search_dry_runs};
+      .most_dry_runs = options.search_dry_runs};
   const FoundLayouts found = search_layouts(
-      run, [&] { return make_language_task(options.train); }, options.ranks, *machines.get(),
-      search);
+      run, [&] { return make_language_task(config); }, options.ranks, *machines.get(), search);
   std::printf("%s; %.1f s\n", text_of_search(found, search.most_bytes).c_str(),
               std::chrono::duration<double>(Clock::now() - start).count());
   check_found(found, search, "--layouts",
               "raise --search-time or --search-dry-runs, or set both to 0 for no limit");
+  if (options.write.empty()) return 0;
+  write_file_atomically(options.write, layout_options(options.train, spec, found.best.front()));
+  std::printf("%s has the first\n", options.write.c_str());
   return 0;
 }
 
-int list_layouts(PlanOptions& options, const ConfigSpec& spec) {
+int list_layouts(PlanOptions& options, const ConfigSpec& spec, const Cluster* cluster) {
   RunConfig& run = options.train.run;
-  if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
-  Machines machines(options, run);
+  Machines machines(options, cluster, run);
   if (machines.get() != nullptr) {
-    check_free(spec, "--layouts");
+    check_free(spec);
     resolve_for_search(options.train, options.ranks);
     const int code = search(options, spec, machines);
     machines.keep_times();
@@ -368,8 +375,8 @@ int list_layouts(PlanOptions& options, const ConfigSpec& spec) {
   }
   for (const char* const name : {"zero", "pipeline", "recompute", "offload"}) {
     if (!spec.was_set(name)) continue;
-    throw ConfigError(cat("--layouts with --", name,
-                          ": without --cluster it lists every one; want it left out"));
+    throw ConfigError(
+        cat("--layouts with --", name, ": without --cluster it lists every one; want it left out"));
   }
   resolve(options.train, options.ranks);
   const int64_t most = run.device_memory;
@@ -460,7 +467,26 @@ int run_plan(int argc, const char* const* argv) {
   }
   set_process_log({.quiet = true});
   if (!options.check.empty()) return check(spec, options);
-  return options.layouts ? list_layouts(options, spec) : plan(options, spec);
+  RunConfig& run = options.train.run;
+  if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
+  const auto planned = [&](const Cluster* cluster) {
+    return options.layouts ? list_layouts(options, spec, cluster) : plan(options, cluster);
+  };
+  if (options.cluster.empty()) return planned(nullptr);
+  if (options.cluster != kHere) {
+    const Cluster cluster = read_cluster(options.cluster);
+    return planned(&cluster);
+  }
+  return comm::run(0, nullptr, [&](comm::World& world) {
+    if (world.size() != options.ranks) {
+      throw ConfigError(cat(
+          "--cluster here measures with the processes of this start, of which there "
+          "are ",
+          world.size(), ", and --ranks is ", options.ranks, "; want mpirun -np ", options.ranks));
+    }
+    const Cluster cluster = measured_cluster(world, run.threads);
+    return world.rank() == 0 ? planned(&cluster) : 0;
+  });
 }
 
 }  // namespace shale::models

@@ -66,7 +66,6 @@ std::unique_ptr<optim::Optimizer> make_muon(const RunConfig& config,
   optim::MuonOptions options{
       .momentum = static_cast<float>(config.momentum),
       .weight_decay = static_cast<float>(config.weight_decay),
-      .scale = config.muon_scale,
       .matrices = [names](const Parameter& parameter) { return is_inside(parameter, names); },
       .adamw = {.beta1 = static_cast<float>(config.beta1),
                 .beta2 = static_cast<float>(config.beta2),
@@ -115,9 +114,7 @@ std::unique_ptr<optim::Optimizer> make_lamb(const RunConfig& config, const std::
       std::move(shards), optim::LambOptions{.beta1 = static_cast<float>(config.beta1),
                                             .beta2 = static_cast<float>(config.beta2),
                                             .eps = static_cast<float>(config.eps),
-                                            .weight_decay = float(config.weight_decay),
-                                            .trust_min = static_cast<float>(config.trust_min),
-                                            .trust_max = static_cast<float>(config.trust_max)});
+                                            .weight_decay = float(config.weight_decay)});
 }
 
 std::unique_ptr<optim::Optimizer> make_one_bit_adam(const RunConfig& config,
@@ -186,12 +183,6 @@ std::vector<OptimizerRow> make_rows() {
   };
 }
 
-void check_trust(const RunConfig& config) {
-  if (config.trust_min <= config.trust_max) return;
-  throw ConfigError(
-      cat("--trust-min is ", config.trust_min, ", want at most --trust-max, ", config.trust_max));
-}
-
 }  // namespace
 
 std::span<const OptimizerRow> optimizers() {
@@ -210,7 +201,6 @@ void resolve_optimizer(RunConfig& config) {
   fill_in("--beta2", config.beta2, row.beta2);
   fill_in("--eps", config.eps, row.eps);
   fill_in("--momentum", config.momentum, row.momentum);
-  check_trust(config);
   parse_parameter_groups(config.param_groups);
 }
 

@@ -4,7 +4,6 @@
 #include <bit>
 #include <numeric>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -33,31 +32,13 @@ comm::ScheduleKind kind_of(const RunConfig& config) {
   return config.pipeline_chunks > 1 ? kInterleaved : k1F1B;  // auto
 }
 
-// "3,4,3"
-std::vector<int> parse_split(std::string_view text) {
-  std::vector<int> split;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(','), text.size());
-    const std::optional<int64_t> count = parse_int(text.substr(0, end));
-    if (!count || *count < 1 || *count > kMostMicroBatches) {
-      throw ConfigError(cat("--pipeline-split: \"", excerpt(text.substr(0, end)),
-                            "\", want numbers of pieces such as 3,4,3"));
-    }
-    split.push_back(static_cast<int>(*count));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return split;
-}
-
 void check_pipeline(const RunConfig& config, int64_t micro_batches) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
   };
   if (config.pipeline == 1) {
-    want(config.pipeline_schedule == "auto" && config.pipeline_chunks == 0 &&
-             config.pipeline_split.empty(),
-         "--pipeline-schedule, --pipeline-chunks and --pipeline-split are of a pipeline, and "
-         "--pipeline is 1");
+    want(config.pipeline_schedule == "auto" && config.pipeline_chunks == 0,
+         "--pipeline-schedule and --pipeline-chunks are of a pipeline, and --pipeline is 1");
     return;
   }
   const comm::Schedule schedule = pipeline_schedule(config, micro_batches);
@@ -65,7 +46,6 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
        "--recompute full with --pipeline-schedule ", config.pipeline_schedule,
        ", which computes the gradients of inputs and weights apart; want 1f1b or interleaved, or "
        "--recompute selective");
-  static_cast<void>(parse_split(config.pipeline_split));
 }
 
 // "--pipeline 2, --tensor 4"
@@ -182,7 +162,6 @@ std::unique_ptr<comm::Parallel> make_parallel(const RunConfig& config, comm::Pro
       comm::ParallelOptions{.overlap = !config.no_overlap,
                             .row_pieces = config.tensor_pieces,
                             .context_kind = config.context_kind,
-                            .context_group = config.context_group,
                             .reshard = config.reshard_ranks,
                             .joins_matrices = optimizer_row(config.optimizer).joins_matrices});
 }
@@ -206,8 +185,7 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
     throw ConfigError(cat("--pipeline ", config.pipeline,
                           ": the model is no list of pieces (nn/piece.h); want --pipeline 1"));
   }
-  pipeline.plan = comm::make_stage_plan(pipeline.pieces, pipeline_schedule(config, micro_batches),
-                                        parse_split(config.pipeline_split));
+  pipeline.plan = comm::make_stage_plan(pipeline.pieces, pipeline_schedule(config, micro_batches));
   pipeline.boundary = task.boundary(config.micro_batch);
   pipeline.run = [&task](const comm::PieceRange& some, const Tensor& x, const DeviceBatch& batch) {
     return task.run_pieces(some, x, batch);
@@ -236,15 +214,13 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                       .reduce = config.grad_dtype,
                       .reshard_after_forward = config.reshard_ranks > 0
                                                    ? comm::ReshardAfterForward::kSmallGroup
-                                                   : config.reshard,
-                      .persist_below = config.persist_below,
+                                                   : comm::ReshardAfterForward::kAuto,
                       .stage = config.zero,
                       .overlap = !config.no_overlap,
                       .reproducible = config.reproducible,
                       .gather_code = code_of(config.quantize_gathers),
                       .reduce_code = code_of(config.quantize_reductions),
                       .gather_fp8 = gathers_fp8(config),
-                      .prefetch = config.prefetch,
                       .seed = static_cast<uint64_t>(config.seed)};
   // With the step there, a gradient shard that stayed on the device would only wait for it.
   options.offload = {.optimizer = config.offload != OffloadKind::kNone,
@@ -254,7 +230,7 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                      .activations = config.offload_activations,
                      .share = config.offload_ratio};
   if (config.skip_outliers > 0) {
-    options.skip_outliers = {.sigmas = config.skip_outliers, .window = config.skip_window};
+    options.skip_outliers = {.sigmas = config.skip_outliers};
   }
   if (config.outer_every > 0) {
     options.local_steps = {.every = config.outer_every,
@@ -264,9 +240,7 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                            .in_turn = config.outer_streaming};
   }
   if (config.loss_scale > 0) {
-    options.loss_scale = {.initial_scale = static_cast<float>(config.loss_scale),
-                          .growth_interval = config.loss_scale_window,
-                          .hysteresis = config.loss_scale_hysteresis};
+    options.loss_scale = {.initial_scale = static_cast<float>(config.loss_scale)};
   }
   return options;
 }
@@ -306,8 +280,6 @@ void check_parallel(const RunConfig& config, int ranks) {
        "--check-replicas is ", config.check_replicas,
        ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
   check_pipeline(config, config.global_batch / (config.micro_batch * data));
-  want(config.context % std::max(config.context_group, 1) == 0, "--context-group is ",
-       config.context_group, ", want a divisor of --context, ", config.context);
   check_experts(config, shard_ranks);
   if (!config.reproducible) return;
   want(std::has_single_bit(static_cast<uint64_t>(data)),

@@ -41,11 +41,6 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   }
   const RunConfig& run = program.run;
   set_process_log({.quiet = run.quiet});
-  if (program.choose != nullptr) {
-    check_ranks(*world.group({.name = "choice", .timeout_s = run.timeout_s}),
-                program.spec.to_json());
-    program.choose(world);
-  }
   program.resolve(world.size());
   start.reset();  // the ranks watch each other now
   check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}), program.spec.to_json());

@@ -19,8 +19,6 @@ struct TrainingProgram {
   // Fills in what is derived, as resolve(RunConfig&, int ranks), which it calls.
   std::function<void(int ranks)> resolve;
   std::function<std::unique_ptr<Task>()> make_task;  // of the resolved options
-  // Decides, before `resolve`, what options leave to the machine; null: nothing. Collective.
-  std::function<void(comm::World&)> choose = nullptr;
   // What would have fitted, for the end of the error; null: nobody knows.
   std::function<std::string(const DeviceOutOfMemory&, const comm::World&)> advice = nullptr;
 };

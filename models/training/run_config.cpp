@@ -29,12 +29,6 @@ void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            "--global-batch; learning rates go by steps all the same",
            {.help = {.metavar = "BATCH:STEPS,...", .default_text = "none"}})
       .may_change();
-  spec.add("micro-batches", c.micro_batches,
-           "micro-batches per rank and step: another way to give --global-batch",
-           {.min = 1,
-            .max = kMaxBatch,
-            .help = {.default_text = "global-batch / (micro-batch x ranks)"}})
-      .may_change();
 }
 
 void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
@@ -85,32 +79,22 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            "decay=DECAY;PATTERN:...\", where * in a pattern stands for any characters; of the "
            "groups that a name fits the last one counts");
   spec.add("momentum", c.momentum, "of sgd 0.9, of muon 0.95", rate);
-  spec.add_choice("muon-scale", c.muon_scale,
-                  {{"match-rms-adamw", optim::MuonScale::kMatchRmsAdamW},
-                   {"original", optim::MuonScale::kOriginal},
-                   {"spectral", optim::MuonScale::kSpectral}},
-                  "muon: what the step of a matrix is multiplied with; match-rms-adamw takes the "
-                  "rate and decay of AdamW, original a rate near 0.02");
-  spec.add("trust-min", c.trust_min, "lamb: least ratio of a matrix's norm to that of its update",
+  spec.add("clip", c.clip,
+           "largest global gradient norm; 0: no clipping; of 1bit-adam, once replicas no longer "
+           "add gradients, of each replica's own",
            {.min = 0});
-  spec.add("trust-max", c.trust_max, "lamb: the largest", {.min = 0, .exclude_min = true});
-  spec.add("clip", c.clip, "largest global gradient norm; 0: no clipping", {.min = 0});
   spec.add("skip-outliers", c.skip_outliers,
            "skip a step whose gradient norm is more than so many standard deviations above the "
-           "mean of the last --skip-window steps (6 is usual); 0: none",
+           "mean of the last 128 steps, of which half must be known (6 is usual); 0: none",
            {.min = 0});
-  spec.add("skip-window", c.skip_window,
-           "steps of --skip-outliers, of which half must be known before one is skipped",
-           {.min = 2, .max = 4096});
   spec.add("ema", c.ema,
            "decay of an exponential moving average of the weights, such as 0.9999, sharded and "
-           "saved with the masters (4 bytes per parameter); 0: none",
+           "saved with the masters (4 bytes per parameter), and validated too; 0: none",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add("seed", c.seed, "of initial values, order of data, dropout, samples", {.min = 0});
 }
 
 void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
-  using comm::ReshardAfterForward;
   spec.section("Data parallelism");
   spec.add("zero", c.zero,
            "what ranks share instead of each having it whole: 1: optimizer states, 2: gradients "
@@ -130,19 +114,6 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
           "the same --micro-batch; both numbers are powers of two")
       .may_change();
   spec.add("no-overlap", c.no_overlap, "wait for each collective instead of computing meanwhile")
-      .may_change();
-  spec.add("prefetch", c.prefetch, "zero 3: blocks gathered ahead of the one in use",
-           {.min = 0, .max = 1000})
-      .may_change();
-  spec.add_choice("reshard", c.reshard,
-                  {{"auto", ReshardAfterForward::kAuto},
-                   {"yes", ReshardAfterForward::kYes},
-                   {"no", ReshardAfterForward::kNo}},
-                  "zero 3: free gathered parameters between forward and backward; auto: those of "
-                  "blocks")
-      .may_change();
-  spec.add("persist-below", c.persist_below,
-           "zero 3: keep parameters of fewer elements whole on every rank", {.min = 0})
       .may_change();
   spec.add("shard-ranks", c.shard_ranks,
            "ranks that hold one copy of what is sharded between them, such as those of a node; "
@@ -172,11 +143,6 @@ void describe_pipelines(ConfigSpec& spec, RunConfig& c) {
   spec.add("pipeline-chunks", c.pipeline_chunks, "stages on a rank",
            {.min = 1, .help = {.default_text = "zbv: 2, else 1"}})
       .may_change();
-  spec.add("pipeline-split", c.pipeline_split,
-           "pieces of each stage, such as 3,4,3: the embedding, each block and the output layer "
-           "are one each",
-           {.help = {.metavar = "LIST", .default_text = "equal costs"}})
-      .may_change();
 }
 
 void describe_context(ConfigSpec& spec, RunConfig& c) {
@@ -187,22 +153,17 @@ void describe_context(ConfigSpec& spec, RunConfig& c) {
            {.min = 1, .max = 1 << 16})
       .may_change();
   using comm::ContextKind;
-  spec.add_choice("context-kind", c.context_kind,
-                  {{"gather", ContextKind::kGather},
-                   {"ring", ContextKind::kRing},
-                   {"ulysses", ContextKind::kUlysses},
-                   {"ulysses+ring", ContextKind::kUlyssesRing}},
-                  "how attention sees other ranks' tokens. gather: all keys and values at a time; "
-                  "ring: those of one rank after another, with those of two in memory; ulysses: "
-                  "all tokens of some heads, which --context divides; ulysses+ring: ulysses in "
-                  "groups of --context-group, and a ring of groups")
-      .may_change();
-  spec.add("context-group", c.context_group,
-           "ranks next to each other that trade heads, with --context-kind ulysses+ring; losses "
-           "are those of ring, to the bit",
-           {.min = 0,
-            .max = 1 << 16,
-            .help = {.default_text = "as many as divide --context and the heads of keys"}})
+  spec.add_choice(
+          "context-kind", c.context_kind,
+          {{"gather", ContextKind::kGather},
+           {"ring", ContextKind::kRing},
+           {"ulysses", ContextKind::kUlysses},
+           {"ulysses+ring", ContextKind::kUlyssesRing}},
+          "how attention sees other ranks' tokens. gather: all keys and values at a time; "
+          "ring: those of one rank after another, with those of two in memory; ulysses: "
+          "all tokens of some heads, which --context divides; ulysses+ring: ulysses in "
+          "groups of as many ranks as divide --context and the heads of keys, and a ring of "
+          "groups")
       .may_change();
 }
 
@@ -226,11 +187,6 @@ void describe_tensor(ConfigSpec& spec, RunConfig& c) {
            "ranks of --tensor and --context that one process hosts, a power of two; losses are "
            "the same to the bit on any number of processes",
            {.min = 1, .help = {.default_text = "1, or more if there are too few processes"}})
-      .may_change();
-  spec.add("tensor-pieces", c.tensor_pieces,
-           "pieces into which a layer's rows are cut at most, so that forward one travels while "
-           "another is multiplied; 1: rows travel at once; 0: a piece for each of --tensor",
-           {.min = 0, .max = 1 << 16})
       .may_change();
 }
 
@@ -267,10 +223,13 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
   spec.add("workers", c.workers, "threads that make batches while the device computes",
            {.min = 1, .max = 256})
       .may_change();
-  spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16", "fp8"},
-                  "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
-                  "fp32 masters and gradients; fp8: bf16, but products of linear layers in blocks "
-                  "have operands in 8 bits; on the CPU, and on GPUs of compute capability 9.0")
+  spec.add_choice(
+          "dtype", c.dtype, {"auto", "fp32", "tf32", "bf16", "fp16", "fp8"},
+          "of parameters and activations; auto is fp32 on the CPU, bf16 on GPUs; tf32: fp32, but "
+          "products by tensor cores, which round operands to 10 bits of mantissa; below "
+          "fp32 there are "
+          "fp32 masters and gradients; fp8: bf16, but products of linear layers in blocks "
+          "have operands in 8 bits; on the CPU, and on GPUs of compute capability 9.0")
       .may_change()
       .basic("of parameters and activations");
   spec.add("fp8-kept-blocks", c.fp8_kept_blocks,
@@ -286,12 +245,6 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
            "it; 0: none",
            {.min = 0, .help = {.default_text = "65536 with fp16, else 0"}})
       .may_change();
-  spec.add("loss-scale-window", c.loss_scale_window,
-           "steps without overflow until the loss scale doubles", {.min = 1, .max = 1 << 30})
-      .may_change();
-  spec.add("loss-scale-hysteresis", c.loss_scale_hysteresis,
-           "overflows until the loss scale is halved", {.min = 1, .max = 1 << 30})
-      .may_change();
   spec.add_choice("recompute", c.recompute,
                   {{"none", Recompute::kNone},
                    {"selective", Recompute::kSelective},
@@ -303,17 +256,10 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add("deterministic", c.deterministic, "only kernels that give the same bits on every run")
       .may_change();
-  spec.add("tf32", c.tf32,
-           "matrix products of fp32 by tensor cores, which round operands to 10 bits of mantissa")
-      .may_change();
   spec.add(
           "cuda-graph", c.cuda_graph,
           "capture the forward and backward of a micro-batch in the second step and replay them as "
           "CUDA graphs, which spares the CPU the launches; not with --offload, nor over MPI")
-      .may_change();
-  spec.add("dependent-launch", c.dependent_launch,
-           "start a kernel's blocks while the kernel before it still runs, and let them wait there "
-           "for its end; wants compute capability 9.0 or emu:90; its gain is not measured yet")
       .may_change();
   spec.add_choice("comm", c.transport,
                   {{"auto", comm::Transport::kAuto},
@@ -358,19 +304,10 @@ void describe_output(ConfigSpec& spec, RunConfig& c) {
            {.min = 0})
       .may_change()
       .basic("steps between validations");
-  spec.add("evaluate-ema", c.evaluate_ema, "validate the average of --ema too").may_change();
   spec.add("report-every", c.report_every,
            "steps between rows of metrics.jsonl about the memory, communication and devices of all "
            "ranks; 0: none",
            {.min = 0})
-      .may_change();
-  spec.add("warn-exposed", c.warn_exposed,
-           "share of its time that a rank may wait for collectives between two such rows before a "
-           "warning names it; 0: none",
-           {.min = 0, .max = 1})
-      .may_change();
-  spec.add("measure-peak", c.measure_peak,
-           "time a large GEMM first, of which mfu is a share; null in metrics.jsonl without")
       .may_change();
   spec.add("tensorboard", c.tensorboard, "write event files for TensorBoard to OUT/tensorboard")
       .may_change();
@@ -381,13 +318,9 @@ void describe_output(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add(
           "prometheus", c.prometheus,
-          "keep the newest metrics in this file, NAME.prom, for node_exporter's textfile collector",
-          {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
-      .may_change();
-  spec.add("prometheus-listen", c.prometheus_listen,
-           "answer Prometheus at /metrics of this port: of the loopback interface, or of the "
-           "address",
-           {.help = {.metavar = "[IPV4:]PORT", .default_text = "nowhere"}})
+          "keep the newest metrics in a file NAME.prom, for node_exporter's textfile collector, or "
+          "answer Prometheus at /metrics of a port: of the loopback interface, or of the address",
+          {.help = {.metavar = "FILE|[IPV4:]PORT", .default_text = "none"}})
       .may_change();
   spec.add("trace", c.trace,
            "record some steps of all ranks for a trace viewer: NAME.json (Chrome) or NAME.pftrace "
@@ -433,20 +366,11 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
 // What does nothing alone.
 void describe_needs(ConfigSpec& spec) {
   spec.needs("decay-steps decay-shape", "--schedule wsd");
-  spec.needs("muon-scale", "--optimizer muon");
-  spec.needs("trust-min trust-max", "--optimizer lamb");
-  spec.needs("freeze-step clip-replica", "--optimizer 1bit-adam");
-  spec.needs("skip-window", "--skip-outliers");
-  spec.needs("evaluate-ema", "--ema");
-  spec.needs("evaluate-ema", "--eval-every");
-  spec.needs("prefetch reshard persist-below", "--zero 3 or --parallel auto or --layouts");
+  spec.needs("freeze-step", "--optimizer 1bit-adam");
   spec.needs("outer-start outer-lr outer-momentum outer-streaming", "--outer-every");
-  spec.needs("tensor-pieces", "--tensor or --parallel auto or --layouts");
   spec.needs("ranks-per-process", "--tensor or --context");
-  spec.needs("context-kind", "--context or --parallel auto or --layouts");
-  spec.needs("context-group", "--context-kind ulysses+ring");
+  spec.needs("context-kind", "--context or --layouts");
   spec.needs("fp8-kept-blocks fp8-scaling", "--dtype fp8");
-  spec.needs("loss-scale-window loss-scale-hysteresis", "--dtype fp16 or --loss-scale");
   spec.needs("tensorboard-histograms", "--tensorboard");
   spec.needs("trace-steps", "--trace");
 }
@@ -498,7 +422,9 @@ DType dtype_of_flag(const RunConfig& config, const Device& device) {
     return DType::kBF16;
   }
   if (config.dtype == "fp16") return DType::kF16;
-  if (config.dtype == "fp32" || device.type != DeviceType::kCuda) return DType::kF32;
+  if (config.dtype == "fp32" || config.dtype == "tf32" || device.type != DeviceType::kCuda) {
+    return DType::kF32;
+  }
   check_dtype_of(device, DType::kBF16, "--dtype auto");
   return DType::kBF16;
 }

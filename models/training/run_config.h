@@ -5,11 +5,8 @@
 
 #include "shale/base/config.h"
 #include "shale/comm/parallel/context/cut_sequence.h"
-#include "shale/comm/parallel/data/sharding.h"
 #include "shale/comm/process_group.h"
 #include "shale/runtime/autograd/recompute.h"
-#include "shale/runtime/optim/lamb.h"
-#include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/schedule.h"
 
 namespace shale::comm {
@@ -57,13 +54,9 @@ struct RunConfig {
   double weight_decay = 0.1;
   std::string param_groups;  // see parse_parameter_groups()
   double momentum = -1;
-  optim::MuonScale muon_scale = optim::MuonScale::kMatchRmsAdamW;
-  double trust_min = optim::LambOptions().trust_min;
-  double trust_max = optim::LambOptions().trust_max;
-  double clip = 1;            // 0: off
-  double skip_outliers = 0;   // standard deviations; 0: off
-  int64_t skip_window = 128;  // steps
-  double ema = 0;             // decay of the average of the weights; 0: none
+  double clip = 1;           // 0: off
+  double skip_outliers = 0;  // standard deviations; 0: off
+  double ema = 0;            // decay of the average of the weights, which is validated; 0: none
 
   // device
   std::string device = "auto";
@@ -71,16 +64,12 @@ struct RunConfig {
   std::string dtype = "auto";
   int64_t fp8_kept_blocks = 1;
   std::string fp8_scaling = "block";
-  int workers = 1;                    // threads that make batches
-  double loss_scale = -1;             // at the start; 0: no loss scaling; negative: derived
-  int64_t loss_scale_window = 2000;   // steps
-  int64_t loss_scale_hysteresis = 1;  // overflows
-  int64_t device_memory = 0;          // bytes; 0: no bound
+  int workers = 1;            // threads that make batches
+  double loss_scale = -1;     // at the start; 0: no loss scaling; negative: derived
+  int64_t device_memory = 0;  // bytes; 0: no bound
   Recompute recompute = Recompute::kNone;
   bool deterministic = false;
-  bool tf32 = false;
   bool cuda_graph = false;
-  bool dependent_launch = false;
   comm::Transport transport = comm::Transport::kAuto;
   int numa_ranks = 0;  // 0: by the GPUs' places, 1: one node
   double timeout_s = 600;
@@ -94,17 +83,13 @@ struct RunConfig {
   DType grad_dtype = DType::kF32;
   bool no_overlap = false;
   bool reproducible = false;
-  int prefetch = 1;  // units
-  comm::ReshardAfterForward reshard = comm::ReshardAfterForward::kAuto;
-  int64_t persist_below = 0;  // elements
-  int shard_ranks = 0;        // 0: all
-  int reshard_ranks = 0;      // 0: none
+  int shard_ranks = 0;    // 0: all
+  int reshard_ranks = 0;  // 0: none
 
   // slow links
-  int64_t freeze_step = 0;    // steps; 0: derived, or the optimizer has none
-  bool clip_replica = false;  // after it
-  int64_t outer_every = 0;    // steps; 0: no local steps, and the next four say nothing
-  int64_t outer_start = 0;    // steps before the first local one
+  int64_t freeze_step = 0;  // steps; 0: derived, or the optimizer has none
+  int64_t outer_every = 0;  // steps; 0: no local steps, and the next four say nothing
+  int64_t outer_start = 0;  // steps before the first local one
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   bool outer_streaming = false;
@@ -115,13 +100,10 @@ struct RunConfig {
   int pipeline = 1;                        // ranks
   std::string pipeline_schedule = "auto";  // or a comm::schedule_name()
   int pipeline_chunks = 0;                 // of a rank; 0: what the schedule takes at least
-  std::string pipeline_split;              // "3,4,3": pieces of each stage; empty: by cost
-  int64_t micro_batches = 0;               // of a rank and step; 0: what global_batch says
 
   // context parallelism
   int context = 1;  // ranks that share each sequence
   comm::ContextKind context_kind = comm::ContextKind::kGather;
-  int context_group = 0;  // ranks that trade heads, of kUlyssesRing; 0: as many as heads allow
 
   int expert = 1;  // ranks that have different experts of mixtures
 
@@ -130,7 +112,7 @@ struct RunConfig {
   // Mesh ranks of `tensor` and `context` that a process has; 0: one, or as many as it takes where
   // processes are too few for all of them.
   int ranks_per_process = 0;
-  int tensor_pieces = 0;  // of the rows that travel, at most; 0: one for each of these parts
+  int tensor_pieces = 0;  // of rows that travel, of a plan of another program; 0: one for each part
 
   // offload to host memory, or to a disk
   std::string offload_to = "none";  // as --offload says it; resolve() sets the next two
@@ -142,14 +124,10 @@ struct RunConfig {
   // output
   std::string out = "out";
   int64_t eval_every = 0;
-  bool evaluate_ema = false;
   int64_t report_every = 100;  // steps; 0: never
-  double warn_exposed = 0;     // share of a rank's time; 0: none
-  bool measure_peak = false;
   bool tensorboard = false;
   int64_t tensorboard_histograms = 0;  // steps; 0: none
-  std::string prometheus;              // a file; empty: none
-  std::string prometheus_listen;       // "PORT" or "IPV4:PORT"; empty: nowhere
+  std::string prometheus;              // see PrometheusServer; or "NAME.prom"; empty: none
   std::string trace;                   // a file; empty: none
   std::string trace_steps;             // "3-5"; empty: the third to the fifth of this start
   std::string memory_profile;          // a file; empty: none

@@ -46,20 +46,12 @@ void resolve_schedule(RunConfig& config) {
 
 // data: ranks that have micro-batches of their own.
 void resolve_batch(RunConfig& config, int64_t data) {
-  const int64_t micros = std::max<int64_t>(config.micro_batches, 1);
   int64_t samples = 0;
-  if (__builtin_mul_overflow(config.micro_batch, data, &samples) ||
-      __builtin_mul_overflow(samples, micros, &samples)) {
-    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", data, " times ",
-                          micros, " times that is no number of samples"));
+  if (__builtin_mul_overflow(config.micro_batch, data, &samples)) {
+    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", data,
+                          " times that is no number of samples"));
   }
   if (config.global_batch == 0) config.global_batch = samples;
-  if (config.micro_batches > 0 && config.global_batch != samples) {
-    throw ConfigError(cat("--micro-batches ", micros, " of ", config.micro_batch, " on ", data,
-                          data == 1 ? " rank" : " ranks", " are a global batch of ", samples,
-                          ", and --global-batch is ", config.global_batch,
-                          "; want one of the two"));
-  }
 }
 
 // Sets what --offload says.
@@ -91,7 +83,7 @@ void resolve(RunConfig& config, int ranks) {
   resolve_batch(config, data);
   batch_layout(config, data).validate();
   check_parallel(config, ranks);
-  if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
+  if (!config.prometheus.empty()) is_prometheus_file(config.prometheus);
   if (!config.trace.empty()) trace_format(config.trace);
   if (!config.memory_profile.empty()) check_memory_profile(config.memory_profile);
   if (!config.trace_steps.empty()) parse_trace_steps(config.trace_steps);

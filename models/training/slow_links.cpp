@@ -42,11 +42,6 @@ void resolve_one_bit_adam(RunConfig& config, int replicas) {
   if (config.freeze_step == 0) {
     config.freeze_step = std::max<int64_t>(1, config.steps * kWarmUpShare / 100);
   }
-  const bool clips = config.clip > 0 && config.freeze_step < config.steps;
-  want(!clips || config.clip_replica, "with --clip ", config.clip, ": from step ",
-       config.freeze_step,
-       " (--freeze-step) on nobody has the gradient whose norm that is; want --clip 0, or "
-       "--clip-replica, by which each replica clips its own");
 }
 
 void check_local_steps(const RunConfig& config, int replicas) {
@@ -90,9 +85,6 @@ void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
            "1bit-adam: steps before the second moment stays as it is; they are AdamW's, and "
            "replicas then exchange first moments, one bit an element, in place of gradients",
            {.min = 1, .help = {.default_text = "15% of steps"}});
-  spec.add("clip-replica", c.clip_replica,
-           "1bit-adam: where the gradient is not added up over replicas clip that of each by its "
-           "own norm, as the norm of the whole is not known");
   spec.add("outer-every", c.outer_every,
            "local steps (DiLoCo): replicas, the groups of --shard-ranks ranks, step by their own "
            "gradients, and every so many steps take an outer step by the mean of what they have "

@@ -50,8 +50,7 @@ ContextOptions context_options(const RunConfig& config, comm::World& world) {
           .threads = resolve_threads(config.threads, world.local_size()),
           .device_memory = config.device_memory,
           .deterministic = config.deterministic,
-          .tf32 = config.tf32,
-          .dependent_launch = config.dependent_launch,
+          .tf32 = config.dtype == "tf32",
           .seed = static_cast<uint64_t>(config.seed)};
 }
 
@@ -92,7 +91,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
   open_output();
   checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_, timeline_.get());
-  if (config_.measure_peak) {
+  if (context_.device().type == DeviceType::kCuda) {
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
   }
   build_step();
@@ -160,10 +159,6 @@ void Trainer::build_step() {
   for (const BatchPhase& phase : layout_.ramp) {
     log_info(phase.global_batch, " ", unit_.samples, " a step before step ", phase.end + 1);
   }
-  if (unit_.flops_per_item > 0 && !config_.measure_peak) {
-    log_info(
-        "mfu is not known: --measure-peak times a large product first, which it is a share of");
-  }
 }
 
 // What cannot be written shows before anything else is done.
@@ -200,8 +195,7 @@ void Trainer::open_report(const ConfigSpec& spec) {
                          .ranks = world_.size(),
                          .options = spec.values(),
                          .tensorboard = config_.tensorboard,
-                         .prometheus_file = config_.prometheus,
-                         .prometheus_listen = config_.prometheus_listen});
+                         .prometheus = config_.prometheus});
   write_file_atomically((std::filesystem::path(config_.out) / "config.json").string(),
                         spec.to_json());
   checkpoints_->keep_with(*report_);

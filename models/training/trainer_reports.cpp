@@ -89,7 +89,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
       log_info("step ", outcome.step + 1, ": the gradient's norm of ",
                format_real(outcome.state.grad_norm), " is more than ",
                format_real(config_.skip_outliers),
-               " standard deviations above the mean of the last ", config_.skip_window,
+               " standard deviations above the mean of the last ", optim::OutlierOptions().window,
                " steps, the step was skipped");
     }
   }
@@ -170,7 +170,7 @@ void Trainer::evaluate(int64_t step) {
                       .item = unit_.items,
                       .items = result.items,
                       .ms = 1e3 * seconds_since(start)};
-  if (config_.evaluate_ema) {
+  if (config_.ema > 0) {
     step_->with_average([&] {
       TaskContext run = task_context();
       run.show = {};  // the weights that are trained have shown the same pictures
@@ -184,9 +184,7 @@ void Trainer::evaluate(int64_t step) {
 
 void Trainer::report_ranks(int64_t step) {
   const RanksMetrics all = ranks_->gather(step);
-  if (!is_main()) return;
-  report_->write(all);
-  for (const std::string& warning : exposed_above(all, config_.warn_exposed)) log_warning(warning);
+  if (is_main()) report_->write(all);
 }
 
 // Gradients as the loss has them: before clipping, and without the scale.

@@ -7,7 +7,9 @@ shown=("$work/stdout" "$work/stderr")
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
 common=(--data "$work/text.txt" --model llama-nano --layers 1 --width 32 --heads 4 --hidden 32
   --seq-len 512 --global-batch 2 --micro-batch 1 --device cpu --threads 1 --steps 4 --keep 0)
-bigbird=(--attention-pattern bigbird --attention-local 1)
+echo '{"pattern": "bigbird", "local": 1}' >"$work/bigbird.json"
+echo '{"pattern": "bigbird", "local": 1, "random": 2}' >"$work/random.json"
+bigbird=(--attention-pattern "$work/bigbird.json")
 
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 bits() { sed -nE 's/^\{"step": .*"loss_bits": "([0-9a-f]*)".*/\1/p' "$work/$1/metrics.jsonl"; }
@@ -28,7 +30,7 @@ run_training 1 one "${bigbird[@]}" --save-every 2 --eval-every 4 --eval-samples 
 [[ $(losses one) != "$(losses dense)" ]] || fail "the pattern changed nothing"
 run_training 1 again "${bigbird[@]}" --recompute full
 same again one
-run_training 1 seed "${bigbird[@]}" --attention-random 2
+run_training 1 seed --attention-pattern "$work/random.json"
 [[ $code -eq 0 && $(bits seed) != "$(bits one)" ]] || fail "another random block changed nothing"
 run_training 2 tensor "${bigbird[@]}" --tensor 2
 follows tensor one

@@ -99,6 +99,7 @@ SHIM
   done
   cp -r out out2
   cp -r other out3
+  echo '{"zero": 1}' >layout.json
   echo '{"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}' >ds_config.json
 }
 PATH=$work/bin:$PATH

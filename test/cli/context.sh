@@ -114,10 +114,7 @@ refuses "--sample-tokens 5 is incompatible with --context 2" 1 --context 2 --sam
 refuses "--context-leaves was removed; use --context" 1 --context-leaves 4
 refuses "has no effect without --context" 1 --context-kind ring
 refuses "ulysses deals out 1 heads of keys to 2 ranks" 1 --context 2 --context-kind ulysses --heads 1
-refuses "that trade 2 heads of keys, want a divisor of 2" 1 --context 4 --context-kind ulysses+ring \
-  --context-group 4 --heads 2
-refuses "want a divisor of --context, 2" 1 --context 2 --context-kind ulysses+ring --context-group 3
-refuses "has no effect without --context-kind ulysses+ring" 1 --context 2 --context-group 2
+refuses "--context-group was removed" 1 --context 2 --context-kind ulysses+ring --context-group 2
 refuses "use --context-kind gather or ulysses" 1 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local
 refuses "want at least 4, two chunks for each" 1 --context 2 --seq-len 3

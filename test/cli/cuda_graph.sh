@@ -38,7 +38,6 @@ same() {
 
 same plain --dropout 0.1 --save-every 4
 same zero3 --zero 3 --dtype bf16 --recompute full --device emu:90
-same dependent --dtype bf16 --dependent-launch --device emu:90
 # What is made of a weight in a step's first micro-batch is read in the others.
 same fp8 --dtype fp8 --fp8-kept-blocks 0 --device emu:90
 # Steps whose gradient overflows are skipped.

@@ -1,75 +1,74 @@
 #!/usr/bin/env bash
-# --parallel auto: a layout that rank 0 finds and all ranks have, kept by runs that go on.
+# shale plan --layouts --write: a layout that train_lm --config takes, found for a cluster's file or by
+# what this machine measures.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
 clusters=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../deploy/clusters" && pwd)
-common=(--data "$work/text.txt" --layers 2 --width 64 --heads 2 --seq-len 32 --threads 1
-  --global-batch 8 --parallel auto)
+model=(--layers 2 --width 64 --heads 2 --seq-len 32 --threads 1)
+common=(--data "$work/text.txt" --global-batch 8)
 
-says() { grep -qF -- "$1" "$work/stdout" || fail "no '$1'"; }
+# plan RANKS FLAGS...: of a search that writes layout.json; leaves the exit code in `code`.
+plan() {
+  local ranks=$1
+  shift
+  rm -f "$work/layout.json"
+  "${start[@]}" "$BIN_DIR/shale" plan "${model[@]}" "${common[@]}" --ranks "$ranks" --layouts \
+    --write "$work/layout.json" "$@" >"$work/stdout" 2>"$work/stderr"
+  code=$?
+}
+start=()
 # refuses CODE WORDS RANKS FLAGS...
 refuses() {
-  local want=$1 words=$2 ranks=$3
-  shift 3
-  run_training "$ranks" refused --steps 1 "$@"
-  [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
-  grep -qF -- "$words" "$work/stderr" || fail "$*: no '$words'"
-  [[ ! -e $work/refused ]] || fail "$*: a folder was made"
+  plan "${@:3}"
+  [[ $code -eq $1 ]] || fail "${*:3}: exit code $code, want $1"
+  grep -qF -- "$2" "$work/stderr" || fail "${*:3}: no '$2'"
+  [[ ! -e $work/layout.json ]] || fail "${*:3}: a layout was written"
 }
-# What config.json of a run has of the layout.
-layout() {
-  grep -E '"(parallel|tensor|context|pipeline|zero|shard_ranks|micro_batch|recompute)"' \
-    "$work/$1/config.json"
-}
-
-# ---- Found by what this machine measures, or by a file ----
-run_training 2 measured --steps 4
-[[ $code -eq 0 ]] || fail "2 ranks: exit code $code"
-says '--parallel auto: '
-grep -qF '"parallel": "auto:2"' "$work/measured/config.json" || fail "2 ranks: not in config.json"
-run_training 4 filed --steps 4 --cluster "$clusters/cpu_host.json"
-[[ $code -eq 0 ]] || fail "4 ranks: exit code $code"
-flags=$(sed -n 's/^.*--parallel auto: \(.*\), planned .*$/\1/p' "$work/stdout")
-[[ $flags == *"--micro-batch "*" --global-batch 8" ]] || fail "4 ranks: flags are '$flags'"
-
-# The flags are those of the run: given one by one they make the same losses, to the bit.
-common_auto=("${common[@]}")
-common=(--data "$work/text.txt" --layers 2 --width 64 --heads 2 --seq-len 32 --threads 1)
-# shellcheck disable=SC2086 # flags are words
-run_training 4 given --steps 4 $flags
-[[ $code -eq 0 ]] || fail "$flags: exit code $code"
 losses() { grep -o '"loss":[^,]*' "$work/$1/metrics.jsonl"; }
+
+# ---- For a cluster's file: a run has the options, by the file or as flags ----
+plan 4 --cluster "$clusters/cpu_host.json"
+[[ $code -eq 0 ]] || fail "4 ranks: exit code $code"
+grep -qF "$work/layout.json has the first" "$work/stdout" || fail "4 ranks: no word of the file"
+for option in '"layers": 2' '"global_batch": 8' '"micro_batch": ' '"recompute": "'; do
+  grep -qF -- "$option" "$work/layout.json" || fail "4 ranks: no $option"
+done
+grep -qE 'ranks|cluster|layouts' "$work/layout.json" && fail "4 ranks: options of the plan are written"
+flags=$(sed -nE 's/^ .* ms .*%  .*[iB0-9]  (--[^;]*);.*$/\1/p' "$work/stdout" | head -n 1)
+[[ -n $flags ]] || flags=$(grep -m 1 ' ms ' "$work/stdout" | grep -oE -- '--[^;]*')
+run_training 4 filed --steps 4 --config "$work/layout.json"
+[[ $code -eq 0 ]] || fail "filed: exit code $code"
+# shellcheck disable=SC2086 # flags are words
+run_training 4 given --steps 4 "${model[@]}" $flags
+[[ $code -eq 0 ]] || fail "$flags: exit code $code"
 [[ -n $(losses given) && $(losses given) == $(losses filed) ]] || fail "$flags: other losses"
-common=("${common_auto[@]}")
+run_training 4 filed --steps 4 --config "$work/layout.json" --resume auto
+[[ $code -eq 0 ]] || fail "resume: exit code $code"
 
 # A search that ends early gives the best layout so far, and says so.
-run_training 2 early --steps 1 --cluster "$clusters/cpu_host.json" --search-dry-runs 9
-[[ $code -eq 0 ]] || fail "9 dry runs: exit code $code"
-grep -q 'uses the best layout so far; [0-9]* of [0-9]* layouts were not evaluated' \
-  "$work/stdout" "$work/stderr" || fail "9 dry runs: no word of what is left"
+plan 2 --cluster "$clusters/cpu_host.json" --search-dry-runs 9
+[[ $code -eq 0 && -e $work/layout.json ]] || fail "9 dry runs: exit code $code, or no layout"
+grep -q 'were not evaluated' "$work/stdout" || fail "9 dry runs: no word of what is left"
 
-# ---- Runs that go on ----
-before=$(layout filed)
-sed 's/"node_gbytes_per_s": 14/"node_gbytes_per_s": 0.001/' "$clusters/cpu_host.json" \
-  >"$work/slow.json"
-run_training 4 filed --steps 4 --resume auto --cluster "$work/slow.json"
-[[ $code -eq 0 ]] || fail "resume: exit code $code"
-says 'as the checkpoint has it'
-[[ $(layout filed) == "$before" ]] || fail "resume: another layout"
-run_training 2 filed --steps 4 --resume auto
-[[ $code -eq 0 ]] || fail "resume on 2 ranks: exit code $code"
-grep -qF '"parallel": "auto:2"' "$work/filed/config.json" || fail "2 of 4 ranks: not chosen anew"
+# ---- By what these CPUs are measured to do ----
+start=(timeout 120 mpirun --oversubscribe --bind-to none -np 2)
+plan 2 --cluster here
+[[ $code -eq 0 ]] || fail "here: exit code $code"
+run_training 2 measured --steps 2 --config "$work/layout.json"
+[[ $code -eq 0 ]] || fail "measured: exit code $code"
+refuses 64 'want mpirun -np 4' 4 --cluster here
+start=()
 
 # ---- What cannot be ----
-refuses 64 '--parallel auto with --zero' 2 --zero 1
-refuses 64 '--parallel auto with --pipeline' 2 --pipeline 2
-refuses 64 'want a file of a cluster of CPUs' 2 --device cpu --cluster "$clusters/h100.json"
+refuses 64 '--layouts with --zero' 2 --zero 1 --cluster "$clusters/cpu_host.json"
+refuses 64 '--layouts with --pipeline' 2 --pipeline 2 --cluster "$clusters/cpu_host.json"
+refuses 64 '--write has no effect without --cluster' 2
 refuses 66 'none.json' 2 --cluster "$work/none.json"
 refuses 71 'layouts fits in' 2 --device-memory 64KiB --cluster "$clusters/cpu_host.json"
 refuses 1 'found no layout that fits' 2 --search-dry-runs 1 --cluster "$clusters/cpu_host.json"
-refuses 64 '--search-dry-runs needs --parallel auto' 1 --parallel none --search-dry-runs 1
-refuses 64 'want none or auto' 1 --parallel automatic
-refuses 64 'want both' 1 --parallel none --cluster "$clusters/cpu_host.json"
+run_training 1 refused --parallel auto
+[[ $code -eq 64 ]] && grep -qF 'use shale plan --layouts --write FILE' "$work/stderr" ||
+  fail "--parallel auto: exit code $code, want 64 and what to use"
 finish

@@ -48,7 +48,7 @@ same everything --device-memory 6MiB --zero 3 --offload params --offload-activat
 
 mkdir "$work/disk"
 same on_disk --zero 3 --offload "nvme:$work/disk"
-same disk_recomputed --zero 3 --offload "nvme:$work/disk" --recompute full --prefetch 2
+same disk_recomputed --zero 3 --offload "nvme:$work/disk" --recompute full
 [[ -z $(ls -A "$work/disk") ]] || fail "files were left on the disk" on_disk
 
 # Both uses of a tied table are added on the disk.

@@ -39,6 +39,24 @@ for tool in doctor report watch metrics run; do has_all shale $tool; done
 for action in inspect verify diff reshard export; do has_all shale ckpt $action; done
 has_all shale trace report
 
+# --help is short, names the groups, and no line of all of it begins with a flag of another line.
+for program in train_lm train_image train_diffusion; do
+  "$BIN_DIR/$program" --help >"$work/output" || fail "$program --help: exit code $?"
+  [[ $(wc -l <"$work/output") -le 60 ]] || fail "$program --help: more than 60 lines"
+  "$BIN_DIR/$program" --help all >"$work/all"
+  flags=$(grep -cE '^  --[a-z]' "$work/all")
+  [[ $flags -le 130 && $(grep -cE '^ +--[a-z]' "$work/all") -eq $flags ]] ||
+    fail "$program: $flags flags, want at most 130, each alone at the beginning of a line"
+  sum=0
+  for group in $(sed -n '/^Groups/,$p' "$work/output" | sed 's/.*GROUP://' | tr -d ','); do
+    "$BIN_DIR/$program" --help "$group" >"$work/group" || fail "$program --help $group: exit code $?"
+    sum=$((sum + $(grep -cE '^  --[a-z]' "$work/group")))
+  done
+  [[ $sum -eq $flags ]] || fail "$program: $sum flags in groups, $flags in all"
+  "$BIN_DIR/$program" --help nothing >"$work/output" 2>&1
+  [[ $? -eq 64 ]] && grep -q "groups are data, " "$work/output" || fail "$program: a group 'nothing'"
+done
+
 # Shells read the files as their own.
 checked=
 for shell in bash zsh fish; do

@@ -40,13 +40,13 @@ run_training 1 two_to_one "${tied[@]}" --resume "$work/two/checkpoints/step_0000
 same two_to_one one 4
 run_training 4 one_to_four "${tied[@]}" --pipeline 2 --zero 1 --resume "$work/one/checkpoints/step_00000004"
 same one_to_four one 4
-run_training 2 init --pipeline 2 --init "$work/export2" --lr 1e-3 --micro-batches 4 --pipeline-schedule zb-h1
+run_training 2 init --pipeline 2 --init "$work/export2" --lr 1e-3 --micro-batch 1 --global-batch 4 --pipeline-schedule zb-h1
 [[ $code -eq 0 ]] || fail "init: exit code $code"
 
 # ---- Llama: as it is without --reproducible ----
 llama=(--model llama-nano --kv-heads 1 --hidden 48 --global-batch 8)
 run_training 1 llama1 "${llama[@]}"
-run_training 2 llama2 "${llama[@]}" --pipeline 2 --pipeline-chunks 2 --pipeline-split 1,1,1,1
+run_training 2 llama2 "${llama[@]}" --pipeline 2 --pipeline-chunks 2
 same llama2 llama1
 
 # ---- What does not go together ----
@@ -58,11 +58,10 @@ refused() {  # TEXT FLAGS...
   grep -qF -- "$text" "$work/stderr" || fail "$*: no '$text'"
 }
 refused 'use --zero 0 or 1' --zero 2
-refused 'want a multiple of the 2 stages' --pipeline-chunks 2 --micro-batches 3
-refused 'want 4 numbers of 1 or more that add up to 4' --pipeline-schedule zbv --pipeline-split 2,2
-refused 'want at least one for each of 6 stages' --pipeline-chunks 3 --micro-batches 2
+refused 'want a multiple of the 2 stages' --pipeline-chunks 2 --micro-batch 1 --global-batch 3
+refused 'want at least one for each of 6 stages' --pipeline-chunks 3 --micro-batch 1 --global-batch 2
 refused 'want 1f1b or interleaved, or --recompute selective' --pipeline-schedule zb-h1 --recompute full
-refused 'want numbers of pieces such as 3,4,3' --pipeline-split 2,x
+refused '--pipeline-split was removed; leave it out: stages have equal costs' --pipeline-split 2,2
 refused '--sample-tokens 5 is incompatible with --pipeline 2' --sample-tokens 5
 run_training 1 refused --pipeline 2
 [[ $code -eq 64 ]] && grep -qF -- '--pipeline 2: a model on 2 ranks, want a divisor of the 1 rank' \

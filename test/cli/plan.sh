@@ -35,7 +35,7 @@ plan --model gpt2-1558m --seq-len 1024 --micro-batch 4 --ranks 1024 --zero 3 --e
 says '1557686400 parameters'  # with the rows that pad the vocabulary
 says 'rank 0 (shard 0): '
 says 'planned 1 of 1024 ranks'
-plan --model llama-nano --ranks 8 --pipeline 4 --micro-batches 4 --layers 4 --threads 1 --json
+plan --model llama-nano --ranks 8 --pipeline 4 --micro-batch 1 --global-batch 8 --layers 4 --threads 1 --json
 [[ $code -eq 0 ]] || fail "pipeline: exit code $code"
 [[ $(grep -c '^{"rank": ' "$work/stdout") -eq 4 ]] || fail "pipeline: want a line for each stage"
 
@@ -123,13 +123,6 @@ plan --model llama-nano --layers 2 --ranks 4 --layouts --tensor 2 --threads 1
 plan --model llama-nano --layers 2 --ranks 4 --layouts --tensor 2 --threads 1 \
   --cluster "$clusters/h100.json"
 [[ $code -eq 64 ]] || fail "layouts with --tensor and a cluster: exit code $code, want 64"
-plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --parallel auto \
-  --cluster "$clusters/h100.json"
-[[ $code -eq 0 ]] || fail "--parallel auto: exit code $code"
-says 'layout: --'
-says 'a step of '
-plan --model nano --parallel auto
-[[ $code -eq 64 ]] || fail "--parallel auto without a cluster: exit code $code, want 64"
 plan --model nano --ranks 2 --global-batch 4 --threads 1 --device-memory 1MiB --layouts \
   --cluster "$clusters/h100.json"
 [[ $code -eq 71 ]] || fail "layouts that do not fit: exit code $code, want 71"
@@ -143,19 +136,15 @@ plan --model llama3.1-70b --seq-len 8192 --ranks 256 --threads 1 --layouts --sea
 says 'after 56 dry runs'
 
 # A search that ends early: exit code 1 before a layout that fits, 0 after.
-for what in --layouts '--parallel auto'; do
-  # shellcheck disable=SC2086 # flags are words
-  plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" \
-    --search-dry-runs 1 $what
-  [[ $code -eq 1 ]] || fail "$what, 1 dry run: exit code $code, want 1"
-  grep -qE 'found no layout that fits.*; [0-9]+ of [0-9]+ layouts were not evaluated' "$work/stderr" ||
-    fail "$what, 1 dry run: no word of what is left"
-  # shellcheck disable=SC2086
-  plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" \
-    --search-dry-runs 9 $what
-  [[ $code -eq 0 ]] || fail "$what, 9 dry runs: exit code $code"
-  says ' were not evaluated'
-done
+plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" --layouts \
+  --search-dry-runs 1
+[[ $code -eq 1 ]] || fail "1 dry run: exit code $code, want 1"
+grep -qE 'found no layout that fits.*; [0-9]+ of [0-9]+ layouts were not evaluated' "$work/stderr" ||
+  fail "1 dry run: no word of what is left"
+plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" --layouts \
+  --search-dry-runs 9
+[[ $code -eq 0 ]] || fail "9 dry runs: exit code $code"
+says ' were not evaluated'
 plan --model nano --layers 1 --micro-batch 1 --ranks 2 --threads 1 --cluster "$clusters/cpu_host.json" \
   --measure --kernel-times "$work/times"
 [[ $code -eq 0 ]] || fail "measured: exit code $code"

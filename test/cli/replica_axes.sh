@@ -42,7 +42,7 @@ check() {
 
 dense="--layers 2" mixture="--model moe-nano --layers 1 --experts 4 --active-experts 2"
 for way in "local --outer-every 3 --outer-start 1" \
-  "one_bit --optimizer 1bit-adam --freeze-step 3 --clip-replica"; do
+  "one_bit --optimizer 1bit-adam --freeze-step 3"; do
   read -ra flags <<<"$way"
   for axis in tensor pipeline context; do
     check "${flags[0]}_$axis" "$dense" "$axis" 1 "${flags[@]:1}"

@@ -46,7 +46,7 @@ goes_on tree1 tree 4 1 --reproducible
 goes_on tree4 tree 8 4 --reproducible --zero 2
 
 # ---- 1-bit Adam: what its replicas owe ----
-one_bit=(--micro-batch 4 --zero 1 --shard-ranks 1 --optimizer 1bit-adam --freeze-step 3 --clip-replica)
+one_bit=(--micro-batch 4 --zero 1 --shard-ranks 1 --optimizer 1bit-adam --freeze-step 3)
 run_training 2 one_bit "${one_bit[@]}" --save-every 4
 [[ $code -eq 0 ]] || fail "one_bit: exit code $code"
 goes_on one_bit_same one_bit 4 2 "${one_bit[@]}"
@@ -69,8 +69,8 @@ run_training 2 codes_off --micro-batch 4 --resume "$work/codes/checkpoints/step_
 [[ $code -eq 0 ]] || fail "codes_off: exit code $code"
 
 # ---- fp16: the loss scale, and the number of skipped steps ----
-run_training 2 half --micro-batch 4 --save-every 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
-goes_on half4 half 4 2 --micro-batch 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
+run_training 2 half --micro-batch 4 --save-every 4 --dtype fp16 --loss-scale 16777216
+goes_on half4 half 4 2 --micro-batch 4 --dtype fp16 --loss-scale 16777216
 [[ $(grep -o '"loss_scale.*' "$work/half4/metrics.jsonl") == \
   $(tail -n 8 "$work/half/metrics.jsonl" | grep -o '"loss_scale.*') ]] || fail "half4: other loss scales"
 same_end half4 half || fail "half4: another state at the end"

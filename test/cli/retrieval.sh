@@ -36,8 +36,10 @@ check() {
     fail "$name: a loss of $loss, want $least to $most"
 }
 check dense 0 0.7
-check longformer 0 0.7 --attention-pattern longformer --attention-local 1 --attention-global 1
+echo '{"pattern": "longformer", "local": 1}' >"$work/longformer.json"
+echo '{"pattern": "local", "local": 1}' >"$work/window.json"
+check longformer 0 0.7 --attention-pattern "$work/longformer.json"
 # Half of log(10), 1.15, is chance.
-check window 1.05 1.3 --attention-pattern local --attention-local 1
+check window 1.05 1.3 --attention-pattern "$work/window.json"
 
 finish

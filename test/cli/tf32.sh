@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --tf32: products of fp32 have other operands and train as well; ZeRO, ranks and processes change
+# --dtype tf32: products of fp32 have other operands and train as well; ZeRO, ranks and processes change
 # no bit; the GPU's kernels agree; a GPU without such products, and a plan of its time, are refused.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
@@ -15,13 +15,13 @@ is_rounded() {
 }
 
 trains exact 1
-trains rounded 1 --tf32
+trains rounded 1 --dtype tf32
 is_rounded rounded exact 30
 "$BIN_DIR/shale" plan --check "$work/rounded" >"$work/stdout" 2>"$work/stderr" ||
   fail "the plan of memory is not the run's: $(cat "$work/stdout")"
 
 # ---- What changes no bit ----
-few=(--steps 4 --reproducible --tf32)
+few=(--steps 4 --reproducible --dtype tf32)
 trains one 1 "${few[@]}"
 trains three 2 "${few[@]}" --zero 3
 same three one
@@ -30,25 +30,25 @@ trains tensor2 2 "${few[@]}" --tensor 2
 same tensor2 tensor
 mixture=(--model moe-nano --kv-heads 2 --steps 4 --reproducible)
 trains experts_exact 1 "${mixture[@]}"
-trains experts 1 "${mixture[@]}" --tf32
+trains experts 1 "${mixture[@]}" --dtype tf32
 is_rounded experts experts_exact 4
 
 # ---- By the tensor cores of a GPU, emulated ----
 emulated=(--steps 2 --reproducible --deterministic --seq-len 32 --global-batch 4 --micro-batch 1)
-trains reference 1 "${emulated[@]}" --tf32
-trains gpu 1 "${emulated[@]}" --tf32 --device emu:80
+trains reference 1 "${emulated[@]}" --dtype tf32
+trains gpu 1 "${emulated[@]}" --dtype tf32 --device emu:80
 trains gpu_exact 1 "${emulated[@]}" --device emu:80
 is_rounded gpu reference 2
 is_rounded gpu gpu_exact 2
 
 # ---- What is refused ----
-run_training 1 turing "${emulated[@]}" --tf32 --device emu:75
+run_training 1 turing "${emulated[@]}" --dtype tf32 --device emu:75
 [[ $code -ne 0 ]] || fail "a GPU without tf32 is not refused"
 cat "$work/stdout" "$work/stderr" | grep -q "tf32 wants compute capability 8.0 or later" ||
   fail "no word of what tf32 wants"
-"$BIN_DIR/shale" plan --model nano --ranks 8 --tf32 --threads 1 \
+"$BIN_DIR/shale" plan --model nano --ranks 8 --dtype tf32 --threads 1 \
   --cluster "$(dirname "${BASH_SOURCE[0]}")/../../deploy/clusters/a100.json" >"$work/stdout" \
-  2>"$work/stderr" && fail "the time of --tf32 is planned"
+  2>"$work/stderr" && fail "the time of --dtype tf32 is planned"
 grep -q "no cluster says how fast" "$work/stderr" || fail "no word of the time: $(cat "$work/stderr")"
 
 finish

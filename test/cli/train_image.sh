@@ -35,8 +35,7 @@ for stage in 1 2 3; do
   [[ $(evaluations "zero$stage") == $(evaluations plain) ]] || fail "zero$stage: another validation"
 done
 # Of two validations, two images each.
-runs shown 2 "${net[@]}" --no-save --eval-every 2 --tensorboard --tensorboard-images 2 --ema 0.5 \
-  --evaluate-ema
+runs shown 2 "${net[@]}" --no-save --eval-every 2 --tensorboard --tensorboard-images 2 --ema 0.5
 [[ $(bits shown) == $(bits plain) ]] || fail "images for TensorBoard: other losses"
 for image in 1 2; do
   [[ $(cat "$work"/shown/tensorboard/* | grep -ao "validation/image_$image" | wc -l) -eq 2 ]] ||

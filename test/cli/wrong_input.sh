@@ -32,6 +32,9 @@ mkdir "$work/read_only_parent"
 : >"$work/read_only_parent/file"
 echo '{"block": 128, "rows": [[0], [0, 2]]}' >"$work/rows.json"
 echo '{"block": 128, "rows": [[0]]}' >"$work/row.json"
+echo '{"pattern": "local", "block": 100}' >"$work/wide.json"
+echo '{"pattern": "longformer", "random": 1}' >"$work/random.json"
+echo '{"steps": 3, "prefetch": 2}' >"$work/removed.json"
 echo '{"stepz": 3}' >"$work/unknown_key.json"
 echo '{"steps": "three"}' >"$work/wrong_type.json"
 
@@ -78,12 +81,8 @@ expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
 expect 64 ".svg" ".pickle" -- --data "$text" --memory-profile memory.txt
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
 expect 64 "'butterfly'" "longformer" -- --data "$text" --attention-pattern butterfly
-expect 64 "--attention-block is 100" "multiple of 128" -- --data "$text" --attention-pattern local \
-  --attention-block 100
-expect 64 "--attention-block" "0" -- --data "$text" --attention-pattern local --attention-block 0
-expect 64 "--attention-random is 1" "longformer" -- --data "$text" --attention-pattern longformer \
-  --attention-random 1
-expect 64 "--attention-global is 5" -- --data "$text" --attention-pattern fixed --attention-global 5
+expect 65 "wide.json" "multiple of 128" -- --data "$text" --attention-pattern "$work/wide.json"
+expect 65 "random is 1" "longformer" -- --data "$text" --attention-pattern "$work/random.json"
 expect 65 "row 1 lists block 2" "rows.json" -- --data "$text" --attention-pattern "$work/rows.json"
 expect 64 "1 rows of 128" "512" -- --data "$text" --attention-pattern "$work/row.json" --seq-len 512
 expect 64 "--export" "--attention-pattern" -- --data "$text" --attention-pattern local \
@@ -111,7 +110,7 @@ expect 64 "--router-bias-rate" "olmoe have no place" \
   -- --data "$text" --model moe-nano --router-bias-rate 0.001 --export "$work/none"
 expect 64 "--seq-len" "1024" -- --data "$text" --model gpt2-124m --seq-len 2048
 expect 64 "--lr" -- --data "$text" --lr fast
-expect 64 "prometheus-listen" "IPV4:PORT" "localhost" -- --data "$text" --prometheus-listen localhost:1
+expect 64 "--prometheus" "IPV4:PORT" "localhost" -- --data "$text" --prometheus localhost:1
 expect 64 "--min-lr" "constant" -- --data "$text" --schedule constant --min-lr 1e-5
 expect 64 "--min-lr" "linear-to-zero" -- --data "$text" --schedule linear-to-zero --min-lr 1e-5
 expect 64 "--decay-steps" "at most" -- --data "$text" --schedule wsd --steps 10 --decay-steps 11
@@ -120,7 +119,6 @@ expect 64 "beta2" "bf16" -- --data "$text" --optimizer adamw-bf16 --beta2 0.999
 expect 64 "--param-groups" "rate" -- --data "$text" --param-groups "*.bias:rate=2"
 expect 64 "*.scale" "no parameter" -- --data "$text" --param-groups "*.scale:lr=2"
 expect 64 "--ema" "1" -- --data "$text" --ema 1
-expect 64 "--skip-window" "--skip-outliers" -- --data "$text" --skip-window 4
 expect 64 "--balance-loss" "no mixtures" -- --data "$text" --balance-loss 0.1
 expect 64 "--data-dtype" "do not say it" -- --data "$text" --data-dtype u16
 expect 64 "--data-field" "jsonl" -- --data "$text" --data-field body
@@ -156,8 +154,10 @@ expect 64 "--zero" "4" -- --data "$text" --zero 4
 expect 64 "--optimizer 1bit-adam" "--shard-ranks" -- --data "$text" --optimizer 1bit-adam
 expect 64 "--optimizer 01-adam was removed; use --optimizer 1bit-adam" -- --data "$text" \
   --optimizer 01-adam
+expect 64 "--parallel was removed; use shale plan --layouts --write" -- --data "$text" --parallel auto
+expect 64 "--help: " "found 'nothing'" "groups are data, model" -- --help nothing
 expect 64 "--local-most was removed; use --outer-every" -- --data "$text" --local-most 8
-expect 64 "--trust-min" "20" -- --data "$text" --optimizer lamb --trust-min 20
+expect 64 "--trust-min was removed; leave it out" -- --data "$text" --optimizer lamb --trust-min 20
 expect 64 "--outer-every 5" "--shard-ranks" -- --data "$text" --outer-every 5
 expect 64 "--outer-momentum" "1" -- --data "$text" --outer-every 5 --outer-momentum 1
 expect 64 "--quantize-gathers 8" "--zero 2" -- --data "$text" --quantize-gathers 8 --zero 1
@@ -171,7 +171,7 @@ expect 64 "--ranks-per-process" "many" -- --data "$text" --tensor 4 --ranks-per-
 expect 64 "--expert 2" "processes as ranks" -- --data "$text" "${hosted[@]}" --expert 2
 expect 64 "--cuda-graph" "as many processes as ranks" -- --data "$text" "${hosted[@]}" --cuda-graph --device emu
 expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe
-expect 64 "--micro-batches 3" "--global-batch is 16" -- --data "$text" --global-batch 16 --micro-batches 3
+expect 64 "--micro-batches was removed; use --global-batch" -- --data "$text" --micro-batches 3
 expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1
 expect 64 "--check-replicas" "--zero 3" -- --data "$text" --zero 3 --check-replicas 5
 expect 64 "--reproducible" "power of two" -- --data "$text" --reproducible --micro-batch 1 --global-batch 18
@@ -179,11 +179,11 @@ expect 64 "--reproducible" "fp32" -- --data "$text" --reproducible --grad-dtype 
 expect 64 "--cuda-graph" "--device cpu" -- --data "$text" --cuda-graph --device cpu
 expect 64 "--cuda-graph" "--offload" -- --data "$text" --cuda-graph --device emu --offload optimizer
 expect 64 "--cuda-graph" "--batch-ramp" -- --data "$text" --cuda-graph --device emu --batch-ramp 48:5
-expect 69 "dependent launch" "emu:80" "9.0" -- --data "$text" --dependent-launch --device emu:80
+expect 64 "--dependent-launch was removed; " -- --data "$text" --dependent-launch
 expect 69 "--dtype bf16" "emu:75" "7.5" "--dtype fp16" -- --data "$text" --dtype bf16 --device emu:75
 expect 69 "emu:75" "bf16" -- --data "$text" --dtype fp16 --grad-dtype bf16 --device emu:75
 expect 64 "--fp8-scaling" "row" -- --data "$text" --dtype fp8 --fp8-scaling row
-expect 69 "dependent launch" "cpu" -- --data "$text" --dependent-launch --device cpu
+expect 64 "removed.json: prefetch was removed; " -- --data "$text" --config "$work/removed.json"
 expect 71 "memory" "budget" -- --data "$text" --device-memory 4MiB
 expect 74 "read_only_parent/file" -- --data "$text" --out "$work/read_only_parent/file/below"
 

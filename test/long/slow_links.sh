@@ -53,7 +53,7 @@ run_method() {
   case $1 in
     adamw) check 0 adamw "${hybrid[@]}" ;;
     one_bit_adam)
-      check 1 "$1" "${hybrid[@]}" --optimizer 1bit-adam --freeze-step "$warm" --clip-replica ;;
+      check 1 "$1" "${hybrid[@]}" --optimizer 1bit-adam --freeze-step "$warm" ;;
     local_steps) check 3 "$1" "${hybrid[@]}" "${outer[@]}" ;;
     codes) check 1 "$1" --zero 3 --quantize-gathers 8 --quantize-reductions 4 ;;
     local_steps_in_turn) check 3 "$1" "${hybrid[@]}" "${outer[@]}" --outer-streaming ;;

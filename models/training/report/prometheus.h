@@ -41,8 +41,9 @@ class PrometheusFile {
   bool warned_ = false;
 };
 
-// Throws ConfigError if this is no address that PrometheusServer takes.
-void check_prometheus_address(const std::string& address);
+// Whether --prometheus names a file, NAME.prom, and not an address that PrometheusServer takes.
+// Throws ConfigError if it is neither.
+bool is_prometheus_file(const std::string& where);
 
 // Answers GET and HEAD of /metrics over HTTP, on a thread of its own, which sleeps between
 // requests. A client has two seconds for all of its request; others and the destructor do not wait

@@ -36,14 +36,14 @@ sockaddr_in address_of(const std::string& text) {
   if (!port || *port < 0 || *port > 65535 ||
       inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
     throw ConfigError(
-        cat("--prometheus-listen: expected PORT or IPV4:PORT, found ", excerpt(text)));
+        cat("--prometheus: expected NAME.prom, PORT or IPV4:PORT, found ", excerpt(text)));
   }
   address.sin_port = htons(static_cast<uint16_t>(*port));
   return address;
 }
 
 UnavailableError cannot_listen(const std::string& address, int error) {
-  return UnavailableError(cat("--prometheus-listen ", address, ": cannot listen there: ",
+  return UnavailableError(cat("--prometheus ", address, ": cannot listen there: ",
                               std::strerror(error), " (errno ", error, ")"));
 }
 
@@ -116,8 +116,10 @@ class Client {
 
 }  // namespace
 
-void check_prometheus_address(const std::string& address) {
-  static_cast<void>(address_of(address));
+bool is_prometheus_file(const std::string& where) {
+  if (where.ends_with(".prom") && names_a_path(where)) return true;
+  static_cast<void>(address_of(where));
+  return false;
 }
 
 PrometheusServer::PrometheusServer(const std::string& address) {

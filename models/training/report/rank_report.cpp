@@ -167,18 +167,4 @@ std::string rank_table(const RanksMetrics& metrics) {
   return text;
 }
 
-std::vector<std::string> exposed_above(const RanksMetrics& metrics, double share) {
-  std::vector<std::string> warnings;
-  if (share <= 0) return warnings;
-  const auto percent = [](double x) { return cat(format_number(std::round(1000 * x) / 10), "%"); };
-  for (const auto& [name, spread] : metrics.figures) {
-    if (!name.starts_with(kExposed) || !spread || spread->most <= share) continue;
-    warnings.push_back(cat("step ", metrics.step, ": rank ", spread->most_rank, " waited for ",
-                           percent(spread->most), " of the time for collectives over ",
-                           name.substr(kExposed.size()), ", the median rank for ",
-                           percent(spread->median), "; want at most ", percent(share)));
-  }
-  return warnings;
-}
-
 }  // namespace shale::models

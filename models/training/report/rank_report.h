@@ -66,8 +66,4 @@ class RankReport {
 // A table for people; empty for one rank.
 std::string rank_table(const RanksMetrics& metrics);
 
-// What to warn of when a rank may wait for communication for this share of its time: the axes of
-// which a rank waited longer. 0: nothing.
-std::vector<std::string> exposed_above(const RanksMetrics& metrics, double share);
-
 }  // namespace shale::models

@@ -45,9 +45,9 @@ void set(RunGauges& gauges, const RanksMetrics& row) {
 }  // namespace
 
 RunReport::RunReport(const Options& options)
-    : prometheus_server_(options.prometheus_listen.empty()
+    : prometheus_server_(options.prometheus.empty() || is_prometheus_file(options.prometheus)
                              ? nullptr
-                             : std::make_unique<PrometheusServer>(options.prometheus_listen)),
+                             : std::make_unique<PrometheusServer>(options.prometheus)),
       metrics_(metrics_file(options)),
       samples_(file_of(options, "samples", read_samples), options.first_step),
       gauges_{.run = options.out} {
@@ -59,7 +59,9 @@ RunReport::RunReport(const Options& options)
   }
   add_start(file_of(options, "starts", read_starts),
             {.step = options.first_step, .ranks = options.ranks, .time = utc_now()});
-  if (!options.prometheus_file.empty()) prometheus_file_.emplace(options.prometheus_file);
+  if (!options.prometheus.empty() && prometheus_server_ == nullptr) {
+    prometheus_file_.emplace(options.prometheus);
+  }
   // What is known of the steps before a restart is known after it.
   if (options.goes_on && (prometheus_file_ || prometheus_server_ != nullptr)) {
     for (const MetricsRow& row : read_metrics(file_in(options.out, "metrics.jsonl"))) {

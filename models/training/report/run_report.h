@@ -26,8 +26,7 @@ class RunReport {
     int ranks = 1;
     OptionValues options = {};
     bool tensorboard = false;
-    std::string prometheus_file = {};    // empty: none
-    std::string prometheus_listen = {};  // empty: nowhere
+    std::string prometheus = {};  // a file, or an address of PrometheusServer; empty: none
   };
   // Throws DiskError, and what PrometheusServer throws.
   explicit RunReport(const Options& options);

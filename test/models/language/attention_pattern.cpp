@@ -23,8 +23,14 @@ using test::message_of;
 
 using Row = std::vector<int32_t>;
 
-AttentionPattern named(const char* name, int64_t local, int64_t global = 0, int64_t random = 0) {
-  return attention_pattern(name, {.local = local, .global = global, .random = random}, 7);
+// As a file has it that says its sizes. 0: left out.
+AttentionPattern named(const char* name, int64_t local, int64_t global = 0, int64_t random = 0,
+                       int64_t seed = 7) {
+  const test::TempDir folder;
+  std::string text = cat("{\"pattern\": \"", name, "\", \"local\": ", local);
+  if (global > 0) text += cat(", \"global\": ", global);
+  if (random > 0) text += cat(", \"random\": ", random);
+  return attention_pattern(folder.write("pattern.json", text + "}"), seed);
 }
 
 LanguageModelConfig tiny(const char* family, const AttentionPattern& pattern) {
@@ -62,11 +68,15 @@ TEST_CASE("random blocks are others by head and seed, and never twice the same")
     CHECK((row.front() == 0 && row.back() == query));
     CHECK(row == pattern.keys_of(0, query));
     heads_differ = heads_differ || row != pattern.keys_of(1, query);
-    const AttentionPattern other =
-        attention_pattern("bigbird", {.local = 2, .global = 1, .random = 3}, 8);
+    const AttentionPattern other = named("bigbird", 2, 1, 3, 8);
     seeds_differ = seeds_differ || row != other.keys_of(0, query);
   }
   CHECK((heads_differ && seeds_differ));
+}
+
+TEST_CASE("a name is a pattern with the sizes that a file may leave out") {
+  CHECK(attention_pattern("bigbird", 7) == named("bigbird", 4, 1, 1));
+  CHECK(attention_pattern("local", 7) == named("local", 4));
 }
 
 TEST_CASE("a pattern's share is that of the blocks below the diagonal") {
@@ -79,7 +89,7 @@ TEST_CASE("a pattern comes back from what checkpoints say of it") {
   const test::TempDir folder;
   const std::string file = folder.path() / "rows.json";
   std::ofstream(file) << R"({"block": 256, "rows": [[0], [0, 1], [1, 2]]})";
-  const AttentionPattern listed = attention_pattern(file, {}, 1);
+  const AttentionPattern listed = attention_pattern(file, 1);
   CHECK(listed.keys_of(3, 2) == Row{1, 2});
   for (const char* family : {"gpt2", "llama"}) {
     for (const AttentionPattern& pattern :
@@ -110,7 +120,7 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
   const std::string file = folder.path() / "rows.json";
   const auto message = [&](const char* text) {
     std::ofstream(file, std::ios::trunc) << text;
-    return message_of<DataError>([&] { attention_pattern(file, {}, 1); });
+    return message_of<DataError>([&] { attention_pattern(file, 1); });
   };
   CHECK(contains(message(R"({"block": 100, "rows": [[0]]})"),
                  "block is 100, want a multiple of 128"));
@@ -122,9 +132,13 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
   CHECK(
       contains(message(R"({"block": 128, "rows": [[0], [1, 0]]})"), "row 1 lists block 0 after 1"));
   CHECK(contains(message(R"({"block": 128, "rows": [0]})"), "a list of lists of integers"));
+  CHECK(contains(message(R"({"pattern": "window"})"), "local, fixed, strided, longformer"));
+  CHECK(contains(message(R"({"pattern": "local", "block": 100})"), "want a multiple of 128"));
+  CHECK(contains(message(R"({"pattern": "local", "random": 1})"), "none: it has no such"));
+  CHECK(contains(message(R"({"pattern": "fixed", "global": 5})"), "at most the 4 of local"));
   const AttentionPattern open = [&] {
     std::ofstream(file, std::ios::trunc) << R"({"block": 128, "rows": [[0], [0]]})";
-    return attention_pattern(file, {}, 1);
+    return attention_pattern(file, 1);
   }();
   check_covers(open, 256, /*documents=*/false);
   CHECK(contains(message_of<ConfigError>([&] { check_covers(open, 256, /*documents=*/true); }),

@@ -3,8 +3,11 @@
 #include <functional>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
+#include "shale/base/removed_options.h"
 #include "shale/models/language/task.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/fixtures.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
@@ -139,6 +142,32 @@ TEST_CASE("an option that was removed since is refused where the run used it") {
   CHECK(refusal(old, now) ==
         "resume: step_00000005 is of a run with --optimizer 01-adam, which was removed; use "
         "--optimizer 1bit-adam in a new run, or go on with the version that wrote it");
+}
+
+TEST_CASE("a checkpoint of a version with more options goes on where its run used none of them") {
+  const TempDir dir;
+  const Described now(dir);
+  // What version 0.2.0 wrote, before they were removed, of a run without them.
+  const Json former = Json::parse(read_file(fixture_path("former_options.json")), {}, "fixture");
+  Described old(dir);
+  for (const auto& [name, value] : former.items()) old.run.values[name] = value.dump();
+  check_same_run(old.run, now.run, "step_00000005", 5);
+  int refused = 0;
+  for (const auto& [name, value] : former.items()) {
+    CAPTURE(name);
+    const RemovedOption* const removed = find_removed_option(name);
+    REQUIRE(removed != nullptr);
+    CHECK(removed->unused == value.dump());
+    Described other = old;
+    other.run.values[name] = "77";
+    if (removed->may_change) {
+      check_same_run(other.run, now.run, "step_00000005", 5);
+    } else {
+      CHECK(contains(refusal(other, now), cat("--", name, " 77, which was removed; ")));
+      ++refused;
+    }
+  }
+  CHECK(refused == 5);
 }
 
 TEST_CASE("other data of the same size is refused, and a checkpoint that knows no content is not") {

@@ -227,8 +227,11 @@ TEST_CASE("an address that is none, or that is taken, is an error", "[prometheus
   for (const char* const address : {"x", "65536", "-1", "localhost:80", "1.2.3:80", "1.2.3.4:"}) {
     CAPTURE(address);
     CHECK(contains(message_of<ConfigError>([&] { PrometheusServer{address}; }),
-                   "expected PORT or IPV4:PORT"));
+                   "expected NAME.prom, PORT or IPV4:PORT"));
   }
+  CHECK(is_prometheus_file("folder/node.prom"));
+  CHECK(!is_prometheus_file("9400"));
+  CHECK_THROWS_AS(is_prometheus_file("folder/node.txt"), ConfigError);
   const PrometheusServer server("127.0.0.1:0");
   CHECK(contains(
       message_of<UnavailableError>([&] { PrometheusServer{std::to_string(server.port())}; }),

@@ -35,17 +35,6 @@ TEST_CASE("a spread names the lowest of the ranks that have the least and the mo
   CHECK_FALSE(spread_of({}).has_value());
 }
 
-TEST_CASE("a share above the one that is given is a warning with rank and axis") {
-  CHECK(exposed_above(two_axes(0.4, 0.2), 0).empty());
-  CHECK(exposed_above(two_axes(0.4, 0.2), 0.4).empty());
-  const auto one = exposed_above(two_axes(0.4, 0.2), 0.3);
-  REQUIRE(one.size() == 1);
-  CHECK(one[0] ==
-        "step 40: rank 2 waited for 40% of the time for collectives over all, the median rank for "
-        "10%; want at most 30%");
-  CHECK(exposed_above(two_axes(0.4, 0.2), 0.1).size() == 2);
-}
-
 TEST_CASE("the table has a line for each figure that is known") {
   const std::string table = rank_table(two_axes(0.4, 0.2));
   CHECK(contains(table, "device_peak_bytes"));

@@ -42,10 +42,7 @@ double thread_seconds() {
 
 TEST_CASE("a row of all reports together takes less than 0.2 ms of the processor", "[run_report]") {
   const TempDir dir;
-  RunReport report({.out = dir.path(),
-                    .tensorboard = true,
-                    .prometheus_file = dir.file("shale.prom"),
-                    .prometheus_listen = "0"});
+  RunReport report({.out = dir.path(), .tensorboard = true, .prometheus = "0"});
   for (int64_t step = 1; step <= 100; ++step) report.write(row(step));
   constexpr int64_t kRows = 2000;
   const double before = thread_seconds();
@@ -84,13 +81,13 @@ TEST_CASE("what was known before a restart is known to Prometheus after it", "[r
   const TempDir dir;
   const std::string prom = dir.file("shale.prom");
   {
-    RunReport report({.out = dir.path(), .prometheus_file = prom});
+    RunReport report({.out = dir.path(), .prometheus = prom});
     report.write(row(7));
     report.write(EvalMetrics{.step = 7, .val_loss = 2.5f});
     report.write(row(8));
     report.end(8);
   }
-  RunReport report({.out = dir.path(), .goes_on = true, .first_step = 7, .prometheus_file = prom});
+  RunReport report({.out = dir.path(), .goes_on = true, .first_step = 7, .prometheus = prom});
   report.end(7);
   const std::string text = test::read_file(prom);
   CHECK(test::contains(text, "shale_step{run=\"" + dir.path().string() + "\"} 7\n"));
