@@ -38,8 +38,7 @@ OPTIONS = {
     "zero": {
         "": 0, "--zero 1": 5, "--zero 2": 5, "--zero 3": 4, "--zero 1 --shard-ranks 1": 4,
         "--zero 2 --shard-ranks 2": 2, "--zero 3 --shard-ranks 2": 2,
-        "--zero 3 --reshard-ranks 2": 3, "--zero 3 --prefetch 0 --reshard yes": 3,
-        "--zero 3 --prefetch 2 --reshard no": 3, "--zero 3 --persist-below 100": 3},
+        "--zero 3 --reshard-ranks 2": 3},
     "offload": {
         "": 0, "--offload optimizer": 5, "--offload optimizer --offload-ratio 0.5": 3,
         "--zero 3 --offload params": 4, "--zero 3 --offload nvme:{work}": 5},
@@ -54,17 +53,17 @@ OPTIONS = {
         "": 0, "--init {init} --lora-rank 4": 7,
         "--init {init} --lora-rank 4 --frozen-dtype nf4": 6},
     "dtype": {
-        "": 0, "--dtype bf16": 14, "--dtype fp16": 6, "--dtype fp8 --fp8-kept-blocks 0": 4,
+        "": 0, "--dtype tf32": 5, "--dtype bf16": 14, "--dtype fp16": 6,
+        "--dtype fp8 --fp8-kept-blocks 0": 4,
         "--dtype fp8 --fp8-kept-blocks 0 --fp8-scaling tensor": 3},
     "grad-dtype": {"": 0, "--grad-dtype bf16": 5},
-    "tf32": {"": 0, "--tf32": 5},
     "optimizer": {
         "": 0, "--optimizer adamw-bf16": 5, "--optimizer adamw-8bit": 5, "--optimizer lion": 4,
         "--optimizer adafactor": 5, "--optimizer sgd": 4, "--optimizer muon": 5,
         "--optimizer lamb": 5,
         "--optimizer 1bit-adam --freeze-step 9 --zero 1 --shard-ranks 1": 6},
     "step": {
-        "": 0, "--clip 0": 4, "--skip-outliers 6 --skip-window 4": 4, "--ema 0.9": 4,
+        "": 0, "--clip 0": 4, "--skip-outliers 6": 4, "--ema 0.9": 4,
         "--schedule wsd --decay-steps 2": 4, "--batch-ramp 8:2": 6},
     "micro-batch": {"--micro-batch 2": 0, "--micro-batch 1": 18, "--micro-batch 4": 12},
     "reproducible": {"": 0, "--reproducible": 14},
@@ -81,11 +80,11 @@ OPTIONS = {
         "--processes 2 --tensor 4 --context 2": 1,
         "--processes 2 --tensor 2 --context 2 --ranks-per-process 4": 4,
         "--processes 4 --tensor 4 --ranks-per-process 2": 2,
-        "--processes 4 --tensor 2 --tensor-pieces 1": 3,
+        "--processes 4 --tensor 2": 3,
         "--processes 2 --context 2": 1, "--processes 2 --context 4": 1,
         "--processes 4 --context 4 --context-kind ring": 3,
         "--processes 4 --context 4 --context-kind ulysses --ranks-per-process 2": 3,
-        "--processes 4 --context 4 --context-kind ulysses+ring --context-group 2": 3,
+        "--processes 4 --context 4 --context-kind ulysses+ring": 3,
         "--processes 4 --tensor 2 --context 2": 2, "--processes 2 --pipeline 2": 1,
         "--processes 2 --pipeline 2 --pipeline-schedule gpipe --tensor 2 "
         "--zero 1 --offload none": 3,
@@ -98,20 +97,19 @@ OPTIONS = {
 }
 # Flags that say who computes what, and where it is kept: without them a run in one process has the
 # same losses to rounding.
-AXES = ["processes", "ranks-per-process", "context-group", "pipeline", "pipeline-schedule",
-        "pipeline-chunks", "expert"]
-KEPT = """zero shard-ranks reshard-ranks prefetch reshard persist-below offload offload-ratio
-    offload-activations recompute workers no-overlap check-replicas report-every""".split()
+AXES = ["processes", "ranks-per-process", "pipeline", "pipeline-schedule", "pipeline-chunks",
+        "expert"]
+KEPT = """zero shard-ranks reshard-ranks offload offload-ratio offload-activations recompute
+    workers no-overlap check-replicas report-every""".split()
 # And others that say how losses are rounded.
-ROUNDING = "reproducible loss-chunk tensor context context-kind tensor-pieces".split()
+ROUNDING = "reproducible loss-chunk tensor context context-kind".split()
 # Share of a loss by which rounding may move it in so few steps, several times what it did in 900
 # draws. It is more than the error of a sum in fp32: optimizers that go by the sign of a gradient
 # move a parameter whose gradient is about 0 either way.
-TOLERANCE = {"fp32": 1e-4, "bf16": 5e-3, "fp16": 5e-3, "fp8": 1e-2}
+TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 5e-3, "fp16": 5e-3, "fp8": 1e-2}
 # How refusals begin that are not of two options that never work together: of options that have no
 # effect without another, sizes that do not fit, and what one model has not. N is a number.
 OTHER_REASONS = [
-    r"--(prefetch|persist-below) has no effect without --zero N",
     r"--offload-ratio is N, but --offload none leaves nothing to it",
     r"--reshard-ranks is N, but --zero N keeps parameters whole",
     r"--check-replicas is N, but --zero N leaves one copy of each parameter",
@@ -119,9 +117,9 @@ OTHER_REASONS = [
     r"--(shard|reshard)-ranks is N, want a divisor of the N ranks? ",
     r"--expert N: want a divisor of the N ranks ",
     r"a batch of batch-ramp is N, want a multiple of micro-batch N times N ranks?",
-    r"partition: \S+ is to be cut into N parts along dimension N",
+    r"(partition|sharding): \S+ is to be cut into N parts along dimension N",
     r"context: ulysses deals out N heads of keys to N ranks",
-    r"optimizer: \S+ is cut into N leaves with rows of N elements, and N neighbours share a value ",
+    r"optimizer: \S+ is (cut into N leaves|on N tensor ranks) with rows of N elements, and N neighbours ",
     r"--dtype fp8: \S+ is a mixture of experts",
     r"--window is N, the model in PATH has N",
 ]
@@ -345,7 +343,7 @@ class References:
 
 
 def tolerance_of(flags):
-    is_coarse = ("grad-dtype" in flags or "tf32" in flags or
+    is_coarse = ("grad-dtype" in flags or
                  flags.get("optimizer") in ["adamw-bf16", "adamw-8bit"])
     return max(TOLERANCE[flags.get("dtype", "fp32")], TOLERANCE["bf16" if is_coarse else "fp32"])
 
