@@ -28,6 +28,12 @@ const FlatEntry* FlatBuffer::find(const Parameter& parameter) const {
   return nullptr;
 }
 
+ApartGradient::ApartGradient(ShardingContext& shared, std::string name, const BufferTraits& traits,
+                             const std::vector<Parameter*>& parameters)
+    : spec_(shared, std::move(name), traits, parameters),
+      shard_{.name = spec_.name},
+      gradient_(spec_, shard_) {}
+
 void ApartGradient::detach() {
   for (const FlatEntry& entry : spec_.layout.entries) entry.parameter->keep_apart(false);
 }

@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "shale/comm/parallel/data/flat_gradient.h"
@@ -58,10 +57,7 @@ class FlatBuffer {
 class ApartGradient {
  public:
   ApartGradient(ShardingContext& shared, std::string name, const BufferTraits& traits,
-                const std::vector<Parameter*>& parameters)
-      : spec_(shared, std::move(name), traits, parameters),
-        shard_{.name = spec_.name},
-        gradient_(spec_, shard_) {}
+                const std::vector<Parameter*>& parameters);
   void detach();
   FlatGradient& gradient() { return gradient_; }
 
