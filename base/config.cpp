@@ -103,7 +103,7 @@ class CommandLine {
                           is_bool && !previous_flag_.empty()
                               ? cat("; did you mean ", previous_flag_, "=", argument, "?")
                           : takes_many
-                              ? cat("; want it before the flags: ", state_.program, " --flag")
+                              ? cat("; put it before the flags: ", state_.program, " --flag")
                               : ""));
   }
 
@@ -182,7 +182,7 @@ void check_needs(const ConfigState& state) {
       if (field == nullptr) throw InternalError(cat("config: no option is named '", name, "'"));
       if (!field->is_set || field->value_text() == field->default_value) continue;
       throw ConfigError(cat(field->spelled(), " has no effect without ", missing,
-                            "; want it as well, or ", field->spelled(), " left out"));
+                            "; add it, or leave out ", field->spelled()));
     }
   }
 }

@@ -66,7 +66,7 @@ class NonFiniteError : public ErrorWithCode<ExitCode::kNonFinite> {
   using ErrorWithCode::ErrorWithCode;
 };
 
-// Misuse of an operation: "linear: weight is [3,4], want [*,5]".
+// Misuse of an operation: "linear: weight is [3,4], expected [*,5]".
 class ShapeError : public InternalError {
   using InternalError::InternalError;
 };

@@ -184,7 +184,8 @@ std::string Fibers::waiting() const {
 }
 
 void Fibers::run(const Body& body, const Body& swap) {
-  if (run_->current != nullptr) throw InternalError("fibers: run() inside of a body, want outside");
+  if (run_->current != nullptr)
+    throw InternalError("fibers: run() was called inside a body, expected outside");
   run_->body = &body;
   run_->last = -1;
   run_->error = nullptr;
@@ -204,7 +205,7 @@ void Fibers::run(const Body& body, const Body& swap) {
     if (fiber == nullptr) {
       run_->error = std::make_exception_ptr(
           CommError(cat("ranks of one process wait for each other: ", waiting(),
-                        "; want the same collectives in the same order on all of them")));
+                        "; expected the same collectives in the same order on all of them")));
       continue;
     }
     if (swap) swap(fiber->number);

@@ -25,7 +25,7 @@ std::vector<Row> read_rows(const std::string& file) {
     if (!(words >> row.address >> row.arch >> row.reached >> std::ws) ||
         !std::getline(words, row.name)) {
       throw ConfigError(cat("SHALE_MACHINE: ", file, ", line ", rows.size() + 1, ": '",
-                            excerpt(line), "', want ADDRESS CAPABILITY REACHED NAME, as in ",
+                            excerpt(line), "', expected ADDRESS CAPABILITY REACHED NAME, as in ",
                             "'0000:17:00.0 89 - NVIDIA GeForce RTX 4090'"));
     }
     rows.push_back(std::move(row));
@@ -53,7 +53,7 @@ GpuMachine read_gpu_machine(const std::string& folder) {
     if (!arch || *arch < 10 || *arch > 999 || !known || (reached.empty() && row.reached != "-")) {
       throw ConfigError(cat("SHALE_MACHINE: GPU ", machine.gpus.size(), ": capability '",
                             excerpt(row.arch), "' and reached GPUs '", excerpt(row.reached),
-                            "', want such as 89 and a list of numbers below ", rows.size(),
+                            "', expected such as 89 and a list of numbers below ", rows.size(),
                             ", or -"));
     }
     MachineGpu gpu{.place = read_pci_place(row.address, cat(folder, "/", "sys")),

@@ -47,9 +47,9 @@ bool supports_bf16(const Device& device) {
 void check_dtype_of(const Device& device, DType dtype, std::string_view what) {
   if (dtype != DType::kBF16 || supports_bf16(device)) return;
   throw UnavailableError(cat(what, ": ", device, " of compute capability ",
-                             capability_text(device.arch), " has no bf16, which wants ",
+                             capability_text(device.arch), " has no bf16, which needs ",
                              capability_text(kFirstWithBF16),
-                             " or later; want --dtype fp16, whose losses are scaled, or fp32"));
+                             " or later; use --dtype fp16, whose losses are scaled, or fp32"));
 }
 
 bool driver_compiles(const Device& gpu, int kernel_arch) {
@@ -60,7 +60,7 @@ std::string kernels_text(const Device& gpu, int kernel_arch) {
   if (gpu.arch < kOldestArch) {
     const std::string examples = gpu_model(gpu.arch).examples;
     return cat("no kernels for ", gpu, " of compute capability ", capability_text(gpu.arch),
-               examples == kUnknown ? "" : cat(" (", examples, ")"), ", want ",
+               examples == kUnknown ? "" : cat(" (", examples, ")"), ", expected ",
                capability_text(kOldestArch), " or later: it has no products of 16 x 8 x 8");
   }
   if (driver_compiles(gpu, kernel_arch)) {
@@ -95,7 +95,7 @@ Device emulated_device(std::string_view name) {
   for (const std::string& emulated : emulated_names()) {
     known += cat(known.empty() ? "" : ", ", emulated);
   }
-  throw ConfigError(cat("device: '", name, "', want one of ", known));
+  throw ConfigError(cat("device: '", name, "', expected one of ", known));
 }
 
 std::vector<std::string> device_choices() {

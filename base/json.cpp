@@ -211,7 +211,7 @@ Json::Json(std::initializer_list<Json> items) {
 Json Json::parse(std::string_view text, const JsonLimits& limits, std::string_view source) {
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
     throw DataError(
-        cat(source, ": ", text.size(), " bytes of JSON, want at most ", limits.max_bytes));
+        cat(source, ": ", text.size(), " bytes of JSON, expected at most ", limits.max_bytes));
   }
   TreeBuilder builder(limits, source);
   visit_json(text, source, builder);

@@ -16,8 +16,8 @@ inline std::string to_string(bool value) {
 std::string to_string(double value);
 std::string to_string(float value);
 
-// Concatenates the arguments' texts: cat("weight is ", shape, ", want ", 3). Types of other headers
-// join by a to_string() next to them.
+// Concatenates the arguments' texts: cat("weight is ", shape, ", expected ", 3). Types of other
+// headers join by a to_string() next to them.
 template <typename... Args>
 std::string cat(const Args&... args) {
   std::string out;

@@ -20,7 +20,7 @@ View View::flat(int64_t offset, int64_t count) const {
 }
 
 void View::throw_dtype(DType wanted) const {
-  throw DTypeError(cat("a kernel wants ", dtype_name(wanted), ", the view is ", *this));
+  throw DTypeError(cat("a kernel takes ", dtype_name(wanted), ", the view is ", *this));
 }
 
 View make_view(void* data, DType dtype, const Shape& shape) {

@@ -253,7 +253,8 @@ int run(comm::World& world, int argc, char** argv) {
     return 0;
   }
   if (world.rank() == 0 && fs::exists(config.out)) {
-    throw ConfigError(cat("--out ", config.out, " exists; want a new folder, it is removed later"));
+    throw ConfigError(
+        cat("--out ", config.out, " exists; use a new folder, which is removed at the end"));
   }
   world.group()->barrier("nobody has made the folder");
   Bench bench(config, world);

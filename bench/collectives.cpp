@@ -329,15 +329,16 @@ int run(World& world, int argc, char** argv) {
     return 0;
   }
   if (!config.axes && config.sizes.model_ranks() * config.sizes.replica > 1) {
-    throw ConfigError("--replica, --pipeline, --context and --tensor are of --axes; want it too");
+    throw ConfigError("--replica, --pipeline, --context and --tensor need --axes");
   }
   if (config.cluster.empty() != config.cluster_out.empty() ||
       (!config.axes && !config.cluster.empty())) {
     throw ConfigError(
-        "--cluster-out is --cluster with what --axes has fitted; want the three, or none");
+        "--cluster-out writes --cluster with the links that --axes fitted; use the three together");
   }
   if (world.size() < 2) {
-    throw ConfigError("bench_collectives: 1 rank, want 2 or more: mpirun -np 2 bench_collectives");
+    throw ConfigError(
+        "bench_collectives: 1 rank, expected 2 or more: mpirun -np 2 bench_collectives");
   }
   if (config.max_bytes == 0) config.max_bytes = config.axes ? 256 << 20 : 64 << 20;
   if (config.max_bytes < config.min_bytes) {

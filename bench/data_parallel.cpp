@@ -235,7 +235,7 @@ void check_loss(const Json& row, double want) {
   const double loss = row["loss"].real();
   if (std::abs(loss - want) <= 1e-4 * std::abs(want)) return;
   throw InternalError(cat("bench_data_parallel: ", row["model"].text(), " by ", row["way"].text(),
-                          " has the loss ", loss, ", want ", want));
+                          " has the loss ", loss, ", expected ", want));
 }
 
 int run(comm::World& world, int argc, char** argv) {
@@ -249,7 +249,7 @@ int run(comm::World& world, int argc, char** argv) {
   }
   if (config.batch % world.size() != 0) {
     throw ConfigError(
-        cat("--batch is ", config.batch, ", want a multiple of the ", world.size(), " ranks"));
+        cat("--batch is ", config.batch, ", expected a multiple of the ", world.size(), " ranks"));
   }
   const auto group = world.group({});
   Table table({"model", "way", "ranks", "rank 0 sends, MiB", "receives", "another sends",

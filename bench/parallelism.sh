@@ -13,7 +13,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 program=${1:-$root/build/release}/bin/train_lm
 [[ -z ${PART:-} || -n ${ROWS_ONLY:-} ]] ||
-  { echo "parallelism.sh: PART is ${PART:-}, which is no page: want ROWS_ONLY too" >&2; exit 64; }
+  { echo "parallelism.sh: PART is ${PART:-}, which is not the whole page: set ROWS_ONLY too" >&2; exit 64; }
 [[ -x $program ]] || { echo "parallelism.sh: $program is missing: build first" >&2; exit 66; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

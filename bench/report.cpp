@@ -18,7 +18,7 @@ Json read_json(const std::filesystem::path& path) {
   const std::string text = read_text_file(path.string(), kLimits.max_bytes);
   Json document = Json::parse(text, kLimits, path.string());
   if (!document.contains("rows") || !document["rows"].is_array()) {
-    throw DataError(cat(path.string(), ": want a JSON object with an array \"rows\""));
+    throw DataError(cat(path.string(), ": expected a JSON object with an array \"rows\""));
   }
   return document;
 }

@@ -139,7 +139,7 @@ program() {
 test_kernels=$(program test_kernels) bench_kernels=$(program bench_kernels)
 bench_train=$(program bench_train) train_lm=$(program train_lm) bench_report=$(program bench_report)
 if [[ -z $test_kernels || -z $bench_kernels ]]; then
-  echo "run_gpu.sh: want test_kernels and bench_kernels in $bin_dir, its bin/ or its test/;" \
+  echo "run_gpu.sh: expected test_kernels and bench_kernels in $bin_dir, its bin/ or its test/;" \
     "build first, or give --build" >&2
   exit 66
 fi
@@ -201,7 +201,7 @@ skip() {
 
 no_dependent=""
 if [[ $device == cuda && $capability != 9.0 ]]; then
-  no_dependent="dependent launches want compute capability 9.0, this is ${capability:-unknown}"
+  no_dependent="dependent launches need compute capability 9.0, this is ${capability:-unknown}"
 fi
 # cuDNN, for convolutions: the system's, else the one that came with PyTorch.
 if [[ -z ${SHALE_CUDNN:-} ]] && ! ldconfig -p 2>/dev/null | grep -q 'libcudnn[.]so[.]9'; then

@@ -69,7 +69,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            "replay forward and backward as CUDA graphs, which the second step captures");
   spec.add(
       "dependent-launch", c.train.dependent_launch,
-      "start a kernel's blocks while the kernel before it still runs; wants compute capability "
+      "start a kernel's blocks while the kernel before it still runs; needs compute capability "
       "9.0 or emu:90");
   spec.add("no-overlap", c.no_overlap, "reduce gradients after backward, not during it");
   spec.add("seed", c.seed, "of initial values and tokens", {.min = 0});
@@ -348,16 +348,16 @@ void print_heading(const BenchConfig& config, const Machine& machine, const Trai
 // Throws ConfigError for options that cannot be together.
 void check(const BenchConfig& config) {
   if (config.memory && config.train.device.type != DeviceType::kCpu) {
-    throw ConfigError("--memory counts what steps on the CPU hold; want --device cpu");
+    throw ConfigError("--memory counts what steps on the CPU hold; use --device cpu");
   }
   if (config.train.cuda_graph && (config.breakdown || config.memory)) {
     throw ConfigError(cat("--cuda-graph replays kernels that ",
                           config.breakdown ? "--breakdown" : "--memory",
-                          " has to see; want one of the two"));
+                          " has to see; use one of the two"));
   }
   if (config.train.cuda_graph && config.warmup < 2) {
     throw ConfigError(cat("--cuda-graph captures in the second step, which is not one to measure: ",
-                          "--warmup is ", config.warmup, ", want 2 or more"));
+                          "--warmup is ", config.warmup, ", expected 2 or more"));
   }
 }
 

@@ -41,8 +41,9 @@ void check_input(const char* op, const Tensor& x, int ranks) {
   check_contiguous(op, "x", x);
   if (x.ndim() > 0 && x.size(0) % ranks == 0) return;
   throw ShapeError(cat(op, ": x is ", to_string(x),
-                       ranks == 1 ? ", want at least one dimension"
-                                  : cat(", want a first dimension that ", ranks, " ranks divide")));
+                       ranks == 1
+                           ? ", expected at least one dimension"
+                           : cat(", expected a first dimension that ", ranks, " ranks divide")));
 }
 
 }  // namespace

@@ -27,33 +27,35 @@ std::vector<MeshAxis> parallel_axes(const ParallelSizes& sizes, int ranks) {
   for (const MeshAxis& axis : axes) {
     const bool is_open = axis.name == "shard" && axis.size == 0;
     if (axis.size < 1 && !is_open) {
-      throw ConfigError(cat("mesh: ", axis.name, "=", axis.size, ", want 1 or more"));
+      throw ConfigError(cat("mesh: ", axis.name, "=", axis.size, ", expected 1 or more"));
     }
     if (!is_open) product = std::min<int64_t>(product * axis.size, int64_t{1} << 31);
   }
   if (product > ranks || ranks % product != 0) {
     throw ConfigError(cat("mesh: ", to_text(axes), ": the sizes multiply to ", product,
-                          ", want a divisor of the ", ranks, ranks == 1 ? " rank" : " ranks"));
+                          ", expected a divisor of the ", ranks, ranks == 1 ? " rank" : " ranks"));
   }
   return MeshLayout(std::move(axes), ranks).axes();
 }
 
 MeshLayout::MeshLayout(std::vector<MeshAxis> axes, int ranks)
     : axes_(std::move(axes)), ranks_(ranks) {
-  if (axes_.empty()) throw ConfigError("mesh: no axes, want at least one");
+  if (axes_.empty()) throw ConfigError("mesh: no axes, expected at least one");
   MeshAxis* open = nullptr;
   int64_t product = 1;
   for (size_t i = 0; i < axes_.size(); ++i) {
     MeshAxis& axis = axes_[i];
     const auto same_name = [&](const MeshAxis& other) { return other.name == axis.name; };
     if (axis.name.empty() || axis.size < 0) {
-      throw ConfigError(cat("mesh: axis ", i, " of ", to_text(axes_), ", want a name and a size"));
+      throw ConfigError(
+          cat("mesh: axis ", i, " of ", to_text(axes_), ", expected a name and a size"));
     }
     if (std::count_if(axes_.begin(), axes_.end(), same_name) > 1) {
       throw ConfigError(cat("mesh: two axes are called ", axis.name));
     }
     if (axis.size == 0 && open != nullptr) {
-      throw ConfigError(cat("mesh: ", open->name, " and ", axis.name, " have no size, want one"));
+      throw ConfigError(
+          cat("mesh: ", open->name, " and ", axis.name, " have no size, expected one"));
     }
     if (axis.size == 0) {
       open = &axis;
@@ -147,7 +149,7 @@ std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local
   for (size_t r = 0; r < nodes.size(); ++r) {
     const std::string want = cat(r % static_cast<size_t>(local_size), " of ", local_size);
     if (nodes[r] == want) continue;
-    throw ConfigError(cat("mesh: rank ", r, " is local rank ", nodes[r], ", want ", want,
+    throw ConfigError(cat("mesh: rank ", r, " is local rank ", nodes[r], ", expected ", want,
                           ": hybrid sharding needs nodes of equally many consecutive ranks"));
   }
   return {{.name = "replica", .size = group.size() / local_size},

@@ -9,7 +9,7 @@ namespace shale::comm {
 void check_for_guest(MPI_Comm comm) {
   if (!mpi_running()) {
     throw InternalError(
-        "World: MPI is not running; want MPI_Init_thread before it, and "
+        "World: MPI is not running; call MPI_Init_thread before it, and "
         "MPI_Finalize after its end");
   }
   constexpr std::array kLevels = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED",
@@ -21,12 +21,13 @@ void check_for_guest(MPI_Comm comm) {
   for (size_t i = 0; i + 1 < kValues.size(); ++i) {
     if (level != kValues[i]) continue;
     throw UnavailableError(cat("World: MPI was started with ", kLevels[i],
-                               ", want MPI_THREAD_MULTIPLE from MPI_Init_thread"));
+                               ", expected MPI_THREAD_MULTIPLE from MPI_Init_thread"));
   }
   if (comm == MPI_COMM_NULL) throw InternalError("World: the communicator is MPI_COMM_NULL");
   int between = 0;
   check_mpi(MPI_Comm_test_inter(comm, &between), "MPI_Comm_test_inter");
-  if (between != 0) throw InternalError("World: an intercommunicator, want an intracommunicator");
+  if (between != 0)
+    throw InternalError("World: an intercommunicator, expected an intracommunicator");
 }
 
 }  // namespace shale::comm

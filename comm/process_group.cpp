@@ -33,11 +33,11 @@ void check_slices(CollectiveOp op, const View& whole, const View& slice, int ran
                   const char* whole_name, const char* slice_name) {
   if (whole.dtype != slice.dtype) {
     throw DTypeError(cat(op_name(op), ": ", whole_name, " is ", whole, ", ", slice_name, " is ",
-                         slice, ", want one dtype"));
+                         slice, ", expected one dtype"));
   }
   if (whole.numel() != slice.numel() * ranks) {
-    throw ShapeError(cat(op_name(op), ": ", whole_name, " is ", whole, ", want ", ranks, " times ",
-                         slice_name, ", which is ", slice));
+    throw ShapeError(cat(op_name(op), ": ", whole_name, " is ", whole, ", expected ", ranks,
+                         " times ", slice_name, ", which is ", slice));
   }
 }
 
@@ -54,7 +54,7 @@ void check_overlap(CollectiveOp op, const View& whole, const View& slice, int ra
 
 void check_root(CollectiveOp op, int root, int ranks) {
   if (root >= 0 && root < ranks) return;
-  throw ShapeError(cat(op_name(op), ": root is ", root, ", want 0 to ", ranks - 1));
+  throw ShapeError(cat(op_name(op), ": root is ", root, ", expected 0 to ", ranks - 1));
 }
 
 // Transfers of all slices overlap in time.
@@ -70,7 +70,7 @@ void check_counts(const char* argument, const View& view, std::span<const int64_
                   int ranks) {
   const auto op = op_name(CollectiveOp::kAllToAllV);
   if (counts.size() != static_cast<size_t>(ranks)) {
-    throw ShapeError(cat(op, ": ", argument, "_counts has ", counts.size(), ", want ", ranks));
+    throw ShapeError(cat(op, ": ", argument, "_counts has ", counts.size(), ", expected ", ranks));
   }
   int64_t sum = 0;
   for (const int64_t count : counts) {
@@ -78,7 +78,7 @@ void check_counts(const char* argument, const View& view, std::span<const int64_
     sum += count;
   }
   if (sum == view.numel()) return;
-  throw ShapeError(cat(op, ": ", argument, "_counts add up to ", sum, ", want ", view.numel(),
+  throw ShapeError(cat(op, ": ", argument, "_counts add up to ", sum, ", expected ", view.numel(),
                        ", the elements of ", argument));
 }
 
@@ -218,7 +218,7 @@ Work ProcessGroup::all_to_all_v(const View& in, std::span<const int64_t> in_coun
   const auto op = CollectiveOp::kAllToAllV;
   CollectiveCall call{.op = op, .in = as_vector(op, "in", in), .out = as_vector(op, "out", out)};
   if (in.dtype != out.dtype) {
-    throw DTypeError(cat(op_name(op), ": in is ", in, ", out is ", out, ", want one dtype"));
+    throw DTypeError(cat(op_name(op), ": in is ", in, ", out is ", out, ", expected one dtype"));
   }
   check_counts("in", call.in, in_counts, size());
   check_counts("out", call.out, out_counts, size());
@@ -305,7 +305,7 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(std::span<const int> colors,
                                                   std::string_view name) {
   if (std::ssize(colors) != size()) {
     throw InternalError(cat("split: ", colors.size(), " colors for ", name,
-                            ", want one for each of ", size(), " ranks"));
+                            ", expected one for each of ", size(), " ranks"));
   }
   GroupOptions options = options_;
   options.name = name;

@@ -21,11 +21,11 @@ void check_spec(const LinkSpec& spec, int ranks) {
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < ranks; };
   std::string problem;
   if (!is_rank(spec.sender) || !is_rank(spec.receiver)) {
-    problem = cat("want ranks from 0 to ", ranks - 1);
+    problem = cat("expected ranks from 0 to ", ranks - 1);
   } else if (spec.sender == spec.receiver) {
-    problem = "want two ranks";
+    problem = "expected two ranks";
   } else if (spec.slots < 1 || spec.slots > 1024) {
-    problem = cat("slots is ", spec.slots, ", want 1 to 1024");
+    problem = cat("slots is ", spec.slots, ", expected 1 to 1024");
   } else if (spec.capacity_bytes < 0) {
     problem = cat("capacity_bytes is ", spec.capacity_bytes);
   }

@@ -14,7 +14,8 @@ void require_same_on_all(ProcessGroup& group, std::string_view what, std::string
   if (others.empty()) return;
   throw CommError(cat(what, ": rank 0 has ", all.front(), "; ", rank_list(others),
                       others.size() == 1 ? " has " : " differ, the first has ",
-                      all[static_cast<size_t>(others.front())], "; want the same on all ranks"));
+                      all[static_cast<size_t>(others.front())],
+                      "; expected the same on all ranks"));
 }
 
 }  // namespace shale::comm

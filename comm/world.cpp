@@ -44,7 +44,7 @@ void refuse_other_launchers() {
   const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
   if (rank == nullptr || size == nullptr || std::string_view(size) == "1") return;
   throw ConfigError(cat("found RANK=", rank, " and WORLD_SIZE=", size,
-                        ", as torchrun sets them, and no sign of an MPI launcher: want mpirun -np ",
+                        ", as torchrun sets them, and no sign of an MPI launcher: use mpirun -np ",
                         size, " PROGRAM, or srun; or unset WORLD_SIZE for a run of one rank"));
 }
 
@@ -131,8 +131,8 @@ void World::Impl::start_mpi() {
   if (is_initialized != 0) {
     throw ConfigError(
         mpi_running() ? "World: MPI runs already, by the program's own MPI_Init or another World; "
-                        "want World(communicator), which leaves MPI alone"
-                      : "World: MPI was finalized, and starts once in a process; want one "
+                        "use World(communicator), which leaves MPI alone"
+                      : "World: MPI was finalized, and starts once in a process; use one "
                         "World(argc, argv), or comm::run(), or MPI_Init in the program and "
                         "World(communicator) as often as wanted");
   }

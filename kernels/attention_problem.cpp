@@ -16,7 +16,7 @@ HeadView head_view(const char* op, const char* arg, const View& view, const Shap
   check_dtype(op, arg, view, dtype);
   if (view.size(3) > 1 && view.stride(3) != 1) {
     throw ShapeError(cat(op, ": ", arg, " is ", view, " with strides ", view.strides,
-                         ", want stride 1 in the last dimension"));
+                         ", expected stride 1 in the last dimension"));
   }
   return {view.data, view.stride(0), view.stride(1), view.stride(2)};
 }
@@ -24,14 +24,15 @@ HeadView head_view(const char* op, const char* arg, const View& view, const Shap
 void check_sizes(const char* op, const View& q, const View& k) {
   check_dtype(op, "q", q, kComputeDTypes);
   check_defined(op, "k", k);
-  if (q.ndim() != 4) throw ShapeError(cat(op, ": q is ", q, ", want shape [B,Tq,H,D]"));
-  if (k.ndim() != 4) throw ShapeError(cat(op, ": k is ", k, ", want shape [B,Tk,Hkv,D]"));
+  if (q.ndim() != 4) throw ShapeError(cat(op, ": q is ", q, ", expected shape [B,Tq,H,D]"));
+  if (k.ndim() != 4) throw ShapeError(cat(op, ": k is ", k, ", expected shape [B,Tk,Hkv,D]"));
   if (q.size(3) < 1 || q.size(3) > kMaxHeadSize) {
-    throw ShapeError(cat(op, ": q is ", q, ", want a last dimension from 1 to ", kMaxHeadSize));
+    throw ShapeError(cat(op, ": q is ", q, ", expected a last dimension from 1 to ", kMaxHeadSize));
   }
   const int64_t heads = q.size(2), kv_heads = k.size(2);
   if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
-    throw ShapeError(cat(op, ": k is ", k, ", want a number of heads that divides q's ", heads));
+    throw ShapeError(
+        cat(op, ": k is ", k, ", expected a number of heads that divides q's ", heads));
   }
 }
 
@@ -63,7 +64,7 @@ TokenPlaces checked_places(const char* op, const char* arg, const TokenPlaces& p
       (tokens > places.run && places.first[1] < places.first[0] + places.run)) {
     throw ShapeError(cat(op, ": ", arg, "_places has runs of ", places.run, " from ",
                          places.first[0], " and ", places.first[1], " on, for ", tokens,
-                         " tokens, want one run or two, one behind the other"));
+                         " tokens, expected one run or two, one behind the other"));
   }
   return places;
 }
@@ -73,10 +74,10 @@ template <typename Args>
 AttentionProblem common_problem(const char* op, const Args& a) {
   check_sizes(op, a.q, a.k);
   if (!(a.scale > 0 && std::isfinite(a.scale))) {
-    throw ShapeError(cat(op, ": scale is ", a.scale, ", want a positive number"));
+    throw ShapeError(cat(op, ": scale is ", a.scale, ", expected a positive number"));
   }
   if (a.softcap != 0 && !(a.softcap >= 1e-3f && a.softcap <= 1e3f)) {
-    throw ShapeError(cat(op, ": softcap is ", a.softcap, ", want 0, or 0.001 to 1000"));
+    throw ShapeError(cat(op, ": softcap is ", a.softcap, ", expected 0, or 0.001 to 1000"));
   }
   AttentionProblem p;
   p.dtype = a.q.dtype;
@@ -99,13 +100,13 @@ AttentionProblem common_problem(const char* op, const Args& a) {
   const bool has_places = a.query_places.run > 0 || a.key_places.run > 0;
   if (a.window < 0 || (a.window > 0 && !a.causal && !has_places)) {
     throw ShapeError(cat(op, ": window is ", a.window, a.causal ? "" : " without a causal mask",
-                         ", want 0, or a number of keys and a causal mask"));
+                         ", expected 0, or a number of keys and a causal mask"));
   }
   // One that is as long as the keys hides nothing, where these are the whole.
   if (a.window < p.keys || has_places) p.window = a.window;
   if (has_places) {
     if (p.q_lengths != nullptr || p.k_lengths != nullptr) {
-      throw ShapeError(cat(op, ": has places and lengths, want one of them"));
+      throw ShapeError(cat(op, ": has places and lengths, expected one of them"));
     }
     p.query_places = checked_places(op, "query", a.query_places, p.queries);
     p.key_places = checked_places(op, "key", a.key_places, p.keys);
@@ -117,7 +118,7 @@ AttentionProblem common_problem(const char* op, const Args& a) {
   if (a.blocks.defined()) {
     if (p.q_lengths != nullptr || p.k_lengths != nullptr) {
       throw ShapeError(cat(op, ": has blocks and ", p.q_lengths != nullptr ? "q" : "k",
-                           "_lengths, want one of them"));
+                           "_lengths, expected one of them"));
     }
     const BlockLists& lists = a.blocks;
     p.keys_of_queries = block_rows(op, "key", lists.key_begins, lists.keys, p.queries, p.heads);
@@ -131,7 +132,7 @@ AttentionProblem common_problem(const char* op, const Args& a) {
 void check_args(const AttentionMergeArgs& a) {
   constexpr const char* kOp = "attention_merge";
   check_dtype(kOp, "sum", a.sum, DType::kF32);
-  if (a.sum.ndim() != 4) throw ShapeError(cat(kOp, ": sum is ", a.sum, ", want [B,T,H,D]"));
+  if (a.sum.ndim() != 4) throw ShapeError(cat(kOp, ": sum is ", a.sum, ", expected [B,T,H,D]"));
   check_dtype(kOp, "part", a.part, kComputeDTypes);
   head_view(kOp, "sum", a.sum, a.sum.shape, DType::kF32);
   head_view(kOp, "part", a.part, a.sum.shape, a.part.dtype);

@@ -11,7 +11,7 @@ void check_rows(const char* op, const char* arg, const View& x) {
   check_dtype(op, arg, x, kComputeDTypes);
   check_contiguous(op, arg, x);
   if (x.ndim() == 2 && x.size(1) > 0) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", x, ", want [rows, C] with C > 0"));
+  throw ShapeError(cat(op, ": ", arg, " is ", x, ", expected [rows, C] with C > 0"));
 }
 
 void check_like(const char* op, const char* arg, const View& view, const View& main) {
@@ -35,7 +35,7 @@ void check_args(const BatchMergeArgs& a) {
   check_defined(kOp, "mean", a.mean);
   const int64_t channels = a.mean.numel();
   if (a.moments.ndim() != 2 || a.moments.size(0) < 1) {
-    throw ShapeError(cat(kOp, ": moments are ", a.moments, ", want [sets, 2 C + 1]"));
+    throw ShapeError(cat(kOp, ": moments are ", a.moments, ", expected [sets, 2 C + 1]"));
   }
   check_dense(kOp, "moments", a.moments, {a.moments.size(0), 2 * channels + 1}, kF32);
   check_channels(kOp, "mean", a.mean, channels);

@@ -22,7 +22,7 @@ float largest_of(const float* block) {
   float largest = 0;
   for (int64_t i = 0; i < kCodeBlock; ++i) {
     if (!std::isfinite(block[i])) {
-      throw DataError(cat("codes of weights: a weight is ", block[i], ", want finite ones"));
+      throw DataError(cat("codes of weights: a weight is ", block[i], ", expected finite ones"));
     }
     largest = std::max(largest, std::abs(block[i]));
   }
@@ -88,13 +88,13 @@ void check_blocks(const char* op, BlockCode code, const Named& codes, const Name
   check_contiguous(op, numbers.name, numbers.view);
   if (numbers.view.ndim() != 2 || numbers.view.size(1) % kCodeBlock != 0) {
     throw ShapeError(cat(op, ": ", numbers.name, " is ", numbers.view,
-                         ", want [rows, columns] with columns a multiple of ", kCodeBlock));
+                         ", expected [rows, columns] with columns a multiple of ", kCodeBlock));
   }
   check_shape(op, codes.name, codes.view,
               {numbers.view.size(0), coded_row_bytes(code, numbers.view.size(1))});
   if (reinterpret_cast<uintptr_t>(codes.view.data) % sizeof(float) != 0) {
-    throw ShapeError(
-        cat(op, ": ", codes.name, " begins between two multiples of 4 bytes, want one of them"));
+    throw ShapeError(cat(op, ": ", codes.name,
+                         " begins between two multiples of 4 bytes, expected one of them"));
   }
 }
 

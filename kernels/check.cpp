@@ -11,14 +11,14 @@ void check_defined(const char* op, const char* arg, const View& view) {
 void check_shape(const char* op, const char* arg, const View& view, const Shape& want) {
   check_defined(op, arg, view);
   if (view.shape == want) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", view, ", want shape ", want));
+  throw ShapeError(cat(op, ": ", arg, " is ", view, ", expected shape ", want));
 }
 
 void check_contiguous(const char* op, const char* arg, const View& view) {
   check_defined(op, arg, view);
   if (view.contiguous()) return;
-  throw ShapeError(
-      cat(op, ": ", arg, " is ", view, " with strides ", view.strides, ", want it contiguous"));
+  throw ShapeError(cat(op, ": ", arg, " is ", view, " with strides ", view.strides,
+                       "; expected a contiguous tensor"));
 }
 
 void check_dtype(const char* op, const char* arg, const View& view, DType want) {
@@ -31,7 +31,7 @@ void check_dtype(const char* op, const char* arg, const View& view,
   if (std::find(any_of.begin(), any_of.end(), view.dtype) != any_of.end()) return;
   std::string wanted;
   for (const DType dtype : any_of) wanted += cat(wanted.empty() ? "" : " or ", dtype_name(dtype));
-  throw DTypeError(cat(op, ": ", arg, " is ", view, ", want ", wanted));
+  throw DTypeError(cat(op, ": ", arg, " is ", view, ", expected ", wanted));
 }
 
 void check_dense(const char* op, const char* arg, const View& view, const Shape& want,

@@ -45,7 +45,7 @@ void dispatch_float(DType dtype, Fn&& fn) {
     case DType::kF32: return fn.template operator()<float>();
     case DType::kBF16: return fn.template operator()<bf16>();
     case DType::kF16: return fn.template operator()<f16>();
-    default: throw DTypeError(cat("a kernel wants fp32, bf16 or fp16, got ", dtype_name(dtype)));
+    default: throw DTypeError(cat("a kernel takes fp32, bf16 or fp16, found ", dtype_name(dtype)));
   }
 }
 
@@ -55,7 +55,7 @@ void dispatch_gradient(DType dtype, Fn&& fn) {
   switch (dtype) {
     case DType::kF32: return fn.template operator()<float>();
     case DType::kBF16: return fn.template operator()<bf16>();
-    default: throw DTypeError(cat("a gradient is fp32 or bf16, got ", dtype_name(dtype)));
+    default: throw DTypeError(cat("a gradient is fp32 or bf16, found ", dtype_name(dtype)));
   }
 }
 

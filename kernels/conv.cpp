@@ -8,7 +8,7 @@ namespace {
 void check_windows(const char* op, const Windows& windows) {
   if (windows.stride >= 1 && windows.padding >= 0) return;
   throw ShapeError(cat(op, ": stride is ", windows.stride, " and padding ", windows.padding,
-                       ", want at least 1 and 0"));
+                       ", expected at least 1 and 0"));
 }
 
 // x [N, H, W, C] is what the weight [O, C, kh, kw] makes y of.
@@ -18,7 +18,7 @@ void check_images(const char* op, const char* x_name, const View& x, const View&
   check_dtype(op, x_name, x, kComputeDTypes);
   if (x.ndim() != 4 || weight.ndim() != 4 || weight.size(1) != x.size(3) || weight.numel() == 0) {
     throw ShapeError(cat(op, ": ", x_name, " is ", x, ", weights are ", weight,
-                         ", want [N, H, W, C] and [O, C, kh, kw], none of the latter 0"));
+                         ", expected [N, H, W, C] and [O, C, kh, kw], none of the latter 0"));
   }
   const int64_t rows = windows.count(x.size(1), weight.size(2));
   const int64_t cols = windows.count(x.size(2), weight.size(3));

@@ -10,7 +10,7 @@ void check_operand(const char* op, const char* arg, const View& view, int64_t el
   check_dtype(op, arg, view, kComputeDTypes);
   check_contiguous(op, arg, view);
   if (view.numel() == elements) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", view, ", want ", elements, " elements"));
+  throw ShapeError(cat(op, ": ", arg, " is ", view, ", expected ", elements, " elements"));
 }
 
 void check_same(const char* op, const char* arg, const View& view, const View& like) {
@@ -63,22 +63,22 @@ void check_args(const DropoutArgs& a) {
   constexpr const char* kOp = "dropout";
   check_dtype(kOp, "x", a.x, kComputeDTypes);
   check_contiguous(kOp, "x", a.x);
-  if (a.x.ndim() < 1) throw ShapeError(cat(kOp, ": x is ", a.x, ", want [samples, ...]"));
+  if (a.x.ndim() < 1) throw ShapeError(cat(kOp, ": x is ", a.x, ", expected [samples, ...]"));
   if (a.residual.defined()) check_dense(kOp, "residual", a.residual, a.x.shape, a.x.dtype);
   check_dense(kOp, "y", a.y, a.x.shape, a.x.dtype);
   if (!(a.p >= 0.f && a.p < 1.f)) {
-    throw InternalError(cat(kOp, ": p is ", a.p, ", want at least 0 and below 1"));
+    throw InternalError(cat(kOp, ": p is ", a.p, ", expected at least 0 and below 1"));
   }
   // A counter's first word counts groups of four elements.
   const bool is_part = a.sample_elements > 0;
   const int64_t elements =
       is_part || a.x.numel() == 0 ? a.sample_elements : a.x.numel() / a.x.size(0);
   if (elements > int64_t{1} << 34) {
-    throw ShapeError(cat(kOp, ": x is ", a.x, ", want at most 2^34 elements a sample"));
+    throw ShapeError(cat(kOp, ": x is ", a.x, ", expected at most 2^34 elements a sample"));
   }
   if (a.first < 0 || a.first % 4 != 0 || a.sample_elements % 4 != 0 || (a.first > 0 && !is_part)) {
     throw ShapeError(cat(kOp, ": x begins at element ", a.first, " of samples of ",
-                         a.sample_elements, ", want multiples of 4"));
+                         a.sample_elements, ", expected multiples of 4"));
   }
 }
 

@@ -8,13 +8,13 @@ namespace {
 void check_ids(const char* op, const View& ids) {
   check_dtype(op, "ids", ids, DType::kI32);
   check_contiguous(op, "ids", ids);
-  if (ids.ndim() != 2) throw ShapeError(cat(op, ": ids is ", ids, ", want [B, T]"));
+  if (ids.ndim() != 2) throw ShapeError(cat(op, ": ids is ", ids, ", expected [B, T]"));
 }
 
 void check_table(const char* op, const char* arg, const View& table, int64_t width) {
   check_contiguous(op, arg, table);
   if (table.ndim() == 2 && table.size(1) == width) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", table, ", want [*,", width, "]"));
+  throw ShapeError(cat(op, ": ", arg, " is ", table, ", expected [*,", width, "]"));
 }
 
 void check_positions(const char* op, const char* arg, const View& positions, const View& ids,
@@ -28,7 +28,7 @@ void check_rows(const char* op, const View& table, int64_t first, int64_t whole)
   const int64_t all = whole > 0 ? whole : table.size(0);
   if (first >= 0 && first + table.size(0) <= all) return;
   throw ShapeError(
-      cat(op, ": rows ", first, " to ", first + table.size(0) - 1, ", want them among ", all));
+      cat(op, ": rows ", first, " to ", first + table.size(0) - 1, ", expected them among ", all));
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ void check_rows(const char* op, const View& table, int64_t first, int64_t whole)
 void check_args(const EmbeddingFwdArgs& a) {
   constexpr const char* kOp = "embedding_fwd";
   check_dtype(kOp, "table", a.table, kComputeDTypes);
-  if (a.table.ndim() != 2) throw ShapeError(cat(kOp, ": table is ", a.table, ", want [V, C]"));
+  if (a.table.ndim() != 2) throw ShapeError(cat(kOp, ": table is ", a.table, ", expected [V, C]"));
   check_contiguous(kOp, "table", a.table);
   check_rows(kOp, a.table, a.first_row, a.whole_rows);
   check_ids(kOp, a.ids);
@@ -54,7 +54,7 @@ void check_args(const EmbeddingBwdArgs& a) {
   check_ids(kOp, a.ids);
   check_dtype(kOp, "dy", a.dy, kComputeDTypes);
   check_contiguous(kOp, "dy", a.dy);
-  if (a.dy.ndim() != 3) throw ShapeError(cat(kOp, ": dy is ", a.dy, ", want [B, T, C]"));
+  if (a.dy.ndim() != 3) throw ShapeError(cat(kOp, ": dy is ", a.dy, ", expected [B, T, C]"));
   const int64_t C = a.dy.size(2);
   check_shape(kOp, "dy", a.dy, {a.ids.size(0), a.ids.size(1), C});
   if (a.d_positions.defined()) {

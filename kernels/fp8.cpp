@@ -13,12 +13,12 @@ void check_lines(const char* op, const char* name, const View& view, int64_t str
   const int64_t bytes = dtype_size(view.dtype);
   if (view.stride(1) != 1 && view.size(1) > 1) {
     throw ShapeError(
-        cat(op, ": ", name, " is ", view, " with strides ", view.strides, ", want the last 1"));
+        cat(op, ": ", name, " is ", view, " with strides ", view.strides, ", expected the last 1"));
   }
   const int64_t unit = bytes == 1 ? 16 : kFp8Block;
   if (view.stride(0) < stride || view.stride(0) % unit != 0) {
     throw ShapeError(cat(op, ": lines of ", name, ", ", view, ", are ", view.stride(0),
-                         " elements apart, want a multiple of ", unit, ", at least ", stride));
+                         " elements apart, expected a multiple of ", unit, ", at least ", stride));
   }
   if (reinterpret_cast<uintptr_t>(view.data) % 16 != 0) {
     throw ShapeError(cat(op, ": the address of ", name, " is no multiple of 16"));
@@ -30,7 +30,7 @@ void check_lines(const char* op, const char* name, const View& view, int64_t str
 void check_fp8_operand(const char* op, const char* name, const Fp8Operand& operand) {
   check_dtype(op, name, operand.codes, DType::kU8);
   if (operand.codes.ndim() != 2) {
-    throw ShapeError(cat(op, ": ", name, " is ", operand.codes, ", want [lines, length]"));
+    throw ShapeError(cat(op, ": ", name, " is ", operand.codes, ", expected [lines, length]"));
   }
   const int64_t lines = operand.lines(), length = operand.length();
   check_lines(op, name, operand.codes, fp8_codes_stride(length));
@@ -44,7 +44,7 @@ void check_args(const QuantizeFp8Args& a) {
   constexpr const char* kOp = "quantize_fp8";
   check_dtype(kOp, "x", a.x, DType::kBF16);
   check_contiguous(kOp, "x", a.x);
-  if (a.x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", a.x, ", want [rows, columns]"));
+  if (a.x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", a.x, ", expected [rows, columns]"));
   if (!a.rows.defined() && !a.columns.defined()) {
     throw ShapeError(cat(kOp, ": neither rows nor columns are asked for"));
   }
@@ -59,10 +59,11 @@ void check_args(const QuantizeFp8Args& a) {
   }
   const Fp8Operand& one = a.rows.defined() ? a.rows : a.columns;
   if (a.columns.defined() && (a.columns.blocks != one.blocks || a.columns.format != one.format)) {
-    throw ShapeError(cat(kOp, ": rows and columns have other blocks or formats, want the same"));
+    throw ShapeError(
+        cat(kOp, ": rows and columns have other blocks or formats, expected the same"));
   }
   if (one.format == Fp8Format::kE5M2 && one.blocks != Fp8Blocks::kTensor) {
-    throw DTypeError(cat(kOp, ": E5M2 is asked for in blocks, want one scale of the tensor"));
+    throw DTypeError(cat(kOp, ": E5M2 is asked for in blocks, expected one scale of the tensor"));
   }
 }
 
@@ -72,11 +73,11 @@ void check_args(const Fp8GemmArgs& a) {
   check_fp8_operand(kOp, "b", a.b);
   check_shape(kOp, "b", a.b.codes, {a.b.lines(), a.a.length()});
   if (a.a.blocks == Fp8Blocks::kSquares) {
-    throw ShapeError(cat(kOp, ": blocks of a are squares, want those of b to be, or none"));
+    throw ShapeError(cat(kOp, ": blocks of a are squares, expected those of b to be, or none"));
   }
-  if (a.b.format != Fp8Format::kE4M3) throw DTypeError(cat(kOp, ": b is of E5M2, want E4M3"));
+  if (a.b.format != Fp8Format::kE4M3) throw DTypeError(cat(kOp, ": b is of E5M2, expected E4M3"));
   if (a.a.format == Fp8Format::kE5M2 && a.b.blocks == Fp8Blocks::kLines) {
-    throw DTypeError(cat(kOp, ": a is of E5M2, and b has blocks of lines, want other blocks"));
+    throw DTypeError(cat(kOp, ": a is of E5M2, and b has blocks of lines, expected other blocks"));
   }
 }
 

@@ -10,14 +10,15 @@ void check_largest(const char* op, const View& largest, const Shape& matrix) {
   check_contiguous(op, "largest", largest);
   const Shape squares = fp8_weight_blocks(Fp8Blocks::kSquares, matrix);
   if (largest.shape == squares || largest.shape == Shape{1, 1}) return;
-  throw ShapeError(
-      cat(op, ": largest is ", largest, " of a matrix ", matrix, ", want ", squares, " or [1,1]"));
+  throw ShapeError(cat(op, ": largest is ", largest, " of a matrix ", matrix, ", expected ",
+                       squares, " or [1,1]"));
 }
 
 void check_codes(const char* op, const View& codes, const View& largest) {
   check_dtype(op, "codes", codes, DType::kU8);
   check_contiguous(op, "codes", codes);
-  if (codes.ndim() != 2) throw ShapeError(cat(op, ": codes are ", codes, ", want [rows, columns]"));
+  if (codes.ndim() != 2)
+    throw ShapeError(cat(op, ": codes are ", codes, ", expected [rows, columns]"));
   check_largest(op, largest, codes.shape);
 }
 
@@ -26,7 +27,7 @@ void check_range(const char* op, const View& x, int64_t first, int64_t columns,
   check_dense(op, "x", x, {x.numel()}, DType::kF32);
   if (columns < 1 || first < 0) {
     throw ShapeError(cat(op, ": x is from element ", first, " on of rows of ", columns,
-                         ", want 0 or more, and 1 or more"));
+                         ", expected 0 or more, and 1 or more"));
   }
   check_dtype(op, "largest", largest, DType::kI32);
   check_contiguous(op, "largest", largest);
@@ -36,7 +37,7 @@ void check_range(const char* op, const View& x, int64_t first, int64_t columns,
       largest.ndim() == 2 && largest.size(0) >= least[0] && largest.size(1) == least[1];
   if (fits || largest.shape == Shape{1, 1}) return;
   throw ShapeError(cat(op, ": largest is ", largest, " where x ends in row ", rows, " of ", columns,
-                       " columns, want at least ", least, ", or [1,1]"));
+                       " columns, expected at least ", least, ", or [1,1]"));
 }
 
 }  // namespace
@@ -69,7 +70,7 @@ void check_args(const Fp8OperandsArgs& a) {
                       fp8_weight_blocks(operand.blocks, a.codes.shape) == a.largest.shape;
     if (!fits) throw ShapeError(cat(kOp, ": ", name, " have other blocks than ", a.largest));
     if (operand.format == Fp8Format::kE4M3) return;
-    throw DTypeError(cat(kOp, ": ", name, " are of E5M2, want E4M3"));
+    throw DTypeError(cat(kOp, ": ", name, " are of E5M2, expected E4M3"));
   };
   check("rows", a.rows, a.codes.shape);
   check("columns", a.columns, {a.codes.size(1), a.codes.size(0)});

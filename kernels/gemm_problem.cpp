@@ -11,11 +11,11 @@ void require(bool condition, const Texts&... texts) {
 }
 
 void check_shape(const char* name, const View& view, const Shape& want) {
-  require<ShapeError>(view.shape == want, name, " is ", view, ", want ", want);
+  require<ShapeError>(view.shape == want, name, " is ", view, ", expected ", want);
 }
 
 void check_dtype(const char* name, const View& view, DType want) {
-  require<DTypeError>(view.dtype == want, name, " is ", view, ", want ", dtype_name(want));
+  require<DTypeError>(view.dtype == want, name, " is ", view, ", expected ", dtype_name(want));
 }
 
 // The stride of a dimension of size 1 may be anything, so that it is never looked at.
@@ -30,7 +30,7 @@ Matrix matrix(const char* name, const View& v, bool may_be_transposed) {
   const bool empty = v.numel() == 0;
   const bool row_major = empty || rows_are_dense(v);
   require<ShapeError>(row_major || (may_be_transposed && cols_are_dense(v)), name, " is ", v,
-                      " with strides ", v.strides, ", want ",
+                      " with strides ", v.strides, ", expected ",
                       may_be_transposed ? "one of them 1" : "the last 1");
   const int64_t line = row_major ? v.size(1) : v.size(0);
   const int64_t lines = row_major ? v.size(0) : v.size(1);
@@ -46,7 +46,7 @@ Matrix weight(const char* name, const View& v, DType dtype, const Shape& shape) 
   check_dtype(name, v, dtype);
   const bool lies_so = v.numel() == 0 || cols_are_dense(v);
   require<ShapeError>(lies_so, name, " is ", v, " with strides ", v.strides,
-                      ", want the first 1 with a SwiGLU epilogue");
+                      ", expected the first 1 with a SwiGLU epilogue");
   const View stored = {.data = v.data,
                        .dtype = v.dtype,
                        .shape = {v.size(1), v.size(0)},
@@ -97,11 +97,11 @@ void check_combination(const GemmArgs& args) {
 GemmProblem gemm_problem(const GemmArgs& args) {
   check_combination(args);
   for (const auto& [name, view] : {std::pair{"a", &args.a}, {"b", &args.b}, {"c", &args.c}}) {
-    require<ShapeError>(view->ndim() == 2, name, " is ", *view, ", want two dimensions");
+    require<ShapeError>(view->ndim() == 2, name, " is ", *view, ", expected two dimensions");
   }
   const DType in = args.a.dtype;
   require<DTypeError>(in == DType::kF32 || in == DType::kBF16 || in == DType::kF16, "a is ", args.a,
-                      ", want fp32, bf16 or fp16");
+                      ", expected fp32, bf16 or fp16");
   const int64_t m = args.a.size(0), k = args.a.size(1), n = args.b.size(1);
   check_shape("b", args.b, {k, n});
   check_dtype("b", args.b, in);
@@ -128,7 +128,7 @@ GemmProblem gemm_problem(const GemmArgs& args) {
     check_dtype(name, view, dtype);
     if (shape.ndim() == 2) return matrix(name, view, false);
     require<ShapeError>(view.contiguous(), name, " is ", view, " with strides ", view.strides,
-                        ", want [1]");
+                        ", expected [1]");
     return Matrix{.data = view.data, .dtype = dtype, .ld = shape[0]};
   };
   const View& sums = args.bias_grad;
@@ -146,7 +146,7 @@ bool takes_tf32(const Exec& exec, const GemmProblem& problem) {
   if (!exec.tf32 || problem.a.dtype != DType::kF32) return false;
   constexpr int kFirst = 80;
   if (exec.device.type != DeviceType::kCpu && exec.device.arch < kFirst) {
-    throw UnavailableError(cat("gemm: tf32 wants compute capability ", capability_text(kFirst),
+    throw UnavailableError(cat("gemm: tf32 needs compute capability ", capability_text(kFirst),
                                " or later, ", exec.device, " has ",
                                capability_text(exec.device.arch)));
   }

@@ -9,7 +9,7 @@ constexpr const char* kOp = "grouped_gemm";
 
 void require_ndim(const char* name, const View& view, int ndim, const char* want) {
   if (view.ndim() == ndim) return;
-  throw ShapeError(cat(kOp, ": ", name, " is ", view, ", want ", want));
+  throw ShapeError(cat(kOp, ": ", name, " is ", view, ", expected ", want));
 }
 
 // Elements [begin, end) of a dimension.
@@ -37,7 +37,7 @@ void require_stack(const char* name, const View& all, const Matrix& first) {
   const int64_t lines = first.transposed ? all.size(2) : all.size(1);
   if (all.stride(0) == lines * first.ld) return;
   throw ShapeError(cat(kOp, ": ", name, " is ", all, " with strides ", all.strides,
-                       ", want its matrices one after the other"));
+                       ", expected its matrices one after the other"));
 }
 
 // [outer, R], whose columns are lines.
@@ -45,7 +45,7 @@ Matrix with_columns_as_lines(const View& a) {
   const bool lies_so = a.numel() == 0 || a.size(0) <= 1 || a.stride(0) == 1;
   if (!lies_so) {
     throw ShapeError(cat(kOp, ": a is ", a, " with strides ", a.strides,
-                         ", want the first 1 with groups of columns"));
+                         ", expected the first 1 with groups of columns"));
   }
   const bool has_lines = a.size(1) > 1 && a.numel() > 0;
   return {.data = a.data,
@@ -56,8 +56,8 @@ Matrix with_columns_as_lines(const View& a) {
 
 void check_groups(const GroupedGemmArgs& a) {
   check_dense(kOp, "offsets", a.offsets, {a.offsets.numel()}, DType::kI32);
-  if (a.align < 1) throw ShapeError(cat(kOp, ": align is ", a.align, ", want at least 1"));
-  if (a.groups() < 1) throw ShapeError(cat(kOp, ": offsets is ", a.offsets, ", want [E + 1]"));
+  if (a.align < 1) throw ShapeError(cat(kOp, ": align is ", a.align, ", expected at least 1"));
+  if (a.groups() < 1) throw ShapeError(cat(kOp, ": offsets is ", a.offsets, ", expected [E + 1]"));
   if (a.by == GroupedBy::kInner) {
     require_ndim("a", a.a, 2, "[M, R]");
     require_ndim("c", a.c, 3, "[E, M, N]");
@@ -76,7 +76,7 @@ void check_groups(const GroupedGemmArgs& a) {
   const bool is_forward = a.epilogue == Epilogue::kSwiGlu;
   if (a.epilogue == Epilogue::kNone) return;
   if (!is_forward && a.epilogue != Epilogue::kDSwiGlu) {
-    throw ShapeError(cat(kOp, ": the epilogue is one of GELU, want SwiGLU or none"));
+    throw ShapeError(cat(kOp, ": the epilogue is one of GELU, expected SwiGLU or none"));
   }
   check_shape(kOp, "aux", a.aux, rows);
   check_shape(kOp, "aux_up", a.aux_up, rows);
@@ -104,7 +104,7 @@ GroupedProblem grouped_problem(const GroupedGemmArgs& a) {
     require_stack("c", a.c, grouped.product.c);
     if (!grouped.product.b.transposed) return grouped;
     throw ShapeError(cat(kOp, ": b is ", a.b, " with strides ", a.b.strides,
-                         ", want the last 1 with groups of rows of b"));
+                         ", expected the last 1 with groups of rows of b"));
   }
   whole.b = matrix_of(a.b, 0);
   whole.b_up = matrix_of(a.b_up, 0);

@@ -12,7 +12,7 @@ void check_index(const char* op, const View& indexed, const View& other, const V
   check_contiguous(op, "x", indexed);
   check_contiguous(op, "y", other);
   if (indexed.ndim() != 3) {
-    throw ShapeError(cat(op, ": the indexed tensor is ", indexed, ", want [outer, N, inner]"));
+    throw ShapeError(cat(op, ": the indexed tensor is ", indexed, ", expected [outer, N, inner]"));
   }
   const Shape want = {indexed.size(0), index.size(1), indexed.size(2)};
   check_shape(op, "index", index, want);

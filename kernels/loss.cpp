@@ -9,13 +9,13 @@ void check_logits(const char* op, const View& logits) {
   check_dtype(op, "logits", logits, kComputeDTypes);
   if (logits.ndim() == 2 && (logits.cols() == 1 || logits.stride(1) == 1)) return;
   throw ShapeError(cat(op, ": logits is ", logits, " with strides ", logits.strides,
-                       ", want [rows, vocabulary] with contiguous rows"));
+                       ", expected [rows, vocabulary] with contiguous rows"));
 }
 
 void check_columns(const char* op, int64_t first_column, int64_t vocab) {
   if (first_column >= 0 && vocab >= 1) return;
   throw ShapeError(cat(op, ": columns from ", first_column, " on of a vocabulary of ", vocab,
-                       ", want 0 or more of at least 1"));
+                       ", expected 0 or more of at least 1"));
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ void check_args(const CrossEntropyGradArgs& a) {
   check_columns(kOp, a.first_column, a.vocab);
   if (a.stats.size(0) >= 1 && a.stats.size(0) <= kMaxVocabularyParts) return;
   throw ShapeError(
-      cat(kOp, ": stats of ", a.stats.size(0), " parts, want 1 to ", kMaxVocabularyParts));
+      cat(kOp, ": stats of ", a.stats.size(0), " parts, expected 1 to ", kMaxVocabularyParts));
 }
 
 void check_args(const CrossEntropyArgs& a) {
@@ -52,7 +52,7 @@ void check_args(const CrossEntropyArgs& a) {
         cat(kOp, ": vocab is ", a.vocab, ", logits have ", a.logits.cols(), " columns"));
   }
   if (a.softcap != 0 && !(a.softcap >= 1e-3f && a.softcap <= 1e3f)) {
-    throw ShapeError(cat(kOp, ": softcap is ", a.softcap, ", want 0, or 0.001 to 1000"));
+    throw ShapeError(cat(kOp, ": softcap is ", a.softcap, ", expected 0, or 0.001 to 1000"));
   }
 }
 

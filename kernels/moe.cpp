@@ -7,20 +7,20 @@ namespace {
 
 void check_rule(const char* op, const RouterRule& rule, int64_t experts, int64_t active) {
   if (active < 1 || active > experts) {
-    throw ShapeError(cat(op, ": ", active, " experts are active, want 1 to ", experts));
+    throw ShapeError(cat(op, ": ", active, " experts are active, expected 1 to ", experts));
   }
   const int64_t groups = rule.groups;
   if (groups < 1 || experts % groups != 0 || rule.active_groups < 1 ||
       rule.active_groups > groups || rule.active_groups * (experts / groups) < active) {
     throw ShapeError(cat(op, ": ", rule.active_groups, " of ", groups, " groups of ", experts,
-                         " experts are active, want groups of equal size with at least ", active,
-                         " experts in the active ones"));
+                         " experts are active, expected groups of equal size with at least ",
+                         active, " experts in the active ones"));
   }
 }
 
 // Returns [N, E].
 Shape check_logits(const char* op, const View& logits) {
-  if (logits.ndim() != 2) throw ShapeError(cat(op, ": logits is ", logits, ", want [N, E]"));
+  if (logits.ndim() != 2) throw ShapeError(cat(op, ": logits is ", logits, ", expected [N, E]"));
   check_dense(op, "logits", logits, logits.shape, DType::kF32);
   return logits.shape;
 }
@@ -28,13 +28,13 @@ Shape check_logits(const char* op, const View& logits) {
 void check_matrix(const char* op, const char* name, const View& x) {
   check_dtype(op, name, x, kComputeDTypes);
   check_contiguous(op, name, x);
-  if (x.ndim() != 2) throw ShapeError(cat(op, ": ", name, " is ", x, ", want a matrix"));
+  if (x.ndim() != 2) throw ShapeError(cat(op, ": ", name, " is ", x, ", expected a matrix"));
 }
 
 // [N, k] of i32: experts, or rows.
 void check_choices(const char* op, const char* name, const View& x, int64_t tokens) {
   if (x.ndim() != 2 || x.size(0) != tokens) {
-    throw ShapeError(cat(op, ": ", name, " is ", x, ", want [", tokens, ",k]"));
+    throw ShapeError(cat(op, ": ", name, " is ", x, ", expected [", tokens, ",k]"));
   }
   check_dense(op, name, x, x.shape, DType::kI32);
 }
@@ -63,11 +63,11 @@ void check_args(const MoeRouteBwdArgs& a) {
   check_dense(kOp, "d_logits", a.d_logits, shape, DType::kF32);
   if (a.balance == 0) return;
   if (a.counts.ndim() != 2) {
-    throw ShapeError(cat(kOp, ": counts is ", a.counts, ", want [P,", shape[1], "]"));
+    throw ShapeError(cat(kOp, ": counts is ", a.counts, ", expected [P,", shape[1], "]"));
   }
   check_dense(kOp, "counts", a.counts, {a.counts.size(0), shape[1]}, DType::kI32);
   if (a.rule.score != RouterScore::kSoftmax) {
-    throw ShapeError(cat(kOp, ": a loss balances a router of sigmoids, want one of softmax"));
+    throw ShapeError(cat(kOp, ": a loss balances a router of sigmoids, expected one of softmax"));
   }
 }
 
@@ -80,17 +80,17 @@ void check_args(const MoeSortArgs& a) {
   check_dense(kOp, "rows", a.rows, a.experts.shape, DType::kI32);
   if (a.align < 1 || (a.align & (a.align - 1)) != 0 || a.capacity < 0) {
     throw ShapeError(cat(kOp, ": align is ", a.align, " and capacity ", a.capacity,
-                         ", want a power of two and at least 0"));
+                         ", expected a power of two and at least 0"));
   }
   const int64_t rows = moe_rows(a.experts.size(0), a.experts.size(1), E, a.align);
-  if (rows > INT32_MAX) throw ShapeError(cat(kOp, ": ", rows, " rows, want fewer than 2^31"));
+  if (rows > INT32_MAX) throw ShapeError(cat(kOp, ": ", rows, " rows, expected fewer than 2^31"));
   check_dense(kOp, "sources", a.sources, {rows}, DType::kI32);
   if (a.loads.defined()) check_dense(kOp, "loads", a.loads, {E + 1}, DType::kI32);
 }
 
 void check_args(const MoeBalanceArgs& a) {
   constexpr const char* kOp = "moe_balance";
-  if (a.bias.ndim() != 2) throw ShapeError(cat(kOp, ": bias is ", a.bias, ", want [L, E]"));
+  if (a.bias.ndim() != 2) throw ShapeError(cat(kOp, ": bias is ", a.bias, ", expected [L, E]"));
   check_dense(kOp, "bias", a.bias, a.bias.shape, DType::kF32);
   check_dense(kOp, "loads", a.loads, {a.bias.size(0), a.bias.size(1) + 1}, DType::kI32);
 }

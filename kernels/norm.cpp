@@ -10,7 +10,7 @@ void check_main(const char* op, const char* arg, const View& main) {
   check_dtype(op, arg, main, kComputeDTypes);
   check_contiguous(op, arg, main);
   if (main.ndim() >= 1 && main.cols() > 0) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", main, ", want [rows, C] with C > 0"));
+  throw ShapeError(cat(op, ": ", arg, " is ", main, ", expected [rows, C] with C > 0"));
 }
 
 void check_like(const char* op, const char* arg, const View& view, const View& main) {
@@ -21,7 +21,7 @@ void check_rows(const char* op, const char* arg, const View& view, const View& m
   check_dtype(op, arg, view, DType::kF32);
   check_contiguous(op, arg, view);
   if (view.numel() == main.rows()) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", view, ", want ", main.rows(), " rows"));
+  throw ShapeError(cat(op, ": ", arg, " is ", view, ", expected ", main.rows(), " rows"));
 }
 
 // Checks what LayerNorm and RMSNorm have in common.

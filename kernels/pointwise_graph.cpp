@@ -88,7 +88,7 @@ class Compiler {
  private:
   void limit(const char* name, int count, int most) const {
     if (count <= most) return;
-    throw ShapeError(cat(what_, ": the chain has ", count, " ", name, ", want at most ", most));
+    throw ShapeError(cat(what_, ": the chain has ", count, " ", name, ", expected at most ", most));
   }
 
   void count_uses() {
@@ -212,7 +212,7 @@ int PointwiseGraph::constant(float value) {
 int PointwiseGraph::apply(PointwiseOp op, DType dtype, std::span<const int> args) {
   if (int(args.size()) != arity_of(op)) {
     throw InternalError(
-        cat("pointwise: ", name_of(op), " of ", args.size(), " values, want ", arity_of(op)));
+        cat("pointwise: ", name_of(op), " of ", args.size(), " values, expected ", arity_of(op)));
   }
   Value value{.op = op, .dtype = dtype};
   std::copy(args.begin(), args.end(), value.args.begin());

@@ -13,13 +13,13 @@ void check_pool(const char* op, const char* x_name, const View& x, const char* y
   if (kernel < 1 || kernel > kMaxKernel || windows.stride < 1 || windows.padding < 0 ||
       windows.padding >= kernel) {
     throw ShapeError(cat(op, ": kernel is ", kernel, ", stride ", windows.stride, ", padding ",
-                         windows.padding, ", want 1 to ", kMaxKernel,
+                         windows.padding, ", expected 1 to ", kMaxKernel,
                          ", at least 1, and 0 to less than the kernel"));
   }
   if (x.ndim() != 4 || windows.count(x.size(1), kernel) < 1 ||
       windows.count(x.size(2), kernel) < 1) {
-    throw ShapeError(cat(op, ": ", x_name, " is ", x, ", want [N, H, W, C] with room for ", kernel,
-                         " x ", kernel, " pixels"));
+    throw ShapeError(cat(op, ": ", x_name, " is ", x, ", expected [N, H, W, C] with room for ",
+                         kernel, " x ", kernel, " pixels"));
   }
   const Shape out = {x.size(0), windows.count(x.size(1), kernel), windows.count(x.size(2), kernel),
                      x.size(3)};

@@ -7,11 +7,11 @@ void check_args(const RandomNormalArgs& a) {
   constexpr const char* kOp = "random_normal";
   check_dtype(kOp, "y", a.y, kComputeDTypes);
   check_contiguous(kOp, "y", a.y);
-  if (a.first < 0) throw ShapeError(cat(kOp, ": first is ", a.first, ", want 0 or more"));
+  if (a.first < 0) throw ShapeError(cat(kOp, ": first is ", a.first, ", expected 0 or more"));
   const bool is_box = a.run > 0 && a.stride >= a.run && a.y.numel() % a.run == 0;
   if (a.run != 0 && !is_box) {
     throw ShapeError(cat(kOp, ": rows of ", a.run, " elements every ", a.stride, " of y, ", a.y,
-                         ", want whole rows that do not overlap"));
+                         ", expected whole rows that do not overlap"));
   }
 }
 

@@ -8,7 +8,7 @@ void check_args(const ColumnSumArgs& a) {
   check_dtype(kOp, "x", a.x, kComputeDTypes);
   if (a.x.ndim() != 2 || (a.x.size(1) > 1 && a.x.stride(1) != 1)) {
     throw ShapeError(cat(kOp, ": x is ", a.x, " with strides ", a.x.strides,
-                         ", want [rows, C] with contiguous rows"));
+                         ", expected [rows, C] with contiguous rows"));
   }
   check_gradient(kOp, "y", a.y, a.x.size(1));
 }
@@ -18,7 +18,7 @@ void check_args(const SumArgs& a) {
   check_dtype(kOp, "x", a.x, DType::kF32);
   check_contiguous(kOp, "x", a.x);
   check_dtype(kOp, "y", a.y, DType::kF32);
-  if (a.y.numel() != 1) throw ShapeError(cat(kOp, ": y is ", a.y, ", want one element"));
+  if (a.y.numel() != 1) throw ShapeError(cat(kOp, ": y is ", a.y, ", expected one element"));
 }
 
 void check_args(const SumSquaresArgs& a) {

@@ -20,10 +20,10 @@ void check_args(const ReduceDimsArgs& a) {
     reduced += a.y.size(d) != a.x.size(d);
   }
   if (!fits) {
-    throw ShapeError(cat(kOp, ": y is ", a.y, ", want the sizes of x, ", a.x, ", or 1"));
+    throw ShapeError(cat(kOp, ": y is ", a.y, ", expected the sizes of x, ", a.x, ", or 1"));
   }
   if (a.op == ReduceOp::kArgMax && reduced > 1) {
-    throw ShapeError(cat(kOp, ": y is ", a.y, ", x is ", a.x, ", want one dimension reduced"));
+    throw ShapeError(cat(kOp, ": y is ", a.y, ", x is ", a.x, ", expected one dimension reduced"));
   }
   if (a.op != ReduceOp::kSum && a.x.numel() == 0 && a.y.numel() > 0) {
     throw ShapeError(cat(kOp, ": x is ", a.x, ", which has no largest element"));

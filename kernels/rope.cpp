@@ -10,20 +10,20 @@ void check_args(const RopeArgs& a) {
   const bool fits = a.x.ndim() == 4 && a.x.size(3) >= 2 && a.x.size(3) % 2 == 0 &&
                     a.x.size(3) <= kMaxRopeHeadSize && a.x.strides[3] == 1;
   if (!fits) {
-    throw ShapeError(cat(kOp, ": x is ", a.x, ", want [B, T, H, D] with D even, 2 to ",
+    throw ShapeError(cat(kOp, ": x is ", a.x, ", expected [B, T, H, D] with D even, 2 to ",
                          kMaxRopeHeadSize, ", and its elements side by side"));
   }
   check_shape(kOp, "y", a.y, a.x.shape);
   check_dtype(kOp, "y", a.y, a.x.dtype);
   if (a.y.strides[3] != 1) {
-    throw ShapeError(cat(kOp, ": y is ", a.y, ", want its last stride to be 1"));
+    throw ShapeError(cat(kOp, ": y is ", a.y, ", expected its last stride to be 1"));
   }
   if (a.turns == nullptr) throw InternalError(cat(kOp, ": turns are null"));
   if (a.positions.defined()) {
     check_dense(kOp, "positions", a.positions, {a.x.size(0), a.x.size(1)}, DType::kI32);
   }
   if (a.first_position < 0) {
-    throw ShapeError(cat(kOp, ": first_position is ", a.first_position, ", want at least 0"));
+    throw ShapeError(cat(kOp, ": first_position is ", a.first_position, ", expected at least 0"));
   }
 }
 

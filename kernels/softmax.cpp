@@ -8,7 +8,7 @@ namespace {
 void check_rows(const char* op, const char* arg, const View& view) {
   check_dtype(op, arg, view, kComputeDTypes);
   check_contiguous(op, arg, view);
-  if (view.ndim() != 2) throw ShapeError(cat(op, ": ", arg, " is ", view, ", want [rows, C]"));
+  if (view.ndim() != 2) throw ShapeError(cat(op, ": ", arg, " is ", view, ", expected [rows, C]"));
 }
 
 }  // namespace

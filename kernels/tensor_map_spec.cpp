@@ -19,24 +19,24 @@ void check_tensor_map(const TensorMapSpec& spec) {
   const int64_t bytes = dtype_size(spec.dtype);
   require(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16 || spec.dtype == DType::kF16 ||
               spec.dtype == DType::kU8,
-          "of ", dtype_name(spec.dtype), ", want fp32, bf16, fp16 or uint8");
+          "of ", dtype_name(spec.dtype), ", expected fp32, bf16, fp16 or uint8");
   require(spec.dims >= 2 && spec.dims <= kMaxTensorMapDims, "of ", spec.dims,
-          " dimensions, want 2 to ", kMaxTensorMapDims);
+          " dimensions, expected 2 to ", kMaxTensorMapDims);
   require(reinterpret_cast<uintptr_t>(spec.data) % kAlignment == 0,
           "the address of the data is no multiple of ", kAlignment);
-  require(spec.strides[0] == 1, "the innermost stride is ", spec.strides[0], ", want 1");
+  require(spec.strides[0] == 1, "the innermost stride is ", spec.strides[0], ", expected 1");
   for (int d = 0; d < spec.dims; ++d) {
     require(spec.sizes[d] >= 1 && spec.sizes[d] <= kMaxSize, "size ", d, " is ", spec.sizes[d],
-            ", want 1 to 2^32");
+            ", expected 1 to 2^32");
     require(spec.box[d] >= 1 && spec.box[d] <= kMaxBox, "box size ", d, " is ", spec.box[d],
-            ", want 1 to ", kMaxBox);
+            ", expected 1 to ", kMaxBox);
     const int64_t stride = spec.strides[d] * bytes;
     require(d == 0 || (stride % kAlignment == 0 && stride >= 0 && stride < kMaxStride), "stride ",
-            d, " is ", stride, " bytes, want a multiple of ", kAlignment, " below 2^40");
+            d, " is ", stride, " bytes, expected a multiple of ", kAlignment, " below 2^40");
   }
   const int64_t line = spec.box[0] * bytes;
   require(spec.swizzle ? line == kSwizzleSpan : line % kAlignment == 0, "a line of a box has ",
-          line, " bytes, want ", spec.swizzle ? "128 with swizzle" : "a multiple of 16");
+          line, " bytes, expected ", spec.swizzle ? "128 with swizzle" : "a multiple of 16");
 }
 
 int64_t box_bytes(const TensorMapSpec& spec) {

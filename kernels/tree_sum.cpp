@@ -4,7 +4,7 @@
 
 namespace shale::kernels {
 void check_args(const TreeSumArgs& a) {
-  if (a.inputs.empty()) throw ShapeError("tree_sum: no inputs, want one or more");
+  if (a.inputs.empty()) throw ShapeError("tree_sum: no inputs, expected one or more");
   if (a.inputs.size() == 1 && a.in_dtype == a.out_dtype) return;
   const auto is_narrow = [](DType dtype) { return is_float(dtype) && dtype != DType::kF64; };
   const bool wide =

@@ -42,13 +42,13 @@ const ImagePreset& find_image_preset(const std::string& name) {
     if (preset.name == name) return preset;
     names += cat(names.empty() ? "" : ", ", preset.name);
   }
-  throw ConfigError(cat("--model is ", name, ", want one of ", names));
+  throw ConfigError(cat("--model is ", name, ", expected one of ", names));
 }
 
 std::unique_ptr<ImageModel> make_image_model(const ImageModelConfig& config) {
   if (config.family == "resnet") return std::make_unique<ResNet>(config);
   if (config.family == "vit") return std::make_unique<VisionTransformer>(config);
-  throw ConfigError(cat("a family of image models is ", config.family, ", want resnet or vit"));
+  throw ConfigError(cat("a family of image models is ", config.family, ", expected resnet or vit"));
 }
 
 }  // namespace shale::models

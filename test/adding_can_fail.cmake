@@ -25,10 +25,10 @@ check("a file that says nothing of it"
   "${example}${list}3. `ops/matrix.h`: helpers.\n")
 check("a path that is not there" "adding.md:8: there is no file ops/norm.cpp"
   "${example}1. `ops/x.h`: the op.\n2. `ops/x.cpp`: its body.\n3. `nn/layers.h`: a layer.\n")
-check("numbers out of order" "adding.md:8: the item has number 3, want 2"
+check("numbers out of order" "adding.md:8: the item has number 3, expected 2"
   "${example}1. `ops/x.h`: the op.\n3. `nn/layers.h`: a layer.\n")
-check("an item without a path" "adding.md:7: want a path in backticks" "${example}1. The op.\n")
-check("an example without a command" "adding.md:5: want values of x"
+check("an item without a path" "adding.md:7: expected a path in backticks" "${example}1. The op.\n")
+check("an example without a command" "adding.md:5: expected values of x"
   "Example: x = `norm`.\n\n${list}")
 check("a recipe without a list" "adding.md:5: the recipe has no list" "${example}")
 check("a page without recipes" "nothing was checked" "Text.\n")

@@ -34,9 +34,9 @@ check("installed spelling" "comm/world.h:1: comm includes models/gpt2/gpt2.h"
   FILE comm/world.h "#include <shale/models/gpt2/gpt2.h>\n")
 check("models include a test" "models/gpt2/gpt2.cpp:1: models includes test/support/ref.h"
   FILE models/gpt2/gpt2.cpp "#include \"shale/test/support/ref.h\"\n")
-check("relative path" "kernels/norm.h:1: want the header's whole name, .* got ../base/view.h"
+check("relative path" "kernels/norm.h:1: expected the header's whole name, .* found ../base/view.h"
   FILE kernels/norm.h "#include \"../base/view.h\"\n")
-check("short name" "kernels/norm.h:1: want the header's whole name, .* got kernels/gemm.h"
+check("short name" "kernels/norm.h:1: expected the header's whole name, .* found kernels/gemm.h"
   FILE kernels/norm.h "#include <kernels/gemm.h>\n"
   FILE kernels/gemm.h "#include <vector>\n")
 check("a public header in the tree" "comm/world.cpp:1: nn.h is for other programs"
@@ -49,9 +49,9 @@ check("third-party header in internal ones" OK
 check("the JSON library in base/json.cpp" OK
   FILE base/json.cpp "#include <nlohmann/json.hpp>\n"
   FILE test/cli/json_value.cpp "#include <nlohmann/json.hpp>\n")
-check("the JSON library in another source" "base/config.cpp:2: want shale/base/json.h"
+check("the JSON library in another source" "base/config.cpp:2: expected shale/base/json.h"
   FILE base/config.cpp "// Options\n#include <nlohmann/json.hpp>\n")
-check("the JSON library in a test" "test/models/gpt2.cpp:1: want shale/base/json.h"
+check("the JSON library in a test" "test/models/gpt2.cpp:1: expected shale/base/json.h"
   FILE base/json.cpp "#include <nlohmann/json.hpp>\n"
   FILE test/models/gpt2.cpp "#include <nlohmann/json_fwd.hpp>\n")
 check("a layer that names an exchange" "runtime/nn/glu.cpp:3: is written for one rank"

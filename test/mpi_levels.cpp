@@ -20,7 +20,7 @@ bool refused(const char* when, const std::string& words) {
     std::printf("%s: %s\n", when, error.what());
     return std::string(error.what()).find(words) != std::string::npos;
   }
-  std::printf("%s: expected an error, got a World\n", when);
+  std::printf("%s: expected an error, found a World\n", when);
   return false;
 }
 
@@ -31,10 +31,10 @@ bool run() {
   if (level != MPI_THREAD_SERIALIZED) {
     std::printf("skipped: MPI gives level %d where MPI_THREAD_SERIALIZED is asked for\n", level);
   } else {
-    ok =
-        refused<UnavailableError>("with too few threads",
-                                  "started with MPI_THREAD_SERIALIZED, want MPI_THREAD_MULTIPLE") &&
-        ok;
+    ok = refused<UnavailableError>(
+             "with too few threads",
+             "started with MPI_THREAD_SERIALIZED, expected MPI_THREAD_MULTIPLE") &&
+         ok;
   }
   MPI_Finalize();
   return refused<InternalError>("after MPI_Finalize", "MPI is not running") && ok;

@@ -24,7 +24,7 @@ if(NOT files STREQUAL public)
 endif()
 list(LENGTH SHALE_PUBLIC_HEADERS count)
 if(count GREATER most)
-  list(APPEND problems "there are ${count} public headers, want ${most} at most")
+  list(APPEND problems "there are ${count} public headers, expected ${most} at most")
 endif()
 
 # Kernels' headers bring those of their backends, which are internal.

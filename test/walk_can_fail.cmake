@@ -35,6 +35,6 @@ check("a name that the next file has not"
   "2. [trainer.cpp](../models/trainer.cpp) calls `layer_norm`.")
 check("a step that leads nowhere" "step 1: nothing of 'Trainer' is in models/train_lm.cpp and x.cpp"
   "2. [x.cpp](../x.cpp) has gone.")
-check("a walk that begins elsewhere" "the walk has 1 files, want 2 to 12" "\n## Next\n")
+check("a walk that begins elsewhere" "the walk has 1 files, expected 2 to 12" "\n## Next\n")
 string(REPEAT "\n3. [trainer.cpp](../models/trainer.cpp): `layer_norm_fwd`." 11 many)
-check("a walk that is too long" "the walk has 14 files, want 2 to 12" "${step}" "${many}")
+check("a walk that is too long" "the walk has 14 files, expected 2 to 12" "${step}" "${many}")

@@ -73,13 +73,13 @@ def add_arguments(parser, script, micro_batch, global_batch_of):
 def check(args, script):
     args.global_batch = args.global_batch or args.micro_batch
     if args.global_batch % args.micro_batch:
-        usage_error(f"--global-batch: {args.global_batch}: want a multiple of --micro-batch, "
+        usage_error(f"--global-batch: {args.global_batch}: expected a multiple of --micro-batch, "
                     f"{args.micro_batch}")
     if unknown := set(args.modes.split(",")) - set(script.modes):
-        usage_error(f"--modes: {', '.join(sorted(unknown))}: want some of "
+        usage_error(f"--modes: {', '.join(sorted(unknown))}: expected some of "
                     f"{', '.join(script.modes)}")
     if args.warmup < 1 or args.steps < 1:
-        usage_error("--warmup and --steps: want at least 1")
+        usage_error("--warmup and --steps: expected at least 1")
 
 
 def fields(args, script, mode):

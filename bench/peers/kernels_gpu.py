@@ -191,7 +191,7 @@ def parse_arguments():
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if unknown := set(args.dtypes.split(",")) - set(DTYPES):
-        sys.exit(usage_error(f"--dtypes: {', '.join(sorted(unknown))}: want some of "
+        sys.exit(usage_error(f"--dtypes: {', '.join(sorted(unknown))}: expected some of "
                              f"{', '.join(DTYPES)}"))
     return args
 

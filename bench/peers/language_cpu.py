@@ -144,7 +144,7 @@ def main():
         return
     for given, known in ((args.modes, MODES), (args.dtypes, DTYPES)):
         if unknown := set(given.split(",")) - set(known):
-            parser.error(f"{', '.join(sorted(unknown))}: want some of {', '.join(known)}")
+            parser.error(f"{', '.join(sorted(unknown))}: expected some of {', '.join(known)}")
     if args.warmup < 1 or args.steps < 1:
         parser.error("--warmup and --steps are at least 1")
     rows = []

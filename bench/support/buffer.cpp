@@ -63,7 +63,7 @@ void fill_uniform(const View& view, double scale, uint64_t seed) {
     case DType::kF32: return fill<float>(view, value);
     case DType::kBF16: return fill<bf16>(view, value);
     case DType::kF16: return fill<f16>(view, value);
-    default: throw DTypeError(cat("fill_uniform: view is ", view, ", want fp32, bf16 or fp16"));
+    default: throw DTypeError(cat("fill_uniform: view is ", view, ", expected fp32, bf16 or fp16"));
   }
 }
 

@@ -146,7 +146,7 @@ std::vector<GemmClass> tuned_classes() {
 std::string tune_gemm(BenchDevice& device, const std::vector<GemmClass>& classes, double seconds,
                       const std::function<void(const std::string&)>& progress) {
   if (device.device().type == DeviceType::kCpu) {
-    throw ConfigError("--tune: the CPU has no plans to choose from, want --device cuda");
+    throw ConfigError("--tune: the CPU has no plans to choose from; use --device cuda");
   }
   const KernelBench bench(device);
   std::string rows;

@@ -39,7 +39,7 @@ OwnerStep::OwnerStep(Module& model, const std::vector<Module*>& units, Context& 
 Batch OwnerStep::scatter(const Batch& whole) {
   const int64_t ranks = group_.size(), rows = whole.count / ranks;
   if (whole.count % ranks != 0) {
-    throw InternalError(cat("owner: ", whole.count, " rows, want a multiple of ", ranks));
+    throw InternalError(cat("owner: ", whole.count, " rows, expected a multiple of ", ranks));
   }
   Batch mine{.first_position = whole.first_position + group_.rank() * rows, .count = rows};
   for (const HostTensor& field : whole.fields) {

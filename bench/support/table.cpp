@@ -27,7 +27,7 @@ std::string escaped(const std::string& cell) {
 
 void Table::add(std::vector<std::string> cells) {
   if (cells.size() != titles_.size()) {
-    throw InternalError(cat("table: ", cells.size(), " cells, want ", titles_.size()));
+    throw InternalError(cat("table: ", cells.size(), " cells, expected ", titles_.size()));
   }
   rows_.push_back(std::move(cells));
 }

@@ -30,8 +30,8 @@ double Samples::sum() const { return std::accumulate(seconds.begin(), seconds.en
 
 double paired_ratio(const Samples& a, const Samples& b) {
   if (a.seconds.size() != b.seconds.size()) {
-    throw InternalError(cat("paired_ratio: ", a.seconds.size(), " runs against ",
-                            b.seconds.size(), ", want as many"));
+    throw InternalError(cat("paired_ratio: ", a.seconds.size(), " runs against ", b.seconds.size(),
+                            ", expected as many"));
   }
   std::vector<double> ratios;
   for (size_t i = 0; i < a.seconds.size(); ++i) ratios.push_back(a.seconds[i] / b.seconds[i]);

@@ -142,7 +142,7 @@ constexpr size_t kMostBytes = 4096;  // of a struct; more is no struct of this i
 size_t checked_size(const void* given, std::string_view argument) {
   const size_t size = size_of(given);
   if (size < sizeof(size_t) || size > kMostBytes) {
-    fail_argument(argument, "->size is ", size, ", want its struct's SHALE_..._INIT");
+    fail_argument(argument, "->size is ", size, "; initialize the struct with its SHALE_..._INIT");
   }
   return size;
 }
@@ -243,7 +243,7 @@ void copy_result(const void* result, void* out, size_t known, std::string_view a
 void give_text(std::string_view text, char* out, size_t capacity, std::string_view argument) {
   wanted(out, argument);
   if (text.size() >= capacity) {
-    fail_argument(argument, " has room for ", capacity, " bytes, want ", text.size() + 1);
+    fail_argument(argument, " has room for ", capacity, " bytes, expected ", text.size() + 1);
   }
   std::memcpy(out, text.data(), text.size());
   out[text.size()] = '\0';

@@ -66,14 +66,14 @@ DType dtype_of(const DlDataType& type) {
   }
   fail_argument("the DLPack tensor has elements of type code ", int(type.code), ", ",
                 int(type.bits), " bits, ", int(type.lanes),
-                " lanes; want f32, bf16, f16, f64, i32, i64, u8, u16 or u32, one lane");
+                " lanes; expected f32, bf16, f16, f64, i32, i64, u8, u16 or u32, one lane");
 }
 
 DlDevice device_of(const Context& context) {
   if (context.device().type == DeviceType::kCuda) return {kDlCuda, context.device().index};
   if (context.device().type == DeviceType::kCpu) return {kDlCpu, 0};
   fail_argument("x is on ", to_string(context.device()),
-                ", which DLPack has no name for; want shale_tensor_read()");
+                ", which DLPack has no name for; use shale_tensor_read()");
 }
 
 // What a reader holds: the memory, and the device that it is of. The context goes last.
@@ -119,12 +119,12 @@ void* export_tensor(const Tensor& x, bool legacy) {
   const bool read_only = is_read_only(x);
   if (read_only && legacy) {
     fail_argument(
-        "x is read-only, which the legacy struct cannot say; want legacy 0, or "
+        "x is read-only, which the legacy struct cannot say; use legacy 0, or "
         "shale_tensor_clone()");
   }
   for_each_tree([&x](const Tree& tree) {
     if (is_parameter_memory(x, tree)) {
-      fail_argument("x is memory of a parameter, want shale_tensor_clone() of it");
+      fail_argument("x is memory of a parameter; use shale_tensor_clone() of it");
     }
   });
   auto shown = std::make_unique<Export>();
@@ -183,7 +183,8 @@ Tensor import_tensor(void* managed, bool legacy) {
   }
   auto* const given = static_cast<DlManaged*>(managed);
   if (given->major != kMajor) {
-    fail_argument("managed is DLPack ", given->major, ".", given->minor, ", want ", kMajor, ".x");
+    fail_argument("managed is DLPack ", given->major, ".", given->minor, ", expected ", kMajor,
+                  ".x");
   }
   return tensor_of_memory(view_of(given->tensor, (given->flags & kReadOnly) != 0), [given] {
     if (given->deleter != nullptr) given->deleter(given);

@@ -40,7 +40,7 @@ Tensor unary(shale_unary_op op, const Tensor& x) {
     case SHALE_COS: return cos(x);
     case SHALE_GELU_TANH: return gelu(x, Gelu::kTanh);
     case SHALE_GELU_ERF: return gelu(x, Gelu::kErf);
-    default: fail_argument("op is ", op, ", want a SHALE_... of shale_unary_op");
+    default: fail_argument("op is ", op, ", expected a SHALE_... of shale_unary_op");
   }
 }
 
@@ -57,26 +57,26 @@ Tensor binary(shale_binary_op op, const Tensor& a, const B& b) {
     case SHALE_LESS: return less(a, b);
     case SHALE_LESS_EQUAL: return less_equal(a, b);
     case SHALE_EQUAL: return equal(a, b);
-    default: fail_argument("op is ", op, ", want a SHALE_... of shale_binary_op");
+    default: fail_argument("op is ", op, ", expected a SHALE_... of shale_binary_op");
   }
 }
 
 Tensor reduce(shale_reduce_op op, const Tensor& x, const std::vector<int>& dims, bool keep) {
   if (dims.empty() && op == SHALE_SUM) return sum(contiguous(x));
   if (dims.empty() && op == SHALE_MEAN) return mean(contiguous(x));
-  if (dims.empty()) fail_argument("count is 0, want dimensions for SHALE_MAX and SHALE_MIN");
+  if (dims.empty()) fail_argument("count is 0, expected dimensions for SHALE_MAX and SHALE_MIN");
   switch (op) {
     case SHALE_SUM: return sum(x, dims, keep);
     case SHALE_MEAN: return mean(x, dims, keep);
     case SHALE_MAX: return max(x, dims, keep);
     case SHALE_MIN: return min(x, dims, keep);
-    default: fail_argument("op is ", op, ", want a SHALE_... of shale_reduce_op");
+    default: fail_argument("op is ", op, ", expected a SHALE_... of shale_reduce_op");
   }
 }
 
 std::vector<int> dims_of(int32_t count, const int32_t* dims) {
   if (count < 0 || count > SHALE_MAX_DIMS) {
-    fail_argument("count is ", count, ", want 0 to ", SHALE_MAX_DIMS);
+    fail_argument("count is ", count, ", expected 0 to ", SHALE_MAX_DIMS);
   }
   if (count > 0) wanted(dims, "dims");
   return {dims, dims + count};
@@ -157,7 +157,7 @@ shale_status shale_log_softmax(shale_tensor x, int32_t dim, shale_tensor* out) {
 shale_status shale_reshape(shale_tensor x, int32_t ndim, const int64_t* shape, shale_tensor* out) {
   return call_for_tensor("shale_reshape", out, [&] {
     if (ndim < 0 || ndim > SHALE_MAX_DIMS) {
-      fail_argument("ndim is ", ndim, ", want 0 to ", SHALE_MAX_DIMS);
+      fail_argument("ndim is ", ndim, ", expected 0 to ", SHALE_MAX_DIMS);
     }
     if (ndim > 0) wanted(shape, "shape");
     const std::span<const int64_t> sizes(shape, static_cast<size_t>(ndim));
@@ -184,7 +184,7 @@ shale_status shale_concat(int32_t count, const shale_tensor* tensors, int32_t di
                           shale_tensor* out) {
   return call_for_tensor("shale_concat", out, [&] {
     if (count < 1 || count > kMostTensors) {
-      fail_argument("count is ", count, ", want 1 to ", kMostTensors);
+      fail_argument("count is ", count, ", expected 1 to ", kMostTensors);
     }
     wanted(tensors, "tensors");
     std::vector<Tensor> parts;
@@ -247,7 +247,7 @@ shale_status shale_rope(shale_tensor x, double theta, shale_tensor* out) {
   return call_for_tensor("shale_rope", out, [&] {
     checked_number(theta, "theta", 0);
     const Tensor tensor = tensor_of(x, "x");
-    if (tensor.ndim() != 4) fail_argument("x is ", tensor, ", want [B, T, H, D]");
+    if (tensor.ndim() != 4) fail_argument("x is ", tensor, ", expected [B, T, H, D]");
     return rope(tensor, rope_table(theta == 0 ? kRopeTheta : theta, tensor.size(3)));
   });
 }

@@ -37,7 +37,7 @@ class ProgramModule : public Module {
 ProgramModule& program_module(const ModuleObject& object) {
   auto* module = dynamic_cast<ProgramModule*>(object.module);
   if (module == nullptr) {
-    fail_argument("module is a language model, want one of shale_module_create()");
+    fail_argument("module is a language model, expected one of shale_module_create()");
   }
   return *module;
 }
@@ -50,7 +50,7 @@ void check_not_sharded(const Tree& tree) {
 std::string checked_name(const char* name) {
   const std::string text = wanted(name, "name");
   if (text.empty() || text.size() >= SHALE_MAX_NAME || text.find('.') != text.npos) {
-    fail_argument("name is \"", text, "\", want 1 to ", SHALE_MAX_NAME - 1, " bytes, no dot");
+    fail_argument("name is \"", text, "\", expected 1 to ", SHALE_MAX_NAME - 1, " bytes, no dot");
   }
   return text;
 }
@@ -113,7 +113,7 @@ std::vector<Tensor> call_body(const Module& module, shale_body body, void* user,
 void check_count(std::string_view argument, int32_t count, int32_t least) {
   constexpr int32_t kMost = 1024;
   if (count < least || count > kMost) {
-    fail_argument(argument, " is ", count, ", want ", least, " to ", kMost);
+    fail_argument(argument, " is ", count, ", expected ", least, " to ", kMost);
   }
 }
 

@@ -21,7 +21,7 @@ std::string names_of(const Module& module) {
 comm::ShardedParameter sharded(const ModuleObject& root, const char* name) {
   const Parameter* parameter = root.module->find_parameter(wanted(name, "name"));
   if (parameter == nullptr) {
-    fail_argument("there is no parameter \"", name, "\", want one of", names_of(*root.module));
+    fail_argument("there is no parameter \"", name, "\", expected one of", names_of(*root.module));
   }
   comm::DataParallel& parallel = comm::data_parallel_of(*root.module);
   for (const auto& unit : parallel.units()) {
@@ -36,7 +36,7 @@ comm::ShardedParameter sharded(const ModuleObject& root, const char* name) {
 
 void check_count(const comm::ShardedParameter& parameter, int64_t count) {
   if (count != parameter.shape().numel()) {
-    fail_argument("count is ", count, ", want ", parameter.shape().numel(), " for ",
+    fail_argument("count is ", count, ", expected ", parameter.shape().numel(), " for ",
                   parameter.name(), " ", parameter.shape());
   }
 }
@@ -71,7 +71,7 @@ shale_status shale_module_parameter(shale_module module, int64_t index, shale_pa
   return call("shale_module_parameter", [&] {
     const auto all = module_of(module)->module->parameters();
     if (index < 0 || index >= static_cast<int64_t>(all.size())) {
-      fail_argument("index is ", index, ", want 0 to below ", all.size());
+      fail_argument("index is ", index, ", expected 0 to below ", all.size());
     }
     give(describe(*all[static_cast<size_t>(index)]), out, "out");
   });
@@ -84,7 +84,7 @@ shale_status shale_module_value(shale_module module, const char* name, shale_ten
     for (const auto& parameter : object->module->own_parameters()) {
       if (parameter->name == name) return parameter->value;
     }
-    fail_argument("the module has no parameter \"", name, "\" of its own, want one of",
+    fail_argument("the module has no parameter \"", name, "\" of its own, expected one of",
                   names_of(*object->module));
   });
 }

@@ -58,7 +58,7 @@ Device device_of(const char* name, comm::World& world) {
     choices += cat(choices.empty() ? "" : ", ", known);
   }
   throw ConfigError(
-      cat("options->device is \"", excerpt(config.device), "\", want one of ", choices));
+      cat("options->device is \"", excerpt(config.device), "\", expected one of ", choices));
 }
 
 double timeout_of(double given) {
@@ -69,10 +69,12 @@ double timeout_of(double given) {
 
 std::unique_ptr<Session> make_session(const shale_runtime_options& options) {
   if (options.threads < 0 || options.threads > kMostThreads) {
-    throw ConfigError(cat("options->threads is ", options.threads, ", want 0 to ", kMostThreads));
+    throw ConfigError(
+        cat("options->threads is ", options.threads, ", expected 0 to ", kMostThreads));
   }
   if (options.device_memory < 0) {
-    throw ConfigError(cat("options->device_memory is ", options.device_memory, ", want 0 or more"));
+    throw ConfigError(
+        cat("options->device_memory is ", options.device_memory, ", expected 0 or more"));
   }
   const double timeout_s = timeout_of(options.timeout_s);
   auto session = std::make_unique<Session>();
@@ -137,7 +139,7 @@ shale_status shale_runtime_create(const shale_runtime_options* options, shale_ru
     wanted(out, "out");
     if (has_session()) {
       throw CallError(SHALE_ERROR_STATE,
-                      "there is a runtime in this process, want shale_runtime_destroy() first");
+                      "there is a runtime in this process; call shale_runtime_destroy() first");
     }
     const shale_runtime_options defaults = SHALE_RUNTIME_OPTIONS_INIT;
     begin_session(make_session(options_of(options, defaults, "options")));

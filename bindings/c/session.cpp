@@ -51,7 +51,7 @@ uint64_t number_of(Kind kind, uint64_t use, size_t slot) {
 }
 
 Slot& slot_of(Kind kind, const void* handle, std::string_view argument) {
-  if (handle == nullptr) fail_argument(argument, " is NULL, want ", name_of(kind));
+  if (handle == nullptr) fail_argument(argument, " is NULL, expected ", name_of(kind));
   const auto number = reinterpret_cast<uintptr_t>(handle);
   const size_t index = number & ((uint64_t{1} << kSlotBits) - 1);
   const auto given = static_cast<Kind>(number >> (kSlotBits + kUseBits));
@@ -59,12 +59,12 @@ Slot& slot_of(Kind kind, const void* handle, std::string_view argument) {
   const bool known = index < slots.size() && given >= Kind::kRuntime && given <= Kind::kMetrics;
   if (known && number == number_of(given, slots[index].use, index) && slots[index].kind == given) {
     if (given == kind) return slots[index];
-    fail_argument(argument, " is ", name_of(given), ", want ", name_of(kind));
+    fail_argument(argument, " is ", name_of(given), ", expected ", name_of(kind));
   }
   if (known && given == kind) {
     fail_argument(argument, " is ", name_of(kind), " that was destroyed");
   }
-  fail_argument(argument, " is no handle, want ", name_of(kind));
+  fail_argument(argument, " is no handle, expected ", name_of(kind));
 }
 
 void free_slot(size_t index) {
@@ -84,7 +84,7 @@ void free_all(Kind kind) {
 
 Session& session() {
   if (handles().session == nullptr) {
-    throw CallError(SHALE_ERROR_STATE, "there is no runtime, want shale_runtime_create() first");
+    throw CallError(SHALE_ERROR_STATE, "there is no runtime; call shale_runtime_create() first");
   }
   return *handles().session;
 }
@@ -117,7 +117,7 @@ void check_process() {
   if (has_session() && session().process != getpid()) {
     throw CallError(SHALE_ERROR_STATE,
                     cat("the runtime is of process ", session().process, ", and this is ", getpid(),
-                        ", which was forked from it; want a process of its own "
+                        ", which was forked from it; use a process of its own "
                         "(\"spawn\" in Python's multiprocessing)"));
   }
 }
@@ -134,7 +134,7 @@ void* add_handle(Kind kind, std::shared_ptr<void> object) {
     index = h.free.front();
     h.free.pop_front();
   } else if (index >> kSlotBits != 0) {
-    throw CallError(SHALE_ERROR_STATE, cat("there are ", index, " handles, want fewer"));
+    throw CallError(SHALE_ERROR_STATE, cat("there are ", index, " handles; destroy some"));
   } else {
     h.slots.emplace_back();
   }
@@ -188,7 +188,7 @@ std::shared_ptr<ModuleObject> root_of(shale_module handle, std::string_view argu
   auto object = module_of(handle, argument);
   if (object->module != &object->tree->root()) {
     fail_argument(argument, " is the module ", object->module->full_name(),
-                  ", want the root of its tree");
+                  ", expected the root of its tree");
   }
   return object;
 }

@@ -13,19 +13,19 @@ namespace shale::c {
 DType dtype_of_code(shale_dtype code) {
   static_assert(int(DType::kF32) == SHALE_F32 && int(DType::kU32) == SHALE_U32);
   if (code < SHALE_F32 || code > SHALE_U32) {
-    fail_argument("dtype is ", code, ", want 0 (SHALE_F32) to 8 (SHALE_U32)");
+    fail_argument("dtype is ", code, ", expected 0 (SHALE_F32) to 8 (SHALE_U32)");
   }
   return static_cast<DType>(code);
 }
 
 Shape shape_of(int32_t ndim, const int64_t* sizes, std::string_view argument) {
   if (ndim < 0 || ndim > SHALE_MAX_DIMS) {
-    fail_argument("ndim is ", ndim, ", want 0 to ", SHALE_MAX_DIMS);
+    fail_argument("ndim is ", ndim, ", expected 0 to ", SHALE_MAX_DIMS);
   }
   if (ndim > 0) wanted(sizes, argument);
   const Shape shape(std::span<const int64_t>(sizes, static_cast<size_t>(ndim)));
   for (int i = 0; i < ndim; ++i) {
-    if (shape[i] < 0) fail_argument(argument, " is ", shape, ", want sizes of 0 or more");
+    if (shape[i] < 0) fail_argument(argument, " is ", shape, ", expected sizes of 0 or more");
   }
   if (shape.numel() > std::numeric_limits<int64_t>::max() / 8) {
     fail_argument(argument, " is ", shape, ", more bytes than can be");
@@ -39,7 +39,7 @@ int64_t extent_of(const Shape& shape, const Shape& strides, DType dtype) {
   int64_t last = 0;
   for (int i = 0; i < shape.ndim(); ++i) {
     int64_t step = 0;
-    if (strides[i] < 0) fail_argument("strides are ", strides, ", want 0 or more");
+    if (strides[i] < 0) fail_argument("strides are ", strides, ", expected 0 or more");
     if (__builtin_mul_overflow(shape[i] - 1, strides[i], &step) ||
         __builtin_add_overflow(last, step, &last)) {
       fail_argument("shape ", shape, " with strides ", strides, " is more than memory can be");
@@ -89,7 +89,7 @@ void check_writable(const Tensor& x) {
 
 void check_bytes(const Tensor& x, size_t bytes) {
   if (static_cast<int64_t>(bytes) != x.bytes()) {
-    fail_argument("bytes is ", bytes, ", want ", x.bytes(), " for ", x);
+    fail_argument("bytes is ", bytes, ", expected ", x.bytes(), " for ", x);
   }
 }
 
@@ -125,7 +125,7 @@ shale_status shale_tensor_from_memory(shale_runtime runtime, const shale_memory*
     const shale_memory given = options_of(wanted(memory, "memory"), defaults, "memory");
     if (session().context->device().type != shale::DeviceType::kCpu) {
       fail_argument("memory is the host's, and the runtime's device is ",
-                    to_string(session().context->device()), ", want shale_tensor_from_host()");
+                    to_string(session().context->device()), "; use shale_tensor_from_host()");
     }
     const shale::Shape shape = shape_of(given.ndim, given.shape, "memory->shape");
     const ForeignView view{.data = given.data,
@@ -228,7 +228,7 @@ shale_status shale_tensor_require_grad(shale_tensor x, int32_t on) {
   return call("shale_tensor_require_grad", [&] {
     Tensor tensor = any_tensor_of(x, "x");
     if (on != 0 && !is_float(tensor.dtype())) {
-      fail_argument("x is ", tensor, ", want floating-point numbers");
+      fail_argument("x is ", tensor, ", expected floating-point numbers");
     }
     tensor.set_requires_grad(on != 0);
   });
@@ -249,7 +249,7 @@ shale_status shale_tensor_zero_grad(shale_tensor x) {
     shale::LeafState* leaf = tensor.impl().leaf.get();
     if (leaf == nullptr) return;
     if (!leaf->name.empty()) {
-      fail_argument("x is the parameter ", leaf->name, ", want shale_zero_grad() of its model");
+      fail_argument("x is the parameter ", leaf->name, "; use shale_zero_grad() of its model");
     }
     leaf->has_value = false;
   });

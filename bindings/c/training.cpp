@@ -28,7 +28,7 @@ models::RunConfig optimizer_config(const char* kind, const shale_optimizer_optio
   spec.read_json(Json({{"optimizer", wanted(kind, "kind")}}).dump(), "kind");
   const auto set = [](double& field, double value, const char* what, double below) {
     if (std::isnan(value) || value >= below) {
-      throw ConfigError(cat("options->", what, " is ", value, ", want 0 to below ", below,
+      throw ConfigError(cat("options->", what, " is ", value, ", expected 0 to below ", below,
                             ", or negative for the optimizer's own"));
     }
     if (value >= 0) field = value;
@@ -110,7 +110,7 @@ shale_status shale_optimizer_destroy(shale_optimizer optimizer) {
 
 shale_status shale_optimizer_prepare(shale_optimizer optimizer, int64_t step, float lr) {
   return call("shale_optimizer_prepare", [&] {
-    if (step < 0) fail_argument("step is ", step, ", want 0 or more");
+    if (step < 0) fail_argument("step is ", step, ", expected 0 or more");
     checked_number(lr, "lr", -INFINITY);
     const auto object = optimizer_of(optimizer);
     object->optimizer->prepare(*session().context, step, lr);
@@ -134,7 +134,7 @@ shale_status shale_optimizer_step(shale_optimizer optimizer) {
 
 shale_status shale_clip_grad_norm(shale_module root, float max_norm, float* norm) {
   return call("shale_clip_grad_norm", [&] {
-    if (!(max_norm >= 0)) fail_argument("max_norm is ", max_norm, ", want 0 or more");
+    if (!(max_norm >= 0)) fail_argument("max_norm is ", max_norm, ", expected 0 or more");
     shale::comm::clip_grad_norm(*sharded_root_of(root)->module, max_norm);
     if (norm != nullptr) *norm = session().context->read_step().grad_norm;
   });
@@ -151,8 +151,8 @@ shale_status shale_checkpoint_save(shale_module root, shale_optimizer optimizer,
     const auto model = root_of(root);
     const auto stepped = optimizer_of(optimizer);
     check_same_tree(*model, *stepped);
-    if (step < 0) fail_argument("step is ", step, ", want 0 or more");
-    if (keep < 0) fail_argument("keep is ", keep, ", want 0 or more");
+    if (step < 0) fail_argument("step is ", step, ", expected 0 or more");
+    if (keep < 0) fail_argument("keep is ", keep, ", expected 0 or more");
     shale::comm::CheckpointInfo info{.step = step};
     if (state != nullptr) info.state = state;
     const shale::JsonObject checked(info.state, "state");

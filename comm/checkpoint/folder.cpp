@@ -191,7 +191,7 @@ void CheckpointFolder::discard(int64_t step, std::string_view nonce) const {
 }
 
 void CheckpointFolder::retire(int64_t keep, int64_t committed) const {
-  if (keep < 1) throw InternalError(cat("checkpoint: keep ", keep, ", want at least 1"));
+  if (keep < 1) throw InternalError(cat("checkpoint: keep ", keep, ", expected at least 1"));
   const Folder folder = Folder::open(path_);
   std::vector<std::string> trash;
   for (const int64_t step : steps()) {

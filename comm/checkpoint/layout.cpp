@@ -37,7 +37,8 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
   std::set<std::vector<int64_t>> begins;
   for (const auto& [box, parts] : tensor.boxes) {
     if (box.begin.size() != ndim || box.size.size() != ndim) {
-      fail("a box has ", box.begin.size(), " and ", box.size.size(), " dimensions, want ", ndim);
+      fail("a box has ", box.begin.size(), " and ", box.size.size(), " dimensions, expected ",
+           ndim);
     }
     if (!begins.empty() && box.begin <= *begins.rbegin()) fail("its boxes are not in order");
     begins.insert(box.begin);
@@ -49,8 +50,8 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
     int64_t end = 0;
     for (const auto& [begin, size] : ranges) {
       if (begin != end || size <= 0 || size > tensor.shape[dim] - begin) {
-        fail("dimension ", dim, " is cut at ", begin, " with ", size, " elements; want the cut at ",
-             end, " and at most ", tensor.shape[dim] - end);
+        fail("dimension ", dim, " is cut at ", begin, " with ", size,
+             " elements; expected the cut at ", end, " and at most ", tensor.shape[dim] - end);
       }
       end += size;
     }
@@ -61,7 +62,7 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
     cells *= static_cast<int64_t>(ranges.size());
   }
   if (static_cast<int64_t>(tensor.boxes.size()) != cells) {
-    fail(tensor.boxes.size(), " boxes, want the ", cells, " of its grid");
+    fail(tensor.boxes.size(), " boxes, expected the ", cells, " of its grid");
   }
 }
 
@@ -70,13 +71,15 @@ void check_parts(const CheckpointTensor::Box& box, int64_t file_count, const Com
   int64_t end = 0;
   for (const CheckpointTensor::Part& part : box.parts) {
     if (part.file < 0 || part.file >= file_count) {
-      fail("a part is in file ", part.file, ", want one below ", file_count);
+      fail("a part is in file ", part.file, ", expected one below ", file_count);
     }
     if (part.first != end) {
-      fail("a part begins at element ", part.first, ", want ", end, ", where the one before ends");
+      fail("a part begins at element ", part.first, ", expected ", end,
+           ", where the one before ends");
     }
     if (part.count <= 0 || part.count > numel - end) {
-      fail("a part at element ", end, " has ", part.count, " elements, want 1 to ", numel - end);
+      fail("a part at element ", end, " has ", part.count, " elements, expected 1 to ",
+           numel - end);
     }
     end += part.count;
   }
@@ -159,7 +162,7 @@ void check_tensor(std::string_view source, std::string_view name, const Checkpoi
                   int64_t file_count) {
   const Complaint fail{source, name};
   if (static_cast<int64_t>(tensor.shape.size()) > kMaxSafetensorsRank) {
-    fail(tensor.shape.size(), " dimensions, want at most ", kMaxSafetensorsRank);
+    fail(tensor.shape.size(), " dimensions, expected at most ", kMaxSafetensorsRank);
   }
   if (!safetensors_bytes(safetensors_dtype(tensor.dtype), tensor.shape)) {
     fail("its shape is no possible size");
@@ -167,7 +170,7 @@ void check_tensor(std::string_view source, std::string_view name, const Checkpoi
   if (tensor.numel() == 0) {
     if (tensor.boxes.size() != 1 || tensor.boxes[0].box != whole_box(tensor.shape) ||
         !tensor.boxes[0].parts.empty()) {
-      fail("it has no elements; want one box, the whole, without parts");
+      fail("it has no elements; expected one box, the whole, without parts");
     }
     return;
   }

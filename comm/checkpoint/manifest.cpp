@@ -186,7 +186,7 @@ std::string shown(const Json& value) {
 
 // Throws unless `value` is an object of these keys, all of them and no other.
 void check_keys(const Json& value, std::initializer_list<const char*> keys, const Place& place) {
-  if (!value.is_object()) place.fail(shown(value), ", want an object");
+  if (!value.is_object()) place.fail(shown(value), ", expected an object");
   for (const char* key : keys) {
     if (!value.contains(key)) place.fail("no '", key, "'");
   }
@@ -201,21 +201,21 @@ void check_keys(const Json& value, std::initializer_list<const char*> keys, cons
 int64_t integer(const Json& value, int64_t low, int64_t high, const Place& place) {
   const std::optional<int64_t> result = value.int64();
   if (!result || *result < low || *result > high) {
-    place.fail(shown(value), ", want an integer from ", low, " to ", high);
+    place.fail(shown(value), ", expected an integer from ", low, " to ", high);
   }
   return *result;
 }
 
 const Json& array(const Json& value, int64_t max_size, const Place& place) {
-  if (!value.is_array()) place.fail(shown(value), ", want a list");
+  if (!value.is_array()) place.fail(shown(value), ", expected a list");
   if (static_cast<int64_t>(value.size()) > max_size) {
-    place.fail(value.size(), " entries, want at most ", max_size);
+    place.fail(value.size(), " entries, expected at most ", max_size);
   }
   return value;
 }
 
 std::string string_in(const Json& value, const Place& place) {
-  if (!value.is_string()) place.fail(shown(value), ", want a string");
+  if (!value.is_string()) place.fail(shown(value), ", expected a string");
   return value.text();
 }
 
@@ -229,7 +229,7 @@ std::vector<int64_t> sizes(const Json& value, const Place& place) {
 
 std::vector<uint32_t> read_crcs(const std::string& digits, int64_t count, const Place& place) {
   if (static_cast<int64_t>(digits.size()) != 8 * count) {
-    place.fail(digits.size(), " hexadecimal digits in 'crc32c', want 8 for each of ", count,
+    place.fail(digits.size(), " hexadecimal digits in 'crc32c', expected 8 for each of ", count,
                " chunks");
   }
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -249,7 +249,7 @@ CheckpointFile read_file(const Json& value, int64_t chunk_bytes, const Place& pl
   CheckpointFile file{.name = string_in(value["name"], place.at("name"))};
   if (!is_plain_file_name(file.name) || file.name == kManifestName) {
     place.fail("the name ", shown(value["name"]),
-               ", want letters, digits, '_', '.' and '-', no '.' first");
+               ", expected letters, digits, '_', '.' and '-', no '.' first");
   }
   file.bytes =
       integer(value["bytes"], 8, std::numeric_limits<int64_t>::max() / 2, place.at("bytes"));
@@ -274,7 +274,7 @@ void PartReader::read(const Json& value, const Place& place,
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   const size_t want = version == 1 ? 3 : 4;
   if (!value.is_array() || value.size() != want) {
-    place.fail(shown(value), ", want ", want, " integers");
+    place.fail(shown(value), ", expected ", want, " integers");
   }
   if (version != 1) return read_run(value, place, to);
   ++parts;  // of which a text has no more than values
@@ -338,13 +338,13 @@ void read_layout(const Json& object, std::string_view source, int64_t version,
   if (!tensors.is_object()) throw DataError(cat(source, ": 'tensors' is not an object"));
   if (static_cast<int64_t>(tensors.size()) > kMaxSafetensorsTensors) {
     throw DataError(
-        cat(source, ": ", tensors.size(), " tensors, want at most ", kMaxSafetensorsTensors));
+        cat(source, ": ", tensors.size(), " tensors, expected at most ", kMaxSafetensorsTensors));
   }
   PartReader parts{.version = version};
   for (const auto& [name, value] : tensors.items()) {
     const Place place{source, cat("tensor '", excerpt(name), "'")};
     if (name.empty() || static_cast<int64_t>(name.size()) > kMaxSafetensorsName) {
-      place.fail("a name of ", name.size(), " bytes, want 1 to ", kMaxSafetensorsName);
+      place.fail("a name of ", name.size(), " bytes, expected 1 to ", kMaxSafetensorsName);
     }
     manifest.tensors.emplace(name, read_tensor(value, place, parts));
   }
@@ -353,7 +353,7 @@ void read_layout(const Json& object, std::string_view source, int64_t version,
 // The text without its last line, closed again.
 std::string checked_body(std::string_view text, std::string_view source) {
   if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
-    throw DataError(cat(source, ": ", text.size(), " bytes, want at most ", kMaxManifestBytes));
+    throw DataError(cat(source, ": ", text.size(), " bytes, expected at most ", kMaxManifestBytes));
   }
   if (text.size() <= kLastLineBytes) {
     throw DataError(cat(source, ": ", text.size(), " bytes; it was cut short, or is no manifest"));
@@ -365,7 +365,7 @@ std::string checked_body(std::string_view text, std::string_view source) {
     throw DataError(cat(source, ": does not end with a checksum; it was cut short, or damaged"));
   }
   if (found != want) {
-    throw DataError(cat(source, ": the checksum is ", excerpt(found.substr(11, 8)), ", want ",
+    throw DataError(cat(source, ": the checksum is ", excerpt(found.substr(11, 8)), ", expected ",
                         want.substr(11, 8), "; it is damaged, or was changed"));
   }
   return std::string(body) + "}";

@@ -25,7 +25,7 @@ std::string read_manifest_text(const Folder& folder) {
   File file = File::open(folder, kManifestName);
   const int64_t bytes = file.bytes();
   if (bytes > kMaxManifestBytes) {
-    throw DataError(cat(file.path(), ": ", bytes, " bytes, want at most ", kMaxManifestBytes));
+    throw DataError(cat(file.path(), ": ", bytes, " bytes, expected at most ", kMaxManifestBytes));
   }
   std::string text(static_cast<size_t>(bytes), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
@@ -56,7 +56,8 @@ void CheckpointReader::check_files() const {
   for (const CheckpointFile& want : manifest_.files) {
     const int64_t bytes = File::open(folder_, want.name).bytes();
     if (bytes != want.bytes) {
-      throw DataError(cat(folder_.path_of(want.name), ": ", bytes, " bytes, want ", want.bytes));
+      throw DataError(
+          cat(folder_.path_of(want.name), ": ", bytes, " bytes, expected ", want.bytes));
     }
   }
 }
@@ -274,7 +275,7 @@ void CheckpointReader::verify_file(size_t file) {
   }
   const size_t entries = read_header(file).entries.size();
   if (entries != parts) {
-    throw DataError(cat(folder_.path_of(want.name), ": ", entries, " tensors, want the ", parts,
+    throw DataError(cat(folder_.path_of(want.name), ": ", entries, " tensors, expected the ", parts,
                         " that the manifest places there"));
   }
 }

@@ -70,7 +70,7 @@ std::vector<std::vector<TensorPart>> even_parts(const CheckpointManifest& manife
 void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int ranks) {
   constexpr int kMaxRanks = 99'999;  // file names have five digits
   if (ranks < 1 || ranks > kMaxRanks) {
-    throw ConfigError(cat("reshard: ", ranks, " ranks, want 1 to ", kMaxRanks));
+    throw ConfigError(cat("reshard: ", ranks, " ranks, expected 1 to ", kMaxRanks));
   }
   CheckpointManifest manifest;
   manifest.step = from.manifest().step;

@@ -21,7 +21,7 @@ void check_part(const TensorPart& part) {
   };
   const TensorBox box = part.box.size.empty() ? whole_box(part.shape) : part.box;
   if (box.size.size() != part.shape.size() || box.begin.size() != part.shape.size()) {
-    fail("a box of ", box.size.size(), " dimensions, want ", part.shape.size());
+    fail("a box of ", box.size.size(), " dimensions, expected ", part.shape.size());
   }
   int64_t numel = 1;
   for (size_t i = 0; i < part.shape.size(); ++i) {
@@ -72,8 +72,8 @@ std::string shard_file_name(int rank, int ranks) {
 ShardPlan::ShardPlan(const std::string& name, std::vector<TensorPart> all, int64_t chunk_bytes)
     : parts(std::move(all)) {
   if (chunk_bytes < kMinChunkBytes || chunk_bytes > kMaxChunkBytes) {
-    throw InternalError(cat("checkpoint: chunks of ", chunk_bytes, " bytes, want ", kMinChunkBytes,
-                            " to ", kMaxChunkBytes));
+    throw InternalError(cat("checkpoint: chunks of ", chunk_bytes, " bytes, expected ",
+                            kMinChunkBytes, " to ", kMaxChunkBytes));
   }
   std::vector<size_t> stored;  // places of those that have elements
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -29,16 +29,16 @@ int64_t boundary(const StatePart& part, int64_t bytes) {
   return std::min(units * kFlatAlignment, part.count());
 }
 
-// "[2,3], want [3,3]", or empty.
+// "[2,3], expected [3,3]", or empty.
 std::string difference(const CheckpointTensor& stored, const StatePart& part) {
   if (stored_replicas(stored, part) > 0) return {};
   if (!std::equal(stored.shape.begin(), stored.shape.end(), part.shape.begin(), part.shape.end())) {
     std::string found;  // it may have more dimensions than a Shape
     for (const int64_t size : stored.shape) found += cat(found.empty() ? "" : ",", size);
-    return cat("[", found, "], want ", part.shape);
+    return cat("[", found, "], expected ", part.shape);
   }
   if (stored.dtype != part.values.dtype()) {
-    return cat(dtype_name(stored.dtype), ", want ", dtype_name(part.values.dtype()));
+    return cat(dtype_name(stored.dtype), ", expected ", dtype_name(part.values.dtype()));
   }
   return {};
 }
@@ -238,7 +238,7 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
     if (parameter.sharding.share == Share::kWhole) return parts.push_back(std::move(part));
     throw ConfigError(cat("checkpoint: ", part.name, part.shape, " is a state of ",
                           parameter.full_name(),
-                          ", whose layer is cut; want a state with a value "
+                          ", whose layer is cut; expected a state with a value "
                           "for each of its elements"));
   }
   part.shape = whole;
@@ -319,7 +319,7 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
       }
       if (stepped_by.emplace(part.parameter, i).first->second != i) {
         throw ConfigError(cat("checkpoint: two optimizers step ", part.parameter->full_name(),
-                              ", want one for each parameter"));
+                              ", expected one for each parameter"));
       }
       part.is_whole = part.is_whole || !is_sharded.at(part.parameter);
       if (local != nullptr) part.replicas = OverReplicas::kEach;

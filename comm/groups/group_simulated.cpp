@@ -144,7 +144,8 @@ SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
       memory_(std::make_shared<PeerMemory>(
           device.device().type == DeviceType::kCpu ? device.host_memory() : device.memory())) {
   if (size < 1 || rank < 0 || rank >= size) {
-    throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
+    throw ConfigError(
+        cat("simulated group: rank ", rank, " of ", size, ", expected one of its ranks"));
   }
   std::vector<int> members(static_cast<size_t>(size));
   std::iota(members.begin(), members.end(), 0);
@@ -253,7 +254,7 @@ std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int color, int key,
   if (color != 0 || key != rank()) {
     throw UnavailableError(cat("simulated group: ", options.name,
                                " cannot be split off by one rank's color, as it does not know the "
-                               "others'; want the colors of all ranks"));
+                               "others'; expected the colors of all ranks"));
   }
   return make_known_split(std::vector<int>(static_cast<size_t>(size())), options);
 }

@@ -321,7 +321,7 @@ Work StagedGroup::submit(const CollectiveCall& call, bool async) {
   }
   if (captures(call.stream)) {
     throw CommError(cat("group '", options().name,
-                        "': collectives through host memory cannot be captured, want NCCL"));
+                        "': collectives through host memory cannot be captured; use NCCL"));
   }
   const auto ready = std::make_shared<const DeviceEvent>(device_, call.stream);
   const auto finished = std::make_shared<DeviceEvent>();

@@ -36,7 +36,8 @@ Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceW
     const std::string why = cat("rank ", list_of(without), " on host ", first.host,
                                 " sees no GPU: ", first.gpus.why_none);
     if (without.size() == ranks.size()) throw UnavailableError("device: " + why);
-    throw UnavailableError(cat("device: ", why, "; other ranks see GPUs, want one for every rank"));
+    throw UnavailableError(
+        cat("device: ", why, "; other ranks see GPUs, expected one for every rank"));
   }
   // All ranks are gone through on all ranks, so that all fail if one does.
   std::map<std::pair<std::string, std::string>, std::vector<int>> users;  // by host and GPU
@@ -52,7 +53,7 @@ Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceW
       throw UnavailableError(cat("device: on host ", host, " rank ", other, " finds all of its ",
                                  gpus.ids.size(), " GPUs taken: ", *least, " by rank ",
                                  list_of(users_of(*least)),
-                                 "; want as many GPUs as ranks on a host, or --comm mpi, by which "
+                                 "; use at most one rank per GPU, or --comm mpi, with which "
                                  "ranks share GPUs and exchange data through host memory"));
     }
     users_of(*least).push_back(static_cast<int>(other));

@@ -30,7 +30,7 @@ std::vector<int> numa_nodes(int ranks_per_node, const std::vector<std::string>& 
   const int ranks = static_cast<int>(hosts.size());
   if (!one_host) {
     throw ConfigError(cat("--numa-ranks: the ranks are on several hosts, whose sums are made host ",
-                          "by host; want 0 or 1"));
+                          "by host; use 0 or 1"));
   }
   std::vector<int> wanted;
   for (int rank = 0; rank < ranks; ++rank) wanted.push_back(rank / ranks_per_node);

@@ -54,7 +54,7 @@ Message PipeLink::check(const char* what, bool sends, const View& x, const Messa
   }
   if (!x.contiguous()) throw ShapeError(cat(name, "the buffer is ", x, " and not contiguous"));
   if (x.bytes() > spec.capacity_bytes) {
-    throw ShapeError(cat(name, "the buffer is ", x, ", ", x.bytes(), " bytes, want at most ",
+    throw ShapeError(cat(name, "the buffer is ", x, ", ", x.bytes(), " bytes, expected at most ",
                          spec.capacity_bytes));
   }
   return {.id = id, .count = x.numel(), .dtype = x.dtype};

@@ -77,7 +77,7 @@ Work StagedLink::pass(const View& x, const Message& message, void* stream) {
   DeviceBackend& device = staging_->device;
   if (device.captures(stream)) {
     throw CommError(
-        cat(link_name(options()), ": links through host memory cannot be captured, want NCCL"));
+        cat(link_name(options()), ": links through host memory cannot be captured; use NCCL"));
   }
   Slot& slot = staging_->free_slot();
   void* const own = staging_->stream.get();

@@ -59,7 +59,7 @@ void MpiMailbox::check_capacity(const LinkSpec& spec) {
   constexpr int64_t kLongest = std::numeric_limits<int>::max();
   if (message_bytes(spec) <= kLongest) return;
   throw ConfigError(cat("links between nodes: capacity_bytes is ", spec.capacity_bytes,
-                        ", want at most ", kLongest - static_cast<int64_t>(kHeaderBytes)));
+                        ", expected at most ", kLongest - static_cast<int64_t>(kHeaderBytes)));
 }
 
 MpiMailbox::MpiMailbox(std::shared_ptr<WorldContext> context, std::shared_ptr<MpiLinks> links,

@@ -302,7 +302,7 @@ ProcessGroup& NcclGroup::host() {
 Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   if (call.op == CollectiveOp::kAllReduceMax && is_float(call.in.dtype)) {
     throw DTypeError(cat("all_reduce_max: buffer is ", call.in,
-                         ", want integers: NCCL's largest value loses NaN"));
+                         ", expected integers: NCCL's largest value loses NaN"));
   }
   watchdog_->check();
   DeviceEvent(device_, call.stream).hold(stream_->get());

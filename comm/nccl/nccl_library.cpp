@@ -28,7 +28,7 @@ NcclLibrary load_library() {
   int version = 0;
   if (nccl.get_version(&version) != ncclSuccess || version < kOldest) {
     throw UnavailableError(
-        cat("nccl: ", kName, " has version ", version, ", want ", kOldest, " or later"));
+        cat("nccl: ", kName, " has version ", version, ", expected ", kOldest, " or later"));
   }
   load(library, "ncclGetUniqueId", nccl.get_unique_id);
   load(library, "ncclGetErrorString", nccl.get_error_string);

@@ -18,7 +18,7 @@ void check_alike(const std::vector<std::vector<Parameter*>>& of_models) {
       continue;
     }
     throw ConfigError(
-        "hosted models: the models of a process's ranks have different parameters; want models "
+        "hosted models: the models of a process's ranks have different parameters; use models "
         "that one function makes");
   }
 }

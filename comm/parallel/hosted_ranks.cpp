@@ -25,7 +25,7 @@ void HostedRanks::Meeting::wait(std::string_view what, const std::function<void(
   const std::shared_ptr<Round> round = round_;
   if (round->what != what) {
     throw CommError(cat("rank ", self, " of this process is in ", what, ", and rank ", round->first,
-                        " in ", round->what, "; want the same collectives on all of them"));
+                        " in ", round->what, "; expected the same collectives on all of them"));
   }
   if (++round->arrived == members_) {
     round_ = nullptr;

@@ -29,7 +29,7 @@ Tensor MeshDistribution::classifier_loss(const Tensor& x, const Tensor& table,
                                          const ClassifierLossOptions& options) const {
   if (layers_ != nullptr && options.softcap != 0) {
     throw ShapeError(cat("loss: logits are capped at ", options.softcap,
-                         " over a table that ranks share, want no softcap"));
+                         " over a table that ranks share, expected no softcap"));
   }
   const Tensor loss = layers_ != nullptr
                           ? vocabulary_cross_entropy(*layers_, enter(*layers_, x), table, targets,

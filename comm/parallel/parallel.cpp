@@ -36,13 +36,13 @@ Degrees filled(Degrees degrees, int processes) {
     throw ConfigError(cat("parallel: replica ", degrees.replica, ", pipeline ", degrees.pipeline,
                           ", shard ", degrees.shard, ", context ", degrees.context, " and tensor ",
                           degrees.tensor, ", ", degrees.here(), " mesh ranks a process, on ",
-                          processes, " processes; want degrees whose product is that of processes ",
+                          processes, " processes; use degrees whose product is that of processes ",
                           "and mesh ranks a process"));
   }
   if (degrees.expert > 1 && degrees.here() > 1) {
     throw ConfigError(cat("parallel: expert ", degrees.expert, " with ", degrees.here(),
                           " mesh ranks a process: products of experts have the rows of several "
-                          "ranks, and round by their number; want one mesh rank a process"));
+                          "ranks, and round by their number; use one mesh rank per process"));
   }
   const int stage = processes / degrees.replica / degrees.pipeline;
   if (stage % degrees.expert == 0) return degrees;
@@ -239,18 +239,19 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
   const SequenceParts parts = sequence_parts();
   if (tokens == 0) {
     throw ConfigError(cat("parallel: context ", degrees_.context,
-                          " of a model without sequences that can be cut; want context 1"));
+                          " of a model without sequences that can be cut; use context 1"));
   }
   if (tokens < 2 * parts.leaves) {
     throw ConfigError(cat("parallel: context ", parts.leaves, " with sequences of ", tokens,
-                          " tokens, want at least ", 2 * parts.leaves, ", two chunks for each"));
+                          " tokens, expected at least ", 2 * parts.leaves,
+                          ", two chunks for each"));
   }
   const int64_t padded = parts.chunk_tokens(tokens) * parts.chunks();
   if (padded == tokens || number_of_experts(model) == 1) return;
   throw ConfigError(cat("parallel: sequences of ", tokens, " tokens in ", parts.chunks(),
                         " chunks, for ", parts.slices,
                         " parts of layers: routers of a mixture of "
-                        "experts would weigh the padding; want a multiple of ",
+                        "experts would weigh the padding; expected a multiple of ",
                         parts.chunk_tokens(1) * parts.chunks()));
 }
 
@@ -312,7 +313,7 @@ int Parallel::context_group(int64_t key_heads) const {
   if (most % size == 0 && (here % size == 0 || size % here == 0)) return size;
   throw ConfigError(
       cat("parallel: context ", degrees_.context, " in groups of ", size, " ranks that trade ",
-          key_heads / degrees_.tensor, " heads of keys, want a divisor of ", most,
+          key_heads / degrees_.tensor, " heads of keys, expected a divisor of ", most,
           here > 1 ? cat(", and a divisor or multiple of the ", here, " mesh ranks of a process")
                    : std::string()));
 }

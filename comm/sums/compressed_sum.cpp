@@ -98,8 +98,8 @@ class PackedVectors {
   }
   static void check_owed(const OneBitVector& vector, int64_t count) {
     if (vector.owner_owed.numel() == count) return;
-    throw ShapeError(cat("compressed mean: owner_owed is [", vector.owner_owed.numel(), "], want [",
-                         count, "], the elements whose mean this rank makes"));
+    throw ShapeError(cat("compressed mean: owner_owed is [", vector.owner_owed.numel(),
+                         "], expected [", count, "], the elements whose mean this rank makes"));
   }
   Tensor blocks_of(size_t vector, int64_t first, int64_t count) const {
     return rows_of(blocks_of_all_, first_block_[vector] + first, count);

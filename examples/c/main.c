@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
   Run run = {0};
   int32_t code = 0;
   if (shale_api_version() / 1000 != SHALE_API_MAJOR) {
-    fprintf(stderr, "error: want version %d of the interface\n", SHALE_API_MAJOR);
+    fprintf(stderr, "error: expected version %d of the interface\n", SHALE_API_MAJOR);
     return 1;
   }
   shale_status status = shale_runtime_create(NULL, &run.runtime);

@@ -171,7 +171,7 @@ void check_values(const char* op, const View& ids, int64_t V) {
   for (int64_t i = 0; i < count; ++i) {
     if (id[i] >= 0 && id[i] < V) continue;
     throw DataError(cat(op, ": id [", i / ids.size(1), ", ", i % ids.size(1), "] is ", id[i],
-                        ", want 0 to ", V - 1));
+                        ", expected 0 to ", V - 1));
   }
 }
 

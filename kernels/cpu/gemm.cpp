@@ -343,7 +343,7 @@ void run(const Exec& exec, const GroupedGemmArgs& args) {
     const int64_t begin = offsets[group], end = offsets[group + 1];
     if (begin < 0 || end < begin || end > rows || end % args.align != 0) {
       throw DataError(cat("grouped_gemm: group ", group, " has rows ", begin, " to ", end,
-                          ", want a range of [0, ", rows, "] that ends at a multiple of ",
+                          ", expected a range of [0, ", rows, "] that ends at a multiple of ",
                           args.align));
     }
     if (begin == end && args.by == GroupedBy::kRows) continue;

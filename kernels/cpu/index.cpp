@@ -16,7 +16,7 @@ constexpr int64_t kGrain = 16384;  // elements
 
 int64_t checked(const char* op, int32_t index, int64_t count) {
   if (index >= 0 && index < count) return index;
-  throw DataError(cat(op, ": index ", index, ", want 0 to ", count - 1));
+  throw DataError(cat(op, ": index ", index, ", expected 0 to ", count - 1));
 }
 
 template <typename T>

@@ -263,8 +263,8 @@ void check_targets(const char* op, const View& targets, int64_t vocab) {
   const int32_t* target = targets.as<int32_t>();
   for (int64_t r = 0; r < targets.numel(); ++r) {
     if (target[r] == kIgnoreTarget || (target[r] >= 0 && target[r] < vocab)) continue;
-    throw DataError(cat(op, ": the target of row ", r, " is ", target[r], ", want 0 to ", vocab - 1,
-                        " or ", kIgnoreTarget));
+    throw DataError(cat(op, ": the target of row ", r, " is ", target[r], ", expected 0 to ",
+                        vocab - 1, " or ", kIgnoreTarget));
   }
 }
 

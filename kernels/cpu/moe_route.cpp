@@ -198,7 +198,7 @@ void run(const Exec&, const MoeSortArgs& a) {
   std::fill_n(counts, E, 0);
   for (int64_t i = 0; i < choices; ++i) {
     if (experts[i] < 0 || experts[i] >= E) {
-      throw DataError(cat("moe_sort: expert ", experts[i], ", want 0 to ", E - 1));
+      throw DataError(cat("moe_sort: expert ", experts[i], ", expected 0 to ", E - 1));
     }
     ++counts[experts[i]];
   }

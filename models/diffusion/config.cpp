@@ -97,26 +97,26 @@ void resolve(DiffusionTrainConfig& config, int ranks) {
   const bool samples = diffusion.samples > 0 && config.run.eval_every > 0;
   if (samples && config.run.pipeline > 1) {
     throw ConfigError(cat("--samples is ", diffusion.samples, ": a pipeline passes losses on, ",
-                          "no pictures; want --samples 0, or --pipeline 1"));
+                          "no pictures; use --samples 0, or --pipeline 1"));
   }
   if (samples && diffusion.guidance != 1 && diffusion.label_dropout == 0) {
     throw ConfigError(cat("--guidance ", format_real(diffusion.guidance),
-                          " goes by what the model says of no class, which it never learns; want "
+                          " goes by what the model says of no class, which it never learns; use "
                           "--label-dropout above 0, or --guidance 1"));
   }
   if (diffusion.process == DiffusionKind::kDdpm) {
     if (diffusion.time_shift != 1) {
       throw ConfigError(cat("--time-shift ", format_real(diffusion.time_shift),
-                            ": times of --process ddpm are steps of its own; want --time-shift 1, "
+                            ": times of --process ddpm are steps of its own; use --time-shift 1, "
                             "or --process flow"));
     }
     if (diffusion.times == TimeDraws::kUniform) return;
     throw ConfigError(
-        "--times logit-normal: times of --process ddpm are uniform; want --times "
+        "--times logit-normal: times of --process ddpm are uniform; use --times "
         "uniform, or --process flow");
   }
   if (diffusion.learned_variance) {
-    throw ConfigError("--learned-variance: a flow has no variances; want --process ddpm");
+    throw ConfigError("--learned-variance: a flow has no variances; use --process ddpm");
   }
 }
 

@@ -83,7 +83,7 @@ std::vector<int64_t> shape_of_part(const Shape& whole, const DitTensor& tensor) 
 
 [[noreturn]] void refuse_pickle(const fs::path& path, const char* convert) {
   throw DataError(cat(path.string(),
-                      ": is a pickle, and reading one may run what is in it; want "
+                      ": is a pickle, and reading one may run what is in it; use "
                       "safetensors, which Python makes of one that you trust: ",
                       convert));
 }
@@ -144,11 +144,11 @@ void check_config(const fs::path& path, const DitConfig& model) {
   std::vector<std::string> problems;
   for (const auto& [key, want] : sizes_of(model)) {
     const int64_t found = config.integer(key);
-    if (found != want) problems.push_back(cat(key, " is ", found, ", want ", want));
+    if (found != want) problems.push_back(cat(key, " is ", found, ", expected ", want));
   }
   const std::string norm = config.text("norm_type", "ada_norm_zero");
   if (norm != "ada_norm_zero") {
-    problems.push_back(cat("norm_type is ", excerpt(norm), ", want ada_norm_zero"));
+    problems.push_back(cat("norm_type is ", excerpt(norm), ", expected ada_norm_zero"));
   }
   if (problems.empty()) return;
   std::string text = cat(path.string(), ": is of another model than --model and the data make: ");
@@ -200,10 +200,10 @@ DitWeights::DitWeights(const std::string& path, const Dit& model) {
         const auto dtype = found != nullptr ? found->type->dtype : std::nullopt;
         const bool is_real = dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
         if (found == nullptr) {
-          problems.push_back(cat(name, " is missing, want ", to_string(Shape(want))));
+          problems.push_back(cat(name, " is missing, expected ", to_string(Shape(want))));
         } else if (!is_real || found->shape != want) {
           problems.push_back(
-              cat(name, " is ", *found, ", want F32, BF16 or F16 ", to_string(Shape(want))));
+              cat(name, " is ", *found, ", expected F32, BF16 or F16 ", to_string(Shape(want))));
         }
       }
     }
@@ -238,7 +238,7 @@ void DitWeights::check_copies(const DitTensor& tensor) const {
         continue;
       }
       throw DataError(cat(file_->path(), ": ", name, " differs from ", copies.front(),
-                          "; want copies, as the condition is made once for all blocks"));
+                          "; expected copies, as the condition is made once for all blocks"));
     }
   }
 }

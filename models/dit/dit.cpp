@@ -29,11 +29,11 @@ Init xavier(int64_t in, int64_t out) {
 const DitConfig& checked(const DitConfig& config) {
   if (config.patch < 1 || config.pixels % config.patch != 0) {
     throw ConfigError(cat("a diffusion transformer of patches of ", config.patch,
-                          " pixels wants images of a multiple of that, found ", config.pixels));
+                          " pixels needs images of a multiple of that, found ", config.pixels));
   }
   if (config.heads < 1 || config.width % config.heads != 0 || config.width % 4 != 0) {
     throw ConfigError(cat("a diffusion transformer of width ", config.width, " has ", config.heads,
-                          " heads, want a multiple of 4 that they divide"));
+                          " heads, expected a multiple of 4 that they divide"));
   }
   return config;
 }
@@ -335,7 +335,7 @@ const DitPreset& find_dit_preset(const std::string& name) {
     if (preset.name == name) return preset;
     names += cat(names.empty() ? "" : ", ", preset.name);
   }
-  throw ConfigError(cat("--model is ", name, ", want one of ", names));
+  throw ConfigError(cat("--model is ", name, ", expected one of ", names));
 }
 
 }  // namespace shale::models

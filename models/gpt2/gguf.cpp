@@ -29,7 +29,8 @@ std::string gguf_name(const std::string& name) {
 
 GgufModel gpt2_gguf(const LanguageModelConfig& config, const std::vector<HfTensor>& tensors) {
   if (config.gelu != Gelu::kTanh) {
-    throw ConfigError("gguf: the model has another GELU, want the tanh form, as llama.cpp has it");
+    throw ConfigError(
+        "gguf: the model has another GELU, expected the tanh form, as llama.cpp has it");
   }
   const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
   GgufModel model{.architecture = "gpt2"};

@@ -81,7 +81,7 @@ std::vector<double> numbers_of(const char* flag, const std::string& text, size_t
     begin = end + 1;
   }
   if (fits && numbers.size() == count) return numbers;
-  throw ConfigError(cat("--", flag, " is ", excerpt(text), ", want ", want));
+  throw ConfigError(cat("--", flag, " is ", excerpt(text), ", expected ", want));
 }
 
 // Nothing leaves the numbers as they are.
@@ -102,7 +102,7 @@ void take_randaugment(const std::string& text, Augmentation& to) {
   to.changes = static_cast<int64_t>(numbers[0]), to.strength = static_cast<int64_t>(numbers[1]);
   if (numbers[0] > kMostChanges || static_cast<double>(to.changes) != numbers[0] ||
       static_cast<double>(to.strength) != numbers[1]) {
-    throw ConfigError(cat("--randaugment is ", excerpt(text), ", want ", want));
+    throw ConfigError(cat("--randaugment is ", excerpt(text), ", expected ", want));
   }
 }
 
@@ -151,12 +151,12 @@ void resolve(ImageTrainConfig& config, int ranks) {
   const bool is_vit = find_image_preset(image.model).model.family == "vit";
   if (!is_vit) {
     check_data_parallel_only(config.run, "residual networks",
-                             "are cut neither into stages nor over ranks, as batch norms want the "
+                             "are cut neither into stages nor over ranks, as batch norms need the "
                              "statistics of all rows");
   }
   if (config.image.tensorboard_images > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--tensorboard-images with --pipeline ", config.run.pipeline,
-                          ": the rank that shows images has no logits; want --pipeline 1, or 0"));
+                          ": the rank that shows images has no logits; use --pipeline 1, or 0"));
   }
   if (config.image.tensorboard_images > 0) {  // now, and not at the first validation
     encode_png({.rows = 1, .cols = 1, .channels = 1, .pixels = {0}}, "--tensorboard-images");

@@ -199,7 +199,7 @@ void check_normalisation(const std::string& path, const Augmentation& augmentati
   throw ConfigError(cat(file.string(), ": its model knows pixels with mean ", list_text(mean),
                         " and deviation ", list_text(deviation), ", and this run gives it ",
                         list_text(augmentation.mean), " and ", list_text(augmentation.deviation),
-                        "; want --mean ", list_text(mean), " --std ", list_text(deviation)));
+                        "; use --mean ", list_text(mean), " --std ", list_text(deviation)));
 }
 
 void export_image_model(const ImageExport& what, const ImageModel& model,

@@ -135,7 +135,7 @@ StoredAdapters::StoredAdapters(const std::string& folder, const ModelFamily& fam
     const Shape& want = parameter->whole;
     if (!std::equal(want.begin(), want.end(), entry->shape.begin(), entry->shape.end())) {
       throw DataError(cat(file_.path(), ": '", name, "' has ", entry->shape.size(),
-                          " dimensions or other sizes, want ", to_string(want)));
+                          " dimensions or other sizes, expected ", to_string(want)));
     }
     wanted.insert(name);
   }

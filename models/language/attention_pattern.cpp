@@ -76,7 +76,7 @@ void check_block(int64_t block, std::string_view what) {
   constexpr int64_t kUnit = kernels::kAttentionBlock;
   if (block >= kUnit && block % kUnit == 0 && block <= kMostTokens) return;
   throw ConfigError(
-      cat(what, " is ", block, ", want a multiple of ", kUnit, ", at most ", kMostTokens));
+      cat(what, " is ", block, ", expected a multiple of ", kUnit, ", at most ", kMostTokens));
 }
 
 // The first thing that is wrong with rows of lists; empty: nothing.
@@ -109,7 +109,7 @@ std::vector<std::vector<int32_t>> narrow(const std::vector<std::vector<int64_t>>
 // What is wrong with the sizes of a pattern that has a name; empty: nothing.
 std::string wrong_sizes(const NamedPattern& named, const AttentionPattern& p) {
   const auto of = [&](const char* what, int64_t value, const std::string& want) {
-    return cat(what, " is ", value, " in a pattern ", named.name, ", want ", want);
+    return cat(what, " is ", value, " in a pattern ", named.name, ", expected ", want);
   };
   const std::string most = cat("1 to ", kMostBlocks, " blocks");
   if (p.local < 1 || p.local > kMostBlocks) return of("local", p.local, most);
@@ -138,7 +138,7 @@ AttentionPattern pattern_of(const NamedPattern& named, int64_t seed) {
 
 AttentionPattern pattern_of_file(const std::string& path, int64_t seed) {
   if (!std::filesystem::exists(path)) {
-    throw ConfigError(cat("--attention-pattern is '", path, "', want ", kNames,
+    throw ConfigError(cat("--attention-pattern is '", path, "', expected ", kNames,
                           ", or a file, and there is no such file"));
   }
   const JsonObject json = JsonObject::load(path);
@@ -221,13 +221,13 @@ void check_covers(const AttentionPattern& pattern, int64_t tokens, bool document
   if (pattern.kind != PatternKind::kListed) return;
   if (std::ssize(pattern.rows) * pattern.block < tokens) {
     throw ConfigError(cat("--attention-pattern has ", pattern.rows.size(), " rows of ",
-                          pattern.block, " tokens, want rows for ", tokens));
+                          pattern.block, " tokens, expected rows for ", tokens));
   }
   for (int64_t i = 0; documents && i < std::ssize(pattern.rows); ++i) {
     if (pattern.rows[static_cast<size_t>(i)].back() == i) continue;
     throw ConfigError(cat("--attention-pattern with --document-mask: row ", i,
                           " has not its own block, so the first tokens of a document would see "
-                          "nothing; want it in every row"));
+                          "nothing; expected it in every row"));
   }
 }
 

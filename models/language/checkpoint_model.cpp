@@ -29,7 +29,8 @@ Json fact(const CheckpointReader& reader, const char* name) {
 LanguageModelConfig model_of(const CheckpointReader& reader) {
   const Json shape = fact(reader, "model shape");
   if (shape.is_null()) {
-    throw DataError(cat(reader.path(), ": does not say what model it is of, want 'model shape'"));
+    throw DataError(
+        cat(reader.path(), ": does not say what model it is of, expected 'model shape'"));
   }
   return parse_model_shape(shape.dump(), cat(reader.path(), ": model shape"));
 }
@@ -40,7 +41,7 @@ void refuse_router_biases(const CheckpointReader& reader) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     if (!name.ends_with(".router_bias")) continue;
     throw DataError(cat(reader.path(), ": has the biases of routers, such as ", name,
-                        ", which other programs have no place for; want --resume"));
+                        ", which other programs have no place for; use --resume"));
   }
 }
 
@@ -66,7 +67,7 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
         dtype.is_string() ? nn::find_frozen_dtype(dtype.text()) : std::optional<nn::FrozenDType>();
     if (!kept) {
       throw DataError(cat(reader_.path(), ": '", kFrozenFact, "' is ", dtype.dump(),
-                          ", want bf16, int8 or nf4"));
+                          ", expected bf16, int8 or nf4"));
     }
     nn::keep_frozen(*model_, *kept);
   }
@@ -74,8 +75,8 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
     const std::string name = parameter->full_name() + (ema_ ? "/ema" : "");
     const CheckpointTensor* stored = reader_.find(name);
     if (stored == nullptr && ema_ && parameter->trainable) {
-      throw DataError(
-          cat(reader_.path(), ": no tensor '", name, "', want the checkpoint of a run with --ema"));
+      throw DataError(cat(reader_.path(), ": no tensor '", name,
+                          "', expected the checkpoint of a run with --ema"));
     }
     if (stored == nullptr) stored = reader_.find(parameter->full_name());
     const bool is_real =
@@ -84,7 +85,7 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
                               (stored->dtype == DType::kU8 && nn::coded_layer(*parameter)));
     if (!is_real || !(Shape(stored->shape) == parameter->shape)) {
       throw DataError(cat(reader_.path(), ": ", stored == nullptr ? "no" : "another form of",
-                          " tensor '", parameter->full_name(), "', want fp32",
+                          " tensor '", parameter->full_name(), "', expected fp32",
                           to_string(parameter->shape)));
     }
   }

@@ -77,7 +77,7 @@ class Line {
     const std::optional<int64_t> found =
         value.is_string() ? parse_int(value.text()) : value.int64();
     if (!found || *found < 0 || *found >= static_cast<int64_t>(count)) {
-      fail(cat("'", key, "' is ", excerpt(value.dump()), ", want 0 to ", count - 1));
+      fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected 0 to ", count - 1));
     }
     return *found;
   }
@@ -88,12 +88,13 @@ class Line {
     return of[key];
   }
   std::string text_of(const Json& value, const char* key) const {
-    if (!value.is_string()) fail(cat("'", key, "' is ", excerpt(value.dump()), ", want a text"));
+    if (!value.is_string())
+      fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a text"));
     return value.text();
   }
   std::vector<std::string> texts_of(const Json& list, const char* key) const {
     if (!list.is_array() || list.size() < 2) {
-      fail(cat("'", key, "' is ", excerpt(list.dump()), ", want two texts or more"));
+      fail(cat("'", key, "' is ", excerpt(list.dump()), ", expected two texts or more"));
     }
     std::vector<std::string> all;
     for (const Json& value : list) all.push_back(text_of(value, key));
@@ -138,7 +139,7 @@ ChoiceItem mmlu(const Line& line) {
   const std::vector<std::string> choices = line.texts("choices");
   constexpr size_t kLetters = 26;
   if (choices.size() > kLetters) {
-    line.fail(cat("'choices' are ", choices.size(), ", want at most ", kLetters,
+    line.fail(cat("'choices' are ", choices.size(), ", expected at most ", kLetters,
                   ", one for each letter from A to Z"));
   }
   char letter = 'A';
@@ -166,7 +167,7 @@ std::vector<ChoiceItem> read_choices(const std::string& path, ChoiceFormat forma
                                                          : mmlu(line));
     });
   }
-  if (items.empty()) throw DataError(cat(path, ": no questions, want lines of them"));
+  if (items.empty()) throw DataError(cat(path, ": no questions, expected lines of them"));
   return items;
 }
 

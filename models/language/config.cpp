@@ -103,8 +103,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
 
 void check_adapters(const TrainConfig& config) {
   if (!config.language.lora.is_on() || !config.language.init.empty()) return;
-  throw ConfigError(
-      "--lora-rank trains adapters of a model that has learnt something; want --init");
+  throw ConfigError("--lora-rank trains adapters of a model that has learnt something; use --init");
 }
 
 // --model beside --init, with the sizes that flags change, may only say what is stored. The default
@@ -139,7 +138,7 @@ void resolve_pattern(TrainConfig& config) {
   if ((parts.leaves > 1 || is_padded) && chunk % kUnit != 0) {
     throw ConfigError(cat("--attention-pattern with ", is_padded ? "--tensor" : "--context",
                           ": --seq-len is ", language.seq_len, ", of which a chunk has ", chunk,
-                          ", want a multiple of ", parts.chunks() * kUnit));
+                          ", expected a multiple of ", parts.chunks() * kUnit));
   }
 }
 
@@ -178,7 +177,7 @@ void resolve(TrainConfig& config, int ranks) {
   check_compatible(incompatible_language_options(), config);
   if (!(static_cast<float>(language.dropout) < 1)) {
     throw ConfigError(cat("--dropout is ", language.dropout,
-                          ", which single precision rounds to 1; want less, such as 0.1"));
+                          ", which single precision rounds to 1; use less, such as 0.1"));
   }
   resolve(config.run, ranks);
   resolve_pattern(config);
@@ -198,8 +197,8 @@ void take_pattern(const LanguageConfig& config, const StoredModel* stored,
   }
   if (!model.pattern.is_on()) return;
   if (!config.export_dir.empty()) {
-    throw ConfigError(cat("--export with --attention-pattern, want none: files of ", model.family,
-                          " have no place for it"));
+    throw ConfigError(cat("--export with --attention-pattern, expected none: files of ",
+                          model.family, " have no place for it"));
   }
 }
 
@@ -230,8 +229,8 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
     if (stored != nullptr)
       throw ConfigError(cat(found, ", the model in ", config.init, " has none"));
     if (!config.export_dir.empty()) {
-      throw ConfigError(
-          cat(found, " with --export, want 0: files of ", model.family, " have no place for it"));
+      throw ConfigError(cat(found, " with --export, expected 0: files of ", model.family,
+                            " have no place for it"));
     }
     softcap = static_cast<float>(wanted);
   };
@@ -256,11 +255,11 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
         {"capacity-factor", config.capacity_factor, initial.capacity_factor}}) {
     if (value == unused || model.experts > 0) continue;
     throw ConfigError(cat("--", flag, " is ", format_real(value),
-                          ", want it left out: the model has no mixtures of experts"));
+                          ", leave it out: the model has no mixtures of experts"));
   }
   if (config.router_bias_rate > 0 && !config.export_dir.empty()) {
     throw ConfigError(cat("--router-bias-rate is ", config.router_bias_rate,
-                          " with --export, want 0: files of ", model.family,
+                          " with --export, expected 0: files of ", model.family,
                           " have no place for the biases of routers"));
   }
   if (config.seq_len > model.context) {

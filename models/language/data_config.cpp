@@ -104,12 +104,12 @@ void check(const DataConfig& c) {
   };
   if (c.objective == Objective::kPretrain) {
     want(c.packing != PackingChoice::kNone,
-         "--packing none is of --task sft and dpo, whose data is examples; want concat or "
+         "--packing none needs --task sft or dpo, whose data is examples; use concat or "
          "best-fit");
     return;
   }
   want(c.packing != PackingChoice::kConcat,
-       "--packing concat cuts examples apart; want best-fit or none");
+       "--packing concat cuts examples apart; use best-fit or none");
   want(!c.document_mask, "--document-mask is of --task pretrain: examples never see each other");
   want(c.objective != Objective::kDpo || c.packing != PackingChoice::kBestFit,
        "--packing best-fit is of --task sft; dpo has an answer in each row");

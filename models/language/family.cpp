@@ -44,7 +44,7 @@ void ModelFamily::have_none() const {
 }
 
 void require_size(bool ok, std::string_view what, int64_t found, std::string_view want) {
-  if (!ok) throw ConfigError(cat("model: ", what, " is ", found, ", want ", want));
+  if (!ok) throw ConfigError(cat("model: ", what, " is ", found, ", expected ", want));
 }
 
 int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max) {
@@ -78,7 +78,7 @@ const ModelFamily& model_family(std::string_view name) {
     if (family->name() == name) return *family;
     known += cat(" ", family->name());
   }
-  throw ConfigError(cat("model: unknown family ", name, ", want one of:", known));
+  throw ConfigError(cat("model: unknown family ", name, ", expected one of:", known));
 }
 
 std::vector<std::string> preset_names() {
@@ -97,7 +97,7 @@ ModelPreset find_preset(std::string_view name) {
       known += cat(" ", preset.name);
     }
   }
-  throw ConfigError(cat("model: unknown model ", name, ", want one of:", known));
+  throw ConfigError(cat("model: unknown model ", name, ", expected one of:", known));
 }
 
 LanguageModelConfig preset(const std::string& name, int64_t seq_len) {

@@ -88,7 +88,7 @@ class ModelFamily {
 inline constexpr int64_t kMaxModelSize = int64_t{1} << 30;
 inline constexpr int64_t kMaxModelLayers = 10'000;
 
-// Throws ConfigError, "model: <what> is <found>, want <want>", unless it is ok.
+// Throws ConfigError, "model: <what> is <found>, expected <want>", unless it is ok.
 void require_size(bool ok, std::string_view what, int64_t found, std::string_view want);
 // A size in a checkpoint's description. Throws DataError unless it is 1 to max.
 int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max = kMaxModelSize);

@@ -101,8 +101,8 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
     throw ConfigError(cat(first.of, " has the tokenizer ", described(*first.tokenizer),
                           ", which differs from ", described(*other.tokenizer), ", that of ",
                           other.of,
-                          "; ids of one mean nothing to the other: want one for all, and "
-                          "--tokenizer left out if another brings it"));
+                          "; ids of one mean nothing to the other: use one for all, and "
+                          "leave out --tokenizer if another brings it"));
   }
   return first.tokenizer;
 }

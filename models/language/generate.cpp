@@ -104,7 +104,8 @@ struct PromptBatch {
 std::vector<int32_t> generate(LanguageModel& model, Context& context,
                               const std::vector<int32_t>& prompt, const GenerateOptions& options,
                               const std::function<void(int32_t)>& on_token) {
-  if (prompt.empty()) throw ShapeError("generate: the prompt is empty, want at least one token");
+  if (prompt.empty())
+    throw ShapeError("generate: the prompt is empty, expected at least one token");
   const auto longest = static_cast<size_t>(model.config().context);
   std::vector<int32_t> all = prompt;
   // What the model is to read next: everything at first, then one token at a time.
@@ -134,7 +135,7 @@ std::vector<std::vector<int32_t>> generate_all(
     const std::function<bool(size_t prompt, int32_t token)>& keeps_on) {
   for (const auto& prompt : prompts) {
     if (!prompt.empty() && std::ssize(prompt) < model.config().context) continue;
-    throw ShapeError(cat("generate: a prompt of ", prompt.size(), " tokens, want 1 to ",
+    throw ShapeError(cat("generate: a prompt of ", prompt.size(), " tokens, expected 1 to ",
                          model.config().context - 1, " in a context of ", model.config().context));
   }
   PromptBatch batch(prompts);

@@ -49,7 +49,7 @@ class Writer final : public StoredModelWriter {
 
   void write(std::string_view name, const View& values) override {
     if (next_ == parameters_.size() || parameters_[next_].parameter != name) {
-      throw InternalError(cat("export: '", name, "' was given, want '",
+      throw InternalError(cat("export: '", name, "' was given, expected '",
                               next_ == parameters_.size() ? "(none)" : parameters_[next_].parameter,
                               "'"));
     }
@@ -58,7 +58,7 @@ class Writer final : public StoredModelWriter {
     const int64_t columns = one.shape.size() == 1 ? 1 : one.shape.back();
     if (values.dtype != DType::kF32 || !values.contiguous() || values.size(0) < rows ||
         values.numel() != values.size(0) * columns) {
-      throw ShapeError(cat("export: '", name, "' is ", values, ", want dense fp32",
+      throw ShapeError(cat("export: '", name, "' is ", values, ", expected dense fp32",
                            to_string(Shape(one.shape)), " or more rows"));
     }
     const std::span<const float> all(values.as<float>(), static_cast<size_t>(rows * columns));

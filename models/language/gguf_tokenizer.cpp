@@ -172,7 +172,7 @@ const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
   for (const NormalizeStep& step : spec.normalizer) {
     if (std::holds_alternative<NfcStep>(step)) continue;
     throw DataError(cat(path,
-                        ": its normalizer changes text, which llama.cpp does not do; want "
+                        ": its normalizer changes text, which llama.cpp does not do; expected "
                         "none, or NFC"));
   }
   std::string steps, known;
@@ -188,7 +188,7 @@ const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
   }
   throw DataError(cat(path, ": splits text by ", steps.empty() ? "nothing" : steps,
                       spec.whole_pieces ? ", with ignore_merges" : "",
-                      ", for which llama.cpp has no name; want one of ", known));
+                      ", for which llama.cpp has no name; expected one of ", known));
 }
 
 // What llama.cpp would cut from text otherwise: it has no such flags.
@@ -221,7 +221,7 @@ void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValu
       (spec.behind.size() == 1 && spec.behind[0] != special.ends[0])) {
     throw DataError(cat(stored.path, ": puts ", spec.before.size(), " tokens before a text and ",
                         spec.behind.size(),
-                        " behind it, want at most one before it, and behind "
+                        " behind it, expected at most one before it, and behind "
                         "it the token that ends a text, as llama.cpp does"));
   }
   const auto add = [&](const char* name, int64_t id) {
@@ -269,7 +269,7 @@ GgufValues gguf_tokenizer(const StoredTokenizer& stored, int64_t vocab, const Hf
   const int64_t size = stored.tokenizer.vocab_size();
   if (size > vocab) {
     throw DataError(
-        cat(stored.path, ": ", size, " tokens, want at most ", vocab, ", as the model has"));
+        cat(stored.path, ": ", size, " tokens, expected at most ", vocab, ", as the model has"));
   }
   const TokenizerSpec& spec = stored.tokenizer.spec();
   if (!spec.of_bytes && !is_sentencepiece(spec)) {

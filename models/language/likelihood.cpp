@@ -119,7 +119,8 @@ double TextScore::bits_per_byte() const {
 TextScore score_text(LanguageModel& model, Context& context, const std::vector<int32_t>& tokens,
                      const TextWindows& windows, comm::ProcessGroup& group) {
   const int64_t targets = std::ssize(tokens) - 1;
-  if (targets < 1) throw DataError(cat("a text of ", tokens.size(), " tokens, want two or more"));
+  if (targets < 1)
+    throw DataError(cat("a text of ", tokens.size(), " tokens, expected two or more"));
   const int64_t count = (targets + windows.length - 1) / windows.length;
   // Each window's is one rank's, and added to nothing but zeros: no sum depends on the ranks.
   std::vector<double> losses(static_cast<size_t>(count));

@@ -71,7 +71,7 @@ AdapterShape adapter_shape(const LoraConfig& config) {
   compare("--lora-alpha", config.alpha > 0, config.alpha, shape.options.alpha);
   if (config.targets != initial.targets && split(config.targets) != shape.targets) {
     throw ConfigError(cat("--lora-targets is ", config.targets, ", the adapters in ", config.init,
-                          " have others; want it left out"));
+                          " have others; leave it out"));
   }
   shape.options.dropout = config.dropout;  // of this run
   return shape;

@@ -28,10 +28,12 @@ Tensor LanguageModel::token_losses(const Tensor& ids, const Tensor& targets,
   };
   const std::vector<nn::Piece> all = pieces();
   if (all.empty()) {
-    throw ConfigError("losses of tokens: the model is no list of pieces (nn/piece.h), want one");
+    throw ConfigError(
+        "losses of tokens: the model is no list of pieces (nn/piece.h), expected one");
   }
   if (distribution().sample_ranks() > 1 || distribution().shares_sequences()) {
-    throw ConfigError("losses of tokens: ranks have parts of the model or of sequences, want all");
+    throw ConfigError(
+        "losses of tokens: ranks have parts of the model or of sequences, expected all");
   }
   by_token_ = true;
   const Reset reset{by_token_};

@@ -101,7 +101,7 @@ bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   const bool are_texts = texts == std::ssize(parts);
   if (texts > 0 && !are_texts && options.tokenizer == nullptr) {
     throw ConfigError(cat("--data: ", texts, " of ", parts.size(),
-                          " sources are text, whose bytes are no tokens of the others; want "
+                          " sources are text, whose bytes are no tokens of the others; use "
                           "--tokenizer"));
   }
   return are_texts;
@@ -117,7 +117,7 @@ void check_formats(const DataConfig& source, const std::vector<DataPart>& parts)
       if (std::ranges::find(formats, part.format) != formats.end()) return;
     }
     throw ConfigError(cat(flag, " has no effect without ", files, ", and --data is ",
-                          to_string(parts.front().format), "; want ", flag, " left out"));
+                          to_string(parts.front().format), "; leave out ", flag));
   };
   if (source.dtype != initial.dtype) {
     refuse_without("--data-dtype", {kRaw, kNanogpt}, "files of tokens that do not say it");
@@ -145,7 +145,7 @@ class RowMaker {
     if (asked < 0 && tokenizer == nullptr && is_bytes) token_ = 0;  // joins files
     if (with_documents_ && !token_) {
       throw ConfigError(cat(best_fit_ ? "--packing best-fit" : "--document-mask",
-                            ": nobody says which token is between documents, want "
+                            ": nothing says which token separates documents; use "
                             "--document-token"));
     }
   }
@@ -312,7 +312,7 @@ ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* st
                                 const std::shared_ptr<const StoredTokenizer>& tokenizer) {
   const DataConfig& source = config.language.source;
   if (tokenizer == nullptr) {
-    throw ConfigError("--task sft and dpo make tokens of conversations, want --tokenizer");
+    throw ConfigError("--task sft and dpo make tokens of conversations, use --tokenizer");
   }
   const int64_t tokens = tokenizer->tokenizer.vocab_size();
   const int64_t vocab = model_config(config.language, tokens, stored).vocab;
@@ -332,7 +332,7 @@ ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* st
     if (part.weight > 0) {
       throw ConfigError(cat("--data: ", part.path,
                             " has a weight, but --task sft and dpo use every "
-                            "example once an epoch; want none"));
+                            "example once an epoch; give none"));
     }
     options.paths.push_back(part.path);
   }

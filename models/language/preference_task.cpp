@@ -37,7 +37,7 @@ PreferenceTask::PreferenceTask(const TrainConfig& config)
   if (train_.size() == 0) {
     throw DataError(cat("data: ", config.language.source.data,
                         ": no pair has tokens of both answers within --seq-len ",
-                        config.language.seq_len, ", want longer rows or other data"));
+                        config.language.seq_len, "; use longer rows or other data"));
   }
   load_reference(config);
 }
@@ -211,7 +211,7 @@ void PreferenceTask::load_reference(const TrainConfig& config) {
   const std::string bytes = read_text_file(path, kMaxReferenceBytes);
   const size_t train = train_.numbers.size(), want = train + val_.numbers.size();
   if (bytes.size() != want * sizeof(float)) {
-    throw DataError(cat(path, ": ", bytes.size(), " bytes, want ", want * sizeof(float),
+    throw DataError(cat(path, ": ", bytes.size(), " bytes, expected ", want * sizeof(float),
                         ", a number for each of ", want, " pairs"));
   }
   std::vector<float> all(want);

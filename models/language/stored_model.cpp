@@ -14,7 +14,7 @@ namespace {
 void check_writer(comm::DataParallel& parallel, bool is_main) {
   if (!is_main || parallel.shared().groups.shard->rank() == 0) return;
   throw InternalError(cat("export: rank ", parallel.shared().groups.shard->rank(),
-                          " of the shard group writes, want rank 0"));
+                          " of the shard group writes, expected rank 0"));
 }
 
 // A copy of what a parameter is, on the ranks that get it.

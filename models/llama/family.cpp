@@ -86,7 +86,7 @@ LanguageModelConfig config_of(const Size& size) {
 
 void require_softcap(const char* what, float softcap) {
   if (softcap == 0 || (softcap >= kLeastSoftcap && softcap <= kLargestSoftcap)) return;
-  throw ConfigError(cat("model: ", what, " is ", format_real(softcap), ", want 0, or ",
+  throw ConfigError(cat("model: ", what, " is ", format_real(softcap), ", expected 0, or ",
                         format_real(kLeastSoftcap), " to ", format_real(kLargestSoftcap)));
 }
 
@@ -108,7 +108,8 @@ void check(const LanguageModelConfig& c) {
   check_covers(c.pattern, c.context, /*documents=*/false);
   require_softcap("attention-softcap", c.attention_softcap);
   require_softcap("logit-softcap", c.logit_softcap);
-  if (c.mlp_bias) throw ConfigError("model: mlp_bias is true, want false: there is no such block");
+  if (c.mlp_bias)
+    throw ConfigError("model: mlp_bias is true, expected false: there is no such block");
   if (!llama_variant(c.family).has_experts()) {
     const std::string none = cat("none: ", c.family, " models have no such");
     require_size(c.experts == 0, "experts", c.experts, none);
@@ -131,7 +132,7 @@ void require_no_softcap(const LanguageModelConfig& c) {
 void require_no_lost_window(const LanguageModelConfig& c) {
   if (c.window == 0 || llama_variant(c.family).window > 0) return;
   throw ConfigError(cat("model: has a window of ", c.window, ", for which files of ", c.family,
-                        " have no place; want a family whose files have, such as mistral"));
+                        " have no place; use a family whose files have one, such as mistral"));
 }
 
 // ---- Shapes in checkpoints ----
@@ -228,7 +229,7 @@ class LlamaFamily final : public ModelFamily {
     check(config);
     if (policy.dropout > 0) {
       throw ConfigError(
-          cat("model: dropout is ", policy.dropout, ", want 0: ", name(), " models have none"));
+          cat("model: dropout is ", policy.dropout, ", expected 0: ", name(), " models have none"));
     }
     return std::make_unique<Llama>(config, policy);
   }

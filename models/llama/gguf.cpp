@@ -36,7 +36,7 @@ std::string gguf_name(const std::string& name) {
 std::string architecture_of(const LanguageModelConfig& config) {
   if (config.family == "mistral") return "llama";
   if (config.family == "olmo2") {
-    throw ConfigError("gguf: models of the family olmo2 cannot be written as GGUF, want --to hf");
+    throw ConfigError("gguf: models of the family olmo2 cannot be written as GGUF; use --to hf");
   }
   return config.family;
 }
@@ -44,20 +44,20 @@ std::string architecture_of(const LanguageModelConfig& config) {
 void check(const LanguageModelConfig& config) {
   if (config.experts > 0) {
     throw ConfigError(cat("gguf: models of the family ", config.family,
-                          ", mixtures of experts, cannot be written as GGUF, want --to hf"));
+                          ", mixtures of experts, cannot be written as GGUF; use --to hf"));
   }
   if (config.window > 0) {
     throw ConfigError(cat("gguf: the model has a window of ", config.window,
-                          " tokens, which llama.cpp would not keep to, want none"));
+                          " tokens, which llama.cpp would not keep to, expected none"));
   }
   if (config.family == "qwen3" && config.attention_bias) {
     throw ConfigError(
         "gguf: the model is a Qwen3 with attention_bias, which llama.cpp does not load; "
-        "want none, or --to hf");
+        "use --to hf");
   }
   if (config.rope.scaling == RopeScaling::kYarn) {
     throw ConfigError(
-        "gguf: the model's rotary positions are scaled by yarn, want none, linear or "
+        "gguf: the model's rotary positions are scaled by yarn, expected none, linear or "
         "llama3");
   }
 }

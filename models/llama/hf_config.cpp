@@ -295,7 +295,7 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype) {
     json["sliding_window"] = config.window;
     if (config.full_layers > 0 && !variant.full_layers) {
       throw ConfigError(cat("model: the first ", config.full_layers,
-                            " layers have no window, want the same window in all layers, as "
+                            " layers have no window, expected the same window in all layers, as "
                             "published models of the family ",
                             config.family, " have it"));
     }

@@ -12,7 +12,7 @@ const LlamaVariant& llama_variant(std::string_view family) {
     if (variant.family == family) return variant;
     known += cat(" ", variant.family);
   }
-  throw ConfigError(cat("model: family is ", family, ", want one of:", known));
+  throw ConfigError(cat("model: family is ", family, ", expected one of:", known));
 }
 
 }  // namespace shale::models

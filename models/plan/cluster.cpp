@@ -132,19 +132,19 @@ Cluster read_cluster(const std::string& path) {
   for (const auto& [name, text] : spec.values()) {
     const double figure = parse_real(text).value_or(0);
     if (figure <= 0 || figure >= kLeastFigure) continue;
-    throw ConfigError(cat(path, ": ", name, " is ", text, ", want ", format_real(kLeastFigure),
+    throw ConfigError(cat(path, ": ", name, " is ", text, ", expected ", format_real(kLeastFigure),
                           " to ", format_real(kMostFigure), ", or 0 for none"));
   }
   const auto want = [&](double value, const char* name) {
     if (value > 0) return;
-    throw ConfigError(cat(path, ": ", name, " is 0 or missing, want a positive number"));
+    throw ConfigError(cat(path, ": ", name, " is 0 or missing, expected a positive number"));
   };
   want(cluster.memory_bandwidth, "memory_gbytes_per_s");
   want(cluster.flops_bf16, "bf16_tflops");
   want(cluster.flops_fp32, "fp32_tflops");
   want(cluster.node.bandwidth, "node_gbytes_per_s");
   want(cluster.network.bandwidth, "network_gbytes_per_s");
-  if (cluster.device.empty()) throw ConfigError(cat(path, ": device is missing, want a name"));
+  if (cluster.device.empty()) throw ConfigError(cat(path, ": device is missing, expected a name"));
   for (double* value : {&cluster.memory, &cluster.host_memory}) *value *= kGiB;
   for (double* value :
        {&cluster.memory_bandwidth, &cluster.node.bandwidth, &cluster.network.bandwidth,

@@ -22,7 +22,7 @@ comm::CollectiveOp op_of(const std::string& name) {
   for (const comm::CollectiveOp op : kOps) {
     if (comm::op_name(op) == name) return op;
   }
-  throw ConfigError(cat("op is ", name, ", want one of all_reduce_sum, reduce_scatter_sum, ",
+  throw ConfigError(cat("op is ", name, ", expected one of all_reduce_sum, reduce_scatter_sum, ",
                         "all_gather, broadcast, reduce_sum, gather, all_to_all"));
 }
 
@@ -46,7 +46,8 @@ FittedLink link_of(const Json& entry) {
     return link;
   }
   throw ConfigError(
-      "want ranks of 2 or more, a stride of 1 or more, a latency of 0 to 1e9 and a bandwidth of "
+      "expected ranks of 2 or more, a stride of 1 or more, a latency of 0 to 1e9 and a bandwidth "
+      "of "
       "1e-6 to 1e9");
 }
 
@@ -88,7 +89,7 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
   const bool has_sizes = determinant > kLeast * uu * vv;
   if (!has_sizes || !(of_byte * times.back().bytes > kLeast * times.back().seconds)) {
     throw ConfigError(cat("links: ", comm::op_name(link.op), " of ", link.axis,
-                          ": more bytes took no longer; want two sizes, of which the larger "
+                          ": more bytes took no longer; use two sizes, of which the larger "
                           "shows its bandwidth"));
   }
   link.latency_s = latency;
@@ -99,7 +100,7 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
 std::vector<FittedLink> read_links(const Json& list, const std::string& source) {
   std::vector<FittedLink> links;
   try {
-    if (!list.is_array()) throw ConfigError("want a list");
+    if (!list.is_array()) throw ConfigError("expected a list");
     for (const Json& entry : list) links.push_back(link_of(entry));
   } catch (const Error& error) {
     throw ConfigError(cat(source, ": links[", links.size(), "]: ", error.what()));

@@ -9,7 +9,7 @@ namespace {
 
 void check(const FailureModel& model) {
   const auto want = [](bool holds, const char* what, double found, const char* wanted) {
-    if (!holds) throw ConfigError(cat("goodput: ", what, " is ", found, " s, want ", wanted));
+    if (!holds) throw ConfigError(cat("goodput: ", what, " is ", found, " s, expected ", wanted));
   };
   const double between = model.between_failures_s;
   want(std::isfinite(between) && between > 0, "the time between failures", between, "more than 0");
@@ -25,7 +25,7 @@ void check(const FailureModel& model) {
 Goodput goodput(const FailureModel& model, double interval_s) {
   check(model);
   if (!std::isfinite(interval_s) || interval_s <= 0) {
-    throw ConfigError(cat("goodput: saves are ", interval_s, " s apart, want more than 0"));
+    throw ConfigError(cat("goodput: saves are ", interval_s, " s apart, expected more than 0"));
   }
   const double mean = model.between_failures_s;
   const double lost = std::exp((model.restart_s + model.write_s) / mean);
@@ -36,7 +36,7 @@ Goodput goodput(const FailureModel& model, double interval_s) {
 Goodput best_goodput(const FailureModel& model) {
   check(model);
   if (model.save_s == 0) {
-    throw ConfigError("goodput: a save takes 0 s, want more: the best interval would be none");
+    throw ConfigError("goodput: a save takes 0 s, expected more: the best interval would be none");
   }
   const double mean = model.between_failures_s, save = model.save_s / mean;
   // x = 1 - exp(-(x + save)) has one root above 0. Newton's steps from its upper end fall to it, as

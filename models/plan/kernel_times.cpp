@@ -97,7 +97,7 @@ void KernelTimes::read(const std::string& path) {
     const size_t space = std::min(text.find(' '), text.size());
     const std::optional<double> seconds = parse_real(text.substr(0, space));
     if (!seconds || *seconds <= 0 || space + 1 >= text.size()) {
-      throw DataError(cat(path, ":", line, ": want seconds, a space and the name of a kernel"));
+      throw DataError(cat(path, ":", line, ": expected seconds, a space and the name of a kernel"));
     }
     measured_[std::string(text.substr(space + 1))] = *seconds;
   }

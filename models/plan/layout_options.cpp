@@ -26,7 +26,7 @@ void check_free(const ConfigSpec& spec) {
   for (const char* const name : kRefused) {
     if (!spec.was_set(name)) continue;
     throw ConfigError(cat("--layouts with --", name,
-                          ": it chooses how ranks share the model and its steps; want one of the "
+                          ": it chooses how ranks share the model and its steps; use one of the "
                           "two"));
   }
 }

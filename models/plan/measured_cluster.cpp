@@ -65,7 +65,7 @@ Cluster measured_cluster(comm::World& world, int threads) {
   if (unequal[0] != -unequal[1] || unequal[2] != 0) {
     throw ConfigError(
         "--cluster here: hosts have different numbers of ranks, or ranks in another order than one "
-        "host after the other; want equal ones, or a file");
+        "host after the other; use equal ones, or a file");
   }
   Cluster cluster{.device = "rank of this machine",
                   .source = "measured",

@@ -53,15 +53,15 @@ std::vector<Rehearsed> rehearsed_steps(const RunConfig& config, bool measures) {
 
 void check_plannable(const RunConfig& config, int rank, int ranks) {
   if (rank < 0 || rank >= ranks) {
-    throw ConfigError(cat("plan: rank ", rank, ", want 0 to ", ranks - 1));
+    throw ConfigError(cat("plan: rank ", rank, ", expected 0 to ", ranks - 1));
   }
   if (!config.offload_folder.empty()) {
     throw ConfigError(
         cat("plan: --offload nvme:", config.offload_folder,
             " keeps its memory in a file, which a "
-            "plan does not make; want --offload params, whose host memory that file takes"));
+            "plan does not make; use --offload params, whose host memory that file takes"));
   }
-  if (config.threads < 1) throw InternalError("plan: --threads is not known, want it given");
+  if (config.threads < 1) throw InternalError("plan: --threads is not known; set it");
 }
 
 void check_host_known(const RunConfig& config, const Cluster& cluster) {
@@ -70,7 +70,7 @@ void check_host_known(const RunConfig& config, const Cluster& cluster) {
   if (cluster.host_bandwidth > 0 && cluster.host_memory_bandwidth > 0) return;
   throw ConfigError(cat("plan: how long what is offloaded takes the host, the cluster of ",
                         cluster.device,
-                        " does not say; want host_gbytes_per_s and host_memory_gbytes_per_s there, "
+                        " does not say; set host_gbytes_per_s and host_memory_gbytes_per_s there, "
                         "or no offload"));
 }
 

@@ -85,7 +85,7 @@ std::string text_of(const char* format, double value) {
 void check_times(const RunConfig& config, const Cluster& cluster) {
   if (config.dtype != "tf32" || !cluster.is_gpu) return;
   throw ConfigError(cat("--dtype tf32 on ", cluster.device,
-                        ": no cluster says how fast its products are; want --dtype bf16 or fp32"));
+                        ": no cluster says how fast its products are; use --dtype bf16 or fp32"));
 }
 
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,

@@ -125,7 +125,7 @@ ResNet::ResNet(const ImageModelConfig& config)
     }
   }
   if (edge < 1) {
-    throw ConfigError(cat("a residual network wants images of more than ", config.pixels,
+    throw ConfigError(cat("a residual network needs images of more than ", config.pixels,
                           " pixels: nothing is left of them in the last stage"));
   }
   multiply_adds_ += static_cast<double>(in * config.classes);

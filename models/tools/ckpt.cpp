@@ -37,7 +37,7 @@ namespace ckpt {
 
 std::string find_checkpoint(const std::string& path) {
   if (const auto newest = newest_checkpoint(path)) return *newest;
-  throw MissingInputError(cat(path, ": no checkpoint: want a folder with ", kManifestName,
+  throw MissingInputError(cat(path, ": no checkpoint: expected a folder with ", kManifestName,
                               ", or one of a run that has saved"));
 }
 

@@ -30,7 +30,7 @@ struct ExportRequest {
 std::unique_ptr<StoredModelWriter> hf_writer(const LanguageModelConfig& config,
                                              const ExportRequest& request) {
   const std::optional<DType> dtype = gguf_dtype(request.type);
-  if (!dtype) throw ConfigError("--dtype q8_0 wants --to gguf");
+  if (!dtype) throw ConfigError("--dtype q8_0 needs --to gguf");
   return model_family(config.family)
       .create(request.out, config, {},
               {.dtype = *dtype,
@@ -45,7 +45,7 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   const bool of_bytes = request.tokenizer == nullptr;
   if (of_bytes && config.vocab != 256) {
     throw ConfigError(cat("the model has ", config.vocab,
-                          " tokens, which a GGUF file has to spell: want --tokenizer FILE, a "
+                          " tokens, which a GGUF file has to spell: use --tokenizer FILE, a "
                           "tokenizer.json"));
   }
   const GgufValues tokenizer =

@@ -57,7 +57,7 @@ void import_optimizer(ConfigImport& in) {
   }
   const auto ours = names.find(name);
   if (ours == names.end()) {
-    return in.refuse("optimizer.type", cat("want one of ", keys_of(names), " in any letters"));
+    return in.refuse("optimizer.type", cat("expected one of ", keys_of(names), " in any letters"));
   }
   const bool has_more = name == "lamb" || name == "onebitadam";
   const bool is_adam = ours->second == "adamw" || has_more;
@@ -73,7 +73,7 @@ void import_optimizer(ConfigImport& in) {
   }
   if (name != "sgd") {
     const auto betas = in.numbers(params + "betas");
-    if (betas && betas->size() != 2) return in.refuse(params + "betas", "want two numbers");
+    if (betas && betas->size() != 2) return in.refuse(params + "betas", "expected two numbers");
     if (!in.is(params + "betas", "auto")) {
       const std::string key = params + (betas ? "betas" : "betas (not given)");
       const double beta2 = is_adam ? 0.999 : name == "lion" ? 0.99 : 0.95;
@@ -139,7 +139,7 @@ void import_schedule(ConfigImport& in) {
                 "the rate ends at a share of one that the file does not have");
     }
   } else {
-    return in.refuse("scheduler.type", "want WarmupLR, WarmupDecayLR or WarmupCosineLR");
+    return in.refuse("scheduler.type", "expected WarmupLR, WarmupDecayLR or WarmupCosineLR");
   }
   import_warmup(in, *type == "WarmupCosineLR");
   in.leave_out({params + "last_batch_iteration"}, "a resumed run knows its step");
@@ -175,7 +175,7 @@ void import_precision(ConfigImport& in) {
     if (*type == "fp32" || *type == "bf16" || *type == "bfp16") {
       in.set("grad_dtype", *type == "fp32" ? "fp32" : "bf16", "communication_data_type");
     } else {
-      in.refuse("communication_data_type", "want fp32 or bf16");
+      in.refuse("communication_data_type", "expected fp32 or bf16");
     }
   }
 }
@@ -184,8 +184,8 @@ void import_offload(ConfigImport& in, int64_t stage) {
   const std::string zero = "zero_optimization.";
   const std::string states = in.text(zero + "offload_optimizer.device").value_or("none");
   const std::string weights = in.text(zero + "offload_param.device").value_or("none");
-  if (states == "nvme") in.refuse(zero + "offload_optimizer.device", "want cpu or none");
-  if (weights == "nvme") in.refuse(zero + "offload_param.device", "want cpu or none");
+  if (states == "nvme") in.refuse(zero + "offload_optimizer.device", "expected cpu or none");
+  if (weights == "nvme") in.refuse(zero + "offload_param.device", "expected cpu or none");
   if (weights == "cpu" && stage == 3) {
     in.set("offload", "params", zero + "offload_param.device");
   } else if (states == "cpu") {

@@ -81,7 +81,7 @@ void import_training(ConfigImport& in) {
   }
   const std::string compute = in.text("training.mixed_precision_param").value_or("bfloat16");
   if (compute != "bfloat16" && compute != "float32") {
-    in.refuse("training.mixed_precision_param", "want bfloat16 or float32");
+    in.refuse("training.mixed_precision_param", "expected bfloat16 or float32");
   }
   in.set("dtype", compute == "float32" ? "fp32" : "bf16", "training.mixed_precision_param");
   const std::string reduce = in.text("training.mixed_precision_reduce").value_or("float32");
@@ -97,7 +97,7 @@ void import_training(ConfigImport& in) {
 
 void import_optimizer(ConfigImport& in) {
   const std::string name = in.text("optimizer.name").value_or("AdamW");
-  if (name != "AdamW") return in.refuse("optimizer.name", "want AdamW");
+  if (name != "AdamW") return in.refuse("optimizer.name", "expected AdamW");
   in.set("optimizer", "adamw", "optimizer.name");
   in.maps("optimizer.lr", "lr", 8e-4);
   in.maps("optimizer.beta1", "beta1", 0.9);
@@ -130,7 +130,7 @@ void import_schedule(ConfigImport& in) {
     in.set("decay_shape", type == "sqrt" ? "1-sqrt" : "linear", "lr_scheduler.decay_type");
   } else {
     in.refuse("lr_scheduler.decay_type",
-              "want linear or cosine, or with a decay_ratio linear or sqrt");
+              "expected linear or cosine, or with a decay_ratio linear or sqrt");
   }
 }
 
@@ -143,7 +143,7 @@ void import_pipeline(ConfigImport& in) {
                                : theirs == "ZBVZeroBubble"   ? "zbv"
                                                              : nullptr;
   if (schedule == nullptr) {
-    return in.refuse(key, "want 1F1B, Interleaved1F1B, GPipe or ZBVZeroBubble");
+    return in.refuse(key, "expected 1F1B, Interleaved1F1B, GPipe or ZBVZeroBubble");
   }
   in.set("pipeline_schedule", schedule, key);
   if (theirs == "Interleaved1F1B") in.set("pipeline_chunks", 2, key);

@@ -121,7 +121,7 @@ void import_optimizer(ConfigImport& in) {
   if (in.flag("adafactor") == true) theirs = "adafactor";
   const auto name = kNames.find(theirs);
   if (name == kNames.end()) {
-    return in.refuse("optim", cat("want one of ", keys_of(kNames)));
+    return in.refuse("optim", cat("expected one of ", keys_of(kNames)));
   }
   in.set("optimizer", name->second, "optim");
   in.maps("learning_rate", "lr", 5e-5);
@@ -211,7 +211,7 @@ void import_schedule(ConfigImport& in) {
     if (const auto rate = in.number(kwargs + "min_lr_rate")) {
       set_min_lr(in, *rate, kwargs + "min_lr_rate");
     } else if (!in.is_set("min_lr")) {
-      in.refuse(key, "wants min_lr or min_lr_rate in lr_scheduler_kwargs, and has neither");
+      in.refuse(key, "needs min_lr or min_lr_rate in lr_scheduler_kwargs, and has neither");
     }
   } else if (type == "constant" || type == "constant_with_warmup") {
     in.set("schedule", "constant", key);

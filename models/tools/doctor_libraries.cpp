@@ -110,7 +110,7 @@ Finding examine_gpu(const DriverGpu& found, int index) {
     finding.value += ": " + kernels_text(device, kOldestArch);
     finding.fix = "--device cpu; with other GPUs beside it their numbers in CUDA_VISIBLE_DEVICES";
   } else if (arch < kFirstWithBF16) {
-    finding.value += "; no bf16: want --dtype fp16";
+    finding.value += "; no bf16: use --dtype fp16";
   }
   return finding;
 }
@@ -315,7 +315,7 @@ int run_as_rank() {
     float sum = 1;
     group->all_reduce_sum(make_view(&sum, {1}));
     if (sum != static_cast<float>(world.size())) {
-      throw CommError(cat("an all-reduce of ones gives ", sum, ", want ", world.size()));
+      throw CommError(cat("an all-reduce of ones gives ", sum, ", expected ", world.size()));
     }
     // World has insisted on MPI_THREAD_MULTIPLE.
     if (world.rank() == 0) {

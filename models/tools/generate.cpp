@@ -149,7 +149,7 @@ class Generator {
   std::vector<int32_t> fitting(std::vector<int32_t> prompt, std::string_view what) const {
     const int64_t context = loaded_.model->config().context;
     if (std::ssize(prompt) < context) return prompt;
-    throw Problem(cat(what, " has ", prompt.size(), " tokens, want at most ", context - 1,
+    throw Problem(cat(what, " has ", prompt.size(), " tokens, expected at most ", context - 1,
                       ": the model's context of ", context, " must hold an answer too"));
   }
 
@@ -200,7 +200,7 @@ std::vector<int32_t> encode_line(const std::string& line, const std::string& pla
     std::vector<ChatMessage> messages = begin_of(request);
     for (ChatMessage& message : read_chat_messages(object, key)) {
       if (message.role == "system" && !request.system.empty()) {
-        throw DataError("a system message beside --system, want one of them");
+        throw DataError("a system message beside --system, expected one of them");
       }
       messages.push_back(std::move(message));
     }
@@ -275,7 +275,7 @@ int run_generate(int argc, const char* const* argv) {
     return 0;
   }
   if (!request.prompts.empty() && !request.prompt.empty()) {
-    throw ConfigError("shale generate: --prompt and --prompts, want one of them");
+    throw ConfigError("shale generate: --prompt and --prompts, expected one of them");
   }
   if (!request.system.empty() && !request.chat) {
     throw ConfigError("shale generate: --system is of --chat");

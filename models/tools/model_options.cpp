@@ -35,7 +35,7 @@ LoadedModel load(const ModelOptions& options, comm::World& world) {
   }
   if (loaded.tokenizer == nullptr) {
     throw ConfigError(cat(options.path, ": no tokenizer beside the model, whose vocabulary of ",
-                          stored->config().vocab, " is not that of bytes, want --tokenizer"));
+                          stored->config().vocab, " is not that of bytes; use --tokenizer"));
   }
   if (loaded.tokenizer->tokenizer.vocab_size() > stored->config().vocab) {
     throw DataError(cat(loaded.tokenizer->path, ": ", loaded.tokenizer->tokenizer.vocab_size(),

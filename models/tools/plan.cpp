@@ -229,7 +229,7 @@ class Machines {
     cluster_ = *cluster;
     if (cluster_.is_gpu && options.measure) {
       throw ConfigError(cat("--measure runs kernels on this CPU, but ", options.cluster, " is of ",
-                            cluster_.device, "; want a cluster of CPUs, or no --measure"));
+                            cluster_.device, "; use a cluster of CPUs, or leave out --measure"));
     }
     check_times(run, cluster_);
     if (run.device == "auto") run.device = cluster_.is_gpu ? "cuda" : "cpu";
@@ -376,7 +376,7 @@ int list_layouts(PlanOptions& options, const ConfigSpec& spec, const Cluster* cl
   for (const char* const name : {"zero", "pipeline", "recompute", "offload"}) {
     if (!spec.was_set(name)) continue;
     throw ConfigError(
-        cat("--layouts with --", name, ": without --cluster it lists every one; want it left out"));
+        cat("--layouts with --", name, ": without --cluster it lists every one; leave it out"));
   }
   resolve(options.train, options.ranks);
   const int64_t most = run.device_memory;
@@ -482,7 +482,7 @@ int run_plan(int argc, const char* const* argv) {
       throw ConfigError(cat(
           "--cluster here measures with the processes of this start, of which there "
           "are ",
-          world.size(), ", and --ranks is ", options.ranks, "; want mpirun -np ", options.ranks));
+          world.size(), ", and --ranks is ", options.ranks, "; use mpirun -np ", options.ranks));
     }
     const Cluster cluster = measured_cluster(world, run.threads);
     return world.rank() == 0 ? planned(&cluster) : 0;

@@ -79,7 +79,7 @@ void check_room_for_mpi() {
     const auto room = disk_room(folder.path);  // shale doctor says what it means if there is none
     if (!room || room->free_bytes >= wanted_bytes) continue;
     throw DiskError(cat("shale run: ", folder.path, " has ",
-                        format_bytes(static_cast<double>(room->free_bytes)), " free, want ",
+                        format_bytes(static_cast<double>(room->free_bytes)), " free, expected ",
                         format_bytes(static_cast<double>(wanted_bytes)), " for mpirun's files; ",
                         folder.if_full));
   }

@@ -64,7 +64,7 @@ std::optional<int32_t> find_token(const StoredTokenizer& stored, const std::stri
   if (name == "none") return {};
   if (const std::optional<int32_t> id = stored.tokenizer.find(name)) return id;
   throw ConfigError(
-      cat("--", flag, " is '", excerpt(name), "', want a token of ", stored.path, ", or none"));
+      cat("--", flag, " is '", excerpt(name), "', expected a token of ", stored.path, ", or none"));
 }
 
 void find_tokens_around(const std::string& begin, const std::string& end, TokenizeJob& job) {
@@ -77,7 +77,7 @@ void find_tokens_around(const std::string& begin, const std::string& end, Tokeni
   job.end = job.tokenizer->end_of_document;
   if (job.end) return;
   throw ConfigError(cat(job.tokenizer->path,
-                        ": neither it nor a file beside it says which token ends documents; want "
+                        ": neither it nor a file beside it says which token ends documents; use "
                         "--document-end TOKEN, or none"));
 }
 

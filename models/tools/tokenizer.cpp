@@ -132,7 +132,7 @@ int run_train(int argc, const char* const* argv) {
   request.inputs = list_corpus(inputs, request.field, &skipped);
   log_info("counting the pieces of ", request.inputs.size(), " files", skipped.describe());
   const PieceCounts counts = Counter(request).count();
-  if (counts.empty()) throw DataError("no text in any of the inputs, want some");
+  if (counts.empty()) throw DataError("no text in any of the inputs, expected some");
   log_info("merging pairs of ", counts.size(), " pieces");
   const TokenizerSpec tokenizer = train_bpe(counts, trainer, [&](int64_t tokens) {
     check_stop();
@@ -143,7 +143,7 @@ int run_train(int argc, const char* const* argv) {
   const auto size = std::ssize(tokenizer.tokens);
   if (size < trainer.vocab_size) {
     log_warning("only ", size, " tokens: no other pair comes ", trainer.min_frequency,
-                " times; want more text, or --min-frequency 1");
+                " times; use more text, or --min-frequency 1");
   }
   std::printf("%lld tokens\nwrote %s\n", static_cast<long long>(size), request.out.c_str());
   return 0;

@@ -27,7 +27,7 @@ std::vector<BatchPhase> parse_batch_ramp(std::string_view text) {
                       *steps <= kMax && !__builtin_add_overflow(samples, *batch * *steps, &samples);
     if (!fits) {
       throw ConfigError(cat("--batch-ramp: \"", excerpt(phase),
-                            "\", want BATCH:STEPS, numbers from 1 to ", kMax));
+                            "\", expected BATCH:STEPS, numbers from 1 to ", kMax));
     }
     begin += *steps;
     ramp.push_back({.global_batch = *batch, .end = begin});

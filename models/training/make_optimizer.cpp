@@ -17,8 +17,7 @@ namespace {
 
 void fill_in(const char* flag, double& value, std::optional<float> initial) {
   if (value >= 0 && !initial) {
-    throw ConfigError(
-        cat(flag, " is ", value, ", and the optimizer has no such thing; want it left out"));
+    throw ConfigError(cat(flag, " is ", value, ", which the optimizer does not use; leave it out"));
   }
   // As people write it, so that a flag may say what a checkpoint has.
   if (value < 0 && initial) value = parse_real(format_real(*initial)).value();
@@ -142,7 +141,7 @@ std::vector<OptimizerRow> make_rows() {
       adam(OptimizerKind::kAdamW8bit, "adamw-8bit", "2 bytes", make_adamw<optim::Moments::kInt8>),
       {.kind = OptimizerKind::kLion,
        .name = "lion",
-       .help = "4 bytes; wants a third of the rate, three times the decay",
+       .help = "4 bytes; needs a third of the rate, three times the decay",
        .beta1 = lion.beta1,
        .beta2 = lion.beta2,
        .make = make_lion},

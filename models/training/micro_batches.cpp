@@ -85,7 +85,8 @@ Tensor MicroBatches::graph_backward() {
     graphs.loss = take_loss();
   } else if (parallel_.gradient_flags() != graphs.flags_before) {
     throw InternalError(
-        "micro-batch: other gradients have values than when its graph was captured, want the same "
+        "micro-batch: other gradients have values than when its graph was captured, expected the "
+        "same "
         "at the same place of every step");
   }
   replay(graphs.backward);

@@ -195,7 +195,7 @@ OutputLock::OutputLock(const std::string& folder, double patience_s)
     if (owner.empty()) return;
     if (Clock::now() > end) {
       throw ConfigError(cat("--out ", folder, " is in use by ", owner,
-                            "; want another --out, or, if that run is gone, ", path_, " removed"));
+                            "; use another --out, or, if that run is gone, remove ", path_));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }

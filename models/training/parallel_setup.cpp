@@ -44,7 +44,7 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
   const comm::Schedule schedule = pipeline_schedule(config, micro_batches);
   want(config.recompute != Recompute::kFull || !schedule.splits_backward(),
        "--recompute full with --pipeline-schedule ", config.pipeline_schedule,
-       ", which computes the gradients of inputs and weights apart; want 1f1b or interleaved, or "
+       ", which computes the gradients of inputs and weights apart; use 1f1b or interleaved, or "
        "--recompute selective");
 }
 
@@ -88,19 +88,20 @@ comm::Degrees parallel_degrees(const RunConfig& config, int processes) {
       config.context % degrees.context_here != 0) {
     throw ConfigError(cat("--ranks-per-process is ", here, " on ", processes,
                           processes == 1 ? " process" : " processes", " with ", model_axes(config),
-                          ", want a power of two, at most ", kMostHosted,
+                          ", expected a power of two, at most ", kMostHosted,
                           ", that divides --tensor times --context"));
   }
   const int64_t of_model = degrees.model_processes();
   if (of_model > processes || processes % of_model != 0) {
-    throw ConfigError(cat(model_axes(config), ": a model on ", of_model, " ranks, want a divisor ",
-                          "of the ", processes, processes == 1 ? " rank" : " ranks",
-                          "; start a multiple of ", of_model, " processes"));
+    throw ConfigError(cat(model_axes(config), ": a model on ", of_model,
+                          " ranks, expected a divisor ", "of the ", processes,
+                          processes == 1 ? " rank" : " ranks", "; start a multiple of ", of_model,
+                          " processes"));
   }
   const int data = processes / static_cast<int>(of_model);
   degrees.shard = config.shard_ranks > 0 ? config.shard_ranks : data;
   if (data % degrees.shard != 0) {
-    throw ConfigError(cat("--shard-ranks is ", degrees.shard, ", want a divisor of the ", data,
+    throw ConfigError(cat("--shard-ranks is ", degrees.shard, ", expected a divisor of the ", data,
                           data == 1 ? " rank" : " ranks", " of data parallelism"));
   }
   degrees.replica = data / degrees.shard;
@@ -173,7 +174,7 @@ comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches)
                                                         : 1;
   if (micro_batches > kMostMicroBatches) {
     throw ConfigError(cat("--pipeline with ", micro_batches,
-                          " micro-batches of a step, want at most ", kMostMicroBatches));
+                          " micro-batches of a step, expected at most ", kMostMicroBatches));
   }
   return comm::make_schedule(kind, config.pipeline, chunks, static_cast<int>(micro_batches));
 }
@@ -183,7 +184,7 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
   StepPipeline pipeline{.group = &parallel.mesh().group("pipeline"), .pieces = task.pieces()};
   if (pipeline.pieces.empty()) {
     throw ConfigError(cat("--pipeline ", config.pipeline,
-                          ": the model is no list of pieces (nn/piece.h); want --pipeline 1"));
+                          ": the model is no list of pieces (nn/piece.h); use --pipeline 1"));
   }
   pipeline.plan = comm::make_stage_plan(pipeline.pieces, pipeline_schedule(config, micro_batches));
   pipeline.boundary = task.boundary(config.micro_batch);
@@ -196,7 +197,7 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 
 void cut_model(const RunConfig& config, Task& task, comm::Parallel& parallel) {
   if (config.context > 1 && task.plan().tokens == 0) {
-    throw ConfigError("--context: this task has no sequences that can be cut; want --context 1");
+    throw ConfigError("--context: this task has no sequences that can be cut; use --context 1");
   }
   task.cut(parallel);
 }
@@ -251,7 +252,7 @@ void check_experts(const RunConfig& config, int shard_ranks) {
   const int ranks = shard_ranks * config.tensor;
   if (ranks % config.expert == 0) return;
   throw ConfigError(cat(
-      "--expert ", config.expert, ": want a divisor of the ", ranks, " ranks that ",
+      "--expert ", config.expert, ": expected a divisor of the ", ranks, " ranks that ",
       config.tensor > 1 ? "share a stage's layers and states" : "data parallelism shards over"));
 }
 
@@ -265,30 +266,30 @@ void check_parallel(const RunConfig& config, int ranks) {
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
   const int shard_ranks = sizes.shard * sizes.context, data = sizes.replica * sizes.shard;
   want(config.shard_ranks == 0 || config.zero > 0, "--shard-ranks is ", config.shard_ranks,
-       ", but --zero 0 shards nothing; want --zero 1, 2 or 3");
+       ", but --zero 0 shards nothing; use --zero 1, 2 or 3");
   want(config.reshard_ranks == 0 || config.zero == 3, "--reshard-ranks is ", config.reshard_ranks,
-       ", but --zero ", config.zero, " keeps parameters whole; want --zero 3");
+       ", but --zero ", config.zero, " keeps parameters whole; use --zero 3");
   want(config.reshard_ranks == 0 || shard_ranks % config.reshard_ranks == 0, "--reshard-ranks is ",
-       config.reshard_ranks, ", want a divisor of the ", shard_ranks,
+       config.reshard_ranks, ", expected a divisor of the ", shard_ranks,
        " ranks that share the parameters");
   want(config.offload_ratio == 1 || config.offload != OffloadKind::kNone, "--offload-ratio is ",
        config.offload_ratio, ", but --offload none leaves nothing to it");
   want(config.offload != OffloadKind::kParameters || config.zero == 3, "--offload ",
        config.offload_folder.empty() ? "params" : "nvme", ", but --zero ", config.zero,
-       " keeps parameters whole on the device; want --zero 3");
+       " keeps parameters whole on the device; use --zero 3");
   want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1 || sizes.tensor > 1,
        "--check-replicas is ", config.check_replicas,
-       ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
+       ", but --zero 3 leaves one copy of each parameter; use --shard-ranks, or --zero 0, 1 or 2");
   check_pipeline(config, config.global_batch / (config.micro_batch * data));
   check_experts(config, shard_ranks);
   if (!config.reproducible) return;
   want(std::has_single_bit(static_cast<uint64_t>(data)),
-       "--reproducible adds in binary trees: ", data, " ranks, want a power of two");
+       "--reproducible adds in binary trees: ", data, " ranks, expected a power of two");
   const auto want_tree = [&](const char* flag, int64_t batch) {
     const int64_t micro_batches = batch / (config.micro_batch * data);
     want(std::has_single_bit(static_cast<uint64_t>(micro_batches)),
          "--reproducible adds in binary trees: ", flag, " makes ", micro_batches,
-         " micro-batches per rank, want a power of two");
+         " micro-batches per rank, expected a power of two");
   };
   want_tree("--global-batch", config.global_batch);
   for (const BatchPhase& phase : parse_batch_ramp(config.batch_ramp)) {
@@ -302,16 +303,16 @@ void check_graphs(const RunConfig& config, const Device& device, const comm::Pro
     if (!holds) throw ConfigError(cat("--cuda-graph captures ", what...));
   };
   want(device.type != DeviceType::kCpu, "what is queued on a GPU's stream, and --device ",
-       config.device, " has none; want --device cuda or emu");
+       config.device, " has none; use --device cuda or emu");
   want(all.size() == 1 || all.backend() == "nccl", "collectives of NCCL, and these ", all.size(),
-       " ranks exchange data through host memory and MPI; want one rank, or NCCL and a GPU for "
+       " ranks exchange data through host memory and MPI; use one rank, or NCCL and a GPU for "
        "each");
   const comm::ParallelSizes sizes = parallel_sizes(config, all.size());
   const int64_t samples = config.micro_batch * sizes.replica * sizes.shard;
   const int64_t micro_batches = config.global_batch / samples;
   want(!config.reproducible || micro_batches == 1,
        "one way of adding a micro-batch to those before, and with --reproducible the ",
-       micro_batches, " of a step are each added in another; want --global-batch ",
+       micro_batches, " of a step are each added in another; use --global-batch ",
        config.micro_batch * all.size());
 }
 

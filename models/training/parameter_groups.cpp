@@ -18,7 +18,7 @@ std::string_view take(std::string_view& text, char separator) {
 }
 
 [[noreturn]] void fail(std::string_view group, std::string_view want) {
-  throw ConfigError(cat("--param-groups: \"", excerpt(group), "\", want ", want));
+  throw ConfigError(cat("--param-groups: \"", excerpt(group), "\", expected ", want));
 }
 
 ParameterGroup parse_group(std::string_view group) {

@@ -81,7 +81,7 @@ void check_decay(const RunDescription& stored, const RunDescription& now, const 
     throw ConfigError(cat("resume: ", spelled(name), " was ", written.was, " in ", source, ", is ",
                           written.is, " now; after ", step,
                           " steps the decay of one of them, from step ", std::min(*was, *is),
-                          " on, has begun: want the same, or a checkpoint from before it"));
+                          " on, has begun: use the same, or a checkpoint from before it"));
   }
 }
 
@@ -189,7 +189,7 @@ void check_same_run(const RunDescription& stored, const RunDescription& now,
   for (const bool facts : {false, true}) {
     const std::string found = differences(stored, now, source, facts);
     if (found.empty()) continue;
-    throw ConfigError(cat("resume: ", found, "; want the same, or another --out for another run"));
+    throw ConfigError(cat("resume: ", found, "; use the same, or another --out for another run"));
   }
   check_decay(stored, now, source, step);
 }

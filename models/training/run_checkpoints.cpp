@@ -134,7 +134,7 @@ void RunCheckpoints::find_candidates() {
     if (steps.empty() || config_.no_save) return;
     throw ConfigError(cat("--out ", config_.out, " has checkpoints, the newest of step ",
                           steps.front(),
-                          "; want --resume auto to go on from there, or another "
+                          "; use --resume auto to go on from there, or another "
                           "--out"));
   }
   fs::path given = fs::path(config_.resume).lexically_normal();
@@ -161,7 +161,7 @@ void RunCheckpoints::find_candidates() {
   throw ConfigError(cat("--out ", config_.out, " has a checkpoint of step ", steps.front(),
                         ", and --resume ", config_.resume,
                         " would begin another run beside it; "
-                        "want another --out, or newer checkpoints moved away"));
+                        "use another --out, or move newer checkpoints away"));
 }
 
 void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tensors,

@@ -410,7 +410,7 @@ void check_fp8(const Device& device) {
   throw ConfigError(cat("--dtype fp8 on ", device,
                         ": fp8 products of GPUs are of compute capability 9.0 so far, this has ",
                         capability_text(device.arch),
-                        "; want such a GPU, --device cpu or emu:90, or --dtype bf16"));
+                        "; use such a GPU, --device cpu or emu:90, or --dtype bf16"));
 }
 
 }  // namespace

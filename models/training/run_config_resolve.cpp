@@ -24,7 +24,7 @@ void resolve_schedule(RunConfig& config) {
   const bool is_wsd = config.schedule == kWsd;
   if (is_wsd && config.decay_steps < 0) config.decay_steps = config.steps / 5;
   if (is_wsd && config.decay_steps > config.steps - config.warmup_steps) {
-    throw ConfigError(cat("--decay-steps is ", config.decay_steps, ", want at most the ",
+    throw ConfigError(cat("--decay-steps is ", config.decay_steps, ", expected at most the ",
                           config.steps, " of --steps less the ", config.warmup_steps,
                           " of --warmup-steps"));
   }
@@ -32,12 +32,12 @@ void resolve_schedule(RunConfig& config) {
   if (config.min_lr >= 0 && !has_end) {
     throw ConfigError(cat("--min-lr is ", config.min_lr,
                           ", but neither constant nor inverse-sqrt, which --schedule is, ends "
-                          "anywhere; want it left out"));
+                          "anywhere; leave it out"));
   }
   if (config.schedule == kLinearToZero) {
     if (config.min_lr > 0) {
       throw ConfigError(cat("--min-lr is ", config.min_lr,
-                            ", but --schedule linear-to-zero ends at 0; want --schedule linear"));
+                            ", but --schedule linear-to-zero ends at 0; use --schedule linear"));
     }
     config.min_lr = 0;
   }
@@ -67,8 +67,8 @@ void resolve_offload(RunConfig& config) {
     config.offload = OffloadKind::kParameters;
     config.offload_folder = to.substr(kDisk.size());
   } else {
-    throw ConfigError(
-        cat("--offload is ", excerpt(to), ", want none, optimizer, params, or nvme: and a folder"));
+    throw ConfigError(cat("--offload is ", excerpt(to),
+                          ", expected none, optimizer, params, or nvme: and a folder"));
   }
 }
 

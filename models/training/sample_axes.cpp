@@ -13,7 +13,7 @@ void check_data_parallel_only(const RunConfig& run, std::string_view models, std
         std::pair("context", run.context)}) {
     if (value <= 1) continue;
     throw ConfigError(cat("--", flag, " ", value, ": ", models, " ", why,
-                          "; want 1, and ranks of data parallelism (--zero) instead"));
+                          "; use 1, and ranks of data parallelism (--zero) instead"));
   }
 }
 
@@ -21,11 +21,11 @@ void check_whole_samples(const RunConfig& run, std::string_view models) {
   if (run.context > 1) {
     throw ConfigError(cat("--context ", run.context, ": ", models,
                           " attend to all of a sample, in which no token comes before another; "
-                          "want 1, and --tensor or --pipeline instead"));
+                          "use 1, and --tensor or --pipeline instead"));
   }
   if (run.micro_batch % run.tensor != 0) {
     throw ConfigError(cat("--micro-batch is ", run.micro_batch, ": ranks of --tensor have whole ",
-                          "samples between the layers of ", models, ", want a multiple of ",
+                          "samples between the layers of ", models, ", expected a multiple of ",
                           run.tensor));
   }
 }

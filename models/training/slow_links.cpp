@@ -32,7 +32,7 @@ class Wanted {
 // happens between them.
 void check_replicas(int replicas, const char* does, const Wanted& want) {
   want(replicas > 1, does,
-       " replicas of the model, and there is one; want --zero 1, 2 or 3 with --shard-ranks below "
+       " replicas of the model, and there is one; use --zero 1, 2 or 3 with --shard-ranks below "
        "the number of ranks");
 }
 
@@ -49,7 +49,7 @@ void check_local_steps(const RunConfig& config, int replicas) {
   check_replicas(replicas, "lets steps differ between", want);
   want(config.outer_start < config.steps || config.steps == 0, "with --outer-start ",
        config.outer_start, " of ", config.steps,
-       " --steps: there would be no local steps; want it smaller");
+       " --steps: there would be no local steps; use a smaller one");
 }
 
 const char* bits_of(CodedBits bits) {
@@ -63,18 +63,18 @@ void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
         std::pair("--quantize-reductions", config.quantize_reductions)}) {
     if (bits == CodedBits::kNone) continue;
     const Wanted want(cat(flag, bits_of(bits)));
-    want(config.zero >= 2, "is of --zero 2 and 3, and that is ", config.zero,
-         "; want one of them, or none");
+    want(config.zero >= 2, "needs --zero 2 or 3, and that is ", config.zero,
+         "; use one of them, or none");
     const int ranks = sizes.shard * sizes.context;
     want(ranks > 1,
-         "wants several ranks that share a copy of the model, and there is one; want "
+         "needs several ranks that share a copy of the model, and there is one; use "
          "more ranks, or a larger --shard-ranks");
   }
   if (config.quantize_reductions == CodedBits::kNone || sizes.replica == 1) return;
   throw ConfigError(
       cat("--quantize-reductions", bits_of(config.quantize_reductions), " with ", sizes.replica,
-          " replicas: gradients are added again between them, not in codes; want --shard-ranks "
-          "left out"));
+          " replicas: gradients are added again between them, not in codes; leave out "
+          "--shard-ranks"));
 }
 
 }  // namespace

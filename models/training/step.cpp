@@ -40,16 +40,16 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
   if (options_.parallel.reproducible && !std::has_single_bit(micro_batches)) {
     throw ConfigError(cat("step: ", micro_batches,
                           " micro-batches of a rank are added "
-                          "reproducibly, want a power of two"));
+                          "reproducibly, expected a power of two"));
   }
   if (options_.graphs && options_.parallel.gather_fp8) {
     throw ConfigError(
         "step: graphs with gather_fp8: what is captured gathers without the exchange of maxima "
-        "that comes before; want one of the two");
+        "that comes before; use one of the two");
   }
   if (options_.graphs && groups.hosted != nullptr) {
     throw ConfigError(
-        "step: graphs of several mesh ranks in a process, whose passes take turns; want one rank a "
+        "step: graphs of several mesh ranks in a process, whose passes take turns; use one rank a "
         "process, or no graphs");
   }
   const StepOffload& offload = options_.offload;
@@ -295,7 +295,7 @@ void TrainStep::swap_average() {
 
 void TrainStep::with_average(const std::function<void()>& use) {
   if (!optimizer_->keeps_average()) {
-    throw InternalError("step: parameters have no average, want keep_average() first");
+    throw InternalError("step: parameters have no average; call keep_average() first");
   }
   finish_update();
   swap_average();

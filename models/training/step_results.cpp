@@ -28,7 +28,7 @@ void StepResults::queue(const std::vector<Tensor>& losses, const Tensor& tally) 
   micro_batches_ = static_cast<int64_t>(losses.size());
   if (micro_batches_ > max_micro_batches_) {
     throw InternalError(
-        cat("step_results: ", micro_batches_, " losses, want at most ", max_micro_batches_));
+        cat("step_results: ", micro_batches_, " losses, expected at most ", max_micro_batches_));
   }
   drop_event();
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -41,7 +41,7 @@ void StepResults::queue(const std::vector<Tensor>& losses, const Tensor& tally) 
 }
 
 void StepResults::wait() {
-  if (!queued_) throw InternalError("step_results: nothing is queued, want queue() first");
+  if (!queued_) throw InternalError("step_results: nothing is queued; call queue() first");
   context_.backend().synchronize_event(event_);
   drop_event();
 }

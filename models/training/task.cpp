@@ -13,7 +13,7 @@ void Task::cut(comm::Parallel& parallel) {
 std::unique_ptr<Module> Task::make_model() const {
   throw ConfigError(
       "parallel: this task makes one model (Task::make_model), so a process hosts one rank of "
-      "--tensor and --context; want as many processes as ranks");
+      "--tensor and --context; use as many processes as ranks");
 }
 
 std::vector<Module*> Task::models() {

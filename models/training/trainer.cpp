@@ -83,7 +83,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   world.set_places(places_of(config, parallel_layout(config, world.size())));
   check_same_task();
   if (config.numa_ranks > 1 && group_->backend() == "nccl") {
-    throw ConfigError("--numa-ranks: NCCL finds its own ways between GPUs; want --comm mpi");
+    throw ConfigError("--numa-ranks: NCCL finds its own ways between GPUs; use --comm mpi");
   }
   check_graphs(config_, context_.device(), *group_);
   dtype_of_flag(config_, context_.device());  // or it refuses what the device has not

@@ -155,7 +155,7 @@ void Trainer::check_finite(const StepOutcome& outcome, float loss) {
   }
   if (step_->scales_loss()) what += cat(", with a loss scale of ", outcome.state.loss_scale.value);
   throw NonFiniteError(cat("step ", outcome.step + 1, ": ", what,
-                           "; want finite values: lower --lr, or check the data"));
+                           "; expected finite values: lower --lr, or check the data"));
 }
 
 void Trainer::evaluate(int64_t step) {

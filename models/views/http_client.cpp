@@ -136,7 +136,8 @@ HttpAnswer parsed(const std::string& text) {
   }
   const auto length = parse_int(header_of(headers, "Content-Length"));
   if (length && *length != static_cast<int64_t>(answer.body.size())) {
-    throw UnavailableError(cat("the answer has ", answer.body.size(), " bytes, want ", *length));
+    throw UnavailableError(
+        cat("the answer has ", answer.body.size(), " bytes, expected ", *length));
   }
   return answer;
 }

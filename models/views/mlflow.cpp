@@ -198,8 +198,8 @@ void send_rows(const Sender& sender, const std::string& run, const std::string& 
     passed_ms = std::clamp(passed_ms + row.step_ms, 0.0, double{kMostMs});
     if (step < progress.step || (step == progress.step && of_step <= progress.of_step)) continue;
     if (row.figures.size() > kMostMetrics) {
-      throw DataError(cat(source, ":", number, ": ", row.figures.size(), " figures, want at most ",
-                          kMostMetrics));
+      throw DataError(cat(source, ":", number, ": ", row.figures.size(),
+                          " figures, expected at most ", kMostMetrics));
     }
     if (!batch.takes(row)) {
       batch.send(sender, progress.run_id, result);
@@ -239,7 +239,7 @@ ReplayResult replay_to_mlflow(const std::string& run, const HttpClient& server,
   std::optional<Progress> known = read_progress(path);
   if (known && known->experiment != options.experiment) {
     throw ConfigError(cat(path, ": the run was sent to experiment ", known->experiment,
-                          ", want the same; removing the file makes another run of it"));
+                          ", expected the same; removing the file makes another run of it"));
   }
   Progress progress = known.value_or(
       Progress{.experiment = options.experiment, .run_id = {}, .start_ms = now_ms()});

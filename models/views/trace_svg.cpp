@@ -50,7 +50,7 @@ Slice step_of(const TraceRecord& record, int64_t step) {
     if (step == 0 || number == step) return slice;
     there += cat(there.empty() ? "" : ", ", number);
   }
-  throw ConfigError(cat("trace: rank ", record.rank, " has no step ", step, ", want one of ",
+  throw ConfigError(cat("trace: rank ", record.rank, " has no step ", step, ", expected one of ",
                         there.empty() ? "those of another trace" : excerpt(there)));
 }
 

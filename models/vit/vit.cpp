@@ -19,11 +19,11 @@ constexpr int64_t kHiddenPerWidth = 4;
 const ImageModelConfig& checked(const ImageModelConfig& config) {
   if (config.patch < 1 || config.pixels % config.patch != 0) {
     throw ConfigError(cat("a vision transformer of patches of ", config.patch,
-                          " pixels wants images of a multiple of that, found ", config.pixels));
+                          " pixels needs images of a multiple of that, found ", config.pixels));
   }
   if (config.heads < 1 || config.width % config.heads != 0) {
     throw ConfigError(cat("a vision transformer of width ", config.width, " has ", config.heads,
-                          " heads, want a divisor of it"));
+                          " heads, expected a divisor of it"));
   }
   return config;
 }

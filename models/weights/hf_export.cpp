@@ -19,7 +19,7 @@ constexpr int64_t kBufferElements = int64_t{1} << 20;
 
 DType checked(DType dtype) {
   if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) return dtype;
-  throw ConfigError(cat("export as ", dtype_name(dtype), ", want fp32, bf16 or fp16"));
+  throw ConfigError(cat("export as ", dtype_name(dtype), ", expected fp32, bf16 or fp16"));
 }
 
 std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, const HfLayout& layout,
@@ -64,7 +64,7 @@ HfExport::HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout l
 
 void HfExport::write(std::string_view name, const View& values) {
   if (next_ == tensors_.size() || tensors_[next_].name != name) {
-    throw InternalError(cat("export: '", name, "' was given, want '",
+    throw InternalError(cat("export: '", name, "' was given, expected '",
                             next_ == tensors_.size() ? "(none)" : tensors_[next_].name, "'"));
   }
   check_values(tensors_[next_], values);
@@ -79,7 +79,7 @@ void HfExport::check_values(const HfTensor& tensor, const View& values) const {
                     (values.size(0) == shape[0] || (may_pad && values.size(0) > shape[0])) &&
                     std::equal(shape.begin() + 1, shape.end(), values.shape.begin() + 1);
   if (!fits || !values.contiguous() || values.dtype != DType::kF32) {
-    throw ShapeError(cat("export: '", tensor.name, "' is ", values, ", want dense fp32",
+    throw ShapeError(cat("export: '", tensor.name, "' is ", values, ", expected dense fp32",
                          to_string(Shape(shape)), may_pad ? " or more rows" : ""));
   }
 }

@@ -44,7 +44,7 @@ Source source_of(const SafetensorsFolder::Tensor& tensor) {
 // Empty if the entry is what the model wants.
 std::string mismatch(const HfTensor& want, const SafetensorsEntry& found) {
   if (found.shape == want.file_shape() && is_readable(found)) return "";
-  return cat(excerpt(found.name), " is ", found, ", want F32, BF16 or F16 ",
+  return cat(excerpt(found.name), " is ", found, ", expected F32, BF16 or F16 ",
              text_of(want.file_shape()));
 }
 
@@ -110,7 +110,8 @@ HfWeights::HfWeights(const std::string& path, const std::vector<HfTensor>& tenso
   }
   for (const auto& [name, part] : parts_) {
     if (part.item->files[part.index].entry == nullptr) {
-      problems.push_back(cat(name, " is missing, want ", text_of(part.item->tensor.file_shape())));
+      problems.push_back(
+          cat(name, " is missing, expected ", text_of(part.item->tensor.file_shape())));
     }
   }
   if (!problems.empty()) fail_list(path, layout_, problems);
@@ -177,12 +178,12 @@ void HfWeights::read(std::string_view name, const View& dst, int64_t first_row) 
                     std::equal(shape.begin() + 1, shape.end(), dst.shape.begin() + 1);
   if (!fits || !dst.contiguous()) {
     throw ShapeError(
-        cat("read of '", name, "' into ", dst, ", want dense rows of ", text_of(shape)));
+        cat("read of '", name, "' into ", dst, ", expected dense rows of ", text_of(shape)));
   }
   const int64_t rows = dst.size(0);
   if (first_row < 0 || (!layout_.may_pad(name) && rows > total_rows - first_row)) {
     throw ShapeError(cat("read of '", name, "': rows ", first_row, " to ", first_row + rows,
-                         ", want a range in [0, ", total_rows, "]"));
+                         ", expected a range in [0, ", total_rows, "]"));
   }
   const int64_t filled = std::clamp(total_rows - first_row, int64_t{0}, rows);
   read_rows(item, first_row, filled, dst);

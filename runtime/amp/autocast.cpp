@@ -9,7 +9,7 @@ Autocast::Autocast(Context& context, DType dtype)
     : context_(context), before_(context.autograd().autocast) {
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
     throw ConfigError(cat("autocast: the dtype is ", dtype_name(dtype),
-                          ", want bf16 or fp16, or fp32 to switch it off"));
+                          ", expected bf16 or fp16, or fp32 to switch it off"));
   }
   context_.autograd().autocast = dtype;
 }

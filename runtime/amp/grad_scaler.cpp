@@ -8,7 +8,7 @@ namespace shale::amp {
 namespace {
 
 void require(bool ok, std::string_view what, double found, std::string_view want) {
-  if (!ok) throw ConfigError(cat("loss scale: ", what, " is ", found, ", want ", want));
+  if (!ok) throw ConfigError(cat("loss scale: ", what, " is ", found, ", expected ", want));
 }
 
 kernels::LossScaleArgs checked(const GradScalerOptions& o) {

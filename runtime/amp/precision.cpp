@@ -12,7 +12,8 @@ bool is_compute(DType dtype) {
 }
 
 void require(bool ok, std::string_view what, DType found, std::string_view want) {
-  if (!ok) throw ConfigError(cat("precision: ", what, " is ", dtype_name(found), ", want ", want));
+  if (!ok)
+    throw ConfigError(cat("precision: ", what, " is ", dtype_name(found), ", expected ", want));
 }
 
 }  // namespace

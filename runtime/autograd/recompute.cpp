@@ -148,7 +148,7 @@ CheckpointFn of_one(const std::function<Tensor(const Tensor&)>& fn) {
 }  // namespace
 
 std::vector<Tensor> checkpoint(const CheckpointFn& fn, const std::vector<Tensor>& inputs) {
-  if (inputs.empty()) throw ShapeError("checkpoint: there are no inputs, want at least one");
+  if (inputs.empty()) throw ShapeError("checkpoint: there are no inputs, expected at least one");
   check_defined("checkpoint", "the first input", inputs.front());
   Context& context = inputs.front().context();
   if (!context.autograd().enabled) return fn(inputs);  // nothing is saved

@@ -85,7 +85,7 @@ Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {
     return dy;
   }
   if (root.numel() != 1) {
-    throw AutogradError(cat("backward: root is ", root, ", want a scalar or an explicit dy"));
+    throw AutogradError(cat("backward: root is ", root, ", expected a scalar or an explicit dy"));
   }
   Tensor seed = backward_seed(root.context(), root.shape(), root.dtype());
   seed_ = &seed.impl();
@@ -148,7 +148,7 @@ void Engine::visit(Node& node, std::vector<Tensor>& grads) {
     input_grads = backward(args);
     if (input_grads.size() != node.inputs.size()) {
       throw AutogradError(cat(node.op, ": backward returned ", input_grads.size(),
-                              " gradients, want ", node.inputs.size()));
+                              " gradients, expected ", node.inputs.size()));
     }
   }
   grads.clear();  // memory of dy is free for what follows
@@ -213,13 +213,13 @@ void check_in_place(const char* op, const Tensor& x) {
   if (!x.context().autograd().enabled) return;
   if (x.requires_grad() && x.impl().grad_fn == nullptr) {
     throw AutogradError(cat(op, ": ", argument_text("the tensor", x),
-                            " is a leaf that requires a gradient, want the result "
+                            " is a leaf that requires a gradient, expected the result "
                             "of an op"));
   }
   if (*x.impl().aliased) {
     throw AutogradError(cat(op,
                             ": the tensor is a view, or has one, and the other would change "
-                            "without its history; want a tensor of its own"));
+                            "without its history; use a tensor of its own"));
   }
 }
 
@@ -241,7 +241,7 @@ void check_one_context(const char* op, const std::vector<Tensor>& inputs, const 
   for (const Tensor& input : inputs) {
     if (!input.requires_grad() || &input.context() == &output.context()) continue;
     throw AutogradError(cat(op, ": an input that requires a gradient, ", input,
-                            ", belongs to another context than the result, want a graph of one "
+                            ", belongs to another context than the result, expected a graph of one "
                             "context: detach() what comes from the other"));
   }
 }
@@ -329,7 +329,7 @@ void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest) 
   check_defined("backward_inputs", "root", root);
   AutogradState& state = root.context().autograd();
   if (state.backward_depth > 0) {
-    throw AutogradError("backward_inputs: inside another backward, want one of its own");
+    throw AutogradError("backward_inputs: inside another backward, expected one of its own");
   }
   const Set depth(state.backward_depth, 1);
   const Set deferred(state.deferred, &rest);

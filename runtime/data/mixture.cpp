@@ -24,12 +24,12 @@ uint64_t before(uint64_t count, uint64_t time) {
 
 Mixture::Mixture(std::span<const double> weights) {
   if (weights.empty() || weights.size() > kMostSources) {
-    throw ConfigError(cat("mixture: ", weights.size(), " sources, want 1 to ", kMostSources));
+    throw ConfigError(cat("mixture: ", weights.size(), " sources, expected 1 to ", kMostSources));
   }
   double sum = 0;
   for (const double weight : weights) {
     if (!(weight > 0 && std::isfinite(weight))) {
-      throw ConfigError(cat("mixture: a weight is ", weight, ", want a number above 0"));
+      throw ConfigError(cat("mixture: a weight is ", weight, ", expected a number above 0"));
     }
     sum += weight;
   }
@@ -57,7 +57,8 @@ uint64_t Mixture::fingerprint() const {
 }
 
 Mixture::Draw Mixture::draw(int64_t position) const {
-  if (position < 0) throw InternalError(cat("mixture: position ", position, ", want 0 or more"));
+  if (position < 0)
+    throw InternalError(cat("mixture: position ", position, ", expected 0 or more"));
   const auto period = static_cast<uint64_t>(position) >> kPeriodBits;
   const uint64_t in_period = static_cast<uint64_t>(position) & (kPeriod - 1);
   // The last time before which no more than in_period samples come.

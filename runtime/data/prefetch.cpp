@@ -10,7 +10,8 @@ Prefetcher::Prefetcher(BatchSource source, const PrefetchOptions& options)
     : source_(std::move(source)) {
   for (const auto& [name, value] : {std::pair("depth", options.depth),
                                     {"workers", options.workers}}) {
-    if (value < 1) throw InternalError(cat("prefetcher: ", name, " ", value, ", want at least 1"));
+    if (value < 1)
+      throw InternalError(cat("prefetcher: ", name, " ", value, ", expected at least 1"));
   }
   ring_.resize(static_cast<size_t>(options.depth) + 1);  // one is the caller's
   for (int i = 0; i < options.workers; ++i) threads_.emplace_back([this] { run(); });

@@ -20,9 +20,9 @@ constexpr uint64_t low_mask(int bits) {
 }  // namespace
 
 int64_t count_windows(int64_t tokens, int64_t seq_len) {
-  if (seq_len < 1) throw ConfigError(cat("seq-len is ", seq_len, ", want at least 1"));
+  if (seq_len < 1) throw ConfigError(cat("seq-len is ", seq_len, ", expected at least 1"));
   if (tokens < seq_len + 1) {
-    throw DataError(cat("the data has ", tokens, " tokens, want at least ", seq_len + 1,
+    throw DataError(cat("the data has ", tokens, " tokens, expected at least ", seq_len + 1,
                         ": a sequence of ", seq_len, " and the token after it"));
   }
   return (tokens - 1) / seq_len;
@@ -30,7 +30,7 @@ int64_t count_windows(int64_t tokens, int64_t seq_len) {
 
 Permutation::Permutation(int64_t n, uint64_t seed, uint64_t epoch)
     : n_(n), key_(rng_key(seed, RngDomain::kShuffle)), epoch_(epoch) {
-  if (n < 1) throw InternalError(cat("permutation of ", n, " elements, want at least 1"));
+  if (n < 1) throw InternalError(cat("permutation of ", n, " elements, expected at least 1"));
   const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1)));
   high_bits_ = bits / 2;
   low_bits_ = bits - high_bits_;
@@ -54,7 +54,8 @@ uint64_t Permutation::encrypt(uint64_t block) const {
 }
 
 int64_t Permutation::operator()(int64_t i) const {
-  if (i < 0 || i >= n_) throw InternalError(cat("permutation: index ", i, ", want [0, ", n_, ")"));
+  if (i < 0 || i >= n_)
+    throw InternalError(cat("permutation: index ", i, ", expected [0, ", n_, ")"));
   // Ends, because walking the cycle of i inside the larger domain comes back to i at the latest.
   auto value = static_cast<uint64_t>(i);
   do {
@@ -82,7 +83,7 @@ int64_t TrainSampler::offset(uint64_t epoch) const {
 }
 
 TokenWindow TrainSampler::window(int64_t position) const {
-  if (position < 0) throw InternalError(cat("sample position ", position, ", want 0 or more"));
+  if (position < 0) throw InternalError(cat("sample position ", position, ", expected 0 or more"));
   const int64_t epoch = position / samples_;
   const auto key = static_cast<uint64_t>(epoch);
   const int64_t index = Permutation(samples_, seed_, key)(position % samples_);
@@ -91,7 +92,7 @@ TokenWindow TrainSampler::window(int64_t position) const {
 
 void BatchLayout::validate() const {
   const auto require = [](const char* name, int64_t value) {
-    if (value < 1) throw ConfigError(cat(name, " is ", value, ", want at least 1"));
+    if (value < 1) throw ConfigError(cat(name, " is ", value, ", expected at least 1"));
   };
   require("global-batch", global_batch);
   require("micro-batch", micro_batch);
@@ -100,7 +101,7 @@ void BatchLayout::validate() const {
   const bool overflows = __builtin_mul_overflow(micro_batch, ranks, &unit);
   const auto require_multiple = [&](const char* name, int64_t batch) {
     if (!overflows && batch % unit == 0) return;
-    throw ConfigError(cat(name, " is ", batch, ", want a multiple of micro-batch ", micro_batch,
+    throw ConfigError(cat(name, " is ", batch, ", expected a multiple of micro-batch ", micro_batch,
                           " times ", ranks, " ranks"));
   };
   require_multiple("global-batch", global_batch);
@@ -151,7 +152,7 @@ BatchLayout::Place BatchLayout::place_of(int64_t first_step, int64_t index) cons
 
 EvalRounds::EvalRounds(int64_t samples, int64_t batch, int64_t max_samples)
     : samples_(max_samples > 0 ? std::min(samples, max_samples) : samples), batch_(batch) {
-  if (batch < 1) throw ConfigError(cat("micro-batch is ", batch, ", want at least 1"));
+  if (batch < 1) throw ConfigError(cat("micro-batch is ", batch, ", expected at least 1"));
 }
 
 int64_t EvalRounds::rounds(int64_t ranks) const {

@@ -21,7 +21,7 @@ void with_type(DType dtype, const Fn& fn) {
     case DType::kF32: return fn.template operator()<float>();
     case DType::kBF16: return fn.template operator()<bf16>();
     case DType::kF16: return fn.template operator()<f16>();
-    default: throw DTypeError(cat("convert: ", dtype_name(dtype), ", want fp32, bf16 or fp16"));
+    default: throw DTypeError(cat("convert: ", dtype_name(dtype), ", expected fp32, bf16 or fp16"));
   }
 }
 

@@ -43,7 +43,7 @@ FileHandle open_to_read(int folder, const std::string& name, const std::string& 
   if (error == ENOENT) throw MissingInputError(cat(path, ": there is no such file or folder"));
   const char* want = (flags & O_DIRECTORY) != 0 ? "a folder" : "a file";
   if (error == ENOTDIR || error == ELOOP) {
-    throw DataError(cat(path, ": a link, or a part of it is no folder; want ", want));
+    throw DataError(cat(path, ": a link, or a part of it is no folder; expected ", want));
   }
   fail_at(path, "open", error);
 }
@@ -183,7 +183,7 @@ void File::read_at(int64_t offset, std::span<std::byte> bytes, std::optional<siz
       fail(cat("reading ", piece, " bytes at byte ", offset), error);
     }
     if (count == 0) {
-      throw DataError(cat(path_, ": ends at byte ", offset, ", want ", end - offset, " more"));
+      throw DataError(cat(path_, ": ends at byte ", offset, ", expected ", end - offset, " more"));
     }
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += count;

@@ -97,11 +97,11 @@ void check(const GgufValues& values, const std::vector<GgufTensor>& tensors) {
     }
     if (tensor.name.size() > kMaxName) {
       throw ConfigError(cat("gguf: the name '", tensor.name, "' has ", tensor.name.size(),
-                            " bytes, want at most ", kMaxName));
+                            " bytes, expected at most ", kMaxName));
     }
     if (tensor.type == GgufType::kQ8_0 && tensor.shape.back() % kBlock != 0) {
       throw ConfigError(cat("gguf: rows of ", tensor.name, " have ", tensor.shape.back(),
-                            " elements, want a multiple of ", kBlock, " for q8_0"));
+                            " elements, expected a multiple of ", kBlock, " for q8_0"));
     }
   }
 }
@@ -185,7 +185,7 @@ const GgufTensor& GgufWriter::current(size_t elements) const {
   const GgufTensor& tensor = tensors_[current_];
   const auto count = static_cast<int64_t>(elements);
   if (count > count_of(tensor) - written_ || count % tensor.shape.back() != 0) {
-    throw InternalError(cat("gguf: ", count, " elements for ", tensor.name, ", want at most ",
+    throw InternalError(cat("gguf: ", count, " elements for ", tensor.name, ", expected at most ",
                             count_of(tensor) - written_, " in rows of ", tensor.shape.back()));
   }
   return tensor;

@@ -23,7 +23,7 @@ struct JsonObject::State {
 
 JsonObject::JsonObject(std::string_view text, std::string source) {
   Json object = Json::parse(text, {}, source);
-  if (!object.is_object()) throw DataError(cat(source, ": want a JSON object"));
+  if (!object.is_object()) throw DataError(cat(source, ": expected a JSON object"));
   state_ = std::make_shared<const State>(State{std::move(source), std::move(object)});
 }
 
@@ -47,7 +47,7 @@ bool JsonObject::is_null(std::string_view key) const {
 void JsonObject::fail(std::string_view key, std::string_view want) const {
   const Json* value = state_->find(key);
   const std::string found = value == nullptr ? "missing" : cat("is ", excerpt(value->dump(), 80));
-  throw DataError(cat(state_->source, ": '", key, "' ", found, ", want ", want));
+  throw DataError(cat(state_->source, ": '", key, "' ", found, ", expected ", want));
 }
 
 namespace {

@@ -40,7 +40,7 @@ class JsonObject {
   // A list of lists of integers; empty if the key is absent.
   std::vector<std::vector<int64_t>> integer_lists(std::string_view key) const;
 
-  // DataError: "<source>: '<key>' is <value>, want <want>".
+  // DataError: "<source>: '<key>' is <value>, expected <want>".
   [[noreturn]] void fail(std::string_view key, std::string_view want) const;
 
  private:

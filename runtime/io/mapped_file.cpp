@@ -23,16 +23,17 @@ std::string in_message(const std::string& path) {
 
 [[noreturn]] void fail_open(const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
-    throw MissingInputError(cat(in_message(path), ": no such file, want a readable file"));
+    throw MissingInputError(cat(in_message(path), ": no such file, expected a readable file"));
   }
   throw DataError(cat(in_message(path), ": cannot be opened: ", std::strerror(error)));
 }
 
 size_t checked_size(const std::string& path, const struct stat& info, bool allow_empty) {
-  if (S_ISDIR(info.st_mode)) throw DataError(cat(in_message(path), ": is a folder, want a file"));
+  if (S_ISDIR(info.st_mode))
+    throw DataError(cat(in_message(path), ": is a folder, expected a file"));
   if (!S_ISREG(info.st_mode)) throw DataError(cat(in_message(path), ": is not a regular file"));
   if (info.st_size == 0 && !allow_empty) {
-    throw DataError(cat(in_message(path), ": the file is empty, want at least one byte"));
+    throw DataError(cat(in_message(path), ": the file is empty, expected at least one byte"));
   }
   return static_cast<size_t>(info.st_size);
 }

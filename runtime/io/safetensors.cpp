@@ -32,7 +32,7 @@ View SafetensorsFile::view(const SafetensorsEntry& entry) const {
   };
   if (!entry.type->dtype) fail(cat("has elements of type ", entry.type->name, ", not supported"));
   if (entry.shape.size() > static_cast<size_t>(kMaxDims)) {
-    fail(cat("has ", entry.shape.size(), " dimensions, want at most ", kMaxDims));
+    fail(cat("has ", entry.shape.size(), " dimensions, expected at most ", kMaxDims));
   }
   const std::byte* data = bytes(entry).data();
   const auto alignment = static_cast<uintptr_t>(dtype_size(*entry.type->dtype));
@@ -57,7 +57,7 @@ bool is_pickle(const std::string& path) {
 
 std::string how_to_convert(const std::string& pickle) {
   return cat(
-      "a pickle, which may run anything when it is opened; want safetensors: python3 -c "
+      "a pickle, which may run anything when it is opened; use safetensors: python3 -c "
       "'import torch; from safetensors.torch import save_file; save_file(torch.load(\"",
       excerpt(pickle), "\", map_location=\"cpu\", weights_only=True), \"", kSafetensorsSingleFile,
       "\")'");

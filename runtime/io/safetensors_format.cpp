@@ -139,7 +139,7 @@ class HeaderReader final : public JsonVisitor {
     in_metadata_ = field_ == kMetadata;
     tensor_.clear();
     if (static_cast<int64_t>(field_.size()) > kMaxSafetensorsName) {
-      fail(cat("a name of ", field_.size(), " bytes, want at most ", kMaxSafetensorsName));
+      fail(cat("a name of ", field_.size(), " bytes, expected at most ", kMaxSafetensorsName));
     }
     tensor_ = field_;
     if (!names_.insert(field_).second) fail("the name appears twice");
@@ -156,7 +156,7 @@ class HeaderReader final : public JsonVisitor {
     for (const char* field : {"dtype", "shape", "data_offsets"}) {
       if (!fields_.contains(field)) fail(cat("no '", field, "'"));
     }
-    if (offsets_.size() != 2) fail(cat(offsets_.size(), " data_offsets, want 2"));
+    if (offsets_.size() != 2) fail(cat(offsets_.size(), " data_offsets, expected 2"));
     if (offsets_[1] < offsets_[0]) {
       fail(cat("data_offsets end at ", offsets_[1], ", before they begin at ", offsets_[0]));
     }
@@ -165,7 +165,7 @@ class HeaderReader final : public JsonVisitor {
     entry.bytes = offsets_[1] - offsets_[0];
     if (!want) fail(cat(to_string(entry), " is no possible size"));
     if (entry.bytes != *want) {
-      fail(cat(entry.bytes, " bytes of data, want ", *want, " for ", to_string(entry)));
+      fail(cat(entry.bytes, " bytes of data, expected ", *want, " for ", to_string(entry)));
     }
   }
 
@@ -190,13 +190,13 @@ void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view sourc
   for (SafetensorsEntry& entry : header.entries) {
     if (entry.begin != expected) {
       throw DataError(cat(source, ": tensor '", excerpt(entry.name), "': data begins at ",
-                          entry.begin, ", want ", expected, ", where the one before ends"));
+                          entry.begin, ", expected ", expected, ", where the one before ends"));
     }
     expected += entry.bytes;  // no overflow: begin + bytes was read as one number
   }
   if (expected != file_bytes - header.data_begin) {
     throw DataError(cat(source, ": ", file_bytes - header.data_begin,
-                        " bytes follow the header, want ", expected, " for its tensors"));
+                        " bytes follow the header, expected ", expected, " for its tensors"));
   }
   for (SafetensorsEntry& entry : header.entries) entry.begin += header.data_begin;
 }
@@ -237,11 +237,11 @@ int64_t safetensors_data_begin(std::span<const std::byte> front, int64_t file_by
                                std::string_view source) {
   uint64_t length = 0;
   if (front.size() < sizeof length) {
-    throw DataError(cat(source, ": ", front.size(), " bytes, want 8 for the header's length"));
+    throw DataError(cat(source, ": ", front.size(), " bytes, expected 8 for the header's length"));
   }
   std::memcpy(&length, front.data(), sizeof length);
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeader)) {
-    throw DataError(cat(source, ": the header claims ", length, " bytes, want at most ",
+    throw DataError(cat(source, ": the header claims ", length, " bytes, expected at most ",
                         kMaxSafetensorsHeader));
   }
   const auto data_begin = static_cast<int64_t>(sizeof length + length);
@@ -257,7 +257,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int
   const int64_t data_begin = safetensors_data_begin(front, file_bytes, source);
   if (static_cast<int64_t>(front.size()) < data_begin) {
     throw InternalError(
-        cat(source, ": ", front.size(), " bytes given, want the header's ", data_begin));
+        cat(source, ": ", front.size(), " bytes given, expected the header's ", data_begin));
   }
   const std::string_view text(reinterpret_cast<const char*>(front.data()) + 8,
                               static_cast<size_t>(data_begin - 8));

@@ -44,7 +44,7 @@ SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_
   for (const auto& [name, file] : index["weight_map"].items()) {
     if (!file.is_string() || !is_plain_file_name(file.text())) {
       throw DataError(cat(source, ": tensor '", excerpt(name), "': ", excerpt(file.dump()),
-                          ", want a file name of letters, digits, '_', '.' and '-'"));
+                          ", expected a file name of letters, digits, '_', '.' and '-'"));
     }
     result[name] = file.text();
   }

@@ -67,12 +67,12 @@ void check_safetensors_specs(const std::vector<SafetensorsSpec>& tensors) {
     if (spec.name == "__metadata__") fail("has the name of the metadata");
     if (static_cast<int64_t>(spec.name.size()) > kMaxSafetensorsName) fail("has too long a name");
     if (static_cast<int64_t>(spec.shape.size()) > kMaxSafetensorsRank) {
-      fail(cat("has ", spec.shape.size(), " dimensions, want at most ", kMaxSafetensorsRank));
+      fail(cat("has ", spec.shape.size(), " dimensions, expected at most ", kMaxSafetensorsRank));
     }
   }
   if (static_cast<int64_t>(tensors.size()) > kMaxSafetensorsTensors) {
-    throw InternalError(
-        cat("safetensors: ", tensors.size(), " tensors, want at most ", kMaxSafetensorsTensors));
+    throw InternalError(cat("safetensors: ", tensors.size(), " tensors, expected at most ",
+                            kMaxSafetensorsTensors));
   }
 }
 
@@ -93,8 +93,8 @@ SafetensorsLayout lay_out_safetensors(const std::vector<SafetensorsSpec>& tensor
   header += '}';
   header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
   if (static_cast<int64_t>(header.size()) > kMaxSafetensorsHeader) {
-    throw InternalError(cat("safetensors: the header has ", header.size(), " bytes, want at most ",
-                            kMaxSafetensorsHeader));
+    throw InternalError(cat("safetensors: the header has ", header.size(),
+                            " bytes, expected at most ", kMaxSafetensorsHeader));
   }
   const uint64_t length = header.size();
   layout.front.resize(sizeof length);

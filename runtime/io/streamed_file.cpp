@@ -13,7 +13,7 @@ StreamedFile::StreamedFile(const Folder& folder, const std::string& name, int64_
     : file_(File::create(folder, name)), block_bytes_(block_bytes) {
   if (block_bytes == 0 || block_bytes % kDirectAlignment != 0) {
     throw InternalError(cat(file_.path(), ": blocks of ", block_bytes,
-                            " bytes, want a multiple of ", kDirectAlignment));
+                            " bytes, expected a multiple of ", kDirectAlignment));
   }
   file_.reserve(bytes);
   file_.bypass_cache(true);

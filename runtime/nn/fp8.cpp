@@ -12,7 +12,7 @@ namespace {
 int64_t set_operands(Module& module, Operands operands) {
   if (dynamic_cast<const MoE*>(&module) != nullptr) {
     throw ConfigError(cat("--dtype fp8: ", module.full_name(),
-                          " is a mixture of experts, whose products are not made of fp8; want "
+                          " is a mixture of experts, whose products are not made of fp8; use "
                           "--dtype bf16"));
   }
   int64_t count = 0;
@@ -35,7 +35,7 @@ void compute_in_fp8(std::span<Module* const> blocks, int64_t kept, Operands oper
   if (layers == 0) {
     throw ConfigError(cat("--dtype fp8: of ", count, " blocks the first and last ", kept,
                           " stay in bf16 (--fp8-kept-blocks), and the others have no linear layer; "
-                          "want some that have, or --dtype bf16"));
+                          "expected some that have, or --dtype bf16"));
   }
 }
 

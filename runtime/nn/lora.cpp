@@ -27,12 +27,13 @@ bool is_meant(const std::string& name, const std::string& target) {
 }
 
 void check(const LoraOptions& options) {
-  if (options.rank < 1) throw ConfigError(cat("lora: rank is ", options.rank, ", want 1 or more"));
+  if (options.rank < 1)
+    throw ConfigError(cat("lora: rank is ", options.rank, ", expected 1 or more"));
   if (!(options.alpha > 0 && std::isfinite(options.alpha))) {
-    throw ConfigError(cat("lora: alpha is ", options.alpha, ", want a number above 0"));
+    throw ConfigError(cat("lora: alpha is ", options.alpha, ", expected a number above 0"));
   }
   if (!(options.dropout >= 0 && static_cast<float>(options.dropout) < 1)) {
-    throw ConfigError(cat("lora: dropout is ", options.dropout, ", want 0 to below 1"));
+    throw ConfigError(cat("lora: dropout is ", options.dropout, ", expected 0 to below 1"));
   }
 }
 
@@ -81,7 +82,7 @@ std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& option
       return is_meant(layer->full_name(), target);
     });
     if (is_there) continue;
-    throw ConfigError(cat("lora: no layer is called '", target, "', want ", kAllLinear,
+    throw ConfigError(cat("lora: no layer is called '", target, "', expected ", kAllLinear,
                           " or some of ",
                           known.empty() ? "none: the model has no layer that takes one" : known));
   }
@@ -91,7 +92,8 @@ std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& option
         [&](const std::string& target) { return is_meant(layer->full_name(), target); });
     if (is_target) layers.push_back(layer);
   }
-  if (layers.empty()) throw ConfigError(cat("lora: no targets, want ", kAllLinear, " or names"));
+  if (layers.empty())
+    throw ConfigError(cat("lora: no targets, expected ", kAllLinear, " or names"));
   for (Parameter* parameter : root.parameters()) parameter->trainable = false;
   for (size_t i = 0; i < layers.size(); ++i) {
     layers[i]->adapt(options, kFirstSite + static_cast<uint32_t>(i));

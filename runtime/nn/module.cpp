@@ -139,7 +139,7 @@ void Parameter::add_copy(Parameter& copy) {
 void Parameter::shard(const Sharding& of_rank) {
   if (value.impl().storage != nullptr || sharding.share != Share::kWhole) {
     throw ConfigError(cat("sharding: ", full_name(),
-                          " is shared by ranks already or has its memory, want it declared alone"));
+                          " is shared by ranks already or has its memory; declare it alone"));
   }
   check_sharding(full_name(), whole, of_rank, split.unit);
   sharding = of_rank;
@@ -270,7 +270,7 @@ const amp::Precision* Module::precision() const {
 
 void Module::set_recompute(Recompute level) {
   if (!runs()) {
-    throw ConfigError(cat("recompute: ", full_name(), " does not run by itself, want a module ",
+    throw ConfigError(cat("recompute: ", full_name(), " does not run by itself; use a module ",
                           "around it", parent_ != nullptr ? cat(": ", parent_->full_name()) : ""));
   }
   recompute_ = level;
@@ -381,7 +381,7 @@ void materialize(Module& module, Context& context, DType default_dtype, uint64_t
     if (impl.storage != nullptr || is_sharded) {
       throw InternalError(cat("materialize: ", parameter->full_name(),
                               " has memory already, by materialize(), fully_shard() or "
-                              "DataParallel; want one of them, once"));
+                              "DataParallel; use one of them, once"));
     }
     const amp::Precision* precision = parameter->owner->precision();
     const DType dtype = precision != nullptr ? precision->compute : default_dtype;

@@ -18,7 +18,7 @@ void check_sharding(std::string_view name, const Shape& whole, const Sharding& s
   const auto [share, dim, groups, ranks, rank, is_of_experts] = sharding;
   if (dim < 0 || dim >= whole.ndim() || (groups > 1 && dim != 0)) {
     throw ConfigError(cat("sharding: ", name, whole, " is to be cut along dimension ", dim,
-                          ", want one below ", whole.ndim(), ", and 0 for groups"));
+                          ", expected one below ", whole.ndim(), ", and 0 for groups"));
   }
   const int64_t units = whole[dim] / (groups * unit);
   if (units * groups * unit == whole[dim] && units % ranks == 0) return;
@@ -26,7 +26,7 @@ void check_sharding(std::string_view name, const Shape& whole, const Sharding& s
                         " parts along dimension ", dim, ", of ", units,
                         unit > 1 ? cat(" times ", unit) : std::string(), " elements",
                         groups > 1 ? cat(" in each of ", groups, " groups") : std::string(),
-                        "; want a divisor of ", units));
+                        "; expected a divisor of ", units));
 }
 
 Shape part_shape(const Shape& whole, const Sharding& sharding) {

@@ -24,12 +24,12 @@ constexpr size_t kHugePage = size_t{2} << 20;
 FileHandle open_file(const std::string& folder) {
   const int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-    throw MissingInputError(
-        cat("offload: ", folder, ": there is no such folder; want one, on the disk that is meant"));
+    throw MissingInputError(cat("offload: ", folder,
+                                ": there is no such folder; create it, on the disk that is meant"));
   }
   if (fd < 0 && errno == EOPNOTSUPP) {
     throw DiskError(cat("offload: ", folder, ": its file system has no files without a name ",
-                        "(O_TMPFILE); want ext4, XFS, Btrfs or tmpfs"));
+                        "(O_TMPFILE); use ext4, XFS, Btrfs or tmpfs"));
   }
   if (fd < 0) fail(folder, "making a file in this folder failed", errno);
   // Where the file system cannot do it, the system's cache is in between.

@@ -19,7 +19,7 @@ OptimizerOffload::OptimizerOffload(HostTier& tier, std::vector<OptimShard> shard
     }
     if (host.fence->has_stepper() || !host.is_whole()) {
       throw ConfigError(cat("offload: ", host.name,
-                            " is stepped by several optimizers, want one, "
+                            " is stepped by several optimizers; use one, "
                             "with parameter options (set_parameter_options)"));
     }
     if (!is_here(host.grad)) {
@@ -59,7 +59,7 @@ void OptimizerOffload::step_during_backward(optim::Optimizer& optimizer) {
   if (optimizer.needs_all_gradients()) {
     throw ConfigError(
         "offload: shards are to be stepped during backward, and the optimizer looks at all "
-        "gradients first; want step() alone");
+        "gradients first; use step() alone");
   }
   finish();
   during_backward_ = true;
@@ -107,7 +107,7 @@ void OptimizerOffload::gradient_complete(size_t index, const Event& arrived) {
   const Tensor& grad = shards_[place.shard].grad;
   if (place.begun) {
     throw InternalError(cat("offload: ", shards_[place.shard].name,
-                            ": a gradient came after its step had begun; want "
+                            ": a gradient came after its step had begun; call "
                             "step_during_backward() before the last backward of a step"));
   }
   place.downloaded = is_here(grad)

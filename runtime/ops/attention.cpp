@@ -97,7 +97,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
     check_defined("attention", name, *x);
     if (x->ndim() != 4 || x->strides()[3] != 1) {
       throw ShapeError(cat("attention: ", name, " is ", x->shape(), " with strides ", x->strides(),
-                           ", want [B,T,H,D] with the last stride 1"));
+                           ", expected [B,T,H,D] with the last stride 1"));
     }
     check_dtype("attention", name, *x, q.dtype());
   }
@@ -105,7 +105,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
   if (k.size(0) != q.size(0) || k.size(3) != q.size(3) || k.size(2) == 0 ||
       q.size(2) % k.size(2) != 0) {
     throw ShapeError(cat("attention: k is ", k.shape(), ", q is ", q.shape(),
-                         ", want equal batch and head size, and q's heads a multiple of k's"));
+                         ", expected equal batch and head size, and q's heads a multiple of k's"));
   }
 }
 
@@ -113,7 +113,7 @@ void check_packed(const Tensor& qkv, int64_t heads) {
   check_contiguous("packed_attention", "qkv", qkv);
   if (qkv.ndim() == 3 && heads >= 1 && qkv.size(2) % (3 * heads) == 0) return;
   throw ShapeError(
-      cat("packed_attention: qkv is ", qkv.shape(), ", want [B,T,3*H*D] with H = ", heads));
+      cat("packed_attention: qkv is ", qkv.shape(), ", expected [B,T,3*H*D] with H = ", heads));
 }
 
 std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads) {

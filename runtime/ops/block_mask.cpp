@@ -14,8 +14,8 @@ using kernels::kAttentionBlock;
 BlockMask::BlockMask(const Options& options, KeysOfBlock keys_of)
     : options_(options), keys_of_(std::move(keys_of)) {
   if (options.block >= kAttentionBlock && options.block % kAttentionBlock == 0) return;
-  throw ConfigError(cat("attention: a block has ", options.block, " tokens, want a multiple of ",
-                        kAttentionBlock));
+  throw ConfigError(cat("attention: a block has ", options.block,
+                        " tokens, expected a multiple of ", kAttentionBlock));
 }
 
 BlockMask::BlockMask(const Options& options, const Sees& sees, int64_t key_blocks)
@@ -47,7 +47,7 @@ BlockMask::Lists BlockMask::lists(Context& context, const Call& call) const {
   if (before < 0 || (before % kAttentionBlock != 0 && call.queries > 0 &&
                      (call.keys - 1) / kAttentionBlock != first)) {
     throw ShapeError(cat("attention: ", call.queries, " queries of a block mask begin at token ",
-                         before, ", want a multiple of ", kAttentionBlock,
+                         before, ", expected a multiple of ", kAttentionBlock,
                          ", or all in one such block"));
   }
   const int64_t patterns = options_.by_head ? call.heads : 1;

@@ -33,7 +33,7 @@ void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const
   check_contiguous("conv2d", "weight", weight);
   if (x.ndim() != 4 || weight.ndim() != 4 || weight.size(1) != x.size(3)) {
     throw ShapeError(cat("conv2d: ", argument_text("weight", weight), " is ", weight.shape(),
-                         ", x is ", x.shape(), ", want [O,C,kh,kw] and [N,H,W,C]"));
+                         ", x is ", x.shape(), ", expected [O,C,kh,kw] and [N,H,W,C]"));
   }
   if (windows.stride < 1 || windows.padding < 0 || windows.count(x.size(1), weight.size(2)) < 1 ||
       windows.count(x.size(2), weight.size(3)) < 1) {
@@ -133,11 +133,11 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const W
 Tensor max_pool2d(const Tensor& x, int64_t kernel, const Windows& windows) {
   check_contiguous("max_pool2d", "x", x);
   if (x.ndim() != 4) {
-    throw ShapeError(cat("max_pool2d: x is ", x.shape(), ", want [N,H,W,C]"));
+    throw ShapeError(cat("max_pool2d: x is ", x.shape(), ", expected [N,H,W,C]"));
   }
   if (kernel < 1 || windows.stride < 1) {
-    throw ShapeError(
-        cat("max_pool2d: kernel is ", kernel, " and stride ", windows.stride, ", want at least 1"));
+    throw ShapeError(cat("max_pool2d: kernel is ", kernel, " and stride ", windows.stride,
+                         ", expected at least 1"));
   }
   const Shape shape = {x.size(0), windows.count(x.size(1), kernel),
                        windows.count(x.size(2), kernel), x.size(3)};
@@ -162,7 +162,8 @@ Tensor max_pool2d(const Tensor& x, int64_t kernel, const Windows& windows) {
 Tensor global_average_pool(const Tensor& x) {
   check_defined("global_average_pool", "x", x);
   if (x.ndim() != 4 || x.size(1) * x.size(2) == 0) {
-    throw ShapeError(cat("global_average_pool: x is ", x.shape(), ", want [N,H,W,C] with pixels"));
+    throw ShapeError(
+        cat("global_average_pool: x is ", x.shape(), ", expected [N,H,W,C] with pixels"));
   }
   return mean(x, {1, 2});
 }

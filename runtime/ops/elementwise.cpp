@@ -179,7 +179,7 @@ void run_dropout(const Exec& exec, const kernels::DropoutArgs& all,
 Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual,
                const std::vector<DropoutPlace>& places) {
   check_contiguous("dropout", "x", x);
-  if (!(p >= 0 && p < 1)) throw ShapeError(cat("dropout: p is ", p, ", want 0 <= p < 1"));
+  if (!(p >= 0 && p < 1)) throw ShapeError(cat("dropout: p is ", p, ", expected 0 <= p < 1"));
   if (residual.defined() && amp::result_dtype(x, residual) != x.dtype()) {
     return add(dropout(x, p, site, {}, places), residual);
   }

@@ -22,7 +22,7 @@ class ChainScope {
 }  // namespace
 
 std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs) {
-  if (inputs.empty()) throw ShapeError("fused: there are no inputs, want at least one");
+  if (inputs.empty()) throw ShapeError("fused: there are no inputs, expected at least one");
   check_defined("fused", "the first input", inputs.front());
   Context& context = inputs.front().context();
   if (context.autograd().trace != nullptr) return fn(inputs);  // part of the chain around it

@@ -23,9 +23,9 @@ void check_weights(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, co
     check_contiguous(kOp, name, *w);
     check_dtype(kOp, name, *w, x.dtype());
     if (w->ndim() == 3) continue;
-    throw ShapeError(cat(kOp, ": ", name, " is ", w->shape(), ", want [E,*,*]"));
+    throw ShapeError(cat(kOp, ": ", name, " is ", w->shape(), ", expected [E,*,*]"));
   }
-  if (x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", x.shape(), ", want [R, C]"));
+  if (x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", x.shape(), ", expected [R, C]"));
   const int64_t E = w_gate.size(0), F = w_gate.size(1);
   check_shape(kOp, "w_gate", w_gate, {E, F, x.size(1)});
   check_shape(kOp, "w_up", w_up, w_gate.shape());

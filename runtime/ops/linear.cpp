@@ -19,7 +19,7 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
   check_defined("linear", "weight", weight);
   if (x.ndim() < 1 || weight.ndim() != 2 || weight.size(1) != x.size(-1)) {
     throw ShapeError(cat("linear: ", argument_text("weight", weight), " is ", weight.shape(),
-                         ", x is ", x.shape(), ", want weight [N,K] and x [...,K]"));
+                         ", x is ", x.shape(), ", expected weight [N,K] and x [...,K]"));
   }
   check_dtype("linear", "weight", weight, x.dtype());
   check_same_device("linear", x, std::array{weight, bias, residual});

@@ -20,7 +20,7 @@ void check_targets(const Tensor& targets, int64_t rows, int64_t vocab, int64_t c
   check_shape("cross_entropy", "targets", targets, {rows});
   check_dtype("cross_entropy", "targets", targets, DType::kI32);
   if (vocab < 1 || vocab > columns) {
-    throw ShapeError(cat("cross_entropy: vocab is ", vocab, ", want 1 to ", columns,
+    throw ShapeError(cat("cross_entropy: vocab is ", vocab, ", expected 1 to ", columns,
                          ", the columns of the logits"));
   }
 }

@@ -73,7 +73,7 @@ void check_matmul(const Tensor& a, const Tensor& b) {
   if (a.ndim() < 2 || b.ndim() < 2 || a.size(-1) != b.size(-2)) {
     throw ShapeError(cat("matmul: ", argument_text("b", b), " is ", b.shape(), ", ",
                          argument_text("a", a), " is ", a.shape(),
-                         ", want a [...,M,K] and b [...,K,N]"));
+                         ", expected a [...,M,K] and b [...,K,N]"));
   }
   check_dtype("matmul", "b", b, a.dtype());
   check_same_device("matmul", a, {&b, 1});

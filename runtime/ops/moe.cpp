@@ -46,11 +46,11 @@ void check_route(const Tensor& x, const Tensor& w_gate, const RouterOptions& opt
   check_contiguous(kOp, "x", x);
   check_contiguous(kOp, "w_gate", w_gate);
   check_dtype(kOp, "w_gate", w_gate, x.dtype());
-  if (x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", x.shape(), ", want [N, C]"));
+  if (x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", x.shape(), ", expected [N, C]"));
   check_shape(kOp, "w_gate", w_gate, {w_gate.size(0), x.size(1)});
   if (options.active < 1 || options.active > w_gate.size(0)) {
     throw ShapeError(
-        cat(kOp, ": ", options.active, " experts are active, want 1 to ", w_gate.size(0)));
+        cat(kOp, ": ", options.active, " experts are active, expected 1 to ", w_gate.size(0)));
   }
 }
 

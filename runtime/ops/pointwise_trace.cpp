@@ -18,7 +18,7 @@ Tensor PointwiseTrace::add(kernels::PointwiseOp op, DType dtype, const Shape& sh
                            const std::vector<PointwiseOperand>& operands) {
   if (!results_.empty() && !(results_.front().shape() == shape)) {
     throw ShapeError(cat("fused: ", kernels::name_of(op), " gives ", shape,
-                         ", want the shape of the chain's first result, ",
+                         ", expected the shape of the chain's first result, ",
                          results_.front().shape()));
   }
   std::vector<int> values;
@@ -39,7 +39,7 @@ PointwiseChain PointwiseTrace::chain(const std::vector<Tensor>& outputs) const {
     const auto found = y.defined() ? values_.find(y.impl_ptr().get()) : values_.end();
     if (found == values_.end() || y.impl().storage != nullptr) {
       throw AutogradError(cat("fused: the function returned ", y,
-                              ", want results of elementwise ops made inside of it"));
+                              ", expected results of elementwise ops made inside of it"));
     }
     chain.outputs.push_back(found->second);
   }

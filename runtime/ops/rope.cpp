@@ -15,7 +15,7 @@ constexpr const char* kOp = "rope";
 constexpr double kTurn = 2 * std::numbers::pi;
 
 void require(bool ok, std::string_view what, double found, std::string_view want) {
-  if (!ok) throw ConfigError(cat("rope: ", what, " is ", found, ", want ", want));
+  if (!ok) throw ConfigError(cat("rope: ", what, " is ", found, ", expected ", want));
 }
 
 void check(const RopeConfig& c, int64_t head_size) {
@@ -122,8 +122,8 @@ RopeTable::RopeTable(const RopeConfig& config, int64_t head_size) {
 Tensor rope(const Tensor& x, const std::shared_ptr<const RopeTable>& table,
             const RopeOptions& options) {
   if (x.ndim() != 4 || x.size(3) != 2 * static_cast<int64_t>(table->turns().size())) {
-    throw ShapeError(cat(kOp, ": x is ", x.view(), ", want [B, T, H, ", 2 * table->turns().size(),
-                         "] as the table's head size"));
+    throw ShapeError(cat(kOp, ": x is ", x.view(), ", expected [B, T, H, ",
+                         2 * table->turns().size(), "] as the table's head size"));
   }
   Tensor y = turned(x, *table, options, /*inverse=*/false);
   record(kOp, {x}, {&y}, [table, options](BackwardArgs& args) {

@@ -106,7 +106,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 }
 
 Tensor concat(const std::vector<Tensor>& tensors, int dim) {
-  if (tensors.empty()) throw ShapeError("concat: there are no tensors, want at least one");
+  if (tensors.empty()) throw ShapeError("concat: there are no tensors, expected at least one");
   const Tensor& first = tensors.front();
   check_defined("concat", "a tensor", first);
   const int index = dim_index("concat", first, dim);
@@ -139,7 +139,7 @@ Tensor concat(const std::vector<Tensor>& tensors, int dim) {
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, int dim) {
-  if (tensors.empty()) throw ShapeError("stack: there are no tensors, want at least one");
+  if (tensors.empty()) throw ShapeError("stack: there are no tensors, expected at least one");
   const Tensor& first = tensors.front();
   check_defined("stack", "a tensor", first);
   const int index = dim < 0 ? dim + first.ndim() + 1 : dim;
@@ -165,7 +165,7 @@ void copy_(Tensor& to, const Tensor& x) {
   check_same_device("copy_", to, {&x, 1});
   if (needs_grad(to.context(), {to, x})) {
     throw AutogradError(cat("copy_: ", argument_text("x", x), " ", x, " or the target ", to,
-                            " requires a gradient, and a copy records nothing; want where() or "
+                            " requires a gradient, and a copy records nothing; use where() or "
                             "concat(), which record, or NoGrad for a copy without gradient"));
   }
   kernels::copy(to.exec(), {.x = x, .y = to});

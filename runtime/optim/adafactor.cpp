@@ -25,7 +25,7 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
     const OptimShard& shard = this->shards()[i];
     if (shard.fence != nullptr) {
       throw ConfigError(cat("adafactor: ", shard.name,
-                            " is to be stepped while forward goes on, want all on the device: "
+                            " is to be stepped while forward goes on; keep all on the device: "
                             "statistics over ranks come before"));
     }
     // Parts that are empty here have statistics too, which other ranks fill.
@@ -73,7 +73,7 @@ void Adafactor::add_part(size_t shard, const OptimSpan& span) {
   if (lacks_parts(span, peers_)) {
     throw ConfigError(cat("adafactor: ", shards()[shard].name, " has ", span.count, " of the ",
                           parameter.whole.numel(), " elements of ", parameter.full_name(),
-                          ", want OptimShard::peers with the ranks that have the others"));
+                          "; set OptimShard::peers to the ranks that have the others"));
   }
   Part part{.shard = shard, .span = span, .whole = whole_of(parameter)};
   const Whole& whole = wholes_[part.whole];

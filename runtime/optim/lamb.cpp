@@ -66,7 +66,7 @@ void check_shard(const OptimShard& shard, const ShardPeers* peers) {
   const bool is_elsewhere = &shard.master.context() != &shard.grad.context();
   if (shard.fence != nullptr || is_elsewhere) {
     throw ConfigError(cat("lamb: ", shard.name,
-                          " is to be stepped in host memory, or while forward goes on; want all on "
+                          " is to be stepped in host memory, or while forward goes on; keep all on "
                           "the device: norms over ranks come before"));
   }
   for (const OptimSpan& span : shard.spans) {
@@ -74,7 +74,7 @@ void check_shard(const OptimShard& shard, const ShardPeers* peers) {
     if (!lacks_parts(span, peers)) continue;
     throw ConfigError(cat("lamb: ", shard.name, " has ", span.count, " of the ",
                           parameter.whole.numel(), " elements of ", parameter.full_name(),
-                          ", want OptimShard::peers with the ranks that have the others"));
+                          "; set OptimShard::peers to the ranks that have the others"));
   }
 }
 
@@ -94,7 +94,8 @@ Lamb::Lamb(std::vector<OptimShard> shards, const LambOptions& options)
   if (!(options.trust_min >= 0 && options.trust_max > 0 &&
         options.trust_min <= options.trust_max)) {
     throw ConfigError(cat("lamb: the limits of the trust ratio are ", options.trust_min, " and ",
-                          options.trust_max, ", want the first at least 0 and at most the second"));
+                          options.trust_max,
+                          ", expected the first at least 0 and at most the second"));
   }
   std::vector<float> adapts, lr_factors;
   for (const OptimShard& shard : this->shards()) {

@@ -7,7 +7,7 @@ namespace shale::optim {
 DType moment_dtype(const char* optimizer, const char* rate_name, float rate, Moments moments) {
   if (moments == Moments::kF32) return DType::kF32;
   if (moments == Moments::kInt8) {
-    throw ConfigError(cat(optimizer, ": moments are to have 8 bits, want fp32 or bf16"));
+    throw ConfigError(cat(optimizer, ": moments are to have 8 bits, expected fp32 or bf16"));
   }
   // Half the distance between neighbours is up to 2^-8 of a number with 8 significant bits.
   constexpr float kLargestRate = 1 - 0x1p-8f;

@@ -44,7 +44,7 @@ Matrices matrices_of(const Parameter& parameter) {
 Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
     : Optimizer(std::move(shards)), options_(options), peers_(peers_of("muon", this->shards())) {
   if (options_.adamw.moments != Moments::kF32) {
-    throw ConfigError("muon: AdamW's moments are to be other than fp32, want fp32");
+    throw ConfigError("muon: AdamW's moments are to be other than fp32, expected fp32");
   }
   for (size_t i = 0; i < this->shards().size(); ++i) {
     for (const OptimSpan& span : this->shards()[i].spans) add_part(i, span);
@@ -67,7 +67,7 @@ void Muon::add_part(size_t shard, const OptimSpan& span) {
   if (!has_experts && lacks_parts(span, peers_)) {
     throw ConfigError(cat("muon: ", shards()[shard].name, " has ", span.count, " of the ",
                           parameter.numel(), " elements of ", parameter.full_name(),
-                          ", want OptimShard::peers with the ranks that have the others"));
+                          "; set OptimShard::peers to the ranks that have the others"));
   }
   Part part{.shard = shard, .span = span};
   const int dims = parameter.shape.ndim();

@@ -185,7 +185,7 @@ ScaledMatrix orthogonalize(const Tensor& x, const NewtonSchulz& method, float ep
   check_contiguous("orthogonalize", "x", x);
   if (x.ndim() != 2 && x.ndim() != 3) {
     throw ShapeError(
-        cat("orthogonalize: x is ", to_string(x), ", want a matrix or a batch of them"));
+        cat("orthogonalize: x is ", to_string(x), ", expected a matrix or a batch of them"));
   }
   ScaledMatrix result{.value = x, .factor = 1 / method.margin};
   if (x.numel() == 0) return result;

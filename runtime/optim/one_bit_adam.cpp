@@ -15,13 +15,14 @@ enum State : size_t { kM, kV, kWorkerError, kOwnerError };
 std::shared_ptr<const ShardReplicas> replicas_over(const std::vector<OptimShard>& shards) {
   for (const OptimShard& shard : shards) {
     if (shard.replicas == nullptr) {
-      throw ConfigError(cat("1bit-adam: ", shard.name,
-                            " has no replica to exchange moments with, want hybrid sharding over "
-                            "two or more"));
+      throw ConfigError(
+          cat("1bit-adam: ", shard.name,
+              " has no replica to exchange moments with, expected hybrid sharding over "
+              "two or more"));
     }
     if (&shard.master.context() == &shard.grad.context()) continue;
     throw ConfigError(cat("1bit-adam: the masters of ", shard.name,
-                          " are not where its gradients are, want nothing offloaded"));
+                          " are not where its gradients are; offload nothing"));
   }
   return shards.empty() ? nullptr : shards.front().replicas;
 }
@@ -33,7 +34,8 @@ OneBitAdam::OneBitAdam(std::vector<OptimShard> shards, const OneBitAdamOptions& 
       options_(options),
       replicas_(replicas_over(this->shards())) {
   if (options.freeze_step < 1) {
-    throw ConfigError(cat("1bit-adam: freeze_step is ", options.freeze_step, ", want 1 or more"));
+    throw ConfigError(
+        cat("1bit-adam: freeze_step is ", options.freeze_step, ", expected 1 or more"));
   }
   add_states("m");
   add_states("v");
@@ -67,8 +69,9 @@ void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
 // of the updates done before.
 void OneBitAdam::correct_second_moments() {
   if (updates_done() == 0) {
-    throw ConfigError(cat("1bit-adam: of the ", options_.freeze_step,
-                          " steps before the freeze none has changed anything, want more of them"));
+    throw ConfigError(
+        cat("1bit-adam: of the ", options_.freeze_step,
+            " steps before the freeze none has changed anything, expected more of them"));
   }
   const float scale = 1 / correction(options_.beta2, updates_done());
   for (size_t i = 0; i < shards().size(); ++i) {

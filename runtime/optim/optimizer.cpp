@@ -36,7 +36,7 @@ const Tensor& clipped_of(const OptimShard& shard) {
     throw ConfigError(cat("optimizer: in ", shard.name, " the gradients of ",
                           shard.spans.front().parameter->full_name(), " and ",
                           span.parameter->full_name(),
-                          " were clipped apart, want an optimizer for each"));
+                          " were clipped apart; use an optimizer for each"));
   }
   return first;
 }
@@ -119,7 +119,7 @@ namespace {
 void check_trainable(const Parameter& parameter) {
   if (parameter.trainable) return;
   throw ConfigError(cat("optimizer: ", parameter.full_name(),
-                        " has a gradient here, and Parameter::trainable is false now; want it set "
+                        " has a gradient here, and Parameter::trainable is false now; set it "
                         "before the model has memory, or, to freeze it for some steps, an "
                         "optimizer of its own (select_parameters()) that does not step meanwhile"));
 }
@@ -184,7 +184,7 @@ std::shared_ptr<const Storage> Optimizer::hold_values() {
   for (const OptimShard& shard : shards_) {
     if (clipped_of(shard).impl_ptr() == clipped_of(shards_.front()).impl_ptr()) continue;
     throw ConfigError(cat("optimizer: ", shard.name, " and ", shards_.front().name,
-                          " were clipped apart, want an optimizer for each where they are stepped "
+                          " were clipped apart; use an optimizer for each where they are stepped "
                           "in host memory"));
   }
   if (!shards_.empty()) take_clipped(shards_.front());
@@ -195,7 +195,7 @@ void Optimizer::step() {
   check_prepared();
   if (stepped_) {
     throw InternalError(cat("optimizer: a second step() after prepare() for step ", updates_done_,
-                            ", whose rate and bias corrections it would have; want "
+                            ", whose rate and bias corrections it would have; call "
                             "prepare(context, step, lr) before each step()"));
   }
   complete_gradients(shards_);
@@ -231,7 +231,7 @@ std::vector<Tensor> Optimizer::memory_of(size_t shard) const {
 
 void Optimizer::keep_average(double decay) {
   if (!(decay >= 0 && decay < 1)) {
-    throw ConfigError(cat("optimizer: the decay of the average is ", decay, ", want [0, 1)"));
+    throw ConfigError(cat("optimizer: the decay of the average is ", decay, ", expected [0, 1)"));
   }
   average_share_ = static_cast<float>(1 - decay);
   averages_.clear();
@@ -332,7 +332,7 @@ void check_blocks(const std::string& state, const Parameter& parameter, int64_t 
                          : cat("tensor ranks that divide ", blocks, ", or another optimizer");
   throw ConfigError(cat("optimizer: ", parameter.full_name(), whole, " is on ", sharding.ranks,
                         " tensor ranks with rows of ", row, " elements, and ", block,
-                        " neighbours share a value of its state ", state, "; want ", fits));
+                        " neighbours share a value of its state ", state, "; expected ", fits));
 }
 
 }  // namespace

@@ -7,10 +7,10 @@ namespace shale::optim {
 
 OutlierSkip::OutlierSkip(Context& context, const OutlierOptions& options) : options_(options) {
   if (!(options.sigmas > 0)) {
-    throw ConfigError(cat("outliers: sigmas are ", options.sigmas, ", want more than 0"));
+    throw ConfigError(cat("outliers: sigmas are ", options.sigmas, ", expected more than 0"));
   }
   if (options.window < 2) {
-    throw ConfigError(cat("outliers: the window is ", options.window, ", want at least 2"));
+    throw ConfigError(cat("outliers: the window is ", options.window, ", expected at least 2"));
   }
   norms_ = zeros(context, {options.window}, DType::kF32, MemoryTag::kData);
   count_ = zeros(context, {}, DType::kI64, MemoryTag::kData);
@@ -29,7 +29,7 @@ void OutlierSkip::load(const NormWindow& state) {
   const auto size = static_cast<int64_t>(state.norms.size());
   if (size != options_.window || state.count < 0) {
     throw DataError(cat("outliers: ", state.count, " gradient norms in a window of ", size,
-                        ", want one of ", options_.window));
+                        ", expected one of ", options_.window));
   }
   Context& context = norms_.context();
   context.copy(norms_.data(), state.norms.data(), norms_.bytes());

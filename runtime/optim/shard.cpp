@@ -28,7 +28,7 @@ std::vector<OptimShard> local_shards(Module& module, Context& context) {
     if (is_held || leaf.allocate_grad != nullptr || !leaf.ready_hooks.empty()) {
       throw InternalError(cat("local_shards: the gradient of ", shard.name,
                               " is in use already, by earlier shards, fully_shard() or "
-                              "DataParallel; want the shards of one call, with "
+                              "DataParallel; use the shards of one call, with "
                               "select_parameters(shards, ...) for each of several optimizers, and "
                               "optim_shards(model) of a sharded model"));
     }
@@ -128,7 +128,7 @@ const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>&
                       (peers == nullptr || peers->ranks == shard.peers->ranks);
     if (same) continue;
     throw ConfigError(cat(what, ": ", shard.name, " is cut over other ranks than ",
-                          shards.front().name, ", want each model's shards by themselves"));
+                          shards.front().name, ", expected each model's shards by themselves"));
   }
   return peers;
 }

@@ -20,8 +20,8 @@ void check_dependent_launch(const DeviceBackend& backend) {
   const int arch = backend.kernel_arch();
   if (arch >= 90) return;
   throw UnavailableError(
-      cat("dependent launch: want a GPU with kernels compiled for compute ",
-          "capability 9.0 or later, or emu:90; got ", backend.device(),
+      cat("dependent launch: expected a GPU with kernels compiled for compute ",
+          "capability 9.0 or later, or emu:90; found ", backend.device(),
           arch == 0 ? "" : cat(", with kernels for ", arch / 10, ".", arch % 10)));
 }
 
@@ -85,7 +85,7 @@ Context::~Context() {
   if (const int64_t used = allocator_.stats().allocated; used > 0) {
     log_error("context ", to_string(device()), " ends while ",
               format_bytes(static_cast<double>(used)),
-              " of its memory are in use; want it to outlive its tensors, models and optimizers");
+              " of its memory are in use; it must outlive its tensors, models and optimizers");
   }
   backend_->destroy_stream(exec_.stream);
 }

@@ -5,8 +5,8 @@
 namespace shale {
 
 void DeviceBackend::begin_capture(void*) {
-  throw UnavailableError(
-      cat("capture: ", device(), " has no streams whose work could be captured, want cuda or emu"));
+  throw UnavailableError(cat("capture: ", device(),
+                             " has no streams whose work could be captured, expected cuda or emu"));
 }
 
 std::unique_ptr<DeviceGraph> DeviceBackend::end_capture(void*) {

@@ -213,7 +213,8 @@ class CudaBackend final : public DeviceBackend {
     for (const void* memory : {to, from}) {
       if (!is_ordinary(memory)) continue;
       throw InternalError(
-          "capture: a copy from or to ordinary host memory, want pinned or device memory, which is "
+          "capture: a copy from or to ordinary host memory, expected pinned or device memory, "
+          "which is "
           "still there when the graph runs");
     }
   }
@@ -290,8 +291,8 @@ std::unique_ptr<DeviceBackend> make_cuda_backend(const Device& device) {
   found.arch = 10 * attribute(cudaDevAttrComputeCapabilityMajor, device.index) +
                attribute(cudaDevAttrComputeCapabilityMinor, device.index);
   if (found.arch < kOldestArch) {
-    throw UnavailableError(cat("device: ", kernels_text(found, kOldestArch),
-                               "; want another GPU, or --device cpu"));
+    throw UnavailableError(
+        cat("device: ", kernels_text(found, kOldestArch), "; use another GPU, or --device cpu"));
   }
   kernels::cuda::register_kernels();
   return std::make_unique<CudaBackend>(found);

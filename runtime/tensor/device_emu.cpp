@@ -124,7 +124,8 @@ class EmuBackend final : public DeviceBackend {
       std::memmove(to, from, bytes);
     } else if (captures(stream) && !(is_ours(from) && is_ours(to))) {
       throw InternalError(
-          "capture: a copy from or to ordinary host memory, want pinned or device memory, which is "
+          "capture: a copy from or to ordinary host memory, expected pinned or device memory, "
+          "which is "
           "still there when the graph runs");
     } else if (!is_ours(from)) {
       const auto* begin = static_cast<const std::byte*>(from);
@@ -171,7 +172,7 @@ std::unique_ptr<DeviceBackend> make_emu_backend(const Device& device,
   if (!gpu_model(emulated.arch).emulated || gpu_model(emulated.arch).arch != emulated.arch) {
     std::string known;
     for (const std::string& name : emulated_names()) known += cat(known.empty() ? "" : ", ", name);
-    throw UnavailableError(cat("device: ", device, ", want one of ", known));
+    throw UnavailableError(cat("device: ", device, ", expected one of ", known));
   }
   kernels::emu::register_kernels();
   return std::make_unique<EmuBackend>(emulated, options);

@@ -105,7 +105,7 @@ Graph::Graph(GraphMemory& memory, const std::function<void()>& work)
 void Graph::replay() {
   if (context_.exec().step != step_) {
     throw InternalError(
-        "graph: the per-step values have moved since the capture, want nobody to hold them between "
+        "graph: the per-step values have moved since the capture; nothing may hold them between "
         "two replays");
   }
   graph_->launch(context_.exec().stream);

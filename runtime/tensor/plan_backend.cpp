@@ -29,7 +29,7 @@ void* PlanBackend::Addresses::allocate(size_t bytes) {
   if (memory == MAP_FAILED) {
     throw OutOfMemoryError(cat("plan: the system refused ", format_bytes(double(bytes)),
                                " of addresses: ", std::strerror(errno),
-                               "; want no ulimit -v, and vm.overcommit_memory 0 or 1"));
+                               "; expected no ulimit -v, and vm.overcommit_memory 0 or 1"));
   }
   // A few values are written here and there: a large page for each would be real memory.
   madvise(memory, bytes, advice_);

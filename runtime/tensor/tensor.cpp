@@ -64,7 +64,7 @@ Context& Tensor::context() const {
   if (checked(impl_).context == nullptr) {
     const std::string_view name = name_of(*this);
     throw InternalError(cat("tensor: ", name.empty() ? "a parameter" : name, " ", shape(),
-                            " has no memory yet: want materialize(), fully_shard() or DataParallel "
+                            " has no memory yet: call materialize(), fully_shard() or DataParallel "
                             "over a module that holds it, and over the root what is left"));
   }
   return *impl_->context;
@@ -121,7 +121,7 @@ bool Tensor::requires_grad() const {
 Tensor& Tensor::set_requires_grad(bool value) {
   if (checked(impl_).grad_fn != nullptr) {
     throw AutogradError(
-        cat("set_requires_grad: the tensor ", *this, " is the result of an op, want a leaf"));
+        cat("set_requires_grad: the tensor ", *this, " is the result of an op, expected a leaf"));
   }
   if (const std::string_view parameter = name_of(*this); !parameter.empty()) {
     throw AutogradError(cat("set_requires_grad: ", parameter,
@@ -224,21 +224,21 @@ std::string argument_text(std::string_view name, const Tensor& x) {
 }
 
 void check_defined(std::string_view op, std::string_view name, const Tensor& x) {
-  if (!x.defined()) throw ShapeError(cat(op, ": ", name, " is undefined, want a tensor"));
+  if (!x.defined()) throw ShapeError(cat(op, ": ", name, " is undefined, expected a tensor"));
 }
 
 void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want) {
   check_defined(op, name, x);
   if (!(x.shape() == want)) {
-    throw ShapeError(cat(op, ": ", argument_text(name, x), " is ", x.shape(), ", want ", want));
+    throw ShapeError(cat(op, ": ", argument_text(name, x), " is ", x.shape(), ", expected ", want));
   }
 }
 
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want) {
   check_defined(op, name, x);
   if (x.dtype() != want) {
-    throw DTypeError(cat(op, ": ", argument_text(name, x), " is ", dtype_name(x.dtype()), ", want ",
-                         dtype_name(want)));
+    throw DTypeError(cat(op, ": ", argument_text(name, x), " is ", dtype_name(x.dtype()),
+                         ", expected ", dtype_name(want)));
   }
 }
 
@@ -246,7 +246,7 @@ void check_contiguous(std::string_view op, std::string_view name, const Tensor& 
   check_defined(op, name, x);
   if (!x.contiguous()) {
     throw ShapeError(cat(op, ": ", argument_text(name, x), " ", x, " has strides ", x.strides(),
-                         ", want a contiguous tensor"));
+                         ", expected a contiguous tensor"));
   }
 }
 
@@ -256,7 +256,7 @@ void check_same_device(std::string_view op, const Tensor& first, std::span<const
     if (!x.defined() || x.impl().context == nullptr || x.context().device() == device) continue;
     throw InternalError(cat(op, ": ", argument_text("a tensor", x), " ", x, " is on ",
                             x.context().device(), ", another, ", first, ", on ", device,
-                            "; want all on one device: to_host() and from_host() move them"));
+                            "; expected all on one device: to_host() and from_host() move them"));
   }
 }
 

@@ -92,7 +92,7 @@ std::string to_string(const Tensor& x);  // "bf16[4,768]", "undefined"
 // An argument in an error: "weight", or "weight (h.0.fc.weight)" if it is that parameter.
 std::string argument_text(std::string_view name, const Tensor& x);
 
-// Ops begin with these. Errors read "op: name is [3,4], want [3,5]", where name is
+// Ops begin with these. Errors read "op: name is [3,4], expected [3,5]", where name is
 // argument_text().
 void check_defined(std::string_view op, std::string_view name, const Tensor& x);
 void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want);

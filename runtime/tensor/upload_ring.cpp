@@ -24,7 +24,7 @@ UploadRing::~UploadRing() {
 
 void UploadRing::upload(void* to, const void* from, size_t bytes, void* stream) {
   if (!takes(bytes)) {
-    throw InternalError(cat("upload: ", bytes, " bytes, want at most ", bytes_ / 4));
+    throw InternalError(cat("upload: ", bytes, " bytes, expected at most ", bytes_ / 4));
   }
   const std::lock_guard lock(mutex_);
   if (memory_ == nullptr) {

@@ -238,7 +238,7 @@ TEST_CASE("text that is not one JSON document is refused", "[base]") {
 
 TEST_CASE("text above the size limit is refused", "[base]") {
   CHECK_NOTHROW(parse("[1, 2]", {.max_bytes = 6}));
-  CHECK(contains(complaint("[1, 2]", {.max_bytes = 5}), "6 bytes of JSON, want at most 5"));
+  CHECK(contains(complaint("[1, 2]", {.max_bytes = 5}), "6 bytes of JSON, expected at most 5"));
 }
 
 TEST_CASE("values are counted, keys included", "[base]") {

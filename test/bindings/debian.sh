@@ -6,7 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 for program in dpkg-deb dpkg-shlibdeps; do
   command -v $program >/dev/null && continue
-  echo "skipped: there is no $program, want the package dpkg-dev"
+  echo "skipped: there is no $program; install the package dpkg-dev"
   exit 4
 done
 unset PYTHONPATH SHALE_LIBRARY
@@ -31,7 +31,7 @@ done
 
 depends=$(dpkg-deb -f "$work"/packages/shale_*.deb Depends)
 for library in libc6 libstdc++6 libgomp1 libopenmpi3 libdnnl2; do
-  grep -q "$library" <<<"$depends" || fail "shale depends on '$depends', want $library"
+  grep -q "$library" <<<"$depends" || fail "shale depends on '$depends', expected $library"
 done
 dev_depends=$(dpkg-deb -f "$work"/packages/libshale-dev_*.deb Depends)
 while read -r package; do
@@ -41,7 +41,7 @@ while read -r package; do
     *) continue ;;
   esac
   grep -qE "(^|, )$package(,|\$)" <<<"$dev_depends" ||
-    fail "libshale-dev depends on '$dev_depends', want $package"
+    fail "libshale-dev depends on '$dev_depends', expected $package"
 done < <("$root/third_party/bootstrap.sh" --minimal --list)
 grep -q -- -dev <<<"$depends" && fail "shale depends on '$depends', with files for development"
 for file in usr/bin/train_lm usr/bin/shale usr/share/man/man1/shale.1 usr/include/shale/c.h \

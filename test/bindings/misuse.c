@@ -37,7 +37,7 @@ static void expect(int line, shale_status wanted, const char* text, shale_status
   ++checks;
   if (found == wanted && (wanted == SHALE_OK || strstr(said, text) != NULL)) return;
   ++problems;
-  fprintf(stderr, "misuse.c:%d: want %s \"%s\", found %s \"%s\"\n", line,
+  fprintf(stderr, "misuse.c:%d: expected %s \"%s\", found %s \"%s\"\n", line,
           FUNCTION(shale_status_name)(wanted), text, FUNCTION(shale_status_name)(found), said);
 }
 #define FAILS(status, text, call) expect(__LINE__, status, text, call)
@@ -63,7 +63,7 @@ static void options(void) {
   shale_runtime runtime = NULL;
   shale_runtime_options given = SHALE_RUNTIME_OPTIONS_INIT;
   given.device = "abacus";
-  FAILS(SHALE_ERROR_CONFIG, "\"abacus\", want one of auto, cpu, cuda, emu",
+  FAILS(SHALE_ERROR_CONFIG, "\"abacus\", expected one of auto, cpu, cuda, emu",
         FUNCTION(shale_runtime_create)(&given, &runtime));
   given.device = "cpu";
   given.threads = -3;
@@ -93,9 +93,9 @@ static void handles(shale_runtime runtime) {
   FAILS(SHALE_ERROR_ARGUMENT, "no handle", FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)&x, &y));
   FAILS(SHALE_ERROR_ARGUMENT, "no handle",
         FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)(uintptr_t)-1, &y));
-  FAILS(SHALE_ERROR_ARGUMENT, "is a runtime, want a tensor",
+  FAILS(SHALE_ERROR_ARGUMENT, "is a runtime, expected a tensor",
         FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)(void*)runtime, &y));
-  FAILS(SHALE_ERROR_ARGUMENT, "is a tensor, want a module",
+  FAILS(SHALE_ERROR_ARGUMENT, "is a tensor, expected a module",
         FUNCTION(shale_zero_grad)((shale_module)(void*)x));
   FAILS(SHALE_ERROR_ARGUMENT, "dtype is 12",
         FUNCTION(shale_tensor_full)(runtime, 12, 2, shape, 1, &y));
@@ -104,8 +104,8 @@ static void handles(shale_runtime runtime) {
   FAILS(SHALE_ERROR_ARGUMENT, "[2,-3]",
         FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, negative, 1, &y));
   FAILS(SHALE_ERROR_ARGUMENT, "", FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, huge, 1, &y));
-  FAILS(SHALE_ERROR_ARGUMENT, "bytes is 4, want 24", FUNCTION(shale_tensor_read)(x, &y, 4));
-  FAILS(SHALE_ERROR_ARGUMENT, "want a scalar", FUNCTION(shale_backward)(x));
+  FAILS(SHALE_ERROR_ARGUMENT, "bytes is 4, expected 24", FUNCTION(shale_tensor_read)(x, &y, 4));
+  FAILS(SHALE_ERROR_ARGUMENT, "expected a scalar", FUNCTION(shale_backward)(x));
   SUCCEEDS(FUNCTION(shale_tensor_destroy)(x));
   FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_tensor_destroy)(x));
   FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_unary)(SHALE_RELU, x, &y));
@@ -120,7 +120,7 @@ static void shapes(shale_runtime runtime) {
   FAILS(SHALE_ERROR_ARGUMENT, "", FUNCTION(shale_cross_entropy)(a, b, 3, &c));
   SUCCEEDS(FUNCTION(shale_tensor_destroy)(b));
   SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_I32, 2, two, 1, &b));
-  FAILS(SHALE_ERROR_ARGUMENT, "int32, want fp32", FUNCTION(shale_linear)(a, b, NULL, NULL, &c));
+  FAILS(SHALE_ERROR_ARGUMENT, "int32, expected fp32", FUNCTION(shale_linear)(a, b, NULL, NULL, &c));
   FAILS(SHALE_ERROR_ARGUMENT, "floating", FUNCTION(shale_tensor_require_grad)(b, 1));
   SUCCEEDS(FUNCTION(shale_tensor_destroy)(a));
   SUCCEEDS(FUNCTION(shale_tensor_destroy)(b));
@@ -188,7 +188,7 @@ static void modules(shale_runtime runtime) {
         FUNCTION(shale_module_declare)(child, "weight", 2, shape, NULL));
   FAILS(SHALE_ERROR_ARGUMENT, "\"part\", and parent has a module of that name",
         FUNCTION(shale_module_create)(runtime, root, "part", &second));
-  FAILS(SHALE_ERROR_ARGUMENT, "want the root", FUNCTION(shale_zero_grad)(child));
+  FAILS(SHALE_ERROR_ARGUMENT, "expected the root", FUNCTION(shale_zero_grad)(child));
   shard.stage = 4;
   FAILS(SHALE_ERROR_CONFIG, "4", FUNCTION(shale_module_shard)(root, &shard));
   SUCCEEDS(FUNCTION(shale_module_destroy)(root));
@@ -198,9 +198,9 @@ static void modules(shale_runtime runtime) {
   shard.stage = 3;
   SUCCEEDS(FUNCTION(shale_module_shard)(root, &shard));
   FAILS(SHALE_ERROR_STATE, "sharded", FUNCTION(shale_module_declare)(root, "more", 2, shape, NULL));
-  FAILS(SHALE_ERROR_ARGUMENT, "there is no parameter \"wieght\", want one of weight",
+  FAILS(SHALE_ERROR_ARGUMENT, "there is no parameter \"wieght\", expected one of weight",
         FUNCTION(shale_parameter_read)(root, "wieght", few, 2));
-  FAILS(SHALE_ERROR_ARGUMENT, "count is 2, want 6",
+  FAILS(SHALE_ERROR_ARGUMENT, "count is 2, expected 6",
         FUNCTION(shale_parameter_read)(root, "weight", few, 2));
   FAILS(SHALE_ERROR_CONFIG, "adamw",
         FUNCTION(shale_optimizer_create)(root, "adamm", NULL, &optimizer));

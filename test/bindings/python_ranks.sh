@@ -21,7 +21,7 @@ run 2 "$tests" ranks agree
 [[ $code -eq 0 && $(said 'ranks agree') -eq 2 ]] || fail "stages: code $code"
 
 run 2 "$tests" ranks fail
-[[ $code -eq 70 ]] || fail "a rank that fails: code $code, want 70"
+[[ $code -eq 70 ]] || fail "a rank that fails: code $code, expected 70"
 grep -q 'error: ArgumentError: matmul: .*(rank 1 of 2)' "$work/output" ||
   fail "a rank that fails: no line that names it"
 

@@ -165,7 +165,7 @@ class SharedMemory(unittest.TestCase):
 
 class Errors(unittest.TestCase):
     def test_they_are_exceptions_with_words(self):
-        with self.assertRaisesRegex(shale.ArgumentError, "want") as caught:
+        with self.assertRaisesRegex(shale.ArgumentError, "expected") as caught:
             shale.zeros((2, 3)) @ shale.zeros((2, 3))
         self.assertEqual(caught.exception.status, 1)
         self.assertIsInstance(caught.exception, ValueError)

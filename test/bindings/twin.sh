@@ -16,7 +16,7 @@ for ranks in 1 2; do
     run $ranks "$TWIN" $stage
     cp "$work/output" "$work/twin"
     run $ranks "$TRAIN_C" $stage
-    [[ $(grep -c '^step .* | loss ' "$work/twin") -eq 60 ]] || fail "twin: want 60 losses"
+    [[ $(grep -c '^step .* | loss ' "$work/twin") -eq 60 ]] || fail "twin: expected 60 losses"
     cmp -s "$work/twin" "$work/output" || fail "stage $stage, $ranks ranks: losses differ"
   done
 done
@@ -28,7 +28,7 @@ rm -r "$work/run/step_00000060"
 run 2 "$TRAIN_C" 2 "$work/run"
 tail -n 30 "$work/whole" | cmp -s - "$work/output" || fail "resumed: losses differ"
 steps=$("$BIN_DIR/shale" metrics --csv "$work/run" 2>"$work/output" | wc -l)
-[[ $steps -eq 61 ]] || fail "metrics: $steps lines, want a header and 60 steps"
+[[ $steps -eq 61 ]] || fail "metrics: $steps lines, expected a header and 60 steps"
 "$BIN_DIR/shale" ckpt verify "$work/run/step_00000060" >"$work/output" 2>&1 ||
   fail "ckpt verify: exit code $?"
 

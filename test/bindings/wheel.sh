@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
-  { echo 'skipped: python3 has no venv with pip; want the package python3-venv'; exit 4; }
+  { echo 'skipped: python3 has no venv with pip; install the package python3-venv'; exit 4; }
 unset PYTHONPATH SHALE_LIBRARY
 
 build() {  # FOLDER

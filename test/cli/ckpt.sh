@@ -16,10 +16,10 @@ expect() {
   cases=$((cases + 1))
   timeout 60 "$shale" "$@" >"$work/stdout" 2>"$work/stderr"
   local got=$? bad="" lines
-  [[ $got -eq $code ]] || bad+=" exit code $got, want $code;"
+  [[ $got -eq $code ]] || bad+=" exit code $got, expected $code;"
   lines=$(grep -c 'error:' "$work/stderr")
   if [[ $code -ge 64 ]]; then
-    [[ $lines -eq 1 ]] || bad+=" $lines error lines, want 1;"
+    [[ $lines -eq 1 ]] || bad+=" $lines error lines, expected 1;"
   else
     [[ ! -s $work/stderr ]] || bad+=" it prints errors;"
   fi

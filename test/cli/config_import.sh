@@ -57,7 +57,7 @@ mpirun -np 2 --oversubscribe --bind-to none "$BIN_DIR/train_lm" --config "$work/
   --data x --print-config >"$work/output" 2>&1 || fail 'train_lm does not take the options of OneBitAdam'
 for removed in 'ZeroOneAdam OneBitAdam' 'OneBitLamb OneBitAdam or Lamb'; do
   bits "${removed%% *}" '"freeze_step": 7'
-  [[ $? == 64 ]] || fail "${removed%% *}: want exit code 64"
+  [[ $? == 64 ]] || fail "${removed%% *}: expected exit code 64"
   notes "optimizer.type: ${removed%% *} was removed; use ${removed#* }"
 done
 bits Lamb '"weight_decay": 0.01, "min_coeff": 0' || fail 'Lamb'
@@ -71,7 +71,7 @@ cat >"$work/bad.json" <<'JSON'
  "compression_training": {"a": 1}}
 JSON
 import "$work/bad.json"
-[[ $? == 64 ]] || fail 'what cannot be had: want exit code 64'
+[[ $? == 64 ]] || fail 'what cannot be had: expected exit code 64'
 notes '3 of its options cannot be had'
 notes 'give --ranks'
 notes 'zero_quantized_nontrainable_weights true: communication in fewer bits'
@@ -81,7 +81,7 @@ import "$work/bad.json" --ranks 8 --waive $waived || fail "waived: exit code $?"
 has '"global_batch": 64'
 has '"quantize_reductions": "4"'
 import "$work/ds.json" --waive nothing
-[[ $? == 64 ]] || fail '--waive of no key: want exit code 64'
+[[ $? == 64 ]] || fail '--waive of no key: expected exit code 64'
 
 # As transformers' pages have it: all that its arguments say too is "auto".
 cat >"$work/auto.json" <<'JSON'
@@ -99,7 +99,7 @@ cat >"$work/auto.json" <<'JSON'
  "wall_clock_breakdown": false}
 JSON
 import "$work/auto.json"
-[[ $? == 64 ]] || fail 'a logarithmic warm-up: want exit code 64'
+[[ $? == 64 ]] || fail 'a logarithmic warm-up: expected exit code 64'
 notes '1 of its options cannot be had'
 import "$work/auto.json" --waive scheduler.params.warmup_num_steps || fail "auto: exit code $?"
 has '"zero": 3'
@@ -159,7 +159,7 @@ has '"steps": 100'
 sed 's/tensor_parallel_degree = 1/tensor_parallel_degree = 4\ncontext_parallel_degree = 2\nexpert_parallel_degree = 8/' \
   "$work/titan.toml" >"$work/axes.toml"
 import "$work/axes.toml"
-[[ $? == 64 ]] || fail 'axes without --ranks: want exit code 64'
+[[ $? == 64 ]] || fail 'axes without --ranks: expected exit code 64'
 import "$work/axes.toml" --ranks 16 || fail "axes: exit code $?"
 for option in '"tensor": 4' '"context": 2' '"context_kind": "gather"' '"expert": 8' \
     '"global_batch": 2' '"zero": 3'; do
@@ -174,14 +174,14 @@ for option in '"pipeline": 4' '"pipeline_schedule": "zbv"' '"zero": 1' '"micro_b
 done
 sed -i 's/ZBVZeroBubble/DualPipeV/' "$work/stages.toml"
 import "$work/stages.toml" --ranks 8
-[[ $? == 64 ]] || fail 'another schedule: want exit code 64'
+[[ $? == 64 ]] || fail 'another schedule: expected exit code 64'
 sed 's/tensor_parallel_degree = 1/expert_parallel_degree = 2\nexpert_tensor_parallel_degree = 2/' \
   "$work/titan.toml" >"$work/cut_experts.toml"
 import "$work/cut_experts.toml" --ranks 8
-[[ $? == 64 ]] || fail 'experts that are cut: want exit code 64'
+[[ $? == 64 ]] || fail 'experts that are cut: expected exit code 64'
 printf '[training]\nsteps = \n' >"$work/broken.toml"
 import "$work/broken.toml"
-[[ $? == 65 ]] || fail 'broken TOML: want exit code 65'
+[[ $? == 65 ]] || fail 'broken TOML: expected exit code 65'
 notes 'broken.toml:2: not valid TOML'
 # Nesting has a limit in both notations, lest a small file overflow the stack.
 perl -e 'print "a = ", "[" x 200000' >"$work/deep.toml"
@@ -190,16 +190,16 @@ perl -e 'print "{\"a\":" x 200000' >"$work/deep.json"
 for case in "deep.toml:1: not valid TOML" "dotted.toml:1: expected at most 128 dots" \
     "deep.json: JSON is nested deeper than 64"; do
   import "$work/${case%%:*}"
-  [[ $? == 65 ]] || fail "$case: want exit code 65"
+  [[ $? == 65 ]] || fail "$case: expected exit code 65"
   notes "$case"
 done
 printf '[training]\nsteps = 1\nsteps = 2\n' >"$work/broken.toml"
 import "$work/broken.toml"
-[[ $? == 65 ]] || fail 'a key twice: want exit code 65'
+[[ $? == 65 ]] || fail 'a key twice: expected exit code 65'
 notes "broken.toml:3: not valid TOML"
 printf -- '--training.steps=50\n--optimizer.lr=.5\n--training.steps=60\n' >"$work/broken.args"
 import "$work/broken.args"
-[[ $? == 65 ]] || fail 'an option twice: want exit code 65'
+[[ $? == 65 ]] || fail 'an option twice: expected exit code 65'
 notes 'broken.args:3: not valid TOML'
 
 cat >"$work/args.json" <<'JSON'
@@ -248,7 +248,7 @@ done <<'CASES'
 CASES
 while IFS='|' read -r members key; do
   with "$members"
-  [[ $? == 64 ]] || fail "$members: want exit code 64"
+  [[ $? == 64 ]] || fail "$members: expected exit code 64"
   notes "$key"
   grep -q "left out; it changes no result" "$work/output" && grep -q "^$key: left out" "$work/output" &&
     fail "$key is called harmless"
@@ -266,7 +266,7 @@ done <<'CASES'
 "parallelism_config": {"tp_size": 2}|tp_size
 "deepspeed": {"zero_optimization": {"stage": 3}}|zero_optimization.stage
 "tp_size": 2|tp_size
-"optim": "lion_8bit"|optim "lion_8bit": want one of adafactor, adamw_8bit
+"optim": "lion_8bit"|optim "lion_8bit": expected one of adafactor, adamw_8bit
 "half_precision_backend": "apex"|half_precision_backend
 "fsdp": "full_shard", "fsdp_config": {"mixed_precision_policy": "bf16"}|mixed_precision_policy
 "lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"decay_type": "linear"}|give num_decay_steps
@@ -274,14 +274,14 @@ done <<'CASES'
 CASES
 echo '{"per_device_train_batch_size": 2, "average_tokens_across_devices": false}' >"$work/with.json"
 import "$work/with.json" --ranks 2
-[[ $? == 64 ]] || fail 'what the ranks and the epochs of a run decide: want exit code 64'
+[[ $? == 64 ]] || fail 'what the ranks and the epochs of a run decide: expected exit code 64'
 notes 'average_tokens_across_devices false: '
 notes 'max_steps (not given): a run is 3 epochs'
 with '"learning_rate": "fast"'
-[[ $? == 65 ]] || fail 'a text that is no number: want exit code 65'
+[[ $? == 65 ]] || fail 'a text that is no number: expected exit code 65'
 notes 'learning_rate: expected a number, found "fast"'
 with '"fp16": 1'
-[[ $? == 65 ]] || fail 'a number for a flag: want exit code 65'
+[[ $? == 65 ]] || fail 'a number for a flag: expected exit code 65'
 # Everything that transformers 4.57 and 5 write by themselves, with a number of steps.
 import "$(dirname "${BASH_SOURCE[0]}")/../fixtures/training_args/v4.57.json" --ranks 1 || fail "4.57's defaults: exit code $?"
 import "$(dirname "${BASH_SOURCE[0]}")/../fixtures/training_args/v5.json" --ranks 1 || fail "5's defaults: exit code $?"
@@ -307,7 +307,7 @@ CASES
 while IFS='|' read -r members key; do
   echo "{\"train_batch_size\": 8, $members}" >"$work/with.json"
   import "$work/with.json"
-  [[ $? == 64 ]] || fail "$members: want exit code 64"
+  [[ $? == 64 ]] || fail "$members: expected exit code 64"
   notes "$key"
 done <<'CASES'
 "bf16": {"enabled": true, "bf16_optimizer_states": true}|bf16_optimizer_states
@@ -319,20 +319,20 @@ done <<'CASES'
 CASES
 printf '[optimizer]\nearly_step_in_backward = true\n[model]\nconverters = ["float8"]\n[training]\nsteps = 3\n[checkpoint]\nenable = true\ninitial_load_path = "x"\n' >"$work/with.toml"
 import "$work/with.toml"
-[[ $? == 64 ]] || fail 'converters: want exit code 64'
+[[ $? == 64 ]] || fail 'converters: expected exit code 64'
 notes 'model.converters'
 notes 'optimizer.early_step_in_backward'
 notes 'checkpoint.initial_load_path'
 
 echo '{"a": 1}' >"$work/unknown.json"
 import "$work/unknown.json"
-[[ $? == 64 ]] || fail 'nobody'"'"'s options: want exit code 64'
+[[ $? == 64 ]] || fail 'nobody'"'"'s options: expected exit code 64'
 notes 'give --from'
 
 # A key can neither begin a line of its own nor drive the terminal.
 printf '{"train_batch_size": 4, "a\\nerror: b\\u001b[31m": 1}' >"$work/forged.json"
 import "$work/forged.json" --from deepspeed
-[[ $? == 64 ]] || fail 'a key of two lines: want exit code 64'
+[[ $? == 64 ]] || fail 'a key of two lines: expected exit code 64'
 notes 'a\x0aerror: b\x1b[31m'
 [[ $(grep -c '^error: ' "$work/output") == 1 ]] || fail 'a key of two lines: more than one error'
 

@@ -105,11 +105,11 @@ tokens() { grep -o '"expert_tokens_m[a-z]*": [0-9.]*' "$work/$1/metrics.jsonl"; 
 refuses() {
   run_training "$2" refused --no-save "${@:3}"
   [[ $code -eq 64 ]] && grep -qF -- "$1" "$work/stdout" "$work/stderr" ||
-    fail "${*:3}: exit code $code, want 64 and \"$1\""
+    fail "${*:3}: exit code $code, expected 64 and \"$1\""
 }
-refuses "--context 3: a model on 3 ranks, want a divisor of the 2 ranks" 2 --context 3
+refuses "--context 3: a model on 3 ranks, expected a divisor of the 2 ranks" 2 --context 3
 refuses "--ranks-per-process is 4 on 1 process with --context 2" 1 --context 2 --ranks-per-process 4
-refuses "would weigh the padding; want a multiple of 4" 1 --context 2 --model moe-nano
+refuses "would weigh the padding; expected a multiple of 4" 1 --context 2 --model moe-nano
 refuses "--sample-tokens 5 is incompatible with --context 2" 1 --context 2 --sample-tokens 5
 refuses "--context-leaves was removed; use --context" 1 --context-leaves 4
 refuses "has no effect without --context" 1 --context-kind ring
@@ -117,5 +117,5 @@ refuses "ulysses deals out 1 heads of keys to 2 ranks" 1 --context 2 --context-k
 refuses "--context-group was removed" 1 --context 2 --context-kind ulysses+ring --context-group 2
 refuses "use --context-kind gather or ulysses" 1 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local
-refuses "want at least 4, two chunks for each" 1 --context 2 --seq-len 3
+refuses "expected at least 4, two chunks for each" 1 --context 2 --seq-len 3
 finish

@@ -64,7 +64,7 @@ teaches answers "{\"prompt\": \"some\", \"completion\": \" words\"}" \
 for line in '"weight": 0.5' '"system": "Be brief."' '"images": ["a.png"]' '"text": "other"'; do
   echo "{\"messages\": [$ask, $(say assistant yes)], $line}" >line.jsonl
   run_training 1 refused --data line.jsonl
-  [[ $code -eq 65 ]] || fail "$line: exit code $code, want 65"
+  [[ $code -eq 65 ]] || fail "$line: exit code $code, expected 65"
   grep -qF "line.jsonl:1: the key '$(cut -d'"' -f2 <<<"$line")'" stderr || fail "$line: it is not named"
 done
 # The first token is there once, whether the template writes it or the post-processor.

@@ -57,7 +57,7 @@ refused() {
   local word=$1
   shift
   run refused --cuda-graph "$@"
-  [[ $code -eq 64 ]] || fail "$*: exit code $code, want 64" refused
+  [[ $code -eq 64 ]] || fail "$*: exit code $code, expected 64" refused
   [[ $(grep -c 'error:' "$work/refused.output") -eq 1 ]] || fail "$*: not one error line" refused
   grep 'error:' "$work/refused.output" | grep -- "--cuda-graph" | grep -qF -- "$word" ||
     fail "$*: the error does not name --cuda-graph and '$word'" refused

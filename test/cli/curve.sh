@@ -19,7 +19,7 @@ grep -q 'd="M56.0 32.0L656.0 292.0"' "$work/curve.svg" || fail 'another line'
 [[ $(tail -n 1 "$work/curve.svg") == '</svg>' ]] || fail 'the picture has no end'
 
 head -n 1 "$work/metrics.jsonl" | awk -f "$curve" >/dev/null 2>"$work/stderr"
-[[ $? == 65 ]] || fail 'one step: want exit code 65'
+[[ $? == 65 ]] || fail 'one step: expected exit code 65'
 grep -q 'found 1 steps' "$work/stderr" || fail 'one step: another message'
 
 finish

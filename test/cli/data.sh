@@ -97,7 +97,7 @@ refused() {
   shift 2
   timeout 60 "$train" "${common[@]}" --steps 1 --out refused "$@" >output 2>&1
   got=$?
-  [[ $got -eq $want ]] || fail "$*: exit code $got, want $want"
+  [[ $got -eq $want ]] || fail "$*: exit code $got, expected $want"
   grep -qF -- "$word" output || fail "$*: it does not say '$word'"
 }
 printf '{"body":"x"}\n{"other":"y"}\n' >lacks.jsonl

@@ -32,11 +32,11 @@ refused() {
   grep -qF "$4" "$work/output" || fail "$1 with '$3': no word of '$4'"
 }
 refused mpijob.yaml 'slotsPerWorker: 8' 'slots: 8' 'slots: MPIJob has no such field'
-refused mpijob.yaml 'slotsPerWorker: 8' 'slotsPerWorker: "8"' 'is of type string, want integer'
-refused mpijob.yaml 'restartPolicy: OnFailure' 'restartPolicy: ExitCode' 'want Never|OnFailure'
+refused mpijob.yaml 'slotsPerWorker: 8' 'slotsPerWorker: "8"' 'is of type string, expected integer'
+refused mpijob.yaml 'restartPolicy: OnFailure' 'restartPolicy: ExitCode' 'expected Never|OnFailure'
 refused mpijob.yaml '- name: launcher' '- workingDir: /' 'containers[0]: has no name'
 refused mpijob.yaml '\*mounts' '*mount' "there is no anchor of '*mount'"
-refused jobset.yaml 'action: FailJobSet' 'action: Fail' 'rules[0].action is Fail, want FailJobSet|'
+refused jobset.yaml 'action: FailJobSet' 'action: Fail' 'rules[0].action is Fail, expected FailJobSet|'
 refused jobset.yaml 'defaultMode: 0400' 'mode: 0400' '[0].secret.mode: JobSet has no such field'
 refused kueue.yaml v1beta2 v1beta1 'kueue.x-k8s.io/v1beta1 ResourceFlavor: no operator takes it'
 

@@ -59,7 +59,7 @@ cmp -s "$work/hf_all/model.safetensors" "$work/hf_folder/model.safetensors" ||
 tokens() { grep -o '"expert_tokens_mean": [0-9.]*' "$work/$1/metrics.jsonl" | sort -u; }
 for name in layers tokens stages both; do
   [[ -n $(tokens all) && $(tokens "$name") == $(tokens all) ]] ||
-    fail "$name: $(tokens "$name"), want $(tokens all)"
+    fail "$name: $(tokens "$name"), expected $(tokens all)"
 done
 
 # ---- Optimizers of whole matrices ----
@@ -86,13 +86,13 @@ refuses() {
   shift 2
   run_training "$ranks" refused --no-save "$@"
   [[ $code -eq 64 ]] && grep -qF -- "$words" "$work/stdout" "$work/stderr" ||
-    fail "$*: exit code $code, want 64 and \"$words\""
+    fail "$*: exit code $code, expected 64 and \"$words\""
 }
-refuses "--expert 3: want a divisor of the 2 ranks" 2 --expert 3
+refuses "--expert 3: expected a divisor of the 2 ranks" 2 --expert 3
 refuses "no mixtures of experts" 2 --expert 2 --model llama-nano
 refuses "use --expert 1" 2 --expert 2 --reproducible
 refuses "use muon, lamb, adafactor, or an optimizer that works" 2 --expert 2 --optimizer adamw-8bit
-refuses "--expert 3: want a divisor of the 4 ranks that share a stage's layers" 4 --expert 3 --tensor 2
+refuses "--expert 3: expected a divisor of the 4 ranks that share a stage's layers" 4 --expert 3 --tensor 2
 for axis in tensor context; do
   refuses "use as many processes as ranks" 4 --expert 2 --$axis 2 --ranks-per-process 2
 done

@@ -90,7 +90,7 @@ run 1 whole "${shared[@]}"
 for axis in context pipeline; do
   run 2 "$axis" "${shared[@]}" "--$axis" 2
   awk -v a="$(last whole)" -v b="$(last "$axis")" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8) }' ||
-    fail "--$axis 2: the last loss is $(last "$axis"), want $(last whole)"
+    fail "--$axis 2: the last loss is $(last "$axis"), expected $(last whole)"
 done
 
 # Frozen weights in few bits: the same to the bit wherever they lie, resumed, and exported.
@@ -120,7 +120,7 @@ run 1 dpo1 --task dpo --data pairs.jsonl --steps 12 --reproducible --save-every 
   --lr 1e-3
 falls dpo1
 losses dpo1 | head -n 1 | awk '{ exit !($1 > 0.6931 && $1 < 0.6932) }' ||
-  fail "the first loss is $(losses dpo1 | head -n 1), want log 2"
+  fail "the first loss is $(losses dpo1 | head -n 1), expected log 2"
 run 2 dpo2 --task dpo --data pairs.jsonl --steps 12 --reproducible --zero 3 --lr 1e-3
 same_bits dpo1 dpo2
 run 1 dpo3 --task dpo --data pairs.jsonl --steps 12 --reproducible --lr 1e-3 \
@@ -134,7 +134,7 @@ refused() {
   shift 2
   timeout 60 "$train" "${common[@]}" --steps 1 --out refused "$@" >output 2>&1
   got=$?
-  [[ $got -eq $want ]] || fail "$*: exit code $got, want $want"
+  [[ $got -eq $want ]] || fail "$*: exit code $got, expected $want"
   grep -qF -- "$word" output || fail "$*: it does not say '$word'"
 }
 echo '{"messages":[{"role":"user","content":"hi"}]}' >silent.jsonl
@@ -147,7 +147,7 @@ refused 65 "latin1.jsonl:1" --task sft --data latin1.jsonl
 refused 65 "truncated.jsonl.gz" --task sft --data truncated.jsonl.gz
 refused 65 "line.jsonl:1: a line of more than 64.0 MiB" --task sft --data line.jsonl
 refused 64 "differs from base_hf/tokenizer.json of 300 tokens" --task sft --data chats.jsonl --tokenizer larger.json
-refused 64 "want rows of whole blocks of 64" --task sft --data chats.jsonl --lora-rank 2 \
+refused 64 "expected rows of whole blocks of 64" --task sft --data chats.jsonl --lora-rank 2 \
   --frozen-dtype nf4
 refused 65 "silent.jsonl:1: nothing to learn" --task sft --data silent.jsonl
 refused 65 "king.jsonl:1: expected the role system, user, assistant or tool, found 'king'" --task sft --data king.jsonl

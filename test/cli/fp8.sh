@@ -17,12 +17,12 @@ trains fp8 1 --eval-every 40
 [[ $(rows fp8) != $(rows bf16) ]] || fail "fp8 has the bits of bf16"
 awk -v a="$(val_loss bf16)" -v b="$(val_loss fp8)" \
   'BEGIN { exit !(a > 0 && b > 0 && b <= a * 1.03) }' ||
-  fail "fp8 ends at $(val_loss fp8), bf16 at $(val_loss bf16), want at most 3% more"
+  fail "fp8 ends at $(val_loss fp8), bf16 at $(val_loss bf16), expected at most 3% more"
 trains tensors 1 --fp8-scaling tensor --eval-every 40
 [[ $(rows tensors) != $(rows fp8) ]] || fail "--fp8-scaling changes nothing"
 awk -v a="$(val_loss bf16)" -v b="$(val_loss tensors)" \
   'BEGIN { exit !(a > 0 && b > 0 && b <= a * 1.03) }' ||
-  fail "scales of tensors end at $(val_loss tensors), bf16 at $(val_loss bf16), want at most 3% more"
+  fail "scales of tensors end at $(val_loss tensors), bf16 at $(val_loss bf16), expected at most 3% more"
 trains all_blocks 1 --fp8-kept-blocks 0 --steps 2
 [[ $(rows all_blocks) != $(rows fp8 | head -n 2) ]] || fail "--fp8-kept-blocks 0 changes nothing"
 
@@ -67,7 +67,7 @@ refused() {
   [[ $code -ne 0 ]] || fail "$name: is not refused"
   cat "$work/stdout" "$work/stderr" | grep -q -- "$text" || fail "$name: no word of: $text"
 }
-refused emulated "of compute capability 9.0 so far, this has 8.9; want such a GPU" --device emu:89
+refused emulated "of compute capability 9.0 so far, this has 8.9; use such a GPU" --device emu:89
 refused no_blocks "the first and last 1 stay in bf16" --layers 2
 refused experts "mixture of experts" --model moe-nano --kv-heads 2
 

@@ -68,7 +68,7 @@ value() { "$JSON_VALUE" "$1" "$2" 2>>"$work/output"; }
 want() {  # FILE POINTER VALUE
   local got
   got=$(value "$1" "$2")
-  [[ $got == "$3" ]] || fail "$1 has '$got' at $2, want '$3'"
+  [[ $got == "$3" ]] || fail "$1 has '$got' at $2, expected '$3'"
 }
 "$BIN_DIR/shale" tokenizer train text.txt --vocab 300 --out tokenizer.json \
   --special "<|begin_of_text|>,<|endoftext|>,<|im_start|>,<|im_end|>,<pad>,<turn|>" >output 2>&1 ||

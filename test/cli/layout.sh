@@ -22,7 +22,7 @@ start=()
 # refuses CODE WORDS RANKS FLAGS...
 refuses() {
   plan "${@:3}"
-  [[ $code -eq $1 ]] || fail "${*:3}: exit code $code, want $1"
+  [[ $code -eq $1 ]] || fail "${*:3}: exit code $code, expected $1"
   grep -qF -- "$2" "$work/stderr" || fail "${*:3}: no '$2'"
   [[ ! -e $work/layout.json ]] || fail "${*:3}: a layout was written"
 }
@@ -58,7 +58,7 @@ plan 2 --cluster here
 [[ $code -eq 0 ]] || fail "here: exit code $code"
 run_training 2 measured --steps 2 --config "$work/layout.json"
 [[ $code -eq 0 ]] || fail "measured: exit code $code"
-refuses 64 'want mpirun -np 4' 4 --cluster here
+refuses 64 'use mpirun -np 4' 4 --cluster here
 start=()
 
 # ---- What cannot be ----
@@ -70,5 +70,5 @@ refuses 71 'layouts fits in' 2 --device-memory 64KiB --cluster "$clusters/cpu_ho
 refuses 1 'found no layout that fits' 2 --search-dry-runs 1 --cluster "$clusters/cpu_host.json"
 run_training 1 refused --parallel auto
 [[ $code -eq 64 ]] && grep -qF 'use shale plan --layouts --write FILE' "$work/stderr" ||
-  fail "--parallel auto: exit code $code, want 64 and what to use"
+  fail "--parallel auto: exit code $code, expected 64 and what to use"
 finish

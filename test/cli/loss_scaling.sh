@@ -15,7 +15,7 @@ train() {  # NAME FLAG...
 }
 
 expect() {  # CODE TEXT...
-  [[ $code -eq $1 ]] || fail "exit code $code, want $1"
+  [[ $code -eq $1 ]] || fail "exit code $code, expected $1"
   shift
   for text in "$@"; do grep -qF -- "$text" "$work/output" || fail "no '$text'"; done
 }

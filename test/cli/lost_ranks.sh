@@ -52,7 +52,7 @@ loses() {
   code=$?
   elapsed=$(($(date +%s%3N) - started))
   [[ $signal == STOP ]] && kill -9 "$pid" 2>/dev/null
-  [[ $code -eq 76 ]] || fail "$signal $*: exit code $code, want 76"
+  [[ $code -eq 76 ]] || fail "$signal $*: exit code $code, expected 76"
   for ((rank = 0; rank < ranks; ++rank)); do
     ((rank == lost)) && continue
     grep -qF "[rank $rank] no sign of life of rank $lost$place for " "$work/stderr" ||
@@ -60,7 +60,7 @@ loses() {
   done
   named=$(grep -oE 'no sign of (life of |the node of )?ranks? [0-9,]+' "$work/stderr" |
     sed 's/.* //' | sort -u | tr '\n' ' ')
-  [[ $named == "$lost " ]] || fail "$signal $*: named ranks $named, want $lost alone"
+  [[ $named == "$lost " ]] || fail "$signal $*: named ranks $named, expected $lost alone"
   [[ $(grep -c '^error: ' "$work/stderr") -eq 1 ]] || fail "$signal $*: not one line of error"
   ((elapsed < 1000 * timeout_s + 10000)) || fail "$signal $*: took $elapsed ms"
   echo "$signal of rank $lost of $ranks$place: named after $elapsed ms"
@@ -81,9 +81,9 @@ starts_late() {  # TIMEOUT FLAGS...
   code=$?
 }
 starts_late 2
-[[ $code -eq 0 ]] || fail "a late rank: exit code $code, want 0"
+[[ $code -eq 0 ]] || fail "a late rank: exit code $code, expected 0"
 starts_late 1 --start-timeout 1
-[[ $code -eq 76 ]] || fail "a late rank, --start-timeout 1: exit code $code, want 76"
+[[ $code -eq 76 ]] || fail "a late rank, --start-timeout 1: exit code $code, expected 76"
 grep -q 'the ranks have not met 1 s after the start' "$work/stderr" ||
   fail "a late rank: no word of the start"
 

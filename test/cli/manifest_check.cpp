@@ -277,12 +277,12 @@ class Table {
     const bool fits = found == field.type || (field.type == "int-or-string" &&
                                               (found == "integer" || found == "string"));
     if (!fits) {
-      wrong.push_back(shown + " is of type " + found + ", want " + field.type);
+      wrong.push_back(shown + " is of type " + found + ", expected " + field.type);
       return;
     }
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (!field.values.empty() && ("|" + field.values + "|").find("|" + text + "|") == text.npos) {
-      wrong.push_back(shown + " is " + text + ", want " + field.values);
+      wrong.push_back(shown + " is " + text + ", expected " + field.values);
     }
     check(value, path, shown, wrong);
   }

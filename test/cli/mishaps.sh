@@ -17,18 +17,18 @@ run() {
   ended $? "$want" "$words" "$*"
 }
 ended() {  # CODE WANT WORDS WHAT
-  [[ $1 -eq $2 ]] || fail "$4: exit code $1, want $2"
+  [[ $1 -eq $2 ]] || fail "$4: exit code $1, expected $2"
   [[ -z $3 ]] && return
   local lines
   lines=$(grep -c '^error:' output)
-  [[ $lines -eq 1 ]] || fail "$4: $lines error lines, want 1"
+  [[ $lines -eq 1 ]] || fail "$4: $lines error lines, expected 1"
   grep '^error:' output | grep -qF -- "$3" || fail "$4: no '$3'"
 }
 status() {  # OUT STATE CODE
   local found
   found=$(tr -d ' \n' <"$1/status.json" 2>&1)
   [[ $found == *"\"state\":\"$2\""*"\"exit_code\":$3,"* ]] ||
-    fail "$1/status.json: $found, want $2, $3"
+    fail "$1/status.json: $found, expected $2, $3"
 }
 wait_for_rows() {  # OUT COUNT
   for _ in $(seq 600); do
@@ -263,7 +263,7 @@ for more in 46000 50000 54000 64000; do
   (ulimit -v $kib && timeout 60 "$train" "${small[@]}" --data text.txt --out limited --steps 2 \
     --threads 2) >output 2>&1
   code=$?
-  [[ $code -eq 0 || $code -eq 71 ]] || fail "ulimit -v $kib: exit code $code, want 0 or 71"
+  [[ $code -eq 0 || $code -eq 71 ]] || fail "ulimit -v $kib: exit code $code, expected 0 or 71"
   rm -rf limited
 done
 "$train" "${small[@]}" --data text.txt --out moved --steps 1000000 --save-every 50 >output 2>&1 &

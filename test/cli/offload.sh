@@ -39,7 +39,7 @@ same() {
 
 budget=9MiB
 run small --device-memory $budget
-[[ $code -eq 71 ]] || fail "a budget of $budget: exit code $code, want 71" small
+[[ $code -eq 71 ]] || fail "a budget of $budget: exit code $code, expected 71" small
 grep -q "memory of cpu" "$work/small.stderr" || fail "no table of what the memory went to" small
 same zero0 --device-memory $budget --offload optimizer --offload-activations
 same half --offload optimizer --offload-ratio 0.5
@@ -76,13 +76,13 @@ refused() {
   local word=$1
   shift
   run refused "$@"
-  [[ $code -eq 64 ]] || fail "$*: exit code $code, want 64" refused
+  [[ $code -eq 64 ]] || fail "$*: exit code $code, expected 64" refused
   grep 'error:' "$work/refused.stderr" | grep -qF -- "$word" || fail "$*: no word of $word" refused
 }
 
 refused "--zero 3" --zero 2 --offload params
 refused "--zero 3" --zero 2 --offload "nvme:$work/disk"
-refused "want none, optimizer, params, or nvme" --zero 3 --offload nvme:
+refused "expected none, optimizer, params, or nvme" --zero 3 --offload nvme:
 refused "--offload none" --offload-ratio 0.5
 refused "adafactor" --optimizer adafactor --offload optimizer
 refused "lamb" --optimizer lamb --offload optimizer

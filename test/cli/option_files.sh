@@ -46,7 +46,7 @@ for program in train_lm train_image train_diffusion; do
   "$BIN_DIR/$program" --help all >"$work/all"
   flags=$(grep -cE '^  --[a-z]' "$work/all")
   [[ $flags -le 130 && $(grep -cE '^ +--[a-z]' "$work/all") -eq $flags ]] ||
-    fail "$program: $flags flags, want at most 130, each alone at the beginning of a line"
+    fail "$program: $flags flags, expected at most 130, each alone at the beginning of a line"
   sum=0
   for group in $(sed -n '/^Groups/,$p' "$work/output" | sed 's/.*GROUP://' | tr -d ','); do
     "$BIN_DIR/$program" --help "$group" >"$work/group" || fail "$program --help $group: exit code $?"
@@ -81,7 +81,7 @@ offers() {  # WORD...
 expect() {  # WHAT WORD...
   local found
   found=$(offers "${@:2}")
-  [[ $found == "$1" ]] || fail "bash offers '$found' for '${*:2}', want '$1'"
+  [[ $found == "$1" ]] || fail "bash offers '$found' for '${*:2}', expected '$1'"
 }
 expect '--tensorboard --tensorboard-histograms' train_lm --tensorb
 expect 'adamw adamw-bf16 adamw-8bit adafactor' train_lm --optimizer ad

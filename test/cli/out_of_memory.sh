@@ -16,7 +16,7 @@ try() {
 }
 
 run_training 2 small --device-memory $budget
-[[ $code == 71 ]] || fail "exit code $code without memory, want 71"
+[[ $code == 71 ]] || fail "exit code $code without memory, expected 71"
 for word in parameters activations 'sum of parts' 'largest free block' \
   'each of these would have been enough'; do
   grep -q "$word" "$work/stderr" || fail "the error does not say: $word"

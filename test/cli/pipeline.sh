@@ -54,16 +54,16 @@ refused() {  # TEXT FLAGS...
   local text=$1
   shift
   run_training 2 refused --pipeline 2 "$@"
-  [[ $code -eq 64 ]] || fail "$*: exit code $code, want 64"
+  [[ $code -eq 64 ]] || fail "$*: exit code $code, expected 64"
   grep -qF -- "$text" "$work/stderr" || fail "$*: no '$text'"
 }
 refused 'use --zero 0 or 1' --zero 2
-refused 'want a multiple of the 2 stages' --pipeline-chunks 2 --micro-batch 1 --global-batch 3
-refused 'want at least one for each of 6 stages' --pipeline-chunks 3 --micro-batch 1 --global-batch 2
-refused 'want 1f1b or interleaved, or --recompute selective' --pipeline-schedule zb-h1 --recompute full
+refused 'expected a multiple of the 2 stages' --pipeline-chunks 2 --micro-batch 1 --global-batch 3
+refused 'expected at least one for each of 6 stages' --pipeline-chunks 3 --micro-batch 1 --global-batch 2
+refused 'use 1f1b or interleaved, or --recompute selective' --pipeline-schedule zb-h1 --recompute full
 refused '--pipeline-split was removed; leave it out: stages have equal costs' --pipeline-split 2,2
 refused '--sample-tokens 5 is incompatible with --pipeline 2' --sample-tokens 5
 run_training 1 refused --pipeline 2
-[[ $code -eq 64 ]] && grep -qF -- '--pipeline 2: a model on 2 ranks, want a divisor of the 1 rank' \
-  "$work/stderr" || fail "--pipeline 2 on one process: exit code $code, want 64 and what fits"
+[[ $code -eq 64 ]] && grep -qF -- '--pipeline 2: a model on 2 ranks, expected a divisor of the 1 rank' \
+  "$work/stderr" || fail "--pipeline 2 on one process: exit code $code, expected 64 and what fits"
 finish

@@ -24,10 +24,10 @@ says 'the memory of 2 ranks is the planned one to the byte'
 # Another run's options: the check can fail.
 sed -i 's/"seq_len": 64/"seq_len": 32/' "$work/out/config.json"
 plan --check "$work/out"
-[[ $code -eq 1 ]] || fail "check of another length: exit code $code, want 1"
+[[ $code -eq 1 ]] || fail "check of another length: exit code $code, expected 1"
 says 'rank 0, device, activations: the run had'
 plan --check "$work/none"
-[[ $code -eq 66 ]] || fail "check of no run: exit code $code, want 66"
+[[ $code -eq 66 ]] || fail "check of no run: exit code $code, expected 66"
 
 # ---- Runs that nobody has machines for ----
 plan --model gpt2-1558m --seq-len 1024 --micro-batch 4 --ranks 1024 --zero 3 --explain
@@ -37,7 +37,7 @@ says 'rank 0 (shard 0): '
 says 'planned 1 of 1024 ranks'
 plan --model llama-nano --ranks 8 --pipeline 4 --micro-batch 1 --global-batch 8 --layers 4 --threads 1 --json
 [[ $code -eq 0 ]] || fail "pipeline: exit code $code"
-[[ $(grep -c '^{"rank": ' "$work/stdout") -eq 4 ]] || fail "pipeline: want a line for each stage"
+[[ $(grep -c '^{"rank": ' "$work/stdout") -eq 4 ]] || fail "pipeline: expected a line for each stage"
 
 plan --model nano --ranks 4 --global-batch 32 --micro-batch 4 --device-memory 30MiB --layouts
 [[ $code -eq 0 ]] || fail "layouts: exit code $code"
@@ -82,13 +82,13 @@ plan --model gpt2-124m --ranks 8 --zero 3 --threads 1 --offload params --offload
 [[ $code -eq 0 ]] || fail "offload of parameters and activations: exit code $code"
 grep -v host_ "$clusters/h100.json" >"$work/cluster.json"
 plan --model nano --threads 1 --offload optimizer --cluster "$work/cluster.json"
-[[ $code -eq 64 ]] || fail "offload to hosts that nobody knows: exit code $code, want 64"
-grep -qF 'want host_gbytes_per_s' "$work/stderr" || fail "offload: no word of what is missing"
+[[ $code -eq 64 ]] || fail "offload to hosts that nobody knows: exit code $code, expected 64"
+grep -qF 'set host_gbytes_per_s' "$work/stderr" || fail "offload: no word of what is missing"
 
 # A file of machines that nests without end is one line, not a stack that overflows.
 perl -e 'print "{\"links\":", "[" x 200000' >"$work/deep.json"
 plan --model nano --threads 1 --cluster "$work/deep.json"
-[[ $code -eq 64 ]] || fail "nested machines: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "nested machines: exit code $code, expected 64"
 grep -qF 'JSON is nested deeper than 64 levels' "$work/stderr" || fail 'no word of nested machines'
 
 # What costs: 700 W and 2 a GPU hour; a rate of r tokens/s makes 1e9 in 1e9 / r / 3600 hours.
@@ -106,7 +106,7 @@ plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layo
 [[ $code -eq 0 ]] || fail "layouts by time: exit code $code"
 says '--micro-batch'
 says ' planned, '
-[[ $(grep -c '^ .* ms ' "$work/stdout") -eq 5 ]] || fail "layouts by time: want 5"
+[[ $(grep -c '^ .* ms ' "$work/stdout") -eq 5 ]] || fail "layouts by time: expected 5"
 awk '/ ms / { for (i = 1; i < NF; ++i) if ($(i + 1) == "ms") { if ($i < last) exit 1; last = $i } }' \
   "$work/stdout" || fail "layouts by time: not the fastest first"
 plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layouts --top 5 \
@@ -115,17 +115,17 @@ plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layo
 [[ $(grep ' ms ' "$work/stdout" | grep -c -- '--recompute selective --micro-batch 2') -eq 5 ]] ||
   fail "layouts: others than of the given --micro-batch and --recompute"
 plan --model nano --ranks 4 --layouts --zero 2
-[[ $code -eq 64 ]] || fail "layouts with --zero: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "layouts with --zero: exit code $code, expected 64"
 plan --model nano --ranks 4 --layouts --recompute full
-[[ $code -eq 64 ]] || fail "layouts with --recompute: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "layouts with --recompute: exit code $code, expected 64"
 plan --model llama-nano --layers 2 --ranks 4 --layouts --tensor 2 --threads 1
 [[ $code -eq 0 ]] || fail "layouts of --tensor 2, which is not chosen without a cluster: $code"
 plan --model llama-nano --layers 2 --ranks 4 --layouts --tensor 2 --threads 1 \
   --cluster "$clusters/h100.json"
-[[ $code -eq 64 ]] || fail "layouts with --tensor and a cluster: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "layouts with --tensor and a cluster: exit code $code, expected 64"
 plan --model nano --ranks 2 --global-batch 4 --threads 1 --device-memory 1MiB --layouts \
   --cluster "$clusters/h100.json"
-[[ $code -eq 71 ]] || fail "layouts that do not fit: exit code $code, want 71"
+[[ $code -eq 71 ]] || fail "layouts that do not fit: exit code $code, expected 71"
 grep -qE 'none of [0-9]+ layouts fits in 1.0 MiB' "$work/stderr" ||
   fail "layouts that do not fit: no word of it"
 
@@ -138,7 +138,7 @@ says 'after 56 dry runs'
 # A search that ends early: exit code 1 before a layout that fits, 0 after.
 plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" --layouts \
   --search-dry-runs 1
-[[ $code -eq 1 ]] || fail "1 dry run: exit code $code, want 1"
+[[ $code -eq 1 ]] || fail "1 dry run: exit code $code, expected 1"
 grep -qE 'found no layout that fits.*; [0-9]+ of [0-9]+ layouts were not evaluated' "$work/stderr" ||
   fail "1 dry run: no word of what is left"
 plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" --layouts \
@@ -151,19 +151,19 @@ plan --model nano --layers 1 --micro-batch 1 --ranks 2 --threads 1 --cluster "$c
 says '% measured'
 grep -q '^[0-9.e-]* gemm ' "$work/times" || fail "measured: no time of a product in $work/times"
 plan --model nano --cluster "$clusters/h100.json" --measure
-[[ $code -eq 64 ]] || fail "a GPU's kernels on a CPU: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "a GPU's kernels on a CPU: exit code $code, expected 64"
 plan --model nano --measure
-[[ $code -eq 64 ]] || fail "--measure alone: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "--measure alone: exit code $code, expected 64"
 plan --model nano --cluster "$work/none"
-[[ $code -eq 66 ]] || fail "no such cluster: exit code $code, want 66"
+[[ $code -eq 66 ]] || fail "no such cluster: exit code $code, expected 66"
 sed 's/bf16_tflops/bf16_flops/' "$clusters/h100.json" >"$work/cluster.json"
 plan --model nano --cluster "$work/cluster.json"
-[[ $code -eq 64 ]] || fail "an unknown field: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "an unknown field: exit code $code, expected 64"
 for share in 1e-300 0 1.5; do
   sed "s/\"product_share\": [0-9.]*/\"product_share\": $share/" "$clusters/h100.json" \
     >"$work/cluster.json"
   plan --model nano --threads 1 --cluster "$work/cluster.json"
-  [[ $code -eq 64 ]] || fail "product_share $share: exit code $code, want 64"
+  [[ $code -eq 64 ]] || fail "product_share $share: exit code $code, expected 64"
   grep -qF 'a number in [0.001, 1]' "$work/stderr" ||
     fail "product_share $share: no word of its range"
 done
@@ -174,7 +174,7 @@ plan --model qwen3-30b-a3b --seq-len 4096 --micro-batch 1 --recompute full --dty
   --device cuda --ranks 8 --expert 8 --threads 1 --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "experts on 8 ranks: exit code $code"
 awk '/waiting inside layers/ { ms = $1 } END { exit !(ms >= 94 && ms <= 130) }' "$work/stdout" ||
-  fail "experts on 8 ranks: $(grep 'waiting inside' "$work/stdout"), want 94 to 130 ms"
+  fail "experts on 8 ranks: $(grep 'waiting inside' "$work/stdout"), expected 94 to 130 ms"
 plan --model moe-nano --ranks 2 --expert 2 --capacity-factor 0.5 --threads 1
 [[ $code -eq 0 ]] || fail "experts with little room: exit code $code"
 plan --model moe-nano --ranks 8 --expert 4 --tensor 2 --context 2 --threads 1
@@ -187,19 +187,19 @@ plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10
 says 'failures: one in 3.09448 h'
 says '--save-minutes 7.75'
 plan --model nano --device-mtbf 50700
-[[ $code -eq 64 ]] || fail "saves that take no time: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "saves that take no time: exit code $code, expected 64"
 
 # ---- What cannot be ----
 plan --ranks 6 --pipeline 4
-[[ $code -eq 64 ]] || fail "6 ranks: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "6 ranks: exit code $code, expected 64"
 plan --ranks 2 --rank 2
-[[ $code -eq 64 ]] || fail "rank 2 of 2: exit code $code, want 64"
-grep -qF 'rank 2, want 0 to 1' "$work/stderr" || fail "rank 2 of 2: no word of it"
+[[ $code -eq 64 ]] || fail "rank 2 of 2: exit code $code, expected 64"
+grep -qF 'rank 2, expected 0 to 1' "$work/stderr" || fail "rank 2 of 2: no word of it"
 plan --model nano --zero 3 --offload "nvme:$work/disk"
-[[ $code -eq 64 ]] || fail "a disk: exit code $code, want 64"
-grep -qF 'want --offload params' "$work/stderr" || fail "a disk: no word of what fits"
+[[ $code -eq 64 ]] || fail "a disk: exit code $code, expected 64"
+grep -qF 'use --offload params' "$work/stderr" || fail "a disk: no word of what fits"
 [[ ! -e $work/disk ]] || fail "a disk: its folder was made"
 plan --model nano --device-memory 1MiB
-[[ $code -eq 71 ]] || fail "1 MiB: exit code $code, want 71"
+[[ $code -eq 71 ]] || fail "1 MiB: exit code $code, expected 71"
 grep -qF "of the cpu's budget of 1.0 MiB" "$work/stderr" || fail "1 MiB: no word of it"
 finish

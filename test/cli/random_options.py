@@ -114,9 +114,9 @@ OTHER_REASONS = [
     r"--reshard-ranks is N, but --zero N keeps parameters whole",
     r"--check-replicas is N, but --zero N leaves one copy of each parameter",
     r"--optimizer 1bit-adam exchanges moments between replicas of the model, and there is one",
-    r"--(shard|reshard)-ranks is N, want a divisor of the N ranks? ",
-    r"--expert N: want a divisor of the N ranks ",
-    r"a batch of batch-ramp is N, want a multiple of micro-batch N times N ranks?",
+    r"--(shard|reshard)-ranks is N, expected a divisor of the N ranks? ",
+    r"--expert N: expected a divisor of the N ranks ",
+    r"a batch of batch-ramp is N, expected a multiple of micro-batch N times N ranks?",
     r"(partition|sharding): \S+ is to be cut into N parts along dimension N",
     r"context: ulysses deals out N heads of keys to N ranks",
     r"optimizer: \S+ is (cut into N leaves|on N tensor ranks) with rows of N elements, and N neighbours ",
@@ -366,7 +366,7 @@ def reason_of(line):
 def what_is_wrong(run, refusals, others):
     """With a draw that was refused; `refusals` are those of rows, `others` other reasons."""
     if not run.said.startswith("error: ") or "\n" in run.said or run.losses:
-        return f"refused after {len(run.bits)} steps, want one line before any:\n{run.said}"
+        return f"refused after {len(run.bits)} steps, expected one line before any:\n{run.said}"
     reason = reason_of(run.said)
     if message_of(run.said) in refusals or any(re.match(other, reason) for other in others):
         return ""
@@ -383,7 +383,7 @@ def check(flags, refusals, others, references, work):
         wrong = what_is_wrong(run, refusals, others)
         return "refused", run.said, wrong and f"{run}\n{wrong}"
     if refusals:
-        return "failed", 0, (f"{run}\nexit code {run.code} after {len(run.bits)} steps, want it "
+        return "failed", 0, (f"{run}\nexit code {run.code} after {len(run.bits)} steps, expected it "
                              f"refused:\n{refusals[0]}")
     if run.code != 0 or len(run.bits) != STEPS:
         return "failed", 0, f"{run}\nexit code {run.code} after {len(run.bits)} steps: {run.said}"

@@ -19,7 +19,7 @@ run() {
 
 # What starting and ending take on this machine, now: the rest is ours.
 run 3 none
-[[ $code -eq 0 ]] || fail "none: exit code $code, want 0"
+[[ $code -eq 0 ]] || fail "none: exit code $code, expected 0"
 baseline=$elapsed
 
 # check RANKS MODE CODE LINES TEXT
@@ -27,15 +27,15 @@ check() {
   local ranks=$1 mode=$2 want_code=$3 want_lines=$4 text=$5 lines
   run "$ranks" "$mode"
   lines=$(grep -c '^error: ' "$output")
-  [[ $code -eq $want_code ]] || fail "$mode: exit code $code, want $want_code"
-  [[ $lines -eq $want_lines ]] || fail "$mode: $lines lines begin with 'error: ', want $want_lines"
+  [[ $code -eq $want_code ]] || fail "$mode: exit code $code, expected $want_code"
+  [[ $lines -eq $want_lines ]] || fail "$mode: $lines lines begin with 'error: ', expected $want_lines"
   grep -qF "$text" "$output" || fail "$mode: no '$text'"
   # 4 s, or more where starting alone takes long.
   [[ $elapsed -lt $((4000 + 4 * baseline)) ]] || fail "$mode: took $elapsed ms"
   echo "$mode ($ranks ranks): exit code $code after $elapsed ms"
 }
 
-bad_data='error: tokens.bin: magic is 7, want 20240520 (rank 1 of'
+bad_data='error: tokens.bin: magic is 7, expected 20240520 (rank 1 of'
 check 3 alike 64 1 "error: --lr: 'fast' is not a number (rank 0 of 3)"
 check 3 each-of-its-own 64 1 'error: h.0 is on 3 ranks (rank 0 of 3)'
 check 3 alone-while-others-wait 65 1 "$bad_data 3)"
@@ -91,7 +91,7 @@ start=$(milliseconds)
 "$program" --fail=alike >"$output" 2>&1
 code=$?
 elapsed=$(($(milliseconds) - start))
-[[ $code -eq 64 ]] || fail "without mpirun: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "without mpirun: exit code $code, expected 64"
 grep -qF "(rank 0 of 1)" "$output" || fail "without mpirun: no rank"
 echo "without mpirun: exit code $code after $elapsed ms"
 

@@ -32,10 +32,10 @@ same_end() {
 run 2 whole --save-every 4
 [[ $code -eq 0 ]] || fail "whole: exit code $code"
 rows=$(rows whole 0)
-[[ $(grep -c ema_val_loss <<<"$rows") -eq 2 ]] || fail "whole: want two values of ema_val_loss"
+[[ $(grep -c ema_val_loss <<<"$rows") -eq 2 ]] || fail "whole: expected two values of ema_val_loss"
 [[ $(grep '"tokens"' <<<"$rows" | head -n 12 | tr -dc '0-9\n' | tr '\n' ' ') == \
   '128 256 384 640 896 1152 1408 1920 2432 2944 3456 3968 ' ]] ||
-  fail 'whole: want 3 steps of 4, 4 of 8 and then of 16 sequences of 32 tokens'
+  fail 'whole: expected 3 steps of 4, 4 of 8 and then of 16 sequences of 32 tokens'
 skipped=$(grep '"outlier_steps"' <<<"$rows" | tail -n 1 | tr -dc '0-9')
 [[ $skipped -ge 1 && $skipped -le 8 ]] || fail "whole: $skipped steps were skipped"
 grep -q 'standard deviations above the mean' "$work/stdout" || fail 'whole: no word of a skipped step'

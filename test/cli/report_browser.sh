@@ -76,7 +76,7 @@ for size in 1280,1600 390,1600; do
     look report.html "$scheme" --window-size=$size --hide-scrollbars \
       --screenshot="$work/$scheme.png" >output || fail "no picture: code $?"
     [[ $(png_size "$scheme.png") == "${size/,/x}" ]] ||
-      fail "the picture is of $(png_size "$scheme.png"), want ${size/,/x}"
+      fail "the picture is of $(png_size "$scheme.png"), expected ${size/,/x}"
     # One of a page of one colour is some kB.
     [[ $(stat -c %s "$scheme.png") -gt 20000 ]] || fail "the picture of $size shows hardly a thing"
   done

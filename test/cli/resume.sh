@@ -78,7 +78,7 @@ same_end half4 half || fail "half4: another state at the end"
 # ---- A batch of another size goes on where the data was ----
 run_training 2 batch --micro-batch 4 --global-batch 16 --resume "$work/plain/checkpoints/step_00000004"
 [[ $(tail -n 1 "$work/batch/metrics.jsonl" | grep -o '"tokens": [0-9]*') == '"tokens": 5120' ]] ||
-  fail "batch: want 4 steps of 8 and 8 of 16 sequences of 32 tokens"
+  fail "batch: expected 4 steps of 8 and 8 of 16 sequences of 32 tokens"
 
 # ---- A damaged newest checkpoint: named, and the one before is taken ----
 cp -r "$work/plain" "$work/damaged"
@@ -96,8 +96,8 @@ refused() {  # CODE WORD FLAGS...
   local want=$1 word=$2
   shift 2
   run_training 2 plain --micro-batch 4 "$@"
-  [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
-  [[ $(grep -c 'error:' "$work/stderr") -eq 1 ]] || fail "$*: want one error line"
+  [[ $code -eq $want ]] || fail "$*: exit code $code, expected $want"
+  [[ $(grep -c 'error:' "$work/stderr") -eq 1 ]] || fail "$*: expected one error line"
   grep 'error:' "$work/stderr" | grep -qF -- "$word" || fail "$*: no word of '$word'"
 }
 refused 64 '--resume auto'

@@ -33,7 +33,7 @@ check() {
   echo "$name: $loss"
   awk -v x="${loss:-99}" -v least="$least" -v most="$most" \
     'BEGIN { exit !(x >= least && x <= most) }' ||
-    fail "$name: a loss of $loss, want $least to $most"
+    fail "$name: a loss of $loss, expected $least to $most"
 }
 check dense 0 0.7
 echo '{"pattern": "longformer", "local": 1}' >"$work/longformer.json"

@@ -18,7 +18,7 @@ expect() {  # CODE TEXT... -- ARGUMENT OF MPIRUN...
   rm -rf "$work/out"
   timeout -k 5 60 "${launcher[@]}" --oversubscribe --bind-to none "$@" >"$work/output" 2>&1
   local code=$? bad=''
-  [[ $code -eq $want ]] || bad+=" exit code $code, want $want;"
+  [[ $code -eq $want ]] || bad+=" exit code $code, expected $want;"
   for text in "${texts[@]}"; do grep -qF -- "$text" "$work/output" || bad+=" no '$text';"; done
   [[ $want -eq 0 || $(grep -c '^error: ' "$work/output") -eq 1 ]] || bad+=' not one error line;'
   [[ -z $bad ]] && return
@@ -47,7 +47,7 @@ fi
 # ---- Bandwidth ----
 
 # What no machine reaches is missed, by a warning; what every machine reaches is not.
-expect 0 'all-reduce of' 'over 2 ranks:' ', want at least' 'as --expect-bandwidth has it' \
+expect 0 'all-reduce of' 'over 2 ranks:' ', expected at least' 'as --expect-bandwidth has it' \
   'slowest to receive: rank' "on $(hostname)" 'step 6/6' -- \
   -np 2 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
 [[ $(grep -c 'slowest to receive' "$work/output") -eq 1 ]] || { echo 'FAILED: not one warning'; failures=1; }
@@ -71,16 +71,16 @@ if unshare -m mount -t tmpfs tmpfs "$work/disk" 2>/dev/null; then
   # A million bytes of parameters, which AdamW's moments make three millions of a checkpoint.
   wide=("${flags[@]}" --width 128 --threads 1 --out "$work/disk/out")
   on_disk 2m
-  expect 74 'disk/out has 2.0 MiB free, want 2.' 'MiB for a checkpoint' -- -np 2 "$train" "${wide[@]}"
+  expect 74 'disk/out has 2.0 MiB free, expected 2.' 'MiB for a checkpoint' -- -np 2 "$train" "${wide[@]}"
   expect 0 'step 6/6' -- -np 2 "$train" "${wide[@]}" --no-save
   expect 0 'step 6/6' -- -np 2 "$train" "${wide[@]}" --optimizer sgd --momentum 0
   # Room for one, and two will be there at once: training begins, and was told.
   on_disk 4m
-  expect 74 'want 5.' 'for 2 checkpoints' 'saved step 3' 'checkpoint of step 6' -- \
+  expect 74 'expected 5.' 'for 2 checkpoints' 'saved step 3' 'checkpoint of step 6' -- \
     -np 2 "$train" "${wide[@]}" --save-every 3 --keep 1
   # mpirun itself takes 8 MiB.
   on_disk 12m
-  expect 0 "$work/disk has" 'MiB free, want 16.3 MiB for MPI' 'TMPDIR elsewhere' 'step 6/6' -- \
+  expect 0 "$work/disk has" 'MiB free, expected 16.3 MiB for MPI' 'TMPDIR elsewhere' 'step 6/6' -- \
     -x TMPDIR="$work/disk" -np 2 env TMPDIR="$work/disk" "$train" "${flags[@]}" --threads 1
 else
   echo 'skipped: disks of a given size, which take the right to mount'

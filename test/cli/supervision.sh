@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 shale=$BIN_DIR/shale
 yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
-code_is() { [[ $code -eq $1 ]] || fail "exit code $code, want $1"; }
+code_is() { [[ $code -eq $1 ]] || fail "exit code $code, expected $1"; }
 has() { for text in "$@"; do grep -qF -- "$text" "$work/output" || fail "no '$text'"; done; }
 
 run() {
@@ -23,7 +23,7 @@ check() {
   : >"$work/starts"
   run --max-restarts 2 --delay 0.05 -- sh -c "$(script "$3")"
   code_is "$1"
-  [[ $(starts) -eq $2 ]] || fail "'$3' was started $(starts) times, want $2"
+  [[ $(starts) -eq $2 ]] || fail "'$3' was started $(starts) times, expected $2"
 }
 check 0 1 'exit 0'
 check 76 3 'exit 76'

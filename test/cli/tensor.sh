@@ -97,7 +97,7 @@ grep -q -- '--tensor-leaves 4, which was removed.*; use --tensor' "$work/stderr"
 was_written_with former 's/"local-most":4/"local-most":8/'
 run_training 1 former3 "${tree[@]}" --resume "$work/former/checkpoints/step_00000004"
 [[ $code -eq 64 ]] && grep -q -- '--local-most 8, which was removed; ' "$work/stderr" ||
-  fail "former3: exit code $code, want 64 and a word of --local-most"
+  fail "former3: exit code $code, expected 64 and a word of --local-most"
 
 # ---- Llama, with published weights in and out ----
 llama=(--model llama-nano --layers 2)
@@ -206,24 +206,24 @@ same lora_llama2 lora_llama 0
 refuses() {
   run_training "$2" refused --no-save "${@:3}"
   [[ $code -eq 64 ]] && grep -qF -- "$1" "$work/stdout" "$work/stderr" ||
-    fail "${*:3}: exit code $code, want 64 and \"$1\""
+    fail "${*:3}: exit code $code, expected 64 and \"$1\""
 }
-refuses "want a divisor of" 1 --tensor 2 --heads 1
-refuses "--tensor 3: a model on 3 ranks, want a divisor of the 1 rank" 1 --tensor 3
-refuses "--tensor 4: a model on 4 ranks, want a divisor of the 3 ranks" 3 --tensor 4
-refuses "cut into 3 parts along dimension 0, of 256 elements; want a divisor of 256" 3 --tensor 3 \
+refuses "expected a divisor of" 1 --tensor 2 --heads 1
+refuses "--tensor 3: a model on 3 ranks, expected a divisor of the 1 rank" 1 --tensor 3
+refuses "--tensor 4: a model on 4 ranks, expected a divisor of the 3 ranks" 3 --tensor 4
+refuses "cut into 3 parts along dimension 0, of 256 elements; expected a divisor of 256" 3 --tensor 3 \
   --reproducible
 refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 1 --tensor 2 --pipeline 2
 refuses "that divides --tensor times --context" 1 --tensor 4 --ranks-per-process 8
 refuses "--ranks-per-process is 3 on 1 process with --tensor 3" 1 --tensor 3 --ranks-per-process 3
-refuses "--tensor 4: a model on 2 ranks, want a divisor of the 1 rank" 1 --tensor 4 --ranks-per-process 2
+refuses "--tensor 4: a model on 2 ranks, expected a divisor of the 1 rank" 1 --tensor 4 --ranks-per-process 2
 refuses "--ranks-per-process has no effect without --tensor or --context" 1 --ranks-per-process 2
 refuses "--ranks-per-process 2 is incompatible with --cuda-graph" 1 --tensor 2 --cuda-graph --device emu
 refuses "--tensor-leaves was removed; use --tensor" 1 --tensor-leaves 4
-refuses "would weigh the padding; want a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
-refuses "want a multiple of 256" 1 --tensor 2 --seq-len 31 --attention-pattern local
-refuses "want rows of a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit
-refuses "want tensor ranks that divide 3" 1 --tensor 2 --optimizer adamw-8bit --width 192
+refuses "would weigh the padding; expected a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
+refuses "expected a multiple of 256" 1 --tensor 2 --seq-len 31 --attention-pattern local
+refuses "expected rows of a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit
+refuses "expected tensor ranks that divide 3" 1 --tensor 2 --optimizer adamw-8bit --width 192
 refuses "use --frozen-dtype bf16" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --frozen-dtype nf4
 refuses "use --lora-dropout 0" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --lora-dropout 0.1
 refuses "--sample-tokens" 1 --tensor 2 --sample-tokens 5

@@ -18,9 +18,9 @@ expect() {
   cases=$((cases + 1))
   timeout 120 "$@" >stdout 2>stderr
   got=$?
-  [[ $got -eq $code ]] || { fail "$*: exit code $got, want $code"; head -n 5 stderr; }
+  [[ $got -eq $code ]] || { fail "$*: exit code $got, expected $code"; head -n 5 stderr; }
   lines=$(grep -c 'error:' stderr)
-  [[ $code -lt 64 || $lines -eq 1 ]] || { fail "$*: $lines error lines, want 1"; head -n 5 stderr; }
+  [[ $code -lt 64 || $lines -eq 1 ]] || { fail "$*: $lines error lines, expected 1"; head -n 5 stderr; }
   for word in "${words[@]}"; do
     grep -qF -- "$word" stdout stderr && continue
     fail "$*: it does not say '$word'"
@@ -53,7 +53,7 @@ same tokenizer.json again.json
 expect 0 "only" -- "$shale" tokenizer train corpus/b.txt --vocab 1000000 --split gpt2 \
   --out large.json
 expect 0 -- "$shale" tokenizer train corpus/b.txt --vocab 2000 --split gpt2 --out other.json
-expect 64 "want 257" -- "$shale" tokenizer train corpus/b.txt --vocab 256 --out none.json
+expect 64 "expected 257" -- "$shale" tokenizer train corpus/b.txt --vocab 256 --out none.json
 expect 64 "expected text" -- "$shale" tokenizer train --out none.json
 expect 66 "nowhere" -- "$shale" tokenizer train nowhere.txt --out none.json
 absent none.json
@@ -88,7 +88,7 @@ for signal in KILL KILL TERM; do
   kill -s $signal $pid 2>/dev/null
   wait $pid 2>/dev/null
   code=$?
-  [[ $signal == KILL || $code -eq 75 || $code -eq 0 ]] || fail "SIG$signal: exit code $code, want 75"
+  [[ $signal == KILL || $code -eq 75 || $code -eq 0 ]] || fail "SIG$signal: exit code $code, expected 75"
 done
 expect 0 "60001 documents" -- "${tokenize[@]}" --out killed
 absent killed.partial
@@ -179,7 +179,7 @@ expect 0 "wrote kept" -- "$shale" ckpt export replaced --tokenizer moved.json --
 same moved.json kept/tokenizer.json
 # A prompt beyond the context is the user's mistake; those beside it in a file are answered.
 long=$(perl -e 'print "ab " x 100')
-expect 64 "--prompt has" "want at most 31" -- "$shale" generate tuned --prompt "$long"
+expect 64 "--prompt has" "expected at most 31" -- "$shale" generate tuned --prompt "$long"
 [[ ! -s stdout ]] || fail "a prompt was printed that cannot go on"
 printf '{"prompt": "a"}\n{"prompt": "%s"}\n{"prompt": 1}\n{"prompt": "b"}\n' "$long" >prompts.jsonl
 expect 65 "2 of 4 prompts have no answer; the first: prompts.jsonl:2: the prompt has" -- \
@@ -195,7 +195,7 @@ for command in "ckpt verify" "ckpt inspect" "ckpt reshard --ranks 1 --out r" "ck
     "$shale" "${words[@]:0:1}" $([[ ${words[0]} == ckpt ]] && echo "${words[1]}") "$bad"
 done
 expect 64 'without control characters' -- "$shale" ckpt export tuned --out "$bad"
-expect 64 "unexpected argument 'run'" "want it before the flags" -- "$shale" report --out x.html run
+expect 64 "unexpected argument 'run'" "put it before the flags" -- "$shale" report --out x.html run
 ln -s loop loop
 for command in "report loop" "metrics loop --csv" "watch loop --once"; do
   read -ra words <<<"$command"

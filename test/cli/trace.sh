@@ -30,7 +30,7 @@ for format in json pftrace; do
   grep -q 'fill="#9ecae1"' "$work/$format.svg" || fail "$format: no forward drawn"
 done
 "$BIN_DIR/shale" trace draw "$work/trace.json" --step 9 --out "$work/none.svg" >"$work/output" 2>&1
-[[ $? -eq 64 ]] && grep -qF 'no step 9, want one of 3, 4, 5' "$work/output" || fail "step 9 is drawn"
+[[ $? -eq 64 ]] && grep -qF 'no step 9, expected one of 3, 4, 5' "$work/output" || fail "step 9 is drawn"
 
 # Our reader and another one; Python is not asked for.
 if command -v python3 >/dev/null; then
@@ -67,7 +67,7 @@ refused() {  # WORDS FLAG...
   local words=$1
   shift
   train "$@"
-  [[ $? == 64 ]] || fail "$*: want exit code 64"
+  [[ $? == 64 ]] || fail "$*: expected exit code 64"
   grep -q -- "$words" "$work/output" || fail "$*: no word of '$words'"
 }
 refused 'ends in .json' --trace "$work/trace.txt"
@@ -75,6 +75,6 @@ refused 'steps such as 3-5' --trace "$work/trace.json" --trace-steps 5-3
 refused 'and the run has 8 steps' --trace "$work/trace.json" --trace-steps 3-9
 refused 'no effect without --trace;' --trace-steps 3-5
 "$BIN_DIR/shale" trace report "$work/text.txt" >"$work/output" 2>&1
-[[ $? == 65 ]] || fail 'report of a text: want exit code 65'
+[[ $? == 65 ]] || fail 'report of a text: expected exit code 65'
 
 finish

@@ -81,17 +81,17 @@ refuses() {
   local want=$1 words=$2
   shift 2
   run_training 1 refused "$@"
-  [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
+  [[ $code -eq $want ]] || fail "$*: exit code $code, expected $want"
   grep -q -- "$words" "$work/stderr" || fail "$*: no word of '$words'"
 }
-refuses 64 'a flow has no variances; want --process ddpm' --learned-variance
+refuses 64 'a flow has no variances; use --process ddpm' --learned-variance
 refuses 64 'times of --process ddpm are uniform' --process ddpm --times logit-normal
-refuses 64 'wants images of a multiple of that, found 8' --patch 3
+refuses 64 'needs images of a multiple of that, found 8' --patch 3
 refuses 64 'guidance 2 .* --label-dropout above 0, or --guidance 1' --label-dropout 0 \
   --eval-every 2
 refuses 66 'nothing is there' --data "$work/nowhere"
 refuses 66 'nothing is there' --init "$work/nowhere"
-refuses 65 'is of another model .*num_layers is 6, want 12' --init "$work/diffusers" --model dit-s2
+refuses 65 'is of another model .*num_layers is 6, expected 12' --init "$work/diffusers" --model dit-s2
 refuses 65 'the weights do not fit the model: ' --init "$work/paper" --model dit-s2
 touch "$work/DiT-XL-2.pt"
 refuses 65 'is a pickle, .* safetensors.torch.save_file' --init "$work/DiT-XL-2.pt"

@@ -45,7 +45,7 @@ done
   fail "images for TensorBoard: no PNG files"
 run_training 1 unseen "${net[@]}" --tensorboard-images 2 --eval-every 2
 [[ $code -eq 64 ]] && grep -q 'no effect without --tensorboard;' "$work/stderr" ||
-  fail "--tensorboard-images alone: exit code $code, want 64"
+  fail "--tensorboard-images alone: exit code $code, expected 64"
 runs again 2 "${net[@]}" --zero 2 --no-save --recompute full --workers 3 --eval-every 2
 [[ $(bits again) == $(bits plain) ]] || fail "recompute: other losses"
 [[ $(evaluations again) == $(evaluations plain) ]] || fail "recompute: another validation"
@@ -53,7 +53,7 @@ run_training 2 resumed "${net[@]}" --resume "$work/plain/checkpoints/step_000000
 [[ $code -eq 0 && $(bits resumed) == $(bits plain | tail -n 2) ]] || fail "resumed: other losses"
 [[ $(evaluations resumed) == $(evaluations plain | tail -n 1) ]] || fail "resumed: another validation"
 run_training 2 other "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --made-images 65
-[[ $code -eq 64 ]] || fail "other data: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "other data: exit code $code, expected 64"
 
 # ---- Statistics of both ranks' samples are those of one rank with all of them ----
 runs whole 1 --model resnet18-small --micro-batch 8 --no-save
@@ -100,8 +100,8 @@ done
 printf 'torn' >"$work/folder/b/3.png"
 vit=(--model vit-nano --data "$work/folder" --val-fraction 0 --no-save --dtype bf16 --micro-batch 8)
 run_training 1 torn "${vit[@]}"
-[[ $code -eq 65 ]] || fail "torn: exit code $code, want 65"
-grep -q 'b/3.png: neither a PNG nor a JPEG file; 1 image is damaged, want at most 0' \
+[[ $code -eq 65 ]] || fail "torn: exit code $code, expected 65"
+grep -q 'b/3.png: neither a PNG nor a JPEG file; 1 image is damaged, expected at most 0' \
   "$work/stderr" || fail "torn: no word of the file"
 runs left_out 1 "${vit[@]}" --max-damaged 1
 grep -q 'b/3.png: .*; left out' "$work/stderr" || fail "left_out: no word of the file"
@@ -124,8 +124,8 @@ grep -q 'shard-01.tar: ./5 has no .cls; left out' "$work/stderr" || fail "tar: n
 grep -q 'shard-01.tar, image at byte .*neither a PNG nor a JPEG' "$work/stderr" ||
   fail "tar: no word of what is torn"
 run_training 1 tar_strict "${tars[@]}"
-[[ $code -eq 65 ]] || fail "tar_strict: exit code $code, want 65"
-grep -q './5 has no .cls; 1 sample is damaged, want at most 0' "$work/stderr" ||
+[[ $code -eq 65 ]] || fail "tar_strict: exit code $code, expected 65"
+grep -q './5 has no .cls; 1 sample is damaged, expected at most 0' "$work/stderr" ||
   fail "tar_strict: no word of why"
 
 # ---- Augmentation: workers and a stop change nothing ----
@@ -140,13 +140,13 @@ run_training 2 drawn_on "${drawn[@]}" --resume "$work/drawn/checkpoints/step_000
 runs undrawn 2 --model vit-nano --micro-batch 4 --no-save
 [[ $(bits undrawn) != $(bits drawn) ]] || fail "undrawn: the losses of augmented images"
 run_training 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkpoints/step_00000002"
-[[ $code -eq 64 ]] || fail "drawn_other: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "drawn_other: exit code $code, expected 64"
 
 # ---- What cannot be ----
 for flag in --pipeline --tensor --context; do
   run_training 2 cut "$flag" 2
-  [[ $code -eq 64 ]] || fail "$flag: exit code $code, want 64"
-  grep -q -- "$flag 2: residual networks .*; want 1, and ranks of data" "$work/stderr" ||
+  [[ $code -eq 64 ]] || fail "$flag: exit code $code, expected 64"
+  grep -q -- "$flag 2: residual networks .*; use 1, and ranks of data" "$work/stderr" ||
     fail "$flag: no word of why"
 done
 "$BIN_DIR/shale" plan --check "$work/plain" >"$work/stdout" 2>"$work/stderr"
@@ -157,18 +157,18 @@ refused() {
   local words=$1 want=$2
   shift 2
   run_training 1 refused "$@"
-  [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
+  [[ $code -eq $want ]] || fail "$*: exit code $code, expected $want"
   grep -q -e "$words" "$work/stderr" || fail "$*: no word of $words"
 }
 refused 'no effect without --init' 64 --new-head
-refused 'want changes, at most 16' 64 --randaugment 2
+refused 'expected changes, at most 16' 64 --randaugment 2
 refused 'their strength, at most 30' 64 --randaugment 2,31
 refused 'randaugment is 2.5,9' 64 --randaugment 2.5,9
 refused 'mixup' 64 --mixup 5
 refused 'is no range' 64 --data "$work/x-{3..1}.tar"
 refused 'layer1.0.bn1.bias is F32\[64\], unknown' 65 --model vit-nano --init "$weights"
 refused 'three numbers of 0 to 1' 64 --mean 0.5,0.5
-refused 'want --mean 0.485' 64 --model resnet18-small --init "$work/sent_out" --mean 0.5,0.5,0.5
+refused 'use --mean 0.485' 64 --model resnet18-small --init "$work/sent_out" --mean 0.5,0.5,0.5
 refused 'nor model.safetensors.index.json' 66 --init "$work/nowhere"
 mkdir "$work/two" && cp -r "$work/folder/a" "$work/folder/c" && mv "$work/folder/c" "$work/two" &&
   cp -r "$work/folder/a" "$work/two"
@@ -177,14 +177,14 @@ refused 'expected two classes or more, found only a; ' 65 --data "$work/one"
 refused 'expected a folder that has a folder of images for each class, found a file' 65 \
   --data "$(find "$work/two" -name '*.png' | head -n 1)"
 classes=(--data "$work/two" --val-fraction 0 --model vit-nano --init "$work/small_out" --micro-batch 8)
-refused '--new-head begins a classifier.*head.weight is F32\[24,128\], want' 65 "${classes[@]}" --pixels 16
+refused '--new-head begins a classifier.*head.weight is F32\[24,128\], expected' 65 "${classes[@]}" --pixels 16
 printf 'PK\003\004' >"$work/net.pth"
 refused 'save_file(torch.load("[^ ]*net.pth"' 65 --init "$work/net.pth"
 run_training 1 new_head "${classes[@]}" --pixels 16 --new-head --no-save
 [[ $code -eq 0 ]] || fail "new_head: exit code $code"
 run_training 1 none --data "$work/nowhere"
-[[ $code -eq 66 ]] || fail "nowhere: exit code $code, want 66"
+[[ $code -eq 66 ]] || fail "nowhere: exit code $code, expected 66"
 run_training 1 odd --model vit-nano --pixels 20
-[[ $code -eq 64 ]] || fail "odd: exit code $code, want 64"
+[[ $code -eq 64 ]] || fail "odd: exit code $code, expected 64"
 
 finish

@@ -35,11 +35,11 @@ for group in parameters gradients; do
 done
 [[ $(events samples/end/text_summary) == 2 ]] || fail 'event files: not the samples of 4 and 12'
 steps=$(grep -oE '^."step":[0-9]+' "$out/samples.jsonl" | tr -dc '0-9\n' | xargs)
-[[ $steps == '4 12' ]] || fail "samples.jsonl: has those of $steps, want 4 and 12"
+[[ $steps == '4 12' ]] || fail "samples.jsonl: has those of $steps, expected 4 and 12"
 grep -q '"steps": 12' "$out/config.json" || fail 'config.json: not the steps'
 starts=$(sed -E 's/^[{]"step": ([0-9]+), "ranks": 1, "time": "[0-9TZ:.-]+"[}]$/\1/' \
   "$out/starts.jsonl" | xargs)
-[[ $starts == '0 4 8 12' ]] || fail "starts.jsonl: has $starts, want 0 4 8 12"
+[[ $starts == '0 4 8 12' ]] || fail "starts.jsonl: has $starts, expected 0 4 8 12"
 grep -q '^shale_step{run=".*"} 12$' "$work/shale.prom" || fail 'Prometheus: not step 12'
 
 # By TensorBoard itself, where the python3 of this shell has it.
@@ -61,9 +61,9 @@ grep -q 'Checkpoints: of steps 8, 12' "$work/report.html" || fail 'report: not t
 grep -q 'Options that differ' "$work/report.html" || fail 'report: no differences'
 [[ $(tail -n 1 "$work/report.html") == '</html>' ]] || fail 'report: no end'
 "$BIN_DIR/shale" report >"$work/output" 2>&1
-[[ $? == 64 ]] || fail 'report of nothing: want exit code 64'
+[[ $? == 64 ]] || fail 'report of nothing: expected exit code 64'
 "$BIN_DIR/shale" report "$work" >"$work/output" 2>&1
-[[ $? == 66 ]] || fail 'report of no run: want exit code 66'
+[[ $? == 66 ]] || fail 'report of no run: expected exit code 66'
 
 # Not a terminal: the page once, without colours.
 "$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1 || fail "watch: exit code $?"

@@ -54,8 +54,8 @@ expect() {
     local lines
     lines=$(grep -c 'error:' "$work/stderr")
     local bad=""
-    [[ $got -eq $code ]] || bad+=" exit code $got, want $code;"
-    [[ $lines -eq 1 ]] || bad+=" $lines error lines, want 1;"
+    [[ $got -eq $code ]] || bad+=" exit code $got, expected $code;"
+    [[ $lines -eq 1 ]] || bad+=" $lines error lines, expected 1;"
     grep -q '^step' "$work/stdout" && bad+=" it trained;"
     local written
     for written in "$work"/{out/metrics.jsonl,out/checkpoints,none}; do
@@ -135,7 +135,7 @@ expect 65 "validation" -- --data "$text" --eval-every 1 --val-fraction 0
 expect 65 "tokens" -- --data "$text" --eval-every 1 --seq-len 8000
 expect 64 "--layers" "5" -- --data "$text" --init "$fixtures/hf_tiny" --layers 5
 expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 64
-expect 64 "--lora-rank" "want --init" -- --data "$text" --lora-rank 2
+expect 64 "--lora-rank" "use --init" -- --data "$text" --lora-rank 2
 lora=(--data "$text" --init "$fixtures/hf_tiny" --seq-len 16 --lora-rank 2)
 hosted=(--tensor 2 --ranks-per-process 2)
 expect 64 "--lora-dropout 0.1" "--tensor" -- "${lora[@]}" --lora-dropout 0.1 "${hosted[@]}"
@@ -163,7 +163,7 @@ expect 64 "--outer-momentum" "1" -- --data "$text" --outer-every 5 --outer-momen
 expect 64 "--quantize-gathers 8" "--zero 2" -- --data "$text" --quantize-gathers 8 --zero 1
 expect 64 "--quantize-reductions" "5" -- --data "$text" --quantize-reductions 5
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
-expect 64 "--pipeline 4" "want a divisor of the" -- --data "$text" --pipeline 4
+expect 64 "--pipeline 4" "expected a divisor of the" -- --data "$text" --pipeline 4
 expect 64 "--ranks-per-process" "--tensor" -- --data "$text" --ranks-per-process 2
 expect 64 "--ranks-per-process is 8" "that divides --tensor times" -- --data "$text" --tensor 4 \
   --ranks-per-process 8

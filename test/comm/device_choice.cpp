@@ -47,7 +47,7 @@ TEST_CASE("a launcher that shows every rank its own GPU is followed", "[comm]") 
         std::vector<int>{0, 1});
 }
 
-TEST_CASE("without a GPU ranks are on the CPU, unless they want one", "[comm]") {
+TEST_CASE("without a GPU ranks are on the CPU, unless they expected one", "[comm]") {
   const std::vector<RankGpus> none = {{"a", sees({})}, {"b", sees({})}};
   CHECK(chosen(none) == std::vector<int>{-1, -1});
   CHECK(refusal(none, 0, {.gpu = true}) ==
@@ -65,7 +65,7 @@ TEST_CASE("several ranks on one GPU are an error unless it is asked for", "[comm
   CHECK(chosen(bound, {.may_share = true}) == std::vector<int>{0, 0});
   const RankGpus two = {"a", sees({"17:00", "3d:00"})};
   CHECK(chosen({two, two, two, two, two}, {.may_share = true}) == std::vector<int>{0, 1, 0, 1, 0});
-  CHECK(test::contains(refusal({two, two, two}, 2), "want as many GPUs as ranks on a host"));
+  CHECK(test::contains(refusal({two, two, two}, 2), "use at most one rank per GPU"));
 }
 
 }  // namespace shale::comm

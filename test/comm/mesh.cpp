@@ -48,8 +48,8 @@ TEST_CASE("a mesh that cannot be says why") {
   CHECK(contains(error({{"dp", 0}, {"tp", 16}}, 8), "does not fit 8 ranks"));
   CHECK(contains(error({{"dp", 0}, {"tp", 0}}, 8), "dp and tp have no size"));
   CHECK(contains(error({{"dp", 2}, {"dp", 4}}, 8), "two axes are called dp"));
-  CHECK(contains(error({{"", 8}}, 8), "want a name"));
-  CHECK(contains(error({{"dp", -8}}, 8), "want a name and a size"));
+  CHECK(contains(error({{"", 8}}, 8), "expected a name"));
+  CHECK(contains(error({{"dp", -8}}, 8), "expected a name and a size"));
   CHECK(contains(error({}, 8), "no axes"));
   // Too large for the product to be computed.
   CHECK(contains(error({{"a", 1 << 30}, {"b", 1 << 30}, {"c", 1 << 30}}, 8), "does not fit"));
@@ -79,13 +79,13 @@ TEST_CASE("sizes that do not divide the ranks are named") {
   };
   CHECK(contains(error({.pipeline = 2, .tensor = 3}, 8),
                  "replica=1 x pipeline=2 x shard=0 x context=1 x tensor=3: the sizes multiply to "
-                 "6, want a divisor of the 8 ranks"));
+                 "6, expected a divisor of the 8 ranks"));
   CHECK(contains(error({.pipeline = 16}, 8), "multiply to 16"));
   CHECK(contains(error({.shard = 2, .tensor = 2}, 8), "does not fit 8 ranks"));
   CHECK(contains(error({.shard = 3}, 8), "multiply to 3"));
-  CHECK(contains(error({.context = 0}, 8), "context=0, want 1 or more"));
+  CHECK(contains(error({.context = 0}, 8), "context=0, expected 1 or more"));
   CHECK(contains(error({.pipeline = 1 << 30, .context = 1 << 30, .tensor = 1 << 30}, 8),
-                 "want a divisor"));
+                 "expected a divisor"));
 }
 
 }  // namespace shale::test

@@ -305,9 +305,9 @@ TEST_CASE("links refuse what cannot be, and ranks that ask for different ones", 
   const auto refusal = [&](const LinkSpec& spec) {
     return message_of<ConfigError>([&] { group->make_links(std::vector<LinkSpec>{spec, spec}); });
   };
-  CHECK(
-      contains(refusal({.sender = 0, .receiver = ranks}), cat("want ranks from 0 to ", ranks - 1)));
-  CHECK(contains(refusal({.sender = 0, .receiver = 0}), "want two ranks"));
+  CHECK(contains(refusal({.sender = 0, .receiver = ranks}),
+                 cat("expected ranks from 0 to ", ranks - 1)));
+  CHECK(contains(refusal({.sender = 0, .receiver = 0}), "expected two ranks"));
   CHECK(group->make_links({}).empty());
   if (too_few()) return;
   CHECK(contains(refusal({.sender = 0, .receiver = 1, .slots = 0}), "slots is 0"));
@@ -337,7 +337,7 @@ TEST_CASE("links refuse what cannot be, and ranks that ask for different ones", 
       contains(message_of<ConfigError>([&] { own(view, {.chunk = 2}); }), "on a link for forward"));
   CHECK(contains(
       message_of<ShapeError>([&] { own(make_view(values.data(), {kCount + 1}), id_of(link, 0)); }),
-      "want at most 12004"));
+      "expected at most 12004"));
 }
 
 }  // namespace shale::test

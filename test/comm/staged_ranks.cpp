@@ -52,7 +52,7 @@ TEST_CASE("collectives through host memory refuse to be captured, those of one r
   };
   device->begin_capture(stream.get());
   if (n > 1) {
-    CHECK(contains(message_of<CommError>(gather), "want NCCL"));
+    CHECK(contains(message_of<CommError>(gather), "use NCCL"));
   } else {
     gather();
   }

@@ -106,7 +106,7 @@ Execution execution_of(const Object& plan, const Object& pack) {
   const auto data = pack.all<char*>(A::kPackDataPointers);
   for (size_t i = 0; i < uids.size(); ++i) run.pointers[uids[i]] = data[i];
   run.workspace = pack.one<char*>(A::kPackWorkspace);
-  want(run.workspace != nullptr, "a plan that wants workspace gets some", kBadParamNullPointer);
+  want(run.workspace != nullptr, "a plan that needs workspace gets some", kBadParamNullPointer);
   std::set<int64_t> known, computed;
   for (const Operation& op : run.operations) {
     for (const Tensor& t : op.reads) {

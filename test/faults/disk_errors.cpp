@@ -36,7 +36,7 @@ std::string problem_of(const std::string& kind, int64_t at, int want_code, int w
     return cat(kind, " at call ", at, ": ", what..., "; it printed: ", outcome.run.errors);
   };
   if (outcome.run.code != want_code)
-    return fail("exit code ", outcome.run.code, ", want ", want_code);
+    return fail("exit code ", outcome.run.code, ", expected ", want_code);
   if (want_errno != 0) {
     const std::string reason = cat("(errno ", want_errno, ")");
     if (std::count(outcome.run.errors.begin(), outcome.run.errors.end(), '\n') != 1)

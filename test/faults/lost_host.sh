@@ -57,7 +57,7 @@ for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
 for end in "$left 014DD50A" "$right 024DD50A"; do
   read -r ns address <<<"$end"  # as /proc has it
   listening=$(in_namespace "$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
-  [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', want $address twice"
+  [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', expected $address twice"
 done
 # Datagrams of strangers are not taken: random ones, and such as a rank sends that fails, but for the
 # number that only ranks know.
@@ -95,7 +95,7 @@ done
 for host in '0 2' '1 3'; do
   read -r a b <<<"$host"
   codes=$(cat "$work/code.$a" "$work/code.$b" 2>/dev/null | sort -u | tr '\n' ' ')
-  [[ $codes == '76 ' ]] || fail "ranks $host end with '$codes', want 76"
+  [[ $codes == '76 ' ]] || fail "ranks $host end with '$codes', expected 76"
 done
 [[ $(ranks_left) -eq 0 ]] || fail "$(ranks_left) ranks are still there"
 [[ $took -lt $((1000 * timeout_s + 5000)) ]] || fail "ranks ended after $took ms"
@@ -124,7 +124,7 @@ if [[ ${1:-} == all ]]; then
   kill -TERM "$launcher"
   wait "$launcher"
   code=$?
-  [[ $code -eq 75 ]] || fail "supervised: exit code $code, want 75"
+  [[ $code -eq 75 ]] || fail "supervised: exit code $code, expected 75"
   grep -E 'shale run' "$work/launcher" | cut -c 1-160
   supervisor=()
   rank_wrapper=("$work/rank")
@@ -155,7 +155,7 @@ if grep -q ready "$work/bad_link"; then
   code=$?
   took=$(($(milliseconds) - started))
   [[ $code -eq 0 && $(rows) -eq 3 ]] || {
-    fail "a bad link: exit code $code after $(rows) steps, want 0 after 3"
+    fail "a bad link: exit code $code after $(rows) steps, expected 0 after 3"
     head -n 30 "$work"/out.* "$work/launcher" | sed 's/^/    /'
   }
   kill -TERM $carrier

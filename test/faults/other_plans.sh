@@ -21,7 +21,7 @@ other_plan() {
     -np $((ranks - victim - 1)) "$BIN_DIR/train_lm" "${flags[@]}" --out "$work/run" "${all[@]}" \
     >"$output" 2>&1
   local code=$?
-  [[ $code -eq 76 ]] || fail "rank $victim of $ranks with ${other[*]}: exit code $code, want 76"
+  [[ $code -eq 76 ]] || fail "rank $victim of $ranks with ${other[*]}: exit code $code, expected 76"
   grep -q "^error: .*rank $victim" "$output" ||
     fail "rank $victim of $ranks with ${other[*]}: no error names it"
   if grep -q '^step ' "$output"; then fail "rank $victim of $ranks with ${other[*]}: trained"; fi

@@ -33,7 +33,7 @@ int64_t last_saved(const std::vector<DiskCall>& calls, size_t count) {
 std::string problem_with_checkpoints(const CheckpointFolder& checkpoints, int64_t at_least) {
   const std::vector<int64_t> steps = checkpoints.steps();
   if ((steps.empty() ? 0 : steps.front()) < at_least) {
-    return cat("the newest step is ", steps.empty() ? 0 : steps.front(), ", want ", at_least);
+    return cat("the newest step is ", steps.empty() ? 0 : steps.front(), ", expected ", at_least);
   }
   for (const int64_t step : steps) {
     try {

@@ -25,13 +25,13 @@ waits() {
 run_training 1 near --workers 2
 [[ $code -eq 0 ]] || fail "near: exit code $code"
 near=$(waits near)
-[[ $near -ge 0 && $near -lt 10 ]] || fail "near: waited $near% of the time, want less than 10"
+[[ $near -ge 0 && $near -lt 10 ]] || fail "near: waited $near% of the time, expected less than 10"
 
 export SHALE_FAULT_UNDER=$work/folder SHALE_FAULT_DELAY_MS=150 LD_PRELOAD=$FAULT_LIBRARY
 run_training 1 far --workers 1
 [[ $code -eq 0 ]] || fail "far: exit code $code"
 far=$(waits far)
-[[ $far -gt 50 ]] || fail "far: waited $far% of the time, want more than 50"
+[[ $far -gt 50 ]] || fail "far: waited $far% of the time, expected more than 50"
 grep -Eq 'data is a limit: [0-9]+% of the time .*--workers 2 or more may help' "$work/stdout" ||
   fail "far: no word of the limit"
 run_training 1 helped --workers 8

@@ -36,7 +36,7 @@ for i in $(seq "$times"); do
   fi
   wait $launcher
   code=$?
-  [[ $code -eq 75 ]] || fail "stop $i: exit code $code, want 75"
+  [[ $code -eq 75 ]] || fail "stop $i: exit code $code, expected 75"
   [[ $(field state) == saved ]] || fail "stop $i: status.json says $(field state)"
   step=$(field checkpoint_step)
   [[ $step -gt $last && $step -eq $(rows) ]] ||

@@ -271,7 +271,7 @@ TEST_CASE("adafactor names the argument that is wrong", "[kernels][optim]") {
                                     .part = {.rows = 3, .cols = 4, .first = first}});
   };
   CHECK(test::message_of<ShapeError>([&] { means(four.view(), 0); }) ==
-        "adafactor_means: row_mean is fp32[4], want shape [3]");
+        "adafactor_means: row_mean is fp32[4], expected shape [3]");
   CHECK(test::message_of<ShapeError>([&] { means(three.view(), 1); }) ==
         "adafactor_means: grad is elements 1 to 13, the parameter has 12");
 }

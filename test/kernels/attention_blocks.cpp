@@ -133,7 +133,7 @@ TEST_CASE("lists of blocks that cannot be are errors", "[kernels][attention]") {
   CHECK(contains(message_of<ShapeError>([&] {
                    run_attention(exec, in, {{300}, {}});
                  }),
-                 "attention_fwd: has blocks and q_lengths, want one of them"));
+                 "attention_fwd: has blocks and q_lengths, expected one of them"));
   kernels::HostBlockLists host = block_lists_of(shape);
   host.key_begins.push_back(0);
   const DeviceBlockLists lists(exec, host);
@@ -154,7 +154,7 @@ TEST_CASE("lists of blocks that cannot be are errors", "[kernels][attention]") {
   CHECK(contains(message_of<InternalError>([&] {
                    kernels::make_block_lists(1, 2, 3, lists_of({1, 1}));
                  }),
-                 "block 0 of queries lists block 1 after 1, want ascending ones below 3"));
+                 "block 0 of queries lists block 1 after 1, expected ascending ones below 3"));
   CHECK(contains(message_of<InternalError>([&] {
                    kernels::make_block_lists(1, 2, 3, lists_of({0, 3}));
                  }),

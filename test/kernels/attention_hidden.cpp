@@ -238,9 +238,9 @@ TEST_CASE("windows and first keys that cannot be are errors", "[kernels][attenti
     return message_of<ShapeError>([&] { run_attention(exec, in); });
   };
   CHECK(contains(message(windowed(shape_of(1, 5, 7, 1, 1, 8), -1)),
-                 "attention_fwd: window is -1, want 0, or a number of keys and a causal mask"));
+                 "attention_fwd: window is -1, expected 0, or a number of keys and a causal mask"));
   CHECK(contains(message(windowed(shape_of(1, 5, 7, 1, 1, 8, /*causal=*/false), 3)),
-                 "attention_fwd: window is 3 without a causal mask, want 0"));
+                 "attention_fwd: window is 3 without a causal mask, expected 0"));
 }
 
 }  // namespace shale::test

@@ -81,7 +81,7 @@ TEMPLATE_TEST_CASE("attention_merge agrees with f64, of scores of any size", "[k
         const double right = sees ? of_b / total * double(to_f32(part[size_t(c)])) : 0;
         const double bound = weights * (std::abs(left) + std::abs(right)) + 1e-37;
         if (!(std::abs(got.sum[size_t(c)] - (left + right)) <= bound)) {
-          FAIL("row " << row << ": " << got.sum[size_t(c)] << ", want " << left + right);
+          FAIL("row " << row << ": " << got.sum[size_t(c)] << ", expected " << left + right);
         }
       }
     }

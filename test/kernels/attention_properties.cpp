@@ -319,38 +319,39 @@ TEST_CASE("attention rejects wrong arguments", "[kernels][attention]") {
   };
 
   a.k.shape = a.v.shape = {2, 7, 3, 8};
-  CHECK(contains(shape_error(), "attention_fwd: k is fp32[2,7,3,8], want a number of heads"));
+  CHECK(contains(shape_error(), "attention_fwd: k is fp32[2,7,3,8], expected a number of heads"));
   a = good, a.v.shape = {2, 6, 2, 8};
-  CHECK(contains(shape_error(), "attention_fwd: v is fp32[2,6,2,8], want shape [2,7,2,8]"));
+  CHECK(contains(shape_error(), "attention_fwd: v is fp32[2,6,2,8], expected shape [2,7,2,8]"));
   a = good, a.k.shape = {1, 7, 2, 8};
-  CHECK(contains(shape_error(), "attention_fwd: k is fp32[1,7,2,8], want shape [2,7,2,8]"));
+  CHECK(contains(shape_error(), "attention_fwd: k is fp32[1,7,2,8], expected shape [2,7,2,8]"));
   a = good, a.out.shape = {2, 5, 8, 4};
-  CHECK(contains(shape_error(), "attention_fwd: out is fp32[2,5,8,4], want shape [2,5,4,8]"));
+  CHECK(contains(shape_error(), "attention_fwd: out is fp32[2,5,8,4], expected shape [2,5,4,8]"));
   a = good, a.lse.shape = {2, 5, 4};
-  CHECK(contains(shape_error(), "attention_fwd: lse is fp32[2,5,4], want shape [2,4,5]"));
+  CHECK(contains(shape_error(), "attention_fwd: lse is fp32[2,5,4], expected shape [2,4,5]"));
   a = good, a.q.strides = {160, 4, 1, 4};
-  CHECK(contains(shape_error(), "want stride 1 in the last dimension"));
+  CHECK(contains(shape_error(), "expected stride 1 in the last dimension"));
   a = good, a.q = q.view({2, 5, 32});
-  CHECK(contains(shape_error(), "attention_fwd: q is fp32[2,5,32], want shape [B,Tq,H,D]"));
+  CHECK(contains(shape_error(), "attention_fwd: q is fp32[2,5,32], expected shape [B,Tq,H,D]"));
   a = good, a.q = q.view({1, 1, 1, 320});
-  CHECK(contains(shape_error(), "want a last dimension from 1 to 256"));
+  CHECK(contains(shape_error(), "expected a last dimension from 1 to 256"));
   a = good, a.scale = 0;
-  CHECK(contains(shape_error(), "attention_fwd: scale is 0, want a positive number"));
+  CHECK(contains(shape_error(), "attention_fwd: scale is 0, expected a positive number"));
   a = good, a.q_lengths = lse.view({3});
-  CHECK(contains(shape_error(), "attention_fwd: q_lengths is fp32[3], want shape [2]"));
+  CHECK(contains(shape_error(), "attention_fwd: q_lengths is fp32[3], expected shape [2]"));
   a = good, a.k_lengths = lse.view({2});
   CHECK(contains(dtype_error(),
-                 cat("attention_fwd: k_lengths is fp32[2], want ", dtype_name(DType::kI32))));
+                 cat("attention_fwd: k_lengths is fp32[2], expected ", dtype_name(DType::kI32))));
   a = good, a.first_keys = lse.view({5, 2});
-  CHECK(contains(shape_error(), "attention_fwd: first_keys is fp32[5,2], want shape [2,5]"));
+  CHECK(contains(shape_error(), "attention_fwd: first_keys is fp32[5,2], expected shape [2,5]"));
   a = good, a.first_keys = lse.view({2, 5});
-  CHECK(contains(dtype_error(), "attention_fwd: first_keys is fp32[2,5], want"));
+  CHECK(contains(dtype_error(), "attention_fwd: first_keys is fp32[2,5], expected"));
   a = good, a.k.dtype = DType::kBF16;
-  CHECK(contains(dtype_error(), "attention_fwd: k is bf16[2,7,2,8], want fp32"));
+  CHECK(contains(dtype_error(), "attention_fwd: k is bf16[2,7,2,8], expected fp32"));
   a = good, a.q.dtype = DType::kF64;
-  CHECK(contains(dtype_error(), "attention_fwd: q is fp64[2,5,4,8], want fp32 or bf16 or fp16"));
+  CHECK(
+      contains(dtype_error(), "attention_fwd: q is fp64[2,5,4,8], expected fp32 or bf16 or fp16"));
   a = good, a.lse.dtype = DType::kBF16;
-  CHECK(contains(dtype_error(), "attention_fwd: lse is bf16[2,4,5], want fp32"));
+  CHECK(contains(dtype_error(), "attention_fwd: lse is bf16[2,4,5], expected fp32"));
 
   kernels::AttentionBwdArgs b{good.q, good.k, good.v, good.out, good.lse, good.out,
                               good.q, good.k, good.v, 1,        false};

@@ -107,7 +107,7 @@ TEST_CASE("softcaps that cannot be are errors", "[kernels][attention]") {
   for (const double softcap : {-1., 1e-4, 1e4, std::numeric_limits<double>::quiet_NaN()}) {
     const AttentionInputs<float> in(capped(shape_of(1, 5, 7, 1, 1, 8), softcap), 44);
     CHECK(contains(message_of<ShapeError>([&] { run_attention(exec, in); }),
-                   "want 0, or 0.001 to 1000"));
+                   "expected 0, or 0.001 to 1000"));
   }
 }
 

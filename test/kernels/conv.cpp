@@ -208,7 +208,7 @@ TEST_CASE("a convolution refuses shapes that do not fit", "[kernels][conv]") {
     args.windows.stride = 0;
     CHECK(test::contains(message(args), "conv: stride is 0"));
     args.windows = {.stride = 1, .padding = 0};
-    CHECK(test::contains(message(args), "conv: y is fp32[2,4,4,8], want"));
+    CHECK(test::contains(message(args), "conv: y is fp32[2,4,4,8], expected"));
     args.weight = weight.view({24, 9, 1, 1});
     CHECK(test::contains(message(args), "conv: x is fp32[2,4,4,3], weights are fp32[24,9,1,1]"));
     args.weight = weight.view({1, 3, 9, 8});

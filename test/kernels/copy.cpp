@@ -73,16 +73,16 @@ TEMPLATE_TEST_CASE("copy moves every element and touches nothing between", "[ker
   }
 }
 
-TEST_CASE("copy wants one shape and dtype", "[kernels][copy]") {
+TEST_CASE("copy needs one shape and dtype", "[kernels][copy]") {
   const Exec& exec = test::devices()[0];
   const DeviceArray<float> a(exec, 6);
   const DeviceArray<int32_t> b(exec, 6);
   CHECK(test::message_of<ShapeError>([&] {
           kernels::copy(exec, {.x = a.view({2, 3}), .y = a.view({3, 2})});
-        }) == "copy: y is fp32[3,2], want shape [2,3]");
+        }) == "copy: y is fp32[3,2], expected shape [2,3]");
   CHECK(test::message_of<DTypeError>([&] {
           kernels::copy(exec, {.x = a.view(), .y = b.view()});
-        }) == "copy: y is int32[6], want fp32");
+        }) == "copy: y is int32[6], expected fp32");
 }
 
 }  // namespace shale

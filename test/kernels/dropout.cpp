@@ -136,7 +136,7 @@ TEST_CASE("dropout has the same bits for any number of threads", "[kernels][drop
   }));
 }
 
-TEST_CASE("dropout wants a probability below 1", "[kernels][dropout]") {
+TEST_CASE("dropout needs a probability below 1", "[kernels][dropout]") {
   for (const float p : {-0.1f, 1.f, float(NAN)}) {
     CHECK(test::contains(test::message_of<InternalError>([&] {
                            run<float>(test::devices()[0], 1, {1.f}, {}, p, step_state());

@@ -221,15 +221,15 @@ TEST_CASE("elementwise kernels name the argument that is wrong", "[kernels][elem
   const DeviceArray<int32_t> ints(exec, 8);
   CHECK(test::message_of<ShapeError>([&] {
           kernels::axpby(exec, {.a = a.view(), .b = b.view(), .y = a.view()});
-        }) == "axpby: b is fp32[9], want 8 elements");
+        }) == "axpby: b is fp32[9], expected 8 elements");
   CHECK(test::message_of<DTypeError>([&] {
           kernels::mul(exec, {.a = ints.view(), .b = a.view(), .y = a.view()});
-        }) == "mul: a is int32[8], want fp32 or bf16 or fp16");
+        }) == "mul: a is int32[8], expected fp32 or bf16 or fp16");
   CHECK(
       test::contains(test::message_of<ShapeError>([&] {
                        kernels::gelu_fwd(exec, {.x = a.view({2, 4}, {1, 2}), .y = a.view({2, 4})});
                      }),
-                     "want it contiguous"));
+                     "expected a contiguous tensor"));
 }
 
 }  // namespace shale

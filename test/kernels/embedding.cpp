@@ -189,10 +189,10 @@ TEST_CASE("an id outside the table is named with its place", "[kernels][embeddin
   const auto table = test::randn<float>(28, 1);
   CHECK(test::message_of<DataError>([&] {
           run_fwd<float>(exec, s, {0, 1, 2, 3, 7, 5}, table, {});
-        }) == "embedding_fwd: id [1, 1] is 7, want 0 to 6");
+        }) == "embedding_fwd: id [1, 1] is 7, expected 0 to 6");
   CHECK(test::message_of<DataError>([&] {
           run_bwd(exec, s, {0, 1, -1, 3, 4, 5}, test::randn<float>(24, 2), kNan);
-        }) == "embedding_bwd: id [0, 2] is -1, want 0 to 6");
+        }) == "embedding_bwd: id [0, 2] is -1, expected 0 to 6");
   Sizes late = s;
   late.first = 1;
   CHECK(test::message_of<ShapeError>([&] {

@@ -120,7 +120,7 @@ TEST_CASE("gemm in tf32 multiplies operands that are rounded to nearest", "[gemm
         exec.tf32 = true;
         if (exec.device.type != DeviceType::kCpu && exec.device.arch < 80) {
           CHECK(contains(message_of<UnavailableError>([&] { run_gemm(exec, g); }),
-                         "wants compute capability 8.0"));
+                         "needs compute capability 8.0"));
           continue;
         }
         check_product(exec, g, ref);
@@ -215,13 +215,18 @@ TEST_CASE("gemm names the argument that is wrong", "[gemm]") {
     return message_of<DTypeError>([&] { kernels::gemm(exec, bad); });
   };
   using kernels::Epilogue;
-  CHECK(shape_error([&](auto& g) { g.b = f.view({4, 5}); }) == "gemm: b is fp32[4,5], want [3,5]");
-  CHECK(shape_error([&](auto& g) { g.c = f.view({4, 6}); }) == "gemm: c is fp32[4,6], want [4,5]");
+  CHECK(shape_error([&](auto& g) {
+          g.b = f.view({4, 5});
+        }) == "gemm: b is fp32[4,5], expected [3,5]");
+  CHECK(shape_error([&](auto& g) {
+          g.c = f.view({4, 6});
+        }) == "gemm: c is fp32[4,6], expected [4,5]");
   CHECK(contains(shape_error([&](auto& g) { g.a = f.view({12}); }), "a is fp32[12]"));
   CHECK(contains(shape_error([&](auto& g) { g.a = f.view({4, 3}, {6, 2}); }), "strides [6,2]"));
   CHECK(contains(shape_error([&](auto& g) { g.a = f.view({4, 3}, {0, 1}); }), "overlap"));
   CHECK(contains(shape_error([&](auto& g) { g.c = f.view({4, 5}, {1, 4}); }), "the last 1"));
-  CHECK(contains(shape_error([&](auto& g) { g.bias = f.view({4}); }), "bias is fp32[4], want [5]"));
+  CHECK(contains(shape_error([&](auto& g) { g.bias = f.view({4}); }),
+                 "bias is fp32[4], expected [5]"));
   CHECK(contains(shape_error([&](auto& g) { g.bias = f.view({5}, {2}); }), "strides [2]"));
   CHECK(contains(shape_error([&](auto& g) { g.residual = f.view({5, 4}); }), "residual"));
   CHECK(contains(shape_error([&](auto& g) { g.epilogue = Epilogue::kGeluErf; }), "aux is missing"));
@@ -229,8 +234,12 @@ TEST_CASE("gemm names the argument that is wrong", "[gemm]") {
   CHECK(contains(shape_error([&](auto& g) { g.bias_grad = f.view({5}); }), "bias_grad is given"));
   CHECK(contains(shape_error([&](auto& g) { g.bias = f.view({5}), g.accumulate = true; }),
                  "accumulate"));
-  CHECK(dtype_error([&](auto& g) { g.b = h.view({3, 5}); }) == "gemm: b is bf16[3,5], want fp32");
-  CHECK(dtype_error([&](auto& g) { g.c = h.view({4, 5}); }) == "gemm: c is bf16[4,5], want fp32");
+  CHECK(dtype_error([&](auto& g) {
+          g.b = h.view({3, 5});
+        }) == "gemm: b is bf16[3,5], expected fp32");
+  CHECK(dtype_error([&](auto& g) {
+          g.c = h.view({4, 5});
+        }) == "gemm: c is bf16[4,5], expected fp32");
   CHECK(contains(dtype_error([&](auto& g) { g.bias = h.view({5}); }), "bias is bf16[5]"));
   CHECK(contains(dtype_error([&](auto& g) { g.a.dtype = DType::kI32; }), "a is int32[4,3]"));
 }

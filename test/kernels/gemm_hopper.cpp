@@ -276,11 +276,11 @@ TEST_CASE("clusters are refused where a tile has none", "[gemm]") {
     return message_of<UnavailableError>([&] { run_gemm(emulator->exec(), g); });
   };
   CHECK(contains(refused({GemmEngine::kOwn, GemmTile::k128x128, 1, 2}),
-                 "k128x128 in clusters of 2 blocks, want 1"));
+                 "k128x128 in clusters of 2 blocks, expected 1"));
   CHECK(contains(refused({GemmEngine::kOwn, GemmTile::kHopper128x64, 1, 2}),
-                 "kHopper128x64 in clusters of 2 blocks, want 1"));
+                 "kHopper128x64 in clusters of 2 blocks, expected 1"));
   CHECK(contains(refused({GemmEngine::kOwn, GemmTile::kHopper128x256, 1, 4}),
-                 "kHopper128x256 in clusters of 4 blocks, want 1 or 2"));
+                 "kHopper128x256 in clusters of 4 blocks, expected 1 or 2"));
 }
 
 TEST_CASE("Hopper's tiles are refused elsewhere, and never planned there", "[gemm]") {

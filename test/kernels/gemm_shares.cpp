@@ -225,8 +225,8 @@ TEST_CASE("shares that make no sense are refused", "[gemm]") {
     return message_of<UnavailableError>([&] { run_gemm(emulator->exec(), g); });
   };
   CHECK(contains(refused(shared(GemmTile::kHopper128x128, 13)),
-                 "13 shares of the k of 4 tiles, kHopper128x128, want 0 to 12"));
-  CHECK(contains(refused(shared(GemmTile::kHopper128x128, -1)), "want 0 to 12"));
+                 "13 shares of the k of 4 tiles, kHopper128x128, expected 0 to 12"));
+  CHECK(contains(refused(shared(GemmTile::kHopper128x128, -1)), "expected 0 to 12"));
   for (const GemmTile tile : {GemmTile::k128x128, GemmTile::kHopperPingPong128x128}) {
     CHECK(contains(refused(shared(tile, 2)), "2 shares of the k of 0 tiles"));
   }

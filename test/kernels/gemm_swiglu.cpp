@@ -359,23 +359,24 @@ TEST_CASE("gemm names what a SwiGLU epilogue lacks, or cannot have", "[gemm]") {
                    "bias_grad is given"));
     CHECK(shape_error(forward, [&](auto& g) {
             g.b_up = f.view({3, 6}, {1, 3});
-          }) == "gemm: b_up is fp32[3,6], want [3,5]");
-    CHECK(shape_error(forward,
-                      [&](auto& g) {
-                        g.b_up = f.view({3, 5});
-                      }) ==
-          "gemm: b_up is fp32[3,5] with strides [5,1], want the first 1 with a SwiGLU epilogue");
+          }) == "gemm: b_up is fp32[3,6], expected [3,5]");
+    CHECK(
+        shape_error(forward,
+                    [&](auto& g) {
+                      g.b_up = f.view({3, 5});
+                    }) ==
+        "gemm: b_up is fp32[3,5] with strides [5,1], expected the first 1 with a SwiGLU epilogue");
     CHECK(contains(shape_error(forward, [&](auto& g) { g.b = f.view({3, 5}); }), "the first 1"));
     CHECK(contains(shape_error(forward,
                                [&](auto& g) {
                                  g.a = f.view({4, 3}, {1, 4});
                                }),
-                   "a is fp32[4,3] with strides [1,4], want the last 1"));
+                   "a is fp32[4,3] with strides [1,4], expected the last 1"));
     CHECK(contains(shape_error(backward, [&](auto& g) { g.c_up = f.view({4, 4}); }), "c_up"));
     kernels::GemmArgs mixed = forward;
     mixed.b_up = h.view({3, 5}, {1, 3});
     CHECK(message_of<DTypeError>([&] { kernels::gemm(exec, mixed); }) ==
-          "gemm: b_up is bf16[3,5], want fp32");
+          "gemm: b_up is bf16[3,5], expected fp32");
   }
 }
 

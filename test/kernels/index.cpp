@@ -115,9 +115,9 @@ TEST_CASE("an index out of range is an error on the CPU, NaN or nothing elsewher
                                           .y = sums.view({1, 3, 1})};
     if (exec.device.type == DeviceType::kCpu) {
       CHECK(test::message_of<DataError>([&] { kernels::gather(exec, gather); }) ==
-            cat("gather: index ", bad, ", want 0 to 2"));
+            cat("gather: index ", bad, ", expected 0 to 2"));
       CHECK(test::message_of<DataError>([&] { kernels::scatter_add(exec, scatter); }) ==
-            cat("scatter_add: index ", bad, ", want 0 to 2"));
+            cat("scatter_add: index ", bad, ", expected 0 to 2"));
       continue;
     }
     kernels::gather(exec, gather);
@@ -136,12 +136,12 @@ TEST_CASE("gather and scatter_add name the argument that is wrong", "[kernels][i
           kernels::gather(
               exec,
               {.x = a.view({2, 3, 2}), .index = index.view({2, 2, 1}), .y = a.view({2, 2, 2})});
-        }) == "gather: index is int32[2,2,1], want shape [2,2,2]");
+        }) == "gather: index is int32[2,2,1], expected shape [2,2,2]");
   CHECK(test::message_of<ShapeError>([&] {
           kernels::scatter_add(
               exec,
               {.x = a.view({2, 1, 2}), .index = index.view({2, 2, 2}), .y = a.view({2, 3, 2})});
-        }) == "scatter_add: x is fp32[2,1,2], want shape [2,2,2]");
+        }) == "scatter_add: x is fp32[2,1,2], expected shape [2,2,2]");
 }
 
 }  // namespace shale

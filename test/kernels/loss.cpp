@@ -94,7 +94,7 @@ TEST_CASE("a softcap of logits that cannot be is an error", "[kernels][loss]") {
   for (const float softcap : {-1.f, 1e-4f, 1e4f}) {
     c.softcap = softcap;
     CHECK(test::contains(test::message_of<ShapeError>([&] { run(test::devices().front(), c); }),
-                         "want 0, or 0.001 to 1000"));
+                         "expected 0, or 0.001 to 1000"));
   }
 }
 
@@ -218,7 +218,8 @@ TEST_CASE("a target out of range is named with its row", "[kernels][loss]") {
     auto c = make_case<float>(3, 8, 7);
     c.targets[2] = wrong;
     const std::string message = test::message_of<DataError>([&] { run(test::devices()[0], c); });
-    CHECK(message == cat("cross_entropy: the target of row 2 is ", wrong, ", want 0 to 6 or -1"));
+    CHECK(message ==
+          cat("cross_entropy: the target of row 2 is ", wrong, ", expected 0 to 6 or -1"));
   }
   auto c = make_case<float>(3, 8, 8);
   c.vocab = 9;

@@ -247,7 +247,7 @@ TEST_CASE("rows are in order of expert and token, and capacity drops the last", 
   }
 }
 
-TEST_CASE("sorting adds up what experts got and what was dropped", "[kernels][moe]") {
+TEST_CASE("sorting adds up what experts found and what was dropped", "[kernels][moe]") {
   const std::vector<int32_t> experts = {2, 0, 0, 2, 2, 3, 3, 2, 0, 2};
   for (const Exec& exec : devices()) {
     const DeviceArray<int32_t> chosen(exec, experts), counts(exec, 4), offsets(exec, 5),
@@ -340,7 +340,7 @@ TEST_CASE("more experts than a block has shared memory for are refused", "[kerne
     if (exec.device.arch != 75) continue;
     CHECK(test::message_of<ShapeError>([&] {
             route(exec, {1, kExperts, 2}, {}, std::vector<float>(kExperts));
-          }) == "moe_route_fwd: there are 1366 experts, want at most 1365 on emu:75");
+          }) == "moe_route_fwd: there are 1366 experts, expected at most 1365 on emu:75");
   }
 }
 

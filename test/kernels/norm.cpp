@@ -219,16 +219,17 @@ TEST_CASE("layer norm names the argument that is wrong", "[kernels][norm]") {
     auto bad = good;
     bad.gain = rows.view();
     const auto run = [&] { kernels::layer_norm_fwd(exec, bad); };
-    CHECK(test::message_of<ShapeError>(run) == "layer_norm_fwd: gain is fp32[3], want shape [4]");
+    CHECK(test::message_of<ShapeError>(run) ==
+          "layer_norm_fwd: gain is fp32[3], expected shape [4]");
     bad = good;
     bad.gain = other.view();
-    CHECK(test::message_of<DTypeError>(run) == "layer_norm_fwd: gain is bf16[4], want fp32");
+    CHECK(test::message_of<DTypeError>(run) == "layer_norm_fwd: gain is bf16[4], expected fp32");
     bad = good;
     bad.residual = x.view({3, 4});
     CHECK(test::message_of<ShapeError>(run) == "layer_norm_fwd: sum is missing");
     bad = good;
     bad.mean = gain.view();
-    CHECK(test::message_of<ShapeError>(run) == "layer_norm_fwd: mean is fp32[4], want 3 rows");
+    CHECK(test::message_of<ShapeError>(run) == "layer_norm_fwd: mean is fp32[4], expected 3 rows");
   }
 }
 

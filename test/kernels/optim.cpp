@@ -263,12 +263,12 @@ TEST_CASE("optimizers name the argument that is wrong", "[kernels][optim]") {
   kernels::AdamWArgs args = {
       .master = a.view(), .grad = b.view(), .m = a.view(), .v = a.view(), .param = {}};
   const auto adamw = [&] { kernels::adamw(exec, args); };
-  CHECK(test::message_of<ShapeError>(adamw) == "adamw: grad is fp32[9], want shape [8]");
+  CHECK(test::message_of<ShapeError>(adamw) == "adamw: grad is fp32[9], expected shape [8]");
   args.grad = half.view();
-  CHECK(test::message_of<DTypeError>(adamw) == "adamw: grad is fp16[8], want fp32 or bf16");
+  CHECK(test::message_of<DTypeError>(adamw) == "adamw: grad is fp16[8], expected fp32 or bf16");
   args.grad = a.view();
   args.param = a.view();
-  CHECK(test::message_of<DTypeError>(adamw) == "adamw: param is fp32[8], want bf16 or fp16");
+  CHECK(test::message_of<DTypeError>(adamw) == "adamw: param is fp32[8], expected bf16 or fp16");
   args.param = {};
   CHECK(test::message_of<InternalError>(adamw) == "adamw: exec.step is null");
 }

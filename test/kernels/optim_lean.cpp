@@ -333,10 +333,10 @@ TEST_CASE("lean optimizers name the argument that is wrong", "[kernels][optim]")
                                      .v = codes.view(),
                                      .m_scale = two.view(),
                                      .v_scale = two.view()});
-        }) == "adamw_8bit: m_scale is fp32[2], want shape [1]");
+        }) == "adamw_8bit: m_scale is fp32[2], expected shape [1]");
   CHECK(test::message_of<DTypeError>([&] {
           kernels::lion(exec, {.master = a.view(), .grad = a.view(), .m = half.view()});
-        }) == "lion: m is fp16[8], want fp32 or bf16");
+        }) == "lion: m is fp16[8], expected fp32 or bf16");
 }
 
 }  // namespace shale

@@ -164,11 +164,11 @@ TEST_CASE("adamw without masters refuses a rounded copy and a place outside the 
       .master = w.view(), .grad = f.view(), .m = f.view(), .v = f.view(), .param = w.view()};
   const auto adamw = [&] { kernels::adamw(exec, args); };
   CHECK(test::message_of<DTypeError>(adamw) ==
-        "adamw: master is bf16[8] beside a param, want fp32");
+        "adamw: master is bf16[8] beside a param, expected fp32");
   args.param = {};
   args.rounding.first = -1;
   CHECK(test::message_of<ShapeError>(adamw) ==
-        "adamw: master is elements -1 to 6 of its parameter, want them in 0 to 2^34");
+        "adamw: master is elements -1 to 6 of its parameter, expected them in 0 to 2^34");
 }
 
 }  // namespace shale

@@ -355,7 +355,7 @@ TEST_CASE("pointwise names what does not fit", "[kernels][pointwise]") {
     return test::message_of<Error>(
         [&] { kernels::pointwise(exec, {.program = &program, .inputs = {x}, .outputs = {y}}); });
   };
-  CHECK(message(a.view({4}), a.view({8})) == "pointwise: input is fp32[4], want shape [8]");
+  CHECK(message(a.view({4}), a.view({8})) == "pointwise: input is fp32[4], expected shape [8]");
   CHECK(test::contains(message(a.view({2, 2}), a.view({2, 2}, {4, 1})), "pointwise: output is"));
   PointwiseProgram broken = program;
   broken.steps[1].to = kernels::kMaxPointwiseRegisters;
@@ -371,7 +371,7 @@ TEST_CASE("pointwise names what does not fit", "[kernels][pointwise]") {
     sum.push_back(graph.apply(PointwiseOp::kExp, DType::kF32, {sum.back()}));
   }
   CHECK(test::message_of<ShapeError>([&] { graph.compile("fused", {sum.back()}); }) ==
-        "fused: the chain has 161 steps, want at most 160");
+        "fused: the chain has 161 steps, expected at most 160");
 }
 
 }  // namespace shale

@@ -140,13 +140,13 @@ TEST_CASE("random_normal has the same bits for any number of threads", "[kernels
                                         [](const Exec& e) { return run<float>(e, 100003, 17); }));
 }
 
-TEST_CASE("random_normal wants floats and a first element from 0 on", "[kernels][random]") {
+TEST_CASE("random_normal needs floats and a first element from 0 on", "[kernels][random]") {
   const Exec& exec = test::devices()[0];
   const DeviceArray<int32_t> ints(exec, 4);
   CHECK(test::message_of<DTypeError>([&] { kernels::random_normal(exec, {.y = ints.view()}); }) ==
-        "random_normal: y is int32[4], want fp32 or bf16 or fp16");
+        "random_normal: y is int32[4], expected fp32 or bf16 or fp16");
   CHECK(test::message_of<ShapeError>([&] { run<float>(exec, 4, -1); }) ==
-        "random_normal: first is -1, want 0 or more");
+        "random_normal: first is -1, expected 0 or more");
 }
 
 }  // namespace shale

@@ -220,12 +220,12 @@ TEST_CASE("reductions name the argument that is wrong", "[kernels][reduce]") {
   FixedSum sum;
   CHECK(test::message_of<ShapeError>([&] {
           kernels::column_sum(exec, {.x = a.view({2, 4}), .y = a.view({8})});
-        }) == "column_sum: y is fp32[8], want shape [4]");
+        }) == "column_sum: y is fp32[8], expected shape [4]");
   CHECK(test::message_of<DTypeError>([&] {
           kernels::sum_squares(exec, {.x = half.view(), .sum = &sum});
-        }) == "sum_squares: x is fp16[8], want fp32 or bf16");
+        }) == "sum_squares: x is fp16[8], expected fp32 or bf16");
   CHECK(test::message_of<ShapeError>([&] { kernels::sum(exec, {.x = a.view(), .y = a.view()}); }) ==
-        "sum: y is fp32[8], want one element");
+        "sum: y is fp32[8], expected one element");
 }
 
 }  // namespace shale

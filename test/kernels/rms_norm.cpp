@@ -140,7 +140,7 @@ TEST_CASE("rms norm keeps a NaN in its row and names the argument that is wrong"
                                          .gain = three.view(),
                                          .y = a.view({3, 4}),
                                          .rstd = three.view()});
-          }) == "rms_norm_fwd: gain is fp32[3], want shape [4]");
+          }) == "rms_norm_fwd: gain is fp32[3], expected shape [4]");
   }
 }
 

@@ -179,7 +179,7 @@ TEST_CASE("rope refuses what it cannot turn", "[kernels][rope]") {
     return test::message_of<ShapeError>(
         [&] { kernels::rope(exec, {.x = view, .y = view, .turns = turns.data()}); });
   };
-  CHECK(test::contains(message({1, 2, 3, 7}), "want [B, T, H, D] with D even"));
+  CHECK(test::contains(message({1, 2, 3, 7}), "expected [B, T, H, D] with D even"));
   CHECK(test::contains(message({1, 1, 1, 258}), "2 to 256"));
   CHECK(test::contains(message({2, 2, 4}), "[B, T, H, D]"));
 }

@@ -116,10 +116,10 @@ TEST_CASE("softmax names the argument that is wrong", "[kernels][softmax]") {
   const DeviceArray<float> a(exec, 8);
   CHECK(test::message_of<ShapeError>([&] {
           kernels::softmax_fwd(exec, {.x = a.view({2, 4}), .y = a.view({4, 2})});
-        }) == "softmax_fwd: y is fp32[4,2], want shape [2,4]");
+        }) == "softmax_fwd: y is fp32[4,2], expected shape [2,4]");
   CHECK(test::message_of<ShapeError>([&] {
           kernels::softmax_bwd(exec, {.y = a.view(), .dy = a.view(), .dx = a.view()});
-        }) == "softmax_bwd: y is fp32[8], want [rows, C]");
+        }) == "softmax_bwd: y is fp32[8], expected [rows, C]");
 }
 
 }  // namespace shale

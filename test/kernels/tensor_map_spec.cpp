@@ -39,20 +39,20 @@ TEST_CASE("a tensor map that the hardware cannot have is refused by name", "[ker
     CAPTURE(text, message);
     CHECK(test::contains(message, text));
   };
-  says("want fp32, bf16, fp16 or uint8", [](auto& s) { s.dtype = DType::kI32; });
+  says("expected fp32, bf16, fp16 or uint8", [](auto& s) { s.dtype = DType::kI32; });
   says("of 1 dimensions", [](auto& s) { s.dims = 1; });
   says("of 5 dimensions", [](auto& s) { s.dims = 5; });
   says("the address of the data is no multiple of 16", [](auto& s) { s.data = g_data + 8; });
-  says("the innermost stride is 2, want 1", [](auto& s) { s.strides[0] = 2; });
-  says("stride 1 is 200 bytes, want a multiple of 16", [](auto& s) { s.strides[1] = 100; });
+  says("the innermost stride is 2, expected 1", [](auto& s) { s.strides[0] = 2; });
+  says("stride 1 is 200 bytes, expected a multiple of 16", [](auto& s) { s.strides[1] = 100; });
   says("stride 2 is 1099511627776 bytes", [](auto& s) { s.strides[2] = int64_t{1} << 39; });
   says("stride 2 is -576 bytes", [](auto& s) { s.strides[2] = -288; });
-  says("size 1 is 0, want 1 to 2^32", [](auto& s) { s.sizes[1] = 0; });
+  says("size 1 is 0, expected 1 to 2^32", [](auto& s) { s.sizes[1] = 0; });
   says("size 2 is 4294967297", [](auto& s) { s.sizes[2] = (int64_t{1} << 32) + 1; });
-  says("box size 1 is 257, want 1 to 256", [](auto& s) { s.box[1] = 257; });
+  says("box size 1 is 257, expected 1 to 256", [](auto& s) { s.box[1] = 257; });
   says("box size 2 is 0", [](auto& s) { s.box[2] = 0; });
-  says("a line of a box has 256 bytes, want 128 with swizzle", [](auto& s) { s.box[0] = 128; });
-  says("a line of a box has 24 bytes, want a multiple of 16", [](auto& s) {
+  says("a line of a box has 256 bytes, expected 128 with swizzle", [](auto& s) { s.box[0] = 128; });
+  says("a line of a box has 24 bytes, expected a multiple of 16", [](auto& s) {
     s.swizzle = false;
     s.box[0] = 12;
   });

@@ -156,7 +156,7 @@ TEST_CASE("tree_sum refuses what it cannot add", "[kernels]") {
     CHECK_THROWS_AS(sum(DType::kF32, DType::kF32, 0), ShapeError);
     if (exec.device.type == DeviceType::kCpu) continue;
     CHECK(message_of<ShapeError>([&] { sum(DType::kF32, DType::kF32, 129); }) ==
-          "tree_sum: 129 inputs and 1 outputs, want at most 128 of each on a GPU");
+          "tree_sum: 129 inputs and 1 outputs, expected at most 128 of each on a GPU");
   }
 }
 

@@ -86,7 +86,7 @@ Findings few_exponentials(const Kernel& kernel, size_t most, size_t most_product
   }
   if (fewest <= most && products <= most_products) return {};
   return {cat(kernel.name, ": ", fewest, " exponentials and ", products,
-              " products of floats in a tile, want at most ", most, " and ", most_products)};
+              " products of floats in a tile, expected at most ", most, " and ", most_products)};
 }
 
 Findings whole_stores(const Kernel& kernel) {
@@ -185,8 +185,8 @@ Findings boxes_from_registers(const Kernel& kernel, size_t most) {
     begin = i;
   }
   if (shortest <= most) return {};
-  return {cat(kernel.name, ": a box of results takes ", shortest, " instructions, want at most ",
-              most)};
+  return {cat(kernel.name, ": a box of results takes ", shortest,
+              " instructions, expected at most ", most)};
 }
 
 Findings turns_pass_before_waits(const Kernel& kernel) {
@@ -237,13 +237,14 @@ Findings stages_without_fences(const Kernel& kernel) {
       findings.push_back(cat(place(kernel, loop.first), "a loop with ", opcode, " has a fence"));
     }
   }
-  if (loops < 2) findings.push_back(cat(kernel.name, ": ", loops, " loops with stages, want more"));
+  if (loops < 2)
+    findings.push_back(cat(kernel.name, ": ", loops, " loops with stages, expected more"));
   return findings;
 }
 
 Findings within_budget(const Kernel& kernel, size_t most) {
   if (kernel.code.size() <= most) return {};
-  return {cat(kernel.name, ": ", kernel.code.size(), " instructions, want at most ", most)};
+  return {cat(kernel.name, ": ", kernel.code.size(), " instructions, expected at most ", most)};
 }
 
 }  // namespace shale::machine_code

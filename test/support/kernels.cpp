@@ -97,7 +97,7 @@ struct TestDevices {
     if (chosen == nullptr || std::string_view(chosen) == "cuda") add_cuda(chosen != nullptr);
     if (chosen != nullptr && gpus.empty()) {
       throw ConfigError(
-          cat("SHALE_TEST_GPU: '", chosen, "', want emu, emu:75 and its like, or cuda"));
+          cat("SHALE_TEST_GPU: '", chosen, "', expected emu, emu:75 and its like, or cuda"));
     }
   }
   // In both orders of threads, and by default of both families of kernels, where there are two.

@@ -163,7 +163,7 @@ def _load():
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError(f"shale: {error}; want libshale_c.so.1 beside the module, installed, or "
+        raise ImportError(f"shale: {error}; expected libshale_c.so.1 beside the module, installed, or "
                           "in the variable SHALE_LIBRARY") from None
     library.shale_api_version.restype = ctypes.c_int32
     major, minor = divmod(library.shale_api_version(), 1000)

@@ -137,7 +137,7 @@ def init(device=None, **options):
 def runtime():
     """The runtime that is there. Raises StateError if there is none."""
     if _current is None:
-        raise _library.StateError("there is no runtime, want shale.init() first")
+        raise _library.StateError("there is no runtime; call shale.init() first")
     return _current
 
 

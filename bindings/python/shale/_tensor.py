@@ -30,7 +30,7 @@ def dtype_code(dtype):
     """The number of a dtype's name."""
     name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     if name not in _NAMES:
-        raise _library.ArgumentError(f"dtype is {dtype}, want one of {', '.join(_NAMES)}")
+        raise _library.ArgumentError(f"dtype is {dtype}, expected one of {', '.join(_NAMES)}")
     return _NAMES.index(name)
 
 
@@ -136,7 +136,7 @@ class Tensor:
     def item(self):
         """The value of a tensor of one element."""
         if self.size != 1:
-            raise _library.ArgumentError(f"item: {self!r} has {self.size} elements, want one")
+            raise _library.ArgumentError(f"item: {self!r} has {self.size} elements, expected one")
         value = self.reshape(()).tolist()
         return value
 
@@ -222,7 +222,7 @@ def _flatten(values):
     parts = [_flatten(value) for value in values]
     shapes = {shape for _, shape in parts}
     if len(shapes) > 1:
-        raise _library.ArgumentError(f"nested lists have the shapes {sorted(shapes)}, want one")
+        raise _library.ArgumentError(f"nested lists have the shapes {sorted(shapes)}, expected one")
     return [x for flat, _ in parts for x in flat], (len(parts), *(shapes.pop() if shapes else ()))
 
 
@@ -240,7 +240,7 @@ def _host_bytes(values, dtype):
         dtype = "int32" if flat and all(isinstance(x, int) for x in flat) else "float32"
     code = dtype_code(dtype)
     if _FORMATS[code] is None:
-        raise _library.ArgumentError(f"lists have no {dtype}, want float32 and cast()")
+        raise _library.ArgumentError(f"lists have no {dtype}; use float32 and cast()")
     return struct.pack(f"={len(flat)}{_FORMATS[code]}", *flat), shape, code
 
 

@@ -233,7 +233,7 @@ def _index(x, key):
             begin, end, step = one.indices(shape[dim])
             kept[dim] = builtins.max(0, end - begin)
         if step != 1:
-            raise IndexError(f"a slice has the step {step}, want 1")
+            raise IndexError(f"a slice has the step {step}, expected 1")
         x = globals()["slice"](x, dim, begin, builtins.max(begin, end))
     return x if None not in kept else reshape(contiguous(x), [n for n in kept if n is not None])
 

@@ -161,7 +161,7 @@ class Module:
     def _shape(self, name):
         shapes = self.parameters()
         if name not in shapes:
-            raise _library.ArgumentError(f"there is no parameter {name!r}, want one of "
+            raise _library.ArgumentError(f"there is no parameter {name!r}, expected one of "
                                          f"{', '.join(shapes)}")
         return shapes[name]
 

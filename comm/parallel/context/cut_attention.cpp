@@ -14,12 +14,12 @@ CutOptions checked(CutSequence& sequence, const Tensor& q, const AttentionOption
   if (!options.causal || options.q_lengths.defined() || options.k_lengths.defined()) {
     throw ShapeError(
         "attention: sequences that are cut have a causal mask, perhaps a window, first keys and a "
-        "softcap; want no lengths");
+        "softcap; expected no lengths");
   }
   const int64_t n = sequence.parts().count;
   if (q.size(0) % n != 0 || q.size(1) != 2 * sequence.chunk_tokens()) {
     throw ShapeError(cat("attention: q is ", q.shape(), " of a sequence of ", sequence.tokens(),
-                         " tokens in ", sequence.parts().leaves, " leaves, want [", n, " B, ",
+                         " tokens in ", sequence.parts().leaves, " leaves, expected [", n, " B, ",
                          2 * sequence.chunk_tokens(), ", H, D]"));
   }
   const float scale =

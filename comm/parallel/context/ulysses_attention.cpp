@@ -154,7 +154,7 @@ void check_heads(const HeadTrade& trade, const Tensor& k) {
   if (k.size(2) % trade.ranks() == 0) return;
   throw ConfigError(cat("context: ulysses deals out ", k.size(2), " heads of keys to ",
                         trade.ranks(),
-                        " ranks, want a number of ranks that divides them, or the kind ring"));
+                        " ranks, expected a number of ranks that divides them, or the kind ring"));
 }
 
 // of: the parts of inputs, which are q, k and v or one tensor that has them.

@@ -183,7 +183,7 @@ FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
   for (const auto& unit : units_) {
     if (!is_inside(&module, &unit->module())) continue;
     throw ConfigError(cat("data parallel: ", unit_name(module), " comes after ", unit->name(),
-                          ", which has its parameters already; want inner modules first"));
+                          ", which has its parameters already; shard inner modules first"));
   }
   std::vector<UnitPlan> plans = {plan_unit(module, taken_)};
   if (options_.reproducible) keep_ties_apart(plans);
@@ -344,14 +344,14 @@ Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
         "mean over ranks: ", tensor->size(),
         " ranks share the layers of this model (ShardGroups::"
         "tensor), and this function cannot know whether the loss is of this rank's rows or of all; "
-        "want scale(loss, weight / sum): the sum of the weights is sum_over_ranks(weight) for a "
+        "use scale(loss, weight / sum): the sum of the weights is sum_over_ranks(weight) for a "
         "loss that each of them has whole, as nn::Embedding::loss(), and that added up over the "
         "tensor group too for a loss of a rank's own rows"));
   }
   const double sum = sum_over_ranks(weight);
   if (!(sum > 0)) {
     throw ConfigError(cat("mean over ranks: the weights of all ranks add up to ", sum,
-                          ", want more than 0; this rank's is ", weight));
+                          ", expected more than 0; this rank's is ", weight));
   }
   return scale(loss, static_cast<float>(weight / sum));
 }

@@ -21,7 +21,7 @@ void check_memory(const Context& context, ProcessGroup& group) {
   throw ConfigError(cat("data parallel: group ", group.options().name, " (", group.backend(),
                         ") is for ", for_device ? "a device's" : "host", " memory, the model's is ",
                         context.device(),
-                        "; want World::group({}, context.backend()), or a part of it"));
+                        "; pass World::group({}, context.backend()), or a part of it"));
 }
 
 // Throws ConfigError, naming `what`, unless `holds`.
@@ -41,20 +41,21 @@ void check_options(const ShardingContext& shared, const DataParallelOptions& opt
   const bool reproducible = options.reproducible;
   const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
   const auto ranks = static_cast<uint64_t>(groups.shard->size() * replicas);
-  want(stage >= 0 && stage <= 3, "stage is ", stage, ", want 0 to 3");
+  want(stage >= 0 && stage <= 3, "stage is ", stage, ", expected 0 to 3");
   want(stage <= 1 || groups.stages == nullptr, "stage is ", stage,
-       " in a pipeline, whose micro-batches would each be reduced, or gather parameters; want 0 or "
+       " in a pipeline, whose micro-batches would each be reduced, or gather parameters; expected "
+       "0 or "
        "1");
-  want(options.prefetch >= 0, "prefetch is ", options.prefetch, ", want 0 or more");
+  want(options.prefetch >= 0, "prefetch is ", options.prefetch, ", expected 0 or more");
   want(options.offload_share > 0 && options.offload_share <= 1, "the share to offload is ",
-       options.offload_share, ", want more than 0, at most 1");
+       options.offload_share, ", expected more than 0, at most 1");
   want(!reproducible || std::has_single_bit(ranks),
        "a reproducible run has a power of two of ranks, not ", ranks,
        ": its sums are binary trees");
   want(
       !reproducible || ranks == 1 || groups.shard->backend() != "nccl",
       "a reproducible run does not go with NCCL, whose order of additions depends on the number of "
-      "ranks; want Transport::kMpi (--comm mpi)");
+      "ranks; use Transport::kMpi (--comm mpi)");
   want((!options.gather_code && !options.reduce_code) || (stage >= 2 && !reproducible),
        "codes travel from stage 2 on, in runs that need not be reproducible; this one is of stage ",
        stage, reproducible ? ", reproducible" : "");
@@ -64,10 +65,10 @@ void check_options(const ShardingContext& shared, const DataParallelOptions& opt
   want(
       !options.reduce_code || groups.replicate == nullptr,
       "gradients that travel in codes are added over one group, and hybrid sharding adds them over "
-      "another; want one group of all ranks");
+      "another; use one group of all ranks");
   want(groups.replicate == nullptr || stage != 0,
        "hybrid sharding shards inside a group and replicates over groups, and stage 0 shards "
-       "nothing; want stage 1 to 3, or one group of all ranks");
+       "nothing; use stage 1 to 3, or one group of all ranks");
 }
 
 void check_unit_options(const ShardingContext& shared, const UnitOptions& options) {
@@ -84,7 +85,7 @@ void check_unit_options(const ShardingContext& shared, const UnitOptions& option
   check_offload(gradients, "gradients", 2);
   check_offload(parameters, "parameters", 3);
   want(options.reduce == DType::kF32 || options.reduce == DType::kBF16, "gradients are ",
-       dtype_name(options.reduce), ", want fp32 or bf16");
+       dtype_name(options.reduce), ", expected fp32 or bf16");
   want(!reproducible || options.reduce == DType::kF32,
        "a reproducible run has fp32 gradients, not ", dtype_name(options.reduce),
        ": rounding between sums would show the number of ranks");
@@ -113,7 +114,7 @@ void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plan
         cat("data parallel: ", ranks, " ranks share the layers of ", unit_name(*plan.module),
             " (tensor_parallel()), and ShardGroups::tensor ",
             group != nullptr ? cat("has ", group->size(), " ranks") : std::string("is not set"),
-            "; want the group that tensor_parallel() was given, in ShardGroups{.shard = "
+            "; pass the group that tensor_parallel() was given, in ShardGroups{.shard = "
             "..., .tensor = ...}"));
   }
 }

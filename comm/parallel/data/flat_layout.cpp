@@ -79,7 +79,7 @@ UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken) {
   if (!module.runs()) {
     throw ConfigError(
         cat("unit: ", module.full_name(), " does not run by itself, so that no hook ",
-            "of it fires; want a module around it",
+            "of it fires; use a module around it",
             module.parent() != nullptr ? cat(": ", module.parent()->full_name()) : ""));
   }
   std::set<const Parameter*> used_outside;

@@ -121,8 +121,8 @@ void FlatValues::bind_values() {
   for (const FlatEntry& entry : spec_.layout.entries) {
     if (entry.parameter->trainable != spec_.traits.trainable) {
       throw ConfigError(cat("unit ", spec_.name, ": ", entry.parameter->full_name(),
-                            ": Parameter::trainable was changed after the model got its memory, "
-                            "want it set before"));
+                            ": Parameter::trainable was changed after the model got its memory; "
+                            "set it before"));
     }
     entry.parameter->bind(spec_.shared.context, values_.storage(), entry.offset,
                           spec_.traits.compute);

@@ -266,7 +266,7 @@ Tensor DataParallel::full_tensor(const Parameter& parameter) {
 
 void DataParallel::full_state(const std::function<void(const Parameter&, const View&)>& visit) {
   if (shared_.groups.stages != nullptr) {
-    throw InternalError("full_state: this rank has one stage's parameters; want a FullState");
+    throw InternalError("full_state: this rank has one stage's parameters; use a FullState");
   }
   FullState state(*this);
   for (const auto& unit : units_) {

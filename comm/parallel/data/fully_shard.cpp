@@ -25,9 +25,10 @@ void check_same(const DataParallel& parallel, const Module& module, const Contex
       shared.options == options.sharding() && parallel.options().prefetch == options.prefetch) {
     return;
   }
-  throw ConfigError(cat("fully_shard: ", unit_name(module),
-                        " has another context, group, stage, overlap, reproducible, prefetch or "
-                        "seed than the units before it, want the same in all units of a model"));
+  throw ConfigError(
+      cat("fully_shard: ", unit_name(module),
+          " has another context, group, stage, overlap, reproducible, prefetch or "
+          "seed than the units before it, expected the same in all units of a model"));
 }
 
 }  // namespace
@@ -47,8 +48,8 @@ FlatUnit& fully_shard(Module& module, Context& context, const ShardGroups& group
   }
   if (options.offload_share != 1) {
     throw ConfigError(cat("fully_shard: offload_share is ", options.offload_share,
-                          ", which is for units that are made together (DataParallel); want 1, "
-                          "and `offload` in the units to be offloaded"));
+                          ", which is for units that are made together (DataParallel); use 1, "
+                          "and set `offload` in the units to be offloaded"));
   }
   DataParallel& parallel = find(root)->parallel;
   check_same(parallel, module, context, groups, options);

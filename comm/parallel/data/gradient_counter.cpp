@@ -30,7 +30,7 @@ void GradientCounter::add(const Tensor& gradient) {
 Tensor GradientCounter::take(std::string_view what) {
   if (!std::has_single_bit(static_cast<uint64_t>(added_))) {
     throw InternalError(
-        cat(what, ": ", added_, " micro-batches were added reproducibly, want a power of two"));
+        cat(what, ": ", added_, " micro-batches were added reproducibly, expected a power of two"));
   }
   Tensor root = std::move(levels_.back());
   levels_.clear();

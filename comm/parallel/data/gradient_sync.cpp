@@ -49,7 +49,7 @@ bool GradientSync::reduces() const {
 void GradientSync::set_no_sync(bool no_sync) {
   if (no_sync && shared_.options.reproducible) {
     throw ConfigError(
-        "data parallel: a reproducible run reduces every micro-batch; want no no_sync");
+        "data parallel: a reproducible run reduces every micro-batch; do not use no_sync");
   }
   no_sync_ = no_sync;
 }
@@ -76,7 +76,7 @@ void GradientSync::backward_reaches() {
   if (std::exchange(reached_, true)) return;
   if (!announced_ && chunks_.size() > 1) {
     throw InternalError(cat("data parallel: a backward of a model in ", chunks_.size(),
-                            " chunks, want begin_backward() to say of which"));
+                            " chunks; call begin_backward(), which says of which"));
   }
   if (last_) check_micro_batches();
   ++chunk().in_tree;
@@ -189,7 +189,7 @@ void GradientSync::check_reduced(size_t chunk) const {
   if (!chunks_[chunk].has_local) return;
   throw ConfigError(
       "data parallel: the last begin_backward() was called with last = false, or without "
-      "synchronisation, so the ranks' gradients are different; want last = true before the last "
+      "synchronisation, so the ranks' gradients are different; set last = true before the last "
       "backward of a step");
 }
 
@@ -201,8 +201,9 @@ void GradientSync::check_all_reduced() const {
 void GradientSync::check_micro_batches() const {
   const auto count = static_cast<uint64_t>(chunk().in_tree + 1);
   if (!shared_.options.reproducible || std::has_single_bit(count)) return;
-  throw ConfigError(cat("data parallel: ", count,
-                        " micro-batches of a rank are added reproducibly, want a power of two"));
+  throw ConfigError(
+      cat("data parallel: ", count,
+          " micro-batches of a rank are added reproducibly, expected a power of two"));
 }
 
 std::vector<std::string> GradientSync::unused_parameters() const {

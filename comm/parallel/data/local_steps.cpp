@@ -15,12 +15,12 @@ void check(const LocalStepsOptions& options, const ShardGroups& groups) {
     if (!holds) throw ConfigError(cat("local steps: ", what...));
   };
   want(groups.replicate != nullptr && groups.replicate->size() > 1,
-       "there is one replica, want hybrid sharding over two or more");
-  want(options.every >= 1, "every is ", options.every, ", want 1 or more");
-  want(options.start >= 0, "start is ", options.start, ", want 0 or more");
-  want(options.lr > 0, "lr is ", options.lr, ", want more than 0");
+       "there is one replica, expected hybrid sharding over two or more");
+  want(options.every >= 1, "every is ", options.every, ", expected 1 or more");
+  want(options.start >= 0, "start is ", options.start, ", expected 0 or more");
+  want(options.lr > 0, "lr is ", options.lr, ", expected more than 0");
   want(options.momentum >= 0 && options.momentum < 1, "momentum is ", options.momentum,
-       ", want [0, 1)");
+       ", expected [0, 1)");
 }
 
 Tensor zeros_in(offload::HostTier& tier, int64_t count, std::string_view what) {
@@ -39,7 +39,7 @@ LocalSteps::LocalSteps(DataParallel& parallel, offload::HostTier& tier,
   for (const OptimShard& shard : parallel.shards()) {
     if (&shard.master.context() != &parallel.shared().context) {
       throw ConfigError(cat("local steps: the masters of ", shard.name,
-                            " are not on the device, want nothing offloaded"));
+                            " are not on the device; offload nothing"));
     }
     FlatBuffer* const buffer = parallel.place_of(*shard.spans.front().parameter).buffer;
     const int64_t count = shard.master.numel();

@@ -106,11 +106,11 @@ void compare(const std::vector<Copy>& copies, Context& context, ProcessGroup& gr
       others.push_back(static_cast<int>(all[(r + 1) * mine.size() - 1]));
     }
     if (others.empty()) continue;
-    throw CommError(cat("replicas differ: the copy of ", copies[i].parameter->full_name(), " on ",
-                        rank_list(others), " is not that of the other ",
-                        hashes.size() - others.size(),
-                        hashes.size() - others.size() == 1 ? " rank" : " ranks",
-                        "; want the same bits everywhere: suspect memory or a link of that host"));
+    throw CommError(
+        cat("replicas differ: the copy of ", copies[i].parameter->full_name(), " on ",
+            rank_list(others), " is not that of the other ", hashes.size() - others.size(),
+            hashes.size() - others.size() == 1 ? " rank" : " ranks",
+            "; expected the same bits everywhere: suspect memory or a link of that host"));
   }
 }
 

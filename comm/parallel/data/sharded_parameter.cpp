@@ -135,7 +135,7 @@ Tensor ShardedParameter::full() const {
 
 void ShardedParameter::distribute(const View& whole) const {
   const auto fail = [this](const auto& found, const auto& want) {
-    return cat("distribute: ", name(), ": the values are ", found, ", want ", want);
+    return cat("distribute: ", name(), ": the values are ", found, ", expected ", want);
   };
   if (whole.dtype != DType::kF32) {
     throw DTypeError(fail(dtype_name(whole.dtype), dtype_name(DType::kF32)));

@@ -42,8 +42,8 @@ ExpertRows expert_rows(ExpertExchange& exchange, const Tensor& offsets, int64_t 
   const std::vector<int32_t> begins = to_host<int32_t>(offsets);
   const auto experts = begins.size() - 1, ranks = static_cast<size_t>(exchange.ranks());
   if (experts % ranks != 0) {
-    throw ShapeError(
-        cat("expert_rows: ", experts, " experts on ", ranks, " ranks, want a multiple of them"));
+    throw ShapeError(cat("expert_rows: ", experts, " experts on ", ranks,
+                         " ranks, expected a multiple of them"));
   }
   const size_t own = experts / ranks, me = static_cast<size_t>(exchange.rank());
   std::vector<int32_t> mine;

@@ -224,7 +224,7 @@ void Pipeline::give(const Action& action, const std::vector<Tensor>& of_ranks) {
   for (const Tensor& one : of_ranks) {
     if (one.shape() == options_.boundary && one.dtype() == options_.dtype) continue;
     throw ShapeError(cat("pipeline: ", describe(action), " gives ", one,
-                         " to the next stage, want ", dtype_name(options_.dtype),
+                         " to the next stage, expected ", dtype_name(options_.dtype),
                          options_.boundary));
   }
   Tensor x = of_ranks.front();

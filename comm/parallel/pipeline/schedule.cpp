@@ -136,15 +136,16 @@ void check_numbers(ScheduleKind kind, int ranks, int chunks, int micros) {
     throw ConfigError(cat("pipeline schedule ", schedule_name(kind), ": ", what...));
   };
   if (ranks < 1 || chunks < 1 || micros < 1) {
-    fail(ranks, " ranks, ", chunks, " chunks, ", micros, " micro-batches, want 1 or more of each");
+    fail(ranks, " ranks, ", chunks, " chunks, ", micros,
+         " micro-batches, expected 1 or more of each");
   }
   const bool interleaves = kind == ScheduleKind::kInterleaved;
   const int want = kind == ScheduleKind::kZbV ? 2 : 1;
   if (!interleaves && chunks != want) {
-    fail(chunks, chunks == 1 ? " chunk" : " chunks", " on a rank, want ", want);
+    fail(chunks, chunks == 1 ? " chunk" : " chunks", " on a rank, expected ", want);
   }
   if (interleaves && micros % ranks != 0) {
-    fail(micros, " micro-batches of a step, want a multiple of the ", ranks, " stages");
+    fail(micros, " micro-batches of a step, expected a multiple of the ", ranks, " stages");
   }
 }
 
@@ -204,7 +205,7 @@ void check_schedule(const Schedule& schedule) {
     throw ConfigError(cat("pipeline schedule: ", what...));
   };
   if (static_cast<int>(schedule.lists.size()) != place.ranks) {
-    fail(schedule.lists.size(), " lists, want one for each of ", place.ranks, " ranks");
+    fail(schedule.lists.size(), " lists, expected one for each of ", place.ranks, " ranks");
   }
   for (size_t rank = 0; rank < schedule.lists.size(); ++rank) {
     ListBuilder seen(place.chunks);  // whose counts are the micro-batches that come next
@@ -212,11 +213,11 @@ void check_schedule(const Schedule& schedule) {
       const auto [kind, chunk, micro] = action;
       const std::string what = cat("rank ", rank, ": ", describe(action));
       if (chunk < 0 || chunk >= place.chunks || micro < 0 || micro >= schedule.micros) {
-        fail(what, ", want chunks below ", place.chunks, " and micro-batches below ",
+        fail(what, ", expected chunks below ", place.chunks, " and micro-batches below ",
              schedule.micros);
       }
       if (seen.count(kind, chunk) != micro) {
-        fail(what, " comes where ", seen.count(kind, chunk), " is next: want ascending order");
+        fail(what, " comes where ", seen.count(kind, chunk), " is next: expected ascending order");
       }
       const ActionKind before = kind == kBackwardWeights ? kBackwardInput : kForward;
       if (kind != kForward && seen.count(before, chunk) <= micro) {

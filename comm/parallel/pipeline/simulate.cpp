@@ -39,8 +39,8 @@ class Simulator {
     const auto stages = static_cast<size_t>(place_.stages());
     if (options_.times.empty()) options_.times.resize(stages);
     if (options_.times.size() != stages) {
-      throw InternalError(cat("simulate: times of ", options_.times.size(), " stages, want ",
-                              stages));
+      throw InternalError(
+          cat("simulate: times of ", options_.times.size(), " stages, expected ", stages));
     }
   }
 
@@ -200,7 +200,8 @@ class Simulator {
 
 Simulation simulate(const Schedule& schedule, const SimulationOptions& options) {
   check_schedule(schedule);
-  if (options.slots < 1) throw ConfigError(cat("simulate: ", options.slots, " slots, want 1 or more"));
+  if (options.slots < 1)
+    throw ConfigError(cat("simulate: ", options.slots, " slots, expected 1 or more"));
   return Simulator(schedule, options).run();
 }
 

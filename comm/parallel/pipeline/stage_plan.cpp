@@ -31,8 +31,8 @@ void for_each_piece(std::span<const nn::Piece> pieces, const StagePlan& plan, in
 std::vector<int> split_by_cost(std::span<const nn::Piece> pieces, int stages) {
   const auto count = static_cast<int>(pieces.size());
   if (count < stages) {
-    throw ConfigError(cat("pipeline: the model has ", names_of(pieces), ", want at least one for ",
-                          "each of ", stages, " stages"));
+    throw ConfigError(cat("pipeline: the model has ", names_of(pieces),
+                          ", expected at least one for ", "each of ", stages, " stages"));
   }
   std::vector<double> before = {0};
   for (const nn::Piece& piece : pieces) before.push_back(before.back() + piece.cost);
@@ -76,7 +76,7 @@ StagePlan make_stage_plan(std::span<const nn::Piece> pieces, Schedule schedule,
     std::string text;
     for (const int n : split) text += cat(text.empty() ? "" : ",", n);
     throw ConfigError(cat("pipeline: the split ", text, " of a model of ", names_of(pieces),
-                          ": want ", stages, " numbers of 1 or more that add up to ",
+                          ": expected ", stages, " numbers of 1 or more that add up to ",
                           pieces.size()));
   }
   StagePlan plan{.schedule = std::move(schedule), .stages = {}};
@@ -105,7 +105,7 @@ std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> piece
       if (uses[parameter] > 1) {
         if (!parameter->tied || uses[parameter] > 2) {
           throw InternalError(cat("pipeline: ", parameter->full_name(), " is used by ",
-                                  uses[parameter], " pieces, want a tied table of two"));
+                                  uses[parameter], " pieces, expected a tied table of two"));
         }
         if (parameter->trainable) unit.tied.insert(parameter);
       }

@@ -15,7 +15,7 @@ void tensor_parallel(Module& model, ProcessGroup& group, const Exchange& exchang
     if (split.share != Share::kWhole) continue;
     throw ConfigError(cat("tensor: no layer says how ranks share ", parameter->full_name(),
                           parameter->whole,
-                          "; want Parameter::split of it (nn/sharding.h), or one tensor rank"));
+                          "; set its Parameter::split (nn/sharding.h), or use one tensor rank"));
   }
   require_same_on_all(group, "tensor parallelism",
                       cat(exchange.ranks(), " ranks, ", exchange.row_pieces(),

@@ -246,7 +246,7 @@ AttentionParams make_params(const char* op, const Args& args) {
   // Kernels count rows in 32 bits, with room for a tile to go beyond.
   constexpr int64_t kMost = INT_MAX / 4;
   if (p.queries > kMost || p.keys > kMost) {
-    throw ShapeError(cat(op, ": q is ", args.q, ", k is ", args.k, ", want at most ", kMost,
+    throw ShapeError(cat(op, ": q is ", args.q, ", k is ", args.k, ", expected at most ", kMost,
                          " queries and keys"));
   }
   return p;

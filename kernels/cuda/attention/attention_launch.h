@@ -76,7 +76,7 @@ void dispatch_room(const Exec& exec, Fn&& fn) {
   }
   throw UnavailableError(cat("attention: ", exec.device, " has ", has >> 10,
                              " KiB of shared memory for a block, too little for the gradients of "
-                             "heads of this size; want smaller heads"));
+                             "heads of this size; use smaller heads"));
 }
 
 // fn.template operator()<kLists>(): whether the problem has BlockLists.

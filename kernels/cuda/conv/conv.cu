@@ -54,7 +54,8 @@ struct Problem {
 void check_sizes(const Problem& p) {
   const auto check = [&](const char* what, int64_t value, int64_t most) {
     if (value <= most) return;
-    throw ShapeError(cat(p.op, ": ", what, " is ", value, ", want at most ", most, " on a GPU"));
+    throw ShapeError(
+        cat(p.op, ": ", what, " is ", value, ", expected at most ", most, " on a GPU"));
   };
   for (const View* image : {&p.x, &p.y}) {
     check("the number of pixels", image->numel() / std::max<int64_t>(image->size(3), 1),

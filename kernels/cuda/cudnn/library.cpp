@@ -57,7 +57,8 @@ Loaded load() {
   if (!loaded.error.empty()) return loaded;
   const size_t number = found.get_version();
   if (number < kOldest || number >= kNext) {
-    loaded.error = cat(name, " has version ", number, ", want one of ", kOldest, " to ", kNext - 1);
+    loaded.error =
+        cat(name, " has version ", number, ", expected one of ", kOldest, " to ", kNext - 1);
   }
   return loaded;
 }

@@ -36,7 +36,7 @@ void run(const Exec& exec, const Fp8GemmArgs& args) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (std::max({p.m, p.n, p.k}) > kMost - kFp8Block) {
     throw ShapeError(cat("fp8_gemm: a is ", args.a.codes, ", b is ", args.b.codes,
-                         ", want no size above ", kMost - kFp8Block, " on a GPU"));
+                         ", expected no size above ", kMost - kFp8Block, " on a GPU"));
   }
   if (p.accumulate) p.residual = p.c;  // the epilogue adds it
   const auto packs = [&](const Matrix& m, int64_t rows) {

@@ -133,7 +133,7 @@ void check_shares(const GemmProblem& p, const GemmPlan& plan) {
   const int64_t tiles = tiles_of(p, plan.tile, plan.cluster).shared;
   if (plan.shares > 0 && can_cut(p, tiles, plan.shares)) return;
   throw UnavailableError(cat("gemm: ", plan.shares, " shares of the k of ", tiles, " tiles, ",
-                             name_of(plan.tile), ", want 0 to ",
+                             name_of(plan.tile), ", expected 0 to ",
                              tiles * ceil_div(p.k, kStageOfShares)));
 }
 
@@ -141,7 +141,7 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (std::max({p.m, p.n, p.k}) > kMost) {
     throw ShapeError(cat("gemm: [", p.m, ",", p.k, "] times [", p.k, ",", p.n,
-                         "], want no size above ", kMost, " on a GPU"));
+                         "], expected no size above ", kMost, " on a GPU"));
   }
   if (!has_kernel(p, plan.tile, plan.splits)) {
     throw UnavailableError(cat("gemm: no kernel for ", dtype_name(p.a.dtype), " with tiles of ",
@@ -151,7 +151,7 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
   const int blocks = cluster_blocks(plan.tile);
   if (plan.cluster != 1 && plan.cluster != blocks) {
     throw UnavailableError(cat("gemm: ", name_of(plan.tile), " in clusters of ", plan.cluster,
-                               " blocks, want 1", blocks > 1 ? cat(" or ", blocks) : ""));
+                               " blocks, expected 1", blocks > 1 ? cat(" or ", blocks) : ""));
   }
   check_shares(p, plan);
   if (is_hopper(plan.tile) && !is_hopper(exec.device)) {

@@ -56,7 +56,7 @@ void check_sizes(const GemmProblem& p) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (std::max({p.m, p.n, p.k}) <= kMost) return;
   throw ShapeError(cat(kOp, ": [", p.m, ",", p.k, "] times [", p.k, ",", p.n,
-                       "], want no size above ", kMost, " on a GPU"));
+                       "], expected no size above ", kMost, " on a GPU"));
 }
 
 // Whether Hopper's kernels can do it.

@@ -244,7 +244,7 @@ void check_experts(const char* op, const Exec& exec, int64_t experts) {
       std::min(kMostExperts, static_cast<int64_t>(room / shared_bytes(kArraysOfForward, 1)));
   if (experts <= most) return;
   throw ShapeError(
-      cat(op, ": there are ", experts, " experts, want at most ", most, " on ", exec.device));
+      cat(op, ": there are ", experts, " experts, expected at most ", most, " on ", exec.device));
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ template <>
 void run(const Exec& exec, const TreeSumArgs& a) {
   if (std::max(a.inputs.size(), a.outputs.size()) > kMostPointers) {
     throw ShapeError(cat("tree_sum: ", a.inputs.size(), " inputs and ", a.outputs.size(),
-                         " outputs, want at most ", kMostPointers, " of each on a GPU"));
+                         " outputs, expected at most ", kMostPointers, " of each on a GPU"));
   }
   if (a.inputs.size() == 1 && a.in_dtype == a.out_dtype) return copy_to_all(exec, a);
   switch (a.in_dtype) {

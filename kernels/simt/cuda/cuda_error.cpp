@@ -81,7 +81,7 @@ void check_dependent_launch(const void* kernel, const Device& device) {
   if (device.arch >= 90) return;
   throw UnavailableError(cat("dependent launch of ", name_of(kernel), ": ", device,
                              " has compute capability ", capability_text(device.arch),
-                             ", want 9.0 or later"));
+                             ", expected 9.0 or later"));
 }
 
 void allow_shared_memory(const void* kernel, const Device& device, size_t bytes) {

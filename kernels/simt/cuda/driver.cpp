@@ -19,7 +19,7 @@ void* find_driver_function(const char* name, [[maybe_unused]] unsigned version) 
 #endif
   if (found != cudaDriverEntryPointSuccess || function == nullptr) {
     throw UnavailableError(
-        cat("cuda: the driver has no ", name, ", want one for CUDA ", version / 1000));
+        cat("cuda: the driver has no ", name, ", expected one for CUDA ", version / 1000));
   }
   return function;
 }

@@ -53,8 +53,8 @@ void Barriers::sync(Fiber& self, int id, int threads, bool arrive_only) {
 void Barriers::check_named(const Fiber& self, const Barrier& barrier, int id, int threads) const {
   if (threads % kWarp != 0 || threads < kWarp || threads > block_.threads()) {
     block_.fail(Fault::kBarrierMisuse,
-                cat("named barrier ", id, " of ", threads, " threads: want whole warps, at most ",
-                    block_.threads(), " threads"));
+                cat("named barrier ", id, " of ", threads,
+                    " threads: expected whole warps, at most ", block_.threads(), " threads"));
   }
   if (!barrier.arrived.empty() && barrier.threads != threads) {
     block_.fail(Fault::kBarrierMisuse,
@@ -74,7 +74,7 @@ void Barriers::check_whole_warps(const Barrier& barrier, int id) const {
   for (size_t warp = 0; warp < lanes.size(); ++warp) {
     if (lanes[warp] == 0 || lanes[warp] == kWarp) continue;
     block_.fail(Fault::kBarrierMisuse, cat("named barrier ", id, ": ", lanes[warp],
-                                           " lanes of warp ", warp, " came, want all or none"));
+                                           " lanes of warp ", warp, " came, expected all or none"));
   }
 }
 

@@ -88,9 +88,9 @@ BulkCopy run_copy(Fiber& self, const void* shared, const void* device, int bytes
   check_waited(self, "starts a copy between shared and");
   Block& block = *self.block;
   if (bytes < 16 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(device) % 16 != 0) {
-    block.fail(Fault::kMisaligned,
-               cat(self.primitive, " of ", bytes, " bytes: want a multiple of 16, and an address ",
-                   "in device memory that is one"));
+    block.fail(Fault::kMisaligned, cat(self.primitive, " of ", bytes,
+                                       " bytes: expected a multiple of 16, and an address ",
+                                       "in device memory that is one"));
   }
   const auto count = static_cast<uint32_t>(bytes);
   const uint32_t offset = block.shared().check(shared, count, 16, self.primitive);

@@ -32,11 +32,11 @@ void check(const Grid& grid, int arch) {
   const Index3 &blocks = grid.blocks, &threads = grid.threads;
   if (count(blocks) == 0 || blocks.x > 0x7fffffffu || blocks.y > 65535 || blocks.z > 65535) {
     refuse(cat("a grid of (", blocks.x, ",", blocks.y, ",", blocks.z,
-               ") blocks, want 1 to 2^31-1 in x, to 65535 in y and z"));
+               ") blocks, expected 1 to 2^31-1 in x, to 65535 in y and z"));
   }
   if (count(threads) == 0 || count(threads) > kMaxThreads || threads.z > 64) {
     refuse(cat("blocks of (", threads.x, ",", threads.y, ",", threads.z,
-               ") threads, want 1 to 1024, at most 64 in z"));
+               ") threads, expected 1 to 1024, at most 64 in z"));
   }
   if (grid.dynamic_bytes > grid.shared_limit) {
     refuse(cat(grid.dynamic_bytes, " bytes of shared memory, a block has ", grid.shared_limit,
@@ -44,15 +44,16 @@ void check(const Grid& grid, int arch) {
   }
   if (grid.cluster < 1 || grid.cluster > kMaxCluster ||
       blocks.x % static_cast<unsigned>(grid.cluster) != 0) {
-    refuse(cat("clusters of ", grid.cluster, " blocks in a grid of ", blocks.x, " in x, want 1 to ",
-               kMaxCluster, " that divide it"));
+    refuse(cat("clusters of ", grid.cluster, " blocks in a grid of ", blocks.x,
+               " in x, expected 1 to ", kMaxCluster, " that divide it"));
   }
   if (grid.cluster > 1 && arch < 90) {
-    refuse(cat("clusters on compute capability ", capability_text(arch), ", want 9.0 or later"));
+    refuse(
+        cat("clusters on compute capability ", capability_text(arch), ", expected 9.0 or later"));
   }
   if (grid.dependent && arch < 90) {
     refuse(cat("dependent launch on compute capability ", capability_text(arch),
-               ", want 9.0 or later"));
+               ", expected 9.0 or later"));
   }
 }
 

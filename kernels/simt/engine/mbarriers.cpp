@@ -22,7 +22,7 @@ void MBarriers::init(Fiber& self, void* at, int count) {
   const uint32_t offset = block_.shared().check(at, kBytes, kBytes, "mbarrier_init");
   if (count < 1 || count > kMaxCount) {
     block_.fail(Fault::kBarrierMisuse,
-                cat("mbarrier_init: for ", count, " arrivals, want 1 to ", kMaxCount));
+                cat("mbarrier_init: for ", count, " arrivals, expected 1 to ", kMaxCount));
   }
   for (const Barrier& barrier : barriers_) {
     if (barrier.offset == offset && !barrier.waiting.empty()) {

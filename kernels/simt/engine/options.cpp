@@ -13,18 +13,19 @@ Order parse_order(std::string_view text) {
   if (text == "fifo") return Order::kFifo;
   if (text == "lifo") return Order::kLifo;
   if (text == "random") return Order::kRandom;
-  throw ConfigError(cat("SHALE_EMU_ORDER: got '", excerpt(text), "', want fifo, lifo or random"));
+  throw ConfigError(
+      cat("SHALE_EMU_ORDER: found '", excerpt(text), "', expected fifo, lifo or random"));
 }
 
 uint64_t parse_seed(std::string_view text) {
   const auto seed = parse_int(text);
   if (seed && *seed >= 0) return static_cast<uint64_t>(*seed);
-  throw ConfigError(cat("SHALE_EMU_SEED: got '", excerpt(text), "', want an integer from 0"));
+  throw ConfigError(cat("SHALE_EMU_SEED: found '", excerpt(text), "', expected an integer from 0"));
 }
 
 bool parse_switch(std::string_view text) {
   if (text == "0" || text == "1") return text == "1";
-  throw ConfigError(cat("SHALE_EMU_TRACK: got '", excerpt(text), "', want 0 or 1"));
+  throw ConfigError(cat("SHALE_EMU_TRACK: found '", excerpt(text), "', expected 0 or 1"));
 }
 
 Options from_environment() {

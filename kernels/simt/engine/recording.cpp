@@ -37,7 +37,7 @@ void Recording::add_wait(Stream& stream, const Event& event) {
   if (event.recording != id_) {
     throw InternalError(
         "capture: a captured stream waits for an event that was recorded outside of the capture, "
-        "want one of the capture: what was queued before comes before the whole graph anyway");
+        "expected one of the capture: what was queued before comes before the whole graph anyway");
   }
   if (!has(stream)) branches_.push_back(&stream);
   items_.push_back({.branch = branch_of(stream), .kind = Kind::kWait, .event = event.number});
@@ -61,7 +61,7 @@ void Recording::check_joined() const {
     if (item.kind == Kind::kWork && !joined[item.branch]) {
       throw InternalError(
           "capture: another stream joined it and has work that the captured stream does not wait "
-          "for, want an event that it waits for before the capture ends");
+          "for, expected an event that it waits for before the capture ends");
     }
   }
 }

@@ -82,7 +82,7 @@ uint32_t SharedMemory::check(const void* p, size_t bytes, size_t alignment,
                              const char* what) const {
   const uint32_t offset = offset_of(p);
   if (offset % alignment != 0) {
-    std::string text = cat(what, " at ", describe(offset), " wants an address that is ",
+    std::string text = cat(what, " at ", describe(offset), " needs an address that is ",
                            "a multiple of ", alignment);
     block_.fail(Fault::kMisaligned, std::move(text));
   }

@@ -106,7 +106,7 @@ void StreamSet::begin_capture(Stream* stream) {
     throw InternalError(
         cat("capture: ",
             stream == nullptr ? "the default stream cannot be captured" : "another one is going on",
-            ", want one capture at a time, of a stream that was created"));
+            ", expected one capture at a time, of a stream that was created"));
   }
   capture_ = std::make_unique<Recording>(*this, *stream, ++recordings_);
 }
@@ -136,7 +136,7 @@ bool StreamSet::captures_locked(const Stream* stream) const {
 void StreamSet::refuse_in_capture(bool captured, const char* what) const {
   if (!captured) return;
   throw InternalError(
-      cat("capture: ", what, ", want no waiting by the host in work that is captured"));
+      cat("capture: ", what, ", expected no waiting by the host in work that is captured"));
 }
 
 template <typename Finished>

@@ -229,7 +229,8 @@ void check_bandwidth(comm::ProcessGroup& group, Context& context, const comm::Wo
   }
   const std::string slowest = describe_slowest(group, context, buffer, measured.bytes);
   if (group.rank() != 0) return;
-  log_warning(found, ", want at least ", rate(expected_bytes_per_s), ", ", reason, "; ", slowest);
+  log_warning(found, ", expected at least ", rate(expected_bytes_per_s), ", ", reason, "; ",
+              slowest);
 }
 
 }  // namespace shale::models

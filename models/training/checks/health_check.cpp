@@ -72,7 +72,7 @@ void check_sums_of_ones(const comm::ProcessGroup& group, std::span<const float> 
   if (wrong == sums.end()) return;
   throw CommError(cat("health check: rank ", group.rank(), ": an all-reduce of ones over ",
                       group.backend(), " gives ", *wrong, " at element ", wrong - sums.begin(),
-                      ", want ", want, " from ", group.size(), " ranks"));
+                      ", expected ", want, " from ", group.size(), " ranks"));
 }
 
 std::vector<std::string> lines_of(std::string_view text) {
@@ -100,7 +100,7 @@ void check_same_options(comm::ProcessGroup& group, std::string_view config) {
       return line == lines.end() ? std::string("nothing") : *line;
     };
     throw CommError(cat("options differ between ranks: rank 0 has ", text(a, first), ", rank ",
-                        rank, " has ", text(b, other), "; want the same on all ranks"));
+                        rank, " has ", text(b, other), "; expected the same on all ranks"));
   }
 }
 
@@ -148,7 +148,7 @@ void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t cou
   if (!room) throw DiskError(cat("output: ", folder, ": ", std::strerror(errno)));
   const auto text = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   const std::string found =
-      cat("output: the disk of ", folder, " has ", text(room->free_bytes), " free, want ");
+      cat("output: the disk of ", folder, " has ", text(room->free_bytes), " free, expected ");
   if (room->free_bytes < checkpoint_bytes) {
     throw DiskError(
         cat(found, text(checkpoint_bytes), " for a checkpoint; --out elsewhere, or --no-save"));
@@ -166,7 +166,7 @@ void check_room_for_mpi(const comm::World& world) {
     const auto room = disk_room(folder.path);
     if (!room || room->free_bytes >= wanted_bytes) continue;
     log_warning(folder.path, " has ", format_bytes(static_cast<double>(room->free_bytes)),
-                " free, want ", format_bytes(static_cast<double>(wanted_bytes)),
+                " free, expected ", format_bytes(static_cast<double>(wanted_bytes)),
                 " for MPI's files, or ranks may hang or die of SIGBUS; ", folder.if_full);
   }
 }

@@ -8,7 +8,7 @@ namespace shale::models {
 void check_memory_profile(const std::string& path) {
   if (path.ends_with(".svg") || path.ends_with(".pickle")) return;
   throw ConfigError(cat("--memory-profile ", path,
-                        ": want a name that ends in .svg, for a picture, or in .pickle, for "
+                        ": expected a name that ends in .svg, for a picture, or in .pickle, for "
                         "PyTorch's viewer"));
 }
 

@@ -40,7 +40,8 @@ std::vector<RankMemory> read_memory(const std::string& run) {
   const std::string path = file_in(run, kMemoryFile);
   std::ifstream file(path);
   if (!file) {
-    throw MissingInputError(cat(path, ": cannot be read; want the folder of a run that has ended"));
+    throw MissingInputError(
+        cat(path, ": cannot be read; expected the folder of a run that has ended"));
   }
   std::vector<RankMemory> ranks;
   for (std::string line; std::getline(file, line);) {

@@ -105,7 +105,7 @@ ChatMessage read_chat_message(const Json& message) {
   }
   const auto fail = [&](std::string_view key, const char* want) {
     throw DataError(
-        cat("'", key, "' of a message is ", excerpt(message[key].dump()), ", want ", want));
+        cat("'", key, "' of a message is ", excerpt(message[key].dump()), ", expected ", want));
   };
   for (const char* key : {"role", "content"}) {
     if (key == std::string_view("content") && message.contains("tool_calls") &&
@@ -139,7 +139,7 @@ ChatMessage read_chat_message(const Json& message) {
       read.more[key] = value;
     } else {
       throw DataError(cat("a message has the key '", excerpt(key),
-                          "', want role, content, tool_calls, reasoning_content, name, "
+                          "', expected role, content, tool_calls, reasoning_content, name, "
                           "tool_call_id and weight alone"));
     }
   }
@@ -157,7 +157,7 @@ std::vector<ChatMessage> read_chat_messages(const Json& line, std::string_view k
   const Json& list = line[key];
   if (list.is_string() && key == "prompt") return {{"user", list.text()}};
   if (!list.is_array() || list.empty()) {
-    throw DataError(cat("'", key, "' is ", excerpt(list.dump()), ", want a list of messages"));
+    throw DataError(cat("'", key, "' is ", excerpt(list.dump()), ", expected a list of messages"));
   }
   std::vector<ChatMessage> all;
   for (const Json& message : list) all.push_back(read_chat_message(message));
@@ -168,7 +168,7 @@ Json read_tools(const Json& line) {
   if (!line.contains("tools")) return nullptr;
   const Json& list = line["tools"];
   if (list.is_array() || list.is_null()) return list;
-  throw DataError(cat("'tools' is ", excerpt(list.dump()), ", want a list"));
+  throw DataError(cat("'tools' is ", excerpt(list.dump()), ", expected a list"));
 }
 
 ChatTemplate resolve_chat_template(const StoredTokenizer& stored, ChatTemplate style) {

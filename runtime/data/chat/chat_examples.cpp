@@ -49,14 +49,16 @@ class LineReader {
         const std::array both = {&member(object, "chosen"), &member(object, "rejected")};
         check_keys(object, "chosen", {"rejected", "prompt"});
         if (both[0]->is_array() != both[1]->is_array()) {
-          fail("one of 'chosen' and 'rejected' is a list of messages, want both or none");
+          fail("one of 'chosen' and 'rejected' is a list of messages, expected both or none");
         }
         const size_t shared = shared_messages(*both[0], *both[1]);
         for (const size_t i : {0, 1}) {
           std::vector<MaskedTokens> turns =
               continued(object, *both[i], i == 0 ? "chosen" : "rejected", shared);
           if (turns.size() != 1) {
-            fail("the template rewrites turns once others follow: want one turn of the assistant");
+            fail(
+                "the template rewrites turns once others follow: expected one turn of the "
+                "assistant");
           }
           examples.push_back(std::move(turns.front()));
         }
@@ -82,7 +84,8 @@ class LineReader {
     fail(cat("no '", key, "'"));
   }
   std::string text(const Json& value, const char* key) const {
-    if (!value.is_string()) fail(cat("'", key, "' is ", excerpt(value.dump()), ", want a text"));
+    if (!value.is_string())
+      fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a text"));
     return value.text();
   }
   // `key`: what the line's example is made of, a conversation if it is a list.
@@ -189,7 +192,7 @@ class LineReader {
     const auto& flags = example.is_answer;
     const bool has_answer =
         flags.size() > 1 && std::find(flags.begin() + 1, flags.end(), 1) != flags.end();
-    if (!has_answer) fail("nothing to learn: want an answer of the assistant, or a completion");
+    if (!has_answer) fail("nothing to learn: expected an answer of the assistant, or a completion");
   }
 
   const ExampleOptions& options_;

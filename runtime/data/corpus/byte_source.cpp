@@ -52,7 +52,7 @@ class PlainSource final : public ByteSource {
 
 #if !defined(SHALE_HAVE_ZLIB) || !defined(SHALE_HAVE_ZSTD)
 [[noreturn]] void fail_without(const std::string& path, const char* library, const char* package) {
-  throw UnavailableError(cat(path, ": Shale was built without ", library, ", want ", package,
+  throw UnavailableError(cat(path, ": Shale was built without ", library, ", expected ", package,
                              " installed and Shale built again, or the file decompressed"));
 }
 #endif

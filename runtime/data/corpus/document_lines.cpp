@@ -84,9 +84,10 @@ std::string text_of_line(std::string_view line, std::string_view field, const st
   FieldFinder finder(field);
   visit_json(line, place, finder);
   if (!finder.found().is_string()) {
-    throw DataError(cat(place, ": no string under '", excerpt(field),
-                        "', want an object that has one; --data-field (of shale tokenize: --field) "
-                        "names another key"));
+    throw DataError(
+        cat(place, ": no string under '", excerpt(field),
+            "', expected an object that has one; --data-field (of shale tokenize: --field) "
+            "names another key"));
   }
   return finder.found().text();
 }
@@ -94,7 +95,7 @@ std::string text_of_line(std::string_view line, std::string_view field, const st
 void check_text(std::string_view text, int64_t offset, const std::string& path) {
   if (const size_t nul = text.find('\0'); nul != text.npos) {
     throw DataError(cat(path, ": byte 0 at position ", offset + static_cast<int64_t>(nul),
-                        ", want text, which has none"));
+                        ", expected text, which has none"));
   }
   if (const size_t broken = tokenizer_internal::find_broken_utf8(text); broken != text.npos) {
     throw DataError(cat(path, ": not UTF-8 at byte ", offset + static_cast<int64_t>(broken)));
@@ -168,7 +169,7 @@ void for_each_line(
     if (line.size() > BatchReader::kMaxLineBytes) {
       throw DataError(cat(place, ": a line of more than ",
                           format_bytes(static_cast<double>(BatchReader::kMaxLineBytes)),
-                          ", want less"));
+                          ", expected less"));
     }
     on_line(line, place);
   }

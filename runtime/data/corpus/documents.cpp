@@ -189,11 +189,11 @@ size_t BatchReader::find_end(const CorpusFile& file) {
     if (file.is_jsonl) {
       const int64_t line = at_.line + std::count(pending_.begin(), pending_.end(), '\n') + 1;
       throw DataError(cat(file.path, ":", line, ": a line of more than ",
-                          format_bytes(static_cast<double>(kMaxLineBytes)), ", want less"));
+                          format_bytes(static_cast<double>(kMaxLineBytes)), ", expected less"));
     }
     throw DataError(cat(file.path, ": ", format_bytes(static_cast<double>(kMaxPartBytes)),
                         " from byte ", at_.offset,
-                        " on have no place at which this tokenizer's text can be cut; want smaller "
+                        " on have no place at which this tokenizer's text can be cut; use smaller "
                         "documents, as lines of jsonl"));
   }
 }

@@ -62,7 +62,7 @@ class GzipSource final : public ByteSource {
   [[noreturn]] void fail(int status) const {
     const bool is_short = left_ == 0 && status == Z_BUF_ERROR;
     throw DataError(
-        cat(file_.path(), is_short ? ": ends in the middle, want all of a gzip file"
+        cat(file_.path(), is_short ? ": ends in the middle, expected all of a gzip file"
                                    : cat(": not gzip at byte ", taken(), ": ",
                                          stream_.msg != nullptr ? stream_.msg : zError(status))));
   }

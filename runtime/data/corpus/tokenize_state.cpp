@@ -111,9 +111,9 @@ void require_same_job(const TokenizeState& state, const std::string& job,
     if (is_there && was[key] == value) continue;
     throw ConfigError(cat(folder, " is of another job: its ", key, " is ",
                           is_there ? was[key].dump() : "not known", ", now ", value.dump(),
-                          "; want the same, another --out, or that folder removed"));
+                          "; use the same, another --out, or remove that folder"));
   }
-  throw ConfigError(cat(folder, " is of another job; want another --out"));
+  throw ConfigError(cat(folder, " is of another job; use another --out"));
 }
 
 }  // namespace shale::corpus_internal

@@ -32,7 +32,7 @@ class ZstdSource final : public ByteSource {
             cat(file_.path(), ": not zstd near byte ", taken(), ": ", ZSTD_getErrorName(wanted_)));
       }
       if (input_.pos == had_in && output.pos == had_out && wanted_ != 0) {
-        throw DataError(cat(file_.path(), ": ends in the middle, want all of a zstd file"));
+        throw DataError(cat(file_.path(), ": ends in the middle, expected all of a zstd file"));
       }
     }
     return output.pos;

@@ -18,7 +18,7 @@ bool begins_with(std::span<const std::byte> file, std::initializer_list<unsigned
 #if !defined(SHALE_HAVE_PNG) || !defined(SHALE_HAVE_JPEG)
 [[noreturn]] void fail_without(const std::string& source, const char* library,
                                const char* package) {
-  throw UnavailableError(cat(source, ": Shale was built without ", library, ", want ", package,
+  throw UnavailableError(cat(source, ": Shale was built without ", library, ", expected ", package,
                              " installed and Shale built again"));
 }
 #endif
@@ -30,7 +30,7 @@ namespace image_internal {
 void check_size(int64_t rows, int64_t cols, const std::string& source) {
   if (rows > 0 && cols > 0 && cols <= kMaxImagePixels / rows) return;
   throw DataError(
-      cat(source, ": ", cols, " x ", rows, " pixels, want 1 to ", kMaxImagePixels, " in all"));
+      cat(source, ": ", cols, " x ", rows, " pixels, expected 1 to ", kMaxImagePixels, " in all"));
 }
 
 #ifndef SHALE_HAVE_PNG

@@ -64,7 +64,7 @@ void DamagedImages::add(int64_t index, const std::string& what) {
   if (!found_.insert(index).second) return;
   if (std::ssize(found_) > limit_) {
     throw DataError(cat(what, "; ", found_.size(), found_.size() == 1 ? " image is" : " images are",
-                        " damaged, want at most ", limit_, " (--max-damaged)"));
+                        " damaged, expected at most ", limit_, " (--max-damaged)"));
   }
   log_warning(what, "; left out");
 }
@@ -124,7 +124,8 @@ void mix_batch(const ImageTrainBatches& spec, int64_t first, const ImageBatch& t
 BatchSource image_train_batches(ImageTrainBatches spec) {
   spec.layout.validate();
   if (spec.rank < 0 || spec.rank >= spec.layout.ranks) {
-    throw InternalError(cat("batches: rank ", spec.rank, ", want [0, ", spec.layout.ranks, ")"));
+    throw InternalError(
+        cat("batches: rank ", spec.rank, ", expected [0, ", spec.layout.ranks, ")"));
   }
   return [spec = std::move(spec)](int64_t i, Batch& batch) {
     const BatchLayout::Place place = spec.layout.place_of(spec.first_step, i);

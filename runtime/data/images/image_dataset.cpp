@@ -26,7 +26,7 @@ class PickedImages final : public ImageDataset {
  private:
   int64_t at(int64_t index) const {
     if (index >= 0 && index < size()) return indices_[static_cast<size_t>(index)];
-    throw InternalError(cat("images: image ", index, ", want [0, ", size(), ")"));
+    throw InternalError(cat("images: image ", index, ", expected [0, ", size(), ")"));
   }
 
   std::shared_ptr<const ImageDataset> from_;
@@ -128,7 +128,7 @@ uint64_t mix_fingerprint(uint64_t fingerprint, std::string_view name, uint64_t v
 void check_label(int64_t label, int64_t classes, const std::string& source, int64_t index) {
   if (label >= 0 && label < classes) return;
   throw DataError(
-      cat(source, ": the label of image ", index, " is ", label, ", want 0 to ", classes - 1));
+      cat(source, ": the label of image ", index, " is ", label, ", expected 0 to ", classes - 1));
 }
 
 }  // namespace image_internal

@@ -37,7 +37,7 @@ class FolderImages final : public ImageDataset {
  private:
   const LabelledFile& at(int64_t index) const {
     if (index >= 0 && index < size()) return files_[static_cast<size_t>(index)];
-    throw InternalError(cat("images: image ", index, ", want [0, ", size(), ")"));
+    throw InternalError(cat("images: image ", index, ", expected [0, ", size(), ")"));
   }
 
   std::vector<LabelledFile> files_;
@@ -122,7 +122,7 @@ ImageSplits open(const ImageDataOptions& options) {
     std::erase_if(splits.classes, [](const std::string& name) { return is_split_name(name); });
   }
   if (splits.classes.empty()) {
-    throw MissingInputError(cat(train.string(), ": no folder in it, want one for each class"));
+    throw MissingInputError(cat(train.string(), ": no folder in it, expected one for each class"));
   }
   std::vector<NamedFile> all;
   int64_t others = 0, unused = 0;

@@ -75,7 +75,7 @@ class TarImages final : public ImageDataset {
 
   const Sample& at(int64_t index) const {
     if (index >= 0 && index < size()) return samples_[static_cast<size_t>(index)];
-    throw InternalError(cat("images: image ", index, ", want [0, ", size(), ")"));
+    throw InternalError(cat("images: image ", index, ", expected [0, ", size(), ")"));
   }
 
   void add_damaged(const std::string& what) {
@@ -117,7 +117,7 @@ class TarImages final : public ImageDataset {
     }
     const auto label = parse_int(text);
     if (!label || *label < 0 || *label >= kMostClasses) {
-      open.problem = cat("has the class ", excerpt(text, 20), ", want a number from 0 on");
+      open.problem = cat("has the class ", excerpt(text, 20), ", expected a number from 0 on");
       return;
     }
     open.sample.label = static_cast<int32_t>(*label);
@@ -157,7 +157,7 @@ std::vector<std::string> expand(const std::string& pattern) {
   if (dots == range.npos || !first || !last || *first < 0 || *last < *first ||
       *last - *first >= static_cast<int64_t>(kMostFiles)) {
     throw ConfigError(
-        cat("--data ", pattern, ": {", range, "} is no range, want one as {000000..000009}"));
+        cat("--data ", pattern, ": {", range, "} is no range, expected one as {000000..000009}"));
   }
   std::vector<std::string> names;
   for (int64_t number = *first; number <= *last; ++number) {
@@ -208,7 +208,7 @@ void check_damage(const TarImages& train, const TarImages& val, int64_t limit) {
   if (count <= limit) return;
   const std::string& first = train.damaged().empty() ? val.damaged()[0] : train.damaged()[0];
   throw DataError(cat(first, "; ", count, count == 1 ? " sample is" : " samples are",
-                      " damaged, want at most ", limit, " (--max-damaged)"));
+                      " damaged, expected at most ", limit, " (--max-damaged)"));
 }
 
 ImageSplits open(const ImageDataOptions& options) {

@@ -33,7 +33,7 @@ const SafetensorsEntry& entry_of(const SafetensorsFile& file, const char* name,
                                  const char* wanted) {
   const SafetensorsEntry* entry = file.find(name);
   if (entry != nullptr) return *entry;
-  throw DataError(cat(file.path(), ": no tensor '", name, "', want ", wanted));
+  throw DataError(cat(file.path(), ": no tensor '", name, "', expected ", wanted));
 }
 
 std::vector<int64_t> labels_of(const SafetensorsFile& file, int64_t count) {
@@ -41,7 +41,7 @@ std::vector<int64_t> labels_of(const SafetensorsFile& file, int64_t count) {
   const View view = file.view(entry);
   if (entry.shape != std::vector<int64_t>{count} ||
       (view.dtype != DType::kI64 && view.dtype != DType::kI32)) {
-    throw DataError(cat(file.path(), ": 'labels' is ", view, ", want i64[", count, "] or i32"));
+    throw DataError(cat(file.path(), ": 'labels' is ", view, ", expected i64[", count, "] or i32"));
   }
   std::vector<int64_t> labels(static_cast<size_t>(count));
   for (size_t i = 0; i < labels.size(); ++i) {
@@ -91,11 +91,11 @@ struct LatentFolder {
         view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
     if (!is_float || view.ndim() != 4 || view.size(2) != view.size(3) || view.numel() == 0) {
       throw DataError(cat(path, ": 'latents' is ", view,
-                          ", want f32, f16 or bf16 of [n, C, H, H], and some of them"));
+                          ", expected f32, f16 or bf16 of [n, C, H, H], and some of them"));
     }
     if (all.files_.empty()) all.channels_ = view.size(1), all.pixels_ = view.size(2);
     if (view.size(1) != all.channels_ || view.size(2) != all.pixels_) {
-      throw DataError(cat(path, ": 'latents' is ", view, ", want [n,", all.channels_, ",",
+      throw DataError(cat(path, ": 'latents' is ", view, ", expected [n,", all.channels_, ",",
                           all.pixels_, ",", all.pixels_, "] as in ", all.files_.front()->path()));
     }
     const std::vector<int64_t> labels = labels_of(*file, view.size(0));
@@ -142,7 +142,7 @@ struct LatentFolder {
 
 const LatentDataset::Place& LatentDataset::place(int64_t index) const {
   if (index >= 0 && index < size()) return places_[static_cast<size_t>(index)];
-  throw InternalError(cat("latents: latent ", index, ", want [0, ", size(), ")"));
+  throw InternalError(cat("latents: latent ", index, ", expected [0, ", size(), ")"));
 }
 
 void LatentDataset::read(int64_t index, std::span<float> to) const {

@@ -176,7 +176,7 @@ const char* to_string(ImageChange change) {
 void change_image(Image& image, ImageChange change, int strength, bool negative) {
   if (image.channels != 3 || strength < 0 || strength > kStrongestChange) {
     throw InternalError(cat("change_image: ", image.channels, " channels, strength ", strength,
-                            ", want 3, 0 to ", kStrongestChange));
+                            ", expected 3, 0 to ", kStrongestChange));
   }
   const auto up_to = [&](double end) {
     const double amount = double{strength_between(0, static_cast<float>(end), strength)};

@@ -77,7 +77,7 @@ class RecordImages final : public ImageDataset {
       if (left >= 0 && left < file.count) return {&file, left};
       left -= file.count;
     }
-    throw InternalError(cat("images: image ", index, ", want [0, ", size_, ")"));
+    throw InternalError(cat("images: image ", index, ", expected [0, ", size_, ")"));
   }
 
   std::vector<Records> files_;
@@ -126,7 +126,7 @@ Records cifar_records(const fs::path& path, int64_t labels) {
   const auto bytes = std::ssize(file->bytes());
   const int64_t record = labels + kCifarPixels;
   if (bytes % record != 0) {
-    throw DataError(cat(path.string(), ": ", bytes, " bytes, want a multiple of ", record));
+    throw DataError(cat(path.string(), ": ", bytes, " bytes, expected a multiple of ", record));
   }
   return {.pixels = file,
           .labels = file,
@@ -153,7 +153,7 @@ std::vector<std::string> names_in(const fs::path& path, int64_t classes) {
       text.remove_prefix(std::min(end + 1, text.size()));
     }
     if (std::ssize(names) != classes) {
-      throw DataError(cat(path.string(), ": ", names.size(), " names, want ", classes));
+      throw DataError(cat(path.string(), ": ", names.size(), " names, expected ", classes));
     }
   }
   for (int64_t i = std::ssize(names); i < classes; ++i) names.push_back(std::to_string(i));
@@ -170,8 +170,8 @@ struct IdxHeader {
 IdxHeader idx_header(const MappedFile& file, int dimensions) {
   const auto bytes = file.bytes();
   const auto fail = [&](const std::string& what) {
-    throw DataError(cat(file.path(), ": ", what, ", want an IDX file of bytes with ", dimensions,
-                        dimensions == 1 ? " dimension" : " dimensions"));
+    throw DataError(cat(file.path(), ": ", what, ", expected an IDX file of bytes with ",
+                        dimensions, dimensions == 1 ? " dimension" : " dimensions"));
   };
   const size_t header = 4 + 4 * static_cast<size_t>(dimensions);
   if (bytes.size() < header) fail(cat(bytes.size(), " bytes"));

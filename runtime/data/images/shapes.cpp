@@ -85,7 +85,7 @@ class Shapes final : public ImageDataset {
  private:
   void check(int64_t index) const {
     if (index >= 0 && index < options_.images) return;
-    throw InternalError(cat("shapes: image ", index, ", want [0, ", options_.images, ")"));
+    throw InternalError(cat("shapes: image ", index, ", expected [0, ", options_.images, ")"));
   }
 
   ShapesOptions options_;
@@ -144,7 +144,7 @@ std::shared_ptr<const ImageDataset> make_shapes(const ShapesOptions& options) {
   constexpr int64_t kSmallest = 8, kLargest = 4096;
   if (options.images < 1 || options.pixels < kSmallest || options.pixels > kLargest) {
     throw ConfigError(cat("shapes: ", options.images, " images of ", options.pixels,
-                          " pixels, want at least 1, of ", kSmallest, " to ", kLargest));
+                          " pixels, expected at least 1, of ", kSmallest, " to ", kLargest));
   }
   return std::make_shared<const Shapes>(options);
 }

@@ -117,7 +117,7 @@ std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
                           "; expected text, or lines of JSON, without such bytes"));
     }
     if (const size_t at = broken_at(mapped, options); at != std::string_view::npos) {
-      throw DataError(cat(path, ": not UTF-8 at byte ", at, ", want text for a tokenizer"));
+      throw DataError(cat(path, ": not UTF-8 at byte ", at, ", expected text for a tokenizer"));
     }
     documents.push_back(make_document(std::move(mapped), path, scan.crc, /*copy=*/false));
   }
@@ -193,7 +193,7 @@ std::shared_ptr<const TokenStream> make_stream(std::vector<TokenPiece> documents
 void check_vocabulary(const DataOptions& options) {
   if (options.tokenizer == nullptr) {
     if (options.vocab_size == 0 || options.vocab_size >= kByteVocab) return;
-    throw ConfigError(cat("vocab is ", options.vocab_size, ", want at least ", kByteVocab,
+    throw ConfigError(cat("vocab is ", options.vocab_size, ", expected at least ", kByteVocab,
                           " for text, whose tokens are bytes"));
   }
   if (!options.tokenizer->end_of_document) {

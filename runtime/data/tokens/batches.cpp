@@ -11,7 +11,7 @@ namespace {
 
 void check_rank(int64_t rank, int64_t ranks) {
   if (rank < 0 || rank >= ranks) {
-    throw InternalError(cat("batches: rank ", rank, ", want [0, ", ranks, ")"));
+    throw InternalError(cat("batches: rank ", rank, ", expected [0, ", ranks, ")"));
   }
 }
 

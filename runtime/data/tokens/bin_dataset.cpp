@@ -167,22 +167,22 @@ DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& op
 LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source) {
   const auto bytes = static_cast<int64_t>(shard.size());
   if (bytes < kLlmcHeaderBytes) {
-    throw DataError(cat(source, ": ", bytes, " bytes, want a header of ", kLlmcHeaderBytes));
+    throw DataError(cat(source, ": ", bytes, " bytes, expected a header of ", kLlmcHeaderBytes));
   }
   std::array<int32_t, 3> header;
   std::memcpy(header.data(), shard.data(), sizeof header);
   const auto magic = static_cast<uint32_t>(header[0]);
   if (magic == kLlmcEvalMagic) {
-    throw DataError(cat(source, ": a multiple-choice evaluation file, want training tokens"));
+    throw DataError(cat(source, ": a multiple-choice evaluation file, expected training tokens"));
   }
   if (!is_llmc_magic(magic)) {
-    throw DataError(cat(source, ": magic number ", magic, ", want ", kLlmcGpt2Magic,
+    throw DataError(cat(source, ": magic number ", magic, ", expected ", kLlmcGpt2Magic,
                         " (16-bit tokens) or ", kLlmcLlama3Magic, " (32-bit tokens)"));
   }
   const bool is_gpt2 = magic == kLlmcGpt2Magic;
   const int32_t version = is_gpt2 ? 1 : 7;
   if (header[1] != version) {
-    throw DataError(cat(source, ": version ", header[1], ", want ", version));
+    throw DataError(cat(source, ": version ", header[1], ", expected ", version));
   }
   const LlmcHeader result{is_gpt2 ? TokenWidth::k16 : TokenWidth::k32, header[2]};
   // 31 bits times at most 4: no overflow.

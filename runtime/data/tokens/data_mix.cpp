@@ -30,7 +30,7 @@ bool exists(const std::string& path) {
 double parse_number(std::string_view text, const std::string& what) {
   const std::optional<double> number = parse_real(text);
   if (number && *number > 0 && std::isfinite(*number)) return *number;
-  throw ConfigError(cat(what, " is '", excerpt(text), "', want a number above 0"));
+  throw ConfigError(cat(what, " is '", excerpt(text), "', expected a number above 0"));
 }
 
 // "path", or "path:0.3".
@@ -40,12 +40,12 @@ DataPart parse_part(const std::string& text, bool is_one_of_many) {
   if (colon == text.npos) {
     if (!is_one_of_many) return {.path = text};  // opening it says what is wrong
     throw MissingInputError(
-        cat(excerpt(text, 300), ": no such file or folder, want one of --data"));
+        cat(excerpt(text, 300), ": no such file or folder, expected one of --data"));
   }
   const std::string path = text.substr(0, colon);
   if (!exists(path)) {
     throw MissingInputError(cat("neither ", excerpt(text, 300), " nor ", excerpt(path, 300),
-                                " is there, want a file or folder of --data"));
+                                " is there, expected a file or folder of --data"));
   }
   return {.path = path,
           .weight = parse_number(std::string_view(text).substr(colon + 1),
@@ -61,14 +61,14 @@ class PartReader {
     for (const auto& [key, value] : part.items()) {
       static constexpr std::array kKeys = {"path", "weight", "epochs", "format", "dtype"};
       if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
-        fail(cat("has '", excerpt(key), "', want path, weight, epochs, format, dtype"));
+        fail(cat("has '", excerpt(key), "', expected path, weight, epochs, format, dtype"));
       }
     }
   }
   DataPart read(const fs::path& folder) const {
     DataPart part{.path = (folder / text("path")).lexically_normal().string()};
     if (part_.contains("weight") && part_.contains("epochs")) {
-      fail("has a weight and epochs, want one of them");
+      fail("has a weight and epochs, expected one of them");
     }
     if (part_.contains("weight")) part.weight = number("weight");
     if (part_.contains("epochs")) part.epochs = number("epochs");
@@ -89,7 +89,7 @@ class PartReader {
   double number(const char* key) const {
     const double value = part_[key].is_number() ? part_[key].real() : -1;
     if (!(value > 0 && std::isfinite(value))) {
-      fail(cat("has '", key, "': ", excerpt(part_[key].dump()), ", want a number above 0"));
+      fail(cat("has '", key, "': ", excerpt(part_[key].dump()), ", expected a number above 0"));
     }
     return value;
   }
@@ -101,7 +101,7 @@ class PartReader {
       if (name == value) return meaning;
       names += cat(names.empty() ? "" : ", ", name);
     }
-    fail(cat("has '", key, "': '", excerpt(value), "', want ", names));
+    fail(cat("has '", key, "': '", excerpt(value), "', expected ", names));
   }
   static std::vector<std::pair<std::string, DataFormat>> formats() {
     std::vector<std::pair<std::string, DataFormat>> all;
@@ -121,14 +121,14 @@ std::vector<DataPart> read_mix_file(const std::string& path) {
   const Json all = Json::parse(text, kLimits, path);
   if (!all.is_object() || all.size() != 1 || !all.contains("sources") ||
       !all["sources"].is_array() || all["sources"].empty()) {
-    throw DataError(cat(path, ": want {\"sources\": [{\"path\": ...}, ...]}"));
+    throw DataError(cat(path, ": expected {\"sources\": [{\"path\": ...}, ...]}"));
   }
   std::vector<DataPart> parts;
   for (const Json& part : all["sources"]) {
     parts.push_back(PartReader(part, path, parts.size()).read(fs::path(path).parent_path()));
     if (!exists(parts.back().path)) {
-      throw MissingInputError(
-          cat(path, ": ", excerpt(parts.back().path, 300), " is not there, want a file or folder"));
+      throw MissingInputError(cat(path, ": ", excerpt(parts.back().path, 300),
+                                  " is not there, expected a file or folder"));
     }
   }
   return parts;
@@ -146,7 +146,7 @@ std::vector<DataPart> parse_data(const std::string& data) {
     std::vector<DataPart> parts = read_mix_file(data);
     if (const auto weighted = count_weights(parts); weighted % std::ssize(parts) != 0) {
       throw DataError(cat(data, ": ", weighted, " of ", parts.size(),
-                          " sources have weights, want all or none"));
+                          " sources have weights, expected all or none"));
     }
     return parts;
   }
@@ -159,8 +159,8 @@ std::vector<DataPart> parse_data(const std::string& data) {
     begin = end + 1;
   }
   if (const auto weighted = count_weights(parts); weighted % std::ssize(parts) != 0) {
-    throw ConfigError(
-        cat("--data: ", weighted, " of ", parts.size(), " sources have weights, want all or none"));
+    throw ConfigError(cat("--data: ", weighted, " of ", parts.size(),
+                          " sources have weights, expected all or none"));
   }
   return parts;
 }

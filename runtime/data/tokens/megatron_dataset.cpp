@@ -30,7 +30,7 @@ TokenWidth width_of(uint8_t code, const std::string& path) {
     case 8: return TokenWidth::k16;
     default:
       throw DataError(cat(path, ": tokens of type ", static_cast<int>(code),
-                          ", want 1 (u8), 4 (i32) or 8 (u16)"));
+                          ", expected 1 (u8), 4 (i32) or 8 (u16)"));
   }
 }
 
@@ -54,7 +54,7 @@ Index read_index(const std::string& path) {
     throw DataError(cat(path, ": does not begin as an index of Megatron-LM"));
   }
   if (const auto version = value_at<uint64_t>(index.file, 9); version != kVersion) {
-    throw DataError(cat(path, ": version ", version, ", want ", kVersion));
+    throw DataError(cat(path, ": version ", version, ", expected ", kVersion));
   }
   index.width = width_of(value_at<uint8_t>(index.file, 17), path);
   const auto sequences = value_at<uint64_t>(index.file, 18);
@@ -62,7 +62,7 @@ Index read_index(const std::string& path) {
   const auto room = static_cast<uint64_t>(bytes - kHeaderBytes);
   if (sequences == 0 || sequences > room / 12 || documents > (room - 12 * sequences) / 8) {
     throw DataError(cat(path, ": ", sequences, " sequences and ", documents,
-                        " documents do not fit its ", bytes, " bytes, want at least one"));
+                        " documents do not fit its ", bytes, " bytes, expected at least one"));
   }
   index.sequences = static_cast<int64_t>(sequences);
   return index;
@@ -73,7 +73,7 @@ Index read_index(const std::string& path) {
 void check_sequences(const Index& index, int64_t bin_bytes, bool all, const OnReading& on_reading) {
   const auto fail = [&](int64_t sequence, int64_t want) {
     throw DataError(cat(index.file.path(), ": sequence ", sequence, " begins at byte ",
-                        index.offset(sequence), " of the .bin, want ", want,
+                        index.offset(sequence), " of the .bin, expected ", want,
                         ", where the one before it ends"));
   };
   int64_t end = 0;

@@ -124,7 +124,7 @@ std::span<const ExamplePart> Packing::row(int64_t index) const {
 
 Packing pack(const TokenExamples& examples, int64_t row_tokens, PackingRule rule,
              Overlong overlong) {
-  if (row_tokens < 1) throw ConfigError(cat("seq-len is ", row_tokens, ", want at least 1"));
+  if (row_tokens < 1) throw ConfigError(cat("seq-len is ", row_tokens, ", expected at least 1"));
   std::vector<ExamplePart> parts = parts_of(examples, row_tokens, overlong);
   std::vector<int64_t> rows(parts.size());
   if (rule == PackingRule::kNone) {
@@ -165,7 +165,7 @@ PackedRows::PackedRows(std::shared_ptr<const TokenExamples> examples, Packing pa
   }
   if (packing_.rows() == 0) {
     throw DataError(cat("none of ", examples_->size(),
-                        " examples has a token to predict within a row, want longer rows "
+                        " examples has a token to predict within a row; use longer rows "
                         "(--seq-len) or other data"));
   }
 }

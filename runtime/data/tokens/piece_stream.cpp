@@ -58,7 +58,7 @@ void check_file(const TokenPiece& piece) {
     const uint32_t token = token_at(piece.data, width, i);
     if (token >= effective_bound(vocab_bound)) {
       throw DataError(cat(excerpt(piece.name, kLongestName), ": token ", token, " at position ",
-                          piece.first_token + i, ", want a token below ",
+                          piece.first_token + i, ", expected a token below ",
                           effective_bound(vocab_bound), ", the size of the vocabulary"));
     }
   }
@@ -106,7 +106,7 @@ void PieceStream::read(int64_t begin, std::span<int32_t> out) const {
   const auto count = static_cast<int64_t>(out.size());
   if (begin < 0 || begin > size_ || count > size_ - begin) {
     throw InternalError(cat("token stream: read of ", count, " tokens at ", begin,
-                            ", want a range in [0, ", size_, ")"));
+                            ", expected a range in [0, ", size_, ")"));
   }
   if (count == 0) return;
   // The last piece that starts at or before `begin`.

@@ -42,7 +42,7 @@ TokenWidth width_of(std::string_view descr, const std::string& path) {
     if (descr.starts_with(name)) return width;
   }
   throw DataError(cat(path, ": elements of type ", excerpt(descr.substr(0, descr.find(','))),
-                      ", want '<u2', '<u4', '<i4' or '|u1'"));
+                      ", expected '<u2', '<u4', '<i4' or '|u1'"));
 }
 
 // A vector's shape: "(123,)".
@@ -55,7 +55,7 @@ int64_t length_of(std::string_view shape, const std::string& path) {
     return length;
   }
   throw DataError(cat(path, ": an array of shape ", excerpt(shape.substr(0, shape.find(')') + 1)),
-                      ", want a vector of tokens, (N,)"));
+                      ", expected a vector of tokens, (N,)"));
 }
 
 NumpyHeader parse_numpy_header(std::string_view file, const std::string& path) {
@@ -85,14 +85,15 @@ TokenPiece open_headerless(const std::string& path, TokenWidth width, bool will_
   const auto bytes = static_cast<int64_t>(file->bytes().size());
   const auto size = static_cast<int64_t>(width);
   if (bytes % size != 0) {
-    throw DataError(cat(path, ": ", bytes, " bytes, want ",
+    throw DataError(cat(path, ": ", bytes, " bytes, expected ",
                         size == 2 ? "an even number" : cat("a multiple of ", size), ": tokens of ",
                         8 * size, " bits"));
   }
   uint32_t magic = 0;
   if (bytes >= 4) std::memcpy(&magic, file->bytes().data(), sizeof magic);
   if (is_llmc_magic(magic)) {
-    throw DataError(cat(path, ": begins with llm.c's magic number, want tokens without a header"));
+    throw DataError(
+        cat(path, ": begins with llm.c's magic number, expected tokens without a header"));
   }
   return make_piece(file, 0, bytes / size);
 }
@@ -113,7 +114,7 @@ std::pair<TokenPiece, TokenWidth> open_raw_file(const std::string& path,
   if (!options.width) {
     throw ConfigError(
         cat(path,
-            ": nothing in the file says how wide its tokens are; want --data-dtype u16 or "
+            ": nothing in the file says how wide its tokens are; use --data-dtype u16 or "
             "u32"));
   }
   return {open_headerless(path, *options.width, options.validate), *options.width};

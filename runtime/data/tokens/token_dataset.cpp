@@ -151,7 +151,7 @@ DataSource resolve(const std::string& path) {
     if (!files.empty()) return {path, false, std::move(files)};
     throw MissingInputError(cat(path, ": no file has such a name"));
   }
-  throw MissingInputError(cat(path, ": no such file or folder, want token data or text"));
+  throw MissingInputError(cat(path, ": no such file or folder, expected token data or text"));
 }
 
 }  // namespace data_internal
@@ -234,10 +234,11 @@ DataFormat find_format(const DataOptions& options) {
 
 DatasetSplits open_dataset(const DataOptions& options) {
   if (!(options.val_fraction >= 0 && options.val_fraction < 1)) {
-    throw ConfigError(cat("val-fraction is ", options.val_fraction, ", want a number in [0, 1)"));
+    throw ConfigError(
+        cat("val-fraction is ", options.val_fraction, ", expected a number in [0, 1)"));
   }
   if (options.vocab_size < 0) {
-    throw ConfigError(cat("vocab is ", options.vocab_size, ", want 0 or more"));
+    throw ConfigError(cat("vocab is ", options.vocab_size, ", expected 0 or more"));
   }
   const DataSource source = resolve(options.path);
   const DataFormat format =

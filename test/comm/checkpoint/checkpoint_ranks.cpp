@@ -253,7 +253,7 @@ TEST_CASE("a checkpoint of other tensors is refused by their names", "[checkpoin
   const std::string sgd = refused(OptimizerKind::kSgd);
   CHECK(contains(sgd, "without"));
   CHECK(contains(sgd, "/momentum"));
-  CHECK(contains(refused(OptimizerKind::kAdamWBF16), "wte.weight/m (fp32, want bf16)"));
+  CHECK(contains(refused(OptimizerKind::kAdamWBF16), "wte.weight/m (fp32, expected bf16)"));
 }
 
 TEST_CASE("checkpoints that somebody deletes between two saves come again", "[checkpoint]") {

@@ -310,7 +310,7 @@ TEST_CASE("a file that belongs to a manifest by its checksums but not by its par
   manifest.tensors.erase("h.0.bias");
   dir.write("step_00000001/manifest.json", to_json(manifest));
   CHECK(contains(message_of<DataError>([&] { CheckpointReader(folder.path_of(1)).verify(); }),
-                 "want the"));
+                 "expected the"));
 }
 
 }  // namespace shale

@@ -88,7 +88,7 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
                    t.boxes[0] = {{{0, 3}, {2, 3}}, {{0, 0, 6}}};
                    t.boxes[1] = {{{2, 0}, {2, 3}}, {{0, 0, 6}}};
                  }),
-                 "2 boxes, want the 4"));
+                 "2 boxes, expected the 4"));
   // Shapes.
   CHECK(contains(complaint([](T& t) { t.shape.assign(9, 1); }), "9 dimensions"));
   CHECK(contains(complaint([](T& t) { t.shape.assign(3, int64_t{1} << 30); }), "no possible size"));

@@ -86,7 +86,7 @@ void run_watched_mode(std::string_view mode, World& world) {
 }
 
 [[noreturn]] void throw_bad_data() {
-  throw DataError("tokens.bin: magic is 7, want 20240520");
+  throw DataError("tokens.bin: magic is 7, expected 20240520");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void fail_in_pipeline(bool stops, comm::World& world) {
   const auto fail_here = [&](int64_t step) {
     world.at_step(step + 1);
     if (step != 2 || world.rank() != 1) return;
-    if (!stops) throw DataError("tokens.bin: magic is 7, want 20240520");
+    if (!stops) throw DataError("tokens.bin: magic is 7, expected 20240520");
     std::raise(SIGSTOP);  // and goes on when the launcher ends it
   };
   const auto all = world.group({.timeout_s = 60});
@@ -47,7 +47,7 @@ int fail_while_training(std::string_view where, comm::World& world) {
   optim::AdamW optimizer(parallel.shards(), {});
   bool armed = false;
   const auto fail_here = [&] {
-    if (armed && world.rank() == 1) throw DataError("tokens.bin: magic is 7, want 20240520");
+    if (armed && world.rank() == 1) throw DataError("tokens.bin: magic is 7, expected 20240520");
   };
   if (where == "forward") model->blocks()[1]->add_hook(HookPoint::kBeforeForward, fail_here);
   if (where == "backward") model->blocks()[1]->add_hook(HookPoint::kBeforeBackward, fail_here);

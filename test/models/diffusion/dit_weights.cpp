@@ -137,7 +137,7 @@ TEST_CASE("stored weights that do not fit a diffusion transformer are refused") 
   };
   DitConfig other = small(DitVariant::kDiffusers);
   other.layers = 3;
-  CHECK(contains(refusal(models::Dit(other)), "num_layers is 2, want 3"));
+  CHECK(contains(refusal(models::Dit(other)), "num_layers is 2, expected 3"));
   const models::Dit model(small(DitVariant::kDiffusers));
   const std::string path = dir.file(models::kDiffusersWeights);
   const Stored right = stored_in(path);
@@ -153,7 +153,7 @@ TEST_CASE("stored weights that do not fit a diffusion transformer are refused") 
   refuses(wrong, copy + " differs from transformer_blocks.0");
   wrong = right;
   wrong.erase("proj_out_1.bias");
-  refuses(wrong, "proj_out_1.bias is missing, want [96]");
+  refuses(wrong, "proj_out_1.bias is missing, expected [96]");
   wrong = right;
   wrong["proj_out_3.bias"] = {{1}, {0}};
   refuses(wrong, "unknown in this model");

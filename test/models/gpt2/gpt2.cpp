@@ -75,7 +75,7 @@ TEST_CASE("impossible models are errors that say what is wrong") {
   LanguageModelConfig config = small();
   config.heads = 5;
   CHECK(contains(message_of<ConfigError>([&] { models::make_language_model(config); }),
-                 "width is 24, want a multiple of heads = 5"));
+                 "width is 24, expected a multiple of heads = 5"));
   const std::string unknown = message_of<ConfigError>([] { models::preset("gpt3", 8); });
   CHECK(contains(unknown, "gpt3"));
   CHECK(contains(unknown, "gpt2-124m"));

@@ -333,8 +333,8 @@ TEST_CASE("missing, unknown and misshapen tensors are listed with expected and f
   tensors.push_back({{"transformer.h.0.attn.bias.more", DType::kF32, {1}}, {0}});
   save_file(dir.path(), tensors);
   const std::string message = message_of<DataError>([&] { Gpt2Weights(dir.path(), small()); });
-  CHECK(contains(message, "transformer.wpe.weight is F32[6,7], want F32, BF16 or F16 [7,6]"));
-  CHECK(contains(message, "ln_f.bias is missing, want [6]"));
+  CHECK(contains(message, "transformer.wpe.weight is F32[6,7], expected F32, BF16 or F16 [7,6]"));
+  CHECK(contains(message, "ln_f.bias is missing, expected [6]"));
   CHECK(contains(message, "transformer.ln_g.bias is F32[6], unknown"));
   CHECK(contains(message, "attn.bias.more"));
 

@@ -190,14 +190,14 @@ TEST_CASE("image weights that do not fit are listed by name", "[io]") {
                  }),
                  "fc_norm.weight is F32[4], unknown in this model"));
   CHECK(contains(refused([&](auto& specs) { specs.erase(find(specs, "blocks.2.mlp.fc1.bias")); }),
-                 "blocks.2.mlp.fc1.bias is missing, want [768]"));
+                 "blocks.2.mlp.fc1.bias is missing, expected [768]"));
   CHECK(contains(refused([&](auto& specs) { find(specs, "norm.bias")->shape = {5}; }),
-                 "norm.bias is F32[5], want F32, BF16 or F16 [192]"));
+                 "norm.bias is F32[5], expected F32, BF16 or F16 [192]"));
   // Neither 4 x 4 places and a class token, nor another square.
   CHECK(contains(refused([&](auto& specs) {
                    find(specs, "pos_embed")->shape = {1, 16, 192};
                  }),
-                 "pos_embed is F32[1,16,192], want"));
+                 "pos_embed is F32[1,16,192], expected"));
   CHECK(contains(refused([&](auto& specs) {
                    find(specs, "head.weight")->shape = {1000, 192};
                    find(specs, "head.bias")->shape = {1000};
@@ -237,7 +237,7 @@ TEST_CASE("weights for pixels that are normalised otherwise are refused", "[io]"
        {R"({"pretrained_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}})",
         R"({"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]})"}) {
     CHECK(contains(message_of<ConfigError>([&] { check(text); }),
-                   "want --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5"));
+                   "use --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5"));
   }
 }
 

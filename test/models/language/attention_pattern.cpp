@@ -108,7 +108,7 @@ TEST_CASE("a pattern comes back from what checkpoints say of it") {
   LanguageModelConfig longer = tiny("gpt2", listed);
   longer.context = 769;
   CHECK(contains(message_of<ConfigError>([&] { make_language_model(longer); }),
-                 "has 3 rows of 256 tokens, want rows for 769"));
+                 "has 3 rows of 256 tokens, expected rows for 769"));
   const std::string bad = R"({"attention_pattern": "listed", "attention_block": 128,)"
                           R"( "attention_rows": [[0], [2]]})";
   CHECK(contains(message_of<DataError>([&] { parse_pattern(JsonObject(bad, "x")); }),
@@ -123,8 +123,9 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
     return message_of<DataError>([&] { attention_pattern(file, 1); });
   };
   CHECK(contains(message(R"({"block": 100, "rows": [[0]]})"),
-                 "block is 100, want a multiple of 128"));
-  CHECK(contains(message(R"({"block": 0, "rows": [[0]]})"), "block is 0, want a multiple of 128"));
+                 "block is 100, expected a multiple of 128"));
+  CHECK(contains(message(R"({"block": 0, "rows": [[0]]})"),
+                 "block is 0, expected a multiple of 128"));
   CHECK(contains(message(R"({"block": 128, "rows": []})"), "there are no rows"));
   CHECK(contains(message(R"({"block": 128, "rows": [[0], []]})"), "row 1 lists no block"));
   CHECK(contains(message(R"({"block": 128, "rows": [[0], [0, 2]]})"), "row 1 lists block 2"));
@@ -133,7 +134,7 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
       contains(message(R"({"block": 128, "rows": [[0], [1, 0]]})"), "row 1 lists block 0 after 1"));
   CHECK(contains(message(R"({"block": 128, "rows": [0]})"), "a list of lists of integers"));
   CHECK(contains(message(R"({"pattern": "window"})"), "local, fixed, strided, longformer"));
-  CHECK(contains(message(R"({"pattern": "local", "block": 100})"), "want a multiple of 128"));
+  CHECK(contains(message(R"({"pattern": "local", "block": 100})"), "expected a multiple of 128"));
   CHECK(contains(message(R"({"pattern": "local", "random": 1})"), "none: it has no such"));
   CHECK(contains(message(R"({"pattern": "fixed", "global": 5})"), "at most the 4 of local"));
   const AttentionPattern open = [&] {

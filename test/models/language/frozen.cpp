@@ -159,9 +159,9 @@ TEST_CASE("weights in few bits are exported as what they stand for, with their a
     CAPTURE(nn::frozen_dtype_name(dtype));
     Run run(FrozenDType::kCompute, dtype), want(dtype, FrozenDType::kCompute);
     models::export_model(dir.file("kept"), *run.model, *run.parallel, true, {}, 2);
-    models::export_model(dir.file("want"), *want.model, *want.parallel, true, {}, 2);
+    models::export_model(dir.file("expected"), *want.model, *want.parallel, true, {}, 2);
     CHECK(read_file(dir.file("kept/model.safetensors")) ==
-          read_file(dir.file("want/model.safetensors")));
+          read_file(dir.file("expected/model.safetensors")));
   }
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("what cannot be kept in few bits is said") {
     return message_of<ConfigError>([&] { nn::keep_frozen(*model, dtype); });
   };
   CHECK(contains(error(32, FrozenDType::kNf4), "layers.0.self_attn.q_proj is "));
-  CHECK(contains(error(32, FrozenDType::kInt8), "want rows of whole blocks of 64"));
+  CHECK(contains(error(32, FrozenDType::kInt8), "expected rows of whole blocks of 64"));
   Module empty;
   CHECK(contains(message_of<ConfigError>([&] { nn::keep_frozen(empty, FrozenDType::kNf4); }),
                  "no linear layer"));

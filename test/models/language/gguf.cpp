@@ -241,7 +241,7 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
   CHECK(std::get<uint32_t>(found["tokenizer.ggml.eos_token_id"]) == 0);
 
   CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*tokenizer, 257); }),
-                 "tokenizer.json: 258 tokens, want at most 257"));
+                 "tokenizer.json: 258 tokens, expected at most 257"));
   CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*trained("<end>"), 258); }),
                  "ends a text"));
   // SentencePiece's: scores in place of merges, bytes by their names.

@@ -75,12 +75,12 @@ TEST_CASE("what is wrong with a question is said, with its line") {
   CHECK(contains(error("{}", ChoiceFormat::kArc), "q.jsonl:1: no 'question'"));
   CHECK(contains(
       error(R"({"question": "q", "choices": ["a", "b"], "answer": 2})", ChoiceFormat::kMmlu),
-      "'answer' is 2, want 0 to 1"));
+      "'answer' is 2, expected 0 to 1"));
   std::string choices = "\"a\"";
   for (int i = 1; i < 27; ++i) choices += ",\"a\"";
   CHECK(contains(error("{\"question\": \"q\", \"choices\": [" + choices + "], \"answer\": 0}",
                        ChoiceFormat::kMmlu),
-                 "'choices' are 27, want at most 26"));
+                 "'choices' are 27, expected at most 26"));
   const std::string labels = R"("choices": {"text": ["a", "b"], "label": ["A", "B"]})";
   CHECK(contains(
       error(cat(R"({"question": "q", "answerKey": "C", )", labels, "}"), ChoiceFormat::kArc),

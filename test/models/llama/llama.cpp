@@ -167,7 +167,7 @@ TEST_CASE("sizes that do not go together are one line") {
     return message_of<ConfigError>([&] { models::make_language_model(config); });
   };
   CHECK(contains(message([](auto& c) { c.kv_heads = 3; }),
-                 "kv-heads is 3, want a divisor of heads = 4"));
+                 "kv-heads is 3, expected a divisor of heads = 4"));
   CHECK(contains(message([](auto& c) { c.head_size = 7; }), "rope: head size is 7"));
   CHECK(contains(message([](auto& c) { c.hidden = 0; }), "hidden is 0"));
   CHECK(contains(message([](auto& c) {
@@ -177,12 +177,12 @@ TEST_CASE("sizes that do not go together are one line") {
                  "a multiple of heads"));
   CHECK(contains(message([](auto& c) { c.mlp_bias = true; }), "mlp_bias"));
   CHECK(contains(message([](auto& c) { c.experts = 4; }),
-                 "experts is 4, want none: llama models have no such"));
+                 "experts is 4, expected none: llama models have no such"));
   CHECK(contains(message([](auto& c) {
                    c = small("olmoe");
                    c.active_experts = 5;
                  }),
-                 "active-experts is 5, want 1 to experts = 4"));
+                 "active-experts is 5, expected 1 to experts = 4"));
   CHECK(contains(message_of<ConfigError>(
                      [] { models::make_language_model(small("qwen3"), {.dropout = 0.1f}); }),
                  "qwen3 models have none"));

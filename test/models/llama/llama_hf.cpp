@@ -283,7 +283,7 @@ TEST_CASE("every setting survives writing and reading config.json of Llama", "[i
     }
   }
   CHECK(contains(message_of<ConfigError>([] { llama_config_json({}, DType::kF32); }),
-                 "family is gpt2, want one of: llama mistral qwen2 qwen3 olmo2 mixtral olmoe "
+                 "family is gpt2, expected one of: llama mistral qwen2 qwen3 olmo2 mixtral olmoe "
                  "qwen3_moe"));
 }
 
@@ -314,19 +314,19 @@ TEST_CASE("a config.json that would compute something else is an error that name
       {"llama", {{"attn_logit_softcapping", "50.0"}}, "'attn_logit_softcapping'"},
       {"llama", {{"final_logit_softcapping", "30.0"}}, "'final_logit_softcapping'"},
       {"olmo2", {{"clip_qkv", "8"}}, "'clip_qkv'"},
-      {"olmoe", {{"num_experts", "4"}}, "'num_experts_per_tok' missing, want at most"},
-      {"mixtral", {{"num_local_experts", "0"}}, "'num_local_experts' is 0, want 1 to"},
+      {"olmoe", {{"num_experts", "4"}}, "'num_experts_per_tok' missing, expected at most"},
+      {"mixtral", {{"num_local_experts", "0"}}, "'num_local_experts' is 0, expected 1 to"},
       {"mixtral", {{"num_experts_per_tok", "9"}}, "at most num_local_experts, which is 8"},
       {"mixtral", {{"router_jitter_noise", "0.1"}}, "'router_jitter_noise'"},
-      {"qwen3_moe", {{"decoder_sparse_step", "2"}}, "'decoder_sparse_step' is 2, want 1"},
-      {"qwen3_moe", {{"mlp_only_layers", "[0]"}}, "'mlp_only_layers' is [0], want none"},
+      {"qwen3_moe", {{"decoder_sparse_step", "2"}}, "'decoder_sparse_step' is 2, expected 1"},
+      {"qwen3_moe", {{"mlp_only_layers", "[0]"}}, "'mlp_only_layers' is [0], expected none"},
       {"qwen3_moe", {{"norm_topk_prob", "1"}}, "'norm_topk_prob'"},
       {"llama", {{"quantization_config", "{}"}}, "'quantization_config'"},
       {"llama", {{"partial_rotary_factor", "0.5"}}, "'partial_rotary_factor'"},
       {"qwen2", {{"is_causal", "false"}}, "'is_causal'"},
       {"llama", {{"rope_theta", "0"}}, "'rope_theta'"},
       {"llama", {{"rope_theta", "1e300"}}, "'rope_theta'"},
-      {"llama", rope("[]"), "'rope_scaling' is [], want an object"},
+      {"llama", rope("[]"), "'rope_scaling' is [], expected an object"},
       {"llama", rope(R"({"type":"dynamic","factor":2})"), "rope_scaling: 'type' is \"dynamic\""},
       {"llama", rope(R"({"rope_type":"longrope","factor":2})"), "'rope_type' is \"longrope\""},
       {"llama", rope(R"({"rope_type":"linear"})"), "rope_scaling: 'factor' missing"},
@@ -343,7 +343,7 @@ TEST_CASE("a config.json that would compute something else is an error that name
        "rope_scaling: 'partial_rotary_factor'"},
       {"qwen3", rope(R"({"full_attention":{"rope_type":"default"}})"), "'rope_scaling'"},
       {"llama", {{"rope_scaling", "{}"}, {"rope_parameters", "{}"}}, "'rope_parameters'"},
-      {"mistral", {{"sliding_window", "0"}}, "'sliding_window' is 0, want 1 to"},
+      {"mistral", {{"sliding_window", "0"}}, "'sliding_window' is 0, expected 1 to"},
       {"qwen2",
        {{"use_sliding_window", "true"}, {"max_window_layers", "-1"}},
        "'max_window_layers'"},
@@ -485,17 +485,17 @@ TEST_CASE("weights of another family, or that do not fit, are listed by name", "
   };
   CHECK(contains(message("qwen2", "llama"),
                  "model.layers.0.self_attn.q_proj.bias is F32[16], unknown"));
-  CHECK(contains(message("llama", "qwen2"), "self_attn.k_proj.bias is missing, want [8]"));
-  CHECK(contains(message("llama", "qwen3"), "self_attn.q_norm.weight is missing, want [4]"));
+  CHECK(contains(message("llama", "qwen2"), "self_attn.k_proj.bias is missing, expected [8]"));
+  CHECK(contains(message("llama", "qwen3"), "self_attn.q_norm.weight is missing, expected [4]"));
   CHECK(contains(message("olmo2", "qwen3"),
-                 "self_attn.q_norm.weight is F32[16], want F32, BF16 or F16 [4]"));
+                 "self_attn.q_norm.weight is F32[16], expected F32, BF16 or F16 [4]"));
   CHECK(contains(message("llama", "olmo2"), "input_layernorm.weight is F32[6], unknown"));
   LanguageModelConfig tied = small("llama");
   tied.tied = true;
   const TempDir dir;
   write_folder(dir.path(), tied);
   CHECK(contains(message_of<DataError>([&] { weights_of(dir.path(), small("llama")); }),
-                 "lm_head.weight is missing, want [5,6]"));
+                 "lm_head.weight is missing, expected [5,6]"));
 }
 
 }  // namespace shale::models

@@ -83,12 +83,14 @@ TEST_CASE("links are written as they are read", "[plan]") {
     const char* json;
     const char* message;
   };
-  for (const Row& row : {Row{"{}", "want a list"}, {"[{}]", "links[0]"}, {"[1]", "links[0]"},
-                         {R"([{"op": "shout"}])", "op is shout, want one of all_reduce_sum"},
+  for (const Row& row : {Row{"{}", "expected a list"},
+                         {"[{}]", "links[0]"},
+                         {"[1]", "links[0]"},
+                         {R"([{"op": "shout"}])", "op is shout, expected one of all_reduce_sum"},
                          {R"([{"op": "gather", "speed": 1}])", "unknown field speed"},
                          {R"([{"op": "gather", "ranks": 1, "stride": 1, "latency_us": 1,
                                "gbytes_per_s": 1}])",
-                          "want ranks of 2 or more"}}) {
+                          "expected ranks of 2 or more"}}) {
     CAPTURE(row.json);
     const std::string message = test::message_of<ConfigError>(
         [&] { read_links(Json::parse(row.json, {}, "row"), "file"); });
@@ -141,7 +143,7 @@ TEST_CASE("figures that no machine has are refused, so that plans are finite", "
   for (const char* name : {"memory_gbytes_per_s", "bf16_tflops", "node_gbytes_per_s", "power_w",
                            "network_latency_us", "host_gbytes_per_s"}) {
     CAPTURE(name);
-    CHECK(test::contains(complaint(name, "1e-320"), "want"));
+    CHECK(test::contains(complaint(name, "1e-320"), "expected"));
     CHECK(test::contains(complaint(name, "1e308"), "expected a number"));
   }
   CHECK(test::contains(complaint("links", R"([{"op": "all_gather", "ranks": 2, "stride": 1,

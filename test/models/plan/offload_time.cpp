@@ -206,7 +206,7 @@ TEST_CASE("a cluster that does not say what its hosts do is no place to plan off
   for (const auto& [offload, activations] : {std::pair{"optimizer", false}, {"none", true}}) {
     const std::string message =
         test::message_of<ConfigError>([&] { plan_of(offload, 0, activations, cluster); });
-    CHECK(test::contains(message, "want host_gbytes_per_s"));
+    CHECK(test::contains(message, "set host_gbytes_per_s"));
   }
 }
 

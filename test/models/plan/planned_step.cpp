@@ -246,7 +246,7 @@ TEST_CASE("measured kernels are kept, and taken again", "[plan]") {
   KernelTimes broken(cluster);
   std::ofstream(path) << "1e-3 gemm\nsoon attention\n";
   const std::string message = test::message_of<DataError>([&] { broken.read(path); });
-  CHECK(test::contains(message, "times:2: want seconds"));
+  CHECK(test::contains(message, "times:2: expected seconds"));
 }
 
 TEST_CASE("what a collective's time takes to find does not grow with its ranks", "[plan]") {

@@ -16,7 +16,7 @@ TEST_CASE("a batch ramp is read phase by phase, and what is none is named", "[op
                                   "8:3,,9:4", "8:3,9", "1073741825:1", "a:b"}) {
     CAPTURE(wrong);
     CHECK(contains(message_of<ConfigError>([&] { models::parse_batch_ramp(wrong); }),
-                   "want BATCH:STEPS"));
+                   "expected BATCH:STEPS"));
   }
   std::string long_ramp = "1073741824:1073741824";
   for (int i = 0; i < 10; ++i) long_ramp += ",1073741824:1073741824";

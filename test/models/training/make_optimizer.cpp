@@ -133,13 +133,13 @@ TEST_CASE("a group is a pattern and settings, each once and a number from 0 up")
   CHECK(groups[0].options.weight_decay == 0.f);
   CHECK(groups[1].options.lr_factor == 2);
   CHECK_FALSE(groups[1].options.weight_decay.has_value());
-  CHECK(contains(group_refusal("wte.*"), "--param-groups: \"wte.*\", want \"PATTERN:"));
+  CHECK(contains(group_refusal("wte.*"), "--param-groups: \"wte.*\", expected \"PATTERN:"));
   CHECK(contains(group_refusal(":lr=1"), "\":lr=1\""));
   CHECK(contains(group_refusal("a:"), "\"a:\""));
   CHECK(contains(group_refusal("a:rate=1"), "lr or decay, not \"rate\""));
   CHECK(contains(group_refusal("a:lr"), "a number from 0 up for lr"));
   CHECK(contains(group_refusal("a:lr=fast"), "a number from 0 up for lr"));
-  CHECK(contains(group_refusal("a:lr=1;b:decay=-1"), "\"b:decay=-1\", want a number"));
+  CHECK(contains(group_refusal("a:lr=1;b:decay=-1"), "\"b:decay=-1\", expected a number"));
   CHECK(contains(group_refusal("a:lr=nan"), "a number from 0 up for lr"));
   CHECK(contains(group_refusal("a:lr=1e300"), "a number from 0 up for lr"));
   CHECK(contains(group_refusal("a:lr=1,lr=2"), "one lr"));

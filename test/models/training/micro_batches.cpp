@@ -217,10 +217,11 @@ TEST_CASE("dependent launches are refused where kernels do not wait") {
     return message_of<UnavailableError>(
         [&] { Context({.device = device, .dependent_launch = true}); });
   };
-  CHECK(contains(refused({.type = DeviceType::kEmu, .arch = 80}),
-                 "want a GPU with kernels compiled for compute capability 9.0 or later, or emu:90; "
-                 "got emu:80, with kernels for 8.0"));
-  CHECK(contains(refused({}), "got cpu"));
+  CHECK(contains(
+      refused({.type = DeviceType::kEmu, .arch = 80}),
+      "expected a GPU with kernels compiled for compute capability 9.0 or later, or emu:90; "
+      "found emu:80, with kernels for 8.0"));
+  CHECK(contains(refused({}), "found cpu"));
 }
 
 TEST_CASE("a model can be used otherwise between two replays") {
@@ -255,7 +256,7 @@ TEST_CASE("a micro-batch of another shape is an error") {
   graphs.step();
   const std::string message = message_of<ShapeError>([&] { graphs.step(kTokens - 1); });
   CAPTURE(message);
-  CHECK(contains(message, "inputs int32 [2,10], want inputs int32 [2,11]"));
+  CHECK(contains(message, "inputs int32 [2,10], expected inputs int32 [2,11]"));
 }
 
 TEST_CASE("a replay whose gradients are not those of its capture is an error") {

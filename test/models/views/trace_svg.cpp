@@ -43,7 +43,7 @@ TEST_CASE("a step is drawn with its passes, waits and messages, and no other ste
   CHECK(test::contains(svg, R"(<rect x="656.0" y="46" width="200.0" height="22" fill="#fdae6b")"));
   CHECK(test::contains(svg, R"(<rect x="756.0" y="17" width="100.0" height="11" fill="#cb181d")"));
   CHECK(test::contains(svg, R"(<rect x="156.0" y="30" width="100.0" height="8" fill="#bcbddc")"));
-  CHECK_THROWS_WITH(trace_svg(ranks, 9), Catch::Matchers::Contains("want one of 3, 4"));
+  CHECK_THROWS_WITH(trace_svg(ranks, 9), Catch::Matchers::Contains("expected one of 3, 4"));
 }
 
 }  // namespace shale::models

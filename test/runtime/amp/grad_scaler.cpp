@@ -148,9 +148,9 @@ TEST_CASE("options of the scaler that make no sense are errors") {
   const auto message = [&](const amp::GradScalerOptions& options) {
     return message_of<ConfigError>([&] { amp::GradScaler(context, options); });
   };
-  CHECK(contains(message({.initial_scale = 0.5f}), "initial_scale is 0.5, want 1 to"));
+  CHECK(contains(message({.initial_scale = 0.5f}), "initial_scale is 0.5, expected 1 to"));
   CHECK(contains(message({.backoff_factor = 1}), "backoff_factor"));
-  CHECK(contains(message({.growth_interval = 0}), "growth_interval is 0, want at least 1"));
+  CHECK(contains(message({.growth_interval = 0}), "growth_interval is 0, expected at least 1"));
   CHECK(contains(message({.hysteresis = 0}), "hysteresis"));
 }
 

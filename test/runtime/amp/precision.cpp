@@ -110,8 +110,9 @@ TEST_CASE("precisions that no kernel supports are errors") {
   const auto message = [&](const amp::Precision& precision) {
     return message_of<ConfigError>([&] { net.set_precision(precision); });
   };
-  CHECK(contains(message({.compute = DType::kI32}), "compute is int32, want fp32, bf16 or fp16"));
-  CHECK(contains(message({.reduce = DType::kF16}), "reduce is fp16, want fp32 or bf16"));
+  CHECK(
+      contains(message({.compute = DType::kI32}), "compute is int32, expected fp32, bf16 or fp16"));
+  CHECK(contains(message({.reduce = DType::kF16}), "reduce is fp16, expected fp32 or bf16"));
   CHECK(contains(message({.output = DType::kF64}), "output is"));
 }
 

@@ -97,10 +97,10 @@ TEST_CASE("what a GGUF file cannot hold is an error", "[io]") {
   const std::string path = dir.file("e.gguf");
   const GgufTensor small{.name = "a", .type = GgufType::kQ8_0, .shape = {2, 33}};
   CHECK(message_of<ConfigError>([&] { GgufWriter(path, {}, {small}); }) ==
-        "gguf: rows of a have 33 elements, want a multiple of 32 for q8_0");
+        "gguf: rows of a have 33 elements, expected a multiple of 32 for q8_0");
   CHECK(contains(message_of<ConfigError>(
                      [&] { GgufWriter(path, {}, {{.name = std::string(64, 'x'), .shape = {1}}}); }),
-                 "has 64 bytes, want at most 63"));
+                 "has 64 bytes, expected at most 63"));
   const GgufTensor one{.name = "a", .type = GgufType::kQ8_0, .shape = {1, 32}};
   CHECK(contains(message_of<InternalError>([&] { GgufWriter(path, {}, {one, one}); }), "twice"));
   GgufWriter writer(path, {}, {one});
@@ -108,7 +108,7 @@ TEST_CASE("what a GGUF file cannot hold is an error", "[io]") {
   x[7] = std::nanf("");
   CHECK(contains(message_of<DataError>([&] { writer.write(x); }), "a has the value nan"));
   CHECK(contains(message_of<InternalError>([&] { writer.write(std::vector<float>(33)); }),
-                 "33 elements for a, want at most 32 in rows of 32"));
+                 "33 elements for a, expected at most 32 in rows of 32"));
   CHECK(contains(message_of<InternalError>([&] { writer.commit(); }), "a is not complete"));
   CHECK_FALSE(std::filesystem::exists(path));
 }

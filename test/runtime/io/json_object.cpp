@@ -41,7 +41,7 @@ TEST_CASE("a fallback stands for an absent key and for null, not for a wrong typ
 TEST_CASE("a wrong type is named with source, key, wanted and found", "[io]") {
   const JsonObject json(R"({"i":1.0,"big":18446744073709551615,"b":1,"l":[1,2]})", "a.json");
   const std::string message = message_of<DataError>([&] { json.integer("i"); });
-  CHECK(message == "a.json: 'i' is 1.0, want an integer");
+  CHECK(message == "a.json: 'i' is 1.0, expected an integer");
   CHECK_THROWS_AS(json.integer("big"), DataError);
   CHECK_THROWS_AS(json.flag("b"), DataError);
   CHECK(contains(message_of<DataError>([&] { json.text("l"); }), "[1,2]"));

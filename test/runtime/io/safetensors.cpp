@@ -158,14 +158,15 @@ TEST_CASE("offsets must fill the data without gap or overlap", "[io]") {
   };
   CHECK(parse(make_file(two("[0,4]", "[4,8]"), 8)).entries.size() == 2);
   CHECK(parse(make_file(two("[4,8]", "[0,4]"), 8)).entries.front().name == "b");
-  CHECK(contains(complaint(two("[0,4]", "[2,6]"), 6), "begins at 2, want 4"));  // overlap
-  CHECK(contains(complaint(two("[0,4]", "[0,4]"), 4), "begins at 0, want 4"));  // the same twice
-  CHECK(contains(complaint(two("[0,4]", "[5,9]"), 9), "begins at 5, want 4"));  // gap
-  CHECK(contains(complaint(two("[1,5]", "[5,9]"), 9), "begins at 1, want 0"));
+  CHECK(contains(complaint(two("[0,4]", "[2,6]"), 6), "begins at 2, expected 4"));  // overlap
+  CHECK(
+      contains(complaint(two("[0,4]", "[0,4]"), 4), "begins at 0, expected 4"));  // the same twice
+  CHECK(contains(complaint(two("[0,4]", "[5,9]"), 9), "begins at 5, expected 4"));  // gap
+  CHECK(contains(complaint(two("[1,5]", "[5,9]"), 9), "begins at 1, expected 0"));
   CHECK(contains(complaint(two("[0,4]", "[4,8]"), 9), "9 bytes follow"));
   CHECK(contains(complaint(two("[0,4]", "[4,8]"), 7), "7 bytes follow"));
   CHECK(contains(complaint(two("[0,4]", "[8,4]"), 8), "before they begin"));
-  CHECK(contains(complaint(two("[0,4]", "[4,7]"), 7), "3 bytes of data, want 4"));
+  CHECK(contains(complaint(two("[0,4]", "[4,7]"), 7), "3 bytes of data, expected 4"));
   CHECK_THROWS_AS(parse(make_file(two("[0,4]", "[9223372036854775804,9223372036854775808]"), 8)),
                   DataError);
   CHECK_THROWS_AS(

@@ -80,7 +80,7 @@ TEST_CASE("a streamed file that is given up stops and leaves a part", "[io]") {
   CHECK(std::equal(bytes.begin(), bytes.begin() + 8192, found.begin()));
 }
 
-TEST_CASE("a streamed file wants a new name, room on the disk, and blocks that fit it", "[io]") {
+TEST_CASE("a streamed file needs a new name, room on the disk, and blocks that fit it", "[io]") {
   const TempDir dir;
   const Folder folder = Folder::open(dir.path());
   dir.write("there", "x");

@@ -193,7 +193,7 @@ TEST_CASE("kernels and copies do not write to memory on a disk that was not acqu
 TEST_CASE("memory on a disk that cannot be names the folder", "[offload]") {
   const TempDir folder;
   CHECK(contains(message_of<MissingInputError>([&] { DiskMemory memory(folder.file("none")); }),
-                 folder.file("none") + ": there is no such folder; want one"));
+                 folder.file("none") + ": there is no such folder; expected one"));
   CHECK(contains(message_of<MissingInputError>(
                      [&] { DiskMemory memory(folder.write("file", "x") + "/none"); }),
                  "there is no such folder"));

@@ -88,7 +88,7 @@ TEST_CASE("attention over documents in one sequence is attention over each alone
   const Tensor short_keys = from_host<int32_t>(context, std::vector<int32_t>(5), {1, 5});
   CHECK(message_of<ShapeError>([&] {
           packed_attention(qkv, kHeads, {.first_keys = short_keys});
-        }) == "attention: first_keys is [1,5], want [2,5]");
+        }) == "attention: first_keys is [1,5], expected [2,5]");
 }
 
 TEST_CASE("packed attention takes lengths too, and names those of another batch") {
@@ -108,7 +108,7 @@ TEST_CASE("packed attention takes lengths too, and names those of another batch"
   CHECK(qkv.grad().shape() == qkv.shape());
   const Tensor three = from_host<int32_t>(context, std::vector<int32_t>{5, 2, 1}, {3});
   CHECK(message_of<ShapeError>([&] { packed_attention(qkv, kHeads, {.k_lengths = three}); }) ==
-        "attention: k_lengths is [3], want [2]");
+        "attention: k_lengths is [3], expected [2]");
 }
 
 }  // namespace shale::test

@@ -158,12 +158,12 @@ TEST_CASE("the gradient of an inference's batch norm takes its statistics as fix
   CHECK(max_error(to_host<float>(x.grad()), want) <= 4 * 0x1p-24 * max_abs(want));
 }
 
-TEST_CASE("batch_norm wants statistics of each channel") {
+TEST_CASE("batch_norm needs statistics of each channel") {
   Context context(small_context());
   const Tensor x = random_leaf(context, {6, 2}, 1), gain = random_leaf(context, {2}, 2);
   CHECK(message_of<ShapeError>([&] {
           batch_norm(x, gain, gain, options_for(context, 3, false));
-        }) == "batch_norm: running_mean is [3], want [2]");
+        }) == "batch_norm: running_mean is [3], expected [2]");
 }
 
 }  // namespace shale::test

@@ -59,10 +59,10 @@ TEST_CASE("calls that cut a block of queries are errors, and so are odd blocks")
   Context context(small_context());
   const BlockMask mask({}, sees, 9);
   CHECK(contains(message_of<ShapeError>([&] { mask.lists(context, {.queries = 60, .keys = 150}); }),
-                 "60 queries of a block mask begin at token 90, want a multiple of 128"));
+                 "60 queries of a block mask begin at token 90, expected a multiple of 128"));
   CHECK(mask.lists(context, {.queries = 3, .keys = 250}).keys.numel() == 2);  // one block of them
   CHECK(contains(message_of<ConfigError>([] { BlockMask({.block = 64}, sees, 9); }),
-                 "a block has 64 tokens, want a multiple of 128"));
+                 "a block has 64 tokens, expected a multiple of 128"));
 }
 
 }  // namespace shale::test

@@ -200,7 +200,7 @@ TEST_CASE("operations on images refuse shapes that do not fit") {
   const Tensor x = random_leaf(context, {1, 4, 4, 3}, 1),
                weight = random_leaf(context, {2, 4, 3, 3}, 2);
   CHECK(message_of<ShapeError>([&] { conv2d(x, weight); }) ==
-        "conv2d: weight is [2,4,3,3], x is [1,4,4,3], want [O,C,kh,kw] and [N,H,W,C]");
+        "conv2d: weight is [2,4,3,3], x is [1,4,4,3], expected [O,C,kh,kw] and [N,H,W,C]");
   const Tensor wide = random_leaf(context, {2, 3, 5, 5}, 2);
   CHECK(contains(message_of<ShapeError>([&] { conv2d(x, wide); }), "no window of [2,3,5,5]"));
   CHECK_THROWS_AS(conv2d(x, wide, random_leaf(context, {3}, 3), {.padding = 1}), ShapeError);

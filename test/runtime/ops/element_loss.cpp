@@ -118,7 +118,7 @@ TEST_CASE("losses name a target of another shape") {
   Context context(small_context());
   CHECK(message_of<ShapeError>([&] {
           mse_loss(random_leaf(context, {3}, 1), random_leaf(context, {3, 1}, 1));
-        }) == "mse_loss: target is [3,1], want [3]");
+        }) == "mse_loss: target is [3,1], expected [3]");
 }
 
 }  // namespace shale::test

@@ -141,10 +141,10 @@ TEST_CASE("what cannot be fused is an error that says why") {
   const Tensor x = random_leaf(context, {4, 3}, 1), row = random_leaf(context, {3}, 2);
   CHECK(message_of<ShapeError>([&] {
           fused([&](const Tensor& in) { return mul(in, exp(row)); }, x);
-        }) == "fused: mul gives [4,3], want the shape of the chain's first result, [3]");
-  CHECK(
-      message_of<AutogradError>([&] { fused([](const Tensor& in) { return in; }, x); }) ==
-      "fused: the function returned fp32[4,3], want results of elementwise ops made inside of it");
+        }) == "fused: mul gives [4,3], expected the shape of the chain's first result, [3]");
+  CHECK(message_of<AutogradError>([&] { fused([](const Tensor& in) { return in; }, x); }) ==
+        "fused: the function returned fp32[4,3], expected results of elementwise ops made inside "
+        "of it");
   CHECK(contains(message_of<InternalError>(
                      [&] { fused([](const Tensor& in) { return softmax(exp(in)); }, x); }),
                  "inside fused() only elementwise ops take their results"));
@@ -158,7 +158,7 @@ TEST_CASE("what cannot be fused is an error that says why") {
                 return y;
               },
               x);
-        }) == "fused: the chain has 161 steps, want at most 160");
+        }) == "fused: the chain has 161 steps, expected at most 160");
 }
 
 }  // namespace shale::test

@@ -80,12 +80,13 @@ TEST_CASE("an index of the wrong shape or dtype is named") {
   const Tensor x = random_leaf(context, {2, 3}, 1);
   CHECK(message_of<ShapeError>([&] {
           gather(x, 1, ids(x, {0, 1, 2}, {3, 1}));
-        }) == "gather: index is [3,1], want [2,1]");
-  CHECK(message_of<DTypeError>([&] { gather(x, 1, x); }) == "gather: index is fp32, want int32");
+        }) == "gather: index is [3,1], expected [2,1]");
+  CHECK(message_of<DTypeError>([&] { gather(x, 1, x); }) ==
+        "gather: index is fp32, expected int32");
   CHECK(message_of<ShapeError>([&] { index_select(x, 2, ids(x, {0}, {1})); }) ==
         "index_select: dimension 2 of [2,3]");
   CHECK(message_of<DataError>([&] { index_select(x, 1, ids(x, {3}, {1})); }) ==
-        "gather: index 3, want 0 to 2");
+        "gather: index 3, expected 0 to 2");
 }
 
 TEST_CASE("concat, stack and split are each other's reverse, gradients included") {
@@ -113,7 +114,7 @@ TEST_CASE("concat, stack and split are each other's reverse, gradients included"
   const Tensor a = random_leaf(context, {2, 3}, 1);
   CHECK(message_of<ShapeError>([&] {
           concat({a, random_leaf(context, {3, 3}, 1)}, 1);
-        }) == "concat: a tensor is [3,3], want [2,3]");
+        }) == "concat: a tensor is [3,3], expected [2,3]");
   CHECK(message_of<ShapeError>([&] {
           split(a, {1, 1}, 1);
         }) == "split: the sizes add up to 2, dimension 1 of [2,3] is 3");

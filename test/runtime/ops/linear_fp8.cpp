@@ -125,7 +125,7 @@ TEST_CASE("linear with fp8 operands makes each product of what is rounded for it
   }
 }
 
-TEST_CASE("linear with fp8 operands adds bias and residual as it is, and wants bf16", "[ops]") {
+TEST_CASE("linear with fp8 operands adds bias and residual as it is, and needs bf16", "[ops]") {
   Context context(small_context());
   const Tensor x = tensor_of(context, random_numbers(kRows, kIn, 1), false);
   const Tensor w = tensor_of(context, random_numbers(kOut, kIn, 2), false);
@@ -151,7 +151,7 @@ TEST_CASE("linear with fp8 operands adds bias and residual as it is, and wants b
 
   const Tensor wide = random_leaf(context, {4, 128}, 1), wide_w = random_leaf(context, {8, 128}, 2);
   const auto in_f32 = [&] { return linear(wide, wide_w, {}, {}, Operands::kFp8); };
-  CHECK(contains(message_of<DTypeError>(in_f32), "want bf16"));
+  CHECK(contains(message_of<DTypeError>(in_f32), "expected bf16"));
 }
 
 TEST_CASE("linear with fp8 operands keeps the transpose of x, rounded, in place of x", "[ops]") {

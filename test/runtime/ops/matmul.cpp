@@ -86,10 +86,10 @@ TEST_CASE("matmul names what does not fit") {
   const Tensor a = random_leaf(context, {2, 3, 5}, 1);
   const auto error = [](auto&& call) { return message_of<ShapeError>(call); };
   CHECK(error([&] { matmul(a, a); }) ==
-        "matmul: b is [2,3,5], a is [2,3,5], want a [...,M,K] and b [...,K,N]");
+        "matmul: b is [2,3,5], a is [2,3,5], expected a [...,M,K] and b [...,K,N]");
   CHECK(error([&] {
           matmul(a, random_leaf(context, {4, 5, 2}, 1));
-        }) == "matmul: b is [4], a is [2], want sizes alike or 1");
+        }) == "matmul: b is [4], a is [2], expected sizes alike or 1");
 }
 
 }  // namespace shale::test

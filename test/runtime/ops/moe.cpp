@@ -161,7 +161,7 @@ TEST_CASE("a mixture refuses what does not fit, in one line") {
   Context context(small_context());
   const Tensor x = zeros(context, {3, 4}, DType::kF32), gate = zeros(context, {2, 4}, DType::kF32);
   CHECK(contains(message_of<ShapeError>([&] { moe_route(x, gate, {}, {.active = 3}); }),
-                 "moe_route: 3 experts are active, want 1 to 2"));
+                 "moe_route: 3 experts are active, expected 1 to 2"));
   CHECK_THROWS_AS(moe_route(x, zeros(context, {2, 5}, DType::kF32), {}, {}), ShapeError);
   CHECK_THROWS_AS(moe_route(x, zeros(context, {2, 4}, DType::kBF16), {}, {}), DTypeError);
 }

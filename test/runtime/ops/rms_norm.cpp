@@ -75,10 +75,11 @@ TEST_CASE("stream_rms_norm sends both gradients through its sum") {
                      }});
 }
 
-TEST_CASE("rms_norm wants a gain of the row's width") {
+TEST_CASE("rms_norm needs a gain of the row's width") {
   Context context(small_context());
   const Tensor x = random_leaf(context, {3, 4}, 1), gain = random_leaf(context, {3}, 2);
-  CHECK(message_of<ShapeError>([&] { rms_norm(x, gain); }) == "rms_norm: gain is [3], want [4]");
+  CHECK(message_of<ShapeError>([&] { rms_norm(x, gain); }) ==
+        "rms_norm: gain is [3], expected [4]");
 }
 
 }  // namespace shale::test

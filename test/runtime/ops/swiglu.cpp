@@ -183,12 +183,12 @@ TEST_CASE("swiglu names the input that is wrong") {
   const auto error = [&](auto&& call) { return message_of<ShapeError>(call); };
   CHECK(error([&] {
           swiglu(x, random_leaf(context, {7, 6}, 4), w, down);
-        }) == "swiglu: w_gate is [7,6], want [7,5]");
+        }) == "swiglu: w_gate is [7,6], expected [7,5]");
   CHECK(error([&] {
           swiglu(x, w, random_leaf(context, {8, 5}, 4), down);
-        }) == "swiglu: w_up is [8,5], want [7,5]");
-  CHECK(error([&] { swiglu(x, w, w, w); }) == "swiglu: w_down is [7,5], want [7,7]");
-  CHECK(error([&] { swiglu(x, w, w, down, x); }) == "swiglu: residual is [3,5], want [3,4]");
+        }) == "swiglu: w_up is [8,5], expected [7,5]");
+  CHECK(error([&] { swiglu(x, w, w, w); }) == "swiglu: w_down is [7,5], expected [7,7]");
+  CHECK(error([&] { swiglu(x, w, w, down, x); }) == "swiglu: residual is [3,5], expected [3,4]");
   CHECK(contains(message_of<DTypeError>([&] { swiglu(x, w, cast(w, DType::kBF16), down); }),
                  "swiglu: w_up"));
 }

@@ -327,7 +327,7 @@ TEST_CASE("the inverse square root goes on where warm-up ends, and knows no end"
   CHECK(s.at(3) == Approx(1.5));
 }
 
-TEST_CASE("a step wants a prepare() of its own") {
+TEST_CASE("a step needs a prepare() of its own") {
   Context context(small_context());
   Net net;
   materialize(net, context, DType::kF32, 3);

@@ -110,10 +110,10 @@ TEST_CASE("the emulator has the GPUs of its list", "[runtime][device]") {
   CHECK(make_backend({.type = DeviceType::kEmu, .arch = 80})->device().arch == 80);
   CHECK(test::contains(test::message_of<UnavailableError>(
                            [] { make_backend({.type = DeviceType::kEmu, .arch = 70}); }),
-                       "emu:70, want one of emu:75, emu:80, emu:86, emu:89, emu:90, emu:100, "
+                       "emu:70, expected one of emu:75, emu:80, emu:86, emu:89, emu:90, emu:100, "
                        "emu:120"));
   CHECK(test::contains(test::message_of<ConfigError>([] { emulated_device("emu:70"); }),
-                       "want one of emu:75"));
+                       "expected one of emu:75"));
 }
 
 TEST_CASE("a GPU that is not known has the limits of those for graphics", "[device]") {
@@ -124,8 +124,9 @@ TEST_CASE("a GPU that is not known has the limits of those for graphics", "[devi
   }
 }
 
-TEST_CASE("kernels that the driver compiles are said to be, with the build that would not want it",
-          "[device]") {
+TEST_CASE(
+    "kernels that the driver compiles are said to be, with the build that would not expected it",
+    "[device]") {
   const Device b200{.type = DeviceType::kCuda, .arch = 100};
   CHECK(kernels_text(b200, 100) == "machine code for 10.0");
   const std::string text = kernels_text(b200, 80);
@@ -144,7 +145,8 @@ TEST_CASE("GPUs before the oldest that kernels are for have none, and are not em
     return kernels_text(gpu, 80);
   };
   CHECK(text_of(70) ==
-        "no kernels for cuda:1 of compute capability 7.0, want 7.5 or later: it has no products of "
+        "no kernels for cuda:1 of compute capability 7.0, expected 7.5 or later: it has no "
+        "products of "
         "16 x 8 x 8");
   for (const GpuModel& model : gpu_models()) {
     if (model.emulated) CHECK(model.arch >= kOldestArch);
@@ -154,9 +156,10 @@ TEST_CASE("GPUs before the oldest that kernels are for have none, and are not em
 TEST_CASE("a GPU before 8.0 has no bf16, and says what fits", "[runtime][device]") {
   Context turing({.device = emulated_device("emu:75")});
   CHECK(empty(turing, {4}, DType::kF16).numel() == 4);
-  CHECK(test::message_of<UnavailableError>([&] { empty(turing, {4}, DType::kBF16); })
-            .find("emu:75 of compute capability 7.5 has no bf16, which wants 8.0 or later; want "
-                  "--dtype fp16") != std::string::npos);
+  CHECK(
+      test::message_of<UnavailableError>([&] { empty(turing, {4}, DType::kBF16); })
+          .find("emu:75 of compute capability 7.5 has no bf16, which needs 8.0 or later; expected "
+                "--dtype fp16") != std::string::npos);
   check_dtype_of({.type = DeviceType::kCpu}, DType::kBF16, "x");
   check_dtype_of({.type = DeviceType::kCuda, .arch = 80}, DType::kBF16, "x");
 }

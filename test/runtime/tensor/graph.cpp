@@ -213,7 +213,8 @@ TEST_CASE("a graph reads the per-step values of the day", "[runtime][graph]") {
 TEST_CASE("the CPU has nothing to capture", "[runtime][graph]") {
   Context context({.threads = 1});
   GraphMemory memory(context);
-  CHECK(contains(message_of<UnavailableError>([&] { Graph(memory, [] {}); }), "want cuda or emu"));
+  CHECK(contains(message_of<UnavailableError>([&] { Graph(memory, [] {}); }),
+                 "expected cuda or emu"));
   const Tensor x = vector_of(context, 1);
   CHECK(last(polynomial(x)) == 5);
 }

@@ -54,7 +54,7 @@ TEST_CASE("host values that do not fit the shape, or the dtype, are refused") {
                  }),
                  "3 values, shape [2,2]"));
   const Tensor x = from_host<int64_t>(context, three, {3});
-  CHECK(contains(message_of<DTypeError>([&] { to_host<int32_t>(x); }), "want int32"));
+  CHECK(contains(message_of<DTypeError>([&] { to_host<int32_t>(x); }), "expected int32"));
 }
 
 TEST_CASE("a context that ends before its tensors says so") {
@@ -90,9 +90,9 @@ TEST_CASE("errors about a parameter name it") {
   CHECK(contains(message([&] { matmul(x, weight); }), "b (fc.weight) is [4,3], a is [2,5]"));
   CHECK(contains(message([&] { mul(x, weight); }), "b (fc.weight) is [4,3]"));
   CHECK(contains(message([&] { check_shape("op", "table", weight, {1}); }),
-                 "op: table (fc.weight) is [4,3], want [1]"));
+                 "op: table (fc.weight) is [4,3], expected [1]"));
   CHECK(contains(message_of<DTypeError>([&] { check_dtype("op", "x", weight, DType::kI32); }),
-                 "op: x (fc.weight) is fp32, want int32"));
+                 "op: x (fc.weight) is fp32, expected int32"));
   CHECK(contains(message([&] { check_shape("op", "x", x, {1}); }), "op: x is [2,5]"));
 }
 

@@ -192,7 +192,7 @@ void check(const BpeTrainerOptions& options) {
   constexpr int64_t kMaxTokens = int64_t{1} << 22;
   const int64_t least = 256 + std::ssize(options.special);
   if (options.vocab_size < least || options.vocab_size > kMaxTokens) {
-    throw ConfigError(cat("a vocabulary of ", options.vocab_size, ", want ", least,
+    throw ConfigError(cat("a vocabulary of ", options.vocab_size, ", expected ", least,
                           " (bytes and special tokens) to ", kMaxTokens));
   }
   std::set<std::string> seen;
@@ -201,7 +201,7 @@ void check(const BpeTrainerOptions& options) {
         std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < '\x7f'; });
     if (token.size() < 2 || !is_visible || !seen.insert(token).second) {
       throw ConfigError(cat("special token '", excerpt(token),
-                            "', want two visible characters of ASCII or more, once"));
+                            "', expected two visible characters of ASCII or more, once"));
     }
   }
 }

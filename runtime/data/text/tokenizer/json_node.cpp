@@ -12,7 +12,7 @@ void JsonNode::fail(std::string_view want) const {
                             : value_.is_object() ? cat("object of ", value_.size())
                                                  : excerpt(value_.dump(), 60);
   const std::string place = place_.empty() ? "" : cat("'", excerpt(place_, 120), "' is ");
-  throw DataError(cat(source_, ": ", place, found, ", want ", want));
+  throw DataError(cat(source_, ": ", place, found, ", expected ", want));
 }
 
 bool JsonNode::has(const char* key) const {

@@ -129,7 +129,7 @@ def table(kind, name, items):
 
 def main():
     if unicodedata.unidata_version != VERSION:
-        sys.exit(f"unicodedata is of Unicode {unicodedata.unidata_version}, want {VERSION}")
+        sys.exit(f"unicodedata is of Unicode {unicodedata.unidata_version}, expected {VERSION}")
     folder = pathlib.Path(__file__).parent
     classes = [f"{code << 4 | kind:#x}" for code, kind in class_runs()]
     (folder / "unicode_classes.cpp").write_text(

@@ -58,7 +58,7 @@ class ModelReader {
   }
   std::string_view bytes_of(const ProtoField& field, const char* name) const {
     if (field.kind == ProtoField::Kind::kBytes) return field.bytes;
-    throw DataError(cat(source_, ": '", name, "' is a number, want bytes"));
+    throw DataError(cat(source_, ": '", name, "' is a number, expected bytes"));
   }
 
   void read_piece(std::string_view message) {
@@ -73,7 +73,7 @@ class ModelReader {
     const size_t id = model_.pieces.size();
     const auto fail = [&](std::string_view want) {
       throw DataError(
-          cat(source_, ": piece ", id, " is '", excerpt(piece.text, 40), "', want ", want));
+          cat(source_, ": piece ", id, " is '", excerpt(piece.text, 40), "', expected ", want));
     };
     if (piece.text.empty()) fail("one that is not empty");
     if (piece.text.size() > kMaxPieceBytes) fail(cat("at most ", kMaxPieceBytes, " bytes"));
@@ -113,14 +113,15 @@ void check_kind(const Model& model, const std::string& source) {
   const auto require = [&source](bool holds, const char* what) {
     if (!holds) throw DataError(cat(source, ": a SentencePiece model ", what));
   };
-  require(model.model_type == 2, "of another kind, want BPE");
-  require(!model.has_rules, "with rules of normalization, want the identity");
-  require(!model.extra_whitespaces_removed, "that removes extra spaces, want one that keeps them");
-  require(model.escapes, "that leaves spaces as they are, want one that escapes them");
+  require(model.model_type == 2, "of another kind, expected BPE");
+  require(!model.has_rules, "with rules of normalization, expected the identity");
+  require(!model.extra_whitespaces_removed,
+          "that removes extra spaces, expected one that keeps them");
+  require(model.escapes, "that leaves spaces as they are, expected one that escapes them");
   // Its prefix is before a text, and not behind such a piece in it.
   require(!model.has_user_defined || !model.dummy_prefix,
-          "with a dummy prefix and user-defined pieces, want one of the two");
-  require(!model.suffix_spaces, "with spaces behind words, want them before");
+          "with a dummy prefix and user-defined pieces, expected one of the two");
+  require(!model.suffix_spaces, "with spaces behind words, expected them before");
 }
 
 // Two pieces merge if together they are one, the one of the highest score first.

@@ -75,7 +75,7 @@ TokenizerSpec read_tiktoken(std::string_view text, const std::string& path) {
   throw DataError(cat(path,
                       ": neither a tokenizer.json nor a SentencePiece model; as a file of "
                       "tiktoken it has ",
-                      lines, " lines, want ", known));
+                      lines, " lines, expected ", known));
 }
 
 // By name, of the special tokens: text may have an ordinary token that is spelled like one.

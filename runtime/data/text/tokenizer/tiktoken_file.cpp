@@ -48,7 +48,7 @@ void read_line(std::string_view line, const std::string& place, TokenizerSpec& s
     if (read.ec != std::errc{} || read.ptr != end) rank = -1;
   }
   if (!token || token->size() > kMaxTokenBytes || rank < 0 || rank >= kMaxTokens) {
-    throw DataError(cat(place, ": '", excerpt(line, 60), "', want base64 of at most ",
+    throw DataError(cat(place, ": '", excerpt(line, 60), "', expected base64 of at most ",
                         kMaxTokenBytes, " bytes, and a rank from 0 to ", kMaxTokens - 1));
   }
   const auto id = static_cast<size_t>(rank);
@@ -78,7 +78,7 @@ void add_merge(TokenizerSpec& spec, const MergeRule& merge) {
   constexpr size_t kMostMerges = size_t{1} << 24;
   if (spec.merges.size() == kMostMerges) {
     throw DataError(cat(spec.source, ": its tokens are made of each other in more than ",
-                        kMostMerges, " ways, want a vocabulary of shorter tokens"));
+                        kMostMerges, " ways, expected a vocabulary of shorter tokens"));
   }
   spec.merges.push_back(merge);
 }

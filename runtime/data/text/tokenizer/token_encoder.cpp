@@ -56,7 +56,7 @@ class TokenEncoder::Impl {
 
   void append(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& out) {
     if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-      throw DataError(cat("a text of ", text.size(), " bytes, want less than 2^31"));
+      throw DataError(cat("a text of ", text.size(), " bytes, expected less than 2^31"));
     }
     const TokenizerSpec& spec = state_.spec;
     if (options.add_around) out.insert(out.end(), spec.before.begin(), spec.before.end());

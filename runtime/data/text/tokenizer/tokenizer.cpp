@@ -42,7 +42,7 @@ bool is_there(const Tokenizer::State& state, int32_t id) {
 // Whether decoding shows the token.
 bool is_shown(const Tokenizer::State& state, int32_t id, bool show_special) {
   if (!is_there(state, id)) {
-    throw DataError(cat("no token has the id ", id, ", want one below ", state.exists.size()));
+    throw DataError(cat("no token has the id ", id, ", expected one below ", state.exists.size()));
   }
   return show_special || !state.is_special[static_cast<size_t>(id)];
 }

@@ -127,7 +127,7 @@ void check_size(const TokenizerSpec& spec) {
   }
   if (bytes <= static_cast<size_t>(kMaxTokenizerBytes)) return;
   throw DataError(cat(spec.source, ": its tokenizer.json would have more than ",
-                      format_bytes(double(bytes)), ", want at most ",
+                      format_bytes(double(bytes)), ", expected at most ",
                       format_bytes(double(kMaxTokenizerBytes)),
                       ", which is a vocabulary of fewer or shorter tokens"));
 }

@@ -213,7 +213,7 @@ void check_growth(const TokenizerSpec& spec) {
   const auto check = [&](double growth, size_t steps, const char* of) {
     if (growth <= kMostGrowth && steps <= kMostSteps) return;
     throw DataError(cat(spec.source, ": the ", of, " has ", steps, " steps that make a text up to ",
-                        format_number(growth), " times as long, want at most ", kMostSteps,
+                        format_number(growth), " times as long, expected at most ", kMostSteps,
                         " steps and ", kMostGrowth, " times"));
   };
   double encoded = 1, decoded = 1;

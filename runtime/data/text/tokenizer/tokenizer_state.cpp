@@ -67,8 +67,8 @@ void Tokenizer::State::fill_byte_tokens() {
         spec.of_bytes ? std::string(1, static_cast<char>(b)) : fallback_name(b);
     byte_tokens[b] = vocabulary.find(name);
     if (byte_tokens[b] == kNone) {
-      throw DataError(
-          cat(spec.source, ": no token for the byte ", fallback_name(b), ", want one for each"));
+      throw DataError(cat(spec.source, ": no token for the byte ", fallback_name(b),
+                          ", expected one for each"));
     }
   }
 }

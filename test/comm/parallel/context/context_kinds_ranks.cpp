@@ -379,16 +379,16 @@ TEST_CASE("kinds that do not fit say what does", "[context]") {
     return comm::attention(cut, q, k, k, options);
   };
   CHECK_THROWS_WITH(attention_of(ContextKind::kUlysses, 1, {}),
-                    Catch::Matchers::Contains("1 heads of keys to 2 ranks, want"));
+                    Catch::Matchers::Contains("1 heads of keys to 2 ranks, expected"));
   const auto blocks = std::make_shared<BlockMask>(
       BlockMask::Options{}, [](int64_t, int64_t, int64_t) { return true; }, 4);
   CHECK_THROWS_WITH(attention_of(ContextKind::kRing, 2, {.blocks = blocks}),
-                    Catch::Matchers::Contains("want the kind gather or ulysses"));
+                    Catch::Matchers::Contains("use the kind gather or ulysses"));
   CHECK_NOTHROW(attention_of(ContextKind::kUlysses, 2, {.blocks = blocks}));
   CHECK(contains(
       refusal_of<ConfigError>(*group, {.context = 2}, {.tokens = 24, .key_heads = 3},
                               {.context_kind = ContextKind::kUlyssesRing, .context_group = 2}),
-      "in groups of 2 ranks that trade 3 heads of keys, want a divisor of 1"));
+      "in groups of 2 ranks that trade 3 heads of keys, expected a divisor of 1"));
   const ContextKind kind = group->rank() == 0 ? ContextKind::kRing : ContextKind::kGather;
   CHECK(contains(
       refusal_of<CommError>(*group, {.context = 2}, {.tokens = 24}, {.context_kind = kind}),

@@ -254,7 +254,7 @@ TEST_CASE("an overflow on one replica skips the local step of all of them") {
   }
 }
 
-TEST_CASE("local steps want replicas, and numbers that can be") {
+TEST_CASE("local steps expected replicas, and numbers that can be") {
   const auto all = world().group();
   const auto refused = [&](const comm::ShardGroups& groups, const LocalStepsOptions& options) {
     return message_of<ConfigError>([&] { TinyRun(groups, *all, layout_of(options)); });
@@ -269,7 +269,7 @@ TEST_CASE("local steps want replicas, and numbers that can be") {
   RunLayout offloaded = layout_of({});
   offloaded.offload = {.optimizer = true, .during_backward = false};
   CHECK(contains(message_of<ConfigError>([&] { TinyRun(replicas.groups, *all, offloaded); }),
-                 "want nothing offloaded"));
+                 "; offload nothing"));
 }
 
 }  // namespace shale::test

@@ -338,7 +338,7 @@ TEST_CASE("an overflow on one replica moves nothing on any of them") {
   }
 }
 
-TEST_CASE("1-bit Adam wants replicas, and steps before its freeze") {
+TEST_CASE("1-bit Adam needs replicas, and steps before its freeze") {
   const auto all = world().group();
   const std::string message = message_of<ConfigError>(
       [&] { TinyRun({.shard = all.get()}, *all, {{.stage = 1}}, OptimizerKind::kOneBitAdam); });

@@ -291,7 +291,7 @@ TEST_CASE("mean_over_ranks gives the gradient of the mean over all samples, howe
     check_close(run.gradient(), want);
     const std::string message = message_of<ConfigError>(
         [&] { run.parallel.mean_over_ranks(full(run.context, {}, DType::kF32, 1), 0); });
-    CHECK(contains(message, "want more than 0"));
+    CHECK(contains(message, "expected more than 0"));
   });
 }
 

@@ -243,7 +243,7 @@ TEST_CASE("Adafactor on shards has the statistics of whole parameters") {
   for (OptimShard& shard : lonely) shard.peers = nullptr;
   if (group->size() > 1) {
     CHECK(contains(message_of<ConfigError>([&] { optim::Adafactor optimizer(lonely, {}); }),
-                   "want OptimShard::peers"));
+                   "set OptimShard::peers"));
     lonely.front().peers = run.parallel.shards().front().peers;
     CHECK(contains(message_of<ConfigError>([&] { optim::clip_grad_norm(run.context, lonely, 1); }),
                    "cut over other ranks"));

@@ -359,11 +359,11 @@ TEST_CASE("values that are not a parameter's are refused by its name") {
   std::vector<float> values(size_t(parameter.numel()));
   CHECK(contains(message_of<ShapeError>(
                      [&] { sharded.distribute(make_view(values.data(), {parameter.numel()})); }),
-                 "spare.linear.weight: the values are [1600], want [40,40]"));
+                 "spare.linear.weight: the values are [1600], expected [40,40]"));
   std::vector<int32_t> ids(values.size());
   CHECK(contains(
       message_of<DTypeError>([&] { sharded.distribute(make_view(ids.data(), parameter.shape)); }),
-      "the values are int32, want fp32"));
+      "the values are int32, expected fp32"));
 }
 
 TEST_CASE("a context may be made before its group, and goes after it") {
@@ -421,8 +421,8 @@ TEST_CASE("options of data parallelism that do not go together are errors") {
         [&] { DataParallel parallel(net, net.units(), context, groups, options); });
   };
   const comm::ShardGroups all{.shard = group.get()};
-  CHECK(contains(message(all, {.stage = 4}), "want 0 to 3"));
-  CHECK(contains(message(all, {.reduce = DType::kF16}), "want fp32 or bf16"));
+  CHECK(contains(message(all, {.stage = 4}), "expected 0 to 3"));
+  CHECK(contains(message(all, {.reduce = DType::kF16}), "expected fp32 or bf16"));
   CHECK(contains(message(all, {.reduce = DType::kBF16, .reproducible = true}),
                  group->size() == 3 ? "power of two" : "rounding"));
   CHECK(contains(message({.shard = group.get(), .replicate = group.get()}, {.stage = 0}),

@@ -119,10 +119,11 @@ TEST_CASE("numbers that a schedule does not take are refused, with what fits") {
   const auto error = [](ScheduleKind kind, int ranks, int chunks, int micros) {
     return message_of<ConfigError>([&] { make_schedule(kind, ranks, chunks, micros); });
   };
-  CHECK(contains(error(kInterleaved, 4, 2, 6), "6 micro-batches of a step, want a multiple of the 4"));
-  CHECK(contains(error(k1F1B, 4, 2, 8), "1f1b: 2 chunks on a rank, want 1"));
-  CHECK(contains(error(kZbV, 4, 1, 8), "zbv: 1 chunk on a rank, want 2"));
-  CHECK(contains(error(kGpipe, 0, 1, 8), "want 1 or more"));
+  CHECK(contains(error(kInterleaved, 4, 2, 6),
+                 "6 micro-batches of a step, expected a multiple of the 4"));
+  CHECK(contains(error(k1F1B, 4, 2, 8), "1f1b: 2 chunks on a rank, expected 1"));
+  CHECK(contains(error(kZbV, 4, 1, 8), "zbv: 1 chunk on a rank, expected 2"));
+  CHECK(contains(error(kGpipe, 0, 1, 8), "expected 1 or more"));
 }
 
 TEST_CASE("a list that lacks an action, or has it elsewhere, is refused by name") {
@@ -134,14 +135,16 @@ TEST_CASE("a list that lacks an action, or has it elsewhere, is refused by name"
   using List = std::vector<Action>;
   CHECK(contains(error([](List& list) { list.pop_back(); }), "rank 0: chunk 0 lacks actions"));
   CHECK(contains(error([](List& list) { list.push_back(list.back()); }), "backward 3 of chunk 0"));
-  CHECK(contains(error([](List& list) { list[0].chunk = 1; }), "want chunks below 1"));
-  CHECK(contains(error([](List& list) { std::swap(list[0], list[1]); }), "want ascending order"));
+  CHECK(contains(error([](List& list) { list[0].chunk = 1; }), "expected chunks below 1"));
+  CHECK(
+      contains(error([](List& list) { std::swap(list[0], list[1]); }), "expected ascending order"));
   CHECK(contains(error([](List& list) { std::swap(list[0], list[2]); }),
                  "backward 0 of chunk 0 comes before forward 0 of chunk 0"));
   CHECK(contains(error([](List& list) { list[2].kind = ActionKind::kBackwardInput; }), "rank 0"));
   Schedule short_of_one = make_schedule(k1F1B, 2, 1, 4);
   short_of_one.lists.pop_back();
-  CHECK(contains(message_of<ConfigError>([&] { simulate(short_of_one); }), "1 lists, want one"));
+  CHECK(
+      contains(message_of<ConfigError>([&] { simulate(short_of_one); }), "1 lists, expected one"));
 }
 
 TEST_CASE("two actions that are swapped make ranks wait for each other, who are named") {

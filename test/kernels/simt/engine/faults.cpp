@@ -179,10 +179,10 @@ TEST_CASE("misuse of a named barrier is a fault", "[kernels][emulator]") {
          16, 64);
   expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64}, 0,
          64);
-  expect({Fault::kBarrierMisuse, "want whole warps"}, named_barrier, {.grid = 1, .block = 64}, 1,
-         48);
-  expect({Fault::kBarrierMisuse, "want whole warps"}, named_barrier, {.grid = 1, .block = 64}, 1,
-         0);
+  expect({Fault::kBarrierMisuse, "expected whole warps"}, named_barrier, {.grid = 1, .block = 64},
+         1, 48);
+  expect({Fault::kBarrierMisuse, "expected whole warps"}, named_barrier, {.grid = 1, .block = 64},
+         1, 0);
   expect({Fault::kBarrierMisuse, "at most 64 threads"}, named_barrier, {.grid = 1, .block = 64}, 1,
          96);
   expect({Fault::kBarrierMisuse, "said"}, named_barriers_that_disagree, {.grid = 1, .block = 128});

@@ -231,7 +231,7 @@ TEST_CASE("an A100 takes no dependent launch", "[kernels][emulator]") {
     simt::launch(scale_kernel, {.grid = 1, .block = kThreads, .smem_bytes = sizeof(Shared)}, exec,
                  arrays.operands(Early::kNothing));
   });
-  CHECK(test::contains(message, "compute capability 8.0, want 9.0 or later"));
+  CHECK(test::contains(message, "compute capability 8.0, expected 9.0 or later"));
 }
 
 }  // namespace shale::kernels::emu

@@ -355,7 +355,7 @@ TEST_CASE("without the tracker wgmma's registers are looked at in the wait",
   }
 }
 
-TEST_CASE("a box lies at a multiple of what its swizzle wants", "[kernels][emulator]") {
+TEST_CASE("a box lies at a multiple of what its swizzle needs", "[kernels][emulator]") {
   const std::vector<float> in = counted(64);
   for (const bool swizzle : {false, true}) {
     const TensorMap map = make_tensor_map({.data = in.data(),

@@ -111,7 +111,7 @@ TEST_CASE("the host cannot wait for captured work", "[kernels][emulator]") {
   s.streams.begin_capture(s.origin);
   add(s.origin, a, 1);
   const auto event = s.streams.record(s.origin);
-  const char* want = "want no waiting by the host";
+  const char* want = "expected no waiting by the host";
   CHECK(contains(s.refused([&] { s.streams.synchronize(s.origin); }), want));
   CHECK(contains(s.refused([&] { s.streams.synchronize(nullptr); }), want));
   CHECK(contains(s.refused([&] { s.streams.synchronize(*event); }), want));

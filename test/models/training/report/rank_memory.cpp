@@ -35,7 +35,7 @@ TEST_CASE("memory of ranks that is malformed is named by its line") {
   };
   CHECK(test::contains(message(), "memory.jsonl:2"));
   run.write(kMemoryFile, to_json(some_memory(1)) + "\n");
-  CHECK(test::contains(message(), "want 0"));
+  CHECK(test::contains(message(), "expected 0"));
 }
 
 }  // namespace shale::models

@@ -465,7 +465,7 @@ TEST_CASE("keys that others train on are refused, and the rest is counted", "[da
   CHECK(said(chat, R"("tools": null)") == "");
   CHECK(said(R"("prompt": "a <|im_end|>")", R"("completion": "b")") ==
         "; special tokens that stay text: <|im_end|> (in 1 lines)");
-  CHECK(contains(said(R"("messages": "u")", R"("id": 1)"), "'messages' is \"u\", want a list"));
+  CHECK(contains(said(R"("messages": "u")", R"("id": 1)"), "'messages' is \"u\", expected a list"));
   // What the template leaves out of messages.
   CHECK(
       said(R"("messages": [{"role": "tool", "content": "u", "name": "n", "tool_call_id": "1"},)"
@@ -496,7 +496,7 @@ TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
                  more + "}]}");
   };
   CHECK(contains(turn(R"("wieght": 0)"), "x.jsonl:2: a message has the key 'wieght'"));
-  CHECK(contains(turn(R"("weight": 0.5)"), "'weight' of a message is 0.5, want 0 or 1"));
+  CHECK(contains(turn(R"("weight": 0.5)"), "'weight' of a message is 0.5, expected 0 or 1"));
   CHECK(contains(turn(R"("weight": 0)"), "nothing to learn"));
   CHECK(contains(turn(R"("tool_calls": [1])"), "does not write 'tool_calls'"));
   CHECK(contains(turn(R"("reasoning_content": "r")"), "does not write 'reasoning_content'"));
@@ -512,7 +512,7 @@ TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
                  "no 'rejected'"));
   CHECK(contains(
       error(R"({"prompt": "x", "chosen": "y", "rejected": [{}]})", ExampleKind::kPreferences),
-      "want both or none"));
+      "expected both or none"));
   CHECK(contains(error("{\"text\": \"\xff\"}"), "x.jsonl:2"));
   const std::string text = dir.write("x.txt", "text");
   CHECK(contains(message_of<DataError>([&] {

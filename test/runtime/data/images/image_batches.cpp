@@ -174,7 +174,7 @@ TEST_CASE("damaged images are left out up to a limit, each counted once") {
   const std::string message = message_of<DataError>([&] {
     for (int64_t i = 0; i < 2; ++i) strict(i, batch);
   });
-  CHECK(contains(message, "is torn; 2 images are damaged, want at most 1 (--max-damaged)"));
+  CHECK(contains(message, "is torn; 2 images are damaged, expected at most 1 (--max-damaged)"));
 
   const BatchSource evaluation =
       image_eval_batches({.images = spec.images,

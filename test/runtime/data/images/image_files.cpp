@@ -170,7 +170,7 @@ TEST_CASE("CIFAR-10 and CIFAR-100 are found by their files, and read plane by pl
   write(ten + "/data_batch_2.bin", cifar_record({10}, b));
   CHECK(contains(error_of({.path = ten}), "data_batch_2.bin: the label of image 1 is 10"));
   write(ten + "/data_batch_2.bin", "short");
-  CHECK(contains(error_of({.path = ten}), "5 bytes, want a multiple of 3073"));
+  CHECK(contains(error_of({.path = ten}), "5 bytes, expected a multiple of 3073"));
 }
 
 TEST_CASE("IDX files of images and labels are read, and must agree") {
@@ -288,7 +288,7 @@ TEST_CASE("shapes are a function of seed and number, of classes that are equally
 TEST_CASE("an image has a limit, far below what a small file can ask for") {
   CHECK_NOTHROW(image_internal::check_size(8192, 8192, "a.png"));
   CHECK(message_of<DataError>([] { image_internal::check_size(8193, 8192, "a.png"); }) ==
-        "a.png: 8192 x 8193 pixels, want 1 to 67108864 in all");
+        "a.png: 8192 x 8193 pixels, expected 1 to 67108864 in all");
 }
 
 }  // namespace shale::test

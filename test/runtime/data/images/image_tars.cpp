@@ -98,7 +98,7 @@ TEST_CASE("damaged samples of tars are counted and named, and one by one cannot 
     const std::string path = dir.write("a.tar", content);
     const std::string text = message_of<DataError>([&] { open(path); });
     CHECK(contains(text, "a.tar"));
-    CHECK(contains(text, "1 sample is damaged, want at most 0 (--max-damaged)"));
+    CHECK(contains(text, "1 sample is damaged, expected at most 0 (--max-damaged)"));
     // Within the limit the rest can be had.
     const ImageSplits splits = open(path, 1);
     int damaged = 0;

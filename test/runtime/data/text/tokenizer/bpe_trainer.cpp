@@ -132,7 +132,7 @@ TEST_CASE("training refuses vocabularies and special tokens that cannot be", "[t
   const auto message = [](const BpeTrainerOptions& options) {
     return message_of<ConfigError>([&] { train_bpe({}, options); });
   };
-  CHECK(contains(message({.vocab_size = 256}), "want 257"));
+  CHECK(contains(message({.vocab_size = 256}), "expected 257"));
   CHECK(contains(message({.vocab_size = 1 << 23}), "to 4194304"));
   CHECK(contains(message({.special = {"<a>", "<a>"}}), "<a>"));
   CHECK(contains(message({.special = {"a b"}}), "visible"));

@@ -82,9 +82,10 @@ TEST_CASE("models of SentencePiece that are not BPE as it stands are refused", "
   CHECK(contains(message({.model_type = 1}), "small.model: a SentencePiece model of another kind"));
   CHECK(contains(message({.removes_spaces = true}), "removes extra spaces"));
   CHECK(contains(message({.rules = "x"}), "rules of normalization"));
-  CHECK(contains(message({.more = {{"ab", 1}}}), "piece 8 is 'ab', want one that is not there"));
-  CHECK(contains(message({.more = {{"c", 5}}}), "piece 8 is 'c', want one that is normal"));
-  CHECK(contains(message({.more = {{"\xff", 1}}}), "want UTF-8"));
+  CHECK(
+      contains(message({.more = {{"ab", 1}}}), "piece 8 is 'ab', expected one that is not there"));
+  CHECK(contains(message({.more = {{"c", 5}}}), "piece 8 is 'c', expected one that is normal"));
+  CHECK(contains(message({.more = {{"\xff", 1}}}), "expected UTF-8"));
   CHECK(contains(message({.more = {{std::string(5000, 'a'), 1}}}), "at most 4096 bytes"));
   const std::string bytes = SmallModel().bytes();
   for (size_t size = 1; size < bytes.size(); size += 7) {
@@ -102,14 +103,15 @@ TEST_CASE("a small model whose tokenizer.json would have gigabytes is refused", 
   for (size_t length = 2; length <= 1500; ++length) {
     model.more.emplace_back(std::string(length, 'a'), 1);
   }
-  CHECK(contains(message_of<DataError>([&] { parse_tokenizer(model.bytes(), "small.model"); }),
-                 "small.model: its tokenizer.json would have more than 1.0 GiB, want at most 256"));
+  CHECK(contains(
+      message_of<DataError>([&] { parse_tokenizer(model.bytes(), "small.model"); }),
+      "small.model: its tokenizer.json would have more than 1.0 GiB, expected at most 256"));
 }
 
 TEST_CASE("a file of tiktoken is known by its tokens, or refused", "[tokenizer]") {
   CHECK(contains(message_of<DataError>([] { parse_tokenizer("YQ== 0\nYg== 1\n", "t"); }),
                  "t: neither a tokenizer.json nor a SentencePiece model; as a file of tiktoken it "
-                 "has 2 lines, want 50256 (r50k_base), 100256 (cl100k_base)"));
+                 "has 2 lines, expected 50256 (r50k_base), 100256 (cl100k_base)"));
   CHECK_FALSE(message_of<DataError>([] { parse_tokenizer("", "t"); }).empty());
 }
 

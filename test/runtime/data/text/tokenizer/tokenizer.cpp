@@ -113,7 +113,7 @@ TEST_CASE("special tokens are cut from text only when asked for", "[tokenizer]")
   CHECK(gpt2.vocab_size() == 50257);
   const auto decode_unknown = [&] { gpt2.decode(Ids{50257}); };
   CHECK(test::message_of<DataError>(decode_unknown) ==
-        "no token has the id 50257, want one below 50257");
+        "no token has the id 50257, expected one below 50257");
 }
 
 TEST_CASE("a long text without a space merges as its pieces would", "[tokenizer]") {

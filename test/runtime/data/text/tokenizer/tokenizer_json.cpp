@@ -136,7 +136,7 @@ TEST_CASE("merges are pairs, or texts as before", "[tokenizer]") {
   root["model"]["merges"] = Json::array({Json::array({"a", "b"}), Json::array({"\u2581", "ab"})});
   CHECK(TokenEncoder(parse(root)).encode("ab") == Ids{263});
   root["model"]["merges"] = Json::array({"a b c"});
-  CHECK(refusal(root) == "t.json: 'model.merges[0]' is \"a b c\", want a pair of strings");
+  CHECK(refusal(root) == "t.json: 'model.merges[0]' is \"a b c\", expected a pair of strings");
 }
 
 TEST_CASE("added tokens take the longest text, whole words and white space", "[tokenizer]") {
@@ -169,30 +169,32 @@ TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokeni
     return refusal(root);
   };
   CHECK(with("/model/type", "WordPiece") ==
-        "t.json: 'model.type' is \"WordPiece\", want BPE, which is what is read here");
+        "t.json: 'model.type' is \"WordPiece\", expected BPE, which is what is read here");
   CHECK(with("/model/dropout", 0.1) ==
-        "t.json: 'model.dropout' is 0.1, want none: tokens must not be random");
+        "t.json: 'model.dropout' is 0.1, expected none: tokens must not be random");
   CHECK(with("/model/vocab/a", 5'000'000) ==
-        "t.json: 'model.vocab.a' is 5000000, want an integer from 0 to 4194303");
+        "t.json: 'model.vocab.a' is 5000000, expected an integer from 0 to 4194303");
   CHECK(with("/model/vocab/a", 261) ==
-        "t.json: 'model.vocab.b' is 261, want an id of its own; 'a' has it too");
+        "t.json: 'model.vocab.b' is 261, expected an id of its own; 'a' has it too");
   CHECK(test::contains(with("/model/merges/0", "a x"), "'x' is none"));
   CHECK(test::contains(with("/model/vocab/<0x00>", nullptr), "'model.vocab.<0x00>' is null"));
   CHECK(with("/normalizer", {{"type", "Lowercase"}}) ==
-        "t.json: 'normalizer.type' is \"Lowercase\", want one of NFC, Prepend, Replace, Sequence");
-  CHECK(
-      test::contains(with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}), "want one of Split"));
+        "t.json: 'normalizer.type' is \"Lowercase\", expected one of NFC, Prepend, Replace, "
+        "Sequence");
+  CHECK(test::contains(with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}),
+                       "expected one of Split"));
   const Json regex = {{"type", "Split"},
                       {"pattern", {{"Regex", "\\w+"}}},
                       {"behavior", "Isolated"},
                       {"invert", false}};
   CHECK(with("/pre_tokenizer", regex) ==
-        "t.json: 'pre_tokenizer.pattern.Regex' is \"\\\\w+\", want that of GPT-2, cl100k, Llama 3, "
+        "t.json: 'pre_tokenizer.pattern.Regex' is \"\\\\w+\", expected that of GPT-2, cl100k, "
+        "Llama 3, "
         "Qwen or o200k");
   CHECK(with("/post_processor/special_tokens/<s>/ids/0", 999) ==
         "t.json: the template names id 999, which no token has");
   CHECK(with("/decoder", {{"type", "WordPiece"}}).starts_with("t.json: 'decoder.type' is"));
-  CHECK(with("/model", 3) == "t.json: 'model' is 3, want an object");
+  CHECK(with("/model", 3) == "t.json: 'model' is 3, expected an object");
 }
 
 TEST_CASE("steps that together make a text much longer are refused", "[tokenizer]") {
@@ -211,7 +213,7 @@ TEST_CASE("steps that together make a text much longer are refused", "[tokenizer
   CHECK_NOTHROW(parse(with("normalizer", "normalizers", doubles, 10)));
   CHECK(refusal(with("normalizer", "normalizers", doubles, 60)) ==
         "t.json: the normalizer with the pre-tokenizer has 60 steps that make a text up to "
-        "1.15292e+18 times as long, want at most 64 steps and 1024 times");
+        "1.15292e+18 times as long, expected at most 64 steps and 1024 times");
   CHECK_FALSE(refusal(with("decoder", "decoders", doubles, 11)).empty());
   const Json long_start = {{"type", "Prepend"}, {"prepend", std::string(1024, 'a')}};
   CHECK_FALSE(refusal(with("normalizer", "normalizers", long_start, 1)).empty());
