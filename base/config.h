@@ -96,11 +96,11 @@ class ConfigSpec {
   // One of `names`.
   ConfigOption add_choice(std::string name, std::string& field, std::vector<std::string> names,
                           std::string help, HelpText text = {});
-  // One of an enum's values: {{"cosine", Schedule::kCosine}, ...}.
-  template <typename Enum>
-  requires std::is_enum_v<Enum> ConfigOption
-  add_choice(std::string name, Enum& field, std::vector<std::pair<std::string, Enum>> choices,
-             std::string help, HelpText text = {});
+  // One of several values, such as an enum's: {{"cosine", Schedule::kCosine}, ...}.
+  template <typename Value>
+  requires(!std::is_same_v<Value, std::string>) ConfigOption
+      add_choice(std::string name, Value& field, std::vector<std::pair<std::string, Value>> choices,
+                 std::string help, HelpText text = {});
   // Options that do nothing without others: `names`, with blanks between them, need one of
   // `wanted`, such as "--zero 3 or --offload", where a flag alone stands for any value but its
   // default, 0 and none. parse_config() refuses them if they have another value than their default.
@@ -148,9 +148,9 @@ struct ParseResult {
 // what was expected and what was found; MissingInputError if FILE.json does not exist.
 ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv);
 
-template <typename Enum>
-requires std::is_enum_v<Enum> ConfigOption ConfigSpec::add_choice(
-    std::string name, Enum& field, std::vector<std::pair<std::string, Enum>> choices,
+template <typename Value>
+requires(!std::is_same_v<Value, std::string>) ConfigOption ConfigSpec::add_choice(
+    std::string name, Value& field, std::vector<std::pair<std::string, Value>> choices,
     std::string help, HelpText text) {
   std::vector<std::string> names;
   size_t initial = choices.size();

@@ -89,7 +89,7 @@ class Search {
     start_.ranks_per_process = 1;
     start_.device_memory = 0;
     start_.shard_ranks = start_.reshard_ranks = 0;
-    start_.pipeline_schedule = "auto";
+    start_.pipeline_schedule.reset();
     start_.pipeline_chunks = 0;
     start_.offload = OffloadKind::kNone;
     start_.offload_to = "none";

@@ -116,7 +116,7 @@ class Rehearsal {
         context_({.threads = config.threads,
                   .device_memory = config.device_memory,
                   .deterministic = config.deterministic,
-                  .tf32 = config.dtype == "tf32",
+                  .tf32 = config.dtype == Precision::kTf32,
                   .seed = static_cast<uint64_t>(config.seed)},
                  std::make_unique<PlanBackend>(device_of_kernels(config),
                                                clock != nullptr && clock->measures(), clock)),
@@ -269,7 +269,9 @@ PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
   if (machines != nullptr) check_host_known(config, machines->cluster);
   RunConfig planned = config;
   planned.batch_ramp.clear();  // the steps after it need most
-  if (config.device == "cuda" && config.dtype == "auto") planned.dtype = "bf16";  // as there
+  if (config.device == "cuda" && config.dtype == Precision::kAuto) {
+    planned.dtype = Precision::kBF16;  // as on the GPU
+  }
   const kernels::DryRun dry;
   std::optional<StepClock> clock;
   if (machines != nullptr) clock.emplace(machines->cluster, machines->kernels, ranks);

@@ -83,7 +83,7 @@ std::string text_of(const char* format, double value) {
 }  // namespace
 
 void check_times(const RunConfig& config, const Cluster& cluster) {
-  if (config.dtype != "tf32" || !cluster.is_gpu) return;
+  if (config.dtype != Precision::kTf32 || !cluster.is_gpu) return;
   throw ConfigError(cat("--dtype tf32 on ", cluster.device,
                         ": no cluster says how fast its products are; use --dtype bf16 or fp32"));
 }
@@ -126,9 +126,9 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
   for (size_t i = 0; i < kBases; ++i) step.by_basis[i] = time.by_basis[i] / time.total;
   step.items = double(config.global_batch) * double(unit.items_per_sample);
   step.flops = step.items * unit.flops_per_item;
-  const bool is_narrow = config.dtype == "bf16" || config.dtype == "fp16" ||
-                         config.dtype == "fp8" || (config.dtype == "auto" && cluster.is_gpu);
-  step.peak_flops = double(ranks) * cluster.flops(is_narrow ? DType::kBF16 : DType::kF32);
+  const bool is_f32 = config.dtype == Precision::kF32 || config.dtype == Precision::kTf32 ||
+                      (config.dtype == Precision::kAuto && !cluster.is_gpu);
+  step.peak_flops = double(ranks) * cluster.flops(is_f32 ? DType::kF32 : DType::kBF16);
   return step;
 }
 

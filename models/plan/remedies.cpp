@@ -77,10 +77,11 @@ Strengths states(const TrainConfig& config) {
 }
 
 Strengths precision(const TrainConfig& config) {
-  const bool is_bf16 = config.run.device == "cuda" && config.run.dtype == "auto";
-  const bool is_narrow = config.run.dtype != "auto" && config.run.dtype != "fp32";
+  const bool is_bf16 = config.run.device == "cuda" && config.run.dtype == Precision::kAuto;
+  const bool is_narrow =
+      config.run.dtype != Precision::kAuto && config.run.dtype != Precision::kF32;
   if (is_bf16 || is_narrow) return {};
-  return {{"--dtype bf16", [](auto& c) { c.run.dtype = "bf16"; }}};
+  return {{"--dtype bf16", [](auto& c) { c.run.dtype = Precision::kBF16; }}};
 }
 
 class Planner {

@@ -8,7 +8,6 @@
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/models/language/checkpoint_model.h"
 #include "shale/models/language/find_tokenizer.h"
-#include "shale/models/training/run_config.h"
 
 namespace shale::models {
 
@@ -19,8 +18,10 @@ void describe(ConfigSpec& spec, ModelOptions& o) {
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "the model's; bytes"}});
   spec.add_choice("device", o.device, device_choices(),
                   "auto: a GPU where there is one, else the CPU");
-  spec.add_choice("dtype", o.dtype, {"auto", "fp32", "bf16", "fp16"},
-                  "of weights and activations; auto: bf16 on GPUs, else fp32");
+  spec.add_choice(
+      "dtype", o.dtype,
+      precision_choices({Precision::kAuto, Precision::kF32, Precision::kBF16, Precision::kF16}),
+      "of weights and activations; auto: bf16 on GPUs, else fp32");
   spec.add("threads", o.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
 }
@@ -50,9 +51,8 @@ LoadedModel load(const ModelOptions& options, comm::World& world) {
   if (const auto end = loaded.tokenizer->end_of_document) loaded.ends.push_back(*end);
   RunConfig run;
   run.device = options.device;
-  run.dtype = options.dtype;
   const Device device = device_of(run, world);
-  const DType dtype = dtype_of_flag(run, device);
+  const DType dtype = dtype_of_flag(options.dtype, device);
   loaded.context = std::make_unique<Context>(ContextOptions{
       .device = device, .threads = resolve_threads(options.threads, world.local_size())});
   loaded.model = load_model(*stored, *loaded.context, dtype);

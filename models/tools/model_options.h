@@ -8,6 +8,7 @@
 #include "shale/base/config.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/model.h"
+#include "shale/models/training/run_config.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/tensor/context.h"
 
@@ -18,7 +19,7 @@ struct ModelOptions {
   std::string path;       // a Hugging Face folder, a checkpoint or a run
   std::string tokenizer;  // a file; empty: the model's, of 256 tokens: bytes
   std::string device = "auto";
-  std::string dtype = "auto";
+  Precision dtype = Precision::kAuto;
   int threads = 0;  // 0: the rank's share of the node
 };
 

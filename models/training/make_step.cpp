@@ -60,8 +60,8 @@ std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* obser
   const std::vector<Module*> units = task.units();
   for (const std::vector<Module*>& of_model : units_of_models(units, parts.parallel)) {
     for (Module* unit : of_model) unit->set_recompute(config.recompute);
-    if (config.dtype != "fp8") continue;
-    const bool of_tensor = config.fp8_scaling == "tensor";
+    if (config.dtype != Precision::kFp8) continue;
+    const bool of_tensor = config.fp8_scaling == Fp8Scaling::kTensor;
     nn::compute_in_fp8(of_model, config.fp8_kept_blocks,
                        of_tensor ? Operands::kFp8Tensor : Operands::kFp8);
   }
@@ -73,7 +73,7 @@ std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* obser
     log_info(describe(*model.pipeline));
   }
   StepOptions options =
-      step_options(config, dtype_of_flag(config, parts.context.device()), micro_batches);
+      step_options(config, dtype_of_flag(config.dtype, parts.context.device()), micro_batches);
   options.offload.stepper = parts.stepper;
   return std::make_unique<TrainStep>(
       parts.context, parts.parallel.groups(), std::move(model), options,

@@ -26,10 +26,7 @@ constexpr int64_t kMostMicroBatches = 1 << 20;  // of a step, in a pipeline
 
 comm::ScheduleKind kind_of(const RunConfig& config) {
   using enum comm::ScheduleKind;
-  for (const comm::ScheduleKind kind : {kGpipe, k1F1B, kInterleaved, kZbH1, kZbV}) {
-    if (comm::schedule_name(kind) == config.pipeline_schedule) return kind;
-  }
-  return config.pipeline_chunks > 1 ? kInterleaved : k1F1B;  // auto
+  return config.pipeline_schedule.value_or(config.pipeline_chunks > 1 ? kInterleaved : k1F1B);
 }
 
 void check_pipeline(const RunConfig& config, int64_t micro_batches) {
@@ -37,13 +34,13 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
     if (!holds) throw ConfigError(cat(what...));
   };
   if (config.pipeline == 1) {
-    want(config.pipeline_schedule == "auto" && config.pipeline_chunks == 0,
+    want(!config.pipeline_schedule && config.pipeline_chunks == 0,
          "--pipeline-schedule and --pipeline-chunks are of a pipeline, and --pipeline is 1");
     return;
   }
   const comm::Schedule schedule = pipeline_schedule(config, micro_batches);
   want(config.recompute != Recompute::kFull || !schedule.splits_backward(),
-       "--recompute full with --pipeline-schedule ", config.pipeline_schedule,
+       "--recompute full with --pipeline-schedule ", comm::schedule_name(kind_of(config)),
        ", which computes the gradients of inputs and weights apart; use 1f1b or interleaved, or "
        "--recompute selective");
 }
@@ -203,7 +200,7 @@ void cut_model(const RunConfig& config, Task& task, comm::Parallel& parallel) {
 }
 
 bool gathers_fp8(const RunConfig& config) {
-  return config.dtype == "fp8" && config.zero == 3 && !config.cuda_graph &&
+  return config.dtype == Precision::kFp8 && config.zero == 3 && !config.cuda_graph &&
          config.offload == OffloadKind::kNone && config.quantize_gathers == CodedBits::kNone;
 }
 

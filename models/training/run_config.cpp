@@ -1,5 +1,7 @@
 #include "shale/models/training/run_config.h"
 
+#include <array>
+
 #include "shale/base/gpu_model.h"
 #include "shale/comm/world.h"
 #include "shale/models/training/make_optimizer.h"
@@ -10,6 +12,16 @@ namespace {
 
 // Far above what any machine holds, and no product of what a run multiplies overflows.
 constexpr int64_t kMaxBatch = 1 << 30;  // samples
+
+std::vector<std::pair<std::string, std::optional<comm::ScheduleKind>>> schedule_choices() {
+  using enum comm::ScheduleKind;
+  std::vector<std::pair<std::string, std::optional<comm::ScheduleKind>>> choices = {
+      {"auto", std::nullopt}};
+  for (const comm::ScheduleKind kind : {kGpipe, k1F1B, kInterleaved, kZbH1, kZbV}) {
+    choices.emplace_back(comm::schedule_name(kind), kind);
+  }
+  return choices;
+}
 
 void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Batch");
@@ -134,8 +146,7 @@ void describe_pipelines(ConfigSpec& spec, RunConfig& c) {
            "data parallelism gets the rest of the ranks",
            {.min = 1})
       .may_change();
-  spec.add_choice("pipeline-schedule", c.pipeline_schedule,
-                  {"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"},
+  spec.add_choice("pipeline-schedule", c.pipeline_schedule, schedule_choices(),
                   "order of forwards and backwards; interleaved and zbv have several stages on a "
                   "rank, zb-h1 and zbv do the gradients of weights where ranks would wait; auto: "
                   "interleaved with --pipeline-chunks, else 1f1b; losses are the same to the bit")
@@ -224,7 +235,9 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
            {.min = 1, .max = 256})
       .may_change();
   spec.add_choice(
-          "dtype", c.dtype, {"auto", "fp32", "tf32", "bf16", "fp16", "fp8"},
+          "dtype", c.dtype,
+          precision_choices({Precision::kAuto, Precision::kF32, Precision::kTf32, Precision::kBF16,
+                             Precision::kF16, Precision::kFp8}),
           "of parameters and activations; auto is fp32 on the CPU, bf16 on GPUs; tf32: fp32, but "
           "products by tensor cores, which round operands to 10 bits of mantissa; below "
           "fp32 there are "
@@ -236,7 +249,8 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
            "first and last blocks, so many at either end, that --dtype fp8 leaves in bf16",
            {.min = 0, .max = 1 << 20})
       .may_change();
-  spec.add_choice("fp8-scaling", c.fp8_scaling, {"block", "tensor"},
+  spec.add_choice("fp8-scaling", c.fp8_scaling,
+                  {{"block", Fp8Scaling::kBlock}, {"tensor", Fp8Scaling::kTensor}},
                   "what has a scale of its own with --dtype fp8; block: 128 numbers along the "
                   "sums, of weights 128 x 128, all of E4M3; tensor: a tensor, gradients of E5M2")
       .may_change();
@@ -415,17 +429,27 @@ void check_fp8(const Device& device) {
 
 }  // namespace
 
-DType dtype_of_flag(const RunConfig& config, const Device& device) {
-  if (config.dtype == "fp8") check_fp8(device);
-  if (config.dtype == "bf16" || config.dtype == "fp8") {
-    check_dtype_of(device, DType::kBF16, "--dtype " + config.dtype);
-    return DType::kBF16;
-  }
-  if (config.dtype == "fp16") return DType::kF16;
-  if (config.dtype == "fp32" || config.dtype == "tf32" || device.type != DeviceType::kCuda) {
-    return DType::kF32;
-  }
-  check_dtype_of(device, DType::kBF16, "--dtype auto");
+std::string_view precision_name(Precision precision) {
+  constexpr std::array<std::string_view, 6> kNames = {"auto", "fp32", "tf32",
+                                                      "bf16", "fp16", "fp8"};
+  return kNames[static_cast<size_t>(precision)];
+}
+
+std::vector<std::pair<std::string, Precision>> precision_choices(
+    std::initializer_list<Precision> allowed) {
+  std::vector<std::pair<std::string, Precision>> choices;
+  for (const Precision one : allowed) choices.emplace_back(precision_name(one), one);
+  return choices;
+}
+
+DType dtype_of_flag(Precision precision, const Device& device) {
+  using enum Precision;
+  if (precision == kFp8) check_fp8(device);
+  if (precision == kF16) return DType::kF16;
+  const bool is_f32 = precision == kF32 || precision == kTf32 ||
+                      (precision == kAuto && device.type != DeviceType::kCuda);
+  if (is_f32) return DType::kF32;
+  check_dtype_of(device, DType::kBF16, cat("--dtype ", precision_name(precision)));
   return DType::kBF16;
 }
 

@@ -1,10 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "shale/base/config.h"
 #include "shale/comm/parallel/context/cut_sequence.h"
+#include "shale/comm/parallel/pipeline/schedule.h"
 #include "shale/comm/process_group.h"
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/optim/schedule.h"
@@ -27,6 +33,13 @@ enum class OptimizerKind {
   kLamb,
   kOneBitAdam
 };
+
+// The values of --dtype: data type of parameters and activations, and of the operands of GEMMs.
+enum class Precision { kAuto, kF32, kTf32, kBF16, kF16, kFp8 };
+std::string_view precision_name(Precision precision);  // "bf16", as --dtype says it
+
+// What shares a scale with --dtype fp8.
+enum class Fp8Scaling { kBlock, kTensor };
 
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
 enum class OffloadKind { kNone, kOptimizer, kParameters };
@@ -61,9 +74,9 @@ struct RunConfig {
   // device
   std::string device = "auto";
   int threads = 0;  // 0: the rank's share of the node
-  std::string dtype = "auto";
+  Precision dtype = Precision::kAuto;
   int64_t fp8_kept_blocks = 1;
-  std::string fp8_scaling = "block";
+  Fp8Scaling fp8_scaling = Fp8Scaling::kBlock;
   int workers = 1;            // threads that make batches
   double loss_scale = -1;     // at the start; 0: no loss scaling; negative: derived
   int64_t device_memory = 0;  // bytes; 0: no bound
@@ -97,9 +110,9 @@ struct RunConfig {
   CodedBits quantize_reductions = CodedBits::kNone;
 
   // pipelines
-  int pipeline = 1;                        // ranks
-  std::string pipeline_schedule = "auto";  // or a comm::schedule_name()
-  int pipeline_chunks = 0;                 // of a rank; 0: what the schedule takes at least
+  int pipeline = 1;                                     // ranks
+  std::optional<comm::ScheduleKind> pipeline_schedule;  // empty: by pipeline_chunks
+  int pipeline_chunks = 0;                              // per rank; 0: the minimum of the schedule
 
   // context parallelism
   int context = 1;  // ranks that share each sequence
@@ -157,6 +170,11 @@ void resolve(RunConfig& config, int ranks);
 // The device of --device, of this rank. Throws UnavailableError, on all ranks, when a build or
 // machine lacks it. Collective.
 Device device_of(const RunConfig& config, comm::World& world);
-DType dtype_of_flag(const RunConfig& config, const Device& device);
+// The data type of parameters and activations. Throws ConfigError where the device cannot compute
+// in `precision`.
+DType dtype_of_flag(Precision precision, const Device& device);
+// The choices of --dtype that `allowed` names, for ConfigSpec::add_choice().
+std::vector<std::pair<std::string, Precision>> precision_choices(
+    std::initializer_list<Precision> allowed);
 
 }  // namespace shale::models

@@ -87,10 +87,10 @@ void resolve(RunConfig& config, int ranks) {
   if (!config.trace.empty()) trace_format(config.trace);
   if (!config.memory_profile.empty()) check_memory_profile(config.memory_profile);
   if (!config.trace_steps.empty()) parse_trace_steps(config.trace_steps);
-  if (config.dtype == "fp8" && config.device.starts_with("emu")) {
-    dtype_of_flag(config, emulated_device(config.device == "emu" ? "emu:80" : config.device));
+  if (config.dtype == Precision::kFp8 && config.device.starts_with("emu")) {
+    dtype_of_flag(config.dtype, emulated_device(config.device == "emu" ? "emu:80" : config.device));
   }
-  if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
+  if (config.loss_scale < 0) config.loss_scale = config.dtype == Precision::kF16 ? 65536 : 0;
   resolve_schedule(config);
   resolve_optimizer(config);
   resolve_slow_links(config, sizes);

@@ -50,7 +50,7 @@ ContextOptions context_options(const RunConfig& config, comm::World& world) {
           .threads = resolve_threads(config.threads, world.local_size()),
           .device_memory = config.device_memory,
           .deterministic = config.deterministic,
-          .tf32 = config.dtype == "tf32",
+          .tf32 = config.dtype == Precision::kTf32,
           .seed = static_cast<uint64_t>(config.seed)};
 }
 
@@ -86,13 +86,13 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
     throw ConfigError("--numa-ranks: NCCL finds its own ways between GPUs; use --comm mpi");
   }
   check_graphs(config_, context_.device(), *group_);
-  dtype_of_flag(config_, context_.device());  // or it refuses what the device has not
+  dtype_of_flag(config_.dtype, context_.device());  // or it refuses what the device has not
   check_device_sums(context_, *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
   open_output();
   checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_, timeline_.get());
   if (context_.device().type == DeviceType::kCuda) {
-    peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
+    peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_.dtype, context_.device()));
   }
   build_step();
   ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, *parallel_));
@@ -140,7 +140,7 @@ void Trainer::build_step() {
   if (config_.ema > 0) step_->keep_average(config_.ema);
   memory_->watch(task_.model(), task_.units());
   for (const std::string& line : task_.summary()) log_info(printable(line));
-  const DType dtype = dtype_of_flag(config_, context_.device());
+  const DType dtype = dtype_of_flag(config_.dtype, context_.device());
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
            context_.exec().threads, " threads, ", dtype_name(dtype), ", ", config_.global_batch,
            " ", unit_.samples, " a step, ",
@@ -183,7 +183,7 @@ void Trainer::resume(const ConfigSpec& spec) {
   }
   layout_.origin = start.samples - layout_.samples_before(start.step);
   if (checkpoints_->resumes()) step_->resume(start.history);
-  if (step_->scales_loss()) next_loss_scale_ = step_->history().loss_scale->value;
+  if (step_->scales_loss()) accounts_.next_loss_scale(step_->history().loss_scale->value);
 }
 
 void Trainer::open_report(const ConfigSpec& spec) {
@@ -372,7 +372,9 @@ void Trainer::ends(StepPhase phase) {
 
 void Trainer::done(const StepOutcome& outcome) {
   settle();
-  told_ = Told{.outcome = outcome, .metrics = metrics_of(outcome), .is_timed = waited_s_ >= 0};
+  told_ = Told{.outcome = outcome,
+               .metrics = metrics_of(outcome),
+               .is_timed = accounts_.knows_busy_seconds()};
   send_news(outcome);
   // All ranks know this without a word, and the gradient is still there to be looked at.
   if (outcome.state.non_finite != 0 && !outcome.was_skipped) settle();

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +20,7 @@
 #include "shale/models/training/run_checkpoints.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
+#include "shale/models/training/step_accounts.h"
 #include "shale/models/training/step_exchange.h"
 #include "shale/models/training/task.h"
 
@@ -97,8 +97,8 @@ class Trainer : private StepObserver {
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RankReport> ranks_;
-  std::unique_ptr<StepTrace> trace_;                // null, as timeline_
-  std::chrono::steady_clock::time_point finished_;  // the last step
+  std::unique_ptr<StepTrace> trace_;  // null, as timeline_
+  StepAccounts accounts_;
   StragglerWatch stragglers_;
   // A step of which the ranks have told each other, and what waits for their news.
   struct Told {
@@ -109,17 +109,8 @@ class Trainer : private StepObserver {
   std::optional<Told> told_;
   std::optional<SaveNews> save_news_;  // of all ranks, of the last step that was settled
   bool stop_agreed_ = false;           // by all ranks
-  std::chrono::steady_clock::time_point told_at_;
-  double waited_s_ = -1;         // for other ranks until then
-  double exposed_s_ = 0;         // of parameters and gradients until then
-  double loss_scale_ = 1;        // of the last step that was done
-  double next_loss_scale_ = 1;   // of the one after
-  double bubble_s_ = 0;          // of activations
-  double data_wait_s_ = 0;       // for batches, in all
-  double told_data_wait_s_ = 0;  // of these, in rows that were made
-  SentBytes sent_;               // until then
-  double peak_flops_ = 0;        // of one rank's device; 0: unknown
-  StepExchange exchange_;        // goes before the group
+  double peak_flops_ = 0;              // of one rank's device; 0: unknown
+  StepExchange exchange_;              // destroyed before the group
 };
 
 }  // namespace shale::models

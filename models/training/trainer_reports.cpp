@@ -1,5 +1,4 @@
 // What a Trainer tells of its steps: to the other ranks, to files, to people.
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <tuple>
@@ -21,60 +20,22 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Over NCCL, what the device has told by now.
-double exposed_seconds(const comm::ProcessGroup& group) {
-  return group.traffic().totals(comm::Traffic::kParameters).exposed_seconds +
-         group.traffic().totals(comm::Traffic::kGradients).exposed_seconds;
-}
-
-SentBytes sent_bytes(const comm::ProcessGroup& all, const comm::ProcessGroup* replicas) {
-  const auto sent = [&](comm::Traffic traffic) { return all.traffic().totals(traffic).sent_bytes; };
-  SentBytes bytes{.gradients = sent(comm::Traffic::kGradients),
-                  .parameters = sent(comm::Traffic::kParameters),
-                  .activations = sent(comm::Traffic::kActivations)};
-  if (replicas != nullptr) bytes.replicas = replicas->traffic().totals().sent_bytes;
-  return bytes;
-}
-
-SentBytes difference(const SentBytes& now, const SentBytes& before) {
-  SentBytes bytes{.gradients = now.gradients - before.gradients,
-                  .parameters = now.parameters - before.parameters,
-                  .activations = now.activations - before.activations};
-  if (now.replicas) bytes.replicas = *now.replicas - before.replicas.value_or(0);
-  return bytes;
-}
-
 }  // namespace
 
 StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
-  // A step that was queued before its predecessor was done began with that one's end.
-  const double seconds = seconds_since(std::max(outcome.started, finished_));
-  finished_ = Clock::now();
-  const int64_t items = layout_.batch_at(outcome.step) * unit_.items_per_sample;
-  const double rate = static_cast<double>(items) / seconds;
   StepMetrics metrics{.step = outcome.step + 1};
+  accounts_.measure(outcome, *group_, *parallel_, metrics);
+  const int64_t items = layout_.batch_at(outcome.step) * unit_.items_per_sample;
+  const double rate = static_cast<double>(items) / (*metrics.step_ms / 1e3);
   metrics.grad_norm = outcome.state.grad_norm;
   metrics.lr = schedule_.at(outcome.step);
   metrics.item = unit_.items;
   metrics.items = layout_.begin(outcome.step + 1) * unit_.items_per_sample;
   metrics.items_per_s = rate;
-  metrics.step_ms = seconds * 1e3;
-  const double exposed_s = exposed_seconds(*group_);
-  metrics.comm_exposed_ms = (exposed_s - std::exchange(exposed_s_, exposed_s)) * 1e3;
-  metrics.data_wait_ms = (data_wait_s_ - std::exchange(told_data_wait_s_, data_wait_s_)) * 1e3;
-  if (group_->size() > 1) {
-    const SentBytes sent = sent_bytes(*group_, parallel_->groups().replicate);
-    metrics.sent = difference(sent, std::exchange(sent_, sent));
-  }
-  if (config_.pipeline > 1) {
-    const comm::TrafficMeter& meter = parallel_->groups().stages->group->traffic();
-    const double bubble_s = meter.totals(comm::Traffic::kActivations).exposed_seconds;
-    metrics.bubble_ms = (bubble_s - std::exchange(bubble_s_, bubble_s)) * 1e3;
-  }
   if (peak_flops_ > 0) metrics.mfu = rate * unit_.flops_per_item / (peak_flops_ * world_.size());
   if (step_->scales_loss()) {
     metrics.loss_scale = outcome.state.loss_scale.value;
-    loss_scale_ = std::exchange(next_loss_scale_, *metrics.loss_scale);
+    accounts_.next_loss_scale(*metrics.loss_scale);
     metrics.skipped_steps = step_->skipped_steps();
     if (outcome.was_skipped && !outcome.was_outlier) {
       log_info("step ", outcome.step + 1,
@@ -103,13 +64,13 @@ const Batch& Trainer::next_batch() {
   const TimelineScope scope(timeline_.get(), "data");
   const Clock::time_point start = Clock::now();
   const Batch& batch = *batches_->next();
-  data_wait_s_ += seconds_since(start);
+  accounts_.add_data_wait(seconds_since(start));
   return batch;
 }
 
 void Trainer::report_data_wait(double run_s) const {
   constexpr double kWorthAWord = 0.02;
-  const double share = data_wait_s_ / run_s;
+  const double share = accounts_.data_wait_seconds() / run_s;
   if (!(share > kWorthAWord)) return;
   log_info("data is a limit: ", std::lround(100 * share),
            "% of the time rank 0 waited for batches; --workers ", config_.workers + 1,
@@ -118,12 +79,8 @@ void Trainer::report_data_wait(double run_s) const {
 
 // The time since the last news tells a slow rank from those that waited in it.
 void Trainer::send_news(const StepOutcome& outcome) {
-  const double waited_s = group_->traffic().totals().exposed_seconds;
-  const double busy_s = seconds_since(told_at_) - (waited_s - waited_s_);
-  told_at_ = Clock::now();
-  waited_s_ = waited_s;
   exchange_.start({.losses = outcome.losses,
-                   .busy_s = busy_s,
+                   .busy_s = accounts_.busy_seconds(*group_),
                    .stop = StopSignals::received() != 0,
                    .save = checkpoints_->news()});
 }
@@ -194,7 +151,7 @@ void Trainer::write_histograms(int64_t step) {
   const std::vector<OptimShard>& shards = step_->parallel().shards();
   for (const auto& [what, group, scale] :
        {std::tuple{HistogramOf::kParameters, "parameters/", 1.0},
-        std::tuple{HistogramOf::kGradients, "gradients/", 1 / loss_scale_}}) {
+        std::tuple{HistogramOf::kGradients, "gradients/", 1 / accounts_.loss_scale()}}) {
     for (const TensorHistogram& one :
          tensor_histograms(what, parameters, shards, *parallel_->groups().shard, scale)) {
       if (report_ != nullptr) report_->write_histogram(step, group + one.name, one.histogram);

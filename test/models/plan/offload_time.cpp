@@ -44,7 +44,7 @@ Planned plan_of(const std::string& offload, int zero, bool activations, const Cl
   config.run.micro_batch = 1;
   config.run.global_batch = 2L * ranks;
   config.run.zero = zero;
-  config.run.dtype = "bf16";
+  config.run.dtype = Precision::kBF16;
   config.run.device = "cuda";
   config.run.offload_to = offload;
   config.run.offload_activations = activations;

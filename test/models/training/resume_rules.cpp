@@ -50,7 +50,7 @@ TEST_CASE("where and how fast a run runs may change on resume") {
         c.run.micro_batch = 2;
         c.run.global_batch = 24;
         c.run.zero = 3;
-        c.run.dtype = "bf16";
+        c.run.dtype = models::Precision::kBF16;
         c.run.offload_to = "params";
         c.run.recompute = Recompute::kFull;
         c.run.threads = 2;
