@@ -19,7 +19,7 @@
 #include "shale/bench/support/timing.h"
 #include "shale/comm/mesh.h"
 #include "shale/comm/world.h"
-#include "shale/models/plan/cluster.h"
+#include "shale/models/plan/time/cluster.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/mapped_file.h"
 

@@ -16,10 +16,11 @@ set(SHALE_comm_FOLDERS
 set(SHALE_models_FOLDERS
   models models/gpt2 models/language models/llama models/plan models/training
   models/training/checks models/training/report models/weights)
-# Of the layer models, what train_lm does without: images and diffusion; what the program `shale`
-# shows of runs, and how it starts them. Libraries of their own.
+# Parts of the layer models that train_lm does not need, each a library of its own: images and
+# diffusion; how the program `shale` shows and starts runs; how it plans their time.
 set(SHALE_vision_FOLDERS models/diffusion models/dit models/image models/resnet models/vit)
 set(SHALE_views_FOLDERS models/tools/supervision models/views)
+set(SHALE_planning_FOLDERS models/plan/time)
 
 # Folders whose sources are for some builds alone, or for programs: what stands in for libraries that
 # SHALE_KERNELS_ONLY goes without; the emulator; CUDA's kernels, and what they stand on; the tools of

@@ -7,7 +7,7 @@ set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Shale)
 
 list(TRANSFORM SHALE_LAYERS PREPEND shale_ OUTPUT_VARIABLE layers)
-list(APPEND layers shale_vision shale_views)
+list(APPEND layers shale_vision shale_views shale_planning)
 if(SHALE_EMULATOR)
   list(APPEND layers shale_kernels_emu)
 endif()

@@ -64,16 +64,6 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
   if (config.threads < 1) throw InternalError("plan: --threads is not known; set it");
 }
 
-void check_host_known(const RunConfig& config, const Cluster& cluster) {
-  const bool offloads = config.offload != OffloadKind::kNone || config.offload_activations;
-  if (!cluster.is_gpu || !offloads) return;
-  if (cluster.host_bandwidth > 0 && cluster.host_memory_bandwidth > 0) return;
-  throw ConfigError(cat("plan: how long what is offloaded takes the host, the cluster of ",
-                        cluster.device,
-                        " does not say; set host_gbytes_per_s and host_memory_gbytes_per_s there, "
-                        "or no offload"));
-}
-
 // Whose kernels say what scratch memory they take: of a GPU those that the emulator has, which are
 // the same. Throws UnavailableError in a build without them.
 Device device_of_kernels(const RunConfig& config) {
@@ -108,7 +98,7 @@ class ReleaseCached {
 class Rehearsal {
  public:
   // lists_memory: what is in use at the peak, by module and asker, is asked for.
-  Rehearsal(const RunConfig& config, Task& task, int rank, int ranks, StepClock* clock,
+  Rehearsal(const RunConfig& config, Task& task, int rank, int ranks, RehearsalClock* clock,
             bool lists_memory)
       : config_(config),
         task_(task),
@@ -159,7 +149,7 @@ class Rehearsal {
     }
     for (const auto& [step, share] : rehearsed) {
       if (clock_ != nullptr) clock_->set_pass(pass_of(step));
-      if (measures && pass_of(step) == KernelTimes::Pass::kInPlace) end_list();
+      if (measures && pass_of(step) == RehearsalClock::Pass::kInPlace) end_list();
       if (ledger_) ledger_->mark(cat("step ", step + 1));
       if (clock_ != nullptr) clock_->begin_step(layout_.micro_batches(step));
       step_->run({.step = step,
@@ -168,14 +158,14 @@ class Rehearsal {
                   .first_position = layout_.begin(step),
                   .micro_batches = layout_.micro_batches(step),
                   .next_batch = [&batches]() -> const Batch& { return *batches.next(); }});
-      if (clock_ != nullptr) add_time(clock_->end_step(), share);
+      if (clock_ != nullptr) clock_->end_step(share);
       if (places_) places_->leave_all();
       const bool is_last = &step == &rehearsed.back().step;
       const bool is_due = is_last || (step == 0 && config_.eval_every < config_.steps);
       if (config_.eval_every > 0 && is_due) evaluate();
     }
     step_->finish_update();
-    if (clock_ != nullptr) clock_->set_pass(KernelTimes::Pass::kAtOnce);
+    if (clock_ != nullptr) clock_->set_pass(RehearsalClock::Pass::kAtOnce);
   }
 
   PlannedRank result() {
@@ -187,8 +177,7 @@ class Rehearsal {
                                    .threads = config_.threads,
                                    .device = MemoryPeak(context_.allocator().stats())},
                         .place = parallel_->mesh().layout().place_of(all_.rank()),
-                        .at_peak = std::move(at_peak_),
-                        .time = time_};
+                        .at_peak = std::move(at_peak_)};
     if (Context* host = step_->host_context()) {
       planned.memory.host = MemoryPeak(host->allocator().stats());
     }
@@ -196,8 +185,8 @@ class Rehearsal {
   }
 
  private:
-  KernelTimes::Pass pass_of(int64_t step) const {
-    using enum KernelTimes::Pass;
+  RehearsalClock::Pass pass_of(int64_t step) const {
+    using enum RehearsalClock::Pass;
     if (!clock_->measures() || config_.steps < kMeasuredSteps) return kAtOnce;
     constexpr std::array kPasses{kLater, kVisit, kInPlace};
     return step < std::ssize(kPasses) ? kPasses[size_t(step)] : kAtOnce;
@@ -209,13 +198,6 @@ class Rehearsal {
     at_peak_ = ledger_->at_peak();
     places_.reset();
     ledger_.reset();
-  }
-
-  // The mean over the kinds of steps.
-  void add_time(const RankTime& of_step, double share) {
-    if (share == 0) return;
-    if (!time_) time_.emplace();
-    time_->add_share(of_step, share);
   }
 
   // On this thread, which runs dry.
@@ -242,9 +224,8 @@ class Rehearsal {
 
   const RunConfig& config_;
   Task& task_;
-  StepClock* clock_;
+  RehearsalClock* clock_;
   UntimedStepper untimed_stepper_;
-  std::optional<RankTime> time_;
   Context context_;
   std::optional<MemoryLedger> ledger_;
   std::vector<MemoryLedger::Share> at_peak_;
@@ -264,20 +245,16 @@ bool memory_depends_on_time(const RunConfig& config, int ranks) {
 }
 
 PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
-                      const PlanMachines* machines) {
+                      RehearsalClock* clock, bool lists_memory) {
   check_plannable(config, rank, ranks);
-  if (machines != nullptr) check_host_known(config, machines->cluster);
   RunConfig planned = config;
   planned.batch_ramp.clear();  // the steps after it need most
   if (config.device == "cuda" && config.dtype == Precision::kAuto) {
     planned.dtype = Precision::kBF16;  // as on the GPU
   }
   const kernels::DryRun dry;
-  std::optional<StepClock> clock;
-  if (machines != nullptr) clock.emplace(machines->cluster, machines->kernels, ranks);
-  const bool lists_memory =
-      machines == nullptr || machines->lists_memory || !config.memory_profile.empty();
-  Rehearsal rehearsal(planned, task, rank, ranks, clock ? &*clock : nullptr, lists_memory);
+  Rehearsal rehearsal(planned, task, rank, ranks, clock,
+                      lists_memory || !config.memory_profile.empty());
   rehearsal.run();
   return rehearsal.result();
 }

@@ -19,12 +19,12 @@
 #include "shale/comm/world.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/preference_task.h"
-#include "shale/models/plan/busy_node.h"
-#include "shale/models/plan/goodput.h"
-#include "shale/models/plan/layout_options.h"
-#include "shale/models/plan/layout_search.h"
-#include "shale/models/plan/measured_cluster.h"
-#include "shale/models/plan/planned_step.h"
+#include "shale/models/plan/time/busy_node.h"
+#include "shale/models/plan/time/goodput.h"
+#include "shale/models/plan/time/layout_options.h"
+#include "shale/models/plan/time/layout_search.h"
+#include "shale/models/plan/time/measured_cluster.h"
+#include "shale/models/plan/time/planned_step.h"
 #include "shale/models/tools/tools.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/mapped_file.h"
@@ -264,11 +264,13 @@ int plan(PlanOptions& options, const Cluster* cluster) {
   const auto start = Clock::now();
   const std::vector<int> ranks = options.rank >= 0 ? std::vector<int>{options.rank}
                                                    : first_ranks_of_stages(run, options.ranks);
-  std::vector<PlannedRank> planned;
+  std::vector<TimedRank> planned;
   for (const int rank : ranks) {
     // A plan leaves parameters cut, and without memory.
     const std::unique_ptr<LanguageTask> of_rank = make_language_task(options.train);
-    planned.push_back(plan_rank(run, *of_rank, rank, options.ranks, machines.get()));
+    planned.push_back(machines.get() != nullptr
+                          ? plan_time(run, *of_rank, rank, options.ranks, *machines.get())
+                          : TimedRank{plan_rank(run, *of_rank, rank, options.ranks), {}});
     run.memory_profile.clear();  // of the first
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();

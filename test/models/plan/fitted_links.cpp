@@ -1,12 +1,12 @@
-#include "shale/models/plan/fitted_links.h"
+#include "shale/models/plan/time/fitted_links.h"
 
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/models/plan/cluster.h"
-#include "shale/models/plan/kernel_times.h"
+#include "shale/models/plan/time/cluster.h"
+#include "shale/models/plan/time/kernel_times.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/temp_dir.h"

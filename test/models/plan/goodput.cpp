@@ -1,4 +1,4 @@
-#include "shale/models/plan/goodput.h"
+#include "shale/models/plan/time/goodput.h"
 
 #include <cmath>
 #include <random>

@@ -1,10 +1,10 @@
-#include "shale/models/plan/kernel_times.h"
+#include "shale/models/plan/time/kernel_times.h"
 
 #include <array>
 #include <ctime>
 
 #include "shale/kernels/elementwise.h"
-#include "shale/models/plan/step_clock.h"
+#include "shale/models/plan/time/step_clock.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::models {

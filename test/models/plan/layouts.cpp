@@ -1,4 +1,4 @@
-#include "shale/models/plan/layout_search.h"
+#include "shale/models/plan/time/layout_search.h"
 
 #include <algorithm>
 #include <memory>
@@ -104,13 +104,13 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const
   const TrainConfig config = searched_config(of);
   KernelTimes kernels(cluster);
   const PlanMachines machines{cluster, kernels};
-  std::vector<PlannedRank> stages;
+  std::vector<TimedRank> stages;
   SampleUnit unit;
   int64_t reserved = 0;
   for (const int rank : first_ranks_of_stages(layout.config, kSearchRanks)) {
     LanguageTask task(config);
     unit = task.unit();
-    stages.push_back(plan_rank(layout.config, task, rank, kSearchRanks, &machines));
+    stages.push_back(plan_time(layout.config, task, rank, kSearchRanks, machines));
     reserved = std::max(reserved, stages.back().memory.device.reserved);
   }
   const PlannedStep step = planned_step(layout.config, unit, cluster, stages, kSearchRanks);

@@ -8,7 +8,7 @@
 #include "shale/base/error.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/task.h"
-#include "shale/models/plan/planned_step.h"
+#include "shale/models/plan/time/planned_step.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::models {
@@ -56,8 +56,8 @@ Planned plan_of(const std::string& offload, int zero, bool activations, const Cl
   for (const Parameter* parameter : task.model().parameters()) {
     planned.parameters += parameter->numel();
   }
-  const std::array ranks_planned{plan_rank(config.run, task, 0, ranks, &machines)};
-  planned.time = ranks_planned[0].time.value();
+  const std::array ranks_planned{plan_time(config.run, task, 0, ranks, machines)};
+  planned.time = ranks_planned[0].time;
   planned.step = planned_step(config.run, task.unit(), cluster, ranks_planned, ranks);
   return planned;
 }
@@ -189,7 +189,7 @@ TEST_CASE("a CPU copies with its own hands what it offloads", "[plan]") {
     KernelTimes kernels(cluster);
     const PlanMachines machines{cluster, kernels};
     LanguageTask task(config);
-    return plan_rank(config.run, task, 0, 1, &machines).time.value();
+    return plan_time(config.run, task, 0, 1, machines).time;
   };
   const RankTime none = seconds_of("none"), optimizer = seconds_of("optimizer");
   // Gradients go one way, parameters the other.

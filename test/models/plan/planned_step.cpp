@@ -1,4 +1,4 @@
-#include "shale/models/plan/planned_step.h"
+#include "shale/models/plan/time/planned_step.h"
 
 #include <algorithm>
 #include <ctime>
@@ -14,7 +14,7 @@
 #include "shale/base/error.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/task.h"
-#include "shale/models/plan/layouts.h"
+#include "shale/models/plan/time/layouts.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
 
@@ -61,12 +61,12 @@ PlannedStep step_of(TrainConfig config, const Cluster& cluster, int ranks) {
   resolve(config, ranks);
   KernelTimes kernels(cluster);
   const PlanMachines machines{cluster, kernels};
-  std::vector<PlannedRank> stages;
+  std::vector<TimedRank> stages;
   SampleUnit unit;
   for (const int rank : first_ranks_of_stages(config.run, ranks)) {
     LanguageTask task(config);
     unit = task.unit();
-    stages.push_back(plan_rank(config.run, task, rank, ranks, &machines));
+    stages.push_back(plan_time(config.run, task, rank, ranks, machines));
   }
   return planned_step(config.run, unit, cluster, stages, ranks);
 }
@@ -224,7 +224,7 @@ TEST_CASE("measured kernels are kept, and taken again", "[plan]") {
   const auto plan = [&](KernelTimes& kernels) {
     const PlanMachines machines{cluster, kernels};
     LanguageTask task(config);
-    return plan_rank(config.run, task, 0, 1, &machines).time.value();
+    return plan_time(config.run, task, 0, 1, machines).time;
   };
   KernelTimes measuring(cluster);
   measuring.set_measures(true);

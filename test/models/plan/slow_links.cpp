@@ -9,7 +9,7 @@
 #include "shale/base/config.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/task.h"
-#include "shale/models/plan/planned_step.h"
+#include "shale/models/plan/time/planned_step.h"
 #include "shale/models/training/slow_links.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
@@ -63,8 +63,7 @@ Planned plan_of(const TrainConfig& config, double gbit_per_s) {
   KernelTimes kernels(cluster);
   const PlanMachines machines{cluster, kernels};
   LanguageTask task(config);
-  const std::vector<PlannedRank> stages = {
-      plan_rank(config.run, task, /*rank=*/0, kRanks, &machines)};
+  const std::vector<TimedRank> stages = {plan_time(config.run, task, /*rank=*/0, kRanks, machines)};
   return {planned_step(config.run, task.unit(), cluster, stages, kRanks).seconds,
           stages[0].memory.device.allocated};
 }

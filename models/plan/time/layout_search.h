@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/models/plan/layouts.h"
+#include "shale/models/plan/time/layouts.h"
 
 namespace shale::models {
 

@@ -7,7 +7,7 @@
 
 #include "shale/comm/collective.h"
 #include "shale/kernels/cost.h"
-#include "shale/models/plan/fitted_links.h"
+#include "shale/models/plan/time/fitted_links.h"
 
 namespace shale::models {
 

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "shale/models/plan/plan_rank.h"
+#include "shale/models/plan/time/plan_time.h"
 
 namespace shale::models {
 
@@ -71,7 +71,7 @@ class LayoutBounds {
   // Of the parameters of one of the ranks that experts are dealt to, those that are of experts, at
   // most: tensor ranks may share all others.
   double expert_share(const RunConfig& layout) const;
-  PlannedRank planned(RunConfig layout, Task& task, int64_t steps) const;
+  TimedRank planned(RunConfig layout, Task& task, int64_t steps) const;
   static StepKey step_key(const RunConfig& layout);
   StepBound step_bound(const RunConfig& layout) const;
   LayoutBound bound_of(const RunConfig& layout, const Rehearsed& of) const;

@@ -1,4 +1,4 @@
-#include "shale/models/plan/planned_step.h"
+#include "shale/models/plan/time/planned_step.h"
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@ struct StepWaits {
 };
 
 // By the stages' own clocks.
-StepWaits pipeline_waits(const RunConfig& config, std::span<const PlannedRank> stages, int ranks) {
+StepWaits pipeline_waits(const RunConfig& config, std::span<const TimedRank> stages, int ranks) {
   const DataRanks data = data_ranks(config, parallel_layout(config, ranks), 0);
   const comm::Schedule schedule =
       pipeline_schedule(config, batch_layout(config, data.count).micro_batches(0));
@@ -28,7 +28,7 @@ StepWaits pipeline_waits(const RunConfig& config, std::span<const PlannedRank> s
   options.times.resize(size_t(schedule.placement.stages()));
   double most = 0;
   for (int rank = 0; rank < schedule.placement.ranks; ++rank) {
-    const RankTime& time = stages[size_t(rank)].time.value();
+    const RankTime& time = stages[size_t(rank)].time;
     options.message = std::max(options.message, time.message);
     most = std::max(most, time.acting);
     for (const auto& [chunk, times] : time.chunks) {
@@ -89,12 +89,11 @@ void check_times(const RunConfig& config, const Cluster& cluster) {
 }
 
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
-                         std::span<const PlannedRank> stages, int ranks) {
-  const auto busiest = std::max_element(stages.begin(), stages.end(),
-                                        [](const PlannedRank& a, const PlannedRank& b) {
-                                          return a.time.value().total < b.time.value().total;
-                                        });
-  const RankTime& time = busiest->time.value();
+                         std::span<const TimedRank> stages, int ranks) {
+  const auto busiest = std::max_element(
+      stages.begin(), stages.end(),
+      [](const TimedRank& a, const TimedRank& b) { return a.time.total < b.time.total; });
+  const RankTime& time = busiest->time;
   PlannedStep step{.seconds = time.total, .host = time.host, .slowed = time.slowed};
   for (const auto& [slot, seconds] : time.kernels) {
     const bool is_product = slot.ends_with("gemm") || slot.starts_with("conv");

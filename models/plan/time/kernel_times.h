@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "shale/kernels/kernel_call.h"
-#include "shale/models/plan/cluster.h"
+#include "shale/models/plan/plan_rank.h"
+#include "shale/models/plan/time/cluster.h"
 
 namespace shale::models {
 
@@ -41,16 +42,7 @@ class KernelTimes {
   void set_measures(bool measures) { measures_ = measures; }
   bool measures() const { return measures_; }
   // Where kernels run that have no time yet.
-  enum class Pass : uint8_t {
-    // Where each kind is first called, again and again. That finds more in caches than a step does.
-    kAtOnce,
-    kLater,  // nowhere yet
-    // In their places in the step, the first ones of each kind: so that memory has its pages. They
-    // get no time.
-    kVisit,
-    // In their places, between the kernels that the step has there, and are timed.
-    kInPlace,
-  };
+  using Pass = RehearsalClock::Pass;
   void set_pass(Pass pass);
   // Ranks of one thread share their node's cores: everything takes so many times its processor
   // time.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "shale/models/plan/planned_step.h"
+#include "shale/models/plan/time/planned_step.h"
 
 namespace shale::models {
 

@@ -1,4 +1,4 @@
-#include "shale/models/plan/layout_options.h"
+#include "shale/models/plan/time/layout_options.h"
 
 #include <algorithm>
 #include <array>

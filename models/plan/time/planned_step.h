@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "shale/models/plan/plan_rank.h"
+#include "shale/models/plan/time/plan_time.h"
 
 namespace shale::models {
 
@@ -39,7 +39,7 @@ void check_times(const RunConfig& config, const Cluster& cluster);
 // its list of actions in the times that its own clock gave them, and waits for messages
 // (comm/parallel/pipeline/simulate.h); what a rank does besides comes on top.
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
-                         std::span<const PlannedRank> stages, int ranks);
+                         std::span<const TimedRank> stages, int ranks);
 
 // A line of JSON: of each part its seconds ("products_s") and how they are known
 // ("products_known"), and shares.

@@ -1,4 +1,4 @@
-#include "shale/models/plan/fitted_links.h"
+#include "shale/models/plan/time/fitted_links.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "shale/models/plan/busy_node.h"
+#include "shale/models/plan/time/busy_node.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -17,8 +17,8 @@ BusyNode::BusyNode(int others) {
   for (int i = 0; i < others; ++i) {
     const pid_t pid = fork();
     if (pid < 0) {
-      throw UnavailableError(cat("plan: the system refused a process to measure beside: ",
-                                 std::strerror(errno)));
+      throw UnavailableError(
+          cat("plan: the system refused a process to measure beside: ", std::strerror(errno)));
     }
     if (pid > 0) {
       others_.push_back(pid);

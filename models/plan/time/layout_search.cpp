@@ -1,4 +1,4 @@
-#include "shale/models/plan/layout_search.h"
+#include "shale/models/plan/time/layout_search.h"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/parallel/expert/expert_parallel.h"
-#include "shale/models/plan/at_once.h"
-#include "shale/models/plan/layout_bounds.h"
+#include "shale/models/plan/time/at_once.h"
+#include "shale/models/plan/time/layout_bounds.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/parallel_setup.h"
 
@@ -355,10 +355,10 @@ class Search {
     shorter.global_batch = config.global_batch / all * few;
     shorter.steps = kSteps;
     try {
-      std::vector<PlannedRank> stages = plan_stages(shorter, few);
+      std::vector<TimedRank> stages = plan_stages(shorter, few);
       PlannedLayout layout{.flags = flags_of(config), .config = config};
-      for (PlannedRank& stage : stages) {
-        if (few < all) stage.time = with_micro_batches(std::move(*stage.time), few, all);
+      for (TimedRank& stage : stages) {
+        if (few < all) stage.time = with_micro_batches(std::move(stage.time), few, all);
         if (stage.memory.device.reserved > layout.device.reserved) {
           layout.device = stage.memory.device;
         }
@@ -375,9 +375,9 @@ class Search {
 
   // Stages that have equal pieces and links have equal steps; the first of them holds most, as it
   // is ahead of its micro-batches' backward by most.
-  std::vector<PlannedRank> plan_stages(const RunConfig& config, int64_t micro_batches) const {
-    std::map<std::vector<double>, PlannedRank> planned;
-    std::vector<PlannedRank> stages;
+  std::vector<TimedRank> plan_stages(const RunConfig& config, int64_t micro_batches) const {
+    std::map<std::vector<double>, TimedRank> planned;
+    std::vector<TimedRank> stages;
     for (const int rank : first_ranks_of_stages(config, ranks_)) {
       const std::vector<double> work =
           config.pipeline > 1 ? work_of_stage(config, micro_batches, rank, int(stages.size()))
@@ -385,7 +385,7 @@ class Search {
       auto found = planned.find(work);
       if (found == planned.end()) {
         const std::unique_ptr<Task> task = make_task_();
-        found = planned.emplace(work, plan_rank(config, *task, rank, ranks_, &machines_)).first;
+        found = planned.emplace(work, plan_time(config, *task, rank, ranks_, machines_)).first;
       }
       stages.push_back(found->second);
     }

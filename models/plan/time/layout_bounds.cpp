@@ -1,4 +1,4 @@
-#include "shale/models/plan/layout_bounds.h"
+#include "shale/models/plan/time/layout_bounds.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/models/plan/at_once.h"
+#include "shale/models/plan/time/at_once.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kSteps = 2;  // in the second there are all states
 
-double tagged(const PlannedRank& rank, MemoryTag tag) {
+double tagged(const TimedRank& rank, MemoryTag tag) {
   return double(rank.memory.device.by_tag[static_cast<size_t>(tag)]);
 }
 
@@ -98,8 +98,8 @@ LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
   layout.offload_to = "none";
   try {
     const std::unique_ptr<Task> task = make_task_();
-    const PlannedRank rank = planned(std::move(layout), *task, /*steps=*/1);
-    const RankTime& time = rank.time.value();
+    const TimedRank rank = planned(std::move(layout), *task, /*steps=*/1);
+    const RankTime& time = rank.time;
     // Context ranks, and those of experts, add up gradients beside backward: that is data
     // parallelism's.
     const double data_s = time.slowed + time.exposed[size_t(comm::Lane::kData)];
@@ -116,7 +116,7 @@ LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
   }
 }
 
-PlannedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) const {
+TimedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) const {
   layout.pipeline = 1;
   layout.pipeline_chunks = layout.zero = layout.shard_ranks = 0;
   if (layout.offload == OffloadKind::kParameters) layout.offload = OffloadKind::kOptimizer;
@@ -127,13 +127,13 @@ PlannedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) c
   layout.global_batch = layout.micro_batch * data;
   layout.steps = steps;
   layout.eval_every = 0;
-  return plan_rank(layout, task, 0, model_ranks * data, &machines_);
+  return plan_time(layout, task, 0, model_ranks * data, machines_);
 }
 
 LayoutBounds::StepBound LayoutBounds::step_bound(const RunConfig& layout) const {
   try {
-    const PlannedRank rank = planned(layout, *make_task_(), kSteps);
-    const RankTime& time = rank.time.value();
+    const TimedRank rank = planned(layout, *make_task_(), kSteps);
+    const RankTime& time = rank.time;
     return {.states = tagged(rank, MemoryTag::kOptimizer),
             .host_s = std::max({time.to_host, time.from_host, time.on_host})};
   } catch (const ConfigError&) {  // the model cannot be cut so

@@ -4,7 +4,7 @@
 
 #include "shale/base/config.h"
 #include "shale/models/language/config.h"
-#include "shale/models/plan/layouts.h"
+#include "shale/models/plan/time/layouts.h"
 
 namespace shale::models {
 

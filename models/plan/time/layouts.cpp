@@ -1,4 +1,4 @@
-#include "shale/models/plan/layouts.h"
+#include "shale/models/plan/time/layouts.h"
 
 #include <algorithm>
 #include <iterator>

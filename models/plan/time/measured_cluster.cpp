@@ -1,4 +1,4 @@
-#include "shale/models/plan/measured_cluster.h"
+#include "shale/models/plan/time/measured_cluster.h"
 
 #include <unistd.h>
 

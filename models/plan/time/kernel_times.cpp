@@ -1,4 +1,4 @@
-#include "shale/models/plan/kernel_times.h"
+#include "shale/models/plan/time/kernel_times.h"
 
 #include <algorithm>
 #include <cstring>

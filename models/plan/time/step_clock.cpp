@@ -1,4 +1,4 @@
-#include "shale/models/plan/step_clock.h"
+#include "shale/models/plan/time/step_clock.h"
 
 #include <algorithm>
 #include <ctime>

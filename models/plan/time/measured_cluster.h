@@ -1,7 +1,7 @@
 #pragma once
 
 #include "shale/comm/world.h"
-#include "shale/models/plan/cluster.h"
+#include "shale/models/plan/time/cluster.h"
 
 namespace shale::models {
 

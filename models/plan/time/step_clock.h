@@ -5,12 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "shale/comm/groups/simulated_clock.h"
 #include "shale/comm/parallel/pipeline/simulate.h"
-#include "shale/models/plan/kernel_times.h"
-#include "shale/models/training/step.h"
-#include "shale/runtime/offload/optimizer_offload.h"
-#include "shale/runtime/tensor/plan_clock.h"
+#include "shale/models/plan/time/kernel_times.h"
 
 namespace shale::models {
 
@@ -58,28 +54,28 @@ RankTime with_micro_batches(RankTime time, int64_t from, int64_t to);
 // host has kernels of its own: those that the thread calls which queues the device's work, and
 // beside it those of the thread that steps what is offloaded. Copies on other streams than the
 // compute stream run beside both, one stream's one after another.
-class StepClock final : public kernels::CallObserver,
-                        public comm::SimulatedClock,
-                        public PlanClock,
-                        public offload::InlineStepper,
-                        public StepObserver {
+class StepClock final : public RehearsalClock {
  public:
   // ranks: of the run, which share their nodes' hosts.
   StepClock(const Cluster& cluster, KernelTimes& times, int64_t ranks = 1)
       : cluster_(cluster), times_(times), host_rates_(host_rates(cluster, ranks)) {}
 
-  bool measures() const { return times_.measures(); }
-  void set_pass(KernelTimes::Pass pass) {
+  // Mean of the steps that have ended, weighted by their shares.
+  const RankTime& time() const { return mean_; }
+
+  bool measures() const override { return times_.measures(); }
+  void set_pass(Pass pass) override {
     pass_ = pass;
     times_.set_pass(pass);
   }
-  // Of the device: null on the CPU.
-  void set_compute_stream(void* stream) { compute_stream_ = stream; }
-  // For kernels on the host's memory.
-  kernels::CallObserver& host_observer() { return host_observer_; }
-
-  void begin_step(int64_t micro_batches);
+  void set_compute_stream(void* stream) override { compute_stream_ = stream; }
+  kernels::CallObserver& host_observer() override { return host_observer_; }
+  void begin_step(int64_t micro_batches) override;
   RankTime end_step();
+  void end_step(double share) override {
+    const RankTime time = end_step();
+    if (share > 0) mean_.add_share(time, share);
+  }
 
   void around(const kernels::SlotCall& call) override;
   double queue(const comm::CollectiveCall& call, const comm::Members& members,
@@ -132,7 +128,7 @@ class StepClock final : public kernels::CallObserver,
   std::array<Basis, comm::kLanes> basis_{};  // of what was last queued in a lane
   double now_ = 0, began_ = 0;
   std::array<double, comm::kLanes> free_{};  // when a lane has done what was queued
-  KernelTimes::Pass pass_ = KernelTimes::Pass::kAtOnce;
+  Pass pass_ = Pass::kAtOnce;
   // In place: processor time of this thread when it left the last kernel, what it spent since
   // between kernels, how many those were, and the threads of the last.
   std::optional<double> left_kernel_;
@@ -156,7 +152,8 @@ class StepClock final : public kernels::CallObserver,
   TimeParts at_begin_;  // of an action, or a micro-batch
   int64_t micro_batches_ = 0, forwards_ = 0;
   std::map<int, ChunkSums> chunks_;
-  RankTime time_;
+  RankTime time_;  // of the step that runs
+  RankTime mean_;
 };
 
 }  // namespace shale::models

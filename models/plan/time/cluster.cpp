@@ -1,4 +1,4 @@
-#include "shale/models/plan/cluster.h"
+#include "shale/models/plan/time/cluster.h"
 
 #include <algorithm>
 #include <array>
