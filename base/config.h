@@ -71,6 +71,10 @@ class ConfigOption {
   ConfigField& field_;
 };
 
+// Value that an option chooses from a list; strings have an overload of their own.
+template <typename T>
+concept ChoiceValue = !std::is_same_v<T, std::string>;
+
 // The options that a program declares: flags, and the keys of its --config file.
 class ConfigSpec {
  public:
@@ -97,10 +101,10 @@ class ConfigSpec {
   ConfigOption add_choice(std::string name, std::string& field, std::vector<std::string> names,
                           std::string help, HelpText text = {});
   // One of several values, such as an enum's: {{"cosine", Schedule::kCosine}, ...}.
-  template <typename Value>
-  requires(!std::is_same_v<Value, std::string>) ConfigOption
-      add_choice(std::string name, Value& field, std::vector<std::pair<std::string, Value>> choices,
-                 std::string help, HelpText text = {});
+  template <ChoiceValue Value>
+  ConfigOption add_choice(std::string name, Value& field,
+                          std::vector<std::pair<std::string, Value>> choices, std::string help,
+                          HelpText text = {});
   // Options that do nothing without others: `names`, with blanks between them, need one of
   // `wanted`, such as "--zero 3 or --offload", where a flag alone stands for any value but its
   // default, 0 and none. parse_config() refuses them if they have another value than their default.
@@ -148,10 +152,10 @@ struct ParseResult {
 // what was expected and what was found; MissingInputError if FILE.json does not exist.
 ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv);
 
-template <typename Value>
-requires(!std::is_same_v<Value, std::string>) ConfigOption ConfigSpec::add_choice(
-    std::string name, Value& field, std::vector<std::pair<std::string, Value>> choices,
-    std::string help, HelpText text) {
+template <ChoiceValue Value>
+ConfigOption ConfigSpec::add_choice(std::string name, Value& field,
+                                    std::vector<std::pair<std::string, Value>> choices,
+                                    std::string help, HelpText text) {
   std::vector<std::string> names;
   size_t initial = choices.size();
   for (size_t i = 0; i < choices.size(); ++i) {

@@ -54,6 +54,7 @@ std::span<const RemovedOption> removed_options() {
       {"warn-exposed", "", "use shale report, which shows what ranks wait for", "0", true},
       {"measure-peak", "", "leave it out: it is done on GPUs", "false", true},
       {"prometheus-listen", "", "use --prometheus with that port", "\"\"", true},
+      {"replay", "", "use python3 -m shale.track OUT --mlflow"},
       {"temperature", "", kSample, "0.8", true},
       {"top-k", "", kSample, "50", true},
   });

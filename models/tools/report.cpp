@@ -11,7 +11,6 @@
 #include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/views/html_report.h"
-#include "shale/models/views/mlflow.h"
 #include "shale/models/views/run_data.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/mapped_file.h"
@@ -53,36 +52,18 @@ int run_report(int argc, const char* const* argv) {
 }
 
 int run_metrics(int argc, const char* const* argv) {
-  std::string run, replay;
+  std::string run;
   bool csv = false;
-  ReplayOptions options;
-  ConfigSpec spec("shale metrics", "gives the metrics of a run another form");
+  ConfigSpec spec("shale metrics", "prints the metrics of a run as CSV");
   spec.add_positional("run", run, "folder of a run, or its metrics.jsonl",
                       {.required = true, .is_path = true});
   spec.section("Options");
-  spec.add("csv", csv, "as CSV (RFC 4180): a header, a row for each line of metrics.jsonl");
-  spec.add("replay", replay,
-           "send the run to MLflow at this address; a later replay goes on behind it",
-           {.help = {.metavar = "http://HOST[:PORT]"}});
-  spec.add("experiment", options.experiment, "--replay: id of MLflow's experiment");
-  spec.add("tries", options.tries,
-           "--replay: of a request that the server does not answer, or fails",
-           {.min = 1, .max = 100});
+  spec.add("csv", csv,
+           "CSV (RFC 4180), the only form: a header and a row for each line of metrics.jsonl");
   spec.example("shale metrics out --csv > metrics.csv");
-  spec.example("shale metrics out --replay http://localhost:5000");
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
     std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
-  if (csv == !replay.empty()) {
-    throw ConfigError("shale metrics: expected one form, --csv or --replay");
-  }
-  if (!replay.empty()) {
-    const ReplayResult sent = replay_to_mlflow(run, HttpClient(replay), options);
-    std::printf("sent %lld rows, %lld metrics, to run %s%s\n", static_cast<long long>(sent.rows),
-                static_cast<long long>(sent.metrics), sent.run_id.c_str(),
-                sent.ended ? ", which has ended" : "");
     return 0;
   }
   const std::string path = metrics_path(run);
