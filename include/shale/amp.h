@@ -1,6 +1,6 @@
 #pragma once
 
-// Mixed precision: regions of low precision, precision of a module, loss scaling.
+// Mixed precision: autocast regions, precision of a module, loss scaling.
 
 #include "shale/runtime/amp/autocast.h"
 #include "shale/runtime/amp/grad_scaler.h"

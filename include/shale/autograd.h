@@ -1,7 +1,7 @@
 #pragma once
 
-// backward(), NoGrad, Inference; what an op of one's own records its backward with (record(),
-// BackwardArgs, SavedTensor); recomputation.
+// backward(), NoGrad, Inference; recording the backward of a custom op (record(), BackwardArgs,
+// SavedTensor); activation recomputation.
 
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/autograd/saved_tensor.h"

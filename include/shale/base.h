@@ -1,7 +1,7 @@
 #pragma once
 
-// What everything else stands on: devices and what they support (supports_bf16()), dtypes, shapes
-// and views of memory; errors and the exit codes they carry; the log; options of a program.
+// Basics: devices and their features (supports_bf16()), dtypes, shapes and memory views; errors and
+// their exit codes; the log; program options.
 
 #include "shale/base/config.h"
 #include "shale/base/device.h"

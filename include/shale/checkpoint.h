@@ -1,7 +1,7 @@
 #pragma once
 
-// Training states on disk: what a rank has of one, saving it beside the training, reading it on any
-// number of ranks.
+// Distributed checkpoints: a rank's part of the training state, saving it asynchronously, loading
+// it on any number of ranks.
 
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/checkpoint/reader.h"

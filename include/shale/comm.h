@@ -1,6 +1,7 @@
 #pragma once
 
-// The ranks of a run (World), groups of them with their collectives and links, meshes of groups.
+// Ranks of a run (World), process groups with their collectives, links between ranks, device
+// meshes.
 
 #include "shale/comm/collective_ops.h"
 #include "shale/comm/link/pipe_link.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Batches of named tensors, made ahead on a thread; the order of samples; datasets of tokens.
+// Batches of named tensors, prefetched on a thread; the order of samples; token datasets.
 
 #include "shale/runtime/data/batch.h"
 #include "shale/runtime/data/device_batch.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Files of tensors in safetensors format, one or a folder of them.
+// Tensor files in safetensors format: a single file or a folder of shards.
 
 #include "shale/runtime/io/safetensors.h"
 #include "shale/runtime/io/safetensors_writer.h"

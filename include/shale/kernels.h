@@ -1,7 +1,7 @@
 #pragma once
 
-// What an op of one's own calls and stands on: slots, which hold one function per device; Exec,
-// what a kernel gets besides its arguments; checks of arguments; the slots that are there.
+// For custom ops: slots, which hold one function per device; Exec, the execution state that a
+// kernel gets besides its arguments; argument checks; the existing slots.
 
 #include "shale/base/exec.h"
 #include "shale/kernels/check.h"

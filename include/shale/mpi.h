@@ -1,7 +1,7 @@
 #pragma once
 
-// Shale in a program that has started MPI itself: a World of one of its communicators. The only
-// public header that includes another library's; link MPI::MPI_C, or what the program has for it.
+// For programs that have initialised MPI themselves: a World over one of their communicators. Only
+// this public header includes another library's; link MPI::MPI_C or the program's equivalent.
 
 #include "shale/comm/mpi_communicator.h"
 #include "shale/comm/world.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Modules, their parameters and initial values; the layers that models are made of.
+// Modules, their parameters and initial values; standard layers.
 
 #include "shale/runtime/nn/conv.h"
 #include "shale/runtime/nn/distribution.h"

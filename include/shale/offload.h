@@ -1,6 +1,6 @@
 #pragma once
 
-// Host memory in a training loop of one's own: activations, optimizer states and their step.
+// Host offload for custom training loops: activations, optimizer states and the optimizer step.
 
 #include "shale/runtime/offload/activations.h"
 #include "shale/runtime/offload/host_tier.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// Differentiable functions of tensors, all of them in namespace shale; and what ops of one's own
-// are written with (as_matrix, emit_grad).
+// Differentiable functions of tensors, all in namespace shale; helpers for custom ops (as_matrix,
+// emit_grad).
 
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/batch_norm.h"

@@ -1,6 +1,7 @@
 #pragma once
 
-// Optimizers (AdamW, Lion, Sgd, Adafactor, Muon, Lamb), the shards they step, clipping, schedules.
+// Optimizers (AdamW, Lion, Sgd, Adafactor, Muon, Lamb), their parameter shards, clipping,
+// schedules.
 
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/runtime/optim/clip.h"

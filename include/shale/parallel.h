@@ -1,7 +1,7 @@
 #pragma once
 
-// Sharded data parallelism: fully_shard() for a loop of one's own, DataParallel under it,
-// ShardedParameter for what a rank holds, FullState for whole values. Parallel distributes layers,
+// Sharded data parallelism: fully_shard() for custom loops, DataParallel, on which it is built,
+// ShardedParameter for a rank's elements, FullState for whole values. Parallel distributes layers,
 // sequences and experts over ranks (shale/nn.h: nn::Distribution).
 
 #include "shale/comm/parallel/data/data_parallel.h"

@@ -1,9 +1,9 @@
 #pragma once
 
-// All that a training program needs. Besides these there are
-//   shale/kernels.h, shale/simt/  for kernels of one's own
+// Everything that a training program needs. Other public headers:
+//   shale/kernels.h, shale/simt/  for custom kernels
 //   shale/language.h              for language models
-//   shale/offload.h               for host memory in a loop of one's own
+//   shale/offload.h               for host offload in a custom loop
 
 #include "shale/amp.h"
 #include "shale/autograd.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// Context (a device as one rank uses it), Tensor, copies from and to the host, captured graphs, and
-// what a context's memory holds.
+// Context (a device as one rank uses it), Tensor, copies between host and device, CUDA graphs,
+// memory statistics of a context.
 
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/graph.h"

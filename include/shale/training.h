@@ -1,7 +1,6 @@
 #pragma once
 
-// A Task (model, data, loss) under the Trainer, which does the rest; TrainStep for a loop of one's
-// own.
+// A Task (model, data, loss) and the Trainer that runs it; TrainStep for custom loops.
 
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/checks/health_check.h"

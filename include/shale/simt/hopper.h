@@ -1,5 +1,5 @@
 #pragma once
 
-// The same with what only Hopper has: copies of tiles, barriers in memory, products of warpgroups.
+// Like simt.h, with Hopper's features: TMA tile copies, shared-memory barriers, warpgroup MMA.
 
 #include "shale/kernels/simt/hopper.h"

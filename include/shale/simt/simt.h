@@ -1,8 +1,8 @@
 #pragma once
 
-// What a GPU kernel of one's own includes, in a .cu file for shale_add_kernels(): the file is
-// compiled for CUDA by nvcc, and for the emulated GPU by the host compiler, each time in a
-// namespace of its own, SHALE_BACKEND, with simt::kDevice as the device whose slots it fills.
+// For custom GPU kernels in a .cu file of shale_add_kernels(). nvcc compiles the file for CUDA, and
+// the host compiler compiles it for the emulated GPU, each in a namespace of its own,
+// SHALE_BACKEND. simt::kDevice is the device whose slots that compilation fills.
 
 #include "shale/kernels/simt/device.h"
 #include "shale/kernels/simt/simt.h"
