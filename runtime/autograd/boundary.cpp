@@ -7,7 +7,8 @@
 
 namespace shale {
 
-// A leaf without values is the op's input: record() wants one that asks for a gradient.
+// The input of the op is a leaf without values, because record() requires an input that needs a
+// gradient.
 void begin_graph(Tensor& x, std::function<void(const Tensor& dx)> arrived) {
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &x.context();

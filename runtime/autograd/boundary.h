@@ -6,15 +6,14 @@
 
 namespace shale {
 
-// Where the graph of one part of a model ends and that of the next begins, as between the stages of
-// a pipeline.
+// Cuts the autograd graph between two parts of a model, such as pipeline stages.
 
-// x, which ops of this part take for the result of an op: `arrived` is called with its gradient, in
-// its dtype, when a backward has made it. x: nobody else holds a history of it.
+// Makes x look like the result of an op to this part's ops. `arrived` is called with its gradient,
+// in its dtype, when a backward has computed it. x must have no history that another tensor uses.
 void begin_graph(Tensor& x, std::function<void(const Tensor& dx)> arrived);
 
-// The history of a tensor without its values: what backward() begins with once they have been
-// passed on.
+// The history of a tensor without its values. backward() can start from it after the values have
+// been sent to the next part.
 Tensor history_of(const Tensor& x);
 
 }  // namespace shale

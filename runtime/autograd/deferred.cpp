@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-// The storage of a leaf's gradient, made when the first gradient arrives.
+// Storage of a leaf's gradient, allocated when the first gradient arrives.
 const Tensor& grad_storage(const Tensor& leaf) {
   LeafState& state = leaf_state(leaf);
   if (!state.grad.defined()) {
@@ -58,7 +58,7 @@ void DeferredGrads::run() {
   }
   for (Entry& entry : work_) {
     entry.run();
-    entry.run = nullptr;  // what it kept goes
+    entry.run = nullptr;  // frees what it owns
     for (const Tensor& leaf : entry.leaves) {
       if (--left_[&leaf.impl()] == 0 && complete.contains(&leaf.impl())) tell(leaf);
     }

@@ -10,20 +10,20 @@
 
 namespace shale {
 
-// Where to write the gradient of a leaf now, which is f32 or `also`. Nothing if its gradient has
-// another dtype. Calling it is a promise to write.
+// Destination for the gradient of a leaf, if its dtype is f32 or `also`; else nothing. The caller
+// must write the gradient there.
 std::optional<LeafGrad> claim_leaf_grad(const Tensor& leaf, DType also = DType::kF32);
-// Adds to a leaf's gradient, or sets it.
+// Adds to a leaf's gradient, or sets it if there is none.
 void add_leaf_grad(const Tensor& leaf, const Tensor& grad);
 
-// The gradients of leaves that a backward has left for later: what a pipeline's rank does when it
-// would wait otherwise (arXiv:2401.10241, section 2).
+// Weight gradients postponed by backward. A pipeline rank computes them when it would otherwise
+// idle (zero-bubble schedules, arXiv:2401.10241, section 2).
 class DeferredGrads {
  public:
-  // Work that adds to the gradients of these leaves; it keeps what it uses.
+  // Adds work that accumulates the gradients of these leaves. The work owns what it uses.
   void add(std::vector<Tensor> leaves, std::function<void()> work);
-  // No other work of this backward comes for that leaf: its ready hooks are called when the work
-  // that there is has been done.
+  // Marks a leaf that gets no further work from this backward. Its ready hooks are called after the
+  // work added so far.
   void complete(const Tensor& leaf);
   bool empty() const { return work_.empty() && complete_.empty(); }
 
@@ -36,17 +36,17 @@ class DeferredGrads {
   void run();
 
   std::vector<Entry> work_;
-  std::vector<Tensor> complete_;  // in that order
-  std::unordered_map<const TensorImpl*, int> left_;  // entries, by leaf
+  std::vector<Tensor> complete_;  // in the order of the calls
+  std::unordered_map<const TensorImpl*, int> left_;  // remaining entries per leaf
 };
 
-// backward() in two halves. The first computes the gradients of what leads to leaves, and leaves
-// those of the leaves themselves to the second, with the same bits. Nothing of a leaf, and none of
-// the context's BackwardHooks, happens before the second, which is a backward to all who look on.
-// Between the two live an input and an output's gradient of each product, and the gradients of
-// other leaves. Throws AutogradError inside another backward.
+// backward() in two halves with bitwise equal results. The first half computes the gradients that
+// lead to leaves and postpones the gradients of the leaves themselves. The second half computes
+// these. Leaf hooks and the context's BackwardHooks run only in the second half, which is a
+// backward to all observers. Between the halves, an input and an output gradient of each matmul,
+// and the gradients of other leaves, stay in memory. Throws AutogradError inside another backward.
 void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest);
-// Empties `rest`.
+// Second half: runs the postponed work and empties `rest`.
 void backward_weights(Context& context, DeferredGrads& rest);
 
 }  // namespace shale

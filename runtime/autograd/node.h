@@ -7,7 +7,7 @@
 
 namespace shale {
 
-// An input of a recorded op: the op that made it, or a leaf, or neither (no gradient wanted).
+// An input of a recorded op: the op that made it, a leaf, or neither (needs no gradient).
 struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;  // of node
@@ -21,7 +21,7 @@ struct Node {
   int outputs = 0;
   std::vector<Edge> inputs;
   BackwardFn backward;
-  bool done = false;  // backward has been through
+  bool done = false;  // backward has visited it
 
   ~Node();
 };

@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-// What changes how ops behave, put back at the end.
+// Sets the modes that change how ops behave, and restores them at the end.
 class ModesScope {
  public:
   ModesScope(Context& context, const AutogradModes& modes)
@@ -30,8 +30,8 @@ class ModesScope {
 
 class Segment;
 
-// The place of one saved tensor of a segment: empty until the segment has run again. It goes with
-// the op that saved the tensor, and the tensor with it.
+// Slot of one saved tensor of a segment; empty until the segment has run again. The op that saved
+// the tensor owns the slot, and with it the tensor.
 struct Slot {
   std::shared_ptr<Segment> segment;
   Shape shape;
@@ -39,8 +39,8 @@ struct Slot {
   Tensor tensor;
 };
 
-// An input that looks to fn as it did in the first run: with a history if it had one, though here
-// nothing is behind it, and a leaf if it was one.
+// An input that looks to fn as it did in the first run: it has a history (here an empty one) if it
+// had one, and is a leaf if it was one.
 Tensor replayed_input(const SavedTensor& saved, bool requires_grad) {
   if (!saved.defined()) return {};
   Tensor x = saved.get();
@@ -93,7 +93,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   }
 
   void run_again() {
-    size_t wanted = slots_.size();  // tensors up to the last one that somebody still needs
+    size_t wanted = slots_.size();  // number of slots up to the last one still needed
     while (wanted > 0 && slots_[wanted - 1].expired()) --wanted;
     std::vector<Tensor> inputs;
     for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -111,7 +111,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
                                                          throw RecomputationDone();
                                                        return std::make_shared<int>();
                                                      },
-                                                 .unpack = nullptr});  // nobody goes back there
+                                                 .unpack = nullptr});  // never called
     try {
       fn_(inputs);
     } catch (const RecomputationDone&) {  // NOLINT: the usual way out
@@ -136,7 +136,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   std::vector<bool> requires_grad_;
   AutogradModes modes_;
   std::shared_ptr<const Storage> step_;
-  std::vector<std::weak_ptr<Slot>> slots_;  // in the order of saving
+  std::vector<std::weak_ptr<Slot>> slots_;  // in saving order
 };
 
 CheckpointFn of_one(const std::function<Tensor(const Tensor&)>& fn) {

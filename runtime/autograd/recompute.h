@@ -7,34 +7,35 @@
 
 namespace shale {
 
-// Activation recomputation: trading time for the memory of what backward needs.
+// Activation recomputation (checkpointing): computes activations again in backward instead of
+// keeping them.
 
-// Runs a segment of a model without keeping what its ops save (arXiv:1604.06174). When backward
-// first needs one of these tensors, the segment runs again from its inputs and fills in all that
-// are still wanted; gradients are bit for bit those of an ordinary forward. Kept are the inputs,
-// which go through the saved-tensor hooks around the call (so they can be offloaded), and the
-// outputs as far as others keep them.
+// Runs a segment of a model without keeping the tensors that its ops save (arXiv:1604.06174). When
+// backward first needs one of them, the segment runs again from its inputs and restores all that
+// are still needed; gradients are bit for bit those of an ordinary forward. The inputs are kept;
+// they pass through the saved-tensor hooks around the call, so they can be offloaded. Outputs are
+// kept only if something else holds them.
 //
-// The graph is recorded in the first run as always: outputs, hooks and leaves behave as if there
-// were no recomputation. Segments may contain segments. The second run sees the same step values
-// (dropout masks are the same), training mode and autocast state, runs module hooks as the first
-// did (nn/module.h says what that means for them), and ends as soon as nothing more is wanted.
+// The first run records the graph as usual: outputs, hooks and leaves behave as without
+// recomputation. Segments can be nested. The second run uses the same step values (so dropout masks
+// are equal), training mode and autocast state, calls module hooks as the first did (see
+// nn/module.h for the consequences), and stops as soon as nothing more is needed.
 //
-// fn must compute the same again: from its inputs, and from tensors and values that do not change
-// until backward. Backward throws AutogradError when an input was changed in place, and when the
-// second run saves other shapes or dtypes, fewer or more tensors than the first.
+// fn must be repeatable: it may use only its inputs, and tensors and values that do not change
+// until backward. Backward throws AutogradError if an input was changed in place, or if the second
+// run saves a different number of tensors, or other shapes or dtypes, than the first.
 using CheckpointFn = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 std::vector<Tensor> checkpoint(const CheckpointFn& fn, const std::vector<Tensor>& inputs);
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x);
 
-// Thrown by a saved-tensor hook out of a segment that has computed again what was wanted. Passes
-// through ops and modules; nobody but autograd/recompute.cpp stops it.
+// Thrown by a saved-tensor hook to leave a segment that has restored all needed tensors. It passes
+// through ops and modules; only autograd/recompute.cpp catches it.
 struct RecomputationDone {};
 
-// While it lives, saved tensors that are cheap to compute from other saved tensors are not kept,
-// but computed again when backward needs them (set_recipe() in saved_tensor.h): outputs of norms
-// and of GELU. Outputs of GEMMs and of attention are kept, so that backward does hardly more work
-// (arXiv:2205.05198, section 5).
+// While it exists, saved tensors that are cheap to recompute from other saved tensors (outputs of
+// norms and of GELU) are not kept; backward recomputes them (set_recipe() in saved_tensor.h).
+// Outputs of GEMMs and of attention are kept, so backward does hardly more work (arXiv:2205.05198,
+// section 5).
 class SelectiveRecompute {
  public:
   explicit SelectiveRecompute(Context& context);
@@ -47,10 +48,11 @@ class SelectiveRecompute {
   bool before_;
 };
 
-// How much of a repeated part of a model, such as a transformer block, is computed again.
+// How much of a repeated part of a model, such as a transformer block, backward recomputes.
 enum class Recompute { kNone, kSelective, kFull };
 
-// fn(inputs) under SelectiveRecompute (selective), as a checkpoint (full), or as it is (none).
+// Calls fn(inputs) under SelectiveRecompute (selective), as a checkpoint (full), or directly
+// (none).
 std::vector<Tensor> recompute(Recompute level, const CheckpointFn& fn,
                               const std::vector<Tensor>& inputs);
 Tensor recompute(Recompute level, const std::function<Tensor(const Tensor&)>& fn, const Tensor& x);

@@ -8,18 +8,18 @@
 
 namespace shale {
 
-// How to compute a tensor again, bit for bit, from tensors that are saved anyway.
+// How to recompute a tensor, bit for bit, from tensors that are saved anyway.
 struct Recipe {
   std::function<Tensor()> make;
-  uint64_t version = 0;  // of the tensor that it describes
+  uint64_t version = 0;  // version of the tensor that it describes
 };
 
-// A tensor that an op keeps for its backward. It goes through the innermost SavedTensorHooks of its
-// context, if any. A leaf is kept as it is, so that its storage may come and go between forward and
-// backward (sharding); anything else is kept without its history. Packed or not, a later change in
-// place is an error.
+// A tensor that an op keeps for its backward. It passes through the innermost SavedTensorHooks of
+// its context, if any. A leaf is kept itself, so that its storage may be freed and restored between
+// forward and backward (sharding); other tensors are kept without their history. A later change in
+// place is an error, with or without hooks.
 //
-// A tensor with a recipe is not kept at all: get() computes it again.
+// A tensor with a recipe is not kept; get() recomputes it.
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -32,21 +32,21 @@ class SavedTensor {
  private:
   const char* op_ = "";
   Tensor tensor_;
-  std::shared_ptr<const uint64_t> counter_;  // of versions: outlives the tensor when it was packed
+  std::shared_ptr<const uint64_t> counter_;  // version counter: outlives a packed tensor
   uint64_t version_ = 0;
   std::shared_ptr<const SavedTensorHooks> hooks_;
   std::shared_ptr<void> packed_;
   std::shared_ptr<const Recipe> recipe_;
 };
 
-// Ops whose result costs little to compute again say how, when asked: see SelectiveRecompute. What
-// `make` needs it holds as SavedTensors.
+// Ops whose result is cheap to recompute call set_recipe() if wants_recipes() (see
+// SelectiveRecompute). `make` must hold the tensors it needs as SavedTensors.
 bool wants_recipes(Context& context);
 void set_recipe(Tensor& y, std::function<Tensor()> make);
-// Whether x, saved as it is now, would be computed again.
+// True if x, saved in its present state, would be recomputed.
 bool has_recipe(const Tensor& x);
 
-// While it lives, tensors saved in the context go through these hooks.
+// While it exists, tensors saved in the context pass through these hooks.
 class SavedTensorHooksScope {
  public:
   SavedTensorHooksScope(Context& context, SavedTensorHooks hooks);

@@ -14,8 +14,8 @@
 
 namespace shale {
 
-// Takes the graph apart with a list instead of letting destructors recurse: a chain of 100,000 ops
-// would overflow the stack.
+// Destroys the graph with a list instead of recursive destructors: a chain of 100,000 ops would
+// overflow the stack.
 Node::~Node() {
   std::vector<std::shared_ptr<Node>> orphans;
   const auto collect = [&orphans](Node& node) {
@@ -54,12 +54,12 @@ std::optional<LeafGrad> BackwardArgs::leaf_grad(int input, DType also) const {
 
 namespace {
 
-// One backward pass. Nodes are visited from the highest number to the lowest, so every consumer of
-// a tensor has added its gradient before the tensor's own node runs; the order, and with it
-// every sum, is the same on every run and every rank.
+// One backward pass. It visits nodes in descending order of number, so all consumers of a tensor
+// have added its gradient before the tensor's own node runs. The order, and with it every sum, is
+// the same in every run and on every rank.
 class Engine {
  public:
-  // deferred: where gradients of leaves wait; null: they are added as they come.
+  // deferred: collects gradients of leaves for later; null: they are added as they arrive.
   explicit Engine(DeferredGrads* deferred = nullptr) : deferred_(deferred) {}
   void run(const Tensor& root, const Tensor& dy);
 
@@ -72,16 +72,16 @@ class Engine {
   void sum_into(Tensor& slot, Tensor grad);
 
   DeferredGrads* const deferred_;
-  std::vector<std::shared_ptr<Node>> nodes_;  // by falling number
+  std::vector<std::shared_ptr<Node>> nodes_;  // in descending order of number
   std::unordered_map<const Node*, std::vector<Tensor>> grads_;
-  std::unordered_map<const TensorImpl*, int> leaf_uses_;  // gradients still to come
-  const TensorImpl* seed_ = nullptr;                      // if it was made here
+  std::unordered_map<const TensorImpl*, int> leaf_uses_;  // remaining gradients per leaf
+  const TensorImpl* seed_ = nullptr;                      // if made by this backward
 };
 
 Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {
   if (dy.defined()) {
     check_shape("backward", "dy", dy, root.shape());
-    check_contiguous("backward", "dy", dy);  // backward functions take rows from it as they lie
+    check_contiguous("backward", "dy", dy);  // backward functions assume dense rows
     return dy;
   }
   if (root.numel() != 1) {
@@ -151,11 +151,11 @@ void Engine::visit(Node& node, std::vector<Tensor>& grads) {
                               " gradients, expected ", node.inputs.size()));
     }
   }
-  grads.clear();  // memory of dy is free for what follows
+  grads.clear();  // frees dy for reuse
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     deliver(node.inputs[i], std::move(input_grads[i]));
   }
-  // Edges go now: a tensor that still holds this node then keeps no other alive.
+  // Clears edges now, so that a tensor that still holds this node keeps no other node alive.
   node.inputs.clear();
 }
 
@@ -180,8 +180,8 @@ void Engine::leaf_arrived(const Tensor& leaf) {
   for (const auto& hook : leaf_state(leaf).ready_hooks) hook();
 }
 
-// A gradient may be shared (an addition sends the same tensor to both its inputs), so it is added
-// to in place only when nobody else holds it.
+// A gradient may be shared (an addition passes the same tensor to both inputs), so it is
+// accumulated in place only if nothing else holds it.
 void Engine::sum_into(Tensor& slot, Tensor grad) {
   if (!slot.defined()) {
     slot = std::move(grad);
@@ -236,7 +236,7 @@ void record(const char* op, std::initializer_list<Tensor> inputs,
 
 namespace {
 
-// Backward visits nodes by their number, which each context counts for itself.
+// Backward visits nodes by number, and each context numbers its own nodes.
 void check_one_context(const char* op, const std::vector<Tensor>& inputs, const Tensor& output) {
   for (const Tensor& input : inputs) {
     if (!input.requires_grad() || &input.context() == &output.context()) continue;
@@ -280,7 +280,7 @@ void record(const char* op, const std::vector<Tensor>& inputs, const std::vector
 
 namespace {
 
-// Sets a value, and what it was at the end.
+// Sets a value and restores the previous one at the end.
 template <typename T>
 class Set {
  public:
@@ -294,7 +294,7 @@ class Set {
   T before_;
 };
 
-// The next forward has other samples.
+// Advances the first sample, so that the next forward uses other samples.
 void count_samples(Context& context) {
   AutogradState& state = context.autograd();
   const auto seen = static_cast<uint64_t>(std::exchange(state.seen_samples, 0));
@@ -302,7 +302,7 @@ void count_samples(Context& context) {
   context.update_step([seen](StepState& step) { step.sample += seen; });
 }
 
-// Calls body as the backward of a context, with its hooks around it if it is the outermost.
+// Calls body as a backward of the context, with the context's hooks around the outermost one.
 template <typename Body>
 void run_backward(Context& context, const Body& body) {
   AutogradState& state = context.autograd();

@@ -17,9 +17,9 @@ namespace shale {
 namespace {
 
 constexpr int64_t kAlignment = 512;
-constexpr int64_t kSmall = int64_t{1} << 20;  // requests up to this share segments
+constexpr int64_t kSmall = int64_t{1} << 20;  // requests up to this size share segments
 constexpr int64_t kSmallSegment = int64_t{2} << 20;
-constexpr int64_t kSegmentRounding = int64_t{2} << 20;  // huge-page size
+constexpr int64_t kSegmentRounding = int64_t{2} << 20;  // size of a huge page
 constexpr int64_t kLargestRemainderKept = int64_t{1} << 20;
 
 int64_t round_up(int64_t value, int64_t multiple) {
@@ -35,10 +35,10 @@ struct CachingAllocator::Block {
   int64_t size = 0;
   bool in_use = false;
   MemoryTag tag{};
-  std::list<Block>::iterator self{};  // in the segment's list, which is in order of offsets
+  std::list<Block>::iterator self{};  // in the segment's list, which is sorted by offset
   std::set<void*> other_streams{};
   std::vector<void*> events{};      // of a pending block
-  std::function<void()> release{};  // of memory of somebody else, a segment of its own
+  std::function<void()> release{};  // for adopted memory, which is a segment of its own
 
   static Block* of_foreign_memory(void* memory, int64_t bytes, void* stream,
                                   std::function<void()> release);
@@ -46,13 +46,13 @@ struct CachingAllocator::Block {
 };
 
 struct CachingAllocator::Segment {
-  // Counts segments as they are made: which of equal blocks is taken is the same in every run,
-  // wherever the system puts what describes them.
+  // Creation number of the segment. It makes the choice between equal blocks the same in every run,
+  // independent of addresses.
   int64_t number = 0;
   MemoryProvider* provider = nullptr;
   void* memory = nullptr;
   int64_t bytes = 0;
-  bool small = false;  // holds blocks of small requests only
+  bool small = false;  // holds only blocks of small requests
   std::list<Block> blocks{};
 
   Block* insert(std::list<Block>::iterator before, const Block& block) {
@@ -78,7 +78,7 @@ CachingAllocator::Block* CachingAllocator::Block::of_foreign_memory(void* memory
   return block;
 }
 
-// Waits first: who gets the memory back may change it at once.
+// Waits first, because the memory's owner may change it immediately afterwards.
 void CachingAllocator::Block::give_back(Block* block, DeviceBackend& backend) noexcept {
   const std::unique_ptr<Segment> segment(block->segment);
   const std::function<void()> release = std::move(block->release);
@@ -86,7 +86,8 @@ void CachingAllocator::Block::give_back(Block* block, DeviceBackend& backend) no
     backend.synchronize(block->key.stream);
     for (void* stream : block->other_streams) backend.synchronize(stream);
   } catch (const std::exception& error) {
-    log_warning("memory: ", error.what());  // the device is lost, so nobody uses it any more
+    // the device is lost, so nothing uses the memory any more
+    log_warning("memory: ", error.what());
   }
   release();
 }
@@ -130,7 +131,7 @@ CachingAllocator::~CachingAllocator() {
   try {
     wait_for_pending();
   } catch (const std::exception& error) {
-    // The device is lost, so nobody uses the memory any more.
+    // The device is lost, so nothing uses the memory any more.
     log_warning("memory: ", error.what());
   }
   release_cached_locked();
@@ -162,7 +163,7 @@ CachingAllocator::Block* CachingAllocator::allocate(int64_t bytes, MemoryTag tag
   return block;
 }
 
-// Best fit. A small request never breaks up a large segment: that would pin it.
+// Best fit. A small request never splits a large segment, because it would pin the segment.
 CachingAllocator::Block* CachingAllocator::take_free(const PoolKey& key, int64_t size) {
   Pool& pool = pools_[key];
   const auto it = std::find_if(pool.lower_bound(size), pool.end(), [&](const Block* block) {
@@ -183,7 +184,7 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
     if (Block* block = take_free(key, size); block != nullptr) return block;
   }
   if (!fits()) release_cached_locked();
-  if (!fits() && size > kSmall) bytes = size;  // the last bytes of a budget need no rounding
+  if (!fits() && size > kSmall) bytes = size;  // the end of a budget needs no rounding
   const auto out_of_memory = [this](const std::string& problem) {
     std::string table = summary_locked();
     table.pop_back();  // its last line break
@@ -244,7 +245,7 @@ void CachingAllocator::free(Block* block) noexcept {
   if (block->other_streams.empty()) {
     return_to_pool(block);
   } else if (capturing_) {
-    captured_.push_back(block);  // an event would be of the capture, and never come to pass
+    captured_.push_back(block);  // an event would belong to the capture and never complete
   } else {
     wait_for_streams(block);
   }
@@ -270,7 +271,7 @@ void CachingAllocator::forget_stream(void* stream) {
 }
 
 void CachingAllocator::reclaim_pending() {
-  if (capturing_) return;  // no event may be asked for
+  if (capturing_) return;  // events cannot be queried during a capture
   std::erase_if(pending_, [this](Block* block) {
     std::erase_if(block->events, [this](void* event) {
       const bool done = backend_.event_done(event);
@@ -293,7 +294,7 @@ void CachingAllocator::wait_for_pending() {
 void CachingAllocator::return_to_pool(Block* block) {
   std::list<Block>& blocks = block->segment->blocks;
   Pool& pool = pools_[block->key];
-  // A neighbour may be merged only while it sits in the pool: pending blocks do not.
+  // A neighbour can be merged only while it is in the pool; pending blocks are not.
   const auto next = std::next(block->self);
   if (next != blocks.end() && pool.erase(&*next) == 1) absorb_next(block);
   if (block->self != blocks.begin() && pool.erase(&*std::prev(block->self)) == 1) {
@@ -312,7 +313,7 @@ CachingAllocator::Block* CachingAllocator::absorb_next(Block* block) {
 void CachingAllocator::set_provider(MemoryTag tag, MemoryProvider* provider) {
   const std::lock_guard lock(mutex_);
   providers_[static_cast<size_t>(tag)] = provider;
-  release_cached_locked();  // so that no free block of the former provider lingers
+  release_cached_locked();  // so that no free block of the previous provider remains
 }
 
 void CachingAllocator::set_observer(AllocationObserver* observer) {
@@ -327,7 +328,7 @@ void CachingAllocator::release_cached() {
 }
 
 void CachingAllocator::release_cached_locked() {
-  if (capturing_) return;  // to give memory back waits for the device
+  if (capturing_) return;  // giving memory back would wait for the device
   for (auto& [key, pool] : pools_) {
     if (kept_pools_.contains(key.pool)) continue;
     std::erase_if(pool, [this](Block* block) {

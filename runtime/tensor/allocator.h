@@ -14,7 +14,7 @@
 
 namespace shale {
 
-// What a block of device memory is for.
+// Purpose of a block of device memory.
 enum class MemoryTag : uint8_t {
   kParameter,
   kGradient,
@@ -27,80 +27,83 @@ enum class MemoryTag : uint8_t {
 inline constexpr int kMemoryTags = 7;
 std::string_view memory_tag_name(MemoryTag tag);
 
-// Bytes by tag. `at_peak` is how the blocks were divided when their sum was highest.
+// Bytes by tag. `at_peak` is the division by tag at the time of the highest sum.
 struct MemoryStats {
   std::array<int64_t, kMemoryTags> current{};
   std::array<int64_t, kMemoryTags> at_peak{};
   int64_t allocated = 0;       // sum of current
   int64_t peak_allocated = 0;  // sum of at_peak
-  int64_t reserved = 0;        // held from the memory providers, free blocks included
+  int64_t reserved = 0;        // obtained from the memory providers, free blocks included
   int64_t peak_reserved = 0;
   int64_t budget = 0;  // 0: none
 };
 
-// Looks on while an allocator works, under its lock: may neither throw nor call it. For plans and
-// tools.
+// Observer of an allocator, for plans and tools. It is called under the allocator's lock, so it
+// must neither throw nor call the allocator.
 class AllocationObserver {
  public:
   virtual ~AllocationObserver() = default;
-  // `block` stands for the allocation up to freed(); bytes: what it takes, rounding included.
+  // `block` identifies the allocation until freed(); bytes: its size after rounding.
   virtual void allocated(const void* block, int64_t bytes, MemoryTag tag,
                          std::string_view what) = 0;
   virtual void freed(const void* block) = 0;
 };
 
-// A caching allocator: memory comes from the providers in large segments, is cut into blocks, and
-// goes back to a pool rather than to the system. A freed block is reused at once by the stream that
-// owned it; if other streams used it, when their work is done. Thread-safe.
+// A caching allocator. It takes memory from the providers in large segments, cuts these into
+// blocks, and returns freed blocks to a pool instead of the system. The stream that owned a freed
+// block can reuse it immediately, unless other streams used it: then only after their work is done.
+// Thread-safe.
 class CachingAllocator {
  public:
   struct Block;
 
-  // budget_bytes bounds what is reserved, on every device, the CPU too; 0 means no bound. `name` is
-  // the memory's in tables and messages, by default the device's.
+  // budget_bytes limits the reserved memory on every device, including the CPU; 0: no limit. `name`
+  // names this memory in tables and messages; default: the device's name.
   CachingAllocator(DeviceBackend& backend, int64_t budget_bytes, std::string name = {});
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // At least `bytes` bytes, aligned to 512, for work on `stream`. `what` names the asker in the
-  // error. When the budget or the device is exhausted it waits for blocks that other streams still
-  // use, gives back what is cached, and then throws OutOfMemoryError with the summary.
+  // Returns at least `bytes` bytes, aligned to 512, for work on `stream`. `what` names the
+  // requester in the error. When the budget or the device is exhausted, it waits for blocks that
+  // other streams still use and gives back cached memory; if that is not enough, it throws
+  // OutOfMemoryError with the summary.
   Block* allocate(int64_t bytes, MemoryTag tag, void* stream, std::string_view what);
   void free(Block* block) noexcept;
   static void* data(const Block* block);
 
-  // `block` is also used by work already queued on `stream`.
+  // Records that work already queued on `stream` also uses `block`.
   void record_stream(Block* block, void* stream);
-  // `stream` goes away; all its work is done.
+  // Forgets a stream that will be destroyed and whose work is all done.
   void forget_stream(void* stream);
 
-  // Blocks of this tag come from `provider` from now on; null: the device's own memory. The
-  // provider must outlive the allocator or the next call of this function and its blocks.
+  // From now on takes blocks of this tag from `provider`; null: from the device's own memory. The
+  // provider must outlive its blocks, and the allocator or the next call of this function.
   void set_provider(MemoryTag tag, MemoryProvider* provider);
 
-  // From now on; null: nobody any more. Outlives the allocator or the next call.
+  // Sets the observer; null removes it. It must outlive the allocator or the next call.
   void set_observer(AllocationObserver* observer);
 
-  // Gives segments without blocks in use back to their providers; waits for what is still used.
+  // Gives segments without used blocks back to their providers. Waits for freed blocks that other
+  // streams still use.
   void release_cached();
 
-  // ---- For captured work (runtime/tensor/graph.h), whose addresses stay what they were ----
+  // ---- For graph capture (runtime/tensor/graph.h), where addresses must not change ----
 
-  // A pool of its own, whose segments serve nobody else and are kept, also while they are free, up
-  // to release_pool().
+  // Makes a private pool. Its segments serve no other pool, and are kept until release_pool(), even
+  // while they are free.
   uint64_t make_pool() { return ++pools_made_; }
-  // Blocks come from that pool from now on; 0: from the common one. Returns the one before.
+  // From now on takes blocks from that pool; 0: from the common pool. Returns the previous pool.
   uint64_t use_pool(uint64_t pool);
   void release_pool(uint64_t pool);
-  // Before the capture: waits for blocks that other streams still use. Up to end_capture() nothing
-  // is given back, and blocks that other streams use come back no earlier than then.
+  // Call before a capture. Waits for blocks that other streams still use. Until end_capture() no
+  // memory is given back to providers, and freed blocks that other streams use are not reused.
   void begin_capture();
   void end_capture();
 
   MemoryStats stats() const;
   void reset_peak();
-  std::string memory_summary() const;  // a table, for people
+  std::string memory_summary() const;  // a table for people
 
  private:
   struct Segment;
@@ -113,7 +116,7 @@ class CachingAllocator {
   struct PoolKey {
     void* stream;
     MemoryProvider* provider;
-    uint64_t pool;  // of make_pool(); 0: the common one
+    uint64_t pool;  // from make_pool(); 0: the common pool
     auto operator<=>(const PoolKey&) const = default;
   };
   using Pool = std::set<Block*, BySize>;
@@ -124,8 +127,8 @@ class CachingAllocator {
   void wait_for_streams(Block* block);
   void return_to_pool(Block* block);
   Block* absorb_next(Block* block);
-  void reclaim_pending();   // of those whose work is done
-  void wait_for_pending();  // and reclaims them all
+  void reclaim_pending();   // those whose work is done
+  void wait_for_pending();  // then reclaims all
   void release_cached_locked();
   std::string summary_locked() const;
 
@@ -136,12 +139,12 @@ class CachingAllocator {
   int64_t segments_made_ = 0;
   std::map<PoolKey, Pool> pools_;
   std::map<Segment*, std::unique_ptr<Segment>> segments_;
-  std::vector<Block*> pending_;   // freed, but other streams may still use them
-  std::vector<Block*> captured_;  // such blocks, freed during the capture
+  std::vector<Block*> pending_;   // freed, but possibly still used by other streams
+  std::vector<Block*> captured_;  // the same, freed during the capture
   bool capturing_ = false;
   uint64_t pools_made_ = 0;
-  uint64_t pool_ = 0;              // where blocks come from
-  std::set<uint64_t> kept_pools_;  // whose segments are not given back
+  uint64_t pool_ = 0;              // pool that blocks come from
+  std::set<uint64_t> kept_pools_;  // pools whose segments are not given back
   MemoryStats stats_;
   mutable std::mutex mutex_;
 };

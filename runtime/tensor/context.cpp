@@ -15,7 +15,7 @@ namespace shale {
 
 namespace {
 
-// Code for earlier GPUs does not wait for the grid before its own.
+// Kernels compiled for GPUs before Hopper do not wait for the previous grid.
 void check_dependent_launch(const DeviceBackend& backend) {
   const int arch = backend.kernel_arch();
   if (arch >= 90) return;
@@ -27,13 +27,14 @@ void check_dependent_launch(const DeviceBackend& backend) {
 
 }  // namespace
 
-// Grows to the largest request and stays: kernels on one stream run one after another.
+// Grows to the largest request and never shrinks: the kernels of one stream run one after another,
+// so they can share it.
 class Context::StreamWorkspace final : public Workspace {
  public:
   explicit StreamWorkspace(Context& context) : context_(context) {}
   void* reserve(size_t bytes) override {
     if (storage_ == nullptr || storage_->bytes() < static_cast<int64_t>(bytes)) {
-      storage_.reset();  // first, so that old and new need not both fit
+      storage_.reset();  // first, so that old and new memory need not both fit
       storage_ = context_.allocate(static_cast<int64_t>(bytes), MemoryTag::kWorkspace, "workspace");
     }
     return storage_->data();
@@ -75,7 +76,7 @@ Context::Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> b
 
 Context::~Context() {
   try {
-    synchronize();  // what is queued may use the memory that is freed now
+    synchronize();  // queued work may use the memory that is freed below
   } catch (const std::exception& error) {
     log_warning("context: ", error.what());
   }
@@ -151,7 +152,8 @@ Context::PassState Context::copy_pass_state() const {
 }
 
 void Context::exchange_pass_state(PassState& other) {
-  std::swap(*autograd_, *other.autograd);  // scopes refer to the place of autograd_
+  // scopes hold references to *autograd_, so only its content is swapped
+  std::swap(*autograd_, *other.autograd);
   std::swap(host_step_, other.host_step);
   std::shared_ptr<Storage> storage = std::exchange(other.step_storage, std::move(step_storage_));
   use_step(std::move(storage));

@@ -16,24 +16,24 @@ namespace shale {
 class Storage;
 struct AutogradState;
 
-// Which device, and how much of it a Context may use.
+// Device of a Context, and limits on its use.
 struct ContextOptions {
   Device device = {};
-  int threads = 1;            // CPU threads of a kernel
+  int threads = 1;            // CPU threads per kernel
   int64_t device_memory = 0;  // budget in bytes; 0: none
   bool deterministic = false;
   bool tf32 = false;              // see Exec
-  bool dependent_launch = false;  // see Exec; throws UnavailableError where that cannot be
+  bool dependent_launch = false;  // see Exec; throws UnavailableError if unsupported
   uint64_t seed = 0;
-  std::string name = {};  // of its memory in tables and messages; empty: the device's
+  std::string name = {};  // name of its memory in tables and messages; empty: the device's name
 };
 
-// One device as a rank uses it: memory, the compute stream, per-step values, and what autograd
-// needs to know. Tensors point to their context, which outlives them. Used by one thread.
+// One device as one rank uses it: memory, the compute stream, per-step values and autograd state.
+// Tensors point to their context, so it must outlive them. Not thread-safe.
 class Context {
  public:
   explicit Context(const ContextOptions& options);
-  // On a backend made by the caller, whatever options.device says.
+  // Uses the given backend; ignores options.device.
   Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> backend);
   ~Context();
   Context(const Context&) = delete;
@@ -45,27 +45,29 @@ class Context {
   CachingAllocator& allocator() { return allocator_; }
   AutogradState& autograd() { return *autograd_; }
 
-  // Memory for `bytes` bytes on the compute stream. `what` names the asker when memory runs out.
+  // Memory for use on the compute stream. `what` names the requester in the out-of-memory error.
   std::shared_ptr<Storage> allocate(int64_t bytes, MemoryTag tag, std::string_view what = "tensor");
 
-  // Changes the host's part of the per-step values and queues its upload to the device. What
-  // kernels write there (the loss scale, grad_norm, clip_factor, non_finite) stays as it is.
+  // Changes the host's part of the per-step values and queues its upload to the device. Does not
+  // change the values that kernels write (loss scale, grad_norm, clip_factor, non_finite).
   void update_step(const std::function<void(StepState&)>& change);
   // Sets grad_norm, clip_factor and non_finite to their values at the beginning of a step: no
-  // clipping, nothing found. With a loss scale other than 1, clip_factor is clip_grad_norm()'s.
+  // clipping, no non-finite gradient. With a loss scale other than 1, clip_grad_norm() must set
+  // clip_factor.
   void reset_step_results();
-  // For the start of a run; from then on kernels change it.
+  // Call at the start of a run; afterwards kernels update the loss scale.
   void set_loss_scale(const LossScale& state);
-  // For the initial values of a model that nobody has given a seed: 0, 1 and so on, so that two
-  // models of one class differ.
+  // Seed for the initial values of a model that was given no seed: 0, 1, 2, and so on, so that two
+  // models of the same class differ.
   uint64_t next_model_seed() { return model_seeds_++; }
-  int64_t step() const { return static_cast<int64_t>(host_step_.step); }  // as last set
-  // The per-step values as they are now, for an op whose backward reads them: while somebody holds
-  // them, update_step() writes to a new place. Put exec.step to hold.get()->data() to compute under
-  // them.
+  // as last set by update_step()
+  int64_t step() const { return static_cast<int64_t>(host_step_.step); }
+  // Returns the current per-step values, for an op whose backward reads them. While they are held,
+  // update_step() writes to new memory. To compute with held values, set exec.step to
+  // hold.get()->data().
   std::shared_ptr<const Storage> hold_step() const { return step_storage_; }
-  // While it lives, kernels and hold_step() see these per-step values. Nobody may call
-  // update_step().
+  // While it exists, kernels and hold_step() use these per-step values. update_step() must not be
+  // called.
   class StepScope {
    public:
     StepScope(Context& context, std::shared_ptr<const Storage> held);
@@ -77,11 +79,12 @@ class Context {
     Context& context_;
     std::shared_ptr<Storage> before_;
   };
-  // The device's copy, which kernels write too. Waits for the compute stream.
+  // The device's copy of the per-step values, including those that kernels write. Waits for the
+  // compute stream.
   StepState read_step();
 
-  // What belongs to the forward or backward that runs: autograd's part, and the per-step values.
-  // Several that take turns on one context (comm/parallel/hosted_ranks.h) have one each.
+  // State of a running forward or backward: autograd state and per-step values. Hosted ranks that
+  // take turns on one context (comm/parallel/hosted_ranks.h) have one each.
   struct PassState {
     PassState();
     PassState(PassState&&) noexcept;
@@ -93,24 +96,25 @@ class Context {
     kernels::CallObserver* observer = nullptr;
   };
   PassState copy_pass_state() const;
-  // Exchanges the content of the context's with that of `other`.
+  // Swaps this context's pass state with `other`.
   void exchange_pass_state(PassState& other);
-  // Goes on where a pass has ended: nodes, samples and per-step values count on from there.
+  // Continues the numbering of nodes and samples, and the per-step values, from the end of another
+  // pass.
   void continue_from(const PassState& other);
 
-  // Whoever writes to the context's memory by other means than kernels and copy() calls this first.
-  // Throws InternalError for memory that must be acquired and was not (offload/disk_memory.h).
+  // Call before writing to the context's memory by other means than kernels and copy(). Throws
+  // InternalError for memory that must be acquired first and was not (offload/disk_memory.h).
   void will_write(const void* to, int64_t bytes);
-  // On the compute stream, as DeviceBackend::copy().
+  // DeviceBackend::copy() on the compute stream.
   void copy(void* to, const void* from, int64_t bytes);
   void synchronize();  // waits for the compute stream
-  // Scratch memory of kernels from now on; null: the compute stream's own again.
+  // Sets the scratch memory of kernels; null: the compute stream's own.
   void set_workspace(Workspace* workspace);
-  // Instead of the device's own; null: that again.
+  // Replaces the device's tracer; null: restores it.
   void set_tracer(Tracer* tracer) {
     exec_.tracer = tracer != nullptr ? tracer : backend_->tracer();
   }
-  // While it lives, `observer` stands around the context's kernel calls.
+  // While it exists, `observer` is called around the context's kernel calls.
   class Observation {
    public:
     Observation(Context& context, kernels::CallObserver& observer)
@@ -133,9 +137,9 @@ class Context {
   std::unique_ptr<AutogradState> autograd_;
   std::unique_ptr<StreamWorkspace> workspace_;
   std::shared_ptr<Storage> step_storage_;
-  std::shared_ptr<Storage> counters_storage_;  // of a GPU
+  std::shared_ptr<Storage> counters_storage_;  // GPU only
   StepState host_step_;
-  uint64_t model_seeds_ = 0;  // that were given out
+  uint64_t model_seeds_ = 0;  // number of seeds given out
   Exec exec_;
 };
 

@@ -1,5 +1,5 @@
-// The CPU as a device: memory is mapped in huge pages where the kernel grants them, a stream runs
-// at once on the caller, and every event is done when it is recorded.
+// The CPU as a device. Memory is mapped in huge pages if the OS grants them. Streams run
+// synchronously on the calling thread, so every event is done when it is recorded.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -19,8 +19,8 @@ class MappedMemory final : public MemoryProvider {
       throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
                                  std::strerror(errno)));
     }
-    // First-touch page faults of 4 KiB cost more than the kernels that write the memory. A refusal
-    // only costs time, so the result is not checked.
+    // First-touch page faults of 4 KiB pages cost more than the kernels that write the memory. A
+    // refusal only costs time, so the result is not checked.
     madvise(memory, bytes, MADV_HUGEPAGE);
     return memory;
   }

@@ -1,4 +1,4 @@
-// A GPU as a device. Compiled only in builds with CUDA; the driver is not needed until a backend is
+// A GPU as a device. Compiled only in builds with CUDA; needs the driver only when a backend is
 // made.
 #include <cuda_runtime.h>
 
@@ -24,15 +24,15 @@ using kernels::cuda::check;
 
 constexpr size_t kUploadRingBytes = size_t{1} << 20;
 
-// For destructors and the like.
+// Error check that logs instead of throwing, for destructors.
 void check_quietly(cudaError_t result, const char* what) noexcept {
-  // At the end of a program the driver may be gone before the last tensor: nothing is lost then.
+  // At program exit the driver may be gone before the last tensor; nothing is lost then.
   if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
   log_warning("cuda: ", what, ": ", cudaGetErrorString(result));
 }
 
-// While it lives, this thread may call what CUDA holds to be unsafe during a capture, such as
-// cudaMalloc: what is captured does not depend on it.
+// While it exists, this thread may make calls that CUDA considers unsafe during a capture, such as
+// cudaMalloc. The captured work does not depend on them.
 class RelaxedCapture {
  public:
   RelaxedCapture() {
@@ -154,7 +154,7 @@ class CudaBackend final : public DeviceBackend {
   void synchronize_event(void* event) override {
     check(cudaEventSynchronize(as_event(event)), "cudaEventSynchronize");
   }
-  // Streams that wait for what it was recorded for go on to do so when it is recorded again.
+  // Streams that wait for the recorded point keep doing so when the event is recorded again.
   void destroy_event(void* event) noexcept override { events_.give(event); }
 
   void copy(void* to, const void* from, size_t bytes, void* stream) override {
@@ -170,7 +170,7 @@ class CudaBackend final : public DeviceBackend {
           "cudaMemcpyAsync");
   }
 
-  // Other threads go on as if nothing were captured: a watchdog asks for its own events.
+  // Other threads are not restricted by the capture: a watchdog queries its own events.
   void begin_capture(void* stream) override {
     use();
     check(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeThreadLocal),
@@ -195,7 +195,7 @@ class CudaBackend final : public DeviceBackend {
     return status != cudaStreamCaptureStatusNone;
   }
 
-  // Profilers that want ranges say so before the program starts.
+  // Profilers that use NVTX ranges set this variable before the program starts.
   Tracer* tracer() override {
     return std::getenv("NVTX_INJECTION64_PATH") != nullptr ? &ranges_ : nullptr;
   }
@@ -203,7 +203,7 @@ class CudaBackend final : public DeviceBackend {
  private:
   static cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
   static cudaEvent_t as_event(void* event) { return static_cast<cudaEvent_t>(event); }
-  // Neither a device's nor pinned.
+  // Pageable host memory: neither device memory nor pinned.
   static bool is_ordinary(const void* memory) {
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
@@ -230,7 +230,7 @@ class CudaBackend final : public DeviceBackend {
   }
   static void* create_stream_of(int priority) {
     cudaStream_t stream = nullptr;
-    // Not ordered with the default stream, which libraries use behind our back.
+    // Does not synchronise with the default stream, which libraries use internally.
     check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
           "cudaStreamCreateWithPriority");
     return stream;
@@ -244,7 +244,7 @@ class CudaBackend final : public DeviceBackend {
   static void destroy(void* event) {
     check_quietly(cudaEventDestroy(as_event(event)), "cudaEventDestroy");
   }
-  // The current device belongs to the calling thread.
+  // CUDA's current device is per thread.
   void use() const { check(cudaSetDevice(device_.index), "cudaSetDevice"); }
 
   NvtxRanges ranges_;
@@ -253,7 +253,7 @@ class CudaBackend final : public DeviceBackend {
   PinnedMemory pinned_;
   std::atomic<bool> capturing_ = false;
   HandlePool events_;
-  UploadRing uploads_;  // of events, which outlive it
+  UploadRing uploads_;  // uses events, so must be destroyed first
 };
 
 int attribute(cudaDeviceAttr which, int index) {

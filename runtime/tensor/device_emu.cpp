@@ -1,6 +1,7 @@
-// The emulated GPU as a device: its memory is the host's, its streams are queues whose work runs
-// late and interleaved (kernels/simt/engine/stream.h). What CUDA leaves undefined is made to show:
-// new memory is NaN, a pinned buffer is read when the copy runs, not when it is queued.
+// The emulated GPU as a device. Its memory is host memory; its streams are queues whose work runs
+// late and interleaved (kernels/simt/engine/stream.h). It makes behaviour visible that CUDA leaves
+// undefined: new memory is NaN, and a pinned buffer is read when the copy runs, not when it is
+// queued.
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -20,7 +21,7 @@ using emulator::Recording;
 using emulator::Stream;
 using emulator::StreamSet;
 
-// Memory that can be told from other memory.
+// Memory provider that registers its allocations with the emulator.
 class KnownMemory final : public MemoryProvider {
  public:
   explicit KnownMemory(StreamSet& streams) : streams_(streams) {}
@@ -42,7 +43,7 @@ class KnownMemory final : public MemoryProvider {
     owned_.erase(memory);
   }
 
-  // Memory that belongs to somebody else.
+  // Registers memory that another owner allocated.
   void know(void* memory, size_t bytes) {
     const std::lock_guard lock(mutex_);
     know_locked(memory, bytes);
@@ -62,8 +63,8 @@ class KnownMemory final : public MemoryProvider {
   }
 
  private:
-  // Kernels may use it from now on. Its elements are not watched: an allocator above cuts it up and
-  // uses it again, and the host may fill it.
+  // Allows kernels to use the memory. Its elements are not tracked, because an allocator above
+  // divides and reuses it, and the host may write it.
   void know_locked(void* memory, size_t bytes) {
     ends_.emplace(static_cast<std::byte*>(memory), static_cast<std::byte*>(memory) + bytes);
     streams_.memory().add(memory, bytes);
@@ -72,7 +73,7 @@ class KnownMemory final : public MemoryProvider {
   StreamSet& streams_;
   mutable std::mutex mutex_;
   std::map<const void*, emulator::Mapping> owned_;
-  std::map<const std::byte*, const std::byte*> ends_;  // by first byte
+  std::map<const std::byte*, const std::byte*> ends_;  // end by first byte
 };
 
 class EmuGraph final : public DeviceGraph {
@@ -101,7 +102,7 @@ class EmuBackend final : public DeviceBackend {
   }
   void synchronize(void* stream) override { streams_.synchronize(as_stream(stream)); }
 
-  // An event is a handle of shared ownership: queues hold it too.
+  // An event handle shares ownership, because queues hold the event too.
   void* record_event(void* stream) override {
     return new std::shared_ptr<Event>(stream != nullptr ? streams_.record(as_stream(stream))
                                                         : std::make_shared<Event>(Event{true}));
@@ -116,8 +117,8 @@ class EmuBackend final : public DeviceBackend {
     delete static_cast<std::shared_ptr<Event>*>(event);
   }
 
-  // As CUDA does it: ordinary host memory is read before the call returns and is written before it
-  // returns; device and pinned memory when the stream gets there.
+  // As CUDA does: pageable host memory is read or written before the call returns; device and
+  // pinned memory when the stream reaches the copy.
   void copy(void* to, const void* from, size_t bytes, void* stream) override {
     if (bytes == 0) return;
     if (stream == nullptr) {

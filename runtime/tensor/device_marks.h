@@ -10,28 +10,27 @@
 
 namespace shale {
 
-// Marks for a timeline whose times are those of the host's clock: where a moment of the device's
-// clock lies on the host's is found by anchors, marks that the host waits for. What the clocks
-// drift between two anchors is taken out.
+// Timeline marks converted to the host's clock. Anchors, marks that the host waits for, relate the
+// device's clock to the host's. The clock drift between two anchors is corrected.
 class DeviceMarks final : public StreamMarks {
  public:
-  // All are outlived; `stream` is one of the backend's, which anchors are set on.
+  // Must not outlive its arguments. `stream` belongs to the backend; anchors are recorded on it.
   DeviceMarks(DeviceBackend& backend, void* stream)
       : DeviceMarks(backend, stream, make_stream_clock(backend.device())) {}
   DeviceMarks(DeviceBackend& backend, void* stream, std::unique_ptr<StreamClock> clock);
 
-  // kNone while the stream is captured: a mark would be a part of the graph, and kept no time.
+  // Returns kNone while the stream is being captured: a mark in a graph would record no time.
   size_t mark(void* stream) override;
-  // Reads what the device has passed, so that it need not all be kept until the end.
+  // Reads the marks that the device has passed, so that they need not all be kept until the end.
   void read();
 
-  // Waits for the stream, several times, and takes the try that was the shortest. To be called
-  // before the first mark and after the last, when nothing is queued.
+  // Waits for the stream several times and keeps the shortest try. Call it before the first mark
+  // and after the last, when nothing is queued.
   void anchor();
-  // When the device came to a mark, as Timeline::nanoseconds() counts; after the second anchor.
-  // Waits for what has not been passed.
+  // Time at which the device passed a mark, in the units of Timeline::nanoseconds(). Call it after
+  // the second anchor. Waits if the mark has not been passed.
   int64_t nanoseconds(size_t mark);
-  // A mark's time is wrong by so much at most, and by what the device's clock is.
+  // Maximum error of a mark's time, not including the error of the device's clock.
   int64_t error_ns() const;
 
  private:
@@ -42,7 +41,7 @@ class DeviceMarks final : public StreamMarks {
   };
   DeviceBackend& backend_;
   void* stream_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::unique_ptr<StreamClock> clock_;
   Anchor first_, last_;
 };

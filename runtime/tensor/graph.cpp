@@ -10,8 +10,8 @@
 
 namespace shale {
 
-// Grows to the largest request. A graph goes on to use the piece it was captured with, so that none
-// is given back.
+// Grows to the largest request. Graphs keep using the memory they were captured with, so outgrown
+// memory is kept too.
 class GraphMemory::Scratch final : public Workspace {
  public:
   explicit Scratch(Context& context) : context_(context) {}
@@ -55,7 +55,7 @@ GraphMemory::Scope::~Scope() {
 
 namespace {
 
-// A capture on the compute stream, up to finish() or, after an error, to its destructor.
+// A capture on the compute stream, until finish() or, after an error, until its destructor.
 class Capture {
  public:
   explicit Capture(Context& context) : context_(context) {
@@ -72,7 +72,7 @@ class Capture {
     try {
       finish();
     } catch (const std::exception&) {
-      // The error that got us here is on its way, and this is one of its consequences.
+      // This error is a consequence of the one that is already propagating.
     }
   }
   Capture(const Capture&) = delete;

@@ -8,22 +8,21 @@
 
 namespace shale {
 
-// Where captured work keeps its tensors and scratch memory: a pool that serves nothing else, so
-// that their addresses stay theirs. Graphs that share it run one after another, in the order in
-// which they were captured or again from any point of it: what a graph leaves is there until one
-// that was captured before it runs again.
+// Private memory pool for the tensors and scratch memory of captured work, so that their addresses
+// never change. Graphs that share it must replay in capture order, possibly starting again from any
+// of them: the results of a graph stay valid until a graph captured earlier replays.
 class GraphMemory {
  public:
   explicit GraphMemory(Context& context);
-  // Waits for the compute stream. The graphs, and the tensors they leave, are gone by then.
+  // Waits for the compute stream. Destroy the graphs and the tensors they leave before this.
   ~GraphMemory();
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
 
   Context& context() const { return context_; }
 
-  // While it lives, the context's tensors and its kernels' scratch memory come from there. For work
-  // that is to be captured and runs once before: then the capture finds the memory it needs.
+  // While it exists, the context's tensors and its kernels' scratch memory come from this pool. Use
+  // it also for the eager run before a capture, so that the capture finds the memory it needs.
   class Scope {
    public:
     explicit Scope(GraphMemory& memory);
@@ -44,21 +43,21 @@ class GraphMemory {
   std::unique_ptr<Scratch> scratch_;
 };
 
-// What one run of a function queued on the compute stream, to be queued again as a whole: a CUDA
-// graph. A replay computes with the addresses of the first run. So tensors from elsewhere that the
-// work reads or writes live as long as the graph, and what changes from run to run comes from
-// device memory: from them, or from StepState.
+// Work that one run of a function queued on the compute stream, which can be queued again as a
+// whole: a CUDA graph. A replay uses the addresses of the captured run. Tensors from elsewhere that
+// the work reads or writes must therefore live as long as the graph. Values that change between
+// runs must come from device memory: from such tensors or from StepState.
 class Graph {
  public:
-  // Calls `work`, whose kernels and copies are captured instead of run; host code in it runs this
-  // once. It must have run before, so that libraries are loaded and memory is there, must leave no
-  // other stream with work that the compute stream does not wait for, and must not wait for the
-  // device (DeviceBackend::begin_capture). Throws what `work` throws, UnavailableError on a device
-  // without streams.
+  // Calls `work` and captures its kernels and copies instead of running them; its host code runs
+  // once. `work` must have run before, so that libraries are loaded and memory is allocated. It
+  // must not leave work on another stream for which the compute stream does not wait, and must not
+  // wait for the device (DeviceBackend::begin_capture). Throws what `work` throws; UnavailableError
+  // on a device without streams.
   Graph(GraphMemory& memory, const std::function<void()>& work);
 
-  // Queues all of it. Throws InternalError if StepState has moved, which Context::update_step()
-  // does while somebody holds it.
+  // Queues the captured work. Throws InternalError if StepState has moved, which happens when
+  // Context::update_step() is called while the step values are held.
   void replay();
 
  private:

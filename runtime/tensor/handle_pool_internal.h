@@ -7,12 +7,12 @@
 
 namespace shale {
 
-// Handles of a driver's things that take longer to make than to use again, such as events. Safe for
-// several threads. Those that were taken and not given back are not the pool's to destroy.
+// Pool of driver handles that are cheaper to reuse than to create, such as events. Thread-safe. The
+// pool does not destroy handles that were taken and not given back.
 class HandlePool {
  public:
   using Make = std::function<void*()>;
-  using Destroy = std::function<void(void*)>;  // throws nothing
+  using Destroy = std::function<void(void*)>;  // must not throw
 
   HandlePool(Make make, Destroy destroy) : make_(std::move(make)), destroy_(std::move(destroy)) {}
   ~HandlePool() {
@@ -21,7 +21,7 @@ class HandlePool {
   HandlePool(const HandlePool&) = delete;
   HandlePool& operator=(const HandlePool&) = delete;
 
-  // The one that was given back last, or a new one.
+  // Returns the handle that was given back last, or a new one.
   void* take() {
     const std::lock_guard lock(mutex_);
     if (unused_.empty()) {

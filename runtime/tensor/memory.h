@@ -6,15 +6,15 @@
 
 namespace shale {
 
-// The device memory of a context, for its user; PyTorch has both names.
+// Memory control of a context for users, with PyTorch's names.
 
-// Gives free memory that the context's allocator holds back to the system, for other programs and
-// for tensors of sizes that do not fit into it. Waits for work that still uses freed memory. What
-// is in use stays where it is, and with it the segment that it lies in.
+// Returns unused memory of the context's allocator to the system, so that other programs, or
+// tensors of other sizes, can use it. Waits for work that still uses freed memory. Segments that
+// hold used blocks stay.
 void empty_cache(Context& context);
 
-// A table of what is in use by tag, now and when most was, of what is held for it, and of how much
-// of that is free, in one piece and in all.
+// Returns a table: bytes in use by tag, now and at the peak; bytes reserved; free bytes among
+// these, in total and in the largest block.
 std::string memory_summary(Context& context);
 
 }  // namespace shale

@@ -4,15 +4,15 @@
 
 namespace shale {
 
-// Where an allocator gets its memory from, in large pieces. One can be installed per memory tag:
-// this is how the communication layer hands in memory that peers can reach.
+// Source of an allocator's large segments. A provider can be installed per memory tag; the
+// communication layer uses this for memory that peers can access.
 class MemoryProvider {
  public:
   virtual ~MemoryProvider() = default;
 
-  // At least `bytes` bytes, aligned to 4096. Throws OutOfMemoryError.
+  // Returns at least `bytes` bytes, aligned to 4096. Throws OutOfMemoryError.
   virtual void* allocate(size_t bytes) = 0;
-  // `memory` and `bytes` are those of one allocate().
+  // Frees the result of one allocate(), with its size.
   virtual void free(void* memory, size_t bytes) noexcept = 0;
 };
 

@@ -9,7 +9,7 @@
 
 namespace shale {
 
-// Scopes as NVTX ranges: Nsight shows the kernels and phases of a step by their names.
+// Emits scopes as NVTX ranges, so that Nsight shows the kernels and phases of a step by name.
 class NvtxRanges final : public Tracer {
  public:
   void enter(std::string_view name) override { nvtxRangePushA(std::string(name).c_str()); }

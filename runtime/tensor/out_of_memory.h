@@ -8,7 +8,8 @@
 
 namespace shale {
 
-// An allocator that has no more, for those who can say what would have fitted.
+// Out-of-memory error of an allocator, with the numbers that a caller needs to suggest a size that
+// fits.
 class DeviceOutOfMemory : public OutOfMemoryError {
  public:
   DeviceOutOfMemory(std::string message, Device device, int64_t budget_bytes, int64_t held_bytes)
@@ -18,8 +19,8 @@ class DeviceOutOfMemory : public OutOfMemoryError {
         held_bytes_(held_bytes) {}
 
   const Device& device() const { return device_; }
-  int64_t budget_bytes() const { return budget_bytes_; }  // 0: there was none
-  // What the allocator held when the device, or the budget, refused more.
+  int64_t budget_bytes() const { return budget_bytes_; }  // 0: no budget
+  // Bytes that the allocator had reserved when the device or the budget refused more.
   int64_t held_bytes() const { return held_bytes_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-// Fills with zeros; whole pages go back to the system, from which they come as zeros.
+// Zero-fills memory. Whole pages are returned to the system, which provides zeroed pages later.
 void clear(std::byte* begin, size_t bytes) {
   constexpr size_t kPage = 4096;
   const size_t before = (kPage - reinterpret_cast<uintptr_t>(begin) % kPage) % kPage;
@@ -31,7 +31,7 @@ void* PlanBackend::Addresses::allocate(size_t bytes) {
                                " of addresses: ", std::strerror(errno),
                                "; expected no ulimit -v, and vm.overcommit_memory 0 or 1"));
   }
-  // A few values are written here and there: a large page for each would be real memory.
+  // Only a few scattered values are written: large pages would use much real memory for them.
   madvise(memory, bytes, advice_);
   const std::lock_guard lock(mutex_);
   segments_.emplace(static_cast<const std::byte*>(memory), bytes);
@@ -71,7 +71,7 @@ void PlanBackend::synchronize_event(void* event) {
   if (event != nullptr) clock_->host_waits(*static_cast<const double*>(event));
 }
 
-// Memory of neither kind is ordinary host memory; on the CPU there is no other side.
+// Memory of neither kind is pageable host memory. On the CPU all copies stay inside.
 PlanClock::Way PlanBackend::way_of(const void* to, const void* from) const {
   using enum PlanClock::Way;
   if (device_.type == DeviceType::kCpu) return kInside;

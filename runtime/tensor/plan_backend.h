@@ -12,21 +12,23 @@
 
 namespace shale {
 
-// A device for plans: its memory is addresses, whose pages the system provides only where somebody
-// writes, so that the training state of any machine fits. With kernels::DryRun, what runs on it
-// allocates what it would allocate on the device that it stands for, and computes nothing: on the
-// CPU in the same order; on a GPU, whose kernels the emulator has, as if streams were never behind.
+// Device for dry runs. Its memory is address space: the system provides a page only when it is
+// written, so the training state of any machine fits. With kernels::DryRun, code on it allocates
+// what it would allocate on the device it stands for, but computes nothing. For a CPU the order of
+// allocations is the same. For a GPU, whose kernels must exist in the emulator, streams never lag
+// behind the host.
 //
-// Copies of at most kCopied bytes are made, as values that steer a step are small: per-step values,
-// counts, losses; where kernels are run after all, those of kCopiedToCompute, which leave pages
-// where they are. Of a longer copy come zeros. What was never written reads as zeros.
+// Copies of at most kCopied bytes are performed, because values that control a step are small:
+// per-step values, counts, losses. If kernels do run, copies up to kCopiedToCompute are performed,
+// and leave pages in place. A longer copy yields zeros. Memory that was never written reads as
+// zeros.
 class PlanBackend final : public DeviceBackend {
  public:
   static constexpr size_t kCopied = 4096, kCopiedToCompute = 1 << 20;
 
-  // computes: whether kernels are run on it after all, as to measure them; then it has large pages,
-  // as the CPU's memory has, and each value that is written here or there provides one.
-  // clock: keeps the time of streams and copies; null: nobody asks. It outlives this.
+  // computes: true if kernels do run on it, for example to measure them. It then has large pages,
+  // like the CPU's memory, and each written value makes one of them resident. clock: keeps the time
+  // of streams and copies; null: none. It must outlive this backend.
   explicit PlanBackend(const Device& device = {}, bool computes = false, PlanClock* clock = nullptr)
       : device_(device),
         copied_(computes ? kCopiedToCompute : kCopied),
@@ -34,7 +36,7 @@ class PlanBackend final : public DeviceBackend {
         memory_(computes),
         host_(computes) {}
 
-  // Whether an address lies in memory() or host_memory().
+  // True if an address lies in memory() or host_memory().
   bool owns(const void* address) const { return memory_.owns(address) || host_.owns(address); }
 
   Device device() const override { return device_; }
@@ -43,11 +45,11 @@ class PlanBackend final : public DeviceBackend {
   void pin(void*, size_t) override {}
   void unpin(void*) noexcept override {}
 
-  void* create_stream() override;  // null on the CPU, as there
+  void* create_stream() override;  // null on the CPU, as on the real device
   void destroy_stream(void*) noexcept override {}
   void synchronize(void*) override {}
 
-  // An event is the time when it will come to pass, if there is a clock.
+  // Events hold the time at which they will be done, if there is a clock.
   void* record_event(void* stream) override;
   void wait_event(void* stream, void* event) override;
   bool event_done(void*) override { return true; }
@@ -76,7 +78,7 @@ class PlanBackend final : public DeviceBackend {
   const size_t copied_;  // bytes
   PlanClock* clock_;
   Addresses memory_, host_;
-  std::deque<char> streams_;  // whose addresses are their handles
+  std::deque<char> streams_;  // their addresses are the handles
 };
 
 }  // namespace shale

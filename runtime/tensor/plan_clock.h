@@ -5,17 +5,18 @@
 
 namespace shale {
 
-// Keeps the time of a plan's streams (plan_backend.h), which only the host's calls show: told of
-// them in their order, it says when. Seconds, from wherever the clock began.
+// Simulated time of a dry run's streams (plan_backend.h). It is told about the host's calls in
+// their order, and computes when work is done. Times are in seconds from an arbitrary start.
 class PlanClock {
  public:
-  enum class Way : uint8_t { kInside, kToHost, kFromHost };  // of a copy, as the device sees it
+  // direction of a copy, seen from the device
+  enum class Way : uint8_t { kInside, kToHost, kFromHost };
 
   virtual ~PlanClock() = default;
   virtual void copies(Way way, size_t bytes, void* stream) = 0;
-  // When all that was queued on it so far will be done.
+  // Time at which all work queued on the stream so far will be done.
   virtual double time_of(void* stream) = 0;
-  // What is queued on it from now on begins then at the earliest.
+  // Delays work queued on the stream from now on until at least this time.
   virtual void hold_back(void* stream, double time) = 0;
   virtual void host_waits(double time) = 0;
 };

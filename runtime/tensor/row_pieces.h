@@ -8,10 +8,10 @@ namespace shale {
 
 class Tensor;
 
-// The rows of a tensor that travels between ranks while products are computed
-// (comm/parallel/tensor/exchange_pieces.h), piece by piece, in an order of its own: rows whose
-// inputs are still on their way come last, rows whose results somebody waits for first. No order
-// changes bits; other pieces may.
+// Pieces (ranges of rows) of a tensor whose transfer between ranks overlaps with GEMMs
+// (comm/parallel/tensor/exchange_pieces.h). The order of pieces is chosen for the overlap: rows
+// whose inputs arrive late come last, rows whose results another rank waits for come first. The
+// order does not change results bitwise; another division into pieces may.
 class RowPieces {
  public:
   struct Rows {
@@ -23,19 +23,20 @@ class RowPieces {
   RowPieces(const RowPieces&) = delete;
   RowPieces& operator=(const RowPieces&) = delete;
 
-  // Every row once.
+  // Processing order; contains every row exactly once.
   const std::vector<Rows>& order() const { return order_; }
-  // Returns when what is queued from now on finds the rows of order()[piece] complete.
+  // When it returns, work queued from now on sees the rows of order()[piece] complete.
   virtual void before(size_t /*piece*/) {}
-  // What makes these rows of y has been queued.
+  // Call when the work that computes these rows of y has been queued.
   virtual void after(size_t /*piece*/, const Tensor& /*y*/) {}
 
-  // Of all rows, for who does not go by pieces: before(), once.
+  // Waits for all pieces, for an op that does not work piece by piece. Only the first call waits.
   void wait() {
     if (!take()) return;
     for (size_t piece = 0; piece < order_.size(); ++piece) before(piece);
   }
-  // Whoever gets true waits for the pieces itself; others need not any more.
+  // Returns true to the first caller, which must then wait for the pieces itself. Later callers get
+  // false and need not wait.
   bool take() { return !std::exchange(is_taken_, true); }
 
  private:

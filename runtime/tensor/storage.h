@@ -9,7 +9,7 @@ namespace shale {
 class Context;
 class RowPieces;
 
-// A piece of device memory that tensors share; it goes back to the allocator with its last owner.
+// Device memory that tensors share. Its last owner returns it to the allocator.
 class Storage {
  public:
   Storage(Context& context, CachingAllocator::Block* block, int64_t bytes)
@@ -23,8 +23,8 @@ class Storage {
   int64_t bytes() const { return bytes_; }
   void record_stream(void* stream) const;  // see CachingAllocator::record_stream
 
-  // Of a tensor whose rows are still travelling (row_pieces.h), what waits for them; else null.
-  // Who reads values waits: Tensor::view() does.
+  // Pieces to wait for, if rows of the tensor are still in transfer (row_pieces.h); else null.
+  // Readers of values must wait; Tensor::view() does.
   RowPieces* rows() const { return rows_; }
   void set_rows(RowPieces* rows) { rows_ = rows; }
 

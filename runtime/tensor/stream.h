@@ -9,17 +9,17 @@ namespace shale {
 // A point in the work of a stream; copies are the same point. Must not outlive its backend.
 class Event {
  public:
-  Event() = default;  // has come to pass
-  // After all that is queued on `stream` now.
+  Event() = default;  // already done
+  // Is done after all work that is now queued on `stream`.
   Event(DeviceBackend& backend, void* stream)
       : handle_(std::make_shared<Handle>(backend, backend.record_event(stream))) {}
 
   bool done() const { return handle_ == nullptr || handle_->backend.event_done(handle_->event); }
-  // The host waits.
+  // Blocks the host until the event is done.
   void synchronize() const {
     if (handle_ != nullptr) handle_->backend.synchronize_event(handle_->event);
   }
-  // What is queued on `stream` from now on waits.
+  // Makes work queued on `stream` from now on wait for the event.
   void hold_back(void* stream) const {
     if (handle_ != nullptr) handle_->backend.wait_event(stream, handle_->event);
   }
@@ -36,7 +36,7 @@ class Event {
   std::shared_ptr<const Handle> handle_;
 };
 
-// A stream beside the compute stream of a context. Must not outlive its backend.
+// A stream in addition to a context's compute stream. Must not outlive its backend.
 class Stream {
  public:
   explicit Stream(DeviceBackend& backend) : backend_(backend), stream_(backend.create_stream()) {}

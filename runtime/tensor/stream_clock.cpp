@@ -5,7 +5,7 @@
 namespace shale {
 namespace {
 
-// A stream runs at once.
+// Clock of the CPU, whose streams run synchronously.
 class CpuClock final : public StreamClock {
  private:
   struct Passed final : Point {

@@ -11,9 +11,9 @@
 
 namespace shale {
 
-// When the streams of a device came to certain points of their work, by the device's own clock.
-// Setting a mark waits for nothing; marks are read when the device has passed them, and what took
-// their times on the device is then used again for others. One thread at a time.
+// Records when a device's streams reach certain points, by the device's own clock. Setting a mark
+// never waits. Marks are read after the device has passed them, and their device objects are then
+// reused. Use from one thread at a time.
 class StreamClock {
  public:
   using HostClock = std::chrono::steady_clock;
@@ -22,27 +22,27 @@ class StreamClock {
   StreamClock(const StreamClock&) = delete;
   StreamClock& operator=(const StreamClock&) = delete;
 
-  // What the stream was given so far is done when it passes the mark. Returns the mark's number.
+  // The stream passes the mark when all its work queued so far is done. Returns the mark's number.
   size_t mark(void* stream);
-  // Reads the marks that have been passed, up to the first that has not. Streams may be behind each
-  // other.
+  // Reads the passed marks, up to the first that is not passed; marks of several streams may be
+  // passed out of order.
   void read();
-  // Waits until all marks have been passed, and reads them.
+  // Waits until all marks have been passed, then reads them.
   void read_all();
-  // Seconds from one mark to another, negative if that was passed first. Both have been read, or
-  // passed.
+  // Seconds from mark `from` to mark `to`; negative if `to` was passed first. Both marks must have
+  // been passed.
   double seconds(size_t from, size_t to);
-  void forget_marks();  // numbers start anew; waits for those that have not been passed
+  void forget_marks();  // numbering restarts at 0; waits for marks that have not been passed
 
  protected:
   StreamClock() = default;
 
-  // A point of a stream's work that keeps its time.
+  // A point of a stream's work that records its time.
   struct Point {
     virtual ~Point() = default;
   };
   virtual std::unique_ptr<Point> make_point() = 0;
-  virtual void record(Point& point, void* stream) = 0;  // one that was recorded before, too
+  virtual void record(Point& point, void* stream) = 0;  // may have been recorded before
   virtual bool passed(const Point& point) = 0;
   virtual void wait(const Point& point, void* stream) = 0;
   virtual double seconds_between(const Point& from, const Point& to) = 0;  // both passed
@@ -58,19 +58,19 @@ class StreamClock {
   };
   void read_first();
 
-  std::vector<double> times_;  // since the first mark, of those that were read; then come
+  std::vector<double> times_;  // of the marks already read, since the first mark; pending_ follows
   std::deque<Pending> pending_;
-  // The time of a mark is counted from the last one of its stream, so that two of a stream are
-  // never out of order, and a single-precision difference is one of a short time.
+  // The time of a mark is measured from the previous mark of its stream. Marks of one stream are
+  // thus never out of order, and single-precision differences cover only short times.
   std::map<void*, Last> last_;
   std::vector<std::shared_ptr<Point>> unused_;
 };
 
-// Throws UnavailableError where this build lacks the device. On the CPU, where a stream runs at
-// once, and on the emulator, where a mark is a piece of queued work, it is the host's clock that is
-// read; on a GPU it is the GPU's, by events, good to half a microsecond.
+// Throws UnavailableError if this build lacks the device. On the CPU, whose streams run
+// synchronously, and on the emulator, where a mark is queued work, it reads the host's clock. On a
+// GPU it uses events of the GPU, accurate to half a microsecond.
 std::unique_ptr<StreamClock> make_stream_clock(const Device& device);
-// For make_stream_clock(), in builds that have the device.
+// Used by make_stream_clock() in builds that have the device.
 std::unique_ptr<StreamClock> make_emu_stream_clock();
 std::unique_ptr<StreamClock> make_cuda_stream_clock(const Device& device);
 

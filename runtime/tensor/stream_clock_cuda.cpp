@@ -1,4 +1,4 @@
-// Marks on a GPU's streams: events that keep the time. Compiled only in builds with CUDA.
+// Marks on a GPU's streams: events with timing. Compiled only in builds with CUDA.
 #include <cuda_runtime.h>
 
 #include "shale/kernels/simt/cuda/cuda_error.h"

@@ -1,5 +1,4 @@
-// Marks on the streams of the emulated GPU: queued work that reads the host's clock when its turn
-// comes.
+// Marks on the streams of the emulated GPU: queued work that reads the host's clock when it runs.
 #include <atomic>
 
 #include "shale/kernels/simt/engine/stream.h"
@@ -11,7 +10,8 @@ namespace {
 class EmuClock final : public StreamClock {
  private:
   using Time = HostClock::time_point;
-  // What the queued work writes to, perhaps on another thread, and perhaps when the clock is gone.
+  // Written by the queued work, possibly on another thread, and possibly after the clock was
+  // destroyed.
   struct Passing {
     Time time;
     std::atomic<bool> over = false;

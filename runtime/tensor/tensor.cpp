@@ -15,7 +15,7 @@ const TensorImpl& checked(const std::shared_ptr<TensorImpl>& impl) {
   return *impl;
 }
 
-// The same, with the values that somebody can make.
+// The tensor's state after its values have been created, if make_values can create them.
 const TensorImpl& with_values(const std::shared_ptr<TensorImpl>& impl) {
   const TensorImpl& of = checked(impl);
   if (of.storage == nullptr && of.leaf != nullptr && of.leaf->make_values) of.leaf->make_values();

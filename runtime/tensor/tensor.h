@@ -14,8 +14,8 @@ namespace shale {
 
 struct TensorImpl;
 
-// A handle to a strided array on a device; copies of the handle are the same tensor. A
-// default-made tensor is undefined and stands for "none".
+// A handle to a strided array on a device; copies of the handle refer to the same tensor. A
+// default-constructed tensor is undefined and means "none".
 class Tensor {
  public:
   Tensor() = default;
@@ -26,7 +26,7 @@ class Tensor {
   const Shape& strides() const;  // in elements
   DType dtype() const;
   int ndim() const { return shape().ndim(); }
-  int64_t size(int dim) const { return shape().at(dim); }  // negative counts from the end
+  int64_t size(int dim) const { return shape().at(dim); }  // negative dims count from the end
   int64_t numel() const { return shape().numel(); }
   int64_t bytes() const { return numel() * dtype_size(dtype()); }
   bool contiguous() const;
@@ -35,21 +35,23 @@ class Tensor {
   const std::shared_ptr<Storage>& storage() const;
   void* data() const { return view().data; }
 
-  // For kernels. Throws InternalError when the tensor has no storage (yet).
+  // View for kernels. Throws InternalError if the tensor has no storage (yet).
   View view() const;
   operator View() const { return view(); }
 
-  // The same memory seen differently; not recorded by autograd (the ops in ops/shape.h are).
+  // A tensor with other shape and strides over the same memory. Autograd does not record it; the
+  // ops in ops/shape.h are recorded.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
-  Tensor detach() const;  // the same memory, version counter included, no history
-  // alias() for the result of an op: from now on neither tensor may be changed in place.
+  Tensor detach() const;  // shares memory and version counter; has no history
+  // alias() for results of ops. Afterwards neither tensor may be changed in place.
   Tensor recorded_alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
 
-  // Whether gradients flow to this tensor. Set on leaves only; results inherit it. Throws
-  // AutogradError for the result of an op, and for a parameter, which has Parameter::trainable.
+  // True if gradients flow to this tensor. Can be set only on leaves; results inherit it. The
+  // setter throws AutogradError for the result of an op, and for a parameter (use
+  // Parameter::trainable).
   bool requires_grad() const;
   Tensor& set_requires_grad(bool value);
-  // The gradient of a leaf after backward; undefined when it has none.
+  // Gradient of a leaf after backward; undefined if there is none.
   Tensor grad() const;
 
   // Counts in-place changes, so that backward can refuse a saved tensor that was changed.
@@ -63,13 +65,13 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
-// A tensor with memory of its own, whose values are not defined. `what` names the asker when memory
-// runs out.
+// A tensor with uninitialised memory of its own. `what` names the requester in the out-of-memory
+// error.
 Tensor empty(Context& context, const Shape& shape, DType dtype,
              MemoryTag tag = MemoryTag::kActivation, std::string_view what = "tensor");
-// The same with the shape, dtype and context of x.
+// Like empty(), with the shape, dtype and context of x.
 Tensor empty_like(const Tensor& x);
-// A tensor of one value; zeros: of 0.
+// A tensor filled with one value. zeros() fills with 0.
 Tensor full(Context& context, const Shape& shape, DType dtype, double value,
             MemoryTag tag = MemoryTag::kActivation);
 inline Tensor zeros(Context& context, const Shape& shape, DType dtype,
@@ -89,16 +91,16 @@ std::vector<T> to_host(const Tensor& x);
 
 std::string to_string(const Tensor& x);  // "bf16[4,768]", "undefined"
 
-// An argument in an error: "weight", or "weight (h.0.fc.weight)" if it is that parameter.
+// Names an argument in an error: "weight", or "weight (h.0.fc.weight)" if it is that parameter.
 std::string argument_text(std::string_view name, const Tensor& x);
 
-// Ops begin with these. Errors read "op: name is [3,4], expected [3,5]", where name is
-// argument_text().
+// Argument checks, called first in each op. Errors read "op: name is [3,4], expected [3,5]", where
+// name is argument_text().
 void check_defined(std::string_view op, std::string_view name, const Tensor& x);
 void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want);
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want);
 void check_contiguous(std::string_view op, std::string_view name, const Tensor& x);
-// Throws InternalError for a tensor of another device than `first`. Undefined ones pass.
+// Throws InternalError if a tensor is on another device than `first`. Ignores undefined tensors.
 void check_same_device(std::string_view op, const Tensor& first, std::span<const Tensor> others);
 
 }  // namespace shale

@@ -8,8 +8,8 @@
 namespace shale {
 namespace {
 
-constexpr size_t kAlignment = 64;     // of what a copy engine reads
-constexpr size_t kMostUnderWay = 64;  // uploads: each has an event
+constexpr size_t kAlignment = 64;     // for the copy engine's reads
+constexpr size_t kMostUnderWay = 64;  // pending uploads: each has an event
 
 }  // namespace
 
@@ -17,7 +17,7 @@ UploadRing::~UploadRing() {
   try {
     while (!under_way_.empty()) retire_first();
   } catch (const std::exception&) {
-    // A device that failed reads nothing any more.
+    // A failed device reads nothing any more.
   }
   if (memory_ != nullptr) backend_.host_memory().free(memory_, bytes_);
 }

@@ -8,22 +8,23 @@
 
 namespace shale {
 
-// Pinned memory through which small uploads go, so that neither the host nor the stream waits for
-// a driver's staging. An upload's bytes are used again when the device has read them. Safe for
-// several threads.
+// Ring of pinned memory for small uploads, so that neither the host nor the stream waits for the
+// driver's staging buffers. Space is reused after the device has read it. Thread-safe.
 class UploadRing {
  public:
-  // Takes `bytes` of the backend's host memory at the first upload, and must not outlive it.
+  // Allocates `bytes` of the backend's host memory at the first upload; must not outlive the
+  // backend.
   UploadRing(DeviceBackend& backend, size_t bytes) : backend_(backend), bytes_(bytes) {}
   ~UploadRing();
   UploadRing(const UploadRing&) = delete;
   UploadRing& operator=(const UploadRing&) = delete;
 
-  // Larger ones would wait for each other.
+  // Larger uploads would wait for each other.
   bool takes(size_t bytes) const { return bytes <= bytes_ / 4; }
 
-  // Copies to device memory, in the order of `stream`; `from` has been read when this returns.
-  // Waits for the device only where all bytes are still to be read, or of many uploads the first.
+  // Copies to device memory in the order of `stream`; `from` has been read when this returns. Waits
+  // for the device only if the ring is full or too many uploads are pending, and then for the
+  // oldest.
   void upload(void* to, const void* from, size_t bytes, void* stream);
 
  private:
@@ -31,7 +32,7 @@ class UploadRing {
     size_t begin, end;
     void* read;  // an event
   };
-  // Where so many bytes begin that no upload under way has.
+  // Returns the offset of `bytes` that no pending upload uses.
   size_t make_room(size_t bytes);
   void retire_first();
 
@@ -39,7 +40,7 @@ class UploadRing {
   const size_t bytes_;
   std::mutex mutex_;
   std::byte* memory_ = nullptr;
-  std::deque<Upload> under_way_;  // the oldest first
+  std::deque<Upload> under_way_;  // pending uploads, oldest first
   size_t next_ = 0;
 };
 
