@@ -6,13 +6,13 @@
 
 namespace shale::amp {
 
-// In which dtypes a module works. Below f32, every trainable parameter has an f32 master in the
+// Dtypes of a module. If `compute` is below f32, every trainable parameter has an f32 master in the
 // optimizer, which is rounded into the parameter after each step.
 struct Precision {
-  DType compute = DType::kF32;  // of parameters and of activations inside
+  DType compute = DType::kF32;  // of parameters and of activations inside the module
   DType reduce =
       DType::kF32;  // of gradients, as they accumulate and as ranks add them: f32 or bf16
-  std::optional<DType> output = {};  // of the result; none: as it comes
+  std::optional<DType> output = {};  // of the result; nullopt: unchanged
 };
 
 // Throws ConfigError for a combination that no kernel supports.

@@ -9,9 +9,9 @@
 
 namespace shale::nn {
 
-// Layers of networks for images, which are [N, H, W, C].
+// Layers for image networks. Images are [N, H, W, C].
 
-// A convolution with square windows: weight [out, in, kernel, kernel], bias [out].
+// 2D convolution with square kernels: weight [out, in, kernel, kernel], bias [out].
 class Conv2d : public Module {
  public:
   struct Config {
@@ -26,18 +26,18 @@ class Conv2d : public Module {
   Tensor forward(const Tensor& x);
 
   Parameter& weight;
-  Parameter* bias;  // null: without
+  Parameter* bias;  // null: no bias
 
  private:
   Windows windows_;
 };
 
-// The positive part of a result, or all of it.
+// Selects whether ReLU is applied to a result.
 enum class Relu : bool { kNo, kYes };
 
-// Batch norm (runtime/ops/batch_norm.h) under the names of published weights: weight (the gain) and
-// bias [width], without weight decay; running_mean and running_var, buffers that are each rank's
-// own unless set_peers() has been called, with the same on all ranks then.
+// Batch norm (runtime/ops/batch_norm.h), with the names of published weights: weight (the gain) and
+// bias [width], without weight decay; buffers running_mean and running_var. Each rank has its own
+// running statistics, unless set_peers() was called: then all ranks have the same.
 class BatchNorm : public Module {
  public:
   struct Config {
@@ -50,7 +50,7 @@ class BatchNorm : public Module {
   // x, residual (optional, added to the result before relu) and the result: [..., width].
   Tensor forward(const Tensor& x, Relu relu = Relu::kNo, const Tensor& residual = {});
 
-  // Whose samples' statistics count besides this rank's; null: nobody's.
+  // Sets the ranks whose samples the batch statistics include besides this rank's; null: none.
   void set_peers(std::shared_ptr<const BatchPeers> peers) { peers_ = std::move(peers); }
 
   Parameter& weight;

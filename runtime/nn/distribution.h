@@ -12,56 +12,58 @@
 
 namespace shale::nn {
 
-// How the work of a model is distributed, as its layers see it (Module::distribution()). A layer is
-// written for one rank, and calls these functions where ranks that share its weights, its sequences
-// or its experts do something together. Here they are those of one rank that has everything;
-// comm::Parallel (comm/parallel/parallel.h) gives models those of a mesh. Collective over its
-// ranks, in one order.
+// Distribution of a model's work over ranks, as its layers see it (Module::distribution()). A layer
+// is written for one rank; it calls these functions where the ranks that share its weights,
+// sequences or experts communicate. The implementations here are for a single rank that has
+// everything; comm::Parallel (comm/parallel/parallel.h) gives models those of a device mesh.
+// Collective over the mesh's ranks, in the same order on all of them.
 class Distribution {
  public:
   virtual ~Distribution() = default;
 
-  // ---- Layers whose weights ranks share (Parameter::split) ----
+  // ---- Tensor parallelism: layers whose weights are sharded (Parameter::split) ----
 
-  // What a layer makes of its input: body(rows, residual), where `rows` are those of all ranks and
-  // the result is the sum over ranks, plus `residual`, which may be undefined. Between such layers
-  // a rank has its slice of the rows. x, residual and the result: [..., T, C] of this rank; rows:
-  // [..., T of all ranks, C]. What body does with `residual` is to pass it to the op that makes its
-  // result, or to add it if it is defined: where there are several ranks it is not, and the op's
-  // rows travel as they are made. Rows that body reads may still be travelling too: an op that
-  // reads them waits, a product goes piece by piece.
+  // Runs a layer on the rows of all ranks: all-gathers x to `rows`, calls body(rows, residual) and
+  // reduce-scatters the sum over ranks, plus `residual` (may be undefined). Between such layers
+  // each rank holds its slice of the rows. x, residual, result: [..., T, C] of this rank; rows:
+  // [..., T of all ranks, C]. body must pass its `residual` argument to the op that makes its
+  // result, or add it if it is defined. With several ranks it is not defined; it makes the op send
+  // its rows while it computes the others. Rows that body reads may also still be in transfer: a
+  // GEMM processes them piece by piece, other ops wait.
   using Body = std::function<Tensor(const Tensor& rows, const Tensor& residual)>;
   virtual Tensor across(const Tensor& x, const Tensor& residual, const Body& body) const {
     return body(x, residual);
   }
-  // The number, among those of all ranks, of the first of `count` heads or channels that this rank
-  // has of them.
+  // Index, among all ranks' heads or channels, of the first of this rank's `count`.
   virtual int64_t first_of(int64_t /*count*/) const { return 0; }
-  // The sum over ranks of what each has of its channels, on every rank; f32.
+  // Sums over ranks the parts that each computed from its channels; the result is on every rank;
+  // f32.
   virtual Tensor sum_over_channels(const Tensor& part) const { return part; }
-  // Rows of a table that has `rows` on all ranks: look_up(the rows that are here) of [B, T] ids.
+  // Looks up rows of a table with `rows` rows on all ranks: calls look_up(rows on this rank) for
+  // ids [B, T] and combines the results.
   using LookUp = std::function<Tensor(const TableRows&)>;
   virtual Tensor embed(int64_t /*rows*/, const LookUp& look_up) const { return look_up({}); }
   // linear_cross_entropy() over the rows of all ranks. x: [rows, C]; table: this rank's rows.
-  // Throws ShapeError for capped logits of a table that ranks share.
+  // Throws ShapeError for a softcap with a sharded table.
   virtual Tensor classifier_loss(const Tensor& x, const Tensor& table, const Tensor& targets,
                                  int64_t vocab, const ClassifierLossOptions& options) const {
     return linear_cross_entropy(x, table, targets, vocab, options);
   }
 
-  // ---- Models between whose layers a rank has whole samples ----
+  // ---- Models in which ranks hold whole samples between sharded layers ----
 
-  // Of how many ranks a micro-batch's samples are.
+  // Number of ranks over which a micro-batch's samples are divided.
   virtual int64_t sample_ranks() const { return 1; }
-  // This rank's samples of [B, ...], dense: a view. Throws ShapeError unless the ranks divide B.
+  // View of this rank's samples of [B, ...], which is dense. Throws ShapeError unless B is
+  // divisible by the number of ranks.
   virtual Tensor own_samples(const Tensor& all) const { return all; }
-  virtual Tensor all_samples(const Tensor& own) const { return own; }  // not recorded
+  virtual Tensor all_samples(const Tensor& own) const { return own; }  // not recorded by autograd
   virtual Tensor sum_over_samples(const Tensor& loss) const { return loss; }
 
-  // ---- Sequences whose tokens are on several ranks ----
+  // ---- Context parallelism: sequences whose tokens are on several ranks ----
 
   virtual bool shares_sequences() const { return false; }
-  // attention() and packed_attention() of this rank's queries over the whole sequences.
+  // attention() and packed_attention() of this rank's queries with the keys of the whole sequences.
   virtual Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                            const AttentionOptions& options = {}) const {
     return shale::attention(q, k, v, options);
@@ -70,29 +72,31 @@ class Distribution {
                                   const AttentionOptions& options = {}) const {
     return shale::packed_attention(qkv, heads, options);
   }
-  // Where the tokens of this rank are in so many sequences: [B, T] i32; undefined: 0, 1, ...
+  // Positions of this rank's tokens in `sequences` sequences: [B, T] i32; undefined: 0, 1, ...
   virtual Tensor positions(Context& /*context*/, int64_t /*sequences*/) const { return {}; }
-  // Where the elements of x, [B, T, C], are in the whole, for masks; empty: whole samples.
+  // Positions of x's elements, [B, T, C], in the whole tensor, for dropout masks; empty: x is whole
+  // samples.
   virtual std::vector<DropoutPlace> places_of(const Tensor& /*x*/) const { return {}; }
   Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual = {}) const {
     return shale::dropout(x, p, site, residual, places_of(x));
   }
 
-  // ---- Mixtures of experts ----
+  // ---- Expert parallelism ----
 
-  // across() where ranks have a part of every expert; where they have different experts, or there
-  // is one rank, body of its own rows.
+  // across() if every expert is sharded over the ranks. If ranks hold different experts, or there
+  // is one rank, calls body on this rank's rows.
   virtual Tensor across_experts(const Tensor& x, const Tensor& residual, const Body& body) const {
     return body(x, residual);
   }
-  // Whether this rank counts the tokens that it routes: one of several that route the same does.
+  // True if this rank counts the tokens that it routes. If several ranks route the same tokens,
+  // only one counts.
   virtual bool counts_routed() const { return true; }
-  // Tokens that all ranks route of one micro-batch, where each routes so many of its own.
+  // Tokens of one micro-batch that all ranks route together, if each routes `here` of its own.
   virtual int64_t routed_tokens(int64_t here) const { return here; }
-  // Adds up what these ranks have counted, i32, in place.
+  // Sums these ranks' counts, i32, in place.
   virtual void sum_routed(const Tensor& /*counts*/) const {}
-  // products(rows, offsets) of rows sorted by expert, those of expert e from offsets[e] on, by the
-  // ranks that have the experts.
+  // Calls products(rows, offsets) on the ranks that hold the experts. Rows are sorted by expert;
+  // those of expert e begin at offsets[e].
   using Products = std::function<Tensor(const Tensor& rows, const Tensor& offsets)>;
   virtual Tensor through_experts(const Tensor& rows, const Tensor& offsets,
                                  const Products& products) const {

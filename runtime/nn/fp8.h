@@ -8,14 +8,14 @@
 
 namespace shale::nn {
 
-// Makes the products of linear layers inside blocks of such operands of fp8
-// (runtime/ops/linear.h), but for the first and last `kept` of the blocks. Throws ConfigError for a
-// block that has a mixture of experts, and when there is no layer to do so with.
+// Makes the linear layers inside the blocks compute their GEMMs with fp8 operands
+// (runtime/ops/linear.h), except in the first and last `kept` blocks. Throws ConfigError for a
+// block with an MoE layer, and if there is no such linear layer.
 void compute_in_fp8(std::span<Module* const> blocks, int64_t kept,
                     Operands operands = Operands::kFp8);
 
-// In what operands a layer multiplies the parameter, which is its weight and which nothing else
-// reads; kPlain of all others.
+// Operand format of the layer that has this parameter as its weight; kPlain for all other
+// parameters.
 Operands weight_operands(const Parameter& parameter);
 
 }  // namespace shale::nn

@@ -29,7 +29,7 @@ void keep(Module& module, FrozenDType dtype, int64_t& count) {
   for (Module* child : module.children()) keep(*child, dtype, count);
 }
 
-// A parameter that has no memory yet gets another shape.
+// Changes the shape of a parameter that has no memory yet.
 void reshape_parameter(Parameter& parameter, const Shape& shape) {
   parameter.shape = parameter.whole = shape;
   TensorImpl& impl = parameter.value.impl();

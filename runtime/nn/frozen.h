@@ -9,35 +9,36 @@
 
 namespace shale::nn {
 
-// How frozen weights are kept; products have them in the dtype of what they are multiplied with,
-// made when a product asks, in backward again (arXiv:2305.14314, section 3).
+// Storage formats of frozen weights. GEMMs convert them to the dtype of the other operand on use,
+// in forward and again in backward (arXiv:2305.14314, section 3).
 enum class FrozenDType : uint8_t {
-  kCompute,  // like all parameters of their unit
+  kCompute,  // in the compute dtype of the FSDP unit
   kBF16,
-  kInt8,  // 8 bits, with an f32 for every 64 of a row (kernels/block_codes.h)
-  kNf4,   // 4 bits likewise
+  kInt8,  // 8 bits, plus one f32 scale per 64 elements of a row (kernels/block_codes.h)
+  kNf4,   // 4 bits, plus the same scales
 };
 std::string_view frozen_dtype_name(FrozenDType dtype);  // "nf4"
-// The reverse; none: there is no such name.
+// The reverse; nullopt if the name is unknown.
 std::optional<FrozenDType> find_frozen_dtype(std::string_view name);
 
-// Keeps the weights of those linear layers of the tree so that take an adapter: all but tables and
-// output layers. Before they have memory. Throws ConfigError for a tree that has none, and for rows
-// that are no whole blocks of codes.
+// Freezes the weights of all linear layers in the tree that can have an adapter (not tables and
+// output layers) and stores them in `dtype`. Call it before they have memory. Throws ConfigError
+// for a tree without such layers, and for row lengths that are not a multiple of the quantization
+// block.
 void keep_frozen(Module& root, FrozenDType dtype);
 
-// The dtype of a parameter that is kept so; none: it has that of its unit.
+// The dtype in which keep_frozen() stores a parameter; nullopt: its unit's dtype.
 std::optional<DType> kept_dtype(const Parameter& parameter);
-// The layer whose weight that is, in codes; null: it is not in codes.
+// The layer whose quantized weight this parameter is; null if it is not quantized.
 const LinearWeights* coded_layer(const Parameter& parameter);
 std::optional<kernels::BlockCode> code_of(FrozenDType dtype);
 
-// The weight [out, in] of what a layer keeps, without a gradient.
+// Converts a layer's stored weight to [out, in] values, without a gradient.
 Tensor thawed(const Tensor& kept, FrozenDType how, const Shape& weight, DType dtype);
 
-// Rows of a coded weight in host memory: `values` [n, in], codes [n, bytes of a row] as numbers of
-// 0 to 255, as DataParallel::load() and FullState have them. encode throws DataError for a weight
-// that is not finite.
+// Quantizes and dequantizes rows in host memory: `values` [n, in]; `codes` [n, bytes per row] as
+// f32 numbers 0 to 255, the form that DataParallel::load() and FullState use. encode_rows throws
+// DataError for a weight that is not finite.
 void encode_rows(const LinearWeights& layer, const View& values, const View& codes);
 void decode_rows(const LinearWeights& layer, const View& codes, const View& values);
 

@@ -7,8 +7,8 @@
 
 namespace shale {
 
-// How a parameter starts: constant, or normal with Philox keyed by (seed, name, element), so that
-// any range can be filled alone and the values do not depend on the number of ranks.
+// Initial value of a parameter: constant, or normal from Philox keyed by (seed, name, element). Any
+// range can thus be filled by itself, and values do not depend on the number of ranks.
 struct Init {
   float mean = 0;
   float std = 0;  // 0: the constant `mean`

@@ -7,17 +7,17 @@
 
 namespace shale::nn {
 
-// A layer's keys and values of the tokens that generation has seen.
+// KV cache of one layer: keys and values of the tokens processed so far.
 struct CachedLayer {
-  Tensor kept;         // [B, room, 2, heads of keys and values, D]
-  int64_t length = 0;  // tokens in it
+  Tensor kept;         // [B, capacity, 2, KV heads, D]
+  int64_t length = 0;  // number of cached tokens
 
-  // Takes in k and v [B, T, heads, D] of the tokens that follow, T <= room - length, and returns
-  // those of all tokens: views [B, length + T, heads, D] of `kept`.
+  // Appends k and v [B, T, heads, D] of the next tokens, T <= capacity - length. Returns those of
+  // all tokens as views [B, length + T, heads, D] of `kept`.
   std::pair<Tensor, Tensor> append(const Tensor& k, const Tensor& v) const;
 };
 
-// Part `i` of n that lie side by side: a view [B, T, heads, D] of [B, T, n, heads, D].
+// Part `i` of n interleaved parts: a view [B, T, heads, D] of [B, T, n, heads, D].
 Tensor part_of(const Tensor& parts, int64_t i);
 
 }  // namespace shale::nn

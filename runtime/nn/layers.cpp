@@ -19,7 +19,8 @@
 namespace shale::nn {
 namespace {
 
-// Whether a layer makes its products one by one, because of what it has besides plain weights.
+// True if a layer must compute its GEMMs separately, because it has an adapter, frozen storage or
+// fp8 operands.
 bool wants_product(std::initializer_list<const LinearWeights*> layers) {
   return std::any_of(layers.begin(), layers.end(), [](const LinearWeights* layer) {
     return layer->adapter() != nullptr || layer->kept_as() != FrozenDType::kCompute ||
@@ -62,10 +63,10 @@ Tensor LinearWeights::product(const Tensor& x, const Tensor& residual) const {
     values = thawed(values, kept_as_, {values.size(0), x.size(-1)}, x.dtype());
   }
   if (adapter_ == nullptr) return linear(x, values, added_bias(), residual, operands);
-  // In sequences that ranks share, the gradients of both uses of x are added here, before those of
-  // other layers.
+  // With context parallelism, the gradients of both uses of x are added here, before those of other
+  // layers.
   const Tensor in = distribution().shares_sequences() ? reshape(x, x.shape()) : x;
-  // Another op makes the result: this one's rows do not leave (nn/distribution.h).
+  // The adapter's op makes the result, so this one must not send its rows (nn/distribution.h).
   const Tensor rest = residual.defined() ? residual : Tensor();
   return adapter_->forward(in, linear(in, values, added_bias(), rest, operands));
 }
@@ -213,7 +214,7 @@ Tensor RmsNorm::forward(const Tensor& x) {
   });
 }
 
-// Squares are added in f32 over the channels of each rank, then over ranks.
+// Sums squares in f32 over this rank's channels, then over ranks.
 Tensor RmsNorm::normed_shares(const Tensor& x) const {
   const float share = 1 / static_cast<float>(weight.whole[0]);
   const Tensor wide = cast(x, DType::kF32);

@@ -13,32 +13,32 @@
 
 namespace shale::nn {
 
-// The layers that models are made of. Shapes are those of the ops they call (runtime/ops/). How
-// ranks may share a layer's parameters, Parameter::split, it says in its constructor.
+// Standard layers. Shapes are those of the ops they call (runtime/ops/). Each layer's constructor
+// declares how ranks may shard its parameters (Parameter::split).
 
-// Every rank has all of what these modules declare (Share::kReplicate).
+// Declares that every rank holds all parameters of these modules (Share::kReplicate).
 void replicate(const std::vector<Module*>& modules);
 
-// Whether a linear layer has a bias.
+// Selects whether a linear layer has a bias.
 enum class Bias : bool { kNo, kYes };
 
 class Lora;  // runtime/nn/lora.h
 struct LoraOptions;
 enum class FrozenDType : uint8_t;  // runtime/nn/frozen.h
 
-// weight: [out, in], bias: [out]: a linear layer's parameters alone. The layer around it makes
-// their product together with others, so that this one never runs by itself.
+// Parameters of a linear layer: weight [out, in], bias [out]. The layer around it computes the GEMM
+// together with others, so this module never runs by itself.
 class LinearWeights : public Module {
  public:
   LinearWeights(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
                 Bias with_bias = Bias::kYes);
   ~LinearWeights() override;
   bool runs() const override { return false; }
-  // The bias; undefined: there is none, or another rank adds it.
+  // The bias; undefined if there is none, or if another rank adds it.
   Tensor added_bias() const { return bias != nullptr ? bias->added_value() : Tensor(); }
 
-  // Ranks share the outputs, or the inputs, and then the first one adds the bias. Of an adapter B
-  // is shared as the outputs, A as the inputs, and every rank has the other.
+  // Shard the weight over ranks by outputs or by inputs; with inputs, the first rank adds the bias.
+  // An adapter's B is sharded with the outputs, its A with the inputs; the other one is replicated.
   struct Outputs {
     int64_t groups = 1, unit = 1;  // see Split
   };
@@ -46,21 +46,22 @@ class LinearWeights : public Module {
   void split_outputs() { split_outputs(Outputs()); }
   void split_inputs();
 
-  // x weightᵀ + bias + residual, which is optional, and what the adapter adds.
+  // x weightᵀ + bias + residual (optional), plus the adapter's result if there is one.
   Tensor product(const Tensor& x, const Tensor& residual = {}) const;
   // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
   void adapt(const LoraOptions& options, uint32_t dropout_site);
-  const Lora* adapter() const { return adapter_.get(); }  // null: there is none
-  // Freezes the weight and keeps it in another dtype than its unit's, before it has memory
-  // (keep_frozen(), nn/frozen.h). In codes its parameter is [out, bytes of a row].
+  const Lora* adapter() const { return adapter_.get(); }  // null: no adapter
+  // Freezes the weight and stores it in a dtype of its own, before it has memory (keep_frozen(),
+  // nn/frozen.h). The parameter of a quantized weight is [out, bytes per row].
   void keep_as(FrozenDType dtype);
   FrozenDType kept_as() const { return kept_as_; }
-  Shape weight_shape() const { return {out_, in_}; }  // however it is kept
+  Shape weight_shape() const { return {out_, in_}; }  // independent of the storage format
 
   Parameter& weight;
-  Parameter* bias;                       // null: without
-  Operands operands = Operands::kPlain;  // of the products (nn/fp8.h)
-  // Whoever makes the product takes product(), where there is an adapter or other operands.
+  Parameter* bias;                       // null: no bias
+  Operands operands = Operands::kPlain;  // operand format of the GEMMs (nn/fp8.h)
+  // True if the enclosing layer calls product() whenever there is an adapter or another operand
+  // format.
   bool is_adaptable = false;
 
  private:
@@ -79,14 +80,14 @@ class Linear : public LinearWeights {
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 };
 
-// The feed-forward block with GELU (runtime/ops/ffn.h): up.weight [hidden, width], down.weight
-// [width, hidden], both with a bias, under the names that the published weights have.
+// Feed-forward block with GELU (runtime/ops/ffn.h): up.weight [hidden, width], down.weight [width,
+// hidden], both with a bias, named as in published weights.
 class FeedForward : public Module {
  public:
   struct Config {
     int64_t width = 0, hidden = 0;
     Init init = {};       // of up
-    Init down_init = {};  // of down, which writes to the residual stream
+    Init down_init = {};  // of down, whose result is added to the residual stream
     Gelu gelu = Gelu::kTanh;
     std::string up = "c_fc", down = "c_proj";
   };
@@ -101,16 +102,16 @@ class FeedForward : public Module {
   Gelu gelu_;
 };
 
-// Llama's feed-forward block (runtime/ops/swiglu.h). Its parameters have the names and layouts of
-// published checkpoints: gate_proj.weight and up_proj.weight [hidden, width], down_proj.weight
-// [width, hidden]. The paper's hidden size for the parameters of a GELU block of 4 width is 8/3
-// width, which models round up to a multiple of 256.
+// Llama's feed-forward block (runtime/ops/swiglu.h), with names and layouts of published
+// checkpoints: gate_proj.weight and up_proj.weight [hidden, width], down_proj.weight [width,
+// hidden]. A hidden size of 8/3 width has as many parameters as a GELU block of 4 width; models
+// round it up to a multiple of 256.
 class SwiGlu : public Module {
  public:
   struct Config {
     int64_t width = 0, hidden = 0;
     Init init = {};       // of gate_proj and up_proj
-    Init down_init = {};  // of down_proj, which writes to the residual stream
+    Init down_init = {};  // of down_proj, whose result is added to the residual stream
   };
   SwiGlu(Module* parent, std::string name, const Config& config);
   // x, residual (optional, added to the result) and the result: [..., width].
@@ -121,20 +122,20 @@ class SwiGlu : public Module {
   LinearWeights down_proj;
 };
 
-// What tokens see besides each other, and what they do not.
+// Restricts or extends the keys that the tokens attend to.
 struct AttentionSight {
   Tensor first_keys = {};               // see AttentionOptions
-  const CachedLayer* cached = nullptr;  // the tokens before them
+  const CachedLayer* cached = nullptr;  // KV cache of the preceding tokens
 };
 
-// Multi-head self-attention whose queries, keys and values are one product: qkv.weight
-// [3 width, width], out.weight [width, width], under the names that the published weights have.
+// Multi-head self-attention with a fused QKV projection: qkv.weight [3 width, width], out.weight
+// [width, width], named as in published weights.
 class SelfAttention : public Module {
  public:
   struct Config {
     int64_t width = 0, heads = 0;
     Init init = {};      // of qkv
-    Init out_init = {};  // of out, which writes to the residual stream
+    Init out_init = {};  // of out, whose result is added to the residual stream
     bool causal = true;
     std::shared_ptr<const BlockMask> blocks = {};  // see AttentionOptions
     std::string qkv = "c_attn", out = "c_proj";
@@ -154,7 +155,7 @@ class SelfAttention : public Module {
   std::shared_ptr<const BlockMask> blocks_;
 };
 
-// weight (the gain) and bias: [width]; no weight decay.
+// LayerNorm. weight (the gain) and bias: [width], without weight decay.
 class LayerNorm : public Module {
  public:
   LayerNorm(Module* parent, std::string name, int64_t width, float eps);
@@ -168,8 +169,8 @@ class LayerNorm : public Module {
   float eps_;
 };
 
-// weight (the gain): [width]; no weight decay. Where ranks share the channels of rows, and of the
-// gain, forward() adds up their squares over the ranks.
+// RMSNorm. weight (the gain): [width], without weight decay. If ranks share the channels of rows
+// and of the gain, forward() sums their squares over the ranks.
 class RmsNorm : public Module {
  public:
   RmsNorm(Module* parent, std::string name, int64_t width, float eps);
@@ -184,17 +185,17 @@ class RmsNorm : public Module {
   float eps_;
 };
 
-// weight: [rows, width]: what lookups read, and output layers that are tied to it. Ranks share its
-// rows.
+// Embedding table. weight: [rows, width], used by lookups and by output layers tied to it. Sharded
+// over ranks by rows.
 class Embedding : public Module {
  public:
   Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init);
   bool runs() const override { return false; }
 
-  // The rows of ids [B, T] i32, below `rows`, plus those of `positions` if there are any: [B, T,
-  // width], or this rank's slice of it where ranks share the table; of a table of positions the
-  // first rank has all (Share::kFirst). at: [B, T] i32, the positions, if they are others than
-  // those of the sequence.
+  // Rows of `ids` [B, T] i32, which are below `rows`, plus those of `positions` if given. Returns
+  // [B, T, width], or this rank's slice if the table is sharded; the first rank then holds the
+  // whole position table (Share::kFirst). at: [B, T] i32, the positions, if they differ from 0 ...
+  // T - 1.
   Tensor forward(const Tensor& ids, const Embedding* positions = nullptr, const Tensor& at = {});
   // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over the tokens of all
   // ranks. x: [B, T, width], or a slice; targets: [B, T].

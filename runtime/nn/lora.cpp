@@ -12,9 +12,9 @@
 namespace shale::nn {
 namespace {
 
-constexpr uint32_t kFirstSite = 1u << 24;  // of dropouts; models count theirs from 0
+constexpr uint32_t kFirstSite = 1u << 24;  // of adapter dropouts; models number theirs from 0
 
-// The layers of a subtree that take an adapter.
+// Collects the layers of a subtree that can have an adapter.
 void collect(Module& module, std::vector<LinearWeights*>& layers) {
   auto* layer = dynamic_cast<LinearWeights*>(&module);
   if (layer != nullptr && layer->is_adaptable) layers.push_back(layer);
@@ -37,7 +37,7 @@ void check(const LoraOptions& options) {
   }
 }
 
-// As uniform values in +-1 / sqrt(in) vary, which PEFT takes.
+// Normal values with the variance of PEFT's uniform distribution in +-1 / sqrt(in).
 Init a_init(int64_t in) {
   return Init::normal(1 / std::sqrt(3 * static_cast<float>(in)));
 }
@@ -55,7 +55,7 @@ Lora::Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_si
       b(&layer, "lora_B", options.rank, layer.weight_shape()[0], Init::zeros(), Bias::kNo),
       options_(options),
       dropout_site_(dropout_site) {
-  // What the layer's weight has in common with them is shared as it is.
+  // The adapter matrix that shares a sharded dimension with the layer's weight is sharded like it.
   replicate({&a, &b});
   const Split& split = layer.weight.split;
   if (split.share == Share::kShard) (split.dim == 0 ? b : a).weight.split = split;

@@ -8,22 +8,22 @@
 
 namespace shale::nn {
 
-// Adapters of linear layers (Hu et al., "LoRA", arXiv:2106.09685).
+// Options of LoRA adapters of linear layers (Hu et al., arXiv:2106.09685).
 struct LoraOptions {
   int64_t rank = 8;
   double alpha = 16;
-  double dropout = 0;            // of what goes into an adapter
-  bool rank_stabilized = false;  // alpha / sqrt(rank) (arXiv:2312.03732); else alpha / rank
+  double dropout = 0;            // applied to an adapter's input
+  bool rank_stabilized = false;  // scale alpha / sqrt(rank) (arXiv:2312.03732); else alpha / rank
 
-  // What the two products are multiplied with.
+  // Factor of the adapter's result.
   double scale() const;
 };
 
-// Adds scale * B A x to the product of a layer [out, in]: A is "lora_A.weight" [rank, in], random
-// at first, B "lora_B.weight" [out, rank], zero at first, both parameters of children of the layer.
+// Adds scale * B A x to the result of a layer [out, in]. A is "lora_A.weight" [rank, in], initially
+// random; B is "lora_B.weight" [out, rank], initially zero. Both are in child modules of the layer.
 class Lora {
  public:
-  // The layer outlives this.
+  // The layer must outlive this adapter.
   Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_site);
   // y + scale * B A dropout(x). x: [..., in], y: [..., out].
   Tensor forward(const Tensor& x, const Tensor& y) const;
@@ -35,24 +35,25 @@ class Lora {
   uint32_t dropout_site_;
 };
 
-// "all-linear" among targets.
+// Target that means all linear layers.
 inline constexpr const char* kAllLinear = "all-linear";
 
-// Gives adapters to those linear layers of the tree whose full name is a target or ends with a dot
-// and a target ("q_proj", "self_attn.q_proj"), or with which, behind a dot, a target ends ("model."
-// and a full name); with "all-linear" to all that take one. Freezes all other parameters. Returns
-// the layers, in the order of the tree. Throws ConfigError for sizes that cannot be, and, with the
-// names that there are, for a target that no layer has.
+// Adds adapters to the tree's linear layers that match a target. A layer matches if its full name
+// is the target or ends with "." and the target ("q_proj", "self_attn.q_proj"), or if the target
+// ends with "." and its full name ("model." before a full name); "all-linear" matches all layers
+// that can have one. Freezes all other parameters. Returns the layers in tree order. Throws
+// ConfigError for invalid sizes, and for a target that no layer matches, with the names of the
+// layers.
 std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& options,
                                          const std::vector<std::string>& targets);
-// The layers of a tree that have adapters, in its order.
+// Layers of a tree that have adapters, in tree order.
 std::vector<LinearWeights*> adapted_layers(Module& root);
 
-// Whether it is an A or a B.
+// True if the parameter is an A or a B of an adapter.
 bool is_of_adapter(const Parameter& parameter);
 
-// weight += scale * B A, all f32, dense, in host memory: weight [out, in], a [rank, in], b [out,
-// rank].
+// Computes weight += scale * B A on dense f32 tensors in host memory: weight [out, in], a [rank,
+// in], b [out, rank].
 void merge_adapter(const View& weight, const View& a, const View& b, double scale);
 
 }  // namespace shale::nn

@@ -20,9 +20,9 @@ std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : cat(prefix, ".", name);
 }
 
-// The tensors, where they are defined, with a backward that calls `hook` before the gradients go
-// on: views, but those that nobody else holds, whose history nobody sees, are changed themselves.
-// use: a leaf that this counts as a use of; undefined: none.
+// Adds a backward node to the defined tensors that calls `hook` before it passes their gradients
+// on. Uniquely owned tensors are hooked in place, others through a view. use: a leaf of which this
+// counts as a use; undefined: none.
 std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tensors,
                                        std::function<void()> hook, const Tensor& use = {}) {
   std::vector<Tensor> from;
@@ -51,7 +51,7 @@ std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tenso
   return tensors;
 }
 
-// A leaf of the parameter's shape, without memory.
+// Makes the parameter's value: a leaf without memory.
 void make_value(Parameter& parameter) {
   auto impl = std::make_shared<TensorImpl>();
   impl->shape = parameter.shape;
@@ -60,7 +60,7 @@ void make_value(Parameter& parameter) {
   leaf_state(parameter.value).name = parameter.full_name();
 }
 
-// One more leaf over a parameter's memory, which it has not got yet.
+// Another leaf for the memory of a parameter, which is not allocated yet.
 Tensor leaf_like(const Parameter& parameter, const std::string& suffix) {
   auto impl = std::make_shared<TensorImpl>();
   impl->shape = parameter.shape;
@@ -328,7 +328,8 @@ Module::Tensors Module::run_once(const Tensors& inputs,
   const bool after = last || !hooks(HookPoint::kAfterBackward).empty();
   const bool before = !hooks(HookPoint::kBeforeBackward).empty();
   const Tensor use = last ? counted_use(inputs.front().context()) : Tensor();
-  // Whether no after_backward can show where backward leaves this use.
+  // True if no input needs a gradient: then no after_backward hook marks the end of this use in
+  // backward.
   const bool open = last && std::none_of(inputs.begin(), inputs.end(), [](const Tensor& x) {
                       return x.defined() && x.requires_grad();
                     });

@@ -23,101 +23,104 @@ class Distribution;
 }  // namespace nn
 
 // A parameter as its module declares it. It has no memory until its module is materialised (below)
-// or sharded (comm/parallel/data/data_parallel.h); `value` is a leaf that exists from the start.
+// or sharded (comm/parallel/data/data_parallel.h). `value` is a leaf that exists from the start.
 struct Parameter {
-  std::string name;        // in its module: "weight"
-  Shape shape;             // of `value`: what is here
-  Shape whole;             // on all ranks; whatever goes beyond this rank goes by it
-  Split split = {};        // how ranks may share it
-  Sharding sharding = {};  // how `shape` comes from `whole`
+  std::string name;        // name in its module: "weight"
+  Shape shape;             // shape of `value` on this rank
+  Shape whole;             // shape over all ranks; used by everything that is not local to a rank
+  Split split = {};        // how tensor-parallel ranks may shard it
+  Sharding sharding = {};  // how `shape` derives from `whole`
   Init init;
   bool decay = true;      // weight decay applies
   bool trainable = true;  // set before materialising
-  int64_t matrices = 1;   // equal blocks of rows that are matrices of their own: 3 of fused q, k, v
-  // Rows at the end of `whole` that the model never uses: a vocabulary is padded for the kernels.
-  // Statistics of the parameter leave them out.
+  int64_t matrices = 1;   // equal row blocks that are separate matrices: 3 for fused QKV
+  // Rows at the end of `whole` that the model never uses, because a vocabulary is padded for the
+  // kernels. Statistics of the parameter exclude them.
   int64_t padding_rows = 0;
   Tensor value;  // in the compute dtype
-  // Used twice, as an embedding and as the output layer: whoever trains the model may keep the
-  // gradients of the two apart (keep_apart()), and adds them last.
+  // True if used both as an embedding and as the output layer. A trainer may then keep the
+  // gradients of the two uses separate (keep_apart()) and add them at the end.
   bool tied = false;
-  Tensor tied_value = {};  // the output layer's leaf then, over the same memory; else undefined
+  // leaf of the output layer, if kept apart, over the same memory; else undefined
+  Tensor tied_value = {};
   Module* owner = nullptr;
-  // Where a process has several mesh ranks (comm/parallel/hosted_models.h), each with a model of
-  // its own. Those that its tensor ranks have in the place of this one, itself first; empty:
-  // another is the first, or ranks do not share the model.
+  // For a process that hosts several mesh ranks (comm/parallel/hosted_models.h), each with a model
+  // of its own: the corresponding parameters of its tensor-parallel ranks, this one first. Empty if
+  // this is not the first, or if the model is not sharded.
   std::vector<Parameter*> peers = {};
-  // Those of models that work on other tokens, with the same values over the same memory. Whoever
-  // trains the model adds up their gradients.
+  // Corresponding parameters of models that process other tokens, with the same values in the same
+  // memory. The trainer sums their gradients.
   std::vector<Parameter*> copies = {};
 
   int64_t numel() const { return shape.numel(); }
   std::string full_name() const;  // from the root: "h.0.ln_1.weight"
-  // What an output layer takes that is tied to an embedding.
+  // The leaf for an output layer that is tied to an embedding.
   const Tensor& output_value() const { return tied_value.defined() ? tied_value : value; }
-  // What this rank has to add: `value`, or undefined where the first rank does (Share::kFirst).
+  // The value that this rank must add: `value`, or undefined if the first rank adds it
+  // (Share::kFirst).
   Tensor added_value() const;
-  // Before the parameter has memory: makes `tied_value`, or drops it; of copies too.
+  // Creates or drops `tied_value`, also of copies. Call it before the parameter has memory.
   void keep_apart(bool apart);
-  // Likewise: makes another model's parameter a copy.
+  // Makes another model's parameter a copy of this one. Call it before the parameter has memory.
   void add_copy(Parameter& copy);
-  // Likewise: makes this the part that `sharding` has of it. Throws ConfigError.
+  // Makes this the part of `whole` that `sharding` describes. Call it before the parameter has
+  // memory. Throws ConfigError.
   void shard(const Sharding& of_rank);
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);
-  // `value` and the other leaves over its memory.
+  // Visits `value` and the other leaves over its memory.
   void for_each_value(const std::function<void(Tensor&)>& visit);
-  // Takes the memory away; using the parameter is an error until bind().
+  // Removes the memory; using the parameter is then an error until bind().
   void unbind();
-  // Writes elements [begin, begin + to.numel()) of what is here of the initial value, which has the
-  // bits of the whole's.
+  // Writes elements [begin, begin + to.numel()) of this rank's part of the initial value. They are
+  // bitwise those of the whole parameter.
   void write_initial(const Exec& exec, uint64_t seed, int64_t begin, const View& to) const;
 };
 
-// Whose a buffer's values are, where a model is on several ranks.
+// How a buffer's values differ between ranks.
 enum class BufferRanks : uint8_t {
-  kSame,  // all ranks have the same
-  // Each rank has its own, as running statistics of its samples are; their mean over the ranks is
-  // what checkpoints, exports and evaluations have (DataParallel::average_buffers()).
+  kSame,  // all ranks have the same values
+  // Each rank has its own, such as running statistics of its samples. Checkpoints, exports and
+  // evaluations use the mean over ranks (DataParallel::average_buffers()).
   kMean,
 };
 
-// State that is saved with the model but not trained, f32. It has memory where its module's
-// parameters have: once the module is materialised or sharded.
+// State that is saved with the model but not trained, f32. It gets memory when its module is
+// materialised or sharded.
 struct Buffer {
   std::string name;
   Shape shape;
-  float initial = 0;  // of every element
+  float initial = 0;  // initial value of every element
   BufferRanks ranks = BufferRanks::kSame;
   bool persistent = true;  // part of checkpoints
-  // Its module may put a tensor of its own here, or an undefined one: there are no values then.
+  // Its module may store its own tensor here; an undefined one means that there are no values.
   Tensor value = {};
   const Module* owner = nullptr;
 
   std::string full_name() const;
-  bool needs_memory() const;  // it has values, and nobody gave them memory yet
-  // Gives it memory, and its initial value; takes the memory away.
+  bool needs_memory() const;  // true if it has values but no memory for them yet
+  // bind() allocates its memory and sets the initial value; unbind() removes the memory.
   void bind(Context& context);
   void unbind();
 };
 
-// When a segment of the model is computed again (autograd/recompute.h), the forward hooks of the
-// modules in it run again too, always in pairs, while AutogradState::recomputing is set. This may
-// be between the backward hooks of the same module: then backward still needs the parameters after
-// the second kAfterForward. A body that throws is followed by kAfterForward too.
+// Points at which module hooks run. When a segment is recomputed (autograd/recompute.h), the
+// forward hooks of its modules run again, always in pairs, while AutogradState::recomputing is set.
+// This may happen between the backward hooks of the same module; backward then still needs the
+// parameters after the second kAfterForward. kAfterForward also runs after a body that throws.
 enum class HookPoint {
   kBeforeForward,
   kAfterForward,
   kBeforeBackward,
   kAfterBackward,
-  // After kAfterBackward of the module's last use in one backward graph; never, if the inputs of
-  // one of its uses have no gradient.
+  // After kAfterBackward of the module's last use in a backward graph. Does not run if the inputs
+  // of one of its uses have no gradient.
   kAfterLastBackward,
 };
 
 // A node of the model tree. Subclasses hold their children as members, declare their parameters in
-// the constructor, and have a forward of their own signature that goes through run():
+// the constructor, and have a forward with their own signature that calls run():
 //
 //   struct Block : Module {
 //     Block(Module* parent, std::string name, int64_t width) : Module(parent, std::move(name)),
@@ -126,7 +129,7 @@ enum class HookPoint {
 //     nn::LayerNorm norm;
 //   };
 //
-// The tree's shape is fixed once built: modules are neither copied nor moved.
+// The tree's structure is fixed once built: modules are neither copied nor moved.
 class Module {
  public:
   Module() = default;  // a root
@@ -140,70 +143,72 @@ class Module {
   Module* parent() const { return parent_; }
   const std::vector<Module*>& children() const { return children_; }
 
-  // Own parameters, without the children's; those of other modules used here (tied weights).
+  // Parameters declared here, without the children's; parameters of other modules used here (tied
+  // weights).
   const std::vector<std::unique_ptr<Parameter>>& own_parameters() const { return parameters_; }
   const std::vector<Parameter*>& tied_parameters() const { return tied_; }
-  // All of the subtree, each once, in the order of declaration.
+  // All parameters and buffers of the subtree, each once, in the order of declaration.
   std::vector<Parameter*> parameters() const;
   std::vector<Buffer*> buffers() const;
   Parameter* find_parameter(std::string_view full_name) const;  // null when absent
 
   using Hook = std::function<void()>;
-  // Hooks of a point are called in the order in which they were added. Returns what removes it.
+  // Adds a hook; hooks of a point run in the order of addition. Returns the id for remove_hook().
   uint64_t add_hook(HookPoint point, Hook hook);
   void remove_hook(HookPoint point, uint64_t id);
 
-  // What a layer above keeps with this module. It goes last: the modules and parameters below this
-  // one may be gone by then.
+  // State that a higher layer attaches to this module. It is destroyed last, possibly after the
+  // modules and parameters below this one.
   struct Attachment {
     virtual ~Attachment() = default;
   };
   Attachment* attachment() const { return attachment_.get(); }
   void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
 
-  // In which dtypes the subtree works, unless a module inside says otherwise: its parameters have
-  // the compute dtype, its input is cast to it, its result to the output dtype. Before the
-  // parameters have memory; overrides the dtype that materialize() or a unit of data parallelism
-  // gives. Throws ConfigError.
+  // Sets the dtypes of the subtree, unless a module inside sets its own. Parameters get the compute
+  // dtype, the input is cast to it, and the result is cast to the output dtype. Call it before
+  // parameters have memory. Overrides the dtype of materialize() or of a data-parallel unit. Throws
+  // ConfigError.
   void set_precision(const amp::Precision& precision);
-  // Its own, or that of the nearest module around it; null: none was set.
+  // The precision of this module or of the nearest module around it that has one; null: none was
+  // set.
   const amp::Precision* precision() const;
 
-  // How the work of this module is distributed: as of the nearest module around it that was told;
-  // else one rank does everything (nn/distribution.h).
+  // The distribution of this module or of the nearest module around it that has one; by default a
+  // single rank does everything (nn/distribution.h).
   const nn::Distribution& distribution() const;
   void set_distribution(const nn::Distribution* distribution) { distribution_ = distribution; }
 
-  // How much of this module's forward backward computes again, instead of keeping what it needs.
-  // Throws ConfigError unless it runs().
+  // Sets how much of this module's forward is recomputed in backward instead of kept. Throws
+  // ConfigError unless runs().
   void set_recompute(Recompute level);
 
-  // Whether forward goes through run(), so that hooks fire. A module that only names parameters,
-  // which others use, says no: it is no unit of data parallelism, and nothing of it is recomputed.
+  // True if forward calls run(), so that hooks fire. False for a module that only names parameters
+  // which others use: it cannot be a data-parallel unit, and cannot be recomputed.
   virtual bool runs() const { return true; }
 
  protected:
-  // Casts of a module with a precision of its own; others pass. For modules with several inputs or
-  // results: run() does this for one.
+  // Cast inputs and results of a module with its own precision; otherwise they return their
+  // argument. For modules with several inputs or results; run() does this for one.
   Tensor enter(const Tensor& x) const;
   Tensor leave(const Tensor& y) const;
 
-  // Throws InternalError for a name that is taken.
+  // Throws InternalError if the name is taken.
   Parameter& declare(std::string name, const Shape& shape, Init init, bool decay = true);
-  // Throws InternalError for a name that is taken.
+  // Throws InternalError if the name is taken.
   Buffer& declare_buffer(Buffer buffer);
-  // Says that this module uses a parameter declared elsewhere in the tree.
+  // Declares that this module uses a parameter declared elsewhere in the tree.
   void tie(Parameter& parameter) { tied_.push_back(&parameter); }
 
-  // Calls body between the forward hooks and places the backward hooks into the graph:
-  // before-backward when the gradients of the results are complete, after-backward when those of
-  // the inputs are (never, if no input has one). In-place ops can change a result that nothing else
-  // holds, with hooks or without. Without hooks this is body(inputs). Inputs and
-  // results may be undefined, but for the first input. Backward may call body again, where
-  // set_recompute() says so: it keeps by value what it uses.
+  // Calls body between the forward hooks and adds the backward hooks to the graph: before-backward
+  // runs when the gradients of the results are complete, after-backward when those of the inputs
+  // are (never, if no input has one). In-place ops may change a result that nothing else holds,
+  // with or without hooks. Without hooks this is body(inputs). Results, and inputs except the
+  // first, may be undefined. With set_recompute(), backward calls body again, so body must capture
+  // by value.
   using Tensors = std::vector<Tensor>;
   Tensors run(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
-  // The same of one input, or two of which the second may be undefined, and one result.
+  // run() with one input, or two of which the second may be undefined, and one result.
   Tensor run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body);
   Tensor run(const Tensor& x, const Tensor& residual,
              const std::function<Tensor(const Tensor&, const Tensor&)>& body);
@@ -227,19 +232,19 @@ class Module {
   const nn::Distribution* distribution_ = nullptr;
   std::array<Hooks, 5> hooks_;
   uint64_t next_hook_ = 0;
-  Tensor uses_;  // a leaf that every use takes as an input: backward counts a leaf's uses
-  bool has_open_use_ = false;  // in the backward that runs: one whose end nothing shows
+  Tensor uses_;  // a leaf that every use takes as an input, so that backward counts the uses
+  bool has_open_use_ = false;  // in the running backward: a use without an end marker
 };
 
-// Elements of all parameters of the tree, on all ranks.
+// Number of elements of all parameters of the tree, over all ranks.
 int64_t whole_numel(const Module& module);
-// The parameters of the tree as the model has them that one rank has: of those that tensor ranks of
-// this process have of one, the first.
+// The tree's parameters, once per parameter of the whole model: of the tensor-parallel ranks that
+// this process hosts, only the first one's.
 std::vector<Parameter*> whole_parameters(const Module& module);
 
-// Gives every parameter and buffer of the tree memory of its own and its initial value: a model on
-// one device without data parallelism. dtype: of modules without a precision. Throws InternalError
-// for parameters that have memory, or are in data parallelism.
+// Gives every parameter and buffer of the tree its own memory and its initial value, for a model on
+// one device without data parallelism. dtype: for modules without a precision. Throws InternalError
+// for parameters that have memory already or belong to data parallelism.
 void materialize(Module& module, Context& context, DType dtype, uint64_t seed);
 
 }  // namespace shale

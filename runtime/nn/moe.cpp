@@ -49,7 +49,7 @@ Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
   });
 }
 
-// Of a balance loss whose tokens are not all here; else nothing.
+// Counts for a balance loss over tokens of which other ranks hold a part; else empty.
 CountsOfParts MoE::counts_of(const Tensor& x) const {
   const int64_t here = x.numel() / x.size(-1), tokens = distribution().routed_tokens(here);
   if (tokens == here || router_.balance_loss == 0 || !distribution().counts_routed() ||
@@ -59,7 +59,8 @@ CountsOfParts MoE::counts_of(const Tensor& x) const {
   return {.all = empty(x.context(), {1, gate.weight.whole[0]}, DType::kI32), .tokens = tokens};
 }
 
-// What the model is trained on besides its loss, and the count of tokens, are the first rank's.
+// If several ranks route the same tokens, only the first adds the auxiliary losses and counts
+// tokens.
 Tensor MoE::mix(const Tensor& x, const Tensor& residual) {
   const CountsOfParts counts = counts_of(x);
   const int64_t width = x.size(-1);

@@ -9,20 +9,21 @@
 
 namespace shale::nn {
 
-// A part of a model that is a list of parts: each makes from the tensor of the one before it that
-// of the next. The stages of a pipeline are runs of pieces.
+// A layer of a model that is a sequence of pieces, each of which maps the previous piece's tensor
+// to the next one's. Pipeline stages are runs of consecutive pieces.
 struct Piece {
   std::string name;                         // "h.3", for messages
-  Module* unit = nullptr;                   // of data parallelism; null: a part of the root
-  std::vector<Parameter*> parameters = {};  // that it uses
-  double cost = 1;                          // of its forward, in any unit: multiply-adds per token
-  std::string feed = {};  // the field of the batch that it takes besides; empty: none
-  // x: undefined for the first piece; fed: that field, or undefined. The last piece gives the sum
-  // of the losses, an f32 scalar.
+  Module* unit = nullptr;                   // unit of data parallelism; null: part of the root unit
+  std::vector<Parameter*> parameters = {};  // parameters that it uses
+  // cost of its forward, in any unit: multiply-adds per token
+  double cost = 1;
+  std::string feed = {};  // batch field that it uses as a further input; empty: none
+  // x: undefined for the first piece; fed: the field `feed`, or undefined. The last piece returns
+  // the sum of the losses, an f32 scalar.
   std::function<Tensor(const Tensor& x, const Tensor& fed)> run = {};
 };
 
-// The parameters of some modules, for a piece.
+// All parameters of some modules, for Piece::parameters.
 inline std::vector<Parameter*> parameters_of(std::initializer_list<const Module*> modules) {
   std::vector<Parameter*> all;
   for (const Module* module : modules) {

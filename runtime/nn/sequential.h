@@ -10,19 +10,20 @@
 
 namespace shale::nn {
 
-// Layers and functions, each of what the one before has given:
+// A chain of layers and functions, each applied to the previous result:
 //
 //   nn::Sequential mlp(this, "mlp");
 //   mlp.add<nn::Linear>(784, 128, Init::normal(0.02f)).add(relu).add<nn::Linear>(128, 10, init);
 //   Tensor y = mlp.forward(x);
 //
-// A layer is called by its place, counted from 0 and functions included: "mlp.2.weight".
+// A layer's name is its index, from 0, which also counts functions: "mlp.2.weight".
 class Sequential : public Module {
  public:
   Sequential() = default;  // a root
   Sequential(Module* parent, std::string name) : Module(parent, std::move(name)) {}
 
-  // Makes a layer M(this, its place, args...), which has `Tensor forward(const Tensor&)`.
+  // Constructs a layer M(this, its index, args...), which must have `Tensor forward(const
+  // Tensor&)`.
   template <typename M, typename... Args>
   Sequential& add(Args&&... args) {
     auto layer =
@@ -31,7 +32,7 @@ class Sequential : public Module {
     layers_.push_back(std::move(layer));
     return *this;
   }
-  // A function without parameters, such as relu.
+  // Appends a function without parameters, such as relu.
   Sequential& add(std::function<Tensor(const Tensor&)> fn) {
     steps_.push_back(std::move(fn));
     return *this;

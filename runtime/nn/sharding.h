@@ -9,7 +9,7 @@
 
 namespace shale {
 
-// Of a whole tensor, per dimension the first index and how many.
+// A box of a whole tensor: first index and size per dimension.
 struct TensorBox {
   std::vector<int64_t> begin;
   std::vector<int64_t> size;
@@ -18,57 +18,57 @@ struct TensorBox {
   friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
-// What a tensor rank has of a parameter.
+// How much of a parameter a tensor-parallel rank holds.
 enum class Share : uint8_t {
-  kWhole,      // the model is not shared
-  kShard,      // its part
-  kReplicate,  // all of it, as every rank has, with the gradient of its own share of the rows
-  kFirst,      // all of it if it is the first rank, else nothing
+  kWhole,      // the model is not sharded
+  kShard,      // its shard
+  kReplicate,  // all of it, as every rank; its gradient covers this rank's share of the rows
+  kFirst,      // all of it on the first rank, nothing on others
 };
 
-// How a layer lets tensor ranks share a parameter, said where the layer declares it.
+// How tensor-parallel ranks may shard a parameter, declared by its layer.
 struct Split {
-  Share share = Share::kWhole;  // kWhole: the layer has no way of sharing it
-  int dim = 0;                  // that is divided
-  int64_t groups = 1;      // along dim 0: equal parts that are each divided, 3 of fused q, k, v
-  int64_t unit = 1;        // indices along dim that stay together: a head's
-  bool by_expert = false;  // dim 0 counts experts of a mixture: ranks may have different ones
+  Share share = Share::kWhole;  // kWhole: the layer does not support sharding it
+  int dim = 0;                  // the sharded dimension
+  int64_t groups = 1;           // equal parts along dim 0 that are each sharded: 3 for fused QKV
+  int64_t unit = 1;             // indices along dim that stay together: those of a head
+  bool by_expert = false;  // dim 0 is the experts of an MoE layer: ranks may hold different ones
 };
 
-// What a rank has of a parameter. A part is dense and in row-major order, box after box.
+// The part of a parameter that a rank holds. A part is dense and row-major, box after box.
 struct Sharding {
   Share share = Share::kWhole;
-  int dim = 0;                 // that is divided
+  int dim = 0;                 // the sharded dimension
   int64_t groups = 1;          // as in Split
-  int ranks = 1;               // that have parts
-  int rank = 0;                // this one, of those
-  bool is_of_experts = false;  // ranks have different experts of a mixture
+  int ranks = 1;               // number of ranks that have parts
+  int rank = 0;                // index of this one among them
+  bool is_of_experts = false;  // ranks hold different experts of an MoE layer
 
-  // Whether this rank's gradient and state stand for all ranks', where they are counted or written
-  // once.
+  // True if this rank's gradient and state are the ones to use where each must be counted or
+  // written once.
   bool counts() const { return share != Share::kReplicate || rank == 0; }
 };
 
-// Throws ConfigError that names the parameter and what fits, unless the parts are equal and of
-// whole multiples of `unit` along the dimension that is divided.
+// Throws ConfigError, with the parameter's name and the sizes that fit, unless the parts are equal
+// and multiples of `unit` along the sharded dimension.
 void check_sharding(std::string_view name, const Shape& whole, const Sharding& sharding,
                     int64_t unit = 1);
 
-// The shape of a rank's part; of nothing, that of no elements.
+// Shape of a rank's part; a shape without elements if it holds nothing.
 Shape part_shape(const Shape& whole, const Sharding& sharding);
 
-// The boxes of `whole` that the part has, in the order in which they lie in it.
+// The boxes of `whole` in the part, in the order of their memory.
 std::vector<TensorBox> boxes_of(const Shape& whole, const Sharding& sharding);
 
-// Elements of a part that lie in rows: `rows` times `run` of them, one after another in the part
-// and every `stride` elements in the whole.
+// A block of a part: `rows` runs of `run` elements each, contiguous in the part and `stride`
+// elements apart in the whole.
 struct PartRows {
-  int64_t in_part = 0;   // of the first
-  int64_t in_whole = 0;  // of the first
+  int64_t in_part = 0;   // offset of the first element
+  int64_t in_whole = 0;  // offset of the first element
   int64_t run = 0, stride = 0, rows = 1;
 };
 
-// Calls visit for what elements [first, first + count) of a part are, in order.
+// Calls visit, in order, for the blocks that make up elements [first, first + count) of a part.
 void for_each_rows(const Shape& whole, const Sharding& sharding, int64_t first, int64_t count,
                    const std::function<void(const PartRows&)>& visit);
 

@@ -7,38 +7,39 @@
 
 namespace shale {
 
-// How the replicas of a model, the ranks that hold the same shards, have a state.
+// How a state is distributed over the replicas of a model (the ranks that hold the same shards).
 enum class OverReplicas : uint8_t {
   kSame,  // each has a copy
-  kEach,  // each has one of its own, of the same elements
-  kCut,   // each has other elements
+  kEach,  // each has its own, for the same elements
+  kCut,   // each has different elements
 };
 
-// The shape of a state with a value for every `block` elements of a parameter: by rows, if a row is
-// whole blocks, so that parts of the parameter have parts of the state; else a vector.
+// Shape of a state with one value per `block` elements of a parameter. It has the parameter's rows
+// if a row is a multiple of the block, so that parts of the parameter have parts of the state; else
+// a vector.
 Shape state_shape(const Shape& parameter, int64_t block);
 
-// What this rank holds of one tensor of the training state. Names and shapes are those of the whole
-// tensor, the same for every number of ranks, stage, compute dtype and place in memory, so that a
-// state that was saved on one layout can be loaded on any other. Of a model that is cut it is one
-// box of the whole; a tensor may have several:
+// This rank's part of one tensor of the training state. Names and shapes are those of the whole
+// tensor, and do not depend on the number of ranks, stage, compute dtype or memory location, so
+// that a state saved with one layout can be loaded with any other. With tensor parallelism a part
+// is one box of the whole, and a tensor may have several:
 //   "wte.weight"      a parameter: its f32 master, or its values if it is frozen
-//   "wte.weight/m"    a state of the optimizer
+//   "wte.weight/m"    an optimizer state
 //   "rope.table"      a persistent buffer of a module
 struct StatePart {
   std::string name;
-  const Parameter* parameter = nullptr;  // that it is or belongs to; null for a buffer
+  const Parameter* parameter = nullptr;  // the parameter it is or belongs to; null for a buffer
   Shape shape;
-  // Elements of a row of the parameter that a value is for (state_shape()).
+  // Elements of a row of the parameter per value (state_shape()).
   int64_t block = 1;
-  TensorBox box = {};     // without dimensions: all of it
-  int64_t first = 0;      // this part is its elements [first, first + count()), row by row
+  TensorBox box = {};     // no dimensions: the whole tensor
+  int64_t first = 0;      // the part is elements [first, first + count()) of the box, row-major
   Tensor values;          // a vector, in device or host memory; may be empty
-  bool is_whole = false;  // every rank of the shard group has all of it, and the same
-  bool of_whole = false;  // it is of the whole parameter, and every tensor rank has the same
-  bool is_copy = false;   // another tensor rank has the same, and writes it
-  // kEach: the tensor has those of all replicas in a dimension before the others, which
-  // comm::training_state() adds; loading from other numbers of replicas takes their mean.
+  bool is_whole = false;  // every rank of the shard group has all of it, with equal values
+  bool of_whole = false;  // covers the whole parameter, equal on all tensor-parallel ranks
+  bool is_copy = false;   // another tensor-parallel rank has the same and writes it
+  // kEach: the saved tensor has an additional first dimension over the replicas, added by
+  // comm::training_state(). Loading with another number of replicas uses their mean.
   OverReplicas replicas = OverReplicas::kSame;
 
   int64_t count() const { return values.numel(); }
