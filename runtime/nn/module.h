@@ -41,7 +41,7 @@ struct Parameter {
   // True if used both as an embedding and as the output layer. A trainer may then keep the
   // gradients of the two uses separate (keep_apart()) and add them at the end.
   bool tied = false;
-  // leaf of the output layer, if kept apart, over the same memory; else undefined
+  // Leaf of the output layer, if kept apart, over the same memory; else undefined.
   Tensor tied_value = {};
   Module* owner = nullptr;
   // For a process that hosts several mesh ranks (comm/parallel/hosted_models.h), each with a model

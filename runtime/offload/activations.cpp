@@ -3,7 +3,7 @@
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::offload {
-// A storage that is kept in host memory.
+// A storage that was copied to host memory.
 class ActivationOffload::Parked {
  public:
   Parked(HostTier& tier, const Tensor& x, size_t index)
@@ -21,21 +21,21 @@ class ActivationOffload::Parked {
   Parked& operator=(const Parked&) = delete;
 
   size_t index() const { return index_; }
-  // Whether this is what `x` is part of, as it is now.
+  // True if x is a part of this storage and was not changed since.
   bool holds(const Tensor& x) const {
     return origin_.lock() == x.storage() && counter_ == x.impl().version && *counter_ == version_;
   }
   bool on_device() const { return device_.defined() || !origin_.expired(); }
 
-  // Begins the way back, unless the storage is on the device.
+  // Starts the copy back to the device, unless the storage is still there.
   void fetch() {
     if (on_device()) return;
     device_ = empty(tier_.device(), {host_.numel()}, DType::kU8, MemoryTag::kActivation,
                     "a saved tensor that backward needs");
-    // After the way here, and after what used the device memory before.
+    // Waits for the copy to the host, and for earlier users of the device memory.
     copied_ = tier_.upload(host_, device_, {copied_, tier_.computed()});
   }
-  // For the compute stream, from now on.
+  // Returns the storage for use on the compute stream from now on.
   std::shared_ptr<Storage> use() {
     if (std::shared_ptr<Storage> storage = origin_.lock()) return storage;
     fetch();
@@ -51,10 +51,10 @@ class ActivationOffload::Parked {
   uint64_t version_;
   Tensor host_;
   Tensor device_;  // undefined until fetch()
-  Event copied_;   // the last copy of host_
+  Event copied_;   // last copy from or to host_
 };
 
-// A saved tensor: a view into a parked storage, or the tensor itself.
+// A saved tensor: a view of an offloaded storage, or the tensor itself.
 struct ActivationOffload::Saved {
   std::shared_ptr<Parked> parked;
   Tensor kept;
@@ -117,7 +117,7 @@ void ActivationOffload::prefetch_before(size_t index) {
   for (size_t i = index; i-- > 0 && begun < options_.prefetch;) {
     const std::shared_ptr<Parked> parked = parked_[i].lock();
     if (parked == nullptr) continue;
-    ++begun;  // or on the device already, which counts as well
+    ++begun;  // storages already on the device count too
     parked->fetch();
   }
 }

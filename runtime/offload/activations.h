@@ -8,29 +8,29 @@
 
 namespace shale::offload {
 
-// Which activations go to host memory, and when they come back.
+// Which activations are offloaded, and when they are prefetched.
 struct ActivationOptions {
   int64_t min_bytes = int64_t{16} << 10;  // smaller tensors stay on the device
-  int prefetch = 4;                       // tensors on their way back ahead of backward
+  int prefetch = 4;                       // number of tensors to fetch ahead of backward
 };
 
-// Keeps what forward saves for backward in host memory. Copies to the host run beside forward; a
-// tensor's device memory is free when its copy and its last use are over. In backward they come
-// back in the reverse of the order in which they left, some ahead of their use.
+// Keeps tensors saved for backward in host memory. Copies to the host overlap with forward; device
+// memory is free after the copy and the last use. Backward fetches tensors in reverse order, some
+// ahead of their use.
 //
 //   ActivationOffload offload(tier);
 //   { SavedTensorHooksScope scope(context, offload.hooks()); loss = model.loss(...); }
 //   backward(loss);
 //
-// What several ops save of one storage travels once. A storage that is still in use on the device
-// when backward asks for it is not copied back.
+// A storage that several ops save is copied once. A storage that is still on the device when
+// backward needs it is not copied back.
 class ActivationOffload {
  public:
   explicit ActivationOffload(HostTier& tier, const ActivationOptions& options = {});
 
   // Must outlive the scopes and the graphs recorded under them.
   SavedTensorHooks hooks();
-  int64_t bytes_offloaded() const { return bytes_offloaded_; }  // since the beginning
+  int64_t bytes_offloaded() const { return bytes_offloaded_; }  // total so far
 
  private:
   class Parked;
@@ -43,7 +43,7 @@ class ActivationOffload {
 
   HostTier& tier_;
   ActivationOptions options_;
-  std::vector<std::weak_ptr<Parked>> parked_;  // in the order of forward
+  std::vector<std::weak_ptr<Parked>> parked_;  // in forward order
   int64_t bytes_offloaded_ = 0;
 };
 

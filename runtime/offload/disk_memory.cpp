@@ -32,13 +32,13 @@ FileHandle open_file(const std::string& folder) {
                         "(O_TMPFILE); use ext4, XFS, Btrfs or tmpfs"));
   }
   if (fd < 0) fail(folder, "making a file in this folder failed", errno);
-  // Where the file system cannot do it, the system's cache is in between.
+  // If the file system does not support O_DIRECT, I/O goes through the page cache.
   const int flags = fcntl(fd, F_GETFL);
   if (flags >= 0) fcntl(fd, F_SETFL, flags | O_DIRECT);
   return FileHandle(fd);
 }
 
-// Whole pages of a range.
+// The whole pages within a range.
 std::span<std::byte> pages_of(std::span<std::byte> range) {
   const auto begin = reinterpret_cast<uintptr_t>(range.data());
   const size_t skipped = align_up(begin) - begin;
@@ -77,7 +77,7 @@ DiskMemory::~DiskMemory() {
   for (const auto& [begin, segment] : segments_) munmap(begin, segment.bytes);
 }
 
-// ---- The allocator's side ----
+// ---- Allocation ----
 
 void DiskMemory::map_file(std::byte* at, size_t bytes, int64_t offset) const {
   if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_.handle(), offset) ==
@@ -116,11 +116,11 @@ void DiskMemory::free(void* memory, size_t) noexcept {
       }
       range = ranges_.erase(range);
     }
-  } catch (const std::exception& error) {  // nobody needs what it held
+  } catch (const std::exception& error) {  // the contents are no longer needed
     log_warning(error.what());
   }
   munmap(memory, segment.bytes);
-  // A refusal only costs room on the disk, until the process ends.
+  // A refusal only wastes disk space until the process ends.
   fallocate(file_.handle(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, segment.offset,
             static_cast<off_t>(segment.bytes));
   segments_.erase(found);
@@ -139,7 +139,7 @@ int64_t DiskMemory::offset_of(const std::byte* memory) const {
 
 // ---- Ranges ----
 
-// The known ranges that share memory with `memory`, as first and end.
+// Known ranges that overlap with `memory`, as begin and end iterators.
 std::pair<DiskMemory::Ranges::const_iterator, DiskMemory::Ranges::const_iterator>
 DiskMemory::overlapping(std::span<const std::byte> memory) const {
   auto* const begin = const_cast<std::byte*>(memory.data());
@@ -152,7 +152,7 @@ DiskMemory::overlapping(std::span<const std::byte> memory) const {
 }
 
 DiskMemory::Ranges::iterator DiskMemory::start(std::span<std::byte> pages, bool fetch) {
-  // Ranges that were left may be of memory that was freed since and is now divided otherwise.
+  // Ranges in state kLeft may belong to memory that was since freed and divided differently.
   for (auto [at, end] = overlapping(pages); at != end;) {
     at = at->second.state == State::kLeft ? ranges_.erase(at) : std::next(at);
   }
@@ -175,7 +175,7 @@ DiskMemory::Ranges::iterator DiskMemory::start(std::span<std::byte> pages, bool 
   return ranges_.emplace(pages.data(), range).first;
 }
 
-// In memory, at its own place.
+// Completes a transfer, so that the range is in memory at its own address.
 void DiskMemory::finish(Ranges::iterator at) {
   Range& range = at->second;
   if (range.state != State::kHere && range.ticket != 0) file_.wait(range.ticket);
@@ -196,7 +196,7 @@ void DiskMemory::drop(Ranges::iterator at) {
   at->second.state = State::kLeft;
 }
 
-// Those whose contents are in the file.
+// Unmaps ranges whose contents have been written to the file.
 void DiskMemory::drop_written(bool wait) {
   for (auto range = ranges_.begin(); range != ranges_.end();) {
     const auto at = range++;

@@ -14,57 +14,57 @@
 
 namespace shale::offload {
 
-// Memory whose contents lie in a file (ZeRO-Infinity, arXiv:2104.07857). A range that was acquired
-// is in memory; it is fetched, and written back, past the system's cache, and on the way beside
-// what the caller does. Any other access goes through the system's cache, slowly. Reads are always
-// right. Writes are lost while a range is on its way to or from the file, so from prefetch() or
-// release() to the next acquire() or settle() nobody may write to it (check_writable).
+// Memory whose contents are in a file (ZeRO-Infinity, arXiv:2104.07857). An acquired range is in
+// memory. It is read and written back with direct I/O, which overlaps with the caller's work. Any
+// other access goes through the page cache and is slow. Reads are always correct. Writes are lost
+// while a range is being transferred, so nobody may write to it from prefetch() or release() until
+// the next acquire() or settle() (check_writable).
 //
-// A range is a tensor's memory. Those in use do not overlap; of each, whole pages alone are moved:
-// what is left at its ends, less than a page, stays in the cache.
+// A range is the memory of a tensor. Ranges in use do not overlap. Only their whole pages are
+// transferred; the ends, less than a page each, stay in the page cache.
 class DiskMemory : public MemoryProvider {
  public:
-  // A file in `folder`, which has no name: it is gone with the process, however that ends. Throws
-  // DiskError.
+  // Creates an unnamed file in `folder`, which disappears when the process ends for any reason.
+  // Throws DiskError.
   explicit DiskMemory(const std::string& folder, AsyncIo io = AsyncIo::kAuto);
   ~DiskMemory() override;
   DiskMemory(const DiskMemory&) = delete;
   DiskMemory& operator=(const DiskMemory&) = delete;
 
-  // Reserves the disk's room for it. Zero.
+  // Reserves disk space for the memory, which is zero.
   void* allocate(size_t bytes) override;
   void free(void* memory, size_t bytes) noexcept override;
 
-  // Starts to fetch a range, unless it is in memory or on its way.
+  // Starts reading a range, unless it is in memory or being read.
   void prefetch(std::span<std::byte> range);
-  // Returns when it is in memory. `fetch` false: what it holds is not needed, as it is all written
-  // next. Throws DiskError.
+  // Waits until the range is in memory. fetch false: its contents are not needed because all of it
+  // will be written. Throws DiskError.
   void acquire(std::span<std::byte> range, bool fetch = true);
-  // It is not needed in memory any more; changed: what it holds has to be written back.
+  // Ends the use of a range in memory. changed: its contents must be written back.
   void release(std::span<std::byte> range, bool changed);
 
-  // Returns when all that was released is in the file. Before a range is written without having
-  // been acquired.
+  // Waits until all released ranges are in the file. Call it before writing to a range that was not
+  // acquired.
   void settle();
 
-  // Throws InternalError, which begins with `what`, if a write to `range` could be lost: it was
-  // prefetched or released, and neither acquired nor settled since.
+  // Throws InternalError, which begins with `what`, if a write to `range` could be lost because it
+  // was prefetched or released, and neither acquired nor settled since.
   void check_writable(std::string_view what, std::span<const std::byte> range) const;
 
   bool uses_io_uring() const { return file_.uses_io_uring(); }
-  // Moved so far, in bytes.
+  // Bytes transferred so far.
   struct Traffic {
     int64_t read = 0, written = 0;
   };
   Traffic traffic() const;
-  int64_t resident_bytes() const;  // of ranges in memory or on their way
+  int64_t resident_bytes() const;  // ranges in memory or in transfer
 
  private:
   enum class State : uint8_t {
-    kFetching,  // into `arriving`
+    kFetching,  // being read into `arriving`
     kHere,
-    kLeaving,  // still there, while it is written
-    kLeft,     // in the file alone; kept up to settle() for check_writable()
+    kLeaving,  // still in memory, being written
+    kLeft,     // only in the file; kept until settle() for check_writable()
   };
   struct Range {
     size_t bytes = 0;
@@ -91,7 +91,7 @@ class DiskMemory : public MemoryProvider {
     int64_t offset = 0;  // in the file
   };
   std::map<std::byte*, Segment> segments_;
-  Ranges ranges_;  // that are not just mapped, or were left since settle()
+  Ranges ranges_;  // not only mapped, or released since settle()
   int64_t end_ = 0;
   Traffic traffic_;
   int64_t resident_ = 0;

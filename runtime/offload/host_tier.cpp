@@ -13,7 +13,7 @@ std::span<std::byte> memory_of(const Tensor& x) {
 
 }  // namespace
 
-// Looks at what a kernel writes before it runs.
+// Checks the memory that a kernel will write before it runs.
 class HostTier::WriteCheck : public kernels::CallObserver {
  public:
   explicit WriteCheck(const DiskMemory& disk) : disk_(disk) {}

@@ -15,22 +15,21 @@
 
 namespace shale::offload {
 
-// How host memory is used by a HostTier.
+// Options of a HostTier.
 struct HostTierOptions {
-  int threads = 1;          // CPU threads of a kernel on host tensors
+  int threads = 1;          // CPU threads per kernel on host tensors
   int64_t host_memory = 0;  // budget in bytes; 0: none
-  // Parameters, gradients and optimizer states lie in a file of this folder instead (DiskMemory);
-  // empty: in memory.
+  // Folder for a file that holds parameters, gradients and optimizer states (DiskMemory); empty: in
+  // memory.
   std::string folder = {};
 };
 
-// Host memory beside a device's: pinned if the device is a GPU, without a budget of its own unless
-// one is given. On the CPU both are the same kind of memory, but the device's is budgeted. Tensors
-// here belong to context(), so kernels on them run on the CPU.
+// Host memory that extends a device's: pinned if the device is a GPU, and without a limit unless
+// one is given. On the CPU both are the same kind of memory, but only the device's has a budget.
+// Host tensors belong to context(), so kernels on them run on the CPU.
 //
-// Copies go over two streams, one in each direction, beside the device's compute stream. Host
-// tensors are not ordered by streams: whoever reads or writes one on the CPU waits for the event of
-// its last copy first.
+// Copies use two streams, one per direction, besides the compute stream. Streams do not order host
+// tensors: before the CPU reads or writes one, it must wait for the event of its last copy.
 class HostTier {
  public:
   // `device` must outlive this.
@@ -42,16 +41,16 @@ class HostTier {
   Context& device() { return device_; }
   Context& context() { return context_; }
 
-  // A dense vector in host memory. Throws OutOfMemoryError naming `what`.
+  // Allocates a dense vector in host memory. Throws OutOfMemoryError with `what`.
   Tensor allocate(int64_t count, DType dtype, MemoryTag tag, std::string_view what);
-  // Lets go of a host tensor when a copy that uses it is over.
+  // Frees a host tensor when a copy that uses it has finished.
   void release_after(Tensor host, Event copied);
 
-  // Of tensors on a disk; without one they do nothing. A tensor that is acquired is in memory up to
-  // its release; prefetch() starts what acquire() waits for. `fetch` false: all of it is written
-  // next. changed: the disk's copy is not what it was. settle() returns when all that was released
-  // is on the disk, before others than who released it write there. Kernels of context() and
-  // download() throw InternalError before a write that could be lost (DiskMemory::check_writable).
+  // Transfers of tensors on disk; without a disk these do nothing. An acquired tensor is in memory
+  // until its release; prefetch() starts the read that acquire() waits for. fetch false: all of it
+  // will be written. changed: it must be written back. settle() waits until all released tensors
+  // are on the disk; call it before other code writes to them. Kernels of context() and download()
+  // throw InternalError before a write that could be lost (DiskMemory::check_writable).
   bool on_disk() const { return disk_ != nullptr; }
   void prefetch(const Tensor& host);
   void acquire(const Tensor& host, bool fetch = true);
@@ -59,14 +58,14 @@ class HostTier {
   void settle();
   const DiskMemory* disk() const { return disk_.get(); }
 
-  // All work queued on the device's compute stream so far.
+  // Event after all work now queued on the device's compute stream.
   Event computed() const { return {device_.backend(), device_.exec().stream}; }
-  // Copies between contiguous tensors of the same size, once all of `after` has come to pass; the
-  // event is the copy's end. The device tensor may be dropped at once, the host tensor may not.
+  // Copy between contiguous tensors of equal size after all of `after` are done; return the event
+  // of the copy's end. The device tensor may be dropped immediately, the host tensor may not.
   using Events = std::initializer_list<Event>;
   Event download(const Tensor& from_device, const Tensor& to_host, Events after);
   Event upload(const Tensor& from_host, const Tensor& to_device, Events after);
-  // The bytes of a storage.
+  // Copies the bytes of a storage.
   Event download(const Storage& from_device, const Tensor& to_host, Events after);
 
  private:
@@ -84,12 +83,12 @@ class HostTier {
   Context& device_;
   std::unique_ptr<DiskMemory> disk_;  // null: none
   Context context_;
-  std::unique_ptr<WriteCheck> write_check_;  // of a disk
+  std::unique_ptr<WriteCheck> write_check_;  // null without a disk
   std::optional<Context::Observation> checked_;
   Stream down_;
   Stream up_;
   std::mutex mutex_;
-  std::vector<std::pair<Event, Tensor>> leaving_;  // host tensors that copies still use
+  std::vector<std::pair<Event, Tensor>> leaving_;  // host tensors that pending copies use
 };
 
 }  // namespace shale::offload

@@ -39,8 +39,7 @@ OptimizerOffload::OptimizerOffload(HostTier& tier, std::vector<OptimShard> shard
 OptimizerOffload::~OptimizerOffload() {
   try {
     finish();
-  } catch (
-      const std::exception& error) {  // reported by whoever waited for the step, or lost with it
+  } catch (const std::exception& error) {  // reported to the waiter, or lost with the step
     log_warning("offload: ", error.what());
   }
   for (const Place& place : places_) shards_[place.shard].fence->set({});
@@ -53,7 +52,7 @@ OptimizerOffload::~OptimizerOffload() {
   thread_.join();
 }
 
-// ---- The device's side ----
+// ---- Device side ----
 
 void OptimizerOffload::step_during_backward(optim::Optimizer& optimizer) {
   if (optimizer.needs_all_gradients()) {
@@ -93,10 +92,10 @@ void OptimizerOffload::step(optim::Optimizer& optimizer) {
   during_backward_ = false;
 }
 
-// The values of the step as they are now.
+// Downloads the present per-step values.
 void OptimizerOffload::send_state(optim::Optimizer& optimizer) {
   optimizer_ = &optimizer;
-  // Held until it is queued: the next step's values then go to a new place.
+  // Held until the copy is queued, so that the next step's values use new memory.
   state_held_ = optimizer.hold_values();
   state_downloaded_ = tier_.download(*state_held_, state_, {tier_.computed()});
   state_loaded_ = false;
@@ -162,7 +161,7 @@ void OptimizerOffload::finish() {
   tier_.settle();
 }
 
-// ---- The CPU's side ----
+// ---- CPU side ----
 
 void OptimizerOffload::run(size_t index) {
   Place& place = places_[index];
@@ -171,13 +170,13 @@ void OptimizerOffload::run(size_t index) {
   try {
     load_state();
     place.downloaded.synchronize();
-    // Kernels would do nothing, and leave nothing to send.
+    // In a skipped step kernels would change nothing, and nothing has to be sent.
     const bool skipped = optimizer_->values_in(tier_.context()).non_finite != 0;
     if (!skipped && !tier_.on_disk()) uploaded = step_shard(place);
     if (!skipped && tier_.on_disk()) {
       for (const Tensor& x : memory_of(place)) tier_.prefetch(x);
       for (const Tensor& x : memory_of(place)) tier_.acquire(x);
-      prefetch_next(index);  // beside this step
+      prefetch_next(index);  // overlaps with this step
       uploaded = step_shard(place);
       uploaded.synchronize();
       const Tensor& grad = stepped_[place.shard].grad;
@@ -206,8 +205,8 @@ std::vector<Tensor> OptimizerOffload::memory_of(const Place& place) const {
   return memory;
 }
 
-// During backward shards come in the other order than in forward. What a gradient's own memory
-// holds may be on its way yet.
+// Backward visits shards in the reverse order of forward. The download of a gradient may still be
+// in progress, so its memory must not be fetched yet.
 void OptimizerOffload::prefetch_next(size_t index) {
   const auto at = std::find(order_.begin(), order_.end(), index);
   const bool is_last = during_backward_ ? at == order_.begin() : at + 1 == order_.end();
@@ -230,7 +229,7 @@ Event OptimizerOffload::step_shard(const Place& place) {
   const OptimShard& shard = shards_[place.shard];
   if (!shard.compute.defined() || shard.compute.dtype() == DType::kF32) {
     optimizer_->step_shard(place.shard, {});
-    // Without: readers fetch the masters.
+    // Without `compute`, readers copy the masters.
     return shard.compute.defined() ? tier_.upload(shard.master, shard.compute, {place.computed})
                                    : Event();
   }

@@ -10,7 +10,8 @@
 namespace shale::optim {
 namespace {
 
-// Statistics of tensor ranks are kept apart, but not those of experts, of which there are many.
+// Keeps statistics of tensor-parallel shards separate, but not those of experts, which are too
+// many.
 bool is_apart(const Sharding& sharding) {
   return sharding.share == Share::kShard && !sharding.is_of_experts;
 }
@@ -28,7 +29,7 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
                             " is to be stepped while forward goes on; keep all on the device: "
                             "statistics over ranks come before"));
     }
-    // Parts that are empty here have statistics too, which other ranks fill.
+    // Spans that are empty on this rank get statistics too, because other ranks fill them.
     for (const OptimSpan& span : shard.spans) add_part(i, span);
   }
   if (parts_.empty()) return;
@@ -124,12 +125,12 @@ View Adafactor::col(const Tensor& means, const Part& part) const {
   return vector_slice(means, whole.means_offset + whole.rows + first, count).view();
 }
 
-// What other ranks have too is counted once.
+// Counts values that several ranks hold only once.
 bool Adafactor::counts(const Part& part) const {
   return part.span.parameter->sharding.counts() && !shards()[part.shard].repeats;
 }
 
-// Where the part's squares are added.
+// Accumulator for the squares of this part.
 View Adafactor::square(const Part& part) const {
   const bool counts = this->counts(part);
   const auto place = static_cast<int64_t>(counts ? part.whole : wholes_.size());
@@ -141,7 +142,8 @@ View Adafactor::grad(const Part& part, const Piece& piece) const {
       .view();
 }
 
-// Rank by rank. Means by row of tensor ranks that have some of the columns are means of means.
+// Sums over tensor-parallel ranks in rank order. If these shard the columns, row means are
+// averaged.
 void Adafactor::add_leaves() {
   if (ranks_ == 1) return;
   const Exec exec = this->exec(0);
@@ -161,7 +163,7 @@ void Adafactor::add_leaves() {
 
 void Adafactor::begin_step() {
   if (parts_.empty()) return;
-  hold_values();  // of all shards alike
+  hold_values();  // throws if the shards were clipped separately
   const Exec exec = this->exec(0);
   kernels::fill(exec, {.y = newest_, .value = 0});
   kernels::fill(exec, {.y = squares_, .value = 0});
@@ -200,8 +202,8 @@ void Adafactor::update(size_t shard, const Tensor& compute) {
   for (const Part& part : parts_) {
     if (part.shard != shard) continue;
     const Whole& whole = wholes_[part.whole];
-    // The kernel takes the mean square over the elements of a tensor rank's matrix, want: over
-    // those of the whole that are no padding.
+    // The kernel divides the sum of squares by the number of elements of one tensor-parallel shard;
+    // the divisor should be the number of elements of the whole parameter without padding.
     const double more = whole.used * static_cast<double>(whole.cuts_columns ? whole.ranks : 1);
     const float clip = options_.clip_rms * static_cast<float>(std::sqrt(more));
     for (const Piece& piece : part.pieces) {

@@ -9,24 +9,25 @@
 
 namespace shale::optim {
 
-// The names are those of the paper below.
+// Options of Adafactor, named as in the paper below.
 struct AdafactorOptions {
   float eps = 1e-30f;           // added to squared gradients
-  float clip_rms = 1;           // of a parameter's update, at most
+  float clip_rms = 1;           // limit of the RMS of a parameter's update
   double decay_exponent = 0.8;  // the newest gradient has weight t^-decay_exponent in the means
-  float weight_decay = 0;       // decoupled; as AdamW's
+  float weight_decay = 0;       // decoupled, as in AdamW
 };
 
-// Adafactor (arXiv:1804.04235, algorithm 4) without momentum and with the schedule's learning rate:
-// of a matrix it keeps a mean squared gradient per row and per column (all dimensions but the last
-// are rows), of other parameters per element. Some bytes per thousand parameters.
+// Adafactor (arXiv:1804.04235, algorithm 4) without momentum and with the schedule's learning rate.
+// It keeps a mean squared gradient per row and per column of a matrix (all dimensions but the last
+// are rows), and per element of other parameters: a few bytes per thousand parameters.
 //
-// Its statistics are of whole parameters, so that ranks add what they find in their shards
-// (ShardPeers; steps are collective then), in an order that depends on how shards are cut: results
-// are the same only for the same number of ranks that shard. What tensor ranks of one parameter
-// find (Parameter::peers) is kept apart and added rank by rank, whoever has them. Throws
-// ConfigError for a shard with a fence (runtime/offload), for shards that are cut over different
-// ranks or were clipped apart, and for a part of a parameter without peers that have the rest.
+// Its statistics cover whole parameters, so ranks sum those of their shards (ShardPeers; steps are
+// then collective), in an order that depends on the sharding. Results are therefore bitwise equal
+// only for the same number of sharding ranks. Statistics of tensor-parallel shards of a parameter
+// (Parameter::peers) are kept separate and summed in rank order, independent of which process hosts
+// them. Throws ConfigError for a shard with a fence (runtime/offload), for shards with different
+// peers, for shards that were clipped separately, and for a part of a parameter whose other parts
+// are neither here nor at the peers.
 class Adafactor : public Optimizer {
  public:
   Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options);
@@ -38,28 +39,28 @@ class Adafactor : public Optimizer {
   void update(size_t shard, const Tensor& compute) override;
   std::vector<StatePart> own_state_parts() const override;
   void set_corrections(StepState& values, int64_t done) const override;
-  // A whole parameter, of which ranks have parts.
+  // A whole parameter, of which ranks hold parts.
   struct Whole {
     size_t first_part = 0;
     int64_t rows = 1, cols = 1, ranks = 1;
     bool factored = false;
-    double used = 1;            // the share of the elements that is no padding
-    bool cuts_columns = false;  // a tensor rank has some of the columns, else some of the rows
+    double used = 1;            // fraction of the elements that is not padding
+    bool cuts_columns = false;  // tensor-parallel ranks shard the columns, else the rows
     int64_t means_offset = 0;   // rows, then columns, in means_
   };
-  // Elements of a part that lie in a row in their matrix: the whole, or a tensor rank's columns of
-  // it.
+  // Elements of a part that lie in one row-major matrix: the whole, or a tensor-parallel rank's
+  // columns.
   struct Piece {
     int64_t offset = 0, count = 0;  // in the part
     kernels::MatrixRange matrix{};
   };
-  // A parameter's part in a shard.
+  // The part of a parameter in a shard.
   struct Part {
     size_t shard = 0;
     OptimSpan span{};
     size_t whole = 0;
     std::vector<Piece> pieces = {};
-    Tensor v{};  // if not factored
+    Tensor v{};  // undefined if factored
   };
   void add_part(size_t shard, const OptimSpan& span);
   size_t whole_of(const Parameter& parameter);
@@ -68,7 +69,7 @@ class Adafactor : public Optimizer {
   View square(const Part& part) const;
   bool counts(const Part& part) const;
   View grad(const Part& part, const Piece& piece) const;
-  // One tensor rank's statistics of all that there are for each tensor rank.
+  // The section for one tensor-parallel rank in a tensor that has one per such rank.
   Tensor of_rank(const Tensor& all, const Part& part) const;
   void add_leaves();
 
@@ -76,13 +77,14 @@ class Adafactor : public Optimizer {
   const ShardPeers* peers_;
   std::vector<Part> parts_;
   std::vector<Whole> wholes_;
-  std::map<std::string, size_t> numbers_;  // of wholes, by name
-  int64_t ranks_ = 1;                      // the most that one has
+  std::map<std::string, size_t> numbers_;  // index in wholes_ by name
+  int64_t ranks_ = 1;                      // maximum number of tensor-parallel ranks of a parameter
   Tensor means_;                           // of all matrices
-  Tensor newest_;  // [tensor ranks, means]: the same, of this step's gradient and one tensor rank
-  Tensor
-      squares_;  // [tensor ranks, wholes + 1]: sums of squares of updates; the last are for nobody
-  Tensor newest_sum_, squares_sum_;  // over the tensor ranks
+  Tensor newest_;  // [tensor-parallel ranks, means]: means of this step's gradient per such rank
+  // [tensor-parallel ranks, wholes + 1]: sums of squares of updates; the last column is
+  // discarded.
+  Tensor squares_;
+  Tensor newest_sum_, squares_sum_;  // summed over the tensor-parallel ranks
 };
 
 }  // namespace shale::optim

@@ -8,8 +8,8 @@ namespace shale::optim {
 AdamW::AdamW(std::vector<OptimShard> shards, const AdamWOptions& options)
     : ElementwiseOptimizer(std::move(shards), options.weight_decay), options_(options) {
   if (options.moments == Moments::kInt8) {
-    // Codes of zero from the start: a resumed run writes those of elements, and the padding that
-    // shares a block with them must stay a moment of zero when the block has a scale.
+    // Start with the code of zero everywhere: a resumed run writes only the codes of elements, and
+    // padding in the same block must stay a zero moment when the block gets a scale.
     add_states("m", DType::kU8, 1, kernels::kSignedMap.zero);
     add_states("v", DType::kU8);
     add_states("m_scale", DType::kF32, kernels::kMomentBlock);

@@ -12,7 +12,7 @@ namespace shale::optim {
 
 namespace {
 
-// What every leaf of a model has counts once.
+// Adds squares of a shard; counts parameters that tensor-parallel ranks replicate only once.
 void add_squares(const OptimShard& shard, const Exec& exec, kernels::FixedSum* sum) {
   if (!shard.counts) return;
   const bool counts = std::all_of(shard.spans.begin(), shard.spans.end(), [](const auto& span) {
@@ -26,7 +26,7 @@ void add_squares(const OptimShard& shard, const Exec& exec, kernels::FixedSum* s
   }
 }
 
-// Keeps what was found with the gradients that it was found of.
+// Stores the results with the gradients they belong to.
 void keep_results(Context& context, const std::vector<OptimShard>& shards) {
   constexpr size_t kBegin = offsetof(StepState, grad_norm);
   constexpr int64_t kBytes = sizeof(StepState) - kBegin;
@@ -52,7 +52,7 @@ void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, flo
   complete_gradients(shards);
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
   const Tensor sum = empty(context, {kBytes}, DType::kU8);
-  kernels::FixedSum on_host;  // of gradients that are not on the device
+  kernels::FixedSum on_host;  // initial value, copied to the device
   for (const OptimShard& shard : shards) {
     if (&shard.grad.context() == &context) continue;
     add_squares(shard, shard.grad.exec(), &on_host);

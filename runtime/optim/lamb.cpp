@@ -18,11 +18,11 @@ using Formula = kernels::PointwiseFormula;
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
-// Of states(), as they are added.
+// Index in states(), in the order of addition.
 enum State : size_t { kM, kV };
 
-// Elements that are stepped at once, of which temporary memory is made: they stay in cache. A
-// multiple of kernels::kNormBlock.
+// Elements per processed piece. Temporary memory has this size, so it stays in cache. A multiple of
+// kernels::kNormBlock.
 constexpr int64_t kPiece = int64_t{1} << 18;
 
 void for_pieces(int64_t count, const std::function<void(int64_t begin, int64_t size)>& fn) {
@@ -31,7 +31,7 @@ void for_pieces(int64_t count, const std::function<void(int64_t begin, int64_t s
   }
 }
 
-// m, v and their corrections.
+// Inputs: m, v and their bias corrections. Output: AdamW's direction.
 kernels::PointwiseProgram direction_program(float eps) {
   PointwiseGraph graph;
   const auto input = [&] { return Formula(graph, graph.input(DType::kF32)); };
@@ -40,7 +40,8 @@ kernels::PointwiseProgram direction_program(float eps) {
   return graph.compile("lamb", {(m / correction1 / (root + m.number(eps))).value()});
 }
 
-// The norms of weights and of updates, and whether the parameter adapts.
+// Inputs: norms of weights and of updates, and a flag for trust-ratio scaling. Output: the trust
+// ratio.
 kernels::PointwiseProgram ratio_program(float least, float most) {
   PointwiseGraph graph;
   const auto input = [&] { return Formula(graph, graph.input(DType::kF32)); };
@@ -53,7 +54,8 @@ kernels::PointwiseProgram ratio_program(float least, float most) {
   return graph.compile("lamb", {has_both.choose(ratio, one).value()});
 }
 
-// Ratios, the factors of rates, the rate, and whether a gradient was not finite.
+// Inputs: trust ratios, learning-rate factors, the learning rate, and a flag for a non-finite
+// gradient.
 kernels::PointwiseProgram rate_program() {
   PointwiseGraph graph;
   const auto input = [&](DType dtype) { return Formula(graph, graph.input(dtype)); };
@@ -78,7 +80,7 @@ void check_shard(const OptimShard& shard, const ShardPeers* peers) {
   }
 }
 
-// The step's value as one of `count` elements that are all the same.
+// View of a step value as a vector of `count` equal elements.
 View repeated(const void* value, DType dtype, int64_t count) {
   View view = make_view(const_cast<void*>(value), dtype, {count});
   view.strides = {0};
@@ -150,7 +152,8 @@ Tensor Lamb::temporary(int64_t count) const {
 
 void Lamb::begin_step() {
   if (count() == 0) return;
-  hold_values();  // throws for shards that were clipped apart: kernels are called with one's values
+  // Throws if shards were clipped separately, because kernels use one shard's values.
+  hold_values();
   const Exec exec = this->exec(0);
   norms_->forget(exec);
   for (size_t i = 0; i < shards().size(); ++i) {
@@ -165,7 +168,7 @@ void Lamb::begin_step() {
   make_rates(exec);
 }
 
-// The kernel's weights are not wanted, which AdamW's arithmetic of moments brings.
+// Uses AdamW's kernel for its update of moments; discards the weights that it computes.
 void Lamb::add_gradient(const Exec& exec, const View& grad, const Span& span) const {
   const Tensor weights = temporary(span.m.numel());
   kernels::fill(exec, {.y = weights, .value = 0});
@@ -198,7 +201,7 @@ void Lamb::make_rates(const Exec& exec) {
   ratios.inputs = {norms_->norms(0, count()), norms_->norms(count(), count()), adapts_};
   ratios.outputs = {ratios_};
   kernels::pointwise(exec, ratios);
-  // What the first byte of non_finite says.
+  // The low byte of non_finite is the flag.
   static_assert(std::endian::native == std::endian::little);
   const View skips = repeated(&exec.step->non_finite, DType::kU8, count());
   const kernels::PointwiseProgram to_rates = rate_program();
@@ -220,7 +223,7 @@ void Lamb::direction(const Exec& exec, const Span& span, const Tensor& adam,
   kernels::axpby(exec, {.a = adam, .b = span.master, .y = update, .beta = span.weight_decay});
 }
 
-// w -= rate * u.
+// Computes w -= rate * u.
 void Lamb::step_run(size_t shard, const OptimRun& run, const View& compute) {
   Span span = span_of(shard, run);
   span.compute = compute;

@@ -10,28 +10,28 @@
 
 namespace shale::optim {
 
-// Names as in the paper of Lamb.
+// Options of Lamb, named as in the paper.
 struct LambOptions {
   float beta1 = 0.9f;
   float beta2 = 0.95f;
   float eps = 1e-6f;
-  float weight_decay = 0.1f;  // as AdamW's
-  // Limits of the trust ratio: phi of the paper, put on the ratio and not on the weights' norm.
+  float weight_decay = 0.1f;  // as in AdamW
+  // Limits of the trust ratio. The paper's phi limits the weights' norm instead.
   float trust_min = 0;
   float trust_max = 10;
 };
 
-// LAMB with bias corrections (arXiv:1904.00962, algorithm 2): AdamW's update with decay, u, of each
-// parameter by itself scaled with its trust ratio |w| / |u|. As in the paper's program parameters
-// that declare no decay, norms and biases, have a ratio of 1; they are those of AdamW then. A
-// gradient that is not finite changes nothing.
+// LAMB with bias corrections (arXiv:1904.00962, algorithm 2): scales AdamW's update with decay, u,
+// for each parameter by its trust ratio |w| / |u|. As in the paper's code, parameters without decay
+// (norms and biases) have ratio 1, so they are updated as by AdamW. A step with a non-finite
+// gradient changes nothing.
 //
-// Norms are of whole parameters, whose parts ranks add without an order (WholeNorms): steps have
-// the same bits however parameters are sharded. Steps are collective where they are.
+// Norms cover whole parameters; ranks sum their parts in an order-independent way (WholeNorms), so
+// steps are bitwise equal for every sharding. With sharded parameters, steps are collective.
 //
-// Throws ConfigError for limits of the ratio that are negative or not in order, for shards that are
-// stepped in host memory or while forward goes on, for shards that are cut over different ranks,
-// and for a part of a parameter without peers that have the rest.
+// Throws ConfigError for negative or unordered limits of the ratio, for shards that are stepped in
+// host memory or during forward, for shards with different peers, and for a part of a parameter
+// whose other parts are not at the peers.
 class Lamb : public ElementwiseOptimizer {
  public:
   Lamb(std::vector<OptimShard> shards, const LambOptions& options);
@@ -40,7 +40,7 @@ class Lamb : public ElementwiseOptimizer {
   void begin_step() override;
 
  private:
-  // A run of a shard, or a piece of it. All are vectors of one length.
+  // A run of a shard, or a piece of a run. All vectors have the same length.
   struct Span {
     View master, m, v;
     View compute = {};  // receives the rounded master; may be undefined
@@ -51,18 +51,18 @@ class Lamb : public ElementwiseOptimizer {
   void set_corrections(StepState& values, int64_t done) const override;
   void step_run(size_t shard, const OptimRun& run, const View& compute) override;
   Span span_of(size_t shard, const OptimRun& run) const;
-  // A parameter is known by its number; leaves of one share it (nn::Parameter::leaves). Numbers are
-  // the same on all ranks that have parts of the same parameters.
+  // Parameters have numbers. The tensor-parallel shards of one share its number
+  // (nn::Parameter::peers). Numbers are equal on all ranks that hold parts of the same parameters.
   int64_t count() const { return static_cast<int64_t>(parameters_.size()); }
   int64_t number_of(const Parameter& parameter) const;
-  // m and v of a run by its gradient, as AdamW's.
+  // Updates m and v of a run with its gradient, as AdamW does.
   void add_gradient(const Exec& exec, const View& grad, const Span& span) const;
-  // Adds to the norms of the weights and of u = m^ / (sqrt(v^) + eps) + weight_decay * w, of
-  // bias-corrected moments.
+  // Adds to the norms of the weights and of u = m^ / (sqrt(v^) + eps) + weight_decay * w, where m^
+  // and v^ are bias-corrected.
   void add_norms(const Exec& exec, int64_t number, const Span& span);
-  // Sets ratios_ and rates_ from the norms.
+  // Computes ratios_ and rates_ from the norms.
   void make_rates(const Exec& exec);
-  // u of a piece in `update`; in `adam` that without decay.
+  // Computes u of a piece in `update`, and u without decay in `adam`.
   void direction(const Exec& exec, const Span& span, const Tensor& adam,
                  const Tensor& update) const;
   Tensor temporary(int64_t count) const;
@@ -72,11 +72,10 @@ class Lamb : public ElementwiseOptimizer {
   std::vector<const Parameter*> parameters_;
   std::map<std::string, int64_t> numbers_;
   Tensor adapts_, lr_factors_;  // [count] f32
-  // [count] f32 each. The ratio of the norms inside its limits, 1 where one of them is 0, or of a
-  // parameter that declares no decay; and lr * lr_factor * ratio, 0 for a gradient that is not
-  // finite.
+  // [count] f32 each. ratios_: ratio of the norms within its limits; 1 if a norm is 0 or the
+  // parameter has no decay. rates_: lr * lr_factor * ratio; 0 if the gradient is not finite.
   Tensor ratios_, rates_;
-  std::optional<WholeNorms> norms_;  // of the weights, and then of u
+  std::optional<WholeNorms> norms_;  // norms of the weights, then norms of u
 };
 
 }  // namespace shale::optim

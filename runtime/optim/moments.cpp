@@ -9,7 +9,7 @@ DType moment_dtype(const char* optimizer, const char* rate_name, float rate, Mom
   if (moments == Moments::kInt8) {
     throw ConfigError(cat(optimizer, ": moments are to have 8 bits, expected fp32 or bf16"));
   }
-  // Half the distance between neighbours is up to 2^-8 of a number with 8 significant bits.
+  // Rounding to bf16, with 8 significant bits, can undo a relative change of up to 2^-8.
   constexpr float kLargestRate = 1 - 0x1p-8f;
   if (rate >= kLargestRate) {
     throw ConfigError(cat(optimizer, ": ", rate_name, " is ", rate,

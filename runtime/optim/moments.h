@@ -5,9 +5,9 @@
 
 namespace shale::optim {
 
-// The dtype of a moment m = rate * m + ... that is kept in f32 or bf16. Throws ConfigError naming
-// the optimizer and the rate's option when it is kept otherwise, or when bf16, rounded to nearest,
-// would stay as it is under multiplication with the rate.
+// Returns the dtype of a moment m = rate * m + ... that is stored as f32 or bf16. Throws
+// ConfigError, with the optimizer and the rate's option, for other formats, and if multiplication
+// by the rate would not change a bf16 moment because of rounding.
 DType moment_dtype(const char* optimizer, const char* rate_name, float rate, Moments moments);
 
 }  // namespace shale::optim

@@ -24,7 +24,7 @@ float scale_of(MuonScale scale, int64_t out, int64_t in) {
   return float(std::sqrt(rows / cols));
 }
 
-// The matrices of a whole parameter, which follow one another.
+// The matrices of a whole parameter, which are consecutive in memory.
 struct Matrices {
   int64_t count = 0, rows = 0, cols = 0;
 };
@@ -39,7 +39,7 @@ Matrices matrices_of(const Parameter& parameter) {
 
 }  // namespace
 
-// ---- Who has what ----
+// ---- Assignment of matrices to ranks ----
 
 Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
     : Optimizer(std::move(shards)), options_(options), peers_(peers_of("muon", this->shards())) {
@@ -50,7 +50,7 @@ Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
     for (const OptimSpan& span : this->shards()[i].spans) add_part(i, span);
   }
   gather_ranges();
-  std::map<std::string, std::vector<size_t>> of_name;  // parts of a parameter, by its name
+  std::map<std::string, std::vector<size_t>> of_name;  // parts of a parameter by its name
   for (size_t i = 0; i < parts_.size(); ++i) {
     of_name[parts_[i].span.parameter->full_name()].push_back(i);
   }
@@ -87,7 +87,7 @@ void Muon::add_part(size_t shard, const OptimSpan& span) {
   parts_.push_back(std::move(part));
 }
 
-// Collective.
+// Gathers the ranges of all ranks. Collective.
 void Muon::gather_ranges() {
   std::vector<int64_t> mine;
   for (const Part& part : parts_) {
@@ -110,7 +110,8 @@ void Muon::gather_ranges() {
   }
 }
 
-// Whether every rank has all of its experts, so that their matrices need not travel.
+// True if every rank holds all elements of its experts, so that their matrices need not be
+// exchanged.
 bool Muon::has_own_experts(size_t part) const {
   const Parameter& parameter = *parts_[part].span.parameter;
   if (!parameter.sharding.is_of_experts) return false;
@@ -142,8 +143,8 @@ double Muon::Matrix::flops() const {
   return k * k * (2 * static_cast<double>(std::max(rows, cols)) + k);
 }
 
-// To the rank that has the least to do yet, the largest first (longest processing time first),
-// those of one shape in a row. All ranks come to the same.
+// Assigns each matrix, largest first, to the rank with the least work so far (longest processing
+// time first), with matrices of one shape in sequence. All ranks compute the same assignment.
 void Muon::deal() {
   for (std::vector<Job>* const jobs : {&jobs_, &own_jobs_}) {
     std::stable_sort(jobs->begin(), jobs->end(), [](const Job& a, const Job& b) {
@@ -165,7 +166,7 @@ void Muon::deal() {
   }
 }
 
-// Whether a matrix is done at once with those of a batch.
+// True if a matrix can be processed together with those of a batch.
 bool Muon::joins(const Batch& batch, const Job& job) const {
   constexpr int64_t kMost = int64_t{1} << 20;  // elements of a batch
   const Matrix& first = batch.front()->matrix;
@@ -174,7 +175,7 @@ bool Muon::joins(const Batch& batch, const Job& job) const {
          first.rows == job.matrix.rows && first.cols == job.matrix.cols;
 }
 
-// To the last batch of its owner, or as one of its own.
+// Adds a job to its owner's last batch, or as a new batch.
 void Muon::add_to_rounds(const Job& job) {
   const auto owner = static_cast<size_t>(job.matrix.owner);
   size_t next = 0;  // the owner's first round without a batch
@@ -195,8 +196,8 @@ std::vector<Muon::Matrix> Muon::matrices() const {
   return all;
 }
 
-// What of a job a rank has, in the order in which it lies there. Rows of tensor ranks are cut where
-// the matrix begins and ends.
+// Pieces of a job on a rank, in that rank's memory order. Runs of rows that cross the beginning or
+// end of the matrix are cut there.
 std::vector<Muon::Piece> Muon::pieces_of(const Job& job, int rank) const {
   const int64_t begin = job.matrix.first, end = begin + job.numel();
   std::vector<Piece> pieces;
@@ -206,7 +207,7 @@ std::vector<Muon::Piece> Muon::pieces_of(const Job& job, int rank) const {
     Sharding sharding = parameter.sharding;
     sharding.rank = range.tensor_rank;
     for_each_rows(parameter.whole, sharding, range.first, range.count, [&](PartRows rows) {
-      if (rows.rows > 1) {  // of a tensor rank's columns; matrices are rows of the whole
+      if (rows.rows > 1) {  // a tensor-parallel rank's columns; matrices are rows of the whole
         const int64_t base = rows.in_whole, step = rows.stride;
         const int64_t from = base >= begin ? 0 : (begin - base + step - 1) / step;
         const int64_t to = std::min(rows.rows, base >= end ? 0 : (end - base + step - 1) / step);
@@ -231,7 +232,7 @@ int64_t Muon::count_of(const Job& job, int rank) const {
   return count;
 }
 
-// Whether what comes of a job, rank by rank, is the matrix.
+// True if the pieces of a job, concatenated in rank order, are the matrix.
 bool Muon::is_in_order(const Job& job) const {
   return job.matrix.parameter->sharding.share == Share::kWhole;
 }
@@ -244,19 +245,19 @@ Tensor Muon::slice_of(const Piece& piece) const {
 
 // ---- A step ----
 
-// Parameters are there, wherever they are stepped.
+// The device of the parameters, even if they are stepped elsewhere.
 Context& Muon::device() const {
   return parts_.front().span.parameter->value.context();
 }
 
-// Queues a copy of a vector to another, on the device or between it and the host.
+// Queues a copy of a vector on the device, or between device and host.
 void Muon::copy(const Tensor& from, const Tensor& to) const {
   if (from.numel() == 0) return;
   if (&from.context() == &to.context()) return kernels::copy(to.exec(), {.x = from, .y = to});
   device().copy(to.data(), from.data(), to.bytes());
 }
 
-// Puts a piece where it belongs in a matrix, or back.
+// Copies a piece to its position in a matrix; back: in the other direction.
 void Muon::arrange(const Tensor& pieces, const Piece& piece, const Tensor& matrix,
                    bool back) const {
   const PartRows& rows = piece.rows;
@@ -290,7 +291,8 @@ void Muon::queue_momentum() {
   }
 }
 
-// x: the updates of a batch's matrices, one after another, as a vector; orthogonalized in place.
+// Orthogonalizes the updates of a batch's matrices in place. x: these matrices, concatenated as a
+// vector.
 void Muon::orthogonalize_batch(const Batch& batch, const Tensor& x) const {
   const int64_t rows = batch.front()->matrix.rows, cols = batch.front()->matrix.cols;
   const auto count = static_cast<int64_t>(batch.size());
@@ -298,12 +300,12 @@ void Muon::orthogonalize_batch(const Batch& batch, const Tensor& x) const {
                               ? x.alias({count, rows, cols}, {rows * cols, cols, 1})
                               : x.alias({rows, cols}, {cols, 1});
   const ScaledMatrix result = orthogonalize(matrices, options_.method, options_.eps);
-  // Updates travel as bf16, so that the factor is applied here, once for all ranks alike.
+  // Updates are sent as bf16, so the factor is applied here, once for all ranks.
   kernels::axpby(x.exec(),
                  {.a = result.value.alias({x.numel()}, {1}), .y = x, .alpha = result.factor});
 }
 
-// Matrices of which this rank has all.
+// Orthogonalizes matrices that this rank holds entirely.
 void Muon::orthogonalize_alone(const Batch& batch) {
   const Job& first = *batch.front();
   const std::vector<Piece> pieces = pieces_of(first, rank());
@@ -327,7 +329,7 @@ void Muon::orthogonalize_alone(const Batch& batch) {
   move(/*back=*/true);
 }
 
-// Calls visit(part, where it travels) for this rank's parts of a round's matrices.
+// Calls visit(part, its section of the send buffer) for this rank's parts of a round's matrices.
 void Muon::for_each_part(const Round& round, const Trip& trip,
                          const std::function<void(const Tensor&, const Tensor&)>& visit) const {
   int64_t at = 0;
@@ -365,9 +367,9 @@ Muon::Trip Muon::send(const Round& round) {
   return trip;
 }
 
-// Orthogonalizes this rank's matrices of a round, and sends the parts back. Shards are in rank
-// order, so that what came of one matrix is the matrix; of several, and of tensor ranks, it is
-// sorted first.
+// Orthogonalizes this rank's matrices of a round and sends the parts back. Parts arrive in rank
+// order, which for a single matrix without tensor parallelism is the matrix itself; otherwise they
+// are sorted first.
 void Muon::compute(const Round& round, Trip& trip) {
   trip.wait();
   const Batch& own = round[static_cast<size_t>(rank())];
@@ -404,7 +406,7 @@ void Muon::receive(const Round& round, Trip& trip) {
 
 void Muon::begin_step() {
   if (parts_.empty()) return;
-  hold_values();  // of all shards alike
+  hold_values();  // throws if the shards were clipped separately
   queue_momentum();
   for (const Batch& batch : own_batches_) orthogonalize_alone(batch);
   if (ranks() == 1) {
@@ -412,7 +414,7 @@ void Muon::begin_step() {
   } else {
     orthogonalize_by_rounds();
   }
-  // What is stepped in host memory is read there by the CPU.
+  // The CPU reads updates that are stepped in host memory.
   const bool any_on_host = std::any_of(parts_.begin(), parts_.end(), [this](const Part& part) {
     return part.is_matrix && &part.update.context() != &device();
   });
@@ -420,8 +422,8 @@ void Muon::begin_step() {
 }
 
 void Muon::orthogonalize_by_rounds() {
-  // A round's parts travel while the round before it is computed, and its results while the one
-  // after it is.
+  // The parts of a round are sent while the previous round is computed, and its results are sent
+  // back while the next round is computed.
   std::vector<Trip> trips;
   for (size_t k = 0; k < rounds_.size(); ++k) {
     if (k == 0) trips.push_back(send(rounds_[0]));

@@ -8,45 +8,46 @@
 
 namespace shale::optim {
 
-// What the step of a matrix [out, in] is multiplied with.
+// Scale factor of the step of a matrix [out, in].
 enum class MuonScale {
   kMatchRmsAdamW,  // 0.2 sqrt(max(out, in)) (arXiv:2502.16982, equation 4): AdamW's rate and decay
   kOriginal,       // sqrt(max(1, out / in)) (kellerjordan.github.io/posts/muon): rates near 0.02
   kSpectral,       // sqrt(out / in) (arXiv:2409.20325)
 };
 
-// Of Muon below.
+// Options of Muon below.
 struct MuonOptions {
   float momentum = 0.95f;
   bool nesterov = true;
-  float eps = 1e-7f;          // added to the norm of a matrix
-  float weight_decay = 0.1f;  // decoupled; as AdamW's, and of the unscaled rate
+  float eps = 1e-7f;          // added to a matrix's norm
+  float weight_decay = 0.1f;  // decoupled, as in AdamW, relative to the unscaled rate
   MuonScale scale = MuonScale::kMatchRmsAdamW;
   NewtonSchulz method = muon_polynomials();
-  // Of the parameters that are matrices, or have one for each of their first dimension (experts),
-  // those that are orthogonalized; null: all of two or three dimensions.
-  // Embeddings and the last layer are better left to AdamW.
+  // Selects the parameters to orthogonalize, among those that are matrices or have one matrix per
+  // index of their first dimension (experts); null: all with two or three dimensions. AdamW is
+  // usually better for embeddings and the last layer.
   std::function<bool(const Parameter&)> matrices = {};
-  AdamWOptions adamw = {};  // of all other parameters, with moments in f32; its decay is the above
+  // For all other parameters; moments must be f32; weight_decay above applies.
+  AdamWOptions adamw = {};
 };
 
-// Muon (kellerjordan.github.io/posts/muon): the momentum of a matrix, orthogonalized, in place of
-// the gradient; AdamW for parameters that are no such matrices. Parameter::matrices of a parameter
-// are orthogonalized apart. Momentum is in f32; products are in bf16.
+// Muon (kellerjordan.github.io/posts/muon): steps a matrix by its orthogonalized momentum instead
+// of its gradient. Other parameters use AdamW. A fused parameter's Parameter::matrices matrices are
+// orthogonalized separately. Momentum is f32; GEMMs are bf16.
 //
-// Sharded, a matrix has an owner among the ranks that have its parts (OptimShard::peers), to whom
-// they send their parts of the update in bf16, and from whom they get it orthogonalized, so that
-// the bits are those of one rank, also of a model whose layers are cut, whose shards are put
-// together. Matrices are dealt out by their cost, the largest first. While one is computed, those
-// before and after it travel. Steps are collective then. Without peers every rank has all matrices.
-// Experts that ranks have whole are orthogonalized where they are.
-// Small ones of one shape are computed together (wants_batches()).
+// A sharded matrix has an owner among the ranks that hold its parts (OptimShard::peers). These send
+// their parts of the update to the owner in bf16, and receive the orthogonalized parts. Results are
+// bitwise those of one rank, also with tensor parallelism, whose shards are put together. Matrices
+// are assigned by cost, largest first. Transfers of other matrices overlap with the computation.
+// Steps are then collective. Without peers every rank has all matrices. Experts that a rank holds
+// whole are orthogonalized there. Small matrices of one shape are processed as a batch
+// (wants_batches()).
 //
-// Shards in host memory (runtime/offload) have their momentum there; their matrices are computed on
-// the device, where a round of them is at a time.
+// With shards in host memory (runtime/offload) the momentum is there; matrices are computed on the
+// device, which holds one round of them at a time.
 //
-// Throws ConfigError as Adafactor does: for shards that are cut over different ranks or were
-// clipped apart, and for a part without peers; for moments of AdamW other than f32.
+// Throws ConfigError as Adafactor does: for shards with different peers, for shards clipped
+// separately, and for a part without peers. Also throws for AdamW moments other than f32.
 class Muon : public Optimizer {
  public:
   Muon(std::vector<OptimShard> shards, const MuonOptions& options);
@@ -54,55 +55,56 @@ class Muon : public Optimizer {
   bool needs_all_gradients() const override { return true; }
   void begin_step() override;
 
-  // A matrix inside a parameter, and who computes it.
+  // A matrix within a parameter, and the rank that computes it.
   struct Matrix {
-    const Parameter* parameter = nullptr;  // or the first of its tensor ranks here
-    int64_t first = 0;                     // its first element in the whole parameter
+    const Parameter* parameter = nullptr;  // or the first of its tensor-parallel shards here
+    int64_t first = 0;                     // index of its first element in the whole parameter
     int64_t rows = 0, cols = 0;
-    int owner = 0;         // a rank of the peers
-    double flops() const;  // of a step of the iteration, but for a factor
+    int owner = 0;         // rank within the peers
+    double flops() const;  // FLOP of one iteration step, up to a constant factor
   };
-  // In the order in which they were dealt out, the same on all ranks; then this rank's experts
-  // that are whole.
+  // Matrices in the order of assignment, equal on all ranks, followed by this rank's whole experts.
   std::vector<Matrix> matrices() const;
 
  private:
   void update(size_t shard, const Tensor& compute) override;
   std::vector<StatePart> own_state_parts() const override;
   void set_corrections(StepState& values, int64_t done) const override;
-  // What a rank has of a parameter: elements [first, first + count) of a tensor rank.
+  // A rank's range of a parameter: elements [first, first + count) of a tensor-parallel shard.
   struct Range {
     int64_t first = 0, count = 0;
     int tensor_rank = 0;
   };
-  // A parameter's part in a shard, and its state.
+  // The part of a parameter in a shard, and its state.
   struct Part {
     size_t shard = 0;
     OptimSpan span{};
     bool is_matrix = false;
     float scale = 1;
-    Tensor m{}, v{};  // v of AdamW alone
-    Tensor update{};  // of a matrix's part, during a step; bf16
+    Tensor m{}, v{};  // v only for AdamW
+    Tensor update{};  // of a matrix during a step; bf16
   };
   struct Job {
-    std::vector<size_t> parts = {};  // of parts_, one for each tensor rank
+    std::vector<size_t> parts = {};  // indices in parts_, one per tensor-parallel rank
     Matrix matrix{};
     int64_t numel() const { return matrix.rows * matrix.cols; }
   };
-  // What a rank has of a job, as PartRows of one of parts_ in its matrix.
+  // The part of a job on a rank: the position in its matrix of rows of one of parts_.
   struct Piece {
     size_t part = 0;
     PartRows rows{};
     int64_t numel() const { return rows.rows * rows.run; }
   };
-  // Jobs of one rank that are done at once: one, or small ones of one shape.
+  // Jobs of one rank that are processed together: one, or small ones of one shape.
   using Batch = std::vector<const Job*>;
-  // What is under way together, by rank.
+  // Batches that are processed at the same time, by rank.
   using Round = std::vector<Batch>;
-  // A round's way: parts of jobs come together here, and go back.
+  // Buffers and transfers of a round: parts of jobs are collected here and sent back.
   struct Trip {
-    Tensor mine, whole;                              // by rank, of each batch in order
-    std::vector<int64_t> part_counts, whole_counts;  // by rank: of others' jobs, of this one's
+    // By rank, in the order of its batch: this rank's parts, and the owned matrices.
+    Tensor mine, whole;
+    // By rank: sizes for others' jobs, and for this rank's jobs.
+    std::vector<int64_t> part_counts, whole_counts;
     std::function<void()> wait = {};
   };
 
@@ -136,7 +138,7 @@ class Muon : public Optimizer {
   const ShardPeers* peers_;
   std::vector<Part> parts_;
   std::vector<std::vector<Range>> ranges_;  // by rank, then by part
-  std::vector<Job> jobs_, own_jobs_;        // dealt out; of experts that every rank has whole
+  std::vector<Job> jobs_, own_jobs_;        // assigned to ranks; experts that this rank holds whole
   std::vector<Round> rounds_;
   std::vector<Batch> own_batches_;
 };

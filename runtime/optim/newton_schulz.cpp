@@ -13,11 +13,11 @@
 namespace shale::optim {
 namespace {
 
-// Rows of a panel of a symmetric product. With fewer a product is too small for its overheads, with
-// more there is less to save.
+// Rows per panel of a symmetric matmul. Smaller panels make GEMMs inefficient; larger ones save
+// less.
 constexpr int64_t kPanel = 256;
 
-// Rows [row, row + rows) and columns [col, col + cols) of a matrix of any strides.
+// Rows [row, row + rows) and columns [col, col + cols) of a matrix with any strides.
 View block(const Tensor& matrix, int64_t row, int64_t rows, int64_t col, int64_t cols) {
   const int64_t row_stride = matrix.strides().at(0), col_stride = matrix.strides().at(1);
   return matrix.alias({rows, cols}, {row_stride, col_stride}, row * row_stride + col * col_stride);
@@ -28,8 +28,8 @@ Tensor transposed(const Tensor& matrix) {
                       {matrix.strides().at(1), matrix.strides().at(0)});
 }
 
-// c = a a', which is symmetric, for a' the transpose of a: the part below the diagonal, by panels,
-// and its mirror image.
+// Computes c = a a', where a' is the transpose of a. c is symmetric, so it computes the lower
+// triangle by panels and mirrors it.
 void symmetric_product(const Tensor& a, const Tensor& c) {
   const Exec& exec = c.exec();
   const int64_t rows = a.size(0), depth = a.size(1);
@@ -45,7 +45,7 @@ void symmetric_product(const Tensor& a, const Tensor& c) {
   }
 }
 
-// Each matrix x / (|x| + eps), in place.
+// Replaces each matrix x by x / (|x| + eps).
 void normalize(const Tensor& x, float eps) {
   Context& context = x.context();
   const Exec& exec = x.exec();
@@ -62,9 +62,9 @@ void normalize(const Tensor& x, float eps) {
   }
 }
 
-// ---- The products of a step ----
+// ---- GEMMs of a step ----
 
-// Of T, of one matrix: G = T T' or T' T on the smaller side, G G, and Y = T + S T or T + T S.
+// GEMMs for one matrix T: G = T T' or T' T on the smaller side, G G, and Y = T + S T or T + T S.
 class Single {
  public:
   explicit Single(const Tensor& x) : is_wide_(x.size(0) <= x.size(1)) {}
@@ -81,7 +81,7 @@ class Single {
   bool is_wide_;
 };
 
-// The same of a batch [b, m, n], in one call each.
+// The same GEMMs for a batch [b, m, n], each in one kernel call.
 class Batched {
  public:
   explicit Batched(const Tensor& x)
@@ -113,7 +113,7 @@ class Batched {
   }
 
  private:
-  // The first row of each matrix, and the last one's end.
+  // First row of each matrix, then the end of the last one.
   Tensor offsets(Context& context, int64_t rows) const {
     std::vector<int32_t> first;
     for (int64_t i = 0; i <= b_; ++i) first.push_back(static_cast<int32_t>(i * rows));
@@ -132,10 +132,10 @@ class Batched {
   Tensor by_rows_, by_side_;
 };
 
-// The matrices are kept without the polynomials' factors a: X = factor T turns
-//   X <- a X + (b A + c A A) X  into  T <- T + (b/a f^2 G + c/a f^4 G G) T,  factor <- a factor,
-// with G = T T^T, so that the addition is the residual of a product and needs no pass of its own.
-// Numbers of bf16 lose nothing by becoming small.
+// Keeps the polynomials' factors a separate from the matrices. With X = factor T,
+//   X <- a X + (b A + c A A) X  becomes  T <- T + (b/a f^2 G + c/a f^4 G G) T,  factor <- a factor,
+// where f = factor and G = T T^T. The addition is thus a GEMM's residual and needs no pass of its
+// own. bf16 values lose no precision when they become small.
 template <class Products>
 void iterate(const Products& products, const NewtonSchulz& method, const Shape& gram_shape,
              ScaledMatrix& result) {

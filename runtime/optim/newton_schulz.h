@@ -6,38 +6,41 @@
 
 namespace shale::optim {
 
-// One step of a Newton-Schulz iteration: X becomes a X + (b A + c A A) X with A = X X^T, which
-// takes each singular value s of X to a s + b s^3 + c s^5.
+// One step of a Newton-Schulz iteration: X becomes a X + (b A + c A A) X with A = X X^T, which maps
+// each singular value s of X to a s + b s^3 + c s^5.
 struct Quintic {
   float a = 0, b = 0, c = 0;
 };
 
-// Steps, and by how much they want the singular values to be below 1 at the start.
+// Steps of the iteration. margin: initial singular values must be at most 1 / margin.
 struct NewtonSchulz {
   std::vector<Quintic> steps;
   float margin = 1;
 };
-// Muon's own (kellerjordan.github.io/posts/muon): singular values from 0.01 on come to 0.68 to 1.2.
+// Muon's polynomials (kellerjordan.github.io/posts/muon): map singular values from 0.01 on to 0.68
+// ... 1.2.
 NewtonSchulz muon_polynomials();
-// Polar Express (arXiv:2505.16932, algorithm 1): from 0.001 on to 0.85 to 1.1.
+// Polar Express (arXiv:2505.16932, algorithm 1): maps singular values from 0.001 on to 0.85 ...
+// 1.1.
 NewtonSchulz polar_express();
 
-// A matrix but for a number that multiplies it.
+// A matrix factor * value.
 struct ScaledMatrix {
   Tensor value;
   float factor = 1;
 };
 
-// Brings the singular values of x / (margin (|x| + eps)), |x| being the Frobenius norm, near to 1
-// and leaves its singular vectors. x: [m, n] bf16, or [b, m, n], contiguous, which is used up; the
-// result has its shape and dtype, and may be its memory. A step takes 4 k^2 l + 2 k^3 FLOP for the
-// smaller side k and the larger one l, of which symmetric products save up to k^2 l + k^3. The bits
-// of a matrix depend on the matrix, its shape and the number of x's dimensions alone. Throws
-// ShapeError and DTypeError; UnavailableError for batches where the device has no grouped_gemm.
+// Makes the singular values of x / (margin (|x| + eps)) close to 1, where |x| is the Frobenius
+// norm, and keeps its singular vectors. x: [m, n] bf16, or [b, m, n], contiguous; its memory is
+// overwritten. The result has its shape and dtype, and may share its memory. A step needs 4 k^2 l +
+// 2 k^3 FLOP, where k is the smaller side and l the larger; symmetric matmuls save up to k^2 l +
+// k^3. The bits of a matrix's result depend only on the matrix, its shape and the number of x's
+// dimensions. Throws ShapeError and DTypeError; UnavailableError for batches on a device without
+// grouped_gemm.
 ScaledMatrix orthogonalize(const Tensor& x, const NewtonSchulz& method, float eps);
 
-// Whether matrices [m, n] are better taken in batches: where their products are too small to keep
-// a device busy, and to save anything by being symmetric.
+// True if matrices [m, n] should be batched: if their GEMMs are too small to fill a device, and too
+// small to gain from symmetry.
 bool wants_batches(const Context& context, int64_t m, int64_t n);
 
 }  // namespace shale::optim

@@ -9,7 +9,7 @@
 namespace shale::optim {
 namespace {
 
-// Of states(), as they are added.
+// Index in states(), in the order of addition.
 enum State : size_t { kM, kV, kWorkerError, kOwnerError };
 
 std::shared_ptr<const ShardReplicas> replicas_over(const std::vector<OptimShard>& shards) {
@@ -65,8 +65,8 @@ void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
   values.bias_correction2 = is_frozen() ? 1 : correction(options_.beta2, done + 1);
 }
 
-// Once, whether the first step after the freeze is skipped or not: the moments that stay are those
-// of the updates done before.
+// Applied once, even if the first step after the freeze is skipped: the frozen moments are those of
+// the updates done so far.
 void OneBitAdam::correct_second_moments() {
   if (updates_done() == 0) {
     throw ConfigError(
@@ -87,10 +87,12 @@ void OneBitAdam::begin_step() {
 }
 
 void OneBitAdam::average_moments() {
-  hold_values();  // throws for shards that were clipped apart: kernels are called with one's values
+  // Throws if shards were clipped separately, because kernels use one shard's values.
+  hold_values();
   std::vector<OneBitVector> vectors;
   for (size_t i = 0; i < shards().size(); ++i) {
-    // A replica has its share of the sum of gradients, whose mean is of `size` times that.
+    // A replica's gradient is its share of the sum, so the mean over replicas is that of `size`
+    // times it.
     vectors.push_back(
         {.value = state(i, kM),
          .grad = shards()[i].grad,
@@ -106,7 +108,8 @@ void OneBitAdam::average_moments() {
 void OneBitAdam::step_run(size_t index, const OptimRun& run, const View& compute) {
   const OptimShard& shard = shards()[index];
   const View m = part(state(index, kM), run);
-  // With rates of 1 the moments stay; what stands for the gradient then is only to be finite.
+  // With rates of 1 the moments do not change; the value passed as the gradient only has to be
+  // finite.
   kernels::adamw(exec(index), {.master = part(shard.master, run),
                                .grad = is_frozen() ? m : part(shard.grad, run),
                                .m = m,

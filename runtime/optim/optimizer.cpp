@@ -15,14 +15,14 @@
 namespace shale::optim {
 namespace {
 
-// The end of StepState: what clip_grad_norm() finds.
+// The last fields of StepState, which clip_grad_norm() writes.
 constexpr size_t kResults = offsetof(StepState, grad_norm);
 
 std::byte* results_in(const Storage& values) {
   return static_cast<std::byte*>(values.data()) + kResults;
 }
 
-// What clip_grad_norm() has found for this shard's spans.
+// Result of clip_grad_norm() for this shard's spans.
 const Tensor& clipped_of(const OptimShard& shard) {
   const ShardGradient& gradient = *shard.gradient;
   if (gradient.clipped_apart.empty() || shard.spans.empty()) return gradient.clipped;
@@ -76,7 +76,7 @@ std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay, Runs 
   return runs;
 }
 
-// ---- The step's values ----
+// ---- Per-step values ----
 
 float Optimizer::correction(float beta, int64_t updates) {
   return static_cast<float>(1 - std::pow(double{beta}, static_cast<double>(updates)));
@@ -100,7 +100,7 @@ StepState& Optimizer::values_in(const Context& context) {
   return *static_cast<StepState*>(values_of(context).memory->data());
 }
 
-// The first `bytes` of the host's values.
+// Uploads the first `bytes` of the host's values.
 void Optimizer::upload(size_t bytes) {
   Context& context = *prepared_->context;
   if (prepared_->memory.use_count() > 1) {
@@ -115,7 +115,7 @@ void Optimizer::upload(size_t bytes) {
 
 namespace {
 
-// Its gradient has been decided when it got its memory.
+// The gradient's memory was allocated for trainable parameters only.
 void check_trainable(const Parameter& parameter) {
   if (parameter.trainable) return;
   throw ConfigError(cat("optimizer: ", parameter.full_name(),
@@ -147,7 +147,7 @@ void Optimizer::prepare(Context& context, int64_t step, float lr) {
   host_values_.lr = lr;
   updates_done_ = step;
   set_corrections(host_values_, step);
-  // Once: a thread that steps elsewhere may look at it.
+  // Written only on a change, because a thread that steps shards may read it.
   if (Values& values = values_of(context); prepared_ != &values) prepared_ = &values;
   prepared_->clipped = {};
   upload(sizeof(StepState));
@@ -227,7 +227,7 @@ std::vector<Tensor> Optimizer::memory_of(size_t shard) const {
   return memory;
 }
 
-// ---- The average of the weights ----
+// ---- Weight averages ----
 
 void Optimizer::keep_average(double decay) {
   if (!(decay >= 0 && decay < 1)) {
@@ -246,7 +246,7 @@ void Optimizer::keep_average(double decay) {
 }
 
 void Optimizer::swap_average() {
-  constexpr int64_t kPiece = int64_t{1} << 20;  // elements that are exchanged at once
+  constexpr int64_t kPiece = int64_t{1} << 20;  // elements exchanged per iteration
   for (size_t i = 0; i < averages_.size(); ++i) {
     if (shards_[i].changing != nullptr) shards_[i].changing();
     const Tensor& master = shards_[i].master;
@@ -278,12 +278,13 @@ Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype, double
 void Optimizer::add_parts(const OptimState& state, std::vector<StatePart>& parts) const {
   const int64_t block = state.block;
   for (const OptimSpan& span : shards_[state.shard].spans) {
-    // What of the span the state has, as elements of the shard.
+    // Intersects the span with the state, as elements of the shard.
     const int64_t begin = std::max(span.offset, state.first);
     const int64_t end =
         std::min(span.offset + span.count, state.first + state.value.numel() * block);
     const int64_t count = std::max(end - begin, int64_t{0});
-    // Spans begin at multiples of the alignment of flat buffers, which is one of every block.
+    // Spans begin at multiples of the alignment of flat buffers, which is a multiple of every block
+    // size.
     const int64_t first = count > 0 ? span.first + begin - span.offset : 0;
     const int64_t offset = count > 0 ? begin - state.first : 0;
     if (first % block != 0 || offset % block != 0) {
@@ -316,7 +317,7 @@ std::vector<StatePart> Optimizer::state_parts() const {
 
 namespace {
 
-// Of a parameter that is cut, blocks that share a value must lie in the rows of its parts.
+// Checks that blocks sharing a value lie within rows of a sharded parameter's parts.
 void check_blocks(const std::string& state, const Parameter& parameter, int64_t block) {
   const Sharding& sharding = parameter.sharding;
   const Shape& whole = parameter.whole;

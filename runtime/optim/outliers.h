@@ -8,30 +8,30 @@
 
 namespace shale::optim {
 
-// Which steps are outliers.
+// Definition of an outlier step.
 struct OutlierOptions {
   double sigmas = 6;     // standard deviations above the mean
-  int64_t window = 128;  // steps whose gradient norms are known; at least 2
+  int64_t window = 128;  // number of recent steps whose gradient norms are used; at least 2
 };
 
-// The gradient norms of the last steps, for checkpoints: all that a resumed run needs.
+// Gradient norms of the last steps, for checkpoints; sufficient to resume.
 struct NormWindow {
-  std::vector<float> norms;  // a ring: element count % norms.size() is the oldest
-  int64_t count = 0;         // norms that were ever put in
+  std::vector<float> norms;  // ring buffer: element count % norms.size() is the oldest
+  int64_t count = 0;         // number of norms added so far
 };
 
-// Skips steps whose gradient has an unusual norm (kernels::SkipOutlierArgs), as one that overflows
-// is skipped: optimizers do nothing. It is decided on the device, by what is the same on all ranks,
-// so that neither host nor ranks wait for it.
+// Skips steps with an unusual gradient norm (kernels::SkipOutlierArgs), like steps with an
+// overflow: the optimizers do nothing. The device decides, from values that are equal on all ranks,
+// so neither the host nor ranks wait for the decision.
 class OutlierSkip {
  public:
   // Throws ConfigError unless sigmas are above 0 and the window is at least 2.
   OutlierSkip(Context& context, const OutlierOptions& options);
 
-  // Queues the decision, once the norm of the step's gradient is known (clip_grad_norm()).
+  // Queues the decision; call it after clip_grad_norm() of the step.
   void check();
 
-  // state() waits for the device. load() throws DataError for a window of another size.
+  // state() waits for the device. load() throws DataError for another window size.
   NormWindow state() const;
   void load(const NormWindow& state);
 

@@ -6,7 +6,7 @@
 
 namespace shale::optim {
 
-// The part of what lies between `begin` and the end that is over when `step` begins.
+// Fraction of the steps from `begin` to the end that are done before `step`.
 double Schedule::progress(int64_t step, int64_t begin) const {
   const auto steps = static_cast<double>(std::max<int64_t>(1, total_steps - begin));
   return std::clamp(static_cast<double>(step - begin) / steps, 0.0, 1.0);

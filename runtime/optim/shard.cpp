@@ -63,7 +63,7 @@ std::string first_name(const std::vector<OptimShard>& shards) {
   return "none";
 }
 
-// The gradients of a part of a buffer, of which others step the rest.
+// Zeroes the gradients of a part of a buffer whose rest other optimizers step.
 void zero_part(const OptimShard& shard) {
   ShardGradient& gradient = *shard.gradient;
   for (const OptimSpan& span : shard.spans) {

@@ -17,27 +17,26 @@ namespace shale {
 
 struct ShardReplicas;
 
-// How an optimizer treats a parameter, where that is not what its options say
-// (set_parameter_options()).
+// Deviations from the optimizer's options for a parameter (set_parameter_options()).
 struct ParameterOptions {
-  float lr_factor = 1;                     // of the optimizer's learning rate
-  std::optional<float> weight_decay = {};  // in place of the optimizer's, whatever is declared
+  float lr_factor = 1;                     // factor of the optimizer's learning rate
+  std::optional<float> weight_decay = {};  // replaces the optimizer's and ignores Parameter::decay
 };
 
-// A run of elements of one parameter inside an OptimShard. It may be empty: the parameter is one of
-// the shard's unit, and this rank has no part of it.
+// A range of one parameter's elements within an OptimShard. May be empty if this rank has no part
+// of a parameter of the shard's unit.
 struct OptimSpan {
   Parameter* parameter = nullptr;
   int64_t first = 0;   // index of the first element in the parameter
-  int64_t offset = 0;  // of the first element in the shard's buffers
+  int64_t offset = 0;  // offset of the first element in the shard's buffers
   int64_t count = 0;
   ParameterOptions options = {};
 };
 
-// Where who owns a shard and who steps it off the compute stream (runtime/offload) meet.
+// Synchronises a shard's owner with code that steps it off the compute stream (runtime/offload).
 class StepFence {
  public:
-  // Calls of whoever steps it.
+  // Callbacks to the code that steps the shard.
   struct Stepper {
     std::function<void(void* stream)> wait;
     std::function<void(const Event& arrived)> gradient_complete;
@@ -45,13 +44,13 @@ class StepFence {
   void set(Stepper stepper) { stepper_ = std::move(stepper); }
   bool has_stepper() const { return stepper_.wait != nullptr; }
 
-  // Before parameters are read or gathered on `stream`, and before gradients are written again:
-  // what is queued there from now on comes after a step that is still under way.
+  // Makes work queued on `stream` from now on wait for an unfinished step. Call it before
+  // parameters are read or all-gathered on `stream`, and before gradients are written again.
   void wait(void* stream) const {
     if (stepper_.wait != nullptr) stepper_.wait(stream);
   }
-  // Once a step: the shard's gradient is what the step will see, when `arrived` and what is queued
-  // on the compute stream have come to pass. Need not be called, but saves time.
+  // Announces, once per step, that the shard's gradient is final after `arrived` and the work
+  // queued on the compute stream. Optional; it lets the step begin earlier.
   void gradient_complete(const Event& arrived) const {
     if (stepper_.gradient_complete != nullptr) stepper_.gradient_complete(arrived);
   }
@@ -60,113 +59,118 @@ class StepFence {
   Stepper stepper_;
 };
 
-// What the ranks that hold the parts of buffers do together, on vectors on the compute stream.
+// Collectives over the ranks that hold the parts of buffers, on vectors on the compute stream.
 // Collective.
 struct ShardPeers {
-  const void* ranks = nullptr;                    // equal for equal ranks
-  int rank = 0, size = 1;                         // of them
-  bool have_all_experts = true;  // each of mixtures once; false: each rank has some, whole
+  const void* ranks = nullptr;                    // compares equal for the same ranks
+  int rank = 0, size = 1;                         // this rank among them, and their number
+  // True: together they hold each expert once; false: each holds some whole experts.
+  bool have_all_experts = true;
   std::function<void(const Tensor& x)> sum;       // adds f32 vectors over the ranks, in place
-  std::function<Tensor(const Tensor& x)> gather;  // all ranks' vectors, one after another
-  // Elements for, and from, each rank, one after another, on their way: `out` has them for what is
-  // queued after calling what is returned. The counts are gone by then, the tensors are kept.
+  std::function<Tensor(const Tensor& x)> gather;  // all-gather: all ranks' vectors, concatenated
+  // All-to-all: starts sending `in`, with sections for each rank, and receiving `out`, with
+  // sections from each rank. Work queued after the returned function has been called sees `out`
+  // complete. The counts may be freed after the first call; the tensors are kept alive.
   std::function<std::function<void()>(const Tensor& in, const std::vector<int64_t>& in_counts,
                                       const Tensor& out, const std::vector<int64_t>& out_counts)>
       exchange;
 };
 
-// What is known of the gradients in a buffer. Copies of its shard share it, also those with some of
-// its spans only.
+// State of the gradients in a buffer. All copies of its shard share it, also those with only some
+// of its spans.
 struct ShardGradient {
-  size_t parameters = 0;  // of the buffer; 0: those of the shard
-  // Whether `grad` holds a gradient; if not, the next one overwrites it. Nothing where backward
-  // writes into `grad` itself: then each parameter says so of its part (LeafState::has_value).
+  size_t parameters = 0;  // number of parameters in the buffer; 0: those of the shard
+  // True if `grad` holds a gradient; false: the next one overwrites it. nullopt if backward writes
+  // into `grad` directly: then each parameter has a flag of its own (LeafState::has_value).
   std::optional<bool> has_value = {};
-  std::set<const Parameter*> zeroed = {};  // count as zero nevertheless
-  // What clip_grad_norm() has found, the end of StepState as bytes on the device; undefined: it was
-  // not called since zero_grad(). Of the buffer, and of parameters for which that is different.
+  std::set<const Parameter*> zeroed = {};  // treated as zero nevertheless
+  // Results of clip_grad_norm(): the last fields of StepState, as bytes on the device. Undefined if
+  // it was not called since zero_grad(). clipped_apart has the parameters whose results differ from
+  // the buffer's.
   Tensor clipped = {};
   std::map<const Parameter*, Tensor> clipped_apart = {};
-  // Throws ConfigError while `grad` lacks what other ranks have; null: it never does.
+  // Throws ConfigError while `grad` lacks contributions of other ranks; null: it never does.
   std::function<void()> check = {};
-  // Calls `use` while `grad` is in memory, for gradients on a disk; null: it always is.
+  // Calls `use` while `grad` is in memory, for gradients stored on disk; null: always in memory.
   std::function<void(const std::function<void()>& use)> in_memory = {};
 };
 
-// What a rank steps of one flat buffer: a whole buffer, or its part under sharding, in device or
-// host memory. All tensors are vectors of one length; elements between the buffer's spans are
-// padding and are zero. A copy may have some of the spans only, for an optimizer that steps these
-// (select_parameters()).
+// A rank's part of one flat buffer, to be stepped by an optimizer: the whole buffer or its shard,
+// in device or host memory. All tensors are vectors of the same length; elements outside the
+// buffer's spans are padding and zero. A copy may have only some of the spans, for an optimizer
+// that steps only these (select_parameters()).
 //
-// A master in another context than the gradient asks to be stepped there (runtime/offload);
-// compute, f32 or less, then follows the master across, if it is defined: else readers fetch the
-// master.
+// If master and gradient are in different contexts, the step runs in the master's context
+// (runtime/offload). `compute`, f32 or narrower, is then copied from the master, if it is defined;
+// else readers copy the master.
 struct OptimShard {
   std::string name = {};  // for messages: "h.3"
   Tensor master;          // f32; the parameters themselves when they are f32
   Tensor grad;            // f32 or bf16
-  Tensor compute = {};    // bf16 or f16 parameters that follow the master; undefined when master is
-                          // the parameter
+  // Bf16 or f16 parameters, rounded from the master; undefined if master is the parameter.
+  Tensor compute = {};
   std::vector<OptimSpan> spans;
-  // Whether the gradient's norm counts it: not, of a table that two stages of a pipeline have, on
-  // one of them.
+  // False if the gradient norm must not count this shard: a table that two pipeline stages hold is
+  // counted on only one of them.
   bool counts = true;
-  std::shared_ptr<StepFence> fence = {};  // null: steps are over when later work on the stream runs
+  std::shared_ptr<StepFence> fence = {};  // null: steps are ordered by the compute stream
   std::shared_ptr<ShardGradient> gradient = std::make_shared<ShardGradient>();
-  std::shared_ptr<const ShardPeers> peers = {};        // null: every rank has all of the buffer
-  // Of statistics of whole parameters, where the peers have some experts only: ranks that have all,
-  // and most of the rest several times, of which it counts where `repeats` is not set. null: peers.
+  std::shared_ptr<const ShardPeers> peers = {};        // null: every rank has the whole buffer
+  // Peers for statistics of whole parameters, if `peers` hold only some experts: ranks that
+  // together hold all experts, but hold most other parameters several times. Those count only in
+  // shards with `repeats` false. null: use `peers`.
   std::shared_ptr<const ShardPeers> all_peers = {};
   bool repeats = false;
-  std::shared_ptr<const ShardReplicas> replicas = {};  // null: no other rank has a copy of it
-  // Called before master and compute are changed, so that nobody reads them meanwhile, and when
-  // they have been, so that they can be sent to other ranks; null: nobody wants to know.
+  std::shared_ptr<const ShardReplicas> replicas = {};  // null: no other rank has a copy
+  // changing() is called before master and compute change, so that readers can finish; changed()
+  // after it, so that they can be sent to other ranks. null: not needed.
   std::function<void()> changing = {};
   std::function<void()> changed = {};
 
-  // Calls `use`, which may read and write `grad`, wherever that lies.
+  // Calls `use`, which may read and write `grad`, while `grad` is in memory.
   void with_gradient(const std::function<void()>& use) const {
     gradient->in_memory != nullptr ? gradient->in_memory(use) : use();
   }
-  // Whether it has all spans of its buffer.
+  // True if it has all spans of its buffer.
   bool is_whole() const {
     return gradient->parameters == 0 || gradient->parameters == spans.size();
   }
 };
 
-// Part of a vector.
+// A contiguous part of a vector.
 Tensor vector_slice(const Tensor& vector, int64_t begin, int64_t count);
 
-// The shards of a module materialised on one device without data parallelism: one per trainable
-// parameter. Makes the gradient memory and, for bf16, the f32 masters. Throws InternalError while
-// shards of an earlier call are there, and for a sharded model, which has comm::optim_shards().
+// Shards of a module materialised on one device without data parallelism: one per trainable
+// parameter. Allocates gradients and, for bf16 parameters, f32 masters. Throws InternalError while
+// shards of an earlier call exist, and for a sharded model (use comm::optim_shards()).
 std::vector<OptimShard> local_shards(Module& module, Context& context);
 
-// The same shards with those parameters only whose full name `wanted` takes, for an optimizer that
-// steps these; shards without any are left out. Throws ConfigError if there are none. All ranks get
-// the same parameters.
+// Copies of the shards that contain only the parameters whose full name `wanted` accepts, for an
+// optimizer that steps only these; omits shards without such parameters. Throws ConfigError if
+// there are none. Must select the same parameters on all ranks.
 std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
                                           const std::function<bool(const Parameter&)>& wanted);
-// Those whose full name the pattern fits: `*` stands for any characters, "h.*.bias".
+// Selects parameters whose full name matches the pattern; `*` matches any characters, as in
+// "h.*.bias".
 std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
                                           std::string_view pattern);
-// Sets how the optimizer that is made of these shards treats the parameters whose full name the
-// pattern fits, whatever was set before. Throws ConfigError if there are none.
+// Sets the options with which the optimizer of these shards steps the parameters whose full name
+// matches the pattern; replaces earlier options. Throws ConfigError if no parameter matches.
 void set_parameter_options(std::vector<OptimShard>& shards, std::string_view pattern,
                            const ParameterOptions& options);
 
-// The ranks that hold the other parts; null: there are none. Throws ConfigError, naming `what`, for
-// shards that are cut over different ranks.
+// Peers of the shards; null: there are none. Throws ConfigError, which begins with `what`, if the
+// shards have different peers.
 const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>& shards);
-// The same for statistics of whole parameters (OptimShard::all_peers).
+// Peers for statistics of whole parameters (OptimShard::all_peers).
 const ShardPeers* all_peers_of(std::string_view what, const std::vector<OptimShard>& shards);
-// Whether parts of the span's parameter are neither here nor at the peers: elements, leaves,
-// experts. An optimizer of whole parameters cannot step it then.
+// True if some parts of the span's parameter (elements, tensor-parallel shards or experts) are
+// neither here nor at the peers. An optimizer that needs whole parameters cannot step it then.
 bool lacks_parts(const OptimSpan& span, const ShardPeers* peers);
 
-// Sets the gradients of parameters that no backward has reached since zero_grad() to zero.
+// Zeroes the gradients of parameters that no backward has reached since zero_grad().
 void complete_gradients(const std::vector<OptimShard>& shards);
-// The next gradient overwrites instead of adding, and is not clipped. Moves no memory.
+// Makes the next gradient overwrite instead of add, and forgets clipping. Does not write to memory.
 void zero_grad(const std::vector<OptimShard>& shards);
 
 }  // namespace shale

@@ -86,7 +86,7 @@ void CachingAllocator::Block::give_back(Block* block, DeviceBackend& backend) no
     backend.synchronize(block->key.stream);
     for (void* stream : block->other_streams) backend.synchronize(stream);
   } catch (const std::exception& error) {
-    // the device is lost, so nothing uses the memory any more
+    // The device is lost, so nothing uses the memory any more.
     log_warning("memory: ", error.what());
   }
   release();

@@ -43,7 +43,7 @@ struct AutogradState : AutogradModes {
   std::list<BackwardHooks> backward_hooks;
   uint64_t next_node = 0;  // number of the next node; creation order
   std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;  // the innermost is last
-  // inside backward_inputs(): destination of postponed leaf gradients
+  // Inside backward_inputs(): destination of postponed leaf gradients.
   DeferredGrads* deferred = nullptr;
   PointwiseTrace* trace = nullptr;  // inside fused(): elementwise ops record themselves here
   // True if the caller sets StepState::sample, on which dropout masks depend, before each forward.

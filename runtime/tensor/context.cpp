@@ -152,7 +152,7 @@ Context::PassState Context::copy_pass_state() const {
 }
 
 void Context::exchange_pass_state(PassState& other) {
-  // scopes hold references to *autograd_, so only its content is swapped
+  // Scopes hold references to *autograd_, so only its content is swapped.
   std::swap(*autograd_, *other.autograd);
   std::swap(host_step_, other.host_step);
   std::shared_ptr<Storage> storage = std::exchange(other.step_storage, std::move(step_storage_));

@@ -9,7 +9,7 @@ namespace shale {
 // their order, and computes when work is done. Times are in seconds from an arbitrary start.
 class PlanClock {
  public:
-  // direction of a copy, seen from the device
+  // Direction of a copy, seen from the device.
   enum class Way : uint8_t { kInside, kToHost, kFromHost };
 
   virtual ~PlanClock() = default;
