@@ -15,7 +15,7 @@ float scale_or_default(const AttentionOptions& options, int64_t head_size) {
   return options.scale != 0 ? options.scale : 1.0f / std::sqrt(static_cast<float>(head_size));
 }
 
-// An option that a tensor of the device gives; undefined: none.
+// View of an option that is a tensor on the device; undefined if the option is not set.
 View option_view(const char* name, const Tensor& values, const Shape& shape) {
   if (!values.defined()) return {};
   check_dtype("attention", name, values, DType::kI32);
@@ -24,7 +24,7 @@ View option_view(const char* name, const Tensor& values, const Shape& shape) {
   return values;
 }
 
-// Those of the options' mask; undefined: none.
+// Block lists of the options' mask; undefined without a mask.
 BlockMask::Lists block_lists(const Tensor& q, const Tensor& k, const AttentionOptions& options) {
   if (options.blocks == nullptr) return {};
   return options.blocks->lists(q.context(), {.queries = q.size(1),
@@ -58,7 +58,7 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
   return out;
 }
 
-// What backward needs of the options.
+// The options that backward needs.
 struct SavedOptions {
   float scale, softcap;
   bool causal;

@@ -31,10 +31,10 @@ void check_batch_norm(const Tensor& x, const Tensor& gain, const Tensor& bias,
   check_dtype(kOp, "residual", residual, x.dtype());
 }
 
-// What rows are normalised with.
+// Statistics for normalising the rows.
 struct Statistics {
   Tensor mean, rstd;  // [C] f32
-  Tensor count;       // [1] f32, of rows; undefined: they are fixed
+  Tensor count;       // [1] f32, number of rows; undefined: the statistics are constants
 };
 
 Statistics fixed_statistics(const BatchNormOptions& options) {
@@ -44,7 +44,7 @@ Statistics fixed_statistics(const BatchNormOptions& options) {
           .count = {}};
 }
 
-// Those of the rows, of all ranks.
+// Statistics of the rows of all ranks.
 Statistics batch_statistics(const Tensor& x, const BatchNormOptions& options) {
   Context& context = x.context();
   const int64_t channels = x.size(-1);
@@ -54,7 +54,7 @@ Statistics batch_statistics(const Tensor& x, const BatchNormOptions& options) {
   if (options.peers != nullptr) moments = options.peers->gather(moments);
   Statistics result{.mean = floats(channels), .rstd = floats(channels), .count = floats(1)};
   const int64_t width = 2 * channels + 1;
-  // The first run of a segment that runs again has moved them.
+  // When a segment is recomputed, the first run has already updated them.
   const bool moves = !context.autograd().recomputing;
   kernels::batch_merge(
       x.exec(),
@@ -70,7 +70,7 @@ Statistics batch_statistics(const Tensor& x, const BatchNormOptions& options) {
 }
 
 struct Saved {
-  SavedTensor x, gain, y, mean, rstd, count;  // y: with relu alone
+  SavedTensor x, gain, y, mean, rstd, count;  // y only with relu
   Tensor bias;
   std::shared_ptr<const BatchPeers> peers;
 };
@@ -88,7 +88,8 @@ Grads batch_norm_backward(BackwardArgs& args, const Saved& saved) {
                                     .mean = mean,
                                     .rstd = rstd,
                                     .sums = sums};
-  // The gradients of gain and bias are this rank's: they are added over the ranks as all are.
+  // These gradients cover this rank's rows; like all gradients, they are reduced over the ranks
+  // later.
   emit_grad(args, {1, gain}, grads, [&](const Tensor& dgain, bool accumulate) {
     kernel.dgain = dgain;
     kernel.accumulate_dgain = accumulate;

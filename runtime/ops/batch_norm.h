@@ -7,33 +7,34 @@
 
 namespace shale {
 
-// How the moments of all ranks come together, for statistics over more rows than this rank's.
-// Collective: all ranks call the ops that use it in one order, forward and backward.
+// Collectives that combine the moments of all ranks, for statistics over more rows than this
+// rank's. All ranks must call the ops that use them in the same order, in forward and backward.
 struct BatchPeers {
-  // x: a vector; returns those of all ranks, [ranks, x.numel()].
+  // x: a vector; returns all ranks' vectors, [ranks, x.numel()].
   std::function<Tensor(const Tensor& x)> gather;
   // Sums over the ranks, in place.
   std::function<void(const Tensor& x)> sum;
 };
 
-// What a batch norm is given besides its parameters.
+// Options of batch_norm() besides the parameters.
 struct BatchNormOptions {
-  // [C] f32, which training moves, unless a segment is computed again, and inference normalises
-  // with.
+  // [C] f32. Training updates them (but not when a segment is recomputed); inference normalises
+  // with them.
   Tensor running_mean, running_variance;
   float eps = 1e-5f;
-  float momentum = 0.1f;  // of the new statistics: running = (1 - momentum) running + momentum new
-  bool relu = false;      // of the result
-  std::shared_ptr<const BatchPeers> peers =
-      nullptr;  // null: the statistics are of this rank's rows
+  // Weight of the new statistics: running = (1 - momentum) running + momentum new.
+  float momentum = 0.1f;
+  bool relu = false;                                  // apply ReLU to the result
+  std::shared_ptr<const BatchPeers> peers = nullptr;  // null: statistics of this rank's rows only
 };
 
-// Batch norm (arXiv:1502.03167, algorithm 1), with what follows it in residual networks:
-//   y = (x - mean) / sqrt(var + eps) gain + bias + residual, and its positive part with relu
-// x: [..., C], contiguous, whose other dimensions are rows; gain, bias: [C]; residual, optional,
-// and y: like x. In training mean and var (with the number of rows as divisor) are those of the
-// rows; the running variance has rows - 1. Throws ShapeError, DTypeError. Keeps x, gain, and with
-// relu y, and two f32 per channel for backward.
+// Batch norm (arXiv:1502.03167, algorithm 1), fused with the ops that follow it in residual
+// networks:
+//   y = (x - mean) / sqrt(var + eps) gain + bias + residual, then ReLU if `relu`
+// x: [..., C], contiguous; all other dimensions are rows. gain, bias: [C]. residual (optional) and
+// y: like x. In training, mean and var (divided by the number of rows) are those of the rows; the
+// running variance divides by rows - 1. Throws ShapeError, DTypeError. Keeps x, gain, two f32 per
+// channel and, with relu, y for backward.
 Tensor batch_norm(const Tensor& x, const Tensor& gain, const Tensor& bias,
                   const BatchNormOptions& options, const Tensor& residual = {});
 

@@ -12,38 +12,40 @@
 
 namespace shale {
 
-// Which blocks of keys each block of queries of a sequence sees, of every head or of all alike: the
-// pattern of sparse attention (arXiv:1904.10509, arXiv:2004.05150, arXiv:2007.14062). Blocks are
-// counted from the sequence's first token, also where a call has some of its queries alone. Inside
-// the blocks that are seen, causal masks, windows and documents hide what they hide.
+// Block-sparse attention pattern (arXiv:1904.10509, arXiv:2004.05150, arXiv:2007.14062): the key
+// blocks that each query block of a sequence attends to, per head or for all heads. Blocks are
+// counted from the sequence's first token, also in a call with only some of its queries. Causal
+// masks, windows and documents apply in addition within these blocks.
 class BlockMask {
  public:
-  // The blocks of keys that a block of queries of a head sees: ascending, none after its own if
-  // causal.
+  // Returns the key blocks that a query block of a head attends to, in ascending order; if causal,
+  // none after the query block itself.
   using KeysOfBlock = std::function<std::vector<int32_t>(int64_t head, int64_t query_block)>;
   struct Options {
-    int64_t block = kernels::kAttentionBlock;  // tokens of a block: a multiple of that
-    bool by_head = false;                      // heads differ; else they have head 0's
-    bool causal = true;                        // as the attention is
+    int64_t block = kernels::kAttentionBlock;  // tokens per block: a multiple of kAttentionBlock
+    bool by_head = false;                      // false: all heads use head 0's pattern
+    bool causal = true;                        // must equal AttentionOptions::causal
   };
-  // Throws ConfigError for a block of another size.
+  // Throws ConfigError for an unsupported block size.
   BlockMask(const Options& options, KeysOfBlock keys_of);
-  // The same of a function that says whether a block of queries sees one of keys.
+  // Alternative constructor with a predicate: true if a query block attends to a key block.
   using Sees = std::function<bool(int64_t head, int64_t query_block, int64_t key_block)>;
   BlockMask(const Options& options, const Sees& sees, int64_t key_blocks);
 
-  // What kernels walk, in a device's memory: [P, Nq + 1], [n], [P, Nk + 1], [n] i32.
+  // The pattern as lists in device memory, as kernels read it: [P, Nq + 1], [n], [P, Nk + 1], [n]
+  // i32.
   struct Lists {
     Tensor key_begins, keys, query_begins, queries;
     kernels::BlockLists views() const { return {key_begins, keys, query_begins, queries}; }
   };
-  // A call of attention over some heads of a layer, whose queries are the last of its keys.
+  // A call of attention for some heads of a layer. Its queries are the last of its keys.
   struct Call {
     int64_t queries = 0, keys = 0;      // tokens
-    int64_t first_head = 0, heads = 1;  // of the layer's
+    int64_t first_head = 0, heads = 1;  // of the layer's heads
   };
-  // Made once for all calls of a shape, in host memory, and copied for each. Throws ShapeError for
-  // queries that begin inside a block of kAttentionBlock tokens and end in another.
+  // Lists for a call. They are computed in host memory once per shape and copied for each call.
+  // Throws ShapeError if the queries begin inside a block of kAttentionBlock tokens and end in
+  // another block.
   Lists lists(Context& context, const Call& call) const;
 
  private:

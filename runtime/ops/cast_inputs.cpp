@@ -13,7 +13,7 @@
 namespace shale::amp {
 namespace {
 
-// The region's dtype; f32 outside of all.
+// The autocast dtype; f32 outside of all regions.
 DType region(std::initializer_list<Tensor> x) {
   const auto* first = std::find_if(x.begin(), x.end(), [](const Tensor& t) { return t.defined(); });
   return first == x.end() ? DType::kF32 : first->context().autograd().autocast;
@@ -25,7 +25,7 @@ bool any_is_not(DType dtype, std::initializer_list<Tensor> x) {
   });
 }
 
-// The copy of a leaf that an earlier use has made, if somebody still holds it; else undefined.
+// The copy of a leaf made by an earlier use, if something still holds it; else undefined.
 Tensor find_copy(const Tensor& leaf, DType dtype) {
   const LowCopy& copy = leaf_state(leaf).low_copy;
   auto storage = copy.storage.lock();
@@ -40,7 +40,7 @@ Tensor find_copy(const Tensor& leaf, DType dtype) {
   return Tensor(std::move(impl));
 }
 
-// Each use has a history of its own, so that their backwards may come at different times.
+// Each use records its own cast, because their backwards may run at different times.
 Tensor cast_weight(const Tensor& weight, DType dtype) {
   Tensor y = find_copy(weight, dtype);
   if (y.defined()) {
@@ -86,7 +86,7 @@ DType result_dtype(const Tensor& a, const Tensor& b) {
   if (a.dtype() == DType::kU8) return result_dtype(b);
   if (b.dtype() == DType::kU8) return a.dtype();
   if (region({a}) == DType::kF32 || a.dtype() == b.dtype()) return a.dtype();
-  return DType::kF32;  // of bf16, f16 and f32 no two have another common dtype
+  return DType::kF32;  // two different dtypes of bf16, f16 and f32 have only f32 in common
 }
 
 Tensor add_residual(const Tensor& y, const Tensor& residual) {

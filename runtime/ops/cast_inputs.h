@@ -4,20 +4,21 @@
 
 #include "shale/runtime/tensor/tensor.h"
 
-// Casts of what ops are given inside a region of amp::Autocast.
+// Casts of op inputs inside an amp::Autocast region.
 namespace shale::amp {
 
-// Whether the op has to cast before it computes: a region is on, and one of the defined float
-// tensors among x is not of its dtype (of f32).
+// True if the op must cast its inputs first: a region is active, and one of the defined float
+// tensors in x does not have the region's dtype (wants_f32: f32).
 bool wants_low(std::initializer_list<Tensor> x);
 bool wants_f32(std::initializer_list<Tensor> x);
-Tensor to_low(const Tensor& x);  // undefined ones pass
+Tensor to_low(const Tensor& x);  // returns undefined tensors unchanged
 Tensor to_f32(const Tensor& x);
-// The dtype of a result of x: its own; of a mask (u8) f32.
+// dtype of a result of x: x's own dtype; f32 if x is a mask (u8).
 DType result_dtype(const Tensor& x);
-// Of a and b: a's, or in a region the wider of the two. Masks count only if both are.
+// dtype of a result of a and b: a's, or within a region the wider one. A mask counts only if both
+// are masks.
 DType result_dtype(const Tensor& a, const Tensor& b);
-// y + residual, in the wider dtype; y if there is no residual.
+// y + residual, in the wider dtype; y if residual is undefined.
 Tensor add_residual(const Tensor& y, const Tensor& residual);
 
 }  // namespace shale::amp

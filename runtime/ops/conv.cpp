@@ -12,11 +12,11 @@
 namespace shale {
 namespace {
 
-// A weight in the order of one of a convolution's products.
+// A weight, packed for one of a convolution's GEMMs.
 struct PackedProduct {
   Tensor memory;
   kernels::PackedWeight packed;
-  uint64_t version = 0;  // of the weight
+  uint64_t version = 0;  // version of the weight
   WeightUses uses;
 };
 
@@ -45,8 +45,7 @@ void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const
   if (bias.defined()) check_shape("conv2d", "bias", bias, {weight.size(0)});
 }
 
-// The copy that a product of `leaf` as it was at `version` shares with others; null if it shares
-// none.
+// Packed copy that several uses of `leaf` at `version` share; null if no uses share it.
 kernels::PackedWeight* packed_weight(const Tensor& leaf, uint64_t version,
                                      PackedProduct PackedConvWeights::*product) {
   if (!leaf.defined() || leaf.version() != version) return nullptr;
@@ -67,12 +66,13 @@ kernels::PackedWeight* packed_weight(const Tensor& leaf, uint64_t version,
   return &mine.packed;
 }
 
-// A convolution of x and weight, which is `leaf` or its copy in another dtype, if that is defined.
+// Convolution of x and weight. leaf: the weight's leaf if defined; weight is then that leaf or its
+// copy in another dtype.
 Tensor conv2d_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& windows,
                  const Tensor& leaf) {
   check_conv(x, weight, bias, windows);
   const bool records = needs_grad(x.context(), {x, weight, bias});
-  // Saved before the product: a segment that runs again for these ends here.
+  // Saved before the convolution, so that a recomputed segment can stop here.
   SavedTensor saved_x, saved_weight;
   if (records) saved_x = {"conv2d", x}, saved_weight = {"conv2d", weight};
   Tensor y = empty(x.context(),

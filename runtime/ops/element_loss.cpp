@@ -11,7 +11,7 @@ namespace {
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
-// A loss of two values of the graph.
+// Adds a loss of two values to the graph; returns its value.
 using Formula = std::function<int(PointwiseGraph& graph, int x, int target)>;
 
 Tensor element_loss(const char* op, const Tensor& x, const Tensor& target, LossReduction reduction,

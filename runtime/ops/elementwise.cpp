@@ -19,8 +19,8 @@ void check_alike(const char* op, const Tensor& a, const Tensor& b) {
   check_same_device(op, a, {&b, 1});
 }
 
-// Whether the op is over whole tensors of one shape, outside of fused(): kernels of their own do
-// that, with the bits of the general one.
+// True if the op has whole tensors of one shape and is outside fused(). Separate kernels handle
+// this case, with bitwise the same results as the general one.
 bool is_plain(const char* op, const Tensor& a, const Tensor& b) {
   check_defined(op, "a", a);
   check_defined(op, "b", b);
@@ -33,7 +33,7 @@ bool is_traced(const Tensor& x) {
   return x.context().autograd().trace != nullptr;
 }
 
-// A gradient on its way to an input of another dtype.
+// Converts a gradient to the dtype of its input.
 Tensor like_input(const Tensor& grad, DType dtype) {
   if (grad.dtype() == dtype) return grad;
   Tensor y = empty(grad.context(), grad.shape(), dtype);

@@ -7,8 +7,8 @@
 namespace shale {
 namespace {
 
-// All of the backward, later: rows of a table are added up from what its gradient holds on, which
-// a gradient of its own, added afterwards, would round otherwise. False if a table is no leaf.
+// Defers the whole backward. The kernel must add to a table's existing gradient: adding a separate
+// gradient afterwards would round differently. Returns false if a table is not a leaf.
 bool defer(BackwardArgs& args, const Tensor& ids, int64_t first_position, const TableRows& rows) {
   const Tensor table = args.leaf(0), positions = args.leaf(1);
   std::vector<Tensor> leaves;

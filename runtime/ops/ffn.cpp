@@ -106,7 +106,7 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2
        .aux = as_matrix(pre)});
   const char* op = "ffn";
   const bool records = needs_grad(context, {x, w1, b1, w2, b2, residual});
-  // Saved before the second product: a segment that runs again for these ends here.
+  // Saved before the second GEMM, so that a recomputed segment can stop here.
   Saved saved;
   if (records) saved = save(op, x, w1, w2, pre, act, gelu);
   Tensor y = empty(context, with_last(x.shape(), w2.size(0)), x.dtype());

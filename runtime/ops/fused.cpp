@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-// While it lives, elementwise ops of the context go into the trace.
+// While it exists, elementwise ops of the context are recorded in the trace.
 class ChainScope {
  public:
   ChainScope(AutogradState& state, PointwiseTrace& trace) : state_(state) { state_.trace = &trace; }
@@ -25,7 +25,8 @@ std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs) 
   if (inputs.empty()) throw ShapeError("fused: there are no inputs, expected at least one");
   check_defined("fused", "the first input", inputs.front());
   Context& context = inputs.front().context();
-  if (context.autograd().trace != nullptr) return fn(inputs);  // part of the chain around it
+  // Becomes part of the enclosing chain.
+  if (context.autograd().trace != nullptr) return fn(inputs);
   PointwiseTrace trace(context);
   std::vector<Tensor> results;
   {

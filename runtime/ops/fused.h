@@ -12,20 +12,20 @@ namespace shale {
 //
 //   Tensor y = fused([&](const Tensor& in) { return mul(in, sigmoid(add(in, bias))); }, x);
 //
-// fn may use what is in ops/pointwise.h, and add, mul, scale and cast of ops/elementwise.h; tensors
-// that it captures are inputs like others. All results of its ops have one shape, to which inputs
-// are broadcast; what has another shape is computed before. Each op rounds to its dtype, so results
-// have the bits of the ops one by one. Backward is one kernel too: it keeps the inputs alone, and
-// computes the rest again. Gradients round between ops as without fused(); those of an input that
-// is used several times and is broadcast, or is a leaf of 16 bits, may differ by roundings.
+// fn may use the ops in ops/pointwise.h, and add, mul, scale and cast of ops/elementwise.h. Tensors
+// that it captures are further inputs. All results of its ops must have one shape, to which inputs
+// are broadcast; compute other shapes before the call. Each op rounds to its dtype, so results are
+// bitwise those of separate ops. Backward is one kernel too: it keeps only the inputs and
+// recomputes the rest. Gradients round between ops as without fused(). The gradient of an input
+// that is used several times may differ by rounding if the input is broadcast or is a 16-bit leaf.
 //
-// On the CPU and the emulator an interpreter goes through the chain tile by tile. On a GPU the
-// chain is compiled when it is first run, by NVIDIA's NVRTC, which is loaded then: UnavailableError
-// where there is none. The environment's SHALE_NVRTC names its file, or is "off": then the GPU
-// interprets.
+// On the CPU and the emulator an interpreter runs the chain tile by tile. On a GPU, NVIDIA's NVRTC
+// compiles the chain on its first run; it is loaded at that time, and UnavailableError is thrown if
+// it is missing. The environment variable SHALE_NVRTC sets its file, or "off": then the GPU uses an
+// interpreter.
 //
 // Throws ShapeError for a chain that is too long (kernels/pointwise.h has the limits),
-// AutogradError for results that are not of elementwise ops.
+// AutogradError for results that do not come from elementwise ops.
 using FusedFn = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs);
 Tensor fused(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x);

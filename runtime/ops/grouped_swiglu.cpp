@@ -34,7 +34,7 @@ void check_weights(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, co
   check_shape(kOp, "offsets", offsets, {E + 1});
 }
 
-// Each matrix of [E, rows, columns], transposed.
+// View of [E, rows, columns] with each matrix transposed.
 View all_transposed(const View& matrices) {
   View view = matrices;
   std::swap(view.shape[1], view.shape[2]);
@@ -47,13 +47,13 @@ struct Saved {
   int64_t align = 1;
 };
 
-// Where groups begin and end.
+// Row ranges of the groups.
 struct Groups {
   Tensor offsets;
   int64_t align = 1;
 };
 
-// dyᵀ x of each group, if anybody needs it.
+// Computes dyᵀ x of each group, if the gradient is needed.
 void emit_grouped_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
                        const Groups& groups, const View& dy, const View& x) {
   emit_grad(args, {input, weight, dy.dtype}, grads, [&](const Tensor& dw, bool accumulate) {
@@ -122,7 +122,7 @@ Tensor grouped_swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up,
                                    .b_up = all_transposed(w_up),
                                    .aux_up = up});
   const bool records = needs_grad(context, {x, w_gate, w_up, w_down});
-  // Saved before the last product: a segment that runs again for these ends here.
+  // Saved before the last GEMM, so that a recomputed segment can stop here.
   Saved saved;
   if (records) {
     saved = {.x = {kOp, x},

@@ -18,7 +18,7 @@ int dim_index(const char* op, const Tensor& x, int dim) {
   return index;
 }
 
-// A contiguous tensor as [outer, size of the dimension, inner].
+// View of a contiguous tensor as [outer, size of the dimension, inner].
 View as_lines(const Tensor& x, int dim) {
   View view = x.view();
   int64_t outer = 1, inner = 1;
@@ -29,12 +29,12 @@ View as_lines(const Tensor& x, int dim) {
   return make_view(view.data, view.dtype, {outer, x.size(dim), inner});
 }
 
-// What an op with an index does, over shapes as kernels have them.
+// Arguments and kernels of an indexing op, with shapes as kernels expect them.
 struct Lines {
   const char* op;
   int dim;
   Shape shape;   // of x
-  Tensor index;  // of whole shape, or [K] for all
+  Tensor index;  // has the full shape, or [K] for all lines
 
   Shape picked() const {
     Shape result = shape;
@@ -60,14 +60,14 @@ struct Lines {
     kernels::gather(x.exec(), {.x = as_lines(x, dim), .index = index_view(to), .y = to});
     return y;
   }
-  // Adds to y, which is f32.
+  // Adds to y, which must be f32.
   void scatter_to(const Tensor& y, const Tensor& source) const {
     const View from = as_lines(source, dim);
     kernels::scatter_add(y.exec(), {.x = from, .index = index_view(from), .y = as_lines(y, dim)});
   }
 };
 
-// index has the shape of x but for the dimension.
+// Checks that index has the shape of x except along dim.
 void check_index(const char* op, const Tensor& x, int dim, const Tensor& index) {
   check_dtype(op, "index", index, DType::kI32);
   check_contiguous(op, "index", index);

@@ -7,30 +7,31 @@
 
 namespace shale {
 
-// What the products of a linear layer, of forward and of backward, are made of.
+// Operand formats of a linear layer's GEMMs in forward and backward.
 enum class Operands : uint8_t {
   kPlain,
-  // Numbers of E4M3 with a scale for each 128 of the dimension that is summed over, of weights for
-  // 128 x 128 (kernels/fp8.h; DeepSeek-V3, arXiv:2412.19437, section 3.3). x and the gradient of y
-  // are rounded anew for each product, along its sums, and products of 128 are scaled and added in
-  // f32. GPUs: of compute capability 9.0 alone.
+  // E4M3 with one scale per 128 elements along the summed dimension, for weights per 128 x 128
+  // block (kernels/fp8.h; DeepSeek-V3, arXiv:2412.19437, section 3.3). x and the gradient of y are
+  // quantized separately for each GEMM, along its summed dimension. Partial sums over 128 elements
+  // are scaled and added in f32. GPUs need compute capability 9.0.
   kFp8,
-  // With one scale for all of x, of the weight, of the gradient of y, which is of E5M2: what
-  // Transformer Engine calls current scaling.
+  // One scale per tensor for x, the weight and the gradient of y; the last is E5M2. Transformer
+  // Engine calls this current scaling.
   kFp8Tensor,
 };
 
-// y = x weightᵀ + bias + residual.
-// x: [..., K], contiguous; weight: [N, K]; bias: [N]; residual and y: [..., N]. One dtype. bias and
-// residual are optional. Throws ShapeError, DTypeError, that of fp8 operands out of all but bf16.
-// Keeps x and weight for backward, as they came; of x with fp8 operands its transpose, rounded, if
-// the weight's gradient may be wanted and x is not computed again instead.
+// y = x weightᵀ + bias + residual. x: [..., K], contiguous; weight: [N, K]; bias: [N]; residual and
+// y: [..., N]. All have one dtype. bias and residual are optional. Throws ShapeError, DTypeError
+// (also for fp8 operands of tensors other than bf16). Keeps x and weight for backward. With fp8
+// operands, instead of x it keeps x's quantized transpose, if the weight may need a gradient and x
+// is not recomputed.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Tensor& residual = {}, Operands operands = Operands::kPlain);
 
-// While it lives, products with fp8 operands share what they make of each x and keep its transpose
-// once: for a tensor that several layers read, such as those of queries, keys and values. Results
-// have the same bits without. Another one for the same tensor changes nothing.
+// While it exists, linear layers with fp8 operands share the quantized form of each x, and keep its
+// transpose only once. Use it for a tensor that several layers read, such as query, key and value
+// projections. Results are bitwise the same without it. A second object for the same tensor has no
+// effect.
 class SharedInputs {
  public:
   explicit SharedInputs(const std::vector<Tensor>& x);

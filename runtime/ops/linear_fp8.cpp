@@ -13,7 +13,7 @@ using kernels::Fp8Blocks;
 using kernels::Fp8Format;
 using Kind = Fp8Tensor::Kind;
 
-// Of a recipe, what each tensor becomes.
+// Quantization of each tensor.
 struct Fp8Recipe {
   Kind x, weight, dy;
 };
@@ -25,7 +25,7 @@ Fp8Recipe recipe_of(Operands operands) {
   return {{Fp8Blocks::kLines}, weight, {Fp8Blocks::kLines}};
 }
 
-// x, seen as a matrix, and its transpose, as far as they have memory.
+// Quantizes x, seen as a matrix, and its transpose; skips outputs without memory.
 void quantize(const Tensor& x, const Fp8Tensor& rows, const Fp8Tensor& columns) {
   kernels::quantize_fp8(x.exec(),
                         {.x = as_matrix(x), .rows = rows.operand(), .columns = columns.operand()});
@@ -47,28 +47,28 @@ Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted) {
   return result;
 }
 
-// Where an operand goes.
+// Destination of a quantized operand.
 struct Place {
   int64_t lines, length;
-  Tensor codes;  // they are there; undefined: they are not
+  Tensor codes;  // existing codes; undefined: to be allocated
 
   Fp8Tensor make(Context& context, const Kind& kind, MemoryTag tag) const {
     return Fp8Tensor::make(context, lines, length, kind, tag, codes);
   }
 };
 
-// A weight, or its transpose, as products of one version of it share it.
+// A quantized weight, or its transpose, which the GEMMs of one weight version share.
 struct SharedOperand {
   WeightUses uses;
   Fp8Tensor operand;
-  uint64_t version = 0;  // that it was made of
+  uint64_t version = 0;  // version of the weight that it was made from
   Operands operands = Operands::kPlain;
 
   bool is_of(const Tensor& weight, Operands wanted) const {
     return operands == wanted && version == weight.version();
   }
-  // Its memory, which is to become that of the weight as it is; none if that is not wanted. The
-  // place stays the same: graphs know it.
+  // Memory to fill with the quantized present version; empty if not needed. Its address never
+  // changes, because captured graphs use it.
   Fp8Tensor renewed(const Tensor& weight, Operands wanted, const Place& place) {
     if (!uses.are_shared() || is_of(weight, wanted)) return {};
     const Kind kind = recipe_of(wanted).weight;
@@ -86,12 +86,13 @@ struct SharedOperand {
 
 struct Fp8Weight {
   SharedOperand rows, columns;
-  Fp8Codes codes;  // undefined: operands are made of the values
+  Fp8Codes codes;  // undefined: quantize the weight's values
 };
 
 namespace {
 
-// What products with weight share; null if it is no leaf, which others would know.
+// State shared by GEMMs with this weight; null if the weight is not a leaf, because no other GEMM
+// could find it.
 Fp8Weight* shared_of(const Tensor& weight) {
   LeafState* const leaf = weight.impl().leaf.get();
   if (leaf == nullptr) return nullptr;
@@ -99,7 +100,7 @@ Fp8Weight* shared_of(const Tensor& weight) {
   return leaf->fp8.get();
 }
 
-// A weight with the codes that there are of it.
+// A weight with its existing codes, if any.
 struct WeightSource {
   const Tensor& weight;
   Fp8Codes codes;
@@ -111,7 +112,7 @@ struct WeightSource {
   }
   Place columns() const { return {weight.size(1), weight.size(0), {}}; }
 
-  // Fills operands, as far as they have memory.
+  // Fills the operands that have memory.
   void make(const Fp8Tensor& of_rows, const Fp8Tensor& of_columns) const {
     if (!codes.codes.defined()) return quantize(weight, of_rows, of_columns);
     kernels::fp8_operands(weight.exec(), {.codes = codes.codes,
@@ -121,8 +122,8 @@ struct WeightSource {
   }
 };
 
-// The operand of a product with weight, which may be a leaf that has it from an earlier one. Made
-// with the other one, if that will be wanted too, in one read.
+// Quantized operand for a GEMM with this weight; a leaf may have it from an earlier GEMM. Makes the
+// other operand in the same pass if it will be needed too.
 Fp8Tensor weight_operand(const Tensor& weight, Operands operands,
                          SharedOperand Fp8Weight::*wanted) {
   const bool is_rows = wanted == &Fp8Weight::rows;

@@ -7,19 +7,19 @@
 
 namespace shale {
 
-// The products of linear() with operands of fp8, of bf16 tensors.
+// GEMMs of linear() with fp8 operands, for bf16 tensors.
 
-// What shares a scale of the weight, whose numbers are of E4M3.
+// Blocks of a weight that share a scale; the weight is E4M3.
 kernels::Fp8Blocks fp8_weight_blocks(Operands operands);
 
-// An operand with memory of its own.
+// A quantized operand that owns its memory.
 struct Fp8Tensor {
-  struct Kind {  // what shares a scale, and the numbers
+  struct Kind {  // scale granularity and number format
     kernels::Fp8Blocks blocks = kernels::Fp8Blocks::kLines;
     kernels::Fp8Format format = kernels::Fp8Format::kE4M3;
   };
 
-  // given: memory that has the codes already; undefined: some of its own.
+  // given: memory that already holds the codes; undefined: allocates.
   static Fp8Tensor make(Context& context, int64_t lines, int64_t length, const Kind& kind,
                         MemoryTag tag = MemoryTag::kActivation, const Tensor& given = {});
 
@@ -30,14 +30,14 @@ struct Fp8Tensor {
   int64_t lines = 0, length = 0;
 };
 
-// The numbers of a weight as they travel between ranks (kernels/fp8_shard.h).
+// A quantized weight in the form that ranks exchange (kernels/fp8_shard.h).
 struct Fp8Codes {
   Tensor codes;    // [N, K] u8
   Tensor largest;  // the largest magnitude of each block
 };
 
-// From now on products with fp8 operands read these codes, and not the values of the weight, a
-// leaf, which need have no memory; until LeafState::drop_copies().
+// From now on GEMMs with fp8 operands read these codes instead of the values of the weight. The
+// weight is a leaf and need not have memory. Ends with LeafState::drop_copies().
 void set_fp8_codes(const Tensor& weight, const Fp8Codes& codes);
 
 struct LinearInputs {
@@ -45,8 +45,8 @@ struct LinearInputs {
   const Tensor &bias, &residual;  // may be undefined
 };
 
-// What is kept of x for the gradient of a weight: xᵀ as an operand, of half its bytes; or x, where
-// that is computed again instead of kept.
+// What is kept of x for the weight's gradient: xᵀ quantized, which has half the bytes, or x itself
+// if x is recomputed instead of kept.
 class Fp8KeptInput {
  public:
   explicit Fp8KeptInput(const Tensor& x) : x_("linear", x) {}
@@ -56,29 +56,29 @@ class Fp8KeptInput {
 
  private:
   SavedTensor x_;
-  Fp8Tensor transpose_;  // without its memory, which is saved
+  Fp8Tensor transpose_;  // without its tensors, which are saved below
   SavedTensor codes_, scales_;
 };
 
-// What products make of x, of which that of others is shared (SharedInputs).
+// Quantized forms of x that several layers can share (SharedInputs).
 struct Fp8InputOperands {
   Operands operands = Operands::kPlain;
-  uint64_t version = 0;  // of x
+  uint64_t version = 0;  // version of x
   Fp8Tensor rows;
   std::shared_ptr<const Fp8KeptInput> kept;
 };
 
-// x as the operand of forward's product, and what is kept of it, both out of one read.
+// x quantized for forward's GEMM, and what is kept of it for backward; both are made in one pass.
 class Fp8Input {
  public:
   Fp8Input() = default;
-  // keeps: whether the weight's gradient may be wanted.
+  // keeps: true if the weight may need a gradient.
   Fp8Input(Operands operands, const Tensor& x, bool keeps);
 
-  // y = x weightᵀ + bias + residual. Only the first one; x is let go.
+  // y = x weightᵀ + bias + residual. Can be called once; it releases the quantized x.
   void multiply(const LinearInputs& inputs, const Tensor& y);
 
-  // The gradients of x, number 0 of the inputs, and weight, number 1. That of y is read once for
+  // Emits the gradients of x (input 0) and weight (input 1), reading the gradient of y once for
   // both.
   void emit_grads(BackwardArgs& args, const SavedTensor& weight, Grads& grads) const;
 

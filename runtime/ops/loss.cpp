@@ -31,14 +31,14 @@ Tensor sum_of(const Tensor& losses) {
   return total;
 }
 
-// Rows [begin, end) of x; no copy.
+// View of rows [begin, end) of x.
 Tensor rows_of(const Tensor& x, int64_t begin, int64_t end) {
   Shape shape = x.shape();
   shape[0] = end - begin;
   return x.alias(shape, x.strides(), begin * x.strides()[0]);
 }
 
-// x *= factor, a scalar on the device; undefined: 1.
+// x *= factor, which is a scalar on the device; undefined: 1.
 void scale_by(const Tensor& factor, const Tensor& x) {
   if (factor.defined()) kernels::mul(x.exec(), {.a = x, .b = factor, .y = x});
 }
@@ -46,7 +46,7 @@ void scale_by(const Tensor& factor, const Tensor& x) {
 struct ChunkedLoss {
   struct Inputs {
     Tensor x, weight, targets;
-    StepHold step;  // of the forward
+    StepHold step;  // of the forward pass
   };
 
   int64_t vocab;
@@ -80,17 +80,17 @@ struct ChunkedLoss {
     return sum_of(losses);
   }
 
-  // Where its gradients go; undefined: nobody wants them.
+  // Destinations of the gradients; undefined: not needed.
   struct Wanted {
     Tensor dx, dw;
-    bool accumulate = false;  // in dw
+    bool accumulate = false;  // add to dw
   };
 
-  // factor: what gradients are multiplied with, a scalar on the device; undefined: 1.
+  // factor: scalar on the device that multiplies the gradients; undefined: 1.
   void gradients(const Inputs& of, const Tensor& factor, Wanted wanted) const {
     const auto& [x, weight, targets, step] = of;
     const Tensor losses = empty(x.context(), {x.size(0)}, DType::kF32);
-    // No chunk will write what was promised.
+    // Without rows no chunk would write dw.
     if (x.size(0) == 0 && wanted.dw.defined() && !wanted.accumulate) {
       kernels::fill(x.exec(), {.y = wanted.dw, .value = 0});
     }
@@ -131,7 +131,7 @@ struct ChunkedLoss {
     return grads;
   }
 
-  // The weight's gradient, later: logits are made once more, as they are not kept.
+  // Defers the weight's gradient. The logits are recomputed for it, because they are not kept.
   void defer(DeferredGrads& rest, const Tensor& leaf, const Inputs& of,
              const Tensor& factor) const {
     rest.add({leaf}, [loss = *this, leaf, of, factor] {
@@ -149,14 +149,14 @@ struct ChunkedLoss {
 
 namespace {
 
-// Which columns of logits count, and how.
+// The columns of logits that count, and their softcap.
 struct Vocabulary {
   int64_t tokens = 0;
   float softcap = 0;
 };
 
-// `gradient`: where the kernel finds the logits and leaves their gradient; `logits` themselves, or
-// a copy of them.
+// gradient: contains the logits, which the kernel replaces by their gradient. It is `logits` itself
+// or a copy.
 Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Tensor& targets,
                           const Vocabulary& vocab, bool wants_grad) {
   const View matrix = as_matrix(gradient);
@@ -170,7 +170,7 @@ Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Te
                                          .softcap = vocab.softcap});
   Tensor total = sum_of(losses);
   if (!wants_grad) return total;
-  gradient.bump_version();  // no logits any more
+  gradient.bump_version();  // now holds the gradient instead of logits
   record("cross_entropy", {logits}, {&total},
          [gradient = SavedTensor("cross_entropy", gradient)](BackwardArgs& args) {
            const Tensor dlogits = gradient.get();
@@ -217,7 +217,7 @@ Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Te
                                          .write_grad = wants_grad,
                                          .softcap = softcap});
   if (!wants_grad) return losses;
-  logits.bump_version();  // no logits any more
+  logits.bump_version();  // now holds the gradient instead of logits
   record(op, {logits}, {&losses}, [gradient = SavedTensor(op, logits)](BackwardArgs& args) {
     const Tensor of_rows = gradient.get();
     const Tensor factors = multiple_of_seed(args);

@@ -4,13 +4,12 @@
 
 namespace shale {
 
-// The product of matrices that are both computed (for weights there is linear()). a: [..., M, K];
-// b: [..., K, N]; the dimensions before are broadcast. Returns [..., M, N] of a's dtype, which is
-// b's too. Accumulated in f32. In a region of amp::Autocast it is computed in the region's dtype.
-// Throws ShapeError, DTypeError. Keeps both.
+// Matrix product of two activations (use linear() for weights). a: [..., M, K]; b: [..., K, N];
+// leading dimensions are broadcast. Both have one dtype. Returns [..., M, N] of that dtype;
+// accumulates in f32. In an amp::Autocast region it computes in the region's dtype. Throws
+// ShapeError, DTypeError. Keeps both.
 //
-// One product per matrix of the batch, unless b is a single matrix and a is contiguous: then it is
-// one in all.
+// Runs one GEMM per matrix of the batch, or a single GEMM if b is one matrix and a is contiguous.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
 }  // namespace shale

@@ -39,7 +39,8 @@ Shape with_last(const Shape& shape, int64_t last) {
 
 namespace {
 
-// Later, as now: straight to where it stays, if that takes the dtype.
+// Defers a weight gradient. Like the immediate form, it is written directly into the leaf's
+// gradient if the dtypes allow it.
 void defer_weight_grad(DeferredGrads& rest, const Tensor& leaf, DType also,
                        WeightProduct multiply) {
   rest.add({leaf}, [leaf, also, multiply = std::move(multiply)] {

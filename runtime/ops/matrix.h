@@ -7,11 +7,11 @@
 
 namespace shale {
 
-// x with all dimensions but the last as rows: [rows, C]. x is contiguous.
+// View of a contiguous x as [rows, C]; all dimensions but the last are rows.
 View as_matrix(const Tensor& x);
 View transposed(const View& matrix);
 
-// How to compute under the per-step values of an op's forward, whatever the step is by now.
+// Makes kernels use the per-step values of an op's forward, even after the step has advanced.
 class StepHold {
  public:
   explicit StepHold(const Context& context) : storage_(context.hold_step()) {}
@@ -21,23 +21,23 @@ class StepHold {
   std::shared_ptr<const Storage> storage_;
 };
 
-// dy() as a multiple of backward_seed(), which the kernels of cross-entropies have put into their
-// gradient already; undefined: 1.
+// dy() divided by backward_seed(), whose factors cross-entropy kernels have already included in
+// their gradient; undefined: 1.
 Tensor multiple_of_seed(const BackwardArgs& args);
 
 // Shape of x with the last size replaced.
 Shape with_last(const Shape& shape, int64_t last);
 
-// An input whose gradient an op makes.
+// An input whose gradient an op computes.
 struct GradOf {
   int input;
   const Tensor& like;
-  DType also = DType::kBF16;  // dtype of a destination that `write` takes besides f32
+  DType also = DType::kBF16;  // further dtype, besides f32, that `write` supports as destination
 };
 
-// Writes a gradient either straight into its leaf or into a new f32 tensor that is put into
-// grads[input]: calls `write(destination, accumulate)`. A kernel adds in f32 to what a leaf holds,
-// and rounds once.
+// Calls `write(destination, accumulate)` with the leaf's gradient as destination, or with a new f32
+// tensor that it stores in grads[input]. A kernel that accumulates into a leaf adds in f32 and
+// rounds once.
 template <typename Write>
 void emit_grad(BackwardArgs& args, const GradOf& of, Grads& grads, Write write) {
   const auto [input, like, also] = of;
@@ -51,8 +51,8 @@ void emit_grad(BackwardArgs& args, const GradOf& of, Grads& grads, Write write) 
   }
 }
 
-// The gradient of a weight [N, K], input number `input`: dyᵀ x, if anybody needs it. dy: [..., N],
-// x: [..., K]. It may be left for later (autograd/deferred.h).
+// Gradient of a weight [N, K], which is input number `input`: dyᵀ x, if it is needed. dy: [..., N],
+// x: [..., K]. It may be deferred (autograd/deferred.h).
 void emit_weight_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
                       const Tensor& dy, const Tensor& x);
 

@@ -14,8 +14,8 @@
 namespace shale {
 namespace {
 
-// Rows of an expert begin at multiples of this, where experts have many: products of few different
-// sizes are made, since each is code that oneDNN has to compile.
+// Row alignment of experts, if they have many rows. It limits the number of different GEMM sizes,
+// because oneDNN compiles code for each.
 constexpr int64_t kAlign = 32;
 
 int64_t alignment(int64_t choices, int64_t experts) {
@@ -28,8 +28,8 @@ int64_t capacity_of(const RouterOptions& options, int64_t choices, int64_t exper
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(share)));
 }
 
-// Where the rows of experts begin if all are chosen equally often, as a plan has it, which has no
-// tokens: by them, on the host, products and exchanges of experts are sized.
+// Offsets of experts that are all chosen equally often, for dry runs, which have no tokens. The
+// host sizes GEMMs and all-to-alls of experts by them.
 void write_balanced(const Tensor& offsets, int64_t choices, int64_t capacity, int64_t align) {
   const int64_t experts = offsets.numel() - 1;
   std::vector<int32_t> begins = {0};
@@ -72,7 +72,7 @@ Grads route_backward(BackwardArgs& args, const Tensor& x, const Tensor& w_gate,
   return grads;
 }
 
-// Counts are no SavedTensor, as other parts' may come after them.
+// The counts are not a SavedTensor, because other parts' counts may be added after this.
 void record_route(const Tensor& x, const Tensor& w_gate, const Tensor& logits,
                   const RouterOptions& options, const CountsOfParts& parts, Routing& routing) {
   constexpr const char* kOp = "moe_route";

@@ -12,8 +12,8 @@ View optional_view(const Tensor& x) {
   return x.defined() ? x.view() : View{};
 }
 
-// The two norms are one op with other kernels: RMSNorm's arguments are LayerNorm's without mean and
-// bias, which stay undefined.
+// Both norms are one op with different kernels. RMSNorm has LayerNorm's arguments with mean and
+// bias undefined.
 struct NormKind {
   const char* op;
   bool has_mean;
@@ -52,7 +52,7 @@ constexpr NormKind kLayerNorm = {
 constexpr NormKind kRmsNorm = {
     .op = "rms_norm", .has_mean = false, .forward = rms_norm_fwd, .backward = rms_norm_bwd};
 
-// bias undefined: there is none.
+// bias is undefined if there is none.
 void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Tensor& gain,
                 const Tensor& bias) {
   check_contiguous(op, "x", x);
@@ -65,13 +65,13 @@ void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Ten
   }
 }
 
-// f32 values, one a row.
+// One f32 value per row.
 struct RowStatistics {
   Tensor mean;  // undefined for RMSNorm
   Tensor rstd;
 };
 
-// y = norm(x + branch); stream receives the sum where there is a branch.
+// y = norm(x + branch). If branch is defined, the sum is written to stream.
 RowStatistics normalize(const NormKind& kind, const Tensor& x, const Tensor& branch,
                         const Tensor& stream, const Tensor& gain, const Tensor& bias,
                         const Tensor& y, float eps) {

@@ -5,18 +5,18 @@
 namespace shale {
 
 // LayerNorm over the last dimension (arXiv:1607.06450, eq. 4): y = (x - mean) / sqrt(var + eps) *
-// gain + bias. x: [..., C], contiguous; gain, bias: [C]; bias optional; y: like x. Throws
+// gain + bias. x: [..., C], contiguous; gain, bias: [C]; bias is optional; y: like x. Throws
 // ShapeError, DTypeError. Keeps x, gain and two f32 per row for backward.
 Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, float eps = 1e-5f);
 
-// The norm at a fork of the residual stream.
+// Results of a norm that also adds a branch to the residual stream.
 struct NormedStream {
   Tensor y;       // the normalised sum
-  Tensor stream;  // the sum itself, for the branch that goes on
+  Tensor stream;  // the sum itself, the residual stream that continues
 };
 
-// stream = x + branch (x itself when branch is undefined), y = layer_norm(stream): one pass over
-// memory, and backward adds the two gradients that reach the stream in the norm's own pass.
+// stream = x + branch (x itself if branch is undefined); y = layer_norm(stream). Forward is one
+// pass over memory. Backward adds both gradients of the stream within the norm's pass.
 NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
                                const Tensor& bias, float eps = 1e-5f);
 
@@ -25,8 +25,8 @@ NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tens
 // one f32 per row for backward.
 Tensor rms_norm(const Tensor& x, const Tensor& gain, float eps = 1e-5f);
 
-// stream = x + branch (x itself when branch is undefined), y = rms_norm(stream): as
-// stream_layer_norm, one pass over memory each way.
+// stream_layer_norm() with RMSNorm: stream = x + branch (x itself if branch is undefined), y =
+// rms_norm(stream).
 NormedStream stream_rms_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
                              float eps = 1e-5f);
 

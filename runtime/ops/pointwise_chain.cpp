@@ -16,12 +16,12 @@ using kernels::PointwiseOp;
 
 // ---- Backward of a chain ----
 
-// What backward needs of a chain: a program, and where its inputs come from.
+// Backward of a chain: a program and the tensors it reads.
 struct ChainBackward {
   const char* name = "";
   PointwiseGradient gradient;
   std::vector<SavedTensor>
-      saved;  // of the program's first inputs; undefined: it does not load that
+      saved;  // for the program's first inputs; undefined if the program does not load that input
   std::vector<Shape> input_shapes;
   std::vector<DType> input_dtypes;
   Shape shape;
@@ -34,14 +34,14 @@ struct ChainBackward {
   Tensor finish(const Tensor& grad, size_t input) const;
 };
 
-// Input `number` of the program; undefined: a gradient that nobody has.
+// Input `number` of the program; undefined for a gradient that does not exist.
 Tensor ChainBackward::input_of(BackwardArgs& args, int number) const {
   const auto saved_count = int(saved.size());
   if (number < saved_count) return saved[size_t(number)].get();
   return args.dy(number - saved_count);
 }
 
-// Adds up what broadcasting has repeated.
+// Sums over broadcast dimensions.
 Tensor ChainBackward::finish(const Tensor& grad, size_t input) const {
   const bool whole = !grad.defined() || input_shapes[input] == shape;
   return whole ? grad : sum_to(grad, input_shapes[input], input_dtypes[input]);
@@ -50,7 +50,7 @@ Tensor ChainBackward::finish(const Tensor& grad, size_t input) const {
 Grads ChainBackward::run(BackwardArgs& args, size_t outputs) const {
   Grads grads(input_shapes.size());
   std::vector<int> values;
-  std::vector<size_t> inputs;  // whose gradients the program computes
+  std::vector<size_t> inputs;  // inputs whose gradients the program computes
   Context* context = nullptr;
   for (size_t k = 0; k < outputs; ++k) {
     if (args.dy(int(k)).defined()) context = &args.dy(int(k)).context();
@@ -59,7 +59,7 @@ Grads ChainBackward::run(BackwardArgs& args, size_t outputs) const {
     const int value = gradient.of_input[i];
     if (value < 0) continue;
     const PointwiseGraph::Value& of = gradient.graph.at(value);
-    if (of.op == PointwiseOp::kLoad) {  // a gradient passed on as it is
+    if (of.op == PointwiseOp::kLoad) {  // a gradient that is passed on unchanged
       grads[i] = finish(input_of(args, of.input), i);
     } else {
       values.push_back(value);
@@ -87,7 +87,7 @@ Grads ChainBackward::run(BackwardArgs& args, size_t outputs) const {
   return grads;
 }
 
-// Keeps what the backward of a chain loads.
+// Saves the tensors that the chain's backward loads.
 ChainBackward prepare_backward(const PointwiseChain& chain, const std::vector<Tensor>& results) {
   ChainBackward backward{.name = chain.name, .shape = chain.shape, .compiled = chain.compiled};
   std::vector<GradientWish> wishes;
@@ -156,7 +156,7 @@ Tensor broadcast_scaled(const Tensor& x, const Shape& shape, DType dtype, float 
 
 Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype) {
   Tensor y = empty(x.context(), shape, dtype);
-  // A bias's gradient, [..., C] to [C]: this kernel adds blocks of rows side by side.
+  // Gradient of a bias, [..., C] to [C]: column_sum adds blocks of rows in parallel.
   const bool is_columns = shape.ndim() == 1 && x.ndim() > 1 && shape[0] == x.size(-1) &&
                           x.contiguous() && dtype != DType::kF16;
   if (is_columns) {

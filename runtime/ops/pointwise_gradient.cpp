@@ -9,17 +9,17 @@ using Formula = kernels::PointwiseFormula;
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
-// What a derivative is made of: the op's arguments, its result, and the gradient of that.
+// Terms of a derivative: the op's arguments, its result, and the result's gradient.
 struct Terms {
   Formula a, b, c, y, dy;
 };
 
-// 1 where the first is chosen, 1/2 where both are equal.
+// 1 if `chosen` is 1, 1/2 where a and b are equal.
 Formula share(const Formula& chosen, const Formula& a, const Formula& b) {
   return chosen + a.with(PointwiseOp::kEqual, b) * a.number(0.5f);
 }
 
-// dy times the derivative of the op by argument `arg`.
+// dy times the derivative of the op with respect to argument `arg`.
 Formula derivative(PointwiseOp op, int arg, const Terms& t) {
   const auto& [a, b, c, y, dy] = t;
   const Formula zero = a.number(0), one = a.number(1);
@@ -61,7 +61,7 @@ bool differentiable(PointwiseOp op, int arg) {
     case PointwiseOp::kEqual: return false;
     case PointwiseOp::kWhere: return arg > 0;
     case PointwiseOp::kPow:
-    case PointwiseOp::kClamp: return arg == 0;  // the others are numbers
+    case PointwiseOp::kClamp: return arg == 0;  // the others are constants
     default: return true;
   }
 }
@@ -129,7 +129,7 @@ class ChainRule {
     add(value.args[size_t(i)], derivative(value.op, i, terms).value());
   }
 
-  // A gradient that has arrived: rounded, and added to those that have come before.
+  // Rounds a gradient, and adds it to the value's earlier gradients.
   void add(int value, int grad) {
     const DType dtype = grad_dtype(value);
     if (dtype != DType::kF32 && graph_.at(grad).dtype != dtype) {
@@ -142,10 +142,10 @@ class ChainRule {
   const PointwiseChain& chain_;
   const std::vector<GradientWish>& wishes_;
   PointwiseGraph graph_;
-  size_t count_;              // values of forward
-  std::vector<int> results_;  // where a value is found: itself, or what was saved
+  size_t count_;              // number of forward values
+  std::vector<int> results_;  // forward value, or the saved result that replaces it
   std::vector<int> grads_;
-  std::vector<bool> needed_;  // an input that wants a gradient depends on it
+  std::vector<bool> needed_;  // true for values that depend on an input that needs a gradient
 };
 
 }  // namespace

@@ -10,20 +10,20 @@ namespace shale {
 
 // ---- Broadcasting ----
 
-// The shape that both are broadcast to. Throws ShapeError that names the op and both,
-// the second by b_name.
+// Common shape of a and b after broadcasting. Throws ShapeError with the op and both shapes; the
+// second is called b_name.
 Shape broadcast_shape(const char* op, const Shape& a, const Shape& b,
                       std::string_view b_name = "b");
-// x as a tensor of that shape, which it is broadcast to: strides of 0 along what it lacks.
+// View of x broadcast to a shape; new dimensions have stride 0.
 View broadcast_view(const Tensor& x, const Shape& shape);
-// A new tensor of that shape: factor * x, broadcast. Records nothing.
+// New tensor: factor * x, broadcast to a shape. Not recorded.
 Tensor broadcast_scaled(const Tensor& x, const Shape& shape, DType dtype, float factor);
-// The reverse: x, added up over what broadcasting to its shape has repeated. Records nothing.
+// Reverse of broadcasting: sums x to a shape. Not recorded.
 Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
 
 // ---- Ops ----
 
-// What an elementwise op is given: a tensor or a number.
+// Operand of an elementwise op: a tensor or a number.
 struct PointwiseOperand {
   PointwiseOperand(const Tensor& x) : tensor(x) {}
   PointwiseOperand(float x) : value(x) {}
@@ -31,51 +31,52 @@ struct PointwiseOperand {
   float value = 0;
 };
 
-// One op of operands, rounded to dtype; part of the chain, inside of fused(). Records its backward.
+// Runs one op, rounded to dtype, or adds it to the chain inside fused(). Records its backward.
 Tensor pointwise(kernels::PointwiseOp op, DType dtype,
                  const std::vector<PointwiseOperand>& operands);
 
-// A chain of ops, and what it is made of.
+// A chain of elementwise ops and its inputs.
 struct PointwiseChain {
   const char* name = "";
   kernels::PointwiseGraph graph;
-  std::vector<Tensor> inputs;  // in the graph's order
-  std::vector<int> outputs;    // values of the graph
-  Shape shape;                 // of the outputs; inputs broadcast to it
+  std::vector<Tensor> inputs;  // in the order of the graph's inputs
+  std::vector<int> outputs;    // indices of graph values
+  Shape shape;                 // of the outputs; inputs are broadcast to it
   bool compiled = false;       // as in kernels::PointwiseArgs
-  bool saves_outputs = false;  // backward takes them from memory, instead of computing them again
+  bool saves_outputs = false;  // backward loads the outputs instead of recomputing them
 };
 
-// Runs it in one kernel, and records its backward, which is one kernel too, and sums over what was
-// broadcast.
+// Runs the chain in one kernel and records its backward, which is also one kernel, and which sums
+// over broadcast dimensions.
 std::vector<Tensor> run_chain(PointwiseChain chain);
 
 // ---- Gradients ----
 
 struct PointwiseGradient {
-  // Its inputs: those of forward, forward's outputs if they are saved, gradients of the outputs.
+  // Inputs: those of forward, then forward's outputs if they are saved, then the outputs'
+  // gradients.
   kernels::PointwiseGraph graph;
-  std::vector<int> of_input;  // the value that is an input's gradient; -1: none
+  std::vector<int> of_input;  // graph value that is the gradient of each input; -1: none
 };
 struct GradientWish {
   bool wanted = false;
   DType dtype = DType::kF32;  // of the gradient
 };
-// The chain rule, from the last value to the first. Each gradient is rounded to its value's dtype,
-// as between ops that run one by one.
+// Applies the chain rule, from the last value to the first. Each gradient is rounded to its value's
+// dtype, as between separate ops.
 PointwiseGradient gradient_of(const PointwiseChain& chain, const std::vector<GradientWish>& inputs);
 
 // ---- Chains being recorded ----
 
-// What elementwise ops become inside of fused(): values of a graph, whose tensors have no memory.
+// Elementwise ops recorded inside fused(), as values of a graph. Their tensors have no memory.
 class PointwiseTrace {
  public:
   explicit PointwiseTrace(Context& context) : context_(context) {}
 
-  // Throws ShapeError where the result's shape is not that of the others.
+  // Throws ShapeError if the result's shape differs from that of the other results.
   Tensor add(kernels::PointwiseOp op, DType dtype, const Shape& shape,
              const std::vector<PointwiseOperand>& operands);
-  // The chain whose outputs are these tensors, all of them results of ops of this trace.
+  // The chain with these outputs; all must be results of ops in this trace.
   PointwiseChain chain(const std::vector<Tensor>& outputs) const;
 
  private:
@@ -84,7 +85,7 @@ class PointwiseTrace {
   Context& context_;
   kernels::PointwiseGraph graph_;
   std::vector<Tensor> inputs_;
-  std::vector<Tensor> results_;  // keeps their addresses from being used again
+  std::vector<Tensor> results_;  // keeps their addresses from being reused
   std::unordered_map<const TensorImpl*, int> values_;
 };
 

@@ -6,22 +6,21 @@
 
 namespace shale {
 
-// Sum (mean) of all elements, a scalar f32: added in f64 by a fixed tree. x: contiguous.
+// Sum (mean) of all elements as an f32 scalar, added in f64 by a fixed tree. x: contiguous.
 Tensor sum(const Tensor& x);
-Tensor mean(const Tensor& x);  // throws ShapeError when x is empty
+Tensor mean(const Tensor& x);  // throws ShapeError if x is empty
 
-// Over some dimensions, negative ones counted from the end; `keep` leaves them with size 1. x: any
-// strides; the result has its dtype, in a region of amp::Autocast f32. Sums are added in f32, in an
-// order that depends on shapes alone. Throws ShapeError for a dimension that is not there, or is
-// there twice.
+// Reductions over some dimensions; negative dims count from the end, and `keep` keeps them with
+// size 1. x may have any strides. The result has x's dtype; in an amp::Autocast region f32. Sums
+// are added in f32, in an order that depends only on shapes. Throw ShapeError for a dimension that
+// does not exist or is repeated.
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keep = false);
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keep = false);
-// Where several elements are the largest (smallest), they share the gradient. A NaN is passed on.
-// Keep x and the result. Throw ShapeError when there are no elements.
+// If several elements are the maximum (minimum), they share the gradient. NaN is propagated. Keep x
+// and the result. Throw ShapeError if there are no elements.
 Tensor max(const Tensor& x, const std::vector<int>& dims, bool keep = false);
 Tensor min(const Tensor& x, const std::vector<int>& dims, bool keep = false);
-// Where along the dimension the first of the largest is: i32, without gradient. A NaN is the
-// largest.
+// Index of the first maximum along the dimension: i32, without gradient. NaN counts as the maximum.
 Tensor argmax(const Tensor& x, int dim, bool keep = false);
 
 // Sum over all dimensions but the last: [..., C] to [C] f32.

@@ -12,10 +12,10 @@ namespace {
 
 using kernels::ReduceOp;
 
-// The shape of a result: with the reduced dimensions as 1, and without them.
+// Result shapes: with the reduced dimensions as 1, and without them.
 struct Reduced {
   Shape kept, dropped;
-  int64_t count = 1;  // elements that become one
+  int64_t count = 1;  // elements reduced to one
 
   const Shape& shape(bool keep) const { return keep ? kept : dropped; }
 };
@@ -55,7 +55,7 @@ Tensor run_reduce(const Tensor& x, const Reduced& to, bool keep, ReduceOp op, fl
   return y;
 }
 
-// dy with the reduced dimensions as 1.
+// dy with the reduced dimensions as size 1.
 Tensor with_ones(const Tensor& dy, const Reduced& to) {
   return dy.alias(to.kept, contiguous_strides(to.kept));
 }
@@ -68,7 +68,7 @@ Tensor scaled_sum(const char* op, const Tensor& x, const Reduced& to, bool keep,
   return y;
 }
 
-// The largest or the smallest, which share their gradient.
+// Maximum or minimum; equal extremes share the gradient.
 Tensor extreme(const char* op, const Tensor& x, const std::vector<int>& dims, bool keep,
                ReduceOp reduce) {
   const Reduced to = reduced_shape(op, x, dims);

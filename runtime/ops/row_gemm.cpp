@@ -14,7 +14,7 @@ void take_rows(View& matrix, const RowPieces::Rows& rows) {
   matrix.shape[0] = rows.count;
 }
 
-// Null unless x, or y, has the rows of the pieces.
+// Returns `pieces` if they cover exactly the rows of x, else null.
 RowPieces* of_all_rows(RowPieces* pieces, const Tensor& x) {
   if (pieces == nullptr || x.impl().offset != 0 || x.size(-1) == 0) return nullptr;
   int64_t rows = 0;

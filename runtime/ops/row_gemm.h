@@ -5,9 +5,9 @@
 
 namespace shale {
 
-// y = kernels::gemm() with the rows of x, y and residual, which may be undefined, for a, c and
-// residual of `args`. Where rows of x are still travelling, or those of the result do
-// (nn/distribution.h), the product is made piece by piece.
+// Computes y = kernels::gemm(args) with x, y and residual (may be undefined) as a, c and residual.
+// If rows of x are still in transfer, or rows of the result are to be sent (nn/distribution.h), it
+// computes piece by piece.
 void row_gemm(const Tensor& x, const Tensor& residual, const Tensor& y, kernels::GemmArgs args);
 
 }  // namespace shale

@@ -40,7 +40,7 @@ Tensor swapped(const Tensor& x, int a, int b) {
   return x.recorded_alias(shape, strides);
 }
 
-// The same part as a view that autograd does not see.
+// slice() that autograd does not record.
 Tensor part_of(const Tensor& x, int dim, int64_t begin, int64_t end) {
   Shape shape = x.shape();
   shape[dim] = end - begin;

@@ -108,7 +108,7 @@ Tensor swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const T
             .b_up = transposed(w_up),
             .aux_up = as_matrix(up)});
   const bool records = needs_grad(context, {x, w_gate, w_up, w_down, residual});
-  // Saved before the second product: a segment that runs again for these ends here.
+  // Saved before the second GEMM, so that a recomputed segment can stop here.
   Saved saved;
   if (records) saved = save(x, w_gate, w_up, w_down, gate, up, act);
   Tensor y = empty(context, with_last(x.shape(), w_down.size(0)), x.dtype());

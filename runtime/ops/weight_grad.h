@@ -6,11 +6,11 @@
 
 namespace shale {
 
-// Makes the gradient of a weight: multiply(destination, accumulate), as emit_grad() writes. It
-// keeps what it uses.
+// Computes the gradient of a weight: multiply(destination, accumulate), as in emit_grad(). It must
+// own what it uses.
 using WeightProduct = std::function<void(const Tensor& dw, bool accumulate)>;
 
-// The gradient of a weight, by any product, if anybody needs it. It may be left for later
+// Gradient of a weight, computed by `multiply` if it is needed. It may be deferred
 // (autograd/deferred.h).
 void emit_weight_grad(BackwardArgs& args, const GradOf& of, Grads& grads, WeightProduct multiply);
 

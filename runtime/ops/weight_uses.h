@@ -4,12 +4,12 @@
 
 namespace shale {
 
-// How often each version of a weight is used in one way, for a copy in another form that the uses
-// may share. It is worth its memory from the second use of one version on, so that who steps after
-// each use keeps none; from then on the first use of a version makes it.
+// Counts the uses of each version of a weight, to decide whether to keep a copy in another form for
+// them to share. A copy is worthwhile if one version is used at least twice; training that steps
+// after each use keeps none. Once that has happened, the first use of every version makes the copy.
 class WeightUses {
  public:
-  // Counts a use of this version. Whether a copy is to be kept.
+  // Counts a use of this version. Returns true if a copy should be kept.
   bool share(uint64_t version) {
     if (version != version_) count_ = 0;
     version_ = version;
