@@ -5,12 +5,11 @@
 
 namespace shale {
 
-// A file that grows at its end, for what a run tells as it goes: each piece is handed to the system
-// at once, so that a process that dies leaves what it wrote. Errors are DiskError with the path and
-// the system's reason.
+// A file that a run appends to. Each write() goes directly to the system, so a process that dies
+// keeps what it wrote. Errors are DiskError with the path and the system's reason.
 class AppendFile {
  public:
-  // Makes the file if there is none; its name is on the disk when this returns.
+  // Creates the file if it does not exist; its name is on the disk when this returns.
   explicit AppendFile(std::string path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
@@ -18,9 +17,8 @@ class AppendFile {
 
   const std::string& path() const { return path_; }
   void write(std::string_view bytes);
-  // What was written before is on the disk when this returns: a machine that stops loses none of
-  // it. Warns, once, if somebody has removed the file. May be called on another thread than
-  // write().
+  // Flushes earlier writes to the disk, so that they survive a machine failure. Warns once if the
+  // file was removed. May be called on another thread than write().
   void sync();
 
  private:

@@ -13,7 +13,7 @@
 namespace shale {
 namespace {
 
-// Large enough that the disk works at its full speed, small enough that a request is many pieces.
+// Large enough for the disk's full speed, small enough that a request has many pieces.
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
 }  // namespace
@@ -45,7 +45,7 @@ AsyncFile::Ticket AsyncFile::read(int64_t offset, std::span<std::byte> to) {
 }
 
 AsyncFile::Ticket AsyncFile::write(int64_t offset, std::span<const std::byte> from) {
-  // The engines take one kind of pointer; a write does not change the memory.
+  // The engines take non-const pointers; a write does not change the memory.
   return begin(/*writes=*/true, offset, const_cast<std::byte*>(from.data()), from.size());
 }
 
@@ -70,7 +70,7 @@ AsyncFile::Ticket AsyncFile::begin(bool writes, int64_t offset, std::byte* memor
   return ticket;
 }
 
-// A piece that was moved in part goes on where it stopped.
+// Resubmits the rest of a piece that was transferred only in part.
 void AsyncFile::piece_done(AsyncFile& file, const Piece& piece, int64_t result) {
   Request& request = file.requests_.at(piece.ticket);
   const char* const what = piece.writes ? "write" : "read";

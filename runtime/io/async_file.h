@@ -12,38 +12,39 @@
 
 namespace shale {
 
-// How the requests of an AsyncFile are carried out.
+// How the requests of an AsyncFile are executed.
 enum class AsyncIo : uint8_t {
-  kAuto,     // by io_uring where the system allows it, else by threads
-  kIoUring,  // throws UnavailableError where it does not
+  kAuto,     // io_uring if the system allows it, else threads
+  kIoUring,  // throws UnavailableError if the system does not allow it
   kThreads,
 };
 
-// Reads and writes of a file that go on beside the caller, past the system's cache where the file
-// system can do that. Addresses, offsets and sizes are multiples of kDirectAlignment. Requests are
-// cut into pieces, of which many are with the disk at a time; requests whose ranges meet are the
-// caller's to order. Thread-safe.
+// Asynchronous reads and writes of a file, with direct I/O if the file system supports it.
+// Addresses, offsets and sizes must be multiples of kDirectAlignment. Requests are split into
+// pieces, many of which are in flight at a time. The caller must order requests with overlapping
+// ranges. Thread-safe.
 class AsyncFile {
  public:
   using Ticket = uint64_t;
 
-  // An open file, to be read and written; messages call it `path`.
+  // file: opened for reading and writing; `path` names it in messages.
   AsyncFile(FileHandle file, std::string path, AsyncIo io = AsyncIo::kAuto);
-  ~AsyncFile();  // waits for what is under way
+  ~AsyncFile();  // waits for pending requests
   AsyncFile(const AsyncFile&) = delete;
   AsyncFile& operator=(const AsyncFile&) = delete;
 
   int handle() const { return file_.get(); }
   bool uses_io_uring() const { return uses_io_uring_; }
 
-  // The memory is the file's until the ticket was waited for.
+  // The memory must stay valid and unchanged until wait(ticket) returns.
   Ticket read(int64_t offset, std::span<std::byte> to);
   Ticket write(int64_t offset, std::span<const std::byte> from);
-  // Returns when the request is done. Throws DiskError with what the system says; once per ticket.
+  // Waits until the request is done. Throws DiskError with the system's reason. Call it once per
+  // ticket.
   void wait(Ticket ticket);
-  bool done(Ticket ticket);  // wait() would return at once
+  bool done(Ticket ticket);  // true if wait() would return immediately
 
-  // A part of a request: what one call of the system does.
+  // Part of a request that one system call transfers.
   struct Piece {
     Ticket ticket = 0;
     bool writes = false;
@@ -51,20 +52,20 @@ class AsyncFile {
     std::byte* memory = nullptr;
     size_t bytes = 0;
   };
-  // Carries out pieces.
+  // Executes pieces.
   class Engine {
    public:
     virtual ~Engine() = default;
     virtual void submit(const Piece& piece) = 0;
-    // Tells `done` of pieces that are over: with the bytes moved, or minus an errno. Returns when
-    // there was one, if `block`.
+    // Calls `done` for finished pieces, with the bytes transferred or a negative errno. If `block`,
+    // waits for at least one.
     using Done = void (*)(AsyncFile& file, const Piece& piece, int64_t result);
     virtual void collect(AsyncFile& file, Done done, bool block) = 0;
   };
 
  private:
   struct Request {
-    size_t pieces = 0;  // that are not over
+    size_t pieces = 0;  // unfinished pieces
     std::string problem = {};
   };
   Ticket begin(bool writes, int64_t offset, std::byte* memory, size_t bytes);

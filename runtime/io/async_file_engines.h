@@ -6,7 +6,7 @@
 
 namespace shale {
 
-// Null where the system has no io_uring for this process.
+// Null if the system does not allow io_uring for this process.
 std::unique_ptr<AsyncFile::Engine> make_io_uring_engine(int file);
 std::unique_ptr<AsyncFile::Engine> make_thread_engine(int file);
 

@@ -1,4 +1,4 @@
-// Threads that carry out one piece each at a time, where there is no io_uring.
+// Threads that each execute one piece at a time, if there is no io_uring.
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 namespace shale {
 namespace {
 
-constexpr int kThreads = 4;  // mostly they wait for the disk
+constexpr int kThreads = 4;  // they mostly wait for the disk
 
 class ThreadEngine final : public AsyncFile::Engine {
  public:

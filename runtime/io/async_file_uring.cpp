@@ -1,5 +1,5 @@
-// io_uring by the system's own calls: two rings in memory that the process shares with the kernel,
-// of requests and of completions (man io_uring, linux/io_uring.h).
+// io_uring without liburing: two rings, for requests and completions, in memory that the process
+// shares with the kernel (man io_uring, linux/io_uring.h).
 
 #include <linux/io_uring.h>
 #include <sys/mman.h>
@@ -20,7 +20,7 @@
 namespace shale {
 namespace {
 
-constexpr unsigned kEntries = 64;  // pieces with the disk at a time
+constexpr unsigned kEntries = 64;  // pieces in flight
 
 int setup(unsigned entries, io_uring_params& params) {
   return static_cast<int>(syscall(__NR_io_uring_setup, entries, &params));
@@ -31,7 +31,7 @@ int enter(int ring, unsigned submit, unsigned wait_for) {
       syscall(__NR_io_uring_enter, ring, submit, wait_for, flags, nullptr, size_t{0}));
 }
 
-// Memory that the kernel shares.
+// Memory shared with the kernel.
 class Mapping {
  public:
   Mapping() = default;
@@ -78,7 +78,7 @@ class IoUringEngine final : public AsyncFile::Engine {
       return;
     }
     sq_ = params.sq_off, cq_ = params.cq_off;
-    // Entry i of the ring is always request i.
+    // Entry i of the submission ring always refers to request i.
     for (unsigned i = 0; i < params.sq_entries; ++i) requests_.at<unsigned>(sq_.array)[i] = i;
   }
   bool works() const { return ring_.is_open(); }
@@ -101,11 +101,11 @@ class IoUringEngine final : public AsyncFile::Engine {
     throw DiskError(cat("io_uring: ", what, ": ", std::strerror(errno)));
   }
 
-  // As many as there is room for.
+  // Submits as many pieces as there is room for.
   void push() {
     unsigned* const tail = requests_.at<unsigned>(sq_.tail);
     const unsigned mask = *requests_.at<unsigned>(sq_.ring_mask);
-    unsigned at = *tail;  // this process alone writes it
+    unsigned at = *tail;  // written only by this process
     for (; !waiting_.empty() && !free_.empty(); waiting_.pop_front(), free_.pop_back(), ++at) {
       const AsyncFile::Piece& piece = waiting_.front();
       const unsigned slot = free_.back();

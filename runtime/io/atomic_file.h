@@ -10,11 +10,11 @@
 
 namespace shale {
 
-// A file that appears under its name whole or not at all: it is written under a temporary name in
-// the same folder, and renamed by commit(). Its mode is 0666 less the umask.
+// A file that appears under its name complete or not at all. It is written under a temporary name
+// in the same folder, and commit() renames it. Its mode is 0666 minus the umask.
 class AtomicFile {
  public:
-  // Throws DiskError, as all other functions here, with the path and the system's reason.
+  // Like all functions of this class, throws DiskError with the path and the system's reason.
   explicit AtomicFile(std::string path);
   // Removes the temporary file unless commit() was called.
   ~AtomicFile();
@@ -23,16 +23,16 @@ class AtomicFile {
 
   const std::string& path() const { return path_; }
 
-  // Reserves disk space up to this size, so that a full disk shows now and not after hours of
-  // writing. Without effect where the file system cannot do it.
+  // Reserves disk space up to this size, so that a full disk is reported now and not after hours of
+  // writing. No effect if the file system does not support it.
   void reserve(int64_t bytes);
 
   void write_at(int64_t offset, std::span<const std::byte> bytes);
 
-  // Cuts or extends the file to `bytes`, and syncs it to the disk, still under its temporary name.
-  // Nothing may be written after it; a second call does nothing.
+  // Truncates or extends the file to `bytes` and syncs it to the disk, still under its temporary
+  // name. No writes may follow; a second call does nothing.
   void finish(int64_t bytes);
-  // The same, then gives the file its name (replacing what had it), and syncs the folder.
+  // Calls finish(), then renames the file (replacing an existing one) and syncs the folder.
   void commit(int64_t bytes);
 
  private:
@@ -43,7 +43,7 @@ class AtomicFile {
   File file_;
 };
 
-// Writes a whole file as AtomicFile does.
+// Writes a whole file, complete or not at all, like AtomicFile.
 void write_file_atomically(const std::string& path, std::string_view text);
 
 }  // namespace shale

@@ -14,7 +14,7 @@ float load(const std::byte* data, int64_t i) {
   return to_f32(value);
 }
 
-// Calls fn.operator()<T>() with the type that `dtype` names.
+// Calls fn.operator()<T>() with the C++ type of `dtype`.
 template <typename Fn>
 void with_type(DType dtype, const Fn& fn) {
   switch (dtype) {
@@ -42,7 +42,7 @@ void convert(const Source& source, int64_t first, const Target& target, int64_t 
 }
 
 void convert_transposed(const Source& source, const Target& target, const TransposeSize& size) {
-  // A block of 32 x 32 keeps both its source lines and its target lines in the first-level cache.
+  // Source and target lines of a 32 x 32 block fit into the L1 cache together.
   constexpr int64_t kBlock = 32;
   with_types(source.dtype, target.dtype, [&]<typename From, typename To>() {
     To* out = static_cast<To*>(target.data);

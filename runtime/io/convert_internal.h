@@ -7,7 +7,7 @@
 
 namespace shale::io_internal {
 
-// Elements in memory, f32, bf16 or f16; the source may have any alignment.
+// Elements in memory: f32, bf16 or f16. A source may be unaligned.
 struct Source {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -17,12 +17,12 @@ struct Target {
   DType dtype = DType::kF32;
 };
 
-// target[k] = source[first + k] for k in [0, count). Through f32: exact unless the target is
-// narrower, then rounded to nearest, ties to even. Throws DTypeError for other types.
+// Copies target[k] = source[first + k] for k in [0, count), converting through f32. Exact unless
+// the target is narrower; then rounds to nearest even. Throws DTypeError for other types.
 void convert(const Source& source, int64_t first, const Target& target, int64_t count);
 
-// target[r, c] = source[c, first + r] for r in [0, rows), c in [0, cols), where the source has
-// `source_cols` columns and the target is dense.
+// Copies target[r, c] = source[c, first + r] for r in [0, rows), c in [0, cols). The source has
+// `source_cols` columns; the target is dense.
 struct TransposeSize {
   int64_t source_cols = 0;
   int64_t first = 0;

@@ -10,15 +10,16 @@
 namespace shale {
 namespace {
 
-// The register of a CRC is a linear function of what it was and of the bytes it took in. So three
-// stretches can be taken in side by side, the second and third from an empty register, if the
-// register before each stretch is then moved over as many zero bytes as the stretch has.
+// A CRC register is a linear function of its previous value and the bytes. Three stretches of data
+// can therefore be processed in parallel, the second and third starting with an empty register. The
+// register before each stretch is then advanced by as many zero bytes as the stretch has, and the
+// results combined.
 
 using ByteTable = std::array<uint32_t, 256>;
 
 constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41, lowest bit first
 
-// tables[k][b]: the register after byte b and k zero bytes.
+// tables[k][b]: register after byte b and k zero bytes.
 constexpr std::array<ByteTable, 8> make_tables() {
   std::array<ByteTable, 8> tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -61,7 +62,7 @@ constexpr size_t kLaneBytes = 2048;
 constexpr int kLaneDoublings = 11;
 static_assert(size_t{1} << kLaneDoublings == kLaneBytes);
 
-// A linear map of the register: where each of its bits goes.
+// A linear map of the register: the image of each bit.
 using BitMap = std::array<uint32_t, 32>;
 
 constexpr uint32_t map_state(const BitMap& map, uint32_t state) {
@@ -72,9 +73,10 @@ constexpr uint32_t map_state(const BitMap& map, uint32_t state) {
   return result;
 }
 
-// tables[k][b]: where kLaneBytes zero bytes move a register whose byte k is b, all else zero.
+// tables[k][b]: register after kLaneBytes zero bytes, starting with byte k equal to b and the
+// others zero.
 constexpr std::array<ByteTable, 4> make_lane_tables() {
-  BitMap map{};  // one zero byte
+  BitMap map{};  // map of one zero byte
   for (size_t bit = 0; bit < 32; ++bit) {
     const uint32_t state = uint32_t{1} << bit;
     map[bit] = (state >> 8) ^ kTables[0][state & 0xff];
@@ -98,7 +100,8 @@ uint32_t over_a_lane(uint64_t state) {
          kLaneTables[2][state >> 16 & 0xff] ^ kLaneTables[3][state >> 24 & 0xff];
 }
 
-// The instruction takes three cycles and one can start in each, hence three lanes.
+// The instruction has a latency of three cycles and a throughput of one per cycle, hence three
+// lanes.
 __attribute__((target("sse4.2"))) uint32_t update_by_instruction(uint32_t state,
                                                                  const std::byte* data,
                                                                  size_t size) {

@@ -5,8 +5,7 @@
 
 namespace shale {
 
-// What addresses, offsets and sizes have to be multiples of for reads and writes that go between
-// memory and the disk without the system's cache. Disks want 512 or this.
+// Addresses, offsets and sizes of direct I/O must be multiples of this. Disks require 512 or 4096.
 inline constexpr size_t kDirectAlignment = 4096;
 
 constexpr size_t align_down(size_t bytes) {
@@ -21,8 +20,8 @@ struct FreeDirectMemory {
   void operator()(std::byte* memory) const;
 };
 
-// Memory that begins at such a multiple, in huge pages if it is large: a disk takes a request for a
-// few long stretches several times faster than for as many bytes in a thousand small pages. Zero.
+// Zeroed memory aligned to kDirectAlignment, in huge pages if it is large: a disk processes a
+// request with a few long segments several times faster than one with a thousand small pages.
 using DirectMemory = std::unique_ptr<std::byte, FreeDirectMemory>;
 
 DirectMemory allocate_direct_memory(size_t bytes);  // throws OutOfMemoryError

@@ -7,35 +7,35 @@
 
 namespace shale {
 
-// The files that TensorBoard reads: records, each a length and bytes, both with a masked CRC-32C
-// (the format of TFRecord), of which each is a protocol buffer, an Event.
+// TensorBoard event files. A file is a sequence of records in TFRecord format: a length and bytes,
+// each with a masked CRC-32C. Each record is an Event protocol buffer.
 
-// The record of these bytes.
+// Encodes an event as a record.
 std::string event_record(std::string_view event);
 
 struct EventRecords {
   std::vector<std::string_view> events;  // the bytes of each record, in order
-  // Of the file, up to the end of its last sound record. What follows is what a killed process or
-  // a stopped machine leaves.
+  // Size of the file up to the end of its last valid record. A killed process or a machine failure
+  // may leave incomplete data after it.
   size_t sound_bytes = 0;
 };
 
-// The records of a file's bytes, which must outlive them, up to the first that is cut off or whose
-// checksum is wrong.
+// Returns the records of a file, up to the first one that is truncated or has a wrong checksum. The
+// file's bytes must outlive the result.
 EventRecords read_event_records(std::string_view file);
 
-// The step of an Event, 0 where it has none. Throws DataError, starting with `source`, if the bytes
-// are no protocol buffer.
+// Step of an Event; 0 if it has none. Throws DataError, which begins with `source`, if the bytes
+// are not a valid protocol buffer.
 int64_t step_of_event(std::string_view event, const std::string& source);
 
-// Drops the events behind `last_step` from all event files of a folder, and what is behind their
-// last sound record, so that a run that goes on there has each step once. What stays, stays byte
-// for byte. A file that changes is replaced as a whole and on the disk when this returns. Returns
-// how many events were dropped; a folder that does not exist has none. Throws DiskError; DataError
-// for an event that is no protocol buffer.
+// Removes events after `last_step`, and any data after the last valid record, from all event files
+// of a folder, so that a resumed run logs each step once. Other bytes are unchanged. A changed file
+// is replaced atomically and is on the disk when this returns. Returns the number of removed
+// events; 0 if the folder does not exist. Throws DiskError; DataError for an event that is not a
+// valid protocol buffer.
 int64_t drop_events_after(const std::string& folder, int64_t last_step);
 
-// Whether TensorBoard takes a file of this name for one of events.
+// True if TensorBoard treats a file of this name as an event file.
 bool is_event_file_name(std::string_view name);
 
 }  // namespace shale

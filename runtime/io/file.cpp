@@ -19,7 +19,7 @@
 namespace shale {
 namespace {
 
-// Linux moves at most 2 GiB at a time; 1 GiB keeps pieces aligned.
+// Linux transfers at most 2 GiB per call; 1 GiB keeps pieces aligned.
 constexpr size_t kMaxPiece = size_t{1} << 30;
 
 template <typename Call>
@@ -34,7 +34,8 @@ auto repeat_if_interrupted(const Call& call) {
       cat(path, ": ", operation, " failed: ", std::strerror(error), " (errno ", error, ")"));
 }
 
-// For reading, without following a link unless it is on the way to the last name.
+// Opens for reading. Does not follow a link in the last component of the name if flags has
+// O_NOFOLLOW.
 FileHandle open_to_read(int folder, const std::string& name, const std::string& path, int flags) {
   FileHandle handle(repeat_if_interrupted(
       [&] { return ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | flags); }));
@@ -62,7 +63,7 @@ int try_remove(int folder, const std::string& name, int flags) {
 
 int sync_folder(int fd) {
   const int error = repeat_if_interrupted([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
-  return error == EINVAL ? 0 : error;  // a file system that has nothing to sync
+  return error == EINVAL ? 0 : error;  // the file system does not support sync for it
 }
 
 }  // namespace
@@ -115,7 +116,7 @@ std::optional<File> File::try_create(const std::string& path, std::string called
 }
 
 File File::open(const Folder& folder, const std::string& name) {
-  // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
+  // O_NONBLOCK, because opening a named pipe would otherwise wait for a writer.
   const std::string path = folder.path_of(name);
   File file(open_to_read(folder.handle_.get(), name, path, O_NOFOLLOW | O_NONBLOCK), path);
   struct stat info {};
@@ -153,13 +154,13 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
     const ssize_t written =
         repeat_if_interrupted([&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
     if (written < 0 && (errno == EINVAL || errno == EFAULT) && !std::exchange(tried_cache, true)) {
-      // A file system that takes the flag and then cannot, what a short write left to do, or memory
-      // of a device's driver that the disk cannot reach.
+      // Direct I/O failed: the file system accepts the flag but does not support it, a short write
+      // left an unaligned rest, or the disk cannot access the memory, such as a device driver's.
       bypass_cache(false);
       continue;
     }
     if (written <= 0) {
-      const int error = written == 0 ? EIO : errno;  // no progress would be an endless loop
+      const int error = written == 0 ? EIO : errno;  // retrying without progress would loop forever
       fail(cat("writing ", piece, " bytes at byte ", offset), error);
     }
     bytes = bytes.subspan(static_cast<size_t>(written));
@@ -202,8 +203,8 @@ void File::sync() {
 }
 
 void File::close() {
-  // Some network file systems report a failed write only here. Interrupted, Linux has closed the
-  // file nevertheless, and its number may be another's by now: never close again.
+  // Some network file systems report a failed write only on close. After EINTR, Linux has closed
+  // the file anyway, and another thread may already use its number: never close again.
   if (::close(handle_.release()) != 0 && errno != EINTR) fail("close", errno);
 }
 
@@ -234,9 +235,9 @@ Folder Folder::make(const std::string& path) {
   std::error_code error;
   if (!path.empty() && !fs::is_directory(path, error)) {
     fs::path target(path);
-    if (!target.has_filename()) target = target.parent_path();  // "a/b/" is a/b
+    if (!target.has_filename()) target = target.parent_path();  // treat "a/b/" as a/b
     const Folder parent = make(target.parent_path().string());
-    // Somebody else may make it at the same time.
+    // Another process may create it at the same time.
     const int fd = parent.handle_.get();
     if (repeat_if_interrupted([&] { return ::mkdirat(fd, target.filename().c_str(), 0777); }) !=
         0) {
@@ -263,7 +264,7 @@ void Folder::make_folder(const std::string& name) const {
 }
 
 std::vector<std::string> Folder::names() const {
-  // Its own descriptor: a listing moves the descriptor's position, and closes it.
+  // Uses a descriptor of its own, because listing moves the position and closes the descriptor.
   FileHandle handle = open_to_read(handle_.get(), ".", path_, O_DIRECTORY);
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(handle.get()), ::closedir);
   if (!listing) fail("listing", errno);

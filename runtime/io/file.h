@@ -10,13 +10,12 @@
 
 namespace shale {
 
-// Files that must not be lost, and the folders they are in. Every call of the system is checked: a
-// failure is a DiskError with the path, the operation, its bytes and the system's reason. A call
-// that a signal interrupted is made again; a short read or write is completed.
+// Files whose contents must not be lost, and folders. Every system call is checked: a failure
+// throws DiskError with path, operation, bytes and the system's reason. Interrupted calls are
+// repeated; short reads and writes are completed.
 
-// Whether a file that somebody else named may be looked up in a folder: letters, digits, '_', '.'
-// and
-// '-', no '.' first, so that it cannot lead elsewhere; at most 255 of them.
+// True if a file name from an untrusted source is safe to look up in a folder: letters, digits,
+// '_', '.' and '-', no leading '.', at most 255 characters.
 bool is_plain_file_name(std::string_view name);
 
 // Owns a file descriptor.
@@ -24,13 +23,13 @@ class FileHandle {
  public:
   FileHandle() = default;
   explicit FileHandle(int fd) : fd_(fd) {}
-  ~FileHandle();  // closes, and has nobody to tell if that fails
+  ~FileHandle();  // closes; cannot report a failure
   FileHandle(FileHandle&& other) noexcept;
   FileHandle& operator=(FileHandle&& other) noexcept;
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
-  int release();  // now the caller's
+  int release();  // transfers ownership to the caller
 
  private:
   int fd_ = -1;
@@ -40,37 +39,37 @@ class Folder;
 
 class File {
  public:
-  File() = default;  // none
+  File() = default;  // no file
 
-  // A new, empty file, to be written. That something has this name, even a link, is an error. Mode
-  // 0666 less the umask.
+  // Creates a new, empty file for writing. An existing file or link of this name is an error. Mode
+  // 0666 minus the umask.
   static File create(const Folder& folder, const std::string& name);
-  // Nothing if something has this path. Messages call the file `called`.
+  // nullopt if the path exists. Messages call the file `called`.
   static std::optional<File> try_create(const std::string& path, std::string called);
-  // For reading. Throws MissingInputError if there is none, DataError if it is a link or no file.
+  // Opens for reading. Throws MissingInputError if it does not exist, DataError if it is a link or
+  // not a regular file.
   static File open(const Folder& folder, const std::string& name);
 
   bool is_open() const { return handle_.is_open(); }
   const std::string& path() const { return path_; }
-  int64_t bytes() const;  // its size now
+  int64_t bytes() const;  // present size
 
-  // Reserves disk space up to this size, so that a full disk shows now and not after hours of
-  // writing. Without effect where the file system cannot do it.
+  // Reserves disk space up to this size, so that a full disk is reported now and not after hours of
+  // writing. No effect if the file system does not support it.
   void reserve(int64_t bytes);
-  // From now on reads and writes go between memory and the disk, and not through the system's
-  // cache: that takes a fraction of the processor's time, and no memory that somebody else could
-  // use. Addresses, offsets and sizes must be multiples of kDirectAlignment. Without effect where
-  // the file system cannot do it.
+  // Switches direct I/O on or off. It needs much less CPU time, and no memory of the page cache.
+  // Addresses, offsets and sizes must then be multiples of kDirectAlignment. No effect if the file
+  // system does not support it.
   void bypass_cache(bool bypass);
   void write_at(int64_t offset, std::span<const std::byte> bytes);
-  // Throws DataError if the file ends before. Where `want` is given, that many are enough.
+  // Throws DataError if the file ends earlier. If `want` is given, that many bytes are sufficient.
   void read_at(int64_t offset, std::span<std::byte> bytes, std::optional<size_t> want = {});
   void resize(int64_t bytes);
-  // What was written is on the disk when this returns. After an error nobody knows what is: the
-  // file must be written again from the start.
+  // Flushes writes to the disk. After an error the contents are unknown: write the file again from
+  // the start.
   void sync();
   void close();
-  void expect_sequential_reads() const;  // only a hint, which makes them faster
+  void expect_sequential_reads() const;  // only a hint, for speed
 
  private:
   File(FileHandle handle, std::string path);
@@ -80,31 +79,31 @@ class File {
   std::string path_;
 };
 
-// A folder that is held open: names are looked up in it, whatever happens to its path meanwhile.
+// A folder that is held open: names are looked up in it even if its path changes.
 class Folder {
  public:
-  // Throws MissingInputError if there is none, DataError if it is something else. The path may lead
-  // through links; names inside may not.
+  // Throws MissingInputError if it does not exist, DataError if it is not a folder. The path may
+  // contain links; names looked up inside may not be links.
   static Folder open(const std::string& path);
-  // The same after making it, and the folders above it, where they do not exist. New names are on
-  // the disk when this returns. Throws DiskError where one cannot be made.
+  // Opens the folder after creating it and its parents where they do not exist. New names are on
+  // the disk when this returns. Throws DiskError if one cannot be created.
   static Folder make(const std::string& path);
 
   const std::string& path() const { return path_; }
   std::string path_of(const std::string& name) const;  // for messages
 
   Folder open_folder(const std::string& name) const;
-  void make_folder(const std::string& name) const;  // that it exists is an error
+  void make_folder(const std::string& name) const;  // it is an error if it exists
   std::vector<std::string> names() const;           // sorted
   bool has(const std::string& name) const;
 
-  // Replaces a file of the new name, or an empty folder if it renames a folder. On the disk only
-  // after sync().
+  // Replaces an existing file of the new name, or an empty folder when renaming a folder. On the
+  // disk only after sync().
   void rename(const std::string& from, const std::string& to) const;
   void remove_file(const std::string& name) const;
-  // A file, a link, or a folder with everything in it; does not follow links.
+  // Removes a file, a link, or a folder with its contents; does not follow links.
   void remove_all(const std::string& name) const;
-  // Names that were made, changed or removed here are on the disk when this returns.
+  // Flushes created, changed and removed names of this folder to the disk.
   void sync() const;
 
  private:

@@ -16,14 +16,14 @@ namespace shale {
 namespace {
 
 constexpr int64_t kAlignment = 32;
-constexpr int64_t kBlock = 32;  // elements of a block of Q8_0
+constexpr int64_t kBlock = 32;  // elements per block of Q8_0
 constexpr int64_t kBlockBytes = 34;
 constexpr size_t kMaxName = 63;
 constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
 static_assert(std::endian::native == std::endian::little);
 
-// The format's numbers of the types of values.
+// The format's type number of a value.
 template <typename T>
 constexpr uint32_t type_number() {
   if constexpr (std::is_same_v<T, uint32_t>) return 4;
@@ -215,7 +215,7 @@ void GgufWriter::commit() {
   if (current_ < tensors_.size()) {
     throw InternalError(cat("gguf: ", tensors_[current_].name, " is not complete"));
   }
-  file_.commit(file_bytes_);  // padding that nobody wrote is zeros
+  file_.commit(file_bytes_);  // unwritten padding is zero
 }
 
 }  // namespace shale

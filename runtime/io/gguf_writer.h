@@ -13,7 +13,7 @@
 
 namespace shale {
 
-// How a GGUF file stores elements: the format's numbers (ggml's docs/gguf.md).
+// Element types of a GGUF file, with the format's numbers (ggml's docs/gguf.md).
 enum class GgufType : uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -21,37 +21,37 @@ enum class GgufType : uint32_t {
   kBF16 = 30,
 };
 
-// The same elements in memory; none for Q8_0.
+// The corresponding dtype in memory; nullopt for Q8_0.
 std::optional<DType> gguf_dtype(GgufType type);
 
-// What a key of the file's head stands for: an unsigned or signed 32-bit integer, a number, a flag,
-// a text, or an array of texts, integers or numbers.
+// Value of a metadata key: an unsigned or signed 32-bit integer, a float, a bool, a string, or an
+// array of strings, integers or floats.
 using GgufValue = std::variant<uint32_t, int32_t, float, bool, std::string,
                                std::vector<std::string>, std::vector<int32_t>, std::vector<float>>;
 using GgufValues = std::vector<std::pair<std::string, GgufValue>>;
 
-// A tensor: shape is row-major, outermost first.
+// Declaration of a tensor. shape is row-major, outermost first.
 struct GgufTensor {
   std::string name;
   GgufType type = GgufType::kF32;
   std::vector<int64_t> shape;
 };
 
-// Writes a GGUF file, version 3, as llama.cpp reads it: all tensors are declared, then their
-// elements come in that order, in pieces of any number of rows. The file appears with commit().
+// Writes a GGUF file, version 3, for llama.cpp. All tensors are declared first; then their elements
+// are written in that order, in pieces of any number of rows. The file appears with commit().
 class GgufWriter {
  public:
-  // Throws ConfigError for a name of more than 63 bytes, and for rows of a Q8_0 tensor that are no
-  // multiple of 32 elements; InternalError for a name or key that comes twice; DiskError if the
-  // file cannot be made or the disk has no room.
+  // Throws ConfigError for a name of more than 63 bytes, and for rows of a Q8_0 tensor whose length
+  // is not a multiple of 32; InternalError for a repeated name or key; DiskError if the file cannot
+  // be created or the disk is full.
   GgufWriter(const std::string& path, const GgufValues& values, std::vector<GgufTensor> tensors);
 
-  // The next elements, whole rows of the current tensor. Rounded to nearest, ties to even; Q8_0's
-  // integers to nearest, ties away from zero, as ggml does. Throws InternalError if they are more
-  // than it has left, DataError for Q8_0 and an element that is not finite, DiskError.
+  // Writes the next elements: whole rows of the current tensor. Rounds to nearest even; Q8_0
+  // integers round to nearest, ties away from zero, as in ggml. Throws InternalError for more
+  // elements than remain, DataError for Q8_0 and a non-finite element, DiskError.
   void write(std::span<const float> elements);
 
-  // Gives the file its name. Throws InternalError if a tensor is not complete.
+  // Renames the file to its final name. Throws InternalError if a tensor is incomplete.
   void commit();
 
  private:

@@ -14,10 +14,10 @@ struct Queue {
   const std::function<void(size_t i, size_t worker)>& work;
   std::mutex mutex;
   size_t next = 0;
-  size_t failed = count;  // the lowest i that did
+  size_t failed = count;  // lowest index that failed
   std::exception_ptr error;
 
-  // What is left to do; `count`: nothing.
+  // Index of the next task; `count` if none is left.
   size_t take() {
     const std::lock_guard lock(mutex);
     return next < count ? next++ : count;
@@ -40,7 +40,7 @@ struct Queue {
   }
 };
 
-// Whatever happens, nobody else works on when this is gone.
+// Joins the threads on destruction, also after an exception.
 struct Helpers {
   Queue& queue;
   std::vector<std::thread> threads = {};

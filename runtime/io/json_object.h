@@ -10,30 +10,33 @@
 
 namespace shale {
 
-// A JSON object from a file that nobody vouches for, read key by key with the type that each key
-// must have. A key whose value is null counts as absent.
+// A JSON object from an untrusted file, read key by key with an expected type for each. A key with
+// the value null counts as absent.
 class JsonObject {
  public:
-  // Throws DataError, starting with `source`, unless the text is one JSON object (Json::parse).
+  // Throws DataError, which begins with `source`, unless the text is one JSON object (Json::parse).
   JsonObject(std::string_view text, std::string source);
-  // Throws MissingInputError if the file does not exist, DataError as above, and if it is something
-  // else than a file: a named pipe in a folder from somewhere must not make a run wait.
+  // Throws MissingInputError if the file does not exist, DataError like the constructor, and
+  // DataError if it is not a regular file: a named pipe in a downloaded folder must not block a
+  // run.
   static JsonObject load(const std::string& path);
 
   bool has(std::string_view key) const;
-  // Whether the key is there and its value is null, where that means something.
+  // True if the key is present with the value null, for callers that must distinguish this from an
+  // absent key.
   bool is_null(std::string_view key) const;
 
-  // Throw DataError, naming source, key, wanted type and found value, if the value has another
-  // type, or if the key is absent and there is no fallback. 1.0 is no integer; 1 is a real number.
+  // Throw DataError with source, key, expected type and found value if the value has another type,
+  // or if the key is absent and no fallback is given. 1.0 is not an integer; 1 is a valid real
+  // number.
   int64_t integer(std::string_view key, std::optional<int64_t> fallback = {}) const;
   double real(std::string_view key, std::optional<double> fallback = {}) const;
   bool flag(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string text(std::string_view key, std::optional<std::string> fallback = {}) const;
 
-  // The object below a key; none if the key is absent.
+  // The object below a key; nullopt if the key is absent.
   std::optional<JsonObject> object(std::string_view key) const;
-  // A list of strings, of integers, of numbers; empty if the key is absent.
+  // A list of strings, integers or numbers; empty if the key is absent.
   std::vector<std::string> texts(std::string_view key) const;
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<double> reals(std::string_view key) const;

@@ -16,7 +16,7 @@
 namespace shale {
 namespace {
 
-// Whoever named a file may have given its name control characters.
+// Path for messages; file names from others may contain control characters.
 std::string in_message(const std::string& path) {
   return excerpt(path, /*longest=*/4096);
 }
@@ -41,7 +41,7 @@ size_t checked_size(const std::string& path, const struct stat& info, bool allow
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path, const MapOptions& options) : path_(path) {
-  // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
+  // O_NONBLOCK, because opening a named pipe would otherwise wait for a writer.
   const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) fail_open(path, errno);
   struct stat info {};
@@ -55,7 +55,7 @@ MappedFile::MappedFile(const std::string& path, const MapOptions& options) : pat
     const int error = errno;
     const std::string message =
         cat(in_message(path), ": ", size, " bytes cannot be mapped: ", std::strerror(error));
-    // The process's own limit, not the file's fault: nobody may take it for a bad file.
+    // This is a limit of the process; it must not be reported as a bad file.
     if (error == ENOMEM) throw OutOfMemoryError(message);
     throw DataError(message);
   }
@@ -96,7 +96,7 @@ void MappedFile::advise(AccessPattern pattern) const {
   int advice = MADV_NORMAL;
   if (pattern == AccessPattern::kSequential) advice = MADV_SEQUENTIAL;
   if (pattern == AccessPattern::kRandom) advice = MADV_RANDOM;
-  // Advice that the kernel does not take costs speed, nothing else.
+  // Advice that the kernel rejects only costs speed.
   ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), advice);
 }
 

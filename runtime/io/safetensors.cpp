@@ -46,11 +46,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Torch's files are zip archives with a pickle, or, of old versions, bare pickles of protocol 2.
+// PyTorch files are zip archives with a pickle, or, in old versions, bare pickles of protocol 2.
 bool is_pickle(const std::string& path) {
   const MappedFile file(path, {.allow_empty = true});
   const std::string_view text = file.text();
-  // The same bytes may be the length of a header, which begins behind it.
+  // These bytes may also be the header length of a safetensors file; its header then follows them.
   if (text.size() > 8 && text[8] == '{') return false;
   return text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02");
 }
@@ -63,7 +63,7 @@ std::string how_to_convert(const std::string& pickle) {
       "\")'");
 }
 
-// The first pickle of a folder by the names that are usual; empty if there is none.
+// First pickle of a folder, tried by the usual names; empty if there is none.
 std::string find_pickle(const std::string& folder) {
   std::error_code error;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "model.pth"}) {

@@ -15,10 +15,10 @@
 
 namespace shale {
 
-// A safetensors file, memory-mapped; only what is looked at is read from the disk.
+// A memory-mapped safetensors file; only the accessed parts are read from the disk.
 class SafetensorsFile {
  public:
-  // Throws MissingInputError if there is no such file, DataError unless it is well-formed
+  // Throws MissingInputError if the file does not exist, DataError unless it is well-formed
   // (parse_safetensors_header).
   explicit SafetensorsFile(const std::string& path);
 
@@ -26,28 +26,28 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
-  const SafetensorsEntry* find(std::string_view name) const;  // null if there is none
+  const SafetensorsEntry* find(std::string_view name) const;  // null if not found
 
-  // The data as it lies in the file, at any alignment. Valid as long as this object.
+  // The data in the file, with any alignment. Valid as long as this object.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
 
-  // The data as a dense view of read-only memory: writing to it ends the process. Throws DataError
-  // if Shale has no such element type or no such rank, or if the data is not aligned (only old
-  // writers made such files; bytes() reads them).
+  // The data as a dense view of read-only memory: writing to it terminates the process. Throws
+  // DataError if Shale does not support the element type or the number of dimensions, or if the
+  // data is unaligned (only old writers made such files; use bytes() for them).
   View view(const SafetensorsEntry& entry) const;
 
-  // Throws DataError if some of what was read of bytes() and views until now was not there to be
-  // read: the file became shorter, or its disk failed, and zeros were read in its place.
+  // Throws DataError if some data read so far from bytes() and views was not readable and read as
+  // zeros, because the file was truncated or its disk failed.
   void check() const { file_.check(); }
 
  private:
   MappedFile file_;
   SafetensorsHeader header_;
-  std::map<std::string, size_t, std::less<>> index_;  // name: place in entries()
+  std::map<std::string, size_t, std::less<>> index_;  // index in entries() by name
 };
 
-// The tensors of a model: of one file, or of a folder with model.safetensors, or, where that does
-// not exist, with the files that model.safetensors.index.json names.
+// The tensors of a model: from one file, or from a folder with model.safetensors, or, if that does
+// not exist, with the files that model.safetensors.index.json lists.
 class SafetensorsFolder {
  public:
   struct Tensor {
@@ -57,14 +57,14 @@ class SafetensorsFolder {
     View view() const { return file->view(*entry); }
   };
 
-  // Throws MissingInputError if a file is missing, DataError if one is malformed, or if the index
-  // and the files do not agree about which tensors there are; for pickles, which run what is in
-  // them when they are opened, either says how to convert them.
+  // Throws MissingInputError if a file is missing; DataError if one is malformed, or if the index
+  // and the files do not list the same tensors. For pickles, which execute code when opened, both
+  // errors say how to convert them.
   explicit SafetensorsFolder(const std::string& path);
 
   // By name.
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
-  const Tensor* find(std::string_view name) const;  // null if there is none
+  const Tensor* find(std::string_view name) const;  // null if not found
 
  private:
   void open_index(const std::string& folder, const std::string& index_path);

@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-// By alignment, as the reference implementation orders them: files have the last first.
+// In order of alignment, as in the reference implementation; files have the last types first.
 constexpr std::array<SafetensorsDType, 22> kTypes = {{
     {"BOOL", 8, 0, {}},
     {"F4", 4, 1, {}},
@@ -40,15 +40,15 @@ constexpr std::array<SafetensorsDType, 22> kTypes = {{
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Accepts nothing but
+// Accepts only
 //   {"__metadata__": {string: string}, name: {"dtype": string, "shape": [integers],
 //    "data_offsets": [integer, integer]}, ...}
-// Nothing is kept of a header that breaks a limit, so its size cannot exhaust memory.
+// Stops at the first limit that is exceeded, so a header's size cannot exhaust memory.
 class HeaderReader final : public JsonVisitor {
  public:
   explicit HeaderReader(std::string_view source) : source_(source) {}
 
-  std::vector<SafetensorsEntry> entries;  // `begin` relative to the data
+  std::vector<SafetensorsEntry> entries;  // `begin` is relative to the data section
   std::map<std::string, std::string> metadata;
 
   void value(Json&& scalar) override {
@@ -172,14 +172,14 @@ class HeaderReader final : public JsonVisitor {
   std::string_view source_;
   State state_ = State::kBefore;
   bool in_metadata_ = false;
-  std::string tensor_;            // the key of the top object that is being read
+  std::string tensor_;            // key of the top-level object being read
   std::string field_;             // the last key
-  std::set<std::string> names_;   // keys of the top object
-  std::set<std::string> fields_;  // keys of the object inside it
+  std::set<std::string> names_;   // keys of the top-level object
+  std::set<std::string> fields_;  // keys of the nested object
   std::vector<int64_t> offsets_;
 };
 
-// Sorts by position, checks that the data is filled exactly, and makes positions absolute.
+// Sorts by offset, checks that the data section is filled exactly, and makes offsets absolute.
 void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view source) {
   std::sort(header.entries.begin(), header.entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
@@ -192,7 +192,7 @@ void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view sourc
       throw DataError(cat(source, ": tensor '", excerpt(entry.name), "': data begins at ",
                           entry.begin, ", expected ", expected, ", where the one before ends"));
     }
-    expected += entry.bytes;  // no overflow: begin + bytes was read as one number
+    expected += entry.bytes;  // cannot overflow: begin + bytes was parsed as one number
   }
   if (expected != file_bytes - header.data_begin) {
     throw DataError(cat(source, ": ", file_bytes - header.data_begin,

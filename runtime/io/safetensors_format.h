@@ -13,27 +13,27 @@
 
 namespace shale {
 
-// The header of a safetensors file: 8 bytes N, little-endian; N bytes of JSON; then the data.
+// Header of a safetensors file: 8 bytes N, little-endian; N bytes of JSON; then the data.
 // https://github.com/huggingface/safetensors
 
-// An element type of the format, which has more of them than Shale.
+// An element type of the format, which has more types than Shale.
 struct SafetensorsDType {
   std::string_view name;       // "F32", "BF16", ...
-  int bits = 0;                // of one element; some have 4 or 6
-  int order = 0;               // files have the larger ones first
-  std::optional<DType> dtype;  // what it is here
+  int bits = 0;                // per element; some types have 4 or 6
+  int order = 0;               // files have types of higher order first
+  std::optional<DType> dtype;  // corresponding dtype; nullopt: unsupported
 };
 
-// Null for an unknown name.
+// Returns null for an unknown name.
 const SafetensorsDType* find_safetensors_dtype(std::string_view name);
-// Throws DTypeError if the format has no such type (it has all of ours now).
+// Throws DTypeError if the format has no such type (at present it has all of Shale's).
 const SafetensorsDType& safetensors_dtype(DType dtype);
 
 struct SafetensorsEntry {
   std::string name;
   const SafetensorsDType* type = nullptr;  // never null in a parsed header
-  std::vector<int64_t> shape;              // may be longer than Shape allows
-  int64_t begin = 0;                       // of the data, from the start of the file
+  std::vector<int64_t> shape;              // may have more dimensions than Shape allows
+  int64_t begin = 0;                       // offset of the data from the start of the file
   int64_t bytes = 0;
 };
 
@@ -43,31 +43,31 @@ struct SafetensorsHeader {
   int64_t data_begin = 0;  // 8 + N
 };
 
-// Limits that no honest file reaches.
+// Limits that no valid file reaches in practice.
 inline constexpr int64_t kMaxSafetensorsHeader = 100'000'000;
 inline constexpr int64_t kMaxSafetensorsTensors = 100'000;
 inline constexpr int64_t kMaxSafetensorsMetadata = 10'000;
 inline constexpr int64_t kMaxSafetensorsRank = 8;
 inline constexpr int64_t kMaxSafetensorsName = 512;
 
-// Reads the header of `file`, a whole file in memory. Throws DataError, starting with `source`,
-// unless the header is strictly well-formed: valid UTF-8 JSON within the limits, no name twice,
-// metadata strings only, and tensors that fill the data from its first byte to its last without
-// gap or overlap, each as large as its shape says.
+// Parses the header of `file`, a whole file in memory. Throws DataError, which begins with
+// `source`, unless the header is strictly well-formed: valid UTF-8 JSON within the limits, unique
+// names, only strings as metadata, and tensors that fill the data section without gaps or overlaps,
+// each of the size that its shape requires.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            std::string_view source);
 
-// The same for a file of `file_bytes` of which `front`, its beginning up to the data or more, is in
-// memory.
+// Parses the header of a file of `file_bytes`, of which only `front`, up to the data or further, is
+// in memory.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int64_t file_bytes,
                                            std::string_view source);
 
-// Where the data begins, from the file's first 8 bytes or more. Throws DataError if the header
-// would be larger than its limit or the file.
+// Offset of the data section, from the file's first 8 bytes or more. Throws DataError if the header
+// would exceed its limit or the file.
 int64_t safetensors_data_begin(std::span<const std::byte> front, int64_t file_bytes,
                                std::string_view source);
 
-// Bytes of a tensor; nothing if that overflows or is not a whole number.
+// Bytes of a tensor; nullopt if this overflows or is not a whole number.
 std::optional<int64_t> safetensors_bytes(const SafetensorsDType& type,
                                          std::span<const int64_t> shape);
 

@@ -18,7 +18,7 @@ std::string safetensors_file_name(size_t index, size_t count) {
 }
 
 bool is_safetensors_part_name(std::string_view name) {
-  // "model-", the digits of both numbers, "-of-" and ".safetensors" of any widths.
+  // Matches "model-" + digits + "-of-" + digits + ".safetensors", with any number of digits.
   const size_t middle = name.find("-of-");
   const size_t end = name.find('.');
   if (!name.starts_with("model-") || middle == name.npos || end == name.npos || end < middle) {
@@ -32,7 +32,7 @@ bool is_safetensors_part_name(std::string_view name) {
 }
 
 SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_view source) {
-  // Two values for a tensor, and some for what else an index may say.
+  // Two values per tensor, and some for other entries of an index.
   const Json index = Json::parse(
       text, {.max_bytes = kMaxSafetensorsHeader, .max_values = 2 * kMaxSafetensorsTensors + 1000},
       source);
@@ -40,7 +40,7 @@ SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_
     throw DataError(cat(source, ": no object 'weight_map'"));
   }
   SafetensorsWeightMap result;
-  // Files may be links, because download caches are made of them.
+  // Files may be links, because download caches consist of them.
   for (const auto& [name, file] : index["weight_map"].items()) {
     if (!file.is_string() || !is_plain_file_name(file.text())) {
       throw DataError(cat(source, ": tensor '", excerpt(name), "': ", excerpt(file.dump()),

@@ -10,30 +10,30 @@
 
 namespace shale {
 
-// A tensor that is going to be written.
+// Declaration of a tensor to be written.
 struct SafetensorsSpec {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
 
-  int64_t bytes() const;  // throws InternalError if the shape is no possible size
+  int64_t bytes() const;  // throws InternalError if the shape is invalid
 };
 
-// A safetensors file before its data is there.
+// Layout of a safetensors file before its data is written.
 struct SafetensorsLayout {
-  std::string front;            // what comes before the data: the header and its length
-  std::vector<int64_t> begins;  // of each tensor's data, from the start of the file
-  std::vector<size_t> order;    // places in the list of tensors, in the order of their data
+  std::string front;            // header with its length, which precede the data
+  std::vector<int64_t> begins;  // offset of each tensor's data from the start of the file
+  std::vector<size_t> order;    // indices in the list of tensors, in data order
   int64_t file_bytes = 0;
 };
 
-// Places tensors as the reference implementation does: larger element types first, then by name.
-// Throws InternalError for a name that is declared twice, too long or not UTF-8, for a shape that
-// is no possible size, and for more than a file can hold.
+// Lays out tensors like the reference implementation: larger element types first, then by name.
+// Throws InternalError for a name that is repeated, too long or not UTF-8, for an invalid shape,
+// and for more tensors or bytes than a file can hold.
 SafetensorsLayout lay_out_safetensors(const std::vector<SafetensorsSpec>& tensors,
                                       const std::map<std::string, std::string>& metadata);
 
-// The part of these checks that concerns names and counts.
+// Only the checks of names and counts.
 void check_safetensors_specs(const std::vector<SafetensorsSpec>& tensors);
 
 }  // namespace shale

@@ -54,7 +54,7 @@ void SafetensorsWriter::write(std::span<const std::byte> bytes) {
 }
 
 void SafetensorsWriter::write(const View& tensor) {
-  if (tensor.numel() == 0) return;  // empty ones are complete from the start
+  if (tensor.numel() == 0) return;  // empty tensors are complete from the start
   const SafetensorsSpec* spec = current();
   const auto fail = [&](const std::string& problem) {
     throw InternalError(cat(file_.path(), ": ", tensor, " given for tensor '",
@@ -112,7 +112,7 @@ std::string make_index(const std::vector<std::vector<SafetensorsSpec>>& shards) 
   return make_safetensors_index(weight_map, total);
 }
 
-// Removes those of the names that are in the folder, and syncs it.
+// Removes the names that exist in the folder, and syncs it.
 void remove_names(const Folder& folder, const std::vector<std::string>& names) {
   bool removed = false;
   for (const std::string& name : names) {
@@ -129,11 +129,11 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
                                                  std::vector<SafetensorsSpec> tensors,
                                                  const SafetensorsFolderOptions& options)
     : folder_(std::move(folder)) {
-  check_safetensors_specs(tensors);  // names must differ across files too
+  check_safetensors_specs(tensors);  // names must be unique across files too
   Folder::make(folder_);
   auto shards = make_shards(std::move(tensors), options.max_shard_bytes);
   if (shards.size() > 1) index_ = make_index(shards);
-  // All at once: if the disk has no room for all, it shows before anything is written.
+  // Creates all files first, so that a full disk is reported before anything is written.
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string path = (fs::path(folder_) / safetensors_file_name(i, shards.size())).string();
     writers_.emplace_back(path, std::move(shards[i]), options.metadata);
@@ -168,15 +168,15 @@ void SafetensorsFolderWriter::finish() {
 }
 
 void SafetensorsFolderWriter::commit() {
-  finish();  // all of them, before the first name
+  finish();  // complete all files before the first rename
   const Folder folder = Folder::open(folder_);
-  std::set<std::string> parts;  // none: a single file
+  std::set<std::string> parts;  // empty for a single file
   for (size_t i = 0; i < writers_.size() && !index_.empty(); ++i) {
     parts.insert(safetensors_file_name(i, writers_.size()));
   }
-  // Readers prefer a single file to an index. So a single file takes over with its name; several do
-  // when the single one is gone, or else with the index. Only where some replace files of the same
-  // names, there can be no model in between.
+  // Readers prefer a single file to an index. A new single file therefore takes effect when it gets
+  // its name. Several files take effect when the old single file is removed, or else with the
+  // index. Only if new files replace old ones of the same names is there temporarily no model.
   const auto is_there = [&](const std::string& name) { return folder.has(name); };
   if (std::any_of(parts.begin(), parts.end(), is_there)) {
     remove_names(folder, {kSafetensorsIndexFile});

@@ -12,19 +12,18 @@
 
 namespace shale {
 
-// A new, large file that is written from begin to end at the disk's speed: what is appended is
-// collected into blocks, and while one is being filled the one before goes to the disk, past the
-// system's cache where the file system can do that (File::bypass_cache). So writing takes the
-// time of the disk, and of the processor little more than the copy to the block.
+// A new, large file that is written sequentially at the disk's speed. Appended data is collected
+// into blocks; while one is filled, the previous one is written, with direct I/O if the file system
+// supports it (File::bypass_cache). The CPU does little more than copy data into blocks.
 //
-// Throws DiskError as File does; an error of a block may come with a later call.
+// Throws DiskError as File does; a later call may report the error of a block.
 class StreamedFile {
  public:
-  // Makes the file `name`, and reserves room for `bytes` on the disk. `block_bytes`: a multiple of
-  // kDirectAlignment; larger ones are faster, up to some megabytes.
+  // Creates the file `name` and reserves `bytes` on the disk. block_bytes: a multiple of
+  // kDirectAlignment; larger blocks are faster, up to some megabytes.
   StreamedFile(const Folder& folder, const std::string& name, int64_t bytes,
                size_t block_bytes = size_t{8} << 20);
-  ~StreamedFile();  // waits for the blocks on their way; the rest is not written
+  ~StreamedFile();  // waits for blocks being written; does not write the rest
   StreamedFile(const StreamedFile&) = delete;
   StreamedFile& operator=(const StreamedFile&) = delete;
 
@@ -35,7 +34,7 @@ class StreamedFile {
   void finish();
 
  private:
-  static constexpr size_t kBlocks = 3;  // one is being filled, the others are on their way
+  static constexpr size_t kBlocks = 3;  // one being filled, the others being written
   struct Block {
     DirectMemory memory;
     std::future<void> written;
@@ -47,8 +46,8 @@ class StreamedFile {
   File file_;
   size_t block_bytes_;
   std::array<Block, kBlocks> blocks_;
-  size_t block_ = 0;   // of the file: the one that is being filled
-  size_t filled_ = 0;  // bytes of it
+  size_t block_ = 0;   // index in the file of the block being filled
+  size_t filled_ = 0;  // bytes in that block
 };
 
 }  // namespace shale

@@ -12,9 +12,10 @@
 
 namespace shale {
 
-// A node of a list that only grows: the signal handler walks it while other threads map files.
+// Node of a list that only grows, because the signal handler walks it while other threads map
+// files.
 struct UnreadablePages::Range {
-  std::atomic<uintptr_t> begin{0};  // 0: free, to be used again
+  std::atomic<uintptr_t> begin{0};  // 0: free for reuse
   std::atomic<size_t> bytes{0};
   std::atomic<bool> found{false};
   Range* next = nullptr;
@@ -24,8 +25,8 @@ struct RangeList {
   using Range = UnreadablePages::Range;
 
   std::atomic<Range*> head{nullptr};
-  std::mutex mutex;          // of the rest
-  std::vector<Range*> free;  // nodes live as long as the process, as a handler may be looking
+  std::mutex mutex;          // guards the members below
+  std::vector<Range*> free;  // nodes are never freed, because a handler may be reading them
   struct sigaction before {};
   size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
@@ -39,7 +40,7 @@ struct RangeList {
   bool replace(uintptr_t address);
 };
 
-// Whether the address is in a mapping, the rest of which is zeros from here on.
+// If the address is in a mapping, replaces the mapping by zeros from there on, and returns true.
 bool RangeList::replace(uintptr_t address) {
   for (Range* range = head.load(); range != nullptr; range = range->next) {
     const uintptr_t begin = range->begin.load();
@@ -54,20 +55,20 @@ bool RangeList::replace(uintptr_t address) {
   return false;
 }
 
-// Calls nothing but what a handler may: the system.
+// May only call async-signal-safe functions.
 void RangeList::handle(int signal, siginfo_t* info, void*) {
   const int saved_errno = errno;
   RangeList& list = instance();
-  const bool is_fault = info->si_code > 0;  // not one that somebody sent
+  const bool is_fault = info->si_code > 0;  // not a signal sent by another process
   if (!is_fault || !list.replace(reinterpret_cast<uintptr_t>(info->si_addr))) {
-    // The instruction that failed fails again, and now for the handler before.
+    // The failed instruction runs again, and faults into the previous handler.
     sigaction(SIGBUS, &list.before, nullptr);
     if (!is_fault) raise(signal);
   }
   errno = saved_errno;
 }
 
-// Again with every mapping, as MPI and others install theirs without a look.
+// Repeated for every mapping, because MPI and others install their own handlers over this one.
 void RangeList::install() {
   struct sigaction now {};
   sigaction(SIGBUS, nullptr, &now);

@@ -5,14 +5,13 @@
 
 namespace shale {
 
-// Keeps the process alive when pages of a mapped file cannot be read: the file became shorter, or
-// its disk or server failed. The system then sends SIGBUS to whoever reads them. From the first
-// such page on, the mapping is replaced by zeros, and found() says so: whoever reads the mapping
-// asks afterwards, and throws away what was read. Any other SIGBUS goes to the handler that was
-// there before.
+// Keeps the process alive when pages of a mapped file cannot be read, because the file was
+// truncated or its disk or server failed. The system then sends SIGBUS to the reading thread. The
+// handler replaces the mapping from that page on by zeros, and found() becomes true: callers must
+// check it after reading and discard the data. Other SIGBUS signals go to the previous handler.
 class UnreadablePages {
  public:
-  // `mapping` begins at a page, and stays mapped as long as this object.
+  // `mapping` must begin at a page and stay mapped as long as this object exists.
   explicit UnreadablePages(std::span<const std::byte> mapping);
   ~UnreadablePages();
   UnreadablePages(const UnreadablePages&) = delete;
