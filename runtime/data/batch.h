@@ -12,14 +12,14 @@
 
 namespace shale {
 
-// A dense tensor in host memory, row-major, under the name by which a loss asks for it.
+// A dense, row-major tensor in host memory. Losses find it by its name.
 struct HostTensor {
   std::string name;
   DType dtype = DType::kI32;
   Shape shape;
   std::vector<std::byte> bytes;
 
-  // Its elements. Throws InternalError if they have another type.
+  // The elements. Throws InternalError if the dtype is not T's.
   template <typename T>
   std::span<T> values() {
     check_dtype(dtype_of<T>);
@@ -34,23 +34,23 @@ struct HostTensor {
   void check_dtype(DType wanted) const;
 };
 
-// A micro-batch in host memory: tensors of any types and shapes, whose first dimension counts
-// samples.
+// A micro-batch in host memory: tensors of any dtypes and shapes, whose first dimension is the
+// sample.
 struct Batch {
-  int64_t first_position = 0;  // of its first sample among the samples of all ranks
-  int64_t count = 0;           // rows that hold a sample; the rest is padding
+  int64_t first_position = 0;  // index of its first sample among the samples of all ranks
+  int64_t count = 0;           // rows that hold a sample; the other rows are padding
   std::vector<HostTensor> fields{};
 
-  // The field of that name, added if it is not there, with that type and shape. Its memory is used
-  // again; what is in it is not defined. Throws ShapeError for sizes below 0 and for a product that
-  // overflows.
+  // Returns the field of this name with this dtype and shape, adding it if necessary. Its memory is
+  // reused, so its contents are undefined. Throws ShapeError for negative sizes and if their
+  // product overflows.
   HostTensor& set(std::string_view name, DType dtype, const Shape& shape);
-  // Throws InternalError, with the names that there are, for another.
+  // Throws InternalError, with the existing names, if there is no such field.
   const HostTensor& field(std::string_view name) const;
 };
 
-// Makes batch `index` = 0, 1, 2, ... in memory that is used again. Returns false at the end. Worker
-// threads of a Prefetcher call it at the same time, so it keeps no buffers from call to call.
+// Makes batch `index` = 0, 1, 2, ... in a reused Batch. Returns false at the end. A Prefetcher's
+// threads call it concurrently, so it must not keep buffers between calls.
 using BatchSource = std::function<bool(int64_t index, Batch& batch)>;
 
 }  // namespace shale

@@ -10,7 +10,7 @@
 namespace shale::data_internal {
 namespace {
 
-// Small enough that a second look at a piece finds it in the cache.
+// Small enough that a second pass over a piece finds it in the cache.
 constexpr int64_t kPiece = int64_t{1} << 20;
 constexpr int64_t kBlock = 4096;                       // a page
 constexpr int64_t kOfAllFiles = 4096, kOfOneFile = 4;  // sampled pages
@@ -88,7 +88,7 @@ std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, in
     const auto page = static_cast<int64_t>(static_cast<__int128>(i) * (pages - 1) / (blocks - 1));
     const auto begin = static_cast<size_t>(page * kBlock);
     parts.push_back(bytes.subspan(begin, std::min<size_t>(kBlock, bytes.size() - begin)));
-    file.will_need(parts.back());  // all are on their way before the first is waited for
+    file.will_need(parts.back());  // all reads are in progress before the first is needed
   }
   return parts;
 }

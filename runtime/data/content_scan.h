@@ -12,35 +12,34 @@
 
 namespace shale::data_internal {
 
-// Joins a file's name and size to a fingerprint.
+// Combines a file's name and size with a fingerprint.
 uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t size);
-// Joins what a file contains to a checksum.
+// Combines a CRC of a file's contents with a checksum.
 uint64_t mix_checksum(uint64_t checksum, uint32_t crc);
 
-// The position of the first NUL, or -1.
+// Position of the first NUL byte, or -1.
 int64_t find_nul(std::span<const std::byte> bytes);
 
-// What reading all of a text finds.
+// Result of reading a whole text.
 struct TextScan {
-  int64_t first_nul = -1;  // then the rest was not read
+  int64_t first_nul = -1;  // if not -1, the rest was not read
   uint32_t crc = 0;        // CRC-32C of all bytes
 };
 TextScan scan_text(const MappedFile& file, const OnReading& on_reading);
 
 // CRC-32C of all bytes.
 uint32_t whole_crc(const MappedFile& file, const OnReading& on_reading);
-// `blocks` pages spread over the file, the first and the last among them; all bytes as one part if
-// there are not more.
+// Returns `blocks` pages that are spread over the file, including the first and the last; if the
+// file has no more pages, all bytes as one part.
 std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, int64_t blocks);
-// Pages of each file: its share of 4,096, but at least 4.
+// Number of pages to sample per file: its share of 4,096, but at least 4.
 int64_t sampled_blocks(size_t files);
 
-// Checksum of the content of files, in their order, without reading all of it. Covers
-// sampled_blocks() pages of each file, so a file of at most that many pages is covered completely.
-// Of more than 4,096 files, covers 4 pages of each of 4,096 that are spread evenly over the list,
-// the first and the last among them, and nothing of the others: at most 16,384 pages in all.
-// Throws what MappedFile throws; with `skip_unreadable`, a file that cannot be read counts as
-// empty.
+// Checksum of the contents of files, in order, without reading everything. Covers sampled_blocks()
+// pages of each file, so smaller files are covered completely. Of more than 4,096 files it covers
+// only 4,096, spread evenly over the list and including the first and the last, with 4 pages each:
+// at most 16,384 pages in total. Throws what MappedFile throws; with `skip_unreadable`, an
+// unreadable file counts as empty.
 uint64_t sampled_checksum(int64_t files, const std::function<std::string(int64_t i)>& path_of,
                           const OnReading& on_reading, bool skip_unreadable = false);
 

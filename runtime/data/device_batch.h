@@ -12,20 +12,20 @@ namespace shale {
 // A micro-batch on a device.
 class DeviceBatch {
  public:
-  // What becomes of the memory of the batch before.
+  // Reuse of the previous batch's memory.
   enum class Memory {
-    kFresh,  // it is let go: whoever still uses those tensors keeps them
-    kSame,   // it is written again, so that captured work finds the next batch in it
+    kFresh,  // new memory: tensors that are still used keep the old one
+    kSame,   // the same memory is overwritten, so that captured graphs find the next batch there
   };
 
   DeviceBatch() = default;
   DeviceBatch(Context& context, const Batch& batch) { upload(context, batch, Memory::kFresh); }
 
-  // Throws ShapeError with Memory::kSame for a batch with other fields, types or shapes than the
-  // first one.
+  // Throws ShapeError with Memory::kSame if the fields, dtypes or shapes differ from the first
+  // batch's.
   void upload(Context& context, const Batch& batch, Memory memory);
 
-  // The field of that name. Throws InternalError, with the names that there are, for another.
+  // Throws InternalError, with the existing names, if there is no such field.
   const Tensor& operator[](std::string_view name) const;
 
  private:

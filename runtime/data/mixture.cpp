@@ -10,12 +10,12 @@ namespace shale {
 namespace {
 
 constexpr int kPeriodBits = 31;
-constexpr uint64_t kPeriod = uint64_t{1} << kPeriodBits;  // samples, after which all begins anew
-// Times are in units of 2^-32 of a period, in which a source comes at most once.
+constexpr uint64_t kPeriod = uint64_t{1} << kPeriodBits;  // samples after which the order repeats
+// Times are in units of 2^-32 of a period; each source has at most one sample per unit.
 constexpr int kTimeBits = 32;
 constexpr size_t kMostSources = 1 << 16;
 
-// Samples of a source that has `count` in a period, before the time.
+// Number of samples before `time` of a source that has `count` in a period.
 uint64_t before(uint64_t count, uint64_t time) {
   return (time * count + (uint64_t{1} << (kTimeBits - 1))) >> kTimeBits;
 }
@@ -61,7 +61,7 @@ Mixture::Draw Mixture::draw(int64_t position) const {
     throw InternalError(cat("mixture: position ", position, ", expected 0 or more"));
   const auto period = static_cast<uint64_t>(position) >> kPeriodBits;
   const uint64_t in_period = static_cast<uint64_t>(position) & (kPeriod - 1);
-  // The last time before which no more than in_period samples come.
+  // Binary search for the last time before which at most in_period samples come.
   uint64_t time = 0;
   for (uint64_t step = uint64_t{1} << (kTimeBits - 1); step > 0; step /= 2) {
     uint64_t all = 0;

@@ -5,8 +5,8 @@
 
 namespace shale {
 
-// Called while files are read, again and again, with the name of the one that is; an exception of
-// its ends the reading.
+// Called repeatedly while files are read, with the name of the current one. An exception that it
+// throws aborts the reading.
 using OnReading = std::function<void(const std::string& file)>;
 
 }  // namespace shale

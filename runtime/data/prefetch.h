@@ -13,25 +13,25 @@
 
 namespace shale {
 
-// How far ahead a Prefetcher is, and by how many threads. Several make different batches at a time:
-// the source is then called from all of them, and gives a batch the same values whatever the order.
+// Depth and number of threads of a Prefetcher. Several threads make different batches concurrently:
+// the source must be thread-safe, and must give a batch the same values in any order of calls.
 struct PrefetchOptions {
-  int depth = 2;    // batches, at least 1, that wait ready at most, or are being made
+  int depth = 2;    // maximum batches ready or being made, at least 1
   int workers = 1;  // threads, at least 1
 };
 
-// Threads that make batches ahead of their use.
+// Threads that make batches before they are needed.
 class Prefetcher {
  public:
   explicit Prefetcher(BatchSource source, const PrefetchOptions& options = {});
-  // Waits for the batches that are being made.
+  // Waits for batches being made.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The next batch, in the source's order; it stays as it is until the next call. Null at the end.
-  // An exception of the source comes out here, after the batches made before it, in this call and
-  // in all later ones. Call it from one thread at a time.
+  // Returns the next batch in the source's order; it stays valid until the next call. Null at the
+  // end. If the source throws, this and all later calls rethrow the exception, after the batches
+  // made before it. Call it from one thread at a time.
   const Batch* next();
 
  private:
@@ -40,22 +40,22 @@ class Prefetcher {
     bool ready = false;
   };
   void run();
-  // The number of the next batch to be made, once there is a free slot; nothing: it is time to stop.
+  // Index of the next batch to make, once a slot is free; nullopt: stop.
   std::optional<int64_t> wait_for_slot();
   Slot& slot(int64_t index) { return ring_[static_cast<size_t>(index) % ring_.size()]; }
 
   BatchSource source_;
-  // A ring: batches [taken_, begun_) wait in it or are being made, and batch taken_ - 1 is in the
-  // caller's hands.
+  // Ring buffer: batches [taken_, begun_) are ready or being made; the caller holds batch taken_ -
+  // 1.
   std::vector<Slot> ring_;
   int64_t begun_ = 0;
   int64_t taken_ = 0;
-  int64_t end_ = std::numeric_limits<int64_t>::max();  // the first batch that there is not
+  int64_t end_ = std::numeric_limits<int64_t>::max();  // first batch that does not exist
   bool stop_ = false;
-  std::exception_ptr failure_;  // why there is no batch end_
+  std::exception_ptr failure_;  // reason why batch end_ does not exist
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::thread> threads_;  // the last member: they use all the others
+  std::vector<std::thread> threads_;  // must be the last member: the threads use all others
 };
 
 }  // namespace shale

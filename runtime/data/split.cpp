@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes of other alphabets are letters, so that no word ends within one of theirs.
+// Bytes of non-ASCII letters count as letters, so that no word ends inside one.
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || static_cast<unsigned char>(c) >= 0x80;
 }

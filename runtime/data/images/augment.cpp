@@ -19,7 +19,7 @@ Crop centered(int64_t rows, int64_t cols, int64_t crop_rows, int64_t crop_cols) 
           .cols = crop_cols};
 }
 
-// For a line of `size` pixels from `first` on, made `pixels` long.
+// Filter taps that resize `size` pixels of a line, from `first` on, to `pixels`.
 std::vector<Taps> taps_of(int64_t first, int64_t size, int64_t pixels, bool mirrored) {
   std::vector<Taps> taps = resample_taps(size, pixels, ResampleFilter::kTriangle);
   for (Taps& some : taps) some.begin += first;
@@ -27,7 +27,7 @@ std::vector<Taps> taps_of(int64_t first, int64_t size, int64_t pixels, bool mirr
   return taps;
 }
 
-// Lines [crop.row, crop.row + crop.rows) of the picture, resized across: [rows, pixels, 3], 0 to 1.
+// Resizes lines [crop.row, crop.row + crop.rows) horizontally: [rows, pixels, 3], values 0 to 1.
 std::vector<float> resize_across(const Image& image, const Crop& crop, int64_t pixels) {
   const std::vector<Taps> across = taps_of(crop.col, crop.cols, pixels, crop.mirrored);
   std::vector<float> lines(static_cast<size_t>(crop.rows * pixels * 3));
@@ -77,7 +77,7 @@ Crop training_crop(const Augmentation& augmentation, int64_t rows, int64_t cols,
                         .rows = crop_rows,
                         .cols = crop_cols});
   }
-  // A picture that is longer than the widest crop: its middle.
+  // The image is longer than the widest crop: takes its middle.
   const auto longest = [](int64_t shorter) {
     return static_cast<int64_t>(std::lround(static_cast<double>(shorter) * kWidest));
   };
@@ -104,7 +104,7 @@ void check_crop(const Image& image, const Crop& crop, int64_t pixels, int64_t va
                           " values"));
 }
 
-// To [pixels, pixels, 3], 0 to 1.
+// Writes the resized crop as [pixels, pixels, 3], values 0 to 1.
 void write_resized(const Image& image, const Crop& crop, int64_t pixels, std::span<float> to) {
   check_crop(image, crop, pixels, std::ssize(to));
   const std::vector<float> lines = resize_across(image, crop, pixels);

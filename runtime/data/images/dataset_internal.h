@@ -13,18 +13,19 @@ ImageSplits open_cifar(const ImageDataOptions& options);
 ImageSplits open_idx(const ImageDataOptions& options);
 ImageSplits open_webdataset(const ImageDataOptions& options);
 
-// Whether a path is, or a folder has, what open_webdataset(), open_cifar(), open_idx() read.
+// True if a path is, or a folder contains, data that open_webdataset(), open_cifar() or open_idx()
+// can read.
 bool is_webdataset(const std::string& path);
 bool is_cifar(const std::string& path);
 bool is_idx(const std::string& path);
 
-// Cuts off what is held out, where there is no set for validation: images spread evenly.
+// Moves evenly spread images from training to validation, if there is no validation set.
 void hold_out(ImageSplits& splits, double val_fraction);
 
-// Joins a named value to a fingerprint.
+// Combines a named value with a fingerprint.
 uint64_t mix_fingerprint(uint64_t fingerprint, std::string_view name, uint64_t value);
 
-// Throws DataError for a label that is none of `classes`.
+// Throws DataError unless the label is in [0, classes).
 void check_label(int64_t label, int64_t classes, const std::string& source, int64_t index);
 
 }  // namespace shale::image_internal

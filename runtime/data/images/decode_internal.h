@@ -8,7 +8,7 @@ void decode_png(std::span<const std::byte> file, const std::string& source, Imag
 void decode_jpeg(std::span<const std::byte> file, const std::string& source, Image& to);
 std::vector<std::byte> encode_png(const Image& image, const std::string& target);
 
-// Throws DataError for sizes that are none, or too large.
+// Throws DataError if a size is not positive or too large.
 void check_size(int64_t rows, int64_t cols, const std::string& source);
 
 }  // namespace shale::image_internal

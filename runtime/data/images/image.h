@@ -8,7 +8,7 @@
 
 namespace shale {
 
-// A picture in host memory: dense [rows, cols, channels] bytes, red, green and blue, or gray alone.
+// An image in host memory: dense [rows, cols, channels] bytes, as RGB or gray.
 struct Image {
   int64_t rows = 0, cols = 0;
   int64_t channels = 3;  // 1 or 3
@@ -24,22 +24,21 @@ struct Image {
   uint8_t* at(int64_t row, int64_t col) { return pixels.data() + (row * cols + col) * channels; }
 };
 
-// The picture in a PNG or JPEG file, which its first bytes tell apart, as red, green and blue of 8
-// bits; `source` is what messages call it. Transparency is dropped. Throws DataError for
-// what is neither, is damaged, or has more than kMaxImagePixels; UnavailableError in builds without
-// libpng or libjpeg.
+// Decodes a PNG or JPEG file, recognised by its first bytes, to 8-bit RGB. `source` names it in
+// messages. Transparency is dropped. Throws DataError for other or damaged files and for more than
+// kMaxImagePixels; UnavailableError in builds without libpng or libjpeg.
 void decode_image(std::span<const std::byte> file, const std::string& source, Image& to);
-// A file of some kilobytes can ask for so many, which take 192 MiB in each worker. Photographs have
-// a tenth of them.
+// Limits memory, because a file of some kilobytes can declare a huge image: 192 MiB per worker.
+// Photographs have a tenth of this.
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
-// The picture as a PNG file; `target` is what messages call it. Throws UnavailableError.
+// Encodes an image as a PNG file; `target` names it in messages. Throws UnavailableError.
 std::vector<std::byte> encode_png(const Image& image, const std::string& target);
 
-// Writes a picture as a PNG file, whole or not at all. Throws DiskError, UnavailableError.
+// Writes an image as a PNG file, complete or not at all. Throws DiskError, UnavailableError.
 void write_png(const std::string& path, const Image& image);
 
-// Whether a name ends as those of files that decode_image() reads.
+// True if the name has an ending that decode_image() supports.
 bool is_image_name(std::string_view name);
 
 }  // namespace shale

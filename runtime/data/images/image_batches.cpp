@@ -11,12 +11,12 @@
 namespace shale {
 namespace {
 
-// The fields of a batch, and what they have of an image.
+// Fields of a batch, and sizes per image.
 struct ImageBatch {
-  // classes: of soft targets; 0: they are not.
+  // soft_classes: number of classes for soft targets; 0: hard targets.
   ImageBatch(Batch& batch, int64_t rows, int64_t pixels, int64_t soft_classes = 0)
       : row_values(pixels * pixels * 3), classes(soft_classes) {
-    // All before any is looked at: adding a field moves the others.
+    // Adds all fields before using any, because adding a field moves the others.
     batch.set("images", DType::kF32, {rows, pixels, pixels, 3});
     batch.set("labels", DType::kI32, {rows});
     if (classes > 0) {
@@ -37,7 +37,7 @@ struct ImageBatch {
   std::span<int32_t> labels;
 };
 
-// Whether the image is there to be read.
+// Reads an image; returns false if it is damaged.
 bool read_image(const ImageDataset& images, int64_t index, Image& to, DamagedImages& damaged) {
   try {
     images.read(index, to);
@@ -48,7 +48,7 @@ bool read_image(const ImageDataset& images, int64_t index, Image& to, DamagedIma
   }
 }
 
-// Reads image `index`, or the next one that can be; returns its number.
+// Reads image `index`, or the next one that is not damaged; returns its index.
 int64_t read_next(const ImageDataset& images, int64_t index, Image& to, DamagedImages& damaged) {
   for (int64_t tried = 0; tried < images.size(); ++tried) {
     if (read_image(images, index, to, damaged)) return index;
@@ -76,7 +76,7 @@ int64_t DamagedImages::count() const {
 
 namespace {
 
-// Writes the sample at a position, before it is mixed; returns its label.
+// Writes the sample at a position, before mixing; returns its label.
 int32_t write_sample(const ImageTrainBatches& spec, int64_t position, Image& image,
                      std::span<float> to) {
   const int64_t size = spec.images->size();
@@ -87,8 +87,8 @@ int32_t write_sample(const ImageTrainBatches& spec, int64_t position, Image& ima
   return spec.images->label(index);
 }
 
-// Mixes a batch whose samples begin at a position. Pairs may reach into other batches, which are of
-// this rank or another: then the partner is made here too, for its pixels and label alone.
+// Mixes the samples of a batch, which begins at position `first`. The partner of a sample may
+// belong to another batch, of this or another rank; its pixels and label are then made here too.
 void mix_batch(const ImageTrainBatches& spec, int64_t first, const ImageBatch& to, Image& image) {
   const auto rows = std::ssize(to.labels);
   const int64_t pixels = spec.augmentation.pixels;

@@ -14,15 +14,15 @@
 
 namespace shale {
 
-// Images as sources of batches for a Prefetcher, which may ask several threads for them: "images"
-// [rows, pixels, pixels, 3] f32, and "labels" [rows] i32; where targets are soft also "softening"
-// [rows, classes] f32, which is to be subtracted from targets that are 1 for the label.
+// Batch sources of images for a Prefetcher, callable from several threads. Fields: "images" [rows,
+// pixels, pixels, 3] f32; "labels" [rows] i32; for soft targets also "softening" [rows, classes]
+// f32, which must be subtracted from one-hot targets.
 
-// Images that could not be read, each counted once and named in the log. Thread-safe.
+// Images that could not be read; each is counted and logged once. Thread-safe.
 class DamagedImages {
  public:
   explicit DamagedImages(int64_t limit) : limit_(limit) {}
-  // `what` says what is wrong. Throws DataError beyond the limit.
+  // `what` describes the problem. Throws DataError beyond the limit.
   void add(int64_t index, const std::string& what);
   int64_t count() const;
 
@@ -32,7 +32,7 @@ class DamagedImages {
   std::set<int64_t> found_;
 };
 
-// The training batches of one rank.
+// Options of one rank's training batches.
 struct ImageTrainBatches {
   std::shared_ptr<const ImageDataset> images;
   Augmentation augmentation;
@@ -41,16 +41,16 @@ struct ImageTrainBatches {
   uint64_t seed = 0;
   BatchLayout layout;
   int64_t rank = 0;
-  int64_t first_step = 0;  // where to go on after a resume
-  // In the place of a damaged image stands the next one that is not.
+  int64_t first_step = 0;  // first step after a resume
+  // A damaged image is replaced by the next one that can be read.
   std::shared_ptr<DamagedImages> damaged;
 };
 
-// Endless, in every epoch each image once, in random order. Throws ConfigError as
+// Endless source; each epoch has every image once, in random order. Throws ConfigError like
 // BatchLayout::validate().
 BatchSource image_train_batches(ImageTrainBatches spec);
 
-// The validation batches of one rank.
+// Options of one rank's validation batches.
 struct ImageEvalBatches {
   std::shared_ptr<const ImageDataset> images;
   Augmentation augmentation;
@@ -60,8 +60,8 @@ struct ImageEvalBatches {
   std::shared_ptr<DamagedImages> damaged;
 };
 
-// rounds.rounds(ranks) batches, then the end. Rows from `count` on, and those of damaged images,
-// are 0 and have a label that the loss ignores (kernels::kIgnoreTarget).
+// Source of rounds.rounds(ranks) batches. Rows from `count` on, and those of damaged images, are 0
+// and have the label kernels::kIgnoreTarget.
 BatchSource image_eval_batches(ImageEvalBatches spec);
 
 }  // namespace shale

@@ -43,7 +43,7 @@ class FolderImages final : public ImageDataset {
   std::vector<LabelledFile> files_;
 };
 
-// The folders in a folder, by name; each is a class.
+// Names of the folders in a folder, sorted; each is a class.
 std::vector<std::string> classes_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -54,15 +54,15 @@ std::vector<std::string> classes_in(const fs::path& folder) {
   return names;
 }
 
-// An image, and its path without the class, by which its use is decided: a class may have the name
-// of a test tube.
+// An image, and its path without the class folder, which decides about training or validation. The
+// class name must not matter for this: a class may be called "test tube".
 struct NamedFile {
   LabelledFile file;
   std::string name;
 };
 
-// The images of a folder in the folders of classes, by name. `split`: its own name. Counts files of
-// other kinds.
+// Finds the images in the class folders of a folder, sorted by name. `split`: the folder's own
+// name. Counts files of other types in `others`.
 void find_images(const fs::path& folder, const std::string& split,
                  const std::vector<std::string>& classes, std::vector<NamedFile>& files,
                  int64_t& others) {
@@ -86,7 +86,8 @@ void find_images(const fs::path& folder, const std::string& split,
   }
 }
 
-// Whether a folder beside those of classes is one of validation or test: all of its name says so.
+// True if a folder next to class folders is for validation or test. The whole name must consist of
+// letters.
 bool is_split_name(const std::string& name) {
   return use_of_name(name) != FileUse::kTrain &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalpha(c); });
@@ -161,7 +162,7 @@ ImageSplits open(const ImageDataOptions& options) {
   splits.train = for_training;
   if (for_validation->size() > 0) splits.val = for_validation;
   const int64_t count = for_training->size();
-  // A file that cannot be read counts towards --max-damaged when training comes to it.
+  // An unreadable file is counted against --max-damaged later, when training reads it.
   splits.checksum = data_internal::sampled_checksum(
       count + for_validation->size(),
       [&](int64_t i) {

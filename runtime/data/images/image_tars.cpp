@@ -1,5 +1,5 @@
-// Webdataset's archives (github.com/webdataset/webdataset): neighbouring members with one key,
-// which is the name up to the first dot behind its folders, are a sample.
+// WebDataset archives (github.com/webdataset/webdataset). Consecutive members with the same key
+// form a sample; the key is the name up to the first dot after its folders.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -39,8 +39,8 @@ class TarImages final : public ImageDataset {
 
   const std::vector<std::string>& damaged() const { return damaged_; }
   int32_t classes() const { return classes_; }
-  uint64_t fingerprint() const { return fingerprint_; }  // names, sizes, keys and labels
-  uint64_t places() const { return places_; }            // checksum of where images lie
+  uint64_t fingerprint() const { return fingerprint_; }  // of names, sizes, keys and labels
+  uint64_t places() const { return places_; }            // checksum of image offsets
 
   void add(const std::string& path) {
     files_.emplace_back(path, MapOptions{.pattern = AccessPattern::kRandom});
@@ -56,7 +56,7 @@ class TarImages final : public ImageDataset {
   }
 
  private:
-  // bytes is kDamaged of a sample that cannot be read; begin then says which one it is.
+  // A damaged sample has bytes == kDamaged, and begin is its index in damaged_.
   struct Sample {
     int64_t begin = 0, bytes = 0;
     size_t file = 0;
@@ -64,7 +64,7 @@ class TarImages final : public ImageDataset {
   };
   static constexpr int64_t kDamaged = -1;
 
-  // A sample of which there may be more members.
+  // A sample of which more members may follow.
   struct Open {
     std::string key;
     std::set<std::string> endings;
@@ -85,7 +85,7 @@ class TarImages final : public ImageDataset {
   }
 
   void add_member(const TarMember& member, Open& open) {
-    const size_t folder = member.name.rfind('/') + 1;  // 0: there is none
+    const size_t folder = member.name.rfind('/') + 1;  // 0: no folder
     const size_t dot = member.name.find('.', folder);
     if (dot == folder || dot == member.name.npos || member.name.compare(folder, 2, "__") == 0) {
       return;
@@ -146,7 +146,7 @@ class TarImages final : public ImageDataset {
   uint64_t fingerprint_ = 0, places_ = 0;
 };
 
-// The names that a pattern stands for: "a-{08..11}.tar" is a-08.tar to a-11.tar.
+// Expands a pattern: "a-{08..11}.tar" becomes a-08.tar to a-11.tar.
 std::vector<std::string> expand(const std::string& pattern) {
   const size_t open = pattern.find('{'), close = pattern.find('}', open);
   if (open == pattern.npos || close == pattern.npos) return {pattern};
@@ -175,7 +175,7 @@ bool is_tar_name(const fs::path& path) {
   return path.extension() == ".tar";
 }
 
-// Archives, and whether they are for validation. Counts those of no use.
+// Archives, and whether they are for validation. Counts unused ones.
 std::vector<std::pair<std::string, bool>> archives_of(const std::string& path, int64_t& unused) {
   std::vector<std::string> paths, names;
   if (fs::is_directory(path)) {
@@ -188,7 +188,7 @@ std::vector<std::pair<std::string, bool>> archives_of(const std::string& path, i
     for (const std::string& file : paths) names.push_back(fs::relative(file, path).string());
   } else {
     paths = expand(path);
-    // One that is the path is not judged by its name.
+    // A file that is the path itself is not classified by its name.
     const size_t begin = path.rfind('/', path.find('{')) + 1;
     for (const std::string& file : paths) {
       names.push_back(file == path ? std::string() : file.substr(begin));

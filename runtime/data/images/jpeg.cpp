@@ -1,4 +1,4 @@
-// jpeglib.h wants these before it.
+// jpeglib.h requires these headers before it.
 #include <cstddef>
 #include <cstdio>
 //
@@ -13,7 +13,8 @@
 namespace shale {
 namespace {
 
-// libjpeg's errors end in a function that may not return. It jumps back, over frames of C alone.
+// libjpeg reports errors through a function that must not return. It jumps back, over frames of C
+// code only.
 struct Reader {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -27,12 +28,12 @@ void fail(j_common_ptr info) {
   std::longjmp(reader->failed, 1);
 }
 
-// A warning is what libjpeg makes of data that is damaged, and goes on.
+// libjpeg warns about damaged data and continues; treat that as an error.
 void warn(j_common_ptr info, int level) {
   if (level < 0) fail(info);
 }
 
-// Reads as far as the sizes. Nothing with a destructor may be made between the jump and here.
+// Reads up to the image sizes. No object with a destructor may exist between here and the jump.
 bool read_header(Reader& reader, std::span<const std::byte> file) {
   if (setjmp(reader.failed) != 0) return false;
   jpeg_create_decompress(&reader.info);
@@ -60,8 +61,8 @@ int scaled(int a, int b) {
   return ((product >> 8) + product) >> 8;
 }
 
-// Four inks as PIL reads and converts them: the file has 255 less the ink, as Adobe's programs
-// write it, whatever marker there is, so that 0 is full ink.
+// Converts CMYK like PIL: the file stores 255 minus the ink, as Adobe's programs write it, whether
+// or not there is a marker, so 0 is full ink.
 void inks_to_rgb(std::span<const uint8_t> inks, std::span<uint8_t> rgb) {
   for (size_t pixel = 0; pixel < rgb.size() / 3; ++pixel) {
     const uint8_t* const ink = &inks[4 * pixel];
@@ -71,7 +72,7 @@ void inks_to_rgb(std::span<const uint8_t> inks, std::span<uint8_t> rgb) {
   }
 }
 
-// Ends a reader, whatever has become of it.
+// Destroys a reader in all cases.
 struct Guard {
   Reader& reader;
   ~Guard() { jpeg_destroy_decompress(&reader.info); }

@@ -65,7 +65,7 @@ struct LatentBatch {
   LatentBatch(Batch& batch, int64_t rows, const LatentDataset& latents)
       : row_values(latents.pixels() * latents.pixels() * latents.channels()) {
     const Shape shape{rows, latents.pixels(), latents.pixels(), latents.channels()};
-    // Both before either is looked at: adding a field moves the others.
+    // Adds both fields before using either, because adding a field moves the others.
     batch.set("images", DType::kF32, shape);
     labels = batch.set("labels", DType::kI32, {rows}).values<int32_t>();
     values = batch.set("images", DType::kF32, shape).values<float>();
@@ -81,7 +81,7 @@ struct LatentBatch {
 
 }  // namespace
 
-// Opens a folder file by file.
+// Opens the files of a folder.
 struct LatentFolder {
   void add(const std::string& path) {
     auto file = std::make_shared<const SafetensorsFile>(path);
@@ -113,8 +113,8 @@ struct LatentFolder {
     all.files_.push_back(std::move(file));
   }
 
-  // Which of `all` are for validation: those of such files, if there are some, else a fraction of
-  // them, spread evenly.
+  // Marks the samples of `all` for validation: those of marked files if there are any, else a
+  // fraction, spread evenly.
   std::vector<bool> held_out(const std::vector<bool>& files, double fraction) const {
     const bool by_name = std::find(files.begin(), files.end(), true) != files.end();
     const int64_t count = all.size();
@@ -125,7 +125,7 @@ struct LatentFolder {
     }
     return are;
   }
-  // Those of `all` of which that is so, or is not.
+  // The samples of `all` whose mark equals is_so.
   std::shared_ptr<const LatentDataset> part(const std::vector<bool>& held_out, bool is_so) const {
     auto some = std::make_shared<LatentDataset>(all);
     some->places_.clear();

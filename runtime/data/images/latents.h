@@ -13,16 +13,16 @@
 
 namespace shale {
 
-// Latents of pictures, as an encoder made them: a folder of safetensors files that each have
-// "latents" [n, C, H, H], F32, F16 or BF16, and "labels" [n], I64 or I32, from 0 on.
+// Latents of images from an encoder: a folder of safetensors files, each with "latents" [n, C, H,
+// H], F32, F16 or BF16, and "labels" [n], I64 or I32, starting at 0.
 class LatentDataset {
  public:
   int64_t size() const { return std::ssize(places_); }
   int64_t channels() const { return channels_; }
-  int64_t pixels() const { return pixels_; }  // of an edge
-  // Numbers from 0 to size() - 1, else InternalError. Any thread may read.
+  int64_t pixels() const { return pixels_; }  // edge length
+  // index: 0 to size() - 1, else InternalError. Thread-safe.
   int32_t label(int64_t index) const { return place(index).label; }
-  // Writes latent `index` as [H, H, C]. Throws DataError if the file became shorter.
+  // Writes latent `index` as [H, H, C]. Throws DataError if the file was truncated.
   void read(int64_t index, std::span<float> to) const;
 
  private:
@@ -30,7 +30,7 @@ class LatentDataset {
   struct Place {
     uint32_t file = 0;
     int32_t label = 0;
-    int64_t row = 0;  // in its file
+    int64_t row = 0;  // row in its file
   };
   const Place& place(int64_t index) const;
 
@@ -39,26 +39,28 @@ class LatentDataset {
   int64_t channels_ = 0, pixels_ = 0;
 };
 
-// Latents for training and for validation.
+// Training and validation latents.
 struct LatentSplits {
   std::shared_ptr<const LatentDataset> train;
-  std::shared_ptr<const LatentDataset> val;  // null: there are none
+  std::shared_ptr<const LatentDataset> val;  // null: none
   int64_t channels = 0, pixels = 0;
-  int64_t classes = 0;  // one more than the highest label
-  // Ranks and resumed runs compare both: names, sizes and labels; and the content of the files as
-  // far as sampled_checksum() (content_scan.h) reads it.
+  int64_t classes = 0;  // highest label + 1
+  // Ranks and resumed runs compare both: names, sizes and labels; and the sampled contents of the
+  // files (sampled_checksum() in content_scan.h).
   uint64_t fingerprint = 0, checksum = 0;
   std::string summary;
 };
 
-// Whether a folder has safetensors files.
+// True if a folder contains safetensors files.
 bool has_latents(const std::string& path);
-// Holds out the files whose names say so (runtime/data/split.h), else `val_fraction` of all, spread
-// evenly. Throws MissingInputError, DataError, with the file, for what is not as it should be.
+// Holds out the files whose names mark them for validation (runtime/data/split.h), else
+// `val_fraction` of all samples, spread evenly. Throws MissingInputError, or DataError with the
+// file for invalid data.
 LatentSplits open_latents(const std::string& path, double val_fraction,
                           const OnReading& on_reading = {});
 
-// As image_train_batches() and image_eval_batches(): "images" [rows, H, H, C] f32, "labels" [rows].
+// Like image_train_batches() and image_eval_batches(), with fields "images" [rows, H, H, C] f32 and
+// "labels" [rows].
 BatchSource latent_train_batches(std::shared_ptr<const LatentDataset> latents, uint64_t seed,
                                  const BatchLayout& layout, int64_t rank, int64_t first_step);
 BatchSource latent_eval_batches(std::shared_ptr<const LatentDataset> latents,

@@ -8,10 +8,11 @@
 namespace shale {
 namespace {
 
-// A number of the Beta distribution (a, a), by Jöhnk's rejection, from draws that begin at `at`.
+// Draws a number of the Beta distribution (a, a), by Jöhnk's rejection method, with draws from `at`
+// on.
 double draw_beta(double a, const SampleDraws& draws, uint32_t at) {
   for (;; at += 2) {
-    // Logarithms, as powers of 1 / a may be too small.
+    // Uses logarithms, because powers of 1 / a may underflow.
     const auto log_of = [&](uint32_t what) {
       return std::log(std::max(double{draws.number(what)}, 0x1p-25)) / a;
     };
@@ -31,7 +32,7 @@ Mix draw_mix(const MixOptions& options, int64_t pixels, uint64_t seed, int64_t p
           .is_box = is_box};
   if (!is_box) return mix;
   const auto edge = static_cast<int64_t>(static_cast<double>(pixels) * std::sqrt(1 - mix.share));
-  // Its middle is anywhere, and what is outside does not count.
+  // The middle of the box may be anywhere; the part outside the image is cut off.
   const auto clipped = [&](uint32_t what) {
     const int64_t middle = draws.below(what, pixels);
     return std::pair(std::max<int64_t>(middle - edge / 2, 0),

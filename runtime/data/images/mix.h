@@ -6,41 +6,44 @@
 
 namespace shale {
 
-// How training samples are mixed with another one, and targets softened.
+// Mixing of training samples in pairs, and label smoothing.
 struct MixOptions {
-  // Of the Beta distributions (a, a) from which the own share is drawn: of two pictures that are
-  // averaged (mixup, arXiv:1710.09412), and of one with a box of the other (cutmix,
-  // arXiv:1905.04899), whose area is exact then. 0: not so; with both, either is as likely.
+  // Parameters a of the Beta distributions (a, a) of a sample's own share: for averaging two images
+  // (mixup, arXiv:1710.09412), and for pasting a box of the other image (cutmix, arXiv:1905.04899),
+  // where the share is then the exact area. 0: off; if both are on, each is used with probability
+  // 1/2.
   double mixup = 0;
   double cutmix = 0;
-  double label_smoothing = 0;  // of the targets, spread over all classes (arXiv:1512.00567)
+  // Part of the targets that is spread over all classes (arXiv:1512.00567).
+  double label_smoothing = 0;
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
   bool is_soft() const { return mixes() || label_smoothing > 0; }
 };
-inline constexpr double kMostMixing = 4;  // of mixup and cutmix: draws take longer the more it is
+// Maximum of mixup and cutmix, because draws take longer with higher values.
+inline constexpr double kMostMixing = 4;
 
-// What a sample has of its own; the rest is the other one's, in a box of pixels if this is cutmix.
+// A sample's own share. The rest is the partner's: a box of pixels with cutmix, else an average.
 struct Mix {
   double share = 1;
   bool is_box = false;
   int64_t row = 0, col = 0, rows = 0, cols = 0;
 };
 
-// Of the sample at a position, of pictures of pixels x pixels: a function of these arguments alone.
+// The mix of the sample at a position, for images of pixels x pixels. It depends only on the
+// arguments.
 Mix draw_mix(const MixOptions& options, int64_t pixels, uint64_t seed, int64_t position);
-// The position of the sample that it is mixed with: the other one of its pair.
+// Position of the sample to mix with: the other one of its pair.
 constexpr int64_t mix_partner(int64_t position) {
   return position ^ 1;
 }
 
-// Writes own and other, [pixels, pixels, 3], as they are mixed; `to` may be `own`.
+// Writes the mix of own and other, [pixels, pixels, 3]; `to` may be `own`.
 void mix_pixels(const Mix& mix, int64_t pixels, std::span<const float> own,
                 std::span<const float> other, std::span<float> to);
 
-// Writes what is to be subtracted from the target that is 1 for `label`, a number for each class,
-// so that it becomes the mixed and smoothed one. labels: of the sample, and of the one it is mixed
-// with.
+// Writes one number per class, to be subtracted from the one-hot target of the sample's label to
+// get the mixed and smoothed target. labels: of the sample and of its partner.
 void write_softening(const Mix& mix, double label_smoothing, std::pair<int32_t, int32_t> labels,
                      std::span<float> to);
 

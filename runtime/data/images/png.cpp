@@ -10,7 +10,8 @@
 namespace shale {
 namespace {
 
-// libpng's errors end in a function that may not return. It jumps back, over frames of C alone.
+// libpng reports errors through a function that must not return. It jumps back, over frames of C
+// code only.
 struct Reader {
   std::span<const std::byte> rest;
   png_structp png = nullptr;
@@ -36,13 +37,13 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
   reader->rest = reader->rest.subspan(count);
 }
 
-// Reads as far as the sizes, and asks for the samples as the file has them: the upper 8 bits of 16,
-// whatever gAMA says, without the alpha channel and without the color that tRNS makes transparent.
-// Nothing with a destructor may be made between the jump and here.
+// Reads up to the image sizes. Requests samples as stored in the file: the upper 8 of 16 bits,
+// ignoring gAMA, without the alpha channel and without tRNS transparency. No object with a
+// destructor may exist between here and the jump.
 bool read_header(Reader& reader) {
   if (setjmp(reader.failed) != 0) return false;
   png_set_read_fn(reader.png, &reader, read_bytes);
-  png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);  // check_size() has the limit
+  png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);  // check_size() checks the limit
   png_read_info(reader.png, reader.info);
   png_set_palette_to_rgb(reader.png);
   png_set_expand_gray_1_2_4_to_8(reader.png);
@@ -67,7 +68,7 @@ bool read_rows(Reader& reader, uint8_t* pixels, size_t row_bytes, int64_t rows) 
   return true;
 }
 
-// libpng's own memory for a file that is written, let go whatever happens.
+// libpng's memory for writing a file, freed in all cases.
 struct PngImage {
   png_image image{};
   PngImage() { image.version = PNG_IMAGE_VERSION; }

@@ -11,11 +11,11 @@
 namespace shale {
 namespace {
 
-// ---- Places: the pixel at (x, y) comes from (a x + b y + c, d x + e y + f) ----
+// ---- Geometry: the pixel at (x, y) comes from (a x + b y + c, d x + e y + f) ----
 
 using Affine = std::array<double, 6>;
 
-// In numbers of 16 bits behind the point, as PIL's for the nearest pixel.
+// Uses fixed point with 16 fractional bits, like PIL's nearest-pixel transform.
 void move_pixels(Image& image, const Affine& m) {
   const auto fixed = [](double value) {
     return static_cast<int64_t>(std::floor(value * 65536.0 + 0.5));
@@ -50,15 +50,14 @@ uint8_t gray_of(const uint8_t* rgb) {
   return static_cast<uint8_t>((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }
 
-// from + share (to - from), cut off where that is no byte: past either if the share is not in
-// [0, 1].
+// from + share (to - from), clamped to [0, 255]. A share outside [0, 1] extrapolates.
 uint8_t blend(uint8_t from, uint8_t to, float share) {
   const float value = static_cast<float>(from) +
                       share * static_cast<float>(static_cast<int>(to) - static_cast<int>(from));
   return static_cast<uint8_t>(std::clamp(value, 0.f, 255.f));
 }
 
-// Between what `plain` makes of each value, given a pixel and its channel, and the picture.
+// Blends `plain`(pixel, y, x, channel) with the image.
 template <typename Plain>
 void enhance(Image& image, float share, const Plain& plain) {
   for (int64_t y = 0; y < image.rows; ++y) {
@@ -85,7 +84,7 @@ void change_sharpness(Image& image, float share) {
   const Image before = image;
   const auto smooth = [&before](const Pixel& pixel, int64_t y, int64_t x, size_t c) {
     if (y == 0 || x == 0 || y + 1 == before.rows || x + 1 == before.cols) return pixel[c];
-    int sum = 4 * pixel[c];  // five of the pixel, one of each around it
+    int sum = 4 * pixel[c];  // weight 5 for the pixel, 1 for each neighbour
     for (int64_t dy = -1; dy <= 1; ++dy) {
       for (int64_t dx = -1; dx <= 1; ++dx) sum += before.at(y + dy, x + dx)[c];
     }
@@ -94,7 +93,7 @@ void change_sharpness(Image& image, float share) {
   enhance(image, share, smooth);
 }
 
-// ---- Values, by tables ----
+// ---- Lookup tables ----
 
 using Histogram = std::array<int64_t, 256>;
 using Table = std::array<uint8_t, 256>;
@@ -155,8 +154,8 @@ Table equalized(const Histogram& counts) {
 
 // ---- Strengths ----
 
-// Of the numbers from `begin` to `end` as torch.linspace has them, whose products and sums are
-// rounded once: from the nearer end on.
+// torch.linspace(begin, end) at index `strength`, rounded as torch does: products and sums are
+// rounded once, starting from the nearer end.
 float strength_between(float begin, float end, int strength) {
   const double step = (end - begin) / static_cast<float>(kStrongestChange);
   return static_cast<float>(strength <= kStrongestChange / 2
@@ -183,7 +182,7 @@ void change_image(Image& image, ImageChange change, int strength, bool negative)
     return negative ? -amount : amount;
   };
   const auto factor = [&] { return static_cast<float>(1 + up_to(0.9)); };
-  // Part of an edge by which pictures are moved.
+  // Shift as a part of the edge.
   const auto shift = [&](int64_t edge) {
     return std::trunc(up_to(150.0 / 331.0 * static_cast<double>(edge)));
   };

@@ -6,8 +6,8 @@
 
 namespace shale {
 
-// Changes of a picture (arXiv:1909.13719), as torchvision makes them of PIL's images, to the bit.
-// The order is that of torchvision's table.
+// RandAugment's changes of an image (arXiv:1909.13719), bitwise as torchvision applies them to PIL
+// images. In the order of torchvision's table.
 enum class ImageChange : uint8_t {
   kIdentity,
   kShearX,
@@ -27,12 +27,13 @@ enum class ImageChange : uint8_t {
 inline constexpr int kImageChanges = 14;
 const char* to_string(ImageChange change);
 
-// The strongest change; 0 leaves a picture as it is, but for posterize, autocontrast and equalize.
+// Maximum strength. 0 leaves an image unchanged, except for posterize, autocontrast and equalize.
 inline constexpr int kStrongestChange = 30;
 
-// Changes a picture of three channels. strength: 0 to kStrongestChange; negative: in the other
-// direction, where there are two. What comes from outside of the picture is black, and pixels are
-// moved as wholes. Throws InternalError for another picture or strength.
+// Changes an image of three channels. strength: 0 to kStrongestChange; negative: opposite
+// direction, if the change has two. Pixels from outside the image are black; pixels are moved
+// without interpolation. Throws InternalError for another number of channels or an invalid
+// strength.
 void change_image(Image& image, ImageChange change, int strength, bool negative);
 
 }  // namespace shale

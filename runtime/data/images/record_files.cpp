@@ -1,4 +1,4 @@
-// CIFAR's and IDX's files, whose records have one size.
+// Files of CIFAR and IDX, whose records have a fixed size.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Records of one file, whose pixels are planes or interleaved.
+// Records of one file; the pixels are planar or interleaved.
 struct Records {
   std::shared_ptr<const MappedFile> pixels, labels;
   int64_t count = 0;
@@ -50,7 +50,7 @@ class RecordImages final : public ImageDataset {
     file->pixels->check();
   }
 
-  // Covers all bytes. After this scan, records are read in random order.
+  // Covers all bytes. Afterwards records are read in random order.
   uint64_t fingerprint(uint64_t before, const OnReading& on_reading) const {
     for (const Records& file : files_) {
       const uint32_t pixels = data_internal::whole_crc(*file.pixels, on_reading);
@@ -117,7 +117,7 @@ ImageSplits make_splits(ImageFormat format, std::vector<Records> train, std::vec
   return splits;
 }
 
-// ---- CIFAR: a label (or a coarse and a fine one), then 32 x 32 pixels, plane after plane ----
+// ---- CIFAR: a label (or a coarse and a fine one), then 32 x 32 pixels, planar ----
 
 constexpr int64_t kCifarEdge = 32, kCifarPixels = 3 * kCifarEdge * kCifarEdge;
 
@@ -140,7 +140,7 @@ Records cifar_records(const fs::path& path, int64_t labels) {
           .planes = 3};
 }
 
-// The names of the classes, a line each; numbers where there is no such file.
+// Class names from a file, one per line; numbers if the file does not exist.
 std::vector<std::string> names_in(const fs::path& path, int64_t classes) {
   std::vector<std::string> names;
   if (is_there(path)) {
@@ -160,7 +160,7 @@ std::vector<std::string> names_in(const fs::path& path, int64_t classes) {
   return names;
 }
 
-// ---- IDX (yann.lecun.com/exdb/mnist): a magic number, sizes of 32 bits, highest byte first ----
+// ---- IDX (yann.lecun.com/exdb/mnist): a magic number, then 32-bit big-endian sizes ----
 
 struct IdxHeader {
   std::vector<int64_t> sizes;
@@ -180,7 +180,7 @@ IdxHeader idx_header(const MappedFile& file, int dimensions) {
     for (size_t i = 0; i < 4; ++i) value = value << 8 | std::to_integer<int64_t>(bytes[at + i]);
     return value;
   };
-  constexpr int64_t kBytes = 0x08;  // the type of elements
+  constexpr int64_t kBytes = 0x08;  // element type u8
   if (word(0) != (kBytes << 8 | dimensions)) fail(cat("magic number ", word(0)));
   IdxHeader result{.bytes = static_cast<int64_t>(header)};
   int64_t elements = 1;
@@ -194,7 +194,7 @@ IdxHeader idx_header(const MappedFile& file, int dimensions) {
   return result;
 }
 
-// The files of a name, as the original ones are called and as unpackers call them.
+// Finds a file under the original name or the name that some unpackers use.
 std::optional<fs::path> idx_file(const fs::path& folder, const std::string& stem,
                                  const std::string& kind) {
   for (const char separator : {'-', '.'}) {

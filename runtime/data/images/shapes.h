@@ -9,18 +9,18 @@
 
 namespace shale {
 
-// Pictures of one figure each, filled with one colour, of random size, place and direction, before
-// a background of two dull colours that run into each other, with noise over all. The class is the
-// figure times the colour. Picture i is a function of (seed, i) alone.
+// Generated images. Each shows one figure in one colour, of random size, position and rotation, on
+// a gradient of two dull colours, with noise. The class is the combination of figure and colour.
+// Image i depends only on (seed, i).
 struct ShapesOptions {
   int64_t images = 8192;
-  int64_t pixels = 64;  // of an edge, at least 8
+  int64_t pixels = 64;  // edge length, at least 8
   uint64_t seed = 0;
 };
 
-// "red circle", ...: by label.
+// Class names by label: "red circle", ...
 std::vector<std::string> shape_classes();
-// Throws ConfigError for sizes that cannot be.
+// Throws ConfigError for invalid sizes.
 std::shared_ptr<const ImageDataset> make_shapes(const ShapesOptions& options);
 
 }  // namespace shale

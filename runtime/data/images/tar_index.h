@@ -10,14 +10,14 @@ namespace shale::image_internal {
 
 // A regular file in a tar archive.
 struct TarMember {
-  std::string name;   // with its folders
-  int64_t begin = 0;  // of its content, in the archive
+  std::string name;   // including its folders
+  int64_t begin = 0;  // offset of its contents in the archive
   int64_t bytes = 0;
 };
 
-// Goes through an archive in the formats ustar, pax and GNU, without its content, and calls `visit`
-// for each regular file. Returns what ended it before its time, such as a header that is none or a
-// member that is cut; empty: it went to its end.
+// Calls `visit` for each regular file of an archive in ustar, pax or GNU format, without reading
+// contents. Returns the problem that stopped it, such as an invalid header or a truncated member;
+// empty if it reached the end.
 std::string index_tar(std::span<const std::byte> archive,
                       const std::function<void(const TarMember&)>& visit);
 
