@@ -15,7 +15,7 @@ void check_rank(int64_t rank, int64_t ranks) {
   }
 }
 
-// A row without a target, one document.
+// Fills a row with a single document without targets.
 void fill_unused(const TokenRow& row) {
   std::ranges::fill(row.inputs, 0);
   std::ranges::fill(row.targets, kernels::kIgnoreTarget);
@@ -30,7 +30,7 @@ TokenBatch::TokenBatch(Batch& batch, int64_t n, int64_t length, bool with_docume
   const auto field = [&](const char* name) {
     return batch.set(name, DType::kI32, shape).values<int32_t>();
   };
-  // All before any is looked at: adding a field moves the others.
+  // Adds all fields before using any, because adding a field moves the others.
   for (const char* name : {"inputs", "targets"}) field(name);
   if (with_documents) {
     for (const char* name : {"positions", "first_keys"}) field(name);

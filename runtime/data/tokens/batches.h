@@ -10,35 +10,36 @@
 
 namespace shale {
 
-// Rows of tokens as sources of batches for a Prefetcher, with the fields of a TokenBatch.
+// Batch sources of token rows for a Prefetcher, with the fields of a TokenBatch.
 
-// "inputs" and "targets" of sequences, and with documents "positions" and "first_keys" of the
-// inputs, all [rows, seq_len] i32.
+// Fields "inputs" and "targets" of sequences, and, with documents, "positions" and "first_keys" of
+// the inputs; all [rows, seq_len] i32.
 struct TokenBatch {
   TokenBatch(Batch& batch, int64_t rows, int64_t seq_len, bool with_documents = false);
 
   int64_t rows, seq_len;
   std::span<int32_t> inputs, targets;        // in `batch`
-  std::span<int32_t> positions, first_keys;  // empty: without documents
+  std::span<int32_t> positions, first_keys;  // empty without documents
 
   TokenRow row(int64_t index) const;
 };
 
-// The training batches of one rank.
+// Options of one rank's training batches.
 struct TrainBatches {
   std::shared_ptr<const TrainSamples> samples;
   int64_t seq_len = 0;
   BatchLayout layout;
   int64_t rank = 0;
-  int64_t first_step = 0;  // where to go on after a resume
+  int64_t first_step = 0;  // first step after a resume
   bool with_documents = false;
 };
 
-// Endless: batch i is micro-batch i % k of step first_step + i / k, with k micro-batches per step.
-// Throws ConfigError as BatchLayout::validate(), InternalError unless rank is in [0, ranks).
+// Endless source: batch i is micro-batch i % k of step first_step + i / k, for k micro-batches per
+// step. Throws ConfigError like BatchLayout::validate(), InternalError unless rank is in [0,
+// ranks).
 BatchSource train_batches(TrainBatches spec);
 
-// The validation batches of one rank.
+// Options of one rank's validation batches.
 struct EvalBatches {
   std::shared_ptr<const EvalRows> rows;
   int64_t seq_len = 0;
@@ -48,8 +49,8 @@ struct EvalBatches {
   bool with_documents = false;
 };
 
-// sampler.rounds(ranks) batches, then the end. Rows from `count` on have input 0 and a target that
-// the loss ignores (kernels::kIgnoreTarget).
+// Source of sampler.rounds(ranks) batches. Rows from `count` on have input 0 and target
+// kernels::kIgnoreTarget.
 BatchSource eval_batches(EvalBatches spec);
 
 }  // namespace shale

@@ -33,12 +33,12 @@ double parse_number(std::string_view text, const std::string& what) {
   throw ConfigError(cat(what, " is '", excerpt(text), "', expected a number above 0"));
 }
 
-// "path", or "path:0.3".
+// Parses "path" or "path:0.3".
 DataPart parse_part(const std::string& text, bool is_one_of_many) {
   if (exists(text) || text.find_first_of("*?[") != text.npos) return {.path = text};
   const size_t colon = text.rfind(':');
   if (colon == text.npos) {
-    if (!is_one_of_many) return {.path = text};  // opening it says what is wrong
+    if (!is_one_of_many) return {.path = text};  // opening it reports the problem
     throw MissingInputError(
         cat(excerpt(text, 300), ": no such file or folder, expected one of --data"));
   }
@@ -52,7 +52,7 @@ DataPart parse_part(const std::string& text, bool is_one_of_many) {
                                  cat("--data: the weight of ", path))};
 }
 
-// One source of a file.
+// Reads one source of a mixture file.
 class PartReader {
  public:
   PartReader(const Json& part, const std::string& file, size_t index)
@@ -197,7 +197,7 @@ Mixture MixedData::mixture(const std::vector<int64_t>& samples) const {
 
 namespace {
 
-// A source is for training as a whole, which no name may deny.
+// A source is used for training as a whole, so no name may mark it for validation or test.
 void check_names(const std::vector<DataPart>& parts) {
   std::vector<std::string> paths;
   for (const DataPart& part : parts) paths.push_back(part.path);

@@ -12,44 +12,45 @@ namespace shale {
 // A source of a mixture.
 struct DataPart {
   std::string path;
-  double weight = 0;  // its part of all samples, of whatever the weights add up to; 0: by `epochs`
-  double epochs = 1;  // it comes so many times while one of epochs 1 comes once
+  double weight = 0;  // its share of all samples, relative to the sum of weights; 0: use `epochs`
+  double epochs = 1;  // relative number of epochs, compared with sources of epochs 1
   DataFormat format = DataFormat::kAuto;
   std::optional<TokenWidth> width = {};
 };
 
-// What --data names: a path that exists is one source, whatever is in its name; so is what has
-// neither a comma nor a weight. A name that ends with ".mix.json" is a file that lists sources,
-// whose paths begin at its folder:
+// Parses the value of --data. An existing path is a single source, whatever its name contains; so
+// is a value without commas and weights. A name that ends with ".mix.json" is a file that lists
+// sources, with paths relative to its folder:
 //
 //   {"sources": [{"path": "web", "weight": 0.7}, {"path": "code", "weight": 0.3,
 //                 "format": "raw", "dtype": "u32"}]}
 //
-// with "epochs" in place of "weight" where sources are to be used up alike. Else sources are
-// separated by commas, each a path that exists, or one with a weight behind its last colon:
-// "web:0.7,code:0.3"; without weights they are used up alike. Throws MissingInputError for a path
-// that does not exist, ConfigError for a weight that is no number above 0 and for sources of which
-// some have weights, DataError for a malformed file.
+// "epochs" in place of "weight" makes a source's share proportional to its size times that number.
+// Otherwise sources are separated by commas; each is an existing path, or one followed by a colon
+// and a weight: "web:0.7,code:0.3". Without weights shares are proportional to sizes. Throws
+// MissingInputError for a path that does not exist, ConfigError for a weight that is not a positive
+// number and if only some sources have weights, DataError for a malformed file.
 std::vector<DataPart> parse_data(const std::string& data);
 
-// Sources that are open, and how they are mixed.
+// Opened sources and their mixture.
 struct MixedData {
   std::vector<DataPart> parts;
   std::vector<DatasetSplits> sources;
-  // Of all: see DatasetSplits.
+  // Of all sources: see DatasetSplits.
   uint64_t fingerprint = 0;
   uint64_t checksum = 0;
   std::optional<uint64_t> whole_checksum = {};
 
   int64_t train_tokens() const;
-  int64_t vocab_bound() const;  // of all
-  bool is_text() const;         // all of them are
-  std::string format() const;   // "text", or "mixture"
-  // By weights, or by how many samples each source has in an epoch.
+  int64_t vocab_bound() const;  // over all sources
+  bool is_text() const;         // true if all sources are text
+  std::string format() const;   // "text" or "mixture"
+  // From the weights, or from the number of samples of each source per epoch.
   Mixture mixture(const std::vector<int64_t>& samples) const;
 };
 
-// Opens each part with these options but its own path, format and width. Throws as open_dataset().
+// Opens each part with these options, but with its own path, format and width. Throws like
+// open_dataset().
 MixedData open_parts(std::vector<DataPart> parts, const DataOptions& options);
 
 }  // namespace shale

@@ -17,57 +17,61 @@
 
 namespace shale::data_internal {
 
-// What DataOptions::path stands for.
+// The files that DataOptions::path refers to.
 struct DataSource {
   std::string path;
   bool is_folder = false;
-  std::vector<std::string> files;  // the file, or a pattern's matches by name; empty for a folder
+  // One file, or a pattern's matches sorted by name; empty for a folder.
+  std::vector<std::string> files;
 
-  // The name by which the use of a file is decided (runtime/data/split.h): its path in the folder,
-  // or from the first part of the pattern on that has a *, ? or [; "" of a file that is the path.
+  // Name that decides about the use of a file (runtime/data/split.h): its path within the folder,
+  // or from the first path component of the pattern with *, ? or [ on; "" for a file that is the
+  // path itself.
   std::string name_of(const std::string& file) const;
 };
 
-// What is at a path: a file, a folder, a pattern's files, or what Megatron-LM's .bin and .idx begin
-// with. Throws MissingInputError if there is nothing.
+// Resolves a path: a file, a folder, a pattern's files, or the common prefix of Megatron-LM's .bin
+// and .idx files. Throws MissingInputError if nothing exists.
 DataSource resolve(const std::string& path);
 
-// A file of tokens, and whether it is for validation.
+// A token file, and whether it is for validation.
 struct TokenFile {
   std::string path;
   bool is_validation = false;
 };
-// The files without those that have no use, whose number goes into the note of a summary. Throws
-// DataError as divide_files().
+// The files that are used. `note`, for the summary, gets the number of unused files. Throws
+// DataError like divide_files().
 std::vector<TokenFile> divide_token_files(const DataSource& source,
                                           const std::vector<std::string>& files, std::string& note);
 
 // Magic numbers at the start of llm.c's .bin files.
 inline constexpr uint32_t kLlmcGpt2Magic = 20240520;
 inline constexpr uint32_t kLlmcLlama3Magic = 20240801;
-inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests: not for training
+inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests, not for training
 
 bool is_llmc_magic(uint32_t magic);
-uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if it cannot be read
-// Files of a folder with that ending, such as ".bin", sorted by name; with links to nothing, if
-// opening them is to say so. Of the folders in it, `train` and those that use_of_name() knows
-// count, with those of their files that say what they are.
+uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if unreadable
+// Files of a folder with an ending such as ".bin", sorted by name. with_links includes dangling
+// links, so that opening them reports the problem. Also searches its folder `train` and those that
+// use_of_name() knows, for files that identify themselves: a .npy ending, llm.c's magic number or a
+// Megatron-LM index.
 std::vector<std::string> files_ending(const std::string& folder, std::string_view ending,
                                       bool with_links = false);
 
-// What the header of an llm.c shard says: int32[256], of which [0] is the magic number, [1] the
-// version and [2] the number of tokens.
+// Header of an llm.c shard: int32[256], where [0] is the magic number, [1] the version and [2] the
+// number of tokens.
 struct LlmcHeader {
   TokenWidth width = TokenWidth::k16;
-  int64_t tokens = 0;  // at least 1, and as many as follow the header
+  int64_t tokens = 0;  // at least 1; equals the number of tokens after the header
 };
 inline constexpr int64_t kLlmcHeaderBytes = 1024;
 
-// `shard`: a whole file. Throws DataError, starting with `source`, unless the shard is well-formed;
-// the tokens are not looked at.
+// `shard`: a whole file. Throws DataError, which begins with `source`, unless the shard is
+// well-formed. Does not check the tokens.
 LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source);
 
-// The index of Megatron-LM beside tokens, "a.idx" of "a.bin"; none unless it begins as one.
+// Megatron-LM's index file next to a token file: "a.idx" for "a.bin"; nullopt unless it begins like
+// an index.
 std::optional<std::string> megatron_index(const std::string& bin_path);
 
 DatasetSplits open_text(const DataSource& source, const DataOptions& options);
@@ -76,22 +80,22 @@ DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options)
 DatasetSplits open_raw(const DataSource& source, const DataOptions& options);
 DatasetSplits open_megatron(const DataSource& source, const DataOptions& options);
 DatasetSplits open_corpus(const DataSource& source, const DataOptions& options);
-// Whether there are lines of JSON, or, with a tokenizer, compressed text.
+// True if the source contains JSON lines, or, with a tokenizer, compressed text.
 bool is_corpus(const DataSource& source, const DataOptions& options);
 
-// Token files of one format, before they are divided.
+// Token files of one format, before the division into training and validation.
 struct BinData {
   std::vector<TokenPiece> train;
-  std::vector<TokenPiece> val;  // by name
+  std::vector<TokenPiece> val;  // marked for validation by name
   TokenWidth width = TokenWidth::k16;
   std::string note = {};  // for the summary
 };
 
 std::shared_ptr<const MappedFile> map_tokens(const std::string& path, bool will_scan);
-// Tokens from a byte of the file on.
+// Tokens of a file from byte `offset` on.
 TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
                       int64_t tokens);
-// Checks the data, takes its checksums, and divides it unless files say what is for validation.
+// Checks the data, computes checksums, and divides it unless file names mark the validation data.
 DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options);
 
 // The first `head` tokens of the pieces, and the rest.

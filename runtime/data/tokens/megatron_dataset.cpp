@@ -10,16 +10,16 @@ namespace {
 
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
 
-// An index of Megatron-LM (megatron/core/datasets/indexed_dataset.py): magic, u64 version, u8
-// dtype, u64 sequences, u64 documents + 1, then i32 tokens and i64 offset in the .bin of each
-// sequence, and the first sequence of each document.
+// Megatron-LM's index format (megatron/core/datasets/indexed_dataset.py): magic, u64 version, u8
+// dtype, u64 number of sequences, u64 number of documents + 1; then for each sequence the number of
+// tokens (i32) and the offset in the .bin (i64); then the first sequence of each document.
 constexpr int64_t kHeaderBytes = 34;
 constexpr uint64_t kVersion = 1;
 
 template <typename T>
 T value_at(const MappedFile& index, int64_t offset) {
   T value;
-  std::memcpy(&value, index.bytes().data() + offset, sizeof value);  // nothing is aligned
+  std::memcpy(&value, index.bytes().data() + offset, sizeof value);  // values are unaligned
   return value;
 }
 
@@ -68,8 +68,8 @@ Index read_index(const std::string& path) {
   return index;
 }
 
-// Sequences follow each other in the .bin from its first byte to its last: of all, or by the first
-// and the last alone.
+// Checks that sequences are contiguous and fill the .bin: all of them, or only the first and the
+// last.
 void check_sequences(const Index& index, int64_t bin_bytes, bool all, const OnReading& on_reading) {
   const auto fail = [&](int64_t sequence, int64_t want) {
     throw DataError(cat(index.file.path(), ": sequence ", sequence, " begins at byte ",
@@ -84,7 +84,7 @@ void check_sequences(const Index& index, int64_t bin_bytes, bool all, const OnRe
   }
   const int64_t last = index.sequences - 1;
   if (index.offset(0) != 0) fail(0, 0);
-  // Whatever they say, no sum overflows: tokens are 32 bits.
+  // The sum cannot overflow for any file, because token counts have 32 bits.
   const int64_t bytes = index.tokens(last) * static_cast<int>(index.width);
   if (index.tokens(last) < 0 || index.offset(last) != bin_bytes - bytes)
     fail(last, bin_bytes - bytes);

@@ -17,7 +17,8 @@ std::vector<ExamplePart> parts_of(const TokenExamples& examples, int64_t row_tok
   for (int64_t i = 0; i < examples.size(); ++i) {
     const int64_t length = examples.length(i);
     const int64_t end = overlong == Overlong::kTruncate ? std::min(length, row_tokens) : length;
-    // What is cut off has no loss, and no row: all that was to be learnt may have been there.
+    // A truncated example without targets gets no row: its targets may all have been in the part
+    // that was cut off.
     if (end < length && examples.targets(i, 0, end) == 0) continue;
     for (int64_t begin = 0; begin < end; begin += row_tokens) {
       parts.push_back({i, begin, std::min(row_tokens, end - begin)});
@@ -26,11 +27,11 @@ std::vector<ExamplePart> parts_of(const TokenExamples& examples, int64_t row_tok
   return parts;
 }
 
-// The row of each part, of which the longest come first.
+// Row of each part. Parts must be sorted by descending length.
 std::vector<int64_t> best_fit(const std::vector<ExamplePart>& parts, int64_t row_tokens) {
   std::vector<int64_t> rows;
   std::vector<std::vector<int64_t>> with_room(static_cast<size_t>(row_tokens) + 1);
-  std::set<int64_t> rooms;  // of which there are rows
+  std::set<int64_t> rooms;  // free space values for which there are rows
   int64_t count = 0;
   for (const ExamplePart& part : parts) {
     const auto fit = rooms.lower_bound(part.count);
@@ -111,7 +112,7 @@ class StreamDocuments final : public TokenExamples {
   }
 
   std::shared_ptr<const TokenStream> tokens_;
-  std::vector<int64_t> ends_;  // of documents, in tokens
+  std::vector<int64_t> ends_;  // ends of documents, in tokens
 };
 
 }  // namespace
@@ -140,7 +141,7 @@ Packing pack(const TokenExamples& examples, int64_t row_tokens, PackingRule rule
   }
   for (const int64_t row : rows) ++packing.row_ends[static_cast<size_t>(row)];
   std::partial_sum(packing.row_ends.begin(), packing.row_ends.end(), packing.row_ends.begin());
-  // Parts go to their rows in the order in which they came.
+  // Parts of a row keep their order.
   packing.parts.resize(parts.size());
   std::vector<int64_t> next(packing.row_ends.size());
   for (size_t row = 1; row < next.size(); ++row) next[row] = packing.row_ends[row - 1];

@@ -9,53 +9,54 @@
 
 namespace shale {
 
-// Sequences that stay apart: documents of a stream, conversations.
+// Sequences that must not attend to each other: documents of a stream, conversations.
 class TokenExamples {
  public:
   virtual ~TokenExamples() = default;
   virtual int64_t size() const = 0;
-  virtual int64_t length(int64_t example) const = 0;  // inputs: its tokens but the last
-  // The inputs from `begin` on, and the target of each.
+  // Number of inputs: its tokens without the last.
+  virtual int64_t length(int64_t example) const = 0;
+  // Reads the inputs from `begin` on, and their targets.
   virtual void read(int64_t example, int64_t begin, std::span<int32_t> inputs,
                     std::span<int32_t> targets) const = 0;
-  // How many of `count` targets from `begin` on have a loss.
+  // Number of targets with a loss among `count` targets from `begin` on.
   virtual int64_t targets(int64_t example, int64_t begin, int64_t count) const = 0;
 };
 
-// A part of an example, in inputs.
+// A part of an example, counted in inputs.
 struct ExamplePart {
   int64_t example = 0, begin = 0, count = 0;
 };
 
-// Which parts of examples lie in each row.
+// Assignment of example parts to rows.
 struct Packing {
-  std::vector<ExamplePart> parts;  // row after row
-  std::vector<int64_t> row_ends;   // in `parts`
+  std::vector<ExamplePart> parts;  // all rows, one after another
+  std::vector<int64_t> row_ends;   // end index of each row in `parts`
 
   int64_t rows() const { return std::ssize(row_ends); }
   std::span<const ExamplePart> row(int64_t index) const;
 };
 
-// What becomes of an example that is longer than a row.
+// Treatment of examples that are longer than a row.
 enum class Overlong {
-  kSplit,     // it is several parts
-  kTruncate,  // its end is left out
+  kSplit,     // split into several parts
+  kTruncate,  // cut off at the end of the row
 };
-// How examples come into rows.
+// Assignment of examples to rows.
 enum class PackingRule {
-  kBestFit,  // the longest first, each into the fullest row that has room for it
-  kNone,     // one in each row
+  kBestFit,  // best fit, longest first: each goes to the fullest row that has room for it
+  kNone,     // one per row
 };
 
-// Throws ConfigError for a row without room. Examples without inputs are left out. A pure function
-// of the lengths; takes n log n.
+// Packs examples; omits those without inputs. Throws ConfigError unless row_tokens is at least 1.
+// The result depends only on the lengths and on which parts have targets; takes n log n time.
 Packing pack(const TokenExamples& examples, int64_t row_tokens, PackingRule rule,
              Overlong overlong);
 
-// Rows of parts, each a document of its own, whose rest has no targets.
+// Packed rows. Each part is a document of its own; the unused rest of a row has no targets.
 class PackedRows final : public EvalRows {
  public:
-  // Rows without a target are left out. Throws DataError if none is left.
+  // Omits rows without targets. Throws DataError if no row is left.
   PackedRows(std::shared_ptr<const TokenExamples> examples, Packing packing);
 
   int64_t size() const override { return packing_.rows(); }
@@ -65,14 +66,14 @@ class PackedRows final : public EvalRows {
  private:
   std::shared_ptr<const TokenExamples> examples_;
   Packing packing_;
-  std::vector<int32_t> targets_;  // of each row
+  std::vector<int32_t> targets_;  // number of targets per row
 };
 
-// Every row once an epoch, in an order of its own.
+// Training samples with every row once per epoch, in a different order each time.
 std::shared_ptr<const TrainSamples> packed_samples(std::shared_ptr<const PackedRows> rows,
                                                    uint64_t seed);
 
-// The documents of a stream, which ends with one. Reads all of it, once.
+// The documents of a stream, divided by `between`. Reads the whole stream once.
 std::shared_ptr<const TokenExamples> stream_documents(std::shared_ptr<const TokenStream> tokens,
                                                       DocumentToken between);
 

@@ -25,7 +25,7 @@ uint32_t max_of(const T* tokens, int64_t count) {
   return largest;
 }
 
-// Widens to i32; the caller looks at the result, so tokens above 2^31 may become negative here.
+// Widens to i32. Tokens of 2^31 or more become negative here; the caller checks the result.
 template <typename T>
 void widen(const std::byte* data, std::span<int32_t> out) {
   const T* tokens = reinterpret_cast<const T*>(data);
@@ -44,7 +44,7 @@ uint32_t token_at(const std::byte* data, TokenWidth width, int64_t i) {
   return 0;
 }
 
-// Tokens become int32, so no vocabulary is larger than that.
+// Tokens become int32, so a vocabulary cannot be larger than this.
 int64_t effective_bound(int64_t vocab_bound) {
   return std::min(vocab_bound, int64_t{1} << 31);
 }
@@ -116,7 +116,7 @@ void PieceStream::read(int64_t begin, std::span<int32_t> out) const {
   for (; done < count; ++index) {
     const TokenPiece& piece = pieces_[index];
     const int64_t first = begin + done - starts_[index];
-    // `first` is behind the piece when reading begins at the separator that follows it.
+    // `first` is past the end of the piece if reading begins at the separator after it.
     const int64_t here = std::clamp(piece.tokens - first, int64_t{0}, count - done);
     copy_tokens(piece, first, out.subspan(static_cast<size_t>(done), static_cast<size_t>(here)));
     done += here;
@@ -145,7 +145,7 @@ void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
                         ", where there was none when it was opened"));
   }
   const auto count = static_cast<int64_t>(out.size());
-  // The copy is checked, not the file: nobody can change it between check and use.
+  // Checks the copy, not the file, which might change between check and use.
   const auto* copied = reinterpret_cast<const std::byte*>(out.data());
   if (max_token(copied, TokenWidth::k32, count) >= effective_bound(options_.vocab_bound) &&
       count > 0) {

@@ -13,27 +13,27 @@ namespace shale {
 
 class MappedFile;
 
-// Tokens that lie one after another in memory, a part of a file.
+// Tokens that are contiguous in memory: a part of a file.
 struct TokenPiece {
   std::shared_ptr<const void> owner;  // keeps the memory alive; the file, if there is one
   const std::byte* data = nullptr;    // aligned to the token's width
   int64_t tokens = 0;
-  std::string name;                  // of the file, for messages
-  int64_t first_token = 0;           // where the piece begins in that file, for messages
-  uint32_t crc = 0;                  // of the file, as DatasetSplits::checksum has it
-  const MappedFile* file = nullptr;  // that the memory is a part of; null: a copy
+  std::string name;                  // file name for messages
+  int64_t first_token = 0;           // position of the piece in that file, for messages
+  uint32_t crc = 0;                  // checksum of the file for DatasetSplits::checksum
+  const MappedFile* file = nullptr;  // file that contains the memory; null: a copy
 };
 
-// Pieces joined to one stream without copying them.
+// Pieces concatenated to one stream without copying.
 class PieceStream final : public TokenStream {
  public:
   struct Options {
     TokenWidth width = TokenWidth::k8;
     int64_t vocab_bound = 256;
-    std::optional<int32_t> separator;  // one such token between two pieces
+    std::optional<int32_t> separator;  // token inserted between two pieces
   };
 
-  // Pieces without tokens are left out. Throws InternalError if the sum of the sizes overflows.
+  // Omits empty pieces. Throws InternalError if the sum of sizes overflows.
   PieceStream(std::vector<TokenPiece> pieces, const Options& options);
 
   int64_t size() const override { return size_; }
@@ -49,10 +49,10 @@ class PieceStream final : public TokenStream {
   int64_t size_ = 0;
 };
 
-// The largest of `count` tokens, 0 if there are none. As fast as memory.
+// Largest of `count` tokens; 0 if there are none. Runs at memory speed.
 uint32_t max_token(const std::byte* data, TokenWidth width, int64_t count);
 
-// Looks at all tokens. Throws DataError naming file, position and token unless all are below
+// Checks all tokens. Throws DataError, with file, position and token, unless all are below
 // `vocab_bound`, and if the file cannot be read. Returns the largest.
 uint32_t check_tokens(const TokenPiece& piece, TokenWidth width, int64_t vocab_bound);
 

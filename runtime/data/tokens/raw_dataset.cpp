@@ -16,14 +16,14 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kNumpyMagic = "\x93NUMPY";
 
-// What a header of numpy says (numpy/lib/format.py), as far as tokens need it.
+// The fields of a NumPy header (numpy/lib/format.py) that tokens need.
 struct NumpyHeader {
   TokenWidth width = TokenWidth::k16;
-  int64_t offset = 0;  // of the first token
+  int64_t offset = 0;  // offset of the first token
   int64_t tokens = 0;
 };
 
-// The value behind "'key':" in the dictionary of a header, up to the end of that.
+// Text after "'key':" in a header's dictionary, up to the end of the dictionary.
 std::string_view value_of(std::string_view dictionary, std::string_view key,
                           const std::string& path) {
   const size_t at = dictionary.find(cat("'", key, "':"));
@@ -45,7 +45,7 @@ TokenWidth width_of(std::string_view descr, const std::string& path) {
                       ", expected '<u2', '<u4', '<i4' or '|u1'"));
 }
 
-// A vector's shape: "(123,)".
+// Parses a vector's shape: "(123,)".
 int64_t length_of(std::string_view shape, const std::string& path) {
   int64_t length = 0;
   const char* const end = shape.data() + shape.size();
@@ -59,7 +59,8 @@ int64_t length_of(std::string_view shape, const std::string& path) {
 }
 
 NumpyHeader parse_numpy_header(std::string_view file, const std::string& path) {
-  constexpr size_t kFixed = 8, kShort = 2, kLong = 4;  // magic and version; the length behind them
+  // Bytes of magic and version, and of the length field of versions 1 and 2.
+  constexpr size_t kFixed = 8, kShort = 2, kLong = 4;
   const bool is_short = file.size() > kFixed && file[6] == 1;
   const size_t begin = kFixed + (is_short ? kShort : kLong);
   uint32_t bytes = 0;
@@ -98,7 +99,7 @@ TokenPiece open_headerless(const std::string& path, TokenWidth width, bool will_
   return make_piece(file, 0, bytes / size);
 }
 
-// With numpy's header, which says the width, or without one.
+// Opens a file with a NumPy header, which gives the width, or without one.
 std::pair<TokenPiece, TokenWidth> open_raw_file(const std::string& path,
                                                 const DataOptions& options) {
   const std::shared_ptr<const MappedFile> file = map_tokens(path, options.validate);
@@ -127,7 +128,7 @@ DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options)
   BinData data{.train = {}, .val = {}, .width = width};
   std::vector<std::string> files = source.files;
   if (source.is_folder) {
-    // Other files of the folder may be of anything.
+    // Only train.bin and files marked for validation or test are token files.
     const std::string train = (fs::path(source.path) / "train.bin").string();
     files = files_ending(source.path, ".bin", /*with_links=*/true);
     std::erase_if(files, [&](const std::string& file) {

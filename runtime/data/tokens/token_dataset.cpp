@@ -37,7 +37,7 @@ bool is_llmc_magic(uint32_t magic) {
 
 uint32_t file_magic(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return 0;  // opening a pipe would wait for its writer
+  if (!fs::is_regular_file(path, error)) return 0;  // opening a pipe would wait for a writer
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   uint32_t magic = 0;
   if (!file || std::fread(&magic, sizeof magic, 1, file.get()) != 1) return 0;
@@ -163,7 +163,7 @@ namespace {
                         "; say which it is: --data-format text, llmc, nanogpt, megatron or raw"));
 }
 
-// Arrays of numpy by their names; lines of JSON by their content.
+// Recognises NumPy arrays by name and JSON lines by content.
 DataFormat detect_text(const DataSource& source, const std::vector<std::string>& bins,
                        const DataOptions& options) {
   for (const std::string& file : bins) {
@@ -182,8 +182,8 @@ DataFormat detect_text(const DataSource& source, const std::vector<std::string>&
 DataFormat detect(const DataSource& source, const DataOptions& options) {
   std::vector<std::string> bins =
       source.is_folder ? files_ending(source.path, ".bin") : source.files;
-  // Evaluation files next to shards do not make a folder ambiguous; one that is asked for by name
-  // goes to the reader that explains what it is.
+  // In a folder, evaluation files next to shards are ignored. If one is the path itself, the llm.c
+  // reader reports what it is.
   const auto is_eval = [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; };
   if (source.is_folder) std::erase_if(bins, is_eval);
   const auto has_magic = [&is_eval](const std::string& file) {
