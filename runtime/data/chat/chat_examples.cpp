@@ -27,13 +27,13 @@ constexpr JsonLimits kLineLimits{.max_bytes = int64_t{64} << 20};
 
 using Counts = std::map<std::string, int64_t>;
 
-// What is said of lines, with the number of them.
+// Findings about lines, with the number of lines.
 struct Findings {
   Counts ignored;  // keys
   Counts marks;    // special tokens that texts spell
 };
 
-// One line as an example, or two.
+// Converts one line to one or two examples.
 class LineReader {
  public:
   LineReader(const ExampleOptions& options, std::string place, ChatEncoder& encoder,
@@ -88,7 +88,7 @@ class LineReader {
       fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a text"));
     return value.text();
   }
-  // `key`: what the line's example is made of, a conversation if it is a list.
+  // `key`: the main key of the line; it is a conversation if its value is a list.
   void check_keys(const Json& object, std::string_view key, std::vector<std::string_view> more) {
     more.insert(more.begin(), key);
     if (object.contains(key) && object[key].is_array()) more.push_back("tools");
@@ -118,7 +118,7 @@ class LineReader {
     return written("", text(object["text"], "text"));
   }
 
-  // How many messages two answers begin with alike, but the last.
+  // Number of messages with which both answers begin, not counting the last message of either.
   static size_t shared_messages(const Json& a, const Json& b) {
     if (!a.is_array() || !b.is_array()) return 0;
     size_t count = 0;
@@ -126,8 +126,8 @@ class LineReader {
     return count;
   }
 
-  // Puts a prompt before an answer of messages, but for what the answer repeats of it. Returns how
-  // many messages of the whole are the prompt.
+  // Puts a prompt before an answer that is a list of messages, without the messages that the answer
+  // repeats. Returns the number of prompt messages in the result.
   static size_t put_before(std::vector<ChatMessage> prompt, std::vector<ChatMessage>& answer) {
     const auto is_same = [](const ChatMessage& a, const ChatMessage& b) {
       const auto stripped = [](const ChatMessage& message) {
@@ -141,7 +141,7 @@ class LineReader {
         std::equal(prompt.begin(), prompt.end(), turns, is_same)) {
       return static_cast<size_t>(turns - answer.begin()) + prompt.size();
     }
-    // A prompt may be a later turn of a conversation that the answer has in full.
+    // The prompt may be a later user turn of a conversation that the answer contains completely.
     if (prompt.size() == 1 && prompt.front().role == "user") {
       const auto turn = std::ranges::find_if(turns, answer.end() - 1, [&](const ChatMessage& one) {
         return is_same(one, prompt.front());
@@ -162,13 +162,14 @@ class LineReader {
     return size;
   }
 
-  // A prompt and what follows it, which is the answer but for its first `shared` messages.
+  // Examples of a prompt and its continuation. The first `shared` messages of the continuation are
+  // not trained on.
   std::vector<MaskedTokens> continued(const Json& object, const Json& answer, const char* key,
                                       size_t shared) {
     if (answer.is_array()) {
       std::vector<ChatMessage> all = read_chat_messages(object, key), prompt;
       const size_t own = all.size();
-      // Answers that begin alike may bring the prompt with them.
+      // Answers that begin alike may contain the prompt.
       if (shared == 0) member(object, "prompt");
       if (object.contains("prompt")) prompt = read_chat_messages(object, "prompt");
       const size_t first = put_before(std::move(prompt), all);
@@ -187,7 +188,7 @@ class LineReader {
     return {example};
   }
 
-  // The first token has nothing before it to be predicted from.
+  // The first token cannot be predicted, because nothing precedes it.
   void check(const MaskedTokens& example) const {
     const auto& flags = example.is_answer;
     const bool has_answer =
@@ -204,10 +205,10 @@ class LineReader {
 struct Line {
   std::vector<MaskedTokens> examples;
   uint32_t hash = 0;
-  bool is_validation = false;  // by the name of the file
+  bool is_validation = false;  // from the file name
 };
 
-// The lines of a batch.
+// Results of a batch of lines.
 struct Block {
   std::vector<Line> lines;
   Findings found;
@@ -249,7 +250,7 @@ std::vector<Block> encode(const std::vector<CorpusFile>& files,
   return blocks;
 }
 
-// "; ignored keys: id (in 3 lines), source (in 12)".
+// Formats counts: "; ignored keys: id (in 3 lines), source (in 12)".
 std::string describe(const std::vector<Block>& blocks, const char* what, Counts Findings::*counts) {
   constexpr size_t kMost = 12;
   Counts all;
@@ -266,7 +267,7 @@ std::string describe(const std::vector<Block>& blocks, const char* what, Counts 
   return text;
 }
 
-// The files with lines of JSON, and what for. One that is named and has none is an error.
+// Files with JSON lines, divided by use. A file that is named directly and has none is an error.
 std::vector<CorpusFile> find_files(const ExampleOptions& options,
                                    data_internal::SkippedFiles& skipped) {
   std::vector<CorpusFile> files = list_corpus(options.paths, "text", &skipped);

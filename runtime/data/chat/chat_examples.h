@@ -11,16 +11,16 @@
 
 namespace shale {
 
-// What lines of jsonl are for.
+// Kinds of JSONL training data.
 enum class ExampleKind {
-  kAnswers,      // to be learnt
-  kPreferences,  // two answers each, of which the first is better: examples 2 i and 2 i + 1
+  kAnswers,      // answers to train on
+  kPreferences,  // pairs of answers, the better one first: examples 2 i and 2 i + 1
 };
 
-// Examples of fine-tuning, in memory.
+// Fine-tuning examples in memory.
 class ExampleStore final : public TokenExamples {
  public:
-  void add(const MaskedTokens& example);  // of two tokens or more
+  void add(const MaskedTokens& example);  // must have at least two tokens
 
   int64_t size() const override { return std::ssize(ends_); }
   int64_t length(int64_t example) const override;
@@ -36,14 +36,14 @@ class ExampleStore final : public TokenExamples {
   std::vector<int64_t> ends_;
 };
 
-// Where examples come from.
+// Options of read_examples().
 struct ExampleOptions {
-  std::vector<std::string> paths;  // files of JSON lines, also .gz and .zst, or folders of them
+  std::vector<std::string> paths;  // JSONL files, also .gz and .zst, or folders of them
   ExampleKind kind = ExampleKind::kAnswers;
   std::shared_ptr<const StoredTokenizer> tokenizer;
   ChatTemplate style = ChatTemplate::kAuto;
-  // Of the lines, by a hash of each, where no file is for validation by its name; 0: none, else one
-  // at least.
+  // Fraction of the lines for validation, chosen by a hash of each, if no file is marked for
+  // validation by name; at least one line unless 0.
   double val_fraction = 0.1;
   int threads = 1;
   OnReading on_reading = {};
@@ -51,23 +51,24 @@ struct ExampleOptions {
 
 struct ExampleSplits {
   std::shared_ptr<const ExampleStore> train;
-  std::shared_ptr<const ExampleStore> val;  // null: nothing is kept for validation
+  std::shared_ptr<const ExampleStore> val;  // null: nothing is held out
   int64_t examples = 0;
-  std::string note;          // how they were divided, and which files were left out
+  std::string note;          // how the examples were divided, and which files were skipped
   uint64_t fingerprint = 0;  // see DatasetSplits
   uint64_t checksum = 0;     // of all bytes
 };
 
-// Reads a line each:
-//   answers      {"messages": [{"role": ..., "content": ...}, ...]}: what the assistant says
-//                {"prompt": TEXT, "completion": TEXT}: the completion, and a token that ends it
-//                {"text": TEXT}: all of it, and a token that ends it
-//   preferences  {"prompt": TEXT or messages, "chosen": TEXT or messages, "rejected": alike};
-//                messages of prompt and answer together are a conversation, and answers that begin
-//                with the same messages need no prompt
-// Other keys are counted in the note, or refused as check_line_keys() does.
-// The order does not depend on the threads. Throws MissingInputError; DataError, with file and
-// line, for what is malformed, has nothing to learn, or is not UTF-8.
+// Reads examples, one per line:
+//   answers      {"messages": [{"role": ..., "content": ...}, ...]}: trains on the assistant's
+//   turns
+//                {"prompt": TEXT, "completion": TEXT}: on the completion, and a token that ends it
+//                {"text": TEXT}: on all of it, and a token that ends it
+//   preferences  {"prompt": TEXT or messages, "chosen": TEXT or messages, "rejected": same type};
+//                prompt and answer messages together form a conversation; answers that begin with
+//                the same messages need no prompt
+// Other keys are counted in the note, or rejected as in check_line_keys(). The order does not
+// depend on the number of threads. Throws MissingInputError; DataError, with file and line, for
+// lines that are malformed, have nothing to train on, or are not UTF-8.
 ExampleSplits read_examples(const ExampleOptions& options);
 
 }  // namespace shale

@@ -10,16 +10,16 @@ namespace shale {
 namespace {
 
 enum class Meaning {
-  kPrompt,  // belongs to the prompt, or changes how it is written
-  kAnswer,  // belongs to what is learnt
-  kWeight,  // true or 1 asks for what is done anyway
-  kFlag,    // false alone asks for something else; numbers and texts are metadata
+  kPrompt,  // belongs to the prompt, or changes how it is rendered
+  kAnswer,  // belongs to the text to train on
+  kWeight,  // true or 1 is what happens anyway
+  kFlag,    // only false changes the meaning; numbers and strings are metadata
 };
 
 struct KnownKey {
   std::string_view key;
   Meaning meaning;
-  const char* instead;  // what to do
+  const char* instead;  // advice for the error message
 };
 
 constexpr const char* kOneOfThem = "keep one of them";
@@ -31,7 +31,8 @@ constexpr const char* kByMessage =
     "give messages of the assistant a 'weight' of 0 or 1, or remove the line";
 constexpr const char* kTokens = "tokens and masks are made from text: remove it";
 
-// What trl, axolotl, LLaMA-Factory, ms-swift and OpenAI's fine-tuning read beside a conversation.
+// Keys that trl, axolotl, LLaMA-Factory, ms-swift and OpenAI's fine-tuning read next to a
+// conversation.
 constexpr KnownKey kKnownKeys[] = {
     {"messages", Meaning::kPrompt, kOneOfThem},
     {"prompt", Meaning::kPrompt, kOneOfThem},
@@ -81,8 +82,8 @@ bool says_nothing_new(const Json& value, Meaning meaning) {
   return false;
 }
 
-// Whether a text is (part of) a text that was read or the content of a message, or a list is what a
-// list of messages begins with.
+// True if `value` is a string contained in a string that was read, or equal to the content of a
+// message that was read, or a list that is a prefix of a list of messages that was read.
 bool repeats(const Json& value, const Json& read) {
   if (value.is_array() && read.is_array()) {
     return value.size() <= read.size() && std::equal(value.begin(), value.end(), read.begin());
