@@ -10,31 +10,31 @@
 
 namespace shale {
 
-// The bytes of a file one after another; those of names that end with ".gz" or ".zst", in any case,
-// decompressed, all members or frames of them.
+// Sequential reader of a file's bytes. Decompresses files whose names end with ".gz" or ".zst", in
+// any case, including all their members or frames.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Fills `to`, less of it before the end; 0: the end. Throws DataError, starting with the path,
-  // for what is damaged, ends in the middle, or cannot be read.
+  // Fills `to`, only partly before the end; returns 0 at the end. Throws DataError, which begins
+  // with the path, for data that is damaged, truncated or unreadable.
   virtual size_t read(std::span<char> to) = 0;
-  // Leaves out so many bytes. Throws DataError if there are fewer.
+  // Skips bytes. Throws DataError if there are fewer.
   virtual void skip(int64_t bytes);
-  virtual int64_t taken() const = 0;  // bytes of the file that were used so far
+  virtual int64_t taken() const = 0;  // bytes of the file consumed so far
 };
 
-// Throws MissingInputError or DataError as MappedFile; UnavailableError that names the package if
-// this build has no library for the compression.
+// Throws MissingInputError or DataError like MappedFile; UnavailableError, with the package's name,
+// if this build has no library for the compression.
 std::unique_ptr<ByteSource> open_byte_source(const std::string& path);
 
-// "text.jsonl" of "text.jsonl.gz": the name without the ending of a compression.
+// The name without the suffix of a compression: "text.jsonl" for "text.jsonl.gz".
 std::string_view without_compression(std::string_view path);
 bool is_compressed(std::string_view path);
 
 namespace corpus_internal {
 
-// Of compressed files, by their library. An empty file is one that ends in the middle.
+// Sources of compressed files. An empty file counts as truncated.
 std::unique_ptr<ByteSource> make_gzip_source(MappedFile file);
 std::unique_ptr<ByteSource> make_zstd_source(MappedFile file);
 

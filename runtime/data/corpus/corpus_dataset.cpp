@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "notes-0123456789abcdef": of what the tokens depend on.
+// Name such as "notes-0123456789abcdef", with a hash of everything that the tokens depend on.
 std::string entry_name(const std::string& path, const TokenizeJob& job) {
   char hash[17];
   std::snprintf(hash, sizeof hash, "%016llx",
@@ -33,7 +33,7 @@ bool is_corpus(const DataSource& source, const DataOptions& options) {
       source.is_folder ? std::vector{source.path} : source.files, options.field, skipped);
   return skipped.records > 0 ||
          std::any_of(files.begin(), files.end(), [&](const CorpusFile& file) {
-           // Without a tokenizer, compressed text is a binary like others.
+           // Without a tokenizer, compressed text is treated as binary.
            return file.is_jsonl || (options.tokenizer != nullptr && is_compressed(file.path));
          });
 }
@@ -99,7 +99,7 @@ std::optional<std::string> tokenizer_beside(const DataOptions& options) {
   const fs::path file = folder / kTokenizerFile;
   std::error_code error;
   if (!fs::exists(file, error)) return {};
-  // Beside a file anything may lie, unless shale tokenize has made the folder.
+  // A tokenizer.json next to a single file counts only if shale tokenize made the folder.
   if (!source.is_folder && !fs::exists(folder / corpus_internal::kStateFile, error)) return {};
   const DataFormat format = find_format(options);
   if (is_text(format) || format == DataFormat::kCorpus) return {};

@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-// Keeps the string under a key of an object.
+// Finds the string under a key of an object.
 class FieldFinder final : public JsonVisitor {
  public:
   explicit FieldFinder(std::string_view field) : field_(field) {}
@@ -26,7 +26,7 @@ class FieldFinder final : public JsonVisitor {
   const Json& found() const { return found_; }
 
  private:
-  // Of two equal keys the last one counts.
+  // If a key is repeated, the last value counts.
   void keep(Json value) {
     if (is_wanted_) found_ = std::move(value);
     is_wanted_ = false;
@@ -42,13 +42,13 @@ class FieldFinder final : public JsonVisitor {
   Json found_;
 };
 
-// Whether a line is an object with members, and has one of the keys by which a file that is one
-// line is told from other JSON.
+// Examines whether a line is a non-empty object, and whether it has one of the keys that
+// distinguish a single JSON line from other JSON.
 class LineKeys final : public JsonVisitor {
  public:
   explicit LineKeys(std::string_view field) : field_(field) {}
 
-  // False: it is not valid JSON, or is not whole. Keys up to there count.
+  // False if it is invalid or incomplete JSON; keys found before that still count.
   bool read(std::string_view json) {
     depth_ = 0;
     try {
@@ -77,7 +77,7 @@ class LineKeys final : public JsonVisitor {
   int64_t depth_ = 0;
 };
 
-// A mark of the byte order (U+FEFF), which some editors write.
+// Byte order mark (U+FEFF), which some editors write.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 std::string text_of_line(std::string_view line, std::string_view field, const std::string& place) {
@@ -137,7 +137,7 @@ TextKind find_kind(std::string text, ByteSource& source, std::string_view field)
       read_more();
       newline = text.find('\n', from);
     }
-    if (newline == text.npos && !at_end) return kind;  // a longer line than is read
+    if (newline == text.npos && !at_end) return kind;  // the line is longer than what is read
     LineKeys keys(field);
     if (!keys.read(std::string_view(text).substr(begin, newline - begin))) {
       if (line == 1) return kind;

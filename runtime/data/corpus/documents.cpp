@@ -34,18 +34,18 @@ CorpusFile corpus_file(std::string name, std::string path) {
           .modified = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-// The name in small letters, without the ending of a compression.
+// The name in lower case, without the suffix of a compression.
 std::string plain_name(const std::string& path) {
   std::string name(without_compression(path));
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return name;
 }
 
-// Looks at the file's start. A binary, which has a byte 0 there, is returned; else "".
+// Inspects the beginning of a file. Returns it if the file is binary (has a 0 byte there), else "".
 std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   const std::string plain = plain_name(file.path);
   file.is_jsonl = plain.ends_with(".jsonl") || plain.ends_with(".ndjson");
-  if (is_named && file.is_jsonl) return {};  // reading it says what is wrong
+  if (is_named && file.is_jsonl) return {};  // reading it will report problems
   const std::unique_ptr<ByteSource> source = open_byte_source(file.path);
   std::string start(8192, ' ');
   start.resize(source->read(start));
@@ -81,7 +81,7 @@ void find_in_folder(const std::string& folder, std::string_view field,
         files.push_back(std::move(file));
       }
     } catch (const OutOfMemoryError&) {
-      throw;  // this machine's limits must not decide what the data is
+      throw;  // limits of this machine must not affect what the data is
     } catch (const Error& error) {
       skipped.add_unreadable(error.what());
     }
@@ -159,7 +159,7 @@ bool BatchReader::open_next() {
   return true;
 }
 
-// Reads until so much is pending, or the source ends.
+// Reads until `bytes` are pending or the source ends.
 void BatchReader::fill(size_t bytes) {
   while (!at_end_ && pending_.size() < bytes) {
     const size_t had = pending_.size();
@@ -170,10 +170,10 @@ void BatchReader::fill(size_t bytes) {
   }
 }
 
-// The end of the next batch in what is pending.
+// Position in the pending text where the next batch ends.
 size_t BatchReader::find_end(const CorpusFile& file) {
   const size_t most = kBatchBytes + (file.is_jsonl ? kMaxLineBytes : kMaxPartBytes);
-  // What was looked at and has no end is not looked at again, but for the last characters.
+  // Searches text only once, except for the last characters.
   for (size_t from = kBatchBytes;; from = std::max(kBatchBytes, pending_.size() - 8)) {
     fill(std::max(from, pending_.size()) + kReadBytes);
     if (pending_.size() <= kBatchBytes) return pending_.size();

@@ -12,20 +12,21 @@
 
 namespace shale::corpus_internal {
 
-// Writes tokens as llm.c's shards to a folder, "KIND_000012.bin"; each appears whole.
+// Writes tokens to a folder as llm.c shards, "KIND_000012.bin". A shard file appears only when it
+// is complete.
 class ShardWriter {
  public:
-  // `next`: the number of the first shard.
+  // `next`: number of the first shard.
   ShardWriter(std::string folder, std::string kind, TokenWidth width, int64_t shard_tokens,
               int64_t next);
 
-  // Takes tokens until the shard is full; returns how many.
+  // Appends tokens until the shard is full; returns how many.
   int64_t append(std::span<const int32_t> tokens);
   bool is_full() const { return tokens_ == shard_tokens_; }
   bool is_empty() const { return tokens_ == 0; }
-  // Gives the shard its name, if it has tokens; the next token begins another.
+  // Renames the shard to its final name, if it has tokens; the next token begins a new shard.
   void commit();
-  int64_t shards() const { return next_; }  // that have their names
+  int64_t shards() const { return next_; }  // number of shards with final names
 
  private:
   void flush();
@@ -35,8 +36,8 @@ class ShardWriter {
   const int64_t shard_tokens_;
   int64_t next_;
   std::optional<AtomicFile> file_;
-  int64_t tokens_ = 0;   // of the shard
-  int64_t written_ = 0;  // its bytes
+  int64_t tokens_ = 0;   // in the current shard
+  int64_t written_ = 0;  // bytes of the current shard
   std::vector<std::byte> buffer_;
 };
 

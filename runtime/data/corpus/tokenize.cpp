@@ -36,11 +36,10 @@ using namespace corpus_internal;
 using data_internal::is_held_out;
 namespace fs = std::filesystem;
 
-// The tokens of a batch. Documents for training and for validation are parts, which follow each
-// other.
+// Tokens of a batch, in parts that alternate between training and validation documents.
 struct TokenBlock {
   struct Part {
-    int64_t end = 0;  // in the tokens
+    int64_t end = 0;  // index in tokens
     bool is_validation = false;
   };
   std::vector<int32_t> tokens;
@@ -62,7 +61,7 @@ uint32_t hash_of(std::string_view text) {
   return data_internal::split_hash(crc32c(std::as_bytes(std::span(text))), std::ssize(text));
 }
 
-// The same of a file that is one document.
+// hash_of() for a file that is one document.
 uint32_t hash_of(const CorpusFile& file) {
   const std::unique_ptr<ByteSource> source = open_byte_source(file.path);
   std::vector<char> part(size_t{1} << 20);
@@ -75,8 +74,8 @@ uint32_t hash_of(const CorpusFile& file) {
   return data_internal::split_hash(crc, bytes);
 }
 
-// Chooses files for validation that are one document. Leaves to encode() what lines are for, and of
-// the job's fraction nothing where names have decided.
+// Chooses the files with a single document for validation; encode() does this for JSON lines. If
+// file names mark validation files, sets the job's fraction to 0.
 void hold_out_files(TokenizeJob& job) {
   std::vector<CorpusFile*> documents;
   for (CorpusFile& file : job.inputs) {
@@ -88,7 +87,7 @@ void hold_out_files(TokenizeJob& job) {
   for (const CorpusFile* file : documents) hashes.push_back(hash_of(*file));
   std::vector<bool> chosen = data_internal::hold_out(hashes, job.val_fraction);
   for (size_t i = 0; i < documents.size(); ++i) {
-    // Beside lines, of which some are held out, no file has to be.
+    // If there are also JSON lines, of which some are held out, no file needs to be.
     const bool among_lines = documents.size() < job.inputs.size();
     documents[i]->is_validation =
         among_lines ? is_held_out(hashes[i], job.val_fraction) : chosen[i];
@@ -113,11 +112,11 @@ TokenBlock encode(const DocumentBatch& batch, const TokenizeJob& job, TokenEncod
   return block;
 }
 
-// The process of this host that holds a lock (flock) of what is open here; 0: none can be seen.
+// Process of this host that holds a flock on the open file; 0: none is visible.
 int64_t lock_holder(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return 0;
-  // "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF", with the device in hexadecimal digits.
+  // Format: "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF", with the device in hexadecimal.
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
     std::istringstream fields(line);
@@ -139,12 +138,12 @@ bool is_stopped(int64_t pid) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
   std::string text;
   std::getline(file, text, '\0');
-  const size_t name_end = text.rfind(')');  // the name may have blanks and brackets in it
+  const size_t name_end = text.rfind(')');  // the name may contain blanks and brackets
   return name_end != text.npos &&
          (text.substr(name_end, 3) == ") T" || text.substr(name_end, 3) == ") t");
 }
 
-// Keeps other processes of this host, and of those that share its locks, from the folder.
+// Excludes other processes of this host, and of hosts that share its locks, from the folder.
 class FolderLock {
  public:
   FolderLock(const std::string& folder, const TokenizeJob& job)
@@ -159,7 +158,7 @@ class FolderLock {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
-  // Whether what is locked still has that name.
+  // True if the locked folder still has that name.
   bool is_of(const std::string& folder) const {
     struct stat locked {};
     struct stat named {};
@@ -171,7 +170,7 @@ class FolderLock {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // A process that is stopped never finishes: says so after a while, and gives up at last.
+  // A stopped process never finishes: warns after a while, and gives up after patience_s.
   void look_after_holder(const std::string& folder, double patience_s) {
     const auto now = Clock::now();
     if (now < next_look_) return;
@@ -214,8 +213,8 @@ TokenWidth width_of(const TokenizeJob& job) {
   return data_internal::token_width(job.tokenizer->tokenizer.vocab_size());
 }
 
-// Workers take batches in order, encode them beside each other, and write in order again. Each has
-// one batch at most, so that memory is bounded by their number.
+// Workers take batches in order, encode them in parallel, and write them in order. Each worker has
+// at most one batch, which bounds memory.
 class Pipeline {
  public:
   Pipeline(const TokenizeJob& job, std::string folder, TokenizeState state)
@@ -255,10 +254,10 @@ class Pipeline {
 
  private:
   struct Taken {
-    int64_t number = 0;  // in the order of the inputs
+    int64_t number = 0;  // in input order
     bool has_batch = false;
     std::exception_ptr problem;
-    int64_t bytes = 0;  // of the inputs, used so far
+    int64_t bytes = 0;  // of the inputs, consumed so far
   };
 
   void work() {
@@ -291,7 +290,8 @@ class Pipeline {
     return taken;
   }
 
-  // Waits for its turn. False: nothing follows. Of several errors that of the first batch counts.
+  // Waits for its turn and writes. Returns false if nothing follows. Of several errors, the one of
+  // the first batch is kept.
   bool put(const Taken& taken, const DocumentBatch& batch, const TokenBlock& block) {
     std::unique_lock lock(writing_);
     turns_.wait(lock, [&] { return failed_ || turn_ == taken.number; });
@@ -332,8 +332,8 @@ class Pipeline {
     if (job_.on_progress) job_.on_progress(progress_);
   }
 
-  // Ends a shard of each kind at once, so that one place says what both have: the batch, and how
-  // many of its tokens.
+  // Ends the current shard of both kinds, so that one position describes both: the batch, and the
+  // number of its tokens already written.
   void commit(const CorpusPosition& next, int64_t skip) {
     train_.commit();
     val_.commit();
@@ -350,12 +350,12 @@ class Pipeline {
 
   const TokenizeJob& job_;
   const std::string folder_;
-  TokenizeState state_;  // as it was written last
-  int64_t skip_;         // tokens of the first batch that are in shards
+  TokenizeState state_;  // as last written
+  int64_t skip_;         // tokens of the first batch that are already in shards
 
   std::mutex reading_;
   BatchReader reader_;
-  int64_t taken_ = 0;  // batches
+  int64_t taken_ = 0;  // number of batches taken
   bool read_failed_ = false;
 
   std::mutex writing_;
@@ -367,7 +367,7 @@ class Pipeline {
   TokenizeProgress progress_;
 };
 
-// What a process left that was killed while it wrote.
+// Removes files that a killed process left behind.
 void remove_temporary_files(const std::string& folder) {
   const Folder opened = Folder::open(folder);
   for (const std::string& name : opened.names()) {
@@ -375,7 +375,7 @@ void remove_temporary_files(const std::string& folder) {
   }
 }
 
-// What the job came to, if its result is there. Throws ConfigError if that is something else.
+// The result of a completed job, if it exists. Throws ConfigError if `out` is something else.
 std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::string& job) {
   std::error_code error;
   if (!fs::exists(out, error) || (fs::is_directory(out, error) && fs::is_empty(out, error))) {
@@ -388,14 +388,14 @@ std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::st
 }
 
 void check(const TokenizeJob& job) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // as the header says it
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // limit of the header's field
   if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
     throw ConfigError(cat("shards of ", job.shard_tokens, " tokens, expected 1 to ", kMost));
   }
   if (job.inputs.empty()) throw ConfigError("tokenize: no inputs");
 }
 
-// "a/b" of "a/b/": the folder beside which the partial one lies.
+// "a/b" for "a/b/". The partial folder is next to it.
 fs::path out_path(const std::string& out) {
   const fs::path path = fs::path(out).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
@@ -414,7 +414,8 @@ TokenizeProgress tokenize(const TokenizeJob& asked) {
     if (const auto done = find_complete(out, description)) return *done;
     folder = Folder::make(partial);
     lock.emplace(partial, asked);
-  } while (!lock->is_of(partial));  // another process has finished meanwhile, or given up
+    // Repeat: another process has finished or given up in the meantime.
+  } while (!lock->is_of(partial));
   std::optional<TokenizeState> state = read_state(partial);
   if (state) require_same_job(*state, description, partial);
   remove_temporary_files(partial);

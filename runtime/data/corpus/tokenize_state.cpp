@@ -14,7 +14,7 @@ namespace shale::corpus_internal {
 namespace {
 
 constexpr JsonLimits kLimits{};
-// What else a shard's bytes follow from: the order of the work, which may change one day.
+// Version of the processing order, on which a shard's bytes also depend.
 constexpr int64_t kFormat = 2;
 
 std::string state_path(const std::string& folder) {
@@ -36,7 +36,7 @@ std::string job_json(const TokenizeJob& job) {
     has_val = has_val || file.is_validation;
     bytes += file.bytes;
   }
-  // A copy may keep names, sizes and times, and have other text.
+  // A copied file may have the same name, size and time, but other text.
   const uint64_t content = data_internal::sampled_checksum(
       std::ssize(job.inputs), [&job](int64_t i) { return job.inputs[static_cast<size_t>(i)].path; },
       {});

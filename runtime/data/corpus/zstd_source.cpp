@@ -9,8 +9,8 @@
 namespace shale::corpus_internal {
 namespace {
 
-// Frames one after another (RFC 8878, section 3). A frame may ask for a window of at most 128 MiB,
-// zstd's own bound for files from anywhere.
+// Reads consecutive frames (RFC 8878, section 3). A frame may request a window of at most 128 MiB,
+// zstd's default limit for untrusted files.
 class ZstdSource final : public ByteSource {
  public:
   explicit ZstdSource(MappedFile file)
@@ -43,7 +43,7 @@ class ZstdSource final : public ByteSource {
   MappedFile file_;
   std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream_;
   ZSTD_inBuffer input_{};
-  size_t wanted_ = 1;  // bytes to the end of the frame, as the library guesses; 0: at its end
+  size_t wanted_ = 1;  // the library's estimate of the bytes to the end of the frame; 0: at its end
 };
 
 }  // namespace
