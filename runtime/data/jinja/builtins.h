@@ -15,14 +15,15 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// A filter, test, function or method: what a template calls by name.
+// A filter, test, function or method that a template can call by name.
 struct Builtin {
   std::string_view name;
-  // In order. Arguments that are not given are undefined; the first `required` must be given.
+  // Parameter names in order. Arguments that are not given are undefined; the first `required` must
+  // be given.
   std::vector<std::string_view> parameters;
   size_t required = 0;
-  // `self` is what is filtered or tested, or whose method it is. `given` has a positional argument
-  // for each parameter, or is as the template has it if `takes_any`.
+  // self: the value that is filtered or tested, or that has the method. given: one positional
+  // argument per parameter; if `takes_any`, the arguments as the template has them.
   Value (*call)(Run& run, const Value& self, const Arguments& given) = nullptr;
   bool takes_any = false;
 };

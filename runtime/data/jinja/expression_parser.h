@@ -14,7 +14,7 @@
 
 namespace shale::jinja {
 
-// Reads the tokens of a template, and expressions of them; statements are its subclass's.
+// Parses the tokens of a template into expressions; its subclass parses statements.
 class ExpressionParser {
  protected:
   static constexpr int kMaxDepth = 150;
@@ -24,7 +24,7 @@ class ExpressionParser {
 
   using Kind = ExpressionKind;
 
-  // Counts what is inside what, as each level uses the stack.
+  // Counts the nesting depth, because each level uses the stack.
   class Nested {
    public:
     explicit Nested(ExpressionParser& parser) : parser_(parser) {
@@ -86,7 +86,7 @@ class ExpressionParser {
     return tokens_[at_++].text;
   }
 
-  // ---- Expressions, loosest first ----
+  // ---- Expressions, lowest precedence first ----
 
   Expression make(Kind kind, std::vector<Expression> parts = {}) const;
   template <typename... Parts>
@@ -101,7 +101,7 @@ class ExpressionParser {
   Expression conjunction();
   Expression negation();
   Expression comparison();
-  // A chain of operators that bind alike, from the left.
+  // A left-associative chain of operators with equal precedence.
   using Signs = std::initializer_list<std::pair<const char*, Operator>>;
   Expression chain(Signs signs, Expression (ExpressionParser::*operand)());
   Expression sum();
@@ -115,17 +115,17 @@ class ExpressionParser {
   Expression name();
   Expression list();
   Expression dict();
-  // One expression, or several with commas between or behind them.
+  // One expression, or a tuple: several with commas between or after them.
   Expression tuple(Expression (ExpressionParser::*item)());
   Expression postfix(Expression value);
   Expression subscript(Expression value);
-  // Adds the arguments in parentheses to a call, filter or test.
+  // Parses the arguments in parentheses of a call, filter or test.
   Expression call(Expression to);
   const Builtin* builtin(const std::vector<Builtin>& table, const char* kind);
   Expression filter(Expression value);
   Expression filters_of(Expression value);
   Expression test(Expression value);
-  // An argument of a test without parentheses: `x is divisibleby 3`.
+  // True if an argument of a test without parentheses follows: `x is divisibleby 3`.
   bool begins_argument() const;
 
   const std::string_view source_;

@@ -12,7 +12,7 @@
 
 namespace shale::jinja {
 
-// Variables of a block, in front of those around it.
+// Variables of a block; lookups continue in the enclosing blocks.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<Scope> around) : around_(std::move(around)) {}
@@ -50,7 +50,7 @@ class Renderer {
  private:
   enum class Flow : uint8_t { kOn, kBreak, kContinue };
 
-  // A block's own variables, until the end of its C++ scope.
+  // Makes a block's own variables current until the end of the C++ scope.
   class Inner {
    public:
     Inner(Renderer& renderer, std::shared_ptr<Scope> around)
@@ -153,7 +153,7 @@ class Renderer {
     --captures_;
   }
 
-  // What a block writes.
+  // The text that a block writes.
   std::string captured(const Statement::Block& block) {
     std::string outside = std::exchange(text_, {});
     ++captures_;
@@ -219,7 +219,8 @@ class Renderer {
     }
   }
 
-  // What can fail by itself, so that its line is known when its parts have been evaluated.
+  // Operations that can fail themselves. The line number for errors is set after their operands
+  // have been evaluated.
   Value operation(const Expression& expression) {
     const auto& parts = expression.parts;
     const Value first = evaluate(parts[0]);
@@ -362,7 +363,7 @@ class Renderer {
   const Program& program_;
   Run run_;
   std::shared_ptr<Scope> scope_;
-  std::string text_;  // of the whole, or of the block that is captured
+  std::string text_;  // of the template, or of the block being captured
   int captures_ = 0;
   std::vector<JinjaText::Range> generations_;
 };

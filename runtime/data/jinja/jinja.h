@@ -15,15 +15,16 @@ namespace jinja {
 struct Program;
 }
 
-// Bounds of one rendering, which a template from outside cannot exceed.
+// Limits of one rendering, because templates are untrusted.
 struct JinjaLimits {
-  int64_t max_steps = 10'000'000;          // expressions, statements, items visited
-  int64_t max_bytes = int64_t{256} << 20;  // of all texts and lists made on the way
+  int64_t max_steps = 10'000'000;          // expressions, statements and visited items
+  int64_t max_bytes = int64_t{256} << 20;  // total of all texts and lists created
 };
 
 struct JinjaOptions {
   JinjaLimits limits;
-  std::optional<std::time_t> now;  // what strftime_now() shows, in local time; default: the clock
+  // Time for strftime_now(), in local time; default: the current time.
+  std::optional<std::time_t> now;
 };
 
 struct JinjaText {
@@ -33,25 +34,25 @@ struct JinjaText {
   };
 
   std::string text;
-  std::vector<Range> generations;  // what {% generation %} blocks wrote, in order
+  std::vector<Range> generations;  // text written by {% generation %} blocks, in order
 };
 
-// A chat template: the subset of Jinja that published ones use, with the settings of transformers
-// (trim_blocks, lstrip_blocks, loop controls, generation blocks, raise_exception, strftime_now, its
-// tojson). Texts are those of Jinja2 3.1. What is not supported is refused, never left out.
-// Immutable after construction: several threads may render at the same time.
+// A chat template in the subset of Jinja that published templates use, with the settings of
+// transformers (trim_blocks, lstrip_blocks, loop controls, generation blocks, raise_exception,
+// strftime_now, its tojson). Output is that of Jinja2 3.1. Unsupported features are rejected, never
+// ignored. Immutable after construction, so several threads may render concurrently.
 class JinjaTemplate {
  public:
-  // `source` names the template in errors. Throws DataError with the line for a syntax error, for
-  // what is not supported, and for text that is not UTF-8 or larger than 256 KiB.
+  // `source` names the template in errors. Throws DataError, with the line, for syntax errors,
+  // unsupported features, and text that is not UTF-8 or exceeds 256 KiB.
   JinjaTemplate(std::string_view text, std::string source);
 
   // `values`: an object with the template's variables ("messages", "tools", "bos_token", ...).
-  // Throws DataError with the line for what raise_exception() says, for a mistake (an undefined
-  // value's attribute, say) and beyond a limit.
+  // Throws DataError, with the line, for raise_exception(), for errors such as an attribute of an
+  // undefined value, and beyond a limit.
   JinjaText render(const Json& values, const JinjaOptions& options = {}) const;
 
-  // Has generation blocks, so that ranges say what the assistant wrote.
+  // True if it has generation blocks, so that JinjaText::generations marks the assistant's text.
   bool marks_generations() const;
 
  private:

@@ -81,7 +81,8 @@ class Lexer {
     return at;
   }
 
-  // Text up to the tag; behind it, what a sign at the tag and lstrip_blocks leave of white space.
+  // Adds the text before the tag, without the white space that the tag's sign or lstrip_blocks
+  // removes.
   void add_data(size_t tag) {
     std::string_view data = rest().substr(0, tag == text_.npos ? text_.npos : tag - at_);
     const int line = line_;
@@ -104,8 +105,8 @@ class Lexer {
     if (!data.empty()) tokens_.push_back({TokenKind::kData, std::string(data), line});
   }
 
-  // Passes the end of a tag: the sign before its last two characters, those, and white space that
-  // goes with them.
+  // Skips the end of a tag: the sign before its last two characters, these two, and the white space
+  // that they remove.
   void end_tag(char sign, size_t end, bool trims_newline) {
     move_to(end);
     if (sign == '-') {
@@ -123,7 +124,8 @@ class Lexer {
     end_tag(sign == '-' || sign == '+' ? sign : '\0', end + 2, true);
   }
 
-  // The end of a tag with that one word, of which `sign` is the one at its end; npos: another tag.
+  // End of a tag that consists of this word; `sign` is set to the sign at its end. npos: another
+  // tag.
   size_t word_tag_end(size_t tag, std::string_view word, char& sign) const {
     size_t at = tag + 2;
     if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;
@@ -155,7 +157,7 @@ class Lexer {
     const bool is_block = kind == '%';
     const std::string_view end = is_block ? "%}" : "}}";
     add(is_block ? TokenKind::kBlockBegin : TokenKind::kVariableBegin, "");
-    std::string open;  // brackets
+    std::string open;  // open brackets
     for (;;) {
       skip_spaces();
       if (at_ == text_.size()) fail(cat("a tag has no end; expected '", end, "'"));
@@ -245,7 +247,8 @@ class Lexer {
     return out;
   }
 
-  // What follows a backslash, in Python: "n", "x41". Returns its bytes.
+  // Appends the meaning of a Python escape after the backslash: "n", "x41". Returns the number of
+  // bytes read.
   size_t append_escape(std::string_view text, std::string& out) const {
     static constexpr std::string_view kLetters = "\n\\'\"abfnrtv";
     static constexpr std::string_view kMeanings("\0\\'\"\a\b\f\n\r\t\v", 11);
@@ -284,7 +287,7 @@ class Lexer {
   const std::string_view source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // the tag before ended with a newline
+  bool line_starting_ = true;  // the previous tag ended with a newline
   std::vector<Token> tokens_;
 };
 

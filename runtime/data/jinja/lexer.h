@@ -27,8 +27,8 @@ struct Token {
   int line;
 };
 
-// Divides a template, with trim_blocks and lstrip_blocks, and without a newline at its end.
-// Comments are left out; the text of raw blocks is data. The last token is kEnd. Throws DataError.
+// Tokenizes a template, with trim_blocks and lstrip_blocks, and without a final newline. Omits
+// comments; the text of raw blocks is data. The last token is kEnd. Throws DataError.
 std::vector<Token> tokenize(std::string_view text, std::string_view source);
 
 }  // namespace shale::jinja

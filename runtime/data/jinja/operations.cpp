@@ -115,8 +115,8 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   return undefined(cat("loop.", excerpt(name), " is not supported"));
 }
 
-// Methods of Python's dicts that transformers lets no template call. They hide keys of these names
-// from `dict.name`, as the supported methods do.
+// Methods of Python dicts that transformers' sandbox forbids. Like the supported methods, they hide
+// keys of these names from `dict.name`.
 constexpr std::string_view kChangingMethods[] = {"clear",   "fromkeys",   "pop",
                                                  "popitem", "setdefault", "update"};
 
@@ -144,7 +144,7 @@ struct Bounds {
   int64_t begin, end, step;
 };
 
-// Python's slice.indices(length).
+// Equivalent of Python's slice.indices(length).
 Bounds slice_bounds(Run& run, int64_t length, const Value& begin, const Value& end,
                     const Value& step) {
   const auto index = [&run](const Value& value, int64_t fallback) {

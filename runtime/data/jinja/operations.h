@@ -8,8 +8,8 @@
 #include "shale/runtime/data/jinja/run.h"
 #include "shale/runtime/data/jinja/value.h"
 
-// What Python's operators and functions do to values. Each throws DataError, with the line, for
-// operands that it does not take.
+// Python's operators and functions on values. Each throws DataError, with the line, for unsupported
+// operands.
 namespace shale::jinja {
 
 enum class Operator : uint8_t {
@@ -37,14 +37,14 @@ Value negative(Run& run, const Value& value);
 
 // Throws the reason of an undefined value.
 void require_defined(Run& run, const Value& value);
-bool is_list(const Value& value);  // or a tuple
+bool is_list(const Value& value);  // a list or a tuple
 
-// value.name and value[key]; undefined if there is none.
+// value.name and value[key]; undefined if it does not exist.
 Value attribute(Run& run, const Value& value, std::string_view name);
 Value item(Run& run, const Value& value, const Value& key);
 Value slice(Run& run, const Value& value, const Value& begin, const Value& end, const Value& step);
 
-// The items of a list, keys of a dict, characters of a string. A stream is empty afterwards.
+// Items of a list, keys of a dict, or characters of a string. Empties a stream.
 Sequence iterate(Run& run, const Value& value);
 int64_t length_of(Run& run, const Value& value);
 
@@ -52,10 +52,10 @@ int64_t length_of(Run& run, const Value& value);
 void append_str(Run& run, const Value& value, std::string& out);
 std::string str(Run& run, const Value& value);
 
-// text.upper() and its like.
+// text.upper() and similar methods.
 std::string cased(Run& run, std::string_view text, Case to);
 
-// text % values, of %s, %d and %%.
+// text % values, with %s, %d and %%.
 std::string format(Run& run, std::string_view text, const List& values);
 
 // json.dumps(value)
@@ -63,7 +63,7 @@ struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool breaks_lines = false;
-  std::string indent;  // of each level, where lines are broken
+  std::string indent;  // per level, if lines are broken
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };

@@ -26,8 +26,8 @@ class Parser : private ExpressionParser {
  private:
   // ---- Statements ----
 
-  // Statements up to a tag of one of those names, which is passed up to its name; without names, up
-  // to the end of the template.
+  // Parses statements up to a tag with one of these names, whose beginning it skips; without names,
+  // up to the end of the template.
   Statement::Block block(std::initializer_list<std::string_view> ends) {
     const Nested nested(*this);
     Statement::Block statements;
@@ -55,7 +55,7 @@ class Parser : private ExpressionParser {
     }
   }
   void end_tag() { expect(TokenKind::kBlockEnd, "'%}'"); }
-  // The block of a tag with one end.
+  // Parses the block of a tag that has a single end tag.
   void body(Statement& made, std::string_view end) {
     end_tag();
     made.blocks.push_back(block({end}));
@@ -143,7 +143,7 @@ class Parser : private ExpressionParser {
     body(made, "endset");
   }
 
-  // Filters of the text of a block.
+  // Parses filters that are applied to the text of a block.
   Expression block_filters() {
     Expression text = make(Kind::kName);
     text.name = kBlockText;
@@ -190,7 +190,7 @@ class Parser : private ExpressionParser {
     end_tag();
   }
 
-  int loops_ = 0;  // around the statement
+  int loops_ = 0;  // loops around the statement
   bool has_generations_ = false;
 };
 

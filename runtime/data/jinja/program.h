@@ -8,7 +8,7 @@
 #include "shale/runtime/data/jinja/operations.h"
 #include "shale/runtime/data/jinja/value.h"
 
-// The tree that a template is parsed into.
+// Syntax tree of a template.
 namespace shale::jinja {
 
 enum class ExpressionKind : uint8_t {
@@ -22,8 +22,8 @@ enum class ExpressionKind : uint8_t {
   kSlice,        // parts[0][parts[1] : parts[2] : parts[3]]
   kCall,         // parts[0](parts[1...]), the last of them with `names`
   kSpread,       // *parts[0], among the arguments of a call
-  kFilter,       // parts[0] | builtin(parts[1...]), likewise
-  kTest,         // parts[0] is builtin(parts[1...]), likewise
+  kFilter,       // parts[0] | builtin(parts[1...]), arguments as in kCall
+  kTest,         // parts[0] is builtin(parts[1...]), arguments as in kCall
   kNot,          // parts[0]
   kNegative,     // parts[0]
   kArithmetic,   // parts[0] op parts[1]
@@ -36,7 +36,7 @@ enum class ExpressionKind : uint8_t {
 struct Expression {
   ExpressionKind kind = ExpressionKind::kConstant;
   int line = 0;
-  int depth = 1;  // of expressions inside each other
+  int depth = 1;  // nesting depth of expressions
   std::string name;
   Value constant;
   const Builtin* builtin = nullptr;
@@ -45,7 +45,7 @@ struct Expression {
   std::vector<std::string> names;  // of the last arguments
 };
 
-// What a value is assigned to: a name, several, or an attribute of a namespace.
+// Target of an assignment: a name, several names, or an attribute of a namespace.
 struct Target {
   std::vector<std::string> names;
   std::string attribute;
@@ -54,8 +54,8 @@ struct Target {
 enum class StatementKind : uint8_t {
   kData,        // text
   kOutput,      // expressions[0]
-  kIf,          // blocks[i] where expressions[i] is true, or the block behind the last
-  kFor,         // target in expressions[0], if expressions[1]: blocks[0], else blocks[1]
+  kIf,          // blocks[i] if expressions[i] is true, else the block after the last
+  kFor,         // for target in expressions[0] if expressions[1]: blocks[0], else blocks[1]
   kSet,         // target = expressions[0]
   kSetBlock,    // target = the text of blocks[0], or expressions[0] with the text as kBlockText
   kFilter,      // expressions[0], with the text of blocks[0] as kBlockText
@@ -65,7 +65,7 @@ enum class StatementKind : uint8_t {
   kContinue,
 };
 
-// The name, which no template can write, of what a block with a filter wrote.
+// Variable with the text of a block that has filters. No template can write this name.
 inline constexpr const char* kBlockText = "";
 
 struct Statement {
@@ -86,7 +86,7 @@ struct Program {
   bool has_generations = false;
 };
 
-// Throws DataError, with the line, for what is no template or is not supported.
+// Throws DataError, with the line, for invalid or unsupported templates.
 Program parse(std::string_view text, std::string source);
 
 }  // namespace shale::jinja

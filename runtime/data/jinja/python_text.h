@@ -6,19 +6,19 @@
 #include <string_view>
 #include <vector>
 
-// Python's operations on strings. Texts are UTF-8; lengths and indices count code points.
+// Python's string operations. Texts are UTF-8; lengths and indices count code points.
 namespace shale::jinja {
 
 bool is_space(uint32_t code);  // str.isspace
 
 enum class Side { kLeft, kRight, kBoth };
-// str.strip, lstrip and rstrip; without `characters`: white space.
+// str.strip, lstrip and rstrip; without `characters` they strip white space.
 std::string_view strip(std::string_view text, Side side,
                        std::optional<std::string_view> characters = {});
 
-// The first place of `part` at or behind byte `from`, in linear time; npos: none.
+// First position of `part` at or after byte `from`, in linear time; npos: not found.
 size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
-// str.split of at most so many cuts (-1: all); without `separator`: at white space.
+// str.split with at most `cuts` cuts (-1: all); without `separator` at white space.
 std::vector<std::string_view> split(std::string_view text,
                                     std::optional<std::string_view> separator, int64_t cuts);
 // str.rsplit with a separator.
@@ -27,22 +27,22 @@ std::vector<std::string_view> split_from_right(std::string_view text, std::strin
 std::vector<std::string_view> split_lines(std::string_view text);
 
 int64_t length(std::string_view text);
-// The byte at which the code point `index` begins; text.size() beyond the end.
+// Byte offset of code point `index`; text.size() beyond the end.
 size_t offset(std::string_view text, int64_t index);
 
 enum class Case {
   kUpper,
   kLower,
   kCapital,     // str.capitalize
-  kTitle,       // str.title: letters behind what has no case are capitals
-  kTitleWords,  // Jinja's filter: so are those behind spaces and brackets
+  kTitle,       // str.title: letters after characters without case are capitals
+  kTitleWords,  // Jinja's filter: also those after spaces and brackets
 };
-// Nothing, if a letter outside ASCII has cases: those are not supported.
+// nullopt if a non-ASCII letter has cases, because those are not supported.
 std::optional<std::string> with_case(std::string_view text, Case to);
 
 std::string repr(std::string_view text);
 std::string repr(double value);
-// A string of JSON in ASCII alone: json.dumps(text).
+// A JSON string in ASCII: json.dumps(text).
 std::string ascii_json(std::string_view text);
 
 }  // namespace shale::jinja

@@ -10,31 +10,31 @@
 
 namespace shale::jinja {
 
-// One rendering: where it is, what it has used of its limits, and the namespaces that it made.
+// State of one rendering: the current line, the used part of the limits, and its namespaces.
 class Run {
  public:
   Run(std::string_view source, const JinjaOptions& options) : source_(source), options_(options) {}
 
   void at_line(int line) { line_ = line; }
   int line() const { return line_; }
-  // Throws DataError: source, line, problem.
+  // Throws DataError with source, line and problem.
   [[noreturn]] void fail(std::string_view problem) const;
 
-  // To be called before time or memory is used. Both throw DataError beyond the limit.
+  // Call before using time or memory. Both throw DataError beyond the limit.
   void spend_steps(int64_t steps);
   void spend_bytes(int64_t bytes);
 
-  // `text` behind `out`, and a copy of it, within the limit of bytes.
+  // Append `text` to `out`, or copy it, within the byte limit.
   void append(std::string_view text, std::string& out);
   Value text(std::string_view text);
-  // Within the limits of bytes and of values inside each other.
+  // Make values within the limits of bytes and of nesting depth.
   Value list(List items, SequenceForm form = SequenceForm::kList);
   Value dict(Dict members);
   Namespace* make_namespace();
 
   const JinjaOptions& options() const { return options_; }
 
-  // Enters an expression, a statement or a value inside another one; leaves it in the destructor.
+  // Enters a nested expression, statement or value; the destructor leaves it.
   class Nested {
    public:
     explicit Nested(Run& run) : run_(run) {
@@ -49,7 +49,7 @@ class Run {
   };
 
  private:
-  static constexpr int kMaxDepth = 1000;  // of what uses the stack
+  static constexpr int kMaxDepth = 1000;  // nesting that uses the C++ stack
   static constexpr int kMaxValueDepth = 200;
   Value checked(Value value) const;
 

@@ -51,7 +51,7 @@ Value is_sequence(Run&, const Value& self, const Arguments&) {
   return sequence->form != SequenceForm::kView && sequence->form != SequenceForm::kStream;
 }
 
-// `sameas` of the values of which there is one each.
+// `sameas`, only for values with a single instance.
 Value is_same(Run& run, const Value& self, const Arguments& given) {
   const Value& other = given.positional[0];
   if (!other.is<bool>() && !other.is<None>()) {

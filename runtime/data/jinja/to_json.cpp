@@ -10,7 +10,7 @@
 namespace shale::jinja {
 namespace {
 
-// Writes json.dumps().
+// Writes the output of json.dumps().
 class JsonWriter {
  public:
   JsonWriter(Run& run, const JsonStyle& style) : run_(run), style_(style) {}

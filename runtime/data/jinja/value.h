@@ -19,32 +19,33 @@ class Scope;
 class Value;
 
 using List = std::vector<Value>;
-using Dict = std::vector<std::pair<Value, Value>>;  // in the order of insertion
+using Dict = std::vector<std::pair<Value, Value>>;  // in insertion order
 
-// Result of a lookup that found nothing. Prints as nothing; most other uses are errors.
+// Result of a failed lookup. Prints as nothing; most other uses are errors.
 struct Undefined {
-  std::shared_ptr<const std::string> reason;  // "'x' is undefined"; null: no reason is known
+  std::shared_ptr<const std::string> reason;  // "'x' is undefined"; null: unknown reason
 };
 
 struct None {};
 
 struct Text {
   std::shared_ptr<const std::string> bytes;  // UTF-8
-  bool is_safe = false;                      // Markup of the `safe` filter: `+` escapes other text
+  // Markup of the `safe` filter: `+` escapes the other text.
+  bool is_safe = false;
 };
 
 enum class SequenceForm : uint8_t {
   kList,
   kTuple,
-  kView,    // dict.items() and its like: not indexed, not printed
-  kRange,   // range(): not printed
-  kStream,  // result of map, select and their like: true, without length, empty once it was read
+  kView,    // dict.items() and similar: cannot be indexed or printed
+  kRange,   // range(): cannot be printed
+  kStream,  // map, select and similar: true, no length, can be read once
 };
 
 struct Sequence {
-  std::shared_ptr<List> items;  // changed by nothing but reading a stream
+  std::shared_ptr<List> items;  // changed only by reading a stream
   SequenceForm form = SequenceForm::kList;
-  int depth = 1;  // of values inside each other
+  int depth = 1;  // nesting depth of values
 };
 
 struct Mapping {
@@ -52,7 +53,7 @@ struct Mapping {
   int depth = 1;
 };
 
-// namespace(): the one value that templates change. Lives until the rendering ends.
+// namespace(): the only values that templates can change. They live until the end of the rendering.
 struct Namespace;
 
 // `loop` inside a for statement.
@@ -65,12 +66,12 @@ struct Loop {
 struct Function {
   std::string name;
   const Builtin* builtin = nullptr;   // null: a macro
-  std::shared_ptr<const Value> self;  // of a method
+  std::shared_ptr<const Value> self;  // for a method
   const Statement* macro = nullptr;
-  std::weak_ptr<Scope> scope;  // where the macro is defined
+  std::weak_ptr<Scope> scope;  // scope where the macro is defined
 };
 
-// A value of a template, with the semantics of Python's. Copies share what they hold.
+// A value of a template, with Python's semantics. Copies share their contents.
 class Value {
  public:
   Value() = default;  // undefined
@@ -89,10 +90,10 @@ class Value {
   Value(Namespace* space) : data_(space) {}
   Value(std::shared_ptr<const Loop> loop) : data_(std::move(loop)) {}
   Value(std::shared_ptr<const Function> function) : data_(std::move(function)) {}
-  // Throws DataError for an integer beyond 64 bits.
+  // Throws DataError for an integer of more than 64 bits.
   explicit Value(const Json& json);
 
-  // The value of that type, or null.
+  // The contents of type T, or null.
   template <typename T>
   const T* as() const {
     return std::get_if<T>(&data_);
@@ -101,17 +102,17 @@ class Value {
   bool is() const {
     return std::holds_alternative<T>(data_);
   }
-  bool is_integer() const { return is<int64_t>() || is<bool>(); }  // as in Python, bools are
+  bool is_integer() const { return is<int64_t>() || is<bool>(); }  // bools count, as in Python
   bool is_number() const { return is_integer() || is<double>(); }
-  int64_t integer() const;          // of a value that is_integer()
-  double real() const;              // of a value that is_number()
-  const std::string* text() const;  // null: no string
-  const Dict* members() const;      // null: no dict
-  Namespace* space() const;         // null: no namespace
+  int64_t integer() const;          // requires is_integer()
+  double real() const;              // requires is_number()
+  const std::string* text() const;  // null: not a string
+  const Dict* members() const;      // null: not a dict
+  Namespace* space() const;         // null: not a namespace
 
   bool is_true() const;
-  int depth() const;              // 0: no other value inside
-  std::string_view type() const;  // "str", "dict": Python's name, for messages
+  int depth() const;              // 0: contains no other value
+  std::string_view type() const;  // Python's name, "str", "dict", for messages
 
  private:
   std::variant<Undefined, None, bool, int64_t, double, Text, Sequence, Mapping, Namespace*,
@@ -123,7 +124,7 @@ struct Namespace {
   std::map<std::string, Value> members;
 };
 
-// The member with that key, or null.
+// The member with this key, or null.
 const Value* find(const Dict& members, std::string_view key);
 
 }  // namespace shale::jinja
