@@ -19,7 +19,7 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-// Files directly in `folder` are appended to `files`, folders to `pending`.
+// Appends files directly in `folder` to `files`, and its folders to `pending`.
 void list_folder(const fs::path& folder, const fs::path& root, std::vector<ListedFile>& files,
                  std::vector<fs::path>& pending, SkippedFiles& skipped) {
   std::error_code error;
@@ -28,7 +28,7 @@ void list_folder(const fs::path& folder, const fs::path& root, std::vector<Liste
     if (is_hidden(path)) continue;
     std::error_code ignored;
     if (it->is_directory(ignored)) {
-      // A link to a folder may lead back up.
+      // A link to a folder may lead back to a parent.
       if (!it->is_symlink(ignored)) pending.push_back(path);
       continue;
     }
@@ -49,7 +49,7 @@ void list_folder(const fs::path& folder, const fs::path& root, std::vector<Liste
 
 const char* binary_kind(std::string_view start) {
   if (start.starts_with("PAR1")) return "Parquet";
-  // Files, and streams, whose messages begin with this mark.
+  // Arrow files, and streams, whose messages begin with this mark.
   if (start.starts_with("ARROW1") || start.starts_with("\xff\xff\xff\xff")) return "Arrow";
   return "binary";
 }

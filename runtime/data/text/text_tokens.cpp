@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
 
-// Text of one document, and its tokens.
+// A part of one document's text, and its tokens.
 struct Part {
   size_t document;
   std::string_view text;
@@ -40,7 +40,7 @@ std::vector<std::byte> packed(const std::vector<int32_t>& ids, TokenWidth width)
   const auto size = static_cast<size_t>(width);
   std::vector<std::byte> bytes(ids.size() * size);
   for (size_t i = 0; i < ids.size(); ++i) {
-    std::memcpy(&bytes[i * size], &ids[i], size);  // the low bytes come first
+    std::memcpy(&bytes[i * size], &ids[i], size);  // little-endian
   }
   return bytes;
 }

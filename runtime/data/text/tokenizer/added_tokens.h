@@ -8,25 +8,25 @@
 
 namespace shale::tokenizer_internal {
 
-// Finds added tokens in text: leftmost, of those that begin at one place the longest.
+// Finds added tokens in text: the leftmost match; at equal positions the longest.
 class AddedTokens {
  public:
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   struct Match {
-    size_t begin = 0;  // with the white space that the token takes
+    size_t begin = 0;  // includes the white space that the token takes
     size_t end = 0;
-    const AddedToken* token = nullptr;  // null: none; begin and end are the text's end
+    const AddedToken* token = nullptr;  // null: no match; begin and end are then the text's end
   };
-  // The first at or behind `from`; with special ones if they are wanted.
+  // First match at or after `from`; includes special tokens if `special`.
   Match find(std::string_view text, size_t from, bool special) const;
   bool empty() const { return tokens_.empty(); }
 
  private:
   const AddedToken* longest_at(std::string_view text, size_t at, bool special) const;
 
-  std::vector<AddedToken> tokens_;  // by text
-  std::vector<bool> begins_;        // whether a token begins with the byte
+  std::vector<AddedToken> tokens_;  // sorted by text
+  std::vector<bool> begins_;        // by byte: true if a token begins with it
 };
 
 }  // namespace shale::tokenizer_internal

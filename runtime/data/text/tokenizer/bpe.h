@@ -9,32 +9,32 @@
 
 namespace shale::tokenizer_internal {
 
-// Byte pair encoding (Sennrich et al. 2016, arXiv:1508.07909): of the neighbours that merge, those
-// of the lowest rank do, the leftmost first, until none are left.
+// Byte pair encoding (Sennrich et al. 2016, arXiv:1508.07909): repeatedly merges the neighbouring
+// pair of the lowest rank, leftmost first, until no pair can be merged.
 class BpeMerger {
  public:
-  // `merges` outlives the merger.
+  // `merges` must outlive the merger.
   explicit BpeMerger(const MergeTable& merges) : merges_(merges) {}
 
-  // Appends what the symbols become. Time is n log n in their number.
+  // Appends the merged symbols. Takes n log n time in the number of symbols.
   void append(std::span<const int32_t> symbols, std::vector<int32_t>& out);
 
  private:
-  // With a scan for the lowest rank per merge: less work than a heap while symbols are few.
+  // Scans for the lowest rank before each merge, which is faster than a heap for few symbols.
   void append_few(std::span<const int32_t> symbols, std::vector<int32_t>& out) const;
   void append_many(std::span<const int32_t> symbols, std::vector<int32_t>& out);
   void push(uint32_t at, int32_t left, int32_t right);
 
-  // A symbol and its neighbours, by the place where it begins.
+  // A symbol and its neighbours, indexed by its starting position.
   struct Node {
     int32_t symbol = 0;
     uint32_t previous = 0;
     uint32_t next = 0;
-    Merge merge = {};  // with the next one
+    Merge merge = {};  // with the next symbol
   };
   const MergeTable& merges_;
   std::vector<Node> nodes_;
-  std::vector<uint64_t> heap_;  // rank << 32 | place, the lowest first; some are out of date
+  std::vector<uint64_t> heap_;  // rank << 32 | position, lowest first; some entries are outdated
 };
 
 }  // namespace shale::tokenizer_internal

@@ -20,11 +20,11 @@ CODE_POINTS = 0x110000
 WHITE_SPACE = {*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B),
                0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
 JOIN_CONTROLS = {0x200C, 0x200D}
-# Other_Alphabetic beyond marks: circled and squared Latin letters.
+# Other_Alphabetic besides marks: circled and squared Latin letters.
 ALPHABETIC_SYMBOLS = {*range(0x24B6, 0x24EA), *range(0x1F130, 0x1F14A), *range(0x1F150, 0x1F16A),
                       *range(0x1F170, 0x1F18A)}
 
-# The order of CharClass in unicode.h, and behind it the mark of a run that alternates.
+# In the order of CharClass in unicode.h, followed by the mark of an alternating run.
 CLASSES = ["other", "space", "upper", "lower", "uncased", "mark", "number", "other_number",
            "word_symbol"]
 ALTERNATING = len(CLASSES)

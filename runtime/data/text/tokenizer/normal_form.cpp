@@ -8,13 +8,13 @@
 namespace shale::tokenizer_internal {
 namespace {
 
-// Hangul syllables are computed (The Unicode Standard, section 3.12): leading consonant, vowel,
-// trailing consonant.
+// Hangul syllables are computed (The Unicode Standard, section 3.12) from a leading consonant, a
+// vowel and a trailing consonant.
 constexpr uint32_t kLead = 0x1100, kVowel = 0x1161, kTrail = 0x11a7, kSyllable = 0xac00;
 constexpr uint32_t kLeads = 19, kVowels = 21, kTrails = 28;
 constexpr uint32_t kSyllables = kLeads * kVowels * kTrails;
 
-// A byte that is not UTF-8, as a character that changes nothing.
+// An invalid UTF-8 byte, as a character that does not compose or decompose.
 constexpr uint32_t kRawByte = 0x110000;
 
 class NormalForm {
@@ -41,11 +41,11 @@ class NormalForm {
     }
     const auto it = parts_.find(code);
     if (it == parts_.end()) return out.push_back(code);
-    decompose(it->second.first, out);  // at most a few levels, by the table
+    decompose(it->second.first, out);  // recursion depth is small, by the table
     if (it->second.second != 0) out.push_back(it->second.second);
   }
 
-  // 0: the pair does not compose.
+  // Returns 0 if the pair does not compose.
   uint32_t compose(uint32_t first, uint32_t second) const {
     if (first - kLead < kLeads && second - kVowel < kVowels) {
       return kSyllable + ((first - kLead) * kVowels + (second - kVowel)) * kTrails;
@@ -72,7 +72,8 @@ class NormalForm {
   std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> parts_;
 };
 
-// Characters below U+0300 are in the normal form, whatever stands beside them among their own.
+// Characters below U+0300 do not change in the normal form when only such characters are next to
+// them.
 bool is_simple(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0xcc; });
@@ -83,7 +84,7 @@ struct Mark {
   uint8_t combining_class = 0;
 };
 
-// Decomposed characters; marks behind a base in the canonical order.
+// Decomposes the characters, and sorts the marks after each base in canonical order.
 std::vector<Mark> decomposed(std::string_view text, const NormalForm& form) {
   std::vector<uint32_t> codes;
   for (const char *at = text.data(), *end = at + text.size(); at != end;) {
@@ -118,10 +119,10 @@ void append_nfc(std::string_view text, std::string& out) {
   }
   const NormalForm& form = NormalForm::get();
   std::vector<Mark> chars = decomposed(text, form);
-  size_t kept = 0, base = chars.size();  // of what is kept: its number, and the last base's place
+  size_t kept = 0, base = chars.size();  // number of characters kept, and index of the last base
   for (size_t i = 0; i < chars.size(); ++i) {
     const Mark c = chars[i];
-    // What stands between the base and the character must not hide it.
+    // Composition requires that no mark between base and character blocks it.
     const bool reaches =
         base < kept && (kept == base + 1 || (chars[kept - 1].combining_class != 0 &&
                                              chars[kept - 1].combining_class < c.combining_class));

@@ -10,21 +10,21 @@
 
 namespace shale::tokenizer_internal {
 
-// Appends the text after these steps.
+// Appends the text after applying these steps.
 void append_normalized(std::span<const NormalizeStep> steps, std::string_view text,
                        std::string& out);
 
-// Divides text by steps, one inside another. `is_first`: the text begins where the whole text does.
+// Splits text by nested steps. is_first: the text begins at the start of the whole text.
 class Splitter {
  public:
   using OnPiece = std::function<void(std::string_view piece)>;
   explicit Splitter(std::span<const SplitStep> steps) : steps_(steps) {}
 
-  // Calls on_piece for each piece in order; none is empty. A piece is valid during the call.
+  // Calls on_piece for each piece in order; pieces are not empty and valid only during the call.
   void split(std::string_view text, bool is_first, const OnPiece& on_piece) const {
     split_from(0, text, is_first, on_piece);
   }
-  // The one step, if it is a pattern: then callers can go without a call per piece.
+  // The pattern, if it is the only step: callers can then avoid a callback per piece.
   const SplitPattern* only_pattern() const;
 
  private:

@@ -10,15 +10,16 @@ namespace {
 
 constexpr CharSet kCapitals = set_of(CharClass::kUpper);
 constexpr CharSet kCaseless = set_of(CharClass::kUncased) | set_of(CharClass::kMark);
-constexpr CharSet kNotSmall = kCapitals | kCaseless;                    // o200k's first class
-constexpr CharSet kNotCapital = set_of(CharClass::kLower) | kCaseless;  // and its second one
+// First class of o200k's expression.
+constexpr CharSet kNotSmall = kCapitals | kCaseless;
+constexpr CharSet kNotCapital = set_of(CharClass::kLower) | kCaseless;  // its second class
 
 struct Char {
-  CharSet set = 0;  // of its class; empty behind the end of the text
+  CharSet set = 0;  // of the character's class; empty after the end of the text
   uint32_t bytes = 0;
 };
 
-// The alternatives of the expressions, each of which returns where its match ends, or kNone.
+// The alternatives of the regular expressions. Each returns where its match ends, or kNone.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text), table_(CharTable::get()) {}
@@ -34,7 +35,7 @@ class Scanner {
   bool is(size_t i, char c) const { return i < text_.size() && text_[i] == c; }
   bool is_line_end(size_t i) const { return is(i, '\n') || is(i, '\r'); }
 
-  // The end of the run of characters of these classes.
+  // End of the run of characters in these classes.
   size_t run(size_t i, CharSet set, size_t most = kNone) const {
     for (; most > 0; --most) {
       const Char c = at(i);
@@ -52,7 +53,7 @@ class Scanner {
     if (one_of(rest[0], "sdmt")) return i + 2;
     return rest == "ll" || rest == "ve" || rest == "re" ? i + 3 : kNone;
   }
-  // The same in any case. U+017F, the long s, is a small letter of S.
+  // contraction() ignoring case. U+017F, the long s, matches S.
   size_t any_case_contraction(size_t i) const {
     if (!is(i, '\'')) return kNone;
     std::array<char, 2> rest{};
@@ -65,7 +66,7 @@ class Scanner {
     return pair == "ll" || pair == "ve" || pair == "re" ? i + 3 : kNone;
   }
 
-  // \s+(?!\S)|\s+ : before what is no space, the last space is left to the next piece.
+  // \s+(?!\S)|\s+ : before a non-space, the last space is left for the next piece.
   size_t spaces(size_t begin) const {
     size_t last = begin, end = begin;
     for (Char c = at(end); (c.set & kSpaces) != 0; c = at(end)) {
@@ -74,7 +75,7 @@ class Scanner {
     }
     return end == text_.size() || last == begin ? end : last;
   }
-  // \s*[\r\n]+|\s+(?!\S)|\s+ : the first ends behind the last line end of the run.
+  // \s*[\r\n]+|\s+(?!\S)|\s+ : the first alternative ends after the last line end of the run.
   size_t lines_or_spaces(size_t begin) const {
     size_t last = begin, end = begin, lines = begin;
     for (Char c = at(end); (c.set & kSpaces) != 0; c = at(end)) {
@@ -95,8 +96,8 @@ class Scanner {
     return end;
   }
 
-  // [first]*[second]+, where the first class has capitals, the second small letters, and both have
-  // what has no case.
+  // [first]*[second]+, where the first class contains capitals, the second small letters, and both
+  // contain characters without case.
   size_t ends_small(size_t begin) const {
     size_t end = begin, caseless_end = kNone;
     for (Char c = at(end); (c.set & kNotSmall) != 0; c = at(end)) {
@@ -104,8 +105,8 @@ class Scanner {
       if ((c.set & kCaseless) != 0) caseless_end = end;
     }
     const size_t small_end = run(end, kNotCapital);
-    // Without a small letter the first class gives back as much as the second needs: its last
-    // character without case.
+    // Without a small letter, the first class must backtrack so that the second can match: to the
+    // last character without case.
     return small_end > end ? small_end : caseless_end;
   }
   // [first]+[second]*
@@ -114,7 +115,7 @@ class Scanner {
     return end == begin ? kNone : run(end, kNotCapital);
   }
 
-  // Whether it matches [^\r\n\p{L}\p{N}].
+  // True if the character matches [^\r\n\p{L}\p{N}].
   bool may_precede_letters(size_t i, Char c) const {
     return (c.set & (kLetters | kNumbers)) == 0 && !is_line_end(i);
   }

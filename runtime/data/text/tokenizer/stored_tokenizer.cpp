@@ -25,8 +25,8 @@ struct NamedId {
   const char* text;
 };
 
-// What is published as a file of tiktoken, by the number of its tokens: how text is split, and the
-// tokens that are in programs and not in the file.
+// Vocabularies published as tiktoken files, recognised by their number of tokens: their split
+// pattern, and the special tokens that are defined in programs and not in the file.
 struct TiktokenKind {
   int64_t tokens;
   const char* name;
@@ -78,7 +78,8 @@ TokenizerSpec read_tiktoken(std::string_view text, const std::string& path) {
                       lines, " lines, expected ", known));
 }
 
-// By name, of the special tokens: text may have an ordinary token that is spelled like one.
+// End-of-document token by name, among special tokens only: an ordinary token may have the same
+// spelling.
 std::optional<int32_t> find_end(const Tokenizer& tokenizer) {
   for (const std::string_view text : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}) {
     for (const AddedToken& token : tokenizer.spec().added) {
@@ -88,7 +89,7 @@ std::optional<int32_t> find_end(const Tokenizer& tokenizer) {
   return {};
 }
 
-// The JSON object in a folder; null if there is none.
+// Reads a JSON object; null if the file does not exist.
 Json read_object(const fs::path& path) {
   constexpr JsonLimits kLimits{.max_bytes = int64_t{64} << 20};
   std::error_code error;
@@ -101,7 +102,7 @@ Json read_object(const fs::path& path) {
                       ", which is no token of the tokenizer beside it"));
 }
 
-// What the tokenizer's own files in its folder declare.
+// End-of-document token that the tokenizer's files in its folder declare.
 std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tokenizer) {
   for (const char* file : {kTokenizerConfigFile, "special_tokens_map.json"}) {
     const Json json = read_object(folder / file);
@@ -115,7 +116,8 @@ std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tok
   return {};
 }
 
-// What the model's files there say; transformers writes its default, 2, where nobody said it.
+// End-of-document token from the model's files. transformers writes its default, 2, if none was
+// set.
 std::optional<int32_t> end_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
   for (const char* file : {"config.json", "generation_config.json"}) {
     const Json json = read_object(folder / file);
@@ -132,8 +134,8 @@ std::optional<int32_t> end_of_model(const fs::path& folder, const Tokenizer& tok
   return {};
 }
 
-// The text of a special token, which may be an object, or of a template, which may be one of
-// several; null: there is none.
+// Text of a special token, which may be an object, or of a template, which may be one of several;
+// null if there is none.
 Json text_in(const Json& value) {
   if (value.is_string()) return value;
   if (const Json* content = value.find("content")) return *content;
@@ -145,7 +147,7 @@ Json text_in(const Json& value) {
   return nullptr;
 }
 
-// StoredTokenizer::chat, of the files in a folder.
+// StoredTokenizer::chat, from the files in a folder.
 Json chat_in(const fs::path& folder) {
   Json config = read_object(folder / kTokenizerConfigFile);
   const fs::path file = folder / kChatTemplateFile;
@@ -163,7 +165,7 @@ Json chat_in(const fs::path& folder) {
   return chat.contains("chat_template") ? chat : Json::object();
 }
 
-// folder: where files beside it may be; empty: there is none.
+// folder: for further files next to it; empty: none.
 std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string json,
                                              const std::string& path, const fs::path& folder = {}) {
   if (json.empty()) json = to_tokenizer_json(spec);
@@ -193,7 +195,7 @@ namespace {
 
 std::shared_ptr<const StoredTokenizer> parse(std::string bytes, const std::string& path,
                                              const fs::path& folder) {
-  constexpr char kFirstPiece = '\x0a';  // the tag of a model's field 1
+  constexpr char kFirstPiece = '\x0a';  // tag of a model's field 1
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   const bool is_json = first != bytes.npos && bytes[first] == '{';
   const bool is_model = !bytes.empty() && bytes[0] == kFirstPiece;

@@ -8,8 +8,8 @@ namespace shale {
 
 namespace tokenizer_internal {
 
-// Normal form C joins no letter to a line's end. An added token that people may write could lie
-// across it.
+// NFC does not combine a letter with a line's end. An added token that is not special could cross a
+// line's end.
 bool can_cut_at_lines(const TokenizerSpec& spec) {
   const auto is_nfc = [](const NormalizeStep& step) {
     return std::holds_alternative<NfcStep>(step);

@@ -12,35 +12,35 @@
 
 namespace shale {
 
-// Text as tokens, and back. Safe to use from several threads, each with an encoder of its own.
+// Converts text to tokens and back. Thread-safe, with one encoder per thread.
 class Tokenizer {
  public:
-  // Throws DataError, starting with the spec's source, if tokens that it needs are missing: of a
-  // byte, or of an id that a merge names.
+  // Throws DataError, which begins with the spec's source, if required tokens are missing: for a
+  // byte, or for an id in a merge.
   explicit Tokenizer(TokenizerSpec spec);
-  // Of a tokenizer.json. Throws MissingInputError, DataError.
+  // From a tokenizer.json. Throws MissingInputError, DataError.
   static Tokenizer load(const std::string& path);
   ~Tokenizer();
   Tokenizer(Tokenizer&& other) noexcept;
 
   const TokenizerSpec& spec() const;
-  int64_t vocab_size() const;  // the largest id + 1
-  // The token of this text: an added one, else one of the model. None if there is no such token.
+  int64_t vocab_size() const;  // highest id + 1
+  // The token with this text: an added token, else one of the model. nullopt if there is none.
   std::optional<int32_t> find(std::string_view text) const;
 
-  bool has(int32_t id) const;  // whether there is a token of this id
+  bool has(int32_t id) const;  // true if a token has this id
 
-  // The bytes of the tokens; text whose characters were cut apart becomes whole again. Special
-  // tokens are shown if asked for. Throws DataError for an id that no token has.
+  // The bytes of the tokens; characters that were divided between tokens are whole again. Shows
+  // special tokens if show_special. Throws DataError for an id without a token.
   std::string decode(std::span<const int32_t> ids, bool show_special = true) const;
 
-  // Puts the tokens that belong before a text in front of a text's tokens, unless these begin with
-  // them. Returns how many it has put there.
+  // Inserts the tokens that belong before a text at the beginning, unless `ids` begins with them.
+  // Returns how many were inserted.
   size_t begin_text(std::vector<int32_t>& ids) const;
 
-  // The first place at or behind `from` at which text can be cut so that the tokens of its parts
-  // are those of the whole, where text that spells special tokens does not become them; the text's
-  // size if there is none, as in tokenizers whose tokens cross lines.
+  // First position at or after `from` where text can be cut without changing its tokens, if special
+  // tokens are not encoded; the text's size if there is none, as for tokenizers whose tokens cross
+  // lines.
   size_t find_cut(std::string_view text, size_t from) const;
 
   struct State;
@@ -51,24 +51,24 @@ class Tokenizer {
 };
 
 struct EncodeOptions {
-  // Whether text that spells a special token becomes it. Without, nobody who writes text can write
-  // the end of a document.
+  // True: text that spells a special token is encoded as that token. False protects against text
+  // that contains, for example, an end-of-document token.
   bool special_tokens = false;
-  bool add_around = false;  // the tokens that the file puts around a text: begin, end
-  bool is_first = true;     // the text begins where the whole text does, not behind a special token
+  bool add_around = false;  // add the tokens that the file puts around a text: begin, end
+  bool is_first = true;     // the text is at the start of the whole text, not after a special token
 };
 
-// Encodes with the memory that it keeps: one of each thread.
+// Encodes text with reusable memory; use one per thread.
 class TokenEncoder {
  public:
-  // The tokenizer outlives the encoder.
+  // The tokenizer must outlive the encoder.
   explicit TokenEncoder(const Tokenizer& tokenizer);
   ~TokenEncoder();
   TokenEncoder(TokenEncoder&& other) noexcept;
 
-  // Appends the tokens of a text. Bytes that are not UTF-8 keep their value with tokenizers of
-  // bytes and with byte fallback. Throws DataError for a character that is no token where the
-  // tokenizer has nothing for such characters; DataError for 2^31 bytes or more.
+  // Appends the tokens of a text. Byte-level tokenizers, and those with byte fallback, preserve
+  // bytes that are not UTF-8. Throws DataError for a character without a token if the tokenizer has
+  // no fallback; DataError for 2^31 bytes or more.
   void append(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& out);
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {});
 
@@ -77,22 +77,22 @@ class TokenEncoder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Decodes tokens as they come: what it gives ends with a whole character.
+// Decodes a stream of tokens. Its output always ends with a complete character.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool show_special = true)
       : tokenizer_(tokenizer), show_special_(show_special), strips_(tokenizer.spec().strip_most) {}
 
-  // The characters that are complete with this token. Bytes that can become no character are given
-  // as they are. Throws as Tokenizer::decode.
+  // Returns the characters that this token completes. Bytes that cannot become a character are
+  // returned unchanged. Throws like Tokenizer::decode.
   std::string push(int32_t id);
-  // What is left: the beginning of a character.
+  // Returns the rest: an incomplete character.
   std::string finish();
 
  private:
   const Tokenizer& tokenizer_;
   bool show_special_;
-  int64_t strips_;  // of the text's start that may still come
+  int64_t strips_;  // number of strips left at the text's start
   std::string pending_;
 };
 

@@ -14,14 +14,14 @@ namespace {
 using tokenizer_internal::JsonNode;
 
 constexpr JsonLimits kLimits{.max_bytes = kMaxTokenizerBytes};
-// Vocabularies are far smaller; a file of a few bytes must not ask for gigabytes.
+// Limit: real vocabularies are far smaller, and a small file must not be able to request gigabytes.
 constexpr int64_t kMaxTokens = int64_t{1} << 22;
 
 int32_t read_id(const JsonNode& node) {
   return static_cast<int32_t>(node.integer(0, kMaxTokens - 1));
 }
 
-// The model: tokens by id, and merges of tokens by their spelling.
+// Reads the model: tokens by id, and merges, which refer to tokens by their spelling.
 class ModelReader {
  public:
   ModelReader(const JsonNode& model, TokenizerSpec& spec) : model_(model), spec_(spec) {
@@ -105,8 +105,8 @@ void read_added(const JsonNode& node, TokenizerSpec& spec) {
   if (same != ids.end()) node.fail(cat("ids that differ; two have the id ", same->first));
 }
 
-// Tokens of bytes are spelled in GPT-2's alphabet. What is spelled otherwise can be an added token
-// alone.
+// Converts byte-level tokens from GPT-2's alphabet to bytes. A token with other characters can only
+// be an added token.
 void spell_bytes(TokenizerSpec& spec) {
   for (std::string& token : spec.tokens) {
     if (std::optional<std::string> bytes = bytes_of_alphabet(token)) token = std::move(*bytes);

@@ -11,8 +11,8 @@
 
 namespace shale::tokenizer_internal {
 
-// A value of a tokenizer.json and where it stands. Whatever is asked of a value of another type is
-// a DataError that names the place. A member that is null counts as absent.
+// A value of a tokenizer.json with its path. Access as another type than it has throws DataError
+// with the path. A null member counts as absent.
 class JsonNode {
  public:
   JsonNode(const Json& value, std::string_view source, std::string place)
@@ -20,15 +20,15 @@ class JsonNode {
 
   bool has(const char* key) const;
   JsonNode operator[](const char* key) const;
-  void each(const std::function<void(const JsonNode& item)>& fn) const;  // of a list
+  void each(const std::function<void(const JsonNode& item)>& fn) const;  // for a list
   void each_member(
       const std::function<void(const std::string& key, const JsonNode& value)>& fn) const;
 
   std::string text() const;
   int64_t integer(int64_t least, int64_t most) const;
   double real() const;
-  bool flag(const char* key, bool fallback) const;  // a member
-  // ["a", "b"], or "a b" as tokenizers before 0.20 wrote it.
+  bool flag(const char* key, bool fallback) const;  // for a member
+  // Reads ["a", "b"], or "a b" as written by tokenizers before 0.20.
   std::pair<std::string, std::string> pair() const;
 
   [[noreturn]] void fail(std::string_view want) const;
@@ -39,7 +39,7 @@ class JsonNode {
   std::string place_;
 };
 
-// The members besides model and added_tokens.
+// Reads all members except model and added_tokens.
 void read_pipeline(const JsonNode& root, TokenizerSpec& spec);
 
 }  // namespace shale::tokenizer_internal

@@ -108,7 +108,8 @@ Json decoder(const TokenizerSpec& spec) {
   return {{"type", "Sequence"}, {"decoders", steps}};
 }
 
-// ---- The model: written as text, as lists of hundreds of thousands are slow as objects ----
+// ---- The model: written directly as text, because objects with hundreds of thousands of items are
+// slow ----
 
 std::string spelled(const TokenizerSpec& spec, int32_t id) {
   const std::string& token = spec.tokens[static_cast<size_t>(id)];
@@ -118,7 +119,7 @@ std::string spelled(const TokenizerSpec& spec, int32_t id) {
   return text;
 }
 
-// A merge is spelled in full, so that few long tokens may need gigabytes.
+// Merges are spelled in full, so even a few long tokens could need gigabytes.
 void check_size(const TokenizerSpec& spec) {
   size_t bytes = 0;
   for (const std::string& token : spec.tokens) bytes += token.size();

@@ -13,7 +13,7 @@ namespace {
   node["type"].fail(cat("one of ", known));
 }
 
-// The members of a Sequence one by one, or the node itself.
+// Calls fn for the members of a Sequence, or for the node itself.
 template <typename Fn>
 void each_of(const JsonNode& node, const char* list, const Fn& fn) {
   if (node["type"].text() == "Sequence") {
@@ -70,7 +70,7 @@ void read_split(const JsonNode& node, TokenizerSpec& spec) {
   const JsonNode regex = pattern["Regex"];
   const std::optional<SplitPattern> known = find_pattern(regex.text());
   if (!known) regex.fail("that of GPT-2, cl100k, Llama 3, Qwen or o200k");
-  // The known patterns match all text: the pieces are the matches.
+  // The known patterns match all text, so the pieces are the matches.
   const bool keeps_matches =
       behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert);
   if (!keeps_matches) node["behavior"].fail("Isolated, or Removed with invert");
@@ -81,7 +81,7 @@ MetaspaceSplit read_metaspace(const JsonNode& node) {
   using Prepend = MetaspaceSplit::Prepend;
   MetaspaceSplit split{.replacement = node["replacement"].text()};
   if (split.replacement.empty()) node["replacement"].fail("a character");
-  // Before tokenizers 0.15 it was add_prefix_space.
+  // Named add_prefix_space before tokenizers 0.15.
   split.prepend = node.flag("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
   if (node.has("prepend_scheme")) {
     const std::string scheme = node["prepend_scheme"].text();
@@ -135,7 +135,7 @@ void read_template(const JsonNode& node, TokenizerSpec& spec) {
 
 void read_post_processor(const JsonNode& node, TokenizerSpec& spec) {
   const std::string type = node["type"].text();
-  if (type == "ByteLevel") return;  // about offsets
+  if (type == "ByteLevel") return;  // affects only offsets
   if (type != "TemplateProcessing") fail_type(node, "ByteLevel, TemplateProcessing, Sequence");
   if (!spec.before.empty() || !spec.behind.empty()) node.fail("one template");
   read_template(node, spec);
@@ -187,12 +187,12 @@ class DecoderReader {
 
 // ---- Growth ----
 
-// Every step may lengthen what the one before made, so that a file of a few kilobytes could ask for
-// any amount of memory. Published tokenizers stay below 100 times, with fewer than 10 steps.
+// Each step may lengthen the result of the previous one, so a small file could request any amount
+// of memory. Published tokenizers grow text less than 100 times, with fewer than 10 steps.
 constexpr double kMostGrowth = 1024;
-constexpr size_t kMostSteps = 64;  // splits call each other, one inside the other
+constexpr size_t kMostSteps = 64;  // splits call each other recursively
 
-// How many times as long a text of one byte or more may become.
+// Maximum growth factor of a non-empty text.
 double growth_of(const NormalizeStep& step) {
   return std::visit(Overloaded{[](const NfcStep&) { return 3.0; },
                                [](const PrependStep& s) { return 1.0 + double(s.text.size()); },

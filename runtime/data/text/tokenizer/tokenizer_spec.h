@@ -12,25 +12,25 @@
 
 namespace shale {
 
-// A token that is cut from text as it stands, before the text is split and merged.
+// A token that is cut from text before the text is split and merged.
 struct AddedToken {
   int32_t id = 0;
   std::string text;
-  bool special = true;       // not part of what people write: cut, and shown, on request only
-  bool normalized = false;   // looked for after normalisation
-  bool single_word = false;  // not where a word goes on before or behind it
+  bool special = true;       // not part of ordinary text: cut and shown only on request
+  bool normalized = false;   // matched after normalisation
+  bool single_word = false;  // does not match inside a word
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // and behind it
+  bool rstrip = false;       // takes the white space after it
 
   bool operator==(const AddedToken&) const = default;
 };
 
-// What happens to text before it is split.
+// Normalization steps, applied before splitting.
 struct NfcStep {  // Unicode's Normalization Form C
   bool operator==(const NfcStep&) const = default;
 };
 struct PrependStep {
-  std::string text;  // in front of texts that are not empty
+  std::string text;  // prepended to non-empty texts
 
   bool operator==(const PrependStep&) const = default;
 };
@@ -41,11 +41,11 @@ struct ReplaceStep {
 };
 using NormalizeStep = std::variant<NfcStep, PrependStep, ReplaceStep>;
 
-// How a match goes with its neighbours, in the words of tokenizer.json.
+// How a match is combined with its neighbours; names as in tokenizer.json.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// How text is divided into pieces, across which nothing merges. Each step divides the pieces of the
-// one before.
+// Steps that divide text into pieces; merges do not cross pieces. Each step divides the pieces of
+// the previous one.
 struct PatternSplit {
   tokenizer_internal::SplitPattern pattern;
 
@@ -54,28 +54,28 @@ struct PatternSplit {
 struct LiteralSplit {
   std::string literal;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // what is not the literal matches
+  bool invert = false;  // everything except the literal matches
 
   bool operator==(const LiteralSplit&) const = default;
 };
 struct DigitSplit {
-  bool individual = false;  // else runs of them
+  bool individual = false;  // false: runs of digits
 
   bool operator==(const DigitSplit&) const = default;
 };
-struct MetaspaceSplit {  // SentencePiece's way: a space becomes a visible character
+struct MetaspaceSplit {  // SentencePiece's method: replaces spaces by a visible character
   std::string replacement;
   enum class Prepend { kNever, kFirst, kAlways } prepend = Prepend::kAlways;
-  bool split = true;  // before each
+  bool split = true;  // split before each replacement
 
   bool operator==(const MetaspaceSplit&) const = default;
 };
-struct PrefixSpace {  // in front of a piece that does not begin with one
+struct PrefixSpace {  // inserted before a piece that does not begin with a space
   bool operator==(const PrefixSpace&) const = default;
 };
 using SplitStep = std::variant<PatternSplit, LiteralSplit, DigitSplit, MetaspaceSplit, PrefixSpace>;
 
-// A merge of two tokens. Those with equal rank are equal but for their place in the text.
+// A merge of two tokens. Merges of equal rank are applied from left to right.
 struct MergeRule {
   int32_t left = 0;
   int32_t right = 0;
@@ -85,25 +85,25 @@ struct MergeRule {
   bool operator==(const MergeRule&) const = default;
 };
 
-// All that a tokenizer is, as its file says.
+// Complete description of a tokenizer.
 struct TokenizerSpec {
-  std::string source;  // the file, for messages
-  // Whether merging begins with bytes; else with characters of UTF-8.
+  std::string source;  // file name for messages
+  // True: merging starts with bytes; false: with UTF-8 characters.
   bool of_bytes = true;
-  // By id. Bytes of a byte-level token, whatever its file spells them as; an empty one is no token.
+  // By id: the bytes of a byte-level token, independent of the file's spelling; empty: no token.
   std::vector<std::string> tokens;
   std::vector<MergeRule> merges;
-  bool whole_pieces = false;   // a piece that is a token becomes it, whatever the merges say
-  bool byte_fallback = false;  // a character that is no token becomes tokens "<0x00>" to "<0xFF>"
-  bool fuse_unknown = false;   // neighbours that are no tokens become one unknown token
+  bool whole_pieces = false;   // a piece that is a token is encoded as it, ignoring merges
+  bool byte_fallback = false;  // characters without a token are encoded as "<0x00>" to "<0xFF>"
+  bool fuse_unknown = false;   // consecutive characters without a token become one unknown token
   std::optional<int32_t> unknown;
   std::vector<AddedToken> added;
   std::vector<NormalizeStep> normalizer;
   std::vector<SplitStep> splits;
-  // Around a text, where special tokens are asked for.
+  // Tokens around a text, if special tokens are requested.
   std::vector<int32_t> before, behind;
-  // What decoding puts for a part of a token; whether "<0x41>" is a byte; so many of these
-  // characters at the start of a text are not shown.
+  // Decoding: replacements within tokens; true if "<0x41>" is a byte; `strip` is removed up to
+  // strip_most times from the start of a text.
   std::vector<ReplaceStep> decoded;
   bool decodes_bytes = false;
   std::string strip;
@@ -112,26 +112,26 @@ struct TokenizerSpec {
   bool operator==(const TokenizerSpec&) const = default;
 };
 
-// The largest file of a tokenizer that is read, and so the largest that is written.
+// Maximum size of a tokenizer file, for reading and writing.
 inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
-// Appends a merge that was found by cutting tokens in two, of which there may be very many: throws
-// DataError beyond 2^24. The largest published vocabularies have a million.
+// Appends a merge found by dividing tokens. There may be very many: throws DataError beyond 2^24.
+// The largest published vocabularies have a million.
 void add_merge(TokenizerSpec& spec, const MergeRule& merge);
 
-// GPT-2's alphabet: the character that stands for each byte. Printable bytes of Latin-1 stand for
-// themselves, the others are the characters from U+0100 on, in order.
+// GPT-2's byte alphabet: the character for each byte. Printable Latin-1 bytes represent themselves;
+// other bytes use the characters from U+0100 on, in order.
 const std::vector<std::string>& byte_alphabet();
-// The bytes that a text of that alphabet stands for; none if it has another character.
+// Bytes of a text in that alphabet; nullopt if it contains another character.
 std::optional<std::string> bytes_of_alphabet(std::string_view text);
 
-// Reads what Hugging Face's tokenizers write, of BPE. Both throw DataError, starting with the
-// source, that names the key which is missing, malformed or of a kind that is not known.
+// Parse BPE tokenizers in Hugging Face's format. Both throw DataError, which begins with the
+// source, with the key that is missing, malformed or of an unknown kind.
 TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& source);
 TokenizerSpec read_tokenizer_json(const std::string& path);
 
-// Reads tiktoken's files: a line for each token, base64 of its bytes and its rank. Tokens merge
-// where together they are a token. Throws as above.
+// Parses tiktoken's format: per line the base64 of a token's bytes and its rank. Tokens merge if
+// their concatenation is a token. Throws like parse_tokenizer_json().
 TokenizerSpec parse_tiktoken(std::string_view text, tokenizer_internal::SplitPattern pattern,
                              std::vector<AddedToken> added, const std::string& source);
 

@@ -15,7 +15,7 @@ using namespace tokenizer_internal;
 
 constexpr int32_t kNone = Vocabulary::kNone;
 
-// Those of one kind, spelled as they are looked for.
+// The added tokens to match before or after normalisation, in the spelling to search for.
 std::vector<AddedToken> added_of(const TokenizerSpec& spec, bool normalized) {
   std::vector<AddedToken> tokens;
   for (AddedToken token : spec.added) {
@@ -81,7 +81,7 @@ void Tokenizer::State::fill_merges() {
         throw DataError(cat(spec.source, ": a merge of id ", id, ", which no token has"));
       }
     }
-    // Of two rules for one pair the first one holds.
+    // If a pair has two rules, the first one counts.
     merges.add(rule.left, rule.right, {rule.rank, rule.result});
   }
 }
@@ -95,7 +95,7 @@ void Tokenizer::State::fill_whole() {
     if (vocabulary.find(spec.tokens[id]) != static_cast<int32_t>(id)) continue;
     symbols.clear();
     merged.clear();
-    // A token of characters of which one is no token can still be an added one.
+    // A token with characters that are not tokens themselves can still be an added token.
     try {
       append_symbols(spec.tokens[id], symbols);
     } catch (const DataError&) {

@@ -14,31 +14,31 @@ namespace shale {
 
 namespace tokenizer_internal {
 
-// Whether the tokens of a text are those of its lines one by one, at cuts that find_cut() finds.
+// True if text can be tokenized in parts that are divided at the cuts of find_cut().
 bool can_cut_at_lines(const TokenizerSpec& spec);
 
 }  // namespace tokenizer_internal
 
-// What encoders and decoders look up.
+// Lookup tables of encoders and decoders.
 struct Tokenizer::State {
   explicit State(TokenizerSpec spec_of_file);
-  State(const State&) = delete;  // members point to the spec
+  State(const State&) = delete;  // not copyable: members point to the spec
 
-  // The tokens that merging a piece begins with.
+  // Appends the initial tokens for merging a piece.
   void append_symbols(std::string_view piece, std::vector<int32_t>& out) const;
 
   TokenizerSpec spec;
   tokenizer_internal::Vocabulary vocabulary;
   tokenizer_internal::MergeTable merges;
   tokenizer_internal::Splitter splitter;
-  tokenizer_internal::AddedTokens raw_added;         // cut before normalisation
-  tokenizer_internal::AddedTokens normalized_added;  // and after it
+  tokenizer_internal::AddedTokens raw_added;         // matched before normalisation
+  tokenizer_internal::AddedTokens normalized_added;  // matched after normalisation
   std::array<int32_t, 256> byte_tokens{};            // of bytes, or "<0x00>" to "<0xFF>"; or kNone
-  std::vector<bool> is_whole;      // by id: a piece of these bytes becomes this token
-  std::vector<std::string> shown;  // by id: what decoding gives
+  std::vector<bool> is_whole;      // by id: a piece with these bytes is encoded as this token
+  std::vector<std::string> shown;  // by id: decoded text
   std::vector<bool> is_special;    // by id
   std::vector<bool> exists;        // by id
-  bool cuts_at_lines = false;      // whether Tokenizer::find_cut() finds any
+  bool cuts_at_lines = false;      // true if Tokenizer::find_cut() can find cuts
 
  private:
   void fill_byte_tokens();

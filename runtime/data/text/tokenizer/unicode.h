@@ -8,7 +8,7 @@
 
 namespace shale::tokenizer_internal {
 
-// What patterns of tokenizers tell apart, by Unicode 16.0.0.
+// Character classes that tokenizer patterns distinguish, from Unicode 16.0.0.
 enum class CharClass : uint8_t {
   kOther,
   kSpace,        // White_Space
@@ -18,7 +18,7 @@ enum class CharClass : uint8_t {
   kMark,         // M
   kNumber,       // Nd, Nl
   kOtherNumber,  // No
-  kWordSymbol,   // what else belongs to words (\w): Pc, Join_Control, Alphabetic symbols
+  kWordSymbol,   // other word characters (\w): Pc, Join_Control, Alphabetic symbols
 };
 
 // Sets of classes: 1 << CharClass.
@@ -35,27 +35,27 @@ inline constexpr CharSet kSymbols = ~(kSpaces | kLetters | kNumbers);  // [^\s\p
 inline constexpr CharSet kWords = kLetters | set_of(CharClass::kMark) | set_of(CharClass::kNumber) |
                                   set_of(CharClass::kWordSymbol);
 
-// A character of UTF-8 text. A byte that is not part of one (RFC 3629) is a character of its own,
-// of no class, so that any bytes can be split.
+// A character of UTF-8 text. An invalid byte (RFC 3629) is a character of its own without a class,
+// so that any bytes can be split.
 struct Utf8Char {
-  uint32_t code = 0;  // kInvalid for such a byte
+  uint32_t code = 0;  // kInvalid for an invalid byte
   uint32_t bytes = 0;
   static constexpr uint32_t kInvalid = 0xffff'ffff;
 };
-// `begin` < `end`.
+// Requires `begin` < `end`.
 Utf8Char decode_utf8(const char* begin, const char* end);
 void append_utf8(uint32_t code, std::string& out);
 // The character that ends at `end` > 0.
 Utf8Char last_utf8(std::string_view text, size_t end);
-// Where the first byte is that is part of no character; npos: all text is UTF-8.
+// Position of the first invalid byte; npos if all text is valid UTF-8.
 size_t find_broken_utf8(std::string_view text);
 
-// The classes of all characters.
+// Character classes by code point.
 class CharTable {
  public:
   static const CharTable& get();
 
-  // The set with the class of the byte's character alone; of bytes below 128.
+  // The set with only the class of a byte below 128.
   CharSet ascii(unsigned char byte) const { return ascii_[byte]; }
   CharSet of(uint32_t code) const {
     if (code >= 0x110000) return set_of(CharClass::kOther);
@@ -67,10 +67,10 @@ class CharTable {
   static constexpr uint32_t kBlock = 128;
   std::array<CharSet, 128> ascii_{};
   std::array<uint16_t, 0x110000 / kBlock> block_{};
-  std::vector<CharClass> blocks_;  // each distinct one once
+  std::vector<CharClass> blocks_;  // each distinct block once
 };
 
-// Normalization Form C. Text that is not UTF-8 keeps its invalid bytes where they are.
+// Appends text in Normalization Form C. Invalid UTF-8 bytes stay in place.
 void append_nfc(std::string_view text, std::string& out);
 
 }  // namespace shale::tokenizer_internal

@@ -7,19 +7,19 @@
 
 namespace shale::tokenizer_internal {
 
-// A hash of short strings of bytes; of no use against somebody who looks for collisions.
+// Hash of short byte strings; not collision-resistant against attackers.
 uint64_t hash_bytes(std::string_view bytes);
 
-// Tokens by id and by their bytes. Ids may have gaps.
+// Tokens by id and by bytes. Ids may have gaps.
 class Vocabulary {
  public:
   static constexpr int32_t kNone = -1;
 
-  // tokens[id]; an empty one is a gap. Of equal tokens the lowest id is found.
+  // tokens[id]; an empty one is a gap. Of equal tokens, find() returns the lowest id.
   explicit Vocabulary(const std::vector<std::string>& tokens);
 
-  int64_t size() const { return static_cast<int64_t>(ends_.size()); }  // the largest id + 1
-  // kNone: no token has these bytes.
+  int64_t size() const { return static_cast<int64_t>(ends_.size()); }  // highest id + 1
+  // Returns kNone if no token has these bytes.
   int32_t find(std::string_view bytes) const { return find(bytes, hash_bytes(bytes)); }
   int32_t find(std::string_view bytes, uint64_t hash) const;
   std::string_view bytes(int32_t id) const {
@@ -30,17 +30,17 @@ class Vocabulary {
 
  private:
   struct Slot {
-    uint32_t tag = 0;  // the upper half of the hash
+    uint32_t tag = 0;  // upper half of the hash
     int32_t id = kNone;
   };
-  std::string pool_;            // all tokens
-  std::vector<uint64_t> ends_;  // of tokens in it, by id
-  std::vector<Slot> slots_;     // open addressing; a power of two, at most half full
+  std::string pool_;            // bytes of all tokens
+  std::vector<uint64_t> ends_;  // end of each token in pool_, by id
+  std::vector<Slot> slots_;     // open addressing; the size is a power of two; at most half full
 };
 
-// What becomes of two neighbours.
+// Result of merging two neighbours.
 struct Merge {
-  uint32_t rank = kNoRank;  // lower ones first
+  uint32_t rank = kNoRank;  // lower ranks merge first
   int32_t result = 0;
   static constexpr uint32_t kNoRank = 0xffff'ffff;
 };
@@ -49,7 +49,7 @@ struct Merge {
 class MergeTable {
  public:
   explicit MergeTable(size_t pairs);
-  // Does nothing and returns false if the pair is there.
+  // Returns false and does nothing if the pair exists.
   bool add(int32_t left, int32_t right, Merge merge);
   Merge find(int32_t left, int32_t right) const {
     const uint64_t key = key_of(left, right);
@@ -73,7 +73,7 @@ class MergeTable {
     const uint64_t mixed = (key ^ key >> 29) * 0x9e3779b97f4a7c15;
     return mixed ^ mixed >> 32;
   }
-  std::vector<Slot> slots_;  // as above
+  std::vector<Slot> slots_;  // open addressing, like Vocabulary
   size_t mask_;
 };
 
