@@ -185,7 +185,7 @@ LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string
     throw DataError(cat(source, ": version ", header[1], ", expected ", version));
   }
   const LlmcHeader result{is_gpt2 ? TokenWidth::k16 : TokenWidth::k32, header[2]};
-  // cannot overflow: 31 bits times at most 4
+  // Cannot overflow: 31 bits times at most 4.
   const int64_t want = kLlmcHeaderBytes + result.tokens * static_cast<int>(result.width);
   if (result.tokens <= 0 || bytes != want) {
     throw DataError(cat(source, ": the header says ", result.tokens, " tokens, ", want,
