@@ -94,7 +94,7 @@ typedef struct shale_runtime_options {
   int64_t device_memory;  /* limit in bytes; 0: no limit */
   int32_t threads;        /* CPU threads of this rank; 0: 1 */
   int32_t deterministic;  /* not 0: use GPU kernels without atomics */
-  uint64_t seed;          /* of the random numbers in forward */
+  uint64_t seed;          /* seed of the random numbers in forward */
   double timeout_s;       /* longest silence of a rank; 0: 600, negative: no limit */
   int32_t has_communicator; /* not 0: use the communicator in the next field */
   int32_t communicator;   /* MPI_Comm_c2f() of a communicator that the program owns */
@@ -261,7 +261,7 @@ SHALE_API shale_status shale_argmax(shale_tensor x, int32_t dim, int32_t keep, s
 SHALE_API shale_status shale_softmax(shale_tensor x, int32_t dim, shale_tensor* out);
 SHALE_API shale_status shale_log_softmax(shale_tensor x, int32_t dim, shale_tensor* out);
 
-/* Views, copies along a dimension. One size of a new shape may be SHALE_INFER. */
+/* Views (reshape, transpose, slice) and copies. One size of a new shape may be SHALE_INFER. */
 SHALE_API shale_status shale_reshape(shale_tensor x, int32_t ndim, const int64_t* shape,
                                      shale_tensor* out);
 SHALE_API shale_status shale_transpose(shale_tensor x, int32_t dim0, int32_t dim1,
@@ -385,8 +385,9 @@ typedef struct shale_shard_options {
   shale_dtype reduce;    /* dtype of gradients */
   int32_t no_overlap;    /* not 0: wait for each collective */
   int32_t reproducible;  /* not 0: losses do not depend on the number of ranks */
-  uint64_t seed;         /* of the initial values, which depend only on the seed and the parameters'
-                            names: models with equal names and seeds have equal initial values */
+  uint64_t seed;         /* seed of the initial values, which depend only on it and on the
+                            parameters' names: models with equal names and seeds have equal initial
+                            values */
 } shale_shard_options;
 #define SHALE_SHARD_OPTIONS_INIT {sizeof(shale_shard_options), 0, 0, 0, 0, 0, 0}
 /* Gives parameters memory and initial values. First call it for inner modules that are to be FSDP

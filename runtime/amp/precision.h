@@ -9,10 +9,10 @@ namespace shale::amp {
 // Dtypes of a module. If `compute` is below f32, every trainable parameter has an f32 master in the
 // optimizer, which is rounded into the parameter after each step.
 struct Precision {
-  DType compute = DType::kF32;  // of parameters and of activations inside the module
+  DType compute = DType::kF32;  // dtype of parameters and of activations inside the module
   DType reduce =
       DType::kF32;  // of gradients, as they accumulate and as ranks add them: f32 or bf16
-  std::optional<DType> output = {};  // of the result; nullopt: unchanged
+  std::optional<DType> output = {};  // dtype of the result; nullopt: unchanged
 };
 
 // Throws ConfigError for a combination that no kernel supports.

@@ -10,7 +10,7 @@ namespace shale {
 // An input of a recorded op: the op that made it, a leaf, or neither (needs no gradient).
 struct Edge {
   std::shared_ptr<Node> node;
-  int output = 0;  // of node
+  int output = 0;  // index of node's output
   Tensor leaf;
 };
 

@@ -28,7 +28,7 @@ class Mixture {
 
   int64_t sources() const { return static_cast<int64_t>(counts_.size()); }
   double share(int64_t source) const;  // fraction of all samples
-  uint64_t fingerprint() const;        // of all shares, which determine the order of samples
+  uint64_t fingerprint() const;        // covers all shares, which determine the order of samples
 
  private:
   std::vector<uint64_t> counts_;  // samples of each source per period

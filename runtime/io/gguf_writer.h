@@ -58,7 +58,7 @@ class GgufWriter {
   const GgufTensor& current(size_t elements) const;
 
   std::vector<GgufTensor> tensors_;
-  std::vector<int64_t> begins_;  // of each tensor's data in the file
+  std::vector<int64_t> begins_;  // offset of each tensor's data in the file
   AtomicFile file_;
   int64_t file_bytes_ = 0;
   size_t current_ = 0;

@@ -49,7 +49,7 @@ class SafetensorsWriter {
   AtomicFile file_;
   int64_t file_bytes_ = 0;
   size_t current_ = 0;
-  int64_t written_ = 0;  // of the current tensor
+  int64_t written_ = 0;  // bytes of the current tensor written so far
 };
 
 // Options of SafetensorsFolderWriter.

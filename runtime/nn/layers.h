@@ -86,8 +86,8 @@ class FeedForward : public Module {
  public:
   struct Config {
     int64_t width = 0, hidden = 0;
-    Init init = {};       // of up
-    Init down_init = {};  // of down, whose result is added to the residual stream
+    Init init = {};       // initial values of up
+    Init down_init = {};  // initial values of down, whose result is added to the residual stream
     Gelu gelu = Gelu::kTanh;
     std::string up = "c_fc", down = "c_proj";
   };
@@ -110,8 +110,8 @@ class SwiGlu : public Module {
  public:
   struct Config {
     int64_t width = 0, hidden = 0;
-    Init init = {};       // of gate_proj and up_proj
-    Init down_init = {};  // of down_proj, whose result is added to the residual stream
+    Init init = {};       // initial values of gate_proj and up_proj
+    Init down_init = {};  // those of down_proj, whose result is added to the residual stream
   };
   SwiGlu(Module* parent, std::string name, const Config& config);
   // x, residual (optional, added to the result) and the result: [..., width].
@@ -134,8 +134,8 @@ class SelfAttention : public Module {
  public:
   struct Config {
     int64_t width = 0, heads = 0;
-    Init init = {};      // of qkv
-    Init out_init = {};  // of out, whose result is added to the residual stream
+    Init init = {};      // initial values of qkv
+    Init out_init = {};  // initial values of out, whose result is added to the residual stream
     bool causal = true;
     std::shared_ptr<const BlockMask> blocks = {};  // see AttentionOptions
     std::string qkv = "c_attn", out = "c_proj";

@@ -12,7 +12,8 @@
 namespace shale::nn {
 namespace {
 
-constexpr uint32_t kFirstSite = 1u << 24;  // of adapter dropouts; models number theirs from 0
+// First site of adapter dropouts; models number theirs from 0.
+constexpr uint32_t kFirstSite = 1u << 24;
 
 // Collects the layers of a subtree that can have an adapter.
 void collect(Module& module, std::vector<LinearWeights*>& layers) {

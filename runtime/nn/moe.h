@@ -25,8 +25,8 @@ class MoE : public Module {
     int64_t experts = 0;            // E
     int64_t shared_hidden = 0;      // hidden size of all shared experts together; 0: none
     RouterOptions router = {};
-    Init init = {};       // of all weights except down_proj
-    Init down_init = {};  // of down_proj, whose result is added to the residual stream
+    Init init = {};       // initial values of all weights except down_proj
+    Init down_init = {};  // those of down_proj, whose result is added to the residual stream
   };
   MoE(Module* parent, std::string name, const Config& config);
   // x, residual (optional, added to the result) and the result: [..., width].

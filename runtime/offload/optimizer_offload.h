@@ -101,9 +101,9 @@ class OptimizerOffload {
   std::vector<OptimShard> shards_;  // on the device
   std::vector<OptimShard> stepped_;
   std::vector<Place> places_;
-  std::vector<size_t> order_;  // of places, as forward last read them
+  std::vector<size_t> order_;  // indices in places_, in the order in which forward last read them
   std::vector<size_t> next_order_;
-  bool during_backward_ = false;  // of the next or current step
+  bool during_backward_ = false;  // mode of the next or current step
   Tensor state_;                  // the optimizer's values, copied to the CPU
   std::shared_ptr<const Storage> state_held_;
   Event state_downloaded_;
@@ -114,7 +114,7 @@ class OptimizerOffload {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<size_t> queue_;  // places to step
-  std::exception_ptr error_;  // of the first failed step, which is the last one run
+  std::exception_ptr error_;  // error of the first failed step; no step runs after it
   bool stop_ = false;
   std::thread thread_;
 };

@@ -41,7 +41,7 @@ class BlockMask {
   // A call of attention for some heads of a layer. Its queries are the last of its keys.
   struct Call {
     int64_t queries = 0, keys = 0;      // tokens
-    int64_t first_head = 0, heads = 1;  // of the layer's heads
+    int64_t first_head = 0, heads = 1;  // among the layer's heads
   };
   // Lists for a call. They are computed in host memory once per shape and copied for each call.
   // Throws ShapeError if the queries begin inside a block of kAttentionBlock tokens and end in

@@ -33,8 +33,8 @@ View as_lines(const Tensor& x, int dim) {
 struct Lines {
   const char* op;
   int dim;
-  Shape shape;   // of x
-  Tensor index;  // has the full shape, or [K] for all lines
+  Shape shape;   // shape of x
+  Tensor index;  // full shape, or [K] for all lines
 
   Shape picked() const {
     Shape result = shape;

@@ -46,7 +46,7 @@ void scale_by(const Tensor& factor, const Tensor& x) {
 struct ChunkedLoss {
   struct Inputs {
     Tensor x, weight, targets;
-    StepHold step;  // of the forward pass
+    StepHold step;  // step values of the forward pass
   };
 
   int64_t vocab;

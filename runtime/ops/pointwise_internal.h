@@ -41,7 +41,7 @@ struct PointwiseChain {
   kernels::PointwiseGraph graph;
   std::vector<Tensor> inputs;  // in the order of the graph's inputs
   std::vector<int> outputs;    // indices of graph values
-  Shape shape;                 // of the outputs; inputs are broadcast to it
+  Shape shape;                 // shape of the outputs; inputs are broadcast to it
   bool compiled = false;       // as in kernels::PointwiseArgs
   bool saves_outputs = false;  // backward loads the outputs instead of recomputing them
 };
@@ -60,7 +60,7 @@ struct PointwiseGradient {
 };
 struct GradientWish {
   bool wanted = false;
-  DType dtype = DType::kF32;  // of the gradient
+  DType dtype = DType::kF32;  // dtype of the gradient
 };
 // Applies the chain rule, from the last value to the first. Each gradient is rounded to its value's
 // dtype, as between separate ops.

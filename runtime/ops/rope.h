@@ -21,7 +21,7 @@ enum class RopeScaling : uint8_t {
 struct RopeConfig {
   double theta = 10'000;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1;             // of the scaling, at least 1
+  double factor = 1;             // factor of the scaling, at least 1
   int64_t original_context = 0;  // kLlama3, kYarn: context in tokens of the original training
   double low_freq_factor = 1;    // kLlama3: waves longer than original_context / this are scaled
   double high_freq_factor = 4;   // ... shorter than original_context / this are not

@@ -79,7 +79,7 @@ class Adafactor : public Optimizer {
   std::vector<Whole> wholes_;
   std::map<std::string, size_t> numbers_;  // index in wholes_ by name
   int64_t ranks_ = 1;                      // maximum number of tensor-parallel ranks of a parameter
-  Tensor means_;                           // of all matrices
+  Tensor means_;                           // means of all matrices
   Tensor newest_;  // [tensor-parallel ranks, means]: means of this step's gradient per such rank
   // [tensor-parallel ranks, wholes + 1]: sums of squares of updates; the last column is
   // discarded.

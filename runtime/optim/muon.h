@@ -82,7 +82,7 @@ class Muon : public Optimizer {
     bool is_matrix = false;
     float scale = 1;
     Tensor m{}, v{};  // v only for AdamW
-    Tensor update{};  // of a matrix during a step; bf16
+    Tensor update{};  // a matrix's update during a step; bf16
   };
   struct Job {
     std::vector<size_t> parts = {};  // indices in parts_, one per tensor-parallel rank

@@ -27,7 +27,7 @@ struct OneBitAdamOptions {
 // Additional states: worker_error, the compression error of this replica, and owner_error, the
 // compression error of the means it owns (1 / replicas of the elements). In a checkpoint
 // worker_error has one more dimension, over the replicas; another number of replicas uses the mean,
-// which preserves their total error.
+// so the error of the averaged update is unchanged.
 //
 // Throws ConfigError for shards without replicas, for gradients that are not in the memory of their
 // masters, for freeze_step below 1, and if no step before the freeze changed anything.

@@ -15,8 +15,8 @@ struct OneBitVector {
   Tensor value;            // [n] f32: receives the mean, equal on all replicas
   Tensor grad = {};        // [n] f32 or bf16; undefined: none
   Tensor mask;             // [n] f32, equal on all replicas; where it is 0 the mean is 0
-  Tensor owed;             // [n] f32: compression error of this replica
-  Tensor owner_owed;       // [count of ShardReplicas::owned()] f32: compression error of its means
+  Tensor owed;             // [n] f32: error feedback: what this replica did not send so far
+  Tensor owner_owed;       // [count of ShardReplicas::owned()] f32: error feedback of its means
   float value_factor = 1;  // the mean is taken of value_factor * value
   float grad_factor = 0;   // + grad_factor * (clip factor of the step * grad) + owed
 };

@@ -37,7 +37,7 @@ struct CachingAllocator::Block {
   MemoryTag tag{};
   std::list<Block>::iterator self{};  // in the segment's list, which is sorted by offset
   std::set<void*> other_streams{};
-  std::vector<void*> events{};      // of a pending block
+  std::vector<void*> events{};      // events of a pending block
   std::function<void()> release{};  // for adopted memory, which is a segment of its own
 
   static Block* of_foreign_memory(void* memory, int64_t bytes, void* stream,

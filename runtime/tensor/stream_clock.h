@@ -58,7 +58,8 @@ class StreamClock {
   };
   void read_first();
 
-  std::vector<double> times_;  // of the marks already read, since the first mark; pending_ follows
+  // Times of the marks already read, since the first mark; pending_ follows.
+  std::vector<double> times_;
   std::deque<Pending> pending_;
   // The time of a mark is measured from the previous mark of its stream. Marks of one stream are
   // thus never out of order, and single-precision differences cover only short times.

@@ -64,7 +64,7 @@ struct TensorImpl {
 
   bool requires_grad = false;
   std::shared_ptr<Node> grad_fn;  // null: a leaf, or no history
-  int output = 0;                 // which output of grad_fn this is
+  int output = 0;                 // index of this output of grad_fn
   std::unique_ptr<LeafState> leaf;
   std::shared_ptr<const Recipe> recipe;         // null: none, or not cheap to recompute
   std::shared_ptr<Fp8InputOperands> fp8_input;  // null: no matmuls share it (SharedInputs)

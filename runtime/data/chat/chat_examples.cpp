@@ -29,7 +29,7 @@ using Counts = std::map<std::string, int64_t>;
 
 // Findings about lines, with the number of lines.
 struct Findings {
-  Counts ignored;  // keys
+  Counts ignored;  // keys that are not used
   Counts marks;    // special tokens that texts spell
 };
 

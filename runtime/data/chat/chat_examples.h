@@ -55,7 +55,7 @@ struct ExampleSplits {
   int64_t examples = 0;
   std::string note;          // how the examples were divided, and which files were skipped
   uint64_t fingerprint = 0;  // see DatasetSplits
-  uint64_t checksum = 0;     // of all bytes
+  uint64_t checksum = 0;     // checksum of all bytes
 };
 
 // Reads examples, one per line:

@@ -97,7 +97,7 @@ class BatchReader {
   std::unique_ptr<ByteSource> source_;  // null between two files
   std::string pending_;                 // read, but not yet in a batch
   bool at_end_ = false;                 // end of the source
-  int64_t taken_before_ = 0;            // of previous files
+  int64_t taken_before_ = 0;            // consumed by previous files
 };
 
 // Calls on_line for the non-blank lines of a JSONL batch, each with its position, "a.jsonl:3", for

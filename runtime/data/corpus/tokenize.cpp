@@ -257,7 +257,7 @@ class Pipeline {
     int64_t number = 0;  // in input order
     bool has_batch = false;
     std::exception_ptr problem;
-    int64_t bytes = 0;  // of the inputs, consumed so far
+    int64_t bytes = 0;  // input bytes consumed so far
   };
 
   void work() {
@@ -350,7 +350,7 @@ class Pipeline {
 
   const TokenizeJob& job_;
   const std::string folder_;
-  TokenizeState state_;  // as last written
+  TokenizeState state_;  // last written state
   int64_t skip_;         // tokens of the first batch that are already in shards
 
   std::mutex reading_;

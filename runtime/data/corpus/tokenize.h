@@ -15,7 +15,7 @@ namespace shale {
 // Progress of a tokenize job over all its runs.
 struct TokenizeProgress {
   int64_t documents = 0;
-  int64_t bytes = 0;          // of text
+  int64_t bytes = 0;          // bytes of text
   int64_t earlier_bytes = 0;  // part of `bytes` from earlier runs
   int64_t tokens = 0;         // including those around documents
   int64_t val_documents = 0, val_tokens = 0;  // for validation, included above

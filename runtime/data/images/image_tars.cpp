@@ -39,7 +39,7 @@ class TarImages final : public ImageDataset {
 
   const std::vector<std::string>& damaged() const { return damaged_; }
   int32_t classes() const { return classes_; }
-  uint64_t fingerprint() const { return fingerprint_; }  // of names, sizes, keys and labels
+  uint64_t fingerprint() const { return fingerprint_; }  // covers names, sizes, keys and labels
   uint64_t places() const { return places_; }            // checksum of image offsets
 
   void add(const std::string& path) {

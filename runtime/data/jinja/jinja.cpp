@@ -363,7 +363,7 @@ class Renderer {
   const Program& program_;
   Run run_;
   std::shared_ptr<Scope> scope_;
-  std::string text_;  // of the template, or of the block being captured
+  std::string text_;  // output of the template, or of the block being captured
   int captures_ = 0;
   std::vector<JinjaText::Range> generations_;
 };

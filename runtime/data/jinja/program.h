@@ -42,7 +42,7 @@ struct Expression {
   const Builtin* builtin = nullptr;
   std::vector<Operator> operators;
   std::vector<Expression> parts;
-  std::vector<std::string> names;  // of the last arguments
+  std::vector<std::string> names;  // names of the last arguments
 };
 
 // Target of an assignment: a name, several names, or an attribute of a namespace.

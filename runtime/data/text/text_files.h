@@ -25,7 +25,7 @@ struct SkippedFiles {
   int64_t binary = 0;  // other binaries
   int64_t empty = 0;
   int64_t unreadable = 0;  // files and folders
-  std::string problem = {};  // of the first unreadable one
+  std::string problem = {};  // problem of the first unreadable one
   int64_t repeated = 0;    // further names of the same file
   int64_t records = 0;     // .json with objects that are not one per line
   int64_t not_utf8 = 0;    // if a tokenizer requires UTF-8

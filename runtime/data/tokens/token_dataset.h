@@ -76,9 +76,9 @@ struct DatasetSplits {
   DataFormat format = DataFormat::kText;   // never kAuto
   std::string summary;                     // one line: format, files, tokens, skipped files
   // Used to detect ranks with different data, and a resumed run whose data has changed.
-  uint64_t fingerprint = 0;  // of file names and sizes
-  uint64_t checksum = 0;     // of contents: all text, sampled pages of binary files
-  std::optional<uint64_t> whole_checksum = {};  // of all bytes of binary files, if validated
+  uint64_t fingerprint = 0;  // covers file names and sizes
+  uint64_t checksum = 0;     // covers contents: all text, sampled pages of binary files
+  std::optional<uint64_t> whole_checksum = {};  // covers all bytes of binary files, if validated
 
   bool is_text() const { return shale::is_text(format); }
 };

@@ -30,7 +30,7 @@ class BpeMerger {
     int32_t symbol = 0;
     uint32_t previous = 0;
     uint32_t next = 0;
-    Merge merge = {};  // with the next symbol
+    Merge merge = {};  // merge with the next symbol
   };
   const MergeTable& merges_;
   std::vector<Node> nodes_;

@@ -124,7 +124,7 @@ class Trainer {
 
   // Merges the pair in the candidate's words, left to right in each. If the merged token already
   // exists by other merges, it keeps its id; its pairs may then be in the queue several times, each
-  // time with other words. For this reason a pair's count is not reduced by its own merge.
+  // time with other words. A pair's count is not reduced by its own merge.
   void merge(const Candidate& top) {
     const auto [left, right] = top.pair;
     const int32_t merged =

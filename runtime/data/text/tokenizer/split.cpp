@@ -15,7 +15,7 @@ constexpr CharSet kNotSmall = kCapitals | kCaseless;
 constexpr CharSet kNotCapital = set_of(CharClass::kLower) | kCaseless;  // its second class
 
 struct Char {
-  CharSet set = 0;  // of the character's class; empty after the end of the text
+  CharSet set = 0;  // set with the character's class; empty after the end of the text
   uint32_t bytes = 0;
 };
 

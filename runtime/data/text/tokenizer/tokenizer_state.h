@@ -33,7 +33,8 @@ struct Tokenizer::State {
   tokenizer_internal::Splitter splitter;
   tokenizer_internal::AddedTokens raw_added;         // matched before normalisation
   tokenizer_internal::AddedTokens normalized_added;  // matched after normalisation
-  std::array<int32_t, 256> byte_tokens{};            // of bytes, or "<0x00>" to "<0xFF>"; or kNone
+  // Tokens of bytes, or "<0x00>" to "<0xFF>"; or kNone.
+  std::array<int32_t, 256> byte_tokens{};
   std::vector<bool> is_whole;      // by id: a piece with these bytes is encoded as this token
   std::vector<std::string> shown;  // by id: decoded text
   std::vector<bool> is_special;    // by id
