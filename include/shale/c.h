@@ -376,7 +376,7 @@ SHALE_API shale_status shale_language_model_loss(shale_module model, shale_tenso
 
 /* ---- Data parallelism ---- */
 
-/* Sharding stage (arXiv:1910.02054). 0: DDP; 1: shard optimizer states; 2: and gradients; 3: and
+/* Sharding stage (arXiv:1910.02054). 0: DDP; 1: shard optimizer states; 2: also gradients; 3: also
  * parameters. */
 typedef struct shale_shard_options {
   size_t size;

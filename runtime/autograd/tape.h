@@ -79,9 +79,9 @@ bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 void backward(const Tensor& root, const Tensor& dy = {});
 
 // Initial gradient of a loss: StepState::grad_scale times the loss scale, with their present values
-// on the device. grad_scale is 1 unless a trainer sets it (to 1 / the number of elements in the
-// whole step, so that gradients of micro-batches and ranks can be added); amp::GradScaler sets the
-// loss scale. Every term of a loss gets both factors from here, independent of its ops.
+// on the device. grad_scale is 1 unless a trainer sets it (to 1 / the weight of the whole step,
+// such as its tokens, so that gradients of micro-batches and ranks can be added); amp::GradScaler
+// sets the loss scale. Every term of a loss gets both factors from here, independent of its ops.
 Tensor backward_seed(Context& context, const Shape& shape = {}, DType dtype = DType::kF32);
 
 // While it exists, every backward() of the context calls these hooks.
