@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// AddressSanitizer's view of memory that we divide ourselves; nothing without it.
+// Tells AddressSanitizer which parts of Shale's own memory may be accessed. No-op in other builds.
 #if defined(__SANITIZE_ADDRESS__)
 #define SHALE_HAVE_ASAN 1
 #elif defined(__has_feature)

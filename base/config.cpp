@@ -32,13 +32,13 @@ std::vector<std::string_view> split(std::string_view text, std::string_view betw
   return parts;
 }
 
-// A dash and more, but not a negative number, which is a value: "-1", "-.5".
+// True for a dash and more, except for negative numbers ("-1", "-.5"), which are values.
 bool looks_like_flag(std::string_view argument) {
   if (argument.size() < 2 || argument[0] != '-') return false;
   return !parse_real(argument);
 }
 
-// What the command line says, before anything is assigned.
+// The command line, split into flags and values before any field is set.
 class CommandLine {
  public:
   CommandLine(const ConfigState& state, std::span<const char* const> arguments)
@@ -56,7 +56,7 @@ class CommandLine {
     }
   }
 
-  // Where a flag is given twice, the last one.
+  // Values by field. If a flag is given twice, its last value counts.
   const std::map<ConfigField*, std::string_view>& values() const { return values_; }
 
  private:
@@ -143,7 +143,7 @@ void assign(ConfigField& field, std::string_view value) {
   throw ConfigError(mismatch(field.spelled(), field, cat("'", value, "'")));
 }
 
-// What --help has behind it, if it is there.
+// Returns the topic after --help, if --help is given.
 std::optional<std::string_view> help_topic(std::span<const char* const> arguments) {
   constexpr std::string_view kWithTopic = "--help=";
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -157,14 +157,15 @@ std::optional<std::string_view> help_topic(std::span<const char* const> argument
   return {};
 }
 
-// "zero 3" of such a value, "zero" of any but those that stand for nothing.
+// Returns whether the field has the value `wanted` or, if `wanted` is empty, any value but its
+// default, 0, "none" and an empty one.
 bool has(const ConfigField& field, std::string_view wanted) {
   const std::string value = field.value_text();
   if (!wanted.empty()) return value == wanted;
   return value != field.default_value && !value.empty() && value != "0" && value != "none";
 }
 
-// Throws for options without those that they need.
+// Throws ConfigError for an option that is set without the options it needs.
 void check_needs(const ConfigState& state) {
   for (const auto& [names, wanted] : state.needs) {
     std::string missing;
@@ -381,12 +382,12 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
   ConfigState& state = *spec.state_;
   const auto arguments =
       std::span(argv, static_cast<size_t>(std::max(argc, 0))).subspan(argc > 0 ? 1 : 0);
-  // Help is for those who do not know the flags yet, so it comes before any complaint.
+  // --help comes before all error messages, because its users do not know the flags yet.
   if (const auto topic = help_topic(arguments)) {
     return {.should_exit = true, .output = spec.help_about(*topic)};
   }
 
-  state.builtin = {};  // of an earlier call
+  state.builtin = {};  // clears the results of an earlier call
   const CommandLine line(state, arguments);
   for (const FieldPtr& field : state.builtin_fields) {
     if (const auto it = line.values().find(field.get()); it != line.values().end()) {

@@ -13,8 +13,8 @@
 
 namespace shale {
 
-// Options of a program: declared once for a plain struct, read from the command line and from a
-// JSON file, printed by --help and --print-config.
+// Options of a program. They are declared once for a plain struct, read from the command line and a
+// JSON file, and printed by --help and --print-config.
 //
 //   struct TrainConfig { int64_t steps = 1000; float lr = 3e-4f; };
 //   void describe(ConfigSpec& spec, TrainConfig& c) {
@@ -23,19 +23,19 @@ namespace shale {
 //     spec.add("lr", c.lr, "peak learning rate", {.min = 0});
 //   }
 //
-// The flag is --steps, the JSON key is the same with '_' for '-'. What the struct holds when a
-// field is added is its default.
+// The flag is --steps; the JSON key is the same with '_' for '-'. The default of an option is the
+// value that its field has when it is added.
 
-// How a field looks in --help; every field may leave all of it out.
+// How --help shows a field. All members are optional.
 struct HelpText {
-  std::string metavar = "";  // what stands for the value: "N", "SECONDS", "PATH"
-  std::string unit = "";     // of the default: "s", "steps"
-  // For a default that is found at run time: "all cores". The field's initial value only marks
-  // that, so it may break the limits, and JSON has null until a value is set.
+  std::string metavar = "";  // placeholder for the value: "N", "SECONDS", "PATH"
+  std::string unit = "";     // unit of the default: "s", "steps"
+  // Text in place of a default that is found at run time: "all cores". The field's initial value
+  // then only marks that no value is set: it may be outside the limits, and JSON has null for it.
   std::string default_text = "";
 };
 
-// The value must be in [min, max], or the open ends of that.
+// Limits of an integer, both inclusive.
 struct IntLimits {
   int64_t min = std::numeric_limits<int64_t>::min();
   int64_t max = std::numeric_limits<int64_t>::max();
@@ -50,7 +50,7 @@ struct RealLimits {
 };
 struct TextLimits {
   bool required = false;  // an error if it is not set, except with --print-config
-  bool is_path = false;   // not empty ("$FOLDER" without a FOLDER), no control characters
+  bool is_path = false;   // neither empty nor with control characters
   HelpText help = {};
 };
 
@@ -58,13 +58,13 @@ struct ConfigField;
 struct ConfigState;
 struct ParseResult;
 
-// An option that was declared, to say more of it.
+// A declared option, for setting further properties of it.
 class ConfigOption {
  public:
   ConfigOption(ConfigField& field) : field_(field) {}
-  // A run that goes on after a stop may have another value than before.
+  // Allows a resumed run to have another value than the run before.
   ConfigOption& may_change();
-  // --help shows it, with this in place of its whole text, where the text of all options is long.
+  // Shows the option in the short --help, with `brief` in place of its full text.
   ConfigOption& basic(std::string brief);
 
  private:
@@ -75,7 +75,7 @@ class ConfigOption {
 template <typename T>
 concept ChoiceValue = !std::is_same_v<T, std::string>;
 
-// The options that a program declares: flags, and the keys of its --config file.
+// The options that a program declares: its flags and the keys of its --config file.
 class ConfigSpec {
  public:
   // `summary` is one line for --help, without the name.
@@ -84,8 +84,8 @@ class ConfigSpec {
   ConfigSpec(ConfigSpec&&) noexcept;
   ConfigSpec& operator=(ConfigSpec&&) noexcept;
 
-  void section(std::string title);    // the fields added next belong to it
-  void example(std::string command);  // a line under "Examples"
+  void section(std::string title);    // starts a section, for the fields added next
+  void example(std::string command);  // adds a line under "Examples"
 
   // `name` is the flag without dashes. The field must outlive parsing. Throws InternalError if the
   // name is taken, is not made of a-z, 0-9 and '-', or if the default breaks the limits.
@@ -95,43 +95,44 @@ class ConfigSpec {
   ConfigOption add(std::string name, double& field, std::string help, RealLimits limits = {});
   ConfigOption add(std::string name, bool& field, std::string help);  // --name or --name=true|false
   ConfigOption add(std::string name, std::string& field, std::string help, TextLimits limits = {});
-  // Bytes: "512MiB", "2GiB", "1e6".
+  // A size in bytes: "512MiB", "2GiB", "1e6".
   ConfigOption add_size(std::string name, int64_t& bytes, std::string help, IntLimits limits = {});
-  // One of `names`.
+  // A string that must be one of `names`.
   ConfigOption add_choice(std::string name, std::string& field, std::vector<std::string> names,
                           std::string help, HelpText text = {});
-  // One of several values, such as an enum's: {{"cosine", Schedule::kCosine}, ...}.
+  // One of several values, such as an enum's, by name: {{"cosine", Schedule::kCosine}, ...}.
   template <ChoiceValue Value>
   ConfigOption add_choice(std::string name, Value& field,
                           std::vector<std::pair<std::string, Value>> choices, std::string help,
                           HelpText text = {});
-  // Options that do nothing without others: `names`, with blanks between them, need one of
-  // `wanted`, such as "--zero 3 or --offload", where a flag alone stands for any value but its
-  // default, 0 and none. parse_config() refuses them if they have another value than their default.
-  // Flags that the program does not have count for nothing.
+  // Declares that the options `names` (separated by spaces) have no effect without one of `wanted`,
+  // such as "--zero 3 or --offload". A flag without a value in `wanted` stands for any value but
+  // its default, 0 and none. parse_config() throws if one of `names` is set to another value than
+  // its default while all of `wanted` are missing. Flags in `wanted` that the program does not have
+  // are ignored.
   void needs(std::string names, std::string wanted);
-  // An argument without a flag, in the order of these calls. The JSON file knows it by its name.
+  // Adds a positional argument, in the order of these calls. The JSON file has it by name.
   void add_positional(std::string name, std::string& field, std::string help,
                       TextLimits limits = {});
 
-  // Whether the command line or the file gave a value. Throws InternalError for an unknown name.
+  // Returns whether the option was set. Throws InternalError for an unknown name.
   bool was_set(std::string_view name) const;
 
-  std::string help(int columns = 80) const;  // of all options
-  // What --help prints with `topic` behind it. Nothing: all options if they take at most 60 lines,
-  // else the basic ones and the names of the groups, which are made of the sections' titles.
-  // "all": all; a group's name, or its first letters: those of the group; "table": see
-  // option_table(). Throws ConfigError, which names the groups, for another topic.
+  std::string help(int columns = 80) const;  // help text of all options
+  // Returns what "--help TOPIC" prints. An empty topic gives all options if they fit into 60 lines,
+  // else the basic ones and the names of the groups, which come from the section titles. "all"
+  // gives all options; a group's name, or a unique prefix of it, gives that group; "table" gives
+  // option_table(). Throws ConfigError, which lists the groups, for another topic.
   std::string help_about(std::string_view topic) const;
-  std::string to_json() const;  // all fields; --config reads it back to the same values
-  // Fills fields from the text of a --config file; `source` is what messages call it. Throws as
-  // parse_config does for that file.
+  std::string to_json() const;  // all fields, as JSON that --config reads back to the same values
+  // Sets fields from the text of a --config file; `source` names it in error messages. Throws the
+  // same errors as parse_config() does for a file.
   void read_json(std::string_view text, const std::string& source);
-  // The flags' names and what their fields hold now, as JSON, in the order of declaration.
+  // Flag names and their current values as JSON, in the order of declaration.
   std::vector<std::pair<std::string, std::string>> values() const;
-  // Of those whose default is found at run time, what stands for it before.
+  // Options whose default is found at run time, each with the JSON value that it has until then.
   std::map<std::string, std::string> open_values() const;
-  // Those of ConfigOption::may_change().
+  // Names of the options that may change when a run resumes, see ConfigOption::may_change().
   std::vector<std::string> changeable() const;
 
  private:
@@ -141,15 +142,15 @@ class ConfigSpec {
   std::unique_ptr<ConfigState> state_;
 };
 
-// What a program does after parse_config().
+// Result of parse_config().
 struct ParseResult {
-  bool should_exit = false;  // --help, --version or --print-config: print `output`, end with 0
+  bool should_exit = false;  // --help, --version or --print-config: print `output` and exit with 0
   std::string output;
 };
 
-// Fills the described fields: first from --config FILE.json, then from the flags, the last of equal
-// ones winning. argv[0] is skipped. Throws ConfigError, which names the flag or the file and key,
-// what was expected and what was found; MissingInputError if FILE.json does not exist.
+// Sets the described fields, first from --config FILE.json, then from the flags; the last of
+// several equal flags wins. Skips argv[0]. Throws ConfigError, which names flag or key, what was
+// expected and what was found, and MissingInputError if FILE.json does not exist.
 ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv);
 
 template <ChoiceValue Value>

@@ -46,7 +46,7 @@ class IntField : public ConfigField {
 
   std::string expected() const override {
     if (!has_min() && !has_max()) return cat("an integer of ", 8 * sizeof(T), " bits");
-    // Of an int the upper end is worth telling: 3e9 is a plausible thing to try.
+    // The upper limit of a 32-bit integer is worth printing, because 3e9 is a plausible input.
     if (!has_max() && sizeof(T) == 8) return cat("an integer of at least ", min_);
     return cat("an integer from ", min_, " to ", max_);
   }
@@ -71,7 +71,7 @@ class IntField : public ConfigField {
 };
 
 std::string bytes_text(int64_t bytes) {
-  // In the unit that keeps it exact, so that what is shown can be typed back.
+  // Uses the largest unit that is exact, so that the printed text can be typed back.
   for (const auto& [shift, unit] : {std::pair{30, "GiB"}, {20, "MiB"}, {10, "KiB"}}) {
     if (bytes != 0 && bytes % (int64_t{1} << shift) == 0) return cat(bytes >> shift, unit);
   }
@@ -145,7 +145,7 @@ class RealField : public ConfigField {
 
  private:
   bool in_limits() const override {
-    // A float default of 0.1f is a little more than a limit of 0.1.
+    // A default of 0.1f is slightly above a limit of 0.1.
     return accepts(field_) || accepts(parse_real(format_real(field_)));
   }
 
@@ -154,11 +154,11 @@ class RealField : public ConfigField {
     if (limits_.exclude_min && *value == limits_.min) return false;
     if (limits_.exclude_max && *value == limits_.max) return false;
     const T narrow = static_cast<T>(*value);
-    return std::isfinite(narrow) && (narrow != 0 || *value == 0);  // fp32 can hold it
+    return std::isfinite(narrow) && (narrow != 0 || *value == 0);  // fits f32
   }
   bool assign(std::optional<double> value) {
     if (!accepts(value)) return false;
-    field_ = static_cast<T>(*value) + T{0};  // JSON's -0 is an integer: minus zero becomes zero
+    field_ = static_cast<T>(*value) + T{0};  // JSON's -0 is an integer: becomes plus zero
     return true;
   }
 
@@ -211,9 +211,9 @@ class TextField : public ConfigField {
 
   bool assign_json(const JsonValue& json) override {
     const auto* value = std::get_if<std::string>(&json.value);
-    // The system would end a path at its first NUL.
+    // The operating system would end a path at its first NUL.
     if (value == nullptr || value->find('\0') != value->npos) return false;
-    // What --print-config wrote of a field without a value must read back.
+    // The empty string that --print-config writes for a field without a value must read back.
     if (value->empty() && default_value.empty()) return true;
     return assign_text(*value);
   }
@@ -261,7 +261,7 @@ class ChoiceField : public ConfigField {
   std::string expected() const override { return cat("one of ", join(names_, ", ")); }
   std::string offered() const override { return join(names_, " "); }
 
-  // A long list goes into the text, where it is wrapped.
+  // A long list goes into the help text, where it is wrapped.
   std::string default_metavar() const override { return names_fit() ? join(names_, "|") : "NAME"; }
   std::string range_text() const override { return names_fit() ? "" : join(names_, ", "); }
 

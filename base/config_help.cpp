@@ -11,10 +11,10 @@ namespace {
 
 constexpr int kColumns = 80;
 constexpr size_t kMaxFlagColumn = 30;
-constexpr size_t kMostShort = 60;  // lines of what --help prints without a topic
-constexpr const char* kConfiguration = "Configuration";  // the group of what every program has
+constexpr size_t kMostShort = 60;  // maximum number of lines of --help without a topic
+constexpr const char* kConfiguration = "Configuration";  // group of options in every program
 
-// Stands for a blank at which no line breaks: "default 0.1" reads badly on two lines.
+// A space at which wrap() does not break: "default 0.1" is hard to read across two lines.
 constexpr char kFixedBlank = '\x01';
 
 std::string unbroken(std::string text) {
@@ -24,8 +24,8 @@ std::string unbroken(std::string text) {
 
 constexpr size_t kMostJoined = 44;
 
-// The first word, and a flag that follows it: no line begins with a flag that is not described
-// there.
+// Returns the end of the first word, together with a flag that follows it: no line should begin
+// with a flag that it does not describe.
 size_t end_of_word(std::string_view text) {
   size_t end = std::min(text.find(' '), text.size());
   while (text.substr(end).starts_with(" --")) {
@@ -36,7 +36,7 @@ size_t end_of_word(std::string_view text) {
   return end;
 }
 
-// Breaks at blanks so that lines end before `width`; a longer word has a line of its own.
+// Breaks the text at spaces so that lines end before `width`. A longer word gets a line of its own.
 std::vector<std::string> wrap(std::string_view text, size_t width) {
   std::vector<std::string> lines;
   std::string line;
@@ -60,7 +60,7 @@ std::string left_column(const ConfigField& field) {
   return cat("  ", field.spelled(), " ", field.metavar());
 }
 
-// brief: without its whole text, and the values that it may have.
+// Text of the right column. With `brief`, the short help text without the possible values.
 std::string right_column(const ConfigField& field, bool brief = false) {
   std::string notes = brief ? "" : unbroken(field.range_text());
   const std::string shown =
@@ -118,7 +118,7 @@ size_t flag_column(const ConfigState& state) {
   return column;
 }
 
-// "shale report RUN..." without what stands for arguments.
+// The command without its arguments: "shale report" for "shale report RUN...".
 std::string command_of(const ConfigState& state) {
   std::string command;
   for (const std::string& word : wrap(state.program, 1)) {
@@ -138,7 +138,7 @@ std::string option_line(const std::string& command, const ConfigField& field,
              "\t", help, "\t", section, "\n");
 }
 
-// "Device and ranks" is device-and-ranks.
+// Group name of a section title: device-and-ranks for "Device and ranks".
 std::string group_name(std::string_view title) {
   std::string name;
   for (const char c : title) {
@@ -152,11 +152,11 @@ std::string group_name(std::string_view title) {
   return name;
 }
 
-// Parts of a help text.
+// Formats the parts of a help text.
 class HelpWriter {
  public:
   HelpWriter(const ConfigState& state, int columns) : state_(state), column_(flag_column(state)) {
-    // Below that, wrapping gives a column of single words.
+    // With fewer columns, wrapping would give a column of single words.
     width_ = std::max(static_cast<size_t>(std::max(columns, 0)), column_ + 30);
   }
 
@@ -221,7 +221,7 @@ std::string short_help(const ConfigState& state) {
   return text.take();
 }
 
-// The group with that name, or the only one whose name begins so.
+// Help of the group with this name, or of the only group whose name begins with `topic`.
 std::string group_help(const ConfigState& state, std::string_view topic) {
   const std::vector<Group> groups = groups_of(state);
   std::vector<const Group*> found;

@@ -14,33 +14,33 @@
 
 namespace shale {
 
-// A value of the JSON file. `found` describes it in messages: the string "12", an array.
+// A value in the JSON file. `found` describes it for error messages: "the string "12"", "an array".
 struct JsonValue {
-  // monostate: null, an array or an object, which no field accepts
+  // monostate stands for null, an array or an object, which no field accepts.
   std::variant<std::monostate, bool, int64_t, double, std::string> value;
   std::string found;
 };
 
-// One option: knows its texts and how to read and print its value.
+// One option: its help texts, and how to parse and print its value.
 class ConfigField {
  public:
   ConfigField(std::string field_name, std::string field_help, HelpText help_text);
   virtual ~ConfigField() = default;
 
-  // False, and no change, if the value is not expected().
+  // Returns false, without any change, if the value does not match expected().
   virtual bool assign_text(std::string_view text) = 0;
   virtual bool assign_json(const JsonValue& json) = 0;
   virtual std::string to_json() const = 0;
   virtual std::string expected() const = 0;    // "an integer of at least 1"
-  virtual std::string value_text() const = 0;  // for people; empty: not worth showing
+  virtual std::string value_text() const = 0;  // as printed by --help; empty: not shown
   virtual std::string range_text() const { return ""; }
   virtual std::string default_metavar() const = 0;
-  // What a shell may offer: words with blanks between them, "FILE" for paths, empty for the rest.
+  // Completions for a shell: words separated by spaces, "FILE" for paths, empty if there are none.
   virtual std::string offered() const { return ""; }
   virtual bool is_bool() const { return false; }
-  virtual bool in_limits() const { return true; }  // the value now
+  virtual bool in_limits() const { return true; }  // checks the current value
 
-  // A default found at run time has no value yet: null in JSON stands for it.
+  // True for an option whose default is found at run time and has no value yet (null in JSON).
   bool is_open() const { return !is_set && !text.default_text.empty(); }
   std::string metavar() const { return text.metavar.empty() ? default_metavar() : text.metavar; }
   std::string key() const;      // name with '_' for '-'
@@ -50,11 +50,11 @@ class ConfigField {
   const std::string help;
   const HelpText text;
   std::string default_value;  // value_text() before parsing
-  std::string open_json;      // to_json() likewise, of what only marks that there is no value yet
+  std::string open_json;      // to_json() before parsing, for is_open() options
   bool positional = false;
   bool required = false;
   bool is_set = false;
-  bool may_change = false;  // see ConfigOption, as `brief`, of basic ones
+  bool may_change = false;  // see ConfigOption, also for `brief`
   std::string brief;
 };
 
@@ -75,41 +75,41 @@ struct ConfigState {
     std::string title;
     std::vector<ConfigField*> fields;
   };
-  // What every program has; not part of the JSON file.
+  // Options that every program has. They are not part of the JSON file.
   struct Builtin {
     std::string config;
     bool print_config = false;
     bool version = false;
-    std::string help;  // a topic, which parse_config() takes before it reads the rest
+    std::string help;  // the topic; parse_config() reads it before the other flags
   };
 
   std::string program;
   std::string summary;
   std::vector<std::string> examples;
   std::vector<Section> sections;
-  std::vector<std::pair<std::string, std::string>> needs;  // see ConfigSpec
+  std::vector<std::pair<std::string, std::string>> needs;  // see ConfigSpec::needs()
   std::vector<FieldPtr> fields;
   Builtin builtin;
   std::vector<FieldPtr> builtin_fields;  // point into `builtin`
 
   ConfigField& add(FieldPtr field);
-  ConfigField* find(std::string_view name) const;  // null if there is none
+  ConfigField* find(std::string_view name) const;  // null if there is no such option
 };
 
-// Sets fields from a file, or its text: "FILE: key: expected ..., found ...".
+// Sets fields from a file or from its text. Errors look like "FILE: key: expected ..., found ...".
 void read_config_file(ConfigState& state, const std::string& path);
 void read_config_text(ConfigState& state, std::string_view text, const std::string& source);
 
-// "--steps: expected an integer of at least 1, found 'x'".
+// Error text such as "--steps: expected an integer of at least 1, found 'x'".
 std::string mismatch(std::string_view where, const ConfigField& field, std::string_view found);
 
-// "--optimizer 01-adam was removed; use --optimizer 1bit-adam".
+// Error text such as "--optimizer 01-adam was removed; use --optimizer 1bit-adam".
 std::string removed_message(std::string_view what, const RemovedOption& option);
 
-// All options, a line each, for what makes completions and manual pages of them: the command,
-// "flag", "value" or "argument", how it is spelled, what stands for its value, offered(), the help
-// as --help has it, and the section, with tabs between them. The first line has the command,
-// "summary" and the summary as its sixth.
+// Returns a table of all options, one a line, from which shell completions and manual pages are
+// generated. Columns are separated by tabs: the command; "flag", "value" or "argument"; the
+// spelling; the placeholder of the value; offered(); the help text as in --help; the section. The
+// first line has the command, "summary" as its second column and the summary as its sixth.
 std::string option_table(const ConfigState& state);
 
 }  // namespace shale

@@ -20,7 +20,8 @@ JsonValue scalar_of(const Json& value) {
   return {{}, "null"};
 }
 
-// Null: the option was removed, and the file, of --print-config, has what it was without the flag.
+// Returns null for a removed option whose value in the file is null or the one that --print-config
+// wrote for runs that did not use the option.
 ConfigField* field_of(const ConfigState& state, const std::string& source, const std::string& key,
                       const Json& value) {
   std::vector<std::string> keys;
@@ -43,11 +44,12 @@ ConfigError not_assigned(const ConfigField& field, const std::string& where,
                          const JsonValue& scalar) {
   const auto* const text = std::get_if<std::string>(&scalar.value);
   const auto* const removed = text != nullptr ? find_removed_option(field.name, *text) : nullptr;
-  return ConfigError(removed != nullptr ? removed_message(cat(where, " ", json_quote(*text)), *removed)
-                                        : mismatch(where, field, scalar.found));
+  return ConfigError(removed != nullptr
+                         ? removed_message(cat(where, " ", json_quote(*text)), *removed)
+                         : mismatch(where, field, scalar.found));
 }
 
-// Calls fn; it is the config that is bad, not the data.
+// Calls fn and turns its errors into ConfigError: the file is a configuration, not data.
 template <typename Fn>
 auto as_config_error(Fn&& fn) {
   try {

@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-// cpu_set_t ends at 1024 CPUs, and the kernel refuses a mask that is too small for the machine.
+// cpu_set_t ends at 1024 CPUs, and the kernel rejects a mask that is too small for the machine.
 constexpr size_t kMaxCpus = 16384;
 
 class CpuMask {
@@ -32,7 +32,8 @@ class CpuMask {
     return mask;
   }
 
-  // The kernel keeps of it what exists and what the cpuset allows. False if it refuses.
+  // Sets the mask of this thread. The kernel keeps the CPUs that exist and that the cpuset allows.
+  // Returns false if it refuses.
   bool apply() { return sched_setaffinity(0, bytes(), data()) == 0; }
 
   int count() { return CPU_COUNT_S(bytes(), data()); }
@@ -58,7 +59,7 @@ class CpuMask {
 CpuCounts cpu_counts() {
   CpuMask before = CpuMask::of_this_thread();
   CpuCounts counts = {.bound = before.count(), .node = before.count()};
-  // A sandbox may forbid changing masks: then the node is what the mask shows.
+  // A sandbox may forbid changing masks. The node then counts as what the mask shows.
   if (!CpuMask::all().apply()) return counts;
   counts.node = CpuMask::of_this_thread().count();
   if (!before.apply()) {

@@ -5,10 +5,10 @@
 
 namespace shale {
 
-enum class DeviceType : uint8_t { kCpu, kCuda, kEmu };  // kEmu: a GPU emulated on the CPU
+enum class DeviceType : uint8_t { kCpu, kCuda, kEmu };  // kEmu: a GPU that is emulated on the CPU
 inline constexpr int kDeviceTypes = 3;
 
-// Where memory lives and kernels run. `emu` runs the CUDA kernels on the CPU.
+// The device that holds memory and runs kernels. `emu` runs the CUDA kernels on the CPU.
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int index = 0;  // GPU number on this node

@@ -7,7 +7,8 @@
 
 namespace shale {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI32, kI64, kU8, kU16, kU32 };  // elements
+// Element type of a tensor.
+enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI32, kI64, kU8, kU16, kU32 };
 
 // bfloat16: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even.
 struct bf16 {
@@ -17,7 +18,7 @@ struct bf16 {
   constexpr explicit bf16(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     const bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
-    // A NaN keeps its sign and stays quiet: rounding could turn it into an infinity.
+    // A NaN keeps its sign and becomes a quiet NaN: rounding could turn it into an infinity.
     bits = is_nan ? static_cast<uint16_t>((u >> 16) | 0x40u)
                   : static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
@@ -26,7 +27,7 @@ struct bf16 {
   }
 };
 
-// IEEE binary16, as storage: arithmetic happens in f32.
+// IEEE binary16, for storage only: arithmetic is done in f32.
 struct f16 {
   uint16_t bits = 0;
 
@@ -37,7 +38,7 @@ struct f16 {
 
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
 
-constexpr float to_f32(float x) {  // exact, as the two below
+constexpr float to_f32(float x) {  // exact, as are the two overloads below
   return x;
 }
 constexpr float to_f32(bf16 x) {
@@ -88,7 +89,7 @@ struct DTypeOf<uint32_t> {
 template <typename T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-// Bytes of one element.
+// Size of one element in bytes.
 constexpr int64_t dtype_size(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -104,10 +105,10 @@ constexpr int64_t dtype_size(DType dtype) {
   return 0;
 }
 
-// "fp32", "bf16", ...: the spelling of flags and messages.
+// Name in flags and messages: "fp32", "bf16", ...
 std::string_view dtype_name(DType dtype);
 
-constexpr bool is_float(DType dtype) {  // whether elements are floating-point numbers
+constexpr bool is_float(DType dtype) {  // floating-point element type
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
          dtype == DType::kF64;
 }

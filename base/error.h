@@ -7,19 +7,19 @@
 
 namespace shale {
 
-// What a program that ends with an error returns to the shell.
+// Exit codes of programs that end with an error.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,         // bad flag or config
   kData = 65,          // malformed data or checkpoint
-  kMissingInput = 66,  // a file that should be read does not exist
-  kUnavailable = 69,   // device or host unavailable
-  kInternal = 70,      // a bug, ours or the embedding program's
+  kMissingInput = 66,  // an input file does not exist
+  kUnavailable = 69,   // device or host is not available
+  kInternal = 70,      // a bug in Shale or in the embedding program
   kOutOfMemory = 71,
   kDisk = 74,
-  kInterrupted = 75,  // stopped by a signal after saving: run again to go on
+  kInterrupted = 75,  // stopped by a signal after saving; run again to continue
   kComm = 76,         // ranks disagree, or a collective timed out
-  kNonFinite = 77,    // loss or gradient not finite
+  kNonFinite = 77,    // loss or gradient is not finite
 };
 
 // Base of all errors thrown by Shale. The message says what was expected and what was found.
@@ -33,12 +33,12 @@ class Error : public std::runtime_error {
 };
 
 template <ExitCode kCode>
-class ErrorWithCode : public Error {  // carries kCode
+class ErrorWithCode : public Error {  // an error with a fixed exit code
  public:
   explicit ErrorWithCode(const std::string& message) : Error(kCode, message) {}
 };
 
-class ConfigError : public ErrorWithCode<ExitCode::kUsage> {  // these say what ExitCode does
+class ConfigError : public ErrorWithCode<ExitCode::kUsage> {  // named after their ExitCode
   using ErrorWithCode::ErrorWithCode;
 };
 class DataError : public ErrorWithCode<ExitCode::kData> {
@@ -66,7 +66,7 @@ class NonFiniteError : public ErrorWithCode<ExitCode::kNonFinite> {
   using ErrorWithCode::ErrorWithCode;
 };
 
-// Misuse of an operation: "linear: weight is [3,4], expected [*,5]".
+// Wrong use of an operation: "linear: weight is [3,4], expected [*,5]".
 class ShapeError : public InternalError {
   using InternalError::InternalError;
 };

@@ -15,73 +15,73 @@ class CallObserver;
 
 // The state of dynamic loss scaling (kernels/loss_scale.h), which only float16 needs.
 struct LossScale {
-  float value = 1;             // a factor of all gradients: backward() begins with it
-  uint32_t good_steps = 0;     // since the value last changed
-  uint32_t tolerance = 1;      // overflows to come until the value falls, that one included
-  uint32_t skipped_steps = 0;  // in all
+  float value = 1;             // factor of all gradients: backward() starts from it
+  uint32_t good_steps = 0;     // number of steps since the value last changed
+  uint32_t tolerance = 1;      // overflows, the last one included, until the value is lowered
+  uint32_t skipped_steps = 0;  // total number
 };
 
-// Values that change from step to step. They live in device memory; kernels read them from there,
-// in stream order, so that a step never synchronises with the host and can be captured as a graph.
+// Values that change from step to step. They are in device memory, and kernels read them there in
+// stream order, so that a step never synchronises with the host and can be captured as a graph.
 struct StepState {
-  // Written by the host, and uploaded as one piece.
+  // Written by the host and uploaded as one piece.
   uint64_t seed = 0;
-  uint64_t step = 0;           // optimizer steps done before this one
-  uint64_t sample = 0;         // global index of this micro-batch's first sample in the step
-  float lr = 0;                // in an optimizer's values, as the next two; else unused
+  uint64_t step = 0;    // optimizer steps done before this one
+  uint64_t sample = 0;  // global index of this micro-batch's first sample in the step
+  float lr = 0;         // set in each optimizer's own StepState, as are the next two; else unused
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
-  float grad_scale = 1;        // 1 / tokens of the global batch: backward() begins with it
-  // Written by kernels; lasts from step to step.
+  float grad_scale = 1;        // 1 / tokens of the global batch: backward() starts from it
+  // Written by kernels; keeps its value from step to step.
   LossScale loss_scale;
-  // Written by kernels (and once by the host, when a step begins).
-  float grad_norm = 0;      // of the whole gradient, written by clip_factor
-  float clip_factor = 1;    // what an optimizer multiplies gradients with (unscaling included)
+  // Written by kernels, and reset by the host when a step begins.
+  float grad_norm = 0;      // norm of the whole gradient, written by clip_factor
+  float clip_factor = 1;    // factor that optimizers apply to gradients (unscaling included)
   uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN (2: see kernels/loss_scale.h)
 };
 
-// What the blocks of a kernel count together, in device memory, for the kernels of one stream. 0
-// between kernels: who counts last puts it back, so that nobody has to clear it between launches,
-// which may be dependent ones or those of a graph.
+// Counters in device memory that the blocks of a kernel share, for the kernels of one stream. They
+// are 0 between kernels: the last block that counts resets them, so that no launch has to clear
+// them, not even a dependent launch or one of a graph.
 struct BlockCounters {
-  uint32_t next_tile = 0;  // kernels/cuda/tile_queue.cuh
-  // Of tiles that several blocks share (kernels/cuda/gemm/gemm90_shares.cuh), for each slab of 64
-  // rows: who has written its part.
+  uint32_t next_tile = 0;  // see kernels/cuda/tile_queue.cuh
+  // For tiles that several blocks share (kernels/cuda/gemm/gemm90_shares.cuh): one counter for each
+  // slab of 64 rows, of the blocks that have written their share.
   static constexpr int kSlabs = 272;
   uint32_t written[kSlabs] = {};
 };
 
-// Scratch memory of a stream: valid until the next reserve() on the same stream.
+// Scratch memory of a stream. It is valid until the next reserve() on the same stream.
 class Workspace {
  public:
   virtual ~Workspace() = default;
   virtual void* reserve(size_t bytes) = 0;  // 64-byte aligned; throws OutOfMemoryError
 };
 
-// What a kernel gets besides its arguments.
+// Execution environment that a kernel gets besides its arguments.
 struct Exec {
   Device device;
-  void* stream = nullptr;             // a cudaStream_t, an emulator queue; null on the CPU
-  Workspace* workspace = nullptr;     // never null in a call made by the runtime
-  StepState* step = nullptr;          // device memory, or null in calls that need none of it
-  BlockCounters* counters = nullptr;  // device memory; null: kernels do without, a little slower
+  void* stream = nullptr;             // a cudaStream_t or an emulator queue; null on the CPU
+  Workspace* workspace = nullptr;     // not null in calls by the runtime
+  StepState* step = nullptr;          // in device memory; null in calls that do not need it
+  BlockCounters* counters = nullptr;  // in device memory; null: kernels are a little slower
   int threads = 1;                    // CPU threads
-  bool deterministic = false;         // asks for the variant without atomics
-  // Matrix products of f32 round their operands to tf32: 10 bits of mantissa, to nearest, ties away
-  // from zero. For tensor cores of compute capability 8.0 and later; the CPU does the same, slowly.
+  bool deterministic = false;         // selects the variant without atomics
+  // f32 GEMMs round their operands to tf32: 10 bits of mantissa, to nearest, ties away from zero.
+  // Needs tensor cores of compute capability 8.0 or later; the CPU does the same, slowly.
   bool tf32 = false;
-  // Most blocks of a kernel whose blocks take one tile after the other; 0: as many as the GPU has
-  // multiprocessors. Results do not depend on it.
+  // Maximum number of blocks of a persistent kernel, whose blocks process one tile after the other.
+  // 0: the number of the GPU's multiprocessors. Results do not depend on it.
   int persistent_blocks = 0;
-  // What collectives hold of these, which such kernels leave free; null: nothing. Results do not
-  // depend on it either.
+  // Multiprocessors reserved for collectives, which persistent kernels leave free; null: none.
+  // Results do not depend on it.
   const HeldMultiprocessors* held = nullptr;
-  // Blocks of a kernel come up while the kernel before it in the stream still runs, and wait for
-  // its end (programmatic dependent launch). Only on a device whose kernels are compiled for
+  // The blocks of a kernel start while the kernel before it in the stream still runs, and wait for
+  // its end (programmatic dependent launch). Requires a device whose kernels are compiled for
   // compute capability 9.0 or later; a launch elsewhere is an error.
   bool dependent_launch = false;
-  Tracer* tracer = nullptr;                   // where kernel times go, or null
-  kernels::CallObserver* observer = nullptr;  // who stands around kernel calls, or null
+  Tracer* tracer = nullptr;                   // receives kernel times; may be null
+  kernels::CallObserver* observer = nullptr;  // called around each kernel call; may be null
 };
 
 }  // namespace shale

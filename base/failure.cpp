@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-// The library's own text begins with "filesystem error: status: ", and ends with the path.
+// The standard library's text begins with "filesystem error: status: " and ends with the path.
 Failure file_failure(const std::filesystem::filesystem_error& error) {
   const bool is_missing = error.code() == std::errc::no_such_file_or_directory ||
                           error.code() == std::errc::not_a_directory;
@@ -36,7 +36,7 @@ Failure failure_of(std::exception_ptr error) {
     if (e.code() != std::errc::resource_unavailable_try_again) {
       return {ExitCode::kInternal, e.what()};
     }
-    // The user may have no more threads, or no more memory for them.
+    // The user's limit of threads is reached, or there is no memory for another one.
     return {ExitCode::kOutOfMemory, cat("a thread could not be made: ", e.what(),
                                         "; ulimit -v and ulimit -u bound memory and threads")};
   } catch (const std::exception& e) {
@@ -61,7 +61,7 @@ std::string printable_message(std::string_view message) {
 void print_error(std::string_view message) {
   std::fflush(stdout);
   const std::string line = cat("error: ", printable_message(message), "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of ranks do not mix
+  std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of several ranks do not mix
   std::fflush(stderr);
 }
 

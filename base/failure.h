@@ -8,23 +8,23 @@
 
 namespace shale {
 
-// How a program ends that an exception ends: what it returns, and prints.
+// The exit code and message of a program that ends with an exception.
 struct Failure {
   ExitCode code = ExitCode::kInternal;
   std::string message;
 };
 
-// An Error has its own code. What the standard library throws about a file is kMissingInput where
-// nothing has that name, else kDisk, and the message begins with the path; no memory or no more
-// threads are kOutOfMemory; all else is kInternal.
+// An Error has its own code. A file error of the standard library is kMissingInput if no file has
+// that name, else kDisk, and its message begins with the path. Out of memory or threads is
+// kOutOfMemory; any other exception is kInternal.
 Failure failure_of(std::exception_ptr error);
 
-// A message as it is printed: printable(), but with the lines of tables that belong to it, which
-// begin with two blanks. What input puts there cannot be taken for another message.
+// Returns a message that is safe to print: printable(), except that lines of tables that belong to
+// it, which begin with two spaces, are kept. Input quoted in it cannot pass for another message.
 std::string printable_message(std::string_view message);
 
-// Writes "error: MESSAGE", a printable_message(), to standard error in one piece, after what
-// standard output holds.
+// Flushes standard output, then writes "error: " and printable_message() to standard error in one
+// piece.
 void print_error(std::string_view message);
 
 }  // namespace shale

@@ -25,11 +25,11 @@
 namespace shale {
 namespace {
 
-// Kernels, oneDNN and the recursion of graphs run on it. Only pages that are touched take memory.
+// Enough for kernels, oneDNN and recursive graph traversal. Only touched pages use memory.
 constexpr size_t kStackBytes = 8 << 20;
 constexpr size_t kGuardBytes = 64 << 10;
 
-// Memory for a stack, below which lies memory that nobody may touch.
+// Memory of a stack, with a guard page below it.
 class Stack {
  public:
   Stack() {
@@ -47,8 +47,8 @@ class Stack {
   void* base_;
 };
 
-// The C++ runtime keeps what is thrown and caught per thread: the exceptions being handled, and the
-// number of those that unwind (Itanium C++ ABI, Exception Handling, section 2.2.2).
+// The C++ runtime keeps two things per thread: the exceptions being handled, and the number of
+// exceptions that unwind (Itanium C++ ABI, Exception Handling, section 2.2.2).
 struct ExceptionState {
   void* caught = nullptr;
   unsigned uncaught = 0;
@@ -62,7 +62,7 @@ void exchange_exceptions(ExceptionState& with) {
   with = mine;
 }
 
-// Thread sanitizer follows a fiber like a thread.
+// Tells ThreadSanitizer to treat a fiber as a thread.
 struct SanitizerFiber {
 #ifdef SHALE_HAVE_TSAN
   void* fiber = __tsan_create_fiber(0);
@@ -83,7 +83,7 @@ struct SanitizerFiber {
 #endif
 };
 
-// Unwinds a fiber that waits for one that will not come.
+// Unwinds a fiber that waits for another one that has failed.
 class Stopped : public CommError {
   using CommError::CommError;
 };
@@ -98,7 +98,7 @@ struct Fibers::Fiber {
   SanitizerFiber sanitizer = {};
   bool has_begun = false, has_ended = true;
   std::string waits_for = {};
-  const std::function<bool()>* is_open = nullptr;  // null: it can go on
+  const std::function<bool()>* is_open = nullptr;  // null: can continue
 };
 
 struct Fibers::Run {
@@ -106,12 +106,12 @@ struct Fibers::Run {
   MachineContext outside = {};
   const Body* body = nullptr;
   Fiber* current = nullptr;
-  int last = -1;  // whose turn was last
+  int last = -1;  // the fiber that ran last
   std::exception_ptr error = nullptr;
 };
 
 namespace {
-// The one whose first turn begins on this thread.
+// The Fibers whose fiber gets its first turn on this thread.
 constinit thread_local void* t_beginning = nullptr;
 }  // namespace
 
@@ -145,7 +145,7 @@ void Fibers::main() {
   switch_context(self.context, run.outside, /*last=*/true);
 }
 
-// The next one in turn that can go on. After an error all that wait can, to be unwound.
+// Returns the next fiber in order that can continue: after an error, any waiting fiber.
 Fibers::Fiber* Fibers::next() {
   for (int i = 1; i <= count(); ++i) {
     Fiber& fiber = *run_->fibers[static_cast<size_t>((run_->last + i) % count())];

@@ -12,22 +12,22 @@ struct MachineGpu {
   PciPlace place;
   int arch = 0;                 // compute capability times ten
   std::string name{};           // "NVIDIA GeForce RTX 4090"
-  std::vector<bool> reaches{};  // by index: whether it reads that one's memory itself
+  std::vector<bool> reaches{};  // by GPU index: can access its memory directly
 };
 
-// The GPUs of a machine and what lies between them.
+// The GPUs of a machine and the links between them.
 struct GpuMachine {
   std::vector<MachineGpu> gpus{};
   std::vector<PciPlace> places() const;
 };
 
-// Of a folder that stands for a machine: `sys/`, as /sys, and `gpus`, with a line for each GPU: its
-// address, compute capability times ten, those whose memory it reaches (`0,1`, or `-`), its name.
-// Throws ConfigError, which names the line.
+// Reads a folder that describes a machine. It has `sys/`, laid out as /sys, and the file `gpus`
+// with a line for each GPU: address, compute capability times ten, the GPUs whose memory it can
+// access (`0,1`, or `-`), and name. Throws ConfigError, which names the line.
 GpuMachine read_gpu_machine(const std::string& folder);
 
-// That of SHALE_MACHINE; nothing if it is not set. Emulated GPUs are in it, and the doctor looks at
-// it in place of the driver's.
+// Returns the machine that SHALE_MACHINE names, or nothing if it is not set. Emulated GPUs take
+// their places in it, and `shale doctor` reports it in place of the driver's GPUs.
 std::optional<GpuMachine> simulated_machine();
 
 }  // namespace shale

@@ -6,13 +6,14 @@
 
 namespace shale {
 
-// Multiprocessors of a GPU that collectives under way hold. Kernels of the compute stream that
-// would fill the GPU leave them free: a block without a multiprocessor of its own waits until all
-// others have ended. Safe for several threads.
+// Multiprocessors of a GPU that are reserved for collectives in progress. Kernels of the compute
+// stream that would fill the GPU leave them free: otherwise a block without a free multiprocessor
+// would run after all other blocks have ended. Thread-safe.
 class HeldMultiprocessors {
  public:
-  // A collective's, from its call to the compute stream's wait for it: the order of calls is what
-  // both streams go by, whenever the device gets there.
+  // Reservation of one collective. It lasts from the call of the collective until the compute
+  // stream is told to wait for it. Both are points in the host's order of calls, which both streams
+  // follow.
   class Hold {
    public:
     Hold() = default;
@@ -29,7 +30,7 @@ class HeldMultiprocessors {
     int count_ = 0;
   };
 
-  // The most that one collective holds: those of a stream run one after the other.
+  // Maximum that one collective reserves. The collectives of a stream run one after the other.
   int most() const {
     const std::lock_guard lock(mutex_);
     return counts_.empty() ? 0 : *counts_.rbegin();

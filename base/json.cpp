@@ -13,7 +13,7 @@ const std::string& key_of(const Json::Object::value_type& member) {
   return member.first;
 }
 
-// Hands the parser's events on.
+// Forwards the parser's events to a JsonVisitor.
 class EventForwarder {
  public:
   EventForwarder(JsonVisitor& visitor, std::string_view source)
@@ -21,13 +21,13 @@ class EventForwarder {
 
   bool null() { return value(nullptr); }
   bool boolean(bool value_read) { return value(value_read); }
-  bool number_integer(int64_t number) {  // that begins with '-'; no integer is -0
+  bool number_integer(int64_t number) {  // begins with '-'; -0 is not an integer
     return number == 0 ? value(-0.0) : value(number);
   }
   bool number_unsigned(uint64_t number) { return value(number); }
   bool number_float(double number, const std::string&) { return value(number); }
   bool string(std::string& text) { return value(std::move(text)); }
-  bool binary(nlohmann::json::binary_t&) { return false; }  // JSON has none
+  bool binary(nlohmann::json::binary_t&) { return false; }  // does not occur in JSON
   bool key(std::string& name) {
     visitor_.key(std::move(name));
     return true;
@@ -49,7 +49,7 @@ class EventForwarder {
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& e) {
-    // "[json.exception.parse_error.101] parse error at ...": the library's tag helps nobody.
+    // Removes the library's prefix "[json.exception.parse_error.101] parse error at ...".
     const std::string_view what = e.what();
     const size_t tag_end = what.find("] ");
     throw DataError(cat(source_, ": not valid JSON at byte ", position, ": ",
@@ -66,7 +66,7 @@ class EventForwarder {
   const std::string_view source_;
 };
 
-// Makes a value of the events, from the inside out.
+// Builds a Json value from the parser's events.
 class TreeBuilder final : public JsonVisitor {
  public:
   TreeBuilder(const JsonLimits& limits, std::string_view source)
@@ -91,7 +91,7 @@ class TreeBuilder final : public JsonVisitor {
   Json take() { return std::move(root_); }
 
  private:
-  // An object or array whose end has not come; `key` is that of its next member.
+  // An object or array that has not ended yet; `key` is the key of its next member.
   struct Open {
     bool is_object = false;
     Json::Array items;
@@ -141,7 +141,7 @@ class TreeBuilder final : public JsonVisitor {
   Json root_;
 };
 
-// The text of one value, and of those inside it.
+// Writes the text of a value and of all values inside it.
 class Writer {
  public:
   explicit Writer(int indent) : indent_(indent) {}

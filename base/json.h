@@ -14,17 +14,17 @@
 
 namespace shale {
 
-// What a JSON text from outside may look like.
+// Limits for JSON texts from untrusted sources.
 struct JsonLimits {
   int64_t max_bytes = int64_t{1} << 20;
-  int max_depth = 64;  // arrays and objects inside each other
-  // Keys, strings, numbers, lists, objects...: a tree of them is many times as large as the text.
+  int max_depth = 64;  // maximum nesting of arrays and objects
+  // Maximum number of keys and values. The tree in memory is many times larger than the text.
   int64_t max_values = int64_t{1} << 22;
 };
 
-// A JSON value. Objects keep the order in which their members came, and are searched from the
-// front: what has many members is iterated over, and made of a Json::Object. Whatever is asked of a
-// value of another type is a DataError that says what was expected and what was found.
+// A JSON value. Objects keep the order of insertion, and find() searches linearly, so code iterates
+// over objects with many members and builds them from a Json::Object. Access to a value of another
+// type throws DataError, which says what was expected and what was found.
 class Json {
  public:
   using Array = std::vector<Json>;
@@ -48,22 +48,22 @@ class Json {
   Json(Object members) : value_(std::move(members)) {}
   template <typename T>
   Json(const std::vector<T>& items) : value_(Array(items.begin(), items.end())) {}
-  // An object if each item is a list of a string and a value, else an array: {{"a", 1}, {"b", 2}}.
+  // An object if each item is a pair of a string and a value, else an array: {{"a", 1}, {"b", 2}}.
   Json(std::initializer_list<Json> items);
   static Json array(std::initializer_list<Json> items = {}) { return Array(items); }
   static Json object() { return Object(); }
 
-  // Reads one JSON document: valid UTF-8, no key twice in one object, nothing behind it, no number
-  // beyond double. Throws DataError, starting with `source` (a path), for what is none, or is
-  // beyond the limits.
+  // Parses one JSON document: valid UTF-8, no duplicate key in an object, no trailing text, no
+  // number out of double's range. Throws DataError, whose message begins with `source` (a path),
+  // for invalid documents and documents beyond the limits.
   static Json parse(std::string_view text, const JsonLimits& limits, std::string_view source);
-  // The text, on one line, or with so many spaces for each level. What is not UTF-8 becomes U+FFFD,
-  // a number that is not finite null.
+  // Serialises to one line, or with `indent` spaces for each level. Bytes that are not UTF-8 become
+  // U+FFFD, numbers that are not finite become null.
   std::string dump(int indent = -1) const;
 
   bool is_null() const { return is<std::nullptr_t>(); }
   bool is_boolean() const { return is<bool>(); }
-  bool is_integer() const { return is<int64_t>() || is<uint64_t>(); }  // 1.0 is none
+  bool is_integer() const { return is<int64_t>() || is<uint64_t>(); }  // false for 1.0
   bool is_number() const { return is_integer() || is<double>(); }
   bool is_string() const { return is<std::string>(); }
   bool is_array() const { return is<Array>(); }
@@ -72,10 +72,10 @@ class Json {
   bool boolean() const;
   double real() const;
   const std::string& text() const;
-  // The integer, if the value is one and fits.
+  // Returns the integer, if the value is an integer that fits int64_t.
   std::optional<int64_t> int64() const;
   int64_t integer(int64_t min = INT64_MIN, int64_t max = INT64_MAX) const;
-  // A bool, a number, a std::string, or a std::vector of them.
+  // T: bool, a number, std::string, or a std::vector of them.
   template <typename T>
   T get() const {
     if constexpr (std::same_as<T, bool>) {
@@ -95,32 +95,32 @@ class Json {
     }
   }
 
-  // ---- Of arrays and objects; others have no size ----
+  // ---- Arrays and objects; other values have no size ----
 
   size_t size() const;
   bool empty() const { return size() == 0; }
 
-  // ---- Of arrays ----
+  // ---- Arrays ----
 
   Array::const_iterator begin() const { return items_of_array().begin(); }
   Array::const_iterator end() const { return items_of_array().end(); }
   const Json& operator[](size_t index) const;
   Json& operator[](size_t index);
-  void push_back(Json item);  // null becomes an array
+  void push_back(Json item);  // turns null into an array
 
-  // ---- Of objects ----
+  // ---- Objects ----
 
   const Object& items() const;
-  // The member, or null if there is none, or this is no object.
+  // Returns the member, or null if it is missing or this is no object.
   const Json* find(std::string_view key) const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }
   const Json& operator[](std::string_view key) const;
-  Json& operator[](std::string_view key);  // adds it if it is missing; null becomes an object
+  Json& operator[](std::string_view key);  // adds a missing member; turns null into an object
   void erase(std::string_view key);
-  // Puts members in the order of their keys, here and in all that is inside.
+  // Sorts the members of this object and of all nested objects by key.
   void sort_keys();
 
-  // Objects are compared in any order, numbers by their values.
+  // Ignores the order of members; compares numbers by value.
   friend bool operator==(const Json& a, const Json& b);
 
  private:
@@ -134,7 +134,7 @@ class Json {
   std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, Array, Object> value_;
 };
 
-// What a text is made of, in its order, where it is not kept.
+// Receives the parts of a JSON text in order, so that the text need not be kept as a tree.
 class JsonVisitor {
  public:
   virtual ~JsonVisitor() = default;
@@ -146,13 +146,13 @@ class JsonVisitor {
   virtual void end_array() = 0;
 };
 
-// As Json::parse, but for limits and keys that appear twice, with which the visitor has to do. What
-// it throws ends the visit.
+// Parses like Json::parse, but without limits and without a check for duplicate keys; the visitor
+// has to do both. An exception of the visitor ends the parse.
 void visit_json(std::string_view text, std::string_view source, JsonVisitor& visitor);
 
 enum class BrokenUtf8 { kReplaced, kRefused };
 
-// `text` as a JSON string, quotes included. Bytes that are not UTF-8 become U+FFFD, or are a
+// Returns `text` as a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD, or throw
 // DataError.
 std::string json_quote(std::string_view text, BrokenUtf8 broken = BrokenUtf8::kReplaced);
 

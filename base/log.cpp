@@ -37,8 +37,8 @@ LogLevel lowest_level(const LogOptions& options) {
   return few ? std::max(options.level, LogLevel::kWarning) : options.level;
 }
 
-// Open MPI gives every rank a pseudo-terminal, even if its own output goes to a file: what counts
-// is the launcher's, which is our parent. Where that cannot be seen, lines are plain.
+// Open MPI gives every rank a pseudo-terminal, even if its own output goes to a file. So the output
+// of the parent process, the launcher, decides. If it cannot be read, the log has no status line.
 bool launcher_is_on_terminal(int fd) {
   struct stat status {};
   const std::string path = cat("/proc/", getppid(), "/fd/", fd);
@@ -55,18 +55,18 @@ bool is_terminal(FILE* file) {
   return !launched || fd > STDERR_FILENO || launcher_is_on_terminal(fd);
 }
 
-// 0 when the terminal does not say.
+// Returns 0 if the width is unknown.
 size_t terminal_columns(FILE* file) {
   winsize size{};
   return ioctl(fileno(file), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-// Routes lines to the two files and keeps the status line below them.
+// Writes lines to the two files and keeps the status line below them.
 class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit TerminalSink(const LogOptions& options) { configure(options); }
 
-  // Returns the options that hold now.
+  // Returns the options now in effect.
   LogOptions configure(const LogOptions& options) {
     const std::lock_guard lock(mutex_);
     const std::optional<int> rank = options.rank ? options.rank : options_.rank;
@@ -77,7 +77,7 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
     return options_;
   }
 
-  // Returns the options before.
+  // Returns the options before the call.
   LogOptions set_rank(int rank) {
     const std::lock_guard lock(mutex_);
     const LogOptions before = options_;
@@ -95,7 +95,7 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
   void set_status(std::string_view text) {
     const std::lock_guard lock(mutex_);
     const size_t columns = terminal_columns(options_.out);
-    // The last column stays free: some terminals wrap when it is written.
+    // The last column stays empty: some terminals wrap when it is written.
     status_ = text.substr(0, columns > 1 ? columns - 1 : text.size());
     write(options_.out, cat(kClearLine, status_));
   }
@@ -108,7 +108,7 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
     if (status_.empty()) {
       write(file, line);
     } else {
-      // The two files may be one terminal, so the status line goes away before either is written.
+      // Both files may be one terminal, so the status line is removed before a write to either.
       write(options_.out, kClearLine);
       write(file, line);
       write(options_.out, status_);
@@ -130,7 +130,7 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
                           : cat(tag, name);
   }
 
-  // One call and one flush per line: stdio hands the line to the system in one piece.
+  // One call and one flush per line: stdio writes the line in one piece.
   static void write(FILE* file, std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), file);
     std::fflush(file);
@@ -158,8 +158,8 @@ struct Logger::State {
     lowest = lowest_level(options);
     logger.set_level(spdlog_level(lowest));
   }
-  // Tables and samples have several lines; a warning or an error has its own. spdlog catches what
-  // its sinks throw. The text goes in as a message, never as a format string.
+  // Tables and samples have several log lines, a warning or an error is a single one. spdlog
+  // catches exceptions of its sinks. The text is passed as a message, never as a format string.
   void log(LogLevel level, std::string_view text) noexcept try {
     if (level < lowest) return;
     const std::string shown =

@@ -13,30 +13,30 @@ namespace shale {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };  // ascending
 
-struct LogOptions {                  // who a Logger speaks for, and where to
-  std::optional<int> rank = {};      // nullopt: as before; 0 at first
-  LogLevel level = LogLevel::kInfo;  // what is below is dropped
+struct LogOptions {                  // identity and output of a Logger
+  std::optional<int> rank = {};      // nullopt: unchanged; 0 at first
+  LogLevel level = LogLevel::kInfo;  // lower levels are dropped
   bool quiet = false;                // warnings and errors only
   FILE* out = stdout;                // debug, info and the status line
   FILE* err = stderr;                // warnings and errors
 };
 
-// Lines for people. Rank 0 prints all levels; other ranks print warnings and errors only, after
-// "[rank 2] ". What a program says in a normal run goes to standard output, so that `train > log`
-// keeps it; warnings and errors go to standard error. A line is written in one piece, so lines of
-// several ranks do not mix. Safe to use from several threads.
+// Log for people. Rank 0 prints all levels; other ranks print only warnings and errors, with the
+// prefix "[rank 2] ". Debug and info go to standard output, so that `train > log` keeps them;
+// warnings and errors go to standard error. Lines are written in one piece, so ranks do not mix.
+// Thread-safe.
 class Logger {
  public:
   explicit Logger(const LogOptions& options);
   ~Logger();
   Logger(Logger&&) noexcept;
   Logger& operator=(Logger&&) noexcept;
-  // Speaks for others from now on, or elsewhere. Safe beside threads that log.
+  // Changes rank, level and files. Safe while other threads log.
   void configure(const LogOptions& options);
-  // The same for the rank alone. Returns the one before.
+  // Changes only the rank. Returns the rank before.
   int set_rank(int rank);
 
-  // `text` without a newline at its end. Never throw: a log that cannot be written is lost.
+  // `text` has no newline at its end. These never throw: a line that cannot be written is lost.
   void debug(std::string_view text) noexcept;
   void info(std::string_view text) noexcept;
   void warning(std::string_view text) noexcept;
@@ -44,15 +44,15 @@ class Logger {
 
   bool enabled(LogLevel level) const;
 
-  // Gets warnings and errors, whose text it is given, after they are printed. One at a time; an
-  // empty one ends it, and no call is under way then. It must not log.
+  // Called with each warning and error after it is printed. There is one listener; an empty one
+  // removes it, and no call is in progress when listen() returns. The listener must not log.
   using Listener = std::function<void(LogLevel, std::string_view)>;
   void listen(Listener listener);
 
-  // Whether the status line is drawn: `out` is a terminal, and info is enabled.
+  // Returns whether the status line is shown: `out` is a terminal and info is enabled.
   bool has_status_line() const;
-  // Replaces the line that stays below all others, cut to the terminal's width; empty removes it.
-  // Does nothing without has_status_line().
+  // Replaces the status line, which stays below all other lines and is cut to the terminal's width.
+  // An empty text removes it. Does nothing without has_status_line().
   void status(std::string_view text) noexcept;
 
  private:
@@ -60,12 +60,11 @@ class Logger {
   std::unique_ptr<State> state_;
 };
 
-// The process's logger, for all code that is not handed one. It prints like rank 0 until comm::run
-// tells it the rank.
+// The process's logger, for code that has no other. Prints as rank 0 until comm::run sets the rank.
 Logger& process_log();
 void set_process_log(const LogOptions& options);  // process_log().configure()
 
-// What a line says for a value: numbers with a fraction have six digits there.
+// Text of a value in a log line. Floating-point numbers have six digits.
 template <typename T>
 decltype(auto) log_text(const T& value) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -76,7 +75,7 @@ decltype(auto) log_text(const T& value) {
 }
 
 template <typename... Args>
-void log_info(const Args&... args) {  // a line of process_log(), joined by cat()
+void log_info(const Args&... args) {  // prints a line with process_log(), joined by cat()
   process_log().info(cat(log_text(args)...));
 }
 template <typename... Args>

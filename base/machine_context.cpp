@@ -14,8 +14,8 @@ namespace {
 
 #ifdef SHALE_HAVE_ASAN
 
-// AddressSanitizer has to know which stack is in use. Whoever arrives reports the arrival, and
-// learns on that occasion where the stack lies that was left.
+// AddressSanitizer must know which stack is in use. The context that was switched to reports its
+// arrival, and gets the bounds of the stack that was left.
 constinit thread_local MachineContext* t_left = nullptr;
 constinit thread_local MachineContext* t_arriving = nullptr;
 
@@ -40,15 +40,15 @@ void report_arrival() {}
 [[noreturn]] void start(void (*entry)()) {
   report_arrival();
   entry();
-  std::abort();  // entry() must not return: there is nothing to return to
+  std::abort();  // entry() must not return: there is no caller
 }
 
 }  // namespace
 
 #if defined(__x86_64__)
 
-// Saves what a function must preserve (System V ABI) on the old stack and takes it from the new.
-// MXCSR and the x87 control word are left alone: no kernel changes them.
+// Saves the registers that a function must preserve (System V ABI) on the old stack and restores
+// them from the new one. MXCSR and the x87 control word are not saved: no kernel changes them.
 asm(R"(
 .text
 .p2align 4
@@ -83,7 +83,7 @@ shale_start_stack:
 )");
 extern "C" void shale_switch_stack(void** old_stack_pointer, void* new_stack_pointer);
 extern "C" void shale_start_stack();
-// The entry point lies on the new stack, in the place of r15: contexts of one thread may have
+// The new stack holds the entry point in the slot of r15, because contexts of one thread may have
 // different ones.
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void shale_start_context(void (*entry)()) {
   start(entry);
@@ -93,8 +93,8 @@ void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes,
   context.stack_bottom = stack;
   context.stack_bytes = stack_bytes;
   context.fake_stack = nullptr;
-  // From the top: a null return address, which ends backtraces; the address that `ret` takes; six
-  // registers. After the `ret` rsp is 8 below a multiple of 16, as it is after a call.
+  // From the top of the stack: a null return address, which ends backtraces; the address for `ret`;
+  // six registers. After `ret`, rsp is 8 below a multiple of 16, as after a call.
   auto* top = reinterpret_cast<uintptr_t*>(stack + stack_bytes);
   top[-1] = 0;
   top[-2] = reinterpret_cast<uintptr_t>(&shale_start_stack);
@@ -103,7 +103,7 @@ void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes,
   context.stack_pointer = top - 8;
 }
 
-// noinline: the compiler must see a call that may change everything.
+// noinline: the compiler must treat it as a call that may change everything.
 __attribute__((noinline)) void switch_context(MachineContext& from, MachineContext& to, bool last) {
   announce_switch(from, to, last);
   shale_switch_stack(&from.stack_pointer, to.stack_pointer);
@@ -124,7 +124,7 @@ void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes,
   context.machine.uc_stack.ss_sp = stack;
   context.machine.uc_stack.ss_size = stack_bytes;
   context.machine.uc_link = nullptr;
-  // The arguments of an entry point are ints.
+  // makecontext() passes ints, so the address is split.
   const auto address = uint64_t{reinterpret_cast<uintptr_t>(entry)};
   makecontext(&context.machine, reinterpret_cast<void (*)()>(&start_halves), 2,
               static_cast<unsigned>(address), static_cast<unsigned>(address >> 32));

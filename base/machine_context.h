@@ -8,24 +8,25 @@
 
 namespace shale {
 
-// A suspended line of execution: what is needed to go on with it. On x86-64 the registers lie on
-// its stack and a switch takes some nanoseconds; elsewhere ucontext does it, with a system call.
+// A suspended execution context. On x86-64 the registers are saved on its stack and a switch takes
+// a few nanoseconds; other platforms use ucontext, with a system call per switch.
 struct MachineContext {
 #if defined(__x86_64__)
   void* stack_pointer = nullptr;
 #else
   ucontext_t machine;
 #endif
-  // Its stack; the owner of a thread's own stack leaves it out. For AddressSanitizer.
+  // The stack, for AddressSanitizer. Unset for a thread's own stack.
   const void* stack_bottom = nullptr;
   size_t stack_bytes = 0;
   void* fake_stack = nullptr;
 };
 
-// `context` will start in entry(), which must never return, on this stack.
+// Prepares `context` to start in entry() on this stack. entry() must never return.
 void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes, void (*entry)());
 
-// Goes on with `to`, returns when somebody switches to `from`. `last` says that nobody will.
+// Continues with `to`. Returns when a context switches to `from`. `last`: none will switch to
+// `from` again.
 void switch_context(MachineContext& from, MachineContext& to, bool last = false);
 
 }  // namespace shale

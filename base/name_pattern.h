@@ -4,7 +4,7 @@
 
 namespace shale {
 
-// Whether the pattern fits a name: each `*` stands for any characters, "h.*.bias".
+// Returns whether the pattern matches the name. Each `*` matches any characters, as in "h.*.bias".
 bool name_fits(std::string_view pattern, std::string_view name);
 
 }  // namespace shale

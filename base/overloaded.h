@@ -2,7 +2,7 @@
 
 namespace shale {
 
-// One function object with the overloads of several lambdas, such as for std::visit.
+// A function object with the overloads of several lambdas, for std::visit and the like.
 template <typename... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;

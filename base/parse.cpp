@@ -19,7 +19,7 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// digits * 10^exponent, in that form: a double would lose integers above 2^53.
+// The number digits * 10^exponent. A double would lose integers above 2^53.
 struct Decimal {
   bool negative = false;
   std::string digits;
@@ -30,7 +30,7 @@ bool read_exponent(std::string_view text, int64_t& exponent) {
   if (!text.empty() && text[0] == '+') text.remove_prefix(1);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, exponent);
-  // The bound leaves room for arithmetic on exponents; no sensible number comes near it.
+  // The bound leaves room for arithmetic on exponents; sensible numbers stay far below it.
   constexpr int64_t kBound = 1'000'000;
   return error == std::errc{} && stop == end && -kBound < exponent && exponent < kBound;
 }
@@ -61,7 +61,7 @@ std::optional<Decimal> read_decimal(std::string_view text) {
   return number;
 }
 
-// 1 for an empty unit; nothing for an unknown one.
+// Bytes of a unit: 1 for an empty one, nullopt for an unknown one.
 std::optional<double> unit_bytes(std::string_view unit) {
   static constexpr std::array<std::pair<std::string_view, double>, 10> kUnits = {{{"", 1},
                                                                                   {"b", 1},
@@ -84,7 +84,7 @@ std::optional<double> unit_bytes(std::string_view unit) {
 template <typename T>
 std::string shortest(T value) {
   std::array<char, 48> buffer{};
-  // std::to_chars without a precision is shortest too, but prefers 3e-04 to 0.0003.
+  // std::to_chars without a precision is also shortest, but prefers 3e-04 to 0.0003.
   for (int precision = 6; precision <= std::numeric_limits<T>::max_digits10; ++precision) {
     const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
                                             std::chars_format::general, precision);
@@ -97,7 +97,7 @@ std::string shortest(T value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-// Appends what `text` begins with, spelled where it is no character to print; returns its bytes.
+// Appends the first character of `text`, escaped if it is not printable. Returns the bytes read.
 size_t append_printable(std::string_view text, std::string& out) {
   const Utf8Start start = utf8_start(text);
   const std::string_view all = text.substr(0, start.bytes);
@@ -142,13 +142,13 @@ std::optional<int64_t> parse_int(std::string_view text) {
   if (!number) return std::nullopt;
   std::string& digits = number->digits;
   for (; number->exponent < 0; ++number->exponent) {
-    if (digits.empty()) break;                      // was all zeros
-    if (digits.back() != '0') return std::nullopt;  // a fraction is left
+    if (digits.empty()) break;                      // all digits were zeros
+    if (digits.back() != '0') return std::nullopt;  // a fractional part is left
     digits.pop_back();
   }
   digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size()));
   if (digits.empty()) return 0;
-  // 19 digits are enough for every int64_t, so a larger exponent cannot fit.
+  // No int64_t has more than 19 digits, so a larger exponent cannot fit.
   if (number->exponent > 19) return std::nullopt;
   digits.append(static_cast<size_t>(number->exponent), '0');
   if (number->negative) digits.insert(digits.begin(), '-');
@@ -226,7 +226,7 @@ std::string printable(std::string_view text, std::string_view kept) {
 
 std::string excerpt(std::string_view text, size_t longest) {
   std::string out;
-  size_t cut = 0;  // how much of `out` stays if "..." must follow
+  size_t cut = 0;  // length to which `out` is cut if "..." must follow
   while (!text.empty()) {
     text.remove_prefix(append_printable(text, out));
     if (out.size() > longest) return out.substr(0, cut) + "...";
@@ -242,10 +242,10 @@ bool names_a_path(std::string_view text) {
 
 std::optional<std::string> nearest_name(std::string_view text, std::span<const std::string> names) {
   const std::string* nearest = nullptr;
-  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // beyond that, a guess misleads
+  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // more would make a misleading guess
   for (const std::string& name : names) {
     if (text.size() >= 2 && name.starts_with(text)) return name;
-    // At least so many slips; a text of a megabyte is not worth comparing.
+    // The lengths give a lower bound of the errors, which avoids comparing very long texts.
     const auto [shorter, longer] = std::minmax({name.size(), text.size()});
     if (longer - shorter >= fewest) continue;
     const size_t slips = typing_slips(text, name);

@@ -18,7 +18,7 @@ namespace {
 constexpr int kMostCpus = 16384;
 constexpr size_t kLongestLine = 4096;
 
-// The first line of a file of /sys; nothing if it cannot be read, or has no end.
+// First line of a file in /sys; empty if the file cannot be read or the line has no end.
 std::string line_of(const std::filesystem::path& file) {
   std::array<char, kLongestLine> text{};
   std::ifstream stream(file);
@@ -27,13 +27,13 @@ std::string line_of(const std::filesystem::path& file) {
   return std::string(read.substr(0, read.find('\n')));
 }
 
-// An integer of [least, most] in the file, or `otherwise`.
+// Integer in [least, most] from the file, or `otherwise`.
 int number_of(const std::filesystem::path& file, int least, int most, int otherwise) {
   const auto value = parse_int(line_of(file));
   return value && *value >= least && *value <= most ? static_cast<int>(*value) : otherwise;
 }
 
-// "16.0 GT/s PCIe", or "8 GT/s" of older kernels. 0: something else.
+// Parses "16.0 GT/s PCIe", or "8 GT/s" of older kernels. Returns 0 for anything else.
 double speed_of(const std::filesystem::path& file) {
   const std::string line = line_of(file);
   const size_t blank = line.find(' ');
@@ -47,7 +47,7 @@ bool all_hex(std::string_view text) {
                                       [](unsigned char c) { return std::isxdigit(c) != 0; });
 }
 
-// "0000:17:00.0", the domain with four digits or more.
+// True for "0000:17:00.0"; the domain has four or more digits.
 bool is_address(std::string_view text) {
   const size_t n = text.size();
   return n >= 12 && n <= 16 && text[n - 2] == '.' && text[n - 5] == ':' && text[n - 8] == ':' &&
@@ -55,7 +55,7 @@ bool is_address(std::string_view text) {
          all_hex(text.substr(n - 4, 2)) && all_hex(text.substr(n - 1));
 }
 
-// From the host bridge to the device. Empty if the link leads elsewhere.
+// Path from the host bridge to the device. Empty if the link leads elsewhere.
 std::vector<std::string> bridges(const std::filesystem::path& device) {
   std::vector<std::string> path;
   for (const auto& part : device) {
@@ -84,7 +84,7 @@ size_t common_parts(const std::vector<std::string>& a, const std::vector<std::st
 
 }  // namespace
 
-// PCI Express Base Specification: 8 of 10 bits up to 5 GT/s, then 128 of 130.
+// Line encoding of the PCI Express Base Specification: 8 of 10 bits up to 5 GT/s, then 128 of 130.
 double PciLink::bytes_per_second() const {
   const double coding = gigatransfers <= 5 ? 0.8 : 128.0 / 130;
   return gigatransfers * 1e9 * width * coding / 8;
@@ -110,7 +110,7 @@ std::vector<int> parse_cpu_list(std::string_view text) {
 PciPlace read_pci_place(std::string_view address, const std::string& sys) {
   PciPlace place{.address = std::string(address)};
   for (char& c : place.address) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  // CUDA's domains may have eight digits.
+  // CUDA's PCI domains may have eight digits.
   while (place.address.size() > 12 && place.address.front() == '0') place.address.erase(0, 1);
   if (!is_address(place.address)) return place;
   std::error_code error;
@@ -123,7 +123,7 @@ PciPlace read_pci_place(std::string_view address, const std::string& sys) {
   place.path = bridges(device);
   std::filesystem::path folder = device;
   for (size_t part = place.path.size(); part-- > 2; folder = folder.parent_path()) {
-    if (part % 2 != 0) continue;  // a port of a switch, whose link is inside
+    if (part % 2 != 0) continue;  // a switch port, whose link is inside the switch
     place.links.insert(place.links.begin(), read_link(folder.parent_path(), folder));
   }
   return place;
@@ -133,7 +133,7 @@ PciPath path_between(const PciPlace& a, const PciPlace& b) {
   if (a.path.empty() || b.path.empty()) return PciPath::kUnknown;
   const size_t same = common_parts(a.path, b.path);
   if (same > 1) {
-    // A switch is a port above and one below for each device.
+    // A switch has one upstream port and one downstream port for each device.
     const bool one = a.path.size() - same <= 2 && b.path.size() - same <= 2;
     return one ? PciPath::kSwitch : PciPath::kSwitches;
   }

@@ -9,12 +9,12 @@
 namespace shale {
 
 // The wire format of protocol buffers (protobuf.dev/programming-guides/encoding), for the few
-// messages that other programs read of ours. Field numbers are the caller's business.
+// messages that other programs read. The caller chooses the field numbers.
 
-// A message as it is written, field by field.
+// A message that is written field by field.
 class ProtoMessage {
  public:
-  // An int32, int64, uint64, bool or enum; a negative number takes ten bytes.
+  // An int32, int64, uint64, bool or enum. A negative number takes ten bytes.
   ProtoMessage& integer(uint32_t field, int64_t value);
   ProtoMessage& fixed64(uint32_t field, uint64_t value);
   ProtoMessage& real(uint32_t field, double value);
@@ -35,27 +35,27 @@ class ProtoMessage {
   std::string bytes_;
 };
 
-// A field of a message that is read.
+// A field of a message being read.
 struct ProtoField {
   enum class Kind { kVarint, kFixed64, kBytes, kFixed32 };
   uint32_t number = 0;
   Kind kind = Kind::kVarint;
-  uint64_t value = 0;           // of numbers, the bits
-  std::string_view bytes = {};  // of strings, messages and packed numbers
+  uint64_t value = 0;           // the bits of a number
+  std::string_view bytes = {};  // contents of strings, messages and packed numbers
 
   int64_t integer() const { return static_cast<int64_t>(value); }
-  double real() const;   // of kFixed64
-  float real32() const;  // of kFixed32
+  double real() const;   // value of a kFixed64 field
+  float real32() const;  // value of a kFixed32 field
 };
 
-// Reads the fields of a message, which must outlive it, in the order in which they come.
+// Reads the fields of a message in order. The message must outlive the reader.
 class ProtoReader {
  public:
-  // `source` is what messages call the text.
+  // `source` names the text in error messages.
   ProtoReader(std::string_view message, std::string source)
       : rest_(message), source_(std::move(source)) {}
 
-  // nullopt at the end. Throws DataError for what is no message.
+  // Returns nullopt at the end. Throws DataError for invalid messages.
   std::optional<ProtoField> next();
 
  private:

@@ -25,8 +25,15 @@ constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
-// What a stream of random numbers is for: streams of different purpose never share a key.
-enum class RngDomain : uint32_t { kInit = 1, kDropout = 2, kShuffle = 3, kSampling = 4, kTest = 5, kRounding = 6 };
+// Purpose of a stream of random numbers. Streams of different purpose never share a key.
+enum class RngDomain : uint32_t {
+  kInit = 1,
+  kDropout = 2,
+  kShuffle = 3,
+  kSampling = 4,
+  kTest = 5,
+  kRounding = 6
+};
 
 constexpr PhiloxKey rng_key(uint64_t seed, RngDomain domain) {
   // One Philox call mixes seed and domain, so that no two (seed, domain) pairs are related.
@@ -42,7 +49,7 @@ constexpr float uniform_f32(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
-// FNV-1a, 64 bits: names into counters.
+// FNV-1a hash, 64 bits, which turns names into counters.
 constexpr uint64_t hash_name(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ull;
   for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;

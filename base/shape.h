@@ -8,9 +8,9 @@
 
 namespace shale {
 
-inline constexpr int kMaxDims = 6;  // most dimensions of a tensor
+inline constexpr int kMaxDims = 6;  // maximum rank of a tensor
 
-// Sizes of a tensor's dimensions (or its strides), stored inline. Rank 0 is a scalar.
+// Sizes (or strides) of a tensor's dimensions, stored inline. Rank 0 is a scalar.
 class Shape {
  public:
   Shape() = default;
@@ -20,7 +20,7 @@ class Shape {
   int ndim() const { return ndim_; }
   int64_t operator[](int i) const { return sizes_[static_cast<size_t>(i)]; }
   int64_t& operator[](int i) { return sizes_[static_cast<size_t>(i)]; }
-  int64_t at(int i) const;  // negative counts from the end; throws ShapeError
+  int64_t at(int i) const;  // negative i counts from the end; throws ShapeError
   void push_back(int64_t size);
   const int64_t* begin() const { return sizes_.data(); }
   const int64_t* end() const { return sizes_.data() + ndim_; }

@@ -14,7 +14,7 @@ namespace shale {
 
 void stream_copy(std::byte* to, const std::byte* from, size_t bytes) {
   constexpr size_t kLine = 64;
-  // Up to the next line of the destination: only whole ones go out in one piece.
+  // Bytes before the next cache line of the destination: only whole lines are written in one piece.
   const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, head);
   to += head, from += head, bytes -= head;
@@ -28,7 +28,7 @@ void stream_copy(std::byte* to, const std::byte* from, size_t bytes) {
     _mm_stream_si128(line + 2, c);
     _mm_stream_si128(line + 3, d);
   }
-  _mm_sfence();  // these stores are not ordered with later ones by themselves
+  _mm_sfence();  // non-temporal stores are not ordered with later stores
   std::memcpy(to, from, bytes);
 }
 

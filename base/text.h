@@ -12,12 +12,12 @@ inline std::string to_string(std::string_view text) {
 inline std::string to_string(bool value) {
   return value ? "true" : "false";
 }
-// The shorter of six digits and all digits (17, or 9 of a float) that reads back the same.
+// Shortest of six digits and all digits (17, or 9 for a float) that reads back as the same value.
 std::string to_string(double value);
 std::string to_string(float value);
 
-// Concatenates the arguments' texts: cat("weight is ", shape, ", expected ", 3). Types of other
-// headers join by a to_string() next to them.
+// Joins the texts of the arguments: cat("weight is ", shape, ", expected ", 3). A type of another
+// header works if it has a to_string() next to it.
 template <typename... Args>
 std::string cat(const Args&... args) {
   std::string out;
@@ -39,9 +39,9 @@ std::string cat(const Args&... args) {
   return out;
 }
 
-// Six significant digits, "0.333333": for people, who do not read it back.
+// Six significant digits, "0.333333": for people, not for reading back.
 std::string format_number(double value);
-// "1.5 GiB", "512 MiB", "17 B": for people.
+// Size for people: "1.5 GiB", "512 MiB", "17 B".
 std::string format_bytes(double bytes);
 
 }  // namespace shale

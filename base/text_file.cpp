@@ -17,7 +17,7 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
     if (errno == ENOENT || errno == ENOTDIR) throw MissingInputError(message);
     throw DataError(message);
   }
-  // Read in pieces, because a pipe or a file in /proc does not tell its size.
+  // Read in chunks, because pipes and files in /proc do not report their size.
   std::string text;
   std::vector<char> piece(size_t{1} << 16);
   while (const size_t count = std::fread(piece.data(), 1, piece.size(), file.get())) {

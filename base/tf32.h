@@ -5,8 +5,8 @@
 
 namespace shale {
 
-// The nearest number of tf32, which has f32's exponents and 10 bits of mantissa; ties away from zero,
-// as the PTX instruction cvt.rna.tf32.f32. Infinities and NaN stay.
+// Rounds to the nearest tf32 number (f32's exponent range, 10 bits of mantissa); ties away from
+// zero, as the PTX instruction cvt.rna.tf32.f32 does. Infinities and NaN are unchanged.
 inline float round_to_tf32(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const bool is_finite = (bits & 0x7f800000u) != 0x7f800000u;

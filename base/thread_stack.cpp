@@ -20,21 +20,20 @@
 namespace shale {
 namespace {
 
-// A signal handler reaches nothing but globals.
+// A signal handler can only access globals.
 constexpr int kMaxFrames = 48;
 std::array<void*, kMaxFrames> frames;
-std::atomic<int> frame_count{0};  // -1: asked for
+std::atomic<int> frame_count{0};  // -1: a sample is requested
 
-// What a thread's own stack would have to take: the processor's state, 11 KiB with tiles, and the
-// walk up the stack.
+// Holds the processor's state (11 KiB with AMX tiles) and the frames of the stack walk.
 alignas(64) std::array<std::byte, 128 << 10> signal_stack;
 
 int sample_signal() {
   return SIGRTMAX - 3;
 }
 
-// Nothing here allocates or takes a lock: backtrace() did what it does once, in the constructor,
-// and glibc finds objects without a lock since 2.35.
+// Neither allocates nor takes a lock: the constructor made backtrace()'s one-time initialisation,
+// and glibc finds shared objects without a lock since 2.35.
 void take_sample(int) {
   const int saved = errno;
   if (frame_count.load(std::memory_order_acquire) == -1) {
@@ -64,7 +63,7 @@ std::string name_of(const void* address) {
 
 ThreadStack::ThreadStack() : thread_(pthread_self()) {
   std::array<void*, 2> warm_up{};
-  backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // loads what it needs
+  backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // loads the libraries that it needs
   stack_t before{};
   sigaltstack(nullptr, &before);
   owns_signal_stack_ = (before.ss_flags & SS_DISABLE) != 0;
@@ -84,7 +83,7 @@ ThreadStack::ThreadStack() : thread_(pthread_self()) {
 }
 
 ThreadStack::~ThreadStack() {
-  signal(sample_signal(), SIG_IGN);  // one that is still on its way must not end the process
+  signal(sample_signal(), SIG_IGN);  // a signal still in flight must not end the process
   const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
   if (owns_signal_stack_ && pthread_equal(pthread_self(), thread_) != 0) {
     sigaltstack(&none, nullptr);
@@ -101,10 +100,10 @@ std::vector<std::string> ThreadStack::sample() const {
     count = frame_count.load(std::memory_order_acquire);
   }
   std::vector<std::string> names;
-  // The handler itself and the kernel's return from it come first.
+  // The first frames are the handler itself and the kernel's signal return.
   constexpr int kOfTheSignal = 2;
   for (int i = kOfTheSignal; i < count; ++i) {
-    // All but the innermost are return addresses, one behind the call.
+    // All frames but the innermost are return addresses, one past the call.
     const auto* address = static_cast<const char*>(frames[static_cast<size_t>(i)]);
     names.push_back(name_of(i == kOfTheSignal ? address : address - 1));
   }

@@ -5,19 +5,20 @@
 
 namespace shale {
 
-// Shows what one thread of this process is doing, to another one: for reports about a program that
-// hangs. It takes the signal SIGRTMAX - 3 for it, on a stack of the signal's own: code that a
-// library makes at run time, as oneDNN's, may keep data below its stack pointer. One per process.
+// Samples the stack of one thread of this process from another one, for reports about programs that
+// hang. Uses the signal SIGRTMAX - 3, with a separate signal stack, because JIT-compiled code of
+// libraries such as oneDNN may keep data below its stack pointer. One instance per process.
 class ThreadStack {
  public:
-  ThreadStack();  // of the thread that makes it, which outlives this
+  ThreadStack();  // samples the calling thread, which must outlive this object
   ~ThreadStack();
   ThreadStack(const ThreadStack&) = delete;
   ThreadStack& operator=(const ThreadStack&) = delete;
 
-  // The functions that the thread is in, the innermost first: "shale::Foo::bar(int)", or
-  // "libc.so.6+0x1234" where no name is known. Empty if it does not answer within half a second, as
-  // when the kernel does not let it. Not from the thread itself.
+  // Returns the functions on the thread's stack, innermost first: "shale::Foo::bar(int)", or
+  // "libc.so.6+0x1234" if the name is unknown. Returns an empty list if the thread does not answer
+  // within half a second, for example in an uninterruptible system call. Must not be called by the
+  // sampled thread.
   std::vector<std::string> sample() const;
 
  private:

@@ -56,7 +56,8 @@ void Timeline::end_top() noexcept {
     if (top.mark == StreamMarks::kNone) return;
     of_scopes_.push_back({.begin = top.mark, .end = mark(device_.stream), .name = top.name});
   } catch (const std::exception&) {
-    // The picture lacks a slice; what it shows goes on, and a device that fails says so elsewhere.
+    // The trace lacks this slice. Recording continues; a failing device reports its error
+    // elsewhere.
   }
 }
 

@@ -17,12 +17,12 @@
 
 namespace shale {
 
-// What a rank did and when, as a picture shows it. Times are nanoseconds of one clock.
+// Events of one rank over time, for a trace viewer. Times are nanoseconds of one clock.
 struct TraceRecord {
-  // What is known of a slice beside its name.
+  // Details of a slice besides its name.
   struct About {
-    uint64_t flow = 0;         // the same of slices that belong together, on several ranks; 0: none
-    bool starts_flow = false;  // no other of them ends before this one begins
+    uint64_t flow = 0;         // slices with the same flow belong together, across ranks; 0: none
+    bool starts_flow = false;  // no other slice of the flow ends before this one begins
     std::vector<std::pair<std::string, int64_t>> numbers = {};
     std::vector<std::pair<std::string, std::string>> texts = {};
 
@@ -31,8 +31,8 @@ struct TraceRecord {
   struct Slice {
     int64_t begin = 0;
     int64_t end = 0;
-    uint32_t name = 0;   // its place in `names`
-    int32_t about = -1;  // its place in `about`; negative: nothing
+    uint32_t name = 0;   // index into `names`
+    int32_t about = -1;  // index into `about`; negative: none
 
     friend bool operator==(const Slice&, const Slice&) = default;
   };
@@ -47,41 +47,40 @@ struct TraceRecord {
   std::string host = {};
   std::vector<std::string> names = {};
   std::vector<About> about = {};
-  // By name. Slices of a track lie beside or inside each other, never across.
+  // By track name. Slices of a track are disjoint or nested; they never overlap partly.
   std::map<std::string, std::vector<Slice>> tracks = {};
-  std::map<std::string, std::vector<Point>> counters = {};  // by name, which ends in the unit
+  std::map<std::string, std::vector<Point>> counters = {};  // by name, which ends with the unit
 
   friend bool operator==(const TraceRecord&, const TraceRecord&) = default;
 };
 
-// Numbers points of what the streams of a device are given to do, which it comes to later. Safe to
-// use from several threads.
+// Creates numbered marks in the streams of a device, which reaches them later. Thread-safe.
 class StreamMarks {
  public:
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
   virtual ~StreamMarks() = default;
-  // kNone where the stream cannot have one now.
+  // Returns kNone if the stream cannot have a mark now.
   virtual size_t mark(void* stream) = 0;
 };
 
-// Records when scopes begin and end, between start() and stop(); outside of that a scope costs one
-// branch. Trace scopes of the thread that called start() are slices of the track "host", nested as
-// they are; those of other threads are not recorded. What is over may be added from any thread.
+// Records the begin and end of scopes between start() and stop(); outside of that a scope costs one
+// branch. Trace scopes of the thread that called start() become slices of the track "host", nested
+// as they are; scopes of other threads are not recorded. Any thread may add completed slices.
 //
-// With a device whose work runs later, scopes are also slices of the track "device": from when its
-// stream came to what was queued in the scope until it was done with it, by the device's clock.
+// On an asynchronous device, scopes are also slices of the track "device": from the time when the
+// stream reached the work queued in the scope until it finished that work, by the device's clock.
 class Timeline final : public Tracer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What is recorded besides the host's times. All outlive the recording.
+  // Sources of further records besides the host's times. They must outlive the recording.
   struct Device {
-    StreamMarks* marks = nullptr;  // null: the device runs as the host calls
-    void* stream = nullptr;        // where scopes queue their work
-    Tracer* ranges = nullptr;      // is shown the scopes too, such as the device's profiler
+    StreamMarks* marks = nullptr;  // null: the device runs synchronously with the host
+    void* stream = nullptr;        // stream in which scopes queue their work
+    Tracer* ranges = nullptr;      // also receives the scopes, such as the device's profiler
   };
-  // Both outside of all scopes, and on one thread.
+  // start() and stop() must be called on one thread, outside of all scopes.
   void start(const Device& device);
   void start() { start({}); }
   void stop();
@@ -90,24 +89,24 @@ class Timeline final : public Tracer {
   void enter(std::string_view name) override;
   void leave() noexcept override;
 
-  // A scope whose end need not come in order, or at all: close() ends what has been opened since,
-  // that one included. On the thread that called start().
+  // A scope that need not end in order, or at all: close() also ends all scopes that were opened
+  // after it. To be called on the thread that called start().
   size_t open(std::string_view name);
   void close(size_t opened) noexcept;
 
-  // A slice of another track. Kept only if it ended while recording.
+  // Adds a slice to another track. Kept only if it ended while recording.
   void add_slice(const std::string& track, std::string_view name, Clock::time_point begin,
                  Clock::time_point end, TraceRecord::About about = {});
-  // A point of a stream's work, for add_device_slice(); kNone where there are no marks.
+  // Marks a point in a stream's work for add_device_slice(); returns kNone without marks.
   size_t mark(void* stream);
-  // A slice of another track between two marks of one stream, which it need not have come to yet.
-  // Left out if one of them is kNone.
+  // Adds a slice to another track between two marks of one stream, which the device need not have
+  // reached yet. Dropped if a mark is kNone.
   void add_device_slice(const std::string& track, std::string_view name, size_t begin, size_t end,
                         TraceRecord::About about = {});
-  // The value of a counter now.
+  // Records the current value of a counter.
   void count(const std::string& counter, double value);
 
-  // What was recorded since the last call. time_of: when the device came to a mark.
+  // Returns what was recorded since the last call. time_of returns when the device reached a mark.
   TraceRecord take(const std::function<int64_t(size_t)>& time_of);
   TraceRecord take() { return take({}); }
 
@@ -127,7 +126,7 @@ class Timeline final : public Tracer {
     uint32_t name = 0;
     int32_t about = -1;
   };
-  uint32_t place_of(std::string_view name);  // these two with the mutex held
+  uint32_t place_of(std::string_view name);  // these two are called with the mutex held
   int32_t keep(TraceRecord::About about);
   void end_top() noexcept;
 
@@ -136,15 +135,15 @@ class Timeline final : public Tracer {
   std::mutex mutex_;
   TraceRecord record_;
   Device device_;
-  std::map<std::string, std::vector<Marked>> marked_;  // by track; slices of a device
-  std::vector<TraceRecord::Slice> host_;               // of the thread that called start()
-  std::vector<Marked> of_scopes_;                      // the same on the device
-  std::deque<std::string> kept_names_;    // what `places_` refers to
+  std::map<std::string, std::vector<Marked>> marked_;  // device slices, by track
+  std::vector<TraceRecord::Slice> host_;               // scopes of the thread that called start()
+  std::vector<Marked> of_scopes_;                      // the same scopes on the device
+  std::deque<std::string> kept_names_;                 // owns the names that `places_` refers to
   std::unordered_map<std::string_view, uint32_t> places_;
   std::vector<Open> open_;
 };
 
-// Where there may be no timeline.
+// A scope that does nothing without a timeline.
 class TimelineScope {
  public:
   TimelineScope(Timeline* timeline, std::string_view name) : timeline_(timeline) {

@@ -10,14 +10,13 @@
 
 namespace shale {
 
-// Adds up the time spent per name. Names are those of kernel slots and of phases of a step
-// ("forward", "comm/wait"). Safe to use from several threads.
+// Adds up the time per name: kernel slots and phases of a step ("forward", "comm/wait").
+// Thread-safe.
 class Tracer {
  public:
   virtual ~Tracer() = default;
 
-  // Called on the thread that enters a TraceScope, and leaves it, for a profiler that shows scopes
-  // as they are nested.
+  // Called on the thread that enters and leaves a TraceScope, for profilers with nested scopes.
   virtual void enter(std::string_view) {}
   virtual void leave() noexcept {}
 
@@ -28,7 +27,7 @@ class Tracer {
 
   void add(std::string_view name, double seconds);
   std::map<std::string, Total, std::less<>> totals() const;
-  double seconds(std::string_view name) const;  // 0 if never seen
+  double seconds(std::string_view name) const;  // 0 if the name is unknown
   void reset();
 
  private:
@@ -36,7 +35,7 @@ class Tracer {
   std::map<std::string, Total, std::less<>> totals_;
 };
 
-// Adds the time from construction to destruction to `tracer`, if there is one.
+// Adds the time from construction to destruction to `tracer`, which may be null.
 class TraceScope {
  public:
   TraceScope(Tracer* tracer, std::string_view name) : tracer_(tracer), name_(name) {

@@ -4,7 +4,7 @@
 
 namespace shale {
 
-// "0.2.0"
+// Version as text: "0.2.0".
 std::string_view shale_version();
 
 }  // namespace shale

@@ -8,8 +8,8 @@
 
 namespace shale {
 
-// What a kernel sees of a tensor: a pointer with shape and strides (in elements). It owns nothing
-// and never outlives the call it was made for. A default-made view is an argument left out.
+// A kernel's view of a tensor: pointer, shape and strides (in elements). It owns nothing and must
+// not outlive the call it was made for. A default-constructed view stands for an omitted argument.
 struct View {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -23,27 +23,27 @@ struct View {
   int64_t numel() const { return shape.numel(); }
   int64_t bytes() const { return numel() * dtype_size(dtype); }
 
-  // Seen as a matrix: all dimensions but the last are rows.
+  // The view as a matrix: rows are all dimensions but the last.
   int64_t cols() const { return shape.at(-1); }
   int64_t rows() const { return cols() == 0 ? 0 : numel() / cols(); }
 
-  bool contiguous() const;  // dense and row-major; sizes of 1 may have any stride
+  bool contiguous() const;  // dense and row-major; the strides of dimensions of size 1 are ignored
 
-  // The elements. Throws DTypeError if T is not the view's dtype.
+  // Pointer to the elements. Throws DTypeError if T is not the view's dtype.
   template <typename T>
   T* as() const {
     if (dtype != dtype_of<T>) throw_dtype(dtype_of<T>);
     return static_cast<T*>(data);
   }
 
-  // [offset, offset + count) of a contiguous view, as a vector.
+  // Elements [offset, offset + count) of a contiguous view, as a vector.
   View flat(int64_t offset, int64_t count) const;
 
  private:
   [[noreturn]] void throw_dtype(DType wanted) const;
 };
 
-// A dense row-major view.
+// Makes a dense row-major view.
 View make_view(void* data, DType dtype, const Shape& shape);
 template <typename T>
 View make_view(T* data, const Shape& shape) {

@@ -1,4 +1,4 @@
-// The logger of builds without libraries (SHALE_KERNELS_ONLY): plain lines, no status line.
+// The logger of builds without libraries (SHALE_KERNELS_ONLY): plain lines without a status line.
 #include "shale/base/log.h"
 
 #include <mutex>
