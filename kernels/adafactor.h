@@ -5,11 +5,11 @@
 
 namespace shale::kernels {
 
-// Adafactor (arXiv:1804.04235, algorithms 4 and 5) in steps between which ranks add what each found
-// in its part of a parameter. A matrix parameter [rows, cols] has means of its squared gradient by
-// row and by column in place of a second moment; r and c below. g = clip_factor * grad; gamma, the
-// weight of the newest gradient in the means, is step->bias_correction2. With non_finite set
-// nothing is written but sums, which are zero then.
+// Adafactor (arXiv:1804.04235, algorithms 4 and 5), split into steps so that ranks can add up their
+// results of parts of a parameter in between. Instead of a second moment, a matrix parameter [rows,
+// cols] has means of its squared gradient by row (r below) and by column (c below). g = clip_factor
+// * grad; gamma, the weight of the newest gradient in the means, is step->bias_correction2. If
+// non_finite is set, only the sums are written, as zeros.
 
 // A contiguous range of a parameter: elements [first, first + count) in row-major order.
 struct MatrixRange {
@@ -18,8 +18,8 @@ struct MatrixRange {
   int64_t first = 0;
 };
 
-// row_mean[i] += sum over j of (g_ij² + eps) / cols;  col_mean[j] += sum over i / rows, over the
-// part. Added in an order that depends on the part alone.
+// row_mean[i] += sum over j of (g_ij² + eps) / cols; col_mean[j] += sum over i of (g_ij² + eps) /
+// rows, over the elements of the part. The order of addition depends only on the part.
 struct AdafactorMeansArgs {
   View grad;      // [count] f32 or bf16
   View row_mean;  // [rows] f32
@@ -34,16 +34,16 @@ struct AdafactorAverageArgs {
   View mean;    // [n] f32
 };
 
-// The update before clipping is u_ij = g_ij / sqrt(r_i c_j / mean(r)). sum += the sum of its
-// squares over the part.
+// Adds to `sum` the squares of the update before clipping, u_ij = g_ij / sqrt(r_i c_j / mean(r)),
+// over the part.
 //
-// Parameters that are no matrices have a second moment: instead of r and c, v = (1 - gamma) v +
+// Parameters that are not matrices have a second moment instead of r and c: v = (1 - gamma) v +
 // gamma (g² + eps) is stored, and u = g / sqrt(v).
 struct AdafactorSquaresArgs {
   View grad;   // [count] f32 or bf16
-  View row{};  // [rows] f32; undefined if no matrix
+  View row{};  // [rows] f32; undefined for a non-matrix
   View col{};  // [cols] f32
-  View v{};    // [count] f32, if no matrix
+  View v{};    // [count] f32, for a non-matrix
   View sum;    // scalar f32
   MatrixRange part{};
   float eps = 1e-30f;
@@ -53,7 +53,7 @@ struct AdafactorSquaresArgs {
 struct AdafactorArgs {
   View master;  // [count] f32
   View grad;    // [count] f32 or bf16
-  View row{};   // as above
+  View row{};   // row, col, v: as in AdafactorSquaresArgs
   View col{};
   View v{};
   View square_sum;  // scalar f32: over the whole parameter

@@ -9,7 +9,7 @@
 namespace shale::kernels {
 namespace {
 
-// One of the [B, T, heads, D] arguments.
+// Checks one of the [B, T, heads, D] arguments.
 HeadView head_view(const char* op, const char* arg, const View& view, const Shape& want,
                    DType dtype) {
   check_shape(op, arg, view, want);
@@ -42,7 +42,7 @@ const int32_t* lengths(const char* op, const char* arg, const View& view, int64_
   return view.as<int32_t>();
 }
 
-// One direction of the lists, of `rows` queries or keys.
+// Checks one direction of the lists, for `rows` queries or keys.
 BlockRows block_rows(const char* op, const std::string& arg, const View& begins, const View& blocks,
                      int64_t rows, int64_t heads) {
   const std::string of_begins = cat("blocks.", arg, "_begins"),
@@ -56,7 +56,7 @@ BlockRows block_rows(const char* op, const std::string& arg, const View& begins,
           patterns == 1 ? 0 : static_cast<int>(count + 1)};
 }
 
-// Tokens of a call that are in runs.
+// Checks the positions of a call's tokens.
 TokenPlaces checked_places(const char* op, const char* arg, const TokenPlaces& places,
                            int64_t tokens) {
   const bool fits = tokens == places.run || tokens == 2 * places.run;
@@ -69,7 +69,7 @@ TokenPlaces checked_places(const char* op, const char* arg, const TokenPlaces& p
   return places;
 }
 
-// What forward and backward have in common.
+// Checks and converts the arguments that forward and backward share.
 template <typename Args>
 AttentionProblem common_problem(const char* op, const Args& a) {
   check_sizes(op, a.q, a.k);
@@ -102,7 +102,7 @@ AttentionProblem common_problem(const char* op, const Args& a) {
     throw ShapeError(cat(op, ": window is ", a.window, a.causal ? "" : " without a causal mask",
                          ", expected 0, or a number of keys and a causal mask"));
   }
-  // One that is as long as the keys hides nothing, where these are the whole.
+  // A window of at least `keys` hides nothing if the call has the whole sequence.
   if (a.window < p.keys || has_places) p.window = a.window;
   if (has_places) {
     if (p.q_lengths != nullptr || p.k_lengths != nullptr) {

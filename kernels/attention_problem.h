@@ -5,7 +5,7 @@
 
 #include "shale/kernels/attention.h"
 
-// Attention's arguments, checked: what its implementations start from.
+// Attention's arguments after all checks, as the implementations take them.
 namespace shale::kernels {
 
 inline constexpr int64_t kMaxHeadSize = 256;
@@ -22,12 +22,12 @@ struct HeadView {
   }
 };
 
-// The tiles that a tile of the other side goes over, as steps: all, or those of listed blocks, of
-// which each has so many.
+// The tiles that a kernel iterates over for one tile of the other side, as steps: all tiles, or the
+// `tiles` tiles of each listed block.
 struct TileList {
   const int32_t* blocks = nullptr;  // ascending
-  int count = -1;                   // below 0: all
-  int tiles = 1;                    // of a block
+  int count = -1;                   // negative: all tiles
+  int tiles = 1;                    // tiles per block
 
   constexpr int tile(int step) const {
     if (count < 0) return step;
@@ -35,7 +35,7 @@ struct TileList {
     return static_cast<int>(static_cast<unsigned>(blocks[at / of_block]) * of_block +
                             at % of_block);
   }
-  // The steps whose tiles are before a tile.
+  // Returns the number of steps whose tiles are before `tile`.
   constexpr int steps_before(int tile) const {
     if (count < 0 || tile == 0) return tile;
     const int block = tile / tiles;
@@ -54,14 +54,14 @@ struct TileList {
   constexpr bool has(int tile) const { return steps_before(tile + 1) > steps_before(tile); }
 };
 
-// One of the two directions of BlockLists.
+// One direction of BlockLists: keys of query blocks, or queries of key blocks.
 struct BlockRows {
-  const int32_t* begins = nullptr;  // null: every block sees all
+  const int32_t* begins = nullptr;  // null: all blocks
   const int32_t* blocks = nullptr;
-  int head_stride = 0;  // between the begins of two heads; 0: all have the same
+  int head_stride = 0;  // between the begins of two heads; 0: one list for all
 
-  // For a tile of a head from `row` on, whose block begins at a multiple of the tile, tiles of so
-  // many rows of the other side.
+  // Returns the tiles, of `rows` rows each, that the tile starting at `row` of a head iterates
+  // over. The tile size divides kAttentionBlock.
   constexpr TileList tiles(int head, int row, int rows) const {
     if (begins == nullptr) return {};
     const int32_t* const at =
@@ -76,31 +76,31 @@ struct AttentionProblem {
   float scale = 0;
   float softcap = 0;  // 0: none
   bool causal = false;
-  AttentionTile tile = AttentionTile::kOfHeadSize;  // of forward
+  AttentionTile tile = AttentionTile::kOfHeadSize;  // for forward
   HeadView q, k, v, out;
-  HeadView dout, dq, dk, dv;  // of backward
+  HeadView dout, dq, dk, dv;  // for backward
   float* lse = nullptr;
   int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
-  const int32_t* q_lengths = nullptr;         // of each sequence, in device memory; null: `queries`
+  const int32_t* q_lengths = nullptr;         // per sequence, in device memory; null: `queries`
   const int32_t* k_lengths = nullptr;         // null: `keys`
   int64_t window = 0;                         // 0: none
   const int32_t* given_first_keys = nullptr;  // [batch, queries], in device memory; null: none
-  TokenPlaces query_places, key_places;       // by which these two count
+  TokenPlaces query_places, key_places;       // positions for these two
 
   BlockRows keys_of_queries, queries_of_keys;
 
   bool hides_first_keys() const { return window > 0 || given_first_keys != nullptr; }
-  // What implementations make of them for their kernels (HiddenKeys); null: nothing is hidden.
+  // Set by the implementations for their kernels, from HiddenKeys; null: no keys are hidden.
   const int32_t* first_keys = nullptr;   // [batch, queries]
   const int32_t* end_queries = nullptr;  // [batch, keys]
 };
 
-// What a window and given_first_keys hide from the queries of a sequence, whose own numbers of
-// queries and keys these are: the first key that query i sees, at most `keys`.
+// The keys that a window and given_first_keys hide from the queries of one sequence, whose lengths
+// are `queries` and `keys`. first_key() is the first key that a query sees, at most `keys`.
 struct HiddenKeys {
   int queries = 0, keys = 0;
   int window = 0;                  // 0: none
-  const int32_t* given = nullptr;  // of the sequence; null: none
+  const int32_t* given = nullptr;  // for this sequence; null: none
   TokenPlaces query_places{}, key_places{};
 
   constexpr int first_key(int query) const {
@@ -109,7 +109,7 @@ struct HiddenKeys {
     if (key_places.run > 0) first = static_cast<int>(key_places.before(first, keys));
     return first < 0 ? 0 : first < keys ? first : keys;
   }
-  // The end of the queries that see a key: those before it have no later first key.
+  // Returns the end of the queries that may see `key`: all earlier ones have no later first key.
   constexpr int end_query(int key) const {
     int begin = 0, end = queries;
     while (begin < end) {
@@ -130,11 +130,11 @@ struct HiddenKeys {
   }
 };
 
-// What attention_merge makes of two softmax sums, given by their logarithms.
+// Weights with which attention_merge adds two softmax sums, computed from their log-sum-exps.
 struct MergeWeights {
   float lse, sum, part;
 
-  // exp and log: of an f32, as the device has them.
+  // exp and log are the device's functions for f32.
   template <typename Exp, typename Log>
   constexpr MergeWeights(float of_sum, float of_part, const Exp& exp, const Log& log)
       : lse(of_sum > of_part ? of_sum : of_part), sum(0), part(0) {
@@ -147,7 +147,7 @@ struct MergeWeights {
   }
 };
 
-// Throw ShapeError and DTypeError.
+// These check the arguments. They throw ShapeError and DTypeError.
 AttentionProblem attention_problem(const char* op, const AttentionFwdArgs& args);
 AttentionProblem attention_problem(const char* op, const AttentionBwdArgs& args);
 

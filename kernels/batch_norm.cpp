@@ -60,7 +60,7 @@ void check_args(const BatchNormArgs& a) {
 
 namespace {
 
-// What both parts of backward read; returns the channels.
+// Checks the inputs that both backward steps share; returns the number of channels.
 template <typename Args>
 int64_t check_backward_inputs(const char* op, const Args& a) {
   check_rows(op, "dy", a.dy);

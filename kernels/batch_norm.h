@@ -5,36 +5,36 @@
 
 namespace shale::kernels {
 
-// Batch norm (arXiv:1502.03167, algorithm 1) of the channels C over all rows, in steps, so that
-// between them moments may be exchanged with other ranks: the moments of the rows, their merging,
-// the normalisation; backward, the sums over the rows, and the gradient of x. x, residual, y, gain,
-// bias and their gradients: f32, bf16 or f16, alike; rows are contiguous.
+// Batch norm (arXiv:1502.03167, algorithm 1) over all rows for each of C channels, split into steps
+// so that ranks can exchange moments in between. Forward: moments of the rows, merge,
+// normalisation. Backward: sums over the rows, gradient of x. x, residual, y, gain, bias and their
+// gradients have one dtype: f32, bf16 or f16; rows are contiguous.
 
-// The moments of rows, channel by channel, as one vector that ranks can gather: [2 C + 1] f32 of C
-// means, C sums of the squared deviations from them, and the number of rows. Without rows all are
-// 0.
+// Computes the moments of the rows as one vector that ranks can gather, [2 C + 1] f32: C means, C
+// sums of the squared deviations from them, and the number of rows. Without rows all are 0.
 struct BatchMomentsArgs {
   View x;        // [rows, C]
   View moments;  // [2 C + 1] f32
 };
 
-// Merges the moments of several sets of rows, added in their order (Chan, Golub and LeVeque,
-// "Updating formulae and a pairwise algorithm for computing sample variances", 1979), and moves
-// the running statistics by them:
-//   running = (1 - momentum) running + momentum new, of the variance with count - 1 as its divisor
-// With a single row the running variance stays as it is.
+// Merges the moments of several sets of rows in order (Chan, Golub and LeVeque, "Updating formulae
+// and a pairwise algorithm for computing sample variances", 1979), and updates the running
+// statistics:
+//   running = (1 - momentum) running + momentum new, where the new variance has the divisor count -
+//   1
+// With a single row the running variance does not change.
 struct BatchMergeArgs {
   View moments;             // [sets, 2 C + 1] f32
   View mean;                // [C] f32
-  View rstd;                // [C] f32: 1 / sqrt(var + eps), of the variance with count as divisor
-  View count;               // [1] f32: rows of all sets
+  View rstd;                // [C] f32: 1 / sqrt(var + eps), where var has the divisor count
+  View count;               // [1] f32: number of rows in all sets
   View running_mean{};      // [C] f32; optional
   View running_variance{};  // [C] f32; with running_mean
   float eps = 1e-5f;
   float momentum = 0.1f;
 };
 
-// y = (x - mean) rstd gain + bias + residual, and with relu the positive part of that.
+// y = (x - mean) rstd gain + bias + residual; with relu, max(y, 0).
 struct BatchNormArgs {
   View x;           // [rows, C]
   View mean;        // [C] f32
@@ -46,28 +46,28 @@ struct BatchNormArgs {
   View y;  // [rows, C]
 };
 
-// With g = dy, but 0 where relu gave 0, and n = (x - mean) rstd: the sums over rows of g and of
-// g n. They are the gradients of bias and gain too, rounded once, added to what is there with
-// accumulate.
+// Let g = dy, or 0 where relu gave 0, and n = (x - mean) rstd. Computes the sums over rows of g and
+// of g n. They are also the gradients of bias and gain, rounded once; with accumulate they are
+// added to the existing values.
 struct BatchNormSumsArgs {
   View dy;       // [rows, C]
   View x;        // [rows, C]
-  View y{};      // [rows, C]: with relu alone
+  View y{};      // [rows, C]: only with relu
   View mean;     // [C] f32
   View rstd;     // [C] f32
-  View sums;     // [2, C] f32: of g, of g n
+  View sums;     // [2, C] f32: sums of g, sums of g n
   View dgain{};  // [C] f32 or bf16; optional
   View dbias{};  // [C] f32 or bf16; optional
   bool accumulate_dgain = false;
   bool accumulate_dbias = false;
 };
 
-// dx = gain rstd (g - (sum of g + n sum of g n) / count); without sums, of fixed statistics,
-// gain rstd g.
+// dx = gain rstd (g - (sum of g + n sum of g n) / count); without sums (fixed statistics), gain
+// rstd g.
 struct BatchNormGradArgs {
   View dy;            // [rows, C]
   View x;             // [rows, C]
-  View y{};           // [rows, C]: with relu alone
+  View y{};           // [rows, C]: only with relu
   View mean;          // [C] f32
   View rstd;          // [C] f32
   View gain;          // [C]

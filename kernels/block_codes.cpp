@@ -9,7 +9,7 @@
 namespace shale::kernels {
 namespace {
 
-// Of a magnitude of at most 1: how many of the boundaries, halfway between two levels, it is above.
+// Returns how many boundaries, halfway between two levels, are below x. x is in [-1, 1].
 uint8_t nf4_code(float x) {
   uint8_t code = 0;
   for (size_t i = 0; i + 1 < kNf4Levels.size(); ++i) {
@@ -75,7 +75,7 @@ void decode_row(BlockCode code, const uint8_t* row, int64_t columns, float* to) 
 
 namespace {
 
-// A view of the slot, and what its argument is called.
+// An argument's view and its name.
 struct Named {
   const char* name;
   const View& view;

@@ -10,17 +10,17 @@
 
 namespace shale::kernels {
 
-// Numbers in a few bits each, with an f32 scale for every kCodeBlock of a row. A row of them is
-// bytes: its codes, then its scales.
+// Blockwise quantized numbers: a few bits each, with an f32 scale for every kCodeBlock of a row.
+// The bytes of a row are its codes, followed by its scales.
 enum class BlockCode : uint8_t {
   kInt8,  // two's complement; the scale is the largest magnitude of the block / 127
-  kNf4,   // numbers of kNf4Levels, the first of two in the upper half of a byte; the scale is the
-          // largest magnitude (Dettmers et al., arXiv:2305.14314, section 3)
+  kNf4,   // codes of kNf4Levels, the first of two in the upper half of a byte; the scale is the
+          // largest magnitude (arXiv:2305.14314, section 3)
 };
 
 inline constexpr int64_t kCodeBlock = 64;
 
-// Quantiles of the normal distribution, as bitsandbytes has them (arXiv:2305.14314, appendix E).
+// Quantiles of the normal distribution, as in bitsandbytes (arXiv:2305.14314, appendix E).
 inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
                                                      -0.6961928009986877f,
                                                      -0.5250730514526367f,
@@ -38,7 +38,7 @@ inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
                                                      0.7229568362236023f,
                                                      1.0f};
 
-// Bytes of `columns` codes, and of a row of so many, a multiple of kCodeBlock.
+// Bytes of the codes, and of the whole row, for `columns` numbers (a multiple of kCodeBlock).
 constexpr int64_t code_bytes(BlockCode code, int64_t columns) {
   return code == BlockCode::kNf4 ? columns / 2 : columns;
 }
@@ -46,10 +46,9 @@ constexpr int64_t coded_row_bytes(BlockCode code, int64_t columns) {
   return code_bytes(code, columns) + columns / kCodeBlock * int64_t{sizeof(float)};
 }
 
-// Writes the bytes of a row in host memory: each number as the nearest code. Throws DataError for
-// one that is not finite.
+// Quantizes a row in host memory to the nearest codes. Throws DataError for non-finite numbers.
 void encode_row(BlockCode code, const float* row, int64_t columns, uint8_t* to);
-// The reverse.
+// Reverses encode_row().
 void decode_row(BlockCode code, const uint8_t* row, int64_t columns, float* to);
 
 // y = level of the code * scale of its block, in f32, rounded once.
@@ -59,7 +58,7 @@ struct DecodeBlocksArgs {
   BlockCode code = BlockCode::kInt8;
 };
 
-// The bytes of encode_row(); but all of a block with a number that is not finite is NaN.
+// Like encode_row(), but all numbers of a block that has a non-finite number become NaN.
 struct EncodeBlocksArgs {
   View x;  // [rows, columns] f32, bf16 or f16, contiguous
   View y;  // [rows, coded_row_bytes] u8, contiguous, at a multiple of 4 bytes
@@ -72,21 +71,21 @@ void check_args(const EncodeBlocksArgs& a);
 inline Slot<DecodeBlocksArgs> decode_blocks{"decode_blocks"};
 inline Slot<EncodeBlocksArgs> encode_blocks{"encode_blocks"};
 
-// What a block is divided by before its numbers are codes, and what codes are multiplied with.
+// Factors of a block: `inverse` scales numbers before quantization, `scale` scales codes back.
 struct BlockScale {
   float inverse = 0;
   float scale = 0;
 };
-// Of a block whose largest magnitude that is, which is finite.
+// Returns the factors for a block with this largest magnitude, which must be finite.
 constexpr BlockScale block_scale(BlockCode code, float largest) {
   constexpr float kInt8Largest = 127;
   constexpr float kMost = std::numeric_limits<float>::max();
   const float inverse = largest > 0 ? 1 / largest : 0;
-  // Of the smallest numbers the inverse overflows: they are zero then.
+  // For the smallest numbers the inverse overflows; they are quantized to zero.
   if (!(inverse <= kMost)) return {};
   if (code == BlockCode::kNf4) return {inverse, largest};
   const float scale = largest / kInt8Largest;
-  // Rounded up, the largest number's scale would give back infinity.
+  // If the scale was rounded up, dequantizing the largest number could give infinity.
   const bool is_finite = scale * kInt8Largest <= kMost;
   const uint32_t below = std::bit_cast<uint32_t>(scale) - 1;
   return {inverse * kInt8Largest, is_finite ? scale : std::bit_cast<float>(below)};

@@ -7,38 +7,38 @@
 
 namespace shale::kernels {
 
-// Argument checks shared by the kernels of all devices. They throw ShapeError or DTypeError with
-// the op, the argument, what was expected and what was got.
+// Argument checks that the kernels of all devices share. They throw ShapeError or DTypeError with
+// the op, the argument, what was expected and what was found.
 void check_defined(const char* op, const char* arg, const View& view);
 void check_shape(const char* op, const char* arg, const View& view, const Shape& want);
 void check_contiguous(const char* op, const char* arg, const View& view);
 void check_dtype(const char* op, const char* arg, const View& view, DType want);
 void check_dtype(const char* op, const char* arg, const View& view,
                  std::initializer_list<DType> any_of);
-// Contiguous, of this shape and dtype.
+// Checks for a contiguous view of this shape and dtype.
 void check_dense(const char* op, const char* arg, const View& view, const Shape& want, DType dtype);
 
 inline constexpr std::initializer_list<DType> kComputeDTypes = {DType::kF32, DType::kBF16,
                                                                 DType::kF16};  // dtypes of results
-// Dtypes of gradients that are added up: computed in f32, rounded once when they are stored.
+// Dtypes of accumulated gradients: computed in f32, rounded once when they are stored.
 inline constexpr std::initializer_list<DType> kGradientDTypes = {DType::kF32, DType::kBF16};
 
-// Dense, [cols], of a gradient's dtype.
+// Checks for a dense gradient of shape [cols].
 void check_gradient(const char* op, const char* arg, const View& view, int64_t cols);
-// The span of a parameter that an optimizer steps over: an f32 master, a gradient of its shape, and
-// perhaps a parameter of 16 bits.
+// Checks the span of a parameter that an optimizer updates: an f32 master, a gradient of the same
+// shape, and optionally a 16-bit parameter.
 void check_optim_span(const char* op, const View& master, const View& grad, const View& param);
 
-// The step values, which the runtime must have set.
+// Returns the step values, which the runtime must have set.
 StepState& step_of(const char* op, const Exec& exec);
-// Scratch memory, from the workspace; null if the size is 0. Not for use by several threads.
+// Returns scratch memory from the workspace, or null if the size is 0. Not thread-safe.
 void* scratch_bytes(const char* op, const Exec& exec, int64_t bytes);
 template <typename T>
 T* scratch(const char* op, const Exec& exec, int64_t count) {
   return static_cast<T*>(scratch_bytes(op, exec, count * static_cast<int64_t>(sizeof(T))));
 }
 
-// fn.template operator()<T>() for the T of a compute dtype: f32, bf16 or f16.
+// Calls fn.template operator()<T>() for the type T of a compute dtype: f32, bf16 or f16.
 template <typename Fn>
 void dispatch_float(DType dtype, Fn&& fn) {
   switch (dtype) {
@@ -49,7 +49,7 @@ void dispatch_float(DType dtype, Fn&& fn) {
   }
 }
 
-// The same for a gradient's dtype: f32 or bf16.
+// Calls fn.template operator()<T>() for the type T of a gradient dtype: f32 or bf16.
 template <typename Fn>
 void dispatch_gradient(DType dtype, Fn&& fn) {
   switch (dtype) {

@@ -11,7 +11,7 @@ void check_windows(const char* op, const Windows& windows) {
                        ", expected at least 1 and 0"));
 }
 
-// x [N, H, W, C] is what the weight [O, C, kh, kw] makes y of.
+// Checks x [N, H, W, C] and y against the weight [O, C, kh, kw].
 void check_images(const char* op, const char* x_name, const View& x, const View& weight,
                   const char* y_name, const View& y, const Windows& windows) {
   check_windows(op, windows);

@@ -20,7 +20,7 @@ CopyPlan::CopyPlan(const View& from, const View& to) {
   }
 }
 
-// An outer dimension that goes on where the inner one ends becomes part of it.
+// Merges an outer dimension into the inner one if its elements continue where the inner one ends.
 void CopyPlan::merge() {
   int kept = 0;
   for (int i = 0; i < count; ++i) {

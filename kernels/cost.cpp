@@ -22,13 +22,13 @@ Cost traffic(std::initializer_list<View> read, std::initializer_list<View> writt
   return {.read_bytes = bytes_of(read), .written_bytes = bytes_of(written)};
 }
 
-// What is added to is read as well.
+// An accumulated result is also read.
 void add_result(Cost& cost, const View& view, bool accumulate) {
   cost.written_bytes += bytes_of(view);
   if (accumulate) cost.read_bytes += bytes_of(view);
 }
 
-// Pairs (query, key) that see each other, of all heads.
+// Number of (query, key) pairs that the mask leaves, over all heads.
 double visible_pairs(const View& q, const View& k, bool causal, int64_t window) {
   const int64_t queries = q.size(1), keys = k.size(1);
   const int64_t most = window > 0 ? std::min(window, keys) : keys;
@@ -42,7 +42,7 @@ double visible_pairs(const View& q, const View& k, bool causal, int64_t window) 
   return double(pairs) * double(q.size(0) * q.size(2));
 }
 
-// The same of runs of a sequence's tokens.
+// Same count for calls with ranges of a longer sequence (TokenPlaces).
 template <typename Args>
 double visible_pairs_of_runs(const Args& a) {
   const int64_t queries = a.q.size(1), keys = a.k.size(1);
@@ -56,7 +56,7 @@ double visible_pairs_of_runs(const Args& a) {
   return double(pairs) * double(a.q.size(0) * a.q.size(2));
 }
 
-// The same of attention with lists of blocks: by their share of the blocks that it would go over.
+// With block lists, scales the count by the share of blocks that are listed.
 template <typename Args>
 double visible_pairs(const Args& a) {
   if (a.query_places.run > 0) return visible_pairs_of_runs(a);
@@ -154,7 +154,7 @@ Cost cost_of(const CrossEntropyGradArgs& a) {
 
 Cost cost_of(const EmbeddingFwdArgs& a) {
   Cost cost = traffic({a.ids}, {a.y});
-  cost.read_bytes += bytes_of(a.y);  // one row of the table per token
+  cost.read_bytes += bytes_of(a.y);  // one table row per token
   if (a.positions.defined()) {
     cost.read_bytes += double(a.ids.size(1) * a.y.size(-1) * dtype_size(a.positions.dtype));
   }
@@ -270,7 +270,7 @@ Cost cost_of(const SumSquaresArgs& a) {
   return traffic({a.x}, {});
 }
 Cost cost_of(const ClipFactorArgs& a) {
-  // norm, factor and flag
+  // Writes norm, factor and flag.
   return {.read_bytes = double(a.parts) * sizeof(FixedSum), .written_bytes = 12};
 }
 Cost cost_of(const LossScaleArgs&) {
@@ -297,7 +297,7 @@ Cost cost_of(const TreeSumArgs& a) {
 
 namespace {
 
-// The elements that a view has in memory: what is broadcast counts once.
+// Returns the bytes of the elements in memory: broadcast elements count once.
 double bytes_in_memory(const View& view) {
   double elements = 1;
   for (int d = 0; d < view.ndim(); ++d) {
@@ -369,7 +369,7 @@ Cost cost_of(const Fp8OperandsArgs& a) {
 }
 
 Cost cost_of(const GatherArgs& a) {
-  Cost cost = traffic({a.y}, {a.y});  // what is picked is read
+  Cost cost = traffic({a.y}, {a.y});  // the gathered elements are read
   cost.read_bytes += bytes_in_memory(a.index);
   return cost;
 }
@@ -413,7 +413,7 @@ Cost cost_of(const MoeBalanceArgs& a) {
   return cost;
 }
 Cost cost_of(const MoePermuteArgs& a) {
-  return traffic({a.y, a.sources, a.weights}, {a.y});  // a row is read for each that is written
+  return traffic({a.y, a.sources, a.weights}, {a.y});  // reads one row for each written row
 }
 Cost cost_of(const MoeCombineArgs& a) {
   Cost cost = traffic({a.rows, a.weights, a.residual}, {a.y});

@@ -30,9 +30,9 @@
 
 namespace shale::kernels {
 
-// The work that a kernel call is for, whatever the kernel does: multiply-adds count two FLOP, and
-// only matrix products are counted; every operand is read once and every result written once, and a
-// result that is added to is also read. A kernel that reads something twice does not get credit.
+// The minimum work of a kernel call, however the kernel does it. A multiply-add counts as two FLOP,
+// and only matmuls are counted. Every operand is read once and every result written once; a result
+// that is accumulated into is also read. Repeated reads do not count.
 struct Cost {
   double flops = 0;
   double read_bytes = 0;
@@ -43,8 +43,8 @@ struct Cost {
 };
 
 Cost cost_of(const GemmArgs& a);
-// Forward has two products over the (query, key) pairs that the mask leaves, backward has five: the
-// scores are computed again.
+// Forward has two matmuls over the (query, key) pairs that the mask leaves. Backward has five,
+// because it recomputes the scores.
 Cost cost_of(const AttentionFwdArgs& a);
 Cost cost_of(const AttentionBwdArgs& a);
 Cost cost_of(const AttentionMergeArgs& a);
@@ -97,14 +97,14 @@ Cost cost_of(const LossScaleArgs& a);
 Cost cost_of(const SkipOutlierArgs& a);
 Cost cost_of(const RandomNormalArgs& a);
 Cost cost_of(const TreeSumArgs& a);
-// Inputs that are broadcast are read once.
+// Broadcast inputs are read once.
 Cost cost_of(const PointwiseArgs& a);
 Cost cost_of(const ReduceDimsArgs& a);
 Cost cost_of(const SoftmaxFwdArgs& a);
 Cost cost_of(const SoftmaxBwdArgs& a);
 Cost cost_of(const GatherArgs& a);
 Cost cost_of(const ScatterAddArgs& a);
-// Of grouped products all rows count, those of nobody too: whose they are stands on the device.
+// Counts all rows of a grouped GEMM, because the group sizes are on the device.
 Cost cost_of(const GroupedGemmArgs& a);
 Cost cost_of(const MoeRouteFwdArgs& a);
 Cost cost_of(const MoeRouteBwdArgs& a);
@@ -113,7 +113,7 @@ Cost cost_of(const MoeBalanceArgs& a);
 Cost cost_of(const MoePermuteArgs& a);
 Cost cost_of(const MoeCombineArgs& a);
 Cost cost_of(const MoeDotsArgs& a);
-// Windows count whole, also where they reach beyond the image.
+// Windows count fully, even where they reach beyond the image.
 Cost cost_of(const ConvArgs& a);
 Cost cost_of(const ConvInputGradArgs& a);
 Cost cost_of(const ConvWeightGradArgs& a);

@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-thread_local int alive = 0;  // they may be nested
+thread_local int alive = 0;  // instances may be nested
 
 }  // namespace
 

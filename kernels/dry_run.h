@@ -2,11 +2,11 @@
 
 namespace shale::kernels {
 
-// While one lives, the CPU's kernels do all but their work on the thread that made it: they check
-// their arguments, plan, and reserve scratch memory as ever, and skip the loops over elements
-// (cpu/parallel.h). Results are not written, but for what a kernel does outside of such loops,
-// which is little. This is how a step's memory is known without the time and the pages that the
-// step takes. It is the thread's and not a context's: a rank has several, and all of them run dry.
+// While an instance exists, CPU kernels on the thread that created it only pretend to run: they
+// check their arguments, plan, and reserve scratch memory as usual, but skip the loops over
+// elements (cpu/parallel.h). They write no results, except for the little that is written outside
+// of such loops. So the memory of a step can be measured without the time and the pages that the
+// step takes. The state is per thread and not per context, because a rank has several contexts.
 class DryRun {
  public:
   DryRun();
@@ -14,9 +14,9 @@ class DryRun {
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 
-  static bool is_on();  // on this thread
+  static bool is_on();  // for this thread
 
-  // While one lives, the thread's kernels do their work all the same.
+  // While an instance exists, the thread's kernels run normally again.
   class Pause {
    public:
     Pause();

@@ -10,15 +10,15 @@
 namespace shale::kernels {
 
 // Finds the level nearest to a magnitude in [0, 1] with two table look-ups instead of a search. The
-// upper 16 bits of the magnitude name a cell; cells are so narrow that at most one boundary between
-// levels falls into one, so the level is the one at the cell's beginning or the next.
+// upper 16 bits of the magnitude select a cell. Cells are so narrow that each has at most one
+// boundary between levels, so the nearest level is the one at the start of the cell or the next.
 struct DynamicLookup {
-  static constexpr int32_t kFirstCell = 0x3400;  // 2^-23: below it lies no boundary
-  static constexpr int32_t kLastCell = 0x3f80;   // that of 1
+  static constexpr int32_t kFirstCell = 0x3400;  // 2^-23: there is no boundary below it
+  static constexpr int32_t kLastCell = 0x3f80;   // the cell of 1
   static constexpr int32_t kCells = kLastCell - kFirstCell + 1;
 
-  std::array<int32_t, kCells> level_at{};  // of a cell's beginning; levels count from map.zero
-  std::array<float, 256> boundary{};       // between a level and the next; of the last, infinity
+  std::array<int32_t, kCells> level_at{};  // level at a cell's start, counted from map.zero
+  std::array<float, 256> boundary{};       // between a level and the next; infinity for the last
 
   constexpr explicit DynamicLookup(const DynamicMap& map);
 };
@@ -40,7 +40,7 @@ constexpr DynamicLookup::DynamicLookup(const DynamicMap& map) {
 inline constexpr DynamicLookup kSignedLookup(kSignedMap);
 inline constexpr DynamicLookup kUnsignedLookup(kUnsignedMap);
 
-// A block's scale below this counts as zero: its inverse must be finite.
+// A smaller block scale counts as zero, because its inverse must be finite.
 inline constexpr float kSmallestScale = 0x1p-124f;
 
 }  // namespace shale::kernels

@@ -6,10 +6,10 @@
 
 namespace shale::kernels {
 
-// The 256 numbers that a byte stands for in dynamic quantisation (arXiv:2110.02861, section 1.3):
-// the smaller a number, the coarser, over seven decades. Decade i of 0..6 has the middles of 2^i
-// equal intervals (2^(i+1) without signs) of [10^(i-7), 10^(i-6)]; to them come 0 and 1, and, with
-// signs, the negatives of all but 1. Ascending: a code is an index.
+// The 256 numbers that an 8-bit code stands for in dynamic quantization (arXiv:2110.02861, section
+// 1.3), over seven decades; smaller numbers are spaced more coarsely. Decade i of 0..6 has the
+// midpoints of 2^i equal intervals (2^(i+1) without signs) of [10^(i-7), 10^(i-6)]. 0 and 1 are
+// added and, with signs, the negatives of all but 1. Ascending: a code is an index.
 struct DynamicMap {
   std::array<float, 256> levels{};
   int zero = 0;  // the code of 0

@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-// Contiguous and of so many elements, in any shape and compute dtype.
+// Checks for a contiguous view with this number of elements, in any shape and compute dtype.
 void check_operand(const char* op, const char* arg, const View& view, int64_t elements) {
   check_dtype(op, arg, view, kComputeDTypes);
   check_contiguous(op, arg, view);
@@ -69,7 +69,7 @@ void check_args(const DropoutArgs& a) {
   if (!(a.p >= 0.f && a.p < 1.f)) {
     throw InternalError(cat(kOp, ": p is ", a.p, ", expected at least 0 and below 1"));
   }
-  // A counter's first word counts groups of four elements.
+  // The first word of a counter counts groups of four elements.
   const bool is_part = a.sample_elements > 0;
   const int64_t elements =
       is_part || a.x.numel() == 0 ? a.sample_elements : a.x.numel() / a.x.size(0);

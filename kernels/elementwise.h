@@ -5,17 +5,17 @@
 
 namespace shale::kernels {
 
-// y = alpha * a + beta * b, elementwise; y may be a or b. Contiguous views of one size; each of a,
-// b and y may be f32, bf16 or f16. Computed in f32, rounded once.
+// y = alpha * a + beta * b, elementwise; y may be a or b. Contiguous views of the same size; each
+// of a, b and y may be f32, bf16 or f16. Computed in f32, rounded once.
 struct AxpbyArgs {
   View a;
-  View b{};  // optional: y = alpha * a, which is also how dtypes are cast
+  View b{};  // optional; without it y = alpha * a, which also casts dtypes
   View y;
   float alpha = 1;
   float beta = 1;
 };
 
-// y = a * b; b has as many elements as a, or one for all. Any of f32, bf16, f16, as in axpby.
+// y = a * b; b has the size of a, or one element. Dtypes as in AxpbyArgs.
 struct MulArgs {
   View a, b, y;
 };
@@ -25,13 +25,13 @@ struct FillArgs {
   double value = 0;
 };
 
-// Copies between views of the same shape and dtype, any strides.
+// Copies between views of the same shape and dtype, with any strides.
 struct CopyArgs {
   View x;
   View y;
 };
 
-// GELU (arXiv:1606.08415). exact: 0.5 x (1 + erf(x / sqrt 2)); else the tanh form.
+// GELU (arXiv:1606.08415). With exact, 0.5 x (1 + erf(x / sqrt 2)); else the tanh approximation.
 struct GeluFwdArgs {
   View x, y;
   bool exact = false;
@@ -41,24 +41,26 @@ struct GeluBwdArgs {
   bool exact = false;
 };
 
-// y = silu(gate) * up, as the gemm slot's kSwiGlu has it: the same bits. One dtype.
+// y = silu(gate) * up, bitwise equal to kSwiGlu of the gemm slot. All views have one dtype.
 struct SwiGluFwdArgs {
   View gate, up, y;
 };
 
 // y = x * keep / (1 - p) (+ residual). The mask is a function of (seed, step, site, global sample,
-// element of the sample), so it does not depend on ranks or micro-batches and backward makes it
+// element of the sample), so it does not depend on ranks or micro-batches, and backward computes it
 // again: Philox with key rng_key(seed, kDropout) and counter (element / 4, site, sample, step),
-// word element % 4; an element is kept when uniform_f32(word) >= p. Dropping selects, so a dropped
-// NaN is 0; the factor is the f32 value 1 / (1 - p); of step and sample the low 32 bits count.
+// word element % 4; an element is kept when uniform_f32(word) >= p. Dropped elements are selected
+// away, so a dropped NaN is 0. The factor is the f32 value 1 / (1 - p). Only the low 32 bits of
+// step and sample are used.
 struct DropoutArgs {
   View x;           // [samples, ...] contiguous
   View residual{};  // like x; optional
   View y;           // like x; may be x
   float p = 0;
   uint32_t site = 0;
-  // x as elements [first, first + numel) of samples of so many elements each; both are multiples of
-  // four. 0: x is whole samples, and its first dimension counts them.
+  // If sample_elements is not 0, x is the elements [first, first + numel) of samples with
+  // sample_elements elements each; both are multiples of four. 0: x has whole samples, and its
+  // first dimension counts them.
   int64_t first = 0;
   int64_t sample_elements = 0;
 };

@@ -6,11 +6,12 @@
 namespace shale::kernels {
 
 // y[b, t] = table[ids[b, t]] + positions[first_position + t]
-// An id outside the table is a DataError on the CPU; elsewhere it cannot be looked at without
-// waiting, and makes its row of y NaN. Backward leaves it out.
+// An id outside the table throws DataError on the CPU. Other devices cannot check it without
+// synchronising and write NaN to its row of y. Backward ignores such ids.
 //
-// Of a table that is cut by rows, `table` has the rows from first_row on, whole_rows is how many
-// there are in all, and the rows of other ids count as zeros here: parts add up to the whole.
+// If the table is sharded by rows, `table` has the rows from first_row on and whole_rows is the
+// total number of rows. Rows of other shards count as zeros, so the results of all shards add up to
+// the whole result.
 struct EmbeddingFwdArgs {
   View ids;          // [B, T] i32
   View table;        // [V, C] f32, bf16 or f16
@@ -18,20 +19,20 @@ struct EmbeddingFwdArgs {
   View y;            // [B, T, C], like table
   int64_t first_position = 0;
   int64_t first_row = 0;
-  int64_t whole_rows = 0;  // 0: those of table
+  int64_t whole_rows = 0;  // 0: the rows of table
 };
 
-// Adds dy into gradients of f32 or bf16, each row in order of (b, t): the same bits on every run. A
-// row is added up in f32, from what the gradient holds on with accumulate, and rounded once.
-// Without accumulate the whole gradient is set, rows that no id names to zero.
+// Accumulates dy into gradients of f32 or bf16, each row in order of (b, t), so results are the
+// same on every run. A row is summed in f32, starting from the existing value with accumulate, and
+// rounded once. Without accumulate, rows that no id selects become zero.
 struct EmbeddingBwdArgs {
   View ids;            // [B, T] i32
   View dy;             // [B, T, C]
   View d_table{};      // [V, C]; optional
   View d_positions{};  // [max T, C]; optional
   int64_t first_position = 0;
-  int64_t first_row = 0;   // as above
-  int64_t whole_rows = 0;  // 0: those of d_table
+  int64_t first_row = 0;   // as in EmbeddingFwdArgs
+  int64_t whole_rows = 0;  // 0: the rows of d_table
   bool accumulate_table = false;
   bool accumulate_positions = false;
 };

@@ -7,7 +7,7 @@
 namespace shale::kernels {
 namespace {
 
-// Dense lines, so far apart or further, of which the copy engine takes 16 bytes at a time.
+// Checks for dense lines with at least this stride, of which TMA can copy 16 bytes at a time.
 void check_lines(const char* op, const char* name, const View& view, int64_t stride) {
   if (view.numel() == 0) return;
   const int64_t bytes = dtype_size(view.dtype);

@@ -7,26 +7,25 @@
 
 namespace shale::kernels {
 
-// Products of numbers of 8 bits with scales: either of blocks, kFp8Block of the dimension that is
-// summed over (DeepSeek-V3, arXiv:2412.19437, section 3.3, but for scales that are powers of two),
-// or of whole tensors.
+// GEMMs of fp8 operands with scales: per block of kFp8Block numbers along the summed dimension
+// (DeepSeek-V3, arXiv:2412.19437, section 3.3, but with powers of two), or per tensor.
 inline constexpr int64_t kFp8Block = 128;
 
 enum class Fp8Format : uint8_t { kE4M3, kE5M2 };
 
-// What shares a scale.
+// The numbers that share a scale.
 enum class Fp8Blocks : uint8_t {
-  kLines,    // kFp8Block of a line
-  kSquares,  // kFp8Block lines too, from a multiple of it on
-  kTensor,   // all
+  kLines,    // kFp8Block consecutive numbers of a line
+  kSquares,  // kFp8Block lines x kFp8Block numbers
+  kTensor,   // the whole tensor
 };
 
-// An operand of such a product. Its lines lie along what is summed over, which is all that Hopper's
-// tensor cores take: a product of the transpose has an operand of its own. Element (i, j) is
+// An operand of an fp8 GEMM. Its lines run along the summed dimension, the only layout that
+// Hopper's tensor cores accept: a GEMM with the transpose needs a second operand. Element (i, j) is
 // codes[i, j] * scales[j / kFp8Block, i].
 struct Fp8Operand {
-  View codes;   // [lines, length] u8; lines dense, from multiples of 16 bytes on
-  View scales;  // [ceil(length / kFp8Block), lines] f32; rows dense, kFp8Block apart or a multiple
+  View codes;   // [lines, length] u8; lines dense, at multiples of 16 bytes
+  View scales;  // [ceil(length / kFp8Block), lines] f32; row stride: a multiple of kFp8Block
   Fp8Blocks blocks = Fp8Blocks::kLines;
   Fp8Format format = Fp8Format::kE4M3;
 
@@ -35,11 +34,10 @@ struct Fp8Operand {
   int64_t length() const { return codes.size(1); }
 };
 
-// Throws ShapeError or DTypeError, naming op and operand, for one that is laid out otherwise.
+// Throws ShapeError or DTypeError, which names op and operand, for another layout.
 void check_fp8_operand(const char* op, const char* name, const Fp8Operand& operand);
 
-// How far apart lines of codes are, and rows of scales, in elements; and how many of those there
-// are.
+// Stride of the lines of codes and of the rows of scales, in elements; number of rows of scales.
 constexpr int64_t fp8_codes_stride(int64_t length) {
   return (length + 15) / 16 * 16;
 }
@@ -50,12 +48,12 @@ constexpr int64_t fp8_scale_rows(int64_t length) {
   return (length + kFp8Block - 1) / kFp8Block;
 }
 
-// rows = x, columns = xᵀ as operands, out of one read of x: of each number x / scale is rounded to
-// the format, ties to even. The scale is the smallest power of two that brings the block's largest
-// magnitude to the format's or less; a block with a number that is not finite has NaN. Blocks at
-// the edges may be smaller. One of the two may be left out; else they have the same format and
-// blocks. E5M2 goes with kTensor alone, for which x is read twice, as its largest magnitude is
-// known before its first code. What lies between lines may be written.
+// rows = x, columns = xᵀ as fp8 operands, from one read of x: each x / scale is rounded to the
+// format, ties to even. The scale is the smallest power of two with which the block's largest
+// magnitude fits the format; the scale of a block with a non-finite number is NaN. Blocks at the
+// edges may be smaller. One of the two results may be omitted; otherwise both have the same format
+// and blocks. E5M2 needs kTensor. For kTensor x is read twice, because its largest magnitude must
+// be known before the first code. Padding between lines may be overwritten.
 struct QuantizeFp8Args {
   View x;                // [rows, columns] bf16, contiguous
   Fp8Operand rows{};     // of [rows, columns]
@@ -64,11 +62,11 @@ struct QuantizeFp8Args {
 
 void check_args(const QuantizeFp8Args& a);
 
-// c = a bᵀ + bias + residual, or c += a bᵀ with `accumulate`; rounded once. Products of kFp8Block
-// of K are added up, scaled, and added in f32. b is of E4M3; a of E5M2 goes with a b whose blocks
-// are no lines. GPUs: of compute capability 9.0 alone.
+// c = a bᵀ + bias + residual, or c += a bᵀ with `accumulate`; rounded once. Products are summed
+// over kFp8Block of K, scaled, and added in f32. b is E4M3; an E5M2 a needs a b with blocks other
+// than kLines. GPUs: compute capability 9.0 only.
 struct Fp8GemmArgs {
-  Fp8Operand a;             // [M, K]; its blocks are no squares
+  Fp8Operand a;             // [M, K]; not kSquares
   Fp8Operand b;             // [N, K]
   View c;                   // [M, N] bf16 or f32, row-major with any row stride
   bool accumulate = false;  // without bias and residual only
@@ -78,7 +76,7 @@ struct Fp8GemmArgs {
 
 void check_args(const Fp8GemmArgs& a);
 
-// The same product of bf16 operands that lie densely in memory, or nowhere, [M, K] and [N, K].
+// The same GEMM with dense bf16 operands [M, K] and [N, K] (which may be null).
 GemmArgs bf16_product(const Fp8GemmArgs& args, bf16* a, bf16* b);
 
 inline Slot<QuantizeFp8Args> quantize_fp8{"quantize_fp8"};

@@ -6,51 +6,51 @@
 
 namespace shale::kernels {
 
-// Weights of products of fp8 of which each rank has a range of the elements: they travel as the
-// codes of E4M3 that quantize_fp8() makes of their values in bf16. The scale of a block whose parts
-// are on several ranks follows from the largest magnitude of them all, so that ranks exchange those
-// between the first call below and the others.
+// Sharded fp8 GEMM weights. Each rank holds a range of a weight's elements, and ranks exchange the
+// E4M3 codes that quantize_fp8() would compute from the values in bf16. If a block is spread over
+// several ranks, its scale depends on the largest magnitude on all of them, so ranks reduce
+// `largest` between fp8_largest and the other calls.
 //
-// largest: fp8_weight_blocks() of the matrix, i32: the bits of the largest magnitude of each block,
-// which grow with it; those of what is not finite are the largest.
+// `largest` is i32 of shape fp8_weight_blocks(): the bits of each block's largest magnitude. The
+// bits are ordered like the magnitudes, and those of non-finite numbers are the largest.
 
-// How many blocks a matrix [rows, columns] has: squares, or one.
+// Shape of the blocks of a matrix [rows, columns]: squares, or one block.
 inline Shape fp8_weight_blocks(Fp8Blocks blocks, const Shape& matrix) {
   if (blocks == Fp8Blocks::kTensor) return {1, 1};
   return {fp8_scale_rows(matrix[0]), fp8_scale_rows(matrix[1])};
 }
 
-// largest = max(largest, that of what is here).
+// largest = max(largest, the largest magnitude in this range).
 struct Fp8LargestArgs {
-  View x;             // [count] f32: a range of the elements of the matrix, row by row
-  int64_t first = 0;  // where in the matrix it begins
+  View x;             // [count] f32: a range of the matrix elements in row-major order
+  int64_t first = 0;  // index of the range's first element in the matrix
   int64_t columns = 0;
   View largest;
 };
 
-// The codes of a range; of all of a block that has a number that is not finite NaN.
+// Quantizes a range. All codes of a block that has a non-finite number are NaN.
 struct Fp8EncodeArgs {
-  View x;  // [count] f32, as above
+  View x;  // [count] f32: a range, as in Fp8LargestArgs
   int64_t first = 0;
   int64_t columns = 0;
   View largest;  // of the whole matrix
   View codes;    // [count] u8
 };
 
-// y = the numbers of all codes, exactly. To quantize them again in the same blocks gives the same
-// numbers.
+// Dequantizes exactly: y = the numbers of all codes. Quantizing y again in the same blocks gives
+// the same numbers.
 struct Fp8DecodeArgs {
   View codes;    // [rows, columns] u8, contiguous
   View largest;  // of the whole matrix
   View y;        // [rows, columns] bf16, contiguous
 };
 
-// The operands of products that quantize_fp8() makes of the numbers of all codes, or of their
-// transpose, out of the codes alone. One of the two may be left out.
+// Makes from the codes the operands that quantize_fp8() would make from the dequantized matrix, and
+// from its transpose. One of the two may be omitted.
 struct Fp8OperandsArgs {
   View codes;            // [rows, columns] u8, contiguous
   View largest;          // of the whole matrix
-  Fp8Operand rows{};     // of [rows, columns]; its codes may be `codes`, which stay
+  Fp8Operand rows{};     // of [rows, columns]; its codes may be `codes`, which are kept
   Fp8Operand columns{};  // of [columns, rows]
 };
 
@@ -64,10 +64,10 @@ inline Slot<Fp8EncodeArgs> fp8_encode{"fp8_encode"};
 inline Slot<Fp8DecodeArgs> fp8_decode{"fp8_decode"};
 inline Slot<Fp8OperandsArgs> fp8_operands{"fp8_operands"};
 
-// Which block of `largest` an element is in.
+// Maps an element to the index of its block in `largest`.
 struct Fp8BlockIndex {
-  int64_t across = 1;     // blocks side by side
-  bool is_whole = false;  // there is one
+  int64_t across = 1;     // blocks per row of blocks
+  bool is_whole = false;  // the matrix is a single block
   explicit Fp8BlockIndex(const View& largest)
       : across(largest.size(1)), is_whole(largest.numel() == 1) {}
 

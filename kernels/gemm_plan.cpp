@@ -16,12 +16,12 @@ struct TileTraits {
   GemmTile tile;
   const char* name;
   int64_t rows, cols;
-  // Multiply-adds per cycle of a multiprocessor that is full of such blocks, relative to the best:
-  // a smaller tile loads more for each product.
-  double speed_16, speed_f32;  // 0: there is no such kernel
-  bool overlaps = false;       // a tile's epilogue runs beside the next one's products
+  // Multiply-adds per cycle of a fully occupied multiprocessor, relative to the best tile: a
+  // smaller tile loads more data per multiply-add.
+  double speed_16, speed_f32;  // 0: no kernel
+  bool overlaps = false;       // the epilogue overlaps the next tile's main loop
 };
-// Those of Hopper are a guess until they are measured.
+// The numbers of the Hopper tiles are guesses until they are measured.
 constexpr std::array<TileTraits, kGemmTiles> kTiles = {
     {{GemmTile::k64x64, "k64x64", 64, 64, 0.55, 0.7},
      {GemmTile::k128x64, "k128x64", 128, 64, 0.75, 0},
@@ -44,19 +44,19 @@ bool is_gelu(Epilogue epilogue) {
   return epilogue == Epilogue::kGeluTanh || epilogue == Epilogue::kGeluErf;
 }
 
-// Columns that tiles have to cover: those of both products, where there are two.
+// Columns that the tiles cover: twice n for the two GEMMs of SwiGLU.
 int64_t product_cols(const GemmProblem& p) {
   return p.epilogue == Epilogue::kSwiGlu ? 2 * p.n : p.n;
 }
 
-// ---- What was measured ----
+// ---- Measured plans ----
 
 struct Measured {
   GemmClass products;
-  GemmTile tile;  // the best of the hand-written kernels
+  GemmTile tile;  // best of the hand-written kernels
   int splits;
-  bool plain_by_vendor;  // whether the library is faster: products without GELU,
-  bool gelu_by_vendor;   // and with it, for which the library needs a second pass over c
+  bool plain_by_vendor;  // the library is faster without GELU
+  bool gelu_by_vendor;   // and with GELU, which costs the library a second pass over c
 };
 
 constexpr std::initializer_list<Measured> kMeasured = {
@@ -69,21 +69,21 @@ const Measured* measured(const GemmProblem& p) {
   return row == kMeasured.end() ? nullptr : row;
 }
 
-// ---- What is assumed otherwise ----
+// ---- Time model ----
 
-// Model of a nominal GPU, an H100: multiprocessors, and what else takes time in units of the
-// multiply-adds that a multiprocessor could have done meanwhile, by portable tiles of 128x256.
+// Model of a nominal GPU, an H100. Other costs are in units of the multiply-adds that a
+// multiprocessor could do in that time with portable tiles of 128x256.
 constexpr int64_t kProcessors = 132;
 struct Costs {
-  double per_byte;    // of the memory's bandwidth, shared by all processors
+  double per_byte;    // of memory bandwidth, which all multiprocessors share
   double per_launch;  // two microseconds
 };
 constexpr Costs kCosts16 = {.per_byte = 90, .per_launch = 4.5e6};
 constexpr Costs kCostsF32 = {.per_byte = 9, .per_launch = 4.5e5};
 
-// Steps of k that a block's first loads and its epilogue cost. Of Hopper's tiles, whose first loads
-// run beside the tile before, by their machine code (docs/gpu/bounds.md): sums that go to memory as
-// they are, or changed by a bias alone; with another operand added; with an activation.
+// Cost of a block's first loads and its epilogue, in steps of k. Hopper tiles overlap the first
+// loads with the tile before; their numbers come from the machine code (docs/gpu/bounds.md):
+// results stored as they are or with a bias, with another operand added, or with an activation.
 constexpr double kFilling = 192;
 constexpr double kPlainSteps = 56, kSumSteps = 192, kActivationSteps = 448;
 
@@ -96,7 +96,7 @@ double filling(const GemmProblem& p, const TileTraits& tile) {
 }
 
 constexpr int kMaxSplits = 16;
-constexpr int64_t kMinSplitK = 512;  // below it, a part is mostly filling and reduction
+constexpr int64_t kMinSplitK = 512;  // smaller parts mostly load and reduce
 constexpr int64_t kMaxPartialBytes = int64_t{32} << 20;
 
 double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t groups = 1) {
@@ -105,12 +105,12 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   const int64_t blocks =
       ceil_div(p.m, tile.rows) * ceil_div(product_cols(p), tile.cols) * splits * groups;
   const double k = double(p.k) / splits, extra = filling(p, tile);
-  // Where two tiles take turns, both's products or one's with its epilogue are what takes longest.
+  // Two overlapping tiles take the longer of both main loops, and one main loop with its epilogue.
   const double steps = tile.overlaps ? std::max(2 * k, k + extra) / 2 : k + extra;
   const double rounds = double(ceil_div(blocks, kProcessors));
   double total = double(tile.rows * tile.cols) * (rounds * steps + (tile.overlaps ? extra : 0)) /
                  (is_f32 ? tile.speed_f32 : tile.speed_16);
-  if (splits > 1) {  // partial products are written and read once
+  if (splits > 1) {  // partial results are written and read once
     const double bytes = 2.0 * sizeof(float) * double(p.m * p.n) * splits;
     total += costs.per_launch + bytes * costs.per_byte / double(kProcessors);
   }
@@ -156,8 +156,8 @@ GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
   return best;
 }
 
-// The library's kernels for Hopper are faster at the product itself. With GELU it pays for a pass
-// that reads and writes m n elements, 8 bytes of traffic in bf16 for k multiply-adds.
+// The vendor library is faster at the GEMM itself on Hopper. With GELU it needs an extra pass that
+// reads and writes m n elements: 8 bytes of traffic in bf16 for k multiply-adds.
 bool modelled_vendor(const GemmProblem& p) {
   constexpr int64_t kEvenK = 1024;
   return !is_gelu(p.epilogue) || p.k >= kEvenK;
@@ -195,7 +195,7 @@ int best_cluster(const GemmProblem& p, GemmTile tile) {
 
 double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares) {
   constexpr double kCacheBytes = 64, kWaiting = 1500;  // guesses until they are measured
-  const bool in_tiles = shares % tiles == 0;           // no share has parts of two
+  const bool in_tiles = shares % tiles == 0;           // no share spans two tiles
   const double parts = double(shares) / double(tiles) + (in_tiles ? 0 : 1);
   const double moving =
       double(rows_of(tile) * cols_of(tile) * int64_t{sizeof(float)}) / kCacheBytes;
@@ -243,7 +243,7 @@ bool has_kernel(const GemmProblem& p, GemmTile tile, int splits) {
   if (p.epilogue == Epilogue::kSwiGlu && (splits > 1 || tile == GemmTile::kHopper128x64)) {
     return false;
   }
-  if (is_hopper(tile) && (p.k == 0 || splits > 1)) return false;  // no box of nothing; shares
+  if (is_hopper(tile) && (p.k == 0 || splits > 1)) return false;  // TMA: no empty box
   if (p.a.transposed && p.b.transposed) return tile == GemmTile::k64x64;
   return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
 }
@@ -274,8 +274,8 @@ GemmClass class_of(const GemmProblem& p) {
 
 GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
   const Measured* row = measured(p);
-  // The derivatives need the product in f32, which the library would have to write out; of SwiGLU's
-  // two products it would need two calls and a pass over three matrices.
+  // The derivatives need the GEMM's result in f32, which the library would have to write out. For
+  // SwiGLU the library would need two calls and a pass over three matrices.
   const bool possible = means.vendor && (p.epilogue == Epilogue::kNone || is_gelu(p.epilogue));
   const bool faster = row == nullptr        ? modelled_vendor(p)
                       : is_gelu(p.epilogue) ? row->gelu_by_vendor

@@ -9,10 +9,10 @@ namespace shale::kernels {
 
 struct GemmProblem;
 
-// Rows and columns of c that one thread block of the hand-written GPU kernels computes. Those of
-// Hopper are kernels of their own, for compute capability 9.0 and nothing else. Of
-// kHopperPingPong128x128 a block computes two at a time: one's epilogue runs beside the other's
-// products.
+// Rows and columns of c that one thread block of the hand-written GPU kernels computes. kHopper*
+// tiles have kernels of their own, for compute capability 9.0 only. A block of
+// kHopperPingPong128x128 computes two tiles at a time: the epilogue of one overlaps the main loop
+// of the other.
 enum class GemmTile : uint8_t {
   k64x64,
   k128x64,
@@ -30,23 +30,22 @@ enum class GemmEngine : uint8_t {
   kVendor,  // cuBLASLt
 };
 
-// How a GPU carries out a product. The plan decides the bits of the result, and nothing else does:
-// not the number of multiprocessors, nor the order in which blocks run. Clusters decide with shares
-// alone, whose tiles they are.
+// How a GPU runs a GEMM. Only the plan determines the bits of the result: the number of
+// multiprocessors and the order in which blocks run do not. The cluster size matters only together
+// with shares, because it determines which tiles are shared.
 struct GemmPlan {
   GemmEngine engine = GemmEngine::kOwn;
-  // ---- Of the hand-written kernels ----
+  // ---- Hand-written kernels ----
   GemmTile tile = GemmTile::k64x64;
-  // Of the portable tiles, parts that k is cut into. Each part's product goes to the workspace in
-  // f32; then they are added in order.
+  // Portable tiles: number of parts of k (split-K). The partial results go to the workspace in f32
+  // and are then added in order.
   int splits = 1;
-  // Blocks that have tiles one below the other and share what they read of b; 1 or
+  // Blocks per cluster: the blocks have tiles in one column and share their reads of b. 1 or
   // cluster_blocks(tile).
   int cluster = 1;
-  // Of Hopper's last tiles (TileCounts::shared), all stages of their k, tile after tile, are cut
-  // into so many shares of one size, each of which a block does (stream-K; Osama et al.,
-  // arXiv:2301.03598). Who has done the last share of a tile adds them up in order. 0: every tile
-  // is one block's.
+  // Hopper tiles: the k stages of the last tiles (TileCounts::shared), tile after tile, are split
+  // into this number of equal shares, one per block (stream-K; Osama et al., arXiv:2301.03598). The
+  // block that finishes the last share of a tile adds the shares in order. 0: no tile is shared.
   int shares = 0;
 
   friend bool operator==(const GemmPlan&, const GemmPlan&) = default;
@@ -55,55 +54,54 @@ struct GemmPlan {
 int64_t rows_of(GemmTile tile);
 int64_t cols_of(GemmTile tile);
 bool is_hopper(GemmTile tile);
-// How many blocks form a cluster, where they do: 2 of Hopper's, but for the narrowest tile, whose
-// columns of b are too few to part. 1: they never do.
+// Maximum number of blocks in a cluster: 2 for Hopper tiles except the narrowest, which has too few
+// columns of b to divide; 1 for all others.
 int cluster_blocks(GemmTile tile);
 const char* name_of(GemmTile tile);  // as in the source: "k64x64"
 
-// Tiles that there are kernels for: all of them for 16-bit operands, k64x64 and k128x128 in f32; if
-// both operands are transposed, k64x64 only. Those of Hopper need a k above 0, and have it in one
-// part. With kSwiGlu half of a tile's columns are b's and half b_up's, which kHopper128x64 is too
-// narrow for; and no tile has k in parts.
+// Returns whether a tile has a kernel for the problem. 16-bit operands: all tiles; f32: k64x64 and
+// k128x128; both operands transposed: only k64x64. Hopper tiles need k > 0 and splits == 1. With
+// kSwiGlu, half of a tile's columns come from b and half from b_up, for which kHopper128x64 is too
+// narrow; splits must be 1.
 bool has_kernel(const GemmProblem& problem, GemmTile tile, int splits = 1);
 
-// The blocks of a cluster that a product by so many tiles is best done with: cluster_blocks(tile),
-// unless an odd number of rows of tiles, of which the last cluster has one too many, would keep the
-// GPU busy for longer.
+// Best cluster size for a tile: cluster_blocks(tile), unless the number of tile rows is odd and the
+// idle half of the last cluster would make the GPU busy for longer.
 int best_cluster(const GemmProblem& problem, GemmTile tile);
 
-// ---- Tiles that blocks share ----
+// ---- Shared tiles (stream-K) ----
 
-// Where k can be cut.
+// Unit of k in which shares are split.
 inline constexpr int64_t kStageOfShares = 64;
 
-// Tiles of clusters, which count as one; and those of them that come last, and are too few for all
-// clusters of a nominal GPU, which an H100 is.
+// Number of tiles (of clusters: a cluster's tiles count as one), and number of shared tiles: the
+// last ones, which do not fill all clusters of a nominal GPU, an H100.
 struct TileCounts {
   int64_t all = 0, shared = 0;
 };
 TileCounts tiles_of(const GemmProblem& problem, GemmTile tile, int cluster);
 
-// Whether tiles can be shared: those of Hopper, but for the ones that take turns.
+// Returns whether a tile can be shared: Hopper tiles except ping-pong.
 bool can_share(GemmTile tile);
-// Whether the k of so many tiles can be cut into so many shares: none is empty, and what kernels
-// compute fits 32 bits.
+// Returns whether the k of this number of tiles can be split into these shares: no share is empty,
+// and the kernels' index arithmetic fits 32 bits.
 bool can_cut(const GemmProblem& problem, int64_t tiles, int64_t shares);
-// Cycles that sharing so many tiles takes of a multiprocessor besides the products: it writes its
-// parts to the second-level cache, waits for that and for the counter, and reads all of a tile.
+// Cycles that sharing costs a multiprocessor besides the matmul: it writes its parts to the L2
+// cache, waits for that and for the counter, and reads all parts of a tile.
 double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares);
-// By the model of the times: GemmPlan::shares.
+// GemmPlan::shares according to the time model.
 int best_shares(const GemmProblem& problem, GemmTile tile, int cluster);
 
-// What there is besides the kernels that run on every GPU.
+// GEMM implementations that are available besides the kernels for all GPUs.
 struct GemmMeans {
-  bool vendor = false;  // cuBLASLt can be used
+  bool vendor = false;  // cuBLASLt is available
   bool hopper = false;  // the device has compute capability 9.0
-  // Of a block: what tiles may take, and what GPUs for graphics have less of.
+  // Maximum shared memory of a block, which limits the tiles. Graphics GPUs have less.
   size_t shared_bytes = size_t{163} << 10;
 };
-GemmMeans gemm_means(const Device& device);  // without the library
+GemmMeans gemm_means(const Device& device);  // without the vendor library
 bool can_run(GemmTile tile, const GemmMeans& means);
-// Shared memory of a block of the portable kernels, at most, over all dtypes.
+// Maximum shared memory of a block of the portable kernels over all dtypes.
 constexpr size_t shared_bytes_of(GemmTile tile) {
   switch (tile) {
     case GemmTile::k64x64: return size_t{32} << 10;
@@ -113,16 +111,16 @@ constexpr size_t shared_bytes_of(GemmTile tile) {
   }
 }
 
-// The plan for a GPU: what gemm_table.inc says of products of that class, which was measured, else
-// a model of the times. A function of sizes, layouts, dtypes and means only, so that ranks on
-// different GPUs of one generation compute the same bits.
+// Returns the plan for a GPU: the measured one from gemm_table.inc for this class of GEMMs, else
+// one from a time model. It depends only on sizes, layouts, dtypes and means, so that different
+// GPUs of one generation compute the same bits.
 GemmPlan gemm_plan(const GemmProblem& problem, const GemmMeans& means);
 
-// The tile for a grouped product (grouped_gemm.h) of so many groups, each as `group`: by the model
-// of the times, of the tiles that there are such kernels for.
+// Returns the tile for a grouped GEMM (grouped_gemm.h) with `groups` groups like `group`, according
+// to the time model.
 GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, const GemmMeans& means);
 
-// Products are told apart by dtype, layout and the number of binary digits of each size.
+// Class of GEMMs with the same dtype, layouts and number of binary digits of each size.
 struct GemmClass {
   DType in = DType::kF32;
   bool a_transposed = false, b_transposed = false;

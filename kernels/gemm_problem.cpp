@@ -18,7 +18,7 @@ void check_dtype(const char* name, const View& view, DType want) {
   require<DTypeError>(view.dtype == want, name, " is ", view, ", expected ", dtype_name(want));
 }
 
-// The stride of a dimension of size 1 may be anything, so that it is never looked at.
+// A dimension of size 1 may have any stride, so its stride is not checked.
 bool rows_are_dense(const View& v) {
   return v.size(1) <= 1 || v.stride(1) == 1;
 }
@@ -40,7 +40,7 @@ Matrix matrix(const char* name, const View& v, bool may_be_transposed) {
   return {.data = v.data, .dtype = v.dtype, .ld = ld, .transposed = !row_major};
 }
 
-// The transpose of a row-major weight, also where one of its sizes is 1.
+// The transpose of a row-major weight, even if one of its sizes is 1.
 Matrix weight(const char* name, const View& v, DType dtype, const Shape& shape) {
   check_shape(name, v, shape);
   check_dtype(name, v, dtype);
@@ -63,7 +63,7 @@ bool is_swiglu(Epilogue e) {
   return e == Epilogue::kSwiGlu || e == Epilogue::kDSwiGlu;
 }
 
-// SwiGLU has arguments of its own, and some that it does not take.
+// Checks the arguments that only SwiGLU takes, and those that it does not take.
 void check_swiglu(const GemmArgs& args) {
   const bool either = is_swiglu(args.epilogue);
   for (const auto& [name, view, wanted] :
@@ -78,7 +78,7 @@ void check_swiglu(const GemmArgs& args) {
                       "a SwiGLU epilogue goes with neither bias nor residual");
 }
 
-// Which arguments go together.
+// Checks which arguments may be combined.
 void check_combination(const GemmArgs& args) {
   const bool activation = args.epilogue != Epilogue::kNone;
   require<ShapeError>(

@@ -17,7 +17,7 @@ struct Matrix {
   }
 };
 
-// GemmArgs, checked, with strides brought to one form. Arguments left out have null data.
+// GemmArgs after all checks, with strides in one form. Omitted arguments have null data.
 struct GemmProblem {
   int64_t m = 0, n = 0, k = 0;
   Matrix a, b, c, aux, residual;
@@ -26,16 +26,16 @@ struct GemmProblem {
   Epilogue epilogue = Epilogue::kNone;
   bool accumulate = false;
   bool accumulate_bias_grad = false;
-  bool tf32 = false;  // operands, of f32, are rounded to it
+  bool tf32 = false;  // round the f32 operands to tf32
 };
 
-// Whether these products are Exec::tf32's. Throws UnavailableError on a GPU whose tensor cores do
-// not have them.
+// Returns whether Exec::tf32 applies to this GEMM. Throws UnavailableError on a GPU whose tensor
+// cores have no tf32.
 bool takes_tf32(const Exec& exec, const GemmProblem& problem);
 
-// Throws ShapeError or DTypeError, naming the argument, what it is and what was wanted.
+// Throws ShapeError or DTypeError, which names the argument, what was expected and what was found.
 GemmProblem gemm_problem(const GemmArgs& args);
-// With takes_tf32() too.
+// Also sets tf32, see takes_tf32().
 GemmProblem gemm_problem(const Exec& exec, const GemmArgs& args);
 
 }  // namespace shale::kernels

@@ -5,39 +5,39 @@
 
 namespace shale::kernels {
 
-// Which dimension of the products is cut into groups.
+// The dimension that is divided into groups.
 enum class GroupedBy : uint8_t {
   kRows,   // rows of a and c; b has a matrix per group
   kInner,  // columns of a and rows of b; c has a matrix per group
 };
 
-// A product per group e, of rows [offsets[e], offsets[e + 1]) of what is cut:
+// One GEMM per group e, with rows [offsets[e], offsets[e + 1]) of the divided dimension:
 //   kRows:  c[rows] = epilogue(a[rows] b[e]), or c[rows] += a[rows] b[e] with accumulate
 //   kInner: c[e] = a[:, rows] b[rows], or += with accumulate
-// A group without rows leaves c as it is with kRows, and with kInner sets c[e] to 0 unless it
-// accumulates. Rows after the last offset are neither read nor written. Strides, dtypes and
-// epilogues are those of GemmArgs: one of the last two strides of a, b is 1; c, aux are row-major;
-// the epilogues are kNone, kSwiGlu and kDSwiGlu, these with kRows only. Matrices of b, b_up and c
-// lie one after the other. With kInner a is the transpose of a row-major matrix, and b is
-// row-major: their groups are whole lines. A GPU, which cannot report offsets that are wrong, takes
-// those outside of [0, R] as its ends.
-// The bits do not depend on the number of threads; those of a group depend on its own sizes alone.
+// A group without rows leaves c unchanged with kRows. With kInner it sets c[e] to 0, or leaves it
+// with accumulate. Rows after the last offset are neither read nor written. Strides, dtypes and
+// epilogues are as in GemmArgs: one of the last two strides of a and of b is 1; c and aux are
+// row-major; the epilogues are kNone and, with kRows only, kSwiGlu and kDSwiGlu. The matrices of b,
+// b_up and c are contiguous in memory, one after the other. With kInner, a is the transpose of a
+// row-major matrix and b is row-major, so groups are whole lines. GPUs cannot report wrong offsets
+// and clamp them to [0, R].
+// The bits do not depend on the number of threads; those of a group depend only on its own sizes.
 struct GroupedGemmArgs {
-  View offsets;  // [E + 1] i32, rising from 0, at most R
+  View offsets;  // [E + 1] i32, non-decreasing from 0, at most R
   GroupedBy by = GroupedBy::kRows;
   View a;  // kRows: [R, K]; kInner: [M, R]
   View b;  // kRows: [E, K, N]; kInner: [R, N]
   View c;  // kRows: [R, N]; kInner: [E, M, N]
   bool accumulate = false;
   Epilogue epilogue = Epilogue::kNone;
-  View aux{};     // [R, N], as in GemmArgs, and the next three too
+  View aux{};     // [R, N]; this and the next three as in GemmArgs
   View b_up{};    // [E, K, N]
   View aux_up{};  // [R, N]
   View c_up{};    // [R, N]
-  // Divides all offsets. Hopper's kernels take groups of kInner by 16 of their rows: without such a
-  // promise those are left to the portable ones.
+  // A divisor of all offsets. Hopper's kernels process kInner groups in steps of 16 rows; if align
+  // does not guarantee that, the portable kernels are used.
   int64_t align = 1;
-  // GPUs: the tile, instead of what grouped_gemm_tile() says; for tests. Lives until the call
+  // GPUs: tile to use instead of grouped_gemm_tile()'s; for tests. Must be valid until the call
   // returns.
   const GemmTile* tile = nullptr;
 
@@ -46,8 +46,8 @@ struct GroupedGemmArgs {
 
 void check_args(const GroupedGemmArgs& a);
 
-// All groups' product in one form. With kRows m is R; b and b_up are those of group 0, c of all.
-// With kInner k is R, and c that of group 0.
+// The arguments of all groups in one form. With kRows, m is R, b and b_up are those of group 0, and
+// c is that of all groups. With kInner, k is R and c is that of group 0.
 struct GroupedProblem {
   GemmProblem product;
   int64_t groups = 0;
@@ -58,7 +58,7 @@ struct GroupedProblem {
 // Throws ShapeError or DTypeError.
 GroupedProblem grouped_problem(const GroupedGemmArgs& args);
 
-// The product of group `group`, whose rows are [begin, end).
+// Returns the GEMM of one group, whose rows are [begin, end).
 GemmArgs group_of(const GroupedGemmArgs& args, int64_t group, int64_t begin, int64_t end);
 
 inline Slot<GroupedGemmArgs> grouped_gemm{"grouped_gemm"};

@@ -27,7 +27,7 @@ DType operand_dtype(const AttentionBwdArgs& args) {
 }
 template <typename Args>
 DType operand_dtype(const Args&) {
-  return DType::kF32;  // it has no FLOP
+  return DType::kF32;  // no FLOP are counted
 }
 
 template <typename Args>
@@ -43,7 +43,7 @@ bool describe(const SlotCall& call, const Slot<Args>& slot, KernelCall& out) {
   return true;
 }
 
-// What the kernels that work on parameters, gradients and optimizer states write.
+// Outputs of the kernels that work on parameters, gradients and optimizer states.
 using Views = std::vector<View>;
 const Overloaded kOutputs = {
     [](const AxpbyArgs& a) { return Views{a.y}; },
@@ -59,8 +59,8 @@ const Overloaded kOutputs = {
     },
     [](const SumArgs& a) { return Views{a.y}; },
     [](const ReduceDimsArgs& a) { return Views{a.y}; },
-    [](const SumSquaresArgs&) { return Views{}; },  // a FixedSum
-    [](const ClipFactorArgs&) { return Views{}; },  // the step's values, as the next
+    [](const SumSquaresArgs&) { return Views{}; },  // writes a FixedSum, not a view
+    [](const ClipFactorArgs&) { return Views{}; },  // writes StepState, as do the next ones
     [](const LossScaleArgs&) { return Views{}; },
     [](const InverseNormArgs& a) { return Views{a.y}; },
     [](const GemmArgs& a) {

@@ -6,13 +6,14 @@
 
 namespace shale::kernels {
 
-// Dynamic loss scaling (arXiv:1710.03740, section 3.2): after clip_factor has found the gradient
-// finite or not, moves step->loss_scale on for the next step.
-//   finite: after growth_interval such steps in a row the value grows, and `hysteresis` overflows
-//     are tolerated again
-//   not: the step is counted as skipped (optimizers do nothing while step->non_finite is set); once
-//     `hysteresis` overflows have used up the tolerance, this one and every further one lower the
-//     value. At min_value it can fall no more: step->non_finite becomes kOverflowAtMinScale.
+// Dynamic loss scaling (arXiv:1710.03740, section 3.2). After clip_factor has checked the gradient,
+// updates step->loss_scale for the next step.
+//   finite gradient: after growth_interval such steps in a row the value grows, and `hysteresis`
+//     overflows are tolerated again
+//   overflow: the step counts as skipped (optimizers do nothing while step->non_finite is set).
+//   Once
+//     `hysteresis` overflows have used up the tolerance, this and each further one lower the
+//     value. At min_value it cannot fall: step->non_finite becomes kOverflowAtMinScale.
 struct LossScaleArgs {
   float growth_factor = 2;
   float backoff_factor = 0.5f;
@@ -22,9 +23,9 @@ struct LossScaleArgs {
   float max_value = 0x1p24f;
 };
 inline constexpr uint32_t kOverflowAtMinScale = 2;
-inline constexpr uint32_t kOutlierNorm = 3;  // of step->non_finite: finite, see SkipOutlierArgs
+inline constexpr uint32_t kOutlierNorm = 3;  // step->non_finite if finite, see SkipOutlierArgs
 
-// What the slot does, for every device.
+// Implementation of the slot for all devices.
 constexpr void advance_loss_scale(const LossScaleArgs& a, LossScale& state, uint32_t& non_finite) {
   if (non_finite == 0 || non_finite == kOutlierNorm) {
     if (++state.good_steps < a.growth_interval) return;
@@ -43,18 +44,18 @@ constexpr void advance_loss_scale(const LossScaleArgs& a, LossScale& state, uint
   state.value = lowered > a.min_value ? lowered : a.min_value;
 }
 
-// After clip_factor: a step whose gradient has a norm more than `sigmas` standard deviations above
-// the mean of those of the steps before is skipped, as is one that overflows: step->non_finite
-// becomes kOutlierNorm (as in OLMo 2, arXiv:2501.00656). Not before half the window is known. Then
-// the norm takes the place of the oldest, outlier or not, so that a level that stays becomes the
-// usual one. A gradient that is not finite leaves all as it is.
+// Called after clip_factor. Skips a step, as if it had overflowed, whose gradient norm is more than
+// `sigmas` standard deviations above the mean norm of the last `window` steps: step->non_finite
+// becomes kOutlierNorm (as in OLMo 2, arXiv:2501.00656). Does nothing until half the window is
+// filled. Then the norm replaces the oldest one, even if it is an outlier, so that a lasting new
+// level becomes the usual one. A non-finite gradient changes nothing.
 struct SkipOutlierArgs {
-  View norms;  // [window] f32: a ring, whose oldest one is element *count % window
-  View count;  // scalar i64: norms that were ever put in
+  View norms;  // [window] f32: ring buffer; the oldest is element *count % window
+  View count;  // scalar i64: number of norms added so far
   double sigmas = 6;
 };
 
-// What the slot does, for every device: f64 sums in the order of the ring.
+// Implementation of the slot for all devices: f64 sums in the order of the ring.
 constexpr void skip_outlier(float* norms, int64_t window, double sigmas, int64_t& count,
                             StepState& step) {
   if (step.non_finite != 0) return;
@@ -75,7 +76,7 @@ constexpr void skip_outlier(float* norms, int64_t window, double sigmas, int64_t
   ++count;
 }
 
-inline void check_args(const LossScaleArgs&) {}  // numbers alone
+inline void check_args(const LossScaleArgs&) {}  // only numbers
 void check_args(const SkipOutlierArgs& a);
 
 inline Slot<LossScaleArgs> update_loss_scale{"update_loss_scale"};

@@ -6,12 +6,12 @@
 
 namespace shale::kernels {
 
-// Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) around its products, which are gemm
-// calls (runtime/optim/newton_schulz.h). Elementwise, so that the bits of an element do not depend
-// on where spans begin and end; g = clip_factor * grad.
+// The elementwise parts of Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon); its
+// matmuls are gemm calls (runtime/optim/newton_schulz.h). The bits of an element do not depend on
+// where spans begin and end; g = clip_factor * grad.
 
-// m = beta m + (1 - beta) g;  update = nesterov ? (1 - beta) g + beta m : m, rounded to nearest.
-// With non_finite set m stays as it is and the update is zero.
+// m = beta m + (1 - beta) g; update = nesterov ? (1 - beta) g + beta m : m, rounded to nearest. If
+// non_finite is set, m is unchanged and the update is zero.
 struct MuonMomentumArgs {
   View grad;    // [n] f32 or bf16
   View m;       // [n] f32
@@ -27,8 +27,7 @@ struct InverseNormArgs {
   float eps = 1e-7f;
 };
 
-// w -= lr * lr_factor * (scale * update + weight_decay * w); nothing is written when non_finite is
-// set.
+// w -= lr * lr_factor * (scale * update + weight_decay * w). Writes nothing if non_finite is set.
 struct MuonArgs {
   View master;   // [n] f32
   View update;   // [n] bf16

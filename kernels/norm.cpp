@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-// Every view is [rows, C] like the main one, whatever its leading dimensions are.
+// Checks that a view is [rows, C] like the main one, with any leading dimensions.
 void check_main(const char* op, const char* arg, const View& main) {
   check_dtype(op, arg, main, kComputeDTypes);
   check_contiguous(op, arg, main);
@@ -24,7 +24,7 @@ void check_rows(const char* op, const char* arg, const View& view, const View& m
   throw ShapeError(cat(op, ": ", arg, " is ", view, ", expected ", main.rows(), " rows"));
 }
 
-// Checks what LayerNorm and RMSNorm have in common.
+// Checks that LayerNorm and RMSNorm share.
 template <class Args>
 void check_norm_fwd(const char* op, const Args& a) {
   check_main(op, "x", a.x);

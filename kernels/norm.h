@@ -5,15 +5,15 @@
 
 namespace shale::kernels {
 
-// LayerNorm over the last dimension (arXiv:1607.06450, eq. 4), with the residual addition before
-// it:
+// LayerNorm over the last dimension (arXiv:1607.06450, eq. 4), fused with a preceding residual
+// addition:
 //   s = x + residual (s = x without one);  y = (s - mean(s)) / sqrt(var(s) + eps) * gain + bias
-// Rows are contiguous. x, residual, sum, y, gain, bias: f32, bf16 or f16, alike.
+// Rows are contiguous. x, residual, sum, y, gain and bias have one dtype: f32, bf16 or f16.
 struct LayerNormFwdArgs {
   View x;           // [rows, C]
   View residual{};  // [rows, C]; optional
   View sum{};   // [rows, C]: receives s, rounded to its dtype; y is computed from the rounded s.
-                // Required with a residual, may be x or residual itself.
+                // Required with a residual; may be x or residual.
   View gain;    // [C]
   View bias{};  // [C]; optional
   View y;       // [rows, C]
@@ -22,21 +22,21 @@ struct LayerNormFwdArgs {
   float eps = 1e-5f;
 };
 
-// RMSNorm (arXiv:1910.07467, eq. 4), with the residual addition before it:
+// RMSNorm (arXiv:1910.07467, eq. 4), fused with a preceding residual addition:
 //   s = x + residual (s = x without one);  y = s / sqrt(mean(s^2) + eps) * gain
 // Views as in LayerNorm.
 struct RmsNormFwdArgs {
   View x;           // [rows, C]
   View residual{};  // [rows, C]; optional
-  View sum{};       // [rows, C]: receives s, rounded; as in LayerNorm
+  View sum{};       // [rows, C]: receives the rounded s, as in LayerNorm
   View gain;        // [C]
   View y;           // [rows, C]
   View rstd;        // [rows] f32: 1 / sqrt(mean(s^2) + eps)
   float eps = 1e-5f;
 };
 
-// dx = gradient of s (+ d_sum, what reached s from elsewhere). dgain and dbias are f32 or bf16:
-// sums in f32, added to what is there with accumulate, rounded once.
+// dx = gradient of s, plus d_sum, the gradient of s from other paths. dgain and dbias are f32 or
+// bf16: summed in f32 and rounded once; with accumulate, added to the existing values.
 struct LayerNormBwdArgs {
   View dy;       // [rows, C]
   View s;        // [rows, C]

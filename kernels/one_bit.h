@@ -5,15 +5,15 @@
 
 namespace shale::kernels {
 
-// Vectors at one bit an element, with error feedback (arXiv:2102.02888, section 3): a block of
-// kSignBlock elements u is packed as its signs and one scale, the mean of its |u|. What is left
-// out, u - scale * sign, is owed, and added the next time.
+// 1-bit compression with error feedback (arXiv:2102.02888, section 3): a block of kSignBlock
+// elements u is packed as signs and one scale, the mean of its |u|. The error, u - scale * sign, is
+// kept in `owed` and added the next time.
 //
-// A packed block is kSignWords words: the scale, an f32; then bit l of word 1 + k says that element
-// 32 k + l is 0 or above. An element whose mask is exactly 0 counts as 0, owes nothing and is
-// unpacked as 0, which a sign cannot say; so does what a vector lacks of its last block. Sums have
-// one order, the same on every device: lane l of 32 adds elements l, l + 32, ..., and lanes are
-// joined as a butterfly. Nothing is written when exec.step->non_finite is set.
+// A packed block has kSignWords words: the scale, an f32; then bit l of word 1 + k is set if
+// element 32 k + l is not negative. An element whose mask is exactly 0 counts as 0, has no error
+// and is unpacked as 0, which a sign cannot encode; the same holds for missing elements of a short
+// last block. Sums have a fixed order on all devices: lane l of 32 adds elements l, l + 32, ...,
+// and lanes are joined as a butterfly. Nothing is written when exec.step->non_finite is set.
 inline constexpr int64_t kSignBlock = 1024;
 inline constexpr int64_t kSignWords = 1 + kSignBlock / 32;
 
@@ -21,7 +21,7 @@ constexpr int64_t sign_blocks(int64_t elements) {
   return (elements + kSignBlock - 1) / kSignBlock;
 }
 
-// packs u = value_factor * value + grad_factor * (clip_factor * grad) + owed; owed = what it lacks.
+// Packs u = value_factor * value + grad_factor * (clip_factor * grad) + owed; owed = the error.
 struct SignPackArgs {
   View value;   // [n] f32
   View grad{};  // [n] f32 or bf16; optional
@@ -32,9 +32,9 @@ struct SignPackArgs {
   float grad_factor = 0;
 };
 
-// packs u = mean of the parts + owed, the parts added in order; owed = what it lacks.
+// Packs u = mean of the parts + owed, the parts added in order; owed = the error.
 struct SignMeanArgs {
-  View parts;   // [parts, sign_blocks(n), kSignWords] i32; each dense, at any distance
+  View parts;   // [parts, sign_blocks(n), kSignWords] i32; parts dense, at any stride
   View mask;    // [n] f32
   View owed;    // [n] f32
   View packed;  // [sign_blocks(n), kSignWords] i32

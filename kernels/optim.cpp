@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-// A parameter that has no master.
+// Checks the span of a parameter without a master.
 void check_rounded_span(const char* op, const AdamWArgs& a) {
   check_contiguous(op, "master", a.master);
   check_shape(op, "grad", a.grad, a.master.shape);

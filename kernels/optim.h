@@ -5,7 +5,7 @@
 
 namespace shale::kernels {
 
-// One optimizer step over a contiguous span of a parameter; elementwise, so that the bits of an
+// One optimizer step over a contiguous span of a parameter. It is elementwise, so the bits of an
 // element do not depend on where spans begin and end. Learning rate, bias corrections and clip
 // factor come from exec.step; nothing is written when exec.step->non_finite is set.
 //
@@ -14,14 +14,15 @@ namespace shale::kernels {
 //   w -= lr * lr_factor * ((m / bias_correction1) / (sqrt(v / bias_correction2) + eps) +
 //   weight_decay * w)
 //
-// Without masters: `master` is the bf16 parameter itself, and its new value is rounded
+// Without masters, `master` is the bf16 parameter itself and its new value is rounded
 // stochastically, so that changes below half an ulp count on average (arXiv:2010.06192, section 3).
 // Element e = rounding.first + i takes word e % 4 of Philox with key rng_key(seed, kRounding) and
-// counter (e / 4, step, stream low, stream high), of seed and step in exec.step; the word's low
-// half is added below the bits that stay. An element's bits thus depend on no span and no device.
+// counter (e / 4, step, stream low, stream high), with seed and step from exec.step; the word's low
+// half is added below the bits that are kept. So the bits of an element depend neither on the span
+// nor on the device.
 struct StochasticRounding {
-  uint64_t stream = 0;  // tells parameters apart: hash_name
-  int64_t first = 0;  // index of master[0] in the whole parameter, which has at most 2^34 elements
+  uint64_t stream = 0;  // different for each parameter: hash_name
+  int64_t first = 0;    // index of master[0] in the parameter, which has at most 2^34 elements
 };
 
 struct AdamWArgs {
@@ -38,13 +39,13 @@ struct AdamWArgs {
   StochasticRounding rounding{};  // for a bf16 master
 };
 
-// AdamW as above with moments of 8 bits, block-wise (arXiv:2110.02861, section 2): a code names a
-// level of kernels/dynamic_map.h, signed for m and unsigned for v, and kMomentBlock elements share
-// a scale, the largest magnitude among them. The step itself uses the new moments before they are
-// rounded. A v above zero never rounds to zero: an element whose neighbours are a thousand times
-// larger would else take a step as if it had no second moment. Codes and scales of zero are moments
-// of zero. A span begins at a multiple of kMomentBlock elements of its buffers. Blocks are short so
-// that rows of matrices are whole ones, also where ranks share them.
+// AdamW with 8-bit moments, quantized per block (arXiv:2110.02861, section 2): a code is a level of
+// kernels/dynamic_map.h, signed for m and unsigned for v, and kMomentBlock elements share a scale,
+// the largest magnitude among them. The step itself uses the new moments before they are rounded. A
+// v above zero never rounds to zero; otherwise an element whose neighbours are a thousand times
+// larger would take a step as if it had no second moment. Codes and scales of zero stand for
+// moments of zero. A span must begin at a multiple of kMomentBlock elements of its buffers. Blocks
+// are short, so that matrix rows consist of whole blocks, even when they are sharded.
 inline constexpr int64_t kMomentBlock = 64;
 struct AdamW8bitArgs {
   View master;   // [n] f32
@@ -86,7 +87,7 @@ struct SgdArgs {
   float weight_decay = 0;
 };
 
-// An exponential moving average of weights: average += share * (master - average).
+// Exponential moving average of weights: average += share * (master - average).
 struct WeightAverageArgs {
   View master;      // [n] f32
   View average;     // [n] f32

@@ -19,48 +19,48 @@ struct PointwiseStep {
   PointwiseOp op = PointwiseOp::kConvert;
   DType dtype = DType::kF32;
   uint8_t to = 0, a = 0, b = 0, c = 0;
-  uint8_t operand = 0;  // kLoad: number of the input; kStore: of the output
+  uint8_t operand = 0;  // kLoad: index of the input; kStore: index of the output
   float value = 0;      // kConstant
 };
 
-// A chain of elementwise ops, run for every element of a shape. Constants come first, and nothing
-// else is ever put into their registers. PointwiseGraph (kernels/pointwise_graph.h) makes programs.
+// A chain of elementwise ops that runs for each element of a shape. Constants come first, and their
+// registers are never overwritten. PointwiseGraph (kernels/pointwise_graph.h) makes programs.
 struct PointwiseProgram {
   std::array<PointwiseStep, kMaxPointwiseSteps> steps{};
   int count = 0;
   int registers = 0;
-  int constants = 0;  // steps
+  int constants = 0;  // number of leading kConstant steps
   int inputs = 0, outputs = 0;
 
   bool loads(int input) const;  // whether a step reads that input
 };
 
-// outputs = program(inputs), in one pass over memory. Results are rounded once per step, so that a
-// chain has the bits of its ops one by one.
+// outputs = program(inputs), in one pass over memory. Results are rounded after each step, so a
+// chain has the same bits as its ops run one by one.
 struct PointwiseArgs {
-  const PointwiseProgram* program = nullptr;  // lives until the call returns
-  // Of the outputs' shape, with strides of 0 where an input is broadcast; f32, bf16, f16 or u8.
-  // Those that no step loads may be left out.
+  const PointwiseProgram* program = nullptr;  // must be valid until the call returns
+  // Views of the outputs' shape, with strides of 0 along broadcast dimensions; f32, bf16, f16 or
+  // u8. Inputs that no step loads may be omitted.
   std::array<View, kMaxPointwiseInputs> inputs{};
-  // Contiguous, of one shape; f32, bf16, f16, or u8 for results of comparisons. They share no
-  // memory with the inputs.
+  // Contiguous, of one shape; f32, bf16, f16, or u8 for results of comparisons. They must not
+  // overlap the inputs.
   std::array<View, kMaxPointwiseOutputs> outputs{};
-  // GPUs: compiles the program when it is first used, instead of interpreting it.
+  // GPUs: compiles the program at its first use instead of interpreting it.
   bool compiled = false;
 };
 
-// Throws InternalError for a program that is not sound.
+// Throws InternalError for an invalid program.
 void check_args(const PointwiseArgs& a);
 
 inline Slot<PointwiseArgs> pointwise{"pointwise"};
 
-// Where the elements of the inputs lie: the dimensions of the outputs, outermost first, merged
-// where all inputs that are not dense allow it.
+// Layout of the inputs: the dimensions of the outputs, outermost first, merged where all inputs
+// that are not dense allow it.
 struct PointwiseDims {
   int count = 0;
   std::array<int64_t, kMaxDims> size{};
   std::array<std::array<int64_t, kMaxPointwiseInputs>, kMaxDims> stride{};  // in elements
-  std::array<bool, kMaxPointwiseInputs> dense{};  // element i of the outputs is the input's own i
+  std::array<bool, kMaxPointwiseInputs> dense{};  // output element i reads input element i
 
   explicit PointwiseDims(const PointwiseArgs& args);
 };

@@ -6,7 +6,7 @@
 
 namespace shale::kernels {
 
-// Values of a graph, in f32, as formulas have them.
+// A value of a PointwiseGraph, in f32, with operators for writing formulas.
 class PointwiseFormula {
  public:
   PointwiseFormula(PointwiseGraph& graph, int value) : graph_(&graph), value_(value) {}

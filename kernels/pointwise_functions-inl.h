@@ -1,17 +1,17 @@
-// The formulas of pointwise ops, written once for every device: F is a vector of f32 of the CPU's
-// SIMD, or four f32 of a GPU's thread. They are made of operations that IEEE 754 rounds alike
-// everywhere (+ - * /, square roots, fused multiply-adds, bits), so results have the same bits on
-// all devices, where the CPU has fused multiply-adds.
+// The formulas of pointwise ops, written once for all devices. F is a SIMD vector of f32 on the CPU
+// and four f32 of a thread on GPUs. The formulas use only operations that IEEE 754 rounds the same
+// way everywhere (+ - * /, square roots, fused multiply-adds, bit operations), so results have the
+// same bits on all devices if the CPU has fused multiply-adds.
 //
-// Included inside the namespace of a device, which has, for its F and the result M of comparing
-// two:
+// This file is included inside the namespace of a device, which defines, for its F and the result M
+// of a comparison:
 //
 //   operators + - * / of F, < <= == of two F; choose(M, F, F); is_nan(F)
 //   like(F, float)           the number in all lanes
 //   multiply_add(a, b, c)    a b + c, rounded once
 //   square_root, absolute, with_sign_of(F magnitude, F sign)
 //   shift_to_exponent(F)     its bits, shifted left by 23
-//   split_exponent(x, m)     of a normal x > 0: x = m 2^result with m in [sqrt(1/2), sqrt(2))
+//   split_exponent(x, m)     for a normal x > 0: x = m 2^result with m in [sqrt(1/2), sqrt(2))
 //   reduce_quarters(x, q)    x - k pi/2, in [-pi/4, pi/4], and q = k mod 4; computed in f64
 //
 // Errors were measured against f64 (test/kernels/pointwise.cpp).
@@ -29,7 +29,7 @@ __device__ __forceinline__ F polynomial(F x, float c0, Rest... rest) {
   return multiply_add(x, polynomial(x, rest...), like(x, c0));
 }
 
-// 2^n of an integer n in [-126, 127]. Adding 1.5 2^23 leaves n + 127 in the low bits.
+// 2^n for an integer n in [-126, 127]. Adding 1.5 2^23 leaves n + 127 in the low bits.
 template <class F>
 __device__ __forceinline__ F power_of_two(F n) {
   return shift_to_exponent(n + like(n, 0x1.8p23f + 127.f));
@@ -40,8 +40,8 @@ __device__ __forceinline__ F nearest_integer(F x) {  // |x| < 2^22
   return (x + like(x, 0x1.8p23f)) - like(x, 0x1.8p23f);
 }
 
-// 2 ulp, subnormal results included. x = k ln 2 + r with |r| <= ln 2 / 2; ln 2 comes in two parts,
-// the first of so few bits that its product with k is exact.
+// Error at most 2 ulp, including subnormal results. x = k ln 2 + r with |r| <= ln 2 / 2; ln 2 is
+// split into two parts, the first so short that its product with k is exact.
 template <class F>
 __device__ __forceinline__ F exp_of(F x) {
   x = choose(x < like(x, -104.f), like(x, -104.f), x);
@@ -51,12 +51,12 @@ __device__ __forceinline__ F exp_of(F x) {
   r = multiply_add(k, like(x, -0x1.7f7d1cp-20f), r);
   const F p = polynomial(r, 0.5f, 0.166665766f, 0.0416665541f, 0.00836324667f, 0.00139262681f);
   const F mantissa = multiply_add(r * r, p, r) + like(x, 1.f);
-  // 2^k itself may be out of range: two factors.
+  // 2^k itself may be out of range, so two factors are used.
   const F half = nearest_integer(k * like(x, 0.5f));
   return mantissa * power_of_two(half) * power_of_two(k - half);
 }
 
-// 2 ulp. log(1 + f) by a polynomial, with ln 2 in two parts again.
+// Error at most 2 ulp. log(1 + f) is a polynomial; ln 2 is again split into two parts.
 template <class F>
 __device__ __forceinline__ F log_of(F x) {
   const F smallest = like(x, 0x1p-126f), zero = like(x, 0.f);
@@ -77,14 +77,14 @@ __device__ __forceinline__ F log_of(F x) {
   return choose(is_nan(x), x, y);
 }
 
-// 4 ulp.
+// Error at most 4 ulp.
 template <class F>
 __device__ __forceinline__ F sigmoid_of(F x) {
   const F one = like(x, 1.f);
   return one / (one + exp_of(like(x, 0.f) - x));
 }
 
-// 4 ulp. Below 0.625 an odd polynomial, as 1 - 2 / (e^2x + 1) would cancel.
+// Error at most 4 ulp. Uses an odd polynomial below 0.625, where 1 - 2 / (e^2x + 1) would cancel.
 template <class F>
 __device__ __forceinline__ F tanh_of(F x) {
   const F a = absolute(x), t = x * x, one = like(x, 1.f);
@@ -96,7 +96,7 @@ __device__ __forceinline__ F tanh_of(F x) {
   return choose(is_nan(x), x, y);
 }
 
-// max(x, 0) + log(1 + e), e = e^-|x|: the second term gets back what 1 + e rounds away.
+// max(x, 0) + log(1 + e), e = e^-|x|; the second term adds back what 1 + e rounds away.
 template <class F>
 __device__ __forceinline__ F softplus_of(F x) {
   const F zero = like(x, 0.f), one = like(x, 1.f);
@@ -104,8 +104,8 @@ __device__ __forceinline__ F softplus_of(F x) {
   return choose(zero < x, x, zero) + (log_of(u) + (e - (u - one)) / u);
 }
 
-// 2 ulp for |x| <= 2^45; larger ones, whose neighbours are many turns away, give NaN. quarters: 0
-// for the sine, 1 for the cosine.
+// Error at most 2 ulp for |x| <= 2^45. Larger |x|, whose neighbours are many turns away, give NaN.
+// quarters: 0 for the sine, 1 for the cosine.
 template <class F>
 __device__ __forceinline__ F sine_of(F x, float quarters) {
   F k = x;
@@ -124,8 +124,8 @@ __device__ __forceinline__ F sine_of(F x, float quarters) {
   return choose(absolute(x) <= like(x, 0x1p45f), with_sign, like(x, kQuietNan));
 }
 
-// e^(p log |x|), which loses as many bits as p log |x| has before its point. A negative x has a
-// power of a whole p alone.
+// e^(p log |x|), which loses as many bits as p log |x| has before its point. A negative x gives a
+// number only if p is an integer.
 template <class F>
 __device__ __forceinline__ F pow_of(F x, F p) {
   const F zero = like(x, 0.f), one = like(x, 1.f), nan = like(x, kQuietNan);
@@ -145,7 +145,7 @@ __device__ __forceinline__ F smaller_of(F a, F b) {
   return choose(a < b, a, choose(is_nan(a), a, b));
 }
 
-// The op of a step; those that it does not list are not arithmetic.
+// The op of an arithmetic step. Ops that are not listed are not arithmetic.
 template <class F>
 __device__ __forceinline__ F apply(PointwiseOp op, F a, F b, F c) {
   const F zero = like(a, 0.f), one = like(a, 1.f);

@@ -8,39 +8,40 @@
 
 namespace shale::kernels {
 
-// How many arguments an op takes, and its name in messages.
+// Number of arguments of an op, and its name in messages.
 int arity_of(PointwiseOp op);
 const char* name_of(PointwiseOp op);
 
-// Elementwise ops, each of values made before it. A value is known by its number.
+// A graph of elementwise ops. Each op takes values that were made before it; a value is identified
+// by its number.
 class PointwiseGraph {
  public:
   struct Value {
     PointwiseOp op = PointwiseOp::kConstant;
-    DType dtype = DType::kF32;  // what it is rounded to
+    DType dtype = DType::kF32;  // dtype the result is rounded to
     std::array<int, 3> args{};
-    int input = 0;    // kLoad: which
+    int input = 0;    // kLoad: index of the input
     float value = 0;  // kConstant
   };
 
   int input(DType dtype);
   int constant(float value);
-  // op of values, rounded to dtype.
+  // Adds op of these values, rounded to dtype; returns the number of the new value.
   int apply(PointwiseOp op, DType dtype, std::span<const int> args);
   int apply(PointwiseOp op, DType dtype, std::initializer_list<int> args) {
     return apply(op, dtype, std::span<const int>(args.begin(), args.size()));
   }
 
-  // The same, or the value that is just that already.
+  // Like apply(), but returns an existing value if there is an equal one.
   int apply_once(PointwiseOp op, DType dtype, std::initializer_list<int> args);
 
   const std::vector<Value>& values() const { return values_; }
   const Value& at(int value) const { return values_[size_t(value)]; }
   int inputs() const { return inputs_; }
 
-  // What computes these values, and nothing that they do not need. Its outputs are theirs, in
-  // order. Throws ShapeError, naming `what`, if that takes more steps or registers, or has more
-  // inputs or outputs, than a program may have.
+  // Returns a program that computes exactly what these values need and outputs them in order.
+  // Throws ShapeError, which names `what`, if a program cannot have that many steps, registers,
+  // inputs or outputs.
   PointwiseProgram compile(const char* what, const std::vector<int>& outputs) const;
 
  private:

@@ -1,16 +1,15 @@
 #pragma once
 
-// Includes nothing: kernels that are compiled when they are used (kernels/pointwise_source.h) get
+// Must not include anything: kernels that are compiled at run time (kernels/pointwise_source.h) use
 // this file as text.
 
 namespace shale::kernels {
 
-// What a step of a pointwise program computes, in f32, of each element by itself. a, b, c are its
-// arguments; comparisons give 1 or 0; NaN arguments of maximum, minimum, clamp and relu are passed
-// on. The formulas are in kernels/pointwise_functions-inl.h, the derivatives in
-// runtime/ops/pointwise_gradient.cpp.
+// The operation of a step of a pointwise program, in f32, elementwise. a, b, c are its arguments.
+// Comparisons give 1 or 0; maximum, minimum, clamp and relu propagate NaN. The formulas are in
+// kernels/pointwise_functions-inl.h, the derivatives in runtime/ops/pointwise_gradient.cpp.
 enum class PointwiseOp : unsigned char {
-  kLoad,      // an input's element
+  kLoad,      // an element of an input
   kConstant,  // a number
   kConvert,   // a, rounded to the step's dtype
   kAdd,
@@ -36,8 +35,8 @@ enum class PointwiseOp : unsigned char {
   kLess,       // a < b
   kLessEqual,  // a <= b
   kEqual,      // a == b
-  kWhere,      // a is not 0 ? b : c
-  kClamp,      // a, at least b, at most c
+  kWhere,      // a != 0 ? b : c
+  kClamp,      // a, limited to [b, c]
   kStore,      // writes a to an output
 };
 

@@ -18,7 +18,7 @@ const char* type_name(DType dtype) {
   }
 }
 
-// The number as it is, to the last bit.
+// The number as a literal that is exact to the last bit.
 std::string literal(float value) {
   if (std::isnan(value)) return "kQuietNan";
   if (std::isinf(value)) return value < 0 ? "-kPlusInfinity" : "kPlusInfinity";

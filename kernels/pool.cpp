@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-constexpr int64_t kMaxKernel = 16;  // places of a window are numbers below 256
+constexpr int64_t kMaxKernel = 16;  // positions in a window must be below 256
 
 void check_pool(const char* op, const char* x_name, const View& x, const char* y_name,
                 const View& y, const View& place, int64_t kernel, const Windows& windows) {

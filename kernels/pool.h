@@ -6,19 +6,20 @@
 
 namespace shale::kernels {
 
-// The largest of the pixels of each window of kernel x kernel pixels, channel by channel:
+// Maximum of each window of kernel x kernel pixels, per channel:
 //   y[n, i, j, c] = max over u, v of x[n, i stride + u - padding, j stride + v - padding, c]
-// Of equal ones the first counts, row by row; a NaN is the largest. Images are dense [N, H, W, C];
-// x, y: f32, bf16 or f16, alike. Padding is less than the kernel, so that no window is empty.
+// The first of equal pixels counts, in row-major order; a NaN is larger than all numbers. Images
+// are dense [N, H, W, C]; x and y have one dtype: f32, bf16 or f16. Padding is less than the
+// kernel, so no window is empty.
 struct MaxPoolArgs {
   View x;              // [N, H, W, C]
   View y;              // [N, windows.count(H, kernel), windows.count(W, kernel), C]
-  View place;          // like y, u8: u * kernel + v of the largest
+  View place;          // like y, u8: u * kernel + v of the maximum
   int64_t kernel = 1;  // at most 16
   Windows windows{};
 };
 
-// dx = the gradient of x: of each pixel the sum, in f32, over the windows whose largest it is.
+// dx = the gradient of x: for each pixel the sum, in f32, over the windows whose maximum it is.
 struct MaxPoolGradArgs {
   View dy;     // [N, OH, OW, C]
   View place;  // [N, OH, OW, C] u8

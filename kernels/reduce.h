@@ -13,33 +13,32 @@ struct ColumnSumArgs {
   bool accumulate = false;
 };
 
-// y = scale * sum of x, added in f64 by a binary tree over the elements.
+// y = scale * sum of x, summed in f64 by a binary tree over the elements.
 struct SumArgs {
   View x;  // contiguous, f32
   View y;  // scalar f32
   double scale = 1;
 };
 
-// Adds the sum of squares of a gradient buffer to *sum: f64 sums over aligned blocks of
-// kNormBlock elements, in fixed lane order (lane l of 8 adds elements l, l + 8, ...; lanes are
-// joined as
-// ((0+1)+(2+3))+((4+5)+(6+7))), added in an order-free way. The result is therefore the same
-// however the buffer is cut at multiples of kNormBlock.
+// Adds the sum of squares of a gradient buffer to *sum. Each aligned block of kNormBlock elements
+// is summed in f64 in a fixed lane order (lane l of 8 adds elements l, l + 8, ...; lanes are joined
+// as ((0+1)+(2+3))+((4+5)+(6+7))); the block sums are added independently of order. So the result
+// is the same for any division of the buffer at multiples of kNormBlock.
 inline constexpr int64_t kNormBlock = 1024;
 struct SumSquaresArgs {
   View x;                   // contiguous f32 or bf16; the last block may be short
   FixedSum* sum = nullptr;  // device memory
 };
 
-// From the sum over all ranks: step->grad_norm = factor * sqrt(sum) / step->loss_scale.value,
-// step->non_finite, and step->clip_factor = min(1, max_norm / (grad_norm + 1e-6)) /
-// step->loss_scale.value. max_norm 0: no clipping.
+// Computes, from the sum over all ranks: step->grad_norm = factor * sqrt(sum) /
+// step->loss_scale.value, step->non_finite, and step->clip_factor = min(1, max_norm / (grad_norm +
+// 1e-6)) / step->loss_scale.value. max_norm 0: no clipping.
 // A sum that is not finite sets non_finite to 1 and clip_factor to 0; else non_finite is 0.
 struct ClipFactorArgs {
   const FixedSum* sum = nullptr;  // device memory
-  int64_t parts = 1;              // sums that follow each other there, one per rank: all are added
+  int64_t parts = 1;              // number of consecutive sums, one per rank; they are added
   float max_norm = 0;
-  float factor = 1;  // of what the squares are of
+  float factor = 1;  // factor of the gradients whose squares were summed
 };
 
 void check_args(const ColumnSumArgs& a);

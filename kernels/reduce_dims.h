@@ -9,26 +9,26 @@ namespace shale::kernels {
 
 enum class ReduceOp : uint8_t {
   kSum,
-  kMax,     // a NaN is larger than any number
-  kMin,     // and smaller
-  kArgMax,  // where the first of the largest is, along the one dimension that is reduced
+  kMax,     // a NaN is larger than all numbers
+  kMin,     // a NaN is smaller than all numbers
+  kArgMax,  // index of the first maximum along the one reduced dimension
 };
 
-// y = scale * op of x over the dimensions in which y has size 1. In f32, in an order that depends
-// on shapes and strides alone, rounded once. Of no elements a sum is 0, and nothing else is
-// defined.
+// y = scale * op of x over the dimensions in which y has size 1. Computed in f32, in an order that
+// depends only on shapes and strides, rounded once. The sum of no elements is 0; other ops throw
+// for no elements.
 struct ReduceDimsArgs {
   View x;  // f32, bf16 or f16, any strides
-  View y;  // of x's rank, contiguous, sizes those of x or 1; f32, bf16 or f16; kArgMax: i32
+  View y;  // rank of x, contiguous, sizes those of x or 1; f32, bf16 or f16; kArgMax: i32
   ReduceOp op = ReduceOp::kSum;
-  float scale = 1;  // kSum alone
+  float scale = 1;  // kSum only
 };
 
 void check_args(const ReduceDimsArgs& a);
 
 inline Slot<ReduceDimsArgs> reduce_dims{"reduce_dims"};
 
-// Dimensions of a walk through a view, outermost first, merged where that is possible.
+// Dimensions of an iteration over a view, outermost first, merged where possible.
 struct Walk {
   int count = 0;
   std::array<int64_t, kMaxDims> size{};
@@ -38,11 +38,12 @@ struct Walk {
   int64_t steps() const;
 };
 
-// The elements of y in order, and what each is made of.
+// The iteration over y, and over the elements of x that each element of y reduces.
 struct ReducePlan {
   Walk kept, reduced;
   explicit ReducePlan(const ReduceDimsArgs& args);
-  // Whether neighbours in y, rather than neighbours in a sum, are neighbours in x.
+  // Returns whether elements next to each other in x belong to neighbouring elements of y rather
+  // than to one sum.
   bool along_kept() const;
 };
 

@@ -4,8 +4,8 @@
 
 namespace shale::kernels {
 
-// The angle of a position, as a part of a turn in units of 2^-32; `turns`: what a position adds, in
-// units of 2^-64. Whole turns fall off.
+// Angle of a position, as a part of a turn in units of 2^-32. `turns` is the angle per position, in
+// units of 2^-64. Whole turns are dropped.
 constexpr uint32_t rope_angle(uint64_t position, uint64_t turns) {
   return static_cast<uint32_t>((position * turns + (uint64_t{1} << 31)) >> 32);
 }
@@ -20,7 +20,7 @@ struct RopePolynomial {
                          kSin2 = -1.9515295891e-4f;
   static constexpr float kCos0 = 4.166664568298827e-2f, kCos1 = -1.388731625493765e-3f,
                          kCos2 = 2.443315711809948e-5f;
-  static constexpr float kRadians = 0x1.921fb6p-30f;  // of an angle's unit: 2π / 2^32
+  static constexpr float kRadians = 0x1.921fb6p-30f;  // radians per unit of the angle: 2π / 2^32
 };
 
 }  // namespace shale::kernels

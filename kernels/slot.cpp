@@ -6,7 +6,7 @@ namespace shale::kernels {
 namespace {
 
 std::vector<SlotBase*>& slots() {
-  static std::vector<SlotBase*> list;  // built before main by the slots' constructors
+  static std::vector<SlotBase*> list;  // filled before main by the slots' constructors
   return list;
 }
 

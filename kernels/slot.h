@@ -10,7 +10,7 @@
 
 namespace shale::kernels {
 
-// One operation's table of implementations, one per device; filled once at start by the registries.
+// One operation's table of implementations, one per device. The registries fill it once at start.
 class SlotBase {
  public:
   explicit SlotBase(const char* name);
@@ -20,14 +20,15 @@ class SlotBase {
   const char* name() const { return name_; }
   bool filled(DeviceType device) const { return erased(device) != nullptr; }
 
-  static const std::vector<SlotBase*>& all();  // every slot of the program
+  static const std::vector<SlotBase*>& all();  // all slots of the program
 
  protected:
   using Erased = void (*)();
   void set_erased(DeviceType device, Erased fn) { table_[static_cast<size_t>(device)] = fn; }
   Erased erased(DeviceType device) const { return table_[static_cast<size_t>(device)]; }
   Erased lookup(const Exec& exec) const;  // throws UnavailableError naming op and device
-  // Has exec.observer make the call. `args` are the slot's, `run` the implementation.
+  // Makes the call through exec.observer. `args` are the slot's arguments, `run` the
+  // implementation.
   void observe(const Exec& exec, const void* args,
                const std::function<void(const Exec&)>& run) const;
 
@@ -36,14 +37,12 @@ class SlotBase {
   std::array<Erased, kDeviceTypes> table_{};
 };
 
-// A call checks its arguments and runs the implementation of exec.device; its time is added to
-// exec.tracer, if there is one, under the slot's name. An exec.observer makes it in the slot's
-// place.
+// A call checks its arguments and runs the implementation for exec.device. If exec.tracer is set,
+// its time is added under the slot's name. If exec.observer is set, the observer makes the call.
 //
-// void check_args(const Args&), which stands beside Args, has what the slot asks of its arguments,
-// the same on every device: their shapes, strides and dtypes, not the values in device memory. It
-// throws ShapeError, DTypeError or InternalError with the op, the argument, what was expected and
-// what was got.
+// check_args(const Args&), which is declared next to Args, checks shapes, strides and dtypes, the
+// same way on every device, but not values in device memory. It throws ShapeError, DTypeError or
+// InternalError with the op, the argument, what was expected and what was found.
 template <typename Args>
 class Slot : public SlotBase {
  public:
@@ -61,16 +60,16 @@ class Slot : public SlotBase {
   }
 };
 
-// A call of a slot, as its observer sees it: checked, and still to be made.
+// A call of a slot as its observer sees it: the arguments are checked, the kernel has not run yet.
 class SlotCall {
  public:
   using Run = std::function<void(const Exec&)>;
-  // Refers to what it is given, but for exec.
+  // Keeps references to its arguments, but a copy of exec.
   SlotCall(const SlotBase& slot, const Exec& exec, const void* args, const Run& run);
 
   const SlotBase& slot() const { return slot_; }
   const Exec& exec() const { return exec_; }
-  // The arguments of a call of `slot`; null if this is a call of another.
+  // Returns the arguments if this is a call of `slot`, else null.
   template <typename Args>
   const Args* args_of(const Slot<Args>& slot) const {
     return &slot == &slot_ ? static_cast<const Args*>(args_) : nullptr;
@@ -79,19 +78,19 @@ class SlotCall {
 
  private:
   const SlotBase& slot_;
-  Exec exec_;  // without the observer: what a kernel calls itself is part of its own call
+  Exec exec_;  // without the observer, so that nested kernel calls are part of this call
   const void* args_;
   const Run& run_;
 };
 
-// Stands around every call that is made with an Exec that names it, on the thread that makes it.
-// For benchmarks and tools: replayed graphs make no calls.
+// Called for every kernel call with an Exec that has this observer, on the calling thread. For
+// benchmarks and tools. Replayed graphs make no calls.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
-  // Has to make the call by call.run(), once at least.
+  // Must make the call with call.run(), at least once.
   virtual void around(const SlotCall& call) = 0;
-  // Called before something else than a kernel writes to memory (Context::will_write).
+  // Called before anything but a kernel writes to memory (Context::will_write).
   virtual void writing(const void* /*to*/, int64_t /*bytes*/) {}
 };
 

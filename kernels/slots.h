@@ -32,8 +32,8 @@
 
 namespace shale::kernels {
 
-// The slots that have a kernel on every device. Registries fill their device's entries from this
-// list, so that a new slot's name stands here and in its own header, nowhere else.
+// Slots with a kernel on every device. The registries fill their device's entries from this list,
+// so a new slot is named only here and in its own header.
 inline auto slots_on_all_devices() {
   return std::tie(
       // adafactor.h
@@ -78,12 +78,12 @@ inline auto slots_on_all_devices() {
       column_sum, sum, sum_squares, clip_factor, reduce_dims, softmax_fwd, softmax_bwd, tree_sum);
 }
 
-// Those that have one on the CPU alone; callers ask filled(). There are none at present.
+// Slots with a kernel only on the CPU; callers must check filled(). There are none at present.
 inline auto slots_on_cpu_alone() {
   return std::tie();
 }
 
-inline auto all_slots() {  // every slot there is
+inline auto all_slots() {  // all slots
   return std::tuple_cat(slots_on_all_devices(), slots_on_cpu_alone());
 }
 

@@ -5,15 +5,15 @@
 
 namespace shale::kernels {
 
-// y[r, c] = exp(x[r, c] - max over c) / the sum of that over c, or its logarithm. In f32, rounded
-// once. A row whose largest element is -inf, inf or NaN is NaN.
+// y[r, c] = exp(x[r, c] - max over c), divided by its sum over c, or the logarithm of that.
+// Computed in f32, rounded once. A row whose maximum is -inf, inf or NaN becomes NaN.
 struct SoftmaxFwdArgs {
   View x;  // [rows, C] f32, bf16 or f16, contiguous
   View y;  // like x; may be x
   bool log = false;
 };
 
-// dx = y (dy - sum of dy y), or with log dy - exp(y) sum of dy.
+// dx = y (dy - sum of dy y); with log, dx = dy - exp(y) sum of dy.
 struct SoftmaxBwdArgs {
   View y, dy;  // like x
   View dx;     // like x; may be dy
