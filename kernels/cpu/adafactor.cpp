@@ -12,14 +12,14 @@
 #include "shale/kernels/cpu/row_blocks.h"
 #include "shale/kernels/cpu/run.h"
 
-// A part of a matrix is cut into blocks of rows, which threads take; what blocks find is added in
-// their order. The first and the last row of a part may be cut.
+// Threads take blocks of matrix rows; the sums of the blocks are added in block order. The first
+// and the last row of a part may be incomplete.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// fn(row, column, element of the part, count) for each row's piece of the part in rows
-// [begin, end), which count from the part's first row.
+// Calls fn(row, column, element of the part, count) for each row in [begin, end), counted from the
+// part's first row. [column, column + count) is the range of the row that belongs to the part.
 template <class Fn>
 void for_row_pieces(const MatrixRange& part, int64_t count, int64_t begin, int64_t end,
                     const Fn& fn) {
@@ -69,7 +69,7 @@ void means_typed(const Exec& exec, const AdafactorMeansArgs& a) {
   combine_blocks(exec, partial, blocks.count, cols, {.out = a.col_mean, .accumulate = true});
 }
 
-// The factors of an update: u_ij = g_ij * row_factor(i) * by_column[j].
+// Factors of an update: u_ij = g_ij * of_row(i) * by_column[j].
 struct UpdateFactors {
   float clip;
   float mean_row;
@@ -157,7 +157,7 @@ void average_target(const Exec& exec, const AdafactorAverageArgs& a) {
   });
 }
 
-// w -= lr * (u * over_rms + decay * w) on a piece; u(i, part) makes the update.
+// Factors of w -= lr * (u * over_rms + decay * w) for a range of a row; u(i, part) is the update.
 struct StepFactors {
   float lr, over_rms, decay;
 };

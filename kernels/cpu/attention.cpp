@@ -1,5 +1,6 @@
-// The loop over tasks. The arithmetic is in attention_fwd.cpp and attention_bwd.cpp, compiled once
-// per instruction set. Head sizes are 1 to 256; the bits do not depend on exec.threads.
+// Task scheduling of attention. The arithmetic is in attention_fwd.cpp and attention_bwd.cpp,
+// compiled once per instruction set. Head sizes are 1 to 256; the bits do not depend on
+// exec.threads.
 
 #include "shale/kernels/attention.h"
 
@@ -23,7 +24,7 @@ using attention::TaskKind;
 constexpr const char* kForward = "attention_fwd";
 constexpr const char* kBackward = "attention_bwd";
 
-// Workers take tasks from a counter: which worker runs a task changes no bit of its result.
+// Workers take tasks from a counter. The result of a task does not depend on its worker.
 void run_tasks(const char* op, const Exec& exec, const Problem& p, const TaskKind& kind) {
   if (kind.tasks == 0) return;
   const int64_t workers = std::clamp<int64_t>(exec.threads, 1, kind.tasks);
@@ -53,8 +54,8 @@ void backward(const Exec& exec, const Problem& p) {
   }
 }
 
-// ---- Sequences of different lengths: each is a problem of its own, and what lies beyond its
-// length is filled in. ----
+// ---- Sequences of different lengths: each runs as a separate problem, and the outputs beyond its
+// length are filled with zeros. ----
 
 HeadView of_sequence(HeadView view, int64_t batch, DType dtype) {
   auto* const data = static_cast<std::byte*>(view.data);
@@ -79,12 +80,12 @@ Problem sequence(const Problem& all, int64_t batch) {
   return p;
 }
 
-// Whether the sequences of a batch have to be problems of their own.
+// Returns whether the sequences of a batch must run as separate problems.
 bool have_lengths(const Problem& p) {
   return p.q_lengths != nullptr || p.k_lengths != nullptr;
 }
 
-// The first key of every query, for a whole batch; empty: nothing is hidden.
+// The first visible key of every query of the batch; empty if no keys are hidden.
 std::vector<int32_t> first_keys(const Problem& all) {
   std::vector<int32_t> keys;
   if (!all.hides_first_keys()) return keys;
@@ -103,7 +104,7 @@ std::vector<int32_t> first_keys(const Problem& all) {
   return keys;
 }
 
-// Rows [row, end) of all heads of the first sequence.
+// Zeroes rows [row, end) of all heads of the first sequence.
 void zero_rows(const Problem& p, const HeadView& view, int64_t heads, int64_t row, int64_t end) {
   const int64_t size = dtype_size(p.dtype);
   for (; row < end; ++row) {

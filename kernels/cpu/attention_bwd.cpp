@@ -1,13 +1,13 @@
-// Backward: the five products of arXiv:2307.08691, algorithm 2, tile by tile, with
+// Backward: the five matmuls of arXiv:2307.08691, algorithm 2, tile by tile, with
 //   P = 2^(scores - lse), dS = P * (dO V^T - delta), delta = rowsum(dO * O)
-// scores in units of log2: q is packed times scale * log2(e). Where they are capped, dS is times
-// the slope of that, 1 - tanh^2.
+// Scores are in units of log2: q is packed times scale * log2(e). With a softcap, dS is multiplied
+// by the derivative of the cap, 1 - tanh^2.
 //
 // With enough heads, a task owns one kv head: for each query head of its group and each query
-// block, it goes over the key tiles once and adds to dK and dV of the whole head in scratch. With
-// few heads, one pass over (kv head, key tile) gives dK and dV, a second one over (head, query
-// block) gives dQ, for seven products instead of five. Both add in the same order: the bits are the
-// same.
+// block, it iterates over the key tiles once and accumulates dK and dV of the whole head in
+// scratch. With few heads, one pass over (kv head, key tile) computes dK and dV, and a second one
+// over (head, query block) computes dQ: seven matmuls instead of five. Both add in the same order,
+// so their bits are equal.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_bwd.cpp"
@@ -50,7 +50,7 @@ struct BwdScratch {
   }
 };
 
-// What backward needs of a query block.
+// Packs the data of a query block that backward needs.
 template <typename T>
 void load_block(const Problem& p, int64_t b, int64_t h, int64_t number, Block& block) {
   const F32Tag d;
@@ -58,7 +58,7 @@ void load_block(const Problem& p, int64_t b, int64_t h, int64_t number, Block& b
   block.number = number;
   block.row = number * kTile;
   block.rows = std::min(kTile, p.queries - block.row);
-  // dq is free as yet: it holds out.
+  // dq is not in use yet and temporarily holds out.
   pack_rows<T>(p.out, b, block.row, h, block.rows, p.head_size, block.dq, ld);
   pack_rows<T>(p.dout, b, block.row, h, block.rows, p.head_size, block.dout, ld);
   pack_rows<T>(p.q, b, block.row, h, block.rows, p.head_size, block.q, ld);
@@ -72,11 +72,11 @@ void load_block(const Problem& p, int64_t b, int64_t h, int64_t number, Block& b
     }
     block.delta[i] = simd::sum_lanes(d, sum);
     const float lse = p.lse_at(b, h, block.row + i);
-    // A query that saw no key: 2^(score - inf) is 0, whatever the score.
+    // For a query that saw no key, lse2 = inf makes 2^(score - lse2) 0 for every score.
     block.lse2[i] = lse == kNegInf ? -kNegInf : lse * static_cast<float>(kLog2E);
   }
   for (int64_t i = block.rows; i < kTile; ++i)
-    block.delta[i] = block.lse2[i] = 0.f;  // lanes that pad
+    block.delta[i] = block.lse2[i] = 0.f;  // padding lanes
   zero(block.dq, block.rows * ld);
   write_first_keys(p, b, block.row, block.rows, block.first_keys);
 }
@@ -88,8 +88,8 @@ void load_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64_
   pack_rows<T>(p.v, b, key, kv_head, count, p.head_size, s.v, p.ld());
 }
 
-// Queries of vector v: scores become P, and dO V^T becomes dS; 0 where masked. limit: of scores
-// that are capped.
+// For the queries of vector v: turns scores into P and dO V^T into dS; 0 where masked. limit:
+// softcap of the scores.
 template <bool kCapped>
 void softmax_grad_vec(const TileShape& t, int64_t v, float limit, const Block& block,
                       const BwdScratch& s) {
@@ -140,7 +140,7 @@ void softmax_grad(const Problem& p, const TileShape& t, const Block& block, cons
   for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_grad_of(t, v, limit, block, s);
 }
 
-// dK and dV of keys [key, key + count): the first rows of the sums in scratch.
+// Writes dK and dV of keys [key, key + count) from the first rows of the sums in scratch.
 template <typename T>
 void write_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64_t count,
                 const BwdScratch& s) {
@@ -154,7 +154,7 @@ void write_block(const Problem& p, int64_t b, int64_t h, const Block& block) {
                  p.head_size);
 }
 
-// `count` query blocks from number `first` on, against all keys that they see.
+// Processes `count` query blocks, starting with number `first`, against all keys that they see.
 template <typename T>
 void run_group(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t count,
                BwdScratch& s) {

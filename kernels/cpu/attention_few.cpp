@@ -1,5 +1,5 @@
-// Forward for a few queries against many keys, as in generation. Memory-bound: each row of K and V
-// is read once per task, straight from where it lies, and vectors run along the head.
+// Forward for a few queries and many keys, as in generation. Memory-bound: each row of K and V is
+// read once per task, in place, and vectors run along the head.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_few.cpp"
@@ -11,7 +11,7 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {
 namespace {
 
-// dot products of `query` (packed) with rows of k, `stride` elements apart.
+// Dot products of `query` (packed) with kRows rows of k, which are `stride` elements apart.
 template <typename T, int kRows>
 HWY_INLINE void dot_rows(const float* query, const T* k, int64_t stride, int64_t head_size,
                          float* scores) {
@@ -34,7 +34,7 @@ HWY_INLINE void dot_rows(const float* query, const T* k, int64_t stride, int64_t
   for (int r = 0; r < kRows; ++r) scores[r] = simd::sum_lanes(d, acc[r]);
 }
 
-// Rounded up to whole vectors.
+// Applies the softcap to whole vectors; the row is padded.
 void cap_row(int64_t keys, float limit, float* scores) {
   const F32Tag d;
   const auto most = hn::Set(d, limit), inverse = hn::Set(d, 1.f / limit);
@@ -43,8 +43,8 @@ void cap_row(int64_t keys, float limit, float* scores) {
   }
 }
 
-// Updates one query's softmax with `keys` scores and turns them into 2^(score - maximum); returns
-// what earlier sums are to be multiplied with.
+// Updates one query's softmax with `keys` scores, replaces them by 2^(score - maximum), and returns
+// the factor for the earlier sums.
 float softmax_row(int64_t keys, float* scores, float& maximum_so_far, float& sum_so_far) {
   const F32Tag d;
   const int64_t padded = round_up(keys, kF32Lanes);
@@ -100,13 +100,13 @@ void accumulate_row(const float* weights, int64_t keys, const T* v, int64_t stri
   }
 }
 
-// Query heads of one task. They share a kv head, so that its rows come from memory once; unless
-// there would be too few tasks to go round.
+// Query heads per task. They share a kv head, so its rows are read from memory once. If there would
+// be too few tasks, each head is its own task.
 int64_t few_heads(const Problem& p) {
   return p.batch * p.kv_heads >= kEnoughTasks ? p.group() : 1;
 }
 
-// Row r is query r % queries of the task's head r / queries.
+// Scratch memory. Row r is query r % queries of the task's head r / queries.
 struct FewScratch {
   float *q, *out, *maximum, *sum, *factor, *scores;
 

@@ -1,6 +1,6 @@
-// Forward. A task owns a few blocks of queries of one head and goes over the key tiles they see,
-// with an online softmax (arXiv:2205.14135, algorithm 1). Scores are in units of log2: q is packed
-// times scale * log2(e).
+// Forward. A task owns a few query blocks of one head and iterates over the key tiles that they
+// see, with an online softmax (arXiv:2205.14135, algorithm 1). Scores are in units of log2: q is
+// packed times scale * log2(e).
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_fwd.cpp"
@@ -12,15 +12,15 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {
 namespace {
 
-// One value per query of the block.
+// Softmax state, with one value per query of the block.
 struct Softmax {
-  float* maximum;  // of the scores so far
+  float* maximum;  // largest score so far
   float* sum;      // of 2^(score - maximum)
-  float* rescale;  // what the new maximum makes of earlier sums
+  float* rescale;  // factor for the earlier sums after a new maximum
 };
 
-// Queries of vector v: updates the softmax and turns scores into 2^(score - maximum), 0 where
-// masked.
+// For the queries of vector v: updates the softmax and turns scores into 2^(score - maximum), 0
+// where masked.
 void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& state) {
   const F32Tag d;
   const auto neg_inf = hn::Set(d, kNegInf);
@@ -37,7 +37,7 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
   mask(all_end, end);
   for (int64_t k = 0; k < begin; ++k) hn::Store(hn::Zero(d), d, s + k * kTile);
 
-  // Four chains each, or latency would set the pace.
+  // Four independent chains hide the latency.
   F32Vec m[4] = {hn::Load(d, state.maximum + column), neg_inf, neg_inf, neg_inf};
   int64_t k = begin;
   for (; k + 4 <= end; k += 4) {
@@ -45,7 +45,7 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
   }
   for (; k < end; ++k) m[0] = hn::Max(m[0], hn::Load(d, s + k * kTile));
   const auto maximum = hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3]));
-  // A query that has seen no key keeps -inf; subtracting that would give NaN.
+  // A query that has seen no key keeps the maximum -inf; subtracting -inf would give NaN.
   const auto shift = hn::IfThenZeroElse(hn::Eq(maximum, neg_inf), maximum);
 
   F32Vec sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
@@ -115,7 +115,7 @@ void load_block(const Problem& p, int64_t b, int64_t h, Block& block) {
     hn::Store(hn::Zero(d), d, block.softmax.sum + i);
   }
   write_first_keys(p, b, block.row, block.rows, block.first_keys);
-  // `out` is free as yet: it holds q before it is transposed.
+  // `out` is not in use yet and holds q until it is transposed.
   pack_rows<T>(p.q, b, block.row, h, block.rows, p.head_size, block.out, ld);
   const auto scale = static_cast<float>(p.scale * kLog2E);
   pack_transposed(block.out, ld, block.rows, p.head_size, scale, block.q);
@@ -125,7 +125,7 @@ void load_block(const Problem& p, int64_t b, int64_t h, Block& block) {
 template <typename T>
 void run_blocks(const Problem& p, int64_t task, float* scratch) {
   const int64_t heads = p.batch * p.heads, per_task = blocks_per_task(p), ld = p.ld();
-  // The last blocks see most keys: they go first, so that the end is even.
+  // The last query blocks see the most keys, so they start first for an even finish.
   const int64_t group = ceil_div(p.query_blocks(), per_task) - 1 - task / heads;
   const int64_t b = task % heads / p.heads, h = task % p.heads, kv_head = h / p.group();
   const int64_t first = group * per_task, count = std::min(per_task, p.query_blocks() - first);

@@ -5,24 +5,24 @@
 
 #include "shale/kernels/attention_problem.h"
 
-// What the driver (attention.cpp) and the per-instruction-set kernels (attention_fwd.cpp,
-// attention_bwd.cpp) share.
+// Shared by the driver (attention.cpp) and the per-instruction-set kernels (attention_fwd.cpp,
+// attention_bwd.cpp).
 namespace shale::kernels::attention {
 
-// Queries of a block and keys of a tile. A tile of scores is 64 × 64 f32, 16 KiB, and so are the
-// tiles of K, V, Q and the output at head size 64: two of them at a time stay in a 32 KiB L1, all
-// of them in L2.
+// Number of queries in a block and of keys in a tile. A tile of scores is 64 × 64 f32, 16 KiB, and
+// so are the tiles of K, V, Q and the output at head size 64: two of them fit a 32 KiB L1 cache,
+// all of them fit L2.
 inline constexpr int64_t kTile = 64;
-// f32 lanes of the widest vector; leading dimensions are rounded up to it on every machine, so that
+// f32 lanes of the widest vector. Leading dimensions are rounded up to it on every machine, so that
 // the scratch layout does not depend on the instruction set.
 inline constexpr int64_t kMaxLanes = 16;
-// With so few queries, vectors run along the head instead of along queries.
+// Maximum number of queries for which vectors run along the head instead of along queries.
 inline constexpr int64_t kFewQueries = 4;
-// Query blocks that use a tile of K and V once it is packed. Reading its rows is slow, where a row
-// is a slice of a longer one: each is on another page, and they share few sets of the cache.
+// Number of query blocks that reuse a packed tile of K and V. Reading its rows is slow if they are
+// slices of longer rows: each row is on another page, and they compete for few cache sets.
 inline constexpr int64_t kGroupBlocks = 4;
-// With fewer tasks than this, smaller ones are made, at the price of more packing (forward) or of
-// two more products (backward). Bits are the same.
+// With fewer tasks, tasks are made smaller, at the price of more packing (forward) or of two more
+// matmuls (backward). The bits are the same.
 inline constexpr int64_t kEnoughTasks = 8;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
@@ -32,19 +32,19 @@ constexpr int64_t round_up(int64_t a, int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-// One sequence length for all of the batch: attention.cpp sees to that.
+// A problem whose sequences all have the same length; attention.cpp ensures this.
 struct Problem : AttentionProblem {
   int64_t group() const { return heads / kv_heads; }  // query heads of one kv head
   int64_t query_blocks() const { return ceil_div(queries, kTile); }
   int64_t key_tiles() const { return ceil_div(keys, kTile); }
-  int64_t ld() const { return round_up(head_size, kMaxLanes); }  // of packed rows
+  int64_t ld() const { return round_up(head_size, kMaxLanes); }  // leading dimension of packed rows
   // Query i sees keys j <= i + offset().
   int64_t offset() const { return causal ? keys - queries : keys; }
-  // The first key that query i of sequence b sees.
+  // Returns the first key that query i of sequence b sees.
   int64_t first_key(int64_t b, int64_t query) const {
     return first_keys == nullptr ? 0 : first_keys[b * queries + query];
   }
-  // Tiles of keys for a block of queries, and blocks of queries for a tile of keys.
+  // Key tiles of a query block, and query blocks of a key tile.
   TileList key_tiles_of(int64_t head, int64_t query_block) const {
     return keys_of_queries.tiles(static_cast<int>(head), static_cast<int>(query_block * kTile),
                                  kTile);
@@ -52,7 +52,7 @@ struct Problem : AttentionProblem {
   TileList query_blocks_of(int64_t head, int64_t key_tile) const {
     return queries_of_keys.tiles(static_cast<int>(head), static_cast<int>(key_tile * kTile), kTile);
   }
-  // Keys that some query before `query_end` sees.
+  // Returns the number of keys that the queries before `query_end` see.
   int64_t keys_seen(int64_t query_end) const {
     return std::clamp<int64_t>(query_end + offset(), 0, keys);
   }
@@ -61,8 +61,8 @@ struct Problem : AttentionProblem {
   }
 };
 
-// Goes over the tiles of keys in [first, end), ascending, that any of some query blocks of a head
-// sees:
+// Iterates in ascending order over the key tiles in [first, end) that at least one of `count` query
+// blocks of a head sees:
 //   while (walk.next()) ... walk.tile() ... walk.sees(i) ...
 class TileWalk {
  public:
@@ -99,13 +99,13 @@ class TileWalk {
   int steps_[kGroupBlocks], ends_[kGroupBlocks];
 };
 
-// One task: its arithmetic depends on the problem and the task's number only. Tasks of one function
-// write disjoint parts of the outputs. `scratch` is 64-byte aligned.
+// Runs one task. The result depends only on the problem and the task's number. Tasks of one
+// function write disjoint parts of the outputs. `scratch` is 64-byte aligned.
 using TaskFn = void (*)(const Problem&, int64_t task, float* scratch);
 struct TaskKind {
   TaskFn run = nullptr;
   int64_t tasks = 0;
-  int64_t scratch_floats = 0;  // for each thread
+  int64_t scratch_floats = 0;  // per thread
 };
 
 constexpr TaskFn pick_dtype(DType dtype, TaskFn f32, TaskFn bf16, TaskFn f16) {

@@ -1,8 +1,8 @@
-// Building blocks of attention on tiles of f32 in scratch memory: packing, small matrix products in
-// registers, 2^x. Included once per instruction set.
+// Building blocks of attention on f32 tiles in scratch memory: packing, small register-blocked
+// matmuls, 2^x. Included once per instruction set.
 //
 // Tiles: rows of K, V, Q, dO, O are packed, [rows][ld], padded with zeros to whole vectors. Scores
-// are kept transposed, [key][query] with kTile columns: vectors run along queries, so that the
+// are stored transposed, [key][query] with kTile columns: vectors run along queries, so that the
 // softmax over keys needs no operation across lanes.
 #if defined(SHALE_KERNELS_CPU_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_ATTENTION_TILE_INL_H_
@@ -31,13 +31,13 @@ inline constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 inline constexpr double kLog2E = 1.4426950408889634;
 inline constexpr int64_t kTileVecs = kTile / kF32Lanes;
 
-// Micro-tile: kMicroRows × kMicroVecs accumulators, next to kMicroVecs + 1 operands. AVX-512 has 32
+// Micro-tile of kMicroRows × kMicroVecs accumulators, plus kMicroVecs + 1 operands. AVX-512 has 32
 // registers, the others 16.
 inline constexpr int kMicroRows = 6;
 inline constexpr int kMicroVecs = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
-// 2^x for x <= 0 and a little above, as from a rounded maximum: 1 ulp; 2^0 is 1; 0 below 2^-125;
-// NaN gives NaN.
+// 2^x for x <= 0 and slightly positive x, as a rounded maximum can give. Error at most 1 ulp; 2^0
+// is 1; 0 below 2^-125; NaN gives NaN.
 HWY_INLINE F32Vec exp2_nonpositive(F32Vec x) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;
@@ -60,7 +60,7 @@ HWY_INLINE F32Vec exp2_nonpositive(F32Vec x) {
   return hn::IfThenZeroElse(vanishes, power);
 }
 
-// Where scores in units of log2 are capped.
+// The softcap of scores in units of log2.
 inline float score_limit(const Problem& p) {
   return static_cast<float>(p.softcap * kLog2E);
 }
@@ -72,7 +72,7 @@ HWY_INLINE F32Vec capped(F32Vec scores, F32Vec limit, F32Vec inverse_limit) {
 
 // ---- Packing ----
 
-// rows [row, row + count) of a head to to[count][ld] in f32, zeros up to whole vectors.
+// Packs rows [row, row + count) of a head to to[count][ld] in f32, with zeros up to whole vectors.
 template <typename T>
 void pack_rows(const HeadView& from, int64_t batch, int64_t row, int64_t head, int64_t count,
                int64_t head_size, float* HWY_RESTRICT to, int64_t ld) {
@@ -89,7 +89,7 @@ void pack_rows(const HeadView& from, int64_t batch, int64_t row, int64_t head, i
   }
 }
 
-// The other way, times a factor for each row (factors[r]) or for all (factor).
+// Unpacks rows, multiplied by a factor per row (factors[r]) or one for all (factor).
 template <typename T>
 void unpack_rows(const float* HWY_RESTRICT from, int64_t ld, const float* factors, float factor,
                  const HeadView& to, int64_t batch, int64_t row, int64_t head, int64_t count,
@@ -108,14 +108,14 @@ void unpack_rows(const float* HWY_RESTRICT from, int64_t ld, const float* factor
   }
 }
 
-// The end of forward for `count` queries: out = sums / softmax sum; lse = ln of the softmax sum
-// with the maximum, in units of log2, put back. `factors` is scratch.
+// Finishes forward for `count` queries: out = sums / softmax sum; lse = ln of the softmax sum plus
+// the maximum, which is in units of log2. `factors` is scratch.
 template <typename T>
 void write_rows(const Problem& p, int64_t batch, int64_t head, int64_t row, int64_t count,
                 const float* sums, const float* maximum, const float* sum, float* factors) {
   constexpr float kLn2 = 0.693147181f;
   for (int64_t i = 0; i < count; ++i) {
-    const bool saw_keys = sum[i] != 0.f;  // true for NaN
+    const bool saw_keys = sum[i] != 0.f;  // also true for NaN
     p.lse_at(batch, head, row + i) = saw_keys ? (maximum[i] + std::log2(sum[i])) * kLn2 : kNegInf;
     factors[i] = saw_keys ? 1.f / sum[i] : 0.f;
   }
@@ -127,8 +127,8 @@ inline void zero(float* to, int64_t count) {
   for (int64_t i = 0; i < count; i += kF32Lanes) hn::Store(hn::Zero(d), d, to + i);
 }
 
-// to[c][r] = from[r][c] * factor for r < rows, c < cols; to has kTile columns. Rows from `rows` to
-// a whole vector count as zeros. Writes up to 3 rows beyond `cols`.
+// to[c][r] = from[r][c] * factor for r < rows, c < cols; to has kTile columns. Rows beyond `rows`
+// are padded with zeros to a whole vector. Writes up to 3 rows beyond `cols`.
 inline void pack_transposed(const float* HWY_RESTRICT from, int64_t ld, int64_t rows, int64_t cols,
                             float factor, float* HWY_RESTRICT to) {
   const hn::CappedTag<float, 4> d;
@@ -153,11 +153,11 @@ inline void pack_transposed(const float* HWY_RESTRICT from, int64_t ld, int64_t 
   }
 }
 
-// ---- Products in registers ----
+// ---- Matmuls in registers ----
 
-// c (+)= a b; an element of c is one chain of FMAs in the order of `depth`, however rows and
-// columns are cut into micro-tiles: this is why the bits of a gradient do not depend on the
-// parallel scheme.
+// c (+)= a b. Each element of c is one chain of FMAs in the order of `depth`, for any division of
+// rows and columns into micro-tiles, so the bits of a gradient do not depend on the parallel
+// scheme.
 struct Product {
   const float* a;  // [rows][lda], or [depth][lda] if transposed
   int64_t lda;
@@ -166,14 +166,14 @@ struct Product {
   float* c;  // [rows][ldc]
   int64_t ldc;
   int64_t depth;
-  bool accumulate;         // else c starts at zero
-  const float* row_scale;  // c starts at c * row_scale[row]; optional
+  bool accumulate;         // false: c starts at zero
+  const float* row_scale;  // optional: c starts at c * row_scale[row]
 };
 
 template <int kRows, int kVecs, bool kTransposed>
 void micro_product(const Product& p) {
   const F32Tag d;
-  // Copies, because stores to c might change what p refers to, as far as the compiler knows.
+  // Local copies, because the compiler must assume that stores to c change what p points to.
   const float* HWY_RESTRICT a = p.a;
   const float* HWY_RESTRICT b = p.b;
   float* HWY_RESTRICT c = p.c;
@@ -231,7 +231,7 @@ HWY_INLINE void product_rows(const Product& p, int64_t rows) {
   }
 }
 
-// 1 <= rows <= kMicroRows, 1 <= vecs <= kMicroVecs
+// Requires 1 <= rows <= kMicroRows, 1 <= vecs <= kMicroVecs.
 template <bool kTransposed>
 HWY_INLINE void product(const Product& p, int64_t rows, int64_t vecs) {
   if constexpr (kMicroVecs > 2) {
@@ -242,27 +242,27 @@ HWY_INLINE void product(const Product& p, int64_t rows, int64_t vecs) {
   product_rows<1, kTransposed>(p, rows);
 }
 
-// Vectors of the panel that starts at `begin`: `end` splits into as few and as even ones as
-// possible.
+// Returns the vectors of the panel that starts at `begin`: the rest up to `end` is divided into as
+// few and as even panels as possible.
 inline int64_t panel_vecs(int64_t begin, int64_t end) {
   const int64_t left = end - begin;
   return ceil_div(left, ceil_div(left, kMicroVecs));
 }
 
-// ---- The three products of tiles. `diagonal`: query i of the block sees keys j <= i + diagonal of
-// the tile, of those from first_keys[i] on. What the mask hides entirely is neither computed nor
+// ---- The three matmuls on tiles. Query i of the block sees keys j <= i + diagonal of
+// the tile, starting with first_keys[i]. Fully masked parts are neither computed nor
 // read. ----
 
 struct TileShape {
-  int64_t queries, keys;  // of this tile; no keys: nothing of it is seen
+  int64_t queries, keys;  // of this tile; keys == 0: no query sees the tile
   int64_t head_size, ld;
   int64_t diagonal;
-  int64_t key;              // the tile's first
-  const float* first_keys;  // [kTile], among all keys; null: none are hidden
+  int64_t key;              // first key of the tile
+  const float* first_keys;  // [kTile], among all keys; null: no keys are hidden
 
   int64_t query_vecs() const { return ceil_div(queries, kF32Lanes); }
   int64_t head_vecs() const { return ceil_div(head_size, kF32Lanes); }
-  // Keys that query i sees, or any query of a vector.
+  // Number of keys that query i sees, which bounds those of all earlier queries.
   int64_t keys_of(int64_t query) const {
     return std::clamp<int64_t>(query + diagonal + 1, 0, keys);
   }
@@ -271,7 +271,7 @@ struct TileShape {
     if (first_keys == nullptr) return 0;
     return std::clamp<int64_t>(static_cast<int64_t>(first_keys[query]) - key, 0, keys);
   }
-  // The end of the queries that see a key of the tile, or one before it.
+  // Returns the end of the queries that see key `row` of the tile, or one before it.
   int64_t end_query_of(int64_t row) const {
     int64_t end = queries;
     while (end > 0 && first_key_of(end - 1) > row) --end;
@@ -287,7 +287,7 @@ inline void scores_product(const TileShape& t, const float* rows, const float* c
     for (int64_t r = 0, count; r < t.keys; r += count) {
       count = std::min<int64_t>(kMicroRows, t.keys - r);
       const int64_t first = std::max(v, t.first_query_of(r) / kF32Lanes);
-      if (first >= v + vecs) break;  // and so for all later keys
+      if (first >= v + vecs) break;  // also for all later keys
       const int64_t end = std::min(v + vecs, ceil_div(t.end_query_of(r + count - 1), kF32Lanes));
       if (end <= first) continue;
       const int64_t column = first * kF32Lanes;
@@ -298,8 +298,8 @@ inline void scores_product(const TileShape& t, const float* rows, const float* c
   }
 }
 
-// sums[query] = sums[query] * row_scale[query] + sum over keys of weights[key][query] * rows[key];
-// no row_scale: 1
+// sums[query] = sums[query] * row_scale[query] + sum over keys of weights[key][query] * rows[key].
+// A null row_scale counts as 1.
 inline void query_product(const TileShape& t, const float* weights, const float* rows, float* sums,
                           const float* row_scale) {
   for (int64_t v = 0, vecs; v < t.head_vecs(); v += vecs) {
@@ -334,7 +334,7 @@ inline void key_product(const TileShape& t, const float* weights, const float* r
   }
 }
 
-// Whether query lanes of vector v see a key of the tile.
+// Mask of the queries of vector v that see key `row` of the tile.
 HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t row) {
   const F32Tag d;
   const auto query = hn::Iota(d, static_cast<float>(v * kF32Lanes));
@@ -344,7 +344,7 @@ HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t row) 
   return hn::And(late, hn::Ge(hn::Set(d, static_cast<float>(t.key + row)), first));
 }
 
-// Which keys of the tile the queries of vector v see: [begin, end) some, [all_begin, all_end) all.
+// Keys of the tile that queries of vector v see: [begin, end) some, [all_begin, all_end) all.
 struct SeenKeys {
   int64_t begin, all_begin, all_end, end;
 };
@@ -357,7 +357,7 @@ inline SeenKeys seen_keys(const TileShape& t, int64_t v) {
   return seen;
 }
 
-// Scores that are seen.
+// Applies the softcap to the visible scores.
 inline void cap_scores(const TileShape& t, float limit, float* scores) {
   const F32Tag d;
   const auto most = hn::Set(d, limit), inverse = hn::Set(d, 1.f / limit);
@@ -370,8 +370,8 @@ inline void cap_scores(const TileShape& t, float limit, float* scores) {
   }
 }
 
-// Query block `block` of sequence b against key tile `tile`. first_keys: of the block's queries, as
-// write_first_keys() gives them.
+// Shape of query block `block` of sequence b with key tile `tile`. first_keys: from
+// write_first_keys(), for the queries of the block.
 inline TileShape tile_shape(const Problem& p, int64_t b, int64_t block, int64_t tile,
                             const float* first_keys) {
   const int64_t query = block * kTile, key = tile * kTile;
@@ -386,8 +386,8 @@ inline TileShape tile_shape(const Problem& p, int64_t b, int64_t block, int64_t 
   return t;
 }
 
-// The first key of each of `count` queries from `row` on, and for padding that of the last: exact
-// up to 2^24 keys.
+// Writes the first visible key of each of `count` queries from `row` on; padding repeats the last
+// one. Exact up to 2^24 keys.
 inline void write_first_keys(const Problem& p, int64_t b, int64_t row, int64_t count, float* to) {
   if (p.first_keys == nullptr) return;
   for (int64_t i = 0; i < kTile; ++i) {
@@ -395,7 +395,7 @@ inline void write_first_keys(const Problem& p, int64_t b, int64_t row, int64_t c
   }
 }
 
-// Splits a thread's scratch.
+// Divides a thread's scratch memory.
 class Scratch {
  public:
   explicit Scratch(float* begin) : next_(begin) {}

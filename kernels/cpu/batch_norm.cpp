@@ -12,22 +12,22 @@
 #include "shale/kernels/cpu/row_blocks.h"
 #include "shale/kernels/cpu/run.h"
 
-// A thread owns a block of rows, whose sums stay in cache; blocks are then added in order, in f64.
-// They depend on the number of rows only.
+// A thread owns a block of rows, whose sums stay in cache. The blocks, whose number depends only on
+// the number of rows, are then added in order, in f64.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kBatchNormGrain = 32;     // rows per chunk where nothing is summed
-inline constexpr int64_t kBatchChannelGrain = 64;  // channels per chunk of a combination
+inline constexpr int64_t kBatchNormGrain = 32;     // rows per chunk for elementwise passes
+inline constexpr int64_t kBatchChannelGrain = 64;  // channels per chunk when blocks are added
 
-// How many vectors of channels go side by side: their sums stay in registers over a block's rows.
+// Number of channel vectors processed together: their sums stay in registers over a block's rows.
 template <int k>
 struct Vectors {
   static constexpr int count = k;
 };
 
-// fn(i, part, vectors) for strips of [0, cols).
+// Calls fn(i, part, vectors) for strips of the columns [0, cols).
 template <class Fn>
 HWY_INLINE void for_strips(int64_t cols, const Fn& fn) {
   constexpr int64_t kL = kF32Lanes;
@@ -39,7 +39,7 @@ HWY_INLINE void for_strips(int64_t cols, const Fn& fn) {
 
 // ---- Moments ----
 
-// Of one block of rows: their mean and the squared deviations from it. The deviations' own sum
+// Computes the mean and the squared deviations of one block of rows. The sum of the deviations
 // corrects the rounding error of the first mean.
 template <typename T>
 void block_moments(const T* x, int64_t rows, int64_t cols, float* mean, float* squares) {
@@ -110,7 +110,7 @@ void batch_moments_target(const Exec& exec, const BatchMomentsArgs& a) {
 template <typename T>
 void batch_norm_typed(const Exec& exec, const BatchNormArgs& a) {
   const int64_t cols = a.x.size(1);
-  // y = x scale + shift, which takes one pass over two vectors.
+  // y = x scale + shift, with precomputed scale and shift.
   float* scale = scratch<float>("batch_norm", exec, 2 * cols);
   float* shift = scale + cols;
   const float *mean = a.mean.as<float>(), *rstd = a.rstd.as<float>();
@@ -129,7 +129,7 @@ void batch_norm_typed(const Exec& exec, const BatchNormArgs& a) {
       for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
         auto v = hn::MulAdd(load(x + at + i, part), load(scale + i, part), load(shift + i, part));
         if (residual != nullptr) v = hn::Add(v, load(residual + at + i, part));
-        // A NaN is passed on: the comparison is false for it.
+        // The comparison is false for NaN, so NaN is passed on.
         if (relu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(F32Tag())), v);
         store(v, y + at + i, part);
       });
@@ -143,7 +143,7 @@ void batch_norm_target(const Exec& exec, const BatchNormArgs& a) {
 
 // ---- Backward ----
 
-// The gradient behind relu.
+// The gradient of relu's input.
 template <typename T, class P>
 HWY_INLINE F32Vec masked_gradient(const T* dy, const T* y, P part) {
   const auto g = load(dy, part);
@@ -151,7 +151,7 @@ HWY_INLINE F32Vec masked_gradient(const T* dy, const T* y, P part) {
   return hn::IfThenZeroElse(hn::Eq(load(y, part), hn::Zero(F32Tag())), g);
 }
 
-// A gradient of [C] that is a row of sums.
+// Writes a gradient of shape [C] from a row of sums.
 void write_gradient(const float* sums, const View& gradient, bool accumulate) {
   if (!gradient.defined()) return;
   dispatch_gradient(gradient.dtype, [&]<typename T>() {
@@ -263,7 +263,7 @@ void cpu::run(const Exec& exec, const BatchMomentsArgs& a) {
   HWY_DYNAMIC_DISPATCH(batch_moments_target)(exec, a);
 }
 
-// A few numbers of each channel, in f64.
+// Not vectorised: only a few numbers per channel, in f64.
 template <>
 void cpu::run(const Exec&, const BatchMergeArgs& a) {
   const int64_t sets = a.moments.size(0), channels = a.mean.numel(), width = 2 * channels + 1;

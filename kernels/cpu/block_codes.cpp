@@ -10,7 +10,7 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/cpu/simd-inl.h"
 
-// A thread owns rows. A block has one scale, so that the vectors of a block differ in codes alone.
+// A thread owns rows. A block has one scale, so the elements of a vector share their scale.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -73,7 +73,7 @@ void decode_blocks_target(const Exec& exec, const DecodeBlocksArgs& a) {
   dispatch_float(a.y.dtype, [&]<typename T>() { decode_blocks_typed<T>(exec, a); });
 }
 
-// The largest magnitude; NaN of a block with a number that is not finite.
+// Returns the largest magnitude, or NaN if the block has a non-finite number.
 HWY_INLINE float largest_magnitude(const float* block) {
   const F32Tag d;
   auto largest = hn::Zero(d);
@@ -95,7 +95,7 @@ HWY_INLINE void encode_int8_block(const float* block, F32Vec inverse, uint8_t* c
   }
 }
 
-// A number's code is how many of the boundaries, halfway between two levels, it is above.
+// A number's code is the number of boundaries, halfway between two levels, that are below it.
 HWY_INLINE void encode_nf4_block(const float* block, F32Vec inverse, uint8_t* codes) {
   const CodeIndexTag d;
   HWY_ALIGN int32_t apart[kCodeBlock];

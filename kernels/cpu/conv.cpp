@@ -12,9 +12,9 @@
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
 
-// Blocks of images are a call of oneDNN's each, in one thread. Their number depends on shapes and
-// dtypes alone. Elements that oneDNN has no products of on this CPU (f16, bf16 on older ones) are
-// widened to f32, block by block.
+// Images are processed in blocks, each with one single-threaded oneDNN call. The number of blocks
+// depends only on shapes and dtypes. Dtypes that oneDNN does not support on this CPU (f16; bf16 on
+// older ones) are widened to f32, block by block.
 
 namespace shale::kernels {
 namespace {
@@ -22,20 +22,20 @@ namespace {
 using cpu::ConvPass;
 using cpu::OnednnConv;
 
-constexpr int64_t kBlockWork = int64_t{1} << 23;  // multiply-adds that are worth a call
+constexpr int64_t kBlockWork = int64_t{1} << 23;  // minimum multiply-adds per oneDNN call
 
-// A weight's gradient.
-constexpr int64_t kMostBlocks = 16;  // of images or of channels
-// Pixels of y that a sum of its own is worth: with fewer, writing and adding the sum takes longer.
+// Weight gradient.
+constexpr int64_t kMostBlocks = 16;  // maximum blocks of images or channels
+// Minimum pixels of y per partial sum: with fewer, writing and adding the sum takes longer.
 constexpr int64_t kSumPixels = 1024;
-constexpr int64_t kSumElements = int64_t{1} << 24;  // of all sums
-constexpr int64_t kSliceChannels = 128;             // of y, that a block takes at least
+constexpr int64_t kSumElements = int64_t{1} << 24;  // total of all partial sums
+constexpr int64_t kSliceChannels = 128;             // minimum channels of y per block
 
 size_t aligned(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-// A convolution, whatever the pass: x, weight and y are those of forward, or their gradients.
+// A convolution in any pass: x, weight and y are those of forward, or their gradients.
 struct Problem {
   ConvPass pass;
   View x, weight, y;
@@ -50,7 +50,7 @@ struct Problem {
   int64_t image_work() const {
     return y.numel() / std::max<int64_t>(y.size(0), 1) * (weight.numel() / weight.size(0));
   }
-  // Images of a block.
+  // Images per block.
   int64_t images_at_once() const {
     const int64_t work = std::max<int64_t>(image_work(), 1);
     int64_t images = std::max<int64_t>((kBlockWork + work - 1) / work, 1);
@@ -62,7 +62,7 @@ struct Problem {
     }
     return std::min(images, x.size(0));
   }
-  // Channels of y of a block of the weight's gradient: fewer than all where there are few blocks of
+  // Channels of y per block of the weight gradient: fewer than all if there are few blocks of
   // images.
   int64_t channels_at_once() const {
     const int64_t images = images_at_once(), channels = y.size(3);
@@ -75,7 +75,7 @@ struct Problem {
     }
     return channels;
   }
-  // Whether some place of the window is over padding wherever the window is.
+  // Returns whether some kernel position is over padding for all windows.
   bool has_blind_places() const {
     const auto blind = [&](int64_t pixels, int64_t places, int64_t windows_of_line) {
       for (int64_t place = 0; place < places; ++place) {
@@ -123,7 +123,7 @@ void narrow(const float* from, int64_t count, const View& to, int64_t offset) {
   });
 }
 
-// The whole of a view in the dtype of products: itself, or a copy in `room`.
+// Returns the whole view in the dtype of the matmuls: in place, or as a copy in `room`.
 const void* as_product(const View& view, bool is_native, float* room) {
   if (is_native) return view.data;
   widen(view, 0, view.numel(), room);
@@ -139,8 +139,8 @@ void* image_at(const View& images, int64_t image) {
          image * image_elements(images) * dtype_size(images.dtype);
 }
 
-// How a problem is cut, and the memory that it takes: first the packed weights and what is there
-// once, then that of each block or thread.
+// Division of a problem into blocks, and its memory: first the packed weights and other shared
+// data, then the memory of each block or thread.
 struct Plan {
   explicit Plan(const Problem& p) : Plan(p, p.images_at_once()) {}
   Plan(const Problem& p, int64_t images)
@@ -153,7 +153,7 @@ struct Plan {
 
   const OnednnConv& of(int64_t images) const { return images == step ? *whole : *last; }
 
-  // With the weights that the others take.
+  // The shorter last block. It uses the packed weights of the others.
   static std::shared_ptr<const OnednnConv> last_block(const Problem& p, int64_t step) {
     if (p.x.size(0) % step == 0) return nullptr;
     OnednnConv::Spec spec = p.spec(p.x.size(0) % step);
@@ -161,17 +161,17 @@ struct Plan {
     return OnednnConv::get(spec);
   }
 
-  int64_t step;                                   // images
+  int64_t step;                                   // images per block
   std::shared_ptr<const OnednnConv> whole, last;  // last: null if all blocks are whole
   bool is_native;
-  size_t scratch_bytes;  // of a call
+  size_t scratch_bytes;  // per call
 };
 
 int thread_number() {
   return omp_in_parallel() ? omp_get_thread_num() : 0;
 }
 
-// Whether `packed` holds the weights as the plan takes them; if not, it has room for them.
+// Returns whether `packed` holds the weights in this plan's layout. If not, allocates it.
 bool is_packed(const Plan& plan, PackedWeight& packed) {
   const auto* order = static_cast<const OnednnConv*>(packed.order.get());
   if (packed.data != nullptr && order->packs_like(*plan.whole)) return true;
@@ -180,7 +180,7 @@ bool is_packed(const Plan& plan, PackedWeight& packed) {
   return false;
 }
 
-// Forward, or the gradient of the input: `in` to `out`, each image by itself.
+// Forward, or the gradient of the input: computes `out` from `in`, image by image.
 void run_images(const Exec& exec, const Problem& p, const View& in, const View& out,
                 const View& bias, PackedWeight* kept) {
   if (in.numel() == 0 || out.numel() == 0) return;
@@ -231,7 +231,7 @@ void run_images(const Exec& exec, const Problem& p, const View& in, const View& 
       Schedule::kDynamic);
 }
 
-// dweight = sum, or += it.
+// Writes dweight = sum, or adds it.
 void write_sum(const Exec& exec, const float* sum, const View& dweight, bool accumulate) {
   constexpr int64_t kGrain = 1 << 14;
   dispatch_gradient(dweight.dtype, [&]<typename T>() {
@@ -244,7 +244,7 @@ void write_sum(const Exec& exec, const float* sum, const View& dweight, bool acc
   });
 }
 
-// Adds the packed sums over blocks of images in order, into the first.
+// Adds the packed partial sums over blocks of images, in order, into the first one.
 void add_sums(const Exec& exec, float* sums, int64_t count, int64_t elements) {
   constexpr int64_t kGrain = 1 << 14;
   if (count == 1) return;
@@ -256,7 +256,7 @@ void add_sums(const Exec& exec, float* sums, int64_t count, int64_t elements) {
   });
 }
 
-// Channels [first, first + count) of pixels [begin, end) of `y`, densely, in T.
+// Copies channels [first, first + count) of pixels [begin, end) of `y` densely, in dtype T.
 template <typename T>
 void gather_channels(const View& y, int64_t begin, int64_t end, int64_t first, int64_t count,
                      T* to) {
@@ -273,8 +273,8 @@ void gather_channels(const View& y, int64_t begin, int64_t end, int64_t first, i
   });
 }
 
-// The gradient of a weight: blocks of images, whose sums are added, or where those would be many
-// sums of few pixels, blocks of channels of y.
+// Weight gradient. Partial sums over blocks of images are added. If those would be many sums of few
+// pixels, the channels of y are divided into blocks instead.
 class WeightGrad {
  public:
   WeightGrad(const Exec& exec, const Problem& whole)
@@ -329,11 +329,11 @@ class WeightGrad {
     threads_memory_ = sums_memory_ + all_sums + dense;
   }
 
-  // Of slice block / sums_, the images block % sums_.
+  // Runs slice block / sums_ for the images of block % sums_.
   void run_block(int64_t block) const {
     char* const mine = threads_memory_ + size_t(thread_number()) * thread_bytes_;
     char* const sum = block_sum(block);
-    if (slice_.has_blind_places()) {  // which oneDNN does not write
+    if (slice_.has_blind_places()) {  // oneDNN does not write these
       std::fill_n(sum, packed_, char{0});
       std::fill_n(mine, plan_.scratch_bytes, char{0});
     }
@@ -370,9 +370,9 @@ class WeightGrad {
 
   const Exec& exec_;
   Problem whole_;
-  int64_t channels_;  // of a slice
+  int64_t channels_;  // per slice
   Problem slice_;
-  Plan plan_;  // of a slice
+  Plan plan_;  // for a slice
   int64_t images_, sums_, slices_;
   size_t packed_ = 0, x_bytes_ = 0, thread_bytes_ = 0;
   char* sums_memory_ = nullptr;

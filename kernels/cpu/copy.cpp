@@ -8,14 +8,14 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/elementwise.h"
 
-// copy: what is left of the dimensions (copy_plan.h) is a two-dimensional tile (copied by rows, or
-// in squares that suit the cache when x runs across) inside outer dimensions, which are the
-// threads' share.
+// copy: the two innermost dimensions of the plan (copy_plan.h) form a two-dimensional tile, which
+// is copied by rows or, if x is contiguous along the other dimension, in squares that fit the
+// cache. The outer dimensions are distributed over threads.
 
 namespace shale::kernels {
 namespace {
 
-// Rows [begin, end) of a tile.
+// Copies rows [begin, end) of a tile.
 template <typename T>
 void copy_rows(const T* x, T* y, const CopyDim& rows, const CopyDim& inner, int64_t begin,
                int64_t end) {
@@ -25,8 +25,9 @@ void copy_rows(const T* x, T* y, const CopyDim& rows, const CopyDim& inner, int6
     }
     return;
   }
-  // By way of a small square, so that x and y are both touched line by line: with strides of a
-  // power of two, the lines of a column evict each other. Its odd width spreads it over the sets.
+  // Copies in small squares, so that both x and y are accessed by whole cache lines. With strides
+  // of a power of two, the lines of a column would evict each other; the odd width of the buffer
+  // spreads it over the cache sets.
   constexpr int64_t kSquare = 32;
   T square[kSquare][kSquare + 1];
   for (int64_t r0 = begin; r0 < end; r0 += kSquare) {
@@ -45,7 +46,7 @@ void copy_rows(const T* x, T* y, const CopyDim& rows, const CopyDim& inner, int6
   }
 }
 
-// Only the size of an element matters.
+// T only has the size of the elements.
 template <typename T>
 void copy_typed(const Exec& exec, const CopyArgs& a) {
   const CopyPlan plan(a.x, a.y);
@@ -61,7 +62,7 @@ void copy_typed(const Exec& exec, const CopyArgs& a) {
   }
   int64_t outer = 1;
   for (int i = 0; i < plan.count - 2; ++i) outer *= plan.dims[size_t(i)].size;
-  // Chunks are ranges of outer * rows, whole squares of them.
+  // Chunks are ranges of outer * rows, made of whole squares.
   const int64_t grain = (kGrain / inner.size / 32 + 1) * 32;
   parallel_for(exec, outer * rows.size, grain, [&](int64_t begin, int64_t end) {
     while (begin < end) {

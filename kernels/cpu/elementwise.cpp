@@ -11,17 +11,17 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/elementwise.h"
 
-// A thread owns a range of elements. Operands of one dtype go straight through; mixed ones go by
-// way of a block of f32 that stays in the first-level cache, which saves a loop for every
-// combination.
+// A thread owns a range of elements. Operands of one dtype are processed directly. Mixed dtypes are
+// converted through a block of f32 that stays in the L1 cache, which avoids one loop per
+// combination of dtypes.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kElementGrain = 16384;
-inline constexpr int64_t kStage = 1024;  // elements of a staged block
+inline constexpr int64_t kStage = 1024;  // elements per converted block
 
-// y[i] = op(a[i], b[i]) with operands of any types; in f32, rounded once.
+// y[i] = op(a[i], b[i]) with operands of any dtype; in f32, rounded once.
 template <typename A, typename B, typename Y, class Op>
 HWY_INLINE void map2(const A* a, const B* b, Y* y, int64_t n, const Op& op) {
   for_vectors(n, [&](int64_t i, auto part)
@@ -33,7 +33,7 @@ HWY_INLINE void map1(const A* a, Y* y, int64_t n, const Op& op) {
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR { store(op(load(a + i, part)), y + i, part); });
 }
 
-// Elements [begin, begin + n) in f32: where they are, or converted into `stage`.
+// Returns elements [begin, begin + n) in f32, in place or converted into `stage`.
 const float* widen(const View& from, int64_t begin, int64_t n, float* stage) {
   if (from.dtype == DType::kF32) return from.as<float>() + begin;
   dispatch_float(from.dtype, [&]<typename T>() {
@@ -42,7 +42,7 @@ const float* widen(const View& from, int64_t begin, int64_t n, float* stage) {
   return stage;
 }
 
-// op over views of different dtypes.
+// Applies op to views of different dtypes.
 template <class Op>
 void map2_staged(const Exec& exec, const View& a, const View& b, const View& y, const Op& op) {
   parallel_for(exec, y.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
@@ -80,7 +80,7 @@ void map1_views(const Exec& exec, const View& a, const View& y, const Op& op) {
   });
 }
 
-// ---- What the slots do ----
+// ---- Slots ----
 
 void axpby_target(const Exec& exec, const AxpbyArgs& args) {
   const auto alpha = args.alpha, beta = args.beta;

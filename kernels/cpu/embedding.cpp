@@ -13,10 +13,10 @@
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/embedding.h"
 
-// Forward: a thread owns rows of y. Backward: the positions are sorted by id first (a counting
-// sort, which keeps their order), then a thread owns rows of the gradient: it reads the rows of dy
-// that belong to them, in order, so that nothing is added by two threads. It adds in f32, in a
-// strip of columns at a time that stays in the first-level cache.
+// Forward: a thread owns rows of y. Backward: a stable counting sort orders the positions by id;
+// then a thread owns rows of the gradient. It reads the rows of dy that belong to them, in order,
+// so no two threads add to the same row. It adds in f32, in a strip of columns at a time that stays
+// in the L1 cache.
 //
 // B, T, C: batch, positions of a sample, width; V: rows of the table.
 
@@ -42,7 +42,7 @@ void embedding_fwd_typed(const Exec& exec, const EmbeddingFwdArgs& a) {
         std::memcpy(out, row, static_cast<size_t>(C) * sizeof(T));
         continue;
       }
-      // Of a part, with 0 added: -0 becomes what it is in the sum of all parts.
+      // For a shard of the table, adds 0, so that -0 becomes the same as in the sum of all shards.
       for_vectors(C, [&](int64_t i, auto part) HWY_ATTR {
         auto value = position != nullptr ? load(position + i, part) : hn::Zero(F32Tag());
         if (row != nullptr) value = hn::Add(load(row + i, part), value);
@@ -52,7 +52,7 @@ void embedding_fwd_typed(const Exec& exec, const EmbeddingFwdArgs& a) {
   });
 }
 
-// Rows of dy, added up in rows of a gradient.
+// Sums of rows of dy into rows of a gradient.
 template <typename T, typename TGrad>
 struct RowSum {
   const T* dy;
@@ -61,7 +61,7 @@ struct RowSum {
   bool accumulate;
 };
 
-// n elements of y, +x or =x.
+// y[i] += x[i], or y[i] = x[i] with start, for n elements.
 template <typename T, typename TSum>
 void add_strip(const T* x, bool start, TSum* y, int64_t n) {
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
@@ -70,7 +70,7 @@ void add_strip(const T* x, bool start, TSum* y, int64_t n) {
   });
 }
 
-// grad[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ..., `count` of them, at least one.
+// grad[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ... for `count` rows, at least one.
 template <typename T, typename TGrad, class RowOf>
 void sum_rows(const RowSum<T, TGrad>& sum, int64_t row, int64_t count, const RowOf& row_of) {
   constexpr int64_t kStrip = 1024;
@@ -86,14 +86,14 @@ void sum_rows(const RowSum<T, TGrad>& sum, int64_t row, int64_t count, const Row
   }
 }
 
-// Rows [begin, end) of the table's gradient.
+// Computes rows [begin, end) of the table's gradient.
 template <typename T, typename TGrad>
 void d_table_rows(const RowSum<T, TGrad>& sum, const SortedIds& sorted, int64_t begin,
                   int64_t end) {
   int64_t v = begin;
   while (v < end) {
     const int64_t first = sorted.offsets[v];
-    if (first == sorted.offsets[v + 1]) {  // a run of rows that no id names
+    if (first == sorted.offsets[v + 1]) {  // a run of rows that no id selects
       const int64_t run = v;
       while (v < end && sorted.offsets[v + 1] == first) ++v;
       if (!sum.accumulate) std::fill_n(sum.grad + run * sum.C, (v - run) * sum.C, TGrad{});
@@ -113,7 +113,7 @@ void d_table_typed(const Exec& exec, const EmbeddingBwdArgs& a, const SortedIds&
                                 .C = a.d_table.size(1),
                                 .accumulate = a.accumulate_table};
   const auto rows = [&](int64_t begin, int64_t end) { d_table_rows(sum, sorted, begin, end); };
-  // Dynamic: frequent ids lie together in real vocabularies.
+  // Dynamic, because frequent ids are close together in real vocabularies.
   parallel_for(exec, V, std::clamp<int64_t>(V / 64, 1, 32), rows, Schedule::kDynamic);
 }
 
@@ -163,7 +163,7 @@ HWY_EXPORT(embedding_fwd_target);
 HWY_EXPORT(embedding_bwd_target);
 namespace {
 
-// Ids below V.
+// Throws DataError for ids outside [0, V).
 void check_values(const char* op, const View& ids, int64_t V) {
   if (DryRun::is_on()) return;
   const int32_t* id = ids.as<int32_t>();
@@ -175,8 +175,9 @@ void check_values(const char* op, const View& ids, int64_t V) {
   }
 }
 
-// A counting sort. Serial: it touches 8 bytes an id and 8 bytes a row of the table, where the
-// gradient itself has 4 C bytes a row. V: rows of the part of the table, which begins at first_row.
+// Counting sort. It is serial: it touches 8 bytes per id and 8 bytes per row of the table, while
+// the gradient itself has 4 C bytes per row. V: rows of this shard of the table, which begins at
+// first_row.
 SortedIds sort_ids(const Exec& exec, const View& ids, int64_t first_row, int64_t V) {
   const int64_t count = ids.numel();
   auto* memory = scratch<int64_t>("embedding_bwd", exec, V + 2 + count);
@@ -189,7 +190,8 @@ SortedIds sort_ids(const Exec& exec, const View& ids, int64_t first_row, int64_t
     }
   };
   for_own([&](int64_t, int64_t row) { ++sorted.offsets[row + 2]; });
-  // Shifted by one, entry v + 1 is where the next position of v goes, and ends where v + 1 begins.
+  // Entries are shifted by one: entry v + 1 is the position for the next occurrence of v, and ends
+  // where v + 1 begins.
   for (int64_t v = 1; v < V + 2; ++v) sorted.offsets[v] += sorted.offsets[v - 1];
   for_own([&](int64_t i, int64_t row) { sorted.order[sorted.offsets[row + 1]++] = i; });
   return sorted;

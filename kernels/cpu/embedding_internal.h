@@ -4,7 +4,7 @@
 
 namespace shale::kernels {
 
-// Positions by id: those of id v are order[offsets[v]] to order[offsets[v + 1] - 1], ascending.
+// Positions sorted by id: those of id v are order[offsets[v]] to order[offsets[v + 1] - 1].
 struct SortedIds {
   int64_t* offsets = nullptr;
   int64_t* order = nullptr;

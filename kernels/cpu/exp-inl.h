@@ -21,8 +21,8 @@ HWY_INLINE hn::Vec<D> horner(D d, hn::Vec<D> x, float c0, Rest... rest) {
   return hn::MulAdd(x, horner(d, x, rest...), hn::Set(d, c0));
 }
 
-// x = k ln 2 + r with |r| <= ln 2 / 2. Gives e^r, and k + 127 in the low bits of a float's bits,
-// for |x| < 2^21.
+// Reduces x = k ln 2 + r with |r| <= ln 2 / 2. Returns e^r, and k + 127 in the low bits of
+// `shifted`, for |x| < 2^21.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_reduced(D d, hn::Vec<D> x, hn::Vec<D>& shifted) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
@@ -36,24 +36,25 @@ HWY_INLINE hn::Vec<D> exp_reduced(D d, hn::Vec<D> x, hn::Vec<D>& shifted) {
   return hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.f));
 }
 
-// 2^k of bits that end in k + 127, k in [-126, 127]. It is multiplied with, not added to an
-// exponent: only a product keeps a NaN.
+// Returns 2^k from bits that end in k + 127, k in [-126, 127]. Callers multiply by it instead of
+// adding to an exponent, because only a multiplication keeps a NaN.
 template <class D, class DI = hn::RebindToSigned<D>>
 HWY_INLINE hn::Vec<D> pow2(D d, hn::Vec<DI> bits) {
   return hn::BitCast(d, hn::ShiftLeft<23>(bits));
 }
 
-// e^x: 2 ulp, subnormal results included; NaN gives NaN, infinities their limits.
+// e^x with an error of at most 2 ulp, including subnormal results; NaN gives NaN, infinities give
+// their limits.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
-  // Comparisons rather than Min and Max: they let a NaN through.
+  // Comparisons are used instead of Min and Max because they keep NaN.
   const auto low = hn::Set(d, -104.f), high = hn::Set(d, 89.f);
   x = hn::IfThenElse(hn::Lt(x, low), low, x);
   x = hn::IfThenElse(hn::Gt(x, high), high, x);
   hn::Vec<D> shifted;
   const auto mantissa = exp_reduced(d, x, shifted);
-  // 2^k itself may be out of range: two factors.
+  // 2^k itself may be out of range, so two factors are used.
   const auto bias = hn::Set(di, 127);
   const auto k = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, hn::Set(d, 0x1.8p23f + 127.f)));
   const auto half = hn::ShiftRight<1>(k);
@@ -62,7 +63,8 @@ HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   return hn::Mul(hn::Mul(mantissa, first), second);
 }
 
-// e^x for x <= 0 (or NaN), for softmax: 2 ulp, and 0 instead of subnormal results. Cheaper.
+// e^x for x <= 0 (or NaN), for softmax: at most 2 ulp, and 0 instead of subnormal results. Faster
+// than exp_f32.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   const auto low = hn::Set(d, -87.f);
@@ -73,7 +75,7 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(vanishes, hn::Mul(mantissa, power));
 }
 
-// e^x with x clamped to [-87, 87], where results are finite and normal: 2 ulp.
+// e^x with x clamped to [-87, 87], where results are finite and normal: at most 2 ulp.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_clamped(D d, hn::Vec<D> x) {
   const auto low = hn::Set(d, -87.f), high = hn::Set(d, 87.f);

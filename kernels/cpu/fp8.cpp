@@ -13,8 +13,8 @@
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/fp8.h"
 
-// A thread owns tiles of kFp8Block rows and columns of x. Loops over columns are plain: compilers
-// make vectors of them.
+// A thread owns tiles of kFp8Block rows and columns of x. Loops over columns are simple, so that
+// compilers vectorise them.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -26,7 +26,7 @@ struct Fp8Largest {
   std::array<uint32_t, kFp8Block> of_row{}, of_column{};
 };
 
-// Scales, or what to multiply with.
+// Scales or their inverses.
 using Fp8Factors = std::array<float, kFp8Block>;
 
 HWY_INLINE Fp8Blocks blocks_of(const QuantizeFp8Args& a) {
@@ -58,7 +58,7 @@ HWY_INLINE Fp8Largest largest_of(const Fp8Tile& tile, Fp8Blocks blocks) {
   return largest;
 }
 
-// Of all of x.
+// Returns the largest magnitude of all elements, as bits.
 HWY_INLINE uint32_t largest_of(const bf16* x, int64_t count) {
   uint32_t most = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -67,7 +67,7 @@ HWY_INLINE uint32_t largest_of(const bf16* x, int64_t count) {
   return most << 16;
 }
 
-// Writes the scales of `count` blocks; returns what to multiply with.
+// Writes the scales of `count` blocks; returns the factors that quantize.
 template <typename Number>
 HWY_INLINE Fp8Factors write_scales(const std::array<uint32_t, kFp8Block>& largest, int64_t count,
                                    float* scales) {
@@ -93,7 +93,7 @@ HWY_INLINE void write_rows(const Fp8Tile& tile, const Fp8Factors& of_row, uint8_
   }
 }
 
-// The transpose: by way of a row of codes, so that rounding is done by vectors.
+// Writes the transposed codes through a buffer for a row of codes, so that rounding is vectorised.
 template <typename Number>
 HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, uint8_t* codes,
                               int64_t stride) {
@@ -113,7 +113,7 @@ HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, 
   }
 }
 
-// `of_tensor`: the largest magnitude of x, if that is what scales are of.
+// `of_tensor`: the largest magnitude of x, if there is one scale for the tensor.
 template <typename Number>
 HWY_INLINE void quantize_tile(const QuantizeFp8Args& a, int64_t row, int64_t column,
                               uint32_t of_tensor) {
@@ -178,7 +178,7 @@ void quantize_target(const Exec& exec, const QuantizeFp8Args& a) {
   quantize_numbers<e4m3>(exec, a);
 }
 
-// A number of 8 bits times a power of two is exact in bf16.
+// An fp8 number times a power of two is exact in bf16.
 template <typename Number>
 void decode_numbers(const Exec& exec, const Fp8Operand& operand, bf16* to) {
   const int64_t length = operand.length();

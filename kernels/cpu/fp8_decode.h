@@ -5,7 +5,7 @@
 
 namespace shale::kernels::cpu {
 
-// to [lines, length] = the operand's numbers, exactly.
+// Dequantizes an operand exactly to `to` [lines, length].
 void decode_fp8(const Exec& exec, const Fp8Operand& operand, bf16* to);
 
 }  // namespace shale::kernels::cpu

@@ -11,8 +11,8 @@
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/fp8_shard.h"
 
-// A thread owns a range of elements, which it takes in pieces of a row that lie in one block. Loops
-// over them are plain: compilers make vectors of them.
+// A thread owns a range of elements, and processes it in pieces of a row that belong to one block.
+// Loops are simple, so that compilers vectorise them.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -32,7 +32,7 @@ HWY_INLINE void for_each_piece(int64_t begin, int64_t end, int64_t first, int64_
   }
 }
 
-// Threads may share a block.
+// Atomic, because threads may share a block.
 HWY_INLINE void raise_to(int32_t& largest, int32_t value) {
   const std::atomic_ref<int32_t> shared(largest);
   int32_t found = shared.load(std::memory_order_relaxed);
@@ -84,8 +84,8 @@ void fp8_decode_target(const Exec& exec, const Fp8DecodeArgs& a) {
   });
 }
 
-// The part of an operand's lines that a tile has, with its scale. code(line, i) is that of element
-// i of a line.
+// Writes the part of an operand's lines that is in a tile, and the tile's scale. code(line, i) is
+// the code of element i of a line.
 template <typename CodeOf>
 HWY_INLINE void write_lines(const Fp8Operand& to, int64_t first_line, int64_t first, float scale,
                             bool has_codes, const CodeOf& code) {

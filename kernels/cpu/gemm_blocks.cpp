@@ -14,45 +14,45 @@ constexpr int64_t round_up(int64_t a, int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-constexpr int64_t kRowStep = 8;  // rows and columns of oneDNN's AVX-512 register tile
+constexpr int64_t kRowStep = 8;  // rows of oneDNN's AVX-512 register tile; kColStep: its columns
 constexpr int64_t kColStep = 48;
 constexpr int64_t kMinRows = 64;
-constexpr double kCallWork = 150e3;  // of calling oneDNN, in multiply-adds
+constexpr double kCallWork = 150e3;  // cost of a oneDNN call, in multiply-adds
 
-// How large blocks may be, and what one pays to pack b, in rows of c: measured with oneDNN 2.6 and
-// AVX-512. Of its two kernels one needs a dense c, and packs a transposed b at little cost.
+// Maximum block size, and the cost of packing b in rows of c, measured with oneDNN 2.6 and AVX-512.
+// One of its two kernels needs a dense c and packs a transposed b cheaply.
 struct Limits {
   int64_t rows, cols;
   double pack_rows;
 };
 
 Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512) {
-  if (m <= kFewRows) return {m, 4 * kColStep, 0};  // blocks enough for all threads to read at once
+  if (m <= kFewRows) return {m, 4 * kColStep, 0};  // enough blocks for all threads to read at once
   if (!avx512) return {1024, 16 * kColStep, 2};
   switch (kind) {
-    case GemmKind::kDenseBlock: return {256, 8 * kColStep, 6};  // stays in the second-level cache
+    case GemmKind::kDenseBlock: return {256, 8 * kColStep, 6};  // fits the L2 cache
     case GemmKind::kDenseRows:
       if (n <= 4096) return {1024, n, 8};
       [[fallthrough]];
     case GemmKind::kStrided: return {1024, 16 * kColStep, 12};
     case GemmKind::kInterleave:
       if (k <= 8192) return {1024, 16 * kColStep, 18};
-      return {1024, 8 * kColStep, 12};  // more columns would leave the cache
+      return {1024, 8 * kColStep, 12};  // more columns do not fit the cache
     case GemmKind::kWide: break;
   }
   return {1024, 8 * kColStep, 2};
 }
 
-// Without AVX-512 oneDNN 2.6 packs its operands only for blocks as large as this (its
-// nocopy_checker_avx2). Read in place they cost up to twice the time: rows that lie a multiple of
-// 4 KiB apart fight for the same cache lines.
+// Without AVX-512, oneDNN 2.6 packs its operands only for blocks of at least this size (its
+// nocopy_checker_avx2). Unpacked operands cost up to twice the time, because rows at a multiple of
+// 4 KiB compete for the same cache lines.
 constexpr double kInPlace = 1.5;
 bool packs_without_avx512(int64_t rows, int64_t cols) {
   return 1.0 / double(rows) + 1.0 / double(cols) < 0.0038;
 }
 
-// Time per row of c with blocks of `rows` rows: packing, calls, and the wait for the last block
-// averaged over numbers of threads. Small numbers weigh more: a rank rarely has many.
+// Time per row of c with blocks of `rows` rows: packing, calls, and the wait for the last block,
+// averaged over thread counts. Small counts have more weight, because most ranks have few threads.
 double cost(int64_t m, int64_t rows, int64_t col_blocks, double overhead_rows) {
   const int64_t blocks = ceil_div(m, rows) * col_blocks;
   double wait = 0;
@@ -62,7 +62,7 @@ double cost(int64_t m, int64_t rows, int64_t col_blocks, double overhead_rows) {
   return wait * (1 + overhead_rows / double(rows));
 }
 
-// What is left of `size` may not be much smaller than the other blocks.
+// Returns a block size for which the last block is not much smaller than the others.
 int64_t even(int64_t size, int64_t limit, int64_t step) {
   if (size <= limit) return size;
   return round_up(ceil_div(size, ceil_div(size, limit)), step);
@@ -104,7 +104,7 @@ GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx5
 }
 
 GemmBlocks blocks_of_dots(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kTask = 1 << 16;  // elements of b, some microseconds of reading
+  constexpr int64_t kTask = 1 << 16;  // elements of b: some microseconds of reading
   const int64_t worth = round_up(kTask / std::max<int64_t>(k, 1), 16);
   const int64_t cols = std::min(n, std::max<int64_t>(worth, 16));
   return {.m = m, .n = n, .rows = m, .cols = cols, .row_blocks = 1, .col_blocks = ceil_div(n, cols)};

@@ -1,4 +1,4 @@
-// Products with few rows: memory-bound, so that each row of b is read once, from where it lies.
+// GEMMs with few rows. They are memory-bound, so each row of b is read once, in place.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/gemm_few.cpp"
@@ -24,11 +24,13 @@ using kernels::HWY_NAMESPACE::load;
 using kernels::HWY_NAMESPACE::load_n;
 using kernels::HWY_NAMESPACE::sum_lanes;
 
-constexpr int kTurns = 4;  // sums of an element, which take turns: one would wait for itself
-// Bytes; the processor alone begins anew at each page. Rows of 16 bits it reads faster without help.
+constexpr int kTurns = 4;  // independent partial sums per element, to hide latency
+// Prefetch distance in bytes. The hardware prefetcher restarts at each page. Rows of 16 bits are
+// faster without prefetch.
 constexpr int64_t kAhead = 2048;
 
-// kRows rows of a, `k` apart, times one row of b: to `product`, `product_ld` apart.
+// Dot products of kRows rows of a, with stride k, and one row of b; written to `product` with
+// stride `product_ld`.
 template <typename T, int kRows>
 HWY_INLINE void dots(const float* a, int64_t k, const T* b, float* product, int64_t product_ld) {
   const F32Tag d;
@@ -62,7 +64,7 @@ HWY_INLINE void dots(const float* a, int64_t k, const T* b, float* product, int6
   }
 }
 
-// As many rows of a at a time as have room in registers; what they read of b is in cache then.
+// Processes as many rows of a at once as fit the registers; later rows find the row of b in cache.
 template <typename T>
 void all_dots(const float* a, int64_t rows, int64_t k, const Matrix& b, int64_t cols,
               float* product, int64_t product_ld) {

@@ -6,8 +6,8 @@
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
 
-// gather: a thread owns rows [o, k] of y. scatter_add: a thread owns columns (o, i) of y, so that
-// nobody else adds to them. Both move whole runs where one index stands for all of `inner`.
+// gather: a thread owns rows [o, k] of y. scatter_add: a thread owns columns (o, i) of y, so no
+// other thread adds to them. Both process whole runs if one index is the same for all of `inner`.
 
 namespace shale::kernels {
 namespace {
@@ -49,7 +49,7 @@ void scatter_add_typed(const Exec& exec, const ScatterAddArgs& a) {
   const T* x = a.x.as<T>();
   const int32_t* index = a.index.as<int32_t>();
   float* y = a.y.as<float>();
-  // Columns of one o, as many as make a chunk of work.
+  // Number of columns of one o that make a chunk of work.
   const int64_t width = std::min(inner, std::max<int64_t>(256, kGrain / picks));
   const int64_t chunks = (inner + width - 1) / width;
   parallel_for(exec, a.y.size(0) * chunks, 1, [&](int64_t begin, int64_t end) {

@@ -16,26 +16,26 @@
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/loss.h"
 
-// A thread owns whole rows. The first pass over a row keeps a maximum and a sum of exponentials per
-// lane (arXiv:1805.02867), the second writes the gradient; a row of a large vocabulary is still in
-// the second-level cache then, so that memory sees one read and one write.
+// A thread owns whole rows. The first pass over a row computes a maximum and a sum of exponentials
+// per lane (arXiv:1805.02867), the second writes the gradient. A row of a large vocabulary is still
+// in the L2 cache then, so memory is read once and written once.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// max over the row, and the sum of exp(x - max).
+// Maximum of the row, and the sum of exp(x - max).
 struct RowSoftmax {
   float max;
   float sum;
 };
 
-// Per lane. A NaN among the logits may pass the maximum unseen but never the sum.
+// Softmax state per lane. The maximum may ignore a NaN among the logits, but the sum never does.
 class OnlineSoftmax {
  public:
-  // Eight vectors at once: rescaling the sum costs one exp for the eight.
+  // Eight vectors per step, so that rescaling the sum costs one exp for all eight.
   static constexpr int kGroup = 8;
 
-  // The maximum starts not at -inf, as the difference of two of those is NaN.
+  // The maximum does not start at -inf, because -inf minus -inf is NaN.
   HWY_INLINE OnlineSoftmax() : max_(hn::Set(F32Tag(), -FLT_MAX)), sum_(hn::Zero(F32Tag())) {}
 
   template <int n>
@@ -92,8 +92,8 @@ RowSoftmax softmax_of_row(const T* x, int64_t vocab, float softcap) {
   return online.result();
 }
 
-// softmax * scale over the first `vocab` columns, times the slope of a capped logit; zeros after
-// them.
+// Writes softmax * scale to the first `vocab` columns, times the derivative of the softcap, and
+// zeros to the rest.
 template <bool kCapped, typename T>
 void write_softmax(T* x, int64_t vocab, int64_t cols, RowSoftmax row, float scale, float softcap) {
   const F32Tag d;
@@ -126,7 +126,7 @@ float loss_of_row(T* x, int32_t target, const CrossEntropyArgs& a, float scale) 
   if (a.write_grad) {
     write_softmax<kCapped>(x, a.vocab, cols, row, scale, a.softcap);
     const double tanh = kCapped ? logit / double{a.softcap} : 0, slope = 1 - tanh * tanh;
-    // In f64, because p - 1 cancels when the model is right.
+    // Computed in f64, because p - 1 cancels when the model is right.
     x[target] = T(static_cast<float>((std::exp(shifted) / row.sum - 1) * scale * slope));
   }
   return static_cast<float>(std::log(double{row.sum}) - shifted);
@@ -152,9 +152,9 @@ void cross_entropy_target(const Exec& exec, const CrossEntropyArgs& a) {
   dispatch_float(a.logits.dtype, [&]<typename T>() { cross_entropy_typed<T>(exec, a); });
 }
 
-// ---- Parts of a vocabulary ----
+// ---- Sharded vocabulary ----
 
-// Of `cols` columns from `first` on those that count.
+// Number of the `cols` columns from `first` on that are not padding.
 inline int64_t counted(int64_t vocab, int64_t first, int64_t cols) {
   return std::clamp<int64_t>(vocab - first, 0, cols);
 }
@@ -183,10 +183,10 @@ void stats_typed(const Exec& exec, const CrossEntropyStatsArgs& a) {
 
 struct MergedRow {
   RowSoftmax softmax;
-  float target;  // its logit
+  float target;  // logit of the target
 };
 
-// Row r of [parts, rows, 3].
+// Merges row r of stats [parts, rows, 3].
 inline MergedRow merged_row(const View& stats, int64_t r) {
   const int64_t parts = stats.size(0), stride = 3 * stats.size(1);
   const float* of_row = stats.as<float>() + 3 * r;

@@ -11,20 +11,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// 1 / (1 + e^-x): 4 ulp; no smaller than e^-87.
+// 1 / (1 + e^-x): error at most 4 ulp; results are at least e^-87.
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.f);
   return hn::Div(one, hn::Add(one, exp_clamped(d, hn::Neg(x))));
 }
 
-// x sigmoid(x), which SwiGLU's paper calls Swish1.
+// x sigmoid(x), called Swish1 in the SwiGLU paper.
 template <class D>
 HWY_INLINE hn::Vec<D> silu(D d, hn::Vec<D> x) {
   return hn::Mul(x, sigmoid(d, x));
 }
 
-// s + x s (1 - s) with s = sigmoid(x). With e = exp(-x), 1 - s is e s, which does not cancel.
+// s + x s (1 - s) with s = sigmoid(x). 1 - s is computed as e s, e = exp(-x), which does not
+// cancel.
 template <class D>
 HWY_INLINE hn::Vec<D> dsilu(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.f);
@@ -33,7 +34,7 @@ HWY_INLINE hn::Vec<D> dsilu(D d, hn::Vec<D> x) {
   return hn::MulAdd(hn::Mul(x, s), hn::Mul(e, s), s);
 }
 
-// 4 ulp. Below 0.625 an odd polynomial, as 1 - 2 / (e^2x + 1) would cancel.
+// Error at most 4 ulp. Uses an odd polynomial below 0.625, where 1 - 2 / (e^2x + 1) would cancel.
 template <class D>
 HWY_INLINE hn::Vec<D> tanh_f32(D d, hn::Vec<D> x) {
   const auto a = hn::Abs(x), t = hn::Mul(x, x), one = hn::Set(d, 1.f);
@@ -45,8 +46,8 @@ HWY_INLINE hn::Vec<D> tanh_f32(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.625f)), small, hn::CopySign(large, x));
 }
 
-// Absolute error below 1.6e-7, relative error below 4 ulp. Below 1 an odd polynomial, above it
-// 1 - exp(q(|x|)) with q a polynomial for log(erfc).
+// Absolute error below 1.6e-7, relative error below 4 ulp. An odd polynomial below 1; above it 1 -
+// exp(q(|x|)), where q is a polynomial for log(erfc).
 template <class D>
 HWY_INLINE hn::Vec<D> erf_f32(D d, hn::Vec<D> x) {
   const auto t = hn::Mul(x, x);
@@ -64,7 +65,7 @@ HWY_INLINE hn::Vec<D> erf_f32(D d, hn::Vec<D> x) {
 }
 
 // GELU, tanh form: x s with s = (1 + tanh u) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
-// By the sigmoid, because 1 + tanh(u) cancels for negative u.
+// Uses the sigmoid, because 1 + tanh(u) cancels for negative u.
 inline constexpr float kTwoSqrt2OverPi = 1.5957691216f;
 
 template <class D>
@@ -73,7 +74,7 @@ HWY_INLINE hn::Vec<D> gelu_tanh(D d, hn::Vec<D> x) {
   return hn::Mul(x, sigmoid(d, hn::Mul(x, u2)));
 }
 
-// s + x s (1 - s) d(2u)/dx. With e = exp(-2u), 1 - s is e s, which does not cancel.
+// s + x s (1 - s) d(2u)/dx. 1 - s is computed as e s with e = exp(-2u), which does not cancel.
 template <class D>
 HWY_INLINE hn::Vec<D> dgelu_tanh(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.f), t = hn::Mul(x, x);
@@ -81,7 +82,7 @@ HWY_INLINE hn::Vec<D> dgelu_tanh(D d, hn::Vec<D> x) {
   const auto e = exp_clamped(d, hn::Neg(hn::Mul(x, u2)));
   const auto s = hn::Div(one, hn::Add(one, e));
   const auto du2 = horner(d, t, kTwoSqrt2OverPi, kTwoSqrt2OverPi * 3 * 0.044715f);
-  // Far out s (1 - s) is tiny and du2 huge; in this order no product overflows.
+  // For large |x|, s (1 - s) is tiny and du2 huge; in this order no product overflows.
   return hn::MulAdd(hn::Mul(hn::Mul(x, s), hn::Mul(e, s)), du2, s);
 }
 

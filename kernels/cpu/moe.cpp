@@ -12,12 +12,12 @@
 
 // A thread owns rows of the result.
 //
-// N, k, R, C: tokens, experts of each, rows of all experts, width.
+// N, k, R, C: tokens, experts per token, total rows of all experts, width.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-constexpr int64_t kRows = 16;  // of a chunk of work
+constexpr int64_t kRows = 16;  // rows per chunk of work
 
 template <typename T>
 void permute_typed(const Exec& exec, const MoePermuteArgs& a) {

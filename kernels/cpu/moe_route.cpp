@@ -10,20 +10,20 @@
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/moe.h"
 
-// A thread owns tokens; sorting is serial: it touches 8 bytes a choice, where the rows that it
+// A thread owns tokens. Sorting is serial: it touches 8 bytes per choice, while the rows that it
 // places have C elements each.
 //
-// N, E, k: tokens, experts, experts of each token.
+// N, E, k: tokens, experts, experts per token.
 
 namespace shale::kernels::cpu {
 namespace {
 
-constexpr int64_t kTokens = 32;  // of a chunk of work
-constexpr float kLeastSum = 1e-20f;  // added to a sum of sigmoids, as DeepSeek-V3 does
+constexpr int64_t kTokens = 32;      // tokens per chunk of work
+constexpr float kLeastSum = 1e-20f;  // added to a sum of sigmoids, as in DeepSeek-V3
 
 struct RowScores {
   std::vector<float> scores;  // [E]
-  float log_sum = 0;          // log of the sum of exponentials, with kSoftmax or if asked for
+  float log_sum = 0;          // log of the sum of exponentials, for kSoftmax or if requested
 
   void compute(const float* logits, RouterScore score, bool wants_log_sum) {
     const size_t E = scores.size();
@@ -40,8 +40,7 @@ struct RowScores {
   }
 };
 
-// Leaves -inf in place of experts that are in none of the best groups; the lower group comes first
-// among equals.
+// Sets experts outside the best groups to -inf. Among equal groups the lower index wins.
 void mask_groups(const RouterRule& rule, std::vector<float>& choice) {
   if (rule.active_groups == rule.groups) return;
   const int64_t size = std::ssize(choice) / rule.groups;
@@ -66,7 +65,7 @@ void mask_groups(const RouterRule& rule, std::vector<float>& choice) {
   }
 }
 
-// The k largest of `choice`, which is overwritten. Always k different experts, NaN or not.
+// Returns the k largest of `choice`, which is overwritten: k different experts, even with NaN.
 void choose(std::vector<float>& choice, std::vector<char>& taken, int64_t k, int32_t* experts) {
   std::fill(taken.begin(), taken.end(), 0);
   for (int64_t j = 0; j < k; ++j) {
@@ -80,7 +79,7 @@ void choose(std::vector<float>& choice, std::vector<char>& taken, int64_t k, int
   }
 }
 
-// What the chosen scores are multiplied by.
+// Returns the factor of the chosen scores.
 float factor_of(const RouterRule& rule, float sum) {
   if (!rule.renormalise) return rule.scale;
   return rule.scale / (rule.score == RouterScore::kSigmoid ? sum + kLeastSum : sum);
@@ -108,7 +107,7 @@ void route_tokens(const MoeRouteFwdArgs& a, int64_t begin, int64_t end) {
   }
 }
 
-// d_scores of sum(weights * d_weights), added.
+// Adds the gradient of sum(weights * d_weights) with respect to the scores.
 void add_weight_gradient(const RouterRule& rule, const std::vector<float>& scores,
                          const int32_t* experts, const float* d_weights, int64_t k,
                          std::vector<float>& d_scores) {
@@ -118,12 +117,13 @@ void add_weight_gradient(const RouterRule& rule, const std::vector<float>& score
     sum += score, dot += d_weights[j] * score;
   }
   const float factor = factor_of(rule, sum);
-  // Of the quotient's denominator, which is factor / scale.
+  // Gradient of the denominator, which is factor / scale.
   const float shared = rule.renormalise && rule.scale != 0 ? dot * factor / rule.scale : 0;
   for (int64_t j = 0; j < k; ++j) d_scores[size_t(experts[j])] += factor * (d_weights[j] - shared);
 }
 
-// What balances the experts: times its P_e the loss of a token, but for the factor `scale`.
+// Factors of the balance loss per expert: a token's loss is their sum times P_e, except for the
+// factor `scale`.
 std::vector<float> balance_of(const MoeRouteBwdArgs& a, float scale) {
   const int64_t E = a.logits.size(1);
   std::vector<float> shares(static_cast<size_t>(E));

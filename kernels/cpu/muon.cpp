@@ -12,7 +12,7 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/muon.h"
 
-// Bound by memory: one pass each.
+// Memory-bound: one pass per kernel.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {

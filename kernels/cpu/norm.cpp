@@ -12,14 +12,14 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/norm.h"
 
-// A thread owns whole rows; a row is passed over several times and stays in the first-level cache.
-// Sums over rows (dgain, dbias) are made per block of rows and then over the blocks, in order; the
-// blocks depend on the number of rows only.
+// A thread owns whole rows. A row is read several times and stays in the L1 cache. Sums over rows
+// (dgain, dbias) are computed per block of rows and then over the blocks, in order; the blocks
+// depend only on the number of rows.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kNormGrain = 8;  // rows per chunk of forward
+inline constexpr int64_t kNormGrain = 8;  // rows per chunk in forward
 
 // ---- Forward ----
 
@@ -38,8 +38,8 @@ struct RowStats {
   float mean, rstd;
 };
 
-// sum = x + residual, rounded; returns the sum's total, or that of its squares. Writing s before
-// reading it again is what makes y a function of the rounded s, which is all that backward sees.
+// sum = x + residual, rounded; returns the total of sum, or of its squares. s is written before it
+// is read again, so y is a function of the rounded s, which is all that backward sees.
 template <bool kSquares, typename T>
 float add_residual(const NormRow<T>& row) {
   TurnSum total;
@@ -59,8 +59,8 @@ float add_residual(const NormRow<T>& row) {
   return total.total();
 }
 
-// Two passes for the variance, as E[s^2] - E[s]^2 cancels. The deviations' own sum corrects the
-// rounding error of the mean.
+// Two passes for the variance, because E[s^2] - E[s]^2 cancels. The sum of the deviations corrects
+// the rounding error of the mean.
 template <typename T>
 RowStats layer_norm_stats(const NormRow<T>& row, float eps) {
   const float inv_cols = 1.f / static_cast<float>(row.cols);
@@ -75,7 +75,7 @@ RowStats layer_norm_stats(const NormRow<T>& row, float eps) {
   });
   const float shift = deviations.total() * inv_cols;
   const float mean = first_mean + shift;
-  // NaN stays: std::max returns its first argument unless that is smaller.
+  // Keeps NaN: std::max returns its first argument unless that is smaller.
   const float variance = std::max(squares.total() * inv_cols - shift * shift, 0.f);
   return {.mean = mean, .rstd = 1.f / std::sqrt(variance + eps)};
 }
@@ -105,7 +105,7 @@ T* data_of(const View& view) {
   return view.defined() ? view.as<T>() : nullptr;
 }
 
-// bias and mean are what RMSNorm does not have.
+// RMSNorm passes null for bias and mean.
 template <typename T, class Args, class Stats>
 void norm_fwd_typed(const Exec& exec, const Args& a, const T* bias, float* mean,
                     const Stats& stats_of) {
@@ -141,14 +141,14 @@ struct NormBwdRow {
   const T* gain;
   const T* d_sum;  // or null
   T* dx;
-  float* dgain;  // this block's sums, or null
+  float* dgain;  // sums of this block, or null
   float* dbias;  // or null
   float mean, rstd;
-  bool centered;  // LayerNorm; RMSNorm has no mean, hence no term of it
+  bool centered;  // LayerNorm; RMSNorm has no mean and so no term for it
   int64_t cols;
 };
 
-// With n = (s - mean) rstd and g = dy gain:  dx = rstd (g - mean(g) - n mean(g n)) + d_sum.
+// With n = (s - mean) rstd and g = dy gain: dx = rstd (g - mean(g) - n mean(g n)) + d_sum.
 template <typename T>
 void norm_bwd_row(const NormBwdRow<T>& row) {
   const F32Tag d;
@@ -156,7 +156,7 @@ void norm_bwd_row(const NormBwdRow<T>& row) {
   TurnSum sum_g, sum_gn;
   for_vectors_in_turns(row.cols, [&](int64_t i, auto part, auto turn) HWY_ATTR {
     const auto dy = load(row.dy + i, part);
-    // Lanes outside the part have dy = 0, hence add nothing.
+    // Lanes outside the part have dy = 0, so they add nothing.
     const auto normed = hn::Mul(hn::Sub(load(row.s + i, part), mean), rstd);
     const auto g = hn::Mul(dy, load(row.gain + i, part));
     sum_g.add(g, turn);
@@ -181,7 +181,7 @@ void norm_bwd_row(const NormBwdRow<T>& row) {
   });
 }
 
-// mean and dbias are what RMSNorm does not have.
+// RMSNorm has no mean and no dbias.
 template <typename T, class Args>
 void norm_bwd_typed(const Exec& exec, const Args& a, const float* mean, const ColumnSums& dgain,
                     const ColumnSums& dbias) {

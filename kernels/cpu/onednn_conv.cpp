@@ -43,7 +43,7 @@ struct SpecHash {
   }
 };
 
-// The memory of a convolution's operands, whatever the pass.
+// Memory descriptors of a convolution's operands, for all passes.
 struct Descs {
   memory::desc x, weight, bias, y;
 };
@@ -60,8 +60,7 @@ Descs descs_of(const Spec& s, const memory::desc& weight) {
           .y = {{s.images, s.out_channels, s.out_rows, s.out_cols}, type, Tag::nhwc}};
 }
 
-// oneDNN takes the padding behind an image as what makes the number of windows right; a window that
-// does not fit is left out.
+// oneDNN derives the padding after an image from the number of windows: others are ignored.
 struct Places {
   explicit Places(const Spec& s) : strides{s.stride, s.stride}, padding{s.padding, s.padding} {}
   memory::dims strides, padding;
@@ -192,7 +191,7 @@ size_t OnednnConv::scratch_bytes() const {
 
 namespace {
 
-// A copy, hence the same bits whatever the number of threads.
+// Only copies, so the bits do not depend on the number of threads.
 void reorder(const memory::desc& from, const void* data, const memory::desc& to, void* copy,
              int threads) {
   if (DryRun::is_on()) return;
@@ -224,7 +223,7 @@ void OnednnConv::unpack(const void* packed, void* weight, int threads) const {
 void OnednnConv::run(const Operands& o) const {
   const OnednnThreads one_thread(1);
   try {
-    dnnl::stream stream(onednn_engine());  // one each: a stream is not meant to be shared
+    dnnl::stream stream(onednn_engine());  // one per call: streams must not be shared
     std::unordered_map<int, memory> args;
     const Impl& impl = *impl_;
     args[DNNL_ARG_SCRATCHPAD] = onednn_memory(impl.scratch, o.scratch);

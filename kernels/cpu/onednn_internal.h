@@ -1,6 +1,6 @@
 #pragma once
 
-// What the sources that call oneDNN share; no other file includes it.
+// Helpers for the sources that call oneDNN; no other file includes this header.
 
 #include <omp.h>
 #include <dnnl.hpp>
@@ -13,7 +13,7 @@
 
 #include "shale/base/dtype.h"
 
-// A library on another thread pool would ignore what OnednnThreads asks for, and give results that
+// A oneDNN build with another threading runtime would ignore OnednnThreads, and its results would
 // depend on the number of threads.
 static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
                   DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_SEQ,
@@ -21,9 +21,10 @@ static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
 
 namespace shale::kernels::cpu {
 
-// While it lives, oneDNN sees so many threads: it asks omp_get_max_threads() when it makes a
-// primitive and again when it runs one. The value belongs to the calling thread's task, inside of a
-// parallel region and outside. What sums runs on one thread, so that bits do not depend on them.
+// Sets the number of threads that oneDNN uses while this object exists: oneDNN calls
+// omp_get_max_threads() when it makes a primitive and when it runs one. The value belongs to the
+// calling thread's task, inside and outside of a parallel region. Reductions run on one thread, so
+// the bits do not depend on the number.
 class OnednnThreads {
  public:
   explicit OnednnThreads(int threads) : before_(omp_get_max_threads()), threads_(threads) {
@@ -48,14 +49,14 @@ inline dnnl::memory::data_type onednn_type(DType dtype) {
   return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// oneDNN's memory objects hold plain pointers; it reads its sources only.
+// oneDNN's memory objects take non-const pointers, but oneDNN only reads its sources.
 inline dnnl::memory onednn_memory(const dnnl::memory::desc& desc, const void* data) {
   return dnnl::memory(desc, onednn_engine(), const_cast<void*>(data));
 }
 
-// Compiled primitives by what they are for. A model's need a few dozen entries. Whoever uses more
-// shapes than fit starts over, which costs what the first use of a shape costs; objects in use live
-// on. Safe to use from any thread.
+// Cache of compiled primitives by spec. A model needs a few dozen entries. If more specs are used
+// than fit, the cache is cleared, and each spec costs its first use again; objects in use stay
+// valid. Thread-safe.
 template <typename Spec, typename Made, typename Hash>
 class OnednnCache {
  public:

@@ -96,7 +96,7 @@ bool OnednnMatmul::supports_bf16() {
 }
 
 bool OnednnMatmul::has_avx512() {
-  // An instruction set's value has the bits of those that it includes.
+  // The value of an instruction set includes the bits of all its subsets.
   constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
   static const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   return (isa & kWanted) == kWanted;
@@ -105,7 +105,7 @@ bool OnednnMatmul::has_avx512() {
 void OnednnMatmul::run(const void* a, const void* b, void* c, void* scratch) const {
   const OnednnThreads one_thread(1);
   try {
-    dnnl::stream stream(onednn_engine());  // one each: a stream is not meant to be shared by threads
+    dnnl::stream stream(onednn_engine());  // one per call: streams must not be shared
     impl_->matmul.execute(stream,
                           {{DNNL_ARG_SRC, onednn_memory(impl_->a, a)},
                            {DNNL_ARG_WEIGHTS, onednn_memory(impl_->b, b)},

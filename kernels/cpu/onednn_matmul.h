@@ -8,27 +8,26 @@
 
 namespace shale::kernels::cpu {
 
-// c [m, n] = a [m, k] · b [k, n] (+ c), by oneDNN in the calling thread alone. Only the sources of
-// headers called onednn_* touch oneDNN.
+// c [m, n] = a [m, k] · b [k, n] (+ c), by oneDNN in the calling thread.
 class OnednnMatmul {
  public:
   struct Spec {
-    int64_t m = 0, n = 0, k = 0;        // none is zero
-    int64_t lda = 0, ldb = 0, ldc = 0;  // distance of rows, or of columns if transposed
+    int64_t m = 0, n = 0, k = 0;        // not zero
+    int64_t lda = 0, ldb = 0, ldc = 0;  // stride of rows, or of columns if transposed
     bool a_transposed = false, b_transposed = false;
-    DType in = DType::kF32;   // of a and b: f32, or bf16 where supports_bf16()
+    DType in = DType::kF32;   // of a and b: f32, or bf16 if supports_bf16()
     DType out = DType::kF32;  // of c: like a, or f32
     bool accumulate = false;
 
     friend bool operator==(const Spec&, const Spec&) = default;
   };
 
-  // From a cache that holds the last few hundred specs; made on first use, which may compile code
-  // (0.3 ms, the first of a kind 10 ms). Safe to call from any thread. Throws InternalError.
+  // Returns an object from a cache of the last few hundred specs. The first use of a spec may
+  // compile code (0.3 ms; the first of a kind 10 ms). Thread-safe. Throws InternalError.
   static std::shared_ptr<const OnednnMatmul> get(const Spec& spec);
 
   static bool supports_bf16();  // on this CPU
-  static bool has_avx512();     // and uses it
+  static bool has_avx512();     // the CPU has it and oneDNN uses it
 
   ~OnednnMatmul();
   OnednnMatmul(const OnednnMatmul&) = delete;
@@ -36,8 +35,8 @@ class OnednnMatmul {
 
   size_t scratch_bytes() const { return scratch_bytes_; }
 
-  // scratch: scratch_bytes(), aligned to 64, this call's alone. Any number of threads may run one
-  // object at a time.
+  // scratch: scratch_bytes(), aligned to 64, not shared with other calls. Several threads may run
+  // one object concurrently.
   void run(const void* a, const void* b, void* c, void* scratch) const;
 
  private:

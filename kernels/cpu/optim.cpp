@@ -9,8 +9,9 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/optim.h"
 
-// Bound by memory: one pass, every state read and written once. An element's bits do not depend on
-// where its span begins, because the ragged end of a span runs the same vector instructions.
+// Memory-bound: one pass, in which every state is read and written once. An element's bits do not
+// depend on where its span begins, because the ragged end of a span runs the same vector
+// instructions.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -38,8 +39,8 @@ void adamw_typed(const Exec& exec, const AdamWArgs& a) {
 
 // ---- Without masters ----
 
-// To bf16, as an f32: the word's low half is added below the bits that stay, and carries into them
-// with the right probability. Infinities and NaN stay.
+// Rounds to bf16, returned as f32: the word's low half is added below the bits that are kept, and
+// carries into them with the right probability. Infinities and NaN are unchanged.
 HWY_INLINE F32Vec round_stochastically(F32Vec value, const uint32_t* words) {
   const F32Tag d;
   const hn::RebindToUnsigned<F32Tag> du;
@@ -51,8 +52,7 @@ HWY_INLINE F32Vec round_stochastically(F32Vec value, const uint32_t* words) {
   return hn::IfThenElse(finite, rounded, value);
 }
 
-// Random words are made for some elements at a time, into a buffer that stays in the first-level
-// cache.
+// Random words are generated in blocks, into a buffer that stays in the L1 cache.
 template <typename Grad, typename Moment>
 void adamw_rounded_typed(const Exec& exec, const AdamWArgs& a) {
   constexpr int64_t kBlock = 1024;
@@ -64,7 +64,7 @@ void adamw_rounded_typed(const Exec& exec, const AdamWArgs& a) {
   const Grad* grad = a.grad.as<Grad>();
   parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
     const AdamWStep step(f);
-    // The buffer is padded, so that whole vectors of words may be read.
+    // The buffer is padded, so whole vectors of words may be read.
     HWY_ALIGN uint32_t words[kBlock + 8 + kF32Lanes];
     for (int64_t at = begin; at < end; at += kBlock) {
       const int64_t n = end - at < kBlock ? end - at : kBlock;
@@ -95,7 +95,7 @@ void lion_span(const LionFactors& f, const OptimSpanView<Grad, Param>& span, Mom
     const auto g = hn::Mul(clip, load(span.grad + i, part));
     const auto old_m = load(m + i, part);
     const auto mixed = hn::MulAdd(beta1, old_m, hn::Mul(gamma1, g));
-    // sign(0) is 0: parameters without a gradient stay where they are.
+    // sign(0) is 0, so parameters without a gradient do not change.
     const auto sign = hn::IfThenZeroElse(hn::Eq(mixed, hn::Zero(d)), hn::CopySign(one, mixed));
     const auto w = load(span.master + i, part);
     store(hn::MulAdd(beta2, old_m, hn::Mul(gamma2, g)), m + i, part);

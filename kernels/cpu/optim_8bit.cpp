@@ -11,8 +11,8 @@
 #include "shale/kernels/dynamic_lookup.h"
 #include "shale/kernels/optim.h"
 
-// A block of kMomentBlock elements at a time: its moments are made in f32 on the stack, which gives
-// their scales, and are rounded from there. Memory is read and written once.
+// Processes one block of kMomentBlock elements at a time: its moments are computed in f32 on the
+// stack, which gives their scales, and are rounded from there. Memory is read and written once.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -22,7 +22,7 @@ using IndexTag = hn::RebindToSigned<F32Tag>;
 
 static_assert(kMomentBlock % kF32Lanes == 0 && kOptimGrain % kMomentBlock == 0);
 
-// The moments of one block, as codes and as numbers.
+// The moments of one block, as codes and in f32.
 struct BlockMoments {
   HWY_ALIGN uint8_t codes[kMomentBlock];
   HWY_ALIGN float values[kMomentBlock];
@@ -36,16 +36,16 @@ struct BlockMoments {
     const auto index = hn::PromoteTo(IndexTag(), hn::Load(CodeTag(), codes + i));
     return hn::GatherIndex(F32Tag(), map.levels.data(), index);
   }
-  // Rounds `values` to codes of `count` elements and writes them and their scale.
+  // Rounds `values` to `count` codes and writes them and their scale.
   template <bool kSigned>
   HWY_INLINE void write(const DynamicLookup& lookup, uint8_t* to, float* scale, int64_t count);
 };
 
-// Levels from zero of magnitudes in [0, 1].
+// Returns the levels, counted from zero, of magnitudes in [0, 1].
 HWY_INLINE hn::Vec<IndexTag> nearest_level(const DynamicLookup& lookup, F32Vec magnitude) {
   const IndexTag di;
   const auto upper = hn::ShiftRight<16>(hn::BitCast(di, magnitude));
-  // A NaN must not lead out of the table; it is in the parameter already.
+  // A NaN must not index outside the table; the parameter is NaN already.
   const auto first = hn::Set(di, DynamicLookup::kFirstCell);
   const auto last = hn::Set(di, DynamicLookup::kLastCell - DynamicLookup::kFirstCell);
   const auto cell = hn::Min(hn::Max(hn::Sub(upper, first), hn::Zero(di)), last);
@@ -69,7 +69,7 @@ HWY_INLINE void BlockMoments::write(const DynamicLookup& lookup, uint8_t* to, fl
     auto code = level;
     if constexpr (kSigned) {
       const auto negative = hn::RebindMask(di, hn::Lt(value, hn::Zero(d)));
-      const auto below = hn::Sub(zero, hn::Min(level, zero));  // there is no -1
+      const auto below = hn::Sub(zero, hn::Min(level, zero));  // there is no level for -1
       code = hn::IfThenElse(negative, below, hn::Add(zero, level));
     } else {
       const auto positive = hn::RebindMask(di, hn::Gt(value, hn::Zero(d)));

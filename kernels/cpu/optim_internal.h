@@ -8,10 +8,10 @@
 
 namespace shale::kernels {
 
-// Elements per chunk: some 0.5 MiB of states, so that chunks are many and none is tiny.
+// Elements per chunk: about 0.5 MiB of states, so that there are many chunks and none is tiny.
 inline constexpr int64_t kOptimGrain = 16384;
 
-// The values of a step, combined once so that every element sees the same numbers.
+// Factors of a step, computed once so that every element uses the same numbers.
 struct AdamWFactors {
   float clip, beta1, one_minus_beta1, beta2, one_minus_beta2;
   float inv_correction1, inv_correction2, eps, lr, weight_decay;
@@ -30,7 +30,7 @@ struct AdamWFactors {
         weight_decay(a.weight_decay) {}
 };
 
-// What every optimizer with masters steps.
+// The span that an optimizer with masters updates.
 template <typename Grad, typename Param>
 struct OptimSpanView {
   float* master;
@@ -43,7 +43,7 @@ struct OptimSpanView {
         grad(a.grad.template as<Grad>()),
         param(a.param.defined() ? a.param.template as<Param>() : nullptr) {}
 
-  // From element `begin` on.
+  // Returns the span from element `begin` on.
   OptimSpanView from(int64_t begin) const {
     OptimSpanView rest = *this;
     rest.master += begin, rest.grad += begin;
@@ -52,7 +52,7 @@ struct OptimSpanView {
   }
 };
 
-// fn.template operator()<Grad, Param>() for the dtypes of grad and param.
+// Calls fn.template operator()<Grad, Param>() for the dtypes of grad and param.
 template <typename Fn>
 void dispatch_optim(const View& grad, const View& param, const Fn& fn) {
   const auto with_grad = [&]<typename Grad>() {

@@ -8,9 +8,9 @@
 
 namespace shale::kernels {
 
-// How chunks are dealt to threads. Neither changes what a chunk is.
+// How chunks are assigned to threads. The chunks are the same for both.
 enum class Schedule : uint8_t {
-  kStatic,   // a contiguous range each: for equal work
+  kStatic,   // a contiguous range per thread: for equal work
   kDynamic,  // the next free thread takes the next chunk: for uneven work
 };
 
@@ -19,10 +19,10 @@ void parallel_chunks(const Exec& exec, int64_t n, int64_t grain, Schedule schedu
                      void* context);
 
 // Calls fn(begin, end) for [0, grain), [grain, 2 grain), ... up to n, on exec.threads threads.
-// Chunks depend on n and grain only, never on the number of threads, so that a result combined per
-// chunk has the same bits for any number of threads. If calls throw, the exception of the lowest
-// chunk is thrown again here, so that a message does not depend on threads either. A fn that is a
-// lambda with SIMD inside needs HWY_ATTR.
+// Chunks depend only on n and grain, never on the number of threads, so that a result combined per
+// chunk has the same bits for any number of threads. If calls throw, rethrows the exception of the
+// lowest chunk, so that messages do not depend on threads either. A fn that is a lambda with SIMD
+// code needs HWY_ATTR.
 template <typename Fn>
 void parallel_for(const Exec& exec, int64_t n, int64_t grain, Fn&& fn,
                   Schedule schedule = Schedule::kStatic) {

@@ -1,4 +1,4 @@
-// Philox4x32-10 for many counters at once; the words of base/rng.h.
+// Philox4x32-10 for many counters at once, with the same words as base/rng.h.
 #if defined(SHALE_KERNELS_CPU_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_PHILOX_INL_H_
 #undef SHALE_KERNELS_CPU_PHILOX_INL_H_
@@ -27,8 +27,8 @@ inline void philox_words_scalar(PhiloxCounter first, PhiloxKey key, int64_t coun
 using WordTag = hn::ScalableTag<uint64_t>;
 using WordVec = hn::Vec<WordTag>;
 
-// A word lies in the low half of a 64-bit lane, so that a product's two halves come out of one
-// multiplication. The high half may hold anything: nothing reads it.
+// A word is in the low half of a 64-bit lane, so that one multiplication gives both halves of a
+// product. The high half is never read and may hold anything.
 HWY_INLINE WordVec multiply_low(WordVec a, WordVec b) {
   const hn::Repartition<uint32_t, WordTag> d32;
   return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, b));
@@ -56,7 +56,7 @@ struct PhiloxState {
     const auto low = hn::Set(WordTag(), 0xffffffffu);
     const auto words01 = hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1));
     const auto words23 = hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3));
-    // The words' own array, seen in pairs.
+    // The array of words, accessed in pairs.
     hn::StoreInterleaved2(words01, words23, WordTag(), reinterpret_cast<uint64_t*>(out));
   }
 };
@@ -66,7 +66,7 @@ inline void philox_words(PhiloxCounter first, PhiloxKey key, int64_t count, uint
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(WordTag()));
   constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
   int64_t j = 0;
-  // Four states at a time, as a round waits for the one before it.
+  // Four states at a time, because each round depends on the one before.
   for (; j + 4 * kLanes <= count; j += 4 * kLanes) {
     PhiloxState a(first, j), b(first, j + kLanes), e(first, j + 2 * kLanes),
         f(first, j + 3 * kLanes);

@@ -12,10 +12,10 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/pointwise.h"
 
-// A thread owns a range of elements, which it goes through tile by tile. A register of the program
-// is a tile of f32 that stays in the first-level cache; a step is one loop over it, so that what it
-// costs to look at the program is spread over a tile. A dense f32 input is read where it lies, and
-// a result that goes to an f32 output alone is computed there.
+// A thread owns a range of elements, which it processes tile by tile. A register of the program is
+// a tile of f32 that stays in the L1 cache. A step is one loop over a tile, so the cost of
+// interpreting the program is spread over the tile. A dense f32 input is read in place, and a
+// result that goes only to an f32 output is computed there.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -55,7 +55,7 @@ void narrow(const float* from, uint8_t* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = from[i] != 0.f;
 }
 
-// A tile rounded to T, in f32.
+// Rounds a tile to T, kept in f32.
 template <typename T>
 void round_tile(float* x, int64_t n) {
   HWY_ALIGN T rounded[kTile];
@@ -82,7 +82,7 @@ float element_of(f16 x) {
   return to_f32(x);
 }
 
-// Registers and where they lie, of one thread.
+// The registers of one thread and their memory.
 class Tiles {
  public:
   Tiles(const PointwiseArgs& args, const PointwiseDims& dims)
@@ -94,7 +94,7 @@ class Tiles {
     }
   }
 
-  // Elements [begin, begin + n) of the outputs.
+  // Computes elements [begin, begin + n) of the outputs.
   void run(int64_t begin, int64_t n) {
     for (int s = program_.constants; s < program_.count; ++s) {
       const PointwiseStep& step = program_.steps[size_t(s)];
@@ -122,7 +122,7 @@ class Tiles {
     if (step.dtype == DType::kF16) round_tile<f16>(y, n);
   }
 
-  // The output itself, if the next step copies the result to one of f32.
+  // Where to write a step's result: the output itself, if the next step copies it to an f32 output.
   float* target(const PointwiseStep& step, int s, int64_t begin) {
     const PointwiseStep* next = s + 1 < program_.count ? &program_.steps[size_t(s + 1)] : nullptr;
     if (next == nullptr || next->op != PointwiseOp::kStore || next->a != step.to) {
@@ -155,7 +155,7 @@ class Tiles {
     return to;
   }
 
-  // Runs along the innermost dimension, one after the other.
+  // Processes runs along the innermost dimension, one after the other.
   template <typename T>
   void gather(const T* x, size_t input, int64_t begin, int64_t n, float* to) {
     const size_t inner = size_t(dims_.count - 1);

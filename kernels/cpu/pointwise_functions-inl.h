@@ -9,7 +9,7 @@
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/pointwise_op.h"
 
-// The formulas are spelled as CUDA's are.
+// The shared formulas use CUDA's keywords.
 #define __device__
 #define __forceinline__ HWY_INLINE
 
@@ -52,7 +52,7 @@ HWY_INLINE F32Vec split_exponent(F32Vec x, F32Vec& mantissa) {
   return hn::ConvertTo(F32Tag(), hn::ShiftRight<23>(bits));
 }
 
-// x - k pi/2 of half the lanes, and k mod 4, in f64.
+// Reduces half the lanes in f64: x - k pi/2, and k mod 4.
 using F64Tag = hn::Repartition<double, F32Tag>;
 HWY_INLINE hn::Vec<F64Tag> reduce_half(hn::Vec<F64Tag> x, hn::Vec<F64Tag>& quarter) {
   const F64Tag d;
@@ -60,7 +60,7 @@ HWY_INLINE hn::Vec<F64Tag> reduce_half(hn::Vec<F64Tag> x, hn::Vec<F64Tag>& quart
   const auto k = hn::Sub(hn::MulAdd(x, hn::Set(d, 0x1.45f306dc9c883p-1), magic), magic);
   auto r = hn::NegMulAdd(k, hn::Set(d, 0x1.921fb54442d18p+0), x);
   r = hn::NegMulAdd(k, hn::Set(d, 0x1.1a62633145c07p-54), r);
-  // k less a multiple of 4, in [-2, 2].
+  // k mod 4, in [-2, 2].
   const auto turns = hn::Sub(hn::MulAdd(k, hn::Set(d, 0.25), magic), magic);
   quarter = hn::NegMulAdd(turns, four, k);
   return r;

@@ -10,14 +10,14 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/pool.h"
 
-// A thread owns rows of pixels; vectors are of channels, which lie behind each other. Backward
-// gathers: each pixel asks the windows that hold it.
+// A thread owns rows of pixels; vectors run along channels, which are contiguous. Backward gathers:
+// each pixel reads the windows that contain it.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-using PlaceTag = hn::RebindToSigned<F32Tag>;       // a place of a window, as wide as a value
-using PlaceByteTag = hn::Rebind<uint8_t, F32Tag>;  // as it is in memory
+using PlaceTag = hn::RebindToSigned<F32Tag>;       // position in a window, as wide as a value
+using PlaceByteTag = hn::Rebind<uint8_t, F32Tag>;  // position as stored in memory
 
 HWY_INLINE auto load_places(const uint8_t* from, Whole) {
   return hn::PromoteTo(PlaceTag(), hn::LoadU(PlaceByteTag(), from));
@@ -44,7 +44,7 @@ HWY_INLINE void store_places(V places, uint8_t* to, Part part) {
 
 inline constexpr int64_t kPoolGrain = 4;  // rows of pixels
 
-// Pixels [begin, end) of a window that are inside of an image.
+// Pixels [begin, end) of a window that are inside an image.
 struct Cells {
   Cells(int64_t window, int64_t kernel, int64_t size, const Windows& windows)
       : first(window * windows.stride - windows.padding),
@@ -53,7 +53,7 @@ struct Cells {
   int64_t first, begin, end;
 };
 
-// Windows [begin, end) that hold a pixel.
+// Windows [begin, end) that contain a pixel.
 struct Holders {
   Holders(int64_t pixel, int64_t kernel, int64_t count, const Windows& windows)
       : begin(std::max<int64_t>(
@@ -85,7 +85,7 @@ void max_pool_rows(const MaxPoolArgs& a, int64_t first_row, int64_t end_row) {
             const auto value = load(x + ((image * H + h) * W + w) * C + c, part);
             const auto cell = hn::Set(
                 PlaceTag(), static_cast<int32_t>((h - down.first) * a.kernel + (w - across.first)));
-            // The first NaN stays.
+            // Keeps the first NaN.
             const auto is_nan = hn::AndNot(hn::IsNaN(best), hn::IsNaN(value));
             const auto wins = hn::Or(hn::Gt(value, best), is_nan);
             best = is_first ? value : hn::IfThenElse(wins, value, best);

@@ -12,10 +12,11 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/random.h"
 
-// Box-Muller: of a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b)
+// Box-Muller: from a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b)
 // give r cos t and r sin t. A thread owns blocks that begin at multiples of kBlock in the whole
-// parameter, not in the range that is filled, so that an element is made by the same instructions
-// in any range. Of a block it makes the groups of kGroup that are wanted, of a box row by row.
+// parameter, not in the range that is filled, so that an element is computed by the same
+// instructions for any range. Within a block only the needed groups of kGroup are computed; a box
+// is filled row by row.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -23,11 +24,12 @@ namespace shale::kernels::HWY_NAMESPACE {
 inline constexpr int64_t kBlock = 1024;
 inline constexpr int64_t kGroup = 64;  // a multiple of two vectors
 
-// ln x for x in [2^-24, 1]: 2 ulp, relative, next to 1 too.
+// ln x for x in [2^-24, 1]: relative error at most 2 ulp, also near 1.
 HWY_INLINE F32Vec log_f32(F32Vec x) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;
-  // x = 2^k m, m in [sqrt(1/2), sqrt(2)): subtracting sqrt(1/2)'s bits carries into the exponent.
+  // x = 2^k m, m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) carries into the
+  // exponent.
   const auto sqrt_half = hn::Set(di, 0x3f3504f3);
   const auto bits = hn::Sub(hn::BitCast(di, x), sqrt_half);
   const auto k = hn::ShiftRight<23>(bits);
@@ -47,7 +49,7 @@ struct SinCos {
   F32Vec sin, cos;
 };
 
-// Sine and cosine of 2 pi u, u a multiple of 2^-24 in [0, 1). The quarter turns come off exactly.
+// Sine and cosine of 2 pi u, u a multiple of 2^-24 in [0, 1). Reduction to a quarter turn is exact.
 HWY_INLINE SinCos sincos_turns(F32Vec u) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;
@@ -60,7 +62,7 @@ HWY_INLINE SinCos sincos_turns(F32Vec u) {
   const auto s = hn::Mul(
       f, horner(d, t, 1.57079633f, -0.645964096f, 0.0796925827f, -0.00468126625f, 0.000158206299f));
   const auto c = horner(d, t, 1.f, -1.23370054f, 0.253669204f, -0.0208600695f, 0.000903628067f);
-  // An odd number of quarters swaps sine and cosine; signs go by the second bit.
+  // An odd number of quarters swaps sine and cosine; the second bit gives the signs.
   const auto one = hn::Set(di, 1);
   const auto swap = hn::RebindMask(d, hn::Ne(hn::And(q, one), hn::Zero(di)));
   const auto sin_sign = hn::ShiftLeft<30>(hn::And(q, hn::Set(di, 2)));
@@ -69,8 +71,8 @@ HWY_INLINE SinCos sincos_turns(F32Vec u) {
           .cos = hn::Xor(hn::IfThenElse(swap, s, c), hn::BitCast(d, cos_sign))};
 }
 
-// `count` words, a multiple of kGroup, become as many normals; words 2i and 2i + 1 make normals 2i
-// and 2i + 1.
+// Turns `count` words (a multiple of kGroup) into as many normals; words 2i and 2i + 1 give normals
+// 2i and 2i + 1.
 void normals_of_words(const uint32_t* words, int64_t count, float mean, float std, float* out) {
   const F32Tag d;
   const hn::RebindToUnsigned<F32Tag> du;
@@ -81,7 +83,7 @@ void normals_of_words(const uint32_t* words, int64_t count, float mean, float st
     hn::LoadInterleaved2(du, words + i, first, second);
     const auto u1 = hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<8>(first)));
     const auto u2 = hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<8>(second)));
-    const auto log = log_f32(hn::NegMulAdd(u1, unit, one));  // 1 - u1: never 0, exact
+    const auto log = log_f32(hn::NegMulAdd(u1, unit, one));  // 1 - u1 is exact and never 0
     const auto radius = hn::Mul(hn::Sqrt(hn::Mul(hn::Set(d, -2.f), log)), hn::Set(d, std));
     const SinCos angle = sincos_turns(hn::Mul(u2, unit));
     const auto shift = hn::Set(d, mean);
@@ -90,13 +92,13 @@ void normals_of_words(const uint32_t* words, int64_t count, float mean, float st
   }
 }
 
-// Elements [from, to) of the whole parameter, which lie in one block.
+// Fills elements [from, to) of the whole parameter, which are in one block.
 template <typename T>
 void fill_in_block(const RandomNormalArgs& a, PhiloxKey key, int64_t from, int64_t to, T* target) {
   HWY_ALIGN uint32_t words[kBlock];
   HWY_ALIGN float normals[kBlock];
   const int64_t begin = from / kGroup * kGroup, count = (to - begin + kGroup - 1) / kGroup * kGroup;
-  // A block's counters do not wrap in their low word: 2^32 is a multiple of a block's groups.
+  // The low word of a block's counters does not wrap: 2^32 is a multiple of the groups per block.
   const auto group = static_cast<uint64_t>(begin) / 4;
   philox_words({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
                 static_cast<uint32_t>(a.stream), static_cast<uint32_t>(a.stream >> 32)},
@@ -112,7 +114,7 @@ void random_normal_typed(const Exec& exec, const RandomNormalArgs& a) {
   T* y = a.y.as<T>();
   const int64_t run = a.run > 0 ? a.run : a.y.numel(), rows = a.y.numel() / run;
   const PhiloxKey key = rng_key(a.seed, RngDomain::kInit);
-  // At most so many blocks have a part of a row.
+  // Maximum number of blocks that a row overlaps.
   const int64_t blocks = run / kBlock + 2;
   parallel_for(exec, rows * blocks, 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

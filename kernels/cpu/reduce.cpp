@@ -44,7 +44,7 @@ void column_sum_target(const Exec& exec, const ColumnSumArgs& a) {
   dispatch_float(a.x.dtype, [&]<typename T>() { column_sum_typed<T>(exec, a); });
 }
 
-// Columns are the threads' share here; the order over blocks is the same for each column.
+// Threads divide the columns here; the order over blocks is the same for each column.
 template <typename T>
 void combine_typed(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
                    const ColumnSums& sums) {
@@ -68,10 +68,10 @@ void combine_target(const Exec& exec, const float* partial, int64_t blocks, int6
                     [&]<typename T>() { combine_typed<T>(exec, partial, blocks, stride, sums); });
 }
 
-// ---- sum_squares: eight f64 lanes whatever the vector width, so that bits agree everywhere ----
+// ---- sum_squares: eight f64 lanes for any vector width, so bits agree everywhere ----
 
-// Lane l adds the squares of elements l, l + 8, ... The square of an f32 is exact in f64, so that
-// a fused and a separate multiplication agree.
+// Lane l adds the squares of elements l, l + 8, ... The square of an f32 is exact in f64, so fused
+// and separate multiplications agree.
 inline constexpr int kSumLanes = 8;
 using F64Tag = hn::CappedTag<double, kSumLanes>;
 using F32PartTag = hn::Rebind<float, F64Tag>;
@@ -98,7 +98,7 @@ struct LaneSums {
   }
 };
 
-// Four blocks at a time: one block's lanes would wait for their own additions.
+// Four blocks at a time hide the latency of the additions.
 template <typename T>
 void add_whole_blocks(const T* x, int64_t blocks, FixedSum& sum) {
   int64_t b = 0;
@@ -107,7 +107,7 @@ void add_whole_blocks(const T* x, int64_t blocks, FixedSum& sum) {
     for (int64_t i = 0; i < kNormBlock; i += kSumLanes) {
       for (int64_t k = 0; k < 4; ++k) {
         const T* from = x + (b + k) * kNormBlock + i;
-        // The hardware's prefetching starts anew at every page, which a block of f32 is.
+        // The hardware prefetcher restarts at every page, and a block of f32 is a page.
         hwy::Prefetch(from + 4 * kNormBlock);
         sums[k].add(from);
       }
@@ -121,7 +121,7 @@ void add_whole_blocks(const T* x, int64_t blocks, FixedSum& sum) {
   }
 }
 
-// The short last block; missing elements count as zeros, which change no sum.
+// Adds the short last block. Missing elements count as zeros.
 template <typename T>
 void add_short_block(const T* x, int64_t n, FixedSum& sum) {
   LaneSums block;
@@ -145,7 +145,7 @@ void sum_squares_typed(const Exec& exec, const SumSquaresArgs& a) {
     add_whole_blocks(x + begin, blocks, mine);
     const int64_t whole = begin + blocks * kNormBlock;
     if (whole < end) add_short_block(x + whole, end - whole, mine);
-    const std::lock_guard<std::mutex> lock(mutex);  // any order gives the same sum
+    const std::lock_guard<std::mutex> lock(mutex);  // the sum does not depend on the order
     a.sum->add(mine);
   });
 }
@@ -168,8 +168,8 @@ HWY_EXPORT(combine_target);
 HWY_EXPORT(sum_squares_target);
 namespace {
 
-// The binary tree over [0, n): neighbours are added, then neighbouring pairs, and so on; a number
-// without a neighbour moves up as it is. Works in place.
+// Sums a binary tree over [0, n): adds neighbours, then neighbouring pairs, and so on; an element
+// without a neighbour moves up unchanged. Works in place.
 double sum_of_tree(std::vector<double>& values) {
   if (values.empty()) return 0;
   for (size_t n = values.size(); n > 1; n = (n + 1) / 2) {
@@ -193,7 +193,7 @@ void cpu::run(const Exec& exec, const ColumnSumArgs& a) {
 
 template <>
 void cpu::run(const Exec& exec, const SumArgs& a) {
-  // Chunks of a power of two are whole subtrees: the tree does not show them.
+  // Chunks with a power of two of elements are whole subtrees, so they do not change the result.
   constexpr int64_t kGrain = 4096;
   const int64_t n = a.x.numel();
   const float* x = a.x.as<float>();

@@ -8,8 +8,8 @@
 
 namespace shale::kernels {
 
-// How rows are cut for a sum over them: at most 64 blocks, so that their sums stay small; blocks of
-// at least 16 rows, so that starting one costs nothing. A function of the number of rows alone.
+// Division of rows for a sum over them: at most 64 blocks, so that the partial sums stay small, of
+// at least 16 rows, so that the overhead is small. It depends only on the number of rows.
 struct RowBlocks {
   explicit RowBlocks(int64_t total_rows)
       : rows(std::max<int64_t>(16, (total_rows + 63) / 64)),
@@ -18,13 +18,13 @@ struct RowBlocks {
   int64_t count;
 };
 
-// A vector that sums over rows go to.
+// Output vector of sums over rows.
 struct ColumnSums {
   View out;                 // [cols] f32 or bf16
   bool accumulate = false;  // out += instead of out =
 };
 
-// out[c] = partial[0, c] + partial[1, c] + ..., rounded once, where a row of `partial` is `stride`
+// out[c] = partial[0, c] + partial[1, c] + ..., rounded once. Rows of `partial` have `stride`
 // elements.
 void combine_blocks(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
                     const ColumnSums& sums);

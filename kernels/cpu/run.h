@@ -4,8 +4,8 @@
 
 namespace shale::kernels::cpu {
 
-// Carries out a call on the CPU, its arguments checked. There are specializations alone, one for
-// each slot of slots.h, in the file of its family; where one is missing, no program links.
+// Runs a slot on the CPU; its arguments are already checked. Each slot of slots.h has one
+// specialization, in the file of its family; a missing one is a link error.
 template <typename Args>
 void run(const Exec& exec, const Args& args);
 

@@ -13,14 +13,14 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/softmax.h"
 
-// A thread owns whole rows, which stay in a cache between its passes.
+// A thread owns whole rows, which stay in cache between passes.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kSoftmaxGrain = 8192;  // elements
 
-// NaN passes unseen; the sum of exponentials has it.
+// May ignore a NaN, because the sum of exponentials has it anyway.
 template <typename T>
 float max_of_row(const T* x, int64_t n) {
   const F32Tag d;

@@ -14,21 +14,21 @@
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/tree_sum.h"
 
-// Elements are taken in blocks that stay in the first-level cache: the partial sums of a block lie
-// on a small stack, one entry per level of the tree, so that every input is read once and every
-// output written once, whatever the number of inputs.
+// Processes blocks of elements that fit the L1 cache. The partial sums of a block are on a small
+// stack with one entry per level of the tree, so every input is read once and every output written
+// once, for any number of inputs.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlock = 512;
-inline constexpr int kMaxLevels = 32;       // of partial sums: more inputs than anyone has
-inline constexpr size_t kFusedOutputs = 4;  // more streams at once than that slow each other down
+inline constexpr int kMaxLevels = 32;       // of partial sums: enough for 2^32 inputs
+inline constexpr size_t kFusedOutputs = 4;  // more write streams slow each other down
 
 template <typename T>
 using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
 
-// ---- Vectors of the accumulator's type ----
+// ---- Vectors of the accumulator type ----
 
 template <class D, typename T>
 HWY_INLINE hn::Vec<D> load_any(D d, const T* from) {
@@ -48,7 +48,7 @@ HWY_INLINE Acc widen(T x) {
   }
 }
 
-// As vectors do: integers wrap.
+// Integers wrap, as in vectors.
 template <typename Acc>
 HWY_INLINE Acc add_scalar(Acc a, Acc b) {
   if constexpr (std::is_integral_v<Acc>) {
@@ -78,7 +78,7 @@ HWY_INLINE void add_block(const A* a, const B* b, To* to, int64_t count) {
   }
 }
 
-// Each of `outputs` = a + b, in one pass.
+// Writes a + b to all of `outputs` in one pass.
 template <typename Acc, typename A, typename B>
 HWY_INLINE void add_block_to_all(const A* a, const B* b, Acc* const* outputs, size_t output_count,
                                  int64_t count, bool stream) {
@@ -107,7 +107,7 @@ HWY_INLINE bool aligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % 64 == 0;
 }
 
-// Plain bytes; `stream` needs a 64-byte aligned destination to have an effect.
+// Copies bytes; `stream` only has an effect for a 64-byte aligned destination.
 HWY_INLINE void copy_bytes(const void* from, void* to, int64_t bytes, bool stream) {
   if (!stream || !aligned(to)) {
     if (from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -131,7 +131,7 @@ HWY_INLINE void copy_to_all(const TreeSumArgs& args, const Out* from, int64_t be
   }
 }
 
-// a + b, the last addition of a block, to all outputs.
+// The last addition of a block, a + b, written to all outputs.
 template <typename Acc, typename Out, typename A, typename B>
 HWY_INLINE void finish_block(const TreeSumArgs& args, const A* a, const B* b, int64_t begin,
                              int64_t count) {
@@ -152,8 +152,8 @@ HWY_INLINE void finish_block(const TreeSumArgs& args, const A* a, const B* b, in
   copy_to_all(args, sum, begin, count);
 }
 
-// Three inputs or more. Entry k of the stack is a complete subtree; as in a binary counter, two of
-// one size merge. What is left at the end merges from the right.
+// Sums three or more inputs. Entry k of the stack is a complete subtree; two subtrees of the same
+// size merge, as in a binary counter. The remaining ones merge from the right.
 template <typename In, typename Out>
 HWY_INLINE void sum_block(const TreeSumArgs& args, int64_t begin, int64_t count) {
   using Acc = Accumulator<In>;
@@ -182,7 +182,7 @@ HWY_INLINE void sum_block(const TreeSumArgs& args, int64_t begin, int64_t count)
   finish_block<Acc, Out>(args, stack[0], stack[1], begin, count);
 }
 
-// One input: a copy, or a cast between float types.
+// Handles one input: a copy, or a cast between float types.
 template <typename In, typename Out>
 HWY_INLINE void copy_block(const TreeSumArgs& args, int64_t begin, int64_t count) {
   const In* from = static_cast<const In*>(args.inputs[0]) + begin;
@@ -205,7 +205,7 @@ HWY_NOINLINE void sum_range(const TreeSumArgs& args, int64_t begin, int64_t end)
   using Acc = Accumulator<In>;
   int64_t block = kBlock;
   if (args.stream && !args.outputs.empty()) {
-    // A short first block brings the outputs to a cache line's start.
+    // A short first block aligns the outputs to a cache line.
     const auto address = reinterpret_cast<uintptr_t>(static_cast<Out*>(args.outputs[0]) + begin);
     const auto head = static_cast<int64_t>((64 - address % 64) % 64 / sizeof(Out));
     if (head != 0) block = head;
@@ -245,9 +245,9 @@ void tree_sum_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-// Bytes of any dtype; the range is in bytes.
+// Copies bytes of any dtype; the range is in bytes.
 void copy_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
-  constexpr int64_t kBytes = 16 << 10;  // read once from memory, then from the first-level cache
+  constexpr int64_t kBytes = 16 << 10;  // read once from memory, then from the L1 cache
   const auto* from = static_cast<const uint8_t*>(args.inputs[0]);
   for (int64_t i = begin; i < end; i += kBytes) {
     for (void* const output : args.outputs) {

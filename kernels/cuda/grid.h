@@ -6,16 +6,16 @@
 
 namespace shale::kernels {
 
-// Multiprocessors of the GPUs that a compute capability is known for. A grid that is cut by it
-// fills them; others it serves well enough. Results may depend on it, so it is no property of the
-// single device.
+// Number of multiprocessors of the GPU that stands for a compute capability. Grids sized with it
+// fill that GPU and suit other GPUs. Results may depend on this number, so it must not depend on
+// the individual GPU.
 inline int64_t multiprocessors(const Exec& exec) {
   return gpu_model(exec.device.arch).multiprocessors;
 }
 
-// Blocks of a kernel that do `tiles` tiles, each block one after the other: as many as there are
-// multiprocessors, less those that collectives hold. Where `cluster` blocks form a cluster, these
-// have tiles together, and are all whole.
+// Number of blocks of a persistent kernel for `tiles` tiles: one per multiprocessor, except those
+// that are reserved for collectives. With `cluster` > 1, `tiles` are tiles of clusters, and only
+// whole clusters count.
 inline int64_t persistent_blocks(const Exec& exec, int64_t tiles, int cluster = 1) {
   const int64_t all = exec.persistent_blocks > 0 ? exec.persistent_blocks : multiprocessors(exec);
   const int64_t held = exec.held != nullptr ? exec.held->most() : 0;
@@ -24,7 +24,7 @@ inline int64_t persistent_blocks(const Exec& exec, int64_t tiles, int cluster = 
   return (tiles < most ? tiles : most) * cluster;
 }
 
-// What those blocks take their tiles by, see tile_queue.cuh.
+// Counter from which these blocks take their tiles, see tile_queue.cuh.
 inline uint32_t* tile_counter(const Exec& exec) {
   return exec.counters == nullptr ? nullptr : &exec.counters->next_tile;
 }

@@ -4,8 +4,8 @@
 
 namespace shale::kernels {
 
-// Whether the kernels of sm90/ run there: their code is for compute capability 9.0 alone. Elsewhere
-// the portable ones do.
+// Returns whether the Hopper kernels can run: their code is for compute capability 9.0 only. Other
+// devices use the portable kernels.
 inline bool is_hopper(const Device& device) {
   return device.arch == 90;
 }

@@ -6,13 +6,13 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// The stages of a ring go round, on from one tile to the next.
+// Position in a ring of stages. It continues from one tile to the next.
 template <int kStages>
 struct RingPlace {
-  int stage = 0, parity = 0;  // of the number of times round
+  int stage = 0, parity = 0;  // parity: rounds modulo 2
   __device__ __forceinline__ void next() {
     const unsigned following = static_cast<unsigned>(stage) + 1;
-    if constexpr (std::has_single_bit(unsigned{kStages})) {  // fewer instructions
+    if constexpr (std::has_single_bit(unsigned{kStages})) {  // needs fewer instructions
       parity ^= static_cast<int>(following / kStages);
       stage = static_cast<int>(following % kStages);
     } else {
@@ -21,7 +21,7 @@ struct RingPlace {
       stage = wraps ? 0 : static_cast<int>(following);
     }
   }
-  // Past stages that somebody else uses.
+  // Skips stages that another warpgroup uses.
   __device__ __forceinline__ void skip(int stages) {
     const int all = stage + stages;
     stage = all % kStages;

@@ -5,8 +5,8 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Queues a call on the GPU or the emulator, its arguments checked. As with cpu/run.h: a
-// specialization for each slot of slots.h that has a kernel on every device.
+// Queues a slot's kernels on the GPU or the emulator; its arguments are already checked. As in
+// cpu/run.h, each slot of slots.h with a kernel on every device has one specialization.
 template <typename Args>
 void run(const Exec& exec, const Args& args);
 

@@ -5,20 +5,20 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// How blocks that do one tile after the other share tiles 0 to `tiles` - 1. The first of a block is
-// that of its own number. The next ones are taken in order by whoever is free, so that a block
-// which came late, because a collective held its multiprocessor, holds up nobody. Which block does
-// a tile changes no result. Where blocks form clusters, these take tiles, and `cluster` is how many
-// blocks one has.
+// How persistent blocks share tiles 0 to `tiles` - 1. The first tile of a block has the block's
+// number. Further tiles go in order to the next free block, so a block that starts late, because a
+// collective occupied its multiprocessor, delays no other. Results do not depend on which block
+// computes a tile. With clusters, tiles are assigned to clusters, and `cluster` is the number of
+// blocks in one.
 //
-// `counter` is BlockCounters::next_tile. All blocks together ask it `tiles` times, for each tile but
-// the blocks' first and once in vain for each block; the last of these puts it back to 0. Without a
-// counter a block takes every gridDim.x-th tile.
+// `counter` is BlockCounters::next_tile. All blocks together increment it `tiles` times: for each
+// tile except the first ones, and once per block to find no tile left. The last increment wraps it
+// to 0. Without a counter a block takes every gridDim.x-th tile.
 __device__ __forceinline__ int first_tile(int cluster = 1) {
   return static_cast<int>(blockIdx.x) / cluster;
 }
-// Asks for the tile after `tile`. What is issued before tile_of() is not held up by the answer,
-// which takes as long as a load: opaque() keeps the compiler from using it sooner.
+// Requests the tile after `tile`. The request takes as long as a load; instructions issued before
+// tile_of() do not wait for it, because opaque() keeps the compiler from using the answer earlier.
 __device__ __forceinline__ int ask_for_tile(int tile, int tiles, uint32_t* counter,
                                             int cluster = 1) {
   if (counter == nullptr || tiles <= static_cast<int>(gridDim.x) / cluster) return tile;
@@ -28,16 +28,16 @@ __device__ __forceinline__ int tile_of(int answer, int cluster = 1) {
   return opaque(answer) + static_cast<int>(gridDim.x) / cluster;
 }
 
-// The numbers of a block's tiles in shared memory, on their way from the thread that takes them to
-// the warps that work on them. All of these read every number; the last is no tile's. A cluster's
-// first block takes them for all, and `read` there counts the readers of all.
+// Passes tile numbers in shared memory from the thread that takes them to the warps that work on
+// them. All warps read every number; the last number is beyond the tiles. The first block of a
+// cluster takes tiles for the whole cluster, and its `read` counts the readers of all blocks.
 struct TileQueue {
   static constexpr int kPlaces = 2;
   MBarrier given[kPlaces], read[kPlaces];
   uint32_t tiles[kPlaces];
 
-  // By one thread, before fence_mbarrier_init(). In other blocks than the first, the thread that
-  // would take tiles is a reader too.
+  // Called by one thread, before fence_mbarrier_init(). In the other blocks of a cluster, the
+  // thread that would take tiles is also a reader.
   __device__ __forceinline__ void init(int readers, int cluster = 1) {
     for (int i = 0; i < kPlaces; ++i) {
       mbarrier_init(given[i], 1);
@@ -50,11 +50,11 @@ class TileGiver {
  public:
   explicit __device__ __forceinline__ TileGiver(TileQueue& queue, int cluster = 1)
       : queue_(queue), cluster_(cluster) {}
-  // Returns when there is room for another number.
+  // Waits until there is room for another number.
   __device__ __forceinline__ void wait() {
     mbarrier_wait(queue_.read[place_.stage], place_.parity ^ 1);
   }
-  // In a cluster's first block.
+  // Sends a number to all blocks; called in the first block of a cluster.
   __device__ __forceinline__ void give(int tile) {
     wait();
     uint32_t& to = queue_.tiles[place_.stage];
@@ -70,7 +70,7 @@ class TileGiver {
     }
     place_.next();
   }
-  // What the first block gives, in another one.
+  // Receives the number from the first block; called in the other blocks.
   __device__ __forceinline__ int follow() {
     MBarrier& given = queue_.given[place_.stage];
     mbarrier_arrive_expect(given, sizeof(queue_.tiles[0]));
@@ -87,9 +87,9 @@ class TileGiver {
   RingPlace<TileQueue::kPlaces> place_;
 };
 
-// By whole warps: wait(), then tile(), then release(), and so on; next() is all three. Where it
-// stands is one number, and tile() may be asked again, as registers of who multiplies are short.
-// kClusters: whether blocks may form any.
+// Called by whole warps, in this order: wait(), tile(), release(); next() does all three. The only
+// state is one number, and tile() may be called repeatedly, because the warps that multiply are
+// short of registers. kClusters: blocks may form clusters.
 template <bool kClusters = false>
 class TileReader {
  public:
@@ -101,7 +101,7 @@ class TileReader {
     return uniform(static_cast<int>(queue_.tiles[place()]));
   }
   __device__ __forceinline__ void release() {
-    __syncwarp();  // or the place might be given again before all lanes have seen this time
+    __syncwarp();  // the slot must not be reused before all lanes have read it
     if (threadIdx.x % kWarpSize == 0) {
       if constexpr (kClusters) {
         mbarrier_arrive_at(queue_.read[place()], 0);
@@ -111,7 +111,7 @@ class TileReader {
     }
     ++read_;
   }
-  // How many have been released, modulo 2: the parity of a barrier that each tile takes once.
+  // Number of released tiles modulo 2: the parity of a barrier that each tile uses once.
   __device__ __forceinline__ int parity() const { return read_ % 2; }
   __device__ __forceinline__ int next() {
     wait();

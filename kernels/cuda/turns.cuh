@@ -4,10 +4,10 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Warpgroups 0 to kWarpgroups - 1 take turns, at the tensor cores for example. The turn goes round
-// by named barriers, one for each warpgroup to wait at, from kFirstBarrier on. Warpgroup 0 has the
-// first one. What was passed on is to be taken: pass(), which the last warpgroup begins with, and
-// take() are called equally often for every barrier.
+// Warpgroups 0 to kWarpgroups - 1 take turns, for example at the tensor cores. The turn is passed
+// through named barriers from kFirstBarrier on, one per warpgroup. Warpgroup 0 has the first turn.
+// Every pass() needs a take(): the last warpgroup starts with pass(), and in the end both have been
+// called equally often for every barrier.
 template <int kWarpgroups, int kFirstBarrier>
 struct Turns {
   int warpgroup;
