@@ -60,7 +60,7 @@ Descs descs_of(const Spec& s, const memory::desc& weight) {
           .y = {{s.images, s.out_channels, s.out_rows, s.out_cols}, type, Tag::nhwc}};
 }
 
-// oneDNN derives the padding after an image from the number of windows: others are ignored.
+// Strides and padding. oneDNN derives the padding after an image from the number of windows.
 struct Places {
   explicit Places(const Spec& s) : strides{s.stride, s.stride}, padding{s.padding, s.padding} {}
   memory::dims strides, padding;

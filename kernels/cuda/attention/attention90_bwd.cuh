@@ -6,7 +6,7 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Arguments of the launch of a backward kernel, by keys or by queries.
+// Launch arguments of a backward kernel, by keys or by queries.
 struct Bwd90Params {
   TensorMap q, k, v, dout;
   AttentionParams problem;
@@ -20,7 +20,7 @@ struct Bwd90Params {
   }
 };
 
-// With tiles of kQueries rows of Q and dO, and of kKeys rows of K and V.
+// Makes the arguments for tiles of kQueries rows of Q and dO and kKeys rows of K and V.
 template <int kQueries, int kKeys>
 Bwd90Params bwd90_params(const AttentionParams& p, const BlockOrder& order) {
   const auto query_map = [&](const HeadView& view) {
@@ -37,7 +37,7 @@ Bwd90Params bwd90_params(const AttentionParams& p, const BlockOrder& order) {
           .order = order};
 }
 
-// fn.template operator()<kHeadSize>() for one that has kernels.
+// Calls fn.template operator()<kHeadSize>() for a supported head size.
 template <class Fn>
 void with_bwd90_head_size(int64_t head_size, const Fn& fn) {
   switch (head_size) {

@@ -1,27 +1,27 @@
 #pragma once
 
-// dK and dV, and in the fast variant dQ, as the portable kernel does it
-// (kernels/cuda/attention/attention_bwd_keys.cuh), by warpgroups. What follows is about heads up to
-// 128; attention90_bwd_keys_wide.cuh has the others.
+// Computes dK and dV, and in the fast variant dQ, with warpgroups; otherwise as the portable kernel
+// (kernels/cuda/attention/attention_bwd_keys.cuh). This description is for heads up to 128;
+// attention90_bwd_keys_wide.cuh has larger ones.
 //
-// A block owns a tile of keys of one kv head; one warp loads Q and dO of the queries that see them,
-// two warpgroups have 64 of the keys each. With keys as rows, S^T = K Q^T and dP^T = V dO^T lie in
-// registers as left operands of dV += P^T dO and dK += dS^T Q, and only dS passes through shared
-// memory, for dQ = dS K. What a block has of dQ, the copy engine adds to the sums in memory.
+// A block owns a tile of keys of one kv head. One warp loads Q and dO of the queries that see them;
+// each of two warpgroups has 64 of the keys. With keys as rows, S^T = K Q^T and dP^T = V dO^T are
+// in registers as left operands of dV += P^T dO and dK += dS^T Q, and only dS passes through shared
+// memory, for dQ = dS K. TMA adds a block's part of dQ to the sums in memory.
 //
-// Products follow each other on the tensor cores without a gap as long as one is queued while a
-// warpgroup computes. In a step, whose S^T is there when it begins, that is:
+// The tensor cores run matmuls without a gap as long as one is queued while a warpgroup computes.
+// At the start of a step its S^T is ready. The step is:
 //
-//   computed                            beside
+//   computed                            concurrent matmul
 //   P^T = 2^(scale S^T - lse2)          dP^T = V dO^T
 //   dS^T = P^T (dP^T - delta)           dV += P^T dO
 //   dS to shared memory, the barrier    dK += dS^T Q
 //   dQ to its place in the sums         S^T of the next step
 //
-// Warpgroups that meet in each step compute at the same time, beside no more than half of a step's
-// products. Where computing takes long, with heads of 64 and 96, dQ is that of the step before
-// instead, whose dS is there: warpgroups may be a step apart, and one of them computes while the
-// other one multiplies.
+// Warpgroups that synchronise in each step compute at the same time, and overlap with at most half
+// of a step's matmuls. If computing takes long, with heads of 64 and 96, a step computes dQ of the
+// step before instead, whose dS is ready. The warpgroups may then be a step apart, and one of them
+// computes while the other one multiplies.
 
 #include <type_traits>
 
@@ -35,26 +35,26 @@ struct Bwd90KeysShared {
   static constexpr int kKeys = kBwd90Keys, kQueries = bwd90_queries(kHeadSize);
   static constexpr int kDsPlaces = bwd90_dq_is_late(kHeadSize) ? 3 : 2;
 
-  BoxedTile<kKeys, kHeadSize> k, v;  // at the end: dK, dV
+  BoxedTile<kKeys, kHeadSize> k, v;  // k, v: finally dK, dV
   BoxedTile<kQueries, kHeadSize> q[kBwd90Stages], dout[kBwd90Stages];
-  BoxedTile<kKeys, kQueries> ds[kDsPlaces];  // of steps in turn
-  // 16 rows and 64 columns of dQ of each warp, as AttentionParams::dq_sums has them.
+  BoxedTile<kKeys, kQueries> ds[kDsPlaces];  // of consecutive steps, in rotation
+  // 16 rows and 64 columns of dQ for each warp, in the layout of AttentionParams::dq_sums.
   alignas(16) float dq[kBwd90Consumers * kWarpgroupSize / kWarpSize][16 * 64];
   Bwd90Stage<kQueries> stages[kBwd90Stages];
   Bwd90KeysBarriers barriers;
 };
 
-// ---- The warpgroups that compute ----
+// ---- The computing warpgroups ----
 
-// kCapped: scores are.
+// kCapped: the problem has a softcap.
 template <typename T, int kHeadSize, bool kWithDq, bool kCapped>
 class Bwd90KeysConsumer {
   using Shared = Bwd90KeysShared<kHeadSize>;
   static constexpr int kQueries = Shared::kQueries;
   static constexpr int kConsumerThreads = kBwd90Consumers * kWarpgroupSize;
-  // Not of capped scores: there ptxas waits for each of its products at once.
+  // Not with a softcap: ptxas would make each matmul wait immediately.
   static constexpr bool kDqIsLate = kWithDq && !kCapped && bwd90_dq_is_late(kHeadSize);
-  // P^T and dS^T go to dV and to operands by parts of 32 queries.
+  // P^T and dS^T are rounded to operands in parts of 32 queries.
   static constexpr int kParts = kQueries / 32, kPartBlocks = 4, kPartOperands = 2;
 
  public:
@@ -84,7 +84,7 @@ class Bwd90KeysConsumer {
   }
 
  private:
-  // All steps; S^T of the first one is in scores_.
+  // Runs all steps; scores_ has S^T of the first one.
   __device__ __forceinline__ void go_over(int steps) {
     if constexpr (kDqIsLate) {
       if (steps == 1) {
@@ -105,7 +105,7 @@ class Bwd90KeysConsumer {
     }
   }
 
-  // S^T, dP^T and a part of dV, under way.
+  // These issue S^T, dP^T and a part of dV without waiting for them.
   __device__ __forceinline__ void issue_scores() {
     mbarrier_wait(shared_.barriers.q_full[place_.stage], place_.parity);
     discard(scores_);
@@ -115,7 +115,7 @@ class Bwd90KeysConsumer {
     mbarrier_wait(shared_.barriers.dout_full[place_.stage], place_.parity);
     discard(dp_);
     issue_product<T>(dp_, shared_.v, 64 * warpgroup_, shared_.dout[place_.stage]);
-    wgmma_fence(scores_);  // what becomes of them stays behind the product
+    wgmma_fence(scores_);  // keeps later writes to scores_ after the matmul
   }
   __device__ __forceinline__ void issue_dv(int part) {
     const int first = part * kPartOperands;
@@ -123,13 +123,13 @@ class Bwd90KeysConsumer {
     issue_sum<T>(dv_, probabilities_, shared_.dout[place_.stage], first, kPartOperands);
   }
 
-  // Where dS goes, of steps that are numbered on end.
+  // Buffer of dS of a step; steps are numbered consecutively.
   __device__ __forceinline__ BoxedTile<kBwd90Keys, kQueries>& ds_of(int step) {
     return shared_.ds[step % Shared::kDsPlaces];
   }
-  // Where dQ is late. A warpgroup says that its half of dS is there, and waits for the other one's,
-  // by a barrier each way: two in turn, as the next half may come before somebody waits for this
-  // one.
+  // For late dQ: a warpgroup signals that its half of dS is ready, and waits for the other half.
+  // There is one barrier per direction and two in rotation, because the next half may be ready
+  // before the other warpgroup waits for this one.
   __device__ __forceinline__ void give_ds(int step) {
     barrier_arrive(2 + 2 * (1 - warpgroup_) + step % 2, kConsumerThreads);
   }
@@ -137,10 +137,10 @@ class Bwd90KeysConsumer {
     barrier_sync(2 + 2 * warpgroup_ + step % 2, kConsumerThreads);
   }
 
-  // The warpgroup's [64, 64] of dQ = dS K, under way.
+  // Issues the warpgroup's [64, 64] part of dQ = dS K.
   __device__ __forceinline__ void issue_dq(float (&dq)[32],
                                            const BoxedTile<kBwd90Keys, kQueries>& ds) {
-    // Of heads of 96 the second box of K is half zeros, and so is its share of dQ.
+    // With heads of 96, half of the second box of K is zeros, and so is half of its part of dQ.
     discard(dq);
     wgmma_fence(dq);
 #pragma unroll
@@ -168,9 +168,9 @@ class Bwd90KeysConsumer {
     if constexpr (kHasNext) issue_scores();
   }
 
-  // One tile of queries; its S^T is in scores_, and so will be that of the next one, if there is
-  // one. Nothing is under way where the loop closes: ptxas puts a wait behind every product of a
-  // loop that another pass of it waits for.
+  // Processes one tile of queries. scores_ has its S^T, and at the end that of the next tile, if
+  // there is one. No matmul is in flight at the end of a loop iteration: otherwise ptxas would
+  // insert a wait after every matmul of the loop.
   template <bool kHasNext, bool kHasPrevious = false>
   __device__ __forceinline__ void advance(int step) {
     const auto& stage = shared_.stages[place_.stage];
@@ -184,7 +184,7 @@ class Bwd90KeysConsumer {
     }
   }
 
-  // dS^T, as operands. Products of dV are under way.
+  // Computes dS^T as operands. Leaves the matmuls of dV in flight.
   __device__ __forceinline__ void compute_ds(const Bwd90Stage<kQueries>& stage) {
     const AttentionParams& p = params_.problem;
     const bool masked = rows_.masks(stage.query, kQueries);
@@ -201,7 +201,7 @@ class Bwd90KeysConsumer {
         cap_gradients(dp_, scores_, stage.delta, stage.lse2, p, block, kPartBlocks);
       }
       differentiate(dp_, scores_, stage.delta, block, kPartBlocks);
-      if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);  // 0 times infinity is no 0
+      if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);  // 0 * inf is NaN
       round_to_operands<T>(dp_, ds_, part * kPartOperands, kPartOperands);
     }
   }
@@ -221,7 +221,7 @@ class Bwd90KeysConsumer {
   __device__ __forceinline__ void finish_with_dq(int64_t row, int step) {
     put_operands(ds_, ds_of(step), 64 * warpgroup_, 0);
     issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
-    // dS is complete; and everybody has read that of the step before, whose place is free again.
+    // dS is complete, and all warps have read dS of the step before, whose buffer is free again.
     barrier_sync(1, kConsumerThreads);
     float dq[32];
     issue_dq(dq, ds_of(step));
@@ -233,17 +233,17 @@ class Bwd90KeysConsumer {
     if constexpr (kHasNext) wgmma_wait<0>(scores_);
   }
 
-  // dQ is that of the step before, if there is one.
+  // Computes dQ of the step before, if there is one.
   template <bool kHasNext, bool kHasPrevious>
   __device__ __forceinline__ void finish_with_late_dq(int64_t row, int step) {
-    // The other warpgroup has given its half of dS of the step before. So it has done with that of
-    // three steps before, whose place is this one's.
+    // The other warpgroup has written its half of dS of the step before, so it no longer reads dS
+    // of three steps before, whose buffer this step reuses.
     if constexpr (kHasPrevious) await_ds(step - 1);
     put_operands(ds_, ds_of(step), 64 * warpgroup_, 0);
     give_ds(step);
     issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
     const int done = place_.stage;
-    wgmma_wait<1>(dv_);  // registers of its operands are those of what comes now
+    wgmma_wait<1>(dv_);  // the operands' registers are reused next
     constexpr int kScores = kHasNext ? 1 : 0, kDq = kHasPrevious ? 1 : 0;
     float dq[32];
     if constexpr (kHasPrevious) issue_dq(dq, ds_of(step - 1));
@@ -277,7 +277,7 @@ class Bwd90KeysConsumer {
   Shared& shared_;
   int warpgroup_;
   Bwd90KeyRows rows_;
-  int64_t row_before_ = 0;  // of the step before, where dQ is late
+  int64_t row_before_ = 0;  // of the step before, for late dQ
   RingPlace<kBwd90Stages> place_;
   float dk_[kHeadSize / 2], dv_[kHeadSize / 2];
   float scores_[kQueries / 2], dp_[kQueries / 2];

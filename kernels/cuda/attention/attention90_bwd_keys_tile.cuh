@@ -1,8 +1,8 @@
 #pragma once
 
-// What the kernels of dK and dV share (attention90_bwd_keys.cuh, attention90_bwd_keys_wide.cuh):
-// stages of queries, the warp that loads them, and what becomes of scores and their gradients,
-// which have keys as rows and queries as columns.
+// Shared by the kernels of dK and dV (attention90_bwd_keys.cuh, attention90_bwd_keys_wide.cuh):
+// stages of queries, the warp that loads them, and functions for scores and their gradients, which
+// have keys as rows and queries as columns.
 
 #include "shale/kernels/cuda/attention/attention90_bwd.cuh"
 
@@ -10,12 +10,12 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // ---- Shared memory ----
 
-// What comes with a tile of queries of one head; a stage's q and dout are arrays of their own.
+// The data of a tile of queries of one head, except q and dout, which are separate arrays.
 template <int kQueries>
 struct Bwd90Stage {
   alignas(16) float lse2[kQueries];
   alignas(16) float delta[kQueries];
-  int64_t row;  // of the first query in AttentionParams::dq_sums
+  int64_t row;  // first query's row in AttentionParams::dq_sums
   int query;
 };
 
@@ -23,12 +23,12 @@ struct Bwd90KeysBarriers {
   MBarrier kv_full, patch;
   MBarrier q_full[kBwd90Stages], dout_full[kBwd90Stages], empty[kBwd90Stages];
 
-  // By one thread.
+  // Called by one thread.
   __device__ __forceinline__ void init() {
     mbarrier_init(kv_full, 2);  // K and V
     mbarrier_init(patch, 1);
     for (int i = 0; i < kBwd90Stages; ++i) {
-      mbarrier_init(q_full[i], 2);  // a tile and its numbers
+      mbarrier_init(q_full[i], 2);  // a tile and its lse2 or delta
       mbarrier_init(dout_full[i], 2);
       mbarrier_init(empty[i], kBwd90Consumers * kWarpgroupSize / kWarpSize);
     }
@@ -36,16 +36,16 @@ struct Bwd90KeysBarriers {
   }
 };
 
-// What a block owns. Asked for again where it is needed: registers are short.
+// The tile that a block owns. Recomputed where it is needed, to save registers.
 template <int kKeys>
 __device__ __forceinline__ KeyTile bwd90_keys_block(const Bwd90Params& params) {
   const AttentionParams& p = params.problem;
   return KeyTile(p, block_place(params.order, p.kv_heads), kKeys);
 }
 
-// ---- The warp that loads ----
+// ---- The loading warp ----
 
-// Into `shared`, which has k and v, stages, their q and dout, and barriers.
+// Loads into `shared`, which has k and v, stages with q and dout, and barriers.
 template <class Shared>
 __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params, Shared& shared) {
   constexpr int kKeys = Shared::kKeys, kQueries = Shared::kQueries;
@@ -84,16 +84,15 @@ __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params, Share
   }
 }
 
-// ---- The warpgroups that compute ----
+// ---- The computing warpgroups ----
 
-// Queries that see keys of a warpgroup, which has 64 rows of scores from key `first_key` on.
+// The queries that see a warpgroup's keys. Its 64 rows of scores start with key `first_key`.
 struct Bwd90KeyRows {
-  int first_query[2], end_query[2];  // that see the thread's two keys
-  int unmasked, unmasked_end;        // of those between, all see all keys
+  int first_query[2], end_query[2];  // queries that see the thread's two keys
+  int unmasked, unmasked_end;        // queries between these see all keys
 
   __device__ __forceinline__ void set(const Sequence& sequence, int first_key) {
-    // The last of the warpgroup's keys is first seen by the latest query, the first one last by
-    // the earliest.
+    // The last of the warpgroup's keys has the latest first query, the first key the earliest end.
     unmasked = sequence.first_query(first_key + kWarpgroupSize / 2 - 1);
     unmasked_end = sequence.end_query(first_key);
 #pragma unroll
@@ -103,11 +102,11 @@ struct Bwd90KeyRows {
       end_query[half] = sequence.end_query(key);
     }
   }
-  // Whether some query of so many does not see some key.
+  // Returns whether one of `queries` queries from `query` on does not see all keys.
   __device__ __forceinline__ bool masks(int query, int queries) const {
     return query < unmasked || query + queries > unmasked_end;
   }
-  // What belongs to such becomes 0, as mask_queries() does it.
+  // Zeroes the elements of masked pairs, see mask_queries().
   template <int kCount>
   __device__ __forceinline__ void mask(float (&d)[kCount], int query, int block = 0,
                                        int blocks = kCount / 4) const {
@@ -115,7 +114,7 @@ struct Bwd90KeyRows {
   }
 };
 
-// S^T becomes P^T, of queries whose lse2 begin there.
+// Turns S^T into P^T. lse2 points to the value of the first query.
 template <int kCount>
 __device__ __forceinline__ void exponentiate(float (&scores)[kCount], const float* lse2,
                                              const AttentionParams& p) {
@@ -130,8 +129,8 @@ __device__ __forceinline__ void exponentiate(float (&scores)[kCount], const floa
     }
   }
 }
-// Of dP^T, `blocks` blocks of 8 columns from `block` on become what differentiate() wants of scores
-// that are capped.
+// Prepares `blocks` blocks of 8 columns of dP^T, from `block` on, for differentiate() when scores
+// have a softcap.
 template <int kCount>
 __device__ __forceinline__ void cap_gradients(float (&dp)[kCount],
                                               const float (&probabilities)[kCount],
@@ -150,7 +149,7 @@ __device__ __forceinline__ void cap_gradients(float (&dp)[kCount],
     }
   }
 }
-// Such blocks of dP^T become dS^T = P^T (dP^T - delta).
+// Turns such blocks of dP^T into dS^T = P^T (dP^T - delta).
 template <int kCount>
 __device__ __forceinline__ void differentiate(float (&dp)[kCount],
                                               const float (&probabilities)[kCount],
@@ -168,8 +167,8 @@ __device__ __forceinline__ void differentiate(float (&dp)[kCount],
   }
 }
 
-// P^T or dS^T to a tile's rows, the warpgroup's from `first_row` on and columns from 8 *
-// first_chunk on: two queries of a key at a time.
+// Writes P^T or dS^T to the warpgroup's rows of a tile, from `first_row` on, and to columns from 8
+// * first_chunk on: two queries of a key at a time.
 template <class TileT, int kOperands>
 __device__ __forceinline__ void put_operands(const uint32_t (&operands)[kOperands][4], TileT& to,
                                              int first_row, int first_chunk) {
@@ -185,9 +184,9 @@ __device__ __forceinline__ void put_operands(const uint32_t (&operands)[kOperand
   fence_proxy_async();
 }
 
-// Of a warp's 16 rows of dQ, accumulators, those from the first-th on go to their place in
-// AttentionParams::dq_sums, where they are on end too, in fragments of 8 columns: `floats` of the
-// warp's, by way of `staging`. kWays of those are in use in turn.
+// Adds a part of a warp's 16 rows of dQ, the accumulators from `first` on, to
+// AttentionParams::dq_sums, where it is contiguous in fragments of 8 columns: `floats` numbers,
+// through `staging`. kWays staging buffers are used in rotation.
 template <int kWays, int kCount, int kStaged>
 __device__ __forceinline__ void add_fragments(const float (&dq)[kCount], int first,
                                               float (&staging)[kStaged], float* sums,
@@ -205,7 +204,7 @@ __device__ __forceinline__ void add_fragments(const float (&dq)[kCount], int fir
   bulk_commit();
 }
 
-// All lanes have read what is in a stage.
+// Signals that all lanes have read a stage.
 __device__ __forceinline__ void release_stage(MBarrier& empty) {
   __syncwarp();
   if (lane_id() == 0) mbarrier_arrive(empty);

@@ -1,15 +1,15 @@
 #pragma once
 
-// dK and dV, and in the fast variant dQ, of heads of 192 and 256, whose sums of 64 keys fill the
-// registers of two warpgroups (attention90_bwd_keys.cuh has those of fewer columns).
+// Computes dK and dV, and in the fast variant dQ, for heads of 192 and 256, whose sums of 64 keys
+// fill the registers of two warpgroups (attention90_bwd_keys.cuh has smaller heads).
 //
-// A block owns 64 keys of one kv head, and goes over tiles of 64 queries. Each warpgroup computes
-// S^T = K Q^T and dP^T = V dO^T of half of a tile's queries, and has the sums of dK and dV of half
-// of the head's columns, for which it needs P^T and dS^T of all of the queries: its own half as
-// left operands out of registers, the other's out of shared memory. In a step, whose S^T is there
-// when it begins, that is:
+// A block owns 64 keys of one kv head, and iterates over tiles of 64 queries. Each warpgroup
+// computes S^T = K Q^T and dP^T = V dO^T for half of a tile's queries, and has the sums of dK and
+// dV for half of the head's columns. For these it needs P^T and dS^T of all queries: its own half
+// comes from registers as left operands, the other half from shared memory. At the start of a step
+// its S^T is ready. The step is:
 //
-//   computed                                  beside
+//   computed                                  concurrent matmul
 //   P^T = 2^(scale S^T - lse2), to shared     dP^T = V dO^T
 //   barrier 1                                 dV += P^T dO of the own queries
 //   dS^T = P^T (dP^T - delta), to shared      dV += P^T dO of the others
@@ -25,16 +25,16 @@ struct Bwd90WideKeysShared {
   static constexpr int kKeys = kBwd90WideKeys, kQueries = kBwd90WideQueries;
   static constexpr int kDqWays = bwd90_wide_dq_ways(kHeadSize), kDqColumns = 32;
 
-  BoxedTile<kKeys, kHeadSize> k, v;  // at the end: dK, dV
+  BoxedTile<kKeys, kHeadSize> k, v;  // k, v: finally dK, dV
   BoxedTile<kQueries, kHeadSize> q[kBwd90Stages], dout[kBwd90Stages];
   BoxedTile<kKeys, kQueries> probabilities, ds;  // P^T and dS^T
-  // 16 rows of dQ of each warp, as AttentionParams::dq_sums has them.
+  // 16 rows of dQ for each warp, in the layout of AttentionParams::dq_sums.
   alignas(16) float dq[kBwd90Consumers * kWarpgroupSize / kWarpSize][kDqWays][16 * kDqColumns];
   Bwd90Stage<kQueries> stages[kBwd90Stages];
   Bwd90KeysBarriers barriers;
 };
 
-// Boxes of a tile as a tile, for store_rows().
+// A range of a tile's boxes, as a tile for store_rows().
 template <class TileT, int kBoxCount>
 struct TileBoxes {
   static constexpr int kColumns = 64 * kBoxCount;
@@ -47,10 +47,11 @@ struct TileBoxes {
   }
 };
 
-// ---- The warpgroups that compute ----
+// ---- The computing warpgroups ----
 
-// kCapped: scores are. kWarpgroup: which one it is, where a head has an odd number of boxes: the
-// first one has one more of dV and of dQ, the second one of dK.
+// kCapped: the problem has a softcap. kWarpgroup: index of the warpgroup if a head has an odd
+// number of boxes; then the first warpgroup has one more box of dV and dQ, the second one more of
+// dK.
 template <typename T, int kHeadSize, bool kWithDq, bool kCapped, int kWarpgroup>
 class Bwd90WideKeysConsumer {
   using Shared = Bwd90WideKeysShared<kHeadSize>;
@@ -100,7 +101,7 @@ class Bwd90WideKeysConsumer {
   __device__ __forceinline__ int first_dk_box() const { return kLess * warpgroup_; }
   __device__ __forceinline__ int first_dq_box() const { return first_dv_box(); }
 
-  // S^T and dP^T of the own queries, under way: of S^T one of so many parts of the sum.
+  // Issues S^T and dP^T of the own queries. S^T may be issued in kParts parts of its sum.
   template <int kPart, int kParts>
   __device__ __forceinline__ void issue_scores() {
     if constexpr (kPart == 0) {
@@ -113,7 +114,7 @@ class Bwd90WideKeysConsumer {
     mbarrier_wait(shared_.barriers.dout_full[place_.stage], place_.parity);
     discard(dp_);
     issue_own_product<0, 1>(dp_, shared_.v, dout());
-    if constexpr (kCapped) wgmma_fence(scores_);  // what caps them stays behind the product
+    if constexpr (kCapped) wgmma_fence(scores_);  // keeps the softcap after the matmul
   }
   template <int kPart, int kParts>
   __device__ __forceinline__ void issue_own_product(float (&d)[kOwnQueries / 2], const KeyRows& a,
@@ -128,8 +129,8 @@ class Bwd90WideKeysConsumer {
     wgmma_commit();
   }
 
-  // d += a b, of boxes of b from `box` on: over the own queries, of which a has the operands; then
-  // over the others.
+  // Issue d += a b for the boxes of b from `box` on: issue_own() over the own queries, with a in
+  // registers; issue_others() over the others.
   template <int kCount>
   __device__ __forceinline__ void issue_own(float (&d)[kCount], const uint32_t (&a)[kOperands][4],
                                             const Tile& b, int box) {
@@ -152,7 +153,7 @@ class Bwd90WideKeysConsumer {
     wgmma_commit();
   }
 
-  // 64 columns of dQ = dS K of all of the tile's queries, under way.
+  // Issues 64 columns of dQ = dS K for all queries of the tile.
   __device__ __forceinline__ void issue_dq(float (&dq)[32], int box) {
     discard(dq);
     wgmma_fence(dq);
@@ -162,7 +163,7 @@ class Bwd90WideKeysConsumer {
     }
     wgmma_commit();
   }
-  // The i-th of the warpgroup's boxes of it.
+  // Adds the i-th of the warpgroup's boxes of dQ to the sums.
   __device__ __forceinline__ void add_dq(const float (&dq)[32], int i, int64_t first_row) {
     constexpr int kParts = 64 / Shared::kDqColumns;
     auto& staging = shared_.dq[static_cast<int>(threadIdx.x) / kWarpSize];
@@ -175,9 +176,9 @@ class Bwd90WideKeysConsumer {
     }
   }
 
-  // One tile of queries; its S^T is in scores_, and so will be that of the next one, if there is
-  // one. As in attention90_bwd_keys.cuh nothing is under way where the loop closes. Then nobody
-  // reads dS^T either, which is written again behind the next step's barrier 1.
+  // Processes one tile of queries. scores_ has its S^T, and at the end that of the next tile, if
+  // there is one. As in attention90_bwd_keys.cuh, no matmul is in flight at the end of a loop
+  // iteration. So nobody reads dS^T then, which the next step overwrites after its barrier 1.
   template <bool kHasNext>
   __device__ __forceinline__ void advance() {
     const auto& stage = shared_.stages[place_.stage];
@@ -198,19 +199,20 @@ class Bwd90WideKeysConsumer {
       cap_gradients(dp_, scores_, stage.delta + own_query(), stage.lse2 + own_query(), p);
     }
     differentiate(dp_, scores_, stage.delta + own_query());
-    if (masked) rows_.mask(dp_, query);  // 0 times infinity is no 0
+    if (masked) rows_.mask(dp_, query);  // a 0 times infinity would give NaN
     round_to_operands<T>(dp_, ds_);
     put_operands(ds_, shared_.ds, 0, own_query() / 8);
     issue_own(dk_, ds_, q(), first_dk_box());
     wgmma_wait<1>(dv_);
-    // dS^T is complete; and everybody has read P^T, whose place is that of the next step's too.
+    // dS^T is complete, and all warps have read P^T, whose buffer the next step reuses.
     barrier_sync(2, kConsumerThreads);
     issue_others(dk_, shared_.ds, q(), first_dk_box());
     finish<kHasNext>(stage.row);
   }
 
-  // What is left when products of dK, the last ones that read the stage, are under way: dQ, box by
-  // box as there are registers for one, beside parts of the next step's S^T.
+  // Finishes a step while the matmuls of dK, the last ones that read the stage, are in flight:
+  // computes dQ, box by box, because there are registers for one, concurrently with parts of the
+  // next step's S^T.
   template <bool kHasNext>
   __device__ __forceinline__ void finish(int64_t row) {
     const int done = place_.stage;

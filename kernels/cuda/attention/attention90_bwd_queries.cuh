@@ -1,11 +1,11 @@
 #pragma once
 
-// dQ without atomics: as forward, with a third product. A block owns 128 queries, 64 to each of two
-// warpgroups, and goes over the tiles of keys that they see, which one warp loads. Per tile
+// Computes dQ without atomics, like forward but with a third matmul. A block owns 128 queries, 64
+// per warpgroup, and iterates over the tiles of keys that they see, which one warp loads. Per tile
 //
 //   S = Q K^T    P = exp(S - lse)    dP = dO V^T    dS = P (dP - delta)    dQ += dS K
 //
-// all of it in registers but the operands from memory.
+// all in registers except the operands from memory.
 
 #include "shale/kernels/cuda/attention/attention90_bwd.cuh"
 
@@ -15,13 +15,13 @@ template <int kHeadSize>
 struct Bwd90QueriesShared {
   static constexpr int kKeys = bwd90_keys_of_queries(kHeadSize);
 
-  BoxedTile<kBwd90TileQueries, kHeadSize> q, dout;  // q at the end: dQ
+  BoxedTile<kBwd90TileQueries, kHeadSize> q, dout;  // q: finally dQ
   BoxedTile<kKeys, kHeadSize> k[kBwd90Stages], v[kBwd90Stages];
   MBarrier q_full, patch, k_full[kBwd90Stages], v_full[kBwd90Stages], empty[kBwd90Stages];
   uint32_t settled[kBwd90Consumers * kWarpgroupSize];
 };
 
-// What a block owns. Asked for again where it is needed: registers are short.
+// The tile that a block owns. Recomputed where it is needed, to save registers.
 __device__ __forceinline__ QueryTile<> bwd90_queries_block(const Bwd90Params& params) {
   const AttentionParams& p = params.problem;
   return QueryTile<>(p, block_place(params.order, p.heads), kBwd90TileQueries);
@@ -36,7 +36,7 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
   const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
   if (first_step == end_step) return;
   const int batch = block.place.batch;
-  // Rows beyond the sequence's end reach nothing but their own, which become zeros.
+  // Rows beyond the sequence's end only affect their own results, which become zeros.
   const RowRange queries = {block.query, static_cast<int>(p.queries), static_cast<int>(p.queries),
                             block.place.head, batch};
   TileLoader loader(shared.patch);
@@ -52,9 +52,9 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
   }
 }
 
-// ---- The warpgroups that compute ----
+// ---- The computing warpgroups ----
 
-// kCapped: scores are.
+// kCapped: the problem has a softcap.
 template <typename T, int kHeadSize, bool kCapped>
 class Bwd90QueriesConsumer {
   using Shared = Bwd90QueriesShared<kHeadSize>;
@@ -80,7 +80,7 @@ class Bwd90QueriesConsumer {
         lse2_[half] = p.lse2[row + 8 * half];
         delta_[half] = p.delta[row + 8 * half];
       }
-      // All see the keys that the first one and the last one see.
+      // All queries see a key that both the first and the last one see.
       const int unmasked = std::max(block.sequence.visible_keys(first_query), 0);
       const int unmasked_from = block.sequence.first_key(first_query + 63);
       mbarrier_wait(shared_.q_full, 0);
@@ -91,7 +91,7 @@ class Bwd90QueriesConsumer {
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // Such rows may have any inputs.
+      // Rows beyond the sequence may have any inputs.
       const bool valid = query + 8 * half < block.sequence.queries;
 #pragma unroll
       for (int i = 2 * half; i < kHeadSize / 2; i += 4) {
@@ -105,7 +105,7 @@ class Bwd90QueriesConsumer {
   }
 
  private:
-  // S, then dP, under way.
+  // Issues S, then dP.
   __device__ __forceinline__ void issue_scores() {
     const int row = 64 * warpgroup_;
     mbarrier_wait(shared_.k_full[place_.stage], place_.parity);
@@ -114,7 +114,7 @@ class Bwd90QueriesConsumer {
     issue_product<T>(dp_, shared_.dout, row, shared_.v[place_.stage]);
   }
 
-  // One tile of keys, from `key` on.
+  // Processes one tile of keys, from `key` on.
   __device__ __forceinline__ void advance(const Sequence& sequence, bool masked, int query,
                                           int key) {
     issue_scores();

@@ -4,18 +4,18 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// 2^x by the FMA pipe, of y = (x + 56) / 64 in [0, 1].
+// 2^x on the FMA pipe, where y = (x + 56) / 64 is in [0, 1].
 //
-// Exponentials have a pipe of their own, which does 16 in a cycle where the FMA pipe does 128
-// operations: with heads of 64 a tile keeps it busy for longer than the tensor cores. So some
-// exponentials of a tile are computed as FlashAttention-4 does: 2^x = 2^n 2^f with n the nearest
-// integer, |f| <= 1/2, and 2^f by a polynomial of degree 3. Its coefficients are those of the least
-// relative error, 2^-13.7, by Remez's algorithm; probabilities are rounded to bf16 or f16, which
-// leave 2^-9 and 2^-12.
+// Exponentials have their own pipe, which does 16 per cycle, while the FMA pipe does 128
+// operations. With heads of 64 a tile keeps it busy longer than the tensor cores. So some
+// exponentials of a tile are computed as in FlashAttention-4: 2^x = 2^n 2^f with n the nearest
+// integer, |f| <= 1/2, and 2^f by a polynomial of degree 3. Its coefficients minimise the relative
+// error, 2^-13.7, by Remez's algorithm; probabilities are rounded to bf16 or f16, with errors of
+// 2^-9 and 2^-12.
 //
-// x is in [-56, 8], as y = (x + 56) / 64 in [0, 1], to which an FMA clamps it at no cost: what is
-// below adds 2^-56 to a sum of 1 and more, which f32 does not notice. Adding 1.5 * 2^17 rounds y to
-// a multiple of 1/64 and leaves 64 y, as an integer, in the lowest bits.
+// x is in [-56, 8], because an FMA clamps y to [0, 1] at no cost. Smaller x add 2^-56 to a sum of
+// at least 1, which does not change an f32. Adding 1.5 * 2^17 rounds y to a multiple of 1/64 and
+// leaves 64 y, as an integer, in the lowest bits.
 __device__ __forceinline__ float exp2_by_fma(float y) {
   constexpr float kRounder = 196608.f, kUnit = 64.f, kLeast = 1.f / (1ull << 56);
   const float rounded = y + kRounder, f = y - (rounded - kRounder);

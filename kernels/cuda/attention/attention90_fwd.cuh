@@ -2,17 +2,17 @@
 
 // Forward, after FlashAttention-3 (arXiv:2407.08608, algorithm 2).
 //
-// A block is one warpgroup that loads, by one of its warps, and two or three that compute, 64
-// queries each; it takes one tile of queries after another, as blocks come to it, and the loads run
-// ahead of the products across tiles. Of a warpgroup's tile, O, the scores S and the probabilities
-// P are in registers:
+// A block has one loading warpgroup, of which one warp loads, and two or three computing warpgroups
+// with 64 queries each. It takes one tile of queries after another from a queue, and the loads run
+// ahead of the matmuls across tiles. A warpgroup has O, the scores S and the probabilities P of its
+// tile in registers:
 //
-//   S(n) = Q K(n)^T       issued first, then at once
-//   O += P(n-1) V(n-1)    which runs while the softmax of S(n) is computed
+//   S(n) = Q K(n)^T       issued first
+//   O += P(n-1) V(n-1)    runs while the softmax of S(n) is computed
 //
-// and warpgroups take turns at issuing, so that one's products run beside another's exponentials
-// too. Tiles of keys come from the last to the first: only the first few, at the diagonal and the
-// ragged end, are masked.
+// Warpgroups take turns at issuing, so that one's matmuls also overlap another's exponentials.
+// Tiles of keys are processed from the last to the first: only the first few, at the diagonal and
+// the ragged end, are masked.
 
 #include <type_traits>
 
@@ -38,7 +38,7 @@ struct Fwd90Params {
 
 struct NoRows {};
 
-// kCapped: scores are.
+// kCapped: the problem has a softcap.
 template <int kHeadSize, bool kCapped>
 struct Fwd90Shared {
   static constexpr Fwd90Config kConfig = fwd90_config(kHeadSize, kCapped);
@@ -62,7 +62,7 @@ struct Fwd90Shared {
   }
 };
 
-// Asked for again where it is needed: registers are short.
+// The tile with this number. Recomputed where it is needed, to save registers.
 template <class Shared>
 __device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int number) {
   const AttentionParams& p = params.problem;
@@ -70,10 +70,10 @@ __device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int
                      Shared::kConfig.queries());
 }
 
-// ---- The warps that take tiles and load them ----
+// ---- The warps that take and load tiles ----
 
-// By one thread. A block asks for the tile after the next when it is done with one: those that it
-// has taken ahead, nobody else can do.
+// Called by one thread. A block requests the tile after the next one only when it has finished one,
+// because no other block can process tiles that it takes ahead.
 template <class Shared>
 __device__ __forceinline__ void take_fwd90(const Fwd90Params& params, Shared& shared) {
   TileGiver giver(shared.items);
@@ -86,7 +86,7 @@ __device__ __forceinline__ void take_fwd90(const Fwd90Params& params, Shared& sh
   }
 }
 
-// In the order in which the tiles are used: K of a step before V of the step before it.
+// Loads in the order in which the tiles are used: K of a step before V of the previous step.
 template <class Shared>
 __device__ __forceinline__ void load_fwd90(const Fwd90Params& params, Shared& shared) {
   constexpr Fwd90Config kConfig = Shared::kConfig;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params, Shared& sh
       return RowRange{step * kConfig.keys, item.sequence.keys, static_cast<int>(p.keys),
                       item.kv_head, item.place.batch};
     };
-    // Rows of Q beyond the sequence's end reach nothing but their own, which nobody stores.
+    // Rows of Q beyond the sequence's end only affect their own results, which are not stored.
     if (lane_id() == 0) mbarrier_wait(shared.q_empty, reader.parity() ^ 1);
     const int queries = static_cast<int>(p.queries);
     loader.load(shared.q, params.q, shared.q_full,
@@ -123,7 +123,7 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params, Shared& sh
   }
 }
 
-// ---- The warpgroups that compute ----
+// ---- The computing warpgroups ----
 
 template <typename T, int kHeadSize, bool kCapped>
 class Fwd90Consumer {
@@ -144,7 +144,7 @@ class Fwd90Consumer {
       store();
       reader_.release();
     }
-    if (warpgroup_ == 0) turns().take();  // the last one that was passed on
+    if (warpgroup_ == 0) turns().take();  // takes the last turn that was passed
   }
 
  private:
@@ -178,7 +178,7 @@ class Fwd90Consumer {
     for (int i = 0; i < kHeadSize / 2; ++i) out_[i] *= factor[i / 2 % 2];
   }
 
-  // One tile of keys, with the values of the one before. Whether rescale() is next.
+  // Processes one tile of keys and the values of the tile before. Returns whether to rescale().
   template <bool kMasked>
   __device__ __forceinline__ bool advance(const Sequence& sequence, int query, int step) {
     turns().take();
@@ -189,7 +189,7 @@ class Fwd90Consumer {
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
     if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
-    constexpr int kByFma = kMasked ? 0 : kConfig.by_fma;  // whose clamp shows hidden keys a little
+    constexpr int kByFma = kMasked ? 0 : kConfig.by_fma;  // its clamp gives masked keys some weight
     const bool rescales =
         softmax_.add<kByFma>(scores_, params_.problem.scale_log2, params_.scale_log2_64th);
     settle(shared_.settled, softmax_.bits());
@@ -198,7 +198,7 @@ class Fwd90Consumer {
     round_to_operands<T>(scores_, probabilities_);
     return rescales;
   }
-  // From `step` down to `last`. Scaling sums anew is left to an outer loop, as it seldom happens.
+  // Processes the tiles from `step` down to `last`. Rescaling is rare, so an outer loop does it.
   template <bool kMasked>
   __device__ __forceinline__ void advance_to(const Sequence& sequence, int query, int& step,
                                              int last) {
@@ -232,8 +232,8 @@ class Fwd90Consumer {
     round_to_operands<T>(scores_, probabilities_);
     set_zero(out_);
     rescale();
-    // All see the keys that the first one and the last one see: between masked steps at the
-    // diagonal and masked steps where earlier keys are hidden.
+    // All queries see a key that both the first and the last one see. Masked steps are at the
+    // diagonal and, at the other end, where earlier keys are hidden.
     int masked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
     const int unmasked = uniform((item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys);
     for (--step; step >= first_step;) {
@@ -247,7 +247,7 @@ class Fwd90Consumer {
     release_v();
   }
 
-  // out = sums / softmax sum, lse = ln of it; for rows without keys 0 and -inf.
+  // out = sums / softmax sum, lse = ln of the softmax sum; 0 and -inf for rows without keys.
   __device__ __forceinline__ void store() {
     constexpr float kLn2 = 0.693147181f;
     const QueryTile<> item = fwd90_item<Shared>(params_, reader_.tile());
@@ -259,7 +259,7 @@ class Fwd90Consumer {
     for (int half = 0; half < 2; ++half) {
       const int row = first_query + thread_row() + 8 * half;
       const float sum = warp_sum<4>(softmax_.sum[half]);
-      const bool saw_keys = row < item.sequence.queries && sum != 0.f;  // true for NaN
+      const bool saw_keys = row < item.sequence.queries && sum != 0.f;  // also true for NaN
       const float factor = saw_keys ? fast_rcp(sum) : 0.f;
 #pragma unroll
       for (int i = 2 * half; i < kHeadSize / 2; i += 4) {
@@ -272,7 +272,7 @@ class Fwd90Consumer {
             saw_keys ? (softmax_.shift[half] + log2f(sum)) * kLn2 : -kInfinity;
       }
     }
-    // Whole warpgroups multiply: none of its warps reads queries any more.
+    // Warpgroups multiply as a whole: after the barrier none of its warps reads queries.
     if (kConfig.out_over_q) barrier_sync(1 + kConfig.consumers + warpgroup_, kWarpgroupSize);
     store_rows(out_, shared_.out(), 64 * warpgroup_,
                head_rows<T>(p.out, item.place.batch, item.place.head), p.out.row_stride,
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize, kCapped>::kConfig.threa
     mbarrier_init(shared.q_full, 1);
     mbarrier_init(shared.q_empty, kConsumerWarps);
     mbarrier_init(shared.patch, 1);
-    shared.items.init(kConsumerWarps + 1);  // and the one that loads
+    shared.items.init(kConsumerWarps + 1);  // plus the warp that loads
     for (int i = 0; i < kConfig.stages; ++i) {
       mbarrier_init(shared.k_full[i], 1);
       mbarrier_init(shared.k_empty[i], kConsumerWarps);

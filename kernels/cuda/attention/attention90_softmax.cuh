@@ -8,23 +8,24 @@
 #include "shale/kernels/simt/simt.h"
 #include "shale/kernels/simt/softmax.h"
 
-// Softmax of Hopper's forward attention, whose scores come tile by tile.
+// Softmax of Hopper's forward attention, over scores that arrive tile by tile.
 namespace shale::kernels::SHALE_BACKEND {
 
 struct MaxOrNan {
   __device__ __forceinline__ float operator()(float a, float b) const { return max_or_nan(a, b); }
 };
 
-// Softmax of rows that come piece by piece, in units of log2. A thread has two rows, 8 apart, of
-// which its three neighbours have the other columns; their sums stay apart until the end.
+// Online softmax over row pieces, in units of log2. A thread has two rows, 8 apart; three
+// neighbouring threads have the other columns. The threads' sums are combined at the end.
 //
-// What is subtracted from a row's scores is not their maximum, but an earlier one until that is
-// exceeded by more than kSlack: any number does that keeps powers and sums in range, and what was
-// summed seldom has to be scaled anew.
+// The value subtracted from a row's scores is not their maximum. It is an earlier maximum until a
+// new one exceeds it by more than kSlack: any value works that keeps powers and sums in range, and
+// so the sums are rarely rescaled.
 class RowSoftmax {
  public:
-  // scores become 2^(scale * scores - shift), each kByFma-th (0: none) by the FMA pipe. If this
-  // returns true, which it does to whole warps, rescale() is next, otherwise keep().
+  // Replaces scores by 2^(scale * scores - shift), every kByFma-th (0: none) on the FMA pipe. The
+  // caller must then call rescale() if this returns true, which is uniform in a warp, and keep()
+  // otherwise.
   template <int kByFma, int kCount>
   __device__ __forceinline__ bool add(float (&scores)[kCount], float scale, float scale_64th) {
     bool rises = false;
@@ -64,27 +65,27 @@ class RowSoftmax {
 #pragma unroll
     for (int half = 0; half < 2; ++half) sum[half] += added_[half];
   }
-  // And gives what else was summed has to be multiplied by.
+  // Applies the new maximum; returns the factor for the caller's other sums.
   __device__ __forceinline__ void rescale(float (&factor)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       factor[half] = fast_exp2(shift[half] - raised_[half]);
       shift[half] = raised_[half];
-      // A score that is NaN or infinity makes all of its row NaN.
+      // A score of NaN or infinity makes the whole row NaN.
       sum[half] = fmaf(shift[half], 0.f, fmaf(sum[half], factor[half], added_[half]));
     }
   }
-  // What settle() needs.
+  // Argument for settle().
   __device__ __forceinline__ uint32_t bits() const {
     return std::bit_cast<uint32_t>(added_[0] + added_[1]);
   }
 
-  // Of a row that has seen no key, the lowest number: subtracting -inf from -inf would give NaN.
+  // Starts with the lowest number: in a row that has seen no key, -inf minus -inf would give NaN.
   float shift[2] = {std::numeric_limits<float>::lowest(), std::numeric_limits<float>::lowest()};
   float sum[2] = {0.f, 0.f};
 
  private:
-  static constexpr float kSlack = 8.f;  // 2^8 is exact in both types of probabilities
+  static constexpr float kSlack = 8.f;  // 2^8 is exact in both dtypes of probabilities
 
   float raised_[2], added_[2];
 };

@@ -5,15 +5,14 @@
 #include "shale/kernels/cuda/ring.cuh"
 #include "shale/kernels/simt/hopper.h"
 
-// What Hopper's attention kernels share: tiles of rows in shared memory, how the loading warp fills
-// them, and what is done with accumulators that lie as kernels/simt/wgmma.h tells.
+// Shared by Hopper's attention kernels: tiles of rows in shared memory, the loading warp, and
+// operations on accumulators in the layout of kernels/simt/wgmma.h.
 namespace shale::kernels::SHALE_BACKEND {
 
 // ---- Tiles ----
 
-// Rows of a head in shared memory, as boxes of 64 columns that stand beside each other: lines of
-// 128 bytes with the copy engine's swizzle. The last box of 96 columns is half empty: beyond an
-// array's columns the engine fills boxes with zeros.
+// Rows of a head in shared memory, as adjacent boxes of 64 columns: lines of 128 bytes with TMA's
+// swizzle. The last box of 96 columns is half empty: TMA fills missing columns with zeros.
 template <int kRowCount, int kColumnCount>
 struct alignas(1024) BoxedTile {
   static constexpr int kRows = kRowCount, kColumns = kColumnCount;
@@ -22,32 +21,32 @@ struct alignas(1024) BoxedTile {
 
   unsigned char bytes[kBytes];
 
-  // As an operand of wgmma whose rows (or, of b, columns) are rows of the tile from `row` on, a
-  // multiple of 8; the product takes 16 columns.
+  // Operand of wgmma whose rows (or columns, for b) are rows of the tile from `row` on, a multiple
+  // of 8. A matmul takes 16 columns.
   __device__ __forceinline__ WgmmaTile<false> by_rows(int row, int column) const {
     const int box = box_of(column);
     return k_major(bytes + box * kBoxBytes + row * 128, column - 64 * box);
   }
-  // As one whose rows (or columns) are columns of the tile, from box `box` on; the product takes 16
+  // Operand whose rows (or columns) are columns of the tile, from box `box` on. A matmul takes 16
   // rows.
   __device__ __forceinline__ WgmmaTile<true> by_columns(int box, int row) const {
     return mn_major(bytes + box * kBoxBytes, row, kBoxBytes);
   }
-  // 16 bytes: columns from 8 * chunk on.
+  // Address of 16 bytes: the columns from 8 * chunk on.
   __device__ __forceinline__ unsigned char* chunk(int row, int chunk) {
     const int box = box_of(8 * chunk);
     return bytes + box * kBoxBytes + row * 128 + ((chunk - 8 * box) ^ (row % 8)) * 16;
   }
 
  private:
-  // Which the compiler knows of a single box.
+  // A compile-time constant if there is a single box.
   __device__ __forceinline__ static constexpr int box_of(int column) {
     return kBoxes == 1 ? 0 : column / 64;
   }
 };
 
-// One of the tiles of a ring, as an operand, so many bytes apart. A descriptor is that of the first
-// one, which does not change in a loop, and a product.
+// One of the tiles of a ring, kBytesApart bytes apart, as an operand. Its descriptor is computed
+// from the first tile's, which is constant in a loop, and a multiplication.
 template <class TileT, size_t kBytesApart = sizeof(TileT)>
 struct StageOperand {
   static constexpr int kRows = TileT::kRows, kColumns = TileT::kColumns;
@@ -70,11 +69,11 @@ struct StageOperand {
 
 // ---- Loading, by one warp ----
 
-// [batch, rows, heads, D] in boxes of kRows rows and 64 columns of one head.
+// Map of [batch, rows, heads, D] in boxes of kRows rows and 64 columns of one head.
 template <int kRows>
 TensorMap rows_map(const HeadView& view, DType dtype, int64_t batch, int64_t rows, int64_t heads,
                    int64_t head_size) {
-  // A stride that is never used has to be possible too.
+  // An unused stride must be valid too.
   const auto stride = [&](int64_t value, int64_t count) { return count > 1 ? value : head_size; };
   return make_tensor_map(
       {.data = view.data,
@@ -86,16 +85,16 @@ TensorMap rows_map(const HeadView& view, DType dtype, int64_t batch, int64_t row
        .box = {64, kRows, 1, 1}});
 }
 
-// Rows from `first` on of one head of one sequence. The sequence ends at row `end`, its place in
-// the array at row `capacity`.
+// Rows from `first` on of one head of one sequence. The sequence ends at row `end`; the array has
+// `capacity` rows for it.
 struct RowRange {
   int first, end, capacity, head, batch;
 };
 
-// The warp that loads. Beyond an array's end the engine fills tiles with zeros; between a
-// sequence's own end and that of its place in the array there may be anything, NaN too, which no
-// probability of 0 would keep out of a sum. So a tile in which a sequence ends early lands at a
-// barrier of its own, and is passed on when the warp has cleared those rows.
+// The loading warp. TMA fills tiles with zeros beyond an array's end. Between a sequence's end and
+// the end of its rows in the array there may be anything, even NaN, which a probability of 0 would
+// not keep out of a sum. So a tile in which a sequence ends early uses a separate barrier, and is
+// passed on after the warp has cleared those rows.
 class TileLoader {
  public:
   __device__ __forceinline__ explicit TileLoader(MBarrier& patch) : patch_(patch) {}
@@ -133,9 +132,9 @@ class TileLoader {
   int parity_ = 0;
 };
 
-// ---- Products by a warpgroup, under way when these return ----
+// ---- Matmuls by a warpgroup, in flight when these return ----
 
-// d = a b^T, of a's 64 rows from `row` on and all rows of b.
+// d = a b^T, with the 64 rows of a from `row` on and all rows of b.
 template <typename T, class A, class B>
 __device__ __forceinline__ void issue_product(float (&d)[B::kRows / 2], const A& a, int row,
                                               const B& b) {
@@ -148,7 +147,7 @@ __device__ __forceinline__ void issue_product(float (&d)[B::kRows / 2], const A&
   wgmma_commit();
 }
 
-// d += a b, of a in registers: of `count` of its operands from `first` on.
+// d += a b, with a in registers: `count` of its operands from `first` on.
 template <typename T, class B>
 __device__ __forceinline__ void issue_sum(float (&d)[B::kColumns / 2],
                                           const uint32_t (&a)[B::kRows / 16][4], const B& b,
@@ -180,7 +179,7 @@ __device__ __forceinline__ void set_zero(float (&d)[kCount]) {
   for (float& value : d) value = 0.f;
 }
 
-// Depends on every element: for settle().
+// A value that depends on every element, for settle().
 template <int kCount>
 __device__ __forceinline__ uint32_t all_bits(const float (&d)[kCount]) {
   uint32_t bits = 0;
@@ -189,8 +188,8 @@ __device__ __forceinline__ uint32_t all_bits(const float (&d)[kCount]) {
   return bits;
 }
 
-// With queries as rows, of which the thread's first one is `query`, and keys from `key` on as
-// columns: what belongs to keys that are not seen becomes `value`.
+// Sets elements of masked keys to `value`. Rows are queries, the thread's first one is `query`;
+// columns are keys from `key` on.
 template <int kCount>
 __device__ __forceinline__ void mask_keys(float (&d)[kCount], const Sequence& sequence, int query,
                                           int key, float value) {
@@ -207,9 +206,9 @@ __device__ __forceinline__ void mask_keys(float (&d)[kCount], const Sequence& se
     }
   }
 }
-// With keys as rows, the thread's two of which queries [first_query, end_query) see, and queries
-// from `query` on as columns: what belongs to other queries becomes 0, in `blocks` blocks of 8
-// columns from `block` on.
+// Zeroes elements of masked queries, in `blocks` blocks of 8 columns from `block` on. Rows are
+// keys: queries [first_query, end_query) see the thread's two keys. Columns are queries from
+// `query` on.
 template <int kCount>
 __device__ __forceinline__ void mask_queries(float (&d)[kCount], const int (&first_query)[2],
                                              const int (&end_query)[2], int query, int block = 0,
@@ -227,8 +226,8 @@ __device__ __forceinline__ void mask_queries(float (&d)[kCount], const int (&fir
   }
 }
 
-// Rounded, two blocks of 8 columns side by side are a left operand of 16: `count` operands from
-// `first` on.
+// Rounds accumulators: two adjacent blocks of 8 columns become a left operand of 16. Writes `count`
+// operands from `first` on.
 template <typename T, int kCount>
 __device__ __forceinline__ void round_to_operands(const float (&d)[kCount],
                                                   uint32_t (&a)[kCount / 8][4], int first = 0,
@@ -240,16 +239,16 @@ __device__ __forceinline__ void round_to_operands(const float (&d)[kCount],
   }
 }
 
-// A warp's 16 rows, rounded, to rows from `first` + 16 times its number on of a head, of which
-// there are `end`; by way of its rows of `staging`, where the warpgroup's begin at `staging_row`,
-// so that whole rows are written. Any alignment.
+// Rounds a warp's 16 rows and writes them to a head with `end` rows, where the warpgroup's rows
+// start at `first`. They go through `staging`, where the warpgroup's rows start at `staging_row`,
+// so that whole rows are written. Any alignment is allowed.
 template <typename T, int kCount, class TileT>
 __device__ __forceinline__ void store_rows(const float (&d)[kCount], TileT& staging,
                                            int staging_row, T* head, int64_t stride, int first,
                                            int end) {
   static_assert(TileT::kColumns == 2 * kCount);
   constexpr int kChunks = 2 * kCount / 8, kRowsAtOnce = kWarpSize / kChunks;
-  __syncwarp();  // what was stored before has been read
+  __syncwarp();  // the previous contents have been read
   const int staged_row = opaque(staging_row + thread_row());
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {

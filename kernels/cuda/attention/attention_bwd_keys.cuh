@@ -1,12 +1,12 @@
 #pragma once
 
-// dK and dV for 16-bit inputs, and in the fast variant dQ (arXiv:2307.08691, algorithm 2).
+// Computes dK and dV for 16-bit inputs, and in the fast variant dQ (arXiv:2307.08691, algorithm 2).
 //
-// A block owns a tile of keys of one kv head and goes over the queries of all heads of its group
-// that see them; the next tile of Q and dO is on its way. It computes scores with keys as rows, S^T
-// = K Q^T and dP^T = V dO^T: so P^T and dS^T lie in registers as left operands of dV = P^T dO and
-// dK = dS^T Q, and only dS passes through shared memory, for dQ = dS K, to which all blocks of a
-// head add in global memory.
+// A block owns a tile of keys of one kv head and iterates over the queries of all heads of its
+// group that see them, while the next tile of Q and dO is being loaded. It computes scores with
+// keys as rows, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are in registers as left
+// operands of dV = P^T dO and dK = dS^T Q. Only dS passes through shared memory, for dQ = dS K,
+// which all blocks of a head add up in global memory.
 
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_mma.cuh"
@@ -19,16 +19,16 @@ template <typename T, int kHeadSize, Room kRoom>
 struct BwdKeysTiles {
   static constexpr BwdKeysConfig kConfig = bwd_keys_config(kHeadSize, kRoom);
   static constexpr int kThreads = kConfig.warps() * 32;
-  // Tiles of a warp: rows of scores, dK and dV; columns of scores; columns of dK and dV.
+  // Fragments of a warp: rows of scores, dK and dV; columns of scores; columns of dK and dV.
   static constexpr int kRowTiles = kConfig.keys / (16 * kConfig.key_warps);
   static constexpr int kScoreTiles = kConfig.queries / (8 * kConfig.query_warps * kConfig.passes);
   static constexpr int kHeadTiles = kHeadSize / (8 * kConfig.head_warps);
-  // Tiles of a warp's part of dQ.
+  // Fragments of a warp's part of dQ.
   static constexpr int kDqColumnWarps = kConfig.warps() / kConfig.dq_row_warps;
   static constexpr int kDqRowTiles = kConfig.queries / (16 * kConfig.dq_row_warps);
   static constexpr int kDqColumnTiles = kHeadSize / (8 * kDqColumnWarps);
 
-  Tile<T, kConfig.keys, kHeadSize> k, v;  // at the end: dK, dV
+  Tile<T, kConfig.keys, kHeadSize> k, v;  // k, v: finally dK, dV
   struct Queries {
     Tile<T, kConfig.queries, kHeadSize> q, dout;
     float lse2[kConfig.queries], delta[kConfig.queries];
@@ -41,15 +41,15 @@ struct BwdKeysFamily {
   using Tiles = BwdKeysTiles<T, kHeadSize, kRoom>;
 };
 
-// scores become P^T = 2^(scale * scores - lse2), dp becomes dS^T = P^T (dP^T - delta); both 0 where
-// masked. Rows are keys from `key` on, columns queries from `query` on, of which lse2 and delta
-// are.
+// Turns scores into P^T = 2^(scale * scores - lse2) and dp into dS^T = P^T (dP^T - delta), both 0
+// where masked. Rows are keys from `key` on, columns queries from `query` on; lse2 and delta belong
+// to the columns.
 template <int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void probabilities_and_gradients(
     float (&scores)[kRowTiles][kColumnTiles][4], float (&dp)[kRowTiles][kColumnTiles][4],
     const float* lse2, const float* delta, float scale, const Sequence& sequence, int query,
     int key) {
-  // The last key is first seen by the latest, the first one last by the earliest.
+  // The last key has the latest first query, and the first key has the earliest end.
   const bool masked = query < sequence.first_query(key + 16 * kRowTiles - 1) ||
                       query + 8 * kColumnTiles > sequence.end_query(key);
 #pragma unroll
@@ -82,7 +82,7 @@ __device__ __forceinline__ void probabilities_and_gradients(
   }
 }
 
-// Before that, where scores are capped.
+// Applies the softcap before that.
 template <int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void cap_by_columns(float (&scores)[kRowTiles][kColumnTiles][4],
                                                float (&dp)[kRowTiles][kColumnTiles][4],
@@ -101,7 +101,7 @@ __device__ __forceinline__ void cap_by_columns(float (&scores)[kRowTiles][kColum
   }
 }
 
-// Left operands into a tile, as they are; `column` is a multiple of their own.
+// Stores left operands to a tile unchanged; `column` is a multiple of their width.
 template <int kRowTiles, int kDepthTiles, class TileT>
 __device__ __forceinline__ void put_fragments(const uint32_t (&a)[kRowTiles][kDepthTiles][4],
                                               TileT& tile, int row, int column) {
@@ -136,8 +136,8 @@ __device__ __forceinline__ void add_to_sums(const float (&dq)[kRowTiles][kColumn
   }
 }
 
-// Warps that own the same keys for different queries: the first one of them gets the sum of `mine`.
-// `memory` holds a float for each accumulator of the others.
+// Sums `mine` over the warps that own the same keys for different queries; the first warp gets the
+// result. `memory` holds a float for each accumulator of the others.
 template <int kWarps, int kSharers, int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void add_up(float (&mine)[kRowTiles][kColumnTiles][4], float* memory) {
   static_assert(kSharers == 2);
@@ -162,12 +162,12 @@ __device__ __forceinline__ void add_up(float (&mine)[kRowTiles][kColumnTiles][4]
   }
 }
 
-// What a warp has of scores, dK and dV, and of dQ.
+// A warp's position in the tiles of scores, dK and dV, and of dQ.
 template <class Tiles>
 struct WarpPlace {
   int key_row, query_warp, head_warp, head_chunk, dq_row, dq_column;
 
-  // Asked for again where it is needed: registers are short.
+  // Recomputed where it is needed, to save registers.
   __device__ __forceinline__ WarpPlace() {
     constexpr BwdKeysConfig kConfig = Tiles::kConfig;
     const int warp = opaque(static_cast<int>(threadIdx.x)) / kWarpSize;
@@ -180,7 +180,7 @@ struct WarpPlace {
   }
 };
 
-// kLists: whether the problem has BlockLists.
+// kLists: the problem has BlockLists.
 template <typename T, int kHeadSize, bool kWithDq, Room kRoom, bool kLists>
 __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
     attention_bwd_keys_kernel(const __grid_constant__ AttentionParams p,
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
   set_zero(dv);
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<0>();
-    // This step's queries have landed; nobody reads those of the one before, or its dS.
+    // This step's queries have arrived, and nobody reads those of the step before or its dS.
     __syncthreads();
     const int head = next.head, query = next.query();
     if (step + 1 < steps) {
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
     }
   }
 
-  __syncthreads();  // nothing in shared memory is needed any more
+  __syncthreads();  // shared memory is free now
   if constexpr (kConfig.query_warps > 1) {
     static_assert(sizeof(dk) * kThreads / kConfig.query_warps <= sizeof(Tiles));
     add_up<kConfig.warps(), kConfig.query_warps>(dk, dynamic_shared<float>());

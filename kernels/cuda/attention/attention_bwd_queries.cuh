@@ -1,8 +1,8 @@
 #pragma once
 
-// dQ for 16-bit inputs without atomics. A block owns a tile of queries of one head, a warp 16 of
-// them, and goes over the keys that they see, of which the next tile is on its way. P and dS stay
-// in registers (arXiv:2307.08691, algorithm 2, with the loops exchanged).
+// Computes dQ for 16-bit inputs without atomics. A block owns a tile of queries of one head, with
+// 16 queries per warp, and iterates over the keys that they see, while the next tile is being
+// loaded. P and dS stay in registers (arXiv:2307.08691, algorithm 2, with the loops exchanged).
 
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_mma.cuh"
@@ -17,7 +17,7 @@ struct BwdQueriesTiles {
   static constexpr int kThreads = kConfig.warps * 32;
   static_assert(kConfig.queries == 16 * kConfig.warps);
 
-  Tile<T, kConfig.queries, kHeadSize> q, dout;  // q at the end: dQ
+  Tile<T, kConfig.queries, kHeadSize> q, dout;  // q: finally dQ
   struct Keys {
     Tile<T, kConfig.keys, kHeadSize> k, v;
   } stages[2];
@@ -28,8 +28,8 @@ struct BwdQueriesFamily {
   using Tiles = BwdQueriesTiles<T, kHeadSize, kRoom>;
 };
 
-// scores become dS = P (dO V^T - delta), with P = 2^(scale * scores - lse2); 0 where masked. The
-// rows are queries from `query` on, the columns keys from `key` on.
+// Turns scores into dS = P (dO V^T - delta), with P = 2^(scale * scores - lse2); 0 where masked.
+// Rows are queries from `query` on, columns keys from `key` on.
 template <int kColumnTiles>
 __device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles][4],
                                                 const float (&dp)[1][kColumnTiles][4],
@@ -52,7 +52,7 @@ __device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles]
   }
 }
 
-// Before that, where scores are capped.
+// Applies the softcap before that.
 template <int kColumnTiles>
 __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
                                             float (&dp)[1][kColumnTiles][4],
@@ -67,7 +67,7 @@ __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
   }
 }
 
-// kLists: whether the problem has BlockLists.
+// kLists: the problem has BlockLists.
 template <typename T, int kHeadSize, Room kRoom, bool kLists>
 __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kRoom>::kThreads))
     attention_bwd_queries_kernel(const __grid_constant__ AttentionParams p,
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kRoom>::kThread
   set_zero(dq);
   for (int step = first_step; step < end_step; ++step) {
     cp_async_wait<0>();
-    __syncthreads();  // this step's keys have landed, and nobody reads those of the one before
+    __syncthreads();  // this step's keys have arrived; the last step's are free
     if (step + 1 < end_step) copy_keys(step + 1);
     auto& stage = tiles.stages[step % 2];
     Accumulators<1, kKeys / 8> scores, dp;

@@ -4,16 +4,16 @@
 #include "shale/kernels/simt/backend.h"
 
 // Tiles of the attention kernels, by the head size that they are compiled for. Other head sizes are
-// padded to the next of 64, 96, 128 and 256, with zeros, in shared memory. What limits them: a
-// thread has 255 registers, an SM 64K registers and 163 KiB (sm_80) or 227 KiB (sm_90) of shared
-// memory, from which it reads 128 bytes a cycle.
+// padded with zeros to the next of 64, 96, 128 and 256 in shared memory. Limits: a thread has 255
+// registers, an SM 64K registers and 163 KiB (sm_80) or 227 KiB (sm_90) of shared memory, from
+// which it reads 128 bytes per cycle.
 namespace shale::kernels::SHALE_BACKEND {
 
-// A block takes what the usual tiles need, or, on GPUs with less, tiles for 99 KiB (graphics) or
-// for 64 KiB (compute capability 7.5).
+// Shared memory that a block may use: enough for the default tiles or, on GPUs with less, 99 KiB
+// (graphics) or 64 KiB (compute capability 7.5).
 enum class Room : uint8_t { kUsual, kGraphics, kLeast };
 
-// Whether this build has the tiles for 64 KiB: the emulator has, and CUDA with 7.5 among
+// Whether this build has the tiles for 64 KiB: the emulator does, and CUDA builds with 7.5 among
 // SHALE_CUDA_ARCHITECTURES.
 #if defined(__CUDACC__) && !defined(SHALE_TURING)
 inline constexpr bool kHasLeastRoom = false;
@@ -23,16 +23,16 @@ inline constexpr bool kHasLeastRoom = true;
 
 // ---- 16-bit inputs, on tensor cores ----
 
-// Forward: a block owns `queries`, the same number to each warp, and goes over tiles of `keys`. A
+// Forward: a block owns `queries`, the same number per warp, and iterates over tiles of `keys`. A
 // thread accumulates 128, 160, 160 or 160 values of out and scores, so that two blocks share an SM
-// (three, at 64), and one's products run beside another's exponentials. Warps have 32 queries,
-// where registers allow it: a fragment of K or V that comes from shared memory then serves two
-// products, or that memory would be the limit. Shared memory: 32, 48, 48 and 96 KiB.
+// (three at 64), and one's matmuls overlap another's exponentials. Warps have 32 queries if
+// registers allow it: a fragment of K or V from shared memory then serves two matmuls; otherwise
+// shared memory would be the limit. Shared memory: 32, 48, 48 and 96 KiB.
 //
-// Heads of 128 have another tile to choose from: 64x64, with 96 values in a thread's accumulators,
-// so that three blocks share an SM, and twice the keys between barriers; but a fragment from shared
-// memory serves one product. With 128 queries, 48 or 64 keys (as FlashAttention-2 has on an A100)
-// do not fit the registers. Heads of 256 have 64x32 for 64 KiB.
+// Heads of 128 can also use the tile 64x64, with 96 accumulators per thread, so that three blocks
+// share an SM, and twice the keys between barriers; but a fragment from shared memory serves one
+// matmul. 128 queries with 48 or 64 keys (FlashAttention-2's choice on an A100) do not fit the
+// registers. Heads of 256 use 64x32 for 64 KiB.
 struct FwdConfig {
   int queries, keys, warps;
 };
@@ -51,24 +51,23 @@ constexpr FwdConfig fwd_config(AttentionTile tile) {
           .warps = 4};
 }
 
-// Backward by keys: a block owns `keys` rows of dK and dV and goes over tiles of `queries`. It has
-// key_warps × query_warps × head_warps warps:
+// Backward by keys: a block owns `keys` rows of dK and dV and iterates over tiles of `queries`. It
+// has key_warps × query_warps × head_warps warps:
 //   key_warps    own keys / key_warps rows each;
-//   query_warps  share the queries of a tile; their dK and dV are added up at the end. A small head
-//                leaves the registers for it, and gives a warp 32 keys instead of 16;
-//   head_warps   share the columns of dK and dV, which for a large head would not fit otherwise;
-//                each computes all scores, so that there are seven products instead of five.
-// A warp takes its queries of a tile in `passes`, so that fewer scores are in registers at a time.
-// dQ of a tile is computed by dq_row_warps × the others. A thread accumulates 128, 96, 128 or 128
-// values of dK and dV next to 32, 32, 32 or 16 scores and their gradients: one block of 8 warps to
-// an SM. Shared memory: 81, 113, 145 and 133 KiB.
+//   query_warps  share the queries of a tile; their dK and dV are added up at the end. Small heads
+//                leave enough registers for this, and it gives a warp 32 keys instead of 16;
+//   head_warps   share the columns of dK and dV, which would not fit for a large head;
+//                each computes all scores, so there are seven matmuls instead of five.
+// A warp processes its queries of a tile in `passes`, so that fewer scores are in registers at a
+// time. dQ of a tile is computed by dq_row_warps × the others. A thread accumulates 128, 96, 128 or
+// 128 values of dK and dV besides 32, 32, 32 or 16 scores and their gradients: one block of 8 warps
+// per SM. Shared memory: 81, 113, 145 and 133 KiB.
 struct BwdKeysConfig {
   int queries, keys, key_warps, query_warps, head_warps, dq_row_warps, passes;
   constexpr int warps() const { return key_warps * query_warps * head_warps; }
 };
-// Of 99 KiB heads of 96, 128 and 256 take 81, 69 and 98, of 64 KiB
-// heads of 64, 96 and 128 57, 53 and 51, and there is nothing for 256. A block has fewer keys, so
-// that dQ is added to more often.
+// With 99 KiB, heads of 96, 128 and 256 use 81, 69 and 98. With 64 KiB, heads of 64, 96 and 128 use
+// 57, 53 and 51; 256 is not supported. Blocks have fewer keys, so dQ is added to more often.
 constexpr BwdKeysConfig bwd_keys_config(int head_size, Room room) {
   BwdKeysConfig config{.queries = 64,
                        .keys = 128,
@@ -100,9 +99,9 @@ constexpr BwdKeysConfig bwd_keys_config(int head_size, Room room) {
   return config;
 }
 
-// Backward by queries, for dQ without atomics: as forward, with a third product. Accumulators: 96,
-// 112, 128 and 160. Shared memory: 48, 72, 96 and 128 KiB; of 99 KiB the last takes 96, of 64 KiB
-// heads of 96 and 128 take 48, and there is nothing for 256.
+// Backward by queries, for dQ without atomics: like forward with a third matmul. Accumulators: 96,
+// 112, 128 and 160. Shared memory: 48, 72, 96 and 128 KiB. With 99 KiB the last uses 96; with 64
+// KiB heads of 96 and 128 use 48, and 256 is not supported.
 struct BwdQueriesConfig {
   int queries, keys, warps;
 };
@@ -112,13 +111,12 @@ constexpr BwdQueriesConfig bwd_queries_config(int head_size, Room room) {
   return {.queries = 64, .keys = twice ? 32 : 16, .warps = 4};
 }
 
-// Queries are padded to this in the arrays that backward makes of them: a multiple of every tile,
-// Hopper's too.
+// Backward pads queries to a multiple of this: a multiple of every tile, also Hopper's.
 inline constexpr int kQueryPadding = 128;
 
-// ---- f32, by FMA: 16 × 16 threads, each with a square of the tile's scores ----
+// ---- f32, by FMA: 16 × 16 threads; each has a square of the tile's scores ----
 
-// Queries and keys of a tile. Backward of heads above 128 has none for 64 KiB.
+// Number of queries and of keys in a tile. Backward of heads above 128 does not support 64 KiB.
 constexpr int f32_tile(int head_size, Room room) {
   if (room == Room::kLeast) return head_size > 64 ? 16 : 32;
   return room == Room::kGraphics ? 16 : head_size > 64 ? 32 : 64;

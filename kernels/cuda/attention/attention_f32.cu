@@ -1,6 +1,6 @@
-// Attention in f32, by FMA: exact products, no tensor cores, no atomics. 16 × 16 threads share a
-// tile of scores: thread (x, y) has the rows y + 16 i and the columns x + 16 j. Every operand of a
-// product lies in shared memory.
+// Attention in f32, by FMA: f32 matmuls without tensor cores or atomics. 16 × 16 threads share a
+// tile of scores: thread (x, y) has the rows y + 16 i and the columns x + 16 j. All matmul operands
+// are in shared memory.
 
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSide = 16, kThreads = kSide * kSide;
 
-// Rows of kHeadSize floats, with a pack between them: packs of 8 neighbouring rows then lie in
-// different banks.
+// Rows of kHeadSize floats, padded by a pack, so that packs of 8 neighbouring rows are in different
+// banks.
 template <int kHeadSize, int kRows>
 struct Rows {
   static constexpr int kStride = kHeadSize + 4;
@@ -24,7 +24,7 @@ struct Rows {
   }
 };
 
-// Scores or what comes of them, [rows][columns].
+// Scores or values derived from them, [rows][columns].
 template <int kTile>
 struct Scores {
   static constexpr int kStride = kTile + 1;
@@ -42,7 +42,7 @@ __device__ __forceinline__ int thread_y() {
   return static_cast<int>(threadIdx.x) / kSide;
 }
 
-// A head's rows in memory.
+// A head's rows in global memory.
 struct HeadRows {
   float* first;
   int64_t stride;
@@ -55,7 +55,7 @@ struct HeadRows {
         columns(static_cast<int>(p.head_size)) {}
 };
 
-// Rows [begin, begin + kRows) of a head; rows from `end` on and columns that it has not are zeros.
+// Loads rows [begin, begin + kRows) of a head. Rows from `end` on and missing columns become zeros.
 template <int kHeadSize, int kRows>
 __device__ __forceinline__ void load_rows(Rows<kHeadSize, kRows>& tile, const HeadRows& from,
                                           int begin, int end) {
@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_rows(Rows<kHeadSize, kRows>& tile, const He
   }
 }
 
-// c[i][j] = a's row y + 16 i times b's row x + 16 j
+// c[i][j] = dot product of a's row y + 16 i and b's row x + 16 j.
 template <int kHeadSize, int kRows>
 __device__ __forceinline__ void dot_rows(float (&c)[kRows / kSide][kRows / kSide],
                                          const Rows<kHeadSize, kRows>& a,
@@ -103,7 +103,7 @@ __device__ __forceinline__ void cap_exactly(float (&scores)[kCount], const Atten
   for (float& score : scores) score = p.cap_out * tanhf(score * p.cap_in);
 }
 
-// Sums with a head's columns: packs of 4 from 4 x + 64 j on, of rows y + 16 i.
+// Accumulators with a head's columns: packs of 4 from 4 x + 64 j on, of rows y + 16 i.
 template <int kHeadSize, int kRows>
 struct Sums {
   static constexpr int kCount = kRows / kSide, kPacks = kHeadSize / (4 * kSide);
@@ -117,7 +117,7 @@ struct Sums {
     }
   }
 
-  // += weights b; kTransposed: weights are [k][row].
+  // Adds weights b; kTransposed: weights are [k][row].
   template <bool kTransposed>
   __device__ __forceinline__ void add(Scores<kRows>& weights, const Rows<kHeadSize, kRows>& b) {
 #pragma unroll 2
@@ -142,7 +142,7 @@ struct Sums {
     }
   }
 
-  // Times factor[i], to rows below `end` of a head.
+  // Multiplies by factor[i] and stores to the rows of a head below `end`.
   __device__ __forceinline__ void store(const float (&factor)[kCount], const HeadRows& to,
                                         int begin, int end) const {
 #pragma unroll
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int i = 0; i < kCount; ++i) {
     const int row = query + thread_y() + kSide * i;
     const float total = warp_sum<kSide>(sum[i]);
-    const bool saw_keys = row < sequence.queries && total != 0.f;  // true for NaN
+    const bool saw_keys = row < sequence.queries && total != 0.f;  // also true for NaN
     factor[i] = saw_keys ? 1.f / total : 0.f;
     if (row < p.queries && thread_x() == 0) {
       lse[row * p.lse_row_stride] =
@@ -275,7 +275,7 @@ struct F32BwdFamily {
   using Tiles = F32BwdTiles<kHeadSize, kRoom>;
 };
 
-// P and dS of the tiles at hand: rows are queries from `query` on, columns keys from `key` on.
+// Computes P and dS of the current tiles: rows are queries from `query`, columns keys from `key`.
 template <int kHeadSize, int kTile, class Tiles>
 __device__ __forceinline__ void f32_gradients(const AttentionParams& p, const Sequence& sequence,
                                               const Tiles& tiles, int64_t row, int query, int key,
@@ -390,7 +390,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   dq.store(p.scale, HeadRows(p, p.dq, place.batch, place.head), query, static_cast<int>(p.queries));
 }
 
-// fn.template operator()<n>(): a multiple of 64.
+// Calls fn.template operator()<n>() for the head size padded to n = 64, 128 or 256.
 template <typename Fn>
 void dispatch_f32(int64_t head_size, Fn&& fn) {
   if (head_size <= 64) return fn.template operator()<64>();
@@ -398,8 +398,8 @@ void dispatch_f32(int64_t head_size, Fn&& fn) {
   fn.template operator()<256>();
 }
 
-// kernel.operator()<n, room>() is the kernel for heads of n. A block owns a tile of queries or
-// keys, as order_by counts them.
+// Launches kernel.operator()<n, room>(), the kernel for heads of size n. A block owns a tile of
+// queries or keys, whichever order_by counts.
 template <template <int> class Family, class Kernel>
 void launch_f32(const Exec& exec, const AttentionParams& params,
                 BlockOrder (*order_by)(const AttentionProblem&, int), const Kernel& kernel) {

@@ -2,11 +2,11 @@
 
 // Forward for 16-bit inputs, after FlashAttention-2 (arXiv:2307.08691, algorithm 1).
 //
-// A block owns a tile of queries of one head, a warp 16 or 32 of them; O and the scores are in its
-// registers. K and V have one tile each in shared memory: V is on its way while scores are
-// computed, the next K while they are used, and another block of the same SM computes while this
-// one waits. Tiles of keys come from the last to the first: only the first few, at the diagonal and
-// the ragged end, are masked.
+// A block owns a tile of queries of one head, with 16 or 32 per warp; O and the scores are in
+// registers. K and V have one tile each in shared memory: V is loaded while scores are computed,
+// and the next K while the values are added. Another block of the same SM computes while this one
+// waits. Tiles of keys are processed from the last to the first: only the first few, at the
+// diagonal and the ragged end, are masked.
 
 #include "shale/base/error.h"
 #include "shale/kernels/cuda/attention/attention_config.h"
@@ -22,7 +22,7 @@ struct FwdTiles {
   static constexpr int kThreads = kConfig.warps * 32;
   static constexpr int kRowTiles = kConfig.queries / (16 * kConfig.warps);  // of a warp
 
-  Tile<T, kConfig.queries, kHeadSize> q;  // at the end: out
+  Tile<T, kConfig.queries, kHeadSize> q;  // q: finally out
   Tile<T, kConfig.keys, kHeadSize> k, v;
 };
 
@@ -32,8 +32,8 @@ struct FwdFamily {
   using Tiles = FwdTiles<T, kHeadSize, fwd_tile(kHeadSize, kRoom)>;
 };
 
-// Softmax of rows that come piece by piece, in units of log2. Lane 4 g + t has rows g and g + 8 of
-// each fragment, as have its three neighbours; their sums stay apart until the end.
+// Online softmax over row pieces, in units of log2. Lane 4 g + t has rows g and g + 8 of each
+// fragment, as do its three neighbours. Their sums are combined at the end.
 template <int kRowTiles>
 struct OnlineSoftmax {
   float maximum[kRowTiles][2], sum[kRowTiles][2];
@@ -46,8 +46,8 @@ struct OnlineSoftmax {
     }
   }
 
-  // probabilities = 2^(scale * scores - maximum); out, the sum of what came before times values, is
-  // brought to the new maximum.
+  // Computes probabilities = 2^(scale * scores - maximum), and rescales out, the earlier sum of
+  // probabilities times values, to the new maximum.
   template <typename T, int kDepthTiles, int kOutTiles>
   __device__ __forceinline__ void add(const float (&scores)[kRowTiles][2 * kDepthTiles][4],
                                       float scale,
@@ -75,7 +75,7 @@ struct OnlineSoftmax {
           out[i][j][2 * half + 1] *= rescale;
         }
       }
-      // As they lie, two accumulators side by side make one fragment of a left operand.
+      // Two adjacent accumulators form one fragment of a left operand without a shuffle.
 #pragma unroll
       for (int k = 0; k < kDepthTiles; ++k) {
 #pragma unroll
@@ -92,7 +92,8 @@ struct OnlineSoftmax {
   }
 };
 
-// Scores of keys from `key` on that rows from `query` on do not see become -inf.
+// Sets scores to -inf for pairs that the mask hides: rows are queries from `query` on, columns keys
+// from `key` on.
 template <int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void mask_scores(float (&scores)[kRowTiles][kColumnTiles][4],
                                             const Sequence& sequence, int query, int key) {
@@ -111,7 +112,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[kRowTiles][kColumnTi
   }
 }
 
-// out = sums / softmax sum, lse = ln of it; for rows without keys 0 and -inf.
+// out = sums / softmax sum, lse = ln of the softmax sum; 0 and -inf for rows without keys.
 template <int kRowTiles, int kOutTiles>
 __device__ __forceinline__ void finish_rows(const AttentionParams& p, const BlockPlace& place,
                                             int query, const OnlineSoftmax<kRowTiles>& softmax,
@@ -125,7 +126,7 @@ __device__ __forceinline__ void finish_rows(const AttentionParams& p, const Bloc
     for (int half = 0; half < 2; ++half) {
       const int row = query + 16 * i + fragment_row(2 * half);
       const float sum = warp_sum<4>(softmax.sum[i][half]);
-      const bool saw_keys = row < sequence.queries && sum != 0.f;  // true for NaN
+      const bool saw_keys = row < sequence.queries && sum != 0.f;  // also true for NaN
       const float factor = saw_keys ? fast_rcp(sum) : 0.f;
 #pragma unroll
       for (int j = 0; j < kOutTiles; ++j) {
@@ -142,7 +143,7 @@ __device__ __forceinline__ void finish_rows(const AttentionParams& p, const Bloc
   }
 }
 
-// kLists: whether the problem has BlockLists, whose walk costs registers.
+// kLists: the problem has BlockLists, whose iteration costs registers.
 template <typename T, int kHeadSize, AttentionTile kTile, bool kLists>
 __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     attention_fwd_kernel(const __grid_constant__ AttentionParams p,
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     return block.tiles(kKeys).steps_before(sequence.first_key(opaque(block.query)) / kKeys);
   };
 
-  // Pointers are made again each time, and so is the first step: registers are short.
+  // Recomputes pointers and the first step each time, to save registers.
   const auto copy_keys = [&](auto& tile, const HeadView& view, int step) {
     const T* rows = head_rows<const T>(view, opaque(place.batch), opaque(block.kv_head));
     copy_tile_async<kThreads>(tile, rows, view.row_stride, block.key_of(step, kKeys), sequence.keys,
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   OnlineSoftmax<kRowTiles> softmax;
   for (int step = end_step - 1; step >= first_step(); --step) {
     cp_async_wait<0>();
-    __syncthreads();  // K has landed, at first Q too, and nobody reads V any more
+    __syncthreads();  // K (first also Q) has arrived; nobody reads V
     copy_keys(tiles.v, p.v, step);
     Accumulators<kRowTiles, kKeys / 8> scores;
     set_zero(scores);
@@ -189,9 +190,9 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     if (p.softcap > 0) cap_scores(scores, p);
 
     cp_async_wait<0>();
-    __syncthreads();  // V has landed, and nobody reads K any more
+    __syncthreads();  // V has arrived; nobody reads K
     if (step > first_step()) copy_keys(tiles.k, p.k, step - 1);
-    // All see what the first and the last of the warp's queries see.
+    // All queries of the warp see what both the first and the last one see.
     const int key = block.key_of(step, kKeys);
     if (key + kKeys > sequence.visible_keys(query) ||
         key < sequence.first_key(opaque(query) + 16 * kRowTiles - 1)) {
