@@ -6,50 +6,49 @@
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/simt/backend.h"
 
-// What attention.cu, which takes the arguments apart, and the files with the kernels share.
+// Shared by attention.cu, which prepares the arguments, and the files with the kernels.
 namespace shale::kernels::SHALE_BACKEND {
 
-// Which tile of which head a block of a one-dimensional grid takes: long ones first, so that the
-// end is even, and of no more heads at a time than have their keys and values in the second-level
-// cache.
+// Order in which the blocks of a one-dimensional grid take the tiles of all heads: long tiles
+// first, for an even finish, and only as many heads at a time as fit their keys and values into the
+// L2 cache.
 struct BlockOrder {
-  int tiles = 0;  // of a head
+  int tiles = 0;  // per head
   int heads = 0;  // of the whole batch
   int heads_at_once = 1;
-  bool last_first = false;  // the last tiles are the long ones
+  bool last_first = false;  // the last tiles are the longest
 
   int64_t blocks() const { return int64_t{tiles} * heads; }
 };
 
 struct AttentionParams : AttentionProblem {
-  float scale_log2 = 0;  // of scores in units of log2: scale * log2(e)
-  // Of capped scores: scale / softcap, softcap / scale, and 1 / softcap in units of log2.
+  float scale_log2 = 0;  // scale * log2(e), for scores in units of log2
+  // For a softcap: scale / softcap, softcap / scale, and 1 / softcap in units of log2.
   float cap_in = 0, cap_out = 0, cap_log2 = 0;
 
-  // Arrays of backward; each starts at row 0 of head 0 and has padded_queries rows to a head.
+  // Backward's arrays; each starts at row 0 of head 0 and has padded_queries rows per head.
   int64_t padded_queries = 0;
-  float* lse2 = nullptr;   // log2 of the softmax sum; +inf for queries that see no key, and padding
-  float* delta = nullptr;  // rowsum(dout * out); 0 there
-  // dQ / scale in f32, one tile of 16 rows after the other, each in the order of accumulator
-  // fragments: [columns / 8][value][lane]. A warp that adds a value of its fragments then adds to
-  // 128 bytes on end.
+  float* lse2 = nullptr;   // log2 of the softmax sum; +inf for queries without keys and for padding
+  float* delta = nullptr;  // rowsum(dout * out); 0 for the same rows
+  // dQ / scale in f32, in tiles of 16 rows, each in the order of accumulator fragments: [columns /
+  // 8][value][lane]. So a warp that adds one value of its fragments writes 128 contiguous bytes.
   float* dq_sums = nullptr;
 };
 
-// Kernels for a T, compiled for head sizes of 64, 96, 128 and 256. Rows of q, k, v and dout are
-// multiples of 16 bytes and start at such; any others are not.
+// Kernels for T, compiled for head sizes of 64, 96, 128 and 256. Rows of q, k, v and dout must be
+// multiples of 16 bytes and 16-byte aligned; other tensors need not be.
 template <typename T>
 void launch_attention_fwd(const Exec& exec, const AttentionParams& params);
-// dk and dv; adds to dq_sums unless that is null.
+// Computes dk and dv; adds to dq_sums unless it is null.
 template <typename T>
 void launch_attention_bwd_keys(const Exec& exec, const AttentionParams& params);
-// dq
+// Computes dq.
 template <typename T>
 void launch_attention_bwd_queries(const Exec& exec, const AttentionParams& params);
 
-// ---- Helpers of those launchers ----
+// ---- Helpers of these launchers ----
 
-// fn.template operator()<n>() for the compiled head size n that holds head_size.
+// Calls fn.template operator()<n>() for the smallest compiled head size n >= head_size.
 template <typename Fn>
 void dispatch_head_size(int64_t head_size, Fn&& fn) {
   if (head_size <= 64) return fn.template operator()<64>();
@@ -58,8 +57,8 @@ void dispatch_head_size(int64_t head_size, Fn&& fn) {
   fn.template operator()<256>();
 }
 
-// fn.template operator()<kRoom>() for the largest tiles that a block has the shared memory for.
-// Family::Tiles<kRoom>: what a block has there. Throws UnavailableError where none fits.
+// Calls fn.template operator()<kRoom>() for the largest tiles that fit a block's shared memory.
+// Family::Tiles<kRoom> is the shared memory of a block. Throws UnavailableError if none fits.
 template <class Family, typename Fn>
 void dispatch_room(const Exec& exec, Fn&& fn) {
   constexpr size_t kUsual = sizeof(typename Family::template Tiles<Room::kUsual>);
@@ -79,14 +78,14 @@ void dispatch_room(const Exec& exec, Fn&& fn) {
                              "heads of this size; use smaller heads"));
 }
 
-// fn.template operator()<kLists>(): whether the problem has BlockLists.
+// Calls fn.template operator()<kLists>(); kLists: the problem has BlockLists.
 template <typename Fn>
 void dispatch_lists(const AttentionProblem& p, Fn&& fn) {
   if (p.keys_of_queries.begins != nullptr) return fn.template operator()<true>();
   fn.template operator()<false>();
 }
 
-// For blocks that own a tile of that many queries, or of keys.
+// Orders for blocks that own a tile of this many queries or keys.
 BlockOrder order_by_queries(const AttentionProblem& p, int tile);
 BlockOrder order_by_keys(const AttentionProblem& p, int tile);
 

@@ -1,4 +1,4 @@
-// attention_merge: 16 lanes own a row, a query of a head.
+// attention_merge: 16 lanes own a row. A row is one query of one head.
 
 #include "shale/kernels/attention_problem.h"
 #include "shale/kernels/check.h"
@@ -10,14 +10,14 @@ namespace {
 
 constexpr int kThreads = 256, kLanes = 16;
 
-// lse and part_lse: [batch, heads, queries], as HeadViews whose rows have one element.
+// lse and part_lse are [batch, heads, queries], as HeadViews with one element per row.
 struct MergeParams {
   int64_t rows = 0, queries = 0;
   int heads = 0, head_size = 0;
   HeadView sum, part, lse, part_lse;
 };
 
-// y = weight y + part_weight x for `kCount` neighbours; what has a weight of 0 may be NaN.
+// y = weight y + part_weight x for `kCount` neighbours. A side with weight 0 may be NaN.
 template <int kCount, typename T>
 __device__ __forceinline__ void merge_neighbours(float* y, const T* x,
                                                  const MergeWeights& weights) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
 HeadView rows_of(const View& view) {
   return {view.data, view.stride(0), view.stride(1), view.stride(2)};
 }
-// [B, H, T]
+// View of an lse, [B, H, T].
 HeadView lse_of(const View& view) {
   return {view.data, view.stride(0), view.stride(2), view.stride(1)};
 }

@@ -1,40 +1,40 @@
 #pragma once
 
-// Tiles of 16-bit elements in shared memory, and products of them by one warp. Which lane holds
-// what of a fragment: see kernels/simt/matrix.h.
+// Tiles of 16-bit elements in shared memory, and matmuls of them by one warp. kernels/simt/matrix.h
+// describes which lane holds which elements of a fragment.
 
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
 #include "shale/kernels/simt/simt.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Row-major, in chunks of 16 bytes. ldmatrix reads a column of chunks of 8 rows at a time: a
-// swizzle puts these into different banks. Rows of 128 bytes and multiples of it use all 8 chunks
-// of a line of banks; two rows of 64 (or of 192, modulo 128) bytes share one.
+// Row-major, in chunks of 16 bytes. ldmatrix reads a column of chunks of 8 rows at a time; a
+// swizzle puts these into different banks. Rows of 128 bytes and multiples use all 8 chunks of a
+// line of banks; two rows of 64 (or of 192, modulo 128) bytes share a line.
 template <typename T, int kRowCount, int kColumnCount>
 struct alignas(128) Tile {
   static constexpr int kRows = kRowCount, kColumns = kColumnCount, kChunks = kColumns / 8;
   static constexpr int kRowBytes = kColumns * 2;
-  static constexpr int kSwizzled = kChunks % 8 == 0 ? 8 : 4;  // chunks that change places
+  static constexpr int kSwizzled = kChunks % 8 == 0 ? 8 : 4;  // chunks that the swizzle permutes
   static_assert(sizeof(T) == 2 && kColumns % 32 == 0 && kRows % 16 == 0);
 
   T elements[kRows * kColumns];
 
-  // Offset of a chunk, in bytes.
+  // Offset of a chunk in bytes.
   __device__ __forceinline__ static int offset(int row, int chunk) {
     const int swizzle = kSwizzled == 8 ? row % 8 : row / 2 % 4;
     return row * kRowBytes + chunk / kSwizzled * (kSwizzled * 16) +
            (chunk % kSwizzled ^ swizzle) * 16;
   }
-  // What lies `chunks` chunks (even, a constant) to the right of `from`, an offset of chunk 0 or 1:
-  // one operation, and the second term is part of the instruction that loads.
+  // Offset `chunks` chunks (an even constant) to the right of `from`, which is an offset of chunk 0
+  // or 1. One operation, because the second term becomes part of the load instruction.
   __device__ __forceinline__ static int right_of(int from, int chunks) {
     return (from ^ chunks % kSwizzled * 16) + chunks / kSwizzled * (kSwizzled * 16);
   }
   __device__ __forceinline__ T* at(int offset_bytes) {
     return reinterpret_cast<T*>(reinterpret_cast<char*>(elements) + offset_bytes);
   }
-  // Two elements, the first with an even column.
+  // Address of two elements; `column` is even.
   __device__ __forceinline__ uint32_t* pair(int row, int column) {
     return reinterpret_cast<uint32_t*>(at(offset(row, column / 8)) + column % 8);
   }
@@ -42,8 +42,8 @@ struct alignas(128) Tile {
 
 // ---- Between global memory and tiles, by all threads of a block ----
 
-// Neighbouring threads take the chunks of a row, as many as divide them: a thread then meets the
-// same chunks and, since it goes on by a multiple of 8 rows, the same swizzle.
+// Neighbouring threads take the chunks of a row, in a number that divides them. A thread then
+// always has the same chunks and, since it advances by a multiple of 8 rows, the same swizzle.
 template <class TileT, int kThreads>
 struct TileThreads {
   static constexpr int kLanes = TileT::kChunks % 16 == 0 ? 16 : TileT::kChunks % 8 == 0 ? 8 : 4;
@@ -51,14 +51,14 @@ struct TileThreads {
   static_assert(kRowsAtOnce % 8 == 0);
 };
 
-// Rows [begin, begin + kRows) of a head, `stride` elements apart. Rows from `end` on and columns
-// from `columns` on become zeros. Rows are multiples of 16 bytes and start at such.
+// Copies rows [begin, begin + kRows) of a head, with stride `stride`. Rows from `end` on and
+// columns from `columns` on become zeros. Rows are multiples of 16 bytes and 16-byte aligned.
 template <int kThreads, typename T, class TileT>
 __device__ __forceinline__ void copy_tile_async(TileT& tile, const T* head, int64_t stride,
                                                 int begin, int end, int columns) {
   using Threads = TileThreads<TileT, kThreads>;
   // The kernels are short of registers: nothing here is kept from tile to tile (opaque), and one
-  // pointer goes on from row to row.
+  // pointer advances from row to row.
   const int thread = opaque(static_cast<int>(threadIdx.x));
   const int lane = thread % Threads::kLanes, first = thread / Threads::kLanes;
   const T* source = head + (begin + first) * stride + lane * 8;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void copy_tile_async(TileT& tile, const T* head, int6
   }
 }
 
-// The other way; rows and columns beyond the ends are left alone. Any alignment.
+// Copies a tile to memory, except rows and columns beyond the ends. Any alignment is allowed.
 template <int kThreads, typename T, class TileT>
 __device__ __forceinline__ void store_tile(TileT& tile, T* head, int64_t stride, int begin, int end,
                                            int columns) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ int fragment_column(int i) {
 template <int kRowTiles, int kColumnTiles>
 using Accumulators = float[kRowTiles][kColumnTiles][4];  // [16 kRowTiles, 8 kColumnTiles]
 template <int kRowTiles, int kDepthTiles>
-using Fragments = uint32_t[kRowTiles][kDepthTiles][4];  // [16 kRowTiles, 16 kDepthTiles], as an a
+using Fragments = uint32_t[kRowTiles][kDepthTiles][4];  // [16 kRowTiles, 16 kDepthTiles], an a
 
 template <int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void set_zero(float (&c)[kRowTiles][kColumnTiles][4]) {
@@ -136,7 +136,7 @@ __device__ __forceinline__ void scale_by(float (&c)[kRowTiles][kColumnTiles][4],
   }
 }
 
-// Rounded results are a left operand as they lie: two accumulators side by side make one fragment.
+// Rounds accumulators to a left operand: two adjacent accumulators form one fragment as they are.
 template <typename T, int kRowTiles, int kDepthTiles>
 __device__ __forceinline__ void round_to_fragments(const float (&c)[kRowTiles][2 * kDepthTiles][4],
                                                    uint32_t (&a)[kRowTiles][kDepthTiles][4]) {
@@ -153,7 +153,7 @@ __device__ __forceinline__ void round_to_fragments(const float (&c)[kRowTiles][2
   }
 }
 
-// Accumulators into a tile, rounded.
+// Rounds accumulators and writes them to a tile.
 template <typename T, int kRowTiles, int kColumnTiles, class TileT>
 __device__ __forceinline__ void put(const float (&c)[kRowTiles][kColumnTiles][4], TileT& tile,
                                     int row, int column) {
@@ -170,7 +170,7 @@ __device__ __forceinline__ void put(const float (&c)[kRowTiles][kColumnTiles][4]
   }
 }
 
-// ---- Products. Each adds a b to c; a fragment of b that is loaded serves two columns of
+// ---- Matmuls. Each adds a b to c; a loaded fragment of b serves two columns of
 // fragments of c and all rows. ----
 
 template <typename T, int kRowTiles, int kColumnTiles>
@@ -185,9 +185,9 @@ __device__ __forceinline__ void multiply(float (&c)[kRowTiles][kColumnTiles][4],
   }
 }
 
-// What is `chunk` chunks to the right of an offset, where from there on `kTiles` chunks are used
-// and `chunk` is a multiple of that: added to the offset at once, if the swizzle lets it, else
-// chunk by chunk.
+// Offsets of chunks to the right of an offset. From `chunk` on, kTiles chunks are used, and `chunk`
+// is a multiple of kTiles. `chunk` is added to the offset once if the swizzle allows it, else for
+// each access.
 template <class TileT, int kTiles>
 struct Columns {
   static constexpr bool kAtOnce = (kTiles & (kTiles - 1)) == 0;
@@ -200,9 +200,9 @@ struct Columns {
   }
 };
 
-// Where a lane's row is of the four matrices that ldmatrix<4> loads, as [16, 16] of a tile: in the
-// order of a left operand, and of two right ones side by side, whose columns are rows of the tile.
-// opaque: all addresses differ from this one by constants, and must not be kept in registers.
+// A lane's row address for ldmatrix<4>, which loads four matrices as [16, 16] of a tile: in the
+// order of a left operand, or of two adjacent right operands whose columns are rows of the tile.
+// opaque: all addresses differ from this one by constants and should not be kept in registers.
 template <class TileT>
 __device__ __forceinline__ int left_offset(int row) {
   const int lane = lane_id();
@@ -214,7 +214,7 @@ __device__ __forceinline__ int right_offset(int row) {
   return opaque(TileT::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2) + row * TileT::kRowBytes);
 }
 
-// a: rows of a tile from a_row on; b: its columns are the rows of a tile from b_row on.
+// a: the rows of a tile from a_row on; b: its columns are the rows of a tile from b_row on.
 template <typename T, int kRowTiles, int kColumnTiles, class TileA, class TileB>
 __device__ __forceinline__ void multiply_rows(float (&c)[kRowTiles][kColumnTiles][4], TileA& a,
                                               int a_row, TileB& b, int b_row) {
@@ -236,7 +236,7 @@ __device__ __forceinline__ void multiply_rows(float (&c)[kRowTiles][kColumnTiles
   }
 }
 
-// b: rows of a tile from b_row on, chunks from b_chunk on.
+// b: the rows of a tile from b_row on, chunks from b_chunk on.
 template <typename T, int kRowTiles, int kDepthTiles, int kColumnTiles, class TileB>
 __device__ __forceinline__ void multiply_fragments(float (&c)[kRowTiles][kColumnTiles][4],
                                                    const uint32_t (&a)[kRowTiles][kDepthTiles][4],
@@ -260,7 +260,8 @@ __device__ __forceinline__ void multiply_fragments(float (&c)[kRowTiles][kColumn
   }
 }
 
-// a: its rows are the columns of a tile from a_chunk on; b as before. The depth is all rows of a.
+// a: its rows are the columns of a tile from a_chunk on; b as in multiply_fragments(). The summed
+// dimension is all rows of a's tile.
 template <typename T, int kRowTiles, int kColumnTiles, class TileA, class TileB>
 __device__ __forceinline__ void multiply_columns(float (&c)[kRowTiles][kColumnTiles][4], TileA& a,
                                                  int a_chunk, TileB& b, int b_chunk) {

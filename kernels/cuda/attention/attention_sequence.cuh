@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a block of an attention kernel is, and what its queries see.
+// Position of a block of an attention kernel, and the mask of its queries.
 
 #include <algorithm>
 #include <climits>
@@ -16,7 +16,7 @@ __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % kWarpSize);
 }
 
-// `heads` of a sequence. Cheap enough to ask for again where a kernel is short of registers.
+// Tile, sequence and head of a block. Cheap to recompute if a kernel is short of registers.
 struct BlockPlace {
   int tile, batch, head;
 };
@@ -35,7 +35,7 @@ __device__ __forceinline__ BlockPlace block_place(const BlockOrder& order, int64
   return place_in_order(order, heads, opaque(static_cast<int>(blockIdx.x)));
 }
 
-// One sequence of the batch: its own lengths, and the mask.
+// One sequence of the batch: its lengths and mask.
 struct Sequence {
   const AttentionProblem& problem;
   int batch, queries, keys;
@@ -48,8 +48,8 @@ struct Sequence {
         keys(length(p.k_lengths, number, p.keys)),
         causal(p.causal) {}
 
-  // Query i sees keys first_key(i) <= j < visible_keys(i); below 1: none. Key j is seen by queries
-  // first_query(j) <= i < end_query(j).
+  // Query i sees keys first_key(i) <= j < visible_keys(i), none if that is below 1. Key j is seen
+  // by queries first_query(j) <= i < end_query(j).
   __device__ __forceinline__ int visible_keys(int query) const {
     return causal ? std::min(keys, query + 1 + keys - queries) : keys;
   }
@@ -57,7 +57,7 @@ struct Sequence {
     if (key >= keys) return queries;
     return causal ? key - (keys - queries) : 0;
   }
-  // Of the last query or key, for those beyond.
+  // Queries or keys beyond the end get the value of the last one.
   __device__ __forceinline__ int first_key(int query) const {
     if (problem.first_keys == nullptr) return 0;
     return problem.first_keys[batch * problem.queries + std::max(0, std::min(query, queries - 1))];
@@ -76,14 +76,14 @@ struct Sequence {
   }
 };
 
-// How many keys a tile of queries goes over.
+// Number of keys that a tile of queries iterates over.
 __device__ __forceinline__ int seen_keys(const Sequence& sequence, int first_query, int queries) {
   const int last = std::min(first_query + queries, sequence.queries) - 1;
   return last < first_query ? 0 : std::max(0, sequence.visible_keys(last));
 }
 
-// The TileList of problems without BlockLists: all tiles, which the compiler knows. Walking a list
-// costs registers.
+// The TileList of problems without BlockLists: all tiles, as a compile-time fact. Iterating over a
+// list costs registers.
 struct AllTiles {
   static constexpr int tile(int step) { return step; }
   static constexpr int steps_before(int tile) { return tile; }
@@ -98,13 +98,13 @@ __device__ __forceinline__ auto tiles_of(const BlockRows& blocks, int head, int 
   }
 }
 
-// A tile of queries of one head, and the keys that it sees. Cheap enough to ask for again, too.
-// kLists: whether the problem may have BlockLists.
+// A tile of queries of one head, and the keys that it sees. Also cheap to recompute. kLists: the
+// problem may have BlockLists.
 template <bool kLists = false>
 struct QueryTile {
   BlockPlace place;
   Sequence sequence;
-  int kv_head, query, seen;  // the first query; where the keys end that some query sees
+  int kv_head, query, seen;  // first query; end of the keys that any query sees
 
   __device__ __forceinline__ QueryTile(const AttentionParams& p, const BlockPlace& at, int queries)
       : place(at),
@@ -113,7 +113,7 @@ struct QueryTile {
         query(at.tile * queries),
         seen(seen_keys(sequence, query, queries)) {}
 
-  // Tiles of so many keys, and their steps: numbers [first_step, end_step).
+  // The tiles, of `keys` keys each; their steps are [first_step, end_step).
   __device__ __forceinline__ auto tiles(int keys) const {
     return tiles_of<kLists>(sequence.problem.keys_of_queries, place.head, query, keys);
   }
@@ -128,11 +128,11 @@ struct QueryTile {
   }
 };
 
-// A tile of keys of one kv head, which `group` heads of queries share.
+// A tile of keys of one kv head, which `group` query heads share.
 struct KeyTile {
   BlockPlace place;
   Sequence sequence;
-  int group, key;  // the first key
+  int group, key;  // first key
 
   __device__ __forceinline__ KeyTile(const AttentionParams& p, const BlockPlace& at, int keys)
       : place(at),
@@ -141,19 +141,18 @@ struct KeyTile {
         key(at.tile * keys) {}
 };
 
-// A step of a block that owns kKeys keys from `key` on: a tile of kQueries queries of one head.
-// They go through all tiles that see its keys, head by head. kLists: whether the problem may have
-// BlockLists.
+// Iterates, for a block that owns kKeys keys from `key` on, over all tiles of kQueries queries that
+// see these keys, head by head. kLists: the problem may have BlockLists.
 template <int kKeys, int kQueries, bool kLists = false>
 struct QueryStep {
   const Sequence& sequence;
-  int key, head, first, end, step;  // steps of the head
+  int key, head, first, end, step;  // first, end, step: steps of the head
 
   __device__ __forceinline__ QueryStep(const Sequence& of, int first_key, int first_head)
       : sequence(of), key(first_key), head(first_head) {
     begin_head();
   }
-  // The steps of so many heads from this one on, at which it then is.
+  // Returns the number of steps of `heads` heads from the current one on; goes to the first step.
   __device__ __forceinline__ int count(int heads) {
     if (!tiles_of_heads_differ()) return std::max(0, end - first) * heads;
     const int first_head = head, end_head = head + heads;
@@ -168,7 +167,7 @@ struct QueryStep {
     return steps;
   }
   __device__ __forceinline__ int query() const { return tiles().tile(step) * kQueries; }
-  // To the next step, of which there is one.
+  // Goes to the next step, which must exist.
   __device__ __forceinline__ void advance() {
     if (++step < end) return;
     ++head;

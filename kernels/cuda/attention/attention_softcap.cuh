@@ -3,33 +3,34 @@
 #include "shale/kernels/cuda/attention/attention_launch.h"
 #include "shale/kernels/simt/simt.h"
 
-// Capped scores (AttentionFwdArgs::softcap): what products give becomes what, times the scale, is
-// softcap * tanh(scale * score / softcap). Gradients are times the slope, 1 - tanh^2.
+// Softcap of scores (AttentionFwdArgs::softcap): replaces a raw score by a value that, times the
+// scale, is softcap * tanh(scale * score / softcap). Gradients are multiplied by the derivative, 1
+// - tanh^2.
 namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr float kTwoLog2E = 2.88539008f;
 
-// tanh(x) = 1 - 2 / (e^2x + 1): within 2^-20, which no 16-bit input notices.
+// tanh(x) = 1 - 2 / (e^2x + 1): error within 2^-20, far below the precision of 16-bit inputs.
 __device__ __forceinline__ float capped(float score, const AttentionParams& p) {
   const float e = fast_exp2(score * (kTwoLog2E * p.cap_in));
   return fmaf(-2.f * p.cap_out, fast_rcp(1.f + e), p.cap_out);
 }
 
-// Of a score that is capped.
+// Derivative of the softcap, from the capped score.
 __device__ __forceinline__ float slope_of(float score, const AttentionParams& p) {
   const float tanh = score * p.cap_in;
   return fmaf(-tanh, tanh, 1.f);
 }
 
-// The same of its probability 2^(scale * score - lse2), where the score is not there any more. Of a
-// probability that is 0, whatever it multiplies, some number from 0 to 1.
+// Same derivative from the probability 2^(scale * score - lse2), if the score is no longer
+// available. For a probability of 0 any number from 0 to 1, because it is multiplied by 0.
 __device__ __forceinline__ float slope_of(float probability, float lse2, const AttentionParams& p) {
   constexpr float kSmallest = 1.17549435e-38f;
   const float tanh = (fast_log2(fmaxf(probability, kSmallest)) + lse2) * p.cap_log2;
   return fmaxf(fmaf(-tanh, tanh, 1.f), 0.f);
 }
 
-// dp such that dp - delta is times the slope of a score that is capped.
+// Returns a dp for which dp - delta is multiplied by the derivative of the softcap.
 __device__ __forceinline__ float capped_gradient(float dp, float delta, float slope) {
   return fmaf(dp - delta, slope, delta);
 }

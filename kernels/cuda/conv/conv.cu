@@ -16,14 +16,14 @@
 #include "shale/kernels/gemm_problem.h"
 #include "shale/kernels/simt/simt.h"
 
-// Host side of convolutions. Windows of one pixel that leave out none are products as they are;
-// others go to the kernels of conv_kernel.cuh, with their weights packed, and images copied whose
+// Host side of convolutions. Windows of one pixel with stride 1 and no padding are plain GEMMs;
+// others use the kernels of conv_kernel.cuh, with packed weights, and with copies of images whose
 // pixels are not aligned.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// cuDNN comes first on a GPU, without a tile to be tested. It does not know the emulator's.
+// cuDNN is tried first on a GPU, unless a tile is given for a test. It cannot run on the emulator.
 #ifdef __CUDACC__
 constexpr bool kHasCudnn = true;
 #else
@@ -36,15 +36,15 @@ bool by_cudnn(const Exec& exec, const Args& a) {
 }
 
 constexpr int64_t kMostIndex = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMostEdge = 16383;  // of an image with its padding, and of a window, in pixels
+constexpr int64_t kMostEdge = 16383;  // maximum size of a padded image and of a window, in pixels
 
 struct Problem {
   const char* op;
   View x, weight, y;  // or their gradients
   Windows windows;
-  const GemmTile* tile;  // that is asked for, or null
+  const GemmTile* tile;  // requested tile, or null
 
-  // Whether it is a product of [pixels, channels] and [O, C].
+  // Returns whether it is a plain GEMM of [pixels, channels] and [O, C].
   bool is_plain() const {
     return weight.size(2) * weight.size(3) == 1 && windows.stride == 1 && windows.padding == 0 &&
            tile == nullptr;
@@ -67,7 +67,7 @@ void check_sizes(const Problem& p) {
   }
   for (const int axis : {2, 3}) check("a window's edge", p.weight.size(axis), kMostEdge);
   check("the stride", p.windows.stride, kMostEdge);
-  // With what channels are filled up to.
+  // Zeros that pad channels.
   const int64_t taps = p.weight.size(2) * p.weight.size(3);
   check("the number of weights of a channel",
         taps * (std::max(p.weight.size(0), p.weight.size(1)) + kAlignment), kMostIndex);
@@ -86,16 +86,16 @@ Divisor divisor(int64_t value) {
   return {.factor = static_cast<uint32_t>(factor), .shift = shift, .value = int(value)};
 }
 
-// Channels of a pixel, filled up to whole packs.
+// Channels of a pixel, padded to whole packs.
 int64_t whole_channels(const View& image) {
   return round_up(image.size(3), kAlignment / dtype_size(image.dtype));
 }
-// Whether pixels begin at multiples of a pack.
+// Returns whether pixels begin at multiples of a pack.
 bool has_aligned_pixels(const View& image) {
   return reinterpret_cast<uintptr_t>(image.data) % kAlignment == 0 &&
          whole_channels(image) == image.size(3);
 }
-// Pixels as lines of a matrix.
+// The pixels as lines of a matrix.
 Lines pixel_lines(const View& image) {
   const int64_t channels = image.size(3);
   return {{.data = image.data, .dtype = image.dtype, .ld = channels},
@@ -112,7 +112,7 @@ Pixels pixels_of(const View& image) {
           .cols = int(image.size(2)),
           .channels = int(image.size(3))};
 }
-// The view's, or those of a copy of it, copy_bytes() at `memory`.
+// The view's pixels, or those of an aligned copy at `memory`, which needs copy_bytes().
 Pixels aligned_pixels(const Exec& exec, const View& image, char* memory) {
   Pixels pixels = pixels_of(image);
   if (has_aligned_pixels(image)) return pixels;
@@ -121,7 +121,7 @@ Pixels aligned_pixels(const Exec& exec, const View& image, char* memory) {
   return pixels;
 }
 
-// The tile for a product that is done `groups` times.
+// The tile for a GEMM that runs `groups` times.
 GemmTile tile_for(const Exec& exec, const Problem& p, int64_t m, int64_t n, int64_t k,
                   int64_t groups) {
   GemmMeans means = gemm_means(exec.device);
@@ -164,7 +164,7 @@ View weight_matrix(const View& weight) {
 
 // ---- Forward, and the gradient of the input ----
 
-// `to` from what windows see of `from`, with weights packed by the channels of `to`.
+// Computes `to` from the windows of `from`, with weights packed by the channels of `to`.
 void run_windows(const Exec& exec, const Problem& p, const View& from, const View& to,
                  const View& bias, PackedBy by) {
   check_sizes(p);
@@ -184,7 +184,7 @@ void run_windows(const Exec& exec, const Problem& p, const View& from, const Vie
   product.windows = window_shape(p);
   product.packs =
       has_aligned_pixels(to) && reinterpret_cast<uintptr_t>(bias.data) % kAlignment == 0;
-  // Of an input's gradient each class of pixels sees its part of the windows.
+  // In the input gradient each class of pixels sees only a part of the windows.
   const int64_t stride = by == PackedBy::kIn ? p.windows.stride : 1;
   const int64_t classes = stride * stride, pixels = to.numel() / to.size(3);
   product.tile =
@@ -197,12 +197,12 @@ void run_windows(const Exec& exec, const Problem& p, const View& from, const Vie
   }
 }
 
-// ---- Gradient of the weights: parts of the pixels, whose sums are added in order ----
+// ---- Weight gradient: sums over parts of the pixels, added in order ----
 
-// Parts that keep a large GPU busy, of which each is long enough. A function of the sizes alone:
-// the bits depend on it.
+// Number of parts that keeps a large GPU busy while each part is long enough. It depends only on
+// the sizes, because the bits depend on it.
 int64_t splits_for(int64_t tiles, int64_t pixels, int64_t part_bytes) {
-  constexpr int64_t kBlocks = 264;  // two on each multiprocessor of an H100
+  constexpr int64_t kBlocks = 264;  // two per multiprocessor of an H100
   constexpr int64_t kLeastPixels = 512, kMostBytes = int64_t{32} << 20;
   const int64_t most =
       std::min(pixels / kLeastPixels, kMostBytes / std::max<int64_t>(part_bytes, 1));

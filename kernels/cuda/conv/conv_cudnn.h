@@ -6,11 +6,10 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Convolutions by cuDNN. False, and nothing done, where it cannot be loaded or has no engine for
-// them; UnavailableError instead where SHALE_CUDNN asks for it.
+// Convolutions by cuDNN. Return false, without doing anything, if cuDNN cannot be loaded or has no
+// engine for them; if SHALE_CUDNN asks for cuDNN, throw UnavailableError instead.
 //
-// Workspace: weights in the order of the library, or their gradient in f32, and what its plan
-// wants.
+// Workspace: weights in cuDNN's layout, or their gradient in f32, and the workspace of its plan.
 bool conv_by_cudnn(const Exec& exec, const ConvArgs& a);
 bool conv_by_cudnn(const Exec& exec, const ConvInputGradArgs& a);
 bool conv_by_cudnn(const Exec& exec, const ConvWeightGradArgs& a);

@@ -4,19 +4,19 @@
 #include "shale/kernels/cuda/conv/conv_tile.cuh"
 #include "shale/kernels/cuda/gemm/gemm_kernel.cuh"
 
-// Convolutions as products by the kernels of gemm/, whose loaders find the pixels of a window where
-// they lie in the image: no patches are written. A block has a tile of the result, as there.
+// Convolutions as implicit GEMMs: the kernels of gemm/ with loaders that read the pixels of a
+// window from the image, without writing patches. A block has a tile of the result, as in gemm/.
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// What stands above and left of what a block writes, for its epilogue.
+// Position of a block's tile in the result, for its epilogue.
 struct ConvTile {
-  int row = 0, rows = 0;  // the tile's first row, and the rows of the whole product
+  int row = 0, rows = 0;  // the tile's first row, and the rows of the whole result
   int col = 0, cols = 0;
 };
 
-// Writes a tile of sums plus the bias, of which there may be none. line(row) is where that row of
-// the product begins.
+// Writes a tile of sums plus the bias, which may be null. line(row) is the address of a row of the
+// result.
 template <typename T, class Config, typename Out, class Line>
 __device__ __forceinline__ void store_tile(const float* sums, const ConvTile& tile, const T* bias,
                                            bool packs, const Line& line) {
@@ -36,7 +36,7 @@ __device__ __forceinline__ void store_tile(const float* sums, const ConvTile& ti
   }
 }
 
-// The pixel of `to` that a row of the product is.
+// The pixel of `to` for a row of the result.
 template <bool kInputGrad>
 __device__ __forceinline__ int64_t pixel_of(const WindowProduct& p, const Axis& rows,
                                             const Axis& cols, int row) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ int64_t pixel_of(const WindowProduct& p, const Axis& 
   return (int64_t{image} * p.to.rows + to_row) * p.to.cols + to_col;
 }
 
-// Where a block's tile lies. Blocks of one class of pixels follow each other.
+// Position of a block's tile. Blocks of one class of pixels are consecutive.
 struct WindowTile {
   Axis rows, cols;
   ConvTile tile;
@@ -70,7 +70,7 @@ __device__ __forceinline__ WindowTile tile_of(const WindowProduct& p, int block,
   return t;
 }
 
-// A forward convolution, or the gradient of its input. Of the latter, pixels whose places differ by
+// A forward convolution, or an input gradient. In the latter, pixels whose positions differ by
 // multiples of the stride form a class: they see the same part of the windows.
 template <typename T, class Config, bool kInputGrad>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
   });
 }
 
-// The gradient of the weights.
+// Weight gradient.
 template <typename T, class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     conv_weight_grad_kernel(const WeightProduct p, int row_tiles, int col_tiles) {

@@ -4,8 +4,8 @@
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
 #include "shale/kernels/simt/simt.h"
 
-// Copies of weights between their order in a checkpoint and that of the products: a thread owns an
-// element of what it writes.
+// Copies of weights between the layout of checkpoints and that of the matmuls. A thread owns an
+// element of the output.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -16,12 +16,12 @@ int64_t blocks_of(int64_t elements) {
   return ceil_div(elements, int64_t{kThreads});
 }
 
-// The thread's number in the grid.
+// The thread's index in the grid.
 __device__ __forceinline__ int64_t thread_number() {
   return int64_t{blockIdx.x} * kThreads + threadIdx.x;
 }
 
-// Sizes of weights [outs, ins, taps], and of the axis that goes last when they are packed.
+// Sizes of weights [outs, ins, taps], and of the padded axis that is last in packed weights.
 struct WeightShape {
   int64_t outs, ins, taps, channels;
 };
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
   await_previous_grid();
   const int64_t i = thread_number();
   if (i >= count) return;
-  // Threads that are neighbours read neighbours.
+  // Neighbouring threads read neighbouring elements.
   const int64_t in = i % s.ins, tap = i / s.ins % s.taps, out = i / (s.ins * s.taps);
   const int64_t part_size = s.outs * s.taps * s.channels;
   const float* part = parts + (out * s.taps + tap) * s.channels + in;

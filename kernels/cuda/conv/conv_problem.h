@@ -8,52 +8,52 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Pixels in memory, [images, rows, cols, channels].
+// An image in memory, [images, rows, cols, channels].
 struct Pixels {
   void* data = nullptr;
   int images = 0, rows = 0, cols = 0, channels = 0;
 };
 
-// How windows lie on the image, as in Windows, and their size.
+// Position of windows on the image, as in Windows, and their size.
 struct WindowShape {
   int kernel_rows = 1, kernel_cols = 1;
   int stride = 1, padding = 0;
 };
 
-// A convolution or the gradient of its input as a product whose first operand is never in memory:
-// rows are pixels of `to`, its k the pixels of `from` that stand in their windows, each with all
-// its channels. `from` and the weights are 16-byte aligned, and their channels whole packs.
+// A convolution or an input gradient as a GEMM whose first operand is never in memory: its rows are
+// pixels of `to`, its k the pixels of `from` in their windows, each with all channels. `from` and
+// the weights are 16-byte aligned, and their channels are whole packs.
 struct WindowProduct {
   Pixels from, to;
   const void* weights = nullptr;  // [to.channels, kernel rows, kernel cols, from.channels]
   const void* bias = nullptr;     // [to.channels], or null
   WindowShape windows;
-  bool packs = false;  // lines of `to` and the bias may be moved in packs
+  bool packs = false;  // lines of `to` and the bias may be accessed in packs
   GemmTile tile = GemmTile::k64x64;
 };
 
-// Division of numbers below 2^31 by one that is known before the launch: T. Granlund and P.
+// Division of numbers below 2^31 by a number that is known before the launch: T. Granlund and P.
 // Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994, figure 4.1.
 struct Divisor {
   uint32_t factor = 1, shift = 0;
   int value = 1;
 };
 
-// The gradient of the weights as a product: [outs, depth] over all pixels of dy, of which each part
-// takes its share. A column is a channel of x at one place of the window. dy and x are 16-byte
-// aligned, and their channels whole packs.
+// A weight gradient as a GEMM: [outs, depth] over all pixels of dy, divided into parts. A column is
+// a channel of x at one position of the window. dy and x are 16-byte aligned, and their channels
+// are whole packs.
 struct WeightProduct {
   Pixels x, dy;
   WindowShape windows;
-  Divisor by_image, by_row;  // pixels of dy, of an image and of a row
+  Divisor by_image, by_row;  // pixels of dy per image and per row
   float* parts = nullptr;    // [splits, outs, depth]
   int outs = 0, depth = 0;   // depth = kernel rows * kernel cols * x.channels
-  int split_pixels = 0;      // of a part
+  int split_pixels = 0;      // per part
   int splits = 1;
   GemmTile tile = GemmTile::k64x64;
 };
 
-// Tiles that there are kernels with: k64x64 and k128x128.
+// Kernels exist for the tiles k64x64 and k128x128.
 void launch_conv_f32(const Exec& exec, const WindowProduct& p);
 void launch_conv_bf16(const Exec& exec, const WindowProduct& p);
 void launch_conv_f16(const Exec& exec, const WindowProduct& p);

@@ -3,8 +3,8 @@
 #include "shale/kernels/cuda/conv/conv_problem.h"
 #include "shale/kernels/cuda/gemm/gemm_tile.cuh"
 
-// Loaders of a convolution's operands, which work as TileLoader does. The chunks that they copy, 16
-// bytes, are channels of one pixel.
+// Loaders of a convolution's operands, similar to TileLoader. They copy chunks of 16 bytes, which
+// are channels of one pixel.
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -14,22 +14,23 @@ __device__ __forceinline__ int quotient(int number, const Divisor& by) {
   return static_cast<int>((high + n) >> by.shift);
 }
 
-// Pixels of an axis of `to` that a block may have, and what they see of the other image: pixel
-// begin + step a sees from + from_step a with the first of `taps` taps, and the next pixel (of the
-// input's gradient the one before) with the next. Taps are every tap_step-th from tap_begin on.
+// The pixels of one axis of `to` that a block may have, and the pixels that they see in the other
+// image: pixel begin + step a sees from + from_step a with the first of `taps` taps, and the next
+// pixel (in the input gradient the previous one) with the next tap. Taps are every tap_step-th from
+// tap_begin on.
 struct Axis {
   int begin, step, count;
   int from, from_step;
   int taps, tap_begin, tap_step;
 };
 
-// Classes that the pixels of an axis fall into, see conv_kernel.
+// Number of classes of the pixels of an axis, see conv_kernel.
 __host__ __device__ __forceinline__ int classes_of(int size, int stride) {
   return size < stride ? size : stride;
 }
 
-// Of the input's gradient, class `number` of the axis: dx at h is the sum of dy at (h + padding -
-// u) / stride over the taps u for which that is whole.
+// Class `number` of the axis in the input gradient: dx at h is the sum of dy at (h + padding - u) /
+// stride over the taps u for which that is an integer.
 template <bool kInputGrad>
 __device__ __forceinline__ Axis axis_of(int size, int kernel, const WindowShape& w, int number) {
   if (!kInputGrad) {
@@ -53,13 +54,13 @@ __device__ __forceinline__ Axis axis_of(int size, int kernel, const WindowShape&
           .tap_step = w.stride};
 }
 
-// Copies both operands of a WindowProduct: their chunks of one k belong to the same tap and the
-// same channels.
+// Copies both operands of a WindowProduct: their chunks at the same k belong to the same tap and
+// channels.
 template <class ATile, class BTile, int kThreads, bool kInputGrad>
 class WindowLoader {
   using T = typename ATile::Element;
   static constexpr int kChunk = ATile::kChunk, kLineChunks = ATile::kLineChunks;
-  static constexpr int kLineStep = kThreads / kLineChunks;  // between chunks of a thread
+  static constexpr int kLineStep = kThreads / kLineChunks;  // between the chunks of a thread
   static constexpr int kACopies = ATile::kLines / kLineStep, kBCopies = BTile::kLines / kLineStep;
   static constexpr int kTileStep = kLineStep * kLineChunks * kChunk;
   static_assert(kLineChunks == BTile::kLineChunks && ATile::kDepth == BTile::kDepth);
@@ -67,7 +68,7 @@ class WindowLoader {
   static_assert(kLineStep % 8 == 0, "the chunks of a thread have one permutation");
 
  public:
-  // `row` of `row_end` is the tile's first row of the product, `col` its first column.
+  // `row` (of `row_end`) is the first row of the tile in the result, `col` its first column.
   __device__ __forceinline__ WindowLoader(const WindowProduct& p, const Axis& rows,
                                           const Axis& cols, int row, int row_end, int col)
       : p_(p), tap_rows_(rows.taps), tap_cols_(cols.taps) {
@@ -126,7 +127,7 @@ class WindowLoader {
  private:
   static constexpr int kOutside = -32768 * 65536;  // a row above every image
 
-  // Goes on to the tap that the channel belongs to.
+  // Advances to the tap that channel_ belongs to.
   __device__ __forceinline__ void settle() {
     while (channel_ >= p_.from.channels && tap_row_ < tap_rows_) {
       channel_ -= p_.from.channels;
@@ -135,27 +136,27 @@ class WindowLoader {
   }
 
   const WindowProduct& p_;
-  const T* weights_;                         // the thread's first line of them
-  int base_[kACopies];                       // of each line, the pixel that its first tap sees,
-  int corner_[kACopies];                     // and that pixel's row and column, 16 bits each
-  int channel_, tap_row_ = 0, tap_col_ = 0;  // what comes next
+  const T* weights_;                         // first line of weights of this thread
+  int base_[kACopies];                       // per line: the pixel that its first tap sees
+  int corner_[kACopies];                     // row and column of that pixel, 16 bits each
+  int channel_, tap_row_ = 0, tap_col_ = 0;  // position of the next copy
   int tap_rows_, tap_cols_, first_tap_;
-  int lines_left_;  // of the weights, from the thread's first on
-  int to_;          // offset of its first chunk in a tile
+  int lines_left_;  // lines of weights left, from the thread's first on
+  int to_;          // offset of the first chunk in a tile
 };
 
-// Copies x of a WeightProduct. A line is a pixel of dy, its chunks are columns of the product: the
+// Copies x of a WeightProduct. A line is a pixel of dy; its chunks are columns of the result, the
 // same for all lines.
 template <class Tile, int kThreads>
 class PixelLoader {
   using T = typename Tile::Element;
   static constexpr int kChunk = Tile::kChunk, kLineChunks = Tile::kLineChunks;
-  static constexpr int kLineStep = kThreads / kLineChunks;  // between chunks of a thread
+  static constexpr int kLineStep = kThreads / kLineChunks;  // between the chunks of a thread
   static constexpr int kCopies = Tile::kLines / kLineStep;
   static_assert(!Tile::kAlongK && Tile::kLines % kLineStep == 0 && kLineStep % 8 == 0);
 
  public:
-  // `col` is the tile's first column, `pixel` the first to be loaded.
+  // `col` is the tile's first column, `pixel` the first pixel to load.
   __device__ __forceinline__ PixelLoader(const WeightProduct& p, int col, int pixel) : p_(p) {
     line_ = static_cast<int>(threadIdx.x) / kLineChunks;
     const int chunk = static_cast<int>(threadIdx.x) % kLineChunks;
@@ -169,7 +170,7 @@ class PixelLoader {
     pixel_ = pixel + line_;
   }
 
-  // Issues the copies of the next kDepth pixels, of which `left` are the block's.
+  // Issues the copies of the next kDepth pixels, of which `left` belong to the block.
   __device__ __forceinline__ void load(T* tile, int left) {
     const T* const from = static_cast<const T*>(p_.x.data);
 #pragma unroll
@@ -193,10 +194,10 @@ class PixelLoader {
 
  private:
   const WeightProduct& p_;
-  int line_, to_;     // of the thread's first chunk: line, offset in a tile
-  int pixel_;         // that it comes from next
-  int channel_;       // of all its chunks
-  int down_, right_;  // from a window's first pixel to theirs
+  int line_, to_;     // line of the first chunk, and its offset in a tile
+  int pixel_;         // pixel of the next copy
+  int channel_;       // the same for all chunks
+  int down_, right_;  // offset from a window's first pixel
   bool inside_;
 };
 

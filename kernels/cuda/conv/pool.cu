@@ -4,8 +4,8 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A thread owns a channel of a window, or in backward of a pixel, which asks the windows that hold
-// it.
+// A thread owns a channel of a window; in backward it owns a channel of a pixel, and reads the
+// windows that contain the pixel.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {

@@ -3,13 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
-// What is used here of the C interface of cuDNN 9's graphs (cudnn_graph.h, formerly
-// cudnn_backend.h), under the names that NVIDIA's documentation gives it: numbers and signatures
-// that stay the same in all versions 9. Declared here, so that a build needs nothing of cuDNN.
+// The part of the C interface of cuDNN 9's graph API (cudnn_graph.h, formerly cudnn_backend.h) that
+// is used here, with the names of NVIDIA's documentation. The numbers and signatures are the same
+// in all versions 9. They are declared here, so that the build does not need cuDNN.
 
 namespace shale::kernels::cudnn {
 
-using Status = int;  // cudnnStatus_t: 0, or its class times 1000 and more
+using Status = int;  // cudnnStatus_t: 0, or class * 1000 + code
 inline constexpr Status kSuccess = 0, kNotInitialized = 1001, kBadParam = 2000,
                         kBadParamNullPointer = 2002, kBadParamNotFinalized = 2004,
                         kNotSupported = 3000;
@@ -116,7 +116,7 @@ enum class PointwiseMode : int { kAdd = 0, kReluForward = 100 };  // cudnnPointw
 enum class GenStatsMode : int { kSumSquareSum = 0 };              // cudnnGenStatsMode_t
 enum class HeurMode : int { kFallback = 2, kA = 3 };              // cudnnBackendHeurMode_t
 
-// cudnnBackendNumericalNote_t: what is special about an engine's arithmetic
+// cudnnBackendNumericalNote_t: special properties of an engine's arithmetic
 enum class NumericalNote : int {
   kTensorCore = 0,
   kDownConvertInputs = 1,

@@ -15,9 +15,9 @@ namespace shale::kernels::cudnn {
 namespace {
 
 constexpr int64_t kMostWorkspace = int64_t{256}
-                                   << 20;  // bytes; engines that want more are left out
+                                   << 20;  // << 20;  // bytes; engines that need more are not used
 
-// 0 or not-supported; everything else is an error.
+// Returns whether the status is success, false for "not supported"; throws for all other errors.
 bool succeeded(Status status, const char* what) {
   if (status == kSuccess) return true;
   if (status / 1000 == kNotSupported / 1000) return false;
@@ -28,7 +28,7 @@ void check(Status status, const char* what) {
   if (!succeeded(status, what)) throw UnavailableError(cat("conv: cuDNN lacks ", what));
 }
 
-// Owns a descriptor of the library.
+// Owns a cuDNN descriptor.
 class Owned {
  public:
   explicit Owned(DescriptorType type) {
@@ -55,7 +55,7 @@ class Owned {
   void set(Attribute name, std::initializer_list<int64_t> values) {
     set(name, AttributeType::kInt64, static_cast<int64_t>(values.size()), values.begin());
   }
-  // False where the library has nothing for what it describes.
+  // Returns false if the library does not support what the descriptor describes.
   bool finalize() const {
     return succeeded(library()->finalize(descriptor_), "cudnnBackendFinalize");
   }
@@ -73,7 +73,7 @@ DataType data_type(DType dtype) {
 // Unique ids of a graph's tensors.
 enum Uid : int64_t { kX = 1, kWeights, kY, kBias, kSum, kSquareSum, kProduct, kBiased };
 
-// The library names sizes N, C, H, W whatever the order in memory, which strides say.
+// The library takes sizes in the order N, C, H, W for any memory order, which the strides define.
 Owned tensor(Uid uid, DataType type, std::array<int64_t, 4> nchw, bool is_virtual = false) {
   const auto [n, c, h, w] = nchw;
   constexpr int64_t kAlignment = 16;
@@ -88,7 +88,7 @@ Owned tensor(Uid uid, DataType type, std::array<int64_t, 4> nchw, bool is_virtua
   return t;
 }
 
-// Everything that a graph is described by, in the order in which it is made; gone before that.
+// The descriptors of a graph, in the order in which they are made.
 class Description {
  public:
   Description(const ConvGraph& graph, Handle handle) : g_(graph) {
@@ -135,7 +135,7 @@ class Description {
     operations_.push_back(finished(std::move(owned), what).get());
   }
 
-  // The attributes of the three kinds of convolution follow `alpha` alike: beta, the convolution,
+  // The three kinds of convolution have the same attributes after `alpha`: beta, the convolution,
   // then W, X, Y; W, DX, DY; DW, X, DY.
   void convolution(DescriptorType type, Attribute alpha, const Owned& x, const Owned& w,
                    const Owned& y) {
@@ -204,7 +204,7 @@ class Description {
   bool supported_ = false;
 };
 
-// The descriptors that an attribute holds, which the caller makes and the library fills.
+// The descriptors in an attribute: the caller makes them and the library fills them.
 std::vector<Owned> descriptors_of(const Owned& from, Attribute name, DescriptorType type) {
   int64_t count = 0;
   check(library()->get_attribute(from.get(), name, AttributeType::kDescriptor, 0, &count, nullptr),
@@ -219,7 +219,7 @@ std::vector<Owned> descriptors_of(const Owned& from, Attribute name, DescriptorT
   return found;
 }
 
-// Whether an engine keeps the promises of conv_plan().
+// Returns whether an engine keeps the guarantees of conv_plan().
 bool keeps_promises(const Owned& config) {
   const std::vector<Owned> engine =
       descriptors_of(config, Attribute::kEngineConfigEngine, DescriptorType::kEngine);
@@ -236,7 +236,7 @@ bool keeps_promises(const Owned& config) {
 
 class Plan final : public ConvPlan {
  public:
-  // `plan` is finalized.
+  // `plan` must be finalized.
   Plan(const ConvGraph& graph, Handle handle, Owned&& plan, int64_t bytes)
       : graph_(graph), handle_(handle), plan_(plan.release()), bytes_(bytes) {}
 
@@ -264,7 +264,7 @@ class Plan final : public ConvPlan {
  private:
   ConvGraph graph_;
   Handle handle_;
-  Descriptor plan_;  // of a cache that lasts as long as the library: nothing destroys it
+  Descriptor plan_;  // never destroyed: cached as long as the library is loaded
   int64_t bytes_;
 };
 
@@ -299,7 +299,7 @@ std::unique_ptr<ConvPlan> make_plan(Handle handle, const ConvGraph& graph) {
 const ConvPlan* conv_plan(int device, const ConvGraph& graph) {
   if (library() == nullptr) return nullptr;
   static std::mutex mutex;
-  static std::map<int, Handle> handles;  // live to the end of the process, as the library does
+  static std::map<int, Handle> handles;  // never destroyed, as the library is never unloaded
   static std::map<std::pair<int, ConvGraph>, std::unique_ptr<ConvPlan>> plans;
   const std::lock_guard lock(mutex);
   const auto [place, is_new] = plans.try_emplace({device, graph});

@@ -10,9 +10,9 @@ namespace shale::kernels::cudnn {
 
 enum class ConvOp : uint8_t { kForward, kInputGrad, kWeightGrad };
 
-// A convolution, or one of its gradients, and what is done on the way to memory. Images are dense
-// [N, H, W, C], weights [O, kh, kw, C], all of `dtype` and 16-byte aligned; sums are made in f32.
-// The gradient of the weights is in f32.
+// A convolution, or one of its gradients, with fused operations. Images are dense [N, H, W, C],
+// weights [O, kh, kw, C], all of `dtype` and 16-byte aligned; sums are computed in f32. Weight
+// gradients are f32.
 struct ConvGraph {
   ConvOp op = ConvOp::kForward;
   DType dtype = DType::kF32;
@@ -20,36 +20,36 @@ struct ConvGraph {
   int64_t out_rows = 0, out_cols = 0, outs = 0;          // of y
   int64_t kernel_rows = 0, kernel_cols = 0;
   int64_t stride = 1, padding = 0;
-  // Forward only: y = conv + bias, of y the positive part, and its statistics for batch norm.
+  // Forward only: y = conv + bias, relu, and the statistics of y for batch norm.
   bool bias = false, relu = false, statistics = false;
 
   friend auto operator<=>(const ConvGraph&, const ConvGraph&) = default;
 };
 
-// x, weights and y, or their gradients where the op says so; those that the graph has.
+// x, weights and y, or their gradients, depending on the op; null if the graph does not have them.
 struct ConvPointers {
   const void* x = nullptr;
   const void* weights = nullptr;
   const void* y = nullptr;
-  const void* bias = nullptr;        // [O], of the graph's dtype
-  const void* sum = nullptr;         // [O] f32: of y over all pixels,
+  const void* bias = nullptr;        // [O], in the graph's dtype
+  const void* sum = nullptr;         // [O] f32: sum of y over all pixels
   const void* square_sum = nullptr;  // and of its squares
 };
 
-// A graph with the engine that runs it.
+// A graph and the engine that runs it.
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
   virtual int64_t workspace_bytes() const = 0;
-  // Queues the work on `stream`, with workspace_bytes() of memory.
+  // Queues the work on `stream`; workspace has workspace_bytes().
   virtual void execute(void* stream, const ConvPointers& pointers, void* workspace) const = 0;
 };
 
-// The plan for a graph on the device, made when it is first asked for; null where the library is
-// not there or has no engine that keeps this project's promises: the same bits in every run,
-// products of the operands as they are, summed in f32. The engine is the library's first guess
-// among those, and never timed, since ranks must not choose differently. The device is the thread's
-// current one. Throws InternalError where the library refuses a graph as wrong.
+// Returns the plan for a graph on the device, made at first use. Returns null if cuDNN is missing
+// or has no engine that keeps this project's guarantees: the same bits in every run, and unrounded
+// operands, summed in f32. Among those engines, the library's first heuristic choice is used.
+// Engines are never timed, because ranks must not choose differently. The device is the thread's
+// current one. Throws InternalError if the library rejects a graph as invalid.
 const ConvPlan* conv_plan(int device, const ConvGraph& graph);
 
 }  // namespace shale::kernels::cudnn

@@ -24,10 +24,10 @@ bool is_off() {
 
 struct Loaded {
   Library library;
-  std::string error;  // why there is none, or nothing
+  std::string error;  // reason if there is no library, else empty
 };
 
-// Never unloaded: its handles live to the end of the process.
+// Never unloaded, because its handles exist to the end of the process.
 Loaded load() {
   if (is_off()) return {{}, "SHALE_CUDNN is off"};
   const std::string name = chosen() != nullptr ? chosen() : kName;

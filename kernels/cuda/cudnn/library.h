@@ -6,7 +6,7 @@
 
 namespace shale::kernels::cudnn {
 
-// The functions of cuDNN 9, loaded when first asked for, never linked.
+// The functions of cuDNN 9. The library is loaded at first use, never linked.
 struct Library {
   size_t (*get_version)() = nullptr;
   const char* (*get_error_string)(Status status) = nullptr;
@@ -22,14 +22,14 @@ struct Library {
   Status (*execute)(Handle handle, Descriptor plan, Descriptor variant_pack) = nullptr;
 };
 
-// Whether SHALE_CUDNN in the environment names a library: then nothing but it will do.
+// Returns whether SHALE_CUDNN names a library, which is then required.
 bool is_asked_for();
 
-// Null where there is none, which the log then says, once, or SHALE_CUDNN is "off". Throws
-// UnavailableError where is_asked_for() and it cannot be loaded.
+// Returns null if there is no library, which is logged once, or if SHALE_CUDNN is "off". Throws
+// UnavailableError if is_asked_for() and it cannot be loaded.
 const Library* library();
 
-// "9.10.2"; empty where there is none.
+// Version such as "9.10.2"; empty without a library.
 std::string version();
 
 }  // namespace shale::kernels::cudnn

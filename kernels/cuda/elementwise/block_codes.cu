@@ -4,9 +4,9 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A thread decodes eight neighbours of a row, which lie in one block of codes: it reads them, and
-// their scale, at once, and writes 16 or 32 bytes. Levels of NF4 are looked up in shared memory,
-// since those of a warp differ. The bits are the CPU's.
+// A thread decodes eight neighbours of a row, which are in one block: it reads their codes and
+// scale at once, and writes 16 or 32 bytes. NF4 levels are looked up in shared memory, because the
+// lanes of a warp need different ones. The bits equal the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kNeighbours = 8;
 static_assert(kCodeBlock % kNeighbours == 0);
 
-// Device memory's copy of what the shared table is filled from.
+// Copy in device memory from which the shared table is filled.
 struct Nf4Table {
   float levels[16];
 };
@@ -28,7 +28,7 @@ __device__ constexpr Nf4Table kNf4{nf4_table()};
 
 struct CodedRows {
   const uint8_t* data;
-  int64_t columns, row_bytes, scales;  // where scales begin in a row
+  int64_t columns, row_bytes, scales;  // scales: offset of the scales in a row
 
   __device__ __forceinline__ float scale(const uint8_t* row, int64_t column) const {
     return reinterpret_cast<const float*>(row + scales)[column / kCodeBlock];
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) decode_blocks_kernel(CodedRows x, T*
     const uint32_t codes = *reinterpret_cast<const uint32_t*>(row + column / 2);
 #pragma unroll
     for (int i = 0; i < kNeighbours; ++i) {
-      const int shift = i / 2 * 8 + (i % 2 == 0 ? 4 : 0);  // of two, the first is the upper half
+      const int shift = i / 2 * 8 + (i % 2 == 0 ? 4 : 0);  // the first code is in the upper half
       levels.at[i] = table[codes >> shift & 15];
     }
   } else {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) decode_blocks_kernel(CodedRows x, T*
   store_scaled(y + first, levels, x.scale(row, column));
 }
 
-// A warp encodes a block: a lane has two neighbours, which are two bytes or one.
+// A warp encodes a block: a lane has two neighbours, whose codes are two bytes or one.
 constexpr int kWarps = kThreads / kWarpSize;
 static_assert(kCodeBlock == 2 * kWarpSize);
 
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first = block * kCodeBlock + 2 * lane;
   const float a = to_float(x[first]), b = to_float(x[first + 1]);
   const float most = std::numeric_limits<float>::max();
-  const float largest = warp_max(fmaxf(fabsf(a), fabsf(b)));  // skips NaNs
+  const float largest = warp_max(fmaxf(fabsf(a), fabsf(b)));  // ignores NaN
   const bool is_finite = warp_sum(fabsf(a) <= most && fabsf(b) <= most ? 0 : 1) == 0;
   const BlockScale scale = is_finite ? block_scale(kCode, largest) : BlockScale{};
   const int64_t number = first / y.columns, column = first - number * y.columns;

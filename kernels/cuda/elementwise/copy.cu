@@ -8,15 +8,15 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/simt/simt.h"
 
-// copy moves every byte once each way, in the largest words (of 1 to 16 bytes) that shapes, strides
-// and addresses allow. Where x and y run along different dimensions, square tiles go by way of
-// shared memory, so that both are touched along their own. fill writes every byte once.
+// copy reads and writes every byte once, in the largest words (1 to 16 bytes) that shapes, strides
+// and addresses allow. If x and y are contiguous along different dimensions, square tiles go
+// through shared memory, so that both are accessed contiguously. fill writes every byte once.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWords = 4;  // of a thread
+constexpr int kWords = 4;  // per thread
 constexpr int kDims = kMaxDims;
 constexpr int kTile = 32;
 
@@ -24,7 +24,7 @@ struct alignas(16) Word16 {
   uint32_t at[4];
 };
 
-// Outer dimensions of a copy, innermost first; strides in words.
+// The outer dimensions of a copy, innermost first; strides in words.
 struct OuterDims {
   int count = 0;
   int64_t size[kDims] = {};
@@ -46,9 +46,8 @@ struct Offsets {
   int64_t x = 0, y = 0;
 };
 
-// Offsets of the element with this number. The loop is unrolled because an array that is indexed at
-// run time would be copied into local memory; a 64-bit division is a short one where both numbers
-// are.
+// Offsets of an element. The loop is unrolled, because an array that is indexed at run time would
+// be in local memory. A 64-bit division is fast if both numbers fit 32 bits.
 __device__ __forceinline__ Offsets offsets_of(const OuterDims& dims, int64_t number) {
   Offsets at;
 #pragma unroll
@@ -90,7 +89,7 @@ struct Tile {
   T at[kTile][kTile + 1];  // the odd width spreads a column over the banks
 };
 
-// [down, across]: x runs along `down`, y along `across`. A block moves one tile.
+// x is contiguous along `down`, y along `across`. A block copies one tile [down, across].
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(const T* x, T* y, CopyDim down, CopyDim across, OuterDims outer) {
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The dimension that x runs along, if it is not the one that y does; -1: none.
+// The dimension along which x is contiguous, if it is not y's; -1: none.
 int dimension_of_x(const CopyPlan& plan) {
   int best = -1;
   int64_t stride = plan.inner().x;
@@ -125,7 +124,7 @@ int dimension_of_x(const CopyPlan& plan) {
     const CopyDim& dim = plan.dims[size_t(i)];
     if (dim.size > 1 && std::abs(dim.x) < std::abs(stride)) best = i, stride = dim.x;
   }
-  // A stride of 0 repeats: reading along it gains nothing.
+  // A stride of 0 repeats an element, so reading along it gains nothing.
   return stride == 0 ? -1 : best;
 }
 
@@ -159,7 +158,7 @@ void launch_copy(const Exec& exec, const CopyArgs& a, const CopyPlan& plan) {
   const int64_t element = dtype_size(a.x.dtype), word = sizeof(Word);
   OuterDims dims;
   const CopyDim inner = plan.inner();
-  // Smaller words than elements never occur: an element's own size divides all of its numbers.
+  // Words are never smaller than elements, because the element size divides all of these numbers.
   const int64_t per_word = word / element;
   dims.add(per_word == 1 ? inner : CopyDim{inner.size / per_word, 1, 1});
   for (int i = plan.count - 2; i >= 0; --i) {
@@ -171,7 +170,7 @@ void launch_copy(const Exec& exec, const CopyArgs& a, const CopyPlan& plan) {
                exec, static_cast<const Word*>(a.x.data), static_cast<Word*>(a.y.data), dims, words);
 }
 
-// fn.template operator()<Word>() for a word of so many bytes.
+// Calls fn.template operator()<Word>() for a word of this size.
 template <class Fn>
 void dispatch_element(int64_t bytes, const Fn& fn) {
   switch (bytes) {
@@ -212,7 +211,7 @@ void launch_fill(const Exec& exec, void* y, const FillPattern& pattern, int64_t 
                exec, static_cast<Word*>(y), value, words);
 }
 
-// The value, as often as 16 bytes hold it.
+// Repeats the value to fill 16 bytes.
 FillPattern pattern_of(DType dtype, double value) {
   FillPattern pattern;
   const auto repeat = [&](auto element) {
@@ -254,7 +253,7 @@ template <>
 void run(const Exec& exec, const FillArgs& a) {
   if (a.y.numel() == 0) return;
   const FillPattern pattern = pattern_of(a.y.dtype, a.value);
-  // Whole words of 16 bytes, and what is left before and after them.
+  // Whole words of 16 bytes, and the bytes before and after them.
   const auto address = reinterpret_cast<uintptr_t>(a.y.data);
   const int64_t bytes = a.y.bytes();
   auto* y = static_cast<unsigned char*>(a.y.data);

@@ -4,13 +4,13 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/elementwise.h"
 
-// x, residual and y are moved once; the mask is made, never stored.
+// x, residual and y are read or written once; the mask is computed and never stored.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPacks = 2;  // of a thread
+constexpr int kPacks = 2;  // per thread
 
 // Elements [first, last) of [samples, elements].
 template <typename T>
@@ -21,7 +21,7 @@ struct DropoutOperands {
   const StepState* step;
   int64_t elements, first, last;
   uint32_t first_sample;
-  uint32_t blocks;  // of a sample
+  uint32_t blocks;  // per sample
   uint32_t site;
   float p, scale;
 };
@@ -33,7 +33,7 @@ __device__ __forceinline__ void dropout_words(PhiloxCounter counter, PhiloxKey k
   if constexpr (kCount == 1) {
     counter[0] = static_cast<uint32_t>(element / 4);
     const PhiloxCounter four = philox(counter, key);
-    // Not indexed: an index that is only known at run time would put the array into memory.
+    // Not indexed at run time, which would put the array into local memory.
     const int word = static_cast<int>(element % 4);
     words[0] = word == 0 ? four[0] : word == 1 ? four[1] : word == 2 ? four[2] : four[3];
   } else {
@@ -65,15 +65,15 @@ __device__ __forceinline__ void drop(const DropoutOperands<T>& o, const PhiloxCo
   store_floats(o.y + at, values);
 }
 
-// A block owns kThreads * kPacks packs of one sample. The arithmetic is the limit, not the number
-// of loads under way: ten rounds of Philox for four elements.
+// A block owns kThreads * kPacks packs of one sample. Arithmetic is the limit, not the number of
+// loads in flight: ten rounds of Philox per four elements.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) dropout_kernel(DropoutOperands<T> o, bool packed) {
   await_previous_grid();
   constexpr int kCount = kPackSize<T>;
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks * kCount;
   const uint32_t sample = o.first_sample + blockIdx.x / o.blocks;
-  const int64_t base = sample * o.elements - o.first;  // of the sample, in x
+  const int64_t base = sample * o.elements - o.first;  // offset of the sample in x
   int64_t begin = (blockIdx.x % o.blocks) * kBlock;
   int64_t end = begin + kBlock < o.elements ? begin + kBlock : o.elements;
   if (base + begin < 0) begin = -base;

@@ -4,7 +4,7 @@
 #include "shale/kernels/cuda/elementwise/fp8_tile.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// A block has a tile of x (fp8_tile.cuh). The bits are the CPU's.
+// A block has a tile of x (fp8_tile.cuh). The bits equal the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -15,7 +15,7 @@ constexpr int kRun = kFp8Run, kRunsOfLine = kFp8RunsOfLine;
 
 struct QuantizeWork {
   const bf16* x;
-  int64_t rows, columns, across;  // across: tiles side by side
+  int64_t rows, columns, across;  // across: tiles per row of tiles
   bool packs;                     // rows may be read in packs
   Fp8OperandMemory by_rows, by_columns;
 };
@@ -25,7 +25,7 @@ struct ColumnScratch {
   int32_t exponents[kTile];
 };
 
-// What a thread has of the tile.
+// A thread's part of the tile.
 struct OwnPart : Fp8TilePlace {
   Floats<kRun> x[kRun];
 };
@@ -55,7 +55,7 @@ __device__ __forceinline__ OwnPart load_part(const QuantizeWork& w, int64_t tile
   return own;
 }
 
-// Row i of the thread's with the scale 2^exponents[i].
+// Writes the thread's row i with the scale 2^exponents[i].
 template <typename Number>
 __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart& own,
                                            const int32_t (&exponents)[kRun]) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart&
   }
 }
 
-// Column j of the thread's with the scale 2^exponents[j].
+// Writes the thread's column j with the scale 2^exponents[j].
 template <typename Number>
 __device__ __forceinline__ void store_columns(const QuantizeWork& w, const OwnPart& own,
                                               const int32_t (&exponents)[kRun]) {
@@ -102,9 +102,9 @@ __device__ __forceinline__ uint32_t largest_of(const OwnPart& own) {
   return largest;
 }
 
-// The largest magnitude of each block's part of x, of as many blocks as a block has threads. From
-// x's end: quantize_tiles_kernel begins with what was read last, which the L2 cache still has, so
-// that memory gives an x of its size once.
+// Computes the largest magnitude of each block's part of x, for as many blocks as a block has
+// threads. Goes from the end of x to the start, so that quantize_tiles_kernel begins with what was
+// read last, which is still in the L2 cache. If x fits the L2 cache, it is read once from memory.
 __global__ void __launch_bounds__(kThreads)
     largest_kernel(const QuantizeWork w, int64_t tiles, uint32_t* of_blocks) {
   await_previous_grid();
@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) of_blocks[blockIdx.x] = largest;
 }
 
-// Of squares; or, where `of_blocks` is not null, of all of x, whose largest magnitude is the
-// largest of those, one for each thread.
+// Quantizes with scales of squares. If `of_blocks` is not null, there is one scale: the largest
+// magnitude of x is the largest of those values, one per thread.
 template <typename Number>
 __global__ void __launch_bounds__(kThreads)
     quantize_tiles_kernel(const QuantizeWork w, const uint32_t* of_blocks) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
   const OwnPart own =
       load_part(w, blockIdx.x / w.across * kFp8Block, blockIdx.x % w.across * kFp8Block);
   const uint32_t largest = of_blocks != nullptr ? of_blocks[threadIdx.x] : largest_of(own);
-  // Of bits what is not finite is the largest.
+  // The bits of non-finite numbers are the largest.
   const int32_t exponent = fp8_exponent<Number>(block_max(largest));
   int32_t exponents[kRun];
 #pragma unroll
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads) quantize_lines_kernel(const Quantize
     uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < kRun; ++i) largest = Max()(largest, magnitude_bits(own.x[i].at[j]));
-    largest = Max()(largest, shfl_xor(largest, kRunsOfLine));  // of the warp's two runs of rows
+    largest = Max()(largest, shfl_xor(largest, kRunsOfLine));  // over the warp's two runs of rows
     if (lane < kRunsOfLine) scratch.largest[thread / kWarpSize][own.run * kRun + j] = largest;
   }
   __syncthreads();

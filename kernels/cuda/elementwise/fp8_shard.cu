@@ -4,9 +4,9 @@
 #include "shale/kernels/cuda/elementwise/fp8_tile.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// A thread has a run of neighbours that lie in one block of scales: 8 of them where rows are
-// multiples of blocks, as those of models are, and half a warp has all that a block has of a row;
-// else one. The bits are the CPU's.
+// A thread has a run of neighbours in one block of scales. A run has 8 elements if rows are
+// multiples of blocks, as in common models, and then half a warp has a block's part of a row; else
+// it has one element. The bits equal the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -31,7 +31,7 @@ __device__ __forceinline__ int64_t own_run() {
   return (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kRun;
 }
 
-// x as bf16.
+// Loads x rounded to bf16.
 template <int kRun>
 __device__ __forceinline__ Floats<kRun> load_rounded(const float* x) {
   constexpr int kPack = kRun < 4 ? kRun : 4;
@@ -94,14 +94,14 @@ __global__ void __launch_bounds__(kThreads)
   Floats<kRun> values;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) values.at[i] = decoded(e4m3{run.at[i]}) * scale;
-  store_floats(y + at, values);  // exactly
+  store_floats(y + at, values);  // exact
 }
 
 // ---- Operands: a block has a tile (fp8_tile.cuh) ----
 
 struct OperandsWork {
   const uint8_t* codes;
-  int64_t rows, columns, across;  // across: tiles side by side
+  int64_t rows, columns, across;  // across: tiles per row of tiles
   bool packs;                     // rows may be read in packs
   bool copies_rows;
   Fp8BlockIndex index;
@@ -109,7 +109,7 @@ struct OperandsWork {
   Fp8OperandMemory by_rows, by_columns;
 };
 
-// Codes of eight rows, eight columns of each; zeros outside of the matrix.
+// Loads the codes of eight rows of eight columns; zeros outside of the matrix.
 __device__ __forceinline__ void load_codes(const OperandsWork& w, const Fp8TilePlace& own,
                                            Fp8CodeRun (&codes)[kFp8Run]) {
   const bool whole = w.packs && own.first_column + kFp8Run <= w.columns;
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kFp8TileThreads) fp8_operands_kernel(const Ope
   });
 }
 
-// launch.operator()<kRun>(), of a thread's run.
+// Calls launch.operator()<kRun>() with the run of a thread.
 template <typename Launch>
 void with_run(const ShardRange& range, std::initializer_list<const void*> memory,
               const Launch& launch) {

@@ -3,11 +3,11 @@
 #include "shale/kernels/fp8.h"
 #include "shale/kernels/simt/simt.h"
 
-// A tile of kFp8Block rows and columns in the registers of a block that makes operands of fp8 of
-// it: half a warp has 8 rows, a thread of it 8 neighbouring columns. Codes of rows go straight to
-// memory, 8 bytes of a thread side by side with its neighbours'. Those of the transpose, of which a
-// thread has 8 of a line, go through shared memory, so that half a warp writes the tile's part of a
-// line.
+// A tile of kFp8Block rows and columns in the registers of a block that makes fp8 operands from it:
+// half a warp has 8 rows, each of its threads 8 neighbouring columns. Codes of rows are written
+// directly to memory, 8 bytes per thread, contiguous across threads. Codes of the transpose, where
+// a thread has 8 of a line, go through shared memory, so that half a warp writes the tile's part of
+// a line.
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -18,7 +18,7 @@ inline constexpr int kFp8RunsOfLine = static_cast<int>(kFp8Block) / kFp8Run;  //
 using Fp8CodeRun = Pack<uint8_t, kFp8Run>;
 
 struct Fp8OperandMemory {
-  uint8_t* codes;  // null where the operand is left out
+  uint8_t* codes;  // null if the operand is omitted
   float* scales;
   int64_t codes_stride, scales_stride;
 };
@@ -29,11 +29,11 @@ inline Fp8OperandMemory memory_of(const Fp8Operand& operand) {
           operand.scales.stride(0)};
 }
 
-// What a thread has of the block's tile.
+// A thread's part of the block's tile.
 struct Fp8TilePlace {
-  int run = static_cast<int>(threadIdx.x) % kFp8RunsOfLine;   // of columns
-  int rows = static_cast<int>(threadIdx.x) / kFp8RunsOfLine;  // of rows, 8 from rows * 8 on
-  int64_t first_row, first_column;                            // of the matrix
+  int run = static_cast<int>(threadIdx.x) % kFp8RunsOfLine;   // index of the run of columns
+  int rows = static_cast<int>(threadIdx.x) / kFp8RunsOfLine;  // of rows: 8 from rows * 8 on
+  int64_t first_row, first_column;                            // in the matrix
 };
 
 __device__ __forceinline__ Fp8TilePlace fp8_tile_place(int64_t tile_row, int64_t tile_column) {
@@ -43,8 +43,8 @@ __device__ __forceinline__ Fp8TilePlace fp8_tile_place(int64_t tile_row, int64_t
   return own;
 }
 
-// Where 8 codes of a line of the transpose lie: permuted by the line, so that neither the threads
-// that write one nor those that read one meet in a bank.
+// Position of 8 codes of a line of the transpose, permuted by the line, so that neither writing nor
+// reading threads have bank conflicts.
 struct Fp8TransposeScratch {
   Fp8CodeRun runs[kFp8Block][kFp8RunsOfLine];
   __device__ __forceinline__ Fp8CodeRun& at(int line, int run) {
@@ -52,8 +52,8 @@ struct Fp8TransposeScratch {
   }
 };
 
-// Writes the tile's part of the lines of the transpose of [rows, columns]. codes_of(j): those of
-// the thread's column j, row by row; called for all of them by all threads of a block.
+// Writes the tile's part of the lines of the transpose of [rows, columns]. codes_of(j) returns the
+// codes of the thread's column j, in row order. All threads of a block call it for all columns.
 template <typename CodesOf>
 __device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
                                                   const Fp8TilePlace& own, int64_t rows,
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
     store_shared_pack(scratch.at(own.run * kFp8Run + j, own.rows).at, codes_of(j));
   }
   __syncthreads();
-  // From here on the thread has other columns: a run of rows of every 16th.
+  // From here on the thread has other columns: a run of rows of every 16th column.
   const int64_t tile_row = own.first_row - own.rows * kFp8Run;
   const int64_t tile_column = own.first_column - own.run * kFp8Run;
   const int64_t row = tile_row + own.run * kFp8Run;

@@ -4,12 +4,12 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// GELU (arXiv:1606.08415) and its slope, for epilogues too. Absolute errors are a few ulp of
-// max(1, |x|); a NaN stays one.
+// GELU (arXiv:1606.08415) and its derivative, also for epilogues. Absolute errors are a few ulp of
+// max(1, |x|); NaN stays NaN.
 
-// Tanh form: x s with s = (1 + tanh u) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3); by the
-// sigmoid, because 1 + tanh(u) cancels for negative u. e^-2u is a power of two: log2(e) is in the
-// factors.
+// Tanh form: x s with s = (1 + tanh u) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Uses
+// the sigmoid, because 1 + tanh(u) cancels for negative u. e^-2u is computed as a power of two: the
+// factors include log2(e).
 inline constexpr float kGeluLinear = -2.3022082f;  // -2 sqrt(2/pi) log2(e)
 inline constexpr float kGeluCubic = -2.3022082f * 0.044715f;
 
@@ -18,15 +18,15 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return x * fast_rcp(1.f + e);
 }
 
-// s + x s (1 - s) d(2u)/dx. 1 - s is e s, which does not cancel; e is kept finite, or e s would be
-// inf * 0.
+// s + x s (1 - s) d(2u)/dx. 1 - s is computed as e s, which does not cancel; e is kept finite, or e
+// s would be inf * 0.
 __device__ __forceinline__ float dgelu_tanh(float x) {
   constexpr float kLn2 = 0.69314718f;
   const float t = x * x;
   const float e = fast_exp2(fminf(x * fmaf(kGeluCubic, t, kGeluLinear), 126.f));
   const float s = fast_rcp(1.f + e);
   const float slope = fmaf(-3 * kGeluCubic * kLn2, t, -kGeluLinear * kLn2);
-  // Far out s (1 - s) is tiny and the slope huge; in this order no product overflows.
+  // For large |x|, s (1 - s) is tiny and the derivative huge; in this order no product overflows.
   return fmaf((x * s) * (e * s), slope, s);
 }
 

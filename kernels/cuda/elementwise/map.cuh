@@ -6,21 +6,21 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // Elementwise kernels. An operation is a struct of operands (see operand.cuh) and numbers with
 //
-//   kCount             elements that are moved together: 16 bytes of the widest operand
+//   kCount             number of elements processed together: 16 bytes of the widest operand
 //   packed()           whether all operands allow that (host)
 //   load<n>(i)         reads elements [i, i + n) of the inputs into registers
 //   store<n>(i, in)    computes from them, and writes elements [i, i + n) of the outputs
-//   prefetch(b, e)     if there is one: hints that elements [b, e) of the inputs will be wanted, by
-//                      prefetch_run(); blocks that are there before the grid before has ended do it
+//   prefetch(b, e)     optional: prefetches elements [b, e) of the inputs with
+//                      prefetch_run(), in blocks that start before the previous grid has ended
 //
-// All of a thread's loads are issued before the first store, which may alias them.
+// All loads of a thread are issued before its first store, which may alias them.
 inline constexpr int kMapThreads = 256;
-inline constexpr int kMapPacks = 2;  // of a thread: with one alone, too few bytes are under way
-// About as many as come up together; those that follow them have nothing to wait for.
+inline constexpr int kMapPacks = 2;  // per thread: one would leave too few bytes in flight
+// About the number of blocks that start early; later blocks have nothing to wait for.
 inline constexpr unsigned kEarlyBlocks = 512;
 
-// A block owns kMapThreads * kMapPacks neighbouring packs, a thread those kMapThreads apart. What
-// is ragged or not aligned goes element by element, by the same instructions.
+// A block owns kMapThreads * kMapPacks neighbouring packs; a thread's packs are kMapThreads apart.
+// Ragged or unaligned parts are processed element by element, with the same instructions.
 template <class Operation>
 __global__ void __launch_bounds__(kMapThreads, 4)
     map_kernel(Operation operation, int64_t n, bool packed) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kMapThreads, 4)
 
 template <class Operation>
 void map(const Exec& exec, const Operation& operation, int64_t n) {
-  if (n == 0) return;  // CUDA refuses an empty grid
+  if (n == 0) return;  // CUDA rejects an empty grid
   constexpr int64_t kBlock = int64_t{kMapThreads} * kMapPacks * Operation::kCount;
   simt::launch(map_kernel<Operation>, {.grid = ceil_div(n, kBlock), .block = kMapThreads}, exec,
                operation, n, operation.packed());

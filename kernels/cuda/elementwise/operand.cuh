@@ -6,7 +6,7 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Elements [begin, end) of an array will be wanted: hints, a line for each of the threads 0, 1, ...
+// Prefetches elements [begin, end) of an array: threads 0, 1, ... prefetch one line each.
 template <typename T>
 __device__ __forceinline__ void prefetch_run(const T* data, int64_t begin, int64_t end,
                                              int thread) {
@@ -15,11 +15,11 @@ __device__ __forceinline__ void prefetch_run(const T* data, int64_t begin, int64
   if (i < end) prefetch_l2(data + i);
 }
 
-// An array of a type that is known when compiling.
+// An array whose type is known at compile time.
 template <typename T>
 struct Typed {
   using Element = T;
-  static constexpr int kWidest = sizeof(T);  // bytes of an element, at most
+  static constexpr int kWidest = sizeof(T);  // maximum bytes of an element
   T* data;
 
   explicit Typed(const View& view) : data(view.as<T>()) {}
@@ -35,8 +35,8 @@ struct Typed {
   }
 };
 
-// An array of f32, bf16 or f16, told apart at run time: all threads take the same branch, which
-// costs nothing beside the memory, and saves a kernel for every combination of dtypes.
+// An array of f32, bf16 or f16, distinguished at run time. All threads take the same branch, which
+// costs little compared with memory access, and avoids a kernel for every combination of dtypes.
 struct Mixed {
   static constexpr int kWidest = sizeof(float);
   void* data;
@@ -63,7 +63,8 @@ struct Mixed {
   }
 };
 
-// Whether packs of `count` elements from the array's start are aligned. An array left out is.
+// Returns whether packs of `count` elements from the array's start are aligned; true for an omitted
+// array.
 template <class Operand>
 bool allows_packs(const Operand& operand, int count) {
   return reinterpret_cast<uintptr_t>(operand.data) %

@@ -6,9 +6,8 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// Box-Muller by the CPU's instructions, with its polynomials (kernels/cpu/random.cpp), hence with
-// its bits: a model's initial values do not depend on the device that makes them. y is written
-// once.
+// Box-Muller with the CPU's instructions and polynomials (kernels/cpu/random.cpp), so the bits are
+// the same: a model's initial values do not depend on the device. y is written once.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -25,7 +24,8 @@ __device__ __forceinline__ float horner(float x, float c0, Rest... rest) {
 
 // ln x for x in [2^-24, 1].
 __device__ __forceinline__ float log_of(float x) {
-  // x = 2^k m, m in [sqrt(1/2), sqrt(2)): subtracting sqrt(1/2)'s bits carries into the exponent.
+  // x = 2^k m, m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) carries into the
+  // exponent.
   constexpr int32_t kSqrtHalf = 0x3f3504f3;
   const int32_t bits = std::bit_cast<int32_t>(x) - kSqrtHalf;
   const auto k = static_cast<float>(bits >> 23);
@@ -43,7 +43,7 @@ struct SinCos {
   float sin, cos;
 };
 
-// Sine and cosine of 2 pi u, u a multiple of 2^-24 in [0, 1). The quarter turns come off exactly.
+// Sine and cosine of 2 pi u, u a multiple of 2^-24 in [0, 1). Reduction to a quarter turn is exact.
 __device__ __forceinline__ SinCos sincos_turns(float u) {
   const float quarters = u * 4.f, shifted = quarters + 0x1.8p23f;
   const auto q = std::bit_cast<uint32_t>(shifted);  // its low two bits count quarter turns
@@ -52,7 +52,7 @@ __device__ __forceinline__ SinCos sincos_turns(float u) {
   const float s =
       f * horner(t, 1.57079633f, -0.645964096f, 0.0796925827f, -0.00468126625f, 0.000158206299f);
   const float c = horner(t, 1.f, -1.23370054f, 0.253669204f, -0.0208600695f, 0.000903628067f);
-  // An odd number of quarters swaps sine and cosine; signs go by the second bit.
+  // An odd number of quarters swaps sine and cosine; the second bit gives the signs.
   const bool swap = (q & 1) != 0;
   const uint32_t sin_sign = (q & 2) << 30, cos_sign = ((q + 1) & 2) << 30;
   return {std::bit_cast<float>(std::bit_cast<uint32_t>(swap ? c : s) ^ sin_sign),
@@ -75,7 +75,7 @@ __device__ __forceinline__ Floats<4> normals(const Distribution& d, uint64_t gro
 #pragma unroll
   for (int pair = 0; pair < 2; ++pair) {
     const float u = uniform_f32(words[static_cast<size_t>(2 * pair)]);
-    // 1 - u is never 0, and exact.
+    // 1 - u is exact and never 0.
     const float radius = sqrtf(-2.f * log_of(1.f - u)) * d.std;
     const SinCos angle = sincos_turns(uniform_f32(words[static_cast<size_t>(2 * pair + 1)]));
     values.at[2 * pair] = fmaf(radius, angle.cos, d.mean);
@@ -84,15 +84,15 @@ __device__ __forceinline__ Floats<4> normals(const Distribution& d, uint64_t gro
   return values;
 }
 
-// Rows of `run` elements, one after another in y, every `stride` elements in the parameter.
+// Rows of `run` elements, contiguous in y and `stride` elements apart in the parameter.
 template <typename T>
 struct Box {
   T* y;
   int64_t first, run, stride;
-  int64_t groups;  // in which a row may have elements
+  int64_t groups;  // maximum groups that a row overlaps
 };
 
-// A thread makes one group of four; at the ends of a row only a part of it is wanted.
+// A thread computes one group of four; at the ends of a row only a part of it is used.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     random_normal_kernel(Box<T> box, Distribution d, int64_t rows, bool packed) {

@@ -4,14 +4,14 @@
 #include "shale/kernels/rope.h"
 #include "shale/kernels/rope_angle.h"
 
-// A thread makes the sines and cosines of some pairs of a token once, and turns these pairs of
-// several heads with them: of memory, x and y alone are moved.
+// A thread computes the sines and cosines of some pairs of a token once, and rotates these pairs of
+// several heads. Only x and y are read and written.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kHeads = 4;  // of a thread
+constexpr int kHeads = 4;  // per thread
 constexpr int kMaxPairs = kMaxRopeHeadSize / 2;
 
 struct RopeStrides {
@@ -24,16 +24,16 @@ struct RopeParams {
   T* y;
   const int32_t* positions;  // or null
   RopeStrides x_strides, y_strides;
-  int64_t tokens;  // of all sequences
-  int64_t length;  // of a sequence
+  int64_t tokens;  // in all sequences
+  int64_t length;  // tokens per sequence
   int64_t first_position;
   int heads, pairs;
-  int head_groups;  // of kHeads
+  int head_groups;  // groups of kHeads heads
   float scale, sign;
   uint64_t turns[kMaxPairs];
 };
 
-// As kernels/cpu/rope.cpp has it, to the bit.
+// Bitwise equal to kernels/cpu/rope.cpp.
 __device__ __forceinline__ void rope_sin_cos(uint32_t angle, float scale, float sign, float& cos,
                                              float& sin) {
   using P = RopePolynomial;
@@ -44,14 +44,14 @@ __device__ __forceinline__ void rope_sin_cos(uint32_t angle, float scale, float 
   const float c = fmaf(fmaf(P::kCos2, z, P::kCos1), z, P::kCos0);
   const float sine = fmaf(x * z, s, x);
   const float cosine = fmaf(z * z, c, fmaf(-0.5f, z, 1.f));
-  // A quarter turn more makes cos of sin, and -sin of cos.
+  // An additional quarter turn turns sin into cos, and cos into -sin.
   const bool odd = (quarter & 1) != 0, below = (quarter & 2) != 0;
   const float up = odd ? cosine : sine, right = odd ? sine : cosine;
   sin = (below ? -up : up) * (scale * sign);
   cos = (below != odd ? -right : right) * scale;
 }
 
-// kCount pairs from `pair` on of one head.
+// Rotates kCount pairs from `pair` on of one head.
 template <int kCount, bool kInterleaved, typename T>
 __device__ __forceinline__ void turn(const T* x, T* y, int pair, int pairs,
                                      const float (&cos)[kCount], const float (&sin)[kCount]) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void turn(const T* x, T* y, int pair, int pairs,
   Floats<kCount> parts[] = {load_floats<kCount>(x + first), load_floats<kCount>(x + second)};
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    // Of 2 kCount elements in a row.
+    // Indices into 2 kCount consecutive elements.
     constexpr int kStep = kInterleaved ? 2 : 1, kApart = kInterleaved ? 1 : kCount;
     const int i = k * kStep, j = i + kApart;
     float &a = parts[i / kCount].at[i % kCount], &b = parts[j / kCount].at[j % kCount];

@@ -8,16 +8,16 @@
 #include "shale/kernels/simt/simt.h"
 
 // Forward: a warp owns a row of y; table and position rows are read once, y is written once.
-// Backward: ids are sorted first, stably (sort_ids.h); then a warp owns some columns of one row of
-// the gradient and adds up the rows of dy that belong to it, in order: dy is read once, gradient
-// rows that an id names are written once (all of them, if they are set and not accumulated).
+// Backward: ids are sorted stably first (sort_ids.h). Then a warp owns some columns of one row of
+// the gradient and adds up the rows of dy that belong to it, in order. dy is read once; gradient
+// rows that an id selects are written once (all rows without accumulate).
 //
 // B, T, C: batch, positions of a sample, width; V: rows of the table.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr int kWarps = 4;  // of a block
+constexpr int kWarps = 4;  // per block
 constexpr int kThreads = kWarps * kWarpSize;
 
 // ---- Forward ----
@@ -26,11 +26,11 @@ template <typename T>
 struct EmbeddingFwd {
   const int32_t* ids;
   const T* table;
-  const T* positions;  // of the first position used; or null
+  const T* positions;  // first position used, or null
   T* y;
   int64_t rows, length, C;
-  int64_t first_row, V;  // rows of the table that are here
-  int64_t whole_rows;    // of the table that this is a part of
+  int64_t first_row, V;  // rows of this shard of the table
+  int64_t whole_rows;    // rows of the whole table
   bool is_part;
 };
 
@@ -40,8 +40,7 @@ __global__ void __launch_bounds__(kThreads, 8) embedding_fwd_kernel(EmbeddingFwd
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   if (row >= a.rows) return;
   const int64_t id = a.ids[row];
-  // An id out of range cannot be reported from here: its row is NaN, which no run survives
-  // unnoticed.
+  // The GPU cannot report an id out of range. Its row becomes NaN, which makes the loss NaN.
   const bool valid = id >= 0 && id < a.whole_rows;
   const int64_t own = id - a.first_row;
   const bool is_here = own >= 0 && own < a.V;
@@ -50,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, 8) embedding_fwd_kernel(EmbeddingFwd
 #pragma unroll 4
   for (int64_t c = threadIdx.x % kWarpSize * kCount; c < a.C; c += kWarpSize * kCount) {
     Floats<kCount> values = load_floats<kCount>(from + c);
-    if (a.is_part) {  // with 0 added: -0 becomes what it is in the sum of all parts
+    if (a.is_part) {  // adds 0, so that -0 is the same as in the sum of all shards
 #pragma unroll
       for (int i = 0; i < kCount; ++i) values.at[i] = is_here ? values.at[i] + 0.f : 0.f;
     }
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 8) embedding_fwd_kernel(EmbeddingFwd
 
 // ---- Backward ----
 
-// kCount floats of a gradient, in words of at most 16 bytes, whatever the pack of dy is.
+// kCount floats of a gradient, in words of at most 16 bytes, for any pack size of dy.
 template <int kCount, typename TGrad>
 constexpr int kGradWord = kCount < kPackSize<TGrad> ? kCount : kPackSize<TGrad>;
 
@@ -95,7 +94,7 @@ __device__ __forceinline__ void store_grad(TGrad* p, const Floats<kCount>& value
   }
 }
 
-// Rows of dy, added up in rows of a gradient.
+// Sums of rows of dy into rows of a gradient.
 template <typename T, typename TGrad>
 struct RowSum {
   const T* dy;
@@ -104,7 +103,7 @@ struct RowSum {
   bool accumulate;
 };
 
-// The gradient row and its first column that this thread's warp owns.
+// The gradient row, and its first column, that this thread's warp owns.
 struct OwnColumns {
   int64_t row, c;
 };
@@ -122,7 +121,7 @@ int64_t blocks_for(int64_t rows, int64_t C) {
   return ceil_div(rows * ceil_div(C, kWarpSize * kCount), kWarps);
 }
 
-// out[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ..., `count` of them, rounded once.
+// out[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ... for `count` rows, rounded once.
 template <int kCount, typename T, typename TGrad, class RowOf>
 __device__ __forceinline__ void sum_rows(const RowSum<T, TGrad>& a, const OwnColumns& own,
                                          int64_t count, const RowOf& row_of) {
@@ -163,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, 8)
 
 // ---- Host ----
 
-// fn.template operator()<kCount>(), kCount columns at a time where C and the addresses allow it.
+// Calls fn.template operator()<kCount>() with the largest kCount that C and the addresses allow.
 template <typename T, class Fn>
 void dispatch_columns(int64_t C, std::initializer_list<const void*> operands, const Fn& fn) {
   bool packed = C % kPackSize<T> == 0;

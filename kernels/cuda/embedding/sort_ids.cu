@@ -8,18 +8,18 @@
 #include "shale/kernels/cuda/reduce/block_scan.cuh"
 #include "shale/kernels/simt/simt.h"
 
-// A stable radix sort of (id, number) pairs, a byte of the id at a time, lowest first. A warp owns
-// a segment of the array: it counts its digits; a scan over the counts (of all segments for digit
-// 0, then for digit 1, ...) says where each segment's pairs of each digit go; the warp then moves
-// its pairs there, 32 at a time, in order.
+// A stable radix sort of (id, index) pairs, one byte of the id at a time, lowest first. A warp owns
+// a segment of the array and counts its digits. A scan over the counts (of all segments for digit
+// 0, then for digit 1, ...) gives the destination of each segment's pairs of each digit. The warp
+// then moves its pairs there, 32 at a time, in order.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kDigits = 256;
 constexpr int kDigitBits = 8;
-constexpr int kSegment = 1024;  // pairs of a warp
-constexpr int kWarps = 4;       // of a block
+constexpr int kSegment = 1024;  // pairs per warp
+constexpr int kWarps = 4;       // per block
 constexpr int kThreads = kWarps * kWarpSize;
 constexpr int kScanThreads = 1024;
 
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const int64_t id = int64_t{ids[i]} - first;
-  pairs.id[i] = id >= 0 && id < V ? static_cast<int32_t>(id) : V;  // after all others
+  pairs.id[i] = id >= 0 && id < V ? static_cast<int32_t>(id) : V;  // sorted after all others
   pairs.number[i] = static_cast<int32_t>(i);
 }
 
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int d = lane; d < kDigits; d += kWarpSize) counts[int64_t{d} * segments + segment] = mine[d];
 }
 
-// counts[i] = the sum of those before it; one block.
+// Replaces counts[i] by the sum of the counts before it; one block.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int32_t* counts, int64_t n) {
   await_previous_grid();
   const int64_t share = ceil_div(n, kScanThreads), begin = threadIdx.x * share;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int32_t* counts, int
   }
 }
 
-// Lanes of `active` that have this lane's digit.
+// The lanes of `active` that have this lane's digit.
 __device__ __forceinline__ uint32_t lanes_with(int digit, uint32_t active) {
   uint32_t same = active;
 #pragma unroll
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int segment = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (segment >= segments) return;
-  auto& next = shared<DigitCounts>().of_warp[warp];  // where the next pair of a digit goes
+  auto& next = shared<DigitCounts>().of_warp[warp];  // destination of the next pair of a digit
   for (int d = lane; d < kDigits; d += kWarpSize) next[d] = starts[int64_t{d} * segments + segment];
   const int64_t begin = int64_t{segment} * kSegment;
   for (int64_t first = begin; first < begin + kSegment && first < count; first += kWarpSize) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
     const int digit = digit_of(id, shift);
     const uint32_t peers = lanes_with(digit, ballot(active));
     const uint32_t lower = peers & ((uint32_t{1} << lane) - 1);
-    __syncwarp();  // `next` is as the 32 pairs before left it
+    __syncwarp();  // `next` includes the 32 pairs before
     if (active) {
       const int32_t at = next[digit] + std::popcount(lower);
       to.id[at] = id;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// offsets[v] = the first place of an id of v or more, for v in [0, V].
+// offsets[v] = the first position of an id of at least v, for v in [0, V].
 __global__ void __launch_bounds__(kThreads)
     offsets_kernel(const int32_t* id, int32_t count, int32_t* offsets, int32_t V) {
   await_previous_grid();

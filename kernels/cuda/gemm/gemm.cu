@@ -17,12 +17,12 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// ---- Around the product: parts of k, bias gradients ----
+// ---- Around the main kernel: split-K, bias gradients ----
 
 constexpr int kReduceTile = 64, kReduceThreads = 128;
 
-// Adds the parts' products in order, and goes on as the epilogue of a whole product does.
-// parts: [splits * m, ld].
+// Adds the partial results in order, and then applies the epilogue of an unsplit GEMM. parts:
+// [splits * m, ld].
 template <typename TIn, typename TOut>
 __global__ void __launch_bounds__(kReduceThreads)
     add_parts_kernel(const GemmProblem p, const GemmWork work, const float* parts, int64_t ld,
@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kReduceThreads)
 
 constexpr int kSumColumns = 32, kSumSlices = 8;
 
-// bias_grad from the column sums of `rows` rows of tiles, [rows, n]: every 8th of them in order,
-// then the 8 slices in order. A block has 32 columns.
+// bias_grad from the column sums of `rows` tile rows, [rows, n]: 8 slices, each with every 8th row
+// in order, then the slices in order. A block has 32 columns.
 __global__ void __launch_bounds__(kSumColumns* kSumSlices)
     bias_grad_kernel(const float* column_sums, int64_t rows, int64_t n, ColumnSumTarget bias_grad) {
   await_previous_grid();
@@ -106,8 +106,8 @@ void launch_bias_grad(const Exec& exec, const GemmProblem& p, const float* colum
                                .accumulate = p.accumulate_bias_grad});
 }
 
-// c, with what comes with a product, of the products of all parts of k, [splits * m, n] in f32, in
-// order.
+// Computes c and the other outputs of a GEMM from the partial results of all parts of k, [splits *
+// m, n] in f32, in order.
 void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
                       const Matrix& parts) {
   dispatch_float(p.a.dtype, [&]<typename TIn>() {
@@ -122,7 +122,7 @@ void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& wo
   });
 }
 
-// The whole stages of a part, so that parts start at aligned addresses.
+// k of a part, rounded up to whole stages, so that parts start at aligned addresses.
 int64_t k_of_part(int64_t k, int splits) {
   constexpr int64_t kStage = 64;  // a multiple of every tile's depth
   return std::max(round_up(ceil_div(k, splits), kStage), kStage);
@@ -165,7 +165,7 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
   }
 }
 
-// The parts of a product's workspace, in bytes, in this order; and what they are for.
+// The parts of a GEMM's workspace, in bytes, in this order, and their uses.
 struct WorkspaceParts {
   WorkspaceParts(const GemmProblem& p, const GemmPlan& plan)
       : split_k(k_of_part(p.k, plan.splits)),
@@ -206,7 +206,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
     if (p.bias_grad.data != nullptr && p.n > 0) launch_bias_grad(exec, p, nullptr, 0);
     return;
   }
-  if (p.accumulate) p.residual = p.c;  // the epilogue adds it
+  if (p.accumulate) p.residual = p.c;  // added in the epilogue
 
   const WorkspaceParts room(p, plan);
   GemmWork work = {.tile = plan.tile, .split_k = room.split_k};
@@ -219,7 +219,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
                packs(p.aux_up, p.m) && packs(p.c_up, p.m);
   const bool whole = work.splits == 1;
 
-  // One reservation for everything: a second one would end the first.
+  // One reservation for everything, because a second one would invalidate the first.
   Matrix parts = {.dtype = DType::kF32, .ld = room.part_ld};
   char* memory = static_cast<char*>(scratch_bytes("gemm", exec, room.bytes()));
   const auto take = [&memory](int64_t bytes) { return std::exchange(memory, memory + bytes); };

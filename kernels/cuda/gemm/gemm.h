@@ -6,20 +6,20 @@
 
 namespace shale::kernels {
 
-// The product by the hand-written kernels, as `plan` has it.
+// Runs a GEMM with the hand-written kernels, according to `plan`.
 //
-// Workspace: partial products of a plan with splits, [splits, m, n] in f32, or with shares, of each
-// share and shared tile; column sums of every row of tiles where a bias gradient is wanted; and a
-// copy of an operand that is not 16-byte aligned, or whose lines are not.
-// Throws ShapeError for sizes above 2^31 - 1, UnavailableError for a tile that has no kernel, or
-// none for this device, and for shares that its k cannot be cut into.
+// Workspace: partial results of a plan with splits, [splits, m, n] in f32, or, with shares, of each
+// share and shared tile; column sums of every tile row if there is a bias gradient; and a copy of
+// an operand whose address or lines are not 16-byte aligned. Throws ShapeError for sizes above 2^31
+// - 1, and UnavailableError for a tile without a kernel (or without one for this device) and for
+// shares that do not divide its k.
 namespace cuda {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
 int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan);  // that it reserves
-}
+}  // namespace cuda
 namespace emu {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
 int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan);
-}
+}  // namespace emu
 
 }  // namespace shale::kernels

@@ -7,50 +7,50 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// The sizes of a block's work. Two warpgroups multiply, each 64 rows of a tile, a slab; a third one
-// loads. With 256 columns a thread has 128 sums, which with 8 warps on the multiprocessor leaves a
-// hundred registers for all else; a stage is 48 KiB, and four of them with what the epilogue needs
-// fill shared memory. The narrower tiles are for products with few tiles. With kPaired a tile's
-// columns are those of SwiGLU's two products in turns, see kPairCols, of which c has half as many.
+// Sizes of a block's work. Two warpgroups multiply, each 64 rows of a tile (a slab); a third one
+// loads. With 256 columns a thread has 128 accumulators, which with 8 warps per multiprocessor
+// leaves about a hundred registers for the rest. A stage is 48 KiB; four stages and the epilogue's
+// memory fill shared memory. The narrower tiles are for GEMMs with few tiles. With kPaired a tile's
+// columns alternate between SwiGLU's two GEMMs, see kPairCols, and c has half as many.
 template <int kCols_, int kStages_, bool kPaired_ = false>
 struct Gemm90Config {
   static constexpr int kRows = 128, kCols = kCols_, kDepth = 64, kStages = kStages_;
   static constexpr bool kPaired = kPaired_;
-  static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // of c
-  static constexpr int kSlabs = kRows / kGemm90SlabRows;        // of a tile
+  static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // in c
+  static constexpr int kSlabs = kRows / kGemm90SlabRows;        // per tile
   static constexpr bool kPingPong = false;
   static constexpr bool kClusters = kCols >= 128;  // see cluster_blocks()
-  static constexpr int kOwnSlabs = 1;              // of a warpgroup
-  static constexpr int kMultipliers = 2;           // warpgroups that multiply
+  static constexpr int kOwnSlabs = 1;              // per warpgroup
+  static constexpr int kMultipliers = 2;           // multiplying warpgroups
   static constexpr int kThreads = (kMultipliers + 1) * kWarpgroupSize;
 
   // ---- Bytes of shared memory. A box has lines of 128 bytes: 64 elements. ----
-  static constexpr int kBox = kDepth * 128;  // of 64 lines
+  static constexpr int kBox = kDepth * 128;  // 64 lines
   static constexpr int kA = kRows * 128, kB = kCols * 128, kStage = kA + kB;
   static constexpr int kRing = kStages * kStage;
   static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;  // of a warpgroup's epilogue
 };
 
-// Two tiles of 128 columns at a time: each warpgroup has one to itself, both slabs of it, and takes
-// its turn at the tensor cores, so that its epilogue runs beside the other's products. A thread has
-// as many sums as with 256 columns, but a third more comes from memory for each product: this is
-// for products whose epilogues take long beside their k.
+// Two tiles of 128 columns at a time: each warpgroup has one tile with both slabs, and they take
+// turns at the tensor cores, so that the epilogue of one overlaps the main loop of the other. A
+// thread has as many accumulators as with 256 columns, but each multiply-add loads a third more
+// from memory. This is for GEMMs whose epilogues are long compared with k.
 template <int kStages_, bool kPaired_ = false>
 struct Gemm90PingPong : Gemm90Config<128, kStages_, kPaired_> {
   static constexpr bool kPingPong = true;
   static constexpr int kOwnSlabs = Gemm90PingPong::kSlabs;
 };
 
-// The sums of a thread, of each slab that its warpgroup has of a tile.
+// A thread's accumulators, for each slab that its warpgroup has.
 template <class Config>
 using Gemm90Sums = float[Config::kOwnSlabs][Config::kCols / 2];
 
-// What the block's threads meet at, behind the rest of shared memory.
+// The block's barriers, after the rest of shared memory.
 template <int kStages>
 struct Gemm90Barriers {
   MBarrier full[kStages], empty[kStages];
   TileQueue items;
-  uint32_t all_written[2];  // of a warpgroup: what its first thread has found out for PartSums
+  uint32_t all_written[2];  // per warpgroup: its first thread's result of PartSums::is_last()
 };
 
 template <class Config>
@@ -61,44 +61,44 @@ constexpr size_t gemm90_shared_bytes() {
 
 // Arguments of a launch.
 struct Gemm90Params {
-  // Whether b has a matrix for each group, a third dimension of its map; and whether k is cut into
-  // groups (grouped_gemm90.cuh).
+  // kGroupsOfB: b has a matrix per group, as a third dimension of its map. kGroupsOfK: k is divided
+  // into groups (grouped_gemm90.cuh).
   static constexpr bool kGroupsOfB = false, kGroupsOfK = false;
-  // Whether tiles may have several blocks, which do shares of their k.
+  // Tiles may be shared by several blocks, each with a share of k.
   static constexpr bool kShares = true;
-  // Whether blocks may form clusters, of blocks whose tiles lie one below the other: each reads a
-  // part of the columns of b that they share, for all (GemmPlan::cluster).
+  // Blocks may form clusters, with tiles in one column: each block loads a part of their common
+  // columns of b for all (GemmPlan::cluster).
   static constexpr bool kClusters = true;
   TensorMap a,
-      b;  // boxes of a stage: 64 of k, and rows or columns 64 at a time where k is the line
-  TensorMap b_up;  // like b, which has boxes of 16 columns then; only where tiles are paired
-  // [m, n], boxes of 64 rows and 128 bytes; only with by_boxes, and aux where tiles are paired.
+      b;           // boxes of a stage: 64 of k by all rows, or 64 rows by k
+  TensorMap b_up;  // like b, with boxes of 16 columns; only if kPaired
+  // [m, n], in boxes of 64 rows and 128 bytes. Only with by_boxes; aux and aux_up only if kPaired.
   TensorMap c, aux, aux_up;
   GemmProblem problem;
   GemmWork work;
-  int cluster = 1;                   // blocks of one
-  int row_tiles = 0, col_tiles = 0;  // a cluster's count as one
-  int items = 0;                     // those tiles that are whole, and shares of the others
+  int cluster = 1;                   // blocks per cluster
+  int row_tiles = 0, col_tiles = 0;  // a cluster's tiles count as one
+  int items = 0;                     // unshared tiles, and shares of the others
   uint32_t* next_item = nullptr;     // see tile_queue.cuh
-  bool by_boxes = false;             // c, of 16 bits, goes to memory by the copy engine,
-  bool unchanged = false;            // and no operand but a bias changes the products
+  bool by_boxes = false;             // c (16 bits) is stored by TMA
+  bool unchanged = false;            // and only a bias changes the result
 };
 
-// A tile of c and what a block does of its k.
+// A tile of c, and the block's range of its k.
 struct Gemm90Item {
-  int row, row_end;  // of the tile's first element; where the rows that it may have end
+  int row, row_end;  // first row of the tile, and the end of its valid rows
   int col;
-  int a_row;  // what `row` is called in a
+  int a_row;  // the row in a
   int group, k_begin, k_end;
-  int tile = 0, share = -1;  // where the tile is shared, or may be
+  int tile = 0, share = -1;  // of a tile that is or may be shared
 };
 
 __device__ __forceinline__ int gemm90_items(const Gemm90Params& params) {
   return params.items;
 }
 
-// Whether the copy engine may take the rows of a warpgroup's slab from `row` on to c, where c goes
-// that way: it would write those beyond the tile's end too, which are nobody's here.
+// Returns whether TMA may store a warpgroup's slab from `row` on to c, if by_boxes is set. TMA
+// would also write rows beyond the tile's end; here they are outside of c.
 __device__ __forceinline__ bool may_go_by_boxes(const Gemm90Params&, const Gemm90Item&, int) {
   return true;
 }
@@ -106,7 +106,7 @@ __device__ __forceinline__ bool may_go_by_boxes(const Gemm90Params&, const Gemm9
 template <class Config>
 __device__ __forceinline__ Gemm90Item gemm90_item(const Gemm90Params& params, int number) {
   const TileIndex tile = tile_of_block(number, params.row_tiles, params.col_tiles);
-  // Of an odd number of tiles the last cluster has one that begins below c.
+  // With an odd number of tile rows, the second tile of the last cluster begins below c.
   const int row = (tile.row * params.cluster + cluster_rank()) * Config::kRows;
   return {.row = row,
           .row_end = static_cast<int>(params.problem.m),

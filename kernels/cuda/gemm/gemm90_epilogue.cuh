@@ -5,40 +5,38 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// How a warpgroup's sums become c. Most 16-bit results need nothing but what their thread has:
-// store_boxes() packs them to boxes of 64 columns, 8 KiB, which the copy engine takes to c while
-// the next are packed. For all others (store_slab()) 32 columns at a time go through 8 KiB of
-// shared memory, from the places where wgmma leaves them to runs of 8 columns, on which the
-// epilogue of all GEMM kernels works. A thread has the same run of two rows. 16-bit results go on
-// to a box; f32 results, and those whose lines are not aligned, go straight to memory. Where a
-// tile's columns are SwiGLU's in turns, the 32 are 16 of either product, of which a thread has the
-// same run in one row.
+// Epilogue of a warpgroup. Most 16-bit results only need values of their own thread: store_boxes()
+// packs them into boxes of 64 columns, 8 KiB, which TMA stores to c while the next are packed. For
+// all others (store_slab()) 32 columns at a time go through 8 KiB of shared memory, which
+// rearranges wgmma's layout into runs of 8 columns, on which the epilogue of all GEMM kernels
+// works. A thread has the same run of two rows. 16-bit results then go to a box; f32 results, and
+// those with unaligned lines, go directly to memory. If a tile's columns alternate between SwiGLU's
+// GEMMs, the 32 are 16 of each, and a thread has the same run of both in one row.
 
 struct Slab {
-  int number;          // of those of its tile
-  int barrier;         // where the threads of its warpgroup meet
-  unsigned char* box;  // its shared memory, a multiple of 1024,
-  float* sums;         // and behind it as much again
+  int number;          // index in its tile
+  int barrier;         // barrier of its warpgroup
+  unsigned char* box;  // its shared memory, a multiple of 1024
+  float* sums;         // follows the box, with the same size
 };
 
-inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // of a part of a tile
+inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // per part of a tile
 inline constexpr int kBoxCols = 64;
 inline constexpr int kRowsAtOnce = kWarpgroupSize / kPartRuns;
 
-// Where a run of sums lies: those of a row are permuted by the row, so that neither the 4 rows that
-// half a warp writes at a time nor the runs that it reads meet in the same banks.
+// Position of a run of sums. Runs are permuted by the row, so that neither the 4 rows that half a
+// warp writes at a time nor the runs that it reads have bank conflicts.
 __device__ __forceinline__ int sums_run(int row, int run) {
   return row * kPartCols + (run ^ row % kPartRuns) * kRun;
 }
 
-// Where a run of 16-bit results lies in the box: lines of 128 bytes, whose chunks of 16 are
-// swizzled.
+// Position of a run of 16-bit results in the box: lines of 128 bytes with swizzled 16-byte chunks.
 __device__ __forceinline__ int box_run(int row, int run) {
   return row * 128 + (run ^ row % 8) * 16;
 }
 
-// Every thread's two columns of the 4 blocks of 8 of a part, as kernels/simt/wgmma.h tells.
-// Registers have no addresses, so that each part has code of its own here.
+// Stores a thread's two columns of each of the 4 blocks of 8 of a part, see kernels/simt/wgmma.h.
+// Registers cannot be indexed, so each part has its own code.
 template <int kCount>
 __device__ __forceinline__ void store_sums(float* to, const float (&sums)[kCount], int part) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, lane = thread % kWarpSize;
@@ -55,11 +53,12 @@ __device__ __forceinline__ void store_sums(float* to, const float (&sums)[kCount
   }
 }
 
-// Column sums of the slab's 64 rows: a thread's rows, then the threads by row. `cols` are left.
+// Column sums of the slab's 64 rows: over a thread's rows, then over threads in row order. `cols`
+// columns are inside c.
 __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, float* column_sums,
                                             int cols, int barrier) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
-  barrier_sync(barrier, kWarpgroupSize);  // the products in this memory have been read
+  barrier_sync(barrier, kWarpgroupSize);  // the results in this memory have been read
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
     scratch[thread / kPartRuns * kPartCols + thread % kPartRuns * kRun + i] = sums.at[i];
@@ -72,7 +71,7 @@ __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, flo
   }
 }
 
-// Columns of c that a part of a tile makes, and runs of them.
+// Columns of c in a part of a tile, and runs of them.
 template <class Config>
 inline constexpr int kPartOutCols = Config::kPaired ? kPartCols / 2 : kPartCols;
 template <class Config>
@@ -88,7 +87,7 @@ __device__ __forceinline__ auto load_sums(const float* sums, int row, int run) {
   }
 }
 
-// Part number `part` of the tile: 32 of its columns.
+// Stores part `part` of the tile: 32 of its columns.
 template <typename T, typename TOut, class Config, bool kByBoxes>
 __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gemm90Item& item,
                                            const Slab& slab, int part,
@@ -96,14 +95,14 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   constexpr int kCols = kPartOutCols<Config>, kRuns = kPartOutRuns<Config>;
   const GemmProblem& p = params.problem;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, barrier = slab.barrier;
-  // Sizes fit 32 bits, see gemm_by_plan(): registers are scarce here.
+  // Sizes fit 32 bits, see gemm_by_plan(); registers are scarce here.
   const int in_box = part * kCols % kBoxCols;
   const int col = item.col + part * kCols, cols_left = static_cast<int>(p.n) - col;
   const int row = item.row + slab.number * kGemm90SlabRows;
   const int rows_left = item.row_end - row;
 
-  if (in_box == 0 && thread == 0) bulk_wait_read<0>();  // the boxes before
-  barrier_sync(barrier, kWarpgroupSize);                // and the sums before have been read
+  if (in_box == 0 && thread == 0) bulk_wait_read<0>();  // the previous boxes
+  barrier_sync(barrier, kWarpgroupSize);                // and the previous sums have been read
   store_sums(slab.sums, sums, part);
   barrier_sync(barrier, kWarpgroupSize);
 
@@ -111,7 +110,7 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   const RunEpilogue<T, TOut> epilogue(p, col + run * kRun, params.work.packs);
   const bool sums_columns = !Config::kPaired && params.work.column_sums != nullptr;
   Run column_sums{};
-#pragma unroll 1  // the registers are needed for the sums
+#pragma unroll 1  // to keep registers for the sums
   for (int r = thread / kRuns; r < kGemm90SlabRows; r += kWarpgroupSize / kRuns) {
     const bool inside = r < rows_left && run * kRun < cols_left;
     const auto products = load_sums<Config>(slab.sums, r, run);
@@ -145,28 +144,28 @@ __device__ __forceinline__ void store_slab(const Gemm90Params& params, const Gem
                                            const Slab& slab,
                                            const float (&sums)[Config::kCols / 2]) {
   constexpr int kCols = kPartOutCols<Config>;
-#pragma unroll 1  // the code of an epilogue once, not for each part
+#pragma unroll 1  // one copy of the epilogue's code
   for (int part = 0; part < Config::kCols / kPartCols; ++part) {
-    // The same for all threads. A box that has a column has all its parts.
+    // Uniform over all threads. If a box has a column inside c, all its parts are stored.
     if (item.col + part * kCols / kBoxCols * kBoxCols >= params.problem.n) return;
     store_part<T, TOut, Config, kByBoxes>(params, item, slab, part, sums);
   }
 }
 
-// ---- Straight from the registers ----
+// ---- Stores directly from registers ----
 
-// Fills a warpgroup's two boxes in turns: one while the other is on its way to memory.
+// Fills a warpgroup's two boxes alternately: one while the other is being stored.
 template <typename T>
 class BoxWriter {
  public:
-  // `row`: where the slab is; inside: whether any row of it is.
+  // `row`: first row of the slab; inside: at least one row is inside c.
   __device__ __forceinline__ BoxWriter(const Slab& slab, int row, bool inside)
       : slab_(slab), row_(row), inside_(inside) {
     if (thread() == 0) bulk_wait_read<0>();
   }
 
-  // values(j, half) for block j of 8 columns, from column `col` of the map's matrix on, are the two
-  // values that wgmma leaves a thread of the upper or lower (1) of its rows.
+  // values(j, half) returns the two values of block j of 8 columns, from column `col` of the map's
+  // matrix on, that wgmma's layout gives a thread for the upper (0) or lower (1) of its rows.
   template <class Values>
   __device__ __forceinline__ void put(const TensorMap& map, int col, const Values& values) {
     unsigned char* const box = second_ ? reinterpret_cast<unsigned char*>(slab_.sums) : slab_.box;
@@ -174,7 +173,7 @@ class BoxWriter {
     if (thread() == 0) bulk_wait_read<1>();
     barrier_sync(slab_.barrier, kWarpgroupSize);  // this box is free
     const int lane = thread() % kWarpSize;
-    const int line = thread() / kWarpSize * 16 + lane % 16;  // of the matrix row that a lane names
+    const int line = thread() / kWarpSize * 16 + lane % 16;  // row whose address the lane provides
 #pragma unroll
     for (int j = 0; j < kBoxCols / kRun; j += 2) {
       uint32_t pairs[4];
@@ -202,7 +201,7 @@ class BoxWriter {
   bool inside_, second_ = false;
 };
 
-// Of columns `col` and the next, as far as there are any.
+// The biases of columns `col` and col + 1, or 0 beyond the last column.
 template <typename T>
 __device__ __forceinline__ Floats<2> bias_pair(const GemmProblem& p, int col) {
   const T* const bias = static_cast<const T*>(p.bias.data) + col;
@@ -210,7 +209,7 @@ __device__ __forceinline__ Floats<2> bias_pair(const GemmProblem& p, int col) {
   return {col < p.n ? to_float(*bias) : 0.f, 0.f};
 }
 
-// A slab of products that a bias alone may change, or of SwiGLU's: see Gemm90Params::unchanged.
+// Stores a slab that needs no more than a bias, or SwiGLU: see Gemm90Params::unchanged.
 template <typename T, class Config>
 __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Gemm90Item& item,
                                             const Slab& slab,
@@ -222,12 +221,12 @@ __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Ge
   for (int first = 0; first < Config::kOutCols; first += kBoxCols) {
     const int col = item.col + first;
     if (col >= p.n) break;
-    // Of a block of 8 columns of the tile.
+    // The pair of values in a block of 8 columns of the tile.
     const auto pair_of = [&](int block, int half) {
       return Floats<2>{sums[4 * block + 2 * half], sums[4 * block + 2 * half + 1]};
     };
     if constexpr (Config::kPaired) {
-      // Of 32 columns of the tile the first 16 are gate's, the others up's.
+      // Of 32 columns of the tile, the first 16 belong to the gate, the others to up.
       const auto gate = [&](int j, int half) {
         const int block = first / kRun + j;
         return pair_of(block / 2 * 4 + block % 2, half);
@@ -258,7 +257,7 @@ __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Ge
   }
 }
 
-// Takes a slab of products to c, the one way or the other.
+// Stores a slab to c in one of the two ways.
 template <typename T, class Config, class Params>
 __device__ __forceinline__ void store_products(const Params& params, const Gemm90Item& item,
                                                const Slab& slab,

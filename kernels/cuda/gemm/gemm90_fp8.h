@@ -5,7 +5,7 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// The product `p` with the operands of `args`; no size is 0.
+// Runs the GEMM `p` with the fp8 operands of `args`. No size may be 0.
 void launch_fp8_gemm90(const Exec& exec, const Fp8GemmArgs& args, const GemmProblem& p,
                        const GemmWork& work);
 

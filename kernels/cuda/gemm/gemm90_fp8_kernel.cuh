@@ -5,19 +5,19 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Products of 8 bits with scales (kernels/fp8.h): a is of TA, b of E4M3. A stage is kFp8Block of k,
-// 128 bytes of a line, so that its products share the scales of their row and of their column. The
-// tensor cores keep about 14 bits of what they add (arXiv:2412.19437, section 3.3.2): the products
-// of a stage are added in f32 by the threads, times the scales. Meanwhile the tensor cores have the
-// next stage's, in other registers.
+// fp8 GEMMs with scales (kernels/fp8.h): a is of type TA, b is E4M3. A stage is kFp8Block of k, 128
+// bytes of a line, so that all products in it share the scales of their row and of their column.
+// The tensor cores keep only about 14 bits of their sums (arXiv:2412.19437, section 3.3.2), so the
+// threads add the result of each stage in f32, times the scales. Meanwhile the tensor cores compute
+// the next stage in other registers.
 //
-// A thread has 64 sums and twice as many products of a stage, which leaves forty registers for all
-// else. Behind the codes of a stage lie the scales of its 128 rows and columns.
+// A thread has 64 sums and twice as many results of stages, which leaves forty registers for the
+// rest. The codes of a stage are followed by the scales of its 128 rows and columns.
 template <int kStages_>
 struct Fp8Gemm90Config : Gemm90Config<128, kStages_> {
   using Base = Gemm90Config<128, kStages_>;
   static constexpr int kDepth = static_cast<int>(kFp8Block), kStepDepth = 32;
-  static constexpr int kScales = kDepth * 4;  // bytes of an operand's
+  static constexpr int kScales = kDepth * 4;  // bytes of an operand's scales
   static constexpr int kCodes = Base::kA + Base::kB, kStage = kCodes + 2 * kScales;
   static constexpr int kRing = kStages_ * kStage;
   static_assert(Base::kRows == kDepth && Base::kCols == kDepth);
@@ -32,7 +32,7 @@ struct Fp8Gemm90Params : Gemm90Params {
   Fp8Scales a_scales, b_scales;
 };
 
-// ---- The thread that loads ----
+// ---- The loading thread ----
 
 template <class Config>
 __device__ __forceinline__ void load_scales(unsigned char* to, const Fp8Scales& scales,
@@ -57,7 +57,7 @@ __device__ __forceinline__ void load_fp8_item(const Fp8Gemm90Params& params, con
     } else {
       tma_load(stage + Config::kA, params.b, full, k, item.col);
     }
-    // A cluster's last block may have no rows, and so none of scales.
+    // The last block of a cluster may have no rows, and so no scales.
     const int row = item.row < item.row_end ? item.row : 0;
     load_scales<Config>(stage + Config::kCodes, params.a_scales, full, row, k);
     load_scales<Config>(stage + Config::kCodes + Config::kScales, params.b_scales, full, item.col,
@@ -65,13 +65,13 @@ __device__ __forceinline__ void load_fp8_item(const Fp8Gemm90Params& params, con
   }
 }
 
-// ---- The warpgroups that multiply ----
+// ---- The multiplying warpgroups ----
 
 template <class Config>
 using Fp8Sums = float[Config::kCols / 2];
 
-// What a warpgroup reads the stages with, of which it has the rows of a slab. kLines: columns of c
-// have scales of their own; else those of a tile have one.
+// A warpgroup's access to the stages, for the rows of one slab. kLines: each column of c has a
+// scale; otherwise a tile has one.
 template <typename TA, class Config, bool kLines>
 class Fp8Stages {
  public:
@@ -80,7 +80,7 @@ class Fp8Stages {
                                        int cluster)
       : ring_(ring), barriers_(barriers), slab_(slab), cluster_(cluster) {}
 
-  // Issues the products of the next stage, as a group.
+  // Issues the matmul of the next stage, as one wgmma group.
   __device__ __forceinline__ void multiply(Fp8Sums<Config>& products) {
     mbarrier_wait(barriers_.full[next_.stage], next_.parity);
     const unsigned char* const a = at(next_.stage) + slab_ * Config::kBox;
@@ -94,11 +94,11 @@ class Fp8Stages {
     next_.next();
   }
 
-  // Adds the products of the oldest stage, which have been waited for, to sums, and frees it.
+  // Adds the results of the oldest stage, which are complete, to sums, and releases the stage.
   __device__ __forceinline__ void add(Fp8Sums<Config>& sums, const Fp8Sums<Config>& products) {
     const auto* const a = reinterpret_cast<const float*>(at(oldest_) + Config::kCodes);
     const float* const b = a + Config::kDepth;
-    // As kernels/simt/wgmma.h tells.
+    // Layout as in kernels/simt/wgmma.h.
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, lane = thread % kWarpSize;
     const int row = slab_ * kGemm90SlabRows + thread / kWarpSize * 16 + lane / 4;
     const float upper = a[row], lower = a[row + 8];
@@ -130,7 +130,7 @@ class Fp8Stages {
   RingPlace<Config::kStages> next_;
 };
 
-// sums [64, 128] of `count` stages, 1 or more.
+// Computes the sums [64, 128] of `count` stages, at least 1.
 template <typename TA, class Config, bool kLines>
 __device__ __forceinline__ void multiply_scaled(Fp8Sums<Config>& sums, int count,
                                                 Fp8Stages<TA, Config, kLines>& stages) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void multiply_scaled(Fp8Sums<Config>& sums, int count
 
 // ---- The kernel ----
 
-// As gemm90_kernel.
+// Like gemm90_kernel.
 template <typename TA, class Config, bool kLines>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     fp8_gemm90_kernel(const __grid_constant__ Fp8Gemm90Params params) {

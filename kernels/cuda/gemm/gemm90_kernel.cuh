@@ -7,11 +7,11 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// ---- The thread that loads ----
+// ---- The loading thread ----
 
-// An operand's part of a stage. Where lines lie along k, they are rows of a (columns of b), and one
-// box holds all of them; else a line is one k, 64 rows long, and a box holds 64 rows.
-// `group`: the map's third coordinate, if it has one.
+// Loads an operand's part of a stage. If lines run along k, they are rows of a (columns of b), and
+// one box has all of them; else a line is one k with 64 rows, and a box has 64 rows. `group`: the
+// map's third coordinate, if it has one.
 template <class Config, int kOuter, bool kAlongK, typename... Group>
 __device__ __forceinline__ void load_operand(unsigned char* to, const TensorMap& map,
                                              MBarrier& full, int outer, int k, Group... group) {
@@ -25,7 +25,7 @@ __device__ __forceinline__ void load_operand(unsigned char* to, const TensorMap&
   }
 }
 
-// A tile of two operands, whose columns take turns.
+// Loads a tile with alternating columns of two operands.
 template <class Config, typename... Group>
 __device__ __forceinline__ void load_pairs(unsigned char* to, const TensorMap& b,
                                            const TensorMap& b_up, MBarrier& full, int col, int k,
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_pairs(unsigned char* to, const TensorMap& b
   }
 }
 
-// The block's part of b for its cluster, of 2 blocks: to all of them, where each has it.
+// Loads this block's part of b for its cluster of 2 blocks, to the same place in both.
 template <class Config, bool kAlongK>
 __device__ __forceinline__ void load_for_cluster(unsigned char* to, const Gemm90Params& params,
                                                  MBarrier& full, int col, int k) {
@@ -100,8 +100,8 @@ __device__ __forceinline__ void load_item(const Params& params, const Gemm90Item
   }
 }
 
-// Takes items for the block or its cluster: load(item, place) copies the operands of one. The next
-// one is asked for before the copies of this one, beside which the answer is on its way.
+// Takes items for the block or its cluster. load(item, place) copies the operands of one. The next
+// item is requested before the copies of this one, to hide the latency.
 template <class Config, class Params, class Load>
 __device__ __forceinline__ void load_items(const Params& params,
                                            Gemm90Barriers<Config::kStages>& barriers,
@@ -129,9 +129,9 @@ __device__ __forceinline__ void load_items(const Params& params,
   giver.give(items);
 }
 
-// ---- The warpgroups that multiply ----
+// ---- The multiplying warpgroups ----
 
-// Issues the products of 16 of k, from `k` of the stage on.
+// Issues the matmuls of 16 of k, from `k` of the stage on.
 template <typename T, class Config, bool kATransposed, bool kBTransposed>
 __device__ __forceinline__ void multiply_step(Gemm90Sums<Config>& sums, const unsigned char* a,
                                               const unsigned char* b, int k, bool accumulate) {
@@ -153,13 +153,13 @@ __device__ __forceinline__ void multiply_step(Gemm90Sums<Config>& sums, const un
   }
 }
 
-// What a warpgroup reads the stages of its products with.
+// A warpgroup's access to the stages.
 template <class Config, bool kClusters>
 struct Gemm90Stages {
   const unsigned char* ring;
   Gemm90Barriers<Config::kStages>& barriers;
   int first_slab;  // of the warpgroup
-  int cluster;     // blocks, each of which waits for all before it copies to their next stage
+  int cluster;     // blocks; each waits for all before it reloads a stage
   RingPlace<Config::kStages> place{};
 
   __device__ __forceinline__ const unsigned char* a() const {
@@ -181,14 +181,15 @@ struct Gemm90Stages {
   }
 };
 
-// c [64, kCols] of each slab. While the products of one stage run, those of the next are issued; a
-// stage is free when the products that follow it have been. issued() is called when all have been.
+// Computes c [64, kCols] of each slab. The matmuls of a stage are issued while those of the stage
+// before run; when these have finished, their stage is released. issued() is called when all are
+// issued.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages,
           class Issued>
 __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int count, Stages& stages,
                                                 const Issued& issued) {
   constexpr int kSteps = Config::kDepth / 16;
-  int before = 0;  // the stage of the products that are under way
+  int before = 0;  // stage of the matmuls in flight
   for (int i = 0; i < count; ++i, stages.place.next()) {
     const unsigned char *const a = stages.a(), *const b = stages.b();
     stages.wait();
@@ -210,7 +211,7 @@ __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int co
   stages.release(before);
 }
 
-// The last stage of a group of k, of which `steps` times 16 belong to it.
+// Computes the last stage of a group of k, which has `steps` times 16 of it.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages>
 __device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int steps, bool accumulate,
                                               Stages& stages) {
@@ -228,7 +229,7 @@ __device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int step
   stages.place.next();
 }
 
-// c of a group of k whose size is a multiple of 16, and may be 0.
+// Computes c of a group of k whose size is a multiple of 16, possibly 0.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages>
 __device__ __forceinline__ void multiply_group(Gemm90Sums<Config>& sums, int size, Stages& stages) {
   const int whole = size / Config::kDepth, rest = size % Config::kDepth;
@@ -245,9 +246,9 @@ __device__ __forceinline__ void multiply_group(Gemm90Sums<Config>& sums, int siz
   multiply_rest<T, Config, kATransposed, kBTransposed>(sums, rest / 16, whole > 0, stages);
 }
 
-// Takes all slabs of a warpgroup to c. Those after the first come to its registers, so that there
-// is one piece of code for all. What follows from the columns, such as addresses of biases, is
-// computed for each slab: kept from one to the next it takes more registers than there are.
+// Stores all slabs of a warpgroup to c. Later slabs are moved to the registers of the first, so
+// that there is one copy of the code. Values that depend on the columns, such as addresses of
+// biases, are recomputed for each slab, because keeping them takes too many registers.
 template <typename T, class Config, class Params>
 __device__ __forceinline__ void store_tile(const Params& params, const Gemm90Item& item,
                                            int warpgroup, int first_slab, unsigned char* staging,
@@ -275,10 +276,10 @@ __device__ __forceinline__ void store_tile(const Params& params, const Gemm90Ite
 
 // ---- The kernel ----
 
-// The items of a warpgroup that multiplies: those of its block, or, where a tile has one warpgroup,
-// every second of them. Then warpgroups issue their products in turns, item by item. The turns also
-// keep parities apart: who has one knows that the other has seen the stages before full, and so is
-// never two phases of a stage's barrier behind.
+// Computes the items of a multiplying warpgroup: all items of its block or, with ping-pong, every
+// second one. Ping-pong warpgroups issue their matmuls in turns, item by item. The turns also keep
+// parities valid: a warpgroup with the turn knows that the other has seen all earlier stages full,
+// and so is never two phases of a stage's barrier behind.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __device__ __forceinline__ void compute_items(const Params& params, int warpgroup,
                                               const unsigned char* ring, unsigned char* staging,
@@ -321,10 +322,10 @@ __device__ __forceinline__ void compute_items(const Params& params, int warpgrou
       store_tile<T, Config>(params, item, warpgroup, stages.first_slab, staging, sums);
     } while (pieces.next());
   }
-  if (Config::kPingPong && owner == warpgroup) turns.take();  // the last one that was passed on
+  if (Config::kPingPong && owner == warpgroup) turns.take();  // takes the last turn
 }
 
-// Until the other blocks of a cluster are there, or done with this one's shared memory.
+// Waits until the other blocks of a cluster have started, or are done with its shared memory.
 template <class Params>
 __device__ __forceinline__ void await_cluster(const Params& params) {
   if constexpr (Params::kClusters) {
@@ -332,7 +333,7 @@ __device__ __forceinline__ void await_cluster(const Params& params) {
   }
 }
 
-// What all threads of a block do before its warpgroups part.
+// Setup by all threads of a block, before the warpgroups split.
 template <class Config, class Params>
 __device__ __forceinline__ void prepare_block(const Params& params,
                                               Gemm90Barriers<Config::kStages>& barriers) {
@@ -354,10 +355,9 @@ __device__ __forceinline__ void prepare_block(const Params& params,
   await_previous_grid();
 }
 
-// Blocks, as many as there are multiprocessors, take tiles of c as they come to it. One warpgroup
-// has one thread that copies the operands to a ring of stages, of tile after tile; two multiply, 64
-// rows of the tile each or a tile each. So the copies for the next tile go on while this one's
-// epilogue does.
+// Persistent blocks take tiles of c from a queue. In one warpgroup, one thread copies the operands,
+// tile after tile, to a ring of stages. Two warpgroups multiply, each 64 rows of a tile or, with
+// ping-pong, a tile of its own. So the copies for the next tile overlap this tile's epilogue.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     gemm90_kernel(const __grid_constant__ Params params) {
@@ -367,7 +367,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       staging + Config::kMultipliers * Config::kStaging);
   prepare_block<Config>(params, barriers);
 
-  // 504 registers are there for the three threads at one place of their warpgroups.
+  // Three threads at the same position in their warpgroups have 504 registers together.
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == Config::kMultipliers) {
     shrink_registers<40>();
@@ -387,10 +387,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
 // ---- Host side ----
 
-// A matrix of `lines` lines of `length` elements, in boxes of 64 elements and so many lines.
+// Map of a matrix of `lines` lines of `length` elements, in boxes of box_lines by 64 elements.
 inline TensorMap operand_map(const Matrix& matrix, int64_t lines, int64_t length,
                              int64_t box_lines) {
-  constexpr int64_t kAligned = 8;  // a stride that is never used has to be possible too
+  constexpr int64_t kAligned = 8;  // an unused stride must be valid too
   return make_tensor_map(
       {.data = matrix.data,
        .dtype = matrix.dtype,
@@ -400,11 +400,11 @@ inline TensorMap operand_map(const Matrix& matrix, int64_t lines, int64_t length
        .box = {64, box_lines}});
 }
 
-// How c goes to memory, which has so many rows.
+// Sets how c, which has c_rows rows, is stored.
 template <class Config>
 void set_outputs(Gemm90Params& params, int64_t c_rows) {
   const GemmProblem& p = params.problem;
-  params.by_boxes = params.work.packs && p.c.dtype != DType::kF32;  // parts of k are in f32
+  params.by_boxes = params.work.packs && p.c.dtype != DType::kF32;  // split-K parts are f32
   if (!params.by_boxes) return;
   params.unchanged = p.epilogue == Epilogue::kNone && p.residual.data == nullptr &&
                      params.work.column_sums == nullptr;
@@ -450,7 +450,7 @@ void launch_gemm90_tile(const Exec& exec, const GemmProblem& p, const GemmWork& 
   launch_gemm90_kernel<T, Config, false, false>(exec, p, work);
 }
 
-// SwiGLU, of weights as they lie (see GemmArgs).
+// SwiGLU, with row-major weights (see GemmArgs).
 template <typename T>
 void launch_gemm90_pairs(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   switch (work.tile) {

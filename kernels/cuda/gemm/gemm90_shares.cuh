@@ -4,14 +4,14 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Tiles that several blocks share (GemmPlan::shares): what a block does of them, and how it becomes
-// one sum. Nobody waits for another block. Each leaves its part of a tile in memory; who comes last
-// adds up all of them in order, and takes the tile to c.
+// Tiles shared by several blocks (stream-K, GemmPlan::shares): the parts of a block, and how they
+// are added. No block waits for another one. Each writes its part of a tile to memory; the last one
+// to finish adds all parts in order, and stores the tile to c.
 
-// How the stages of all shared tiles, tile after tile, are cut. Numbers fit 32 bits: can_cut() has
-// seen to it.
+// Division of the stages of all shared tiles, tile after tile, into shares. Numbers fit 32 bits,
+// which can_cut() checked.
 struct ShareCut {
-  int stages;  // of a tile
+  int stages;  // per tile
   int all, shares;
 
   template <class Config>
@@ -25,8 +25,7 @@ struct ShareCut {
   }
 };
 
-// What a block does of the item with a number: that tile, or what a share has of one tile after the
-// other.
+// The pieces of an item: a whole tile, or the parts of consecutive tiles that belong to a share.
 template <class Config, class Params>
 class ItemPieces {
   static constexpr bool kShares = Params::kShares && !Config::kPingPong;
@@ -57,7 +56,7 @@ class ItemPieces {
     }
     return item;
   }
-  // Whether there is one more, to which it goes on.
+  // Goes to the next piece; returns false if there is none.
   __device__ __forceinline__ bool next() {
     if constexpr (kShares) {
       left_ -= ShareCut::of<Config>(params_).stages - stage_;
@@ -74,11 +73,11 @@ class ItemPieces {
   int share_, tile_, stage_ = 0, left_ = 0;
 };
 
-// The sums that threads of a warpgroup have of a slab: in `parts` each has 16 bytes beside those of
-// the next thread. A share and a tile that it has a part of make one place together.
+// The partial sums of a warpgroup's slab in memory: each thread has 16 bytes next to those of the
+// next thread. There is one place for each share in each tile that it overlaps.
 template <int kCols>
 class PartSums {
-  static constexpr int kSums = kCols / 2;  // of a thread
+  static constexpr int kSums = kCols / 2;  // per thread
   static constexpr int kFloats = 4;
 
  public:
@@ -96,7 +95,8 @@ class PartSums {
                    Floats<kFloats>{sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
     }
   }
-  // By one thread, when all have written: whether `others` more parts had been before.
+  // Called by one thread after all have written. Returns whether the `others` other parts were
+  // already written.
   __device__ __forceinline__ bool is_last(int others) const {
     __threadfence();
     uint32_t* const counter = shares_.written + tile_ * slabs_ + slab_;
@@ -135,7 +135,8 @@ class PartSums {
   int tile_, slab_, slabs_;
 };
 
-// Whether sums, of the item, are now those of all its tile's k, which no other block has then.
+// Returns whether sums now has the whole k of the item's tile. For a shared tile, that is true in
+// one block only.
 template <class Config, class Params, class Barriers, int kSums>
 __device__ __forceinline__ bool join_parts(const Params& params, const Gemm90Item& item,
                                            int warpgroup, Barriers& barriers,
@@ -162,7 +163,7 @@ __device__ __forceinline__ bool join_parts(const Params& params, const Gemm90Ite
 
 // ---- Host side ----
 
-// What a kernel does: tiles that are whole, and shares of the others.
+// Sets the number of items: unshared tiles, and shares of the others.
 inline void set_items(Gemm90Params& params) {
   const TileShares& shares = params.work.shares;
   params.items = params.row_tiles * params.col_tiles - shares.tiles + shares.count;

@@ -7,18 +7,18 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Columns that a thread takes from a product to c at a time: 16 bytes of bf16, twice 16 of f32.
+// Consecutive columns that a thread processes at a time: 16 bytes of bf16, two times 16 of f32.
 inline constexpr int kRun = 8;
 
 using Run = Floats<kRun>;
 
-// The same run of SwiGLU's two products.
+// The same run of SwiGLU's two GEMMs.
 struct RunPair {
   Run gate, up;
 };
 
-// `whole`: all of the run lies inside the matrix and packs may be moved; else its first `count`
-// elements are, one by one.
+// `whole`: all of the run is inside the matrix and may be accessed in packs; else its first `count`
+// elements are accessed one by one.
 template <typename T>
 __device__ __forceinline__ Run load_run(const T* from, int count, bool whole) {
   Run run;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_run(T* to, const Run& run, int count, bool
   }
 }
 
-// As it reads back from memory of type T.
+// The run as it would be read back from memory of type T.
 template <typename T>
 __device__ __forceinline__ Run rounded_to(const Run& run) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -71,25 +71,25 @@ __device__ __forceinline__ T* element(const Matrix& matrix, int64_t row, int64_t
   return static_cast<T*>(matrix.data) + row * matrix.ld + col;
 }
 
-// What becomes of a product in one run of a row. TIn: of bias and aux, TOut: of residual and c.
+// The epilogue for one run of a row. TIn: dtype of bias and aux, TOut: dtype of residual and c.
 template <typename TIn, typename TOut>
 class RunEpilogue {
  public:
-  // packs: the operands that p has may be moved in packs, see GemmWork.
+  // packs: p's operands may be accessed in packs, see GemmWork.
   __device__ __forceinline__ RunEpilogue(const GemmProblem& p, int64_t col, bool packs)
       : p_(p), col_(col), count_(p.n - col < kRun ? static_cast<int>(p.n - col) : kRun) {
     whole_ = packs && count_ == kRun;
     if (p.bias.data != nullptr && count_ > 0) bias_ = load(static_cast<const TIn*>(p.bias.data));
   }
 
-  // c before it is rounded, of products whose other operands are at `row`.
+  // Returns c before rounding, from a run of matmul results and the other operands at `row`.
   __device__ __forceinline__ Run result(Run run, int64_t row) const {
     if (p_.bias.data != nullptr) add(run, bias_);
     activate(run, row);
     if (p_.residual.data != nullptr) add(run, load(element<const TOut>(p_.residual, row, 0)));
     return run;
   }
-  // As with GELU, of what is stored.
+  // Uses the stored values, as for GELU.
   __device__ __forceinline__ Run result(const RunPair& products, int64_t row) const {
     store_run(element<TIn>(p_.aux, row, col_), products.gate, count_, whole_);
     store_run(element<TIn>(p_.aux_up, row, col_), products.up, count_, whole_);
@@ -117,7 +117,7 @@ class RunEpilogue {
     for (int i = 0; i < kRun; ++i) run.at[i] = fn(run.at[i], i);
   }
 
-  // GELU is taken of the pre-activation as stored, which is what backward sees.
+  // GELU is computed from the stored pre-activation, which is what backward reads.
   __device__ __forceinline__ void activate(Run& run, int64_t row) const {
     if (p_.epilogue == Epilogue::kNone) return;
     TIn* aux = element<TIn>(p_.aux, row, 0);
@@ -141,7 +141,7 @@ class RunEpilogue {
     }
   }
 
-  // Stores the gradient of up; the gate's is left in the run.
+  // Stores the gradient of up, and leaves the gradient of the gate in the run.
   __device__ __forceinline__ void differentiate_swiglu(Run& run, int64_t row) const {
     const Run gate = load(element<const TIn>(p_.aux, row, 0));
     const Run up = load(element<const TIn>(p_.aux_up, row, 0));
@@ -162,22 +162,22 @@ class RunEpilogue {
   Run bias_{};
 };
 
-// Where a block's tile is, and what it needs besides the problem.
+// Position of a block's tile, and data that the epilogue needs besides the problem.
 struct EpilogueTile {
-  int64_t row = 0, row_end = 0;  // of the tile's first element; where its rows end
+  int64_t row = 0, row_end = 0;  // first row of the tile; end of its rows
   int64_t col = 0;
-  int64_t c_row = 0;             // of c, where a part of k has its own rows
+  int64_t c_row = 0;             // row in c, which differs with split-K
   bool packs = false;            // see GemmWork
-  float* column_sums = nullptr;  // [n] of these rows, or null
+  float* column_sums = nullptr;  // [n], of the tile's rows; or null
 };
 
-// Takes a tile of products to c. A thread owns one run of columns, and rows that lie apart.
-// product(row, col) gives a run of it, by its place in the tile. `scratch` is for the column sums:
-// kThreads * kRun floats of shared memory, which nobody uses any more.
+// Applies the epilogue to a tile and stores it to c. A thread owns one run of columns in several
+// rows. product(row, col) returns a run by its position in the tile. `scratch` is for column sums:
+// kThreads * kRun floats of shared memory that is no longer used.
 template <typename TIn, typename TOut, int kRows, int kCols, int kThreads, class Product>
 __device__ __forceinline__ void epilogue_tile(const GemmProblem& p, const EpilogueTile& tile,
                                               float* scratch, const Product& product) {
-  constexpr int kRuns = kCols / kRun;  // of a row
+  constexpr int kRuns = kCols / kRun;  // per row
   constexpr int kRowsAtOnce = kThreads / kRuns;
   const int thread = static_cast<int>(threadIdx.x);
   const int first_row = thread / kRuns, col = thread % kRuns * kRun;
@@ -194,7 +194,7 @@ __device__ __forceinline__ void epilogue_tile(const GemmProblem& p, const Epilog
     }
   }
   if (tile.column_sums == nullptr) return;
-  // The order of the additions is fixed: a thread's rows, then threads by row.
+  // The order of the additions is fixed: over a thread's rows, then over threads in row order.
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < kRun; ++i) scratch[first_row * kCols + col + i] = sums.at[i];

@@ -7,38 +7,38 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// GemmPlan::shares, and what they come together by.
+// GemmPlan::shares, and the memory in which they are combined.
 struct TileShares {
-  int count = 0, tiles = 0;     // tiles: of clusters, the last ones
+  int count = 0, tiles = 0;     // tiles (of clusters) that are shared: the last ones
   float* parts = nullptr;       // see PartSums
-  uint32_t* written = nullptr;  // BlockCounters::written, or memory like it
+  uint32_t* written = nullptr;  // BlockCounters::written, or similar memory
 };
 
-// How a launch does its part of a problem.
+// A launch's part of a problem.
 struct GemmWork {
   GemmTile tile = GemmTile::k64x64;
-  int64_t split_k = 0;  // k of a part, whole stages; part i writes to rows i m and up of c
+  int64_t split_k = 0;  // k of a part, whole stages; part i writes rows from i m on
   int64_t splits = 1;
   int cluster = 1;  // GemmPlan::cluster
   TileShares shares{};
-  bool packs = false;            // what the epilogue moves is 16-byte aligned, its lines too
-  float* column_sums = nullptr;  // [rows of tiles, n], or null: of c as stored
+  bool packs = false;            // the epilogue's operands and their lines are 16-byte aligned
+  float* column_sums = nullptr;  // [tile rows, n] of c as stored, or null
 };
 
-// Launches the kernel for `in`'s type. a, b and b_up are 16-byte aligned, their lines too.
+// Launch the kernel for `in`'s type. a, b and b_up, and their lines, must be 16-byte aligned.
 void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_tf32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 
-// ---- The kernel, which these instantiate in files of their own ----
+// ---- The kernel; each instantiation is in a file of its own ----
 
 struct TileIndex {
   int row, col;
 };
 
-// Blocks that run at the same time should find their operands in the second-level cache: they form
-// bands of 8 rows of tiles, so that about 250 blocks read 8 row strips of a and some 30 of b.
+// Blocks that run at the same time should find their operands in the L2 cache. They form bands of 8
+// tile rows, so that about 250 blocks read 8 row strips of a and some 30 of b.
 __device__ __forceinline__ TileIndex tile_of_block(int block, int rows, int cols) {
   constexpr int kBand = 8;
   const int band = block / (kBand * cols), in_band = block % (kBand * cols);
@@ -53,36 +53,36 @@ using ProductOf = std::conditional_t<
     std::conditional_t<std::is_same_v<T, float>, FmaProduct<Config, ATile, BTile>,
                        TensorProduct<Config, ATile, BTile>>>;
 
-// Floats between rows of the tile of sums: 8 more than a row, so that the 8 rows which a warp
-// writes at a time start in different banks.
+// Row stride of the tile of sums: 8 floats more than a row, so that the 8 rows that a warp writes
+// at a time start in different banks.
 template <class Config>
 constexpr int sums_ld() {
   return Config::kCols + 8;
 }
 
-// Blocks to reside on a multiprocessor at least. A thread that copies from one of two operands
-// keeps more addresses: of three blocks' registers it would be a few short.
+// Minimum resident blocks per multiprocessor. A thread that copies from one of two operands keeps
+// more addresses, and the registers of three blocks would not be enough.
 template <class Config, bool kPaired>
 inline constexpr int kResident = !kPaired || Config::kBlocks < 2 ? Config::kBlocks : 2;
 
-// What a block computes: a tile of c, of a part of k.
+// A block's work: a tile of c, for a part of k.
 struct GemmPart {
-  int64_t row = 0, row_end = 0;  // the tile's first, and where those that it may have end
+  int64_t row = 0, row_end = 0;  // the tile's first row, and the end of its valid rows
   int64_t col = 0;
-  int64_t a_row = 0, c_row = 0;  // what `row` is called in a and in c
+  int64_t a_row = 0, c_row = 0;  // the row in a and in c
   int64_t b_offset = 0;          // elements before b, and before b_up
   int k_begin = 0, k_end = 0;
-  float* column_sums = nullptr;  // [n] of this row of tiles, or null
+  float* column_sums = nullptr;  // [n] of this tile row, or null
 };
 
-// The sums of a block's tile, over `stages` stages of kDepth of k, which load(stage) copies to
-// shared memory, a's part and then b's. Returns where they lie, [kRows, sums_ld()], for all threads
-// to read.
+// Computes the sums of a block's tile over `stages` stages of kDepth of k. load(stage) copies a
+// stage to shared memory, a's part and then b's. Returns the sums, [kRows, sums_ld()], which all
+// threads may read.
 //
-// Stages go round in a ring of kStages: while one is multiplied, the next kStages - 1 are on their
-// way. With two sets of fragments those of the next step are loaded while this one is multiplied,
-// across the border between stages too. Shared memory holds the ring, then the tile of sums, from
-// which c is written in lines.
+// Stages form a ring of kStages: while one is multiplied, the next kStages - 1 are being loaded.
+// With two sets of fragments, those of the next step are loaded while this one is multiplied, also
+// across stages. Shared memory holds the ring, then the tile of sums, from which c is written in
+// lines.
 template <typename T, class Config, class ATile, class BTile, class Load>
 __device__ __forceinline__ float* multiply_stages(int stages, const Load& load) {
   using Product = ProductOf<T, Config, ATile, BTile>;
@@ -95,7 +95,7 @@ __device__ __forceinline__ float* multiply_stages(int stages, const Load& load) 
   const auto load_stage = [&] {
     if (loaded < stages) load(ring + loaded % kStages * kStageElements);
     ++loaded;
-    cp_async_commit();  // also an empty group, so that the number of groups tells what has landed
+    cp_async_commit();  // also an empty group, so that group counts stay right
   };
 
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -106,7 +106,7 @@ __device__ __forceinline__ float* multiply_stages(int stages, const Load& load) 
     const T* const a = ring + stage % kStages * kStageElements;
     product.load(fragments[set], a, a + ATile::kElements, step);
   };
-  // Makes the next stage readable, and the place of the one before free: all have read it.
+  // Makes the next stage readable, and frees the previous one, which all threads have read.
   const auto next_stage = [&] {
     cp_async_wait<kStages - 2>();
     __syncthreads();
@@ -141,8 +141,8 @@ __device__ __forceinline__ float* multiply_stages(int stages, const Load& load) 
   return sums;
 }
 
-// With kPaired, c is SwiGLU of two products, and has half as many columns as the tile.
-// part_of(block) is asked twice: what the epilogue needs would take registers from the products.
+// With kPaired, c is the SwiGLU of two GEMMs and has half as many columns as the tile.
+// part_of(block) is called twice, because keeping its result for the epilogue would cost registers.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired,
           class PartOf>
 __device__ __forceinline__ void multiply_part(const GemmProblem& p, bool packs,
@@ -234,7 +234,7 @@ void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& 
 template <typename T, GemmTile kTile, class Config = GemmConfig<T, kTile>>
 void launch_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   static_assert(gemm_shared_bytes<Config, T>() <= shared_bytes_of(kTile));
-  if (p.epilogue == Epilogue::kSwiGlu) {  // of weights as they lie, see GemmArgs
+  if (p.epilogue == Epilogue::kSwiGlu) {  // with row-major weights, see GemmArgs
     return launch_gemm_kernel<T, Config, false, true, true>(exec, p, work);
   }
   if (p.a.transposed && p.b.transposed) {

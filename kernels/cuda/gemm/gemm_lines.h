@@ -6,13 +6,13 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-inline constexpr int64_t kAlignment = 16;  // bytes of what cp.async copies at a time
+inline constexpr int64_t kAlignment = 16;  // bytes that cp.async copies at a time
 
 inline int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
 }
 
-// A matrix with the sizes that its lines have in memory.
+// A matrix with the number and length of its lines in memory.
 struct Lines {
   Matrix matrix;
   int64_t count, length;
@@ -30,8 +30,8 @@ inline Lines lines_of(const Matrix& matrix, int64_t rows, int64_t cols) {
   return matrix.transposed ? Lines{matrix, cols, rows} : Lines{matrix, rows, cols};
 }
 
-// Copies an operand that cp.async and the copy engine cannot: to lines of packs, filled with zeros,
-// aligned_bytes() from `to` on.
+// Copies an operand that cp.async and TMA cannot load to lines of packs, padded with zeros. `to`
+// needs aligned_bytes().
 Matrix align_lines(const Exec& exec, const Lines& from, void* to);
 
 }  // namespace shale::kernels::SHALE_BACKEND

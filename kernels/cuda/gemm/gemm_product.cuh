@@ -6,17 +6,17 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// The product of a warp: c [kWarpRows, kWarpCols] += a b over tiles in shared memory, kStep of k at
-// a time. Fragments are what the warp's threads hold of a and b for one step; they are loaded apart
-// from being multiplied, so that with two sets (kSets) the loads of one step run under the products
-// of the one before.
+// The matmul of a warp: c [kWarpRows, kWarpCols] += a b over tiles in shared memory, kStep of k at
+// a time. Fragments are the registers of a and b for one step. They are loaded separately from the
+// multiplication, so that with two sets (kSets) the loads of one step overlap the multiplication of
+// the step before.
 //
-//   load(fragments, a, b, step)   step `step` of the tiles of a stage
+//   load(fragments, a, b, step)   loads step `step` of the tiles of a stage
 //   multiply(fragments)
-//   store(to, ld)                 the sums, row-major, to the warp's part of a matrix in f32
+//   store(to, ld)                 stores the sums, row-major, to the warp's part of an f32 matrix
 
-// What products by the tensor cores share: the sums, and operands of which a line lies along k. A
-// step takes two chunks of 16 bytes of it. What thread has what is told in kernels/simt/matrix.h.
+// Shared by tensor-core matmuls: the sums, and operands with lines along k. A step takes two
+// 16-byte chunks of a line. See kernels/simt/matrix.h for the layout of fragments.
 template <class Config>
 class WarpProduct {
  protected:
@@ -56,7 +56,7 @@ class WarpProduct {
   }
 
  protected:
-  // Lanes 8 i to 8 i + 7 bring the rows of the i-th of four 8x8 matrices.
+  // Lanes 8 i to 8 i + 7 provide the row addresses of the i-th of four 8x8 matrices.
   __device__ __forceinline__ int in_matrix() const { return lane_ % 8; }
   __device__ __forceinline__ int odd() const { return lane_ / 8 % 2; }
   __device__ __forceinline__ int high() const { return lane_ / 16; }
@@ -134,8 +134,9 @@ class TensorProduct : public WarpProduct<Config> {
   }
 };
 
-// Of f32 that is rounded to tf32 between shared memory and the product. ldmatrix moves an element
-// as two of 16 bits, which it does not transpose: of lines across k, elements come one by one.
+// f32 operands are rounded to tf32 after they are read from shared memory. ldmatrix moves an
+// element as two 16-bit halves, which it cannot transpose, so lines across k are read element by
+// element.
 template <class Config, class ATile, class BTile>
 class Tf32Product : public WarpProduct<Config> {
   using Base = WarpProduct<Config>;
@@ -199,15 +200,15 @@ class Tf32Product : public WarpProduct<Config> {
   }
 };
 
-// In f32, by FMA in order of k: what f32 means unless a caller asks for less. Lanes form a grid of
-// 4 rows and 8 columns; a step is 4 of k, which a 16-byte load brings at once where the operand
-// lies along k. Otherwise a load brings 4 rows of a (columns of b), and a lane's are neighbours by
-// fours. One set of fragments: two would not fit the registers, and a step has 128 or 256 FMA to
-// hide its loads under, those of other warps included.
+// f32 with FMAs in order of k: the meaning of f32 unless tf32 is requested. Lanes form a grid of 4
+// rows and 8 columns. A step is 4 of k, which is one 16-byte load if the operand's lines run along
+// k. Otherwise a load has 4 rows of a (columns of b), and a lane's rows are in groups of four
+// neighbours. There is one set of fragments, because two would not fit the registers; a step has
+// 128 or 256 FMAs to hide its loads, including those of other warps.
 template <class Config, class ATile, class BTile>
 class FmaProduct {
   static constexpr int kLaneRows = 4, kLaneCols = 8;
-  static constexpr int kRows = Config::kWarpRows / kLaneRows;  // of a lane
+  static constexpr int kRows = Config::kWarpRows / kLaneRows;  // per lane
   static constexpr int kCols = Config::kWarpCols / kLaneCols;
 
  public:
@@ -257,7 +258,7 @@ class FmaProduct {
   }
 
  private:
-  // Which row of the warp's (column) is a lane's i-th.
+  // The row (column) of the warp's tile that is a lane's i-th.
   template <class Tile, int kLanes>
   static __device__ __forceinline__ int place(int lane, int i) {
     return Tile::kAlongK ? lane + kLanes * i : 4 * (lane + kLanes * (i / 4)) + i % 4;

@@ -6,19 +6,19 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// ---- The sizes of a thread block's work: T is the dtype of a and b ----
+// ---- Sizes of a thread block's work. T is the dtype of a and b ----
 //
-// On A100 and H100 what limits a GEMM by mma.sync is the traffic between shared memory and
-// registers, so that a warp should compute 64x64: per step of 16 along k it then loads 4 KiB for 32
-// mma. 64x64 takes 128 accumulators; with two sets of fragments a thread stays below 255 registers,
-// and 8 such warps fill a multiprocessor: two blocks of 128x128, of which one computes while the
-// other waits or writes its result, or one of 128x256, which reads a quarter less. Four stages of
-// 32 along k are 64 KiB per 128x128 block: two fit the 164 KiB of an A100. The smaller tiles are
-// for products that would otherwise leave multiprocessors idle.
+// On A100 and H100 a GEMM with mma.sync is limited by the traffic between shared memory and
+// registers, so a warp should compute 64x64: per step of 16 along k it then loads 4 KiB for 32 mma.
+// 64x64 takes 128 accumulators. With two sets of fragments a thread stays below 255 registers, and
+// 8 such warps fill a multiprocessor: two blocks of 128x128, of which one computes while the other
+// waits or writes its result, or one of 128x256, which reads a quarter less. Four stages of 32
+// along k are 64 KiB per 128x128 block: two fit the 164 KiB of an A100. The smaller tiles are for
+// GEMMs that would otherwise leave multiprocessors idle.
 template <typename T, GemmTile kTile>
 struct GemmConfig;
 
-// kBlocks: to reside on a multiprocessor at least, which bounds the registers of a thread.
+// kBlocks: minimum resident blocks per multiprocessor, which limits the registers of a thread.
 template <int kRows_, int kCols_, int kDepth_, int kWarpRows_, int kWarpCols_, int kStages_,
           int kBlocks_>
 struct GemmSizes {
@@ -43,8 +43,9 @@ struct GemmConfig<float, GemmTile::k64x64> : GemmSizes<64, 64, 16, 32, 32, 4, 3>
 template <>
 struct GemmConfig<float, GemmTile::k128x128> : GemmSizes<128, 128, 16, 32, 64, 4, 1> {};
 
-// Of operands in f32 that are rounded to tf32: half as much of k as of 16 bits, in as many bytes.
-// Warps are eight, as fewer threads could not copy a line across k in permuted chunks.
+// For f32 operands that are rounded to tf32: half as much of k as for 16 bits, in the same number
+// of bytes. There are eight warps, because fewer threads could not copy a line across k in permuted
+// chunks.
 template <GemmTile kTile>
 struct Tf32Config;
 template <>
@@ -58,11 +59,11 @@ struct Tf32Config<GemmTile::k128x128> : GemmSizes<128, 128, 16, 32, 64, 4, 1> {
 
 // ---- An operand's part of a stage ----
 //
-// kOuter rows of a (columns of b) times kDepth of k, in lines as they lie in global memory: with
-// kAlongK a line is a row of a (a column of b), else it is one k. A line consists of 16-byte
-// chunks. The chunks of a line are permuted by an exclusive or with the line's number, so that both
-// the copies in (chunks next to each other in a line) and ldmatrix (the same chunk of 8 lines next
-// to each other) touch all 32 banks once.
+// kOuter rows of a (columns of b) times kDepth of k, in lines as in global memory: with kAlongK a
+// line is a row of a (a column of b), else it is one k. A line consists of 16-byte chunks. The
+// chunks of a line are permuted by an exclusive or with the line's number, so that both the copies
+// (neighbouring chunks of a line) and ldmatrix (the same chunk of 8 neighbouring lines) access all
+// 32 banks once.
 template <typename T, int kOuter_, int kDepth_, bool kAlongK_>
 struct OperandTile {
   using Element = T;
@@ -81,15 +82,15 @@ struct OperandTile {
   }
 };
 
-// A tile of two operands, SwiGLU's b and b_up: 16 columns of b, then those of b_up with the same
-// numbers, then the next 16 of b. So the two products that an element of c is made of are computed
-// by one block, close to each other, and the product itself is of one tile like any other.
+// A tile of two operands, SwiGLU's b and b_up: 16 columns of b, then the same 16 columns of b_up,
+// then the next 16 of b. So one block computes both values that an element of c needs, close to
+// each other, and the matmul treats the tile like any other.
 inline constexpr int kPairCols = 16;
 
 __device__ __forceinline__ bool is_up_line(int line) {
   return line / kPairCols % 2 == 1;
 }
-// Its number among those of its operand, and back.
+// A line's index in its operand, and the reverse.
 __device__ __forceinline__ int line_of_operand(int line) {
   return line / (2 * kPairCols) * kPairCols + line % kPairCols;
 }
@@ -98,13 +99,13 @@ __device__ __forceinline__ int paired_line(int line, bool up) {
 }
 
 // Copies an operand's tiles to shared memory, one stage after the other. A thread owns the same
-// chunks of every stage. What lies outside the matrix becomes zero, and is not read. With kPaired
-// the tile is one of two operands, and a thread copies lines of one of them.
+// chunks of every stage. Elements outside the matrix become zero and are not read. With kPaired the
+// tile has two operands, and a thread copies lines of one of them.
 template <class Tile, int kThreads, bool kPaired = false>
 class TileLoader {
   using T = typename Tile::Element;
   static constexpr int kChunk = Tile::kChunk, kLineChunks = Tile::kLineChunks;
-  static constexpr int kLineStep = kThreads / kLineChunks;  // between chunks of a thread
+  static constexpr int kLineStep = kThreads / kLineChunks;  // between the chunks of a thread
   static constexpr int kOwnStep = kPaired ? kLineStep / 2 : kLineStep;  // the same, in its operand
   static constexpr int kCopies = Tile::kLines / kLineStep;
   static_assert(kThreads % kLineChunks == 0 && Tile::kLines % kLineStep == 0);
@@ -116,8 +117,8 @@ class TileLoader {
     return kPaired && is_up_line(static_cast<int>(threadIdx.x) / kLineChunks);
   }
 
-  // `matrix` is the thread's, b_up if loads_up(). `outer` is the first row of a (column of b) of
-  // `outers`; `k` the first to be loaded. `start`: an address that may be read.
+  // `matrix` is the thread's operand: b_up if loads_up(). `outer` is the first row of a (column of
+  // b) of `outers`; `k` is the first to load. `start`: any readable address.
   __device__ __forceinline__ TileLoader(const Matrix& matrix, const void* start, int64_t outer,
                                         int64_t outers, int k)
       : start_(static_cast<const T*>(start)), ld_(matrix.ld) {
@@ -142,7 +143,7 @@ class TileLoader {
       const bool inside = line < (Tile::kAlongK ? outers_left_ : k_left);
       const int left = inside ? (Tile::kAlongK ? k_left : outers_left_) - along_ : 0;
       const int count = left < 0 ? 0 : left > kChunk ? kChunk : left;
-      // Without anything to read the address still has to be one of the matrix.
+      // The address must be readable even if nothing is read.
       cp_async_part<16>(tile + to_ + i * kLineStep * kLineChunks * kChunk,
                         count > 0 ? from : start_, count * static_cast<int>(sizeof(T)));
       from += kOwnStep * ld_;
@@ -152,10 +153,10 @@ class TileLoader {
 
  private:
   const T* from_;   // the thread's first chunk of the next stage
-  const T* start_;  // of a matrix
+  const T* start_;  // start of a matrix
   int64_t ld_;
-  int line_, along_;  // of the thread's first chunk: line, elements before it in its line
-  int to_;            // its offset in a tile
+  int line_, along_;  // line of the first chunk, and its first element
+  int to_;            // offset of the first chunk in a tile
   int outers_left_;
 };
 

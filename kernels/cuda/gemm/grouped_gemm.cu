@@ -18,8 +18,8 @@ namespace {
 constexpr const char* kOp = "grouped_gemm";
 constexpr int kListThreads = 256;
 
-// Lists the rows of tiles of all groups; one block, of which a thread has so many neighbouring
-// groups. The list has at most `most` places, which offsets that rise never exceed.
+// Lists the tile rows of all groups. One block; each thread has the same number of neighbouring
+// groups. The list has at most `most` entries, which is enough for non-decreasing offsets.
 __global__ void __launch_bounds__(kListThreads)
     list_row_tiles_kernel(const int32_t* offsets, int groups, int rows, int tile_rows,
                           RowTile* list, int32_t* count, int most) {
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kListThreads)
   }
 }
 
-// An operand with the lines of all groups, where it has a matrix for each.
+// Lines of an operand, over all groups if it has a matrix for each.
 Lines all_lines(const GroupedProblem& g, const Matrix& matrix, int64_t rows, int64_t cols,
                 bool per_group) {
   Lines lines = lines_of(matrix, rows, cols);
@@ -59,16 +59,16 @@ void check_sizes(const GemmProblem& p) {
                        "], expected no size above ", kMost, " on a GPU"));
 }
 
-// Whether Hopper's kernels can do it.
+// Returns whether Hopper's kernels support it.
 bool takes_hopper(const Exec& exec, const GroupedProblem& g) {
-  constexpr int64_t kStep = 16;  // of k, that one product takes
+  constexpr int64_t kStep = 16;  // k of one wgmma
   const bool whole_steps = g.by == GroupedBy::kRows || g.align % kStep == 0;
   return is_hopper(exec.device) && g.product.a.dtype != DType::kF32 && g.product.k > 0 &&
          g.groups * g.product.m <= std::numeric_limits<int32_t>::max() && whole_steps;
 }
 
-// Sums over groups of k keep the bounds of a group too, for which 128 sums of a thread leave no
-// registers.
+// Groups of k also need registers for the bounds of a group, for which 128 accumulators per thread
+// leave no room.
 bool has_registers(const GroupedProblem& g, GemmTile tile) {
   return g.by == GroupedBy::kRows ||
          (tile != GemmTile::kHopper128x256 && tile != GemmTile::kHopperPingPong128x128);
@@ -116,7 +116,7 @@ void run(const Exec& exec, const GroupedGemmArgs& args) {
   check_sizes(p);
   const bool by_rows = g.by == GroupedBy::kRows;
   if (p.m == 0 || p.n == 0) return;
-  if (p.accumulate) p.residual = p.c;  // the epilogue adds it
+  if (p.accumulate) p.residual = p.c;  // added in the epilogue
   GroupedWork work = {.tile = tile_for(exec, g, args.tile)};
   const auto packs = [&](const Matrix& m) {
     return m.data == nullptr || all_lines(g, m, p.m, p.n, !by_rows).aligned();

@@ -5,15 +5,15 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Grouped products by gemm90_kernel: blocks take tiles of all groups in turns. Copies of a stage
-// may bring rows of the next group too, which no sum takes: rows of c beyond a group's are not
-// stored, and groups of k are multiples of 16, what one product takes of them.
+// Grouped GEMMs with gemm90_kernel: blocks take the tiles of all groups from one queue. The copies
+// of a stage may include rows of the next group, but no result uses them: rows of c beyond a
+// group's end are not stored, and groups of k are multiples of 16, the k of one wgmma.
 
 template <bool kGroupsOfK_>
 struct GroupedGemm90Params : Gemm90Params {
   static constexpr bool kGroupsOfB = !kGroupsOfK_, kGroupsOfK = kGroupsOfK_;
   static constexpr bool kShares = false, kClusters = false;
-  const RowTile* row_list = nullptr;  // of groups of rows, see GroupedWork
+  const RowTile* row_list = nullptr;  // for groups of rows, see GroupedWork
   const int32_t* row_count = nullptr;
   const int32_t* offsets = nullptr;
 };
@@ -58,9 +58,9 @@ __device__ __forceinline__ Gemm90Item gemm90_item(const GroupedGemm90Params<true
           .k_end = offset_at(params.offsets, group + 1, k)};
 }
 
-// ---- Host side, which these instantiate in files of their own ----
+// ---- Host side; each instantiation is in a file of its own ----
 
-// The matrices of all groups, of `lines` lines each, one after the other.
+// Map of the matrices of all groups, with `lines` lines each, one after the other.
 inline TensorMap groups_map(const Matrix& matrix, int64_t groups, int64_t lines, int64_t length,
                             int64_t box_lines) {
   constexpr int64_t kAligned = 8;
@@ -98,7 +98,7 @@ void launch_grouped90_kernel(const Exec& exec, const GroupedProblem& g, const Gr
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   const int64_t all_rows = kGroupsOfK ? g.groups * params.row_tiles : work.most_row_tiles;
-  params.items = static_cast<int>(all_rows * params.col_tiles);  // at most
+  params.items = static_cast<int>(all_rows * params.col_tiles);  // upper limit
   params.next_item = tile_counter(exec);
   simt::launch(
       gemm90_kernel<T, Config, kATransposed, kBTransposed, GroupedGemm90Params<kGroupsOfK>>,
@@ -108,7 +108,7 @@ void launch_grouped90_kernel(const Exec& exec, const GroupedProblem& g, const Gr
       exec, params);
 }
 
-// Pairs: as Config, with the tiles of SwiGLU's products.
+// Pairs: Config with tiles for SwiGLU's two GEMMs.
 template <typename T, class Config, class Pairs>
 void launch_grouped90_tile(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
   if (g.by == GroupedBy::kInner) {

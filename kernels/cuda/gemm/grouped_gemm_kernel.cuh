@@ -5,30 +5,30 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// A row of tiles: rows of one group.
+// A tile row, which belongs to one group.
 struct RowTile {
   int32_t group, row, row_end;
 };
 
-// How a launch does a grouped product.
+// A launch of a grouped GEMM.
 struct GroupedWork {
   GemmTile tile = GemmTile::k64x64;
   bool packs = false;  // as in GemmWork
-  // With kRows: the rows of tiles of all groups, in order, and how many they are.
+  // kRows: the tile rows of all groups, in order, and their number.
   const RowTile* row_tiles = nullptr;
   const int32_t* row_tile_count = nullptr;
-  int64_t most_row_tiles = 0;  // that any offsets make
+  int64_t most_row_tiles = 0;  // maximum for any offsets
 };
 
-// Launches the kernel for `in`'s type. a, b and b_up are 16-byte aligned, their lines too.
+// Launch the kernel for `in`'s type. a, b and b_up, and their lines, must be 16-byte aligned.
 void launch_grouped_gemm_bf16(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 void launch_grouped_gemm_f16(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 void launch_grouped_gemm_f32(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 void launch_grouped_gemm_tf32(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 
-// ---- The kernels, which these instantiate in files of their own ----
+// ---- The kernels; each instantiation is in a file of its own ----
 
-// Groups of rows: blocks take tiles of all groups, as the list has them.
+// Groups of rows: blocks take the tiles of all groups in the order of the list.
 template <typename T, class Config, bool kBTransposed, bool kPaired>
 __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>))
     grouped_rows_kernel(const GroupedProblem g, const GroupedWork work, int col_tiles) {
@@ -49,13 +49,13 @@ __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>)
   });
 }
 
-// Offset `number`, within [0, most].
+// Offset `number`, clamped to [0, most].
 __device__ __forceinline__ int offset_at(const int32_t* offsets, int64_t number, int most) {
   const int32_t offset = offsets[number];
   return offset < 0 ? 0 : offset > most ? most : offset;
 }
 
-// Groups of k: a block has a tile of one group's c, which is rows of one tall matrix.
+// Groups of k: a block has a tile of one group's c; the c of all groups form one tall matrix.
 template <typename T, class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     grouped_inner_kernel(const GroupedProblem g, const GroupedWork work, int row_tiles,

@@ -4,13 +4,13 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// The memory that blocks share tiles through (gemm90_shares.cuh), a part of a product's workspace.
+// Workspace through which blocks share tiles (gemm90_shares.cuh).
 class SharesRoom {
  public:
   SharesRoom(const GemmProblem& problem, GemmTile tile, int cluster, int shares);
   int64_t bytes() const { return parts_ + counters_; }
-  // What a kernel gets of it. Where exec has no counters, a launch before clears some of this
-  // memory.
+  // Returns the kernel's arguments. Without exec.counters, a launch clears part of this memory
+  // before.
   TileShares in(const Exec& exec, char* memory) const;
 
  private:

@@ -4,8 +4,9 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// gather: a thread owns an element of y. scatter_add: a thread owns a column (o, i) of y, and goes
-// along k in order; nobody else adds to it. Neighbours of a warp are neighbours in `inner`.
+// gather: a thread owns an element of y. scatter_add: a thread owns a column (o, i) of y, and
+// processes all k in order; no other thread adds to it. Neighbouring threads of a warp are
+// neighbours in `inner`.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -23,7 +24,7 @@ struct Indices {
   }
 };
 
-// Sizes: `count` of the dimension that indices are of, `picks` of that of the index.
+// Sizes: `count` of the indexed dimension, `picks` of the same dimension of the index.
 struct IndexSizes {
   int64_t outer, count, picks, inner;
 };

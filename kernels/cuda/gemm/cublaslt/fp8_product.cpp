@@ -5,15 +5,15 @@
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/cublaslt/objects_internal.h"
 
-// As in matmul.cpp the library computes c^T = b a^T of column-major matrices: both operands lie
-// along k, as it wants them.
+// As in matmul.cpp the library computes c^T = b a^T with column-major matrices. Both operands have
+// their lines along k, as it requires.
 namespace shale::kernels::cuda::cublaslt {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
 // CUBLASLT_MATMUL_DESC_A_SCALE_MODE, ..._B_..., CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F: headers
-// before CUDA 12.9 do not have all of them.
+// before CUDA 12.9 do not define all of them.
 constexpr auto kScaleModeA = static_cast<cublasLtMatmulDescAttributes_t>(31);
 constexpr auto kScaleModeB = static_cast<cublasLtMatmulDescAttributes_t>(32);
 constexpr int32_t kScaleOf128 = 4;
@@ -30,8 +30,8 @@ Layout codes_layout(const Fp8Operand& operand) {
   return make_layout(type, operand.length(), operand.lines(), operand.codes.stride(0));
 }
 
-// Whether the library takes the operand's scales: one of a tensor, or one for each 128 of a line,
-// which those of squares are too.
+// Returns whether the library supports the operand's scales: one per tensor, or one per 128 numbers
+// of a line, which also represents squares.
 bool set_scale_mode(const Desc& desc, cublasLtMatmulDescAttributes_t mode,
                     const Fp8Operand& operand) {
   if (operand.blocks == Fp8Blocks::kTensor) return true;
@@ -40,7 +40,7 @@ bool set_scale_mode(const Desc& desc, cublasLtMatmulDescAttributes_t mode,
          CUBLAS_STATUS_SUCCESS;
 }
 
-// Whether there is one.
+// Returns whether there is an algorithm.
 bool find_algorithm(Product& product) {
   const Preference preference = make_preference();
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
@@ -68,7 +68,7 @@ std::function<void(const Fp8GemmArgs&)> fp8_product(const Exec& exec, const Fp8G
       !set_scale_mode(product->desc, kScaleModeB, like.a)) {
     return nullptr;
   }
-  check(required_library().create(&product->handle), "cublasLtCreate");  // lives as long as we do
+  check(required_library().create(&product->handle), "cublasLtCreate");  // never destroyed
   if (!find_algorithm(*product)) return nullptr;
   return [product, exec](const Fp8GemmArgs& args) {
     set(product->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.b.scales.data);

@@ -7,12 +7,12 @@
 
 namespace shale::kernels::cuda::cublaslt {
 
-// The library's product of such operands, for benchmarks: what it returns computes c = a bᵀ, or
-// c += a bᵀ, of arguments of the same shapes, with their scales; bias and residual are left out.
-// Null where the library has no algorithm: scales of blocks came with CUDA 12.9, and are to be
-// rows of a multiple of kFp8Block.
+// cuBLASLt's fp8 GEMM, for benchmarks. The returned function computes c = a bᵀ, or c += a bᵀ, with
+// scales, for arguments of the same shapes; it ignores bias and residual. Returns null if the
+// library has no algorithm: block scales need CUDA 12.9, and rows of scales that are multiples of
+// kFp8Block.
 //
-// Workspace of exec: 32 MiB. Throws UnavailableError where the library cannot be loaded.
+// Workspace of exec: 32 MiB. Throws UnavailableError if the library cannot be loaded.
 std::function<void(const Fp8GemmArgs&)> fp8_product(const Exec& exec, const Fp8GemmArgs& like);
 
 }  // namespace shale::kernels::cuda::cublaslt

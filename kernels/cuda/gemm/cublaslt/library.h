@@ -4,8 +4,8 @@
 
 namespace shale::kernels::cuda::cublaslt {
 
-// The functions of NVIDIA's library, which is half a gigabyte: loaded when first asked for, never
-// linked, so that programs start without it. Each has the type that the library's header gives it.
+// The functions of cuBLASLt. The library has half a gigabyte, so it is loaded at first use and
+// never linked, so that programs start without it. Types come from the library's header.
 struct Library {
   decltype(&::cublasLtCreate) create;
   decltype(&::cublasLtGetVersion) get_version;
@@ -22,15 +22,15 @@ struct Library {
   decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic;
 };
 
-// Null where the library cannot be loaded; the log then says so, once. SHALE_CUBLASLT in the
-// environment names another file to load, or "off".
+// Returns null if the library cannot be loaded, which is logged once. SHALE_CUBLASLT in the
+// environment names another file to load, or is "off".
 const Library* library();
 
-// As above, but throws UnavailableError that says what was tried.
+// Like library(), but throws UnavailableError, which says what was tried.
 const Library& required_library();
 
 // Throws OutOfMemoryError, UnavailableError or InternalError for any result but success. `what` is
-// the call, as in "cublasLtMatmul".
+// the name of the call: "cublasLtMatmul".
 void check(cublasStatus_t result, const char* what);
 
 }  // namespace shale::kernels::cuda::cublaslt

@@ -10,14 +10,14 @@
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/cublaslt/objects_internal.h"
 
-// The library's matrices are column-major. A row-major c [m, n] is a column-major [n, m]: what it
-// computes is c^T = b^T a^T, so its first operand is our b, and its bias goes along our columns.
+// The library's matrices are column-major. A row-major c [m, n] is a column-major [n, m], so the
+// library computes c^T = b^T a^T: its first operand is our b, and its bias runs along our columns.
 namespace shale::kernels::cuda::cublaslt {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
-// All that the choice of an algorithm may depend on, besides the device.
+// Everything besides the device that the choice of an algorithm depends on.
 struct Key {
   int device = 0;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0, ld_residual = 0;
@@ -31,7 +31,7 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// 16 or less: what the kernels' loads can make use of.
+// Alignment in bytes, at most 16, which is all that the kernels' loads use.
 uint32_t alignment(const Matrix& matrix) {
   const auto address = reinterpret_cast<uintptr_t>(matrix.data);
   for (uint32_t bytes = 16; bytes > 1; bytes /= 2) {
@@ -40,7 +40,7 @@ uint32_t alignment(const Matrix& matrix) {
   return 1;
 }
 
-// Lines of one element more than none: the library wants ld to be at least their length.
+// Returns ld, but at least 1: the library requires ld to be at least the length of a line.
 int64_t valid_ld(const Matrix& matrix) {
   return std::max<int64_t>(matrix.ld, 1);
 }
@@ -72,12 +72,12 @@ Key key_of(int device, const GemmProblem& p) {
   return key;
 }
 
-// ---- A product, prepared ----
+// ---- A prepared matmul ----
 
 struct Product {
   Desc desc;
   Layout a, b, residual, c;
-  std::optional<cublasLtMatmulAlgo_t> algorithm;  // nothing: the library has none
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  // empty: the library has none
 };
 
 cublasLtEpilogue_t epilogue_of(const Key& key) {
@@ -112,7 +112,7 @@ Preference preference_of(const Key& key) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.residual_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c_alignment);
-  // Partial sums stay f32, and are added in order by a pass of their own.
+  // Partial sums stay f32, and a separate pass adds them in order.
   const uint32_t reductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
@@ -144,8 +144,8 @@ Product prepare(cublasLtHandle_t handle, const Key& key) {
   return product;
 }
 
-// Handles and products of the process, each made when first needed. Never destroyed: at the end of
-// a program the driver may be gone before.
+// The process's handles and matmuls, made at first use. Never destroyed, because at the end of a
+// program the driver may already be unloaded.
 struct Cache {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;
@@ -183,7 +183,7 @@ bool matmul(const Exec& exec, const GemmProblem& p) {
   const std::lock_guard lock(known.mutex);
   Product& product = known.product(key);
   if (!product.algorithm) return false;
-  if (key.bias || key.bias_grad) {  // one or the other: forward, or backward
+  if (key.bias || key.bias_grad) {  // forward has the one, backward the other
     const void* bias = key.bias ? p.bias.data : p.bias_grad.data;
     set(product.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }

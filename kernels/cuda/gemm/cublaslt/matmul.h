@@ -7,22 +7,22 @@
 
 namespace shale::kernels::cuda::cublaslt {
 
-// Problems that the library solves with the slot's roundings: products with bias, residual or
-// accumulation, which it adds in f32 and rounds once. GELU in its own epilogue is not among them:
-// it is taken of the pre-activation before that is rounded.
+// Returns whether the library computes the problem with the slot's rounding: GEMMs with bias,
+// residual or accumulation, which it adds in f32 and rounds once. GELU in its own epilogue is
+// excluded, because it is computed from the pre-activation before that is rounded.
 bool is_plain(const GemmProblem& problem);
 
-// Runs a plain problem, or, for benchmarks, one with GELU in its tanh form or that form's
-// derivative by the library's own epilogue, which writes a bias gradient in a's dtype. False, and
-// nothing done, where the library has no algorithm for it. The algorithm is the library's first
-// guess, asked for once per device, shape, strides, dtypes and alignment, and never timed: ranks
-// must not choose differently. Reductions of split k go through the workspace, in order: the bits
-// are the same in every run.
+// Runs a plain problem or, for benchmarks, one with GELU in its tanh form or that form's derivative
+// by the library's own epilogue, which writes a bias gradient in a's dtype. Returns false, without
+// doing anything, if the library has no algorithm. The algorithm is the library's first heuristic
+// choice, requested once per device, shape, strides, dtypes and alignment. Algorithms are never
+// timed, because ranks must not choose differently. Split-K reductions go through the workspace, in
+// order, so the bits are the same in every run.
 //
-// Workspace: 32 MiB. Throws UnavailableError where the library cannot be loaded.
+// Workspace: 32 MiB. Throws UnavailableError if the library cannot be loaded.
 bool matmul(const Exec& exec, const GemmProblem& problem);
 
-// Version of the library, "13.1.0"; empty where it cannot be loaded, which the log then says, once.
+// Version of the library, "13.1.0"; empty if it cannot be loaded, which is logged once.
 std::string version();
 
 }  // namespace shale::kernels::cuda::cublaslt

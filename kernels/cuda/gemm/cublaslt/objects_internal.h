@@ -5,7 +5,7 @@
 #include "shale/base/dtype.h"
 #include "shale/kernels/cuda/gemm/cublaslt/library.h"
 
-// Owners of the library's objects.
+// RAII owners of cuBLASLt objects.
 namespace shale::kernels::cuda::cublaslt {
 
 inline cudaDataType_t data_type(DType dtype) {
