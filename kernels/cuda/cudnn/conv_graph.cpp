@@ -15,7 +15,7 @@ namespace shale::kernels::cudnn {
 namespace {
 
 constexpr int64_t kMostWorkspace = int64_t{256}
-                                   << 20;  // << 20;  // bytes; engines that need more are not used
+                                   << 20;  // bytes; engines that need more are not used
 
 // Returns whether the status is success, false for "not supported"; throws for all other errors.
 bool succeeded(Status status, const char* what) {

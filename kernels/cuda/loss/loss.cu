@@ -8,13 +8,13 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A block owns a row, which it reads once and writes once where shared memory holds it (50304
-// columns of 16 bits are 98 KiB), or shared memory and registers do (256 and 320 KiB). While
-// gradients are written, what comes next takes the place of the logits that they were made of, and
-// the first pass begins with what has arrived. A longer row, or one that is not aligned, is read
-// twice, the second time from the caches as far as they hold it.
+// A block owns a row. The row is read and written once if it fits shared memory (50304 columns of
+// 16 bits are 98 KiB), or shared memory and registers (256 and 320 KiB). While gradients are
+// written, the next row replaces the logits they were computed from, and its first pass begins with
+// the parts that have arrived. Longer or unaligned rows are read twice, the second time partly from
+// the caches.
 //
-// Either way the first pass keeps a maximum and a sum of exponentials per thread
+// In both cases the first pass keeps a maximum and a sum of exponentials per thread
 // (arXiv:1805.02867).
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -37,7 +37,7 @@ __device__ __forceinline__ float capped(const CrossEntropy<T>& a, float logit) {
   return kCapped ? a.softcap * tanhf(logit * a.inverse_softcap) : logit;
 }
 
-// As they count.
+// Applies the softcap to a pack.
 template <bool kCapped, int kCount, typename T>
 __device__ __forceinline__ Floats<kCount> capped(const CrossEntropy<T>& a, Floats<kCount> x) {
 #pragma unroll
@@ -45,7 +45,7 @@ __device__ __forceinline__ Floats<kCount> capped(const CrossEntropy<T>& a, Float
   return x;
 }
 
-// The row's loss, by one thread. `logit` is the target's.
+// One thread writes the row's loss. `logit` is the target's.
 template <typename T>
 __device__ __forceinline__ RowGradient finish_row(const CrossEntropy<T>& a, int64_t r, int target,
                                                   float logit, const RowSoftmax& row) {
@@ -53,8 +53,8 @@ __device__ __forceinline__ RowGradient finish_row(const CrossEntropy<T>& a, int6
   return gradient_row(row, a.step, target, a.vocab, a.inverse_softcap);
 }
 
-// Loss and gradient of a row that is not counted: zeros; where the target is out of range NaN,
-// which no run survives unnoticed.
+// Writes constant loss and gradients to a row that does not count: zeros, or NaN if the target is
+// out of range, which makes the total loss NaN.
 template <typename T, int kCount>
 __device__ __forceinline__ void write_constant(const CrossEntropy<T>& a, int64_t r, RowKind kind) {
   const float value = kind == RowKind::kIgnored ? 0.f : NAN;
@@ -71,9 +71,9 @@ __device__ __forceinline__ void write_constant(const CrossEntropy<T>& a, int64_t
 
 // ---- Rows that are read once ----
 
-constexpr int kGroups = 4;  // in which a row comes to shared memory
+constexpr int kGroups = 4;  // in which a row arrives in shared memory
 
-// A pack in as few registers as it takes, whatever of it the compiler has use for twice.
+// A pack in as few registers as possible, even if the compiler uses parts of it twice.
 struct PackWords {
   int at[4];
 };
@@ -88,8 +88,8 @@ __device__ __forceinline__ Pack<T> pack_of(PackWords words) {
   return std::bit_cast<Pack<T>>(words);
 }
 
-// What a thread has of a row: packs beside its neighbours', of which the last kTail are in
-// registers. Nobody else reads or writes them.
+// A thread's packs of a row, interleaved with its neighbours' packs. The last kTail are in
+// registers. No other thread accesses them.
 template <typename T, int kTail>
 struct OwnPacks {
   static constexpr int kCount = kPackSize<T>;
@@ -104,13 +104,13 @@ struct OwnPacks {
         cols(all),
         of_group(ceil_div(ceil_div(in_shared, step), kGroups) * step) {}
 
-  // visit(c) for the columns of a group at which the thread's packs begin.
+  // Calls visit(c) for the first column of each of the thread's packs in a group.
   template <typename Visit>
   __device__ __forceinline__ void for_group(int group, const Visit& visit) const {
     const int last = (group + 1) * of_group, end = last < shared_cols ? last : shared_cols;
     for (int c = first + group * of_group; c < end; c += step) visit(c);
   }
-  // visit(words, c) for those in registers.
+  // Calls visit(words, c) for the packs in registers.
   template <typename Visit>
   __device__ __forceinline__ void for_tail(const Visit& visit) {
     if constexpr (kTail > 0) {
@@ -122,7 +122,7 @@ struct OwnPacks {
     }
   }
 
-  // Begins to read a row; null: only what waits counts on.
+  // Starts to read a row. For null it only commits the groups that waits count.
   __device__ __forceinline__ void fetch(const T* row) {
     if (row != nullptr) {
       for_tail([&](PackWords& words, int c) { words = words_of(load_pack(row + c)); });
@@ -133,7 +133,7 @@ struct OwnPacks {
     }
   }
 
-  // The softmax of these packs, of a row that was fetched.
+  // Adds the packs of a fetched row to the softmax.
   template <bool kCapped, int kGroup = 0>
   __device__ __forceinline__ void add(RowSoftmax& mine, const CrossEntropy<T>& a) {
     const auto add_pack = [&](const Pack<T, kCount>& pack, int c) {
@@ -148,7 +148,7 @@ struct OwnPacks {
     }
   }
 
-  // Writes the gradient to `row`, and begins to read `next`, as fetch() does, in its place.
+  // Writes the gradient to `row`, and starts to read `next` in its place, like fetch().
   template <bool kCapped>
   __device__ __forceinline__ void replace(const CrossEntropy<T>& a, T* row,
                                           const RowGradient& gradient, const T* next) {
@@ -169,7 +169,7 @@ struct OwnPacks {
   }
 };
 
-// The row that is to be read; null: none, as its logits do not matter.
+// Returns the row to read, or null if its logits are not needed.
 template <typename T>
 __device__ __forceinline__ const T* row_to_read(const CrossEntropy<T>& a, int64_t r, int target) {
   return kind_of(target, a.vocab) == RowKind::kCounts ? a.logits + r * a.stride : nullptr;
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kTail > 0 ? kTailThreads : 1024)
     const int64_t next = r + gridDim.x;
     const int next_target = next < a.rows ? a.targets[next] : kIgnoreTarget;
     if (kind == RowKind::kCounts) {
-      // The sums' barriers stand between this read and the write over it.
+      // The barriers of the reductions order this read before the write over it.
       const float logit = capped<kCapped>(a, to_float(row[target]));
       RowSoftmax mine;
       own.template add<kCapped>(mine, a);
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(Cros
   const int64_t r = blockIdx.x;
   const int target = a.targets[r];
   const RowKind kind = kind_of(target, a.vocab);
-  if (kind != RowKind::kCounts) {  // the whole block
+  if (kind != RowKind::kCounts) {  // uniform in the block
     write_constant<T, kCount>(a, r, kind);
     return;
   }
@@ -244,13 +244,14 @@ __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(Cros
 
 // ---- Host ----
 
-// Shared memory that a block may have, less what the sums take.
+// Shared memory that a block may use for rows, without the reductions' part.
 int64_t shared_bytes(const Exec& exec) {
   return static_cast<int64_t>(gpu_model(exec.device.arch).block_shared_bytes) - 1024;
 }
 
-// Rows that shared memory holds. At least four packs to a thread, and about as many to each. Long
-// rows have one block of many threads, of short ones as many run as a multiprocessor has room for.
+// For rows that fit shared memory. A thread has at least four packs, and all have about the same
+// number. Long rows use one block of many threads; for short ones, as many blocks run as fit a
+// multiprocessor.
 template <typename T, bool kCapped>
 void launch_once(const Exec& exec, const CrossEntropy<T>& a, int64_t row_bytes) {
   const int64_t blocks_of_processor = shared_bytes(exec) / (row_bytes + 1024);
@@ -267,7 +268,7 @@ void launch_once(const Exec& exec, const CrossEntropy<T>& a, int64_t row_bytes) 
                exec, a, a.cols);
 }
 
-// Rows that shared memory and registers hold: whether they do.
+// For rows that fit shared memory and registers; returns whether they do.
 template <typename T, bool kCapped>
 bool launch_with_tail(const Exec& exec, const CrossEntropy<T>& a) {
   constexpr int64_t kStep = kTailThreads * kPackSize<T>;

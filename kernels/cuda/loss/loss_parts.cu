@@ -6,8 +6,8 @@
 #include "shale/kernels/loss.h"
 #include "shale/kernels/simt/simt.h"
 
-// A block owns a row of a part of the vocabulary. Every warp merges what the parts have found: a
-// lane has a part, and the butterfly over the lanes adds them as a binary tree.
+// A block owns a row of a vocabulary shard. Every warp merges the stats of all shards: a lane has
+// one shard, and the butterfly over the lanes adds them as a binary tree.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -18,12 +18,12 @@ template <typename T>
 struct VocabularyPart {
   T* logits;
   const int32_t* targets;
-  float* stats;           // of this part, or of all
+  float* stats;           // of this shard, or of all shards
   float* losses;          // or null
   const StepState* step;  // null: no gradient
   int64_t rows, stride, parts;
-  int cols, counted;        // columns that count
-  int first_column, vocab;  // of all parts
+  int cols, counted;        // counted: columns without padding
+  int first_column, vocab;  // vocab: of all shards
 };
 
 template <typename T, int kCount>
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(VocabularyPart<T> a) {
   const int target = a.targets[r];
   const RowKind kind = kind_of(target, a.vocab);
   float* const stats = a.stats + 3 * r;
-  if (kind != RowKind::kCounts) {  // the whole block
+  if (kind != RowKind::kCounts) {  // uniform in the block
     if (threadIdx.x < 3) stats[threadIdx.x] = kind == RowKind::kIgnored ? 0.f : NAN;
     return;
   }
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) grad_kernel(VocabularyPart<T> a) {
   const RowKind kind = kind_of(target, a.vocab);
   T* const row = a.logits + r * a.stride;
   const int first = static_cast<int>(threadIdx.x) * kCount;
-  if (kind != RowKind::kCounts) {  // the whole block
+  if (kind != RowKind::kCounts) {  // uniform in the block
     const float value = kind == RowKind::kIgnored ? 0.f : NAN;
     if (threadIdx.x == 0 && a.losses != nullptr) a.losses[r] = value;
     if (a.step == nullptr) return;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) grad_kernel(VocabularyPart<T> a) {
   }
 }
 
-// fn.template operator()<kCount>(), kCount columns at a time where the rows allow it.
+// Calls fn.template operator()<kCount>() with the largest kCount that the rows' alignment allows.
 template <typename T, class Fn>
 void dispatch_packs(const VocabularyPart<T>& a, const Fn& fn) {
   constexpr int kCount = kPackSize<T>;

@@ -6,26 +6,26 @@
 #include "shale/kernels/loss.h"
 #include "shale/kernels/simt/simt.h"
 
-// What the cross-entropies of whole rows and of parts of rows share: one pass that keeps a maximum
-// and a sum of exponentials per thread (arXiv:1805.02867).
+// Shared by the cross-entropies of whole and of sharded rows: one pass that keeps a maximum and a
+// sum of exponentials per thread (arXiv:1805.02867).
 
 namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr float kLog2E = 1.44269504f;
 
-// max over the row, and the sum of exp(x - max). A NaN may pass the maximum unseen but never the
-// sum. The maximum starts not at -inf, as the difference of two of those is NaN.
+// Maximum of the row, and the sum of exp(x - max). The maximum may ignore a NaN, but the sum never
+// does. The maximum does not start at -inf, because -inf minus -inf is NaN.
 struct RowSoftmax {
   float max = -FLT_MAX;
   float sum = 0;
 };
 
-// e^x for x <= 0: the product's rounding error is the larger, the smaller the result.
+// e^x for x <= 0. The relative error grows with |x|, from rounding the multiplication.
 __device__ __forceinline__ float exp_of(float x) {
   return fast_exp2(x * kLog2E);
 }
 
-// Columns [c, c + kCount) of which those below vocab count.
+// Adds columns [c, c + kCount), except those from vocab on.
 template <int kCount>
 __device__ __forceinline__ void add_logits(RowSoftmax& row, Floats<kCount> x, int c, int vocab) {
   if (c + kCount > vocab) {
@@ -49,7 +49,7 @@ __device__ __forceinline__ RowSoftmax softmax_of_block(const RowSoftmax& mine) {
   return row;
 }
 
-// What the gradient of a row needs, whose logits are capped already.
+// Values for the gradient of a row whose logits already have their softcap applied.
 struct RowGradient {
   float max, factor, scale;  // p scale = exp(x - max) factor
   float inv_sum;
@@ -77,7 +77,7 @@ __device__ __forceinline__ Floats<kCount> gradient_of(Floats<kCount> x, int c,
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const float e = exp_of(x.at[i] - row.max);
-    // The target's p - 1 is made before it is scaled: one rounding where it cancels.
+    // The target's p - 1 is computed before scaling, so that it is rounded once where it cancels.
     const float value =
         c + i == row.target ? fmaf(e, row.inv_sum, -1.f) * row.scale : e * row.factor;
     const float tanh = kCapped ? x.at[i] * row.inverse_softcap : 0.f;

@@ -7,24 +7,24 @@
 #include "shale/kernels/moe.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns a token; its scores lie in shared memory, and a lane has every 32nd expert.
+// A warp owns a token; its scores are in shared memory, and a lane has every 32nd expert.
 //
-// N, E, k: tokens, experts, experts of each token.
+// N, E, k: tokens, experts, experts per token.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr int kWarps = 4;  // of a block
+constexpr int kWarps = 4;  // per block
 constexpr int kThreads = kWarps * kWarpSize;
-constexpr int64_t kMostExperts = 2048;  // three arrays of so many for each warp are 96 KiB
-constexpr float kLeastSum = 1e-20f;     // added to a sum of sigmoids, as DeepSeek-V3 does
+constexpr int64_t kMostExperts = 2048;  // three arrays of this size per warp are 96 KiB
+constexpr float kLeastSum = 1e-20f;     // added to a sum of sigmoids, as in DeepSeek-V3
 
 __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x) % kWarpSize;
 }
 
 struct RowSums {
-  float top, sum;  // of the logits, and of exp(logit - top)
+  float top, sum;  // maximum of the logits, and sum of exp(logit - top)
 
   __device__ __forceinline__ float share(float logit) const { return expf(logit - top) / sum; }
   __device__ __forceinline__ float log_sum() const { return top + logf(sum); }
@@ -43,7 +43,7 @@ __device__ __forceinline__ float sigmoid(float x) {
   return 1.f / (1.f + expf(-x));
 }
 
-// What the chosen scores are multiplied by.
+// Returns the factor of the chosen scores.
 __device__ __forceinline__ float factor_of(const RouterRule& rule, float sum) {
   if (!rule.renormalise) return rule.scale;
   return rule.scale / (rule.score == RouterScore::kSigmoid ? sum + kLeastSum : sum);
@@ -63,9 +63,9 @@ struct RouteFwd {
 
 // A warp's shared memory.
 struct RouteMemory {
-  float* scores;   // [E]
-  uint32_t* keys;  // [E], see key_of()
-  float* groups;   // [groups], then
+  float* scores;    // [E]
+  uint32_t* keys;   // [E], see key_of()
+  float* groups;    // [groups], followed by
   int32_t* chosen;  // [k]
 
   __device__ __forceinline__ explicit RouteMemory(int E) {
@@ -77,11 +77,11 @@ struct RouteMemory {
   }
 };
 
-constexpr uint32_t kTaken = 0;  // no float's key
+constexpr uint32_t kTaken = 0;  // smaller than any float's key
 
-// Rises with the float; so that a token's experts are all different, NaN has one too.
+// A key that increases with the float. NaN has one too, so a token's experts are always distinct.
 __device__ __forceinline__ uint32_t key_of(float choice) {
-  const uint32_t bits = std::bit_cast<uint32_t>(choice + 0.f);  // -0 and 0 are equal
+  const uint32_t bits = std::bit_cast<uint32_t>(choice + 0.f);  // makes -0 and 0 equal
   const uint32_t key = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
   return key == kTaken ? 1 : key;
 }
@@ -89,8 +89,7 @@ __device__ __forceinline__ float choice_of(uint32_t key) {
   return std::bit_cast<float>(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
 }
 
-// Leaves -inf in place of experts that are in none of the best groups; the lower group comes first
-// among equals.
+// Sets experts outside the best groups to -inf. Among equal groups the lower index wins.
 __device__ __forceinline__ void mask_groups(const RouterRule& rule, const RouteMemory& own, int E) {
   const int groups = static_cast<int>(rule.groups), size = E / groups;
   for (int g = lane_id(); g < groups; g += kWarpSize) {
@@ -116,13 +115,13 @@ __device__ __forceinline__ void mask_groups(const RouterRule& rule, const RouteM
   __syncwarp();
 }
 
-// Of one token: the k experts of the largest keys.
+// Chooses the k experts with the largest keys for one token.
 __device__ __forceinline__ void choose(const RouteMemory& own, int E, int k) {
   for (int j = 0; j < k; ++j) {
     uint64_t best = 0;
     for (int e = lane_id(); e < E; e += kWarpSize) {
       const uint32_t key = own.keys[e];
-      // Among equals the lower expert is the larger.
+      // Among equal keys the lower expert ranks higher.
       const uint64_t rank = uint64_t{key} << 32 | static_cast<uint32_t>(~e);
       if (key != kTaken && rank > best) best = rank;
     }
@@ -165,14 +164,14 @@ __global__ void __launch_bounds__(kThreads) route_fwd_kernel(const RouteFwd a) {
 struct RouteBwd {
   const float* logits;
   const int32_t* experts;
-  const int32_t* counts;  // [parts, E]; with balance != 0
+  const int32_t* counts;  // [parts, E]; if balance != 0
   const float* d_weights;
   float* d_logits;
-  const StepState* step;  // with balance or z != 0
+  const StepState* step;  // if balance or z != 0
   int64_t tokens;
   int E, k, parts;
   RouterRule rule;
-  float balance, z;  // balance: divided by k / E times the tokens that were counted
+  float balance, z;  // balance: divided by k / E times the counted tokens
 
   __device__ __forceinline__ float balance_of(int e, float scale) const {
     if (balance == 0) return 0.f;
@@ -182,7 +181,7 @@ struct RouteBwd {
   }
 };
 
-// Adds d_scores of sum(weights * d_weights).
+// Adds the gradient of sum(weights * d_weights) with respect to the scores.
 __device__ __forceinline__ void add_weight_gradient(const RouterRule& rule, const float* scores,
                                                     const int32_t* experts, const float* d_weights,
                                                     int k, float* d_scores) {
@@ -192,7 +191,7 @@ __device__ __forceinline__ void add_weight_gradient(const RouterRule& rule, cons
     sum += score, dot += d_weights[j] * score;
   }
   const float factor = factor_of(rule, sum);
-  // Of the quotient's denominator, which is factor / scale.
+  // Gradient of the denominator, which is factor / scale.
   const float shared = rule.renormalise && rule.scale != 0 ? dot * factor / rule.scale : 0.f;
   for (int j = lane_id(); j < k; j += kWarpSize) {
     d_scores[experts[j]] += factor * (d_weights[j] - shared);
@@ -232,7 +231,7 @@ __global__ void __launch_bounds__(kThreads) route_bwd_kernel(const RouteBwd a) {
 
 // ---- Host side ----
 
-constexpr int64_t kArraysOfForward = 3;  // of numbers of a token's experts; backward has fewer
+constexpr int64_t kArraysOfForward = 3;  // of E numbers per token; backward has fewer
 
 size_t shared_bytes(int64_t arrays, int64_t experts) {
   return static_cast<size_t>(kWarps * arrays * experts) * sizeof(float);

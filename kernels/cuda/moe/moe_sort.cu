@@ -5,9 +5,9 @@
 #include "shale/kernels/moe.h"
 #include "shale/kernels/simt/simt.h"
 
-// Choices are sorted by expert, stably (sort_ids.h); one block says where each expert's rows begin;
-// then a thread owns a row, for which it finds the choice, and a place in the sorted order, whose
-// choice it tells its row.
+// Choices are sorted stably by expert (sort_ids.h); one block computes where each expert's rows
+// begin. Then a thread owns a row, for which it finds the choice, and a position in the sorted
+// order, for whose choice it writes the row.
 //
 // E: experts.
 
@@ -17,7 +17,7 @@ namespace {
 constexpr int kThreads = 128, kScanThreads = 256;
 
 struct Sort {
-  const int32_t* experts;  // of each choice
+  const int32_t* experts;  // per choice
   SortedIds sorted;
   int32_t* counts;
   int32_t* offsets;
@@ -25,7 +25,7 @@ struct Sort {
   int32_t* sources;
   int32_t* loads;  // or null
   int64_t choices, all_rows;
-  int64_t most, align;  // rows that an expert has at most; a power of two
+  int64_t most, align;  // maximum rows per expert; a power of two
   int E;
 
   __device__ __forceinline__ int64_t kept(int e) const {
@@ -34,7 +34,7 @@ struct Sort {
   }
 };
 
-// One block; a thread has so many neighbouring experts.
+// One block; each thread has the same number of neighbouring experts.
 __global__ void __launch_bounds__(kScanThreads) expert_offsets_kernel(const Sort a) {
   await_previous_grid();
   const int thread = static_cast<int>(threadIdx.x);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The expert whose rows `row` is among; E if it is behind all.
+// Returns the expert that `row` belongs to; E for rows after all experts.
 __device__ __forceinline__ int expert_of(const Sort& a, int64_t row) {
   int low = 0, high = a.E;
   while (low < high) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) place_rows_kernel(const Sort a) {
   }
   if (i >= a.choices) return;
   const int32_t choice = a.sorted.order[i], e = a.experts[choice];
-  int32_t row = -1;  // of an expert that there is not, too
+  int32_t row = -1;  // -1 also for padding rows
   if (e >= 0 && e < a.E) {
     const int64_t place = i - a.sorted.offsets[e];
     if (place < a.most) row = static_cast<int32_t>(a.offsets[e] + place);

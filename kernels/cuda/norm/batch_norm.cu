@@ -6,9 +6,9 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// Sums over rows: a block of threads owns a range of rows and a pack of columns a lane
-// (column_tile.cuh); a thread for each channel then goes through the ranges in order, in f64.
-// Elementwise: a thread owns a pack of neighbouring channels of a row.
+// Sums over rows: a thread block owns a range of rows, and each lane a pack of columns
+// (column_tile.cuh). Then a thread per channel adds the ranges in order, in f64. Elementwise
+// kernels: a thread owns a pack of neighbouring channels of a row.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 constexpr int kThreads = 256;
 static_assert(kThreads == kTileThreads);
 
-// Ranges of rows, and the grid of the kernels that sum over them.
+// Division into ranges of rows, and the grid of the kernels that sum over them.
 struct RowRanges {
   explicit RowRanges(int64_t rows)
       : rows_of_block(rows_of_tile(rows)), count(ceil_div(rows, rows_of_block)) {}
@@ -32,19 +32,20 @@ int64_t blocks_of(int64_t threads) {
   return ceil_div(threads, int64_t{kThreads});
 }
 
-// Whether channels come in whole, aligned packs of T.
+// Returns whether channels consist of whole, aligned packs of T.
 template <typename T, typename... Views>
 bool comes_in_packs(int64_t cols, const Views&... views) {
   return cols % kPackSize<T> == 0 && ((reinterpret_cast<uintptr_t>(views.data) % 16 == 0) && ...);
 }
 
-// ---- Moments: of each line of a block, lines merged in order ----
+// ---- Moments: of each line of a block; the lines are merged in order ----
 
 struct Moment {
   float mean, squares;
 };
 
-// Of `count` values, joined by those of `more` ("Updating formulae ...", see batch_norm.h).
+// Merges the moments of `count` values and of `more` values ("Updating formulae ...", see
+// batch_norm.h).
 __device__ __forceinline__ Moment merged(Moment a, float count, Moment b, float more) {
   const float share = more / (count + more), delta = b.mean - a.mean;
   return {a.mean + delta * share, a.squares + b.squares + delta * delta * (count * share)};
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto rows_of_line = [&](int l) {
     return begin + l < end ? static_cast<float>((end - begin - l - 1) / kTileLines + 1) : 0.f;
   };
-  // Deviations from the first value, which is near the mean: squares of a sum do not cancel then.
+  // Deviations are from the first value, which is near the mean, so that squares do not cancel.
   Floats<kCount> mean{}, squares{};
   if (c < cols && begin + line < end) {
     const Floats<kCount> pivot = load_floats<kCount>(x + (begin + line) * cols + c);
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Moments of ranges of rows, or of sets of them, as a running total in f64.
+// Moments of ranges or sets of rows, merged in f64.
 struct RunningMoment {
   double mean = 0, squares = 0, count = 0;
   __device__ __forceinline__ void add(float more_mean, float more_squares, double more) {
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(MergeOperands a) {
 
 template <typename T>
 struct NormOperands {
-  const T *x, *residual;  // residual: or null
+  const T *x, *residual;  // residual may be null
   const float *mean, *rstd;
   const T *gain, *bias;
   T* y;
@@ -212,10 +213,10 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormOperands<T> a, int64
 
 template <typename T>
 struct GradOperands {
-  const T *dy, *x, *y;  // y: or null
+  const T *dy, *x, *y;  // y may be null
   const float *mean, *rstd;
 
-  // The gradient behind relu, and the centred input.
+  // Returns the gradient of relu's input, and the centred x.
   template <int kCount>
   __device__ __forceinline__ Floats<kCount> gradient(int64_t at) const {
     Floats<kCount> g = load_floats<kCount>(dy + at);
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   float* out = partial + blockIdx.y * 2 * cols;
   store_column_sums(sum_g, first, cols, out);
-  __syncthreads();  // the tile is used again
+  __syncthreads();  // the tile is reused
   store_column_sums(sum_gn, first, cols, out + cols);
 }
 
@@ -280,8 +281,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 struct GradTargets {
   const T* gain;
-  const float *sums, *count;  // or null
-  T *dx, *d_residual;         // the second: or null
+  const float *sums, *count;  // may be null
+  T *dx, *d_residual;         // d_residual may be null
 };
 
 template <typename T, int kCount>

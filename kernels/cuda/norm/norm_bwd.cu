@@ -5,10 +5,10 @@
 #include "shale/kernels/norm.h"
 
 // Every large tensor is read or written once: dy, s, d_sum and dx. The sums over rows (dgain,
-// dbias) stay in registers while a warp or block goes through its rows; a second kernel adds up the
-// blocks'. Of wider rows they are in shared memory, as the row itself, or in memory where there is
-// no room. Rows that are not aligned to packs, or too wide for shared memory, are read again for
-// each pass, from the caches.
+// dbias) stay in registers while a warp or block processes its rows; a second kernel adds the sums
+// of all blocks. For wider rows the sums are in shared memory, like the row itself, or in global
+// memory if there is no space. Rows that are not aligned to packs, or too wide for shared memory,
+// are read again for each pass, from the caches.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -20,7 +20,7 @@ struct NormBwd {
   const float* mean;  // null for RMSNorm
   const float* rstd;
   T* dx;
-  float* partial;  // [blocks, 2, cols]: dgain and dbias of each block; or null
+  float* partial;  // [blocks, 2, cols]: dgain and dbias per block; or null
 };
 
 template <typename T>
@@ -29,12 +29,12 @@ __device__ __forceinline__ RowStats stats_of(const NormBwd<T>& a, int64_t row) {
   return {a.mean != nullptr ? a.mean[row] : 0.f, a.rstd[row]};
 }
 
-// Means over the columns of a row of g = dy gain and of g n, n = (s - mean) rstd.
+// Means over a row's columns of g = dy gain and of g n, n = (s - mean) rstd.
 struct RowMeans {
   float g, gn;
 };
 
-// RMSNorm does not subtract the mean, and so has no term of it.
+// RMSNorm does not subtract the mean, so its mean of g is 0.
 template <bool kCentered>
 __device__ __forceinline__ RowMeans row_means(const float (&sums)[2], int cols) {
   const auto count = static_cast<float>(cols);
@@ -62,7 +62,7 @@ struct ColumnSums {
   Floats<kCount> dgain, dbias;
 };
 
-// Adds dy, s of some columns to the row's sums of g and g n, and to the columns' own.
+// Adds dy and s of some columns to the row's sums of g and g n, and to the sums of these columns.
 template <int kCount>
 __device__ __forceinline__ void add_columns(const Floats<kCount>& dy, const Floats<kCount>& s,
                                             const Floats<kCount>& gain, const RowStats& stats,
@@ -77,11 +77,11 @@ __device__ __forceinline__ void add_columns(const Floats<kCount>& dy, const Floa
   }
 }
 
-// The sums of a block's warps, which each had rows of their own, in order of the warps.
+// Adds the sums of a block's warps, which have processed different rows, in the order of the warps.
 template <typename T, int kPacks>
 __device__ __forceinline__ void write_sums_of_warps(
     const NormBwd<T>& a, const ColumnSums<kPackSize<T>> (&columns)[kPacks]) {
-  auto* sums = dynamic_shared<float>();  // [2, cols], where the rows were: all have been taken
+  auto* sums = dynamic_shared<float>();  // [2, cols], reuses the memory of rows
   const RowThreads<true> threads;
   const int cols = a.in.cols, warps = static_cast<int>(blockDim.x) / kWarpSize;
   for (int warp = 0; warp < warps; ++warp) {
@@ -126,7 +126,7 @@ __device__ __forceinline__ void write_sums_of_block(
   }
 }
 
-// Threads of a multiprocessor that the grid is made for: their registers hold the sums of columns.
+// Threads per multiprocessor for which the grid is sized: their registers hold the sums of columns.
 template <bool kWarpPerRow>
 constexpr int kThreadsOfProcessor = kWarpPerRow ? 3 * kWarpThreads : kMaxRowThreads;
 
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
   await_previous_grid();
   const RowThreads<kWarpPerRow> threads;
   const int cols = a.in.cols;
-  // More packs are read again, as registers are full of sums: the row's from the queue, gains from
-  // the caches.
+  // With more packs the registers are full of sums, so packs of the row are read again from the
+  // queue, and gains from the caches.
   constexpr bool kKeeps = kPacks <= kKeptPacks;
   Pack<T> gains[kKeeps ? kPacks : 1] = {};
   ColumnSums<kPackSize<T>> columns[kPacks] = {};
@@ -194,11 +194,11 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
   }
 }
 
-// How a block without room in its registers has its row, and the columns' sums.
+// Place of a row and of the column sums, if a block cannot keep the sums in registers.
 enum class Room {
-  kNone,  // any width and alignment; the row is read twice
+  kNone,  // global memory; any width and alignment; reads the row twice
   kRow,   // a row of packs in shared memory
-  kSums,  // and the sums
+  kSums,  // the row and the sums in shared memory
 };
 
 constexpr int threads_with(Room room) {
@@ -211,7 +211,7 @@ constexpr int64_t bytes_with(Room room, int64_t cols) {
   return room == Room::kSums ? row + 2 * cols * int64_t{sizeof(float)} : row;
 }
 
-// Of columns next to each other, packs where there are several.
+// Loads the sums of neighbouring columns, in packs if there are several.
 template <int kCount>
 __device__ __forceinline__ Floats<kCount> load_sums(const float* sums) {
   if constexpr (kCount == 1) {
@@ -243,7 +243,7 @@ __device__ __forceinline__ void store_sums(float* sums, const Floats<kCount>& fl
   }
 }
 
-// Row r belongs to block r mod gridDim.x. Each column is one thread's.
+// Row r belongs to block r mod gridDim.x. Each column belongs to one thread.
 template <typename T, Room kRoom, bool kCentered>
 __global__ void __launch_bounds__(threads_with(kRoom), 1) norm_bwd_block_kernel(NormBwd<T> a) {
   await_previous_grid();
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(threads_with(kRoom), 1) norm_bwd_block_kernel(
                          load_floats<kCount>(a.gain + c), added, stats, means));
     }
   }
-  if constexpr (kSumsShared) {  // and so they are wanted
+  if constexpr (kSumsShared) {  // implies that they are requested
     for (int c = first; c < cols; c += kStep) {
       store_sums<false>(partial + c, load_sums<kCount>(sums_of + c));
       store_sums<false>(partial + cols + c, load_sums<kCount>(sums_of + cols + c));
@@ -299,8 +299,8 @@ __global__ void __launch_bounds__(threads_with(kRoom), 1) norm_bwd_block_kernel(
   }
 }
 
-// Blocks that go through all rows: as many as run at once, but none for less than four rows, since
-// each leaves two rows of sums behind.
+// Number of blocks that process all rows: as many as run concurrently, but at least four rows per
+// block, because each block writes two rows of sums.
 template <bool kWarpPerRow>
 int64_t blocks_for(const Exec& exec, int64_t rows, int64_t threads) {
   const int64_t rows_of_block = kWarpPerRow ? threads / kWarpSize : 1;
@@ -309,7 +309,7 @@ int64_t blocks_for(const Exec& exec, int64_t rows, int64_t threads) {
   return std::min(resident, ceil_div(rows, 4 * rows_of_block));
 }
 
-// Returns the number of blocks. Sets a.partial, if the sums are wanted.
+// Returns the number of blocks. Sets a.partial, if the sums are requested.
 template <typename T, bool kCentered>
 int64_t launch_rows(const Exec& exec, NormBwd<T>& a, bool want_sums) {
   constexpr const char* kOp = kCentered ? "layer_norm_bwd" : "rms_norm_bwd";

@@ -7,21 +7,21 @@
 #include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/cuda/reduce/row_sums.cuh"
 
-// How norms go through rows. A row belongs to a warp, or to a block where it is wider; a thread has
-// kPacks packs of it, as many packs apart as the row has threads. Warps and blocks stay for many
-// rows, which are fetched ahead into shared memory, so that memory is busy while a row is being
-// summed.
+// Mapping of rows to threads in norms. A row belongs to a warp or, if it is wider, to a block. A
+// thread has kPacks packs of it, interleaved with those of the row's other threads. Warps and
+// blocks process many rows, which are prefetched into shared memory, so that memory is busy while a
+// row is summed.
 
 namespace shale::kernels::SHALE_BACKEND {
 
-inline constexpr int kWarpThreads = 128;     // of a block whose warps have rows of their own
-inline constexpr int kWarpPacks = 3;         // of a lane at most: rows of 768 columns of 16 bits
-inline constexpr int kBlockPacks = 4;        // of a thread of a block that has one row at a time
-inline constexpr int kMaxRowThreads = 512;   // of such a block
+inline constexpr int kWarpThreads = 128;     // of a block whose warps have one row each
+inline constexpr int kWarpPacks = 3;         // maximum per lane: rows of 768 columns of 16 bits
+inline constexpr int kBlockPacks = 4;        // maximum per thread if a block has one row
+inline constexpr int kMaxRowThreads = 512;   // maximum of such a block
 inline constexpr int kGeneralThreads = 256;  // of a block that reads its row several times
-inline constexpr int kKeptPacks = 3;         // of each operand in registers between two passes
+inline constexpr int kKeptPacks = 3;         // per operand, in registers between two passes
 
-// Rows under way, the one in use included: as many as the shared memory of an A100 has room for.
+// Rows in flight, including the one in use: as many as fit the shared memory of an A100.
 template <int kPacks, int kOperands>
 inline constexpr int kRowStages = kPacks* kOperands <= 6 ? 3 : 2;
 
@@ -29,20 +29,20 @@ struct RowStats {
   float mean, rstd;
 };
 
-// [rows, cols]
+// Operands of shape [rows, cols].
 template <typename T, int kOperands>
 struct RowOperands {
-  const T* at[kOperands];  // null: left out; never the first
+  const T* at[kOperands];  // null: omitted; never the first
   int64_t rows;
   int cols;
 };
 
-// The row's threads, of which this is one.
+// The threads of a row, from the view of one of them.
 template <bool kWarpPerRow>
 struct RowThreads {
   int lanes, lane;
   int64_t first;   // row
-  int64_t stride;  // to the next
+  int64_t stride;  // distance to the next row
 
   __device__ __forceinline__ RowThreads()
       : lanes(kWarpPerRow ? kWarpSize : static_cast<int>(blockDim.x)),
@@ -57,7 +57,7 @@ struct RowThreads {
   }
 };
 
-// A thread's packs of coming rows, in shared memory: slots that no other thread touches.
+// A thread's packs of coming rows in shared memory. No other thread accesses them.
 template <typename T, int kPacks, bool kWarpPerRow, int kOperands>
 class RowQueue {
  public:
@@ -70,7 +70,7 @@ class RowQueue {
     for (int i = 0; i < kStages - 1; ++i) fetch(threads.first + i * threads.stride);
   }
 
-  // Waits for `row`, and starts to fetch the one that the queue then has room for.
+  // Waits for `row`, and starts to fetch a later row into the free stage.
   __device__ __forceinline__ void wait(int64_t row) {
     fetch(row + (kStages - 1) * threads_.stride);
     cp_async_wait<kStages - 1>();
@@ -78,7 +78,7 @@ class RowQueue {
   __device__ __forceinline__ Pack<T> pack(int operand, int k) const {
     return load_pack(slot(out_, operand, k));
   }
-  // The row has been read.
+  // Frees the stage of a row that has been read.
   __device__ __forceinline__ void taken() {
     out_ = out_ + 1 == kStages ? 0 : out_ + 1;
   }
@@ -107,7 +107,7 @@ class RowQueue {
 
   const RowOperands<T, kOperands>& operands_;
   const RowThreads<kWarpPerRow>& threads_;
-  int in_ = 0, out_ = 0;  // stages
+  int in_ = 0, out_ = 0;  // stages of the next fetch and the next read
 };
 
 template <int kPacks, int kOperands>
@@ -115,14 +115,14 @@ constexpr int64_t row_queue_bytes(int64_t threads) {
   return int64_t{kRowStages<kPacks, kOperands>} * kOperands * kPacks * threads * 16;
 }
 
-// Whether a block may have so much dynamic shared memory beside its static objects.
+// Returns whether a block may use this dynamic shared memory besides its static objects.
 inline bool block_has_room(const Exec& exec, int64_t bytes) {
   constexpr int64_t kBesides = 1024;
   return bytes + kBesides <= static_cast<int64_t>(gpu_model(exec.device.arch).block_shared_bytes);
 }
 
-// fn.template operator()<kPacks, kWarpPerRow>(threads of a block) for rows of so many packs of
-// kOperands. False: they are too wide, or a block has no room for as many of them as are under way.
+// Calls fn.template operator()<kPacks, kWarpPerRow>(threads per block) for rows of this number of
+// packs and kOperands operands. Returns false if the rows are too wide for a block's shared memory.
 template <int kOperands, class Fn>
 bool with_row_mapping(const Exec& exec, int64_t packs, const Fn& fn) {
   const auto has_room = [&]<int kPacks>(int64_t threads) {

@@ -4,8 +4,8 @@
 
 namespace shale::kernels::cuda::nvrtc {
 
-// The functions of NVIDIA's compiler library: loaded when first asked for, never linked, so that
-// programs start without it. Each has the type that the library's header gives it.
+// The functions of NVRTC. The library is loaded at first use and never linked, so that programs
+// start without it. Types come from the library's header.
 struct Library {
   decltype(&::nvrtcGetErrorString) get_error_string;
   decltype(&::nvrtcCreateProgram) create_program;
@@ -17,11 +17,11 @@ struct Library {
   decltype(&::nvrtcGetProgramLog) get_log;
 };
 
-// Throws UnavailableError that says what was tried. SHALE_NVRTC in the environment names another
+// Throws UnavailableError, which says what was tried. SHALE_NVRTC in the environment names another
 // file to load.
 const Library& library();
 
-// Whether SHALE_NVRTC is "off": programs are then interpreted, as somebody wished.
+// Returns whether SHALE_NVRTC is "off": programs are then interpreted.
 bool switched_off();
 
 }  // namespace shale::kernels::cuda::nvrtc

@@ -17,7 +17,7 @@
 namespace shale::kernels::cuda {
 
 template <typename Args>
-void run(const Exec& exec, const Args& args);  // kernels/cuda/run.h, which is for kernels alone
+void run(const Exec& exec, const Args& args);  // of kernels/cuda/run.h, which only kernels include
 
 }  // namespace shale::kernels::cuda
 
@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kKernel = "fused_kernel";
 
-// What of the driver launches a kernel that was compiled now.
+// The driver functions that launch a compiled kernel.
 struct Driver {
   decltype(&::cuModuleLoadData) load_module;
   decltype(&::cuModuleGetFunction) get_function;
@@ -57,7 +57,7 @@ void check(CUresult result, const char* what) {
   throw InternalError(cat("cuda: ", what, ": ", name != nullptr ? name : "unknown error"));
 }
 
-// The kernel of a source on a device, which is the current one. Modules stay loaded.
+// Returns the kernel of a source on a device, which must be the current one. Modules stay loaded.
 CUfunction kernel_of(const std::string& source, const Device& device) {
   static std::mutex mutex;
   static std::map<std::pair<int, std::string>, CUfunction> kernels;

@@ -4,9 +4,9 @@
 
 namespace shale::kernels::cuda::nvrtc {
 
-// Entry of the slot on GPUs: interprets, but for programs that want to be compiled (and
-// SHALE_NVRTC=off not set). Those are compiled once per program, dtypes and compute capability, for
-// the life of the process. Throws as compile_to_ptx() does.
+// The pointwise slot on GPUs. It interprets programs unless args.compiled is set (and
+// SHALE_NVRTC=off is not). Compiled kernels are cached per program, dtypes and compute capability,
+// for the life of the process. Throws the errors of compile_to_ptx().
 void pointwise(const Exec& exec, const PointwiseArgs& args);
 
 }  // namespace shale::kernels::cuda::nvrtc

@@ -1,5 +1,5 @@
-// What kernels compiled by NVRTC have instead of kernels/simt: it has no standard library. Only
-// text; kernels/cuda/nvrtc/program.cpp puts the limits of kernels/pointwise.h before it.
+// Replaces kernels/simt in kernels that NVRTC compiles, because NVRTC has no standard library. Only
+// used as text; kernels/cuda/nvrtc/program.cpp puts the limits of kernels/pointwise.h before it.
 
 using int64_t = long long;
 using uint8_t = unsigned char;
@@ -68,7 +68,7 @@ struct Word<16> {
   using Type = uint4;
 };
 
-// In one access.
+// Loads in one access.
 template <int kCount, typename T>
 __device__ __forceinline__ Pack<T, kCount> load_pack(const T* p) {
   using Type = typename Word<kCount * sizeof(T)>::Type;

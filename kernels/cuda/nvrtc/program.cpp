@@ -10,7 +10,7 @@
 namespace shale::kernels::cuda::nvrtc {
 namespace {
 
-// What the prelude repeats of headers that NVRTC cannot read.
+// Values that the prelude repeats from headers that NVRTC cannot read.
 static_assert(static_cast<int>(DType::kF32) == 0 && static_cast<int>(DType::kBF16) == 1 &&
               static_cast<int>(DType::kF16) == 2 && static_cast<int>(DType::kU8) == 6);
 
@@ -51,7 +51,7 @@ class Program {
   }
 
   std::string ptx() const {
-    size_t bytes = 0;  // with the zero at its end
+    size_t bytes = 0;  // including the terminating zero
     check(library_, library_.get_ptx_size(program_, &bytes), "nvrtcGetPTXSize");
     std::string text(bytes, '\0');
     check(library_, library_.get_ptx(program_, text.data()), "nvrtcGetPTX");

@@ -1,6 +1,6 @@
 #pragma once
 
-// Files of this tree as texts, which the build makes (cmake/ShaleNvrtc.cmake).
+// Source files as strings, which the build generates (cmake/ShaleNvrtc.cmake).
 namespace shale::kernels::cuda::nvrtc::texts {
 
 extern const char* const kPrelude;      // kernels/cuda/nvrtc/prelude.cuh

@@ -7,20 +7,20 @@
 #include "shale/kernels/cuda/reduce/column_tile.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Bound by memory: the gradient is read once for the means, once for the squares and once for the
+// Memory-bound: the gradient is read once for the means, once for the squares and once for the
 // step, in tiles of rows by columns, so that the factors of a thread's columns stay in registers.
-// Sums are made per tile, then over the tiles in a fixed order.
+// Sums are computed per tile, then over the tiles in a fixed order.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = kTileThreads;
-constexpr int kWideThreads = 1024;  // of kernels that are one block
+constexpr int kWideThreads = 1024;  // of kernels with a single block
 
-// A part of a matrix, cut into tiles. The first and the last row of a part may be cut.
+// Division of a part of a matrix into tiles. The part's first and last row may be incomplete.
 struct Tiles {
   int64_t cols, first, count;
-  int64_t first_row, rows;  // that the part touches
+  int64_t first_row, rows;  // that the part overlaps
   int64_t rows_of_block;
 
   Tiles(const MatrixRange& part, int64_t elements)
@@ -36,14 +36,14 @@ struct Tiles {
   bool packed(int pack) const { return cols % pack == 0 && first % pack == 0 && count % pack == 0; }
 };
 
-// The column of this thread's packs.
+// First column of this thread's packs.
 template <int kCount>
 __device__ __forceinline__ int64_t own_column() {
   return int64_t{blockIdx.x} * kTileColumns<kCount> + threadIdx.x % kWarpSize * kCount;
 }
 
-// fn(row of the part, element of the part, whether it is one) for this thread's packs; the lanes of
-// a warp stay together.
+// Calls fn(row of the part, element of the part, whether it is inside) for this thread's packs; the
+// lanes of a warp make the same calls.
 template <int kCount, class Fn>
 __device__ __forceinline__ void for_rows(const Tiles& tiles, const Fn& fn) {
   const int64_t column = own_column<kCount>();
@@ -56,7 +56,7 @@ __device__ __forceinline__ void for_rows(const Tiles& tiles, const Fn& fn) {
   }
 }
 
-// Hints for this thread's first pack of an array that is as long as the part.
+// Prefetches this thread's first pack of an array with the part's length.
 template <int kCount, typename T>
 __device__ __forceinline__ void prefetch_first(const Tiles& tiles, const T* data) {
   const int64_t row = blockIdx.y * tiles.rows_of_block + threadIdx.x / kWarpSize;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
     adafactor_means_kernel(const Grad* grad, Tiles tiles, MeansArgs a) {
   await_previous_grid();
   const float clip = a.step->clip_factor;
-  const bool counts = a.step->non_finite == 0;  // else the sums are zero
+  const bool counts = a.step->non_finite == 0;  // otherwise the sums are zero
   Floats<kCount> of_column{};
   for_rows<kCount>(tiles, [&](int64_t row, int64_t element, bool inside) {
     float of_row = 0;
@@ -158,7 +158,7 @@ struct Average {
 
 // ---- The update ----
 
-// The mean of r over all rows.
+// Computes the mean of r over all rows.
 __global__ void __launch_bounds__(kWideThreads)
     mean_row_kernel(const float* row, int64_t rows, float* mean) {
   await_previous_grid();
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kPacksOfThread = 4;
 
-// Replaces v on its way.
+// Updates v in the same pass.
 template <typename Grad, int kCount>
 __global__ void __launch_bounds__(kThreads)
     vector_squares_kernel(const Grad* grad, float* v, int64_t count, const StepState* step,

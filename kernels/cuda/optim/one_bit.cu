@@ -5,26 +5,26 @@
 #include "shale/kernels/one_bit.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns a block of kSignBlock elements. Lane l has elements l, l + 32, ..., in registers
-// until the warp knows their scale: loads are of whole lines, a vote of the lanes is a word of
-// signs, and memory is read and written once. The bits are the CPU's.
+// A warp owns a block of kSignBlock elements. Lane l keeps elements l, l + 32, ... in registers
+// until the warp knows their scale. Loads are of whole lines, a ballot of the lanes is a word of
+// signs, and memory is read and written once. The bits equal the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kOfLane = kSignBlock / kWarpSize;  // elements
+constexpr int kOfLane = kSignBlock / kWarpSize;  // elements per lane
 static_assert(kOfLane == kWarpSize && kSignWords == 1 + kWarpSize);
 
-// scale * sign of element `lane` of word k of a packed block.
+// Returns scale * sign of element `lane` of word k of a packed block.
 __device__ __forceinline__ float unpacked_at(const int32_t* block, int k, int lane) {
   const float scale = std::bit_cast<float>(block[0]);
   const auto word = static_cast<uint32_t>(block[1 + k]);
   return (word >> lane & 1u) != 0 ? scale : -scale;
 }
 
-// What a kernel packs, of n elements.
+// Output of a packing kernel, for n elements.
 struct Packing {
   const float* mask;
   float* owed;
@@ -32,7 +32,8 @@ struct Packing {
   int64_t n;
 };
 
-// By a warp. element(i, k): element i of the vector, the lane's in word k, whatever the mask says.
+// Called by a warp. element(i, k) returns element i of the vector, which is the lane's in word k,
+// before masking.
 template <class Element>
 __device__ __forceinline__ void pack_block(const Packing& to, int64_t block,
                                            const Element& element) {
@@ -41,7 +42,7 @@ __device__ __forceinline__ void pack_block(const Packing& to, int64_t block,
   float u[kOfLane];
   float sum = 0;
   int count = 0;
-  uint32_t live = 0;  // bit k: of the lane's element in word k
+  uint32_t live = 0;  // bit k: mask of the lane's element in word k
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) {
     const int64_t i = begin + k * kWarpSize;
@@ -53,7 +54,7 @@ __device__ __forceinline__ void pack_block(const Packing& to, int64_t block,
   }
   sum = warp_sum(sum), count = warp_sum(count);
   const float scale = count > 0 ? sum / static_cast<float>(count) : 0.f;
-  uint32_t word = 0;  // of signs, the lane's
+  uint32_t word = 0;  // sign word of this lane
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) {
     const uint32_t signs = ballot(u[k] >= 0);

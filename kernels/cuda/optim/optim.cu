@@ -8,21 +8,21 @@
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Bound by memory: every state is read and written once. With f32 moments and gradients and a
-// 16-bit parameter AdamW moves 30 bytes an element (16 in, 14 out), with bf16 gradients 28. The
-// arithmetic is the CPU's, instruction by instruction, and so are the bits.
+// Memory-bound: every state is read and written once. With f32 moments and gradients and a 16-bit
+// parameter AdamW moves 30 bytes per element (16 in, 14 out), with bf16 gradients 28. It uses the
+// CPU's instructions, so the bits are the same.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// The bf16 parameter alone, rounded stochastically.
+// Weights without masters: a bf16 parameter, rounded stochastically.
 struct RoundedWeights {
   bf16* data;
   StochasticRounding rounding;
 
   explicit RoundedWeights(const AdamWArgs& a) : data(a.master.as<bf16>()), rounding(a.rounding) {}
 
-  // A pack takes the four words of one counter.
+  // A pack uses the four words of one counter.
   bool packed(int count) const {
     return reinterpret_cast<uintptr_t>(data) % (count * sizeof(bf16)) == 0 &&
            rounding.first % 4 == 0;
@@ -56,8 +56,8 @@ struct RoundedWeights {
   }
 
  private:
-  // To bf16, as an f32: the word's low half is added below the bits that stay, and carries into
-  // them with the right probability. Infinities and NaN stay.
+  // Rounds to bf16, returned as f32: the word's low half is added below the bits that are kept, and
+  // carries into them with the right probability. Infinities and NaN are unchanged.
   static __device__ __forceinline__ float rounded(float value, uint32_t word) {
     const auto bits = std::bit_cast<uint32_t>(value);
     if ((bits & 0x7f800000u) == 0x7f800000u) return value;
@@ -157,7 +157,7 @@ struct Lion {
     for (int k = 0; k < n; ++k) {
       const float g = clip * x.grad.at[k];
       const float mixed = fmaf(beta1, x.m.at[k], one_minus_beta1 * g);
-      // sign(0) is 0: parameters without a gradient stay where they are.
+      // sign(0) is 0, so parameters without a gradient do not change.
       const float sign = mixed == 0.f ? 0.f : copysignf(1.f, mixed);
       x.m.at[k] = fmaf(beta2, x.m.at[k], one_minus_beta2 * g);
       x.w.at[k] = fmaf(-lr, fmaf(weight_decay, x.w.at[k], sign), x.w.at[k]);

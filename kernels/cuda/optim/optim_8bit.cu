@@ -9,21 +9,21 @@
 #include "shale/kernels/optim.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns kOfWarp elements at a time, eight to a lane: their new moments stay in registers
-// until the lanes that share a scale know it, so that memory is read and written once, 18 bytes an
-// element with a 16-bit parameter. Codes are decoded and found by tables in shared memory, which is
-// why thread blocks stay for many elements. The bits are the CPU's.
+// A warp owns kOfWarp elements at a time, eight per lane. Their new moments stay in registers until
+// the lanes that share a scale know it, so memory is read and written once: 18 bytes per element
+// with a 16-bit parameter. Codes are decoded and found with tables in shared memory, so thread
+// blocks process many elements. The bits equal the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kOfLane = 8;  // elements
+constexpr int kOfLane = 8;  // elements per lane
 constexpr int kOfWarp = kOfLane * kWarpSize;
 static_assert(kOfWarp % kMomentBlock == 0);
 
-// Device memory's copy of what the shared tables are filled from.
+// Copy in device memory from which the shared tables are filled.
 struct MomentMap {
   DynamicMap map;
   DynamicLookup lookup;
@@ -31,7 +31,7 @@ struct MomentMap {
 __device__ constexpr MomentMap kSigned{kSignedMap, kSignedLookup};
 __device__ constexpr MomentMap kUnsigned{kUnsignedMap, kUnsignedLookup};
 
-// The tables of one kind of moments.
+// The tables for one of the moments.
 struct MomentTable {
   float levels[256];
   float boundary[256];
@@ -47,9 +47,9 @@ struct MomentTable {
     }
   }
 
-  // Levels from zero of a magnitude in [0, 1].
+  // Returns the level, counted from zero, of a magnitude in [0, 1].
   __device__ __forceinline__ int nearest_level(float magnitude) const {
-    // A NaN must not lead out of the table; it is in the parameter already.
+    // A NaN must not index outside the table; the parameter is NaN already.
     constexpr int kFirst = DynamicLookup::kFirstCell, kLast = DynamicLookup::kCells - 1;
     const int above = std::bit_cast<int>(magnitude) / 65536 - kFirst;
     const int cell = above < 0 ? 0 : above > kLast ? kLast : above;
@@ -66,7 +66,7 @@ __device__ __forceinline__ uint8_t signed_code(const MomentTable& table, float v
                                                float inverse) {
   constexpr int kZero = kSignedMap.zero;
   const int level = table.nearest_level(fabsf(value) * inverse);
-  // There is no -1.
+  // There is no level for -1.
   const int code = value < 0 ? kZero - (level < kZero ? level : kZero) : kZero + level;
   return static_cast<uint8_t>(code);
 }
@@ -104,7 +104,7 @@ struct Step8 {
            allows_packs(v, kCount);
   }
 
-  // By a warp, for its elements from `begin` on.
+  // Called by a warp, to prefetch its elements from `begin` on.
   __device__ __forceinline__ void prefetch(int64_t begin) const {
     const int lane = threadIdx.x % kWarpSize;
     const int64_t last = begin + kOfWarp, end = last < count ? last : count;
@@ -113,12 +113,12 @@ struct Step8 {
     prefetch_run(m.data, begin, end, lane);
     prefetch_run(v.data, begin, end, lane);
   }
-  // n elements are moved together; of `size` elements.
+  // Processes the elements from `begin` on, n at a time; the span has `size` elements.
   template <int n>
   __device__ __forceinline__ void run(const MomentTables& tables, int64_t begin, int size) const;
 };
 
-// The scale of moments of which that is the largest: zero where they are next to nothing.
+// The scale of moments with this largest magnitude; zero if it is below kSmallestScale.
 struct NewScale {
   float scale, inverse;
   __device__ __forceinline__ explicit NewScale(float largest)
@@ -130,7 +130,7 @@ template <int n>
 __device__ __forceinline__ void Step8<Grad, Param>::run(const MomentTables& tables, int64_t begin,
                                                         int size) const {
   constexpr int kPacks = kOfLane / n;
-  // Lanes that share a scale, and how many packs of each do.
+  // Number of lanes that share a scale, and of packs for each.
   constexpr int kOfScale = kMomentBlock / n;
   constexpr int kLanes = kOfScale < kWarpSize ? kOfScale : kWarpSize;
   constexpr int kShared = kOfScale / kLanes;
@@ -218,7 +218,7 @@ void run(const Exec& exec, const AdamW8bitArgs& a) {
   step_of("adamw_8bit", exec);
   const int64_t parts = ceil_div(a.master.numel(), kOfWarp);
   if (parts == 0) return;
-  constexpr int64_t kOfMultiprocessor = 2;  // thread blocks: registers allow no more
+  constexpr int64_t kOfMultiprocessor = 2;  // thread blocks; limited by registers
   const int64_t grid =
       std::min(ceil_div(parts, kWarps), multiprocessors(exec) * kOfMultiprocessor);
   dispatch_wide(a.grad.dtype, [&]<typename Grad>() {

@@ -3,10 +3,10 @@
 #include "shale/kernels/cuda/elementwise/operand.cuh"
 #include "shale/kernels/optim.h"
 
-// What the optimizers' kernels have in common.
+// Shared by the optimizers' kernels.
 namespace shale::kernels::SHALE_BACKEND {
 
-// The master weights, and the parameter that is their rounded copy, if there is one.
+// The master weights, and the parameter with their 16-bit copy, if there is one.
 template <typename Param>
 struct Weights {
   float* master;
@@ -34,7 +34,7 @@ struct Weights {
   }
 };
 
-// AdamW's numbers that do not change from step to step.
+// AdamW's constants, which do not change from step to step.
 struct AdamWNumbers {
   float lr_factor, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay;
 
@@ -49,7 +49,7 @@ struct AdamWNumbers {
         weight_decay(a.weight_decay) {}
 };
 
-// An AdamW step of one element. The arithmetic is the CPU's, instruction by instruction.
+// An AdamW step for one element, with the CPU's instructions.
 struct AdamWStep {
   AdamWNumbers numbers;
   float inv_correction1, inv_correction2, clip, lr;
@@ -61,7 +61,7 @@ struct AdamWStep {
         clip(step.clip_factor),
         lr(step.lr * of_run.lr_factor) {}
 
-  // Replaces the moments; returns the new weight.
+  // Updates the moments and returns the new weight.
   __device__ __forceinline__ float operator()(float w, float grad, float& m, float& v) const {
     const float g = clip * grad;
     m = fmaf(numbers.beta1, m, numbers.one_minus_beta1 * g);
@@ -72,14 +72,14 @@ struct AdamWStep {
   }
 };
 
-// fn.template operator()<T>() for f32 or bf16, which gradients and moments may be.
+// Calls fn.template operator()<T>() for f32 or bf16, the dtypes of gradients and moments.
 template <class Fn>
 void dispatch_wide(DType dtype, const Fn& fn) {
   if (dtype == DType::kBF16) return fn.template operator()<bf16>();
   fn.template operator()<float>();
 }
 
-// For bf16 or f16, or no parameter at all.
+// Calls fn for bf16 or f16, or for no parameter.
 template <class Fn>
 void dispatch_param(const View& param, const Fn& fn) {
   if (param.defined() && param.dtype == DType::kF16) return fn.template operator()<f16>();

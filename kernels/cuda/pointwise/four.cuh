@@ -1,6 +1,6 @@
-// Four f32 of a thread, as kernels/pointwise_functions-inl.h wants them. Included inside the
-// namespace of a GPU's backend; includes nothing, as kernels that are compiled when they are used
-// get it as text.
+// Four f32 of a thread, with the operations that kernels/pointwise_functions-inl.h needs. Included
+// inside the namespace of a GPU's backend. Must not include anything, because kernels compiled at
+// run time use it as text.
 
 struct Four {
   float at[4];
@@ -100,7 +100,7 @@ __device__ __forceinline__ Four reduce_quarters(Four x, Four& quarter) {
   return y;
 }
 
-// Rounded to T, in f32.
+// Rounds to T, kept in f32.
 template <typename T>
 __device__ __forceinline__ Four rounded(Four x) {
   return each_of_four([&](int i) { return to_float(from_float<T>(x.at[i])); });

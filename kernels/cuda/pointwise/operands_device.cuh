@@ -1,8 +1,8 @@
-// Inputs and outputs of a pointwise program, four elements at a time. Included inside the namespace
-// of a GPU's backend; includes nothing, as kernels that are compiled when they are used get it as
-// text.
+// Loads and stores of a pointwise program's inputs and outputs, four elements at a time. Included
+// inside the namespace of a GPU's backend. Must not include anything, because kernels compiled at
+// run time use it as text.
 
-// Where element i of the outputs lies in an input that is not dense.
+// Offset of element i of the outputs in an input that is not dense.
 __device__ __forceinline__ int64_t offset_of(const PointwiseOperands& operands,
                                              const PointwiseInput& input, int64_t i) {
   int64_t offset = 0;
@@ -33,7 +33,7 @@ __device__ __forceinline__ T element_from_float(float x) {
   }
 }
 
-// Elements [i, i + count) of an input of T in f32; of the others of four, the first again.
+// Loads elements [i, i + count) of an input of type T in f32; missing ones repeat the first.
 template <typename T>
 __device__ __forceinline__ void load_four(const PointwiseOperands& operands, int number, int64_t i,
                                           int count, float (&y)[4]) {

@@ -1,12 +1,12 @@
-// What kernels see of the inputs and outputs of a pointwise program. Included inside a namespace;
-// includes nothing, as kernels that are compiled when they are used get it as text.
+// The inputs and outputs of a pointwise program as kernel arguments. Included inside a namespace.
+// Must not include anything, because kernels compiled at run time use it as text.
 
-// `data` with strides, which inputs that are dense do not use.
+// An input; the strides are not used if it is dense.
 struct PointwiseInput {
   const void* data;
   DType dtype;
   bool dense;
-  bool packed;  // dense, and packs of four are aligned
+  bool packed;  // dense, with aligned packs of four
   int64_t stride[kMaxDims];
 };
 struct PointwiseOutput {
@@ -16,7 +16,7 @@ struct PointwiseOutput {
 };
 
 struct PointwiseOperands {
-  int64_t n;  // elements of each output
+  int64_t n;  // elements per output
   int64_t dims;
   int64_t size[kMaxDims];
   PointwiseInput inputs[kMaxPointwiseInputs];

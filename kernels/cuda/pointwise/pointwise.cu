@@ -6,9 +6,9 @@
 #include "shale/kernels/simt/simt.h"
 
 // A thread owns four neighbouring elements, for which it runs the whole program; a block owns
-// kThreads times as many. All threads of the grid take the same branch at each step. Registers of
-// the program lie in shared memory, a column for each thread, since an array of registers cannot be
-// indexed; nobody else touches the column, so there are no barriers. Every input is read once,
+// kThreads times as many. All threads of the grid take the same branch at each step. The program's
+// registers are in shared memory, a column per thread, because hardware registers cannot be
+// indexed. No other thread accesses the column, so there are no barriers. Every input is read once,
 // every output written once.
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -25,7 +25,7 @@ struct Interpreted {
   PointwiseStep steps[kMaxPointwiseSteps];
 };
 
-// fn.template operator()<T>() for the T of a dtype; all threads take the same branch.
+// Calls fn.template operator()<T>() for the type T of a dtype; all threads take the same branch.
 template <class Fn>
 __device__ __forceinline__ void dispatch_elements(DType dtype, const Fn& fn) {
   switch (dtype) {

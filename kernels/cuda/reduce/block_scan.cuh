@@ -4,8 +4,8 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// The sum of the values of all threads before this one, of integers. All threads of a block of
-// kThreads call it, once in a kernel; it synchronises.
+// Returns the sum of the integers of all threads before this one. All threads of a block of
+// kThreads must call it, once per kernel; it synchronises.
 template <int kThreads, typename T>
 __device__ __forceinline__ T sum_before(T value) {
   struct Slots {
@@ -13,7 +13,7 @@ __device__ __forceinline__ T sum_before(T value) {
   };
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  T before = value;  // up to and with this lane, at first
+  T before = value;  // includes this lane at first
 #pragma unroll
   for (int step = 1; step < kWarpSize; step *= 2) {
     const T other = shfl_up(before, step);

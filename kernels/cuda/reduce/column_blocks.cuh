@@ -6,10 +6,10 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Sums over rows are made per block of rows, then over the blocks in a fixed order: no atomics, the
-// same bits on every run.
+// Sums over rows are computed per block of rows, then over the blocks in a fixed order, without
+// atomics, so the bits are the same in every run.
 struct ColumnSumTarget {
-  void* out = nullptr;        // [cols]; null: not wanted
+  void* out = nullptr;        // [cols]; null: not requested
   DType dtype = DType::kF32;  // of out: f32 or bf16
   bool accumulate = false;    // out += instead of out =
 };
@@ -33,7 +33,7 @@ __device__ __forceinline__ void store_column_sum(const ColumnSumTarget& target, 
 struct CombineArgs {
   const float* partial = nullptr;  // [blocks, vectors, cols]
   int64_t blocks = 0;
-  int vectors = 1;  // sums that a block has of each column, 1 or 2
+  int vectors = 1;  // sums per column in a block, 1 or 2
   int64_t cols = 0;
   ColumnSumTarget targets[2] = {};
 };

@@ -8,15 +8,15 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// Every input is read once; column_sum moves its partial sums, at most a sixty-fourth of that,
-// twice more. No result depends on the order in which blocks run.
+// Every input is read once. column_sum also writes and reads partial sums, at most 1/64 of the
+// input. No result depends on the order in which blocks run.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 256;
 
-// ---- column_sum: a block owns a pack of columns a lane, and a range of rows ----
+// ---- column_sum: a block owns a range of rows, and a pack of columns per lane ----
 
 constexpr int kLines = kTileLines;
 static_assert(kThreads == kTileThreads);
@@ -46,8 +46,8 @@ struct CombineTile {
   float at[kLines][kWarpSize];
 };
 
-// Line l of a block adds the partial sums l, l + kLines, ... of its lane's column, then line 0 the
-// lines'.
+// Line l of a block adds the partial sums l, l + kLines, ... of its lane's column; then line 0 adds
+// the lines' sums.
 __global__ void __launch_bounds__(kThreads) combine_kernel(CombineArgs a) {
   await_previous_grid();
   const int lane = threadIdx.x % kWarpSize, line = threadIdx.x / kWarpSize;
@@ -84,7 +84,7 @@ void column_sum_packs(const Exec& exec, const ColumnSumArgs& a) {
                         .targets = {column_sum_target(a.y, a.accumulate), {}}});
 }
 
-// ---- sum: the binary tree over the elements, kLeaves of them to a block ----
+// ---- sum: the binary tree over the elements, kLeaves of them per block ----
 
 constexpr int kLeavesOfThread = 4;
 constexpr int kLeaves = kThreads * kLeavesOfThread;  // a power of two: a whole subtree
@@ -93,7 +93,7 @@ struct TreeSlots {
   double of_warp[kThreads / kWarpSize];
 };
 
-// Neighbours first, then neighbouring pairs, and so on. What is missing is -0: it changes no sum.
+// Adds neighbours, then neighbouring pairs, and so on. Missing elements are -0: no sum changes.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) sum_kernel(const T* x, int64_t n, double* subtrees) {
   await_previous_grid();
@@ -122,7 +122,7 @@ __global__ void scale_kernel(const double* sum, double scale, float* y) {
 // ---- sum_squares ----
 
 // Two threads share a block of kNormBlock elements: of each eight, the first adds lanes 0 to 3, the
-// second lanes 4 to 7. Elements that a short last block lacks would count as zeros, which change no
+// second lanes 4 to 7. Missing elements of a short last block would count as zeros, which change no
 // sum.
 constexpr int kSumLanes = 8;
 constexpr int kHalf = kSumLanes / 2;
@@ -135,7 +135,7 @@ __device__ __forceinline__ double sum_of_half(const T* block, int count, int hal
 #pragma unroll 8
     for (; i + kHalf <= count; i += kSumLanes) {
       const Floats<kHalf> x = load_floats<kHalf>(block + i);
-      // Products are exact in f64: a separate multiplication gives the same bits.
+      // Products are exact in f64, so fused and separate multiplications give the same bits.
 #pragma unroll
       for (int k = 0; k < kHalf; ++k) lanes[k] = fma(double{x.at[k]}, double{x.at[k]}, lanes[k]);
     }
@@ -150,7 +150,7 @@ __device__ __forceinline__ double sum_of_half(const T* block, int count, int hal
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
 
-// Integers: any order gives the same sum, and carries are counted by whoever causes them.
+// Integer additions give the same sum in any order, and the thread that causes a carry adds it.
 __device__ __forceinline__ void atomic_add(FixedSum* sum, const FixedSum& value) {
   const uint64_t low = simt::atomic_add(&sum->low, value.low);
   const uint64_t carry = low + value.low < low ? 1 : 0;
@@ -202,7 +202,7 @@ __global__ void clip_factor_kernel(const FixedSum* sum, int64_t parts, float max
   FixedSum total;
   for (int64_t part = 0; part < parts; ++part) total.add(sum[part]);
   const double norm = double{factor} * sqrt(total.value()) * unscale;
-  const bool finite = norm < std::numeric_limits<double>::infinity();  // false for a NaN too
+  const bool finite = norm < std::numeric_limits<double>::infinity();  // also false for NaN
   const double wanted = double{max_norm} / (norm + 1e-6);
   const double clip = max_norm > 0 && wanted < 1.0 ? wanted : 1.0;
   step->grad_norm = static_cast<float>(norm);

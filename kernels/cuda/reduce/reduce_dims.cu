@@ -4,16 +4,16 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// Where neighbours in y are neighbours in x, a thread owns an element of y, so that a warp reads
-// neighbours; else a warp or, of long sums, a block owns one, its threads take turns at the
-// elements, and a tree joins what they have. Every element of x is read once.
+// If neighbours in y are neighbours in x, a thread owns an element of y, so that a warp reads
+// neighbours. Else a warp or, for long sums, a block owns an element: its threads take the elements
+// in turn, and a tree combines their results. Every element of x is read once.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int64_t kWarpLimit = 1024;  // elements of a sum that a warp, not a block, goes through
-constexpr int64_t kFirstSum = 1024;   // additions in f32 before a sum goes into a second one
+constexpr int64_t kWarpLimit = 1024;  // longest sum for a warp instead of a block
+constexpr int64_t kFirstSum = 1024;   // additions per f32 partial sum
 
 struct DeviceWalk {
   int count;
@@ -52,7 +52,7 @@ struct SumOp {
   static constexpr float kFirst = 0.f;
   __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
 };
-// A NaN that is met stays: no comparison with it is true.
+// Keeps a NaN: no comparison with it is true.
 struct MaxOp {
   static constexpr float kFirst = -INFINITY;
   __device__ __forceinline__ float operator()(float a, float b) const {
@@ -66,7 +66,7 @@ struct MinOp {
   }
 };
 
-// Elements begin, begin + step, ... of what an element of y is made of.
+// Reduces the steps begin, begin + step, ... of an element of y.
 template <class Op, typename T, typename Y>
 __device__ __forceinline__ float reduce_steps(const ReduceDims<T, Y>& a, const T* x, int64_t begin,
                                               int64_t step) {
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(kThreads) reduce_block_kernel(ReduceDims<T, Y>
   if (thread == 0) a.y[i] = from_float<Y>(a.scale * total);
 }
 
-// The larger of two values, of equal ones the first; a NaN is larger than any number.
+// A value and its index. The larger value wins, among equal ones the first; a NaN is larger than
+// all numbers.
 struct Candidate {
   float value;
   int index;

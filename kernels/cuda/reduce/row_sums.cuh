@@ -4,16 +4,17 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Sums over the threads that own a row together: a warp, or a one-dimensional block of whole warps.
-// Every thread gets them, the same bits each: a butterfly over the lanes, then warp by warp.
+// Sums over the threads that share a row: a warp, or a one-dimensional block of whole warps. Every
+// thread gets the same bits: a butterfly over the lanes, then warp by warp.
 inline constexpr int kMaxRowSums = 2;
 
 struct RowSumSlots {
   float of_warp[2][kMaxRowSums][kWarpSize];
 };
 
-// Replaces each of `sums` by its total. A block synchronises once: calls take the two halves of the
-// slots in turns, so nobody can still be reading what is written. Hence `turn`: 0, 1, 0, 1, ...
+// Replaces each of `sums` by its total. A block synchronises once: calls alternate between two
+// halves of the slots, so that no thread still reads what another writes. `turn` must be 0, 1, 0,
+// 1, ...
 template <bool kWarpPerRow, int kCount>
 __device__ __forceinline__ void row_sums(float (&sums)[kCount], int turn) {
   static_assert(kCount <= kMaxRowSums);

@@ -8,14 +8,14 @@
 #include "shale/kernels/cuda/elementwise/map.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Every input is read once and every output written once. A thread's partial sums lie in registers,
-// one for each level of the tree, as the digits of a binary counter.
+// Every input is read once and every output written once. A thread's partial sums are in registers,
+// one for each level of the tree, like the digits of a binary counter.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr size_t kMostPointers = 128;  // of inputs, and of outputs: more would fit no launch
-constexpr int kLevels = 8;             // 2^7 inputs fill one digit more than they have pairs
+constexpr size_t kMostPointers = 128;  // of inputs, and of outputs: limited by the launch
+constexpr int kLevels = 8;             // 2^7 inputs need one digit more than their pairs
 static_assert(kMostPointers == size_t{1} << (kLevels - 1));
 
 template <typename T, int kCount>
@@ -73,7 +73,7 @@ struct TreeSum {
 
   template <int n>
   __device__ __forceinline__ Sums<Acc, n> load(int64_t i) const {
-    // Digit d is the sum of 2^d inputs if bit d of the number of inputs seen is set.
+    // Digit d is the sum of 2^d inputs if bit d of the number of inputs so far is set.
     Sums<Acc, n> digits[kLevels] = {};
     for (int k = 0; k < input_count; ++k) {
       Sums<Acc, n> sum = input<n>(k, i);
@@ -86,7 +86,7 @@ struct TreeSum {
         carried = carried && set;
       }
     }
-    // What is left merges from the right.
+    // The remaining digits merge from the right.
     Sums<Acc, n> total{};
     bool any = false;
 #pragma unroll
@@ -120,8 +120,7 @@ void launch_sum(const Exec& exec, const TreeSumArgs& a, int64_t count) {
   map(exec, TreeSum<In, Out>(a), count);
 }
 
-// One input as it is, in the largest units that all addresses allow. An unsigned number of the
-// unit's size stands for the bytes.
+// Copies a single input, as unsigned numbers of the largest size that all addresses allow.
 void copy_to_all(const Exec& exec, const TreeSumArgs& a) {
   const int64_t bytes = a.count * dtype_size(a.in_dtype);
   const auto fits = [&](uint64_t unit) {

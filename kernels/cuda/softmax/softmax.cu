@@ -6,9 +6,9 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns a row of at most kWarpCols, a block a longer one. Forward reads a row three times,
-// for its maximum, its sum and the result; all but the first come from the caches. Backward reads
-// it twice.
+// A warp owns a row of at most kWarpCols columns, a block a longer one. Forward reads a row three
+// times, for its maximum, its sum and the result; all but the first come from the caches. Backward
+// reads it twice.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -16,11 +16,11 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int64_t kWarpCols = 1024;
 
-__device__ __forceinline__ float exp_below(float x) {  // of x <= 0
+__device__ __forceinline__ float exp_below(float x) {  // for x <= 0
   return fast_exp2(x * 1.44269504f);
 }
 
-// Whose a row is: `first` is this thread's place among `count`.
+// The threads of a row: `first` is this thread's index among `count`.
 template <bool kWarpPerRow>
 struct Owner {
   int64_t row;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// fn.template operator()<kWarpPerRow>(blocks)
+// Calls fn.template operator()<kWarpPerRow>(blocks).
 template <class Fn>
 void dispatch_rows(int64_t rows, int64_t cols, const Fn& fn) {
   if (cols <= kWarpCols) {
