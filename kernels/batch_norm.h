@@ -20,8 +20,7 @@ struct BatchMomentsArgs {
 // Merges the moments of several sets of rows in order (Chan, Golub and LeVeque, "Updating formulae
 // and a pairwise algorithm for computing sample variances", 1979), and updates the running
 // statistics:
-//   running = (1 - momentum) running + momentum new, where the new variance has the divisor count -
-//   1
+//   running = (1 - momentum) running + momentum new, with the divisor count - 1 for the variance
 // With a single row the running variance does not change.
 struct BatchMergeArgs {
   View moments;             // [sets, 2 C + 1] f32

@@ -11,8 +11,7 @@ namespace shale::kernels {
 //   finite gradient: after growth_interval such steps in a row the value grows, and `hysteresis`
 //     overflows are tolerated again
 //   overflow: the step counts as skipped (optimizers do nothing while step->non_finite is set).
-//   Once
-//     `hysteresis` overflows have used up the tolerance, this and each further one lower the
+//     Once `hysteresis` overflows have used up the tolerance, this and each further one lower the
 //     value. At min_value it cannot fall: step->non_finite becomes kOverflowAtMinScale.
 struct LossScaleArgs {
   float growth_factor = 2;

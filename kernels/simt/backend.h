@@ -1,9 +1,9 @@
 #pragma once
 
-// The two builds of a kernel file are two sets of functions under the same names: each has its own
-// namespace, shale::kernels::cuda or shale::kernels::emu, or the linker would take a template that
-// both instantiate from either. Chosen by the compiler, not by __CUDA_ARCH__: nvcc reads device
-// code in its pass for the host too.
+// The two builds of a kernel file define functions with the same names, each in its own namespace,
+// shale::kernels::cuda or shale::kernels::emu. Otherwise the linker could merge a template that
+// both instantiate. The compiler decides, not __CUDA_ARCH__, because nvcc also parses device code
+// in its host pass.
 #ifdef __CUDACC__
 #define SHALE_BACKEND cuda
 #else

@@ -1,25 +1,26 @@
 #pragma once
 
-// Clusters (PTX ISA, "Cluster of Cooperative Thread Arrays"): up to 8 blocks, neighbours in a grid
-// that was launched with .cluster, that run at the same time on neighbouring multiprocessors and
-// reach each other's shared memory. A place there is named by the block's own place and the rank of
-// the other one, 0 to the cluster's size - 1, which is blockIdx.x modulo the size; a block's own
-// rank is one too. All blocks lay out their shared memory in the same way.
+// Clusters (PTX ISA, "Cluster of Cooperative Thread Arrays"): up to 8 neighbouring blocks of a grid
+// that was launched with .cluster. They run at the same time on neighbouring multiprocessors and
+// can access each other's shared memory. An address there is given by the address in this block and
+// the rank of the other block. The rank is blockIdx.x modulo the cluster size; a block's own rank
+// is valid too. All blocks must lay out their shared memory in the same way.
 //
-//   cluster_rank()                       of this block
-//   cluster_sync()                       by all threads of all blocks: who comes back from it sees
-//                                        what the others wrote to shared memory before it
-//   mbarrier_arrive_at(barrier, rank)    one arrival at that block's barrier, of a thread that has
-//                                        read what it wanted; what it wrote need not be seen there
+//   cluster_rank()                       rank of this block
+//   cluster_sync()                       barrier of all threads of all blocks; afterwards a thread
+//                                        sees what the others wrote to shared memory before it
+//   mbarrier_arrive_at(barrier, rank)    one arrival at that block's barrier, from a thread
+//                                        that has finished reading; its own writes need not be
+//                                        visible there
 //   tma_load_multicast(to, map, full, blocks, x, y)
-//                                        a box as by tma_load(), read once, to all blocks whose bit
-//                                        in `blocks` is set; mbarrier `full` of each counts its
-//                                        bytes
-//   send_word(to, word, full, rank)      4 bytes, on their way when this returns, which mbarrier
-//                                        `full` of that block counts
+//                                        loads a box like tma_load(), reads it once, and writes it
+//                                        to all blocks whose bit in `blocks` is set; mbarrier
+//                                        `full` of each counts its bytes
+//   send_word(to, word, full, rank)      sends 4 bytes asynchronously; mbarrier `full` of that
+//                                        block counts them
 //
-// Nobody reaches into a block before it has come to a cluster_sync() that follows its
-// fence_mbarrier_init(), nor after it has ended: so a kernel of clusters begins and ends with one.
+// No block may be accessed before a cluster_sync() that follows its fence_mbarrier_init(), nor
+// after it has ended. So a kernel with clusters begins and ends with a cluster_sync().
 
 #include "shale/kernels/simt/backend.h"
 

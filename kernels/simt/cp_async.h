@@ -1,15 +1,15 @@
 #pragma once
 
-// Copies from global to shared memory that go on while the thread does (sm_80).
+// Asynchronous copies from global to shared memory (sm_80).
 //
 //   cp_async<kBytes>(to, from, valid = true)  4, 8 or 16 bytes, both addresses multiples of that;
-//                                             zeros, and nothing read, when not valid
-//   cp_async_part<kBytes>(to, from, bytes)    the same, but reads the first `bytes` only (0 to
-//                                             kBytes) and writes zeros behind them
-//   cp_async_commit()                         what was issued since the last commit becomes a group
-//   cp_async_wait<n>()                        until at most the n newest groups are under way
+//                                             if not valid, writes zeros and reads nothing
+//   cp_async_part<kBytes>(to, from, bytes)    the same, but reads only the first `bytes` (0 to
+//                                             kBytes) and writes zeros after them
+//   cp_async_commit()                         makes a group of the copies since the last commit
+//   cp_async_wait<n>()                        waits until at most the n newest groups are in flight
 //
-// After the wait the thread itself may read; the others after a barrier.
+// After the wait the thread itself may read the data; other threads only after a barrier.
 
 #include "shale/kernels/simt/backend.h"
 

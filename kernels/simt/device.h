@@ -5,7 +5,7 @@
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 
-// The device whose slots this build of a kernel file fills.
+// The device for which this build of a kernel file registers its slots.
 #ifdef __CUDACC__
 inline constexpr DeviceType kDevice = DeviceType::kCuda;
 #else

@@ -1,18 +1,17 @@
 #pragma once
 
-// What a kernel for Hopper (compute capability 9.0 alone: sm_90a) includes besides simt.h. Such
-// kernels have 90 in their files' names, as gemm90_bf16.cu: no other GPU has these instructions.
+// Includes for kernels that only run on Hopper (compute capability 9.0, sm_90a), besides simt.h.
+// Such kernels have 90 in their file names, as gemm90_bf16.cu: no other GPU has these instructions.
 //
 //   mbarrier.h     barriers in shared memory that count threads and bytes
 //   tensor_map.h   how an array in device memory is divided into boxes
-//   tma.h          the bulk copy engine: boxes and runs of bytes, in both directions
-//   cluster.h      blocks that reach each other's shared memory
-//   wgmma.h        products by a warpgroup, asynchronous, out of shared memory; its registers
+//   tma.h          TMA: copies of boxes and runs of bytes, in both directions
+//   cluster.h      blocks that access each other's shared memory
+//   wgmma.h        asynchronous matmuls by a warpgroup from shared memory, and its registers
 //
-// Shared memory has two ways in here. Threads go the ordinary one; the copy engine and wgmma go the
-// "async proxy". What a thread wrote may be read by those only after the thread's own
-// fence_proxy_async() and then a barrier; what the copy engine wrote and an mbarrier reported needs
-// no fence.
+// Threads access shared memory directly; TMA and wgmma access it through the "async proxy". TMA and
+// wgmma may read what a thread wrote only after the thread's own fence_proxy_async() and then a
+// barrier. What TMA wrote and an mbarrier reported needs no fence.
 
 #include "shale/kernels/simt/cluster.h"
 #include "shale/kernels/simt/mbarrier.h"

@@ -7,8 +7,8 @@
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 
-// Blocks of a grid, or threads of a block. A count that does not fit becomes 0, which launch()
-// refuses.
+// Number of blocks in a grid, or of threads in a block. A number that does not fit becomes 0, which
+// launch() rejects.
 struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
 
@@ -26,9 +26,9 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Whether launch() asks for the dynamic shared memory that a kernel gets. A block that nobody asked
-// for has 48 KiB, its static objects and the gap before the dynamic part included; how large those
-// are the compiler decides, so any dynamic part is asked for.
+// Returns whether launch() raises a kernel's limit of dynamic shared memory. By default a block has
+// 48 KiB, which include its static objects and the gap before the dynamic part. The compiler
+// decides how large those are, so the limit is raised for any dynamic part.
 constexpr bool asks_for_shared_memory(size_t dynamic_bytes) {
   return dynamic_bytes > 0;
 }
@@ -39,16 +39,16 @@ constexpr bool asks_for_shared_memory(size_t dynamic_bytes) {
 // kernel<<<...>>>(arguments...) on exec.stream. It copies the arguments and does not wait. With
 // .cluster = n the blocks form clusters (cluster.h).
 //
-// await_previous_grid() is what every thread of every kernel calls first: before it reads or writes
-// global memory, and before it ends. With exec.dependent_launch the blocks of a grid come up while
-// the grid before it in the stream still runs; this waits until that one has ended and what it
-// wrote is there. Then it lets the next grid's blocks come up, once all blocks of its own have.
-// Without dependent_launch it does nothing. What may stand before it: shared memory, barriers,
-// arguments, prefetches, which are mere hints. The emulator holds kernels to that.
+// Every thread of every kernel must call await_previous_grid() before it reads or writes global
+// memory, and before it ends. With exec.dependent_launch the blocks of a grid start while the
+// previous grid in the stream still runs; this call waits until that grid has ended and its writes
+// are visible. Then it allows the next grid's blocks to start, once all blocks of this grid have
+// called it. Without dependent_launch it does nothing. Before the call a kernel may use shared
+// memory, barriers, arguments, and prefetches, which are only hints. The emulator checks this.
 //
-// Why the next grid is let up after the wait and not sooner: then, when a kernel begins, every grid
-// but the one just before it has ended. So two at most share the GPU, and a kernel's wait for that
-// one is a wait for all.
+// The next grid is only allowed to start after the wait. So when a kernel begins, every grid but
+// the previous one has ended: at most two share the GPU, and waiting for the previous grid means
+// waiting for all.
 #ifdef __CUDACC__
 #include "shale/kernels/simt/cuda/launch.h"
 #else

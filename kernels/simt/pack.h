@@ -1,20 +1,20 @@
 #pragma once
 
-// Neighbours together, 16 bytes of them where possible: what a thread should load and store of an
-// array in global or shared memory.
+// Vectorised accesses: neighbouring elements of an array in global or shared memory, loaded and
+// stored together, 16 bytes if possible.
 //
-//   kPackSize<T>             elements of 16 bytes: 4 of f32, 8 of bf16 or f16
-//   load_pack<n>(p)          Pack<T, n>: n elements, kPackSize<T> if left out, 1 to 16 bytes in all
+//   kPackSize<T>             elements in 16 bytes: 4 of f32, 8 of bf16 or f16
+//   load_pack<n>(p)          Pack<T, n>: n elements (default kPackSize<T>), 1 to 16 bytes in all
 //   store_pack(p, pack)      to global memory
 //   store_shared_pack(p, pack)
 //   load_floats<n>(p)        Floats<n>: the same, converted to f32
 //   store_floats(p, floats)  rounded to T, to global memory
 //   store_shared_floats(p, floats)
 //   is_packed(p)             whether p is a multiple of 16
-//   prefetch_l2(p)           a hint that the line at p, in global memory, will be wanted: it reads
-//                            nothing, so that it may come before await_previous_grid()
+//   prefetch_l2(p)           prefetches the line at p in global memory: only a hint, so it may come
+//                            before await_previous_grid()
 //
-// All addresses are multiples of the pack's size.
+// All addresses must be multiples of the pack's size.
 
 #include "shale/kernels/simt/backend.h"
 
@@ -45,7 +45,7 @@ __device__ __forceinline__ Floats<kCount> to_floats(const Pack<T, kCount>& pack)
 template <typename T, int kCount>
 __device__ __forceinline__ Pack<T, kCount> from_floats(const Floats<kCount>& floats) {
   if constexpr (sizeof(T) == 2 && kCount % 2 == 0) {
-    // Two at a time, which is one instruction.
+    // Converts two at a time, which is one instruction.
     struct Pairs {
       uint32_t at[kCount / 2];
     } pairs;

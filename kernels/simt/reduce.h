@@ -5,9 +5,8 @@
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 
-// Reductions in a fixed order: a butterfly over the lanes, then warp by warp. Every thread gets
-// the result, the same bits each. T is float, double or an integer; the maximum of floats skips
-// NaN.
+// Reductions in a fixed order: a butterfly over the lanes, then warp by warp. Every thread gets the
+// same bits. T is float, double or an integer; the maximum of floats ignores NaN.
 struct Add {
   template <typename T>
   __device__ __forceinline__ T operator()(T a, T b) const {
@@ -22,7 +21,7 @@ struct Max {
   }
 };
 
-// Over groups of kLanes neighbouring lanes, a power of two.
+// Reduces over groups of kLanes neighbouring lanes, a power of two.
 template <int kLanes = kWarpSize, typename T, class Op>
 __device__ __forceinline__ T warp_reduce(T value, const Op& op) {
 #pragma unroll
@@ -43,17 +42,17 @@ struct BlockReduceSlots {
   T of_warp[kWarpSize];
 };
 
-// Over a block of whole warps, one-dimensional. All threads call it; it synchronises twice.
+// Reduces over a one-dimensional block of whole warps, which all call it; it synchronises twice.
 template <typename T, class Op>
 __device__ __forceinline__ T block_reduce(T value, const Op& op) {
   BlockReduceSlots<T>& slots = shared<BlockReduceSlots<T>>();
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int warps = blockDim.x / kWarpSize;
   value = warp_reduce(value, op);
-  __syncthreads();  // nobody reads the slots of an earlier call any more
+  __syncthreads();  // nobody still reads the slots of an earlier call
   if (lane == 0) slots.of_warp[warp] = value;
   __syncthreads();
-  // In order of the warps, the number of which need not be a power of two; broadcast reads.
+  // In warp order; the number of warps need not be a power of two. The reads are broadcasts.
   T total = slots.of_warp[0];
   for (int i = 1; i < warps; ++i) total = op(total, slots.of_warp[i]);
   return total;

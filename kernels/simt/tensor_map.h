@@ -1,10 +1,10 @@
 #pragma once
 
-// A TensorMap is what the bulk copy engine is told of an array in device memory and of its boxes.
-// It is made on the host, by make_tensor_map(TensorMapSpec), and given to a kernel by value, as
-// `const __grid_constant__ TensorMap`: the engine reads it where the arguments lie. Throws
-// ShapeError for what a map cannot describe (kernels/tensor_map_spec.h), UnavailableError where the
-// driver has no such function.
+// A TensorMap describes an array in device memory and its boxes for TMA. The host makes it with
+// make_tensor_map(TensorMapSpec) and passes it to a kernel by value, as `const __grid_constant__
+// TensorMap`: TMA reads it from the kernel arguments. make_tensor_map() throws ShapeError for a
+// spec that a map cannot describe (kernels/tensor_map_spec.h), and UnavailableError if the driver
+// lacks the function.
 
 #include "shale/kernels/simt/backend.h"
 #include "shale/kernels/tensor_map_spec.h"

@@ -1,29 +1,30 @@
 #pragma once
 
-// The bulk copy engine (PTX ISA, "cp.async.bulk"). One thread issues a copy, and the engine makes
-// it while the threads do something else. Coordinates count elements from the array's start,
-// innermost first, as many as the map has dimensions; they may lie outside, also below 0.
+// TMA, the bulk copy engine (PTX ISA, "cp.async.bulk"). One thread issues a copy, which runs
+// asynchronously. Coordinates count elements from the array's start, innermost first, one per
+// dimension of the map. They may be outside of the array, also negative.
 //
-// To shared memory: mbarrier `full` counts the bytes as they land, always those of the whole box.
+// To shared memory: mbarrier `full` counts the bytes that land, always those of the whole box.
 //
 //   tma_load(to, map, full, x, y...)           a box; `to` is a multiple of 128, of 1024 with
 //                                              swizzle
 //   bulk_load(to, from, bytes, full)           a run of bytes; all three are multiples of 16
-//   prefetch_tensor_map(map)                   so that the first copy need not wait for it; of maps
-//                                              that were made only
+//   prefetch_tensor_map(map)                   hides the latency of the first copy's map; only for
+//                                              maps that were made
 //
-// To device memory: copies form groups, of the thread that issues them. What is copied was written
-// by threads that executed fence_proxy_async() before the barrier which this thread came from.
+// To device memory: copies form groups, per issuing thread. The threads that wrote the source must
+// have executed fence_proxy_async() before a barrier, and the issuing thread must have passed that
+// barrier.
 //
-//   tma_store(map, from, x, y...)              a box, what of it is inside the array
+//   tma_store(map, from, x, y...)              a box, clipped to the array
 //   bulk_store(to, from, bytes)                a run of bytes; all three are multiples of 16
 //   bulk_add(to, from, bytes)                  adds f32 to f32, atomically, element by element
-//   bulk_commit()                              what was issued since the last commit is a group
-//   bulk_wait_read<n>()                        until all but the n newest groups have been read:
-//                                              their shared memory may be written again
-//   bulk_wait<n>()                             ... until they have arrived
+//   bulk_commit()                              makes a group of the copies since the last commit
+//   bulk_wait_read<n>()                        waits until all but the n newest groups have been
+//                                              read: their shared memory may be overwritten
+//   bulk_wait<n>()                             waits until they have arrived
 //
-// A thread that ends has waited for its groups to be read at least.
+// Before a thread ends, it must at least wait until its groups have been read.
 
 #include "shale/kernels/simt/backend.h"
 

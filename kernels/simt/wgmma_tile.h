@@ -4,17 +4,17 @@
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 
-// An operand of wgmma in shared memory, as its 64-bit descriptor (PTX ISA, "Matrix descriptor
-// format"); see kernels/simt/wgmma.h for what lies there.
+// A wgmma operand in shared memory, as its 64-bit descriptor (PTX ISA, "Matrix descriptor format").
+// kernels/simt/wgmma.h describes the layout.
 template <bool kMnMajor>
 struct WgmmaTile {
   uint64_t descriptor;
 };
 
-// In units of 16 bytes: where it starts, from bit 0 on, which is below 2^18 bytes; from bit 16 the
-// distance of neighbouring 64-column tiles (unused by k_major); from bit 32 that of neighbouring
-// groups of 8 lines, which is 8 times 128 bytes. Bit 62 says: 128-byte swizzle. `offset`, bytes from
-// the start, is a number of its own, so that descriptors of one tile differ by constants.
+// Fields in units of 16 bytes. From bit 0: the start address, below 2^18 bytes. From bit 16: the
+// distance of adjacent 64-column tiles (unused by k_major). From bit 32: the distance of adjacent
+// groups of 8 lines, 8 times 128 bytes. Bit 62: 128-byte swizzle. `offset` (bytes from the start)
+// is a separate argument, so that descriptors of one tile differ by constants.
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, int offset,
                                                      int tile_bytes) {
   constexpr uint64_t kLineGroup = 8 * 128, kSwizzle128 = uint64_t{1} << 62;
@@ -23,8 +23,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, int offse
   return (shared_address(tile) / 16 | layout) + static_cast<uint64_t>(offset / 16);
 }
 
-// The swizzle permutes by address bits, so that columns of a line are found at the address which
-// they would have without it.
+// The swizzle permutes address bits, so the columns of a line have the same address as without it.
 template <int kElementBytes = 2>
 __device__ __forceinline__ WgmmaTile<false> k_major(const void* tile, int k) {
   return {wgmma_descriptor(tile, kElementBytes * k, 16)};

@@ -11,19 +11,19 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// Not .aligned: the lanes of a warp may come one by one.
+// Not .aligned, because the lanes of a warp may arrive separately.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Where the block of that rank has what lies at `p` here.
+// The address in the block of that rank that corresponds to `p` here.
 __device__ __forceinline__ uint32_t cluster_address(const void* p, int rank) {
   uint32_t there = 0;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(rank));
   return there;
 }
 
-// Not .release.cluster, before which a warp waits until the whole GPU sees what it wrote.
+// Not .release.cluster, which would make a warp wait until the whole GPU sees its writes.
 __device__ __forceinline__ void mbarrier_arrive_at(MBarrier& barrier, int rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(
                    cluster_address(&barrier, rank))

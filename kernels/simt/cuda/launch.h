@@ -12,8 +12,8 @@ namespace shale::kernels::cuda::simt {
 struct LaunchConfig {
   Dim3 grid{};
   Dim3 block{};
-  size_t smem_bytes = 0;  // of dynamic shared memory
-  int cluster = 1;        // blocks of a cluster, neighbours along x (cluster.h)
+  size_t smem_bytes = 0;  // dynamic shared memory
+  int cluster = 1;        // blocks per cluster, neighbours along x (cluster.h)
 };
 
 __device__ __forceinline__ void await_previous_grid() {

@@ -18,7 +18,8 @@ __device__ __forceinline__ bool is_packed(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-// What the compiler moves in one instruction; an array of smaller types not always.
+// The type that the compiler moves in one instruction, which it does not always do for an array of
+// smaller types.
 template <int kBytes>
 struct WordOf;
 template <>
@@ -47,8 +48,8 @@ __device__ __forceinline__ auto load_pack(const T* p) {
   using Packed = Pack<T, kCount == 0 ? kPackSize<T> : kCount>;
   return std::bit_cast<Packed>(*reinterpret_cast<const typename WordOf<sizeof(Packed)>::Type*>(p));
 }
-// By hand where it can be more than one word: of an ordinary store of a uint4 the compiler may make
-// four.
+// Uses inline PTX for more than one word, because the compiler may split an ordinary store of a
+// uint4 into four.
 template <typename T, int kCount>
 __device__ __forceinline__ void store_pack(T* p, const Pack<T, kCount>& pack) {
   using Word = typename WordOf<sizeof(pack)>::Type;

@@ -6,7 +6,7 @@
 
 namespace shale::kernels::cuda::simt {
 
-// Bytes, because a __shared__ variable may not have constructors, and bf16 has one.
+// An array of bytes, because a __shared__ variable must not have constructors, and bf16 has one.
 template <typename T>
 __device__ __forceinline__ T& shared() {
   static_assert(std::is_trivially_destructible_v<T>);

@@ -5,7 +5,7 @@
 
 namespace shale::kernels::cuda::simt {
 
-// PTX names the destination ::cluster even for a block by itself.
+// PTX requires the destination ::cluster even for a block without a cluster.
 template <typename... Coordinates>
 __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, MBarrier& full,
                                          Coordinates... at) {

@@ -24,8 +24,8 @@ __device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], WgmmaTile<false>
   WgmmaInstruction<kColumns>::template bytes<TA, TB>(d, a.descriptor, b.descriptor, accumulate);
 }
 
-// Says to the compiler that d changes here, so that it moves neither writes nor reads across: an
-// asm statement that does not name a register says nothing of it. By index: a loop over the
+// Tells the compiler that d changes here, so that it moves neither writes nor reads across. An asm
+// statement says nothing about registers that it does not name. Indexed, because a loop over the
 // elements of one of several arrays was not unrolled, which put all of them into local memory.
 template <int kCount>
 __device__ __forceinline__ void change(float (&d)[kCount]) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ void stmatrix_x4(void* row, const uint32_t (&r)[4]) {
                : "memory");
 }
 
-// The address is made on the spot: it would cost a register.
+// The address is recomputed, because keeping it would cost a register.
 template <int kThreads>
 __device__ __forceinline__ void settle(uint32_t (&words)[kThreads], uint32_t bits) {
   asm volatile(

@@ -1,7 +1,8 @@
 #pragma once
 
-// wgmma.mma_async for each number of columns. An asm statement takes literals only, and names every
-// register of the accumulators: hence macros, which end with this file, and a line for each number.
+// wgmma.mma_async for each number of columns. An asm statement takes only literals and must name
+// every accumulator register, so this file uses macros, which it undefines at its end, and a line
+// for each number.
 
 #include <type_traits>
 
@@ -13,7 +14,7 @@ namespace shale::kernels::cuda::simt {
 
 // shared<T, a_is_mn_major, b_is_mn_major>(d, a, b, accumulate): a and b by descriptor
 // registers<T, b_is_mn_major>(d, a, b, accumulate): a in registers
-// bytes<TA, TB>(d, a, b, accumulate): of 8 bits, by descriptor
+// bytes<TA, TB>(d, a, b, accumulate): 8-bit elements, by descriptor
 template <int kColumns>
 struct WgmmaInstruction;
 
@@ -84,7 +85,7 @@ struct WgmmaInstruction;
 #define SHALE_TEXT_256 SHALE_TEXT_248 ", %124, %125, %126, %127"
 #define SHALE_OUT_256 SHALE_OUT_248, SHALE_4(124)
 
-// The arguments after n are the operands behind the accumulators: n / 2 and the next.
+// The arguments after `type` number the operands after the accumulators: n / 2 and following.
 #define SHALE_ISSUE_SHARED(n, type, r0, r1, r2, r3, r4)                                       \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " r2                                         \
                ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {"     \

@@ -1,7 +1,7 @@
 #pragma once
 
-// CUDA's language on the host compiler: qualifiers mean nothing, the index variables are those of
-// the emulated thread. Macros, because that is the only way to spell them as CUDA does.
+// CUDA's language for the host compiler: qualifiers are empty, and the index variables are those of
+// the emulated thread. They are macros, because only macros can be spelled as in CUDA.
 
 #include <cmath>
 #include <cstdint>

@@ -11,8 +11,8 @@ namespace shale::kernels::emu::simt {
 struct LaunchConfig {
   Dim3 grid{};
   Dim3 block{};
-  size_t smem_bytes = 0;        // of dynamic shared memory
-  int cluster = 1;              // blocks of a cluster, neighbours along x (cluster.h)
+  size_t smem_bytes = 0;        // dynamic shared memory
+  int cluster = 1;              // blocks per cluster, neighbours along x (cluster.h)
   Site site = Site::current();  // names the kernel in reports
 };
 
@@ -20,7 +20,7 @@ inline void await_previous_grid(Site site = Site::current()) {
   emulator::await_previous_grid(site);
 }
 
-// A kernel and its arguments, by value: it runs later, when the caller's variables may be gone.
+// A kernel and its arguments, copied: it runs later, when the caller's variables may be gone.
 template <typename... Params>
 struct KernelCall {
   void (*kernel)(Params...);

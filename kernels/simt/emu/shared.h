@@ -6,7 +6,7 @@
 
 namespace shale::kernels::emu::simt {
 
-// Its address stands for the type.
+// The address of this variable identifies the type.
 template <typename T>
 inline constexpr char kSharedKey = 0;
 

@@ -8,7 +8,8 @@
 
 namespace shale::kernels::emu::simt {
 
-// The place in the kernel's source can only follow the coordinates where their number is fixed.
+// Overloads for each number of coordinates, because the source location can only follow a fixed
+// number of arguments.
 inline void tma_load(void* to, const TensorMap& map, MBarrier& full, int x, int y,
                      Site site = Site::current()) {
   emulator::tma_load(to, map, &full, {x, y}, 2, site);

@@ -62,7 +62,7 @@ void wgmma(float (&d)[kColumns / 2], WgmmaTile<false> a, WgmmaTile<false> b, boo
                   d, nullptr, site);
 }
 
-// What the d are for, the compiler's optimisations, is no matter here.
+// Does nothing: it only matters for the CUDA compiler's register use.
 template <int kCount>
 void discard(float (&)[kCount]) {}
 template <typename... Accumulators>

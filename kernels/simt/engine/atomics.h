@@ -6,8 +6,9 @@
 
 namespace shale::emulator {
 
-// Atomic operations on global or shared memory, relaxed like CUDA's: they order nothing else. Each
-// returns what was there before, and lets the block's other threads run, so that polling goes on.
+// Relaxed atomic operations on global or shared memory, as in CUDA: they order no other accesses.
+// Each returns the old value, and lets the block's other threads run, so that polling loops make
+// progress.
 float atomic_add(float* p, float value, Site site);
 int32_t atomic_add(int32_t* p, int32_t value, Site site);
 uint32_t atomic_add(uint32_t* p, uint32_t value, Site site);
@@ -19,8 +20,8 @@ uint64_t atomic_cas(uint64_t* p, uint64_t expected, uint64_t value, Site site);
 uint32_t atomic_exchange(uint32_t* p, uint32_t value, Site site);
 uint32_t atomic_increment(uint32_t* p, uint32_t last, Site site);
 
-// Blocks run on different threads of the CPU, whose memory is the emulated GPU's. With atomic
-// operations it orders blocks (block_order.h).
+// Blocks run on different OS threads, which share the host memory that is the emulated GPU's. With
+// atomic operations it orders blocks (block_order.h).
 void thread_fence();
 
 }  // namespace shale::emulator

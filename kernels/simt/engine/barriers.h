@@ -8,25 +8,25 @@
 
 namespace shale::emulator {
 
-inline constexpr int kBarriers = 16;  // of a block, as the hardware has
+inline constexpr int kBarriers = 16;  // per block, as on the hardware
 
-// The barriers of a block: number 0 is __syncthreads, the others are the named ones.
+// The barriers of a block: number 0 is __syncthreads, the others are named barriers.
 class Barriers {
  public:
   explicit Barriers(Block& block) : block_(block) {}
   void reset();
 
-  // __syncthreads. All threads of the block have to come, and to the same one in the source.
+  // __syncthreads. All threads of the block must reach it, at the same place of the source.
   void sync_all(Fiber& self);
-  // Barrier `id` of `threads` threads, whole warps. Returns when all have come; with `arrive_only`
-  // at once.
+  // Named barrier `id` of `threads` threads (whole warps). Returns when all have arrived, or
+  // immediately with `arrive_only`.
   void sync(Fiber& self, int id, int threads, bool arrive_only);
 
  private:
   struct Barrier {
-    std::vector<Fiber*> arrived{};  // and waiting, unless arrive_only
-    std::vector<bool> waits{};      // like arrived
-    int threads = 0;                // of a named one
+    std::vector<Fiber*> arrived{};  // waiting too, unless arrive_only
+    std::vector<bool> waits{};      // parallel to arrived
+    int threads = 0;                // of a named barrier
     SyncClock clock{};
   };
   void check_named(const Fiber& self, const Barrier& barrier, int id, int threads) const;

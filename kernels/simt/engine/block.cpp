@@ -13,10 +13,10 @@ constinit thread_local Fiber* t_fiber = nullptr;
 
 namespace {
 
-// Sanitizers need more for frames, and unoptimised code keeps every temporary.
+// Sanitizers need larger frames, and unoptimised code keeps every temporary.
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr size_t kStackStride = kStackBytes + kPageBytes;  // a guard page below each stack
-// Stacks that all start at the same place of a page would fight for the same few cache lines.
+// If all stacks started at the same offset in a page, they would compete for few cache lines.
 size_t colour(int id) {
   return static_cast<size_t>(id) * 320 % 4096;
 }
@@ -117,7 +117,7 @@ void Block::fiber_main() {
     block.warpgroups().finish(self);
     block.registers().finish(self);
     block.warp(self.warp).leave(self);
-  } catch (...) {  // of the emulator itself, such as out of memory
+  } catch (...) {  // an error of the emulator itself, such as out of memory
     block.cluster_.set_error(std::current_exception());
   }
   if (block.cluster_.has_error()) block.abandon(&self);
@@ -134,8 +134,8 @@ void Block::end_thread(Fiber& self) {
   go_on(self);
 }
 
-// Leaves `self`, which waits, has ended or yields, for the next thread of the cluster that can run.
-// When there is none, the cluster has ended or is stuck.
+// Switches from `self`, which waits, has ended or yields, to the next thread of the cluster that
+// can run. If there is none, the cluster has ended or is deadlocked.
 void Block::go_on(Fiber& self, bool yields) {
   const bool last = self.state == Fiber::State::kExited;
   Fiber* const next = cluster_.next(*this, yields);

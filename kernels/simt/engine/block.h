@@ -26,25 +26,25 @@ namespace shale::emulator {
 
 class Cluster;
 
-inline constexpr int kMaxThreads = 1024;  // of a block
+inline constexpr int kMaxThreads = 1024;  // per block
 
-// A launch: what all its blocks have in common.
+// A launch: the properties that all its blocks share.
 struct Grid {
   Index3 blocks{}, threads{};
-  int cluster = 1;                 // blocks of a cluster, neighbours along x
+  int cluster = 1;                 // blocks per cluster, neighbours along x
   const void* function = nullptr;  // the kernel
-  size_t dynamic_bytes = 0;        // of shared memory
-  bool asked_for_shared = false;   // a block may have more than SharedMemory::kUnasked
+  size_t dynamic_bytes = 0;        // dynamic shared memory
+  bool asked_for_shared = false;   // may exceed SharedMemory::kUnasked
   size_t shared_limit = 0;         // set by launch()
   bool dependent = false;          // see Exec::dependent_launch
   Options options{};
-  Site site{};                   // of the launch; its function names the kernel in reports
+  Site site{};                   // of the launch; its function is the kernel's name in reports
   std::function<void()> body{};  // the kernel with its arguments
 };
 
-// What a Cluster runs, several times; stacks and shared memory are used again for the next block.
-// Its threads are fibers that run until they wait: a failure never unwinds a fiber (frames may be
-// compiled without unwinding in mind), it leaves the whole cluster for good.
+// A block, run by a Cluster. The object is reused, with its stacks and shared memory, for the next
+// block. Its threads are fibers that run until they wait. A failure never unwinds a fiber, because
+// its frames may be compiled without unwind information; it abandons the whole cluster.
 class Block {
  public:
   Block(Cluster& cluster, int rank);
@@ -52,19 +52,19 @@ class Block {
   Block& operator=(const Block&) = delete;
 
   // ---- For its cluster ----
-  // Makes ready what runs block `index`. `launch`: see GlobalAccess, or null.
+  // Prepares to run block `index`. `launch`: see GlobalAccess; may be null.
   void begin(const Grid& grid, Index3 index, GlobalLaunch* launch, Actors& actors);
   void end();
   int live() const { return live_; }  // threads that have not ended
   bool can_run() const { return !queue_.empty(); }
   Fiber* take_runnable() { return queue_.pop(); }
   std::span<const Fiber> fibers() const { return {fibers_.data(), static_cast<size_t>(threads_)}; }
-  // Sets the cluster's error. self null: no thread is named.
+  // Sets the cluster's error. If self is null, the message names no thread.
   void fill_error(Fault fault, std::string&& what, const Fiber* self);
 
   Cluster& cluster() { return cluster_; }
   int rank() const { return rank_; }
-  // " of block 1 of the cluster" for a thread of another block; nothing for its own.
+  // " of block 1 of the cluster" if the thread belongs to another block, else empty.
   std::string seen_from_elsewhere() const;
   const Grid& grid() const { return *grid_; }
   const Index3& index() const { return index_; }
@@ -82,19 +82,19 @@ class Block {
   WarpCollectives& warp(int index) { return warps_[static_cast<size_t>(index)]; }
   void hold_call(const void* call, size_t bytes) { call_ = call, call_bytes_ = bytes; }
   std::span<const std::byte> stacks() const { return {stacks_.data(), stacks_.size()}; }
-  // What p points into, if a GPU has that elsewhere than in global memory: threads' own variables,
-  // the index variables, the kernel's arguments. Empty otherwise.
+  // The memory that p points into, if it is not in global memory on a GPU: threads' local
+  // variables, index variables, kernel arguments. Otherwise empty.
   std::span<const std::byte> held(const void* p) const;
   bool holds(const void* p) const { return !held(p).empty(); }
 
   // ---- For primitives, called on the fiber `self` ----
-  void wait(Fiber& self);  // returns after somebody has woken it
+  void wait(Fiber& self);  // returns after the fiber has been woken
   void wake(Fiber& fiber);
   void yield(Fiber& self);  // lets all others run first
-  // Ends the cluster with a KernelError, which names the current thread, of this block or one that
-  // reaches into its memory. The caller's frame is never left, so its destructors do not
-  // run: the text is taken from it, and it has no other strings (a temporary in the argument is
-  // one).
+  // Ends the cluster with a KernelError, which names the current thread; it may belong to another
+  // block that accesses this block's memory. The caller's frame is never left, so its destructors
+  // do not run. Therefore the text is moved from `what`, and the caller must have no other strings,
+  // also no temporaries in the argument.
   [[noreturn]] void fail(Fault fault, std::string&& what);
 
  private:
@@ -127,7 +127,7 @@ class Block {
   std::vector<WarpCollectives> warps_;
 };
 
-// The current thread, which from now on is in `primitive`.
+// Returns the current thread and records that it is in `primitive`.
 inline Fiber& enter(const char* primitive, Site site) {
   Fiber& self = *t_fiber;
   self.primitive = primitive;
@@ -135,8 +135,8 @@ inline Fiber& enter(const char* primitive, Site site) {
   return self;
 }
 
-// What kernels ask of the current thread. Functions of another file: a kernel's own reads of these
-// would each be looked at. A thread always gets the same answer.
+// Queries by kernels about the current thread. They are defined in another file, because
+// instrumented code would check each of a kernel's own reads. The answers of a thread never change.
 [[gnu::const]] Index3 thread_index();
 [[gnu::const]] Index3 block_index();
 [[gnu::const]] Index3 block_size();
@@ -149,11 +149,11 @@ uint32_t shared_offset(const void* p);
 // Fails unless p is a multiple of `bytes`.
 void check_pack(const char* name, const void* p, size_t bytes, Site site);
 
-// Fails unless p lies in memory of that kind.
+// Fails unless p is in this kind of memory.
 enum class Space : uint8_t { kGlobal, kShared };
 void check_space(const char* name, const void* p, Space space, Site site);
 
-// All lanes of `mask` in the current thread's warp do `operation` together.
+// Runs `operation` for all lanes of `mask` in the current thread's warp together.
 void warp_collective(uint32_t mask, const WarpOperation& operation, void* payload, Site site);
 
 }  // namespace shale::emulator

@@ -7,23 +7,24 @@
 
 namespace shale::emulator {
 
-// How far other blocks' writes have been seen, by the block's number: those of earlier epochs. Each
-// __threadfence() of a block ends an epoch of it.
+// Maps another block's number to an epoch: its writes of earlier epochs have been seen. Each
+// __threadfence() of a block ends one of its epochs.
 using BlockClock = std::map<uint32_t, uint32_t>;
 
 void merge(BlockClock& into, const BlockClock& from);
 
-// What orders the blocks of a launch: a fence and then an atomic operation in one, an operation on
-// the same place and then a fence in the other (PTX ISA, "Memory Consistency Model": release and
-// acquire patterns). Barriers carry that on within a block; here whatever thread fences does so for
-// its block. Safe for several threads.
+// Order between the blocks of a launch: a fence followed by an atomic operation in one block, and
+// an operation on the same address followed by a fence in the other (PTX ISA, "Memory Consistency
+// Model": release and acquire patterns). Barriers extend this order within a block; here a fence by
+// any thread counts for its block. Thread-safe.
 class BlockOrder {
  public:
-  // Without fences nothing is ordered, and atomic operations need not come here.
+  // Called at the first fence: without fences nothing is ordered, and atomics skip this class.
   void begin() { in_use_.store(true, std::memory_order_relaxed); }
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
-  // Around an atomic operation at `place`: who reads what it leaves there reads after the release.
+  // Called around an atomic operation at `place`: a block that reads the value it leaves acquires
+  // it.
   void release(const void* place, const BlockClock& clock);
   void acquire(const void* place, BlockClock& clock);
 

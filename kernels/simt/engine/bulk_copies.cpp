@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPoison = 0xff;
 
-// Blocks run on several OS threads.
+// Atomic, because blocks run on several OS threads.
 void add_floats(std::byte* to, const std::byte* from, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; i += sizeof(float)) {
     float value = 0;
@@ -51,7 +51,7 @@ void to_device(const BulkCopy& copy, const std::byte* data) {
   }
 }
 
-// Runs of bytes of a box that lie in the array.
+// Accesses the runs of bytes of a box that are inside the array.
 void access_box(Block& block, const BulkCopy& copy, Access kind) {
   std::byte *begin = nullptr, *end = nullptr;
   const auto flush = [&] {
@@ -178,7 +178,7 @@ void BulkStores::finish(Fiber& self) {
   wait(self, 0, true);
 }
 
-// ---- What kernels call ----
+// ---- Called by kernels ----
 
 void tma_load(void* to, const TensorMap& map, void* mbarrier, const Coordinates& at, int dims,
               Site site) {
@@ -188,7 +188,8 @@ void tma_load(void* to, const TensorMap& map, void* mbarrier, const Coordinates&
 
 namespace {
 
-// The copy's target and its mbarrier, as `self` names them, are meant in block `rank`.
+// Issues a copy to block `rank`: the target and the mbarrier are given by their addresses in the
+// block of `self`.
 void issue_at(Fiber& self, const BulkCopy& copy, const void* mbarrier, int rank) {
   Block& block = self.block->cluster().reach(self, rank);
   std::byte* const arena = block.shared().data();

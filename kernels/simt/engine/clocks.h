@@ -10,16 +10,16 @@
 namespace shale::emulator {
 
 // Vector clocks (C. Fidge 1988; F. Mattern 1988) of the actors of a block: actor a has seen the
-// accesses that actor b made up to time seen(a, b). Actors are the threads; engines that access
-// memory on their own (TMA, a warpgroup's wgmma) get the numbers above.
+// accesses of actor b up to time seen(a, b). Actors are the threads; engines that access memory on
+// their own (TMA, a warpgroup's wgmma) have the numbers after the threads'.
 //
-// Threads that met at the same barrier share what they know of others, so that a meeting costs one
-// vector and not one per thread. All who meet go on with the same own time, the latest of theirs
-// plus one: threads in step then have equal times, which lets a shadow cell name many of them at
-// once.
+// Threads that met at the same barrier share one vector of what they know, so that a barrier costs
+// one vector and not one per thread. All of them continue with the same own time, the latest of
+// their times plus one. So threads in step have equal times, and a shadow cell can name many of
+// them at once.
 using ClockVector = std::vector<uint32_t>;
 
-// What has been handed over at a barrier: the knowledge of all who released into it.
+// The knowledge that is passed on at a barrier: that of all actors that released into it.
 class SyncClock {
  public:
   void clear() { *this = {}; }
@@ -28,8 +28,8 @@ class SyncClock {
   friend class Clocks;
   ClockVector latest_{};
   std::vector<std::shared_ptr<const ClockVector>> merged_{};  // already in latest_
-  // What those who learned from this knew before and after: whoever knew the same shares what is
-  // known now.
+  // The knowledge of an actor before and after it learned from this clock. Actors with the same
+  // knowledge before share the result.
   struct Lesson {
     std::shared_ptr<const ClockVector> before, after;
   };
@@ -47,10 +47,11 @@ class Clocks {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
     return actor == other ? clock.own : known(actor, other);
   }
-  // The same by what the actor was told, of itself too: what those know who met it last.
+  // Like seen(), but only what the actor was told, also about itself: what all that met with it
+  // know.
   uint32_t known(int actor, int other) const {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
-    const auto index = static_cast<size_t>(other);  // an actor may have come since
+    const auto index = static_cast<size_t>(other);  // actors may have been added since
     return clock.known && index < clock.known->size() ? (*clock.known)[index] : 0;
   }
   bool know_the_same(int actor, int other) const {
@@ -60,10 +61,10 @@ class Clocks {
     clocks_.emplace_back();
     return static_cast<int>(clocks_.size()) - 1;
   }
-  // Ends the actor's present time, and gives its number.
+  // Ends the actor's current time, and returns its number.
   uint32_t tick(int actor) { return clocks_[static_cast<size_t>(actor)].own++; }
 
-  // What `actor` has done and seen until now becomes part of `sync`; what it does next does not.
+  // Adds to `sync` everything that `actor` has done and seen until now, but not what it does next.
   void release(int actor, SyncClock& sync) {
     Clock& clock = clocks_[static_cast<size_t>(actor)];
     sync.latest_.resize(clocks_.size());
@@ -72,7 +73,7 @@ class Clocks {
     own = std::max(own, clock.own++);
     sync.lessons_.clear();
   }
-  // The same for one time of an actor that has passed.
+  // Adds one past time of an actor.
   void release_time(int actor, uint32_t time, SyncClock& sync) const {
     sync.latest_.resize(clocks_.size());
     uint32_t& latest = sync.latest_[static_cast<size_t>(actor)];
@@ -80,7 +81,7 @@ class Clocks {
     sync.lessons_.clear();
   }
 
-  // `actors`, each of which has released into `sync`, have now seen all of it.
+  // Makes all of `sync` seen by `actors`, each of which must have released into it.
   void acquire(std::span<const int> actors, const SyncClock& sync) {
     const auto known = std::make_shared<const ClockVector>(sync.latest_);
     uint32_t latest = 0;
@@ -88,7 +89,7 @@ class Clocks {
     for (const int actor : actors) clocks_[static_cast<size_t>(actor)] = {latest, known};
   }
 
-  // `actor` has seen all of `sync`, whether it released into it or not.
+  // Makes all of `sync` seen by `actor`, which need not have released into it.
   void learn(int actor, SyncClock& sync) {
     Clock& clock = clocks_[static_cast<size_t>(actor)];
     const auto lesson =
@@ -110,7 +111,7 @@ class Clocks {
  private:
   struct Clock {
     uint32_t own = 1;                            // its own time
-    std::shared_ptr<const ClockVector> known{};  // null: nothing of the others
+    std::shared_ptr<const ClockVector> known{};  // null: no knowledge of others
   };
 
   static void merge(const std::shared_ptr<const ClockVector>& known, SyncClock& sync) {

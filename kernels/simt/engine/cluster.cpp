@@ -8,9 +8,9 @@
 namespace shale::emulator {
 namespace {
 
-// Threads that only poll for so long wait for something that never comes.
+// Threads that poll more often than this wait for something that never happens.
 constexpr int64_t kMaxIdleYields = 20'000'000;
-// A thread that polls may wait for one that waits for a copy.
+// Number of yields after which a copy lands: a polling thread may depend on one that waits for it.
 constexpr int64_t kPatience = 1024;
 
 }  // namespace
@@ -107,9 +107,9 @@ void Cluster::sync(Fiber& self) {
   }
 }
 
-// ---- What comes next ----
+// ---- Scheduling ----
 
-// The block that is asked first, when the one `after` was asked last.
+// Returns the block to check first, if `after` was checked first the last time.
 int Cluster::first_in_order(int after) {
   if (size_ == 1) return 0;
   return order_ == Order::kRandom ? static_cast<int>(random_.below(static_cast<size_t>(size_)))

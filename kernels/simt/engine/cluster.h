@@ -11,12 +11,12 @@
 
 namespace shale::emulator {
 
-// Blocks of a cluster, at most: what every GPU that has clusters takes.
+// Maximum blocks in a cluster that every GPU with clusters supports.
 inline constexpr int kMaxCluster = 8;
 
-// Runs clusters, one at a time, on the OS thread that owns it. A cluster's blocks run together:
-// when a thread waits, a thread of any of them comes next. Most launches have clusters of one
-// block.
+// Runs clusters, one at a time, on the OS thread that owns it. A cluster's blocks run concurrently:
+// when a thread waits, a thread of any of these blocks runs next. Most launches have clusters of
+// one block.
 class Cluster {
  public:
   Cluster() = default;
@@ -24,13 +24,13 @@ class Cluster {
   Cluster& operator=(const Cluster&) = delete;
 
   // Runs the grid.cluster blocks from `first` on, along x, to their end. `launch`: see
-  // GlobalAccess, or null. `another_failed`: whether a block of the launch has, for which a thread
-  // that only polls would wait for ever; the cluster is then left. Throws KernelError.
+  // GlobalAccess; may be null. `another_failed` is set when another block of the launch has failed;
+  // a thread that polls could then wait for ever, so the cluster is abandoned. Throws KernelError.
   void run(const Grid& grid, Index3 first, GlobalLaunch* launch,
            const std::atomic<bool>& another_failed);
 
   int size() const { return size_; }
-  // Block `rank`, for the thread `self` to reach into its memory. Fails if there is none, or if it
+  // Returns block `rank`, whose memory the thread `self` accesses. Fails if there is none, or if it
   // has ended.
   Block& reach(Fiber& self, int rank);
 
@@ -38,14 +38,15 @@ class Cluster {
   void sync(Fiber& self);
 
   // ---- For blocks ----
-  // The thread that runs after one of `current`, which waits, has ended or, with `yields`, lets all
-  // others run first. When none can run bulk copies land, until one can. Null: none ever will.
+  // Returns the thread to run after one of `current` that waits, has ended or, with `yields`, lets
+  // all others run first. If no thread can run, bulk copies land until one can. Null: none ever
+  // will.
   Fiber* next(const Block& current, bool yields);
   MachineContext& scheduler() { return scheduler_; }
   void set_error(std::exception_ptr error) { error_ = std::move(error); }
   bool has_error() const { return error_ != nullptr; }
   void made_progress() { idle_yields_ = 0; }
-  // Counts one turn of a thread that polls. False: the cluster is to be left, as another failed.
+  // Counts one turn of a polling thread. False: the cluster must be abandoned: another one failed.
   bool may_poll_on(Block& block);
 
  private:
@@ -56,21 +57,21 @@ class Cluster {
   void find_what_is_left();
   void report_stuck();
 
-  std::vector<std::unique_ptr<Block>> blocks_{};  // used again; the first size_ are the cluster's
+  std::vector<std::unique_ptr<Block>> blocks_{};  // reused; the first size_ belong to the cluster
   int size_ = 0;
   Order order_ = Order::kFifo;
   SeededRandom random_{};
   Actors actors_{};
   std::vector<Fiber*> arrived_{};  // at the cluster's barrier
-  SyncClock clock_{};              // of those
+  SyncClock clock_{};              // of these threads
   int64_t idle_yields_ = 0;        // since a thread last waited or ended
   const std::atomic<bool>* another_failed_ = nullptr;
-  bool left_ = false;  // because another one failed
+  bool left_ = false;  // abandoned, because another cluster failed
   std::exception_ptr error_{};
-  MachineContext scheduler_{};  // who called run()
+  MachineContext scheduler_{};  // the caller of run()
 };
 
-// What kernels call, on the current thread.
+// Called by kernels, on the current thread.
 [[gnu::const]] int cluster_rank();
 void cluster_sync(Site site);
 

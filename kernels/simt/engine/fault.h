@@ -4,28 +4,28 @@
 
 namespace shale::emulator {
 
-// What the emulator finds wrong with a kernel. docs/emulator.md says what each check sees and what
-// it does not.
+// Kinds of errors that the emulator finds in a kernel. docs/emulator.md describes what each check
+// finds and what it misses.
 enum class Fault : uint8_t {
-  kLaunch,               // sizes that the hardware would refuse
-  kDeadlock,             // no thread can run, not all have ended
-  kDivergentBarrier,     // threads at different __syncthreads, or gone while others wait at one
+  kLaunch,               // sizes that the hardware would reject
+  kDeadlock,             // no thread can run, but not all have ended
+  kDivergentBarrier,     // threads at different __syncthreads, or ended while others wait at one
   kBarrierMisuse,        // barrier number or thread count
-  kDivergentCollective,  // lanes of one mask at different operations, or lanes that are gone
-  kOutOfBounds,          // shared memory that the block does not have, global memory of nobody
+  kDivergentCollective,  // lanes of one mask at different operations, or ended lanes
+  kOutOfBounds,          // outside the block's shared memory, or of all global allocations
   kMisaligned,
-  kUninitialised,  // read of memory that nobody wrote
-  kRace,           // accesses to memory that nothing orders; to global memory, by two blocks
-  kAsyncCopy,      // a copy: its memory used before it has landed, or never waited for
-  kProxyFence,     // copy engine or wgmma on what a thread wrote, without a fence between
-  kWgmma,          // wgmma: its registers or operands misused
-  kRegisters,      // a warpgroup changes its number of registers in a way it cannot
-  kCluster,        // a block of a cluster that reaches for one that is not there, or has ended
-  kGridOrder,      // a dependent grid at global memory, or at its end, before await_previous_grid()
+  kUninitialised,  // read of memory that was never written
+  kRace,           // unordered accesses to memory; in global memory, by two blocks
+  kAsyncCopy,      // memory of a copy used before it has landed, or a copy never waited for
+  kProxyFence,     // TMA or wgmma on what a thread wrote, without a fence between
+  kWgmma,          // wrong use of wgmma's registers or operands
+  kRegisters,      // invalid change of a warpgroup's number of registers
+  kCluster,        // access to a block of the cluster that does not exist or has ended
+  kGridOrder,      // a dependent grid uses global memory, or ends, before await_previous_grid()
 };
 
-// Thrown by a launch, or for a deferred one by the next synchronisation. The message names the
-// kernel, the block, the thread and, where known, the source line.
+// Thrown by a launch or, for a deferred one, by the next synchronisation. The message names the
+// kernel, the block, the thread and, if known, the source line.
 class KernelError : public InternalError {
  public:
   KernelError(Fault fault, const std::string& message) : InternalError(message), fault_(fault) {}

@@ -24,24 +24,24 @@ struct Fiber {
 
   Index3 index{};  // threadIdx
   int id = 0;      // its linear form
-  int actor = 0;   // in the clocks of its cluster
+  int actor = 0;   // number in its cluster's clocks
   int warp = 0, lane = 0;
   Block* block = nullptr;
   State state = State::kReady;
-  // The primitive that the thread is in, or was in last: reports name it.
+  // The primitive that the thread is in, or was in last, for reports.
   const char* primitive = nullptr;
   Site site{};
-  int barrier = 0;           // the number of a named one, or of an mbarrier
-  bool before_wait = false;  // in a dependent grid, and await_previous_grid() is yet to come
-  bool multiplies = false;   // products under way have registers of this thread
+  int barrier = 0;           // number of a named barrier or of an mbarrier
+  bool before_wait = false;  // in a dependent grid, before await_previous_grid()
+  bool multiplies = false;   // matmuls in flight use registers of this thread
   AsyncCopies copies{};
   BulkStores stores{};
   WgmmaThread wgmma{};
   MachineContext context{};
 };
 
-// The CUDA thread that runs on this OS thread now; null outside kernels. constinit: reading it
-// costs one load, without a check whether it needs to be constructed.
+// The CUDA thread that runs on this OS thread; null outside kernels. constinit: reading it costs
+// one load, without a check whether it has been constructed.
 extern constinit thread_local Fiber* t_fiber;
 
 }  // namespace shale::emulator

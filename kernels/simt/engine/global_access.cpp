@@ -13,11 +13,11 @@
 namespace shale::emulator {
 namespace {
 
-// A cell, from its lowest bit: a block that has read and one that has written in this launch, as
-// numbers from 1 on; the writer's epoch; whether it wrote atomically; kWrittenCell; the launch.
+// A cell, from its lowest bit: a block that has read and one that has written in this launch,
+// numbered from 1; the writer's epoch; whether the write was atomic; kWrittenCell; the launch.
 constexpr int kBlockBits = 18, kEpochBits = 10;
 constexpr int kWriterShift = kBlockBits, kEpochShift = 2 * kBlockBits;
-constexpr uint32_t kMany = (1u << kBlockBits) - 1;  // several blocks, in place of one
+constexpr uint32_t kMany = (1u << kBlockBits) - 1;  // stands for several blocks
 constexpr uint32_t kMaxEpoch = (1u << kEpochBits) - 1;
 constexpr GlobalCell kAtomicCell = GlobalCell{1} << (kEpochShift + kEpochBits);
 static_assert(kAtomicCell << 1 == kWrittenCell && kWrittenCell << 1 == GlobalCell{1}
@@ -32,7 +32,7 @@ struct Constants {
   std::span<const std::byte> found{};
 };
 
-// The part of the program or of a library that p lies in and that nobody writes to: constants.
+// Finds the read-only part of the program or of a library that contains p: constants.
 int look_into(dl_phdr_info* info, size_t, void* argument) {
   auto& constants = *static_cast<Constants*>(argument);
   for (int i = 0; i < info->dlpi_phnum; ++i) {
@@ -103,7 +103,7 @@ void GlobalAccess::look_up(const void* p, size_t bytes, Access kind, const void*
   line_of(p) = {.begin = other.data(), .bytes = other.size()};
 }
 
-// "64 bytes into an allocation of 256 bytes"
+// Position of p such as "64 bytes into an allocation of 256 bytes".
 std::string GlobalAccess::place(const void* p) const {
   constexpr ptrdiff_t kNear = 1 << 16;
   const auto* byte = static_cast<const std::byte*>(p);
@@ -141,7 +141,7 @@ void GlobalAccess::report(Fault fault, std::string&& what, const void* instructi
   block_.fail(fault, std::move(text));
 }
 
-// ---- Conflicts, and reads of what nobody wrote ----
+// ---- Conflicts, and reads of unwritten memory ----
 
 bool GlobalAccess::ordered(uint32_t other, uint32_t epoch) const {
   if (other == kMany) return blocks_ > 1 && seen_.size() == blocks_ - 1;
@@ -157,8 +157,8 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   }
   const GlobalCell launch = GlobalCell{launch_->number} << kLaunchShift;
   const GlobalCell mine =
-      is_atomic ? written_by_me_ | kAtomicCell : written_by_me_;  // also of its launch
-  if (cell >> kLaunchShift != launch_->number) {                  // the first access in this launch
+      is_atomic ? written_by_me_ | kAtomicCell : written_by_me_;  // includes the launch
+  if (cell >> kLaunchShift != launch_->number) {                  // first access in this launch
     result.after = kind == Access::kRead ? launch | (cell & kWrittenCell) | me_ : mine;
     return result;
   }
@@ -175,10 +175,10 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   if (kind == Access::kRead) {
     result.after = (cell & ~GlobalCell{kMany}) | (reader == 0 || reader == me_ ? me_ : kMany);
   } else if (!is_atomic) {
-    // What is ordered after a plain write is ordered after what came before it.
+    // An access that is ordered after a plain write is also ordered after all accesses before it.
     result.after = mine;
   } else {
-    // After the block's own plain write the cell stays a plainly written one.
+    // After the block's own plain write the cell stays plainly written.
     const bool is_plain = writer == me_ && !was_atomic;
     result.after = (is_plain ? written_by_me_ : mine) | reader;
     if (was_atomic && foreign) result.after |= GlobalCell{kMany} << kWriterShift;
@@ -186,8 +186,9 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   return result;
 }
 
-// The first that something is wrong with, or the last. Neighbours mostly share their history, so
-// that of blocks which run at once the first cell tells who came first.
+// Changes cells and returns the first step with an error, or the last step. Neighbouring cells
+// mostly have the same history. If blocks run at the same time, the first cell decides which of
+// them came first.
 GlobalAccess::Step GlobalAccess::change_cells(GlobalCell* cells, size_t count, Access kind) const {
   const std::atomic_ref<GlobalCell> first(cells[0]);
   GlobalCell was = first.load(std::memory_order_relaxed);
@@ -244,7 +245,7 @@ void GlobalAccess::report_finding(const Step& found, const void* p, size_t bytes
   report(Fault::kRace, std::move(text), instruction);
 }
 
-// ---- What orders blocks ----
+// ---- Order between blocks ----
 
 void GlobalAccess::begin_epoch(uint32_t epoch) {
   epoch_ = epoch;

@@ -15,7 +15,7 @@ namespace shale::emulator {
 
 class Block;
 
-// What the blocks of one launch share of global memory.
+// State of global memory that the blocks of one launch share.
 struct GlobalLaunch {
   std::shared_ptr<const GlobalTable> table{};
   uint16_t number = 0;
@@ -23,45 +23,45 @@ struct GlobalLaunch {
   BlockOrder order{};
 };
 
-// Looks at a block's accesses to global memory and fails the block when one is not within an
-// allocation, to the byte; and of an allocation whose elements are watched (GlobalMemory), when it
-// reads one that nobody has written, and when another block of the launch accesses the same one,
-// one of the two writes, and they are neither both atomic nor ordered (BlockOrder).
+// Checks a block's accesses to global memory, to the byte. The block fails if an access is not
+// within an allocation. For allocations whose elements are watched (GlobalMemory), it also fails if
+// it reads an element that was never written, or if another block of the launch accesses the same
+// element, one of the two writes, and they are neither both atomic nor ordered (BlockOrder).
 //
-// Not found: conflicts between threads of one block, nor those between launches, which run one
-// after the other here; a block in which the wrong thread fences, since order is kept for blocks;
-// late writes of a block that fences more than 1023 times; blocks that are a multiple of 2^18 - 2
-// apart; two that at the same instant access overlapping bytes that begin at different ones. Which
-// block of a pair is reported depends on the order in which they run.
+// Not found: conflicts between threads of one block, or between launches, which run one after the
+// other here; fences by the wrong thread of a block, because order is kept per block; late writes
+// of a block that fences more than 1023 times; conflicts of blocks whose numbers differ by a
+// multiple of 2^18 - 2; simultaneous accesses to overlapping bytes that begin at different
+// addresses. Which block of a pair is reported depends on the order in which they run.
 class GlobalAccess {
  public:
   explicit GlobalAccess(Block& block) : block_(block) {}
 
-  // `launch` null: nobody knows what memory there is, and nothing is looked at. Without `track`
-  // (plain accesses are not seen) bounds are all that is checked.
+  // If `launch` is null, the allocations are unknown and nothing is checked. Without `track` plain
+  // accesses are not seen, and only bounds are checked.
   void begin_block(GlobalLaunch* launch, uint64_t block, uint64_t blocks, bool track);
   void end_block() { launch_ = nullptr; }
   bool on() const { return launch_ != nullptr; }
 
-  // A plain access of the current thread outside shared memory, from instrumented code. What is the
-  // thread's own, an argument or a constant of the program is no global memory.
+  // A plain access of the current thread outside shared memory, from instrumented code. Local
+  // variables, kernel arguments and constants of the program are not global memory.
   void plain_access(const void* p, size_t bytes, Access kind, const void* instruction) {
     if (stacks_.offset(p) < stacks_.bytes || !on()) return;
     const Line& line = line_of(p);
     if (!line.has(p, bytes)) return look_up(p, bytes, kind, instruction);
     if (line.cells != nullptr && tracks_) track(line, p, bytes, kind, instruction);
   }
-  // An access by a primitive, which takes global memory only.
+  // An access by a primitive, which requires global memory.
   void access(const void* p, size_t bytes, Access kind);
 
-  // ---- What orders blocks ----
+  // ---- Order between blocks ----
   void fence();
-  // Around an atomic operation.
+  // Called before and after an atomic operation.
   void before_atomic(const void* place);
   void after_atomic(const void* place);
 
  private:
-  // What was found last for addresses of this line: an allocation, or memory of another kind.
+  // Cached lookup for addresses of this line: an allocation, or memory of another kind.
   struct Line {
     const std::byte* begin = nullptr;
     size_t bytes = 0;
@@ -77,11 +77,11 @@ class GlobalAccess {
     }
   };
   enum class Finding : uint8_t { kNone, kUnwritten, kWritten, kChanged, kRead };
-  // A cell after an access, and what is wrong with that.
+  // The new value of a cell after an access, and the error found.
   struct Step {
     GlobalCell after = 0;
     Finding finding = Finding::kNone;
-    uint32_t other = 0;  // the block
+    uint32_t other = 0;  // the other block
   };
   static constexpr size_t kLines = 128, kLineBytes = 4096;
 
@@ -105,15 +105,15 @@ class GlobalAccess {
 
   Block& block_;
   GlobalLaunch* launch_ = nullptr;
-  std::shared_ptr<const GlobalTable> table_{};  // that lines_ are of, in this launch
+  std::shared_ptr<const GlobalTable> table_{};  // the table that lines_ refer to
   uint16_t number_ = 0;
   std::array<Line, kLines> lines_{};
-  Line stacks_{};  // where most of what threads access is
+  Line stacks_{};  // holds most of what threads access
   bool tracks_ = false;
   uint32_t me_ = 0, blocks_ = 0;
-  GlobalCell written_by_me_ = 0;  // a cell that this block has written plainly
-  uint32_t epoch_ = 0;            // how often it has fenced
-  BlockClock read_{};             // by its atomic operations, and no fence has followed
+  GlobalCell written_by_me_ = 0;  // cell value for a plain write by this block
+  uint32_t epoch_ = 0;            // number of its fences
+  BlockClock read_{};             // by atomic operations since its last fence
   BlockClock seen_{};
 };
 

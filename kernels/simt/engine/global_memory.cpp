@@ -59,7 +59,7 @@ std::shared_ptr<const GlobalTable> GlobalMemory::table() {
 uint16_t GlobalMemory::next_launch() {
   const std::lock_guard lock(mutex_);
   if (++launches_ != 0) return launches_;
-  // The numbers begin anew: what the first launches left must not be taken for that of the next.
+  // Launch numbers start again, so cells must forget the numbers of the first launches.
   for (const auto& [begin, range] : ranges_) {
     GlobalCell* const cells = range.cells();
     const size_t count = cells == nullptr ? 0 : (range.bytes >> range.element_shift) + 1;

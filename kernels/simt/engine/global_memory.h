@@ -11,12 +11,12 @@
 
 namespace shale::emulator {
 
-// What is known of one element of global memory; see GlobalAccess. Zero: nothing.
+// State of one element of global memory, see GlobalAccess. Zero: no access yet.
 using GlobalCell = uint64_t;
-inline constexpr GlobalCell kWrittenCell = GlobalCell{1} << 47;  // since it was allocated
-inline constexpr int kLaunchShift = 48;                          // the launch, 16 bits
+inline constexpr GlobalCell kWrittenCell = GlobalCell{1} << 47;  // written since its allocation
+inline constexpr int kLaunchShift = 48;                          // launch number, 16 bits
 
-// An allocation, and a cell for each element of it, of 2^element_shift bytes, or none.
+// An allocation and, if watched, a cell for each of its elements of 2^element_shift bytes.
 struct GlobalRange {
   const std::byte* begin = nullptr;
   size_t bytes = 0;
@@ -27,27 +27,27 @@ struct GlobalRange {
     return shadow == nullptr ? nullptr : reinterpret_cast<GlobalCell*>(shadow->data());
   }
 };
-using GlobalTable = std::vector<GlobalRange>;  // by address
+using GlobalTable = std::vector<GlobalRange>;  // sorted by address
 
-// The global memory of an emulated device, as whoever allocates it tells: memory is the host's, so
-// nothing else says where an allocation ends. Kernels of a device that was told of some may touch
-// only that; one that was told of none is not held to anything, for kernels on a test's own
-// variables. Safe for several threads.
+// The global memory of an emulated device, as reported by its allocator: it is host memory, so
+// nothing else knows where an allocation ends. If a device has allocations, its kernels may access
+// only those. If it has none, accesses are not checked, so that kernels can work on a test's own
+// variables. Thread-safe.
 class GlobalMemory {
  public:
-  // [p, p + bytes) overlaps no other allocation. It stays the caller's, up to remove(p). What is
-  // known of it is where it ends; with add_watched() also who writes and reads each element, none
-  // of which has been written so far. That takes eight bytes for each. `element_bytes`: 1, 2, 4 or
-  // 8; blocks may share none of them.
+  // [p, p + bytes) must not overlap another allocation. The caller owns it until remove(p). add()
+  // only records where it ends. add_watched() also tracks the accesses to each element, none of
+  // which counts as written; this takes eight bytes per element. `element_bytes`: 1, 2, 4 or 8;
+  // blocks must not share an element.
   void add(const void* p, size_t bytes);
   void add_watched(const void* p, size_t bytes, size_t element_bytes);
-  void remove(const void* p) noexcept;  // nothing if p was not added
-  // The host has written there, which may be part of an allocation.
+  void remove(const void* p) noexcept;  // does nothing if p was not added
+  // Records that the host has written to this memory, which may be part of an allocation.
   void written(const void* p, size_t bytes);
 
-  // All there is now; null if the device was told of none so far.
+  // All allocations; null if the device has had none so far.
   std::shared_ptr<const GlobalTable> table();
-  // A number for a launch, which cells of others do not have.
+  // Returns a launch number that no cell has from another launch.
   uint16_t next_launch();
 
  private:
@@ -56,11 +56,11 @@ class GlobalMemory {
   mutable std::mutex mutex_;
   bool told_ = false;
   std::map<const std::byte*, GlobalRange> ranges_;
-  std::shared_ptr<const GlobalTable> table_{};  // null: to be made
+  std::shared_ptr<const GlobalTable> table_{};  // null: must be rebuilt
   uint16_t launches_ = 0;
 };
 
-// The allocation that p lies in, or null.
+// Returns the allocation that contains p, or null.
 const GlobalRange* find_range(const GlobalTable& table, const void* p);
 
 }  // namespace shale::emulator

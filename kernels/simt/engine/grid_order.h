@@ -8,22 +8,22 @@ namespace shale::emulator {
 
 struct Fiber;
 
-// The emulator runs one grid of a stream after another, dependent or not. Up to
-// await_previous_grid() it holds the threads of a dependent one to what makes that right on a GPU,
-// where the grid before may still be at work.
+// The emulator runs the grids of a stream one after another, dependent or not. In a dependent grid,
+// before await_previous_grid(), it checks that threads do nothing that would be wrong on a GPU,
+// where the previous grid may still run.
 
-// Fails if the current thread has yet to wait. `access`: what it does to global memory.
+// Fails if the current thread has not waited yet. `access`: what it does with global memory.
 void check_waited(Fiber& self, const char* access);
 
-// "the thread reads 4 bytes of" comes before it.
+// Second part of a message that begins with "the thread reads 4 bytes of".
 inline constexpr const char* kBeforeWait =
     " global memory before await_previous_grid(), and the grid was launched as dependent: the one "
     "before it may still be at work there";
 
-// ---- What kernels call, on the current thread ----
+// ---- Called by kernels, on the current thread ----
 
-// By launch(): the kernel begins, whose pointer and arguments lie at `call`. They are no global
-// memory.
+// Called by launch() when the kernel begins. Its pointer and arguments are at `call` and are not
+// global memory.
 void begin_kernel(const void* call, size_t bytes);
 void await_previous_grid(Site site);
 

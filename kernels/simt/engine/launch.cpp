@@ -57,26 +57,27 @@ void check(const Grid& grid, int arch) {
   }
 }
 
-// Clusters start in any order on a GPU; so they do here.
+// Returns the cluster at a position of the order. Clusters start in any order on a GPU, so the
+// order varies here too.
 int64_t cluster_at(const Grid& grid, int64_t position, int64_t clusters) {
   switch (grid.options.order) {
     case Order::kFifo: return position;
     case Order::kLifo: return clusters - 1 - position;
     case Order::kRandom: break;
   }
-  // A permutation that needs no table: add and reverse, by seed.
+  // A permutation without a table: adds and reverses, depending on the seed.
   const auto shift = static_cast<int64_t>(grid.options.seed % static_cast<uint64_t>(clusters));
   const int64_t shifted = (position + shift) % clusters;
   return grid.options.seed % 2 == 0 ? shifted : clusters - 1 - shifted;
 }
 
 Cluster& this_workers_cluster() {
-  // Stacks and shared memory are some hundred kilobytes: made once for each OS thread.
+  // Stacks and shared memory are some hundred KiB, so they are made once per OS thread.
   thread_local Cluster cluster;
   return cluster;
 }
 
-// What the grid is held to in global memory; null if nobody knows what there is of it.
+// Returns the state for checks of global memory; null if the allocations are unknown.
 std::unique_ptr<GlobalLaunch> begin_launch(const Exec& exec, bool several_workers) {
   if (exec.stream == nullptr) return nullptr;
   GlobalMemory& memory = static_cast<Stream*>(exec.stream)->memory();
@@ -97,7 +98,7 @@ void run(const Exec& exec, const Grid& grid) {
   workers.threads = std::min(exec.threads, kMaxWorkers);
   const auto launch = begin_launch(exec, workers.threads > 1 && clusters > 1);
   const auto run_cluster = [&](int64_t position, int64_t) {
-    // The first failing cluster is reported, whatever the number of workers: those before it run.
+    // The first failing cluster is reported for any number of workers: those before it still run.
     if (position > failed.load(std::memory_order_relaxed)) return;
     const auto linear = static_cast<uint64_t>(cluster_at(grid, position, clusters) * grid.cluster);
     const uint64_t x = grid.blocks.x, y = grid.blocks.y;

@@ -17,7 +17,7 @@
 namespace shale::emulator {
 namespace {
 
-// Names of functions by their addresses in one file, those that no other file sees included.
+// Names of functions by address in one file, including functions with internal linkage.
 class Symbols {
  public:
   explicit Symbols(const char* path) {

@@ -4,9 +4,10 @@
 
 namespace shale::emulator {
 
-// With SHALE_EMU_LAUNCHES=FILE in the environment: writes a line to the file for every kernel and
-// size that differs from those before: "<symbol> <compute capability, such as 90> <threads of a
-// block> <bytes of dynamic shared memory>". For comparing with what the machine code allows.
+// If the environment variable SHALE_EMU_LAUNCHES names a file, writes a line to it for every kernel
+// and size that differs from all before: "<symbol> <compute capability, such as 90> <threads of a
+// block> <bytes of dynamic shared memory>". The lines can be compared with the limits of the
+// machine code.
 void log_launch(const Grid& grid, int arch);
 
 }  // namespace shale::emulator

@@ -4,7 +4,7 @@
 
 namespace shale::emulator {
 
-// Zeroed memory of its own pages, which appear when touched. Page-aligned.
+// Zeroed memory in pages of its own, which are allocated when touched. Page-aligned.
 class Mapping {
  public:
   Mapping() = default;
@@ -15,7 +15,7 @@ class Mapping {
 
   std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
-  // Any access to these bytes ends the program. Whole pages; throws OutOfMemoryError.
+  // Makes any access to these bytes end the program. Whole pages; throws OutOfMemoryError.
   void forbid(size_t offset, size_t bytes);
 
  private:

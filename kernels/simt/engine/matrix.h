@@ -6,17 +6,17 @@
 
 namespace shale::emulator {
 
-// The tensor-core instructions, on the current thread; all 32 lanes of its warp take part. What
-// each lane holds is described in kernels/simt/matrix.h.
+// The tensor-core instructions, on the current thread; all 32 lanes of its warp take part.
+// kernels/simt/matrix.h describes the fragments.
 
-// `count` (1, 2, 4) matrices of 8x8 16-bit elements between shared memory and registers. Lane
-// 8 m + r brings the address of row r of matrix m; lanes above bring any.
+// Copies `count` (1, 2, 4) matrices of 8x8 16-bit elements between shared memory and registers.
+// Lane 8 m + r provides the address of row r of matrix m; the addresses of other lanes are ignored.
 void load_matrix(uint32_t* registers, const void* row, int count, bool transposed, Site site);
 void store_matrix(void* row, const uint32_t* registers, int count, bool transposed, Site site);
 
 enum class MmaType : uint8_t { kBF16, kF16, kTF32, kE4M3, kE5M2 };
 
-// d [16, 8] += a [16, k] b [k, 8]; k is 16, for kTF32 8. Not of 8 bits.
+// d [16, 8] += a [16, k] b [k, 8]; k is 16, or 8 for kTF32. Not for 8-bit types.
 void mma(MmaType type, float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Site site);
 
 }  // namespace shale::emulator

@@ -55,7 +55,7 @@ int MBarriers::number_of(Fiber& self, void* at) {
             block_.seen_from_elsewhere(), " was not initialised, or was overwritten");
     block_.fail(Fault::kBarrierMisuse, std::move(text));
   }
-  // As a read, which is a race with the init alone.
+  // Recorded as a read, so that it can only race with the init.
   block_.tracker().access(self.actor, offset, kBytes, Access::kRead);
   return static_cast<int>(number);
 }
@@ -119,7 +119,7 @@ void MBarriers::wait(Fiber& self, void* at, int parity) {
   const int number = number_of(self, at);
   self.barrier = number;
   const auto wanted = static_cast<uint64_t>(parity & 1);
-  // Barriers may be added meanwhile, so the vector is indexed anew each time.
+  // Barriers may be added meanwhile, so the vector is indexed each time.
   const auto barrier = [&]() -> Barrier& { return barriers_[static_cast<size_t>(number)]; };
   while (barrier().phase % 2 == wanted) {
     barrier().waiting.push_back(&self);

@@ -9,7 +9,7 @@
 namespace shale::emulator {
 
 // The mbarriers of a block. A barrier's 8 bytes in shared memory hold a mark and its number here,
-// so that one which was overwritten, or never initialised, is told apart.
+// so that overwritten or uninitialised barriers are detected.
 class MBarriers {
  public:
   explicit MBarriers(Block& block) : block_(block) {}
@@ -17,34 +17,34 @@ class MBarriers {
 
   void init(Fiber& self, void* at, int count);
   void arrive(Fiber& self, void* at, int expected_bytes);
-  // `self` is a thread of any block of the cluster. Fails unless the init was fenced.
+  // `self` may be a thread of any block of the cluster. Fails unless the init was fenced.
   void arrive_from_cluster(Fiber& self, void* at);
   void wait(Fiber& self, void* at, int parity);
 
   void fence_init(const Fiber& self);
 
-  // ---- For bulk copies, which know a barrier by its number ----
-  int for_copies(Fiber& self, void* at);  // fails unless it was initialised, and that fenced
-  // The actor that stands for the copies which this barrier counts.
+  // ---- For bulk copies, which identify a barrier by its number ----
+  int for_copies(Fiber& self, void* at);  // fails unless it was initialised and fenced
+  // Returns the actor of the copies that this barrier counts.
   int engine(int number);
   void landed(int number, uint32_t bytes);
 
-  // "the mbarrier at dynamic shared memory (64 bytes) + 8: phase 3 lacks 1 of 2 arrivals and 16384
-  // bytes"
+  // Describes the state: "the mbarrier at dynamic shared memory (64 bytes) + 8: phase 3 lacks 1 of
+  // 2 arrivals and 16384 bytes".
   std::string describe(int number) const;
 
  private:
   struct Barrier {
     uint32_t offset = 0;
     int count = 0, pending = 0;     // arrivals
-    int64_t bytes = 0;              // expected and not landed
-    uint64_t phase = 0;             // the one under way
-    std::vector<Fiber*> waiting{};  // to look again when it ends
+    int64_t bytes = 0;              // expected, not yet landed
+    uint64_t phase = 0;             // current phase
+    std::vector<Fiber*> waiting{};  // check again when the phase ends
     int engine = -1;
-    int initialised_by = 0;    // which thread
-    bool fenced = false;       // since then, by that thread
-    SyncClock clock{};         // what those who arrived in this phase have done
-    SyncClock of_parity[2]{};  // the same of the last complete phase of each parity
+    int initialised_by = 0;    // thread number
+    bool fenced = false;       // by that thread, after the init
+    SyncClock clock{};         // knowledge of the arrivals in this phase
+    SyncClock of_parity[2]{};  // the same for the last complete phase of each parity
   };
   int number_of(Fiber& self, void* at);  // fails unless it was initialised
   void change_bytes(Barrier& barrier, int64_t by);
@@ -54,12 +54,12 @@ class MBarriers {
   std::vector<Barrier> barriers_{};
 };
 
-// What kernels call, on the current thread.
+// Called by kernels, on the current thread.
 void mbarrier_init(void* barrier, int count, Site site);
 void fence_mbarrier_init(Site site);
 void mbarrier_arrive(void* barrier, Site site);
 void mbarrier_arrive_expect(void* barrier, int bytes, Site site);
-// At the barrier in the same place of block `rank` of the cluster.
+// Arrives at the barrier at the same address in block `rank` of the cluster.
 void mbarrier_arrive_at(void* barrier, int rank, Site site);
 void mbarrier_wait(void* barrier, int parity, Site site);
 void fence_proxy_async(Site site);

@@ -50,7 +50,7 @@ void Recording::finish() {
 }
 
 // Walks from the last call to the first: an item is before the end of the origin if a later item of
-// its stream is, or one that waits for it.
+// its stream is, or an item that waits for it.
 void Recording::check_joined() const {
   std::vector<bool> joined(branches_.size()), wanted(events_);
   joined.front() = true;

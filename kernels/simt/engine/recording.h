@@ -11,12 +11,12 @@ class Stream;
 class StreamSet;
 struct Event;
 
-// What streams were given while one of them, the origin, was captured: to be given to streams again
-// any number of times, as a CUDA graph is. A stream joins the capture by waiting for an event of
-// it, and the origin has to wait for what the others did. Made by a StreamSet.
+// Work that was given to streams while one of them, the origin, was captured. It can be replayed
+// any number of times, like a CUDA graph. A stream joins the capture by waiting for an event of it,
+// and the origin must wait for the work of the others. Made by a StreamSet.
 class Recording {
  public:
-  // id: not 0, another one for each recording.
+  // id: not 0, and different for each recording.
   Recording(StreamSet& set, Stream& origin, uint64_t id) : set_(set), id_(id), branches_{&origin} {}
   ~Recording();
   Recording(const Recording&) = delete;
@@ -28,19 +28,20 @@ class Recording {
 
   void add_work(const Stream& stream, std::function<void()> work);
   std::shared_ptr<Event> add_record(const Stream& stream);
-  // `stream` joins. Throws InternalError for an event of another recording, or of none.
+  // Makes `stream` join. Throws InternalError for an event of another recording, or of none.
   void add_wait(Stream& stream, const Event& event);
 
   // Ends the recording. Throws InternalError if the origin did not wait for another stream's work.
   void finish();
-  // Queues all of it: the origin's part on `stream`, the others' on streams of its own. What was
-  // queued on `stream` before comes before all of it, what is queued later after all of it.
+  // Queues all of the work: the origin's part on `stream`, the other parts on the recording's own
+  // streams. It runs after all work queued on `stream` before, and before all work queued there
+  // later.
   void replay(Stream& stream) const;
 
  private:
   enum class Kind : uint8_t { kWork, kRecord, kWait };
   struct Item {
-    size_t branch = 0;  // in branches_
+    size_t branch = 0;  // index in branches_
     Kind kind = Kind::kWork;
     std::shared_ptr<const std::function<void()>> work{};  // queues may outlive the recording
     size_t event = 0;
@@ -50,9 +51,9 @@ class Recording {
 
   StreamSet& set_;
   uint64_t id_;
-  std::vector<Stream*> branches_;  // the origin is first; from finish() on the others are its own
+  std::vector<Stream*> branches_;  // origin first; after finish() the others are its own
   bool finished_ = false;
-  std::vector<Item> items_{};  // in the order of calls
+  std::vector<Item> items_{};  // in order of calls
   size_t events_ = 0;
 };
 

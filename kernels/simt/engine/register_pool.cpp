@@ -9,9 +9,9 @@
 namespace shale::emulator {
 namespace {
 
-constexpr int kRegisters = 65536;  // of a multiprocessor, which gives them by eights
+constexpr int kRegisters = 65536;  // per multiprocessor, in units of eight
 constexpr int kUnit = 8;
-constexpr int kMost = 256;  // of a thread
+constexpr int kMost = 256;  // per thread
 
 }  // namespace
 

@@ -16,14 +16,14 @@ std::string index_text(const Index3& index) {
   return cat("(", index.x, ",", index.y, ",", index.z, ")");
 }
 
-// "barrier_sync 1 (gemm/gemm.cu:31)"
+// Place of a thread: "barrier_sync 1 (gemm/gemm.cu:31)".
 std::string place(const Fiber& fiber) {
   const std::string_view primitive = fiber.primitive;
   const std::string number = primitive.starts_with("barrier_") ? cat(" ", fiber.barrier) : "";
   return cat(primitive, number, " (", fiber.site, ")");
 }
 
-// "0-31, 40"
+// Numbers as ranges: "0-31, 40".
 std::string ranges(const std::vector<int>& ids) {
   std::string text;
   for (size_t i = 0; i < ids.size();) {
@@ -39,7 +39,7 @@ std::string ranges(const std::vector<int>& ids) {
 }  // namespace
 
 std::string to_string(const Site& site) {
-  // The last folder and the name: the path before depends on where the tree was built.
+  // Only the last folder and the name, because the rest depends on where the tree was built.
   std::string_view path = site.file;
   if (const size_t slash = path.rfind('/'); slash != path.npos && slash > 0) {
     if (const size_t before = path.rfind('/', slash - 1); before != path.npos) {

@@ -10,23 +10,23 @@
 
 namespace shale::emulator {
 
-// What the tracker knows of each byte of a block's shared memory. Bytes of a chunk that have always
-// been accessed together, as copies and tensor cores do it, share one cell.
+// The tracker's state of each byte of a block's shared memory. Bytes of a chunk that have always
+// been accessed together, as by copies and tensor cores, share one cell.
 class Shadow {
  public:
-  // Readers of a byte that are in step with each other: lanes of one warp at one time.
+  // Readers of a byte that are in step: lanes of one warp at the same time.
   struct Readers {
     uint32_t time, lanes;
   };
-  // Zero: nobody has accessed it.
+  // State of a byte. Zero: no access yet.
   struct Cell {
     uint32_t write_epoch, write_time;
     uint32_t read_epoch;
     Readers readers[2];
     uint16_t writer;
-    uint16_t reader_warp[2];  // an engine is a warp of one lane
+    uint16_t reader_warp[2];  // an engine counts as a warp of one lane
     uint8_t state;            // kAtomicWrite, kInFlight, kAsyncWrite
-    uint8_t unused;           // so that cells are compared as bytes
+    uint8_t unused;           // no padding: cells are compared as bytes
   };
   static constexpr uint8_t kAtomicWrite = 1, kInFlight = 2, kAsyncWrite = 4;
 
@@ -36,8 +36,8 @@ class Shadow {
     cells_ = Mapping(SharedMemory::kBytes * sizeof(Cell));
   }
 
-  // Calls look(cell, offset of its first byte) for bytes [offset, offset + bytes): once for those
-  // with one history, which is what it makes of their cell from then on.
+  // Calls look(cell, offset of its first byte) for bytes [offset, offset + bytes), once per group
+  // of bytes with the same history. look() updates the group's cell.
   template <class Look>
   void visit(uint32_t offset, uint32_t bytes, const Look& look) {
     for (const uint32_t end = offset + bytes; offset < end;) {
@@ -53,10 +53,10 @@ class Shadow {
   }
 
  private:
-  static constexpr uint32_t kChunk = 16;  // what tensor cores and most copies access at once
+  static constexpr uint32_t kChunk = 16;  // size of most accesses by tensor cores and copies
   struct Chunk {
     Cell cell;
-    bool split;  // each byte has a cell of its own
+    bool split;  // each byte has its own cell
   };
 
   static bool same(const Cell& a, const Cell& b) { return std::memcmp(&a, &b, sizeof(Cell)) == 0; }
@@ -80,7 +80,7 @@ class Shadow {
     if (bytes == kChunk && alike) chunk = {cells[0], false};
   }
 
-  Mapping chunks_{}, cells_{};  // of chunks; of the bytes of those that are split
+  Mapping chunks_{}, cells_{};  // cells_: for the bytes of split chunks
 };
 
 }  // namespace shale::emulator

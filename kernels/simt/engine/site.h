@@ -5,7 +5,7 @@
 
 namespace shale::emulator {
 
-// A place in a kernel's source: what std::source_location would be if clang 14 had it.
+// A place in a kernel's source: a substitute for std::source_location, which clang 14 lacks.
 struct Site {
   const char* file = "";
   const char* function = "";

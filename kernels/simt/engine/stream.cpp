@@ -187,7 +187,7 @@ void StreamSet::run_front(Stream& stream) {
 void StreamSet::drop_all() {
   for (const auto& stream : streams_) {
     for (const Stream::Item& item : stream->items_) {
-      if (item.event != nullptr) item.event->done = true;  // nobody may wait for it in vain
+      if (item.event != nullptr) item.event->done = true;  // waiting threads must not hang
     }
     stream->items_.clear();
   }

@@ -17,30 +17,30 @@ namespace shale::emulator {
 
 class StreamSet;
 
-// Something in a stream that others can wait for. Recorded once.
+// A point in a stream that others can wait for. Recorded once.
 struct Event {
   bool done = false;
-  uint64_t recording = 0;  // not 0: a place in that recording, which comes to pass with no replay
-  size_t number = 0;       // there
+  uint64_t recording = 0;  // not 0: a place in that recording, which is never done
+  size_t number = 0;       // number in that recording
 };
 
-// A queue of work that runs later. Made and owned by a StreamSet.
+// A queue of deferred work. Made and owned by a StreamSet.
 class Stream {
  public:
   const Options& options() const { return options_; }
   GlobalMemory& memory();  // of the device
   void enqueue(std::function<void()> work);
-  // As those of StreamSet, which has the other operations too.
+  // Like those of StreamSet, which also has the other operations.
   void synchronize();
   void drain() noexcept;
 
  private:
   friend class StreamSet;
   struct Item {
-    uint64_t number = 0;           // in the order of calls, over all streams
+    uint64_t number = 0;           // order of calls over all streams
     std::function<void()> work{};  // null: an event
     std::shared_ptr<Event> event{};
-    bool waits = false;  // for the event, which it records otherwise
+    bool waits = false;  // waits for the event; else records it
   };
   Stream(StreamSet& set, const Options& options) : set_(set), options_(options) {}
   bool runnable() const {
@@ -52,17 +52,16 @@ class Stream {
   std::deque<Item> items_{};
 };
 
-// The streams of a device. Work runs when somebody waits for some of it, on the waiting thread, and
-// then as far as that takes. What else runs before, options.order decides: kFifo runs in the order
-// of the calls, kLifo nothing that is not needed, kRandom whatever a seed says. A missing wait
-// between streams, or memory used again too early, thus shows as wrong results. Safe for several
-// threads.
+// The streams of a device. Work runs when a thread waits for some of it, on the waiting thread, and
+// only as far as needed. options.order decides what else runs before: kFifo runs in the order of
+// calls, kLifo only what is needed, kRandom what a seed decides. So a missing wait between streams,
+// or reuse of memory that is still in use, shows as wrong results. Thread-safe.
 //
-// An error stops the device as it stops a GPU: what is queued is dropped, and the next wait throws
-// it.
+// An error stops the device, as on a GPU: queued work is dropped, and the next wait throws the
+// error.
 //
-// While a stream is captured, what it is given is recorded instead of queued. As on a GPU the host
-// can then not wait for it, nor ask for its events: those are InternalErrors.
+// While a stream is captured, its work is recorded instead of queued. As on a GPU, the host must
+// not wait for the stream or query its events then: both throw InternalError.
 class StreamSet {
  public:
   explicit StreamSet(const Options& options) : options_(options), random_(options.seed) {}
@@ -74,13 +73,14 @@ class StreamSet {
   void drain() noexcept;                  // all streams; an error waits for the next synchronize()
   std::shared_ptr<Event> record(Stream* stream);
   void wait(Stream* stream, const std::shared_ptr<Event>& event);
-  // Asking makes progress too, or a loop that asks would never end.
+  // A query also makes progress; otherwise a polling loop would never end.
   bool done(const Event& event);
   void synchronize(const Event& event);
 
-  // One capture at a time. Throws InternalError if there is one, or for null.
+  // Starts a capture, of which there can be one. Throws InternalError if there is one, or for null.
   void begin_capture(Stream* stream);
-  // Throws InternalError unless `stream` began it, and as Recording::finish(); it has ended then.
+  // Ends the capture. Throws InternalError unless `stream` began it, and the errors of
+  // Recording::finish(); the capture ends in any case.
   std::unique_ptr<Recording> end_capture(Stream* stream);
   bool captures(const Stream* stream) const;
 
@@ -102,7 +102,7 @@ class StreamSet {
   SeededRandom random_;
   uint64_t next_number_ = 0;
   uint64_t recordings_ = 0;
-  std::unique_ptr<Recording> capture_{};  // null: none is going on
+  std::unique_ptr<Recording> capture_{};  // null: no capture
   std::vector<std::unique_ptr<Stream>> streams_{};
   std::exception_ptr error_{};
 };

@@ -11,26 +11,26 @@ namespace shale::emulator {
 
 using Coordinates = std::array<int, kernels::kMaxTensorMapDims>;
 
-// A TensorMapSpec with the dimensions that it has not filled up by ones.
+// A TensorMapSpec whose missing dimensions are filled with ones.
 struct alignas(64) TensorMap {
   std::byte* data = nullptr;
-  uint32_t element_bytes = 0, bytes = 0;  // of an element, of a box
+  uint32_t element_bytes = 0, bytes = 0;  // of an element; of a box
   int dims = 0;
   bool swizzle = false;
   int64_t sizes[kernels::kMaxTensorMapDims] = {};         // elements
-  int64_t stride_bytes[kernels::kMaxTensorMapDims] = {};  // of each dimension
+  int64_t stride_bytes[kernels::kMaxTensorMapDims] = {};  // per dimension
   int64_t box[kernels::kMaxTensorMapDims] = {};           // elements
 };
 
 TensorMap make_tensor_map(const kernels::TensorMapSpec& spec);
 
-// Where the 128-byte swizzle puts a byte of shared memory.
+// Position of a byte of shared memory after the 128-byte swizzle.
 inline uint32_t swizzled(uint32_t offset) {
   return offset ^ (offset >> 7 & 7) << 4;
 }
 
-// fn(offset in shared memory, address in device memory, bytes), at most 16 of them, for each piece
-// of the box at these coordinates that is inside the array; `offset` is the box's.
+// Calls fn(offset in shared memory, address in device memory, bytes) for each piece, of at most 16
+// bytes, of the box at these coordinates that is inside the array. `offset` is the box's position.
 template <typename Fn>
 void for_pieces(const TensorMap& map, uint32_t offset, const Coordinates& at, Fn&& fn) {
   constexpr int64_t kChunk = 16;

@@ -28,11 +28,11 @@ void Actors::reset(int block_threads, int blocks) {
 Tracker::Tracker(Block& block) : block_(block) {}
 
 void Tracker::begin_block(Actors& actors, int rank, int threads, bool on) {
-  // Without instrumentation only the primitives' reads would be seen, and take all for unwritten.
+  // Without instrumentation only the primitives' accesses would be seen: most reads would fail.
   on_ = on && has_instrumented_kernels();
   if (!on_) return;
-  // Epochs go on from block to block, so that cells of the last block need no clearing; before they
-  // run out, all cells start anew.
+  // Epochs continue from block to block, so that cells of the last block need not be cleared.
+  // Before they overflow, all cells are reset.
   if (shadow_.empty() || epoch_ > UINT32_MAX / 2) {
     shadow_.clear();
     epoch_ = 0;
@@ -40,7 +40,7 @@ void Tracker::begin_block(Actors& actors, int rank, int threads, bool on) {
   first_epoch_ = ++epoch_;
   actors_ = &actors;
   rank_ = rank, threads_ = threads;
-  has_epochs_ = actors.threads == actors.threads_of_block;  // of a cluster of one
+  has_epochs_ = actors.threads == actors.threads_of_block;  // cluster of one block
 }
 
 void Tracker::resume() {
@@ -90,7 +90,7 @@ void Tracker::access_cell(Cell& cell, const Accessor& by, uint32_t offset, Acces
   cell.state = kind == Access::kAtomic ? Shadow::kAtomicWrite
                : by.is_engine()        ? Shadow::kAsyncWrite
                                        : 0;
-  // Who is ordered after this write is ordered after what came before it.
+  // An access that is ordered after this write is also ordered after the accesses before it.
   cell.read_epoch = 0;
   std::fill_n(cell.readers, 2, Shadow::Readers{});
   std::fill_n(cell.reader_warp, 2, uint16_t{0});
@@ -133,8 +133,8 @@ void Tracker::check_after_reads(const Cell& cell, const Accessor& by, uint32_t o
   }
 }
 
-// What a thread wrote reaches the async proxy only by a fence of that thread, after the write and
-// before what the engine's thread has seen of it.
+// The async proxy sees what a thread wrote only after a fence of that thread, which comes after the
+// write and before what the engine's thread has seen of it.
 void Tracker::check_proxy(const Cell& cell, const Accessor& by, uint32_t offset, Access kind) {
   if (cell.write_epoch < first_epoch_ || (cell.state & Shadow::kAsyncWrite) != 0) return;
   const size_t writer = cell.writer;
@@ -154,8 +154,8 @@ int Tracker::reader_warp(int actor) const {
   return actor < threads ? actor / kWarp : threads / kWarp + actor - threads;
 }
 
-// Two slots for readers of two warps: a write that is not ordered after all readers is then found
-// unless it is ordered after both warps that were kept.
+// There are two slots, for readers of two warps. So a write that is not ordered after all readers
+// is found unless it is ordered after both recorded warps.
 void Tracker::add_reader(Cell& cell, int actor) const {
   const auto warp = static_cast<uint16_t>(reader_warp(actor));
   const uint32_t lane = actor < actors_->threads ? 1u << (actor % kWarp) : 1u;
@@ -247,7 +247,7 @@ void Tracker::proxy_fence(int thread) {
   actors_->fences[static_cast<size_t>(thread)].push_back(actors_->clocks.tick(thread));
 }
 
-// ---- What orders accesses ----
+// ---- Order of accesses ----
 
 void Tracker::barrier_of_all() {
   if (!on_) return;

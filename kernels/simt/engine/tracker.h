@@ -15,94 +15,96 @@ namespace shale::emulator {
 class Block;
 struct Fiber;
 
-// What accesses shared memory besides the threads. Each is an actor of its own, and reaches memory
-// through the async proxy (kernels/simt/hopper.h).
+// Engines that access shared memory besides the threads. Each is an actor of its own, and accesses
+// memory through the async proxy (kernels/simt/hopper.h).
 enum class EngineKind : uint8_t {
   kBulkLoads,   // the copies that one mbarrier counts
-  kBulkStores,  // those of one thread to device memory
-  kWgmma,       // the products of one warpgroup
+  kBulkStores,  // a thread's copies to device memory
+  kWgmma,       // the matmuls of one warpgroup
 };
 
-// Who accesses the shared memory of a cluster's blocks, and what they know of each other: the
-// threads block by block, whole warps each, then the engines.
+// All actors that access the shared memory of a cluster's blocks, and what they know of each other:
+// the threads block by block, in whole warps, then the engines.
 struct Actors {
   struct Engine {
     EngineKind kind;
-    int rank, number;  // of its block; of the mbarrier, thread or warpgroup there
+    int rank, number;  // rank: of its block; number: of its mbarrier, thread or warpgroup
   };
-  // What the numbers of a block's threads take.
+  // Actor numbers that the threads of a block use.
   static int threads_of(int block_threads);
   void reset(int block_threads, int blocks);
   int first_of(int rank) const { return rank * threads_of_block; }
 
   Clocks clocks{};
   int threads_of_block = 0, threads = 0;
-  std::vector<Engine> engines{};                // actors `threads` and up
-  std::vector<std::vector<uint32_t>> fences{};  // of each thread: times that ended with one
+  std::vector<Engine> engines{};                // actors from `threads` on
+  std::vector<std::vector<uint32_t>> fences{};  // per thread: times that ended with a fence
 };
 
-// Looks at every access to a block's shared memory and fails the block when two of them are not
-// ordered by barriers and one writes, when memory is read that nobody wrote or that a copy is still
-// on its way to, and when an access is outside what the block has.
+// Checks every access to a block's shared memory. The block fails if two accesses are not ordered
+// by barriers and one writes, if memory is read that was never written or that a copy in flight
+// will write, and if an access is outside of the block's shared memory.
 //
 // Kernels are compiled with -fsanitize=thread, which calls a function before each load and store;
-// those functions are ours (tracker_hooks.cpp). The primitives report their accesses themselves.
+// those functions are defined in tracker_hooks.cpp. The primitives report their accesses
+// themselves.
 class Tracker {
  public:
   explicit Tracker(Block& block);
 
-  // Threads are named by Fiber::actor, here and below. `actors` are those of the block's cluster,
-  // in which it is number `rank`.
+  // Threads are identified by Fiber::actor here and below. `actors` are those of the block's
+  // cluster, in which the block has number `rank`.
   void begin_block(Actors& actors, int rank, int threads, bool on);
   void end_block();
   bool on() const { return on_; }
-  // From now on threads of this block run on this OS thread.
+  // Called when threads of this block start to run on this OS thread.
   void resume();
 
-  // Bytes [offset, offset + bytes) of the arena, by a thread.
+  // An access of a thread to bytes [offset, offset + bytes) of the arena.
   void access(int thread, uint32_t offset, uint32_t bytes, Access kind);
   // A plain access of the current thread, from instrumented code.
   void plain_access(const void* p, uint32_t bytes, Access kind, const void* instruction);
-  // The same outside the arena, before the thread has waited for the grid before its own: fails
-  // where that may still be at work, in global memory.
+  // A plain access outside the arena before await_previous_grid(): fails for global memory, where
+  // the previous grid may still be working.
   void early_access(const void* p, uint32_t bytes, Access kind, const void* instruction);
 
-  // A cp.async of `thread`: nobody may touch the memory from issue to landing.
+  // A cp.async of `thread`: no access to the memory is allowed from issue to landing.
   void copy_issued(int thread, uint32_t offset, uint32_t bytes);
   void copy_landed(int thread, uint32_t offset, uint32_t bytes);
 
-  // ---- Engines, which a thread sets to work: what it has seen orders their accesses ----
+  // ---- Engines: what the issuing thread has seen orders their accesses ----
   int add_engine(EngineKind kind, int number);  // see Actors::Engine
   void load_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
   void load_landed(int engine, uint32_t offset, uint32_t bytes);
   void store_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
-  // A product reads for all threads of its warpgroup. `threads`: one for each different knowledge,
-  // from different_knowledge().
+  // A matmul reads for all threads of its warpgroup. `threads` has one thread for each different
+  // knowledge, see different_knowledge().
   void product_reads(int engine, std::span<const int> threads, uint32_t offset, uint32_t bytes);
   std::vector<int> different_knowledge(int first_thread, int count) const;
-  // The engine's accesses until now are one time, those that follow another.
+  // Ends the engine's current time: its accesses until now belong to it, later ones to the next.
   uint32_t tick(int engine) { return on_ ? actors_->clocks.tick(engine) : 0; }
   void release_time(int engine, uint32_t time, SyncClock& clock) const {
     if (on_) actors_->clocks.release_time(engine, time, clock);
   }
   void proxy_fence(int thread);
 
-  // ---- What orders accesses ----
+  // ---- Order of accesses ----
   void barrier_of_all();
   void join_lanes(int warp, uint32_t lanes);
   void release(int actor, SyncClock& clock);
   void learn(int thread, SyncClock& clock);
-  // The fibers whose `waits` is set have seen all that was released into `clock`.
+  // Makes everything released into `clock` seen by the fibers whose `waits` is set.
   void acquire(std::span<Fiber* const> fibers, const std::vector<bool>& waits,
                const SyncClock& clock);
 
  private:
   using Cell = Shadow::Cell;
 
-  // Actor that accesses memory, and the thread whose knowledge orders that: for a thread the same.
+  // The actor of an access, and the thread whose knowledge orders it; they are the same for
+  // accesses by threads.
   struct Accessor {
     int actor, thread;
-    bool collective = false;  // what a thread did itself its warpgroup has to have seen too
+    bool collective = false;  // even the thread's own accesses must be known to its warpgroup
     bool is_engine() const { return actor != thread; }
   };
 
@@ -131,22 +133,22 @@ class Tracker {
   Actors* actors_ = nullptr;
   int rank_ = 0, threads_ = 0;
   Shadow shadow_{};
-  // A barrier of all threads orders everything before it with everything after: it starts an epoch,
-  // and accesses of earlier epochs need no look at the clocks. Not so for engines, which meet at no
-  // barrier: with the first of them, or the first fence for one, epochs end. Nor for a cluster's
-  // blocks, which reach each other's memory.
+  // A barrier of all threads orders everything before it with everything after. It starts an epoch,
+  // and accesses of earlier epochs need no check of the clocks. Engines do not take part in
+  // barriers, so epochs are not used after the first engine, or the first fence for one; nor for
+  // clusters of several blocks, which access each other's memory.
   uint32_t epoch_ = 0;
   uint32_t first_epoch_ = 0;  // of this block
   bool has_epochs_ = true;
   const void* instruction_ = nullptr;
 };
 
-// Whether this program has kernels that were compiled for the tracker: not if it was built with a
-// sanitizer. Without them the tracker stays off.
+// Returns whether this program has kernels that were compiled for the tracker. It has none if it
+// was built with a sanitizer; the tracker then stays off.
 bool has_instrumented_kernels();
 
-// The arena of the block that this OS thread tracks; null if it tracks none. Separate from Tracker,
-// so that the functions called at every load and store are quick to see that nothing is to be done.
+// The arena of the block that this OS thread tracks, or null. Separate from Tracker, so that the
+// functions called at every load and store can return quickly if there is nothing to do.
 extern constinit thread_local const std::byte* t_tracked_arena;
 
 }  // namespace shale::emulator

@@ -1,6 +1,6 @@
-// The functions that -fsanitize=thread calls before loads and stores, under names of our own:
-// tracker_names.h renames the compiler's, so that nothing here collides with the real
-// ThreadSanitizer of a program that Shale is linked into. This file is compiled without the flag.
+// The functions that -fsanitize=thread calls before loads and stores, renamed: tracker_names.h
+// renames them in the compiler's output, so that they do not collide with the real ThreadSanitizer
+// of a program that links Shale. This file is compiled without the flag.
 #include <cstdint>
 #include <cstring>
 
@@ -40,7 +40,7 @@ using shale::emulator::Access;
 using shale::emulator::access;
 
 // A macro, because the compiler's interface is a family of C functions with the size in the name.
-// g++ and clang call slightly different members of it.
+// g++ and clang call slightly different ones.
 #define SHALE_ACCESS(name, bytes, kind)                  \
   void shale_track_##name(void* p) {                     \
     access(p, bytes, kind, __builtin_return_address(0)); \
@@ -56,7 +56,7 @@ using shale::emulator::access;
     access(p, bytes, Access::kRead, __builtin_return_address(0));  \
     access(p, bytes, Access::kWrite, __builtin_return_address(0)); \
   }
-// Atomic operations occur in host code only, such as reference counts: kernels use atomics.h.
+// Atomic operations occur only in host code, such as reference counts: kernels use atomics.h.
 #define SHALE_ATOMICS(bits)                                                                       \
   using Atomic##bits = uint##bits##_t;                                                            \
   Atomic##bits shale_track_atomic##bits##_load(const volatile Atomic##bits* p, int) {             \
@@ -121,12 +121,12 @@ void* shale_track_memset(void* to, int value, size_t bytes) {
   return std::memset(to, value, bytes);
 }
 
-// Called at start, by every instrumented file.
+// Called at startup by every instrumented file.
 void shale_track_init() {
   shale::emulator::instrumented = true;
 }
 
-// What the compiler also calls and the tracker has no use for.
+// Functions that the compiler also calls and that the tracker does not need.
 void shale_track_func_entry(void*) {}
 void shale_track_func_exit() {}
 void shale_track_vptr_update(void**, void*) {}

@@ -1,10 +1,10 @@
 #pragma once
 
 // Included before everything else in files that are compiled with -fsanitize=thread for the tracker
-// (cmake/ShaleEmulator.cmake). Makes their code call the functions of tracker_hooks.cpp where it
-// would call __tsan_..., by telling the assembler that the one name means the other. With names of
-// our own, a program that is itself built with ThreadSanitizer can link Shale's libraries. Copies
-// of large structs are calls of memcpy, which is renamed for the same reason.
+// (cmake/ShaleEmulator.cmake). Makes their code call the functions of tracker_hooks.cpp instead of
+// __tsan_..., by renaming the symbols in the assembler. So a program that is itself built with
+// ThreadSanitizer can link Shale's libraries. Copies of large structs are calls of memcpy, which is
+// renamed for the same reason.
 asm(R"(
 .irp n, 1, 2, 4, 8, 16
   .set __tsan_read\n, shale_track_read\n

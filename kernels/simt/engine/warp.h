@@ -7,8 +7,8 @@
 
 namespace shale::emulator {
 
-// What a warp does together. Each lane brings a payload on its own stack; when the last lane of the
-// mask has come, combine() reads and writes all of them.
+// A collective operation of a warp. Each lane has a payload on its own stack; when the last lane of
+// the mask has arrived, combine() reads and writes all payloads.
 struct WarpOperation {
   const char* name;
   void (*combine)(Block& block, uint32_t mask, void* const* payloads);  // indexed by lane; or null
@@ -18,13 +18,13 @@ struct WarpOperation {
 // The collectives of one warp that wait for lanes, at most one per mask.
 class WarpCollectives {
  public:
-  // A warp that has `lanes` threads: the last one of a block may be short.
+  // Prepares a warp of `lanes` threads: the last warp of a block may be short.
   void reset(int lanes) {
     pending_.clear();
     gone_ = lanes == kWarp ? 0 : ~0u << lanes;
   }
   void join(Fiber& self, uint32_t mask, const WarpOperation& operation, void* payload);
-  // `self` has ended: whoever waits for it would do so for ever.
+  // Called when `self` has ended: fails if lanes wait for it, because they would wait for ever.
   void leave(Fiber& self);
 
  private:
@@ -38,17 +38,17 @@ class WarpCollectives {
   void complete(Fiber& self, size_t index);
 
   std::vector<Pending> pending_{};
-  uint32_t gone_ = 0;  // lanes that have ended or never were
+  uint32_t gone_ = 0;  // lanes that have ended or do not exist
 };
 
-// ---- What kernels call, on the current thread. A mask names the lanes that take part. ----
+// ---- Called by kernels, on the current thread. A mask names the lanes that take part. ----
 
 void sync_warp(uint32_t mask, Site site);  // __syncwarp: also orders memory
 
-// The bits that lane `source` brought; a lane's own if source is not in 0..31.
+// Returns the bits of lane `source`, or the lane's own if source is not in 0..31.
 uint64_t shuffle(uint32_t mask, uint64_t bits, int source, Site site);
 uint32_t ballot(uint32_t mask, bool predicate, Site site);
-// Fails unless `own`, of the current thread, is what lane 0 has.
+// Fails unless `own`, of the current thread, equals the value of lane 0.
 void check_uniform(int own, int of_lane_0, Site site);
 
 }  // namespace shale::emulator

@@ -18,8 +18,8 @@ struct Fiber;
 
 inline constexpr int kWarpgroup = 128;
 
-// A wgmma instruction, the same for all threads of a warpgroup; a and b by their descriptors. Both
-// have 16 bits, of one type, or 8 bits.
+// A wgmma instruction, the same for all threads of a warpgroup; a and b are descriptors. Both
+// operands have 16-bit elements of one type, or 8-bit elements.
 struct WgmmaCall {
   MmaType a_type = MmaType::kBF16, b_type = MmaType::kBF16;
   int columns = 0;
@@ -28,30 +28,30 @@ struct WgmmaCall {
   friend bool operator==(const WgmmaCall&, const WgmmaCall&) = default;
 };
 
-// One of its operands in shared memory.
+// An operand in shared memory.
 struct WgmmaOperand {
   MmaType type;
   uint64_t descriptor;
   bool mn_major;
-  int rows;  // of a, columns of b
+  int rows;  // rows of a, or columns of b
 };
 
-// What one thread knows of its products.
+// A thread's state of its matmuls.
 struct WgmmaThread {
-  // Registers that hold a, of product `number` (from 1 on), and what was in them.
+  // Registers that hold a of matmul `number` (from 1 on), and their contents at that time.
   struct A {
     uint64_t number;
     const uint32_t* registers;
     std::array<uint32_t, 4> was;
   };
-  // Accumulators of products up to number `last`.
+  // Accumulators of matmuls up to number `last`.
   struct D {
     uint64_t last;
     const float* registers;
     size_t count;
   };
   bool fenced = false;             // since the last commit
-  std::vector<uint64_t> groups{};  // where each that it has not waited for ends
+  std::vector<uint64_t> groups{};  // end of each group not yet waited for
   uint64_t committed = 0;
   std::vector<A> a{};  // oldest first
   std::vector<D> d{};
@@ -65,8 +65,8 @@ struct WgmmaThread {
   }
 };
 
-// The warpgroups of a block. Products are carried out when somebody waits for them, the latest that
-// the hardware may; until a thread waits itself, its accumulators hold NaN.
+// The warpgroups of a block. Matmuls are computed when a thread waits for them, the latest time
+// that the hardware allows. Until a thread itself waits, its accumulators hold NaN.
 class Warpgroups {
  public:
   explicit Warpgroups(Block& block) : block_(block) {}
@@ -75,10 +75,10 @@ class Warpgroups {
   void issue(Fiber& self, const WgmmaCall& call, float* d, const uint32_t* a);
   void commit(Fiber& self);
   void wait(Fiber& self, size_t newest);
-  // A plain access of the thread, from instrumented code: fails at what belongs to products.
+  // A plain access of the thread, from instrumented code. Fails for registers of matmuls in flight.
   void check_registers(const Fiber& self, const void* p, size_t bytes, Access kind,
                        const void* instruction);
-  void finish(Fiber& self);  // the thread ends; fails for products that were not waited for
+  void finish(Fiber& self);  // at the thread's end; fails for matmuls that were not waited for
 
  private:
   struct Arrival {
@@ -87,10 +87,10 @@ class Warpgroups {
     float* d = nullptr;
     const uint32_t* a = nullptr;
   };
-  // A d that belongs to products under way: [64, columns].
+  // A d of matmuls in flight: [64, columns].
   struct Accumulator {
     int columns = 0;
-    uint64_t last = 0;  // the number of products until its newest one
+    uint64_t last = 0;  // number of its newest matmul
     std::array<float*, kWarpgroup> registers{};
     std::array<bool, kWarpgroup> given_back{};
     std::vector<float> sums{};
@@ -98,16 +98,16 @@ class Warpgroups {
   struct Product {
     WgmmaCall call{};
     std::shared_ptr<Accumulator> d{};
-    std::array<std::array<uint32_t, 4>, kWarpgroup> a{};  // if it is in registers
+    std::array<std::array<uint32_t, 4>, kWarpgroup> a{};  // if a is in registers
   };
   struct Warpgroup {
     int arrived = 0;
     std::array<Arrival, kWarpgroup> arrivals{};
-    uint64_t issued = 0, done = 0;    // products
-    std::deque<Product> under_way{};  // issued - done of them
+    uint64_t issued = 0, done = 0;    // numbers of matmuls
+    std::deque<Product> under_way{};  // the last issued - done
     std::vector<std::shared_ptr<Accumulator>> accumulators{};
-    int engine = -1;    // the actor that stands for its products
-    SyncClock clock{};  // of the products until `clock_until`
+    int engine = -1;    // actor of its matmuls
+    SyncClock clock{};  // of the matmuls before `clock_until`
     uint64_t clock_until = 0;
   };
 
@@ -126,7 +126,7 @@ class Warpgroups {
   std::vector<Warpgroup> groups_{};
 };
 
-// What kernels call, on the current thread. `a` null: from shared memory.
+// Called by kernels, on the current thread. A null `a` means shared memory.
 void wgmma(const WgmmaCall& call, float* d, const uint32_t* a, Site site);
 void wgmma_fence();
 void wgmma_commit(Site site);
