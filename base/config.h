@@ -35,7 +35,7 @@ struct HelpText {
   std::string default_text = "";
 };
 
-// Limits of an integer, both inclusive.
+// Limits of a number. They are inclusive, except where exclude_min or exclude_max is set.
 struct IntLimits {
   int64_t min = std::numeric_limits<int64_t>::min();
   int64_t max = std::numeric_limits<int64_t>::max();

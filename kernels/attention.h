@@ -25,8 +25,8 @@ struct BlockLists {
   bool defined() const { return key_begins.defined(); }
 };
 
-// Positions of a call's tokens in a longer sequence: two consecutive ranges of at most `run` tokens
-// each, which start at `first`, in ascending order. run = 0: the call has the whole sequence.
+// Positions of a call's tokens in a longer sequence: at most two ranges of `run` tokens each, which
+// start at first[0] and first[1], ascending. run = 0: the call has the whole sequence.
 struct TokenPlaces {
   int64_t run = 0;
   int64_t first[2] = {0, 0};

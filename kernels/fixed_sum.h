@@ -60,7 +60,7 @@ constexpr void FixedSum::add(const FixedSum& other) {
   const bool wrapped = high_part < high || high_sum < high_part;
   low = low_sum;
   high = high_sum;
-  // The number of wraps depends only on the total, not on the order.
+  // The number of overflows depends only on the total, not on the order.
   bad += other.bad + (wrapped ? 1 : 0);
 }
 

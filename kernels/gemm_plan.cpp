@@ -75,7 +75,7 @@ const Measured* measured(const GemmProblem& p) {
 // multiprocessor could do in that time with portable tiles of 128x256.
 constexpr int64_t kProcessors = 132;
 struct Costs {
-  double per_byte;    // of memory bandwidth, which all multiprocessors share
+  double per_byte;    // memory traffic; all multiprocessors share the bandwidth
   double per_launch;  // two microseconds
 };
 constexpr Costs kCosts16 = {.per_byte = 90, .per_launch = 4.5e6};

@@ -16,7 +16,7 @@ enum class ReduceOp : uint8_t {
 
 // y = scale * op of x over the dimensions in which y has size 1. Computed in f32, in an order that
 // depends only on shapes and strides, rounded once. The sum of no elements is 0; other ops throw
-// for no elements.
+// ShapeError.
 struct ReduceDimsArgs {
   View x;  // f32, bf16 or f16, any strides
   View y;  // rank of x, contiguous, sizes those of x or 1; f32, bf16 or f16; kArgMax: i32

@@ -4,7 +4,7 @@
 
 namespace shale::kernels::cpu {
 
-inline constexpr int64_t kFewRows = 32;  // of c: so few that reading b dominates
+inline constexpr int64_t kFewRows = 32;  // rows of c: with so few, reading b dominates
 
 // Division of c into blocks, which are the work units of threads. It depends only on the arguments
 // of gemm_blocks(), because the bits of a result depend on the block that it is in.

@@ -24,8 +24,8 @@ HWY_INLINE hn::Vec<D> silu(D d, hn::Vec<D> x) {
   return hn::Mul(x, sigmoid(d, x));
 }
 
-// s + x s (1 - s) with s = sigmoid(x). 1 - s is computed as e s, e = exp(-x), which does not
-// cancel.
+// Derivative: s + x s (1 - s), s = sigmoid(x). 1 - s is computed as e s, e = exp(-x): no
+// cancellation.
 template <class D>
 HWY_INLINE hn::Vec<D> dsilu(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.f);
@@ -74,7 +74,7 @@ HWY_INLINE hn::Vec<D> gelu_tanh(D d, hn::Vec<D> x) {
   return hn::Mul(x, sigmoid(d, hn::Mul(x, u2)));
 }
 
-// s + x s (1 - s) d(2u)/dx. 1 - s is computed as e s with e = exp(-2u), which does not cancel.
+// Derivative: s + x s (1 - s) d(2u)/dx. 1 - s is computed as e s, e = exp(-2u): no cancellation.
 template <class D>
 HWY_INLINE hn::Vec<D> dgelu_tanh(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.f), t = hn::Mul(x, x);

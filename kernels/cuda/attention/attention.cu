@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
   store_pack(to + pack * 8, values);
 }
 
-// Returns whether all rows start at multiples of 16 bytes and have such a size.
+// Returns whether all rows start at multiples of 16 bytes and have a size that is such a multiple.
 bool is_aligned(const HeadView& view, const AttentionProblem& p, int64_t rows, int64_t heads) {
   const auto fits = [](int64_t stride, int64_t count) { return count <= 1 || stride % 8 == 0; };
   return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && p.head_size % 8 == 0 &&

@@ -35,7 +35,7 @@ struct Bwd90KeysShared {
   static constexpr int kKeys = kBwd90Keys, kQueries = bwd90_queries(kHeadSize);
   static constexpr int kDsPlaces = bwd90_dq_is_late(kHeadSize) ? 3 : 2;
 
-  BoxedTile<kKeys, kHeadSize> k, v;  // k, v: finally dK, dV
+  BoxedTile<kKeys, kHeadSize> k, v;  // K and V; at the end dK and dV
   BoxedTile<kQueries, kHeadSize> q[kBwd90Stages], dout[kBwd90Stages];
   BoxedTile<kKeys, kQueries> ds[kDsPlaces];  // of consecutive steps, in rotation
   // 16 rows and 64 columns of dQ for each warp, in the layout of AttentionParams::dq_sums.

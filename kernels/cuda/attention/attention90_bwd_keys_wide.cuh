@@ -25,7 +25,7 @@ struct Bwd90WideKeysShared {
   static constexpr int kKeys = kBwd90WideKeys, kQueries = kBwd90WideQueries;
   static constexpr int kDqWays = bwd90_wide_dq_ways(kHeadSize), kDqColumns = 32;
 
-  BoxedTile<kKeys, kHeadSize> k, v;  // k, v: finally dK, dV
+  BoxedTile<kKeys, kHeadSize> k, v;  // K and V; at the end dK and dV
   BoxedTile<kQueries, kHeadSize> q[kBwd90Stages], dout[kBwd90Stages];
   BoxedTile<kKeys, kQueries> probabilities, ds;  // P^T and dS^T
   // 16 rows of dQ for each warp, in the layout of AttentionParams::dq_sums.

@@ -15,7 +15,7 @@ template <int kHeadSize>
 struct Bwd90QueriesShared {
   static constexpr int kKeys = bwd90_keys_of_queries(kHeadSize);
 
-  BoxedTile<kBwd90TileQueries, kHeadSize> q, dout;  // q: finally dQ
+  BoxedTile<kBwd90TileQueries, kHeadSize> q, dout;  // Q and dO; at the end q has dQ
   BoxedTile<kKeys, kHeadSize> k[kBwd90Stages], v[kBwd90Stages];
   MBarrier q_full, patch, k_full[kBwd90Stages], v_full[kBwd90Stages], empty[kBwd90Stages];
   uint32_t settled[kBwd90Consumers * kWarpgroupSize];
@@ -91,7 +91,7 @@ class Bwd90QueriesConsumer {
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // Rows beyond the sequence may have any inputs.
+      // Rows beyond the sequence may have arbitrary inputs, even NaN.
       const bool valid = query + 8 * half < block.sequence.queries;
 #pragma unroll
       for (int i = 2 * half; i < kHeadSize / 2; i += 4) {
@@ -105,7 +105,7 @@ class Bwd90QueriesConsumer {
   }
 
  private:
-  // Issues S, then dP.
+  // Issues the matmuls of S and dP.
   __device__ __forceinline__ void issue_scores() {
     const int row = 64 * warpgroup_;
     mbarrier_wait(shared_.k_full[place_.stage], place_.parity);

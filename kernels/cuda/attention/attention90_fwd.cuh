@@ -263,7 +263,7 @@ class Fwd90Consumer {
       const float factor = saw_keys ? fast_rcp(sum) : 0.f;
 #pragma unroll
       for (int i = 2 * half; i < kHeadSize / 2; i += 4) {
-        // Rows beyond the sequence may have any inputs.
+        // Rows beyond the sequence may have arbitrary inputs, even NaN.
         out_[i] = saw_keys ? out_[i] * factor : 0.f;
         out_[i + 1] = saw_keys ? out_[i + 1] * factor : 0.f;
       }

@@ -28,7 +28,7 @@ struct BwdKeysTiles {
   static constexpr int kDqRowTiles = kConfig.queries / (16 * kConfig.dq_row_warps);
   static constexpr int kDqColumnTiles = kHeadSize / (8 * kDqColumnWarps);
 
-  Tile<T, kConfig.keys, kHeadSize> k, v;  // k, v: finally dK, dV
+  Tile<T, kConfig.keys, kHeadSize> k, v;  // K and V; at the end dK and dV
   struct Queries {
     Tile<T, kConfig.queries, kHeadSize> q, dout;
     float lse2[kConfig.queries], delta[kConfig.queries];
@@ -82,7 +82,7 @@ __device__ __forceinline__ void probabilities_and_gradients(
   }
 }
 
-// Applies the softcap before that.
+// Applies the softcap; called before probabilities_and_gradients().
 template <int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void cap_by_columns(float (&scores)[kRowTiles][kColumnTiles][4],
                                                float (&dp)[kRowTiles][kColumnTiles][4],

@@ -17,7 +17,7 @@ struct BwdQueriesTiles {
   static constexpr int kThreads = kConfig.warps * 32;
   static_assert(kConfig.queries == 16 * kConfig.warps);
 
-  Tile<T, kConfig.queries, kHeadSize> q, dout;  // q: finally dQ
+  Tile<T, kConfig.queries, kHeadSize> q, dout;  // Q and dO; at the end q has dQ
   struct Keys {
     Tile<T, kConfig.keys, kHeadSize> k, v;
   } stages[2];
@@ -52,7 +52,7 @@ __device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles]
   }
 }
 
-// Applies the softcap before that.
+// Applies the softcap; called before score_gradients().
 template <int kColumnTiles>
 __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
                                             float (&dp)[1][kColumnTiles][4],

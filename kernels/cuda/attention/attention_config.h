@@ -59,9 +59,9 @@ constexpr FwdConfig fwd_config(AttentionTile tile) {
 //   head_warps   share the columns of dK and dV, which would not fit for a large head;
 //                each computes all scores, so there are seven matmuls instead of five.
 // A warp processes its queries of a tile in `passes`, so that fewer scores are in registers at a
-// time. dQ of a tile is computed by dq_row_warps × the others. A thread accumulates 128, 96, 128 or
-// 128 values of dK and dV besides 32, 32, 32 or 16 scores and their gradients: one block of 8 warps
-// per SM. Shared memory: 81, 113, 145 and 133 KiB.
+// time. The warps compute dQ of a tile in a grid with dq_row_warps rows of warps. A thread
+// accumulates 128, 96, 128 or 128 values of dK and dV besides 32, 32, 32 or 16 scores and their
+// gradients: one block of 8 warps per SM. Shared memory: 81, 113, 145 and 133 KiB.
 struct BwdKeysConfig {
   int queries, keys, key_warps, query_warps, head_warps, dq_row_warps, passes;
   constexpr int warps() const { return key_warps * query_warps * head_warps; }

@@ -20,9 +20,9 @@ template <typename T, int kHeadSize, AttentionTile kTile>
 struct FwdTiles {
   static constexpr FwdConfig kConfig = fwd_config(kTile);
   static constexpr int kThreads = kConfig.warps * 32;
-  static constexpr int kRowTiles = kConfig.queries / (16 * kConfig.warps);  // of a warp
+  static constexpr int kRowTiles = kConfig.queries / (16 * kConfig.warps);  // per warp
 
-  Tile<T, kConfig.queries, kHeadSize> q;  // q: finally out
+  Tile<T, kConfig.queries, kHeadSize> q;  // Q; at the end out
   Tile<T, kConfig.keys, kHeadSize> k, v;
 };
 

@@ -185,9 +185,9 @@ __device__ __forceinline__ void multiply(float (&c)[kRowTiles][kColumnTiles][4],
   }
 }
 
-// Offsets of chunks to the right of an offset. From `chunk` on, kTiles chunks are used, and `chunk`
-// is a multiple of kTiles. `chunk` is added to the offset once if the swizzle allows it, else for
-// each access.
+// Offsets of kTiles chunks, which start first_chunk chunks to the right of `begin`. first_chunk is
+// a multiple of kTiles. It is added to the offset once if the swizzle allows it, else at each
+// access.
 template <class TileT, int kTiles>
 struct Columns {
   static constexpr bool kAtOnce = (kTiles & (kTiles - 1)) == 0;

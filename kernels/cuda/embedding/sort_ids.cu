@@ -46,7 +46,7 @@ __device__ __forceinline__ int digit_of(int32_t id, int shift) {
   return (id >> shift) % kDigits;
 }
 
-// counts[digit, segment]
+// Counts the digits of each segment into counts[digit, segment].
 __global__ void __launch_bounds__(kThreads)
     count_digits_kernel(const int32_t* id, int32_t count, int shift, int32_t* counts,
                         int segments) {

@@ -28,7 +28,7 @@ struct Gemm90Config {
   static constexpr int kBox = kDepth * 128;  // 64 lines
   static constexpr int kA = kRows * 128, kB = kCols * 128, kStage = kA + kB;
   static constexpr int kRing = kStages * kStage;
-  static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;  // of a warpgroup's epilogue
+  static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;  // for a warpgroup's epilogue
 };
 
 // Two tiles of 128 columns at a time: each warpgroup has one tile with both slabs, and they take

@@ -342,7 +342,7 @@ __device__ __forceinline__ void prepare_block(const Params& params,
     prefetch_tensor_map(params.b);
     if (Config::kPaired) prefetch_tensor_map(params.b_up);
     if (params.by_boxes) prefetch_tensor_map(params.c);
-    constexpr int kReaders = Config::kPingPong ? 1 : Config::kMultipliers;  // of a stage
+    constexpr int kReaders = Config::kPingPong ? 1 : Config::kMultipliers;  // warpgroups per stage
     for (int i = 0; i < Config::kStages; ++i) {
       mbarrier_init(barriers.full[i], 1);
       mbarrier_init(barriers.empty[i], params.cluster * kReaders * kWarpgroupSize / kWarpSize);

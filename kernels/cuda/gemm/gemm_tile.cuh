@@ -90,7 +90,7 @@ inline constexpr int kPairCols = 16;
 __device__ __forceinline__ bool is_up_line(int line) {
   return line / kPairCols % 2 == 1;
 }
-// A line's index in its operand, and the reverse.
+// Maps a line of the tile to a line of its operand, and back.
 __device__ __forceinline__ int line_of_operand(int line) {
   return line / (2 * kPairCols) * kPairCols + line % kPairCols;
 }

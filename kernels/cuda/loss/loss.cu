@@ -71,7 +71,7 @@ __device__ __forceinline__ void write_constant(const CrossEntropy<T>& a, int64_t
 
 // ---- Rows that are read once ----
 
-constexpr int kGroups = 4;  // in which a row arrives in shared memory
+constexpr int kGroups = 4;  // number of cp.async groups in which a row arrives
 
 // A pack in as few registers as possible, even if the compiler uses parts of it twice.
 struct PackWords {

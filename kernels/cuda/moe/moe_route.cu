@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kThreads) route_bwd_kernel(const RouteBwd a) {
 
 // ---- Host side ----
 
-constexpr int64_t kArraysOfForward = 3;  // of E numbers per token; backward has fewer
+constexpr int64_t kArraysOfForward = 3;  // arrays of E numbers per token; backward has fewer
 
 size_t shared_bytes(int64_t arrays, int64_t experts) {
   return static_cast<size_t>(kWarps * arrays * experts) * sizeof(float);

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) place_rows_kernel(const Sort a) {
   }
   if (i >= a.choices) return;
   const int32_t choice = a.sorted.order[i], e = a.experts[choice];
-  int32_t row = -1;  // -1 also for padding rows
+  int32_t row = -1;  // stays -1 for an invalid expert
   if (e >= 0 && e < a.E) {
     const int64_t place = i - a.sorted.offsets[e];
     if (place < a.most) row = static_cast<int32_t>(a.offsets[e] + place);

@@ -14,11 +14,11 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-inline constexpr int kWarpThreads = 128;     // of a block whose warps have one row each
+inline constexpr int kWarpThreads = 128;     // block size if each warp has rows of its own
 inline constexpr int kWarpPacks = 3;         // maximum per lane: rows of 768 columns of 16 bits
 inline constexpr int kBlockPacks = 4;        // maximum per thread if a block has one row
-inline constexpr int kMaxRowThreads = 512;   // maximum of such a block
-inline constexpr int kGeneralThreads = 256;  // of a block that reads its row several times
+inline constexpr int kMaxRowThreads = 512;   // maximum block size if a block has one row
+inline constexpr int kGeneralThreads = 256;  // block size if a block reads its row several times
 inline constexpr int kKeptPacks = 3;         // per operand, in registers between two passes
 
 // Rows in flight, including the one in use: as many as fit the shared memory of an A100.

@@ -17,7 +17,7 @@
 namespace shale::kernels::cuda {
 
 template <typename Args>
-void run(const Exec& exec, const Args& args);  // of kernels/cuda/run.h, which only kernels include
+void run(const Exec& exec, const Args& args);  // see kernels/cuda/run.h
 
 }  // namespace shale::kernels::cuda
 

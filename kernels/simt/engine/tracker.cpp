@@ -28,7 +28,7 @@ void Actors::reset(int block_threads, int blocks) {
 Tracker::Tracker(Block& block) : block_(block) {}
 
 void Tracker::begin_block(Actors& actors, int rank, int threads, bool on) {
-  // Without instrumentation only the primitives' accesses would be seen: most reads would fail.
+  // Without instrumentation only the primitives' writes would be seen: reads would seem unwritten.
   on_ = on && has_instrumented_kernels();
   if (!on_) return;
   // Epochs continue from block to block, so that cells of the last block need not be cleared.

@@ -30,7 +30,7 @@ struct Actors {
     EngineKind kind;
     int rank, number;  // rank: of its block; number: of its mbarrier, thread or warpgroup
   };
-  // Actor numbers that the threads of a block use.
+  // Number of actors for a block's threads: whole warps.
   static int threads_of(int block_threads);
   void reset(int block_threads, int blocks);
   int first_of(int rank) const { return rank * threads_of_block; }
