@@ -85,7 +85,7 @@ struct AttentionProblem {
   const int32_t* k_lengths = nullptr;         // null: `keys`
   int64_t window = 0;                         // 0: none
   const int32_t* given_first_keys = nullptr;  // [batch, queries], in device memory; null: none
-  TokenPlaces query_places, key_places;       // positions for these two
+  TokenPlaces query_places, key_places;       // positions for window and given_first_keys
 
   BlockRows keys_of_queries, queries_of_keys;
 

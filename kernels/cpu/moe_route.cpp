@@ -122,8 +122,7 @@ void add_weight_gradient(const RouterRule& rule, const std::vector<float>& score
   for (int64_t j = 0; j < k; ++j) d_scores[size_t(experts[j])] += factor * (d_weights[j] - shared);
 }
 
-// Factors of the balance loss per expert: a token's loss is their sum times P_e, except for the
-// factor `scale`.
+// Returns, per expert, the factor of P_e in a token's balance loss, times `scale`.
 std::vector<float> balance_of(const MoeRouteBwdArgs& a, float scale) {
   const int64_t E = a.logits.size(1);
   std::vector<float> shares(static_cast<size_t>(E));
