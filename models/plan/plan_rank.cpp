@@ -20,20 +20,20 @@
 namespace shale::models {
 namespace {
 
-// In the first step gradients and states get their memory, in the second all there is to free is
-// there, and the third shows that it stays so.
+// The first step allocates gradients and states, the second one has everything that can be freed,
+// and the third shows that memory stays the same.
 constexpr int64_t kSteps = 3;
 
-// Where kernels are measured: in the second step they are run, in the third they are timed, as its
-// memory is where the second's was, and the fourth takes these times.
+// With measured kernels: the second step runs them, the third times them, as its memory is at the
+// same addresses as the second's, and the fourth uses these times.
 constexpr int64_t kMeasuredSteps = 4;
 
-// What a collective moves of all ranks' small values at most, so that a plan does not take longer
-// for more ranks: 16 bytes each of 16,384.
+// Limit of the bytes gathered from all ranks by a collective of small values, so that a plan does
+// not take longer for more ranks: 16 bytes from each of 16,384 ranks.
 constexpr size_t kMostGathered = 64 * PlanBackend::kCopied;
 
-// Steps that are rehearsed, and their share of the planned time: the first ones, then one of each
-// kind that there is (step_kinds()), or the last one alone if all are alike.
+// Steps of the dry run, and their shares of the planned time: the first ones, then one of each kind
+// (step_kinds()), or only the last of the first ones if all are alike.
 struct Rehearsed {
   int64_t step = 0;
   double share = 0;
@@ -64,8 +64,8 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
   if (config.threads < 1) throw InternalError("plan: --threads is not known; set it");
 }
 
-// Whose kernels say what scratch memory they take: of a GPU those that the emulator has, which are
-// the same. Throws UnavailableError in a build without them.
+// Returns the device whose kernels define the scratch memory. For a GPU it is the emulator, which
+// has the same kernels. Throws UnavailableError in a build without it.
 Device device_of_kernels(const RunConfig& config) {
   if (config.device == "cpu" || config.device == "auto") return {};
   const Device device = emulated_device(config.device == "emu"    ? "emu:80"
@@ -75,14 +75,14 @@ Device device_of_kernels(const RunConfig& config) {
   return device;
 }
 
-// Where nobody asks for the time.
+// Used if the time is not planned.
 class UntimedStepper final : public offload::InlineStepper {
  public:
   void step(size_t, const std::function<void()>& work) override { work(); }
   void await(size_t) override {}
 };
 
-// Gives memory of a group back before the group goes.
+// Returns cached memory before its group is destroyed.
 class ReleaseCached {
  public:
   explicit ReleaseCached(Context& context) : context_(context) {}
@@ -94,10 +94,10 @@ class ReleaseCached {
   Context& context_;
 };
 
-// A rank of the run, as Trainer sets it up.
+// One rank of the run, set up as Trainer does it.
 class Rehearsal {
  public:
-  // lists_memory: what is in use at the peak, by module and asker, is asked for.
+  // lists_memory: record what is in use at the peak, by module and requester.
   Rehearsal(const RunConfig& config, Task& task, int rank, int ranks, RehearsalClock* clock,
             bool lists_memory)
       : config_(config),
@@ -192,7 +192,8 @@ class Rehearsal {
     return step < std::ssize(kPasses) ? kPasses[size_t(step)] : kAtOnce;
   }
 
-  // What follows is timed, and a run keeps no list. Most is in use before.
+  // Stops the list before the timed steps, as a real run keeps none. By now nearly all memory is in
+  // use.
   void end_list() {
     if (!ledger_ || !config_.memory_profile.empty()) return;
     at_peak_ = ledger_->at_peak();
@@ -200,7 +201,7 @@ class Rehearsal {
     ledger_.reset();
   }
 
-  // On this thread, which runs dry.
+  // The stepper runs on this thread, which is in dry-run mode.
   offload::InlineStepper* stepper() {
     if (clock_ != nullptr) return clock_;
     return &untimed_stepper_;
@@ -248,9 +249,9 @@ PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
                       RehearsalClock* clock, bool lists_memory) {
   check_plannable(config, rank, ranks);
   RunConfig planned = config;
-  planned.batch_ramp.clear();  // the steps after it need most
+  planned.batch_ramp.clear();  // the steps after the ramp need most
   if (config.device == "cuda" && config.dtype == Precision::kAuto) {
-    planned.dtype = Precision::kBF16;  // as on the GPU
+    planned.dtype = Precision::kBF16;  // as on a GPU
   }
   const kernels::DryRun dry;
   Rehearsal rehearsal(planned, task, rank, ranks, clock,

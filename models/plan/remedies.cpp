@@ -17,14 +17,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAlternatives = 3;
 
-// Of a GPU a plan does not know all (plan_rank.h): its remedies leave that share of the limit.
+// Share of a GPU's limit left free, as a plan does not include all memory of a GPU (plan_rank.h).
 constexpr double kUnknownOfGpus = 0.05;
 
 struct Change {
   std::string flags;
   std::function<void(TrainConfig&)> apply;
 };
-using Strengths = std::vector<Change>;  // of one option, the weakest first
+using Strengths = std::vector<Change>;  // settings of one option, the weakest first
 
 Strengths recomputation(const TrainConfig& config) {
   Strengths result;
@@ -45,7 +45,7 @@ Strengths stages(const TrainConfig& config, int ranks) {
       result.push_back({cat("--zero ", stage), [stage](auto& c) { c.run.zero = stage; }});
       continue;
     }
-    // Beside backward gradients come back when their sums end, later than in a plan.
+    // If the reduction overlaps backward, gradients are freed when it ends, later than planned.
     result.push_back({cat("--zero ", stage, " --no-overlap"), [stage](auto& c) {
                         c.run.zero = stage;
                         c.run.no_overlap = true;
@@ -54,7 +54,7 @@ Strengths stages(const TrainConfig& config, int ranks) {
   return result;
 }
 
-// To memory beside the budget; where the CPU is the device and has none it is the same memory.
+// Offloads to memory outside the budget. On the CPU without a budget it would be the same memory.
 Strengths offload(const TrainConfig& config) {
   const bool has_other_memory = config.run.device != "cpu" || config.run.device_memory > 0;
   if (config.run.offload != OffloadKind::kNone || !has_other_memory) return {};
@@ -93,21 +93,21 @@ class Planner {
   }
   const TrainConfig& config() const { return config_; }
 
-  // What the rank holds at most, where it may hold as much as it likes.
+  // Returns the rank's peak memory without a limit.
   int64_t free_bytes(TrainConfig config) const {
     config.run.device_memory = 0;
     resolve(config, ranks_);
     return bytes_of(config);
   }
 
-  // What it holds within the limit, as allocators give back what is free before they fail; nothing
-  // where that is not enough, and for options that exclude each other.
+  // Returns the rank's peak memory within the limit, as allocators free cached memory before they
+  // fail; nothing if that is not enough or the options are incompatible.
   std::optional<int64_t> fitting_bytes(const TrainConfig& config) const {
     return within(limit_bytes_, config);
   }
 
-  // The strongest of an option that goes with the others, and what the rank then holds, within the
-  // limit if that can be.
+  // The strongest setting of an option that is compatible with the others, and the rank's memory
+  // with it, within the limit if possible.
   struct Strongest {
     const Change* change;
     TrainConfig config;

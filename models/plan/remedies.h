@@ -8,35 +8,35 @@
 
 namespace shale::models {
 
-// Flags of train_lm with which a rank would hold less device memory.
+// Flags of train_lm that reduce a rank's device memory.
 struct Remedy {
   std::string flags;  // "--recompute selective"
-  int64_t bytes = 0;  // that its allocator would hold
+  int64_t bytes = 0;  // that its allocator would then hold
 };
 
-// What would have made a run fit.
+// Options that would make a run fit.
 struct Remedies {
-  int64_t planned_bytes = 0;         // that the run's own options take, where there is no limit
-  bool fits = false;                 // within the limit, too: what took the memory is not planned
-  std::vector<Remedy> alternatives;  // each is enough by itself; at most three
-  // Where there are no alternatives: all of it together, which is enough if `together_fits`.
+  int64_t planned_bytes = 0;         // needed by the run's own options, without a limit
+  bool fits = false;                 // the own options fit: something unplanned took the memory
+  std::vector<Remedy> alternatives;  // at most three; each is enough by itself
+  // If there are no alternatives: all remedies combined, which are enough if `together_fits`.
   Remedy together;
   bool together_fits = false;
-  bool is_cut_short = false;  // time was up before all options were planned
+  bool is_cut_short = false;  // time ran out before all options were planned
 };
 
-// Plans rank `rank` of a run (plan_rank.h) whose memory ended at `limit_bytes` held by its
-// allocator, with options changed one by one: first those that leave every bit as it is
-// (recomputation, stages, offload), then smaller micro-batches at the same global batch, then those
-// that change results (8-bit states, bf16). Of several strengths of an option the least that is
-// enough is taken. Begins no plan after `most_seconds`.
+// Plans rank `rank` of a run (plan_rank.h) that failed with `limit_bytes` held by its allocator,
+// with options changed one by one: first those that keep results bit-identical (recomputation, ZeRO
+// stage, offload), then smaller micro-batches at the same global batch, then those that change
+// results (8-bit states, bf16). Of each option the weakest setting that is enough is chosen. Starts
+// no plan after `most_seconds`.
 //
-// `config` is resolved, `threads` given, and its `device` "cpu", "cuda" or an emulated one. Throws
-// what plan_rank() throws for the options as they are.
+// `config` is resolved, `threads` is set, and its `device` is "cpu", "cuda" or an emulated one.
+// Throws the exceptions of plan_rank() for the unchanged options.
 Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes,
                        double most_seconds);
 
-// In words, for the end of an error message.
+// Describes the remedies in words, for the end of an error message.
 std::string describe(const Remedies& remedies, int64_t limit_bytes);
 
 }  // namespace shale::models

@@ -9,9 +9,10 @@
 
 namespace shale::models {
 
-inline constexpr size_t kPlanThreads = 2;  // that plan
+inline constexpr size_t kPlanThreads = 2;  // one plan uses up to this much
 
-// What `work` gives for each item, on so many threads. Throws what the first item's threw that did.
+// Returns `work(item)` for every item, computed on up to kPlanThreads threads. If any call throws,
+// rethrows the exception of the first such item.
 template <typename Item, typename Work>
 auto at_once(const std::vector<Item>& items, const Work& work) {
   std::vector<decltype(work(items.front()))> results(items.size());

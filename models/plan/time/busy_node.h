@@ -6,13 +6,15 @@
 
 namespace shale::models {
 
-// Processes that do what this one does from here on, beside it, so that what it measures is as fast
-// as it is where other ranks of a node use the same cores and the same memory. They print nothing.
+// Copies of this process that keep a node busy: from here on they do what this process does, so
+// that its measurements see the contention for cores and memory that other ranks of a node cause.
+// The copies print nothing.
 class BusyNode {
  public:
-  // Forks so many; before there are threads. Throws UnavailableError if the system refuses.
+  // Forks `others` copies. Call it before any thread is started. Throws UnavailableError if fork
+  // fails.
   explicit BusyNode(int others);
-  // Ends them; in one of them, ends the process.
+  // Kills the copies. In a copy, ends the process.
   ~BusyNode();
   BusyNode(const BusyNode&) = delete;
   BusyNode& operator=(const BusyNode&) = delete;

@@ -16,10 +16,10 @@ namespace shale::models {
 namespace {
 
 constexpr double kGiga = 1e9, kTera = 1e12, kMicro = 1e-6, kGiB = double(1 << 30);
-// Of a peak that kernels reach: less is a mistake in a file, and gives steps that take for ever.
+// Minimum share of a peak: smaller values are a mistake in the file and give endless steps.
 constexpr double kLeastShare = 0.001;
-// Of every other figure, in the units of the file: no machine is near them, and sums of what lies
-// within stay finite.
+// Limits of all other figures, in the units of the file: no machine is near them, and sums of
+// figures within them stay finite.
 constexpr double kLeastFigure = 1e-6, kMostFigure = 1e9;
 
 void describe(ConfigSpec& spec, Cluster& c) {
@@ -63,7 +63,7 @@ void describe(ConfigSpec& spec, Cluster& c) {
   spec.add("price-per-hour", c.price_per_hour, "of a device", any);
 }
 
-// Reads the fields of `spec`, and the list beside them.
+// Reads the fields of `spec`, and the list of links.
 std::vector<FittedLink> take_links(ConfigSpec& spec, std::string_view text,
                                    const std::string& path) {
   Json fields;
@@ -81,7 +81,7 @@ std::vector<FittedLink> take_links(ConfigSpec& spec, std::string_view text,
   return read_links(links, path);
 }
 
-// The share of its limit that work of a size reaches.
+// Share of the peak that work of a given size reaches.
 struct Step {
   double size;
   double share;
@@ -102,7 +102,7 @@ double share_of(const std::array<Step, 5>& steps, double size) {
   return steps.back().share;
 }
 
-// What a collective's slowest rank sends, in parts of the whole, if it is among so many.
+// Returns the share of the whole that the busiest rank of a collective sends.
 double sent_share(comm::CollectiveOp op, double ranks) {
   using enum comm::CollectiveOp;
   const double others = (ranks - 1) / ranks;
@@ -193,7 +193,7 @@ const FittedLink* fitted_link(const Cluster& cluster, comm::CollectiveOp op,
 
 namespace {
 
-// Whether the rank gives all that it has to one other, as around a ring.
+// Returns true if the rank sends all its data to a single other rank, as in a ring.
 bool is_pass(const comm::CollectiveCall& call) {
   const auto gives = [](int64_t count) { return count > 0; };
   return call.op == comm::CollectiveOp::kAllToAllV &&
@@ -211,12 +211,12 @@ double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& ca
     return link.latency_s + bytes / link.bandwidth;
   }
   if (const FittedLink* link = fitted_link(cluster, call.op, group)) return link->seconds(bytes);
-  // Of the most crowded node, where they are not alike.
+  // The fullest node counts if the nodes differ.
   const double beside = std::ceil(double(ranks) / double(groups));
   double inside = sent_share(call.op, beside) * bytes / cluster.node.bandwidth;
   double outside = sent_share(call.op, double(groups)) * bytes / cluster.network.bandwidth;
-  // What leaves a node leaves through the links of all who are there; each rank sends its own part
-  // of an all-to-all.
+  // Outgoing traffic of a node is spread over the links of all its ranks; in an all-to-all each
+  // rank sends its own part.
   if (!comm::is_all_to_all(call.op)) outside /= beside;
   return collective_latency(cluster, group) + std::max(inside, outside);
 }

@@ -12,7 +12,7 @@ namespace {
 
 using enum comm::CollectiveOp;
 
-constexpr double kLeast = 1e-6;  // that counts, beside 1
+constexpr double kLeast = 1e-6;  // relative threshold of significance
 constexpr double kMicro = 1e-6, kGiga = 1e9;
 constexpr std::array kOps{kAllReduceSum, kReduceScatterSum, kAllGather, kBroadcast,
                           kReduceSum,    kGather,           kAllToAll};
@@ -38,7 +38,7 @@ FittedLink link_of(const Json& entry) {
                         .stride = entry["stride"].integer(),
                         .latency_s = entry["latency_us"].real() * kMicro,
                         .bandwidth = entry["gbytes_per_s"].real() * kGiga};
-  // As of the other figures of a cluster (cluster.cpp), in the units of the file.
+  // Same limits as for the other figures of a cluster file (cluster.cpp), in the units of the file.
   constexpr double kLeastFigure = 1e-6, kMostFigure = 1e9;
   if (link.ranks > 1 && link.stride > 0 && link.latency_s >= 0 &&
       link.latency_s <= kMostFigure * kMicro && link.bandwidth >= kLeastFigure * kGiga &&
@@ -51,7 +51,7 @@ FittedLink link_of(const Json& entry) {
       "1e-6 to 1e9");
 }
 
-// The largest relative error of latency + bytes * of_byte.
+// Returns the largest relative error of latency + bytes * of_byte.
 double worst_error(std::span<const MeasuredTime> times, double latency, double of_byte) {
   double worst = 0;
   for (const auto& [bytes, seconds] : times) {
@@ -85,7 +85,7 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
     latency = 0;
     of_byte = v_sum / vv;
   }
-  // Of one size, or of times that are all alike, rounding is left.
+  // With a single size, or equal times, only rounding errors are left.
   const bool has_sizes = determinant > kLeast * uu * vv;
   if (!has_sizes || !(of_byte * times.back().bytes > kLeast * times.back().seconds)) {
     throw ConfigError(cat("links: ", comm::op_name(link.op), " of ", link.axis,

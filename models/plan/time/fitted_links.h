@@ -10,31 +10,32 @@
 
 namespace shale::models {
 
-// What an operation takes the groups of an axis, all of which run it at the same time, as measured
-// by `bench_collectives --axes`: a latency, and the bytes of the whole buffer at a bandwidth.
+// Fitted duration of an operation while all groups of a mesh axis run it at the same time, as
+// measured by `bench_collectives --axes`: a latency plus the whole buffer's bytes over a bandwidth.
 struct FittedLink {
-  std::string axis;  // of the mesh, for people
+  std::string axis;  // of the mesh; for display only
   comm::CollectiveOp op = comm::CollectiveOp::kAllReduceSum;
-  int64_t ranks = 0, stride = 0;  // of a group: how many, and how far apart among all
+  int64_t ranks = 0, stride = 0;  // of a group: size, and distance between its members in the world
   double latency_s = 0;
   double bandwidth = 0;  // bytes/s
 
   double seconds(double bytes) const { return latency_s + bytes / bandwidth; }
 };
 
-// Operations that are fitted; all-to-alls with lengths of their own go by those without.
+// Operations that can be fitted; all-to-alls with variable counts use the fit of the plain
+// all-to-all.
 std::span<const comm::CollectiveOp> fitted_ops();
 
 struct MeasuredTime {
   double bytes = 0, seconds = 0;
 };
-// By times of sizes that grow: sets latency and bandwidth so that the relative errors' squares add
-// up to least, without a negative latency. Returns the largest relative error. Throws ConfigError
-// unless there are two sizes at least, and the longer takes longer.
+// Fits latency and bandwidth to times of increasing sizes: minimizes the sum of squared relative
+// errors, with a latency of at least 0. Returns the largest relative error. Throws ConfigError
+// unless there are at least two sizes and the larger ones take longer.
 double fit(FittedLink& link, std::span<const MeasuredTime> times);
 
-// Of the field `links` of a cluster's file: a list of objects. Throws ConfigError, naming `source`,
-// for what is none.
+// Reads the field `links` of a cluster file: a list of objects. Throws ConfigError, naming
+// `source`, for anything else.
 std::vector<FittedLink> read_links(const Json& list, const std::string& source);
 Json to_json(std::span<const FittedLink> links);
 

@@ -39,8 +39,8 @@ Goodput best_goodput(const FailureModel& model) {
     throw ConfigError("goodput: a save takes 0 s, expected more: the best interval would be none");
   }
   const double mean = model.between_failures_s, save = model.save_s / mean;
-  // x = 1 - exp(-(x + save)) has one root above 0. Newton's steps from its upper end fall to it, as
-  // the difference is convex.
+  // x = 1 - exp(-(x + save)) has a single positive root. Newton's method decreases to it
+  // from x = 1, as the difference is convex.
   double x = 1;
   for (int i = 0; i < 100; ++i) {
     const double rest = std::exp(-(x + save));

@@ -2,35 +2,34 @@
 
 namespace shale::models {
 
-// How often a job fails, and what that costs. In seconds.
+// Failure rate of a job and the costs of failures and checkpoints, in seconds.
 struct FailureModel {
-  double between_failures_s = 0;  // on average, of the whole job; they come at any time alike
-  double save_s = 0;              // that training waits for a save
-  double write_s = 0;    // until it is on the disk, beside training; it is lost before that
-  double restart_s = 0;  // from a failure to the first step again
+  double between_failures_s = 0;  // mean of the whole job; failures are a Poisson process
+  double save_s = 0;              // time that training is blocked by a save
+  double write_s = 0;    // time to write a save in the background; it does not count before
+  double restart_s = 0;  // from a failure until training continues
 };
 
-// What is left of the time.
+// Share of the time that remains useful.
 struct Goodput {
-  double interval_s = 0;  // of training, between two saves
-  double share = 0;       // of the time that makes steps which are not lost again, in [0, 1]
+  double interval_s = 0;  // training time between two saves
+  double share = 0;       // of the time spent on steps that are not lost, in [0, 1]
 };
 
-// The share for saves after each `interval_s` of training: J. Daly, "A higher order estimate of the
-// optimum checkpoint interval for restart dumps" (2006), equation 20, without its approximations.
-// With M between failures, saves of C and restarts of R, of which writing W delays the first save
-// that counts,
+// Returns the useful share with a save after every `interval_s` of training: J. Daly, "A higher
+// order estimate of the optimum checkpoint interval for restart dumps" (2006), equation 20, without
+// its approximations. With M the mean time between failures, C the duration of a save, R of a
+// restart and W of the background write, which delays the first save that counts,
 //
 //     share = tau / (M exp((R + W) / M) (exp((tau + C) / M) - 1))
 //
-// Throws ConfigError unless all are finite, M and tau above 0 and the rest not below it.
+// Throws ConfigError unless all are finite, M and tau are positive and the others are at least 0.
 Goodput goodput(const FailureModel& model, double interval_s);
 
-// The interval of the largest share: where tau / M = 1 - exp(-(tau + C) / M). J. Young's sqrt(2 C
-// M)
-// ("A first order approximation to the optimum checkpoint interval", 1974) is close where C is far
-// below M. Throws ConfigError as goodput(), and for saves that take no time, which should never
-// end.
+// Returns the interval with the largest share: the root of tau / M = 1 - exp(-(tau + C) / M).
+// J. Young's sqrt(2 C M) ("A first order approximation to the optimum checkpoint interval", 1974)
+// is close if C is far below M. Throws ConfigError as goodput() does, and if saves take no time
+// (the best interval would be 0).
 Goodput best_goodput(const FailureModel& model);
 
 }  // namespace shale::models

@@ -20,8 +20,8 @@ namespace shale::models {
 namespace {
 
 constexpr int kFewestRuns = 3, kMostRuns = 30;
-constexpr double kEnoughSeconds = 0.05;  // of all runs together, but for the fewest
-constexpr int kMostPlaces = 16;          // of a kind of work, that is measured in place
+constexpr double kEnoughSeconds = 0.05;  // enough for all runs of a kernel together
+constexpr int kMostPlaces = 16;          // measured calls in place, per kind of work
 constexpr std::string_view kHost = "host before a kernel";
 
 KernelKind kind_of(std::string_view slot) {
@@ -44,7 +44,8 @@ double median(std::vector<double> runs) {
   return runs[runs.size() / 2];
 }
 
-// By the processor's time of a thread that does it all; of several, who may wait, by the clock.
+// Measures processor time for one thread; wall-clock time for several, which may wait for each
+// other.
 double seconds_of(const std::function<void()>& run, int threads) {
   const auto now = [threads] {
     timespec time{};
@@ -56,7 +57,7 @@ double seconds_of(const std::function<void()>& run, int threads) {
   return now() - start;
 }
 
-// The first run, which provides pages, does not count.
+// Runs once before the measurement, so that memory is mapped.
 double seconds_at_once(const std::function<void()>& run, int threads) {
   run();
   std::vector<double> runs;

@@ -13,15 +13,15 @@
 
 namespace shale::models {
 
-// How well a time is known.
+// Confidence in a time.
 enum class Basis : uint8_t {
-  kMeasured,      // of this very work, on this machine
-  kFitted,        // by a formula whose constants were measured
-  kExtrapolated,  // by a formula, from data sheets
+  kMeasured,      // for exactly this work, on this machine
+  kFitted,        // from a formula whose constants were measured
+  kExtrapolated,  // from a formula, with constants of data sheets
 };
 inline constexpr int kBases = 3;
 const char* basis_name(Basis basis);
-// Of an operation of such groups.
+// Basis of the time of an operation in such groups.
 Basis basis_of(const Cluster& cluster, comm::CollectiveOp op, const GroupSpread& group);
 
 struct KernelTime {
@@ -29,40 +29,38 @@ struct KernelTime {
   Basis basis = Basis::kExtrapolated;
 };
 
-// How long the calls of kernels take that a plan makes. Of a cluster's devices kernel_seconds()
-// says it; calls of the CPU's kernels are measured instead, if it is asked for, each kind of work
-// once: the kernel runs for real on the plan's own operands, which are all zeros, and the median of
-// several runs counts. With one thread that is its processor time, which what else the machine does
-// hardly changes.
+// Durations of the kernel calls of a plan. By default they come from kernel_seconds() for the
+// cluster's devices. CPU kernels can be measured instead, once per kind of work: the kernel really
+// runs on the plan's operands, which are all zeros, and the median of several runs counts.
+// Single-threaded kernels are measured in processor time, which other load on the machine hardly
+// changes.
 class KernelTimes {
  public:
   explicit KernelTimes(const Cluster& cluster) : cluster_(cluster) {}
 
-  // Measures what has no time yet; else its time is the cluster's.
+  // True: measures kinds of work without a time. False: uses the cluster's figures for them.
   void set_measures(bool measures) { measures_ = measures; }
   bool measures() const { return measures_; }
-  // Where kernels run that have no time yet.
+  // When kernels without a time are run for measurement.
   using Pass = RehearsalClock::Pass;
   void set_pass(Pass pass);
-  // Ranks of one thread share their node's cores: everything takes so many times its processor
-  // time.
+  // Ranks that share a node's cores: every single-threaded time is multiplied by `times`.
   void set_crowding(double times) { crowding_ = times; }
 
-  // Times from an earlier plan, and for a later one: a line for each, seconds and name_of(). A file
-  // that is not there has none. Throws DataError for one with other lines, DiskError if it cannot
-  // be written.
+  // Loads times of an earlier plan, and stores them for a later one: one line per kind, seconds and
+  // name_of(). A missing file has no times. read() throws DataError for malformed lines; write()
+  // throws DiskError if it cannot write.
   void read(const std::string& path);
   void write(const std::string& path) const;
 
   KernelTime of(const kernels::SlotCall& call);
-  // A copy inside the memory that kernels work on.
+  // Duration of a copy within the memory that kernels work on.
   KernelTime of_copy(size_t bytes);
-  // What the host does before a kernel is called; 0: not known. `set`: of a plan that measures.
+  // Host time before a kernel launch; 0: unknown. Set by a plan that measures.
   double host_seconds(int threads) const;
   void set_host_seconds(int threads, double seconds);
 
-  // What calls with equal times have equal: the kernel, its work and dtype, a product's shape, and
-  // the threads.
+  // Key of a kind of work: kernel, cost and dtype, GEMM shape and number of threads.
   static std::string name_of(const kernels::SlotCall& call, const kernels::KernelCall& kernel);
 
  private:
@@ -70,7 +68,8 @@ class KernelTimes {
     int visits = 0;
     std::vector<double> runs;  // seconds
   };
-  // What was measured under this name, or is now by running it; nothing where there is neither.
+  // Returns the stored time of this name, or measures it with `run` if the pass allows that;
+  // otherwise nothing.
   std::optional<double> measured(const std::string& name, int threads,
                                  const std::function<void()>& run);
   double crowded(double seconds, int threads) const {
@@ -82,8 +81,8 @@ class KernelTimes {
   Pass pass_ = Pass::kAtOnce;
   double crowding_ = 1;
   std::map<std::string, double> measured_;  // seconds by name_of()
-  std::map<std::string, Kind> kinds_;       // of a visit, and what is measured in place after it
-  std::vector<std::byte> copied_;           // memory of copies that are measured
+  std::map<std::string, Kind> kinds_;       // counted by kVisit, timed by kInPlace
+  std::vector<std::byte> copied_;           // buffer for measured copies
 };
 
 }  // namespace shale::models

@@ -15,7 +15,7 @@
 namespace shale::models {
 namespace {
 
-constexpr int64_t kSteps = 2;  // in the second there are all states
+constexpr int64_t kSteps = 2;  // all optimizer states exist in the second step
 
 double tagged(const TimedRank& rank, MemoryTag tag) {
   return double(rank.memory.device.by_tag[static_cast<size_t>(tag)]);
@@ -77,7 +77,7 @@ LayoutBound LayoutBounds::coarse(const RunConfig& layout) {
   const Key key{layout.tensor, layout.context, layout.expert, of.micro_batch, of.recompute};
   if (!knows(key)) rehearse_classes();
   Rehearsed least = rehearsed_.at(key);
-  if (!least.is_possible) return {};  // perhaps for its size alone
+  if (!least.is_possible) return {};  // possibly just because of its size
   least.micro_s *= double(layout.micro_batch) / double(of.micro_batch);
   least.activations = 0;
   return bound_of(layout, least);
@@ -100,8 +100,8 @@ LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
     const std::unique_ptr<Task> task = make_task_();
     const TimedRank rank = planned(std::move(layout), *task, /*steps=*/1);
     const RankTime& time = rank.time;
-    // Context ranks, and those of experts, add up gradients beside backward: that is data
-    // parallelism's.
+    // Context-parallel and expert-parallel ranks reduce gradients during backward. That time
+    // belongs to data parallelism.
     const double data_s = time.slowed + time.exposed[size_t(comm::Lane::kData)];
     return {.is_possible = true,
             .micro_s = time.acting - data_s - time.exposed_host,
@@ -110,8 +110,8 @@ LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
             .gradients = tagged(rank, MemoryTag::kGradient),
             .activations = tagged(rank, MemoryTag::kActivation)};
   } catch (const ConfigError&) {
-    // The model cannot be cut so, or an option needs what this leaves out, such as --zero 2. Only
-    // the layout's own plan tells.
+    // The model cannot be split like this, or an option requires a part that this dry run leaves
+    // out, such as --zero 2. Only the plan of the layout itself can tell.
     return {};
   }
 }
@@ -121,7 +121,7 @@ TimedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) con
   layout.pipeline_chunks = layout.zero = layout.shard_ranks = 0;
   if (layout.offload == OffloadKind::kParameters) layout.offload = OffloadKind::kOptimizer;
   const bool adds_statistics = optimizer_row(layout.optimizer).adds_statistics;
-  if (layout.expert > 1 && adds_statistics) layout.zero = 1;  // which want it then
+  if (layout.expert > 1 && adds_statistics) layout.zero = 1;  // then required
   const int model_ranks = layout.tensor * layout.context;
   const int data = layout.expert / std::gcd(layout.expert, model_ranks);
   layout.global_batch = layout.micro_batch * data;
@@ -136,7 +136,7 @@ LayoutBounds::StepBound LayoutBounds::step_bound(const RunConfig& layout) const 
     const RankTime& time = rank.time;
     return {.states = tagged(rank, MemoryTag::kOptimizer),
             .host_s = std::max({time.to_host, time.from_host, time.on_host})};
-  } catch (const ConfigError&) {  // the model cannot be cut so
+  } catch (const ConfigError&) {  // the model cannot be split like this
     return {};
   }
 }
@@ -151,7 +151,7 @@ LayoutBound LayoutBounds::bound_of(const RunConfig& layout, const Rehearsed& of)
           .likely_bytes = likely};
 }
 
-// Without activations. The largest stage has the mean of all at least.
+// Excludes activations. The largest stage holds at least the mean of all stages.
 double LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
                                  const StepBound& step) const {
   const double shared = most_shares(layout), stages = layout.pipeline;
@@ -160,7 +160,7 @@ double LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
   };
   double held = part(step.states, 1);
   if (layout.offload != OffloadKind::kParameters) held += part(of.parameters, 3);
-  // From stage 2 on gradients are in host memory with what else is offloaded.
+  // From ZeRO-2 on, offload also moves gradients to host memory.
   const bool offloads = layout.offload != OffloadKind::kNone;
   if (!offloads || layout.zero < 2) held += part(of.gradients, 2);
   return held;
@@ -170,20 +170,20 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,
                                    const StepBound& step) const {
   const double micros = double(micro_batches(layout)), stages = layout.pipeline;
   const double shared = layout.zero > 0 ? most_shares(layout) : 1;
-  // A stage waits for its first micro-batch until the stages before it have been forward with it,
-  // and these go backward after it: with t of stage s what it takes for a micro-batch, a step
-  // takes t_0 + ... + t_(s-1) + m t_s at least, for all s; the largest of these is least where
-  // all are equal. Of stages with several chunks only the work counts.
+  // A stage waits for its first micro-batch until all stages before it have run its forward, and
+  // they run its backward after this stage. If stage s takes t_s per micro-batch, a step takes at
+  // least t_0 + ... + t_(s-1) + m t_s for every s; the largest of these is least if all t_s are
+  // equal. For stages with several chunks only the work counts.
   const double part = layout.pipeline_chunks > 1 || layout.pipeline == 1
                           ? 1 / stages
                           : 1 / (micros * (1 - std::pow(1 - 1 / micros, stages)));
-  // The host steps beside the device.
+  // The host runs the optimizer step, overlapped with the device.
   const double update_s = layout.offload == OffloadKind::kNone ? of.update_s : 0;
   const double update = update_s / stages / shared;
   const double computing = micros * of.micro_s * part + update;
   const Sharing sharing = sharing_seconds(layout, of);
-  // In stages 0 and 1 sums come beside the last micro-batch and the update alone, parameters beside
-  // the update and the first micro-batch; in pipelines also while other stages work.
+  // With ZeRO-0 and 1 reductions overlap only the last micro-batch and the update, and all-gathers
+  // of parameters only the update and the first micro-batch; in pipelines also other stages' work.
   const bool is_late = layout.zero <= 1 && layout.pipeline == 1;
   const auto waits = [&](double seconds) {
     return is_late ? std::max(seconds - of.micro_s - update, 0.0) : 0.0;
@@ -194,11 +194,12 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,
 
 LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
                                                     const Rehearsed& of) const {
-  // One rank in --tensor, which is at most a node, so that they are on every node up to the last.
+  // One rank of each tensor group. A tensor group fits in a node, so these ranks are on every node
+  // up to the last one.
   const int64_t ranks = shard_ranks(layout);
   const int64_t last = (ranks - 1) * layout.tensor / machines_.cluster.devices_per_node;
   const GroupSpread group{.ranks = ranks, .nodes = last + 1};
-  // Experts are shared by fewer, those that have the same ones.
+  // Expert parameters are sharded over fewer ranks: those that hold the same experts.
   const GroupSpread of_experts = expert_group(layout);
   const double experts = layout.expert > 1 ? expert_share(layout) : 0;
   const double stages = layout.pipeline, micros = double(micro_batches(layout));
@@ -224,7 +225,7 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
           .gathers = (is_freed ? micros * in_units_ / in_all_ : 1) * gathers};
 }
 
-// The ranks that have the same experts are as far apart as experts are dealt out.
+// The ranks that hold the same experts are `layout.expert` ranks apart.
 GroupSpread LayoutBounds::expert_group(const RunConfig& layout) const {
   const int64_t all = shard_ranks(layout) * layout.tensor, ranks = all / layout.expert;
   const int64_t of_node = machines_.cluster.devices_per_node;
@@ -238,7 +239,7 @@ double LayoutBounds::bandwidth_seconds(comm::CollectiveOp op, double bytes,
   const comm::CollectiveCall call{.op = op, .in = whole, .out = whole};
   double seconds = collective_seconds(machines_.cluster, call, group) -
                    collective_latency(machines_.cluster, group);
-  // Groups of as many ranks may have been measured.
+  // A group of as many ranks may have been measured.
   for (const FittedLink& link : machines_.cluster.links) {
     if (link.op != op || link.ranks != group.ranks) continue;
     seconds = std::min(seconds, bytes / link.bandwidth);

@@ -12,7 +12,8 @@
 namespace shale::models {
 namespace {
 
-// What is chosen; of these, --micro-batch, --global-batch and --recompute may be given.
+// Options that the search chooses; of these, the user may set --micro-batch, --global-batch and
+// --recompute.
 constexpr std::array kChosen{"tensor",          "context",   "expert",      "pipeline",
                              "pipeline-chunks", "zero",      "shard-ranks", "offload",
                              "micro-batch",     "recompute", "global-batch"};
@@ -55,7 +56,7 @@ std::string layout_options(const TrainConfig& config, const ConfigSpec& given,
   std::string text;
   for (const auto& [name, value] : names.values()) {
     const bool is_chosen = std::ranges::find(kChosen, name) != kChosen.end();
-    if (!given.was_set(name) && (!is_chosen || value == "0")) continue;  // 0: as without
+    if (!given.was_set(name) && (!is_chosen || value == "0")) continue;  // 0 is the same as not set
     std::string key = name;
     std::ranges::replace(key, '-', '_');
     text += cat(text.empty() ? "{\n  " : ",\n  ", json_quote(key), ": ", value);

@@ -8,18 +8,19 @@
 
 namespace shale::models {
 
-// resolve() of a run whose layout is searched: its batch need not fit the present one.
+// Calls resolve() for a run whose layout is searched: its batch need not fit the current layout.
 void resolve_for_search(TrainConfig& config, int ranks);
 
-// Throws ConfigError where the user has given an option that a search of layouts chooses.
-// --micro-batch and --recompute may be given.
+// Throws ConfigError if the user has set an option that the layout search chooses. --micro-batch
+// and --recompute may be set.
 void check_free(const ConfigSpec& spec);
 
-// The same run without its data, whose vocabulary it keeps: plans need not open it each.
+// Returns the config without its data but with the data's vocabulary, so that plans need not open
+// the data.
 TrainConfig without_data(TrainConfig config);
 
-// The layout's options and those that the user has given, of `given`, as a file that train_lm
-// --config takes. config: of the run whose layout was searched.
+// Returns the layout's options and the options of `given` that the user has set, as text of a file
+// for train_lm --config. config: of the run whose layout was searched.
 std::string layout_options(const TrainConfig& config, const ConfigSpec& given,
                            const PlannedLayout& layout);
 

@@ -22,26 +22,26 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using MakeTask = std::function<std::unique_ptr<Task>()>;
 
-constexpr int kMostStages = 16;          // of a pipeline, as ranks
+constexpr int kMostStages = 16;          // maximum pipeline ranks
 constexpr int kMostContext = 16;         // ranks that share a sequence
 constexpr int64_t kMostMicroBatch = 64;  // samples
 constexpr std::array kChunks{1, 2, 4};   // stages on a rank
 struct OffloadChoice {
   OffloadKind kind;
-  const char* flag;  // of --offload
+  const char* flag;  // value of --offload
 };
 constexpr std::array<OffloadChoice, 3> kOffloads{{{OffloadKind::kNone, "none"},
                                                   {OffloadKind::kOptimizer, "optimizer"},
                                                   {OffloadKind::kParameters, "params"}}};
-constexpr int64_t kMicroBatches = 3;  // that show what one more adds: first, middle, last
-constexpr int64_t kSteps = 2;         // in the second there are all states
-constexpr double kLast = 1e9;         // seconds, that no step takes
-constexpr size_t kWave = 8;           // plans, before what they found counts for bounds
+constexpr int64_t kMicroBatches = 3;  // first, middle and last: they show the cost of one more
+constexpr int64_t kSteps = 2;         // all optimizer states exist in the second step
+constexpr double kLast = 1e9;         // seconds; longer than any step
+constexpr size_t kWave = 8;           // plans made before their results improve the expectations
 
 struct Candidate {
   RunConfig config;
   LayoutBound bound;
-  bool is_fine = false;  // the bound
+  bool is_fine = false;  // whether `bound` is a fine bound
 };
 
 std::vector<int> divisors(int64_t of, int64_t most) {
@@ -113,7 +113,7 @@ class Search {
       for (Candidate& candidate : candidates_) candidate.bound = bounds_.coarse(candidate.config);
     }
     for (size_t i = 0; i < candidates_.size(); ++i) enqueue(i);
-    // In waves, which are the same whatever thread is faster.
+    // Waves make the result independent of thread timing.
     for (Wave wave = next_wave(); !wave.empty(); wave = next_wave()) {
       run(wave);
       if (is_late()) break;
@@ -127,7 +127,7 @@ class Search {
     const std::chrono::duration<double> taken = Clock::now() - begin_;
     return options_.most_seconds > 0 && taken.count() > options_.most_seconds;
   }
-  // What is still in the queue.
+  // Counts the candidates that are still in the queue.
   void count_rest() {
     for (const auto& [expected, index] : queue_) {
       const RunConfig& config = candidates_[index].config;
@@ -185,7 +185,7 @@ class Search {
   void add(RunConfig config) {
     try {
       resolve(config, ranks_);
-    } catch (const ConfigError& error) {  // train_lm would not take it
+    } catch (const ConfigError& error) {  // train_lm does not accept it
       if (found_.refusal.empty()) found_.refusal = error.what();
       return;
     }
@@ -193,11 +193,11 @@ class Search {
     candidates_.push_back({.config = std::move(config)});
   }
 
-  // What is done at once: rehearsals for bounds, and plans.
+  // Work that runs concurrently: dry runs for bounds, and plans.
   struct Wave {
     std::vector<LayoutBounds::Key> keys;
     std::vector<const Candidate*> plans;
-    std::vector<size_t> waiting;  // candidates, for the rehearsals
+    std::vector<size_t> waiting;  // candidates that need these dry runs
     bool empty() const { return keys.empty() && plans.empty(); }
     size_t size() const { return keys.size() + plans.size(); }
   };
@@ -208,10 +208,11 @@ class Search {
     std::string refusal = {};
   };
 
-  // Order of evaluation. Layouts that probably need more memory than a device has come last, so
-  // that a search that ends early has found one that fits; until it has, the smallest of them come
-  // first. The others come by their bounds, times what plans of layouts with as many ranks along
-  // each axis have taken of theirs, or else the best of all. What is dropped goes by bounds alone.
+  // Order of evaluation. Layouts that probably do not fit the device come last, so that a search
+  // that ends early has found one that fits; until one is found, the smallest of them come first.
+  // The others are sorted by expected time: the bound times the ratio of plan to bound, from plans
+  // with the same number of ranks along each axis, or else the best ratio of all. Only bounds
+  // exclude layouts.
   using Ratio = std::tuple<int, int, int, int>;
   static Ratio ratio_of(const RunConfig& config) {
     return {config.tensor, config.context, config.expert, config.pipeline};
@@ -223,7 +224,8 @@ class Search {
     if (probably_fits(candidate)) return seconds;
     return kLast + (found_.best.empty() ? likely_bytes(candidate) : seconds);
   }
-  // By the estimate of its memory, and by what plans with the same activations held beyond theirs.
+  // Estimated memory, plus the least excess over the estimate among plans with the same
+  // activations.
   double likely_bytes(const Candidate& candidate) const {
     const auto found = least_excess_.find(LayoutBounds::key_of(candidate.config));
     return candidate.bound.likely_bytes + (found == least_excess_.end() ? 0 : found->second);
@@ -233,20 +235,21 @@ class Search {
   }
   void enqueue(size_t index) { queue_.emplace(expected(candidates_[index]), index); }
 
-  // The candidates that are expected to take least. Those that may be among the best by their
-  // coarse bound get their fine one, and are planned if they still may.
-  // Empty at the limit of dry runs.
+  // Takes the candidates with the least expected time. Candidates that may be among the best by
+  // their coarse bound get a fine bound, and are planned if they still may be. Returns an empty
+  // wave at the limit of dry runs.
   Wave next_wave() {
     Wave wave;
     const size_t most = options_.most_dry_runs == 0
                             ? kWave
                             : std::min(kWave, size_t(options_.most_dry_runs - found_.dry_runs));
-    // Half of a wave plans until a layout fits, though other bounds are coarse still.
+    // Until a layout fits, half of each wave is kept for plans, although other bounds are still
+    // coarse.
     const size_t most_keys = found_.best.empty() ? (most + 1) / 2 : most;
     while (!queue_.empty() && wave.size() < most) {
       const auto [before, index] = queue_.extract(queue_.begin()).value();
       Candidate& candidate = candidates_[index];
-      if (expected(candidate) > before) {  // as plans have shown since
+      if (expected(candidate) > before) {  // later plans raised the expectation
         enqueue(index);
         continue;
       }
@@ -295,7 +298,7 @@ class Search {
       keep(std::move(planned[i]));
     }
     for (const size_t i : wave.waiting) enqueue(i);
-    if (found_none && !found_.best.empty()) {  // which changes the order
+    if (found_none && !found_.best.empty()) {  // a found layout changes the order
       for (const auto& [before, index] : std::exchange(queue_, {})) enqueue(index);
     }
   }
@@ -373,8 +376,8 @@ class Search {
     }
   }
 
-  // Stages that have equal pieces and links have equal steps; the first of them holds most, as it
-  // is ahead of its micro-batches' backward by most.
+  // Stages with equal pieces and equal links have equal steps. Only the first of them is planned:
+  // it holds most, as its forward is furthest ahead of its backward.
   std::vector<TimedRank> plan_stages(const RunConfig& config, int64_t micro_batches) const {
     std::map<std::vector<double>, TimedRank> planned;
     std::vector<TimedRank> stages;
@@ -392,9 +395,9 @@ class Search {
     return stages;
   }
 
-  // How the ranks of the stage that begins with `rank` lie on nodes, as far as stages differ in it:
-  // where they and their replicas fill nodes, or nodes hold several of them, only in which of their
-  // neighbours are beside them.
+  // Placement of the ranks of the stage that begins with `rank`, as far as stages differ in it. If
+  // the stages and their replicas are aligned with nodes, only this matters: whether the neighbour
+  // stages are in the same node.
   std::vector<double> place_of_stage(const RunConfig& config, int rank) const {
     const comm::ParallelSizes sizes = parallel_sizes(config, ranks_);
     const int of_node = int(machines_.cluster.devices_per_node);
@@ -407,8 +410,8 @@ class Search {
             rank < of_stage ? 0.0 : is_beside(rank - of_stage)};
   }
 
-  // What tells a stage from others: its place, and by chunk its pieces' costs, and which of them
-  // are the model's first and last.
+  // Key of stages with equal work: the placement, and by chunk the costs of its pieces and whether
+  // it has the model's first and last piece.
   std::vector<double> work_of_stage(const RunConfig& config, int64_t micro_batches, int rank,
                                     int stage) const {
     const comm::StagePlan plan =
@@ -435,12 +438,12 @@ class Search {
   RunConfig start_;
   const std::unique_ptr<Task> task_;
   const std::vector<nn::Piece> pieces_;
-  const int64_t experts_;  // of a mixture; 1: the model has none
-  const bool knows_host_;  // what a plan with --offload takes; a CPU's host is itself
+  const int64_t experts_;  // of an MoE model; 1: the model has none
+  const bool knows_host_;  // true: plans know the time of --offload; a CPU is its own host
   LayoutBounds bounds_;
   std::vector<Candidate> candidates_;
-  std::set<std::pair<double, size_t>> queue_;  // by what is expected; indices of candidates
-  std::map<Ratio, double> ratios_;             // the least of each
+  std::set<std::pair<double, size_t>> queue_;  // sorted by expected time; indices of candidates
+  std::map<Ratio, double> ratios_;             // least ratio of plan to bound
   double least_ratio_ = 1;
   std::map<LayoutBounds::Key, double> least_excess_;  // bytes
   FoundLayouts found_;

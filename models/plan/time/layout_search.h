@@ -13,54 +13,52 @@
 namespace shale::models {
 
 struct LayoutSearchOptions {
-  int64_t most_bytes = 0;  // that a device has for a rank; 0: any number
-  size_t top = 20;         // of the fastest layouts, which are found
-  bool keep_micro_batch = false, keep_recompute = false;  // as the run has them
-  // Limits of the search, which then ends with the best so far; 0: no limit. Results depend on the
-  // machine's load where `most_seconds` ends the search, and never on it otherwise.
+  int64_t most_bytes = 0;  // memory limit of a rank's device; 0: none
+  size_t top = 20;         // number of fastest layouts to find
+  bool keep_micro_batch = false, keep_recompute = false;  // do not search these
+  // Limits of the search, which then returns the best layouts so far; 0: no limit. Results depend
+  // on the machine's load only if `most_seconds` ends the search.
   double most_seconds = 0;
   int64_t most_dry_runs = 0;
-  bool exhaustive = false;  // drops nothing: for tests of what the bounds drop
+  bool exhaustive = false;  // excludes nothing by bounds; for tests of the bounds
 };
 
-// A search that reached its limit before it found a layout. The program ends with exit code 1.
+// The search reached its limit before it found a layout. The program ends with exit code 1.
 class IncompleteSearchError : public Error {
  public:
   explicit IncompleteSearchError(const std::string& message) : Error(ExitCode{1}, message) {}
 };
 
-// The fastest layouts of a run, and what became of the others.
+// Fastest layouts of a run, and counts of the others.
 struct FoundLayouts {
-  std::vector<PlannedLayout> best;  // the fastest first
-  int64_t candidates = 0;           // that train_lm would take, by its options
-  int64_t refused = 0;              // of them, those that the model cannot be cut into
-  int64_t too_large = 0;            // that need more memory than a device has
-  int64_t slower = 0;               // that cannot be faster than the best, by a bound
-  int64_t planned = 0;              // whose step was planned
+  std::vector<PlannedLayout> best;  // fastest first
+  int64_t candidates = 0;           // that train_lm accepts by its options
+  int64_t refused = 0;              // candidates that the model does not support
+  int64_t too_large = 0;            // candidates that need more memory than a device has
+  int64_t slower = 0;               // excluded: a bound shows that they are not among the best
+  int64_t planned = 0;              // candidates whose step was planned
   int64_t left = 0;                 // not evaluated when the search reached its limit
-  double least_seconds = 0;         // that a step of these takes, by a bound
-  // Dry runs that the search made. Given as `most_dry_runs` they repeat a search that ended early.
+  double least_seconds = 0;         // lower bound of the step time of the layouts left
+  // Dry runs made. Given as `most_dry_runs`, this number reproduces a search that ended early.
   int64_t dry_runs = 0;
   std::string refusal;  // error of the first refused layout
 };
 
-// Searches every combination of --tensor (within a node), --context, --expert, --pipeline and
-// --pipeline-chunks, --zero, --shard-ranks, --micro-batch and --recompute that train_lm would take
-// on so many ranks, at the run's global batch, for the fastest that fit the memory. A combination
-// is dropped without a plan only by a lower bound of its memory or time, taken from a rehearsal of
-// one micro-batch with everything else alone: on one stage, without data parallelism but that which
-// experts are dealt to. The others'
-// steps are planned with as few micro-batches as show what one more adds, and a pipeline's stages
-// that have equal work once. `config` is resolved, with `threads` given; its own values of these
-// flags, and its budget of device memory, do not count. make_task: the run's task, which one plan
-// takes.
+// Finds the fastest layouts that fit the memory, at the run's global batch on `ranks` ranks.
+// Searches every combination of --tensor (within a node), --context, --expert, --pipeline,
+// --pipeline-chunks, --zero, --shard-ranks, --micro-batch and --recompute that train_lm accepts. A
+// combination is excluded without a plan only by a lower bound of its memory or time
+// (layout_bounds.h). Other combinations are planned with just enough micro-batches to extrapolate
+// the rest, and pipeline stages with equal work are planned once. `config` is resolved, with
+// `threads` set; its own values of these flags and its device memory budget are ignored. make_task:
+// makes the run's task; one plan uses one task.
 FoundLayouts search_layouts(const RunConfig& config,
                             const std::function<std::unique_ptr<Task>()>& make_task, int ranks,
                             const PlanMachines& machines, const LayoutSearchOptions& options);
 
-// Throws if `best` is empty. IncompleteSearchError: layouts are left, and `remedy` says what to do;
-// OutOfMemoryError: all were evaluated or excluded by a bound, and none fits; ConfigError: the
-// model or its options refuse them all. caller: begins the message.
+// Throws if `best` is empty. IncompleteSearchError: layouts are left, and `remedy` says what to do.
+// OutOfMemoryError: all layouts were evaluated or excluded by a bound, and none fits. ConfigError:
+// the model or its options refuse all of them. caller: prefix of the message.
 void check_found(const FoundLayouts& found, const LayoutSearchOptions& options,
                  std::string_view caller, std::string_view remedy);
 

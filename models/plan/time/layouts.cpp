@@ -11,10 +11,10 @@
 namespace shale::models {
 namespace {
 
-// A plan of every stage is a plan of its own, and there are layouts of each number of stages.
+// Every stage needs a plan of its own, and every number of stages has layouts of its own.
 constexpr int kMostStages = 16;
 
-// One value of an option; no text: the default, which flags do not mention.
+// One value of an option. Empty text: the default, which the flags omit.
 struct Choice {
   std::string text;
   std::function<void(RunConfig&)> set;
@@ -60,13 +60,13 @@ std::vector<Axis> axes_of(int ranks) {
   return axes;
 }
 
-// One combination; its flags say what is not the default.
+// One combination, with the flags that differ from their defaults.
 struct Combination {
   RunConfig config;
   std::string flags;
 };
 
-// `start` with every choice of each axis.
+// Returns `start` with every combination of the axes' choices.
 std::vector<Combination> combinations(const Combination& start, std::span<const Axis> axes) {
   if (axes.empty()) return {start};
   std::vector<Combination> all;
@@ -95,7 +95,7 @@ PlannedLayout plan_combination(const Combination& of, const MakeTask& make_task,
   return layout;
 }
 
-// Whether train_lm would take it.
+// Returns true if train_lm accepts it.
 bool is_taken(Combination& combination, int ranks) {
   try {
     resolve(combination.config, ranks);
@@ -129,7 +129,7 @@ std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask&
     try {
       layouts.push_back(plan_combination(combination, make_task, ranks));
     } catch (const ConfigError&) {
-      // The model has fewer pieces than stages, which shows only where it is cut.
+      // The model has fewer pieces than stages, which is detected only when it is split.
     }
   }
   std::ranges::stable_sort(layouts, [](const PlannedLayout& a, const PlannedLayout& b) {

@@ -11,25 +11,25 @@
 
 namespace shale::models {
 
-// One way to lay a run out over its ranks, and what its most loaded rank needs.
+// A layout of a run over its ranks, and the needs of its most loaded rank.
 struct PlannedLayout {
-  std::string flags;  // "--zero 2 --pipeline 4 --recompute full", those that are not the default
-  MemoryPeak device;  // of the rank with the most that is held
-  int64_t host_bytes = 0;                // that it holds of the host, of what is offloaded
-  std::optional<PlannedStep> step = {};  // of search_layouts()
+  std::string flags;       // options that differ from their defaults: "--zero 2 --pipeline 4"
+  MemoryPeak device;       // peak of the rank that holds most
+  int64_t host_bytes = 0;  // offloaded bytes of that rank in host memory
+  std::optional<PlannedStep> step = {};  // set by search_layouts() only
   RunConfig config = {};                 // resolved
 };
 
-// Every combination of --zero, --pipeline (up to 16 stages), --recompute and --offload that
-// train_lm would take on so many ranks, at the run's micro-batch and global batch, planned: the
-// first rank of each stage of each. The most held first. `config` is resolved, with `threads`
-// given; its own values of these flags, and its budget of device memory, do not count.
-// make_task: the run's task, which one plan takes.
+// Plans every combination of --zero, --pipeline (up to 16 stages), --recompute and --offload that
+// train_lm accepts on `ranks` ranks, at the run's micro-batch and global batch: the first rank of
+// each stage. Sorted by decreasing memory. `config` is resolved, with `threads` set; its own values
+// of these flags and its device memory budget are ignored. make_task: makes the run's task; one
+// plan uses one task.
 std::vector<PlannedLayout> plan_layouts(const RunConfig& config,
                                         const std::function<std::unique_ptr<Task>()>& make_task,
                                         int ranks);
 
-// The first rank of each pipeline stage: the ranks of a stage need alike.
+// First rank of each pipeline stage; the ranks of a stage have equal needs.
 std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks);
 
 }  // namespace shale::models

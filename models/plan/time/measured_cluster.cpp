@@ -20,9 +20,10 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kLong = 4 << 20, kShort = 8;  // bytes of an all-reduce
 constexpr int64_t kCopied = 32 << 20;
 constexpr int kRuns = 6;
-constexpr double kUsable = 0.9;  // of a node's memory
+constexpr double kUsable = 0.9;  // share of a node's memory
 
-// The slowest rank's time of what all do at once, the fastest of several; the first does not count.
+// Returns the time of the slowest rank while all ranks run the same, the fastest of kRuns; a first
+// run does not count.
 template <typename Run>
 double seconds_of(comm::ProcessGroup& group, const Run& run) {
   run();
@@ -45,9 +46,10 @@ double all_reduce_seconds(comm::ProcessGroup& group, int64_t bytes) {
   });
 }
 
-// As collective_seconds() sees an all-reduce among so many ends, of which each sends for `beside`.
+// Derives the link of an all-reduce between `ends` nodes or ranks, each of which sends the data of
+// `beside` ranks, with the model of collective_seconds().
 ClusterLink link_of(comm::ProcessGroup& group, int64_t ends, int64_t beside) {
-  if (ends == 1) return {.bandwidth = 1e12, .latency_s = 0};  // nobody sends
+  if (ends == 1) return {.bandwidth = 1e12, .latency_s = 0};  // nothing is sent
   const double least = all_reduce_seconds(group, kShort);
   const double most = std::max(all_reduce_seconds(group, kLong) - least, 1e-9);
   const double sent = 2 * double(ends - 1) / double(ends) * double(kLong) / double(beside);
@@ -92,7 +94,7 @@ Cluster measured_cluster(comm::World& world, int threads) {
   cluster.node = link_of(*node, beside, 1);
   const int64_t nodes = world.size() / beside;
   cluster.network = nodes > 1 ? link_of(*group, nodes, beside) : cluster.node;
-  // All ranks know the same.
+  // Makes all ranks use the same figures.
   double links[] = {-cluster.node.bandwidth, cluster.node.latency_s, -cluster.network.bandwidth,
                     cluster.network.latency_s};
   group->all_reduce_max(make_view(links, {4}), {.tag = "cluster"});

@@ -5,11 +5,11 @@
 
 namespace shale::models {
 
-// The CPUs that the ranks of a world have, `threads` of a rank each: products, copies of memory and
-// all-reduces are measured while all ranks do the same, and the slowest rank's counts; what
-// attention reaches is deploy/clusters/cpu_host.json's share. A device is a rank's part of its
-// node. Takes about two seconds. Throws ConfigError unless all nodes have equally many ranks, node
-// after node. Collective.
+// Describes the CPUs of a world's ranks, with `threads` threads per rank, by measurement: GEMMs,
+// memory copies and all-reduces run on all ranks at the same time, and the slowest rank counts. The
+// share of the peak that attention reaches comes from deploy/clusters/cpu_host.json. A "device" is
+// one rank's part of its node. Takes about two seconds. Throws ConfigError unless all nodes have
+// the same number of consecutive ranks. Collective.
 Cluster measured_cluster(comm::World& world, int threads);
 
 }  // namespace shale::models

@@ -4,7 +4,7 @@
 
 namespace shale::models {
 
-// The machines that a run is planned for.
+// Machines on which a run is planned.
 struct PlanMachines {
   const Cluster& cluster;
   KernelTimes& kernels;
@@ -12,11 +12,11 @@ struct PlanMachines {
 };
 
 struct TimedRank : PlannedRank {
-  RankTime time;  // of a step: the mean over the kinds of steps, by the rank's own clock
+  RankTime time;  // mean over the kinds of steps, by the rank's simulated clock
 };
 
-// plan_rank() with a StepClock. Throws ConfigError as well where the cluster does not say how fast
-// its hosts are and the run offloads.
+// Runs plan_rank() with a StepClock. Also throws ConfigError if the run offloads and the cluster
+// does not specify the host's speed.
 TimedRank plan_time(const RunConfig& config, Task& task, int rank, int ranks,
                     const PlanMachines& machines);
 

@@ -15,11 +15,11 @@ namespace shale::models {
 namespace {
 
 struct StepWaits {
-  double seconds = 0;  // of the actions and what they wait for
+  double seconds = 0;  // of the actions and their waits
   double bubble = 0;
 };
 
-// By the stages' own clocks.
+// Simulates the pipeline with the times of the stages' own clocks.
 StepWaits pipeline_waits(const RunConfig& config, std::span<const TimedRank> stages, int ranks) {
   const DataRanks data = data_ranks(config, parallel_layout(config, ranks), 0);
   const comm::Schedule schedule =
@@ -39,15 +39,15 @@ StepWaits pipeline_waits(const RunConfig& config, std::span<const TimedRank> sta
   return {.seconds = makespan, .bubble = makespan - most};
 }
 
-// A part of a step's time, as JSON and as people call it.
+// A part of a step's time, with its JSON key and its name in text.
 struct Part {
   const char* key;  // ends with "_s"
   const char* words;
   double seconds;
-  std::string known;  // how
+  std::string known;  // basis of the time
 };
 
-// What of it is known better than by data sheets.
+// Describes the share of a part that is known better than from data sheets.
 std::string known(double seconds, double better, Basis basis) {
   const auto percent = int(100 * better / std::max(seconds, 1e-30) + 0.5);
   if (percent == 0) return basis_name(Basis::kExtrapolated);
@@ -121,7 +121,7 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
     step.bubble = waits.bubble;
     step.seconds += waits.bubble;
   }
-  // Waiting for other stages is known as well as what they do meanwhile.
+  // Waits for other stages have the same basis as the work meanwhile.
   for (size_t i = 0; i < kBases; ++i) step.by_basis[i] = time.by_basis[i] / time.total;
   step.items = double(config.global_batch) * double(unit.items_per_sample);
   step.flops = step.items * unit.flops_per_item;

@@ -14,7 +14,7 @@ bool is_product(std::string_view slot) {
   return slot == "gemm" || slot == "fp8_gemm";
 }
 
-// What is between the layers that tensor ranks share.
+// Slots between the layers that tensor ranks shard.
 bool is_of_rows(std::string_view slot) {
   return slot.starts_with("layer_norm") || slot.starts_with("rms_norm") || slot == "dropout";
 }
@@ -84,7 +84,7 @@ RankTime with_micro_batches(RankTime time, int64_t from, int64_t to) {
 void StepClock::begin_step(int64_t micro_batches) {
   micro_batches_ = micro_batches;
   forwards_ = 0;
-  host_now_ = std::max(host_now_, began_);  // it is ahead by one step at most
+  host_now_ = std::max(host_now_, began_);  // the host is at most one step ahead
   began_ = now_;
   left_kernel_.reset();
   time_ = {};
@@ -117,7 +117,7 @@ TimeParts StepClock::reading() const {
   return parts;
 }
 
-// A collective that runs meanwhile takes a part of the device.
+// A concurrent collective takes a share of the device.
 void StepClock::advance(double seconds) {
   const double busy_until = *std::max_element(free_.begin(), free_.end());
   const double beside = std::clamp(busy_until - now_, 0.0, seconds);
@@ -132,7 +132,7 @@ void StepClock::slow(double beside) {
   now_ += slowed;
 }
 
-// Of a kernel, or of a copy on the compute stream.
+// Advances by a kernel, or a copy on the compute stream.
 void StepClock::run_for(const std::string& what, const KernelTime& kernel) {
   wait_for_host(host_now_);
   time_.kernels[what] += kernel.seconds;
@@ -141,7 +141,7 @@ void StepClock::run_for(const std::string& what, const KernelTime& kernel) {
   advance(kernel.seconds);
 }
 
-// Of what this rehearsal takes from one kernel to the next, the mean.
+// Adds the mean time that this dry run spends between kernels.
 void StepClock::add_host(int threads) {
   if (pass_ == KernelTimes::Pass::kInPlace && left_kernel_) {
     between_ += thread_seconds() - *left_kernel_;
@@ -199,8 +199,8 @@ void StepClock::wait_until(double time, comm::Lane lane) {
   wait(seconds, lane);
 }
 
-// The first piece of what products read, and the last of what they write, has none beside it; the
-// others go beside the product that is next, or that was last. Returns what is waited for now.
+// The first piece of a GEMM's input, and the last piece of its output, overlap nothing; the others
+// overlap the next GEMM, or the last one. Returns the time to wait now.
 double StepClock::beside_products(double seconds) {
   const double first = seconds / pieces_, others = seconds - first;
   if (op_ != comm::CollectiveOp::kReduceScatterSum) {
@@ -212,7 +212,7 @@ double StepClock::beside_products(double seconds) {
   return seconds - hidden;
 }
 
-// Waits for what found no product beside it.
+// Waits for the part of the exchange that no GEMM hides.
 void StepClock::end_exchange() {
   wait(std::exchange(left_, 0), comm::Lane::kModel);
 }
@@ -232,10 +232,10 @@ void StepClock::wait_for_host(double time) {
   now_ += waited;
 }
 
-// Kernels there go at the speed of memory. A CPU that trains is its own host.
+// Host kernels run at memory bandwidth. On a CPU run, the device is the host.
 void StepClock::around_on_host(const kernels::SlotCall& call) {
   if (!cluster_.is_gpu) return around(call);
-  const bool is_known = host_rates_.memory > 0;  // what is not offloaded is short
+  const bool is_known = host_rates_.memory > 0;  // transfers are small without offload
   const double seconds = is_known ? described(call).cost.bytes() / host_rates_.memory : 0;
   time_.on_host += seconds;
   host_now() += seconds;
@@ -244,7 +244,7 @@ void StepClock::around_on_host(const kernels::SlotCall& call) {
 
 double StepClock::copy_seconds(Way way, size_t bytes) const {
   if (way == Way::kInside) return times_.of_copy(bytes).seconds;
-  const bool is_known = host_rates_.copies > 0;  // what is not offloaded is short
+  const bool is_known = host_rates_.copies > 0;  // transfers are small without offload
   return cluster_.launch_s + (is_known ? double(bytes) / host_rates_.copies : 0);
 }
 
@@ -252,7 +252,7 @@ void StepClock::copies(Way way, size_t bytes, void* stream) {
   if (stream == compute_stream_) {
     run_for("copy", way == Way::kInside ? times_.of_copy(bytes)
                                         : KernelTime{.seconds = copy_seconds(way, bytes)});
-    if (left_kernel_) left_kernel_ = thread_seconds();  // the copy is no work between kernels
+    if (left_kernel_) left_kernel_ = thread_seconds();  // the copy is not host time between kernels
     return;
   }
   const double seconds = copy_seconds(way, bytes);
@@ -297,7 +297,7 @@ void StepClock::begins(StepPhase phase) {
   if (is_in_pipeline_) {
     if (is_of_micro_batch(phase)) at_begin_ = reading();
   } else if (phase == StepPhase::kForward) {
-    // The time of a micro-batch is that from its forward to the next one's.
+    // A micro-batch lasts from its forward to the next forward.
     ++forwards_;
     const TimeParts now = reading();
     if (forwards_ == micro_batches_ && forwards_ > 1) time_.middle.add(at_begin_, now, 1);

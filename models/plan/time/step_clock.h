@@ -10,53 +10,53 @@
 
 namespace shale::models {
 
-// Where time goes, on a rank that waits for no other: in seconds.
+// Breakdown of the time of a rank that waits for no other rank, in seconds.
 struct TimeParts {
   double total = 0;
   std::map<std::string, double> kernels;       // by slot
-  std::map<std::string, double> measured;      // of these, by times that were measured
-  std::array<double, comm::kLanes> exposed{};  // that it waited for collectives, by lane
-  std::array<double, comm::kLanes> fitted{};   // of it, for those whose time is fitted
-  std::array<double, kBases> by_basis{};       // of kernels and of what was exposed
-  double host = 0;                             // of kernels' host, before it called them
-  double slowed = 0;        // that kernels took longer for the collectives beside them
-  double exposed_host = 0;  // that the device waited for copies from the host, and for its work
-  // Of what is offloaded, beside the device: copies in either direction, and kernels on the host.
+  std::map<std::string, double> measured;      // part of `kernels` with measured times
+  std::array<double, comm::kLanes> exposed{};  // waiting for collectives, by lane
+  std::array<double, comm::kLanes> fitted{};   // part of `exposed` with fitted times
+  std::array<double, kBases> by_basis{};       // of kernels and `exposed`
+  double host = 0;                             // host time before kernel launches
+  double slowed = 0;                           // slowdown of kernels by concurrent collectives
+  double exposed_host = 0;  // device waiting for copies from the host, or for the host's work
+  // Offload, concurrent with the device: copies in each direction, and kernels on the host.
   double to_host = 0, from_host = 0, on_host = 0;
 
-  // Adds `times` what lies between two readings.
+  // Adds `times` times the difference between two readings.
   void add(const TimeParts& from, const TimeParts& to, double times);
 };
 
-// Of a rank's step.
+// Time of one step of a rank.
 struct RankTime : TimeParts {
-  double acting = 0;  // of the total, what forwards and backwards took
-  // Of a pipeline: what a chunk takes for a micro-batch, by chunk, and a message to the next stage.
+  double acting = 0;  // part of `total` spent in forward and backward
+  // Pipelines: time per micro-batch by chunk, and time of a message to the next stage.
   std::map<int, comm::StageTimes> chunks;
   double message = 0;
-  // Of the last but one of the step's micro-batches: what one more between the first and the last
-  // would add, where there are three at least.
+  // Time of the last but one micro-batch, if there are at least three: what one more micro-batch
+  // between the first and the last would add.
   TimeParts middle;
   std::map<int, comm::StageTimes> middle_chunks;
 
-  // Adds what a share of the steps takes; chunks and messages are those of the last.
+  // Adds `share` times the other time; chunks and messages are replaced.
   void add_share(const RankTime& other, double share);
 };
 
-// The time of a step of `to` micro-batches, by one of `from` that differs in nothing else.
+// Returns the time of a step of `to` micro-batches, given one of `from` that is otherwise equal.
 RankTime with_micro_batches(RankTime time, int64_t from, int64_t to);
 
-// The clock of a planned rank: told what the rank does, kernel by kernel and collective by
-// collective, in the order in which it would be done, it says when. There is one stream of kernels;
-// collectives run beside it, those of a lane one after another, and slow it (Cluster::overlap_tax).
-// What the host does between kernels takes no time but where kernels are measured: then it is what
-// the rehearsal itself takes between them, whose tape, allocator and modules are the run's. A GPU's
-// host has kernels of its own: those that the thread calls which queues the device's work, and
-// beside it those of the thread that steps what is offloaded. Copies on other streams than the
-// compute stream run beside both, one stream's one after another.
+// Simulated clock of a planned rank. The rank reports each kernel and collective in issue order;
+// the clock says when it would run. There is one stream of kernels. Collectives run concurrently,
+// those of a lane one after another, and slow kernels down (Cluster::overlap_tax). Host time
+// between kernels is zero unless kernels are measured: then it is the time that the dry run itself
+// spends between them, as its tape, allocator and modules are the run's. The host of a GPU also
+// runs kernels: on the thread that launches the device's work, and on the thread that steps the
+// offloaded optimizer. Copies on other streams than the compute stream overlap both; copies of one
+// stream run one after another.
 class StepClock final : public RehearsalClock {
  public:
-  // ranks: of the run, which share their nodes' hosts.
+  // ranks: of the run; those of a node share its host.
   StepClock(const Cluster& cluster, KernelTimes& times, int64_t ranks = 1)
       : cluster_(cluster), times_(times), host_rates_(host_rates(cluster, ranks)) {}
 
@@ -114,7 +114,7 @@ class StepClock final : public RehearsalClock {
   void add_host(int threads);
   void wait_for_host(double time);
   void advance(double seconds);
-  void slow(double beside);  // by a collective that runs so long
+  void slow(double beside);  // by a collective that overlaps for so long
   void wait(double seconds, comm::Lane lane);
   double beside_products(double seconds);
   void end_exchange();
@@ -125,34 +125,34 @@ class StepClock final : public RehearsalClock {
   const HostRates host_rates_;
   HostObserver host_observer_{*this};
   std::map<comm::Members, GroupSpread> spreads_;
-  std::array<Basis, comm::kLanes> basis_{};  // of what was last queued in a lane
+  std::array<Basis, comm::kLanes> basis_{};  // of the last operation in each lane
   double now_ = 0, began_ = 0;
-  std::array<double, comm::kLanes> free_{};  // when a lane has done what was queued
+  std::array<double, comm::kLanes> free_{};  // when the lane has completed all queued work
   Pass pass_ = Pass::kAtOnce;
-  // In place: processor time of this thread when it left the last kernel, what it spent since
-  // between kernels, how many those were, and the threads of the last.
+  // Pass kInPlace: processor time of this thread at the end of the last kernel, accumulated time
+  // between kernels, number of those intervals, and threads of the last kernel.
   std::optional<double> left_kernel_;
   double between_ = 0;
   int64_t calls_ = 0;
   int threads_ = 1;
   void* compute_stream_ = nullptr;
-  std::map<void*, double> streams_;  // when each of the others has done what was queued
-  // Of the host's two threads: that which queues, and that which steps what is offloaded.
+  std::map<void*, double> streams_;  // when each other stream has completed all queued work
+  // Times of the host's two threads: the launching one, and the one that steps offloaded shards.
   double host_now_ = 0, stepper_now_ = 0;
   bool is_stepping_ = false;
   std::map<size_t, double> stepped_;  // by shard
-  // Of exchanges in pieces: how much of the last one is left to hide, and of the last product to
-  // hide something beside.
+  // Exchanges in pieces: remaining time of the last one that a GEMM may still hide, and remaining
+  // time of the last GEMM that may still hide an exchange.
   double left_ = 0, product_ = 0;
   comm::CollectiveOp op_ = comm::CollectiveOp::kBarrier;
   double pieces_ = 1;
   comm::Action action_;
   bool is_in_pipeline_ = false;
   double action_began_ = 0;
-  TimeParts at_begin_;  // of an action, or a micro-batch
+  TimeParts at_begin_;  // at the begin of an action or a micro-batch
   int64_t micro_batches_ = 0, forwards_ = 0;
   std::map<int, ChunkSums> chunks_;
-  RankTime time_;  // of the step that runs
+  RankTime time_;  // of the current step
   RankTime mean_;
 };
 
