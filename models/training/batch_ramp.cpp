@@ -8,7 +8,7 @@
 namespace shale::models {
 namespace {
 
-constexpr int64_t kMax = 1 << 30;  // of samples and of steps
+constexpr int64_t kMax = 1 << 30;  // samples, and steps
 
 }  // namespace
 

@@ -8,11 +8,11 @@
 
 namespace shale::models {
 
-// Reads --batch-ramp: "BATCH:STEPS,BATCH:STEPS,...", the global batches of the first steps. Throws
-// ConfigError, naming the phase, for anything else.
+// Parses --batch-ramp, "BATCH:STEPS,BATCH:STEPS,...": the global batches of the first steps. Throws
+// ConfigError, naming the phase, for invalid text.
 std::vector<BatchPhase> parse_batch_ramp(std::string_view text);
 
-// The batches of a run that is resolved, on so many ranks; with 1 those of all ranks together.
+// Returns the batches of a resolved run with `ranks` data-parallel ranks; 1 gives global batches.
 BatchLayout batch_layout(const RunConfig& config, int64_t ranks);
 
 }  // namespace shale::models

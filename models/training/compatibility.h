@@ -10,22 +10,23 @@
 
 namespace shale::models {
 
-// Why two options do not work together.
+// Reason for which two options are incompatible.
 enum class Why : uint8_t {
-  kMathematics,  // what one asks for contradicts the other
-  kNotBuilt,     // nobody has written it
+  kMathematics,  // the two requests contradict each other
+  kNotBuilt,     // not implemented
 };
 
 // An option with some of its values.
 template <typename Config>
 struct OptionUse {
   const char* name;  // for pages: "--zero 2, 3"
-  // As the config has it, "--zero 2"; empty: it does not use the option so.
+  // Returns the option as the config has it, "--zero 2"; empty if the config does not use these
+  // values.
   std::string (*in)(const Config& config);
 };
 
-// Two options that do not work together. Tables of these are what checks, their messages and
-// docs/compatibility.md are made of; an option that needs another is in ConfigSpec::needs().
+// Two incompatible options. The checks, their messages and docs/compatibility.md come from tables
+// of these. ConfigSpec::needs() has the options that require another one.
 template <typename Config>
 struct Incompatible {
   OptionUse<Config> a, b;
@@ -34,7 +35,7 @@ struct Incompatible {
   const char* instead;  // what to use
 };
 
-// Throws ConfigError for the first pair that a config uses.
+// Throws ConfigError for the first incompatible pair that a config uses.
 template <typename Config>
 void check_compatible(std::span<const Incompatible<Config>> table, const Config& config) {
   for (const Incompatible<Config>& pair : table) {
@@ -45,10 +46,10 @@ void check_compatible(std::span<const Incompatible<Config>> table, const Config&
   }
 }
 
-// Of all training programs.
+// Incompatible options of all training programs.
 std::span<const Incompatible<RunConfig>> incompatible_run_options();
 
-// "--flag value", or empty unless `uses`.
+// Returns "--flag value" if `uses` is true, otherwise an empty string.
 template <typename Value>
 std::string option_text(bool uses, std::string_view flag, const Value& value) {
   return uses ? cat(flag, " ", value) : std::string();

@@ -5,15 +5,15 @@
 
 namespace shale::models {
 
-// The ranks of a run as far as data goes: those that work on one micro-batch together, as the
-// stages of a pipeline do, are one.
+// Ranks of a run as the data loaders see them. Ranks that work on the same micro-batch, such as
+// those of a pipeline, count as one.
 struct DataRanks {
-  int rank = 0;  // this rank's number among them
+  int rank = 0;  // index of this rank
   int count = 1;
-  std::vector<int> losses = {};  // by this number: the rank that has the losses
+  std::vector<int> losses = {};  // for each index: the global rank that has the losses
 
-  // Whether what this rank reads counts: of the ranks that read the same, one does. With sequences
-  // that are cut, each of their ranks reads tokens of its own.
+  // True if this rank's samples are counted: one of the ranks that read the same data counts them.
+  // With context parallelism every rank counts, as each reads its own tokens.
   bool counts = true;
 
   bool has_losses(int of_rank) const {

@@ -19,11 +19,11 @@ void fill_in(const char* flag, double& value, std::optional<float> initial) {
   if (value >= 0 && !initial) {
     throw ConfigError(cat(flag, " is ", value, ", which the optimizer does not use; leave it out"));
   }
-  // As people write it, so that a flag may say what a checkpoint has.
+  // Rounds as the printed form does, so that a flag can repeat the value in a checkpoint.
   if (value < 0 && initial) value = parse_real(format_real(*initial)).value();
 }
 
-// By their names: a parameter may be that of another mesh rank's model.
+// Compares names, as the parameter may belong to another mesh rank's model.
 bool is_inside(const Parameter& parameter, const std::vector<std::string>& units) {
   const std::string name = parameter.full_name();
   return std::any_of(units.begin(), units.end(), [&](const std::string& unit) {
@@ -35,7 +35,7 @@ const Module& root_of(const Module& module) {
   return module.parent() == nullptr ? module : root_of(*module.parent());
 }
 
-// Patterns are for the whole model, of which a stage of a pipeline has some parameters.
+// Matches patterns against the whole model, although a pipeline stage has only some parameters.
 void set_group_options(const std::vector<ParameterGroup>& groups, std::vector<OptimShard>& shards) {
   if (groups.empty() || shards.empty()) return;
   std::vector<OptimShard> whole(1);

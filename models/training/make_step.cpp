@@ -36,7 +36,7 @@ std::string describe(const StepPipeline& pipeline) {
              static_cast<int>(std::lround(100 * idle / run.makespan)), "% of a step");
 }
 
-// The units of each mesh rank's model in this process.
+// Returns the units of the model of each mesh rank in this process.
 std::vector<std::vector<Module*>> units_of_models(const std::vector<Module*>& units,
                                                   const comm::Parallel& parallel) {
   const comm::HostedModels* const hosted = parallel.groups().hosted;

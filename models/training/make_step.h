@@ -9,18 +9,18 @@
 
 namespace shale::models {
 
-// What a run's training step is made of. All outlive it.
+// Parts of a run's training step. All must outlive it.
 struct StepParts {
   const RunConfig& config;  // resolved
   Task& task;
   Context& context;
-  comm::Parallel& parallel;  // make_parallel()'s; receives the groups of a pipeline's stages
+  comm::Parallel& parallel;  // from make_parallel(); receives the groups of the pipeline stages
   const BatchLayout& layout;
   offload::InlineStepper* stepper = nullptr;  // see StepOffload
 };
 
-// The step of the task's model as the options say: parameters have their memory and their initial
-// values. Throws ConfigError for options that do not go together. Collective.
+// Makes the training step of the task's model as configured, with allocated and initialized
+// parameters. Throws ConfigError for incompatible options. Collective.
 std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* observer);
 
 }  // namespace shale::models

@@ -13,35 +13,38 @@
 
 namespace shale::models {
 
-// Forward and backward of the micro-batches of training steps: queued kernel by kernel, or captured
-// once and replayed as graphs.
+// Forward and backward of the micro-batches of training steps, launched kernel by kernel, or
+// captured once and replayed as graphs.
 //
-// With graphs the first step is queued kernel by kernel, in the memory that graphs will use. Then
-// the first micro-batch of a step, the last one and those between are captured when they first
-// come, each as two graphs, as they differ in what they do with gradients: the first overwrites
-// them, the last completes them. Losses are the same to the bit. All micro-batches have one shape.
+// With graphs, the first step is launched kernel by kernel, in the memory that the graphs will use.
+// Then the first, the last and a middle micro-batch of a step are captured at their first
+// occurrence, each as two graphs, as they treat gradients differently: the first overwrites them,
+// the last completes them. Losses are bit-identical to those without graphs. All micro-batches must
+// have one shape.
 class MicroBatches {
  public:
-  // The sum of a micro-batch's losses, an f32 scalar. Where this process has several mesh ranks it
-  // is called for each, with all they have of the batch, inside of comm::HostedRanks::run().
+  // Returns the sum of a micro-batch's losses, an f32 scalar. If this process hosts several mesh
+  // ranks, it is called for each of them, with their rows of the batch, inside
+  // comm::HostedRanks::run().
   using Loss = std::function<Tensor(const DeviceBatch&)>;
-  // Where a micro-batch is in its step.
+  // Position of a micro-batch in its step.
   struct Place {
     bool first = false;
     bool last = false;
   };
 
-  // All outlive this. activations: null, or what moves them to the host, which takes no graphs.
+  // All arguments must outlive this. activations: moves activations to the host, which is
+  // incompatible with graphs; null: none.
   MicroBatches(Context& context, Loss loss, comm::DataParallel& parallel,
                offload::ActivationOffload* activations, bool graphs);
   ~MicroBatches();
 
-  // Queues the forward of a micro-batch. StepState is its already. With graphs, throws ShapeError
-  // for a batch of another shape than the first.
+  // Launches the forward of a micro-batch; StepState must already describe it. With graphs, throws
+  // ShapeError if the batch's shape differs from the first one's.
   void forward(const Batch& batch, Place place);
-  // Queues its backward. Returns its loss, a tensor of its own.
+  // Launches its backward. Returns its loss, in a tensor of its own.
   Tensor backward();
-  // After the last micro-batch of a step.
+  // Call after the last micro-batch of a step.
   void end_step() { warm_ = true; }
 
  private:
@@ -58,7 +61,7 @@ class MicroBatches {
 
   void queue_forward();
   void queue_backward();
-  Tensor take_loss();  // all ranks have the same
+  Tensor take_loss();  // all ranks have the same loss
   void capture(Pass& pass, void (MicroBatches::*queue)());
   void replay(const Pass& pass);
   void graph_forward();
@@ -70,11 +73,11 @@ class MicroBatches {
   comm::DataParallel& parallel_;
   offload::ActivationOffload* activations_;
   std::unique_ptr<GraphMemory> memory_;  // null: no graphs
-  DeviceBatch batch_;                    // with graphs always in the same memory
-  Place place_;                          // of the micro-batch whose forward was queued last
-  std::vector<Tensor> losses_;           // its loss on each mesh rank, unless that was a replay
+  DeviceBatch batch_;                    // with graphs always at the same address
+  Place place_;                          // of the micro-batch whose forward was launched last
+  std::vector<Tensor> losses_;           // its loss on each mesh rank, unless it was replayed
   bool warm_ = false;                    // a whole step has run
-  std::array<Captured, 4> captured_;     // by place; they go before the memory
+  std::array<Captured, 4> captured_;     // by place; destroyed before memory_
 };
 
 }  // namespace shale::models

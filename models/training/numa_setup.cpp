@@ -16,7 +16,8 @@
 namespace shale::models {
 namespace {
 
-// Of this rank's GPU; unknown for a CPU, and for an emulated GPU outside a simulated machine.
+// Returns the place of this rank's GPU; unknown for a CPU, and for an emulated GPU outside a
+// simulated machine.
 PciPlace place_of(const Device& device, const comm::World& world) {
   if (device.type == DeviceType::kCuda) {
     const GpuList gpus = visible_gpus();
@@ -52,7 +53,7 @@ void set_up_numa_nodes(const RunConfig& config, const Device& device, comm::Worl
   const PciPlace place = place_of(device, world);
   const Places all = gather_places(world, place.numa_node);
   const auto rank = static_cast<size_t>(world.rank());
-  // With NCCL host memory carries little more than control, for which latency counts.
+  // With NCCL, host memory carries little more than control messages, whose latency matters.
   const bool nccl = device.type == DeviceType::kCuda && config.transport != comm::Transport::kMpi;
   std::vector<int> nodes = comm::numa_nodes(nccl && config.numa_ranks == 0 ? 1 : config.numa_ranks,
                                             all.hosts, all.nodes);
@@ -65,7 +66,7 @@ void set_up_numa_nodes(const RunConfig& config, const Device& device, comm::Worl
   }
   world.set_numa_nodes(std::move(nodes));
   if (place.numa_node < 0 || config.numa_ranks == 1) return;
-  int64_t beside = 0;  // this rank among them
+  int64_t beside = 0;  // ranks of this NUMA node, including this one
   for (size_t other = 0; other < all.nodes.size(); ++other) {
     beside += all.nodes[other] == place.numa_node && all.hosts[other] == all.hosts[rank] ? 1 : 0;
   }

@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxBytes = 4096;  // of the file: more is not ours
+constexpr size_t kMaxBytes = 4096;  // maximum file size; a larger file is not a lock
 
 std::string word_in(const char* path) {
   std::ifstream file(path);
@@ -37,12 +37,13 @@ std::string word_in(const char* path) {
   return word;
 }
 
-// When the process started; 0: there is none.
+// Returns the start time of the process; 0: no such process.
 int64_t start_of(int64_t pid) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
   std::string text;
   std::getline(file, text, '\0');
-  // The name, in brackets, may have blanks and brackets in it; 19 fields stand between it and this.
+  // The name, in parentheses, may contain blanks and parentheses; the start time is field 20 after
+  // it.
   const size_t end = text.rfind(')');
   if (end == text.npos) return 0;
   std::istringstream fields(text.substr(end + 1));
@@ -58,14 +59,15 @@ bool is_this_host(const LockOwner& owner) {
   return owner.host == self.host || (!owner.boot.empty() && owner.boot == self.boot);
 }
 
-// Says whether a process of this host lives. One that started at another time only has its number.
+// Returns true if the owner, a process of this host, is alive. A process with the same pid but
+// another start time is a different one.
 bool is_alive(const LockOwner& owner) {
   const LockOwner self = this_process();
   const bool same_start_of_host = owner.boot == self.boot;
   return same_start_of_host && owner.started != 0 && start_of(owner.pid) == owner.started;
 }
 
-// The options of the mount that this path is on.
+// Returns the options of the mount that contains this path.
 std::string mount_options(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return "";
@@ -80,7 +82,7 @@ std::string mount_options(const std::string& path) {
   return "";
 }
 
-// Whether a lock that is granted here is granted to nobody else who can see the file.
+// Returns true if a lock granted here excludes every process, on any host, that can see the file.
 bool locks_hold_everywhere(const std::string& path) {
   struct statfs system {};
   if (statfs(path.c_str(), &system) != 0) return false;
@@ -92,7 +94,7 @@ bool locks_hold_everywhere(const std::string& path) {
     case TMPFS_MAGIC:
     case OVERLAYFS_SUPER_MAGIC:
     case kXfs:
-    case kZfs: return true;  // only this host sees it
+    case kZfs: return true;  // only this host can mount it
     case NFS_SUPER_MAGIC: break;
     default: return false;
   }
@@ -156,7 +158,7 @@ LockOwner this_process() {
           .started = start_of(getpid())};
 }
 
-// Returns who has it; empty: it is ours.
+// Returns the owner's description; empty: the lock is ours.
 std::string OutputLock::try_to_take() {
   const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   bool is_new = true;
@@ -169,18 +171,18 @@ std::string OutputLock::try_to_take() {
     throw DiskError(cat(path_, ": opening failed: ", std::strerror(errno), " (errno ", errno, ")"));
   }
   const bool locked = flock(file.get(), LOCK_EX | LOCK_NB) == 0;
-  const bool held = !locked && errno == EWOULDBLOCK;  // else there are no such locks here
+  const bool held = !locked && errno == EWOULDBLOCK;  // other errors: the file system has no locks
   const std::string text = read_all(file.get());
   const std::optional<LockOwner> owner = parse_owner(text);
   if (held) return describe(owner);
-  // Somebody who ended meanwhile has removed it, or somebody who was faster made it.
+  // Another run has removed the file at its end, or replaced it.
   if (!is_still_at(file.get(), path_)) return "another run, which has just begun or ended";
   const bool is_gone = owner && is_this_host(*owner) ? locked && !is_alive(*owner)
                                                      : locked && locks_hold_everywhere(path_);
   if (!is_new && !text.empty() && !is_gone) {
     return cat(describe(owner), ", of which cannot be seen from here whether it lives");
   }
-  // Without locks of the system a file without a name in it may be about to get one.
+  // Without file locks, another run may be about to write its name to an empty file.
   if (!is_new && text.empty() && !locked) return describe(owner);
   write_owner(file.get(), path_);
   file_ = std::move(file);
@@ -202,7 +204,7 @@ OutputLock::OutputLock(const std::string& folder, double patience_s)
 }
 
 OutputLock::~OutputLock() {
-  // While the lock of the system is held: who opened the file before sees that it is another's.
+  // Removed while locked: a process that opened the file earlier detects that it was replaced.
   if (is_still_at(file_.get(), path_)) unlink(path_.c_str());
 }
 

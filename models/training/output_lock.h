@@ -10,27 +10,28 @@ namespace shale::models {
 // Process that writes to an output folder.
 struct LockOwner {
   std::string host;
-  std::string boot;  // which start of that host; empty: unknown
+  std::string boot;  // boot id of that host; empty: unknown
   int64_t pid = 0;
-  int64_t started = 0;  // the process, in clock ticks since its host's start
+  int64_t started = 0;  // start of the process, in clock ticks since boot
 
   friend bool operator==(const LockOwner&, const LockOwner&) = default;
 };
 LockOwner this_process();
 
-// Keeps two runs from writing to one folder, wherever they run. FOLDER/lock names the owner, who
-// holds a lock of the system on it (flock), too, which ends with the process. What a killed run
-// left is taken over where it is known to be gone:
+// Prevents two runs from writing to one folder, on whatever hosts they run. FOLDER/lock names the
+// owner, which also holds a lock of the operating system on it (flock) that ends with the process.
+// The lock of a killed run is taken over if its owner is known to be gone:
 //
-//   - its host is this one, by name or by this start of the system, and no such process is there;
-//   - or the file system's locks are valid for all who can see it, and nobody holds this one: a
-//     disk of this host, or NFS with its server's locks.
+//   - its host is this one, by name or boot id, and it has no such process;
+//   - or file locks of the file system are valid on all hosts that see it, and nobody holds this
+//   one:
+//     a local disk, or NFS with its server's locks.
 //
-// Else the owner may live on another host, and a person has to decide.
+// Otherwise the owner may be alive on another host, and the user has to decide.
 class OutputLock {
  public:
-  // The folder exists. Waits for up to `patience_s` for an owner that is just ending. Throws
-  // ConfigError that names the owner, and says what to do, if the folder is in use; DiskError.
+  // The folder must exist. Waits up to `patience_s` seconds for an owner that is about to end.
+  // Throws ConfigError, with the owner's name and what to do, if the folder is in use; DiskError.
   explicit OutputLock(const std::string& folder, double patience_s = 3);
   ~OutputLock();  // removes the file
   OutputLock(const OutputLock&) = delete;

@@ -16,13 +16,13 @@
 namespace shale::models {
 namespace {
 
-// In four bits NF4's levels, of which there are more where most numbers of a matrix are.
+// With four bits NF4, whose levels are denser where most values of a matrix are.
 std::optional<kernels::BlockCode> code_of(CodedBits bits) {
   if (bits == CodedBits::kNone) return {};
   return bits == CodedBits::k8 ? kernels::BlockCode::kInt8 : kernels::BlockCode::kNf4;
 }
 
-constexpr int64_t kMostMicroBatches = 1 << 20;  // of a step, in a pipeline
+constexpr int64_t kMostMicroBatches = 1 << 20;  // per step, in a pipeline
 
 comm::ScheduleKind kind_of(const RunConfig& config) {
   using enum comm::ScheduleKind;
@@ -56,10 +56,10 @@ std::string model_axes(const RunConfig& config) {
   return axes;
 }
 
-constexpr int kMostHosted = 1024;  // ranks of a process, each with a model and a stack
+constexpr int kMostHosted = 1024;  // mesh ranks of a process, each with a model and a stack
 
-// Ranks of --tensor and --context that a process has: where there are too few processes for all of
-// them, as many as it takes.
+// Returns the number of --tensor and --context ranks hosted by a process: 1, or as many as needed
+// if there are too few processes.
 int ranks_per_process(const RunConfig& config, int processes) {
   if (config.ranks_per_process > 0) return config.ranks_per_process;
   const int64_t stages = config.pipeline, ranks = int64_t{config.context} * config.tensor;
@@ -119,7 +119,7 @@ std::vector<std::string> places_of(const RunConfig& config, const comm::MeshLayo
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     places.push_back(mesh.place_of(rank));
     if (config.expert == 1) continue;
-    int place = 0;  // of the ranks over which experts are dealt
+    int place = 0;  // index among the ranks over which experts are distributed
     for (const char* const axis : {"shard", "context", "tensor"}) {
       place = place * mesh.size(axis) + mesh.coordinate(axis, rank);
     }
@@ -140,7 +140,7 @@ DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int 
   const int shards = mesh.size("shard");
   DataRanks data{.rank = mesh.coordinate("replica", rank) * shards + mesh.coordinate("shard", rank),
                  .count = mesh.size("replica") * shards};
-  // A micro-batch's losses are those of the last stage, which other axes have alike.
+  // The losses of a micro-batch are on the last stage, and equal along the other model axes.
   const bool returns = config.pipeline > 1 && kind_of(config) == comm::ScheduleKind::kZbV;
   const int last = returns ? 0 : mesh.size("pipeline") - 1;
   for (int r = 0; r < mesh.ranks(); ++r) {
@@ -220,7 +220,7 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                       .reduce_code = code_of(config.quantize_reductions),
                       .gather_fp8 = gathers_fp8(config),
                       .seed = static_cast<uint64_t>(config.seed)};
-  // With the step there, a gradient shard that stayed on the device would only wait for it.
+  // If the optimizer step runs on the host, a gradient shard on the device would only wait for it.
   options.offload = {.optimizer = config.offload != OffloadKind::kNone,
                      .gradients = config.zero >= 2,
                      .parameters = config.offload == OffloadKind::kParameters,

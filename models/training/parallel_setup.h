@@ -12,44 +12,46 @@
 
 namespace shale::models {
 
-// The degrees that the options ask for on so many processes, all filled in. Throws ConfigError,
-// naming options, for what does not fit their number.
+// Returns the parallel degrees that the options request for `processes` processes, all filled in.
+// Throws ConfigError, naming options, if they do not match that number.
 comm::Degrees parallel_degrees(const RunConfig& config, int processes);
-// Of these, over how many processes each axis goes.
+// Returns the number of processes along each of these axes.
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int processes);
-// Where the ranks stand.
+// Returns the mesh coordinates of all ranks.
 comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
-// By rank, "pipeline 1, tensor 0"; nothing where their number says it, as all share one model.
+// Returns "pipeline 1, tensor 0" by rank; empty strings if there are only data-parallel ranks.
 std::vector<std::string> places_of(const RunConfig& config, const comm::MeshLayout& mesh);
 StragglerWatch::Options straggler_options(const RunConfig& config, const comm::MeshLayout& mesh);
 DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank);
-// Of --pipeline ranks, for so many micro-batches. Throws ConfigError for what does not fit.
+// Returns the schedule of the --pipeline ranks for `micro_batches` micro-batches. Throws
+// ConfigError if they are incompatible.
 comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches);
-// The mesh that the options ask for. Throws ConfigError for options that do not fit the number of
-// ranks; resolve() has done so before there were groups. Collective. `all` and the context outlive
-// the result.
+// Makes the mesh that the options request. Throws ConfigError if they do not match the number of
+// ranks; resolve() checked that before there were groups. Collective. `all` and the context must
+// outlive the result.
 std::unique_ptr<comm::Parallel> make_parallel(const RunConfig& config, comm::ProcessGroup& all,
                                               Context& context);
-// Gives the mesh ranks of this process their parts of the task's model, before it has memory.
-// Collective. Throws ConfigError for what cannot be cut so.
+// Shards the task's model over the mesh ranks, before it has memory. Collective. Throws ConfigError
+// if the model cannot be sharded like this.
 void cut_model(const RunConfig& config, Task& task, comm::Parallel& parallel);
-// The pipeline of a task's model, for StepModel, and in `parallel` its groups. Throws ConfigError
-// for a model that is no list of pieces, and for a split that does not fit. Collective.
+// Returns the pipeline of a task's model, for StepModel, and sets the pipeline's groups in
+// `parallel`. Throws ConfigError for a model that is not a list of pieces, and for an impossible
+// split. Collective.
 StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micro_batches,
                                comm::Parallel& parallel);
 
-// Whether weights travel as the numbers of fp8 that products read (ShardingOptions::gather_fp8):
-// wherever they can, as no bit of a result depends on it.
+// Returns true if weights are gathered as the fp8 values that GEMMs read
+// (ShardingOptions::gather_fp8): whenever possible, as results are bit-identical.
 bool gathers_fp8(const RunConfig& config);
 
-// The steps that the options ask for.
+// Returns the step options that the run's options request.
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches);
 
-// Throws ConfigError for combinations of sharding options that cannot be.
+// Throws ConfigError for impossible combinations of sharding options.
 void check_parallel(const RunConfig& config, int ranks);
 
-// Throws ConfigError for what --cuda-graph cannot capture: work that needs the host, or that is not
-// the same at each replay. `all`: the ranks.
+// Throws ConfigError for work that --cuda-graph cannot capture: work that needs the host, or that
+// differs between replays. `all`: all ranks.
 void check_graphs(const RunConfig& config, const Device& device, const comm::ProcessGroup& all);
 
 }  // namespace shale::models

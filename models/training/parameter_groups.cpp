@@ -9,7 +9,7 @@
 namespace shale::models {
 namespace {
 
-// Takes what stands before the separator, and the separator, from the front of `text`.
+// Removes and returns the front of `text` up to the separator, which is removed too.
 std::string_view take(std::string_view& text, char separator) {
   const size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);

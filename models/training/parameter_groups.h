@@ -8,14 +8,14 @@
 
 namespace shale::models {
 
-// Parameters that are treated alike, by their names.
+// Options of the parameters whose names match a pattern.
 struct ParameterGroup {
-  std::string pattern;  // as select_parameters() takes it
+  std::string pattern;  // in the syntax of select_parameters()
   ParameterOptions options;
 };
 
-// Reads --param-groups: "PATTERN:lr=FACTOR,decay=DECAY;PATTERN:...", of whose keys some may be left
-// out. Throws ConfigError, naming the group, for anything else.
+// Parses --param-groups, "PATTERN:lr=FACTOR,decay=DECAY;PATTERN:..."; keys may be omitted. Throws
+// ConfigError, naming the group, for invalid text.
 std::vector<ParameterGroup> parse_parameter_groups(std::string_view text);
 
 }  // namespace shale::models

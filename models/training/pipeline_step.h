@@ -12,23 +12,23 @@
 
 namespace shale::models {
 
-// Forward and backward of the micro-batches of training steps on one rank of a pipeline.
+// Forward and backward of the micro-batches of training steps, on one rank of a pipeline.
 class PipelineStep : private comm::PipelineWork {
  public:
-  // All that is referred to outlives this. Collective over the ranks of the pipeline.
+  // All arguments must outlive this. Collective over the ranks of the pipeline.
   PipelineStep(Context& context, StepPipeline model, comm::DataParallel& parallel, DType compute,
                StepObserver* observer);
 
-  // All micro-batches of a step: a loss for each, 0 on ranks that have none. `before` is called
-  // before the first backward.
+  // Runs all micro-batches of a step. Returns a loss for each, 0 on ranks without losses. `before`
+  // is called before the first backward.
   std::vector<Tensor> run(const StepInput& input, std::function<void()> before);
-  // The loss of a micro-batch, on the ranks that have losses; undefined on others.
+  // Returns the loss of a micro-batch on ranks with losses; an undefined tensor on others.
   Tensor loss(const DeviceBatch& batch);
 
  private:
   struct MicroBatch {
     DeviceBatch batch;
-    uint64_t first_sample = 0;  // of the step's
+    uint64_t first_sample = 0;  // index within the step
   };
 
   Tensor forward(const comm::PieceRange& pieces, int micro, const Tensor& x) override;
@@ -43,12 +43,12 @@ class PipelineStep : private comm::PipelineWork {
   StepObserver* observer_;
   comm::Pipeline pipeline_;
 
-  const StepInput* input_ = nullptr;          // of the step that runs; null: an evaluation
-  std::function<void()> before_;              // null: it was called
-  std::map<int, MicroBatch> micro_batches_;   // whose forward is not over
+  const StepInput* input_ = nullptr;         // of the current step; null: an evaluation
+  std::function<void()> before_;             // null: already called
+  std::map<int, MicroBatch> micro_batches_;  // whose forward is not complete
   const DeviceBatch* evaluated_ = nullptr;
   int64_t step_ = 0;
-  int rounds_ = 0;  // of evaluations since
+  int rounds_ = 0;  // evaluations since the last step
 };
 
 }  // namespace shale::models

@@ -18,7 +18,7 @@
 namespace shale::models {
 namespace {
 
-// What the command line asks for. Read before there is a World, which reports what is wrong.
+// Parsed command line. It is read before there is a World, which reports its errors.
 struct CommandLine {
   ParseResult parsed;
   std::exception_ptr error;
@@ -42,7 +42,7 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   const RunConfig& run = program.run;
   set_process_log({.quiet = run.quiet});
   program.resolve(world.size());
-  start.reset();  // the ranks watch each other now
+  start.reset();  // from now on the ranks monitor each other
   check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}), program.spec.to_json());
   check_room_for_mpi(world);
   const std::unique_ptr<Task> task = program.make_task();
@@ -59,7 +59,7 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
 }  // namespace
 
 int run_training_program(int argc, char** argv, const TrainingProgram& program) {
-  std::optional<StopSignals> stop_signals;  // from here on they end no step halfway
+  std::optional<StopSignals> stop_signals;  // from here on signals no longer interrupt a step
   try {
     stop_signals.emplace();
   } catch (const std::system_error&) {

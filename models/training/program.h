@@ -12,19 +12,19 @@
 
 namespace shale::models {
 
-// What tells one training program from another.
+// Parts of a training program that differ between programs.
 struct TrainingProgram {
   ConfigSpec& spec;  // describes all options
-  RunConfig& run;    // is among them
-  // Fills in what is derived, as resolve(RunConfig&, int ranks), which it calls.
+  RunConfig& run;    // part of `spec`
+  // Fills in derived options; calls resolve(RunConfig&, int ranks).
   std::function<void(int ranks)> resolve;
-  std::function<std::unique_ptr<Task>()> make_task;  // of the resolved options
-  // What would have fitted, for the end of the error; null: nobody knows.
+  std::function<std::unique_ptr<Task>()> make_task;  // for resolved options
+  // Suggests options that would fit the memory, for the end of the error; null: no suggestions.
   std::function<std::string(const DeviceOutOfMemory&, const comm::World&)> advice = nullptr;
 };
 
-// The main function of a training program, one MPI rank per device: reads the options, watches over
-// the start, checks the ranks, and trains. Returns the exit code.
+// Main function of a training program, with one MPI rank per device: reads the options, monitors
+// the startup, compares the ranks, and trains. Returns the exit code.
 int run_training_program(int argc, char** argv, const TrainingProgram& program);
 
 }  // namespace shale::models

@@ -22,20 +22,20 @@ bool is_fact(const std::string& name) {
 
 constexpr std::string_view kChecksum = " checksum";
 
-// Old checkpoints have none, and some tasks know more of their data when they are asked to.
+// Checksums are missing in old checkpoints, and in tasks that compute them only on request.
 bool is_checksum(const std::string& name) {
   return name.ends_with(kChecksum);
 }
 
-// What the decay of --schedule wsd depends on.
+// Options that determine the decay of --schedule wsd.
 constexpr std::array kDecay = {"steps", "decay-steps", "decay-shape", "min-lr"};
 
 std::string spelled(const std::string& name) {
   return is_fact(name) ? "the " + name : "--" + name;
 }
 
-// The values of an option in two runs, as a user would write them: numbers that were computed in
-// few digits, unless these are the same.
+// Values of an option in two runs, as a user would write them: computed numbers with few digits,
+// unless that makes them equal.
 struct Written {
   std::string was, is;
 
@@ -57,7 +57,7 @@ struct Written {
   }
 };
 
-// The step with which the decay begins; nothing where there is no such schedule.
+// Returns the step at which the decay begins; nothing for other schedules.
 std::optional<int64_t> decay_begin(const RunDescription& run) {
   const auto number = [&](const char* name) -> std::optional<int64_t> {
     const auto it = run.values.find(name);
@@ -68,7 +68,7 @@ std::optional<int64_t> decay_begin(const RunDescription& run) {
   return *steps - *decay;
 }
 
-// The rates of the steps that were done are not planned anew.
+// Refuses a new decay that would change the learning rates of steps already done.
 void check_decay(const RunDescription& stored, const RunDescription& now, const std::string& source,
                  int64_t step) {
   const std::optional<int64_t> was = decay_begin(stored), is = decay_begin(now);
@@ -85,7 +85,7 @@ void check_decay(const RunDescription& stored, const RunDescription& now, const 
   }
 }
 
-// Of options that are no more, those that the run used.
+// Checks removed options that the stored run used.
 void check_removed(const RunDescription& stored, const RunDescription& now,
                    const std::string& source) {
   for (const RemovedOption& option : removed_options()) {
@@ -106,7 +106,7 @@ void check_removed(const RunDescription& stored, const RunDescription& now,
   }
 }
 
-// Names of either, in order, that are facts, or options.
+// Returns the names of either run that are facts, or else options, in order.
 std::set<std::string> names_of(const RunDescription& stored, const RunDescription& now,
                                bool facts) {
   std::set<std::string> names;
@@ -118,7 +118,7 @@ std::set<std::string> names_of(const RunDescription& stored, const RunDescriptio
   return names;
 }
 
-// "--seed was 1 in SOURCE, is 2 now, --lr was 0.1, is 0.2 now": what differs and may not.
+// Lists forbidden differences: "--seed was 1 in SOURCE, is 2 now, --lr was 0.1, is 0.2 now".
 std::string differences(const RunDescription& stored, const RunDescription& now,
                         const std::string& source, bool facts) {
   std::string found;
@@ -147,11 +147,11 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   RunDescription run;
   for (const auto& [name, value] : spec.values()) run.values[name] = value;
   for (const auto& [name, value] : task.facts()) run.values[name] = value;
-  // As text: not every reader of JSON has integers of 64 bits.
+  // Stored as text, since not every JSON reader supports 64-bit integers.
   for (const auto& [name, value] : task.data_checksums()) {
     run.values[cat(name, kChecksum)] = json_quote(value);
   }
-  // In the form that values have when they come back from a checkpoint.
+  // Brings values into the form in which a checkpoint returns them.
   for (auto& [name, value] : run.values) {
     Json canonical = Json::parse(value, {}, name);
     canonical.sort_keys();
@@ -168,7 +168,8 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
     run.may_change.insert("steps");
   }
   if (config.schedule == kWsd) run.may_change.insert(kDecay.begin(), kDecay.end());
-  // What the optimizer, which is compared, has none of: older versions said a momentum anyway.
+  // Options that the optimizer does not use; older versions stored a momentum anyway. The optimizer
+  // itself is compared.
   for (const auto& [name, value] : {std::pair("beta1", config.beta1),
                                     {"beta2", config.beta2},
                                     {"eps", config.eps},
@@ -185,7 +186,7 @@ void check_same_run(const RunDescription& stored, const RunDescription& now,
     log_warning(source, " has no ", name, ", so it is not compared; the next checkpoint has one");
   }
   check_removed(stored, now, source);
-  // Facts come after the options that may be their reason.
+  // Compares facts after options, which may be the cause of different facts.
   for (const bool facts : {false, true}) {
     const std::string found = differences(stored, now, source, facts);
     if (found.empty()) continue;

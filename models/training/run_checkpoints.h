@@ -19,66 +19,67 @@
 
 namespace shale::models {
 
-// Where a run is, besides its tensors. Everything else that a step needs follows from this and the
-// options: randomness is counted, not kept.
+// Position of a run, besides its tensors. Everything else that a step needs follows from this and
+// the options: random numbers are derived from counters, not from a saved state.
 struct RunPosition {
   int64_t step = 0;          // optimizer steps done
-  int64_t samples = 0;       // sequences used, by all ranks: where the data goes on
+  int64_t samples = 0;       // sequences used by all ranks; the data continues there
   StepHistory history = {};  // of those steps
 };
 
-// What is saved and loaded.
+// State that is saved and loaded.
 struct RunTensors {
   Context& context;
   comm::DataParallel& parallel;
   const optim::Optimizer& optimizer;
 };
 
-// The checkpoints of a training run, as --save-every, --keep, --resume and their like say: which
-// one it goes on from, when it saves, what is told about it (log, status.json). Methods are
-// collective unless said otherwise.
+// Checkpoints of a training run, according to --save-every, --keep, --resume and related options:
+// which one it resumes from, when it saves, and the messages about it (log, status.json). Methods
+// are collective unless stated otherwise.
 class RunCheckpoints {
  public:
-  // Finds what --resume asks for; changes nothing. No other run may write to --out from here on.
-  // Throws ConfigError if --out has checkpoints and --resume is none, MissingInputError if there is
-  // nothing in the folder of --resume.
-  // timeline: gets what threads that write do; null: there is none. It outlives this.
+  // Finds the candidates for --resume; changes no files. From here on no other run may write to
+  // --out. Throws ConfigError if --out has checkpoints and --resume is not given, MissingInputError
+  // if the folder of --resume has none. timeline: records the work of writer threads; null: none.
+  // It must outlive this.
   RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group, Timeline* timeline = nullptr);
 
-  // Whether load() will find tensors; false: the run begins. Not collective.
+  // Returns true if load() will load tensors; false: a new run. Not collective.
   bool resumes() const { return !candidates_.empty(); }
-  // Whether the run goes on in the folder in which it was. Not collective.
+  // Returns true if the run continues in its own output folder. Not collective.
   bool same_folder() const { return same_folder_; }
 
-  // Loads the newest checkpoint that is whole; those before it that are not are named in warnings,
-  // and set aside. Without any, the position of a new run. Then clears away what killed runs left.
-  // `run`: what checkpoints will say of this one. Throws ConfigError if the checkpoint's run was
-  // another (check_same_run), DataError if no checkpoint is whole, or if its tensors are not those
-  // of this model and optimizer, DiskError if there is no room for one more.
+  // Loads the newest intact checkpoint; newer damaged ones are renamed, with a warning for each.
+  // Without any, returns the position of a new run. Then removes leftovers of killed runs. `run` is
+  // stored in later checkpoints. Throws ConfigError if the checkpoint is of a different run
+  // (check_same_run), DataError if no checkpoint is intact or its tensors do not match the model
+  // and optimizer, DiskError if there is no room for another checkpoint.
   RunPosition load(const RunTensors& tensors, RunDescription run);
 
-  // What was written to this report before a save is on the disk when its checkpoint is. On the
-  // rank that has it, which keeps it as long as this object. Not collective.
+  // Syncs this report to the disk with every save, so that it contains everything written before
+  // the checkpoint. Call it on the rank that has the report, which must outlive this. Not
+  // collective.
   void keep_with(RunReport& report) { report_ = &report; }
 
-  // What the other ranks should know of saves. Not collective.
+  // Returns this rank's state of saves, for the other ranks. Not collective.
   SaveNews news() const;
-  // Between steps, before due(): what all ranks had to say after `step` steps. Goes on with a save
-  // that is under way.
+  // Call between steps, before due(), with the combined state of all ranks after `step` steps.
+  // Advances a save in progress.
   void hear(const SaveNews& all, int64_t step);
-  // Whether it is time to save after `step` steps. Not collective; the same on all ranks.
+  // Returns true if a checkpoint is due after `step` steps; equal on all ranks. Not collective.
   bool due(int64_t step) const;
-  // Copies the state, unless the last checkpoint is of this step, and writes it beside training.
+  // Copies the state, unless the last checkpoint is of this step, and writes it in the background.
   void save(const RunPosition& position);
-  // Waits until nothing is being written.
+  // Waits until no write is in progress.
   void finish();
 
-  // Replaces status.json; does nothing on other ranks than 0. Not collective. What is told of the
-  // end of the run stays.
+  // Replaces status.json on rank 0; does nothing on other ranks. Not collective. Once the end of
+  // the run is reported, later calls are ignored.
   void tell(RunState state, int64_t step, std::optional<int> exit_code = {},
             const std::string& message = {});
-  // The same for an error that is on its way: what goes wrong is only logged. May be called on
-  // another thread.
+  // Reports an error that is being thrown; problems of the report are only logged. May be called on
+  // any thread.
   void tell_failure(int64_t step, int exit_code, const std::string& message) noexcept;
 
  private:
@@ -98,15 +99,15 @@ class RunCheckpoints {
   RunDescription run_;
   std::optional<RunTensors> tensors_;
   RunReport* report_ = nullptr;  // null: this rank writes none
-  int64_t saved_step_ = 0;       // the last save, or the step loaded
-  bool is_time_ = false;         // to save, as rank 0's clock says
+  int64_t saved_step_ = 0;       // of the last save, or the step loaded
+  bool is_time_ = false;         // a save is due by rank 0's clock
   SaveSchedule schedule_;
 
-  std::mutex telling_;             // the thread that writes checkpoints tells too
+  std::mutex telling_;             // protects status.json, which the writer thread updates too
   std::optional<int64_t> newest_;  // committed
-  bool ended_ = false;             // and told so
+  bool ended_ = false;             // status.json reports the end of the run
 
-  // The last member: its thread uses the others.
+  // Last member, as its thread uses the others.
   std::unique_ptr<comm::CheckpointSaver> saver_;  // null: --no-save
 };
 

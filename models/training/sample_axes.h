@@ -6,15 +6,16 @@
 
 namespace shale::models {
 
-// What ranks can share where samples are images. `models`: of what, "residual networks".
+// Checks of parallel options for tasks whose samples are images. `models` names the kind of model
+// in messages: "residual networks".
 
-// Throws ConfigError for options by which ranks share layers or stages of a model, or parts of a
-// sample, of models that can have ranks of data parallelism alone; `why`: "normalise over ...".
+// Throws ConfigError for --tensor, --context or --pipeline, for models that support data
+// parallelism only. `why` completes the message: "normalise over ...".
 void check_data_parallel_only(const RunConfig& run, std::string_view models, std::string_view why);
 
-// Of models that --tensor cuts, with whole samples between their layers, and --pipeline: throws
-// ConfigError for --context, and for micro-batches that the leaves of --tensor do not divide. `run`
-// is resolved.
+// For models that support --tensor, with whole samples between their layers, and --pipeline: throws
+// ConfigError for --context, and for micro-batches that --tensor does not divide. `run` is
+// resolved.
 void check_whole_samples(const RunConfig& run, std::string_view models);
 
 }  // namespace shale::models

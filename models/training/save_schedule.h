@@ -5,13 +5,13 @@
 
 namespace shale::models {
 
-// When a run saves: every so many steps, and whenever so many minutes have passed since the last
-// save, or since the run began if there was none. Knows no clock: callers say what time it is.
+// Decides when a run saves: every `every_steps` steps, and when `minutes` have passed since the
+// last save or the start of the run. Callers supply the time.
 class SaveSchedule {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // 0 steps, 0 minutes: not for that reason. Neither is negative.
+  // 0 disables the criterion. Arguments must not be negative.
   SaveSchedule(int64_t every_steps, double minutes, Time now)
       : every_steps_(every_steps), minutes_(minutes), saved_at_(now) {}
 
@@ -21,7 +21,7 @@ class SaveSchedule {
     return has_minutes() &&
            std::chrono::duration<double, std::ratio<60>>(now - saved_at_).count() >= minutes_;
   }
-  // The state was copied now, whatever was the reason: the minutes begin again.
+  // Restarts the minutes: the state was copied now, for whatever reason.
   void saved(Time now) { saved_at_ = now; }
 
  private:

@@ -10,11 +10,11 @@
 namespace shale::models {
 namespace {
 
-// Share of a run that is done before moments are compressed, in hundredths: gradients are large and
-// change fast until then (arXiv:2102.02888, section 7.1, takes 15 to 25).
+// Share of a run before moments are compressed, in percent: until then gradients are large and
+// change fast (arXiv:2102.02888, section 7.1, uses 15 to 25).
 constexpr int64_t kWarmUpShare = 15;
 
-// What an option asks of the others.
+// Checks what an option requires of other options.
 class Wanted {
  public:
   explicit Wanted(std::string option) : option_(std::move(option)) {}
@@ -28,8 +28,8 @@ class Wanted {
   std::string option_;
 };
 
-// Of options by which replicas have different gradients, or different parameters. does: what
-// happens between them.
+// Checks options that let gradients or parameters differ between replicas. does: describes that
+// difference.
 void check_replicas(int replicas, const char* does, const Wanted& want) {
   want(replicas > 1, does,
        " replicas of the model, and there is one; use --zero 1, 2 or 3 with --shard-ranks below "
@@ -56,7 +56,7 @@ const char* bits_of(CodedBits bits) {
   return bits == CodedBits::k8 ? " 8" : " 4";
 }
 
-// What is said of flags by which what ranks of a copy send each other is in few bits.
+// Checks the flags that quantize the collectives within a replica.
 void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
   for (const auto& [flag, bits] :
        {std::pair("--quantize-gathers", config.quantize_gathers),
@@ -117,7 +117,7 @@ void resolve_slow_links(RunConfig& config, const comm::ParallelSizes& sizes) {
 }
 
 std::vector<StepKind> step_kinds(const RunConfig& config) {
-  // What a step is, as a number that tells kinds apart.
+  // Returns a number that identifies the kind of a step.
   const auto kind_of = [&](int64_t step) {
     if (config.outer_every > 0 && step >= config.outer_start) {
       return (step - config.outer_start + 1) % config.outer_every == 0 ? 2 : 1;
@@ -135,7 +135,7 @@ std::vector<StepKind> step_kinds(const RunConfig& config) {
       kinds.push_back({.step = step, .share = share});
     } else {
       StepKind& of_kind = kinds[static_cast<size_t>(found - seen.begin())];
-      if (of_kind.share == share) of_kind.step = step;  // the first may do what is done once
+      if (of_kind.share == share) of_kind.step = step;  // the first one may include one-time work
       of_kind.share += share;
     }
   }

@@ -98,7 +98,7 @@ void TrainStep::drop_graphs() {
 
 Tensor TrainStep::loss(const DeviceBatch& batch) {
   if (pipeline_ != nullptr) return pipeline_->loss(batch);
-  Tensor sum;  // all mesh ranks have the same
+  Tensor sum;  // equal on all mesh ranks
   parallel_->run([&](int rank) {
     const Tensor loss = loss_(batch);
     if (rank == 0) sum = loss;
@@ -113,7 +113,7 @@ TrainStep::Unbind::~Unbind() {
   }
   try {
     context.allocator().release_cached();
-  } catch (const std::exception& error) {  // the device is lost, so nobody uses the memory any more
+  } catch (const std::exception& error) {  // the device is lost; nothing uses the memory any more
     log_warning("step: ", error.what());
   }
 }
@@ -131,7 +131,7 @@ void TrainStep::phase(StepPhase phase, const Body& body) {
   if (observer_ != nullptr) observer_->ends(phase);
 }
 
-// What gradients the step is made of.
+// Returns the kind of gradients that this step uses.
 comm::ReplicaGradients TrainStep::prepare_replicas(int64_t step) {
   using enum comm::ReplicaGradients;
   comm::LocalSteps* const local = parallel_->local_steps();
@@ -142,7 +142,7 @@ comm::ReplicaGradients TrainStep::prepare_replicas(int64_t step) {
   return optimizer_->needs_replica_sum() ? kSum : kShare;
 }
 
-// A replica that steps by itself has the mean over its own samples.
+// A replica that updates on its own uses the mean over its own samples.
 StepInput TrainStep::own_input(StepInput input) const {
   const comm::ShardingContext& shared = parallel_->shared();
   if (shared.replica_gradients == comm::ReplicaGradients::kOwn) {
@@ -177,7 +177,7 @@ std::vector<Tensor> TrainStep::run_micro_batches(const StepInput& input) {
   for (int64_t micro = 0; micro < count; ++micro) {
     const bool last = micro + 1 == count;
     forward(input, {.first = micro == 0, .last = last});
-    finish();  // the step before, while its gradients are still there
+    finish();  // of the previous step, while its gradients still exist
     if (last && steps_during_backward()) offload_->step_during_backward(*optimizer_);
     phase(StepPhase::kBackward, [&] { losses.push_back(micro_batches_->backward()); });
   }
@@ -196,7 +196,7 @@ void TrainStep::forward(const StepInput& input, MicroBatches::Place place) {
   phase(StepPhase::kForward, [&] { micro_batches_->forward(batch, place); });
 }
 
-// Sums of integers, which no order of ranks changes.
+// Sums integers, so the order of ranks does not matter.
 void TrainStep::sum_tally() {
   const Tensor& all = tally_->counts();
   const Tensor counts = all.alias({all.numel()}, {1});
@@ -208,7 +208,7 @@ void TrainStep::sum_tally() {
   tally_->summed();
 }
 
-// Nothing has to be known of the gradient as a whole before its parts are used.
+// True if no part of the update needs the complete gradient.
 bool TrainStep::steps_during_backward() const {
   return offload_ && options_.offload.during_backward && options_.clip == 0 && !scaler_ &&
          !outliers_ && options_.parallel.overlap && !optimizer_->needs_all_gradients();
@@ -263,7 +263,7 @@ void TrainStep::with_anchors(const std::function<void()>& use) {
   comm::LocalSteps* const local = parallel_->local_steps();
   if (local == nullptr) return use();
   finish_update();
-  parallel_->finish_gathers();  // which read what is exchanged
+  parallel_->finish_gathers();  // these read the tensors that are swapped
   local->with_anchors(use);
 }
 
@@ -285,10 +285,10 @@ StepHistory TrainStep::history() const {
   return history;
 }
 
-// ---- The average of the parameters ----
+// ---- Moving average of the parameters ----
 
 void TrainStep::swap_average() {
-  parallel_->finish_gathers();  // which read what is exchanged
+  parallel_->finish_gathers();  // these read the tensors that are swapped
   optimizer_->swap_average();
   parallel_->masters_changed();
 }

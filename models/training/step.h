@@ -24,118 +24,120 @@
 
 namespace shale::models {
 
-// A model whose pieces are on several ranks. ShardGroups::stages says the same to data parallelism.
+// Model whose pieces are on several ranks. ShardGroups::stages describes the same to data
+// parallelism.
 struct StepPipeline {
-  comm::ProcessGroup* group = nullptr;  // the ranks of the pipeline, in order
+  comm::ProcessGroup* group = nullptr;  // ranks of the pipeline, in order
   std::vector<nn::Piece> pieces = {};
   comm::StagePlan plan = {};
-  Shape boundary = {};  // of a micro-batch between two pieces, on one mesh rank
+  Shape boundary = {};  // of a micro-batch's tensor between two pieces, on one mesh rank
   int slots = 2;        // see comm::PipelineOptions
-  // Runs some of the pieces, which follow each other: of a mesh rank, as MicroBatches::Loss.
+  // Runs some consecutive pieces, for one mesh rank, as MicroBatches::Loss does.
   std::function<Tensor(const comm::PieceRange& some, const Tensor& x, const DeviceBatch& batch)>
       run = {};
 };
 
-// What is trained.
+// Model that is trained, with its loss.
 struct StepModel {
   Module& module;
-  std::vector<Module*> units;  // of data parallelism; in a pipeline its pieces say which
+  std::vector<Module*> units;  // of data parallelism; a pipeline derives them from its pieces
   MicroBatches::Loss loss;
-  std::optional<StepPipeline> pipeline = {};  // none: every rank runs the whole model
+  std::optional<StepPipeline> pipeline = {};   // empty: every rank runs the whole model
   std::unique_ptr<StepTally> tally = nullptr;  // null: forward counts nothing
 };
 
-// What lies in host memory, and is done there.
+// State that is kept in host memory, and work that is done there.
 struct StepOffload {
-  bool optimizer = false;    // masters and optimizer states, and their step
-  bool gradients = false;    // from stage 2 on
-  bool parameters = false;   // in stage 3
-  std::string folder = {};   // of a disk, where all but activations lies; empty: in host memory
+  bool optimizer = false;    // masters and optimizer states, and the optimizer step
+  bool gradients = false;    // from ZeRO-2 on
+  bool parameters = false;   // with ZeRO-3
+  std::string folder = {};   // folder on a disk for all but activations; empty: host memory
   bool activations = false;  // that forward saves for backward
-  double share = 1;          // of the parameters that this is for, in whole units
-  // Whether a shard is stepped as soon as its gradient is complete, beside the rest of backward:
-  // in steps without clipping and loss scaling, which look at the gradient as a whole first.
+  double share = 1;          // share of the parameters that is offloaded, in whole units
+  // Steps a shard as soon as its gradient is complete, overlapped with the rest of backward.
+  // Applies to steps without clipping and loss scaling, which need the complete gradient first.
   bool during_backward = true;
-  // Whether the CPU steps on a thread of its own; without a value, where the device runs beside it.
+  // Runs the CPU's optimizer step on a separate thread. Empty: if the device is asynchronous.
   std::optional<bool> background = {};
-  offload::InlineStepper* stepper = nullptr;  // that steps in place of that thread; null: none does
+  offload::InlineStepper* stepper = nullptr;  // replaces that thread; null: none
   offload::ActivationOptions activation = {};
 };
 
-// How a step is done, the same for all.
+// Options of all steps.
 struct StepOptions {
-  comm::DataParallelOptions parallel = {};  // where `offload` says what lies in host memory
+  comm::DataParallelOptions parallel = {};  // `offload` decides what lies in host memory
   StepOffload offload = {};
-  int64_t micro_batches = 1;  // of a rank, in the steps that have most
-  float clip = 0;             // largest norm of the gradient; 0: any
+  int64_t micro_batches = 1;  // per rank, in the steps with the most
+  float clip = 0;             // maximum gradient norm; 0: no clipping
   std::optional<optim::OutlierOptions> skip_outliers = {};
   std::optional<amp::GradScalerOptions> loss_scale = {};
   std::optional<comm::LocalStepsOptions> local_steps = {};
-  bool graphs = false;  // forward and backward are captured once and replayed
+  bool graphs = false;  // capture forward and backward once and replay them
 };
 
 // Makes the optimizer of these shards.
 using MakeOptimizer =
     std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
 
-// One step's own values.
+// Values of a single step.
 struct StepInput {
-  int64_t step = 0;            // counts from 0
-  float lr = 0;                // of the optimizer
-  double weight = 1;           // of all ranks' losses: what is minimised is their sum over this
-  int64_t first_position = 0;  // of the step's first sample among those of all ranks
-  int64_t micro_batches = 0;   // of a rank; 0: those of the options
-  // The rank's micro-batches, one after the other; each stays until the next call.
+  int64_t step = 0;            // counted from 0
+  float lr = 0;                // learning rate
+  double weight = 1;           // the loss is all ranks' sum divided by this
+  int64_t first_position = 0;  // global index of the step's first sample
+  int64_t micro_batches = 0;   // per rank; 0: those of the options
+  // Returns the rank's next micro-batch, which stays valid until the next call.
   std::function<const Batch&()> next_batch = {};
 };
 
-// What a step has come to on this rank.
+// Result of a step on this rank.
 struct StepOutcome {
   int64_t step = 0;
-  std::chrono::steady_clock::time_point started = {};  // when it began to be queued
+  std::chrono::steady_clock::time_point started = {};  // when its launch began
   std::vector<double> losses;                          // of the rank's micro-batches
-  StepState state;       // with the gradient's norm, and the loss scale of the next step
-  double exposed_s = 0;  // that the step waited for communication
-  std::vector<int32_t> tally;  // of all ranks, as StepTally has it; empty: there is none
-  // Nothing was changed: its gradient overflowed, which loss scaling expects now and then, or its
-  // norm was an outlier (StepOptions::skip_outliers).
+  StepState state;             // with the gradient norm, and the loss scale of the next step
+  double exposed_s = 0;        // time that the step waited for communication
+  std::vector<int32_t> tally;  // of all ranks, see StepTally; empty: none
+  // True if nothing was updated: the gradient overflowed, which loss scaling expects occasionally,
+  // or its norm was an outlier (StepOptions::skip_outliers).
   bool was_skipped = false;
   bool was_outlier = false;
 };
 
-// What a resumed run needs to know of the steps before, besides its tensors.
+// History that a resumed run needs, besides its tensors.
 struct StepHistory {
-  int64_t skipped_steps = 0;                    // all of them
-  int64_t outlier_steps = 0;                    // of those, for their norm
+  int64_t skipped_steps = 0;                    // total
+  int64_t outlier_steps = 0;                    // part of them skipped for their norm
   std::optional<LossScale> loss_scale = {};     // of runs with loss scaling
   std::optional<optim::NormWindow> norms = {};  // of runs that skip outliers
 };
 
-// The parts of a step, in order; forward and backward come once for each micro-batch.
+// Phases of a step, in order; forward and backward occur once per micro-batch.
 enum class StepPhase : uint8_t { kPrepare, kForward, kBackward, kReduce, kUpdate };
 
 std::string_view phase_name(StepPhase phase);  // "forward"
 
-// Looks on. Methods are called on the thread that calls TrainStep's.
+// Observer of training steps. Methods are called on the thread that calls TrainStep.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
-  // Work of a phase is queued between the two; kPrepare comes before every forward again.
+  // Called before and after the work of a phase is launched; kPrepare precedes every forward.
   virtual void begins(StepPhase) {}
   virtual void ends(StepPhase) {}
-  // On a pipeline's rank: what the forward or backward that begins next is of.
+  // On a pipeline rank: describes the forward or backward that begins next.
   virtual void acts(const comm::Action&) {}
-  // The results of a step are here: when it ran at once, before run() returns; else when the first
-  // forward of the next step is queued, whose backward is not, or in finish(). Must not wait for
-  // other ranks, which may wait for what this one sends in that step.
+  // Called when the results of a step are available. If the device is synchronous: before run()
+  // returns. Otherwise: after the launch of the next step's first forward and before that of its
+  // backward, or in finish(). Must not wait for other ranks, which may wait for messages that this
+  // rank sends in the next step.
   virtual void done(const StepOutcome&) {}
 };
 
 class PipelineStep;
 
-// Training steps of a model on the ranks of a group: the one place that knows in which order
-// forward, backward, collectives, clipping, the optimizer and loss scaling come. All ranks call the
-// same methods in the same order.
+// Training steps of a model on the ranks of a group. This class alone defines the order of forward,
+// backward, collectives, clipping, optimizer and loss scaling. All ranks call the same methods in
+// the same order.
 //
 //   TrainStep step(context, {.shard = &group}, {model, model.blocks(), loss}, {.clip = 1},
 //                  [](std::vector<OptimShard> shards) {
@@ -146,9 +148,8 @@ class PipelineStep;
 //   step.finish();
 class TrainStep {
  public:
-  // All that is referred to outlives this. Parameters get their memory, which they have as long as
-  // this lives, and initial values. Throws ConfigError, as the parts do, for options that do not go
-  // together. Collective.
+  // All references must outlive this. Allocates the parameters, which keep their memory as long as
+  // this exists, and initializes them. Throws ConfigError for incompatible options. Collective.
   TrainStep(Context& context, const comm::ShardGroups& groups, StepModel model,
             const StepOptions& options, const MakeOptimizer& make_optimizer,
             StepObserver* observer = nullptr);
@@ -156,46 +157,47 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  // Queues a step: on a device whose stream runs later the host is ahead of it by one step at most.
+  // Launches a step. On an asynchronous device the host is at most one step ahead.
   void run(const StepInput& input);
-  // The loss of a micro-batch, forward alone; in a pipeline on the ranks that have losses, else
-  // undefined. Collective over the ranks of a pipeline.
+  // Returns the loss of a micro-batch, forward only; in a pipeline on the ranks with losses,
+  // elsewhere an undefined tensor. Collective over the ranks of a pipeline.
   Tensor loss(const DeviceBatch& batch);
-  // Returns when the steps that were queued have been done, and their outcome told.
+  // Waits until all launched steps are complete and their outcomes reported.
   void finish();
-  // Also when an optimizer in host memory is done with them: parameters and states are those after
-  // the last step.
+  // Also waits for an optimizer in host memory: parameters and states are then those after the last
+  // step.
   void finish_update();
 
-  // Frees the memory of captured graphs; run() is not called any more.
+  // Frees the memory of captured graphs. run() must not be called afterwards.
   void drop_graphs();
 
-  // What is not needed (a loss scale without loss scaling) does not count. history() waits for the
-  // device. Throws DataError for norms of another window.
+  // Continues from a history. Unused parts (a loss scale without loss scaling) are ignored.
+  // history() waits for the device. Throws DataError for norms of a different window.
   void resume(const StepHistory& history);
   StepHistory history() const;
-  int64_t skipped_steps() const { return skipped_steps_; }  // of those whose outcome was told
-  int64_t outlier_steps() const { return outlier_steps_; }  // of the skipped ones
+  int64_t skipped_steps() const { return skipped_steps_; }  // of the steps with reported outcomes
+  int64_t outlier_steps() const { return outlier_steps_; }  // part of the skipped ones
   bool scales_loss() const { return scaler_.has_value(); }
   bool skips_outliers() const { return outliers_.has_value(); }
 
-  // After `done` steps, the last of a run with local steps: all replicas have the same parameters.
+  // Call after `done` steps, the last of a run with local steps: makes the replicas' parameters
+  // equal.
   void finish_local_steps(int64_t done);
-  // Calls `use` while parameters are what all replicas of local steps have alike
-  // (comm::LocalSteps), after which they are as before; without local steps they are what they are.
+  // Calls `use` while the parameters are those common to all replicas of local steps
+  // (comm::LocalSteps), and restores them afterwards. Without local steps it just calls `use`.
   // Collective.
   void with_anchors(const std::function<void()>& use);
 
-  // From the parameters as they are now on, keeps their moving average (Optimizer::keep_average()).
+  // Starts a moving average of the parameters at their current values (Optimizer::keep_average()).
   void keep_average(double decay) { optimizer_->keep_average(decay); }
-  // Calls `use` while parameters are their average, whose bits and theirs are then as before.
+  // Calls `use` while the parameters are their average. Afterwards both have their previous bits.
   // Collective.
   void with_average(const std::function<void()>& use);
 
   comm::DataParallel& parallel() { return *parallel_; }
   const comm::DataParallel& parallel() const { return *parallel_; }
   const optim::Optimizer& optimizer() const { return *optimizer_; }
-  // Where what is offloaded goes; null: nothing is.
+  // Context of offloaded memory; null: nothing is offloaded.
   Context* host_context() { return tier_ ? &tier_->context() : nullptr; }
 
  private:
@@ -216,8 +218,8 @@ class TrainStep {
   void sum_tally();
   bool steps_during_backward() const;
 
-  // Takes the parameters' memory away in the end, as the model may outlive the context, and gives it
-  // back, as the group that it may have come from may go before the context does.
+  // On destruction detaches the parameters from their memory, as the model may outlive the context,
+  // and frees it, as the group that may own it may be destroyed before the context.
   struct Unbind {
     Context& context;
     Module& module;
@@ -233,17 +235,17 @@ class TrainStep {
   std::optional<offload::ActivationOffload> activations_;
   std::optional<comm::DataParallel> parallel_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::optional<offload::OptimizerOffload> offload_;  // goes before the optimizer, which it uses
+  std::optional<offload::OptimizerOffload> offload_;  // destroyed before optimizer_
   std::optional<amp::GradScaler> scaler_;
   std::optional<optim::OutlierSkip> outliers_;
   std::optional<MicroBatches> micro_batches_;
-  std::unique_ptr<PipelineStep> pipeline_;  // in place of these; null: there is none
+  std::unique_ptr<PipelineStep> pipeline_;  // replaces micro_batches_; null: no pipeline
   std::unique_ptr<StepTally> tally_;        // null: none
   StepResults results_;
-  std::optional<Queued> queued_;  // whose outcome has not been told
+  std::optional<Queued> queued_;  // whose outcome has not been reported
   int64_t skipped_steps_ = 0;
   int64_t outlier_steps_ = 0;
-  int64_t overflows_ = 0;  // of the skipped steps before this run was resumed without loss scaling
+  int64_t overflows_ = 0;  // of the skipped steps before a resume without loss scaling
 };
 
 }  // namespace shale::models

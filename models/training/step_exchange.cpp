@@ -12,7 +12,7 @@ namespace shale::models {
 
 namespace {
 
-constexpr size_t kFields = 5;  // behind the losses
+constexpr size_t kFields = 5;  // after the losses
 
 }  // namespace
 

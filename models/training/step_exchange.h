@@ -9,56 +9,57 @@
 
 namespace shale::models {
 
-// What ranks tell each other of saves.
+// State of saves that ranks exchange.
 struct SaveNews {
-  bool is_time = false;  // minutes have passed since the last one; rank 0's clock counts
+  bool is_time = false;  // a save by minutes is due; only rank 0's clock counts
   comm::SaveProgress progress = {};
 };
 
-// What a rank tells the others at the end of a step.
+// Message of a rank at the end of a step.
 struct StepNews {
-  std::vector<double> losses;  // of its micro-batches; equally many on all ranks
-  double busy_s = 0;           // of the step, without waiting for others
-  bool stop = false;           // it was asked to stop
+  std::vector<double> losses;  // of its micro-batches; same number on all ranks
+  double busy_s = 0;           // time of the step without waits for other ranks
+  bool stop = false;           // a stop was requested
   SaveNews save = {};
 };
 
-// What all ranks know then: the same on all of them.
+// Combined messages of all ranks, equal on all of them.
 struct StepSummary {
-  double loss_sum = 0;         // as comm::ordered_sum gives it
+  double loss_sum = 0;         // by comm::ordered_sum
   std::vector<double> busy_s;  // by rank
   std::vector<int> ranks_to_stop;
-  SaveNews save;  // the least that was finished, the last that failed
+  SaveNews save;  // minimum of what was completed, and the last failure
 };
 
-// The one exchange between hosts at the end of a step: a small all-gather that runs while the next
-// step is queued, so that no host waits there for the slowest one. As every rank takes part in it,
-// ranks that decide by the summary decide alike: they stop after the same step, or, if one of them
-// is gone, not at all.
+// The only exchange between hosts at the end of a step: a small all-gather that overlaps the launch
+// of the next step, so that no host waits for the slowest one. As every rank takes part in it,
+// decisions that follow from the summary are equal on all ranks: they stop after the same step, or,
+// if one of them is gone, not at all.
 class StepExchange {
  public:
-  // losses: the ranks whose losses count, in the order of their micro-batches; empty: all. The group
-  // outlives this.
+  // losses: the ranks whose losses count, in the order of their micro-batches; empty: all. The
+  // group must outlive this.
   explicit StepExchange(comm::ProcessGroup& group, std::vector<int> losses = {})
       : group_(group.host()), losses_(std::move(losses)) {}
 
-  // Sends this rank's news on its way, and returns. What was sent before was taken. Collective.
+  // Starts the all-gather of this rank's message and returns. The previous one must have been
+  // taken. Collective.
   void start(const StepNews& mine);
-  // Waits for the news of all ranks that was sent last. Throws what the all-gather threw.
+  // Waits for the messages of the last start(). Rethrows errors of the all-gather.
   StepSummary take();
 
  private:
   comm::ProcessGroup& group_;
   const std::vector<int> losses_;
   std::vector<double> mine_, all_;
-  comm::Work work_;  // goes before the memory that it uses
+  comm::Work work_;  // destroyed before the memory that it uses
 };
 
-// Whether a rank was asked to stop, before there is a step. Blocking.
+// Returns true if any rank was asked to stop, before the first step. Blocking.
 bool anyone_stops(comm::ProcessGroup& group, bool mine);
 
-// " (on rank 1, 3)": those whose own part of the loss is not finite; empty if there is none.
-// Blocking.
+// Returns " (on rank 1, 3)": the ranks whose own part of the loss is not finite; empty if there is
+// none. Blocking.
 std::string ranks_of_bad_losses(comm::ProcessGroup& group, const std::vector<double>& losses);
 
 }  // namespace shale::models

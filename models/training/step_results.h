@@ -6,10 +6,10 @@
 
 namespace shale::models {
 
-// What a training step leaves on the device for the host: the losses of its micro-batches, its
-// tally (step_tally.h), and what kernels wrote to StepState. The copies follow the step's work on
-// its stream, into pinned memory, so that the host can queue the next step before it looks at the
-// results of this one.
+// Results that a training step leaves on the device for the host: the losses of its micro-batches,
+// its tally (step_tally.h), and what kernels wrote to StepState. They are copied to pinned memory
+// on the step's stream, after its work, so that the host can launch the next step before it reads
+// them.
 class StepResults {
  public:
   StepResults(Context& context, int64_t max_micro_batches, int64_t tally_size = 0);
@@ -17,10 +17,10 @@ class StepResults {
   StepResults(const StepResults&) = delete;
   StepResults& operator=(const StepResults&) = delete;
 
-  // At the end of a step. losses: one f32 scalar per micro-batch; tally: i32, of the size told, or
-  // undefined. Results that were not waited for are lost.
+  // Call at the end of a step. losses: one f32 scalar per micro-batch; tally: i32 [tally_size], or
+  // undefined. Earlier results that were not waited for are lost.
   void queue(const std::vector<Tensor>& losses, const Tensor& tally = {});
-  // Returns when the results of the last queue() are here. What the device's work threw is thrown.
+  // Waits for the results of the last queue(). Rethrows errors of the device's work.
   void wait();
 
   std::vector<double> losses() const;
@@ -34,7 +34,7 @@ class StepResults {
   int64_t max_micro_batches_, tally_size_;
   int64_t micro_batches_ = 0;  // of the last queue()
   size_t bytes_;
-  StepState* state_;  // pinned; the losses follow, then the tally
+  StepState* state_;  // pinned; followed by the losses, then the tally
   float* losses_;
   int32_t* tally_;
   void* event_ = nullptr;

@@ -4,14 +4,15 @@
 
 namespace shale::models {
 
-// What the forward passes of a step count, besides their losses, each thing on one rank. TrainStep
-// adds it up over all ranks at the end of the step and sets it to 0.
+// Counters of a step's forward passes, besides the losses. Each rank counts its own work; at the
+// end of the step TrainStep sums the counters over all ranks and sets them to 0.
 class StepTally {
  public:
   virtual ~StepTally() = default;
-  // Counters in device memory, i32, which forward adds to.
+  // Returns the counters, i32 in device memory, to which forward adds.
   virtual const Tensor& counts() const = 0;
-  // counts() are those of all ranks now, the same on all of them; queues what follows from them.
+  // Called when counts() holds the sum over all ranks, equal on all of them; launches work that
+  // uses it.
   virtual void summed() = 0;
 };
 

@@ -19,7 +19,7 @@ sigset_t requests() {
   return set;
 }
 
-// As if nobody had waited for it.
+// Ends the process as if the signal had not been caught.
 void end_by(int signal) {
   std::signal(signal, SIG_DFL);
   sigset_t set;
@@ -36,7 +36,7 @@ void wait_for_requests() {
     int signal = 0, none = 0;
     if (sigwait(&set, &signal) != 0) continue;
     first_signal.compare_exchange_strong(none, signal);
-    // Whoever presses the keys twice means it.
+    // A second SIGINT ends the process immediately.
     if (signal == SIGINT && ++interrupts == 2) end_by(SIGINT);
   }
 }

@@ -2,23 +2,23 @@
 
 namespace shale::models {
 
-// Requests from outside to stop: SIGTERM (a job that is to end), SIGUSR1 (a warning that it will;
-// mpirun passes it on at once) and SIGINT. From construction on they only set a flag, at which
-// training looks when a step ends; a second SIGINT ends the process as usual. SIGXFSZ and SIGPIPE
-// are ignored: the write that causes them fails with an error, which says more.
+// Requests to stop: SIGTERM (the job is to end), SIGUSR1 (a warning that it will; mpirun forwards
+// it immediately) and SIGINT. Once this is constructed they only set a flag, which training checks
+// at the end of a step; a second SIGINT ends the process as usual. SIGXFSZ and SIGPIPE are ignored,
+// as the write that causes them fails with a more specific error.
 //
-// A thread of its own waits for them, and all others block them: code that a library makes at run
-// time, as oneDNN's, may keep data below its stack pointer, where a handler would overwrite it. To
-// be made before any other thread, and before MPI starts. It lasts as long as the process:
-// schedulers repeat their requests, and one that came while a run ends would else turn its exit
-// code into a death by signal.
+// A dedicated thread waits for the signals, and all other threads block them: code that a library
+// generates at run time, such as oneDNN's, may keep data below its stack pointer, where a handler
+// would overwrite it. Construct it before any other thread is started, and before MPI. It lasts as
+// long as the process: schedulers repeat their requests, and one that arrives while a run ends
+// would otherwise turn its exit code into a death by signal.
 class StopSignals {
  public:
-  StopSignals();  // throws std::system_error if there can be no thread
+  StopSignals();  // throws std::system_error if no thread can be started
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // The first that has come; 0: none has.
+  // Returns the first signal received; 0: none.
   static int received();
 };
 

@@ -4,8 +4,8 @@
 
 namespace shale::models {
 
-// Ends the reading of data, with kInterrupted, when the process is asked to stop (StopSignals).
-// Logs the file once when reading takes longer than two seconds.
+// Makes a callback that ends the reading of data with kInterrupted when the process is asked to
+// stop (StopSignals), and logs the file once if reading takes longer than two seconds.
 OnReading watch_reading();
 
 }  // namespace shale::models

@@ -22,18 +22,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An all-reduce within a host is a few copies. Two ranks on cores of their own were found at 2 to 3
-// times the speed of a copy, staged at once that speed, over MPI a little below; a machine that has
-// less bandwidth to share out may have a quarter of that. This is well below all of them, as a
-// warning that comes without a cause is worse than none.
+// An all-reduce within a host consists of a few copies. Two ranks on separate cores were measured
+// at 2 to 3 times the speed of a copy, staged at about that speed, over MPI slightly below; on a
+// machine with less memory bandwidth per core it may be a quarter of that. This threshold is far
+// below all of them, as a false warning is worse than none.
 constexpr double kPartOfCopies = 1.0 / 16;
 
 constexpr int64_t kSmall = 64 << 10, kLarge = 4 << 20;  // bytes of an all-reduce
-constexpr double kBudget_s = 0.02;                      // of the timed runs
+constexpr double kBudget_s = 0.02;                      // total of the timed runs
 constexpr int kMostRuns = 6;
 constexpr int kMostRoots = 16;
 
-// Memory that the group reaches most directly.
+// Buffer in the memory that the group accesses most directly.
 class GroupBuffer {
  public:
   GroupBuffer(comm::ProcessGroup& group, int64_t bytes)
@@ -59,21 +59,22 @@ int64_t nanoseconds(Run&& run) {
   return std::chrono::nanoseconds(Clock::now() - start).count();
 }
 
-// Time in which this thread could have run and had no core; a lot where the system does not say.
+// Returns the time for which this thread was runnable without a core; a large number if the system
+// does not report it.
 int64_t coreless_ns() {
   std::ifstream file("/proc/thread-self/schedstat");
   int64_t on_core = 0, waiting = 0;
   return file >> on_core >> waiting ? waiting : Clock::now().time_since_epoch().count();
 }
 
-// What all ranks do at once, several times: the fastest run counts, as others' work can only slow
-// it down. A run in which some rank had to wait for a core says nothing about how ranks are
-// connected, so one without that is better, however slow.
+// Times a run of all ranks, several times. The fastest run counts, as other load can only slow it
+// down. A run in which a rank waited for a core says nothing about the connection between ranks, so
+// any run without such a wait is preferred.
 class Timing {
  public:
   explicit Timing(comm::ProcessGroup& host) : host_(host) {}
 
-  // At least once, at most `runs` times, and until that much time is over.
+  // Runs at least once, at most `runs` times, and until `budget_s` has passed.
   template <typename Run>
   void repeat(int runs, double budget_s, Run&& run) {
     const auto start = Clock::now();
@@ -87,7 +88,7 @@ class Timing {
   bool undisturbed() const { return undisturbed_; }
 
  private:
-  // Returns the time since the start, which is the same on all ranks.
+  // Returns the time since the start, equal on all ranks.
   template <typename Run>
   int64_t time(Clock::time_point start, Run&& run) {
     host_.barrier("bandwidth");
@@ -111,8 +112,8 @@ class Timing {
 struct Measured {
   int64_t bytes = 0;  // of the all-reduces
   double bytes_per_s = 0;
-  double copy_bytes_per_s = 0;  // of the slowest rank, while all copy
-  bool undisturbed = false;     // ranks had their cores
+  double copy_bytes_per_s = 0;  // of the slowest rank, while all ranks copy
+  bool undisturbed = false;     // no rank waited for a core
 };
 
 Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer& buffer) {
@@ -125,9 +126,9 @@ Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer&
     };
   };
   Timing first(host), small(host), large(host), copies(host);
-  first.repeat(1, 0, all_reduce(kSmall));  // ranks find each other's memory, libraries connect
+  first.repeat(1, 0, all_reduce(kSmall));  // sets up connections, maps other ranks' memory
   small.repeat(1, 0, all_reduce(kSmall));
-  // A larger buffer takes at most proportionally longer.
+  // The time of a larger buffer grows at most proportionally.
   const auto times = static_cast<int64_t>(kBudget_s / kMostRuns / small.seconds());
   Measured measured{.bytes = kSmall * std::clamp<int64_t>(times, 1, kLarge / kSmall)};
   large.repeat(kMostRuns, kBudget_s, all_reduce(measured.bytes));
@@ -137,7 +138,7 @@ Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer&
   measured.bytes_per_s = ring_bytes / large.seconds();
 
   std::vector<std::byte> from(kLarge), to(kLarge);
-  std::memcpy(to.data(), from.data(), from.size());  // pages come with their first use
+  std::memcpy(to.data(), from.data(), from.size());  // first use maps the pages
   copies.repeat(kMostRuns, kBudget_s / 2,
                 [&] { std::memcpy(to.data(), from.data(), from.size()); });
   measured.copy_bytes_per_s = static_cast<double>(kLarge) / copies.seconds();
@@ -151,8 +152,8 @@ std::string host_name() {
   return name.data();
 }
 
-// An all-reduce takes all ranks the same time. Who is badly connected, or has no core, is the last
-// to receive what the ranks send in turn.
+// All ranks finish an all-reduce at the same time. Instead the ranks send in turn: a badly
+// connected rank, or one without a core, receives last.
 std::string describe_slowest(comm::ProcessGroup& group, Context& context, const GroupBuffer& buffer,
                              int64_t bytes) {
   comm::ProcessGroup& host = group.host();
@@ -168,7 +169,7 @@ std::string describe_slowest(comm::ProcessGroup& group, Context& context, const 
     });
     if (root != group.rank()) mine_ns += ns;
   }
-  std::vector<std::pair<int64_t, std::string>> ranks;  // time, who
+  std::vector<std::pair<int64_t, std::string>> ranks;  // time, rank
   for (const std::string& text :
        host.all_gather_bytes(cat(mine_ns, " ", host_name()), "bandwidth")) {
     std::istringstream words(text);
@@ -206,7 +207,7 @@ void check_bandwidth(comm::ProcessGroup& group, Context& context, const comm::Wo
       !several_hosts && !crowded && context.device().type == DeviceType::kCpu;
   if (expected_bytes_per_s == 0 && !copies_compare && (crowded || !several_hosts)) return;
 
-  struct ResetTraffic {  // it is none of the training's
+  struct ResetTraffic {  // excludes this traffic from the training's counters
     comm::ProcessGroup& group;
     ~ResetTraffic() { group.reset_traffic(); }
   };

@@ -18,7 +18,7 @@ std::optional<DiskRoom> disk_room(const std::string& folder) {
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) return {};
   const auto block = static_cast<int64_t>(disk.f_frsize);
-  // A file system that does not count its files says that it has none, free or not.
+  // A file system that does not count its files reports 0 files, both in total and free.
   return DiskRoom{.free_bytes = static_cast<int64_t>(disk.f_bavail) * block,
                   .total_bytes = static_cast<int64_t>(disk.f_blocks) * block,
                   .can_add_files = disk.f_favail > 0 || disk.f_files == 0};
@@ -42,9 +42,8 @@ std::vector<MpiFolder> mpi_folders() {
        .if_unusable = "mount a tmpfs there, or mpirun --mca btl_vader_backing_directory /tmp"}};
 }
 
-// Twice what was found with Open MPI 4.1: 8 MiB in TMPDIR, and in /dev/shm 84 KiB a rank of
-// segments that could grow to 4 MiB, and do not, as little of what Shale's ranks say to others of
-// their node goes through MPI.
+// Twice the use measured with Open MPI 4.1: 8 MiB in TMPDIR, and 84 KiB per rank in /dev/shm. Those
+// segments could grow to 4 MiB, but do not, as Shale sends little over MPI within a node.
 int64_t room_for_mpi(int ranks) {
   constexpr int64_t kBase = int64_t{16} << 20, kRank = int64_t{168} << 10;
   return kBase + kRank * ranks;

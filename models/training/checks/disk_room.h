@@ -7,30 +7,30 @@
 
 namespace shale::models {
 
-// The room on the disk, or in the memory, that a folder lies in.
+// Free space of the file system, on a disk or in memory, that holds a folder.
 struct DiskRoom {
   int64_t free_bytes = 0;  // for this user
   int64_t total_bytes = 0;
   bool can_add_files = true;
 };
 
-// Nothing where the folder cannot be looked at; errno then says why.
+// Returns nothing if the folder cannot be examined; errno then has the reason.
 std::optional<DiskRoom> disk_room(const std::string& folder);
 
-// TMPDIR, or /tmp.
+// Returns TMPDIR, or /tmp.
 std::string temporary_folder();
 
-// A folder in which Open MPI keeps files while ranks run. Where there is no room for them mpirun
-// can hang for minutes, and ranks die of SIGBUS.
+// Folder in which Open MPI keeps files while ranks run. If it has no space left, mpirun can hang
+// for minutes, and ranks die of SIGBUS.
 struct MpiFolder {
   std::string name;  // "TMPDIR"
   std::string path;
-  std::string if_full;      // what to do about it
-  std::string if_unusable;  // it is not there, or cannot be written to
+  std::string if_full;      // remedy
+  std::string if_unusable;  // remedy if it is missing or not writable
 };
 std::vector<MpiFolder> mpi_folders();
 
-// What `ranks` ranks of a node take in each of them, rounded up.
+// Returns the space that `ranks` ranks of a node need in each of these folders, rounded up.
 int64_t room_for_mpi(int ranks);
 
 }  // namespace shale::models

@@ -13,7 +13,7 @@ namespace {
 
 double fastest_product(Context& context, DType dtype) {
   constexpr int64_t kSize = 2048;
-  constexpr int kRuns = 5;  // the first makes the kernel
+  constexpr int kRuns = 5;  // the first one compiles the kernel
   const Tensor a = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
   const Tensor b = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
   const Tensor c = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
@@ -32,7 +32,7 @@ double fastest_product(Context& context, DType dtype) {
 
 double measure_gemm_peak(Context& context, DType dtype) {
   const double peak = fastest_product(context, dtype);
-  // The operands are no part of what the run itself needs.
+  // Removes the operands from the run's own memory statistics.
   context.allocator().release_cached();
   context.allocator().reset_peak();
   return peak;

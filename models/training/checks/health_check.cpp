@@ -26,7 +26,7 @@ constexpr size_t round_up_4(size_t bytes) {
   return (bytes + 3) / 4 * 4;
 }
 
-// Notes lie one after another: a header, the owner's name, the contents.
+// Searches a sequence of ELF notes; each has a header, the owner's name and the contents.
 std::string find_build_id(const std::byte* notes, size_t bytes) {
   constexpr std::string_view kOwner("GNU\0", 4);
   size_t at = 0;
@@ -65,7 +65,7 @@ int look_at_object(dl_phdr_info* object, size_t, void* result) {
 
 constexpr const char* kTag = "health check";
 
-// sums: of ones, over the ranks of the group.
+// sums: all-reduced ones of the group.
 void check_sums_of_ones(const comm::ProcessGroup& group, std::span<const float> sums) {
   const auto want = static_cast<float>(group.size());
   const auto wrong = std::find_if(sums.begin(), sums.end(), [&](float x) { return x != want; });
@@ -88,7 +88,7 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
-// Line by line, as the whole is too long to be read in a message.
+// Compares line by line, as the whole text is too long for a message.
 void check_same_options(comm::ProcessGroup& group, std::string_view config) {
   const std::vector<std::string> all = group.all_gather_bytes(config, "options");
   const std::vector<std::string> first = lines_of(all.front());
@@ -130,7 +130,7 @@ void check_ranks(comm::ProcessGroup& device_group, std::string_view config) {
 
 void check_device_sums(Context& context, comm::ProcessGroup& group) {
   if (group.size() == 1) return;
-  constexpr int64_t kCount = 1 << 20;  // enough for all ways of a group to carry a part of it
+  constexpr int64_t kCount = 1 << 20;  // enough for every transport of a group to take part
   std::vector<float> sums;
   {
     const Tensor ones = full(context, {kCount}, DType::kF32, 1);
@@ -138,7 +138,7 @@ void check_device_sums(Context& context, comm::ProcessGroup& group) {
     sums = to_host<float>(ones);
   }
   check_sums_of_ones(group, sums);
-  // This memory is no part of what the run itself needs.
+  // Removes this memory from the run's own statistics.
   context.allocator().release_cached();
   context.allocator().reset_peak();
 }

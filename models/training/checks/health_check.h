@@ -10,29 +10,29 @@
 
 namespace shale::models {
 
-// Before training: what would otherwise show as wrong numbers or late failures. All are quick.
+// Quick checks before training, for problems that would otherwise cause wrong numbers or late
+// failures.
 
-// Whether ranks compute right together (an all-reduce of ones), run the same build of the same
-// program with the same libraries, and were given the same options. config: the options as
-// ConfigSpec::to_json() prints them; --threads may differ. Throws CommError, on all ranks, naming
-// what differs and the ranks. Collective.
+// Checks that ranks compute correctly together (an all-reduce of ones), run the same build of the
+// same program with the same libraries, and have the same options. config: the options as
+// ConfigSpec::to_json() prints them; --threads may differ. Throws CommError on all ranks, with the
+// difference and the ranks. Collective.
 void check_ranks(comm::ProcessGroup& group, std::string_view config);
 
-// Whether an all-reduce of ones is right in every element on the group's own way, memory of the
-// context's device: what trains there need not go through the host. Throws CommError on the ranks
-// that see it wrong, naming element and value. Collective.
+// Checks every element of an all-reduce of ones in the device memory of the context, over the
+// transport that training will use. Throws CommError on the ranks that find a wrong value, with
+// element and value. Collective.
 void check_device_sums(Context& context, comm::ProcessGroup& group);
 
-// Whether the disk of `folder`, which exists, has room for `count` more checkpoints of so many
-// bytes. Throws DiskError with folder, found and wanted if there is none for one; for less than all
-// of them it warns.
+// Checks that the disk of the existing `folder` has room for `count` more checkpoints of
+// `checkpoint_bytes` bytes. Throws DiskError, with the bytes found and needed, if there is no room
+// for one; warns if there is not enough for all.
 void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t count);
 
-// Warns, on one rank of each node, of folders where Open MPI needs more room than there is left.
+// Warns, on one rank of each node, of folders with too little space for Open MPI.
 void check_room_for_mpi(const comm::World& world);
 
-// The build's own number, which the linker puts into the running program; its size where there is
-// none.
+// Returns the linker's build id of the running program; its file size if it has none.
 std::string build_id();
 
 }  // namespace shale::models

@@ -8,33 +8,33 @@
 
 namespace shale::models {
 
-// Finds ranks that hold up the others: all ranks take the same time for a step, but a slow one
+// Detects ranks that delay the others. All ranks take the same time for a step, but a slow rank
 // spends it working while the others wait for it.
 class StragglerWatch {
  public:
   struct Options {
-    double factor = 1.5;     // of the median of the ranks' times
-    double least_s = 0.005;  // a step beyond the median: less is noise
-    int64_t steps = 10;      // that are looked at together, as one alone is a matter of chance
-    int64_t reports = 3;     // in a row, until a rank is named
-    // By rank: which stage of a pipeline it has. Stages differ in their work, so that a rank is
-    // compared with those of its own. Empty: there is one.
+    double factor = 1.5;     // relative to the median of the ranks' times
+    double least_s = 0.005;  // excess over the median per step; less is noise
+    int64_t steps = 10;      // steps averaged per report, as single steps are random
+    int64_t reports = 3;     // consecutive slow reports before a warning
+    // Pipeline stage by rank. Stages differ in their work, so that ranks are compared within their
+    // stage. Empty: a single stage.
     std::vector<int> stages = {};
     std::vector<std::string> places = {};  // by rank, for the warning; empty: none
   };
   StragglerWatch() = default;
   explicit StragglerWatch(Options options) : options_(std::move(options)) {}
 
-  // busy_s: by rank, the time of a step without waiting for others. Returns what to warn of: a line
-  // for each rank that has been slow for `reports` times `steps` steps. If it goes on, or comes
-  // back, a rank is named again only after ten times as many.
+  // busy_s: by rank, the time of a step without waits for other ranks. Returns warnings: a line for
+  // each rank that has been slow for `reports` times `steps` steps. A rank that stays slow, or
+  // becomes slow again, is reported again only after ten times as many.
   std::vector<std::string> look(std::span<const double> busy_s);
 
  private:
   struct Rank {
     double busy_s = 0;         // over the steps since the last report
-    int64_t slow_reports = 0;  // in a row
-    int64_t name_at = 0;       // reports
+    int64_t slow_reports = 0;  // consecutive
+    int64_t name_at = 0;       // number of slow reports that triggers the next warning
   };
   std::vector<std::string> report();
   std::string name_of(size_t rank) const;

@@ -7,8 +7,8 @@
 
 namespace shale::models {
 
-// Calls `use` with each whole line of a file of JSON objects; a file that is not there has none.
-// Throws DataError, naming file and line, for a line that is no object, and what `use` throws.
+// Calls `use` for each complete line of a file of JSON objects; a missing file has no lines. Throws
+// DataError, with file and line, for a line that is not an object, and rethrows what `use` throws.
 void for_each_line(const std::string& path, const std::function<void(const JsonObject& line)>& use);
 
 }  // namespace shale::models

@@ -30,7 +30,7 @@ void MemoryLedger::allocated(const void* block, int64_t bytes, MemoryTag tag,
   until_peak_ = events_.size();
 }
 
-// What was there before the ledger is not in it.
+// Ignores blocks that were allocated before the ledger existed.
 void MemoryLedger::freed(const void* block) {
   const auto found = live_.find(block);
   if (found == live_.end()) return;
@@ -124,7 +124,7 @@ void ModulePlaces::hook_forward(Module& module) {
   });
 }
 
-// Backwards of units do not lie inside each other, and not all show their end.
+// Backward passes of units are not nested, and not all of them signal their end.
 void ModulePlaces::hook_backward(Module& unit) {
   names_.push_back(std::make_unique<std::string>(unit.full_name()));
   add(unit, HookPoint::kBeforeBackward, [this, name = names_.back().get()] {

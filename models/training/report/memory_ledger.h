@@ -13,44 +13,44 @@
 
 namespace shale::models {
 
-// Every allocation of a context while this lives: when, how long, for what, and in which part of
-// the model it was made.
+// Record of every allocation of a context while this exists: time, lifetime, tag, and the part of
+// the model that made it.
 class MemoryLedger final : public AllocationObserver {
  public:
-  // The context has no other observer, and outlives this.
+  // The context must have no other observer, and must outlive this.
   explicit MemoryLedger(Context& context);
   ~MemoryLedger() override;
   MemoryLedger(const MemoryLedger&) = delete;
   MemoryLedger& operator=(const MemoryLedger&) = delete;
 
-  // Where allocations are made from now on; empty: outside of all places.
+  // Sets the place of the following allocations; empty: outside of all places.
   void set_place(std::string place) { place_ = name(std::move(place)); }
 
-  // Bytes that were in use when their sum was highest.
+  // Bytes in use at the peak.
   struct Share {
     MemoryTag tag{};
-    std::string place;  // a module's full name, or "" outside of all
-    std::string what;   // who asked: a unit's name for its flat buffers
+    std::string place;  // full name of a module; "" outside of all modules
+    std::string what;   // requester: for flat buffers the name of their unit
     int64_t bytes = 0;
     int64_t blocks = 0;
   };
-  // Those of one tag, place and asker together; the largest first.
+  // Returns one entry for each combination of tag, place and requester; the largest first.
   std::vector<Share> at_peak() const;
 
-  // One allocation. Times count what is allocated and freed, from 0.
+  // One allocation. Times are indices of allocations and frees, from 0.
   struct Allocation {
     int64_t begin = 0;
-    int64_t end = 0;  // when it was freed; times(): it was not
+    int64_t end = 0;  // time of the free; times(): not freed
     int64_t bytes = 0;
     MemoryTag tag{};
-    std::string_view place, what;  // as Share's, up to the ledger's end
+    std::string_view place, what;  // as in Share; valid as long as the ledger
   };
-  std::vector<Allocation> allocations() const;  // by begin
+  std::vector<Allocation> allocations() const;  // sorted by begin
   int64_t times() const { return static_cast<int64_t>(events_.size()); }
-  int64_t peak_time() const { return static_cast<int64_t>(until_peak_) - 1; }  // -1: there is none
+  int64_t peak_time() const { return static_cast<int64_t>(until_peak_) - 1; }  // -1: no allocations
   int64_t peak_bytes() const { return highest_; }
 
-  // Notes what begins now, for pictures: "step 1".
+  // Marks the current time in pictures: "step 1".
   void mark(std::string text) { marks_.emplace_back(times(), std::move(text)); }
   const std::vector<std::pair<int64_t, std::string>>& marks() const { return marks_; }
 
@@ -63,7 +63,7 @@ class MemoryLedger final : public AllocationObserver {
 
   struct Event {
     const void* block;
-    int64_t bytes;  // 0: it is freed
+    int64_t bytes;  // 0: freed
     MemoryTag tag;
     Name place, what;
   };
@@ -75,19 +75,19 @@ class MemoryLedger final : public AllocationObserver {
   std::map<const void*, int64_t> live_;  // bytes
   int64_t total_ = 0, highest_ = 0;
   std::vector<std::pair<int64_t, std::string>> marks_;
-  size_t until_peak_ = 0;  // events, that of the highest total included
+  size_t until_peak_ = 0;  // number of events up to the peak, inclusive
 };
 
-// Tells a ledger in which module the model is: in forward the innermost, in backward the unit.
+// Tells a ledger which module is running: in forward the innermost one, in backward the unit.
 class ModulePlaces {
  public:
-  // All outlive this; `units` are modules of the model.
+  // All arguments must outlive this; `units` are modules of the model.
   ModulePlaces(MemoryLedger& ledger, Module& model, const std::vector<Module*>& units);
   ~ModulePlaces();
   ModulePlaces(const ModulePlaces&) = delete;
   ModulePlaces& operator=(const ModulePlaces&) = delete;
 
-  // The model's forward and backward are over: not every backward of a unit shows its end.
+  // Call it after forward and backward: not every backward of a unit signals its end.
   void leave_all();
 
  private:

@@ -6,13 +6,13 @@
 
 namespace shale::models {
 
-// The forms of a memory profile, by the end of a file's name. Throws ConfigError for another.
+// Checks the extension of a memory profile. Throws ConfigError for others.
 void check_memory_profile(const std::string& path);  // ".svg" or ".pickle"
 
-// What lived when. As a picture: memory in use by tag over the order of allocations, with the
-// ledger's marks and, below, the largest shares of the peak. As a snapshot that PyTorch's viewer of
-// memory reads (pytorch.org/memory_viz), in which an allocation's stack is asker, module and tag.
-// Throws DiskError.
+// Writes a memory timeline. ".svg": a picture of memory in use by tag over the sequence of
+// allocations, with the ledger's marks and, below, the largest shares of the peak. ".pickle": a
+// snapshot for PyTorch's memory viewer (pytorch.org/memory_viz), in which the stack of an
+// allocation consists of requester, module and tag. Throws DiskError.
 void write_memory_profile(const std::string& path, const MemoryLedger& ledger,
                           const std::string& title);
 

@@ -11,30 +11,30 @@
 
 namespace shale::models {
 
-// What a run says of its memory: at its end memory.jsonl (rank_memory.h), and on rank 0 a profile
-// of its first steps, if one is asked for.
+// Memory reports of a run: memory.jsonl at its end (rank_memory.h), and optionally on rank 0 a
+// profile of its first steps.
 class MemoryReport {
  public:
   static constexpr int64_t kProfiledSteps = 3;
 
-  // profile: a file (memory_profile.h); empty: none. Records from now on. `context` outlives this.
+  // profile: a file (memory_profile.h); empty: none. Starts recording. `context` must outlive this.
   MemoryReport(Context& context, std::string profile);
   ~MemoryReport();
 
-  // The model has its memory, and its steps begin.
+  // Call it when the model is allocated, before the first step.
   void watch(Module& model, const std::vector<Module*>& units);
-  // The run has done `steps` steps since it was started, and begins the next.
+  // Call it before a step, with the number of steps done since the start of the process.
   void begin_step(int64_t steps);
-  // Writes the profile, unless that is done; what goes wrong is a warning.
+  // Writes the profile, if not written yet; errors become warnings.
   void end_profile();
 
-  // Writes memory.jsonl of all ranks into the run's folder, which rank 0 has. host: of what is
-  // offloaded, or null. Throws DiskError. Collective.
+  // Writes memory.jsonl for all ranks into the run's folder, on rank 0. host: context of offloaded
+  // memory, or null. Throws DiskError. Collective.
   void write(const std::string& folder, comm::ProcessGroup& group, Context* host) const;
 
  private:
   Context& context_;
-  std::string profile_;  // empty: none, or it is written
+  std::string profile_;  // empty: none, or already written
   std::optional<MemoryLedger> ledger_;
   std::optional<ModulePlaces> places_;
 };

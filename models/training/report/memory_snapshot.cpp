@@ -1,6 +1,6 @@
-// A snapshot as torch.cuda.memory._snapshot() pickles it, with what its viewer looks at: a trace of
-// allocations with their stacks, and the segments, of which there is one for all. Written with
-// opcodes of pickle's protocol 2 (PEP 307): containers that begin with a mark, and no memo.
+// Writes a snapshot in the format of torch.cuda.memory._snapshot(), limited to what the viewer
+// uses: a trace of allocations with their stacks, and the segments, of which there is a single one.
+// Uses opcodes of pickle protocol 2 (PEP 307): containers that begin with a mark, and no memo.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -19,7 +19,7 @@ class Pickle {
   Pickle() : bytes_("\x80\x02", 2) {}
 
   void begin_list() { bytes_ += "]("; }
-  // Between the items of a long list: readers put no more than those since then on their stack.
+  // Call it between the items of a long list: bounds the stack that readers need.
   void go_on() { bytes_ += "e("; }
   void end_list() { bytes_ += 'e'; }
   void begin_dict() { bytes_ += "}("; }
@@ -50,7 +50,7 @@ class Pickle {
   std::string bytes_;
 };
 
-// Addresses as a first fit would give them: the viewer tells allocations apart by them.
+// Addresses assigned by first fit: the viewer identifies allocations by their addresses.
 class Addresses {
  public:
   int64_t take(int64_t bytes) {
@@ -116,7 +116,8 @@ void add_block(Pickle& pickle, int64_t address, int64_t bytes, const MemoryLedge
   pickle.end_dict();
 }
 
-// The viewer takes a block to begin where the one before ends: what is free is a block, too.
+// The viewer assumes that a block begins where the previous one ends, so free memory is a block
+// too.
 void add_segment(Pickle& pickle, const std::vector<Placed>& live, int64_t bytes) {
   int64_t in_use = 0;
   for (const Placed& placed : live) in_use += placed.of->bytes;

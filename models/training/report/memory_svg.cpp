@@ -1,4 +1,4 @@
-// The picture of a memory profile: areas by tag, stacked, over what is allocated and freed.
+// Picture of a memory profile: stacked areas by tag, over the sequence of allocations and frees.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,12 +13,12 @@
 namespace shale::models {
 namespace {
 
-// The drawing, in its own units.
+// Dimensions of the drawing.
 constexpr double kLeft = 80, kTop = 48, kWidth = 880, kHeight = 360, kLine = 18;
-constexpr int64_t kColumns = 880;  // of these each shows its moment of most memory
-constexpr size_t kShares = 12;     // rows below
+constexpr int64_t kColumns = 880;  // each shows the peak of its part of the time
+constexpr size_t kShares = 12;     // rows of the table below
 
-// Of tags, in their order: told apart without colour vision too (Okabe and Ito, 2008).
+// Colors of tags, in their order; distinguishable with color blindness (Okabe and Ito, 2008).
 constexpr std::array<const char*, kMemoryTags> kColors = {
     "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#999999"};
 constexpr const char* kStyle =
@@ -35,7 +35,7 @@ int64_t sum_of(const ByTag& bytes) {
   return sum;
 }
 
-// What is in use at the highest moment of each column of times.
+// Returns the memory in use at the peak of each column's times.
 std::vector<ByTag> columns_of(const MemoryLedger& ledger) {
   const int64_t times = std::max<int64_t>(ledger.times(), 1);
   std::vector<std::pair<int64_t, std::pair<size_t, int64_t>>> changes;
@@ -85,7 +85,7 @@ std::string line(std::string_view kind, double x1, double y1, double x2, double 
              number(y2), "\"/>\n");
 }
 
-// Where things are drawn: x of a time, y of bytes.
+// Maps a time to x, bytes to y.
 struct Plane {
   double times = 1, bytes = 1;
   double x(double time) const { return kLeft + time / times * kWidth; }

@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-// The locale never gets in between, unlike with printf.
+// Independent of the locale, unlike printf.
 template <typename... Format>
 std::string number_text(Format... value_and_format) {
   std::array<char, 400> buffer{};  // a double in fixed notation has up to 309 digits
@@ -31,13 +31,13 @@ std::string or_null(const std::optional<int64_t>& value) {
 std::string significant_or_null(const std::optional<double>& value, int digits) {
   return value ? significant(*value, digits) : "null";
 }
-// For quantities whose size is known: 1234567.8 is easier to read than 1.23457e+06.
+// For quantities of known magnitude: 1234567.8 is easier to read than 1.23457e+06.
 std::string fixed_or_null(const std::optional<double>& value, int decimals) {
   if (!value || !std::isfinite(*value)) return "null";
   return number_text(*value, std::chars_format::fixed, decimals);
 }
 
-// Bytes to the last one, shares to six digits.
+// Prints counts exactly, shares with six digits.
 std::string count_or_share(double value) {
   const bool is_count = std::abs(value) < 1e15 && value == std::floor(value);
   return is_count ? number_text(static_cast<int64_t>(value)) : significant(value, 6);
@@ -55,7 +55,7 @@ std::string columns_of(const ExpertMetrics& m) {
              ", \"dropped_share\": ", significant(m.dropped_share, 6));
 }
 
-// A mean over ranks, such as 2.5, without its fraction.
+// Prints a mean over ranks, such as 2.5, without its fraction.
 std::string whole(double bytes) {
   return fixed_or_null(bytes, 0);
 }

@@ -12,72 +12,72 @@
 
 namespace shale {
 
-// What mixtures of experts did in a step, of all ranks, layers and experts.
+// Expert statistics of a step, over all ranks, layers and experts.
 struct ExpertMetrics {
-  double tokens_min = 0;  // that chose an expert, dropped ones too
+  double tokens_min = 0;  // tokens routed to an expert, including dropped ones
   double tokens_mean = 0;
   double tokens_max = 0;
-  double dropped_share = 0;  // of the choices, for want of capacity
+  double dropped_share = 0;  // share of routed tokens dropped for lack of capacity
 
   friend bool operator==(const ExpertMetrics&, const ExpertMetrics&) = default;
 };
 
-// What rank 0 has sent since the row before, by class, in bytes (comm/traffic.h).
+// Bytes that rank 0 has sent since the previous row, by class (comm/traffic.h).
 struct SentBytes {
   double gradients = 0;
   double parameters = 0;
   double activations = 0;
-  std::optional<double> replicas = {};  // of all classes, to other replicas; where there are some
+  std::optional<double> replicas = {};  // of all classes, to other replicas; empty: one replica
 
   friend bool operator==(const SentBytes&, const SentBytes&) = default;
 };
 
-// One optimizer step. What is not known, or not finite, is null in the file.
+// Metrics of an optimizer step. Unknown or non-finite values are null in the file.
 struct StepMetrics {
   int64_t step = 0;
   float loss = 0;  // mean over the global batch
   std::optional<double> grad_norm = {};
   std::optional<double> lr = {};
-  std::string item = "tokens";        // what is counted; a key of the file, as "tokens_per_s" is
-  std::optional<int64_t> items = {};  // seen so far by all ranks, this step's included
+  std::string item = "tokens";        // unit of `items`; part of keys such as "tokens_per_s"
+  std::optional<int64_t> items = {};  // processed so far by all ranks, including this step
   std::optional<double> items_per_s = {};
   std::optional<double> step_ms = {};
-  std::optional<double> comm_exposed_ms = {};  // waiting for other ranks with nothing to compute
-  std::optional<double> mfu = {};              // of the device's dense peak, 0 to 1
+  std::optional<double> comm_exposed_ms = {};  // waiting for communication with nothing to compute
+  std::optional<double> mfu = {};              // relative to the device's dense peak, 0 to 1
   std::optional<int64_t> device_peak_bytes = {};
   std::optional<int64_t> host_peak_bytes = {};
-  // Only in the file when known: what reads its data ahead.
-  std::optional<double> data_wait_ms = {};  // rank 0, waiting for batches that were not there yet
-  // Pipelines.
-  std::optional<double> bubble_ms = {};  // rank 0, waiting for other stages
-  std::optional<SentBytes> sent = {};    // several ranks
-  // Runs with loss scaling.
+  // The following values are in the file only if known.
+  std::optional<double> data_wait_ms = {};  // rank 0, waiting for input batches
+  // Pipelines only.
+  std::optional<double> bubble_ms = {};  // rank 0, waiting for other pipeline stages
+  std::optional<SentBytes> sent = {};    // with several ranks
+  // Runs with loss scaling only.
   std::optional<double> loss_scale = {};      // of the next step
-  std::optional<int64_t> skipped_steps = {};  // so far, for a gradient that was not finite
-  std::optional<int64_t> outlier_steps = {};  // of the skipped ones, for the gradient's norm
-  std::optional<ExpertMetrics> experts = {};  // models with mixtures
+  std::optional<int64_t> skipped_steps = {};  // so far, due to a non-finite gradient
+  std::optional<int64_t> outlier_steps = {};  // part of skipped_steps, due to the gradient norm
+  std::optional<ExpertMetrics> experts = {};  // MoE models
 
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
 };
 
-// A validation.
+// Metrics of a validation.
 struct EvalMetrics {
   int64_t step = 0;
   float val_loss = 0;
-  std::optional<double> ema_val_loss = {};  // of the average of the weights; only when known
-  // By k: the share of items whose class is among the k likeliest; "val_top5" is a key of the file.
+  std::optional<double> ema_val_loss = {};  // with the averaged weights; empty: unknown
+  // Top-k accuracy by k; "val_top5" is a key of the file.
   std::map<int64_t, double> top_k = {};
-  std::string item = "tokens";        // what is counted; "val_tokens" is a key of the file
-  std::optional<int64_t> items = {};  // that were evaluated
+  std::string item = "tokens";        // unit of `items`; part of the key "val_tokens"
+  std::optional<int64_t> items = {};  // number of items evaluated
   std::optional<double> ms = {};
 
   friend bool operator==(const EvalMetrics&, const EvalMetrics&) = default;
 };
 
-// A figure that each rank has: the least and the most of them, and whose they are.
+// Minimum, median and maximum of a figure over the ranks.
 struct Spread {
   double least = 0;
-  double median = 0;  // of an even number of ranks, the mean of the two in the middle
+  double median = 0;  // of an even number of ranks, the mean of the middle two
   double most = 0;
   int least_rank = 0;  // the lowest such rank
   int most_rank = 0;
@@ -85,12 +85,12 @@ struct Spread {
   friend bool operator==(const Spread&, const Spread&) = default;
 };
 
-// What all ranks have to say of the steps since the last such row.
+// Metrics of all ranks since the previous row of this kind.
 struct RanksMetrics {
   int64_t step = 0;
   int64_t ranks = 0;
-  // By name, of which a figure has five keys: name_min, name_min_rank, name_median, name_max,
-  // name_max_rank. nullopt: not known, null in the file.
+  // By name. In the file a figure has five keys: name_min, name_min_rank, name_median, name_max,
+  // name_max_rank. nullopt: unknown, null in the file.
   std::map<std::string, std::optional<Spread>> figures = {};
 
   friend bool operator==(const RanksMetrics&, const RanksMetrics&) = default;
@@ -98,11 +98,11 @@ struct RanksMetrics {
 
 using MetricsRow = std::variant<StepMetrics, EvalMetrics, RanksMetrics>;
 
-// The row as one line of JSON, with its newline. A loss has 9 significant digits, which identify a
-// float; `loss_bits` has its bits, also those of a NaN.
+// Returns the row as one line of JSON, with newline. A loss has 9 significant digits, which
+// identify a float; `loss_bits` has its bits, also for a NaN.
 std::string to_json_line(const MetricsRow& row);
 
-// Appends rows to a file (append_file.h), a line each.
+// Appends rows to a file (append_file.h), one per line.
 class MetricsWriter {
  public:
   explicit MetricsWriter(std::string path) : file_(std::move(path)) {}
@@ -114,18 +114,18 @@ class MetricsWriter {
   AppendFile file_;
 };
 
-// The rows of a file. A last line without a newline is what a killed run leaves, and is left out;
-// any other line that is not a row is DataError with path and line. MissingInputError if there is
-// no such file.
+// Reads the rows of a file. A last line without newline, as a killed run leaves it, is ignored; any
+// other invalid line is a DataError with path and line. Throws MissingInputError if the file does
+// not exist.
 std::vector<MetricsRow> read_metrics(const std::string& path);
-// The same of a file's text; `source` is what messages call it.
+// Parses the text of such a file; `source` names it in messages.
 std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& source);
 
 // Keeps the rows up to and including `last_step`, byte for byte, so that a resumed run has each
-// step once. Returns how many it dropped. The file is replaced as a whole and is on disk when this
-// returns; a file that does not exist stays so. Throws like read_metrics and DiskError; but behind
-// the row of `last_step`, where nothing was synced, a machine that stopped may leave anything: a
-// line there that is not a row is dropped with all that follows.
+// step once. Returns the number of rows dropped. The file is replaced atomically and synced; a
+// missing file stays missing. Throws like read_metrics and DiskError. Rows after `last_step` were
+// not synced, so a crash of the machine may leave garbage there: an invalid line is dropped with
+// everything after it.
 int64_t drop_metrics_after(const std::string& path, int64_t last_step);
 
 }  // namespace shale

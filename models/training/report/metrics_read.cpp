@@ -20,26 +20,26 @@ namespace {
 
 constexpr JsonLimits kLineLimits = {.max_bytes = 16384, .max_depth = 1};
 
-// One field of a row: complains with the key, the type wanted and what is there.
+// Reader of the fields of a row. Errors name the key, the expected type and the value found.
 class RowReader {
  public:
   RowReader(const Json& row, std::string where) : row_(row), where_(std::move(where)) {}
 
   bool has(const std::string& key) const { return row_.contains(key); }
 
-  // What is counted: the word before "_per_s", "tokens" if no key is like that.
+  // Returns the counted item: the word before "_per_s", "tokens" if there is no such key.
   std::string item() const {
     const std::vector<std::string> words = words_in("", "_per_s");
     return words.empty() ? "tokens" : words.front();
   }
-  // The same of a validation: the word behind "val_" that is not another key.
+  // Returns the counted item of a validation: the word after "val_" that is not another key.
   std::string evaluated_item() const {
     for (const std::string& word : words_in("val_", "")) {
       if (word != "loss" && word != "ms") return word;
     }
     return "tokens";
   }
-  // The shares of a classifier, by the number behind "val_top".
+  // Returns the top-k accuracies, by the number after "val_top".
   std::map<int64_t, double> top_k() const {
     constexpr std::string_view kPrefix = "val_top";
     std::map<int64_t, double> shares;
@@ -58,7 +58,7 @@ class RowReader {
     if (!value) fail(key, "a number", at(key));
     return *value;
   }
-  // Those of runs of several ranks; older rows have none.
+  // Returns the traffic fields of runs with several ranks; older rows have none.
   std::optional<SentBytes> sent() const {
     if (!has("sent_gradients_bytes")) return std::nullopt;
     SentBytes sent{.gradients = number("sent_gradients_bytes"),
@@ -67,7 +67,7 @@ class RowReader {
     if (has("sent_replicas_bytes")) sent.replicas = number("sent_replicas_bytes");
     return sent;
   }
-  // Those of mixtures, which a row has all or none of.
+  // Returns the fields of MoE models; a row has either all or none of them.
   std::optional<ExpertMetrics> experts() const {
     if (!has("expert_tokens_min")) return std::nullopt;
     return ExpertMetrics{.tokens_min = number("expert_tokens_min"),
@@ -75,7 +75,7 @@ class RowReader {
                          .tokens_max = number("expert_tokens_max"),
                          .dropped_share = number("dropped_share")};
   }
-  // The figures of a row about all ranks, by the keys that end in "_median".
+  // Returns the figures of a row about all ranks, by the keys that end in "_median".
   std::map<std::string, std::optional<Spread>> figures() const {
     std::map<std::string, std::optional<Spread>> figures;
     for (const std::string& name : words_in("", "_median")) figures[name] = spread(name);
@@ -97,11 +97,11 @@ class RowReader {
     if (!value.is_number()) fail(key, "a number or null", value);
     return value.real();
   }
-  // A loss, which is null where it is not finite.
+  // Returns a loss; null stands for a non-finite value.
   float loss(const std::string& key) const {
     const auto value = optional_number(key);
     if (!value) return std::numeric_limits<float>::quiet_NaN();
-    // 9 digits of the largest float are a little more than it is.
+    // 9 digits of the largest float may round to a slightly larger number.
     const auto narrow = static_cast<float>(*value);
     if (!std::isfinite(narrow)) fail(key, "a number that fp32 can hold", at(key));
     return narrow;
@@ -118,7 +118,7 @@ class RowReader {
   }
 
  private:
-  // What is between prefix and suffix in the keys that have both, in the order of the row.
+  // Returns the middles of all keys with this prefix and suffix, in the order of the row.
   std::vector<std::string> words_in(std::string_view prefix, std::string_view suffix) const {
     std::vector<std::string> words;
     for (const auto& [key, value] : row_.items()) {
@@ -209,7 +209,7 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
       .experts = row.experts()};
 }
 
-// Calls visit(line, row) for each line that ends; `line` includes its newline.
+// Calls visit(line, row) for each complete line; `line` includes its newline.
 void for_each_row(std::string_view text, const std::string& source,
                   const std::function<void(std::string_view, const MetricsRow&)>& visit) {
   for (int64_t number = 1;; ++number) {
@@ -220,7 +220,7 @@ void for_each_row(std::string_view text, const std::string& source,
   }
 }
 
-// Mapped, because the file of a long run is larger than what its rows take.
+// Maps the file, as that of a long run is larger than its parsed rows.
 MappedFile map(const std::string& path) {
   return MappedFile(path, {.pattern = AccessPattern::kSequential, .allow_empty = true});
 }

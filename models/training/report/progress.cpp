@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-constexpr double kRedrawSeconds = 0.1;  // faster is unreadable, and costs time on slow terminals
+constexpr double kRedrawSeconds = 0.1;  // faster is unreadable, and slow on slow terminals
 constexpr double kLineSeconds = 10;
 constexpr int64_t kLinesPerRun = 50;
 
@@ -25,7 +25,7 @@ std::string print(const char* format, Values... values) {
   return buffer.data();
 }
 
-// "950", "45.2k", "1.31M": three digits are what an eye follows.
+// Returns "950", "45.2k", "1.31M": three digits are easy to follow.
 std::string compact(double value) {
   static constexpr std::array kSuffixes = {"", "k", "M", "G"};
   size_t suffix = 0;
@@ -41,7 +41,7 @@ std::string compact(double value) {
 std::string step_text(const ProgressState& state) {
   if (state.total_steps <= 0) return cat("step ", state.step);
   const std::string total = std::to_string(state.total_steps);
-  // Rounded down: 100% means done.
+  // Rounded down, so that 100% means done.
   const auto percent = static_cast<int>(100 * state.step / state.total_steps);
   return cat(
       print("step %*lld/", static_cast<int>(total.size()), static_cast<long long>(state.step)),
@@ -117,7 +117,7 @@ void Progress::finish() {
 bool Progress::is_due(const ProgressState& state, double now) const {
   if (!last_ || state.step == state.total_steps) return true;
   if (log_.has_status_line()) return now - shown_at_s_ >= kRedrawSeconds;
-  // Rounded up, so that there are never more lines than promised.
+  // Rounded up, so that there are at most kLinesPerRun lines.
   const int64_t stride =
       std::max<int64_t>(1, (state.total_steps + kLinesPerRun - 1) / kLinesPerRun);
   const bool far = state.total_steps > 0 && state.step - shown_step_ >= stride;

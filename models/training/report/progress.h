@@ -10,39 +10,39 @@
 
 namespace shale {
 
-// What a person watching a run wants to know.
+// State of a run shown to its user.
 struct ProgressState {
   int64_t step = 0;  // steps done
   int64_t total_steps = 0;
   float loss = 0;
-  std::string item = "tok";  // what is counted, in short
+  std::string item = "tok";  // short name of the counted item
   std::optional<double> items_per_s = {};
   std::optional<double> mfu = {};  // 0 to 1
   std::optional<int64_t> memory_bytes = {};
 };
 
-// "step  120/1000  12% | loss 3.4123 | 45.2k tok/s | mfu 41.3% | mem 1.2 GiB | 3m 12s left".
-// `seconds_left` is left out if it is not known.
+// Returns "step  120/1000  12% | loss 3.4123 | 45.2k tok/s | mfu 41.3% | mem 1.2 GiB | 3m 12s
+// left". Omits `seconds_left` if it is not known.
 std::string format_progress(const ProgressState& state, std::optional<double> seconds_left);
 
-// "step 120/1000  12% | validation loss 3.4123 | 65.5k tokens in 2s". total_steps: 0 if not known.
+// Returns "step 120/1000  12% | validation loss 3.4123 | 65.5k tokens in 2s". total_steps: 0 if
+// unknown.
 std::string format_evaluation(const EvalMetrics& metrics, int64_t total_steps);
 
 std::string format_duration(double seconds);  // "42s", "3m 12s", "5h 02m", "2d 07h"
 
-// Shows a run: one line that changes if the log has a status line, else a line now and then: for
-// the first step seen and the last one, and when 2% of the steps or 10 seconds have passed.
+// Shows the progress of a run: a status line if the log has one, otherwise a line for the first and
+// last step, and after every 2% of the steps or 10 seconds.
 class Progress {
  public:
-  // Seconds from some point in time; tests set their own.
+  // Returns seconds since an arbitrary point in time; tests supply their own.
   using Clock = std::function<double()>;
 
-  // The log must outlive it. Without a clock: the system's steady one.
+  // The log must outlive this. Default clock: steady_clock.
   explicit Progress(Logger& log, Clock clock = {});
 
   void update(const ProgressState& state);
-  void
-  finish();  // leaves the last state as a plain line; call it when the run ends, or stops early
+  void finish();  // prints the last state as a plain line; call it when the run ends or stops early
 
  private:
   bool is_due(const ProgressState& state, double now) const;
@@ -50,14 +50,14 @@ class Progress {
 
   Logger& log_;
   const Clock clock_;
-  // The time left counts from the end of the first step seen: that step warms caches up.
+  // The estimate starts at the end of the first step seen, which warms up caches.
   std::optional<double> counted_from_s_;
   int64_t counted_from_step_ = 0;
   std::optional<ProgressState> last_;
   std::optional<double> last_left_s_;
   int64_t shown_step_ = -1;
   double shown_at_s_ = 0;
-  bool last_is_plain_ = false;  // the last state stands on the screen as a plain line
+  bool last_is_plain_ = false;  // the last state was printed as a plain line
 };
 
 }  // namespace shale

@@ -38,7 +38,7 @@ class Page {
  public:
   explicit Page(std::string_view run) : run_(cat("run=\"", escaped_label(run), "\"")) {}
 
-  // What the next samples are of, and their unit in words.
+  // Begins a metric family; `help` says its unit.
   void family(std::string name, std::string_view type, std::string_view help) {
     name_ = std::move(name);
     head_ = cat("# HELP ", name_, " ", help, "\n# TYPE ", name_, " ", type, "\n");
@@ -61,7 +61,7 @@ class Page {
  private:
   const std::string run_;
   std::string name_;
-  std::string head_;  // empty once it is in the text
+  std::string head_;  // empty once it was written
   std::string text_;
 };
 
@@ -130,8 +130,8 @@ void PrometheusFile::update(const RunGauges& gauges, bool at_once) {
   if (!at_once && written_ && now - *written_ < std::chrono::duration<double>(kSeconds)) return;
   written_ = now;
   const std::string text = prometheus_text(gauges);
-  // Not synced: after the machine has stopped, nobody asks how the run is doing. The name must not
-  // end in ".prom", or the collector would read it too.
+  // Not synced, as these values are of no use after a crash of the machine. The name must not end
+  // in ".prom", or the collector would read it too.
   const std::string temporary = cat(path_, ".", getpid(), ".tmp");
   FILE* const file = std::fopen(temporary.c_str(), "we");
   bool written = file != nullptr;

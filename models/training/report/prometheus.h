@@ -12,27 +12,28 @@
 
 namespace shale::models {
 
-// The newest of what a run knows of itself.
+// Latest metrics of a run.
 struct RunGauges {
-  std::string run = {};  // the label of all samples
+  std::string run = {};  // label of all samples
   std::optional<StepMetrics> step = {};
   std::optional<EvalMetrics> eval = {};
   std::optional<RanksMetrics> ranks = {};
 };
 
-// As Prometheus' text format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats), in base
-// units. What is not known is left out. docs/monitoring.md lists the names.
+// Formats gauges as Prometheus text format 0.0.4
+// (prometheus.io/docs/instrumenting/exposition_formats), in base units. Omits unknown values.
+// docs/monitoring.md lists the names.
 std::string prometheus_text(const RunGauges& gauges);
 
-// A file of metrics for the textfile collector of node_exporter, replaced as a whole, at most once
-// in `kSeconds`. What cannot be written is a warning, once: training goes on unwatched.
+// File of metrics for the textfile collector of node_exporter, replaced atomically at most once
+// every `kSeconds`. A failed write gives a single warning; training continues.
 class PrometheusFile {
  public:
   static constexpr double kSeconds = 1;
 
   explicit PrometheusFile(std::string path) : path_(std::move(path)) {}
 
-  // Writes if it is time, or at once.
+  // Writes if kSeconds have passed, or if `at_once`.
   void update(const RunGauges& gauges, bool at_once = false);
 
  private:
@@ -41,18 +42,18 @@ class PrometheusFile {
   bool warned_ = false;
 };
 
-// Whether --prometheus names a file, NAME.prom, and not an address that PrometheusServer takes.
-// Throws ConfigError if it is neither.
+// Returns true if --prometheus names a file, NAME.prom; false if it is an address for
+// PrometheusServer. Throws ConfigError if it is neither.
 bool is_prometheus_file(const std::string& where);
 
-// Answers GET and HEAD of /metrics over HTTP, on a thread of its own, which sleeps between
-// requests. A client has two seconds for all of its request; others and the destructor do not wait
-// for it. On the loopback interface, a request whose Host is another name than localhost is
-// refused, so that pages of other sites cannot read metrics through a browser.
+// Serves GET and HEAD of /metrics over HTTP, on a thread that sleeps between requests. A client has
+// two seconds for its whole request; neither other clients nor the destructor wait for it. On the
+// loopback interface, requests with a Host header other than localhost are refused, so that pages
+// of other sites cannot read metrics through a browser.
 class PrometheusServer {
  public:
-  // `address`: "PORT" on the loopback interface, or "IPV4:PORT"; port 0 takes a free one. Throws
-  // ConfigError for another text, UnavailableError where it cannot listen.
+  // `address`: "PORT" on the loopback interface, or "IPV4:PORT"; port 0 chooses a free one. Throws
+  // ConfigError for invalid text, UnavailableError if it cannot listen.
   explicit PrometheusServer(const std::string& address);
   ~PrometheusServer();
   PrometheusServer(const PrometheusServer&) = delete;
@@ -66,7 +67,7 @@ class PrometheusServer {
   std::string answer(std::string_view request);
 
   int listener_ = -1;
-  int wake_[2] = {-1, -1};  // a pipe whose end of file ends the thread
+  int wake_[2] = {-1, -1};  // pipe; its end of file ends the thread
   int port_ = 0;
   bool serves_loopback_ = false;
   std::mutex mutex_;

@@ -22,8 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kClientTime{2};          // from its connection to our last byte
-constexpr std::chrono::milliseconds kAcceptPause{100};  // after the system refused a connection
+constexpr std::chrono::seconds kClientTime{2};          // from connection to end of answer
+constexpr std::chrono::milliseconds kAcceptPause{100};  // after accept() failed
 constexpr size_t kMostClients = 64;
 constexpr size_t kLongestRequest = 8192;
 
@@ -53,7 +53,7 @@ std::string response(std::string_view status, std::string_view body) {
              body.size(), "\r\nConnection: close\r\n\r\n", body);
 }
 
-// What the header `Host` says, without the port; empty if there is none.
+// Returns the header `Host` without the port; empty if there is none.
 std::string host_of(std::string_view request) {
   while (true) {
     const size_t end = request.find("\r\n");
@@ -72,7 +72,7 @@ bool is_loopback_name(const std::string& host) {
   return host.empty() || host == "localhost" || inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
-// Somebody who is connected. Nothing here waits: poll() says when to go on.
+// Connected client. Never blocks: poll() says when to continue.
 class Client {
  public:
   explicit Client(int socket) : socket_(socket), deadline_(Clock::now() + kClientTime) {}
@@ -86,8 +86,8 @@ class Client {
             .events = static_cast<int16_t>(answer_.empty() ? POLLIN : POLLOUT),
             .revents = 0};
   }
-  // Reads or writes what the socket has or takes at once. `answer` is called with a whole request.
-  // False: this client is done, or has gone.
+  // Reads or writes what is possible without blocking. `answer` is called with a complete request.
+  // Returns false if the client is done or disconnected.
   template <typename Answer>
   bool go_on(const Answer& answer) {
     if (!answer_.empty()) return send_more();
@@ -155,7 +155,7 @@ void PrometheusServer::update(const RunGauges& gauges) {
 
 void PrometheusServer::serve() {
   std::list<Client> clients;
-  Clock::time_point pause_ends{};  // no connection is taken before
+  Clock::time_point pause_ends{};  // no connection is accepted before
   while (true) {
     const auto now = Clock::now();
     clients.remove_if([now](const Client& client) { return client.deadline() <= now; });
@@ -186,7 +186,7 @@ void PrometheusServer::serve() {
     if (socket >= 0) {
       clients.emplace_back(socket);
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      pause_ends = Clock::now() + kAcceptPause;  // no descriptors are left: do not ask in a loop
+      pause_ends = Clock::now() + kAcceptPause;  // out of file descriptors: avoid a busy loop
     }
   }
 }
@@ -202,7 +202,7 @@ std::string PrometheusServer::answer(std::string_view request) {
   if (!path.starts_with("/metrics ") && !path.starts_with("/ ")) {
     whole = response("404 Not Found", "expected /metrics\n");
   } else if (serves_loopback_ && !is_loopback_name(host_of(request))) {
-    // A page of another site may have a name that leads here, to read what it should not.
+    // DNS rebinding: a page of another site may use a name that resolves to this host.
     whole = response("403 Forbidden", "expected the Host localhost, or an IPv4 address\n");
   } else {
     RunGauges gauges;

@@ -45,7 +45,7 @@ std::optional<Spread> spread_of(std::span<const double> by_rank) {
                 .most_rank = static_cast<int>(most - by_rank.begin())};
 }
 
-// Kernels of the CPU run when they are called. A kernel that calls another counts once.
+// CPU kernels run synchronously. A kernel that calls another one counts once.
 class RankReport::KernelTime final : public kernels::CallObserver {
  public:
   explicit KernelTime(Context& context) : observation_(context, *this) {}
@@ -72,7 +72,7 @@ int64_t peak_resident_bytes() {
     int64_t kib = 0;
     if (word == "VmHWM:" && status >> kib) return kib * 1024;
   }
-  rusage usage{};  // where there is no /proc
+  rusage usage{};  // fallback without /proc
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;
 }

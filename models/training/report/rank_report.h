@@ -15,39 +15,39 @@
 
 namespace shale::models {
 
-// The least, the median and the most of the ranks' values; nullopt if one of them is NaN, which is
-// how a rank says that it does not know.
+// Returns minimum, median and maximum of the ranks' values; nullopt if any is NaN, which means
+// unknown.
 std::optional<Spread> spread_of(std::span<const double> by_rank);
 
-// Largest resident size of this process so far. That of getrusage() begins with the size of the
-// process that started it, which may have been a large one.
+// Returns the peak resident set size of this process. getrusage() would include the size of the
+// process that started it.
 int64_t peak_resident_bytes();
 
-// What the ranks' memory, communication and devices did in the steps since the last look.
+// Memory, communication and device metrics of all ranks since the last report.
 class RankReport {
  public:
-  // Ranks that exchange something: "all", "shard", "replica". The group outlives the report.
+  // Group of ranks that communicate: "all", "shard", "replica". The group must outlive the report.
   struct Axis {
     std::string name;
     const comm::ProcessGroup* group = nullptr;
   };
-  // axes: the same on all ranks. context and group outlive this.
+  // axes: equal on all ranks. context and group must outlive this.
   RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes);
   ~RankReport();
   RankReport(const RankReport&) = delete;
   RankReport& operator=(const RankReport&) = delete;
 
-  // The run begins: what was done up to here is not looked at.
+  // Starts the run's measurements; earlier work does not count.
   void begin();
-  // What all ranks did since begin() or the last gather(). Collective, blocking; the same on all
-  // ranks. docs/metrics.md has the figures.
+  // Returns the metrics of all ranks since begin() or the last gather(), equal on all ranks.
+  // Collective, blocking. docs/metrics.md lists the figures.
   RanksMetrics gather(int64_t step);
-  // The same since begin(), whatever was gathered meanwhile.
+  // Returns the metrics since begin(), regardless of gather().
   RanksMetrics gather_whole_run(int64_t step);
 
  private:
   class KernelTime;
-  struct Mark {  // what this rank has done at a point in time, in seconds
+  struct Mark {  // totals of this rank at a point in time, in seconds
     std::chrono::steady_clock::time_point time;
     double busy = 0;
     std::vector<double> exposed, in_flight;  // by axis
@@ -59,11 +59,11 @@ class RankReport {
   Context& context_;
   comm::ProcessGroup& group_;
   std::vector<Axis> axes_;
-  std::unique_ptr<KernelTime> kernels_;  // null: kernels are queued, and nobody knows how long
+  std::unique_ptr<KernelTime> kernels_;  // null: kernels are asynchronous, their time unknown
   Mark begin_, last_;
 };
 
-// A table for people; empty for one rank.
+// Returns a table for people; empty for a single rank.
 std::string rank_table(const RanksMetrics& metrics);
 
 }  // namespace shale::models

@@ -12,8 +12,8 @@
 namespace shale::models {
 namespace {
 
-// NAME.jsonl of the run, which `read` has read if the run goes on. None of them is the run's state:
-// a damaged one is kept under another name, and the run goes on with a new one.
+// Returns the path of NAME.jsonl. In a resumed run, `read` must be able to read it. The file is not
+// part of the run's state: a damaged one is renamed, and the run continues with a new one.
 template <typename Read>
 std::string file_of(const RunReport::Options& options, const char* name, const Read& read) {
   const std::string path = file_in(options.out, cat(name, ".jsonl"));
@@ -62,7 +62,7 @@ RunReport::RunReport(const Options& options)
   if (!options.prometheus.empty() && prometheus_server_ == nullptr) {
     prometheus_file_.emplace(options.prometheus);
   }
-  // What is known of the steps before a restart is known after it.
+  // Restores the latest metrics from before the restart.
   if (options.goes_on && (prometheus_file_ || prometheus_server_ != nullptr)) {
     for (const MetricsRow& row : read_metrics(file_in(options.out, "metrics.jsonl"))) {
       std::visit([this](const auto& metrics) { set(gauges_, metrics); }, row);

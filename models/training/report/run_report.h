@@ -13,14 +13,13 @@
 
 namespace shale::models {
 
-// What rank 0 tells of a run as it goes: metrics.jsonl, samples.jsonl, and beside them what options
-// ask for.
+// Reports of rank 0 during a run: metrics.jsonl, samples.jsonl, and optional formats.
 class RunReport {
  public:
   struct Options {
     std::string out;  // --out
-    // Whether the run goes on in that folder: it drops what came after `first_step`. A run that
-    // begins there renames what an earlier one wrote.
+    // Resumes in this folder: rows after `first_step` are dropped. Otherwise files of an earlier
+    // run in the folder are renamed.
     bool goes_on = false;
     int64_t first_step = 0;
     int ranks = 1;
@@ -28,25 +27,25 @@ class RunReport {
     bool tensorboard = false;
     std::string prometheus = {};  // a file, or an address of PrometheusServer; empty: none
   };
-  // Throws DiskError, and what PrometheusServer throws.
+  // Throws DiskError, and the exceptions of PrometheusServer.
   explicit RunReport(const Options& options);
 
   void write(const MetricsRow& row);
-  // The tag is "group/name".
+  // Tags have the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
   void write_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
   void write_image(int64_t step, const std::string& tag, const Image& picture);
-  // The run has done its `step` steps.
+  // Call it after the last step; the run has done `step` steps.
   void end(int64_t step) { end(step, true); }
-  // The same for an error that is on its way: what goes wrong is only logged.
+  // Ends the report of a run that fails; errors of the report are only logged.
   void end_failed(int64_t step) noexcept;
-  // What was written before is on the disk when this returns. May be called on another thread.
+  // Syncs earlier rows to the disk. May be called on any thread.
   void sync();
 
  private:
   void end(int64_t step, bool succeeded);
 
-  // Goes first: where it is refused, what an earlier run wrote is as it was.
+  // Made first: if the address is refused, the files of an earlier run stay unchanged.
   std::unique_ptr<PrometheusServer> prometheus_server_;
   MetricsWriter metrics_;
   SamplesFile samples_;

@@ -21,8 +21,8 @@ std::string status_file(const std::string& out) {
   return file_in(out, "status.json");
 }
 
-// Without new blocks, if the text is not longer than what they hold. Not all at once: for when
-// there is no other way.
+// Overwrites in place without allocating blocks, if the text fits into the existing ones. Not
+// atomic: the last resort.
 bool overwrite(const std::string& path, const std::string& text) {
   const FileHandle file(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat info {};
@@ -49,7 +49,7 @@ void write_run_status(const std::string& out, const RunStatus& status) {
   try {
     write_file_atomically(path, text);
   } catch (const DiskError&) {
-    // A full disk has room for what replaces bytes that are there.
+    // Even a full disk allows overwriting existing bytes.
     if (!overwrite(path, text)) throw;
   }
 }

@@ -6,21 +6,21 @@
 
 namespace shale::models {
 
-// A start of a run: the first, and one for each time that it went on.
+// A start of a run: the first one, or a resume.
 struct RunStart {
-  int64_t step = 0;  // optimizer steps done before
+  int64_t step = 0;  // optimizer steps done before it
   int ranks = 1;
-  std::string time;  // as utc_now()
+  std::string time;  // as returned by utc_now()
 
   friend bool operator==(const RunStart&, const RunStart&) = default;
 };
 
-// Adds a start to the file, which is replaced as a whole; makes it if there is none. Throws
-// DiskError, DataError as read_starts().
+// Adds a start to the file, which is replaced atomically and created if missing. Throws DiskError,
+// and DataError as read_starts() does.
 void add_start(const std::string& path, const RunStart& start);
 
-// A line of JSON each, in order. Nothing if there is no such file. Throws DataError with path and
-// line.
+// Reads the starts, one line of JSON each, in order. Returns nothing if the file does not exist.
+// Throws DataError with path and line.
 std::vector<RunStart> read_starts(const std::string& path);
 
 }  // namespace shale::models

@@ -68,7 +68,7 @@ StepTrace::StepTrace(const Options& options, Timeline& timeline, Context& contex
       units_(std::move(units)) {}
 
 StepTrace::~StepTrace() {
-  timeline_.stop();  // it outlives the marks, and an error may come while it records
+  timeline_.stop();  // it outlives marks_, and an error may occur while it records
   world_.record(nullptr);
   context_.set_tracer(nullptr);
   for (const HookedAt& hooked : hooks_) hooked.module->remove_hook(hooked.point, hooked.id);
@@ -198,8 +198,8 @@ void StepTrace::hook(Module& module) {
   });
 }
 
-// Its end is not shown where no input of the unit has a gradient; then the next unit's beginning,
-// or the end of the phase, is the end.
+// The hook is not called if no input of the unit needs a gradient; then the beginning of the next
+// unit, or the end of the phase, counts as its end.
 void StepTrace::hook_backward(Module& unit) {
   const auto end = [this] {
     if (backward_ != nullptr) timeline_.close(backward_opened_);

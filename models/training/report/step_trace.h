@@ -17,42 +17,41 @@
 
 namespace shale::models {
 
-// Steps that are recorded, counted from 1 as metrics.jsonl does, both included.
+// Range of recorded steps, counted from 1 as in metrics.jsonl, both ends included.
 struct TraceWindow {
   int64_t first = 0;
   int64_t last = 0;
 
   friend bool operator==(const TraceWindow&, const TraceWindow&) = default;
 };
-// "3-5", or "7" for one step. Throws ConfigError.
+// Parses "3-5", or "7" for one step. Throws ConfigError.
 TraceWindow parse_trace_steps(std::string_view text);
 
-// Records some steps of a run on all ranks (base/timeline.h) and writes them to one file, by rank
-// 0, with the clocks of hosts compared before and after. What is recorded: steps, their phases,
-// modules and kernels as they are called; waits; data; checkpoints; collectives and messages of
-// links; memory. What a device runs later is there twice: when it is queued, on the track "host",
-// and when it runs, on "device", as are collectives of a backend that uses the device's streams.
+// Records some steps of a run on all ranks (base/timeline.h). Rank 0 writes them to one file; the
+// hosts' clocks are compared before and after. Recorded are: steps, phases, modules and kernel
+// calls; waits; data loading; checkpoints; collectives and link messages; memory. Asynchronous
+// device work appears twice: its launch on the track "host", and its execution on "device". So do
+// collectives of a backend that uses the device's streams.
 class StepTrace {
  public:
   struct Options {
     std::string file;  // see trace_format()
-    // Empty: the third to the fifth step that this start of the run does.
+    // Empty: the third to fifth step after this start of the run.
     std::string steps = {};
-    int64_t first_step = 0;   // done before
+    int64_t first_step = 0;   // steps done before this start
     int64_t total_steps = 0;  // of the run
   };
-  // All are outlived. `timeline` is the tracer of the group. Throws ConfigError for steps that the
-  // run does not come to; steps that were done before are left out.
+  // All arguments must outlive this. `timeline` is the tracer of the group. Throws ConfigError for
+  // steps that the run does not reach; steps already done are left out.
   StepTrace(const Options& options, Timeline& timeline, Context& context, comm::World& world,
             comm::ProcessGroup& group, Module& model, std::vector<Module*> units);
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // Before each step, which counts from 0 here. Begins and ends the record where it is time.
-  // Collective.
+  // Call it before each step; `step` counts from 0. Starts and ends the recording. Collective.
   void before_step(int64_t step);
-  // After the last step, or where the run stops. Collective.
+  // Call it after the last step, or when the run stops. Collective.
   void finish();
   void begins(StepPhase phase);
   void ends(StepPhase phase);
@@ -84,13 +83,13 @@ class StepTrace {
   const std::vector<Module*> units_;
   std::vector<HookedAt> hooks_;
 
-  std::unique_ptr<DeviceMarks> marks_;  // null: the device runs as the host calls
+  std::unique_ptr<DeviceMarks> marks_;  // null: the device is synchronous
   bool is_over_ = false;
   comm::ClockOffset before_;
   int64_t before_ns_ = 0;
   int64_t device_error_ns_ = 0;
-  int64_t last_step_ = 0;  // that was begun, from 1
-  size_t phase_opened_ = 0;  // these are Timeline::open()'s
+  int64_t last_step_ = 0;    // last begun step, from 1
+  size_t phase_opened_ = 0;  // these are indices of Timeline::open()
   std::vector<size_t> forward_opened_;
   Module* backward_ = nullptr;  // the unit whose backward runs
   size_t backward_opened_ = 0;

@@ -12,18 +12,18 @@
 namespace shale::models {
 namespace {
 
-constexpr int kShift = 21;  // 32 bits less sign, exponent and two bits of the mantissa
+constexpr int kShift = 21;  // 32 bits minus sign, exponent and two bits of the mantissa
 constexpr uint32_t kNotFinite = 0xffu << 2;
 constexpr int64_t kHalf = ValueCounts::kRanges / 2;
-constexpr int64_t kPiece = int64_t{1} << 20;  // values that are copied to the host at a time
+constexpr int64_t kPiece = int64_t{1} << 20;  // values copied to the host at a time
 
-// The magnitude at which a range begins.
+// Returns the magnitude at which a range begins.
 double edge(uint32_t range) {
   return range >= kNotFinite ? double{std::numeric_limits<float>::max()}
                              : double{std::bit_cast<float>(range << kShift)};
 }
 
-// Values of a vector in f32 on the host, a piece at a time.
+// Reads an f32 vector on the host, a piece at a time.
 class HostPieces {
  public:
   explicit HostPieces(const Tensor& vector) : vector_(vector) {}
@@ -59,7 +59,7 @@ class HostPieces {
   std::vector<float> values_;
 };
 
-// Calls visit(begin, count) for the elements of a span's shard that are no padding.
+// Calls visit(begin, count) for the elements of a span's shard, without padding.
 template <typename Visit>
 void for_each_used(const OptimSpan& span, const Visit& visit) {
   const Parameter& parameter = *span.parameter;
@@ -100,14 +100,14 @@ Histogram histogram_of(const ValueCounts& counts, double scale) {
   if (counts.finite == 0) return histogram;
   const auto largest = static_cast<float>(std::max(-counts.least, counts.most));
   const uint32_t top = std::bit_cast<uint32_t>(largest) >> kShift;
-  constexpr uint32_t kShown = 16 * 4 + 4;  // powers of two below the largest, its own included
+  constexpr uint32_t kShown = 16 * 4 + 4;  // the 16 powers of two below the largest, and its own
   const uint32_t bottom = top > kShown ? top - kShown : 0;
   const auto add = [&histogram](double right_edge, int64_t count) {
     histogram.right_edges.push_back(right_edge);
     histogram.counts.push_back(static_cast<double>(count));
   };
-  // Negative ones first, from the largest magnitude on; a viewer takes the least value for where
-  // the first range begins.
+  // Negative ranges first, from the largest magnitude; a viewer uses the minimum as the begin of
+  // the first range.
   for (uint32_t range = top; range > bottom; --range) {
     add(-edge(range) * scale, counts.counts[static_cast<size_t>(kHalf) + range]);
   }
@@ -130,7 +130,7 @@ std::vector<TensorHistogram> tensor_histograms(HistogramOf what,
   for (const Parameter* parameter : parameters) places.emplace(parameter, places.size());
   std::vector<ValueCounts> all(parameters.size());
   for (const OptimShard& shard : shards) {
-    if (shard.peers == nullptr && group.rank() != 0) continue;  // every rank has the same
+    if (shard.peers == nullptr && group.rank() != 0) continue;  // replicated on all ranks
     HostPieces pieces(what == HistogramOf::kParameters ? shard.master : shard.grad);
     for (const OptimSpan& span : shard.spans) {
       const auto place = places.find(span.parameter);

@@ -12,9 +12,9 @@
 
 namespace shale::models {
 
-// Counts values by sign, exponent and the two highest bits of the mantissa, four ranges to a power
-// of two, so that counts of parts add up to that of the whole. Values that are not finite are
-// counted apart.
+// Histogram of values by sign, exponent and the two highest bits of the mantissa, i.e. four ranges
+// per power of two, so that the counts of parts add up to that of the whole. Non-finite values are
+// counted separately.
 class ValueCounts {
  public:
   static constexpr int64_t kRanges = 2048;
@@ -24,23 +24,23 @@ class ValueCounts {
   std::array<int64_t, kRanges> counts{};  // by the highest 11 bits of the value
   double sum = 0;
   double sum_of_squares = 0;
-  double least = 0, most = 0;  // of the finite ones, if there are any
+  double least = 0, most = 0;  // of the finite values, if there are any
   int64_t finite = 0;
 };
 
-// Values times `scale` as TensorBoard takes them. Ranges whose values are less than 2^-16 of the
-// largest are one around 0, so that there are at most 138.
+// Returns the histogram of the values times `scale` for TensorBoard. Ranges below 2^-16 of the
+// largest magnitude are merged into one around 0, so that there are at most 138.
 Histogram histogram_of(const ValueCounts& counts, double scale);
 
-// A parameter's histogram.
+// Histogram of a parameter.
 struct TensorHistogram {
   std::string name;  // the parameter's
   Histogram histogram;
 };
 enum class HistogramOf { kParameters, kGradients };
-// Of each of `parameters`, which all ranks give alike, over the ranks of `group` that hold its
-// parts: of what `shards` have after a step, before the next backward. Collective; the result is
-// on all ranks of the group. Copies what lies on a device to the host, a part at a time.
+// Returns the histograms of `parameters`, which must be equal on all ranks of `group`, computed
+// from the ranks' shards after a step and before the next backward. Collective; the result is on
+// all ranks of the group. Device memory is copied to the host a part at a time.
 std::vector<TensorHistogram> tensor_histograms(HistogramOf what,
                                                const std::vector<Parameter*>& parameters,
                                                const std::vector<OptimShard>& shards,

@@ -41,7 +41,7 @@ constexpr uint32_t kRows = 1, kCols = 2, kColors = 3, kFile = 4;
 }
 namespace metadata {
 constexpr uint32_t kPluginData = 1, kDataClass = 4;
-constexpr uint32_t kPluginName = 1, kContent = 2;  // of kPluginData
+constexpr uint32_t kPluginName = 1, kContent = 2;  // fields of kPluginData
 constexpr int64_t kTensorClass = 2;
 }  // namespace metadata
 namespace tensor {
@@ -138,7 +138,7 @@ ProtoMessage plugin_metadata(std::string_view plugin, const ProtoMessage& conten
   return ProtoMessage().message(metadata::kPluginData, data);
 }
 
-// A value of the table of hyper-parameters, which has nothing but metadata.
+// Returns a summary value of the hyper-parameter table, which consists of metadata only.
 ProtoMessage hparams_summary(std::string_view what, uint32_t field, const ProtoMessage& content) {
   const ProtoMessage data = ProtoMessage().message(field, content);
   return ProtoMessage().message(summary::kValue,
@@ -160,7 +160,7 @@ ProtoMessage experiment(double now, const OptionValues& options) {
   }
   for (const auto& [tag, dataset] : {std::pair{"train/loss", hparams::kTraining},
                                      std::pair{"validation/loss", hparams::kValidation}}) {
-    // A tag of its own, beside an empty group.
+    // The name has a tag, and an empty group.
     const ProtoMessage name = ProtoMessage().text(hparams::kMetricTag, tag);
     all.message(hparams::kMetrics, ProtoMessage()
                                        .message(hparams::kMetricName, name)
@@ -187,7 +187,7 @@ ProtoMessage session_start(double now, const OptionValues& options) {
   return start.real(hparams::kStartTime, now);
 }
 
-// As Markdown shows it: line for line, in letters of one width. Bytes that are no UTF-8 are
+// Returns the text as a Markdown code block: line breaks preserved, fixed width. Invalid UTF-8 is
 // replaced.
 std::string preformatted(std::string_view text) {
   std::string lines = "    ";
@@ -209,7 +209,7 @@ void set_aside(const std::string& folder) {
   }
 }
 
-// "events.out.tfevents.<time>.<host>.<process>.<n>": by their names, readers put files in order.
+// Returns "events.out.tfevents.<time>.<host>.<process>.<n>"; readers sort files by name.
 std::string new_file(const std::string& folder) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
@@ -241,8 +241,8 @@ void TensorBoardWriter::start(int64_t first_step) {
                                 .real(event::kWallTime, unix_seconds())
                                 .text(event::kFileVersion, "brain.Event:2")
                                 .bytes()));
-  // TensorBoard ignores the first start that it sees and obeys the others, so that files of a run
-  // that never stopped must have it, too.
+  // TensorBoard ignores the first start event that it sees and obeys the others, so that files of a
+  // run that never stopped need one too.
   write_event(first_step > 0 ? first_step + 1 : 0, event::kSessionLog,
               ProtoMessage().integer(session_log::kStatus, session_log::kStart));
 }
@@ -322,7 +322,7 @@ void TensorBoardWriter::end(int64_t step, bool succeeded) {
   ProtoMessage status;
   status.integer(hparams::kEndStatus, succeeded ? hparams::kSuccess : hparams::kFailure)
       .real(hparams::kEndTime, unix_seconds());
-  // Behind all rows: a run that goes on from any step drops it.
+  // After all rows, so that a run resumed at any step drops it.
   write_event(step + 1, event::kSummary,
               hparams_summary("session_end_info", hparams::kSessionEnd, status));
 }

@@ -15,48 +15,48 @@
 
 namespace shale::models {
 
-// Names of options, and what they hold as JSON.
+// Option names, with their values as JSON.
 using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
-// How many values lie in which range.
+// Counts of values by range.
 struct Histogram {
   double least = 0;
   double most = 0;
   double count = 0;
   double sum = 0;
   double sum_of_squares = 0;
-  std::vector<double> right_edges;  // rising; a bucket begins where the one before ends
-  std::vector<double> counts;       // as many
+  std::vector<double> right_edges;  // ascending; a bucket begins where the previous one ends
+  std::vector<double> counts;       // same length
 };
 
-// What a run tells TensorBoard: event files in a folder of the run's own, one of each start. What
-// is written is with the system at once, as one record; the format is in runtime/io/event_file.h.
+// TensorBoard output of a run: event files in the run's own folder, one per start. Each record is
+// passed to the operating system immediately; runtime/io/event_file.h has the format.
 //
-// A run that goes on after step N drops from the files that are there what came after it, as
-// metrics.jsonl is cut, and its own file begins by saying that it starts at step N + 1, upon which
-// a TensorBoard that has shown the dropped points takes them away.
+// A run resumed after step N drops later events from the existing files, as in metrics.jsonl. Its
+// own file begins with a start event at step N + 1, so that a running TensorBoard removes dropped
+// points.
 class TensorBoardWriter {
  public:
   struct Options {
-    std::string folder;  // is made
-    // Steps done by a run that goes on in this folder. 0: the run begins, and a folder that is
-    // there is renamed to "<folder>.1", or the first such number that is free.
+    std::string folder;  // created if missing
+    // Steps done by a run that is resumed in this folder. 0: a new run; an existing folder is
+    // renamed to "<folder>.1", or the first free number.
     int64_t first_step = 0;
     OptionValues options = {};  // shown as hyper-parameters
   };
   // Throws DiskError.
   explicit TensorBoardWriter(const Options& options);
 
-  // Scalars of all that is known, with tags such as "train/loss" (docs/tensorboard.md). Values are
-  // single precision there.
+  // Writes scalars of all known values, with tags such as "train/loss" (docs/tensorboard.md), in
+  // single precision.
   void write(const MetricsRow& row);
-  // A text that is shown as it is, bytes that are no UTF-8 replaced. Tags are "group/name".
+  // Writes a text verbatim, with invalid UTF-8 replaced. Tags have the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
   void write_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
-  // As a PNG file. Throws UnavailableError in builds without libpng.
+  // Writes a PNG. Throws UnavailableError in builds without libpng.
   void write_image(int64_t step, const std::string& tag, const Image& picture);
-  // The run's end after `step` steps, for the table of hyper-parameters. Goes on with the next
-  // start of the run, which takes it back.
+  // Records the run's end after `step` steps in the table of hyper-parameters. A resumed run
+  // removes this record.
   void end(int64_t step, bool succeeded);
   void sync() { file_->sync(); }
 

@@ -4,29 +4,29 @@
 
 namespace shale::models {
 
-// The key under which a slice's arguments have its flow in JSON, so that it can be read back.
+// JSON key of a slice's flow in its arguments, for reading it back.
 inline constexpr const char* kFlowKey = "flow";
 
 // Field numbers of perfetto/trace/trace_packet.proto, track_event/track_event.proto,
-// track_event/track_descriptor.proto, interned_data/interned_data.proto, and values of enums.
+// track_event/track_descriptor.proto and interned_data/interned_data.proto, and enum values.
 namespace perfetto {
 inline constexpr uint32_t kPacket = 1;  // of a trace
-// Of a packet.
+// Packet.
 inline constexpr uint32_t kTime = 8, kSequence = 10, kEvent = 11, kInterned = 12, kFlags = 13,
                           kDescriptor = 60;
 inline constexpr int64_t kStateCleared = 1, kNeedsState = 2;  // kFlags
-// Of a track's descriptor; its process, its counter.
+// Track descriptor; its process, its counter.
 inline constexpr uint32_t kUuid = 1, kTrackName = 2, kProcess = 3, kParent = 5, kCounter = 8;
 inline constexpr uint32_t kPid = 1, kProcessName = 6;
 inline constexpr uint32_t kUnit = 3;
 inline constexpr int64_t kBytes = 3;  // kUnit
-// Of an event.
+// Event.
 inline constexpr uint32_t kAnnotation = 4, kType = 9, kNameId = 10, kTrack = 11, kValue = 44,
                           kFlow = 47;
 inline constexpr int64_t kBegin = 1, kEnd = 2, kCount = 4;  // kType
-// Of an annotation.
+// Annotation.
 inline constexpr uint32_t kInteger = 4, kString = 6, kKey = 10;
-// Of interned data, and of an entry of it.
+// Interned data, and its entries.
 inline constexpr uint32_t kEventNames = 2;
 inline constexpr uint32_t kId = 1, kName = 2;
 }  // namespace perfetto

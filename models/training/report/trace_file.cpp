@@ -20,7 +20,7 @@ std::string process_name(const TraceRecord& record) {
   return cat("rank ", record.rank, " (", record.host, ")");
 }
 
-// Microseconds, to the nanosecond.
+// Prints microseconds with three decimals.
 std::string microseconds(int64_t ns) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%lld.%03d", static_cast<long long>(ns / 1000),
@@ -34,7 +34,7 @@ std::string hexadecimal(uint64_t value) {
   return text.data();
 }
 
-// The events of a rank, one a line, with commas between them.
+// Events of a rank, one per line, separated by commas.
 class ChromeEvents {
  public:
   explicit ChromeEvents(const TraceRecord& record) : record_(record) {
@@ -72,7 +72,7 @@ class ChromeEvents {
             ",\"dur\":", microseconds(slice.end - slice.begin),
             ",\"name\":", json_quote(record_.names[slice.name]), args));
     if (slice.about < 0 || about(slice).flow == 0) return;
-    // An arrow goes forward in time: from the beginning of one slice to the ends of the others.
+    // Viewers draw arrows forward in time: from the begin of one slice to the ends of the others.
     const bool starts = about(slice).starts_flow;
     add(cat("\"ph\":\"", starts ? "s\"," : "f\",\"bp\":\"e\",", place,
             ",\"cat\":\"flow\",\"name\":\"flow\",\"id\":\"", hexadecimal(about(slice).flow),
@@ -96,7 +96,7 @@ class ChromeEvents {
   std::string events_;
 };
 
-// The packets of a rank. Names of slices are written once, and referred to by their place.
+// Packets of a rank. Slice names are interned: written once, then referred to by index.
 class PerfettoPackets {
  public:
   explicit PerfettoPackets(const TraceRecord& record)
@@ -128,7 +128,7 @@ class PerfettoPackets {
   std::string take() { return std::move(bytes_); }
 
  private:
-  static constexpr int64_t kFirstPid = 1000;  // process 0 means something else to viewers
+  static constexpr int64_t kFirstPid = 1000;  // viewers treat process 0 specially
 
   void write(const ProtoMessage& packet) {
     ProtoMessage whole = packet;
@@ -162,7 +162,7 @@ class PerfettoPackets {
         .integer(perfetto::kFlags, perfetto::kNeedsState)
         .message(perfetto::kEvent, event);
   }
-  // Begins and ends in order, so that each end is that of the innermost slice.
+  // Writes begins and ends in order; each end closes the innermost open slice.
   void add_slices(const std::vector<Slice>& slices, int64_t track) {
     std::vector<int64_t> ends;
     const auto end_until = [&](int64_t time) {
@@ -236,7 +236,7 @@ std::string join_traces(std::span<const std::string> ranks, TraceFormat format) 
 
 void sort_slices(TraceRecord& record) {
   for (auto& [title, slices] : record.tracks) {
-    // Of equal ones the inner, which ended first, stands first.
+    // Among equal slices the inner one ended, and was recorded, first; reversing puts it last.
     std::reverse(slices.begin(), slices.end());
     std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;

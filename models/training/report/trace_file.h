@@ -11,30 +11,29 @@
 
 namespace shale::models {
 
-// Files that trace viewers read (ui.perfetto.dev, chrome://tracing): of all ranks, a process each
-// with the tracks and counters of its record. Slices that have a flow in common are joined by
-// arrows.
+// File formats of trace viewers (ui.perfetto.dev, chrome://tracing). A file has all ranks, one
+// process each with the tracks and counters of its record. Arrows join slices with the same flow.
 enum class TraceFormat {
   kChrome,    // JSON: Trace Event Format
   kPerfetto,  // protocol buffers: perfetto/trace/trace.proto
 };
 
-// By the end of the file's name, ".json" or ".pftrace". Throws ConfigError for another.
+// Returns the format by extension, ".json" or ".pftrace". Throws ConfigError for others.
 TraceFormat trace_format(std::string_view path);
 
-// What the file has of a rank. Times are of a clock that all ranks share, and not negative.
+// Encodes a rank's part of the file. Times are of a clock that all ranks share, and not negative.
 std::string encode_trace(const TraceRecord& record, TraceFormat format);
-// The file of what each rank has.
+// Joins the encoded parts of all ranks to a file.
 std::string join_traces(std::span<const std::string> ranks, TraceFormat format);
 
-// What such a file has, by rank; slices by when they begin, outer ones first. Throws
-// MissingInputError if there is no such file, DataError for one that is none of ours.
+// Reads such a file, by rank; slices are sorted by begin, outer ones first. Throws
+// MissingInputError if the file does not exist, DataError if it is invalid.
 std::vector<TraceRecord> read_trace(const std::string& path);
 std::vector<TraceRecord> parse_trace(std::string_view file, const std::string& source);
 
-// Sorts the slices of all tracks so.
+// Sorts the slices of all tracks by begin, outer ones first.
 void sort_slices(TraceRecord& record);
-// Puts every time where `map` has it, which keeps their order.
+// Maps every time with `map`, which must preserve their order.
 void map_times(TraceRecord& record, const std::function<int64_t(int64_t)>& map);
 
 }  // namespace shale::models

@@ -19,7 +19,7 @@ namespace {
 using Slice = TraceRecord::Slice;
 using About = TraceRecord::About;
 
-// A record while it is read.
+// Record under construction.
 struct Reading {
   TraceRecord record;
   std::map<std::string, uint32_t, std::less<>> places;
@@ -29,7 +29,7 @@ struct Reading {
     if (is_new) record.names.push_back(name);
     return it->second;
   }
-  // "rank 3 (host)".
+  // Parses "rank 3 (host)".
   void identify(std::string_view name, const std::string& source) {
     constexpr std::string_view kRank = "rank ";
     const size_t open = name.find(" (");
@@ -75,7 +75,7 @@ class ChromeReader {
   explicit ChromeReader(const std::string& source) : source_(source) {}
 
   void read(const Json& events) {
-    // Names first: events need not come behind them.
+    // Reads names first, as they may follow the events.
     for (const Json& event : events) {
       if (text(event, "ph") == "M") read_name(event);
       if (text(event, "ph") == "s") starts_.insert({integer(event, "pid"), text(event, "id")});
@@ -171,7 +171,7 @@ class ChromeReader {
 
 // ---- Perfetto ----
 
-constexpr int64_t kLatest = 4'000'000'000'000'000'000;  // ns; differences of times do not overflow
+constexpr int64_t kLatest = 4'000'000'000'000'000'000;  // ns; differences of times cannot overflow
 
 class PerfettoReader {
  public:

@@ -16,10 +16,10 @@
 namespace shale::models {
 namespace {
 
-constexpr size_t kKept = 1000;  // lines
-constexpr double kAtOnce = 60;  // warnings
+constexpr size_t kKept = 1000;  // lines kept in memory
+constexpr double kAtOnce = 60;  // burst of warnings
 constexpr double kPerSecond = 1;
-// The longest wait for a rank that writes: one that is stopped meanwhile must not hold up others.
+// Limits the wait for a rank that holds the lock: a stopped rank must not block the others.
 constexpr int kLockTries = 100;
 constexpr std::chrono::milliseconds kLockPause{1};
 
@@ -34,8 +34,8 @@ double steady_seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-// Network file systems append at the right place only while the file is locked. Where there are no
-// locks, or none in time, the line is written without.
+// Network file systems append correctly only while the file is locked. Without locks, or if none is
+// granted in time, the line is written anyway.
 class FileLock {
  public:
   explicit FileLock(int fd) : fd_(fd) {
@@ -74,7 +74,7 @@ WarningsFile::~WarningsFile() {
     tell_of_withheld();
     flush();
   } catch (const std::exception&) {
-    // As in write().
+    // Ignored, as in write().
   }
   if (fd_ >= 0) close(fd_);
 }
@@ -95,7 +95,7 @@ void WarningsFile::write(LogLevel level, std::string_view text) noexcept try {
   add(level >= LogLevel::kError ? "error" : "warning", text);
   flush();
 } catch (const std::exception&) {
-  // A report that cannot be made does not end what it is about; the line has been printed.
+  // A failed report must not end the run; the line was already printed.
 }
 
 void WarningsFile::add(std::string_view level, std::string_view text) {

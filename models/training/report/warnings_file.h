@@ -11,27 +11,27 @@
 
 namespace shale::models {
 
-// Warnings and errors of process_log(), of all ranks in one file, in the order in which they came:
-// a line of JSON each, with the time (UTC), host and rank. Every rank writes its own, so that none
-// is lost with the rank that reads the others; the folder is one that all of them see.
+// File with the warnings and errors of process_log() of all ranks, in the order of writing: one
+// line of JSON each, with time (UTC), host and rank. Every rank writes its own lines, so that none
+// depends on another rank. The folder must be visible to all ranks.
 //
-// A rank writes a warning a second and up to 60 at once; of those beyond that a line says how many
-// there were. Errors are all written.
+// A rank writes one warning per second, with bursts of up to 60; a line reports the number of
+// omitted ones. Errors are always written.
 class WarningsFile {
  public:
-  // Seconds from some point in time; tests set their own.
+  // Returns seconds since an arbitrary point in time; tests supply their own.
   using Clock = std::function<double()>;
 
-  // Listens from now on, and keeps what it hears for open(). Without a clock: the system's.
+  // Starts to collect messages, and keeps them until open(). Default clock: the system's.
   explicit WarningsFile(int rank, Clock clock = {});
   ~WarningsFile();
   WarningsFile(const WarningsFile&) = delete;
   WarningsFile& operator=(const WarningsFile&) = delete;
 
-  // Appends to `file` from now on. It is made with the first line. What cannot be written is kept
-  // and tried again with the next line; beyond 1000 lines it is lost.
+  // Appends to `file` from now on. The file is created with the first line. Lines that cannot be
+  // written are kept and retried with the next line; beyond 1000 lines they are lost.
   void open(std::string file);
-  // What is not in the log, such as the error that ends a run.
+  // Writes a message that is not in the log, such as the error that ends a run.
   void write(LogLevel level, std::string_view text) noexcept;
 
  private:
