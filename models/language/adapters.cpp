@@ -32,19 +32,20 @@ bool is_empty(const Json& value) {
          ((value.is_object() || value.is_array()) && value.empty());
 }
 
-// Ways to begin that leave the base's weights as they are: loading needs nothing of them.
+// Initializations that leave the base weights unchanged, so that loading needs no extra step.
 constexpr std::string_view kPlainBeginnings[] = {"gaussian", "eva", "orthogonal"};
 
-// Keys that are read here, or say nothing of what the adapters compute.
+// Keys that are read here, or that do not affect what the adapters compute.
 constexpr std::string_view kKnownKeys[] = {
     "peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "target_modules", "bias",
     "init_lora_weights", "fan_in_fan_out", "task_type", "inference_mode", "auto_mapping",
     "base_model_name_or_path", "revision", "peft_version", "ensure_weight_tying",
-    // Of ways to begin, and of kinds of layers that are not asked for.
+    // Keys of other initializations, and of layer types that are not supported.
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "megatron_config",
     "megatron_core", "qalora_group_size", "runtime_config"};
 
-// Others take out of the base what the adapters begin with, and PEFT does it again when it loads.
+// Refuses initializations that subtract the initial adapters from the base weights; PEFT repeats
+// that when it loads.
 void refuse_beginning(const JsonObject& config, const Json& value) {
   if (value.is_null() || value.is_boolean()) return;
   const auto* const end = std::end(kPlainBeginnings);
@@ -55,7 +56,7 @@ void refuse_beginning(const JsonObject& config, const Json& value) {
               "(path_initial_model_for_weight_conversion), or the merged model");
 }
 
-// What Shale has not is an error wherever it is asked for.
+// Refuses every option that requests an unsupported feature.
 void refuse_variants(const JsonObject& config, const Json& all) {
   if (config.text("peft_type") != "LORA") config.fail("peft_type", "LORA");
   if (config.text("bias", "none") != "none") config.fail("bias", "none");
@@ -122,7 +123,7 @@ std::vector<Parameter*> adapter_parameters(const std::vector<nn::LinearWeights*>
   return all;
 }
 
-// ---- In ----
+// ---- Reading ----
 
 StoredAdapters::StoredAdapters(const std::string& folder, const ModelFamily& family,
                                const std::vector<nn::LinearWeights*>& layers)
@@ -158,7 +159,7 @@ void StoredAdapters::read(const Parameter& parameter, const View& to, int64_t fi
   file_.check();
 }
 
-// ---- Out ----
+// ---- Writing ----
 
 namespace {
 
@@ -172,7 +173,7 @@ std::vector<SafetensorsSpec> specs_of(const ModelFamily& family,
   return specs;
 }
 
-// The last parts of the layers' names, as target_modules has them.
+// Returns the last components of the layer names, as target_modules has them.
 std::vector<std::string> target_modules(const std::vector<nn::LinearWeights*>& layers) {
   std::set<std::string> names;
   for (const nn::LinearWeights* layer : layers) names.insert(layer->name());
@@ -181,7 +182,7 @@ std::vector<std::string> target_modules(const std::vector<nn::LinearWeights*>& l
 
 Json config_of(const AdapterShape& shape, const std::vector<nn::LinearWeights*>& layers,
                bool transposed, const std::string& base) {
-  // Targets that say more than the last parts of names stay as they are.
+  // Targets that are more specific than last components of names are written unchanged.
   const bool all = shape.targets == std::vector<std::string>{nn::kAllLinear};
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},

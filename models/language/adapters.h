@@ -14,28 +14,29 @@
 
 namespace shale::models {
 
-// Adapters as PEFT has them (huggingface/peft, tuners/lora): a folder with adapter_config.json and
-// adapter_model.safetensors, whose tensors are called "base_model.model.", the layer's name in
-// Hugging Face's models, ".lora_A.weight" or ".lora_B.weight".
+// Adapters in the format of PEFT (huggingface/peft, tuners/lora): a folder with adapter_config.json
+// and adapter_model.safetensors. A tensor name consists of "base_model.model.", the layer's name in
+// Hugging Face models, and ".lora_A.weight" or ".lora_B.weight".
 
-// Throws MissingInputError; DataError, with file and key, for what is malformed, or asks for what
-// Shale has not: another kind than LORA, biases, DoRA, ranks by pattern, modules saved whole,
-// targets by a regular expression, adapters that were taken out of the base's weights (PiSSA and
-// its like), and any key that is not known here and asks for something.
+// Reads adapter_config.json. Throws MissingInputError; DataError, with file and key, for malformed
+// values and unsupported features: types other than LORA, biases, DoRA, rank patterns, modules
+// saved whole, targets by regular expression, initializations that change the base weights (PiSSA
+// and similar), and any unknown key that is set.
 AdapterShape read_adapter_shape(const std::string& folder);
 
-// What a checkpoint says of its adapters, as JSON, and the reverse, which throws DataError.
+// Converts adapters to the JSON that checkpoints store, and back. parse_adapter_shape() throws
+// DataError.
 std::string adapter_shape_json(const AdapterShape& shape);
 AdapterShape parse_adapter_shape(std::string_view json, const std::string& source);
 
-// The values of a folder.
+// Adapter weights of a folder.
 class StoredAdapters {
  public:
-  // Throws MissingInputError, and DataError, with the names, unless the file has the tensors of
-  // these layers' adapters, in their shapes, and no others.
+  // Throws MissingInputError, and DataError with the names, unless the file has exactly the adapter
+  // tensors of these layers, in their shapes.
   StoredAdapters(const std::string& folder, const ModelFamily& family,
                  const std::vector<nn::LinearWeights*>& layers);
-  // As StoredModel::read(), of a parameter of an adapter.
+  // Reads rows of an adapter's parameter, as StoredModel::read() does.
   void read(const Parameter& parameter, const View& to, int64_t first_row) const;
 
  private:
@@ -43,13 +44,13 @@ class StoredAdapters {
   const ModelFamily& family_;
 };
 
-// Writes such a folder. Nothing is visible before commit().
+// Writer of such a folder. Nothing is visible before commit().
 class AdapterWriter {
  public:
-  // base: the model that they belong to, by its name or folder.
+  // base: name or folder of the adapters' base model.
   AdapterWriter(const std::string& folder, const ModelFamily& family, const AdapterShape& shape,
                 const std::vector<nn::LinearWeights*>& layers, std::string base);
-  // Parameters in the order of the layers, A before B: whole, f32, dense, in host memory.
+  // Writes a parameter: whole, f32, dense, in host memory; in the order of adapter_parameters().
   void write(const View& values) { writer_.write(values); }
   void commit();
 
@@ -58,7 +59,7 @@ class AdapterWriter {
   SafetensorsWriter writer_;
 };
 
-// The parameters of the layers' adapters, in the order in which AdapterWriter wants them.
+// Returns the adapter parameters of the layers in file order: by layer, A before B.
 std::vector<Parameter*> adapter_parameters(const std::vector<nn::LinearWeights*>& layers);
 
 }  // namespace shale::models

@@ -33,12 +33,13 @@ const NamedPattern* find_pattern(std::string_view name) {
   return found == std::end(kPatterns) ? nullptr : found;
 }
 
-// Adds what lies in [begin, end) to a list of blocks that are before it.
+// Appends the range [begin, end) to a list of smaller block indices.
 void add_range(std::vector<int32_t>& blocks, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) blocks.push_back(static_cast<int32_t>(i));
 }
 
-// `count` different numbers from [begin, end), ascending, or all; by Floyd's algorithm.
+// Draws `count` different numbers from [begin, end), ascending, by Floyd's algorithm; all, if there
+// are fewer.
 std::vector<int32_t> draw(const AttentionPattern& pattern, int64_t head, int64_t query,
                           int64_t begin, int64_t end) {
   std::vector<int32_t> drawn;
@@ -71,7 +72,7 @@ std::vector<int32_t> fixed_keys(const AttentionPattern& p, int64_t head, int64_t
   return keys;
 }
 
-// Throws ConfigError for a block that cannot be.
+// Throws ConfigError for an invalid block size.
 void check_block(int64_t block, std::string_view what) {
   constexpr int64_t kUnit = kernels::kAttentionBlock;
   if (block >= kUnit && block % kUnit == 0 && block <= kMostTokens) return;
@@ -79,7 +80,7 @@ void check_block(int64_t block, std::string_view what) {
       cat(what, " is ", block, ", expected a multiple of ", kUnit, ", at most ", kMostTokens));
 }
 
-// The first thing that is wrong with rows of lists; empty: nothing.
+// Describes the first error in the rows; empty: valid.
 std::string wrong_rows(const std::vector<std::vector<int64_t>>& rows) {
   if (rows.empty()) return "there are no rows";
   if (std::ssize(rows) > kMostBlocks) {
@@ -106,7 +107,7 @@ std::vector<std::vector<int32_t>> narrow(const std::vector<std::vector<int64_t>>
   return narrow;
 }
 
-// What is wrong with the sizes of a pattern that has a name; empty: nothing.
+// Describes an error in the sizes of a named pattern; empty: valid.
 std::string wrong_sizes(const NamedPattern& named, const AttentionPattern& p) {
   const auto of = [&](const char* what, int64_t value, const std::string& want) {
     return cat(what, " is ", value, " in a pattern ", named.name, ", expected ", want);
@@ -172,7 +173,7 @@ AttentionPattern pattern_of_file(const std::string& path, int64_t seed) {
 
 std::vector<int32_t> AttentionPattern::keys_of(int64_t head, int64_t query) const {
   std::vector<int32_t> keys;
-  const int64_t first = std::max<int64_t>(query - local + 1, 0);  // of the window
+  const int64_t first = std::max<int64_t>(query - local + 1, 0);  // first block of the window
   switch (kind) {
     case PatternKind::kNone: add_range(keys, 0, query + 1); return keys;
     case PatternKind::kFixed: return fixed_keys(*this, head, query);

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the run says of its model, or of something else; null: nothing.
+// Returns a fact that the run stored (RunDescription); null: missing.
 Json fact(const CheckpointReader& reader, const char* name) {
   const Json config =
       Json::parse(reader.manifest().config, {.max_bytes = kMaxManifestBytes}, reader.path());
@@ -35,8 +35,8 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
   return parse_model_shape(shape.dump(), cat(reader.path(), ": model shape"));
 }
 
-// Nothing but a run that goes on has a place for what routers have learnt besides (nn/moe.h):
-// without it the model would choose other experts.
+// Router biases (nn/moe.h) can only be used by a resumed run. Without them the model would choose
+// other experts.
 void refuse_router_biases(const CheckpointReader& reader) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     if (!name.ends_with(".router_bias")) continue;
@@ -93,7 +93,7 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
 
 CheckpointModel::~CheckpointModel() = default;
 
-// Rows of a tensor as f32.
+// Reads rows of a tensor, converted to the dtype of `to`.
 void CheckpointModel::read_rows(const std::string& tensor, const Shape& shape, int64_t first_row,
                                 const View& to) const {
   const std::string averaged = tensor + "/ema";
@@ -132,7 +132,7 @@ void CheckpointModel::read(std::string_view name, const View& to, int64_t first_
                        {to.data, to.dtype}, to.numel());
 }
 
-// Adds the products of an adapter to rows of its layer's weight.
+// Adds rows of an adapter's B A product to its layer's weight.
 void CheckpointModel::add_adapter(const nn::Lora& adapter, int64_t first_row,
                                   const View& weights) const {
   const int64_t rows = weights.size(0), in = weights.size(1), rank = adapters_->options.rank;
@@ -156,7 +156,7 @@ std::shared_ptr<const StoredTokenizer> checkpoint_tokenizer(const CheckpointRead
   const std::string path = (fs::path(reader.path()) / kTokenizerFile).string();
   const Json of_run = fact(reader, kTokenizerFact);
   const auto tokenizer = is_there(path) ? read_tokenizer(path) : nullptr;
-  if (of_run.is_null()) return tokenizer;  // the run had none: somebody put it there on purpose
+  if (of_run.is_null()) return tokenizer;  // the run had none: the file was added on purpose
   const std::string want = of_run.is_string() ? of_run.text() : of_run.dump();
   const std::string found = tokenizer == nullptr ? "no such file" : tokenizer_fact(*tokenizer);
   if (found == want) return tokenizer;

@@ -20,7 +20,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-// As the harness cleans what WikiHow's pages left.
+// Cleans remains of WikiHow pages as lm-evaluation-harness does.
 std::string cleaned(const std::string& text) {
   std::string clean = stripped(text);
   replace_all(clean, " [title]", ". ");
@@ -29,12 +29,12 @@ std::string cleaned(const std::string& text) {
     if (close == clean.npos) break;
     const size_t line = clean.find('\n', open);
     if (line < close) {
-      ++open;  // a pair is on one line
+      ++open;  // brackets match within one line only
       continue;
     }
     clean.erase(open, close + 1 - open);
   }
-  // One pass, as Python's replace.
+  // One pass, as Python's str.replace.
   std::string single;
   for (size_t i = 0; i < clean.size(); ++i) {
     single += clean[i];
@@ -43,7 +43,7 @@ std::string cleaned(const std::string& text) {
   return single;
 }
 
-// The first letter large, the others small; of ASCII alone.
+// Capitalizes the first letter and lower-cases the others; ASCII only.
 std::string capitalized(std::string text) {
   for (size_t i = 0; i < text.size(); ++i) {
     char& c = text[i];
@@ -53,7 +53,7 @@ std::string capitalized(std::string text) {
   return text;
 }
 
-// A line's object, read key by key.
+// JSON object of a line, read key by key.
 class Line {
  public:
   Line(std::string_view line, std::string place) : place_(std::move(place)) {
@@ -71,7 +71,7 @@ class Line {
   std::vector<std::string> texts(const char* key, const char* inner) const {
     return texts_of(member(member(object_, key), inner), inner);
   }
-  // A number, or digits.
+  // Reads a number, or a string of digits.
   int64_t index(const char* key, size_t count) const {
     const Json& value = member(object_, key);
     const std::optional<int64_t> found =

@@ -11,7 +11,7 @@
 namespace shale::models {
 namespace {
 
-// Far above what any machine holds, and no product of what a run multiplies overflows.
+// Limits far above any real model; products of sizes do not overflow within them.
 constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxWidth = 1 << 24;
 constexpr int64_t kMaxVocab = 1 << 30;
@@ -106,8 +106,8 @@ void check_adapters(const TrainConfig& config) {
   throw ConfigError("--lora-rank trains adapters of a model that has learnt something; use --init");
 }
 
-// --model beside --init, with the sizes that flags change, may only say what is stored. The default
-// says nothing.
+// With --init, --model may only name the preset of the stored model, apart from sizes set by flags.
+// The default is always allowed.
 void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& preset,
                      const LanguageModelConfig& stored) {
   if (config.model == LanguageConfig{}.model) return;
@@ -121,7 +121,7 @@ void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& pr
                         config.init, " is ", sizes(stored)));
 }
 
-// What --attention-pattern and the flags of its sizes ask for.
+// Builds the pattern of --attention-pattern and its size flags.
 void resolve_pattern(TrainConfig& config) {
   LanguageConfig& language = config.language;
   if (language.attention_pattern.empty()) return;
@@ -151,7 +151,7 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
   describe(spec, config.run,
            {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init, 2e-4 of adapters"});
   describe_output(spec, config.language);
-  if (!needs_data) return;  // another program's
+  if (!needs_data) return;  // other programs have their own data
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");
   spec.example(
@@ -162,7 +162,7 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
 }
 
 void resolve(TrainConfig& config, int ranks) {
-  // A rate for training from scratch would undo what a stored model has learned.
+  // A learning rate for training from scratch would destroy what a stored model has learned.
   constexpr double kFineTuningLr = 3e-5, kAdapterLr = 2e-4, kPreferenceFactor = 1.0 / 30;
   const LanguageConfig& language = config.language;
   double& lr = config.run.lr;
@@ -185,7 +185,7 @@ void resolve(TrainConfig& config, int ranks) {
 
 namespace {
 
-// A stored model without one may take one.
+// Adds the pattern to the model; a stored model may get one if it has none.
 void take_pattern(const LanguageConfig& config, const StoredModel* stored,
                   LanguageModelConfig& model) {
   if (config.pattern.is_on()) {

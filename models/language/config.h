@@ -11,14 +11,14 @@
 
 namespace shale::models {
 
-// What language-model training asks for besides RunConfig; defaults make `train_lm --data PATH`
-// useful by itself.
+// Options of language-model training besides RunConfig. With the defaults, `train_lm --data PATH`
+// is useful by itself.
 struct LanguageConfig {
   DataConfig source;
   LoraConfig lora;
   int64_t seq_len = 256;
 
-  // model; 0 means "as the preset has it"
+  // Model; 0 means the preset's value.
   std::string model = "nano";
   int64_t layers = 0;
   int64_t width = 0;
@@ -30,16 +30,16 @@ struct LanguageConfig {
   int64_t window = 0;
   double attention_softcap = 0, logit_softcap = 0;
   std::string attention_pattern;  // a name or a file
-  AttentionPattern pattern;       // which resolve() makes of these
+  AttentionPattern pattern;       // made of these by resolve()
   int64_t vocab = 0;
-  std::string init;  // a Hugging Face folder
+  std::string init;  // Hugging Face folder
   double dropout = 0;
   int64_t loss_chunk = 0;                         // tokens
   double balance_loss = 0.01, router_z_loss = 0;  // factors
-  double router_bias_rate = 0;  // by which routers' biases move in a step; 0: they have none
-  double capacity_factor = 0;   // of an expert's even share of tokens; 0: no limit
+  double router_bias_rate = 0;                    // change of router biases per step; 0: no biases
+  double capacity_factor = 0;  // relative to an expert's even share of tokens; 0: no limit
 
-  // output
+  // Output.
   int64_t eval_samples = 256;
   int64_t sample_tokens = 0;
   std::string sample_prompt;
@@ -55,26 +55,26 @@ struct LanguageConfig {
   }
 };
 
-// The options of train_lm.
+// Options of train_lm.
 struct TrainConfig {
   LanguageConfig language;
   RunConfig run;
 };
 
-// Declares the flags of train_lm. needs_data: --data is required; false for other programs, which
-// have examples of their own.
+// Declares the flags of train_lm. needs_data: --data is required; false for programs with examples
+// of their own.
 void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data = true);
 
-// Fills in what is derived from other options and the number of ranks. Throws ConfigError for
-// combinations that cannot be.
+// Fills in options derived from other options and the number of ranks. Throws ConfigError for
+// impossible combinations.
 void resolve(TrainConfig& config, int ranks);
 
-// The vocabulary of GPT-2, of which tokens are taken to be where no tokenizer says it.
+// Vocabulary of GPT-2, which is assumed for tokens without a tokenizer.
 inline constexpr int64_t kGpt2Vocab = 50257;
 
-// The model that the options ask for: the preset, or `stored` when --init names a folder, then the
-// sizes given by flags. A preset for bytes takes the vocabulary of the data. Throws ConfigError for
-// sizes that differ from the stored ones, and for a sequence beyond the context.
+// Returns the configured model: the preset, or `stored` if --init is given, then the sizes set by
+// flags. A preset for bytes uses the vocabulary of the data. Throws ConfigError for sizes that
+// contradict the stored ones, and for a sequence longer than the context.
 LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_vocab,
                                  const StoredModel* stored = nullptr);
 

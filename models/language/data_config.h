@@ -9,30 +9,30 @@
 
 namespace shale::models {
 
-// What a language model learns from its data.
+// Training objective.
 enum class Objective {
-  kPretrain,  // every token of text
-  kSft,       // the answers of conversations
-  kDpo,       // which of two answers is better
+  kPretrain,  // predict every token of text
+  kSft,       // predict the answers of conversations
+  kDpo,       // prefer one of two answers
 };
 
-// How documents become rows.
+// Method of packing documents into rows.
 enum class PackingChoice {
-  kAuto,    // text: one after the other; examples: best fit
-  kConcat,  // one after the other, cut where a row ends
+  kAuto,    // kConcat for text, kBestFit for examples
+  kConcat,  // consecutively, split at row ends
   kBestFit,
-  kNone,  // an example in each row
+  kNone,  // one example per row
 };
 
-// Which data is read, and how.
+// Data that is read, and how.
 struct DataConfig {
   Objective objective = Objective::kPretrain;
   std::string data;
   DataFormat format = DataFormat::kAuto;
-  std::string dtype = "auto";  // of files that do not say it
+  std::string dtype = "auto";  // of files that do not specify it
   std::string field = "text";
-  std::string cache;      // a folder; empty: in --out
-  std::string tokenizer;  // a file; empty: as find_tokenizer() does; "none"
+  std::string cache;      // folder; empty: in --out
+  std::string tokenizer;  // file; empty: by find_tokenizer(); or "none"
   double val_fraction = 0.1;
   bool validate = false;
   bool document_mask = false;
@@ -40,16 +40,16 @@ struct DataConfig {
   PackingChoice packing = PackingChoice::kAuto;
   ChatTemplate chat_template = ChatTemplate::kAuto;
 
-  // Of kDpo (Rafailov et al., arXiv:2305.18290).
+  // Options of kDpo (Rafailov et al., arXiv:2305.18290).
   double dpo_beta = 0.1;
-  double dpo_smoothing = 0;  // how often preferences are taken to be wrong
+  double dpo_smoothing = 0;  // assumed probability that a preference is wrong
 };
 
 // Declares the flags, in a section of their own. needs_data: --data is required.
 void describe(ConfigSpec& spec, DataConfig& config, bool needs_data);
-// --chat-template, which programs that write conversations have.
+// Declares --chat-template, for programs that write conversations.
 void describe_chat_template(ConfigSpec& spec, ChatTemplate& style);
-// Throws ConfigError for combinations that cannot be.
+// Throws ConfigError for impossible combinations.
 void check(const DataConfig& config);
 
 }  // namespace shale::models

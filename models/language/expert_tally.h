@@ -10,17 +10,17 @@
 
 namespace shale::models {
 
-// The mixtures of experts in a tree of modules, in order.
+// Returns the MoE layers in a tree of modules, in order.
 std::vector<nn::MoE*> mixtures_of(Module& root);
 
-// Tokens of each expert of each mixture, and how the biases of routers follow them
-// (arXiv:2408.15664; DeepSeek-V3, arXiv:2412.19437, section 2.1.2): after each step a bias rises by
-// `bias_rate` where an expert had fewer tokens than the mean of its layer, and falls where it had
-// more. While it lives, the mixtures, which outlive it, count.
+// Counts the tokens of each expert of each MoE layer, and updates router biases (arXiv:2408.15664;
+// DeepSeek-V3, arXiv:2412.19437, section 2.1.2): after each step a bias rises by `bias_rate` if its
+// expert had fewer tokens than the mean of its layer, and falls if it had more. The MoE layers,
+// which must outlive this, count while it exists.
 class ExpertTally : public StepTally {
  public:
-  // models: of the mesh ranks of a process, alike, which count together. bias_rate 0: routers have
-  // no bias. Throws ConfigError unless all mixtures have equally many experts.
+  // models: equal models of the mesh ranks of a process, which share the counters. bias_rate 0: no
+  // router biases. Throws ConfigError unless all MoE layers have the same number of experts.
   ExpertTally(const std::vector<Module*>& models, Context& context, float bias_rate);
   ~ExpertTally() override;
   const Tensor& counts() const override { return loads_; }  // [L, E + 1]
@@ -33,7 +33,7 @@ class ExpertTally : public StepTally {
   float bias_rate_;
 };
 
-// What metrics say of counts, which are [L, E + 1].
+// Converts counts [L, E + 1] to metrics.
 ExpertMetrics expert_metrics(const std::vector<int32_t>& counts, int64_t experts);
 
 }  // namespace shale::models

@@ -15,7 +15,7 @@ std::vector<const ModelFamily*>& families() {
   return all;
 }
 
-// GPT-2's is not said: the first checkpoints had no other.
+// Family of checkpoints that do not name one: the first versions had only GPT-2.
 constexpr std::string_view kUnsaid = "gpt2";
 
 }  // namespace

@@ -13,29 +13,30 @@
 
 namespace shale::models {
 
-// A size of a family that has a name.
+// Named size of a family.
 struct ModelPreset {
-  std::string name;            // of --model: "gpt2-124m"
-  LanguageModelConfig config;  // context 0: the sequence length
-  double lr = 0;               // a peak rate that suits it
-  bool byte_vocab = false;     // for bytes; for tokens it takes another
+  std::string name;            // value of --model: "gpt2-124m"
+  LanguageModelConfig config;  // context 0: use the sequence length
+  double lr = 0;               // suitable peak learning rate
+  bool byte_vocab = false;     // trained on bytes by default; token data changes the vocabulary
 };
 
-// Published weights of a model in a folder, as Hugging Face tools store them: config.json and
+// Published weights of a model in a folder, in the format of Hugging Face tools: config.json and
 // safetensors files.
 class StoredModel {
  public:
   virtual ~StoredModel() = default;
   virtual const LanguageModelConfig& config() const = 0;
-  // Fills `to`, dense, in host memory, f32, bf16 or f16, with rows [first_row, first_row +
-  // to.size(0)) of the parameter of that name in a model of that configuration; of a vector these
-  // are elements. Throws InternalError for another name, ShapeError for rows that it has not.
+  // Fills `to` (dense, host memory, f32, bf16 or f16) with rows [first_row, first_row + to.size(0))
+  // of a parameter of the model; rows of a vector are its elements. Throws InternalError for an
+  // unknown name, ShapeError for rows out of range.
   virtual void read(std::string_view parameter, const View& to, int64_t first_row = 0) const = 0;
 };
 
 struct GgufModel;  // models/language/gguf.h
 
-// Models that are made, described and published alike. docs/adding.md says how one is added.
+// A model architecture: how to make, describe and export its models. docs/adding.md explains how to
+// add one.
 class ModelFamily {
  public:
   virtual ~ModelFamily() = default;
@@ -43,85 +44,87 @@ class ModelFamily {
   virtual std::string name() const = 0;  // "gpt2", as in LanguageModelConfig::family
   virtual std::vector<ModelPreset> presets() const = 0;
 
-  // Throws ConfigError for sizes that cannot be.
+  // Throws ConfigError for impossible sizes.
   virtual std::unique_ptr<LanguageModel> make(const LanguageModelConfig& config,
                                               const LanguageModelPolicy& policy) const = 0;
 
-  // What checkpoints say of a model's architecture: names, and values as JSON. And the reverse,
-  // which throws DataError for what cannot be a model.
+  // Converts a model's architecture to the JSON values, by name, that checkpoints store, and back.
+  // parse_shape() throws DataError for impossible values.
   virtual std::map<std::string, std::string> shape(const LanguageModelConfig& config) const = 0;
   virtual LanguageModelConfig parse_shape(const JsonObject& shape) const = 0;
 
-  // ---- Published weights, which a family need not have ----
+  // ---- Published weights (optional) ----
 
-  // "model_type" in their config.json; empty: there are none, and what follows throws ConfigError.
+  // Returns "model_type" of config.json; empty: not supported, and the functions below throw
+  // ConfigError.
   virtual std::string hf_model_type() const { return {}; }
-  // Throws MissingInputError or DataError that names file and tensor, what was expected and found.
+  // Throws MissingInputError, or DataError with file, tensor, expected and found values.
   virtual std::unique_ptr<StoredModel> open(const std::string& folder) const;
-  // Throws ConfigError for a dtype that is none of the three, DiskError if the folder cannot be
-  // made or the disk has no room.
+  // Throws ConfigError for an unsupported dtype, DiskError if the folder cannot be created or the
+  // disk is full.
   virtual std::unique_ptr<StoredModelWriter> create(const std::string& folder,
                                                     const LanguageModelConfig& config,
                                                     const LanguageModelPolicy& policy,
                                                     const ExportOptions& options) const;
-  // The parameters of a model in the order in which a writer wants them.
+  // Returns the parameter names of a model in the order in which they must be written.
   virtual std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const;
 
-  // Names of parameters in Hugging Face's models, and whether these have linear layers as [in,
-  // out].
+  // hf_name() returns a parameter's name in Hugging Face models; hf_is_transposed() is true if
+  // these store linear layers as [in, out].
   virtual std::string hf_name(std::string_view parameter) const;
   virtual bool hf_is_transposed() const { return false; }
 
-  // ---- GGUF files, for llama.cpp: the same parameters in the same order ----
+  // ---- GGUF files for llama.cpp: the same parameters in the same order ----
 
-  // Throws ConfigError for a model that llama.cpp would not compute as Shale does; so does a family
-  // that has none.
+  // Throws ConfigError for a model that llama.cpp would compute differently, and in families
+  // without GGUF support.
   virtual GgufModel gguf(const LanguageModelConfig& config) const;
 
  private:
   [[noreturn]] void have_none() const;
 };
 
-// ---- For families: what sizes may be ----
+// ---- Limits of sizes, for families ----
 
-// Far above any model, and no product of two overflows.
+// Limits far above any model; products of two sizes do not overflow.
 inline constexpr int64_t kMaxModelSize = int64_t{1} << 30;
 inline constexpr int64_t kMaxModelLayers = 10'000;
 
-// Throws ConfigError, "model: <what> is <found>, expected <want>", unless it is ok.
+// Throws ConfigError, "model: <what> is <found>, expected <want>", unless `ok`.
 void require_size(bool ok, std::string_view what, int64_t found, std::string_view want);
-// A size in a checkpoint's description. Throws DataError unless it is 1 to max.
+// Reads a size from a checkpoint's description. Throws DataError unless it is 1 to max.
 int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max = kMaxModelSize);
 
 // ---- All families ----
 
-// Shale's own: models/families.cpp.
+// Returns Shale's own families (models/families.cpp).
 std::vector<const ModelFamily*> own_model_families();
-// Those, then those that were added.
+// Returns Shale's own and the added families.
 std::vector<const ModelFamily*> model_families();
-// `family` outlives all uses. Throws ConfigError if a family or a preset of that name is there.
+// Registers `family`, which must outlive all uses. Throws ConfigError if a family or a preset of
+// the same name exists.
 void add_model_family(const ModelFamily& family);
-// Throws ConfigError that lists the names.
+// Throws ConfigError, with the list of names, for an unknown name.
 const ModelFamily& model_family(std::string_view name);
 
-// The presets of all families, in their order.
+// Returns the preset names of all families, in their order.
 std::vector<std::string> preset_names();
-// Throws ConfigError that lists the names.
+// Throws ConfigError, with the list of names, for an unknown name.
 ModelPreset find_preset(std::string_view name);
-// Its configuration; the context is seq_len where the preset leaves it open.
+// Returns the preset's configuration; context 0 is replaced by seq_len.
 LanguageModelConfig preset(const std::string& name, int64_t seq_len);
 
-// A model of its family, whose parameters have no memory yet.
+// Makes a model of its family, with unallocated parameters.
 std::unique_ptr<LanguageModel> make_language_model(const LanguageModelConfig& config,
                                                    const LanguageModelPolicy& policy = {});
 
-// The architecture as a JSON object in canonical form: no blanks, keys in order.
+// Returns the architecture as canonical JSON: no blanks, keys in order.
 std::string model_shape_json(const LanguageModelConfig& config);
-// The reverse. Throws DataError, starting with `source`, for what cannot be a model.
+// Reads such JSON. Throws DataError, starting with `source`, for an impossible model.
 LanguageModelConfig parse_model_shape(std::string_view json, const std::string& source);
 
-// The stored model of a folder, of the family that its config.json names. Throws DataError that
-// lists the families for another, and as ModelFamily::open.
+// Opens the stored model of a folder; the family follows from its config.json. Throws DataError,
+// with the list of families, for an unknown one, and as ModelFamily::open.
 std::unique_ptr<StoredModel> open_stored_model(const std::string& folder);
 
 }  // namespace shale::models

@@ -9,18 +9,19 @@
 
 namespace shale::models {
 
-// The tokenizer of a run: that of --tokenizer; else of the checkpoint that it resumes from; else of
-// the tokens of --data, beside which it lies; else of --init, a tokenizer.json or a SentencePiece
-// tokenizer.model. Null: the run has none, as "none" says. Throws as read_tokenizer(); ConfigError
-// if two of these differ, and for "none" where tokens have one.
+// Finds the tokenizer of a run: that of --tokenizer; else of the checkpoint that it resumes from;
+// else of the tokens of --data, in their folder; else of --init, a tokenizer.json or a
+// SentencePiece tokenizer.model. Null: there is none, or --tokenizer none. Throws as
+// read_tokenizer(); ConfigError if two of these differ, and for "none" if tokens have one.
 std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config);
 
-// What exports of the run say besides its model (null: it has no tokenizer): as the checkpoint that
-// it resumes from, or --init, does, and that it writes conversations, if that is what it learns.
+// Returns extras for the run's exports: those of the checkpoint that it resumes from, or of --init;
+// and, if the run trains on conversations, their chat template. tokenizer: null if there is none.
 HfExtras find_extras(const TrainConfig& config,
                      const std::shared_ptr<const StoredTokenizer>& tokenizer);
-// Those of a model in a folder or a checkpoint, with this tokenizer of a file that was named:
-// without what is said of another tokenizer's tokens, and in its place what lies beside the file.
+// Adapts the extras of a model (a folder or a checkpoint) to this tokenizer, read from `file`:
+// unless it is the model's own, they are replaced by the extras in the file's folder, if it has
+// any.
 HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const std::string& file,
                              const StoredTokenizer& tokenizer);
 

@@ -12,7 +12,7 @@
 namespace shale::models {
 namespace {
 
-// Where a token is chosen: at a position of one of many texts.
+// Identifies a random choice: position of the token, and index of the text.
 struct Place {
   int64_t position = 0;
   int64_t text = 0;
@@ -48,7 +48,7 @@ int32_t pick(std::span<const float> logits, const GenerateOptions& options, Plac
     cumulative.push_back(total);
   }
   if (options.top_p < 1) {
-    // As many as reach it: at least one.
+    // Keeps the fewest tokens that reach top_p: at least one.
     const auto last = std::lower_bound(cumulative.begin(), cumulative.end(), options.top_p * total);
     if (last != cumulative.end()) cumulative.erase(last + 1, cumulative.end());
     total = cumulative.back();
@@ -58,12 +58,12 @@ int32_t pick(std::span<const float> logits, const GenerateOptions& options, Plac
   return order[std::min(static_cast<size_t>(chosen - cumulative.begin()), cumulative.size() - 1)];
 }
 
-// Prompts side by side, which end at the same place.
+// Prompts in one batch, padded at the front so that they end at the same position.
 struct PromptBatch {
   std::vector<int32_t> ids;
   std::vector<int32_t> positions, first_keys;  // see Documents
   int64_t rows = 0, length = 0;
-  bool is_even = true;  // all have that length
+  bool is_even = true;  // all have the same length
 
   explicit PromptBatch(const std::vector<std::vector<int32_t>>& prompts)
       : rows(std::ssize(prompts)) {
@@ -84,7 +84,7 @@ struct PromptBatch {
     return {.positions = from_host<int32_t>(context, positions, {rows, length}),
             .first_keys = from_host<int32_t>(context, first_keys, {rows, length})};
   }
-  // The next token of each: position, first key.
+  // Appends the next token of each text, with its position and first key.
   void advance(const std::vector<int32_t>& tokens) {
     std::vector<int32_t> places, firsts;
     for (int64_t row = 0; row < rows; ++row) {
@@ -108,7 +108,7 @@ std::vector<int32_t> generate(LanguageModel& model, Context& context,
     throw ShapeError("generate: the prompt is empty, expected at least one token");
   const auto longest = static_cast<size_t>(model.config().context);
   std::vector<int32_t> all = prompt;
-  // What the model is to read next: everything at first, then one token at a time.
+  // Tokens that the model reads next: at first the whole prompt, then one at a time.
   std::vector<int32_t> unread(all.end() - std::ptrdiff_t(std::min(all.size(), longest)), all.end());
   const auto needed = static_cast<int64_t>(unread.size()) + options.tokens;
   KvCache cache{.capacity = std::min(needed, model.config().context)};
@@ -140,7 +140,7 @@ std::vector<std::vector<int32_t>> generate_all(
   }
   PromptBatch batch(prompts);
   if (model.config().pattern.is_on() && !batch.is_even) {
-    // Side by side, their tokens would lie in other blocks than in training.
+    // In a batch with padding, tokens would be in other blocks than in training.
     std::vector<std::vector<int32_t>> texts;
     for (size_t row = 0; row < prompts.size(); ++row) {
       const auto of_row = [&](size_t, int32_t token) { return keeps_on(row, token); };

@@ -11,7 +11,7 @@
 namespace shale::models {
 namespace {
 
-// The format's numbers.
+// Token types of the GGUF format.
 enum TokenType : int32_t {
   kNormal = 1,
   kUnknown = 2,
@@ -41,7 +41,7 @@ std::string in_alphabet(const std::string& bytes) {
   return text;
 }
 
-// Every token, those of bytes in their alphabet; added ones as people write them.
+// Returns all tokens: byte tokens in GPT-2's alphabet, added tokens as text.
 Tokens tokens_of(const TokenizerSpec& spec, int64_t vocab) {
   const auto size = static_cast<size_t>(vocab);
   Tokens tokens{.texts = std::vector<std::string>(size),
@@ -62,7 +62,7 @@ Tokens tokens_of(const TokenizerSpec& spec, int64_t vocab) {
   return tokens;
 }
 
-// "left right" in the order in which they are merged.
+// Returns merges as "left right", in order of priority.
 std::vector<std::string> merges_of(const TokenizerSpec& spec) {
   std::vector<MergeRule> rules = spec.merges;
   std::stable_sort(rules.begin(), rules.end(),
@@ -77,7 +77,7 @@ std::vector<std::string> merges_of(const TokenizerSpec& spec) {
   return merges;
 }
 
-// What merges first has the highest score.
+// Earlier merges get higher scores.
 std::vector<float> scores_of(const TokenizerSpec& spec, size_t vocab) {
   std::vector<float> scores(vocab);
   std::vector<bool> is_scored(vocab);
@@ -90,7 +90,7 @@ std::vector<float> scores_of(const TokenizerSpec& spec, size_t vocab) {
   return scores;
 }
 
-// SentencePiece's, which llama.cpp calls after Llama's.
+// Returns the keys of a SentencePiece model, which llama.cpp calls "llama".
 GgufValues sentencepiece(Tokens tokens, const TokenizerSpec& spec) {
   for (size_t byte = 0; byte < 256; ++byte) {
     char name[8];
@@ -117,7 +117,8 @@ GgufValues sentencepiece(Tokens tokens, const TokenizerSpec& spec) {
   return values;
 }
 
-// A visible space for each space, and nothing else that llama.cpp would not do.
+// Returns true if spaces become visible spaces, and there is no other step that llama.cpp would not
+// do.
 bool is_sentencepiece(const TokenizerSpec& spec) {
   if (spec.of_bytes || !spec.byte_fallback || !spec.splits.empty()) return false;
   return std::all_of(spec.normalizer.begin(), spec.normalizer.end(), [](const auto& step) {
@@ -128,7 +129,7 @@ bool is_sentencepiece(const TokenizerSpec& spec) {
   });
 }
 
-// ---- How text is split ----
+// ---- Pre-tokenizers ----
 
 std::string step_name(const SplitStep& step) {
   using tokenizer_internal::SplitPattern;
@@ -146,18 +147,18 @@ std::string step_name(const SplitStep& step) {
   return std::holds_alternative<MetaspaceSplit>(step) ? "metaspace" : "literal";
 }
 
-// llama.cpp's names for ways to split text (src/llama-vocab.cpp), of several the first.
+// llama.cpp's names of pre-tokenizers (src/llama-vocab.cpp); the first match counts.
 struct Splitting {
-  std::string_view steps;     // names of steps, with " + " between them
+  std::string_view steps;     // step names joined by " + "
   const char* name;           // tokenizer.ggml.pre
-  bool whole_pieces = false;  // what TokenizerSpec calls so, which goes by the name
+  bool whole_pieces = false;  // TokenizerSpec::whole_pieces, which llama.cpp derives from the name
 };
 constexpr Splitting kSplittings[] = {{"gpt2", "gpt-2"},   {"cl100k", "llama-bpe", true},
                                      {"cl100k", "dbrx"},  {"qwen", "qwen2"},
                                      {"o200k", "gpt-4o"}, {"digits + gpt2", "smollm"}};
 
-// Whether every token is what merges make of its text, so that looking for whole pieces first
-// changes nothing.
+// Returns true if every token results from merges of its own text, so that looking up whole pieces
+// first changes nothing.
 bool merges_make_all(const TokenizerSpec& spec) {
   TokenizerSpec by_merges = spec, by_pieces = spec;
   by_merges.whole_pieces = false, by_pieces.whole_pieces = true;
@@ -191,7 +192,7 @@ const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
                       ", for which llama.cpp has no name; expected one of ", known));
 }
 
-// What llama.cpp would cut from text otherwise: it has no such flags.
+// Refuses flags of added tokens that llama.cpp does not support: it would split text differently.
 void check_added(const TokenizerSpec& spec, const std::string& path) {
   constexpr std::pair<const char*, bool AddedToken::*> kFlags[] = {
       {"lstrip", &AddedToken::lstrip},
@@ -206,7 +207,7 @@ void check_added(const TokenizerSpec& spec, const std::string& path) {
   }
 }
 
-// ---- Tokens with a meaning ----
+// ---- Special tokens ----
 
 void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValues& values) {
   const TokenizerSpec& spec = stored.tokenizer.spec();
@@ -233,7 +234,7 @@ void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValu
   };
   add("bos", spec.before.empty() ? special.begin.value_or(special.ends[0]) : spec.before[0]);
   if (special.pad) add("padding", *special.pad);
-  // llama.cpp ends a text at each of these.
+  // llama.cpp ends a text at any of these.
   constexpr const char* kEnds[] = {"eos", "eot", "eom"};
   for (size_t i = 0; i < special.ends.size(); ++i) {
     if (i == std::size(kEnds)) {

@@ -10,7 +10,7 @@
 
 namespace shale::models {
 
-// A folder whose config.json has been read.
+// Stored model of a folder whose config.json has been read.
 class HfStoredModel final : public StoredModel {
  public:
   HfStoredModel(const LanguageModelConfig& config, const std::string& folder,

@@ -12,13 +12,13 @@
 namespace shale::models {
 namespace {
 
-// Rows of different lengths, whose ends nobody counts.
+// Rows of different lengths; the padding at their ends has no loss.
 struct LossRows {
-  std::vector<std::vector<int32_t>> tokens = {};  // of each row, two or more
-  std::vector<size_t> first_targets = {};         // the first token of each whose loss counts
+  std::vector<std::vector<int32_t>> tokens = {};  // at least two per row
+  std::vector<size_t> first_targets = {};         // first token of each row whose loss counts
 };
 
-// The sum of the counted losses of each row, in f64.
+// Returns the sum of the counted losses of each row, in f64.
 std::vector<double> row_losses(LanguageModel& model, Context& context, const LossRows& rows) {
   const Inference inference(context);
   size_t longest = 0;
@@ -44,8 +44,9 @@ std::vector<double> row_losses(LanguageModel& model, Context& context, const Los
   return sums;
 }
 
-// An answer behind its context, as the harness has it: a space between them, which belongs to the
-// answer, as do spaces that end the context; tokens of both together.
+// Appends the row of an answer after its context, as lm-evaluation-harness does: they are joined by
+// a space and tokenized together; the space, and spaces at the end of the context, count as the
+// answer's.
 void add_answer(TokenEncoder& encoder, const StoredTokenizer& tokenizer, std::string context,
                 const std::string& answer, int64_t longest, LossRows& rows) {
   const size_t end = jinja::strip(context, jinja::Side::kRight).size();
@@ -122,7 +123,8 @@ TextScore score_text(LanguageModel& model, Context& context, const std::vector<i
   if (targets < 1)
     throw DataError(cat("a text of ", tokens.size(), " tokens, expected two or more"));
   const int64_t count = (targets + windows.length - 1) / windows.length;
-  // Each window's is one rank's, and added to nothing but zeros: no sum depends on the ranks.
+  // Each window is computed on one rank and added to zeros, so the sums do not depend on the number
+  // of ranks.
   std::vector<double> losses(static_cast<size_t>(count));
   const int64_t step = windows.batch * group.size();
   for (int64_t first = group.rank() * windows.batch; first < count; first += step) {

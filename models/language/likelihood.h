@@ -10,46 +10,48 @@
 
 namespace shale::models {
 
-// A question with answers among which a model chooses by their likelihood behind the context.
+// Multiple-choice question. The model chooses by the likelihood of the answers after the context.
 struct ChoiceItem {
   std::string context;
   std::vector<std::string> answers;
   int64_t right = 0;
 };
 
-// How lines of jsonl have questions, and the texts that EleutherAI's lm-evaluation-harness makes of
-// them (lm_eval/tasks/hellaswag, arc, mmlu), without examples before them.
+// Formats of questions in jsonl files, and the texts that EleutherAI's lm-evaluation-harness makes
+// of them (lm_eval/tasks/hellaswag, arc, mmlu), zero-shot.
 enum class ChoiceFormat {
   kHellaSwag,  // activity_label, ctx_a, ctx_b, endings, label
   kArc,        // question, choices {text, label}, answerKey
-  kMmlu,       // question, choices, answer, and subject, if it has one
+  kMmlu,       // question, choices, answer; subject is optional
 };
 
-// Throws MissingInputError; DataError, with file and line, for what is malformed.
+// Throws MissingInputError; DataError, with file and line, for malformed lines.
 std::vector<ChoiceItem> read_choices(const std::string& path, ChoiceFormat format);
 
-// How often the right answer was the likeliest: of its tokens' summed log-probability, of that for
-// each character of the answer, and for each token.
+// Number of questions for which the right answer has the highest log-probability: the sum over its
+// tokens, the sum per character of the answer, and the sum per token.
 struct ChoiceScores {
   int64_t items = 0, right = 0, right_by_character = 0, right_by_token = 0;
 };
 
-// The items of a rank are those whose number is its own modulo the ranks; the scores are of all.
-// An item that is longer than the context loses its beginning. Throws DataError for an answer
-// without tokens. Collective.
+// Scores questions on all ranks: rank r takes those with index r modulo the number of ranks, and
+// all ranks get the total. A question longer than the context is truncated at the front. Throws
+// DataError for an answer without tokens. Collective.
 ChoiceScores score_choices(LanguageModel& model, Context& context, const StoredTokenizer& tokenizer,
                            const std::vector<ChoiceItem>& items, comm::ProcessGroup& group);
 
-// Of a text, every token but the first predicted once, from those before it in its window.
+// Score of a text. Every token but the first is predicted once, from the tokens before it in its
+// window.
 struct TextScore {
-  int64_t tokens = 0;  // that were predicted
+  int64_t tokens = 0;  // predicted tokens
   int64_t bytes = 0;   // of the text
-  double loss = 0;     // the sum of -log p of these tokens
+  double loss = 0;     // sum of -log p of these tokens
 
-  double perplexity() const;     // of a token
+  double perplexity() const;     // per token
   double bits_per_byte() const;  // of the text
 };
-// Windows of so many tokens, `batch` at a time, are the ranks' in turn. Collective.
+// Windows of `length` tokens, processed `batch` at a time and distributed round-robin over ranks.
+// score_text() is collective.
 struct TextWindows {
   int64_t length = 0, batch = 1;
 };

@@ -73,7 +73,7 @@ AdapterShape adapter_shape(const LoraConfig& config) {
     throw ConfigError(cat("--lora-targets is ", config.targets, ", the adapters in ", config.init,
                           " have others; leave it out"));
   }
-  shape.options.dropout = config.dropout;  // of this run
+  shape.options.dropout = config.dropout;  // the dropout of this run, not the stored one
   return shape;
 }
 

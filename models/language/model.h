@@ -14,73 +14,72 @@
 
 namespace shale::models {
 
-// The architecture of a decoder-only transformer: what its parameters belong to. A family takes
-// from it what it has (models/language/family.h).
+// Architecture of a decoder-only transformer, which determines its parameters. Each family uses a
+// subset of the fields (models/language/family.h).
 struct LanguageModelConfig {
   std::string family = "gpt2";
   int64_t layers = 4;
   int64_t width = 128;
   int64_t heads = 4;
   int64_t vocab = 256;         // tokens
-  int64_t padded_vocab = 256;  // rows of the embedding; the rest of the rows is never predicted
-  int64_t context = 256;       // longest sequence
+  int64_t padded_vocab = 256;  // rows of the embedding; padding rows are never predicted
+  int64_t context = 256;       // maximum sequence length
   float norm_eps = 1e-5f;
   Gelu gelu = Gelu::kTanh;
-  bool tied = true;  // the output layer's weight is the embedding
-  AttentionPattern pattern = {};  // of every layer
+  bool tied = true;               // the output layer shares the embedding's weight
+  AttentionPattern pattern = {};  // in every layer
 
-  // What Llama and its relatives have besides (models/llama/llama.h).
-  int64_t kv_heads = 0;     // of keys and values, a divisor of heads; 0: as many
+  // Fields of Llama and its relatives (models/llama/llama.h).
+  int64_t kv_heads = 0;     // heads of keys and values, a divisor of heads; 0: heads
   int64_t head_size = 0;    // 0: width / heads
-  int64_t hidden = 0;       // width inside the feed-forward block, or inside each expert
-  int64_t window = 0;       // tokens that attention sees at most; 0: all
-  int64_t full_layers = 0;  // the first so many layers have no window
+  int64_t hidden = 0;       // width inside the feed-forward block, or of each expert
+  int64_t window = 0;       // sliding window of attention in tokens; 0: none
+  int64_t full_layers = 0;  // number of first layers without a window
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope = {};
-  // Limits that scores of attention, scaled, and logits approach: softcap * tanh(x / softcap)
+  // Softcaps of attention scores, after scaling, and of logits: softcap * tanh(x / softcap)
   // (arXiv:2408.00118, section 2); 0: none.
   float attention_softcap = 0, logit_softcap = 0;
 
-  // Of mixtures of experts (runtime/nn/moe.h).
-  int64_t experts = 0;         // 0: every token goes through one block
-  int64_t active_experts = 0;  // of a token
+  // MoE models (runtime/nn/moe.h).
+  int64_t experts = 0;         // 0: dense model
+  int64_t active_experts = 0;  // per token (top-k)
   bool renormalise = false;    // the weights of a token's experts add up to 1
 };
 
-// How a run trains it.
+// Training options of a model.
 struct LanguageModelPolicy {
   float dropout = 0;            // after the embedding and on each residual branch
-  int64_t loss_chunk_rows = 0;  // logits of at most so many tokens at a time; 0: of all
-  // Of mixtures of experts (RouterOptions, runtime/ops/moe.h).
+  int64_t loss_chunk_rows = 0;  // compute logits of at most so many tokens at a time; 0: all
+  // MoE models (RouterOptions, runtime/ops/moe.h).
   float balance_loss = 0.01f;
   float router_z_loss = 0;
   double capacity_factor = 0;
 };
 
-// Where the documents of a batch lie, which neither see each other nor count positions together:
-// both undefined, each row is one.
+// Documents in the rows of a batch, which do not attend to each other and have their own positions.
+// Both undefined: each row is one document.
 struct Documents {
-  Tensor positions = {};   // [B, T] i32: of each token in its document
-  Tensor first_keys = {};  // [B, T] i32: the place in its row where its document begins
+  Tensor positions = {};   // [B, T] i32: position of each token in its document
+  Tensor first_keys = {};  // [B, T] i32: index in its row of its document's first token
 };
 
-// Keys and values of the tokens seen so far, for generation.
+// Cached keys and values of the tokens so far, for generation.
 struct KvCache {
   std::vector<Tensor> layers = {};  // [B, room, 2, heads of keys and values, D] each
-  int64_t length = 0;               // tokens in it
-  int64_t capacity = 0;             // room for so many, if the context is not less; 0: the context
+  int64_t length = 0;               // number of cached tokens
+  int64_t capacity = 0;             // capacity in tokens, at most the context; 0: the context
 };
 
-// A product that every step makes: of its input with a weight [out, in], and the two products of
-// its gradients.
+// GEMM of every step: of its input with a weight [out, in], and the two GEMMs of its gradients.
 struct NamedProduct {
   std::string name;  // "QKV"
   int64_t in = 0;
   int64_t out = 0;
 };
 
-// What training and generation need of a model.
+// Interface of a model for training and generation.
 class LanguageModel : public Module {
  public:
   explicit LanguageModel(const LanguageModelConfig& config, const LanguageModelPolicy& policy = {})
@@ -88,56 +87,55 @@ class LanguageModel : public Module {
   const LanguageModelConfig& config() const { return config_; }
   const LanguageModelPolicy& policy() const { return policy_; }
 
-  // The repeated parts, in order: the units of data parallelism.
+  // Returns the repeated layers, in order: the units of data parallelism.
   virtual std::vector<Module*> blocks() = 0;
 
-  // The model as a list of pieces, in order: the embedding, which is fed "inputs", blocks, and what
-  // makes the loss, which is fed "targets". Between two of them goes [B, T, width] in the compute
-  // dtype. Empty for a model that is no such list, which is then no pipeline, and has a loss() of
-  // its own.
+  // Returns the model as a list of pieces, in order: the embedding, with input "inputs", the
+  // blocks, and the loss, with input "targets". A tensor [B, T, width] in the compute dtype
+  // connects them. Empty: the model does not support pipelines, and overrides loss().
   virtual std::vector<nn::Piece> pieces() { return {}; }
 
-  // Sum of the cross-entropy over all tokens, a scalar f32: what all pieces make. ids, targets:
-  // [B, T] i32, T <= context.
+  // Returns the sum of the cross-entropy over all tokens, an f32 scalar: the output of all pieces.
+  // ids, targets: [B, T] i32, T <= context.
   virtual Tensor loss(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
-  // That of each token: [B T] f32, 0 where the target does not count. Throws ConfigError for a
-  // model that is no list of pieces, or is cut over ranks.
+  // Returns the cross-entropy of each token: [B T] f32, 0 for ignored targets. Throws ConfigError
+  // for a model without pieces, or a sharded one.
   Tensor token_losses(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
-  // Runs some of the pieces, which follow each other, under the model's hooks. x: what the one
-  // before them has made; undefined for the first. ids, targets: needed by the first and the last.
+  // Runs some consecutive pieces under the model's hooks. x: output of the previous piece;
+  // undefined for the first. ids, targets: needed by the first and the last piece.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const Tensor& ids,
                     const Tensor& targets, const Documents& documents = {});
 
-  // Logits of the token after ids, [B, padded_vocab]; ids [B, T] continue what is in the cache.
-  // Places in `documents` count from the cache's first token. Records nothing for backward. Throws
-  // ShapeError when the cache would outgrow its room.
+  // Returns the logits of the token after ids, [B, padded_vocab]; ids [B, T] continue the cached
+  // tokens. Indices in `documents` count from the cache's first token. Records nothing for
+  // backward. Throws ShapeError if the cache would exceed its capacity.
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache,
                              const Documents& documents = {}) = 0;
 
-  // FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N the number
-  // of parameters and causal attention counted as half, of which a pattern has its share.
+  // Returns the FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N
+  // parameters and causal attention counted as half, times the share that a pattern keeps.
   virtual double flops_per_token(int64_t seq_len) const;
 
-  // The products of a block and those around the blocks, for tables of where a step's time goes;
-  // what is left out shows there by its shape.
+  // Returns the named GEMMs of a block and of the other layers, for tables of step time; other
+  // GEMMs are shown there by shape.
   virtual std::vector<NamedProduct> products() const { return {}; }
 
  protected:
-  // Those of the batch whose pieces are run.
+  // Documents of the current batch.
   const Documents& documents() const { return documents_; }
-  // What the last piece makes of x [B, T, width] by the output layer.
+  // Applies the output layer and the loss to x [B, T, width].
   Tensor output_loss(nn::Embedding& head, const Tensor& x, const Tensor& targets) const;
-  // The tokens that the cache has room for. Throws ShapeError unless so many more fit.
+  // Returns the cache's capacity in tokens. Throws ShapeError unless `more` tokens fit.
   int64_t cache_room(const KvCache& cache, int64_t more) const;
 
  private:
   LanguageModelConfig config_;
   LanguageModelPolicy policy_;
   Documents documents_;
-  bool by_token_ = false;  // output_loss() gives each token's
+  bool by_token_ = false;  // output_loss() returns the loss of each token
 };
 
-// Rows of the embedding for a vocabulary: the next multiple of 128, which GEMMs like.
+// Rounds a vocabulary up to a multiple of 128 rows, for efficient GEMMs.
 inline int64_t pad_vocab(int64_t vocab) {
   return (vocab + 127) / 128 * 128;
 }

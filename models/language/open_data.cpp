@@ -17,7 +17,7 @@
 namespace shale::models {
 namespace {
 
-// As many tokens as are asked for, all 0.
+// Stream of zero tokens, of any length.
 class ZeroTokens final : public TokenStream {
  public:
   explicit ZeroTokens(int64_t tokens) : tokens_(tokens) {}
@@ -37,8 +37,7 @@ std::shared_ptr<const ExampleStore> zero_pairs(int64_t pairs) {
   return store;
 }
 
-// Stands for data that a plan does not have. A validation of all samples is one of the default
-// number.
+// Placeholder data of a plan. A validation of all samples is replaced by the default number.
 TrainingData planned_data(const LanguageConfig& config) {
   constexpr int64_t kTrainSamples = int64_t{1} << 30;
   const int64_t eval =
@@ -58,7 +57,7 @@ TrainingData planned_data(const LanguageConfig& config) {
           .preferences = {.train = zero_pairs(1), .val = zero_pairs(eval)}};
 }
 
-// Ranks of a node share its cores, which are theirs to compute with as soon as the data is there.
+// Ranks of a node share its cores; they all wait for the data and can use them.
 int tokenizing_threads() {
   return cpu_counts().bound;
 }
@@ -87,7 +86,7 @@ DataOptions data_options(const TrainConfig& config,
           .cache = source.cache.empty() ? own : source.cache};
 }
 
-// The formats of all parts; whether they are bytes.
+// Finds the formats of all parts. Returns true if they are bytes.
 bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   int64_t texts = 0;
   for (DataPart& part : parts) {
@@ -107,7 +106,7 @@ bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   return are_texts;
 }
 
-// Options about files that are none of the parts.
+// Checks options that apply only to formats that no part has.
 void check_formats(const DataConfig& source, const std::vector<DataPart>& parts) {
   using enum DataFormat;
   const DataConfig initial;
@@ -126,12 +125,12 @@ void check_formats(const DataConfig& source, const std::vector<DataPart>& parts)
   if (source.cache != initial.cache) refuse_without("--data-cache", {kCorpus}, "a corpus");
 }
 
-// An order of its own for each source; the first has the run's.
+// Gives each source its own order; the first has the run's seed.
 uint64_t source_seed(uint64_t seed, size_t source) {
   return source == 0 ? seed : seed + source * 0x9e3779b97f4a7c15u;
 }
 
-// What makes rows of one source.
+// Makes rows of one source.
 class RowMaker {
  public:
   RowMaker(const TrainConfig& config, const StoredTokenizer* tokenizer, bool is_bytes)
@@ -142,7 +141,7 @@ class RowMaker {
     const int64_t asked = config.language.source.document_token;
     if (asked >= 0) token_ = static_cast<int32_t>(asked);
     if (asked < 0 && tokenizer != nullptr) token_ = tokenizer->end_of_document;
-    if (asked < 0 && tokenizer == nullptr && is_bytes) token_ = 0;  // joins files
+    if (asked < 0 && tokenizer == nullptr && is_bytes) token_ = 0;  // the separator of files
     if (with_documents_ && !token_) {
       throw ConfigError(cat(best_fit_ ? "--packing best-fit" : "--document-mask",
                             ": nothing says which token separates documents; use "
@@ -179,7 +178,7 @@ class RowMaker {
   int64_t seq_len_;
   uint64_t seed_;
   bool best_fit_, with_documents_;
-  std::optional<int32_t> token_;  // between documents
+  std::optional<int32_t> token_;  // separator of documents
 };
 
 // "web: 70% of samples, 1.25 epochs"
@@ -203,7 +202,7 @@ std::vector<std::string> describe_mixture(const MixedData& data, const Mixture& 
   return lines;
 }
 
-// The validation of all sources that have enough for a row.
+// Opens the validation data of all sources that have enough for a row.
 void open_evaluation(const MixedData& data, const Mixture& mixture, const RowMaker& rows,
                      const LanguageConfig& config, TrainingData& to) {
   std::vector<std::shared_ptr<const EvalRows>> sources;
@@ -242,7 +241,7 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
     throw DataError(cat(tokenizer->path, ": ", tokenizer->tokenizer.vocab_size(),
                         " tokens, the model's vocabulary is ", vocab));
   }
-  // Text of bytes has 256 tokens whatever the model has, which LanguageTask compares.
+  // Byte data has 256 tokens whatever the model has; LanguageTask compares the two.
   if (!is_bytes && options.vocab_size == 0) options.vocab_size = vocab;
   const MixedData data = open_parts(std::move(parts), options);
   const RowMaker rows(config, tokenizer.get(), is_bytes);
@@ -292,7 +291,7 @@ int64_t count_overlong(const ExampleStore& store, int64_t seq_len) {
   return count;
 }
 
-// Examples, or pairs of them, of which --seq-len cuts off all of an answer.
+// Counts examples, or pairs of them, that --seq-len truncates before their answer.
 int64_t count_unanswered(const ExampleSplits& examples, int64_t seq_len, int64_t group) {
   int64_t count = 0;
   for (const auto& store : {examples.train, examples.val}) {
@@ -307,7 +306,7 @@ int64_t count_unanswered(const ExampleSplits& examples, int64_t seq_len, int64_t
   return count;
 }
 
-// The examples that the options name, of the vocabulary of a model that is made or stored.
+// Reads the configured examples, with the vocabulary of the new or stored model.
 ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* stored,
                                 const std::shared_ptr<const StoredTokenizer>& tokenizer) {
   const DataConfig& source = config.language.source;

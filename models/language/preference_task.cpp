@@ -15,7 +15,7 @@
 #include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/ops/shape.h"
 
-// P pairs, T tokens of a row.
+// P pairs, T tokens per row.
 namespace shale::models {
 namespace {
 
@@ -56,7 +56,7 @@ PreferenceTask::Pairs PreferenceTask::usable(
   return pairs;
 }
 
-// ---- Batches: rows of answers, and what the loss wants of each pair ----
+// ---- Batches: rows of answers, and reference and counts of each pair ----
 
 void PreferenceTask::fill(const Pairs& pairs, int64_t index, const TokenBatch& tokens,
                           int64_t row) const {
@@ -78,7 +78,7 @@ void PreferenceTask::make_batch(const Pairs& pairs, const std::vector<int64_t>& 
   const auto field = [&](const char* name) {
     return batch.set(name, DType::kF32, {count}).values<float>();
   };
-  // All before any is looked at: adding a field moves the others.
+  // Adds all fields before filling any, as adding a field moves the others.
   for (const char* name : {"reference", "counted"}) field(name);
   const TokenBatch tokens(batch, 2 * count, config().seq_len);
   const std::span<float> reference = field("reference"), counted = field("counted");
@@ -167,7 +167,7 @@ SampleUnit PreferenceTask::unit() const {
           .flops_per_item = 2 * static_cast<double>(rows.items_per_sample) * rows.flops_per_item};
 }
 
-// ---- What the model said of the answers when the run began ----
+// ---- Reference log-probabilities of the initial model ----
 
 void PreferenceTask::initialize(const TaskContext& run) {
   LanguageTask::initialize(run);
@@ -190,7 +190,7 @@ void PreferenceTask::compute_reference(const TaskContext& run, Pairs& pairs) {
     const std::vector<float> values = to_host<float>(difference(DeviceBatch(run.context, batch)));
     std::copy_n(values.begin(), range.count, found.begin() + range.first);
   }
-  // Every pair is one rank's, so that nothing is rounded.
+  // Each pair is computed on one rank, so the sum has no rounding.
   run.group.host().all_reduce_sum(make_view(found.data(), {std::ssize(found)}),
                                   {.tag = "reference of preferences"});
   pairs.reference = std::move(found);

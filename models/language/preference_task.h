@@ -7,17 +7,18 @@
 
 namespace shale::models {
 
-// Direct preference optimization (Rafailov et al., arXiv:2305.18290): of two answers the first is
-// to gain on the second, against the model that the run began with. With s the log-probability of
-// an answer, its tokens' added up, b beta, e the label smoothing, and
+// Direct preference optimization (Rafailov et al., arXiv:2305.18290): raises the log-probability of
+// the first of two answers over that of the second, relative to the initial model. With s the sum
+// of the log-probabilities of an answer's tokens, r the s of the initial model, b beta and e the
+// label smoothing,
 //   d = (s_chosen - s_rejected) - (r_chosen - r_rejected)
-// where r is s of the beginning, the loss of a pair is
+// and the loss of a pair is
 //   (1 - e) softplus(-b d) + e softplus(b d)
-// r is computed once, before the first step, and checkpoints carry it: there is no second model.
-// A sample is a pair, two rows of a batch.
+// r is computed once, before the first step, and stored in checkpoints: there is no second model. A
+// sample is a pair, i.e. two rows of a batch.
 class PreferenceTask : public LanguageTask {
  public:
-  // Throws as LanguageTask; DataError if no pair has answers within a row.
+  // Throws as LanguageTask does; DataError if no pair has its answers within a row.
   explicit PreferenceTask(const TrainConfig& config);
 
   void initialize(const TaskContext& run) override;
@@ -31,7 +32,7 @@ class PreferenceTask : public LanguageTask {
   std::map<std::string, std::string> attachments() const override;
 
  private:
-  // The pairs of a store that have answers within a row, and r_chosen - r_rejected of each.
+  // Pairs of a store whose answers are within a row, and r_chosen - r_rejected of each.
   struct Pairs {
     std::shared_ptr<const ExampleStore> examples;  // null: none
     std::vector<int64_t> numbers = {};
@@ -40,10 +41,10 @@ class PreferenceTask : public LanguageTask {
     int64_t size() const { return std::ssize(numbers); }
   };
   Pairs usable(const std::shared_ptr<const ExampleStore>& examples) const;
-  // Rows 2 row and 2 row + 1, of the pair at that index; beyond the pairs rows without targets.
+  // Fills rows 2 row and 2 row + 1 with the pair at that index; past the end, rows without targets.
   void fill(const Pairs& pairs, int64_t index, const TokenBatch& tokens, int64_t row) const;
   void make_batch(const Pairs& pairs, const std::vector<int64_t>& indices, Batch& batch) const;
-  // s_chosen - s_rejected: [pairs].
+  // Returns s_chosen - s_rejected: [pairs].
   Tensor difference(const DeviceBatch& batch);
   void compute_reference(const TaskContext& run, Pairs& pairs);
   void load_reference(const TrainConfig& config);
@@ -52,7 +53,7 @@ class PreferenceTask : public LanguageTask {
   Pairs train_, val_;
 };
 
-// The task that --task names.
+// Makes the task that --task names.
 std::unique_ptr<LanguageTask> make_language_task(const TrainConfig& config);
 
 }  // namespace shale::models

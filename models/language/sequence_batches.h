@@ -7,11 +7,12 @@
 
 namespace shale::models {
 
-// Of batches of whole sequences, whose fields are those of a TokenBatch [B, T] i32, the tokens that
-// a rank has of them: [n B, T / R] in the order of comm::CutSequence. Padding has input 0, a target
-// that the loss ignores (kernels::kIgnoreTarget), and else what the last token has.
+// Makes batches of a rank's part of sequences, from batches of whole sequences, whose fields are
+// those of a TokenBatch [B, T] i32: [n B, T / R] in the order of comm::CutSequence. Padding has
+// input 0, a target that the loss ignores (kernels::kIgnoreTarget), and otherwise the values of the
+// last token.
 BatchSource cut_batches(BatchSource whole, const comm::SequenceParts& parts);
-// One such batch.
+// Makes one such batch.
 void cut_batch(const Batch& whole, const comm::SequenceParts& parts, Batch& own);
 
 }  // namespace shale::models

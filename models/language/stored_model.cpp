@@ -17,21 +17,21 @@ void check_writer(comm::DataParallel& parallel, bool is_main) {
                           " of the shard group writes, expected rank 0"));
 }
 
-// A copy of what a parameter is, on the ranks that get it.
+// Returns a copy of a parameter's values, on the ranks that receive them.
 std::vector<float> values_of(comm::FullState& state, const Parameter& parameter) {
   const View values = state.read(parameter);
   if (values.data == nullptr) return {};
   return {values.as<float>(), values.as<float>() + values.numel()};
 }
 
-// The layer whose weight that is, if it has an adapter or keeps it in codes.
+// Returns the layer of this weight, if it has an adapter or quantized storage.
 const nn::LinearWeights* layer_of(const Parameter& parameter) {
   const auto* const layer = dynamic_cast<const nn::LinearWeights*>(parameter.owner);
   if (layer == nullptr || &layer->weight != &parameter) return nullptr;
   return layer->adapter() != nullptr || nn::coded_layer(parameter) != nullptr ? layer : nullptr;
 }
 
-// The weight, out of codes, with its adapter's products added; empty on ranks that get none.
+// Returns the dequantized weight with its adapter merged; empty on ranks that receive none.
 // Collective.
 std::vector<float> merged(comm::FullState& state, const nn::LinearWeights& layer, double scale) {
   const nn::Lora* const adapter = layer.adapter();
@@ -56,7 +56,7 @@ std::vector<float> merged(comm::FullState& state, const nn::LinearWeights& layer
   return values;
 }
 
-// Codes of the stored rows.
+// Quantizes stored rows.
 void read_codes(const StoredModel& stored, const nn::LinearWeights& layer, int64_t first_row,
                 const View& codes) {
   const int64_t rows = codes.size(0), columns = layer.weight_shape()[1];
@@ -66,7 +66,7 @@ void read_codes(const StoredModel& stored, const nn::LinearWeights& layer, int64
   nn::encode_rows(layer, view, codes);
 }
 
-// What rows of the whole begin as, whatever this rank has of them.
+// Writes the initial values of rows of the whole parameter, whichever shard this rank has.
 void write_initial_rows(const Parameter& parameter, uint64_t seed, int64_t first_row,
                         const View& rows) {
   Parameter whole;

@@ -45,11 +45,11 @@ LanguageTask::LanguageTask(const TrainConfig& config)
     if (parameter->trainable) trained_ += parameter->numel();
   }
   flops_per_token_ = model_->flops_per_token(config_.seq_len);
-  // Codes have other shapes, which nobody should count.
+  // After counting FLOPs, as quantized weights have other shapes.
   if (config_.lora.frozen != nn::FrozenDType::kCompute) {
     nn::keep_frozen(*model_, config_.lora.frozen);
   }
-  if (config_.sample_tokens > 0) static_cast<void>(prompt());  // an error belongs before training
+  if (config_.sample_tokens > 0) static_cast<void>(prompt());  // reports errors before training
 }
 
 LanguageTask::~LanguageTask() = default;
@@ -79,7 +79,7 @@ comm::ModelPlan LanguageTask::plan() const {
           .key_heads = config.kv_heads > 0 ? config.kv_heads : config.heads};
 }
 
-// What this rank has of whole sequences.
+// Returns this rank's part of whole sequences.
 BatchSource LanguageTask::of_rank(BatchSource whole) const {
   const bool cuts = parallel() != nullptr && parallel()->cuts_sequences();
   return cuts ? cut_batches(std::move(whole), parallel()->sequence_parts()) : whole;
@@ -126,8 +126,8 @@ void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetric
   metrics.experts = expert_metrics(counts, model_->config().experts);
 }
 
-// Targets with a loss, of all ranks: a mean over ranks of their means would count those of a rank
-// with few of them more.
+// Counts the targets with a loss on all ranks. Averaging the ranks' means instead would give more
+// weight to the targets of a rank with few of them.
 double LanguageTask::step_weight(int64_t step) const {
   const int64_t samples = batches_.batch_at(step);
   if (data_.has_all_targets) return static_cast<double>(samples * config_.seq_len);
@@ -154,7 +154,8 @@ Evaluation LanguageTask::evaluate(const TaskContext& run) {
                                            .rank = run.data.rank,
                                            .ranks = run.data.count,
                                            .with_documents = data_.with_documents})));
-  // The host looks at the losses at the end, so that it prepares batches while the device computes.
+  // The host reads the losses only at the end, so that it prepares batches while the device
+  // computes.
   const Tensor losses =
       zeros(run.context, {sampler.rounds(run.data.count)}, DType::kF32, MemoryTag::kData);
   int64_t rounds = 0, tokens = 0;
@@ -174,7 +175,7 @@ Evaluation LanguageTask::evaluation_of(const TaskContext& run, const Tensor& los
   const std::vector<float> sums = to_host<float>(losses);
   const double total =
       comm::ordered_sum(run.group, std::vector<double>(sums.begin(), sums.end()), run.data.losses);
-  if (!run.data.counts) items = 0;  // another rank has counted the same
+  if (!run.data.counts) items = 0;  // another rank counts the same tokens
   run.group.host().all_reduce_sum(make_view(&items, {1}), {.tag = "evaluated items"});
   return {.loss = total / static_cast<double>(items), .items = items};
 }
@@ -182,7 +183,7 @@ Evaluation LanguageTask::evaluation_of(const TaskContext& run, const Tensor& los
 void LanguageTask::open_output() {
   if (config_.export_dir.empty()) return;
   const LanguageModelConfig& model = model_->config();
-  static_cast<void>(model_family(model.family).stored_parameters(model));  // if it can be exported
+  static_cast<void>(model_family(model.family).stored_parameters(model));  // checks export
   make_folder(config_.export_dir);
 }
 
@@ -191,7 +192,7 @@ void LanguageTask::finish(const TaskContext& run) {
     const bool is_main = run.group.rank() == 0;
     if (adapters_ && !config_.lora.export_merged) {
       export_adapters(config_.export_dir, *model_, *adapters_, config_.init, run.parallel, is_main);
-      // PEFT reads these of the base; whoever talks to the adapted model finds them here.
+      // PEFT takes these files from the base model; users of the adapted model find them here.
       const auto files = exported_files(extras_, tokenizer_.get(), /*config=*/{});
       for (const auto& [name, text] : files) {
         if (is_main) write_file_atomically(cat(config_.export_dir, "/", name), text);
@@ -222,13 +223,13 @@ std::vector<int32_t> LanguageTask::prompt() const {
   return tokens;
 }
 
-// What the tokens are, where nobody has more to say of them than their numbers.
+// Returns tokens as text, or as numbers if there is no tokenizer.
 std::string LanguageTask::text_of(const std::vector<int32_t>& tokens) const {
   std::string text;
   if (tokenizer_ != nullptr) {
     StreamDecoder decoder(tokenizer_->tokenizer);
     for (const int32_t token : tokens) {
-      // A model may have rows for which there are no tokens.
+      // The model may have padding rows without a token.
       const bool is_known = tokenizer_->tokenizer.has(token);
       text += is_known ? decoder.push(token) : cat(decoder.finish(), "<", token, ">");
     }
@@ -250,7 +251,7 @@ void LanguageTask::sample(const TaskContext& run) {
       generate(*model_, run.context, begin, {.tokens = config_.sample_tokens, .seed = seed_});
   std::string text = config_.sample_prompt;
   if (tokenizer_ != nullptr && !text.empty()) {
-    // Together: the first new token may complete a character.
+    // Decodes both together, as the first new token may complete a character.
     tokens.insert(tokens.begin(), begin.begin(), begin.end());
     text.clear();
   } else if (tokenizer_ == nullptr && !data_.is_text && !text.empty()) {
@@ -262,7 +263,7 @@ void LanguageTask::sample(const TaskContext& run) {
 }
 
 SampleUnit LanguageTask::unit() const {
-  // Of three products of a frozen weight, the one for its gradient is left out.
+  // A frozen weight has no gradient, so one of its three GEMMs is skipped.
   const double flops = flops_per_token_ * (adapters_ ? 2.0 / 3 : 1);
   return {.samples = cat("sequences of ", config_.seq_len, " tokens"),
           .items = "tokens",

@@ -13,11 +13,11 @@
 
 namespace shale::models {
 
-// Training of a language model on a stream of tokens, whose samples are sequences.
+// Language-model training on a stream of tokens; samples are sequences.
 class LanguageTask : public Task {
  public:
-  // `config` is resolved. Opens the data and, with --init, the stored model. Throws
-  // MissingInputError, DataError or ConfigError for what cannot work, and as open_data().
+  // `config` must be resolved. Opens the data and, with --init, the stored model. Throws
+  // MissingInputError, DataError or ConfigError for impossible input, and as open_data().
   explicit LanguageTask(const TrainConfig& config);
   ~LanguageTask() override;
 
@@ -53,11 +53,11 @@ class LanguageTask : public Task {
   LanguageModel& language_model() { return static_cast<LanguageModel&>(here()); }
   std::unique_ptr<Module> make_model() const override;
   const TrainingData& data() const { return data_; }
-  // Of all ranks, as a run that goes on counts them.
+  // Batches of all ranks; steps count from the start of the run, not of a resume.
   const BatchLayout& batches() const { return batches_; }
   uint64_t seed() const { return seed_; }
   void plan(const BatchPlan& plan) { batches_ = plan.layout; }
-  // Adds up what this rank has found of an evaluation over all of them.
+  // Sums this rank's results of an evaluation over all ranks.
   Evaluation evaluation_of(const TaskContext& run, const Tensor& losses, int64_t items) const;
 
  private:
@@ -71,11 +71,11 @@ class LanguageTask : public Task {
   const LanguageConfig config_;
   BatchLayout batches_;  // of all ranks
   const uint64_t seed_;
-  std::unique_ptr<StoredModel> init_;                 // null: the model begins with random values
+  std::unique_ptr<StoredModel> init_;                 // null: the model starts with random weights
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
-  HfExtras extras_;                                   // of exports
+  HfExtras extras_;                                   // for exports
   TrainingData data_;
-  std::optional<AdapterShape> adapters_;  // none: the model's own weights are trained
+  std::optional<AdapterShape> adapters_;  // empty: the model's own weights are trained
   std::unique_ptr<LanguageModel> model_;
   int64_t parameters_ = 0, trained_ = 0;  // elements
   double flops_per_token_ = 0;

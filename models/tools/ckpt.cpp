@@ -1,4 +1,4 @@
-// shale ckpt: looks at checkpoints, checks them, and turns them into something else.
+// shale ckpt: inspects, verifies and converts checkpoints.
 #include "shale/models/tools/ckpt.h"
 
 #include <algorithm>
@@ -99,7 +99,7 @@ int run_verify(int argc, const char* const* argv) {
   const auto verify = [&](const char* name, const std::function<bool()>& is_there) {
     try {
       if (is_there() && !quiet) std::printf("ok       %s\n", name);
-    } catch (const DataError& error) {  // the others are worth knowing too
+    } catch (const DataError& error) {  // report the other checkpoints too
       if (!quiet) std::printf("damaged  %s\n", name);
       if (damaged++ == 0) first_problem = error.what();
     }

@@ -1,4 +1,4 @@
-// shale ckpt reshard and export: checkpoints as something else.
+// shale ckpt reshard and export: conversion of checkpoints.
 #include <cstdio>
 
 #include "shale/base/error.h"
@@ -21,9 +21,9 @@ struct ExportRequest {
   std::string out;
   ExportFormat format = ExportFormat::kHf;
   GgufType type = GgufType::kF32;
-  std::shared_ptr<const StoredTokenizer> tokenizer;  // null: of bytes, or none
+  std::shared_ptr<const StoredTokenizer> tokenizer;  // null: byte tokens, or no tokenizer
   HfExtras extras = {};
-  bool ema = false;                                  // the average of the weights
+  bool ema = false;  // use the averaged weights
   int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;
 };
 
@@ -54,10 +54,10 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   return make_gguf_writer(request.out, model, tokenizer, request.type);
 }
 
-// One parameter after another, as f32.
+// Writes one parameter after another, as f32.
 void export_model(const CheckpointModel& stored, const ExportRequest& request) {
   const LanguageModelConfig& config = stored.config();
-  const auto model = make_language_model(config);  // for names and shapes: it has no memory
+  const auto model = make_language_model(config);  // for names and shapes only: not allocated
   const auto out = request.format == ExportFormat::kGguf ? gguf_writer(config, request)
                                                          : hf_writer(config, request);
   std::vector<float> values;

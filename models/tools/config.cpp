@@ -1,4 +1,4 @@
-// shale config: options of other trainers, as ours.
+// shale config: converts options of other trainers.
 #include <array>
 #include <cstdio>
 #include <set>
@@ -31,7 +31,7 @@ std::set<std::string> words_of(const std::string& list) {
   return words;
 }
 
-// A value of a dotted option in TOML, which has stricter rules for numbers: .5 is 0.5 there.
+// Converts a value of a dotted option to TOML, which has stricter number syntax: .5 becomes 0.5.
 std::string toml_value(const std::string& word) {
   if (word == "true" || word == "false") return word;
   const bool is_real = word.find_first_of(".eE") != word.npos;
@@ -40,7 +40,8 @@ std::string toml_value(const std::string& word) {
   return cat("\"", word, "\"");
 }
 
-// "--training.steps=100" and "--training.steps 100", a dotted option and its value a line.
+// Parses lines "--training.steps=100" or "--training.steps 100": one dotted option and its value
+// each.
 Json parse_dotted(std::string_view text, const std::string& source) {
   std::string toml;
   for (size_t begin = 0; begin < text.size();) {
@@ -85,7 +86,7 @@ Trainer trainer_of(const Json& theirs, const std::string& file) {
   throw ConfigError(cat(file, ": nothing tells whose options these are; give --from"));
 }
 
-// What the options are, and whether train_lm takes them.
+// Prints the options, and whether train_lm accepts them.
 std::string checked(const Json& options, const std::string& file) {
   std::string text = options.dump(2) + "\n";
   TrainConfig config;
@@ -144,7 +145,7 @@ int run_import(int argc, const char* const* argv) {
     std::fputs(options.c_str(), stdout);
   } else {
     write_file_atomically(out, options);
-    // Without a model it would be the smallest one.
+    // Without --model, train_lm would use its smallest model.
     const bool has_model = in.is_set("model");
     std::printf("train_lm --config %s --model %s --data DATA%s\n", out.c_str(),
                 has_model ? in.option("model").text().c_str() : "MODEL",

@@ -21,7 +21,7 @@ void flatten(const Json& value, const std::string& prefix, std::map<std::string,
   }
 }
 
-// The number that a text is, as YAML 1.1 makes one of 1e-4; else the value itself.
+// Returns the number in a text, as YAML 1.1 reads 1e-4 as text; otherwise the value itself.
 Json as_number(const Json& value) {
   if (!value.is_string()) return value;
   if (const auto integer = parse_int(value.text())) return *integer;
@@ -29,7 +29,7 @@ Json as_number(const Json& value) {
   return value;
 }
 
-// "--micro-batch" of "micro_batch".
+// Returns "--micro-batch" for "micro_batch".
 std::string flag_of(std::string option) {
   std::replace(option.begin(), option.end(), '_', '-');
   return "--" + option;
@@ -76,7 +76,7 @@ std::optional<Json> ConfigImport::numeric(const std::string& key) {
   const Json number = as_number(*value);
   if (!number.is_number()) mistyped(key, "a number", *value);
   const double real = number.real();
-  // 1e3 and 3.0 are numbers of steps too.
+  // 1e3 and 3.0 are integers too.
   const bool is_integral = real == std::floor(real) && std::abs(real) < 1e15;
   return is_integral ? Json(static_cast<int64_t>(real)) : number;
 }
@@ -187,7 +187,7 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
     if (!it->first.starts_with(key + ".")) break;
     if (!it->second.is_null()) refuse(it->first, why);
   }
-  const auto value = take(key);  // nothing for "auto": transformers puts the harmless one there
+  const auto value = take(key);  // nothing for "auto": transformers then uses the accepted value
   if (!value || *value == harmless || as_number(*value) == harmless) return;
   refuse(key, why);
 }
@@ -195,7 +195,7 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
 void ConfigImport::set_global_batch(int64_t micro_batch, int64_t accumulated,
                                     std::string_view key) {
   if (ranks_ > 0) return set("global_batch", micro_batch * accumulated * ranks_, key);
-  if (accumulated == 1) return;  // follows
+  if (accumulated == 1) return;  // the default
   problems_.push_back(
       cat(key, " ", accumulated, ": --global-batch depends on the number of ranks; give --ranks"));
 }

@@ -13,54 +13,55 @@
 
 namespace shale::models {
 
-// Options of another trainer while they become ours. Every key of theirs is taken once: it becomes
-// an option, is left out because it changes no result, or has no counterpart, which is a problem
-// unless it is waived.
+// Converts options of another trainer to Shale's. Every key of the source is taken once: it becomes
+// an option, is left out because it does not change results, or has no counterpart, which is a
+// problem unless it is waived.
 class ConfigImport {
  public:
-  // `theirs`: objects inside objects; keys are joined by dots from here on. ranks: 0: not known.
+  // `theirs`: nested objects; their keys are joined with dots. ranks: 0: unknown.
   ConfigImport(const Json& theirs, int64_t ranks, std::set<std::string> waived);
 
   bool has(const std::string& key) const { return values_.contains(key); }
-  // Whether the key is there with this value, such as null or "auto".
+  // Returns true if the key exists with this value, such as null or "auto".
   bool is(const std::string& key, const Json& value) const;
-  // Takes a key; nothing if it is not there, null, or "auto", which leaves it to who starts the
-  // run.
+  // Takes a key. Returns nothing if it is missing, null, or "auto", which leaves it to the caller
+  // of the run.
   std::optional<Json> take(const std::string& key);
   std::optional<double> number(const std::string& key);
-  std::optional<std::vector<double>> numbers(const std::string& key);  // a list
-  std::optional<int64_t> integer(const std::string& key);  // also written 5e8
+  std::optional<std::vector<double>> numbers(const std::string& key);  // list
+  std::optional<int64_t> integer(const std::string& key);              // accepts 5e8 too
   std::optional<bool> flag(const std::string& key);
   std::optional<std::string> text(const std::string& key);
 
-  // Takes a key whose value, a number or a text that is one, is our option's.
+  // Takes a key and sets our option to its value, a number or a text with a number.
   void maps(const std::string& key, const std::string& option);
-  // The same, with what theirs is without the key, or where it is null.
+  // Uses `fallback`, the source's default, if the key is missing or null.
   void maps(const std::string& key, const std::string& option, const Json& fallback);
-  // The same of a text.
+  // Takes a key and sets our option to its value, a text.
   void maps_text(const std::string& key, const std::string& option);
-  // Sets an option, because of `key`.
+  // Sets an option; `key` is its cause.
   void set(const std::string& option, const Json& value, std::string_view key);
   bool is_set(const std::string& option) const { return options_.contains(option); }
   const Json& option(const std::string& name) const { return options_[name]; }
 
-  // Takes keys that only say how fast something is done, or what is printed.
+  // Takes keys that affect only speed or output.
   void leave_out(const std::vector<std::string>& keys, std::string_view why);
-  // Takes a key that is there, which has no counterpart.
+  // Takes an existing key without counterpart.
   void refuse(const std::string& key, std::string_view why);
-  // A key that is not there, and whose default has no counterpart.
+  // Reports a missing key whose default has no counterpart.
   void lacks(const std::string& key, std::string_view why);
-  // A key that is there, if it has another value than this one, which asks for nothing, or is an
-  // object with anything in it. A text that is a number counts as one.
+  // Takes a key if it exists, and refuses it unless it has the value `harmless`, or is an empty
+  // object. A text with a number counts as the number.
   void refuse_unless(const std::string& key, const Json& harmless, std::string_view why);
-  // All keys that begin so and were not taken.
+  // Takes all remaining keys with this prefix.
   void leave_out_rest(std::string_view prefix, std::string_view why);
 
   int64_t ranks() const { return ranks_; }
-  // Sequences of a step, from those of a rank and forward and how many of those add up.
+  // Sets the sequences of a step from those of a rank and forward, and the number of accumulated
+  // forwards.
   void set_global_batch(int64_t micro_batch, int64_t accumulated, std::string_view key);
 
-  // What was not taken is a problem, unless it is null.
+  // Reports every key that was not taken and is not null as a problem.
   void finish();
   const Json& options() const { return options_; }
   const std::vector<std::string>& notes() const { return notes_; }
@@ -75,22 +76,21 @@ class ConfigImport {
   const int64_t ranks_;
   const std::set<std::string> waived_;
   std::set<std::string> taken_;
-  Json options_ = Json::object();  // ours, as --config reads them
+  Json options_ = Json::object();  // ours, in the format of --config
   std::vector<std::string> notes_;
   std::vector<std::string> problems_;
 };
 
-// Their names in a table of names, for messages: "a, b, c".
+// Lists the keys of a table for messages: "a, b, c".
 std::string keys_of(const std::map<std::string, std::string>& names);
 
-// One for each trainer. Each takes the other side's default where a key is missing and ours is
-// another.
-void import_deepspeed(ConfigImport& in);   // its JSON
-void import_torchtitan(ConfigImport& in);  // its TOML, or its dotted options
-void import_trainer(ConfigImport& in);     // Hugging Face's TrainingArguments
+// Importers, one per trainer. Each sets the source's default for a missing key if ours differs.
+void import_deepspeed(ConfigImport& in);   // DeepSpeed JSON
+void import_torchtitan(ConfigImport& in);  // TOML, or dotted options
+void import_trainer(ConfigImport& in);     // Hugging Face TrainingArguments
 
-// TOML; dates and times become text. Throws DataError, with `source` and line, for what is no TOML,
-// for inf and nan, and for tables deeper inside each other than JsonLimits allows.
+// Parses TOML; dates and times become text. Throws DataError, with `source` and line, for invalid
+// TOML, inf and nan, and tables nested deeper than JsonLimits allows.
 Json parse_toml(std::string_view text, const std::string& source);
 
 }  // namespace shale::models

@@ -1,4 +1,4 @@
-// docs/config_import.md has the table; names and defaults are those of torchtitan's job
+// Follows the table in docs/config_import.md; names and defaults are those of torchtitan's job
 // configuration of 2025 (torchtitan/config/job_config.py).
 #include "shale/models/tools/config_import.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 const std::string kParallel = "parallelism.";
 
-// Keys that change results, and the value with which they ask for what happens here anyway.
+// Keys that change results, with the value that requests our behaviour.
 struct Harmless {
   const char* name;
   Json value;
@@ -29,7 +29,7 @@ const Harmless kHarmless[] = {
     {"checkpoint.load_step", -1, "give --resume and the checkpoint"},
 };
 
-// Their names of models, and --model.
+// torchtitan's model names, with our --model.
 struct Flavor {
   const char *name, *flavor, *model;
 };
@@ -54,7 +54,7 @@ int64_t degree(ConfigImport& in, const char* axis) {
   return in.integer(kParallel + axis + "_parallel_degree").value_or(1);
 }
 
-// Of a step of one micro-batch of every rank of data parallelism.
+// Sets the global batch of steps with one micro-batch per data-parallel rank.
 void set_global_batch(ConfigImport& in, int64_t micro) {
   const int64_t of_model =
       degree(in, "tensor") * degree(in, "pipeline") * degree(in, "context");
@@ -147,7 +147,7 @@ void import_pipeline(ConfigImport& in) {
   }
   in.set("pipeline_schedule", schedule, key);
   if (theirs == "Interleaved1F1B") in.set("pipeline_chunks", 2, key);
-  // A rank's batch goes through the stages in these.
+  // The pipeline splits a rank's batch into these.
   in.maps(kParallel + "pipeline_parallel_microbatch_size", "micro_batch", 1);
 }
 
@@ -156,7 +156,7 @@ void import_parallelism(ConfigImport& in) {
   const int64_t replicas = in.integer(part + "data_parallel_replicate_degree").value_or(1);
   const int64_t shards = in.integer(part + "data_parallel_shard_degree").value_or(-1);
   const std::string reshard = in.text(part + "fsdp_reshard_after_forward").value_or("default");
-  const bool has_stages = degree(in, "pipeline") > 1;  // with which parameters stay gathered
+  const bool has_stages = degree(in, "pipeline") > 1;  // parameters then stay gathered
   in.set("zero", shards == 1 ? 0 : has_stages ? 1 : reshard == "never" ? 2 : 3,
          part + "data_parallel_shard_degree");
   if (replicas > 1 && shards > 1)

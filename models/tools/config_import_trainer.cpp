@@ -1,4 +1,4 @@
-// docs/config_import.md has the table; names and defaults are those of
+// Follows the table in docs/config_import.md; names and defaults are those of
 // transformers/training_args.py.
 #include <cmath>
 #include <map>
@@ -11,7 +11,7 @@
 namespace shale::models {
 namespace {
 
-// Keys that change results, and the value with which they ask for what happens here anyway.
+// Keys that change results, with the value that requests our behaviour.
 struct Harmless {
   const char* name;
   Json value;
@@ -42,7 +42,7 @@ const Harmless kHarmless[] = {
     {"fp16_backend", "auto", "apex has other rules of what stays in 32 bits"},
 };
 
-// Those that change no result, whatever they say: their names, or how these begin.
+// Names and prefixes of keys that never change results.
 constexpr const char* kNoResult[] = {"logging_",
                                      "log_level",
                                      "log_on_each_node",
@@ -135,7 +135,7 @@ void import_optimizer(ConfigImport& in) {
   in.leave_out({"adam_beta1", "adam_beta2", "adam_epsilon"},
                cat("it is not of ", theirs, ", which is the optimizer"));
   in.maps("weight_decay", "weight_decay", 0.0);
-  // Null asks for no clipping.
+  // Null disables clipping.
   in.maps("max_grad_norm", "clip", in.is("max_grad_norm", nullptr) ? 0.0 : 1.0);
   in.refuse_unless("optim_args", "", "has no counterpart: give the options' own flags");
 }
@@ -156,13 +156,13 @@ void import_warmup(ConfigImport& in) {
   in.set("warmup_steps", static_cast<int64_t>(std::ceil(steps * all)), key);
 }
 
-// Of a rate that may be missing, where the optimizer is none of ours.
+// Sets min_lr as a share of lr, which is not set if the optimizer is not supported.
 void set_min_lr(ConfigImport& in, double share, const std::string& key) {
   if (in.is_set("lr")) in.set("min_lr", share * in.option("lr").real(), key);
 }
 
-// Here the rate is lr * sqrt(warmup / step); there it is that of another number of steps if one is
-// given, and of 10000 without a warm-up.
+// Our rate is lr * sqrt(warmup / step). Theirs uses `timescale` instead of warmup if given, and
+// 10000 without a warm-up.
 void import_inverse_sqrt(ConfigImport& in, const std::string& key, const std::string& timescale) {
   in.set("schedule", "inverse-sqrt", key);
   const int64_t warmup =
@@ -226,7 +226,7 @@ void import_schedule(ConfigImport& in) {
   }
 }
 
-// How parameters are grouped, gathered and saved.
+// FSDP keys about wrapping, gathering and saving parameters.
 constexpr const char* kOfUnits[] = {"min_num_params",
                                     "transformer_layer_cls_to_wrap",
                                     "auto_wrap_policy",

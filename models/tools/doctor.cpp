@@ -1,4 +1,4 @@
-// shale doctor: what this machine offers to training, on one page.
+// shale doctor: examines this machine for training, on one page.
 #include <sys/utsname.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// The doctor's measurements: memory, products, a disk, and what connects ranks, axis by axis.
+// Measurements of shale doctor: memory, GEMMs, a disk, and the connections of ranks by axis.
 #include <omp.h>
 #include <unistd.h>
 
@@ -34,9 +34,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kSection = "Measured";
-constexpr int kRuns = 5;  // the fastest counts: others' work can only slow one down
+constexpr int kRuns = 5;  // the fastest counts: other load can only slow it down
 
-// A model that people know, for what figures mean: GPT-2 124M with AdamW.
+// Well-known model used to illustrate the figures: GPT-2 124M with AdamW.
 constexpr double kGradientBytes = 124e6 * 4, kCheckpointBytes = 124e6 * 12;
 
 double seconds_of(const std::function<void()>& run) {
@@ -51,7 +51,7 @@ double fastest(const std::function<void()>& run) {
   return best;
 }
 
-// With three digits, or all before the point.
+// Rounds to three digits, or to an integer.
 std::string rounded(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(),
@@ -69,7 +69,7 @@ std::string duration(double seconds) {
                         : cat(rounded(seconds), " s");
 }
 
-// A line whose verdict is `fix`, or that all is well.
+// Adds a line with the verdict `fix`; empty: all is well.
 void add(Findings& findings, std::string name, std::string value, std::string fix) {
   findings.push_back({.section = kSection,
                       .name = std::move(name),
@@ -78,11 +78,11 @@ void add(Findings& findings, std::string name, std::string value, std::string fi
                       .fix = std::move(fix)});
 }
 
-// ---- Memory and products of the host ----
+// ---- Memory and GEMMs of the host ----
 
-// Bytes per second, read and written, of so many threads that copy memory of their own.
+// Returns bytes per second, read plus written, of `threads` threads that copy separate memory.
 double copy_bytes_per_s(int threads) {
-  constexpr size_t kBytes = 64 << 20;  // beyond caches
+  constexpr size_t kBytes = 64 << 20;  // larger than caches
   std::vector<std::vector<std::byte>> memory(2 * static_cast<size_t>(threads));
   std::vector<std::thread> makers;
   for (auto& part : memory) {
@@ -143,7 +143,7 @@ void measure_disk(Findings& findings, const std::string& path) {
   try {
     const Folder folder = Folder::open(path);
     const DirectMemory memory = allocate_direct_memory(kPart);
-    std::memset(memory.get(), 0x5a, kPart);  // zeros may be no disk's work
+    std::memset(memory.get(), 0x5a, kPart);  // not zeros, which a disk may not store
     const std::span<std::byte> part(memory.get(), kPart);
     File file = File::create(folder, name);
     file.bypass_cache(true);
@@ -202,7 +202,7 @@ void measure_gpus(Findings& findings) {
   try {
     while (true) speeds.push_back(measure_gpu(static_cast<int>(speeds.size())));
   } catch (const Error&) {
-    // There are no more, or this build can use none, as examine_gpus() has said.
+    // No more GPUs, or not supported by this build; examine_gpus() reports that.
   }
   GpuSpeed best;
   for (const GpuSpeed& speed : speeds) {
@@ -224,17 +224,17 @@ void measure_gpus(Findings& findings) {
   }
 }
 
-// ---- Ranks, axis by axis ----
+// ---- Ranks, by axis ----
 
-// What rank 0 prints of an axis, a line of JSON each.
+// Speed of an axis; rank 0 prints it as a line of JSON.
 struct AxisSpeed {
   std::string axis;
   int ranks = 0;
   bool leaves_host = false;
-  double latency_s = 0, bytes_per_s = 0;  // of 8 bytes; what a rank sends around a ring
+  double latency_s = 0, bytes_per_s = 0;  // latency of 8 bytes; ring bandwidth of a rank
 };
 
-// Collective over `world`. The slowest of the groups of an axis counts.
+// Measures an axis; the slowest of its groups counts. Collective over `world`.
 AxisSpeed measure_axis(comm::Mesh& mesh, const std::string& axis) {
   constexpr int64_t kSmall = 8, kLarge = 16 << 20;
   comm::ProcessGroup& group = mesh.group(axis);
@@ -317,7 +317,7 @@ void measure_axes(Findings& findings, const BenchOptions& options) {
   for (size_t at = 0, end = 0; (end = child.output.find('\n', at)) != std::string::npos;
        at = end + 1) {
     const std::string text = child.output.substr(at, end - at);
-    if (!text.starts_with("{")) continue;  // MPI's words
+    if (!text.starts_with("{")) continue;  // output of MPI
     const Json line = Json::parse(text, {}, "an axis");
     ++axes;
     judge_axis(findings,

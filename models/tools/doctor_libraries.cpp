@@ -1,4 +1,4 @@
-// The doctor's look at GPUs, MPI and the libraries that are loaded when they are needed.
+// Examination of GPUs, MPI and the libraries loaded at run time, for shale doctor.
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <sys/uio.h>
@@ -21,7 +21,7 @@
 namespace shale::models::doctor {
 namespace {
 
-// A library that may be missing, opened by the first of its names that is there.
+// Optional library, opened by the first of its names that exists.
 class Library {
  public:
   explicit Library(std::initializer_list<const char*> names) {
@@ -35,23 +35,23 @@ class Library {
   bool found() const { return handle_ != nullptr; }
   const std::string& error() const { return error_; }
 
-  // Null if it lacks the function.
+  // Returns null if the library lacks the function.
   template <typename Function>
   Function* get(const char* name) const {
     return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, name));
   }
 
  private:
-  void* handle_ = nullptr;  // never closed: drivers have threads of their own
+  void* handle_ = nullptr;  // never closed, as drivers have threads of their own
   std::string error_;
 };
 
-// 12040: "12.4"
+// Returns "12.4" for 12040.
 std::string cuda_version(int version) {
   return cat(version / 1000, ".", version % 1000 / 10);
 }
 
-// A GPU as the driver has it; `problem` says why the rest is unknown.
+// GPU as the driver reports it; `problem` says why other fields are unknown.
 struct DriverGpu {
   MachineGpu gpu;
   std::string problem;
@@ -97,7 +97,7 @@ DriverGpu ask_for_gpu(const Library& driver, int index, int count) {
   return found;
 }
 
-// Of a simulated one the size of its memory is not known: 0.
+// The memory size of a simulated GPU is unknown: 0.
 Finding examine_gpu(const DriverGpu& found, int index) {
   Finding finding{.section = "GPU", .name = cat("GPU ", index), .value = found.problem};
   if (!found.problem.empty()) return finding;
@@ -115,8 +115,8 @@ Finding examine_gpu(const DriverGpu& found, int index) {
   return finding;
 }
 
-// Whether this build can use the GPU: its runtime starts on it, which needs a driver that is new
-// enough.
+// Checks that this build can use the GPU, by starting the CUDA runtime, which needs a sufficiently
+// new driver.
 Finding try_gpu() {
   Finding finding{.section = "GPU", .name = "this build"};
   const ChildResult child = run_forked(
@@ -173,8 +173,8 @@ void examine_gpu_libraries(Findings& findings) {
   findings.push_back(convolutions);
 }
 
-// Whether a process may read another's memory directly, as Open MPI's shared memory transport
-// wants to. Containers often forbid it.
+// Returns true if a process may read another's memory directly (CMA), as Open MPI's shared-memory
+// transport does. Containers often forbid it.
 bool can_read_peers() {
   static volatile int word = 7;
   const pid_t parent = getpid();
@@ -256,7 +256,8 @@ void examine_gpus(Findings& findings) {
   }
   const Library driver{"libcuda.so.1"};
   const bool visible = access("/dev/nvidia0", F_OK) == 0;
-  // Before this process starts the driver, which does not work in a copy of it then.
+  // Must fork before this process initializes the driver, which does not work in a forked child
+  // afterwards.
   Finding build;
   if (driver.found() && visible) build = try_gpu();
   const auto start = driver.get<int(unsigned)>("cuInit");
@@ -317,7 +318,7 @@ int run_as_rank() {
     if (sum != static_cast<float>(world.size())) {
       throw CommError(cat("an all-reduce of ones gives ", sum, ", expected ", world.size()));
     }
-    // World has insisted on MPI_THREAD_MULTIPLE.
+    // World requires MPI_THREAD_MULTIPLE.
     if (world.rank() == 0) {
       std::printf("%d ranks start and exchange data, with MPI_THREAD_MULTIPLE\n", world.size());
     }

@@ -1,4 +1,4 @@
-// The doctor's look at processors, memory, limits and disks.
+// Examination of processors, memory, limits and disks for shale doctor.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// What follows "key", blanks and a colon in /proc/cpuinfo or /proc/meminfo.
+// Returns the value of "key" in /proc/cpuinfo or /proc/meminfo.
 std::string proc_field(const char* path, std::string_view key) {
   std::ifstream file(path);
   std::string line;
@@ -50,8 +50,8 @@ int64_t meminfo_bytes(std::string_view key) {
   return std::strtoll(proc_field("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
 }
 
-// The folder of this process's control group for `controller` ("" for version 2), and its parents'
-// up to the root.
+// Returns the folders of this process's control group for `controller` ("" for version 2), and of
+// its ancestors.
 std::vector<std::string> cgroup_folders(std::string_view controller) {
   std::ifstream file("/proc/self/cgroup");
   std::string line, path;
@@ -74,12 +74,12 @@ std::vector<std::string> cgroup_folders(std::string_view controller) {
   return folders;
 }
 
-// The smallest limit on the way to the root; nothing where there is none.
+// Returns the smallest limit of these groups; nothing if there is none.
 std::optional<int64_t> cgroup_memory_limit() {
   std::optional<int64_t> smallest;
   const auto consider = [&](const std::string& file) {
     const auto limit = parse_int(first_line(file));
-    constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 says it with a number
+    constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 uses a large number
     if (limit && *limit < kNoLimit && (!smallest || *limit < *smallest)) smallest = limit;
   };
   for (const auto& folder : cgroup_folders("")) consider(folder + "/memory.max");
@@ -87,7 +87,7 @@ std::optional<int64_t> cgroup_memory_limit() {
   return smallest;
 }
 
-// CPUs' worth of time that the control group grants; nothing where it does not ration.
+// Returns the CPU quota of the control groups, in CPUs; nothing if unlimited.
 std::optional<double> cgroup_cpus() {
   std::optional<double> smallest;
   const auto consider = [&](double quota, double period) {
@@ -157,19 +157,19 @@ void examine_instructions(Findings& findings) {
 void examine_limits(Findings& findings) {
   const auto add = [&](const char* name, rlim_t limit, bool in_bytes, rlim_t wanted,
                        const char* fix) {
-    const bool enough = limit >= wanted;  // RLIM_INFINITY is the largest
+    const bool enough = limit >= wanted;  // RLIM_INFINITY is the largest value
     findings.push_back({.section = "Memory and limits",
                         .name = name,
                         .state = enough ? State::kOk : State::kWarning,
                         .value = limit_text(limit, in_bytes),
                         .fix = enough ? "" : fix});
   };
-  // Every shared buffer is a descriptor in the rank that made it.
+  // Every shared buffer is an open file in the rank that made it.
   add("ulimit -n", soft_limit(RLIMIT_NOFILE), false, 1024,
       "ulimit -n 65536: each buffer that ranks share is an open file");
   add("ulimit -s", soft_limit(RLIMIT_STACK), true, 1 << 20,
       "ulimit -s 8192: threads get stacks of this size");
-  // Only network cards that write to memory by themselves need locked pages.
+  // Only RDMA network cards need locked pages.
   const bool infiniband = has_entries("/sys/class/infiniband");
   add("ulimit -l", soft_limit(RLIMIT_MEMLOCK), true, infiniband ? RLIM_INFINITY : 0,
       "ulimit -l unlimited (/etc/security/limits.conf, memlock): InfiniBand locks its buffers");
@@ -196,7 +196,7 @@ void examine_folder(Findings& findings, const MpiFolder& folder, int64_t wanted_
 
 constexpr std::string_view kSegment = "vader_segment.";
 
-// The segments of Open MPI's shared memory that processes have mapped.
+// Returns Open MPI's shared-memory segments that processes have mapped.
 std::set<std::string> segments_in_use() {
   std::set<std::string> used;
   std::error_code gone;
@@ -211,7 +211,7 @@ std::set<std::string> segments_in_use() {
   return used;
 }
 
-// What ranks leave that were killed together with their mpirun.
+// Finds segments left by ranks that were killed together with their mpirun.
 void examine_leftovers(Findings& findings) {
   const std::string folder = mpi_folders().back().path;
   const std::set<std::string> used = segments_in_use();

@@ -1,4 +1,4 @@
-// The doctor's look at where GPUs are, how they reach each other, and what that means.
+// Examination of the places and connections of GPUs, and their consequences, for shale doctor.
 #include <algorithm>
 #include <set>
 
@@ -49,7 +49,7 @@ Finding examine_place(const std::vector<PciPlace>& places, size_t index) {
   return finding;
 }
 
-// A row of the matrix: the other GPUs, by what lies between.
+// A row of the matrix: the other GPUs, grouped by the type of path to them.
 Finding examine_paths(const GpuMachine& machine, size_t index) {
   const MachineGpu& gpu = machine.gpus[index];
   std::string text;
@@ -70,7 +70,7 @@ Finding examine_paths(const GpuMachine& machine, size_t index) {
   return {.section = kSection, .name = cat("from GPU ", index), .value = text};
 }
 
-// The least that a GPU can move to the host and back while all do; 0: unknown.
+// Returns the smallest host bandwidth of a GPU while all GPUs transfer; 0: unknown.
 double least_bytes_per_second(const std::vector<PciPlace>& places) {
   double least = host_bytes_per_second(places, 0);
   for (size_t i = 1; i < places.size(); ++i) {
@@ -104,7 +104,7 @@ Finding examine_exchange(const GpuMachine& machine) {
   return finding;
 }
 
-// What ranks do about NUMA nodes, if each has one of these GPUs.
+// Describes how ranks use NUMA nodes, with one rank per GPU.
 Finding examine_nodes(const GpuMachine& machine) {
   std::vector<int> nodes;
   std::set<int> distinct;

@@ -1,4 +1,4 @@
-// shale evaluate: how well a model predicts a text, or answers questions.
+// shale evaluate: perplexity of a model on a text, or its accuracy on questions.
 #include <cstdio>
 
 #include "shale/base/config.h"

@@ -1,4 +1,4 @@
-// shale generate: texts that a model makes.
+// shale generate: text generation.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -62,13 +62,13 @@ void describe(ConfigSpec& spec, Request& r) {
   spec.example("shale generate my_model --chat --system \"Be brief.\"");
 }
 
-// One text as it grows: the characters that are certain, up to where it stops.
+// A text during generation: complete characters, up to the stop string.
 class GrowingText {
  public:
   GrowingText(const Tokenizer& tokenizer, std::string stop)
       : decoder_(tokenizer, /*show_special=*/false), stop_(std::move(stop)) {}
 
-  // False: the text stops here.
+  // Returns false if the text ends here.
   bool push(int32_t token) {
     text_ += decoder_.push(token);
     if (stop_.empty()) return true;
@@ -81,7 +81,7 @@ class GrowingText {
     stopped_ = true;
     return false;
   }
-  // What has not been taken yet and cannot be part of the stop.
+  // Returns the text not yet taken that cannot be part of the stop string.
   std::string take(bool all) {
     const size_t kept = all || stop_.empty() ? 0 : stop_.size() - 1;
     const size_t end = std::max(taken_, text_.size() - std::min(text_.size(), kept));
@@ -110,7 +110,7 @@ class Generator {
     }
   }
 
-  // Prints it as it is made; returns it.
+  // Prints the text while it is generated, and returns it.
   std::string print(const std::vector<int32_t>& prompt) {
     GrowingText text(loaded_.tokenizer->tokenizer, request_.stop);
     generate_all(*loaded_.model, *loaded_.context, {prompt}, request_.sampling, number_++,
@@ -144,7 +144,7 @@ class Generator {
     return chat_->prompt(messages, tools);
   }
 
-  // Throws Problem, a kind of Error, for a prompt that leaves no room for a token.
+  // Throws Problem, a kind of Error, for a prompt that leaves no room for a new token.
   template <typename Problem>
   std::vector<int32_t> fitting(std::vector<int32_t> prompt, std::string_view what) const {
     const int64_t context = loaded_.model->config().context;
@@ -166,7 +166,7 @@ class Generator {
   const Request& request_;
   LoadedModel loaded_;
   std::optional<ChatEncoder> chat_;
-  int64_t number_ = 0;  // of prompts before
+  int64_t number_ = 0;  // index of the next prompt
 };
 
 std::vector<ChatMessage> begin_of(const Request& request) {
@@ -185,7 +185,7 @@ void converse(const Request& request, Generator& generator) {
   }
 }
 
-// A line of --prompts.
+// Encodes a line of --prompts.
 std::vector<int32_t> encode_line(const std::string& line, const std::string& place,
                                  const Request& request, Generator& generator) {
   const Json object = Json::parse(line, {.max_bytes = int64_t{64} << 20}, place);
@@ -210,13 +210,13 @@ std::vector<int32_t> encode_line(const std::string& line, const std::string& pla
   }
 }
 
-// A line of --prompts whose turn has not come: its tokens, or why it has none.
+// Line of --prompts waiting for its batch: its tokens, or its error.
 struct Waiting {
   std::vector<int32_t> prompt;
   std::string problem;
 };
 
-// Prints a line for each; problems lie where the answers would.
+// Prints a line for each; an error takes the place of an answer.
 void print_answers(const std::vector<Waiting>& waiting, Generator& generator) {
   std::vector<std::vector<int32_t>> prompts;
   for (const Waiting& line : waiting) {
@@ -233,7 +233,7 @@ void print_answers(const std::vector<Waiting>& waiting, Generator& generator) {
   std::fflush(stdout);
 }
 
-// What is wrong with one line keeps no other from its answer; the end says how many there were.
+// An error in one line does not affect the others; the number of errors is reported at the end.
 void answer_file(const Request& request, Generator& generator) {
   const std::vector<CorpusFile> files = list_corpus({request.prompts});
   BatchReader reader(files, [](std::string_view text, size_t) { return text.size(); });

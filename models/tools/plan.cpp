@@ -1,4 +1,4 @@
-// shale plan: the memory that a run would need, rank by rank, before there are machines for it.
+// shale plan: memory that a run would need, rank by rank, without its machines.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -37,24 +37,24 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExplained = 25;  // rows of --explain
 constexpr int64_t kMostLayouts = 1000;
-constexpr const char* kHere = "here";  // what --cluster says for these CPUs
+constexpr const char* kHere = "here";  // value of --cluster for the CPUs of this host
 
 struct PlanOptions {
   int ranks = 1;
-  int rank = -1;  // -1: the first of each stage
+  int rank = -1;  // -1: the first of each pipeline stage
   std::string check;
   bool layouts = false;
   int64_t top = 20;
   double search_time = 60;
   bool explain = false;
   bool json = false;
-  int64_t search_dry_runs = 0;  // of a search of layouts, at most; 0: no limit
-  std::string write;            // a file; empty: none
-  std::string cluster;          // a file, see read_cluster(), or kHere; empty: none
-  std::string kernel_times;     // a file; empty: none
+  int64_t search_dry_runs = 0;  // limit of a layout search; 0: none
+  std::string write;            // file; empty: none
+  std::string cluster;          // file for read_cluster(), or kHere; empty: none
+  std::string kernel_times;     // file; empty: none
   bool measure = false;
-  double device_mtbf_h = 0;  // 0: nobody asks
-  FailureModel failures;     // but for the time between them
+  double device_mtbf_h = 0;  // 0: failures are not considered
+  FailureModel failures;     // without the time between failures
   TrainConfig train;
 };
 
@@ -157,7 +157,7 @@ std::string row(std::string_view name, const std::array<int64_t, kMemoryTags>& b
   return cat(line, " ", padded(bytes_text(sum), kCellWidth), "\n");
 }
 
-// The unit that a share belongs to; "outside units" for what is in none.
+// Returns the unit that a share belongs to; "outside units" if there is none.
 std::string unit_of(const MemoryLedger::Share& share, const std::vector<Module*>& units) {
   const bool is_flat = share.tag == MemoryTag::kParameter || share.tag == MemoryTag::kGradient ||
                        share.tag == MemoryTag::kOptimizer;
@@ -169,7 +169,7 @@ std::string unit_of(const MemoryLedger::Share& share, const std::vector<Module*>
   return "outside units";
 }
 
-// What is in use at the peak, by unit in the model's order, and by tag.
+// Tabulates the memory in use at the peak, by unit in the model's order and by tag.
 std::string unit_table(const PlannedRank& rank, const std::vector<Module*>& units) {
   std::map<std::string, std::array<int64_t, kMemoryTags>> by_unit;
   for (const MemoryLedger::Share& share : rank.at_peak) {
@@ -219,10 +219,10 @@ std::string failures_text(const PlanOptions& options) {
              "% of the time makes steps that are not lost again\n");
 }
 
-// The machines that a plan's time is for; none is asked for without --cluster.
+// Machines for which the time is planned; none without --cluster.
 class Machines {
  public:
-  // Makes the run one of their devices. cluster: null: none.
+  // Sets the device of `run`. cluster: null: none.
   Machines(const PlanOptions& options, const Cluster* cluster, RunConfig& run)
       : path_(options.kernel_times) {
     if (cluster == nullptr) return;
@@ -266,12 +266,12 @@ int plan(PlanOptions& options, const Cluster* cluster) {
                                                    : first_ranks_of_stages(run, options.ranks);
   std::vector<TimedRank> planned;
   for (const int rank : ranks) {
-    // A plan leaves parameters cut, and without memory.
+    // A new task, as a plan leaves parameters sharded and without memory.
     const std::unique_ptr<LanguageTask> of_rank = make_language_task(options.train);
     planned.push_back(machines.get() != nullptr
                           ? plan_time(run, *of_rank, rank, options.ranks, *machines.get())
                           : TimedRank{plan_rank(run, *of_rank, rank, options.ranks), {}});
-    run.memory_profile.clear();  // of the first
+    run.memory_profile.clear();  // only the first rank's profile is written
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   machines.keep_times();
@@ -302,7 +302,7 @@ int plan(PlanOptions& options, const Cluster* cluster) {
 
 // ---- Layouts ----
 
-// What stands in the way of a step of products alone: the largest two waits, and memory.
+// Names what keeps a step from the time of its GEMMs: the two largest waits, and memory.
 std::string limits_of(const PlannedLayout& layout, int64_t most_bytes) {
   const PlannedStep& step = *layout.step;
   std::vector<std::pair<double, std::string_view>> waits{{step.exposed_data, "data"},
@@ -397,9 +397,9 @@ int list_layouts(PlanOptions& options, const ConfigSpec& spec, const Cluster* cl
   return 0;
 }
 
-// ---- A run against its plan ----
+// ---- Comparison of a run with its plan ----
 
-// Whether a figure of a run is what its plan says it is.
+// Relation between a figure of a run and its plan.
 enum class Claim { kEqual, kAtMost };
 
 void compare(std::string& text, const std::string& where, Claim claim, const MemoryPeak& run,
@@ -434,7 +434,7 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   if (!fs::exists(data)) data.clear();
   const auto ranks = static_cast<int>(run.size());
   resolve(options.train, ranks);
-  // A peak that comes at another time is another mixture of tags.
+  // A peak at another time has another mixture of tags.
   const Claim claim = memory_depends_on_time(config, ranks) ? Claim::kAtMost : Claim::kEqual;
   std::string differences;
   for (const RankMemory& found : run) {

@@ -1,4 +1,4 @@
-// shale report and metrics: what runs have left, as a page and as a table.
+// shale report and metrics: show the reports of runs, as a page and as a table.
 #include <cstdio>
 #include <filesystem>
 #include <span>
@@ -34,7 +34,7 @@ int run_report(int argc, const char* const* argv) {
   spec.example("shale report out -o report.html");
   const std::vector<std::string> runs = take_arguments(argc, argv);
   std::vector<const char*> flags = flags_of(argc, argv);
-  // "-o" is what people type.
+  // Accepts "-o" too, as users type it.
   for (const char*& flag : flags) {
     if (std::string_view(flag) == "-o") flag = "--out";
   }

@@ -1,4 +1,4 @@
-// shale run: starts a training command and starts it again when it fails.
+// shale run: starts a training command, and restarts it when it fails.
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,16 +36,16 @@ void say(std::string_view text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// Where the newest checkpoint of a run is; -1: there is none.
+// Returns the step of the newest checkpoint; -1: none.
 int64_t saved_step(const LaunchCommand& command) {
   try {
     return read_run_status(command.out_folder()).checkpoint_step.value_or(-1);
   } catch (const Error&) {
-    return -1;  // a run that failed before it had one
+    return -1;  // the run failed before its first checkpoint
   }
 }
 
-// mpirun returns 1 after a SIGTERM of its own, whatever the ranks did. What they did is on disk.
+// mpirun returns 1 after its own SIGTERM, regardless of the ranks. Their result is on the disk.
 int code_of_run(int code, const LaunchCommand& command) {
   if (code != 1 || !command.has_program()) return code;
   try {
@@ -56,7 +56,8 @@ int code_of_run(int code, const LaunchCommand& command) {
   }
 }
 
-// A run that was killed has not said so. Nor does this, where another one writes to the folder.
+// Updates status.json for a run that was killed before it could; not while another run writes to
+// the folder.
 void tell_of_killed_run(const LaunchCommand& command, int code) {
   if (code == 0 || !command.has_program()) return;
   try {
@@ -68,7 +69,7 @@ void tell_of_killed_run(const LaunchCommand& command, int code) {
     status.message = cat("ended with ", describe_exit(code), " before it could say more");
     write_run_status(command.out_folder(), status);
   } catch (const Error& error) {
-    // There is none, or it is in use: no business of this supervisor.
+    // No run, or its folder is in use: nothing to report.
     if (error.code() == ExitCode::kDisk) say(cat("status.json: ", error.what()));
   }
 }
@@ -76,7 +77,7 @@ void tell_of_killed_run(const LaunchCommand& command, int code) {
 void check_room_for_mpi() {
   const int64_t wanted_bytes = room_for_mpi(cpu_counts().node);
   for (const MpiFolder& folder : mpi_folders()) {
-    const auto room = disk_room(folder.path);  // shale doctor says what it means if there is none
+    const auto room = disk_room(folder.path);  // shale doctor explains a missing folder
     if (!room || room->free_bytes >= wanted_bytes) continue;
     throw DiskError(cat("shale run: ", folder.path, " has ",
                         format_bytes(static_cast<double>(room->free_bytes)), " free, expected ",
@@ -93,10 +94,11 @@ bool is_this_host(const std::string& name) {
          name == own.substr(0, own.find('.'));
 }
 
-// What is asked of a host: a line for each processor with its core, and how many a program may use.
+// Command that a host runs: a line for each processor with its core, and the number of usable
+// processors.
 constexpr const char* kAskForCores = "lscpu -p=Core,Socket; nproc";
 
-// The cores that a program may use, by the answer; 0: it is none.
+// Returns the number of usable cores in the output; 0: invalid output.
 int64_t cores_in(const std::string& answer) {
   std::set<std::string> cores;
   int64_t usable = 0;
@@ -111,8 +113,8 @@ int64_t cores_in(const std::string& answer) {
   return cores.empty() ? usable : std::min(usable, static_cast<int64_t>(cores.size()));
 }
 
-// Whether the host gives a sign of life. One whose slots are not given is asked for its cores,
-// which is what mpirun does with it.
+// Returns true if the host responds. Asks a host without given slots for its cores, as mpirun
+// would.
 bool answers(const LaunchCommand& command, LaunchHost& host, double timeout_s) {
   const bool here = is_this_host(host.name);
   if (here && host.slots) return true;
@@ -133,7 +135,7 @@ bool answers(const LaunchCommand& command, LaunchHost& host, double timeout_s) {
   return true;
 }
 
-// A host file in place of the command's, for as long as this is there.
+// Temporary host file that replaces the command's, removed on destruction.
 class HostFile {
  public:
   HostFile() : path_(cat(temporary_folder(), "/shale-hosts.", getpid())) {}
@@ -150,7 +152,7 @@ class HostFile {
   std::string path_;
 };
 
-// Leaves the hosts that answer.
+// Keeps only the hosts that respond.
 void drop_dead_hosts(LaunchCommand& command, const HostFile& host_file, const RunOptions& options) {
   const std::vector<LaunchHost> hosts = command.hosts();
   std::vector<LaunchHost> alive;

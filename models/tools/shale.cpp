@@ -1,4 +1,4 @@
-// The program `shale`: one tool with subcommands.
+// Main function of `shale`, a program with subcommands.
 #include <array>
 #include <exception>
 

@@ -1,4 +1,4 @@
-// shale tokenize: text and jsonl as the shards that training reads.
+// shale tokenize: converts text and jsonl to token shards for training.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,7 +24,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Says how far the work is: a line that changes on a terminal, else one now and then.
+// Reports progress: a changing line on a terminal, otherwise occasional lines.
 class TokenizeReport {
  public:
   void operator()(const TokenizeProgress& now) {
@@ -58,7 +58,7 @@ class TokenizeReport {
   Clock::time_point shown_ = start_;
 };
 
-// "none", an id, or the text of a token.
+// Parses "none", an id, or the text of a token.
 std::optional<int32_t> find_token(const StoredTokenizer& stored, const std::string& name,
                                   const char* flag) {
   if (name == "none") return {};

@@ -13,7 +13,7 @@
 namespace shale::models {
 namespace {
 
-// "TOOL", as usage lines call it.
+// Returns "TOOL", for usage lines.
 std::string placeholder(std::string_view what) {
   std::string text(what);
   for (char& c : text) c = static_cast<char>(c - 'a' + 'A');
@@ -40,7 +40,7 @@ std::string version(std::string_view program) {
   return parse_config(spec, static_cast<int>(arguments.size()), arguments.data()).output;
 }
 
-// As a program without tools prints its own (base/config_internal.h), with a line for each tool.
+// Prints the table as a program without tools does (base/config_internal.h), with a line per tool.
 void print_table(const ToolTable& table) {
   std::printf("%s\tsummary\t\t\t\t%s\t\n", std::string(table.program).c_str(),
               std::string(table.summary).c_str());

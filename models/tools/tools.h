@@ -2,8 +2,9 @@
 
 namespace shale::models {
 
-// The tools of the program `shale`. To add one: models/tools/x.cpp, a function below, a line in the
-// table in models/tools/shale.cpp. Each takes what follows "shale" (models/tools/tool_table.h).
+// Tools of the program `shale`. To add one: models/tools/x.cpp, a function below, a line in the
+// table of models/tools/shale.cpp. Each takes the arguments after "shale"
+// (models/tools/tool_table.h).
 
 int run_ckpt(int argc, const char* const* argv);
 int run_config(int argc, const char* const* argv);

@@ -1,4 +1,4 @@
-// shale trace: what traces of steps say.
+// shale trace: analyses traces of steps.
 #include <array>
 #include <cstdio>
 #include <string>

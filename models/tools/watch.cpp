@@ -1,4 +1,4 @@
-// shale watch: a run's curves in the terminal, while it trains and afterwards.
+// shale watch: plots a run in the terminal, during training and afterwards.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ Terminal terminal_of(int fd) {
   return terminal;
 }
 
-// Whether the terminal understands more than lines.
+// Returns true if the terminal supports cursor movement.
 bool can_redraw() {
   const char* const term = std::getenv("TERM");
   return isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
@@ -44,7 +44,7 @@ void print(const std::string& text) {
   }
 }
 
-// The other screen of the terminal, without a cursor; the first one is back when this goes.
+// Alternate screen of the terminal, without cursor; the destructor restores the main screen.
 class OtherScreen {
  public:
   OtherScreen() { print("\x1b[?1049h\x1b[?25l"); }
@@ -55,7 +55,7 @@ class OtherScreen {
   OtherScreen(const OtherScreen&) = delete;
   OtherScreen& operator=(const OtherScreen&) = delete;
 
-  // All at once, where the terminal can (the mode 2026).
+  // Draws everything in one update if the terminal supports it (mode 2026).
   void draw(const std::vector<std::string>& lines) {
     std::string text = "\x1b[?2026h\x1b[H";
     for (size_t i = 0; i < lines.size(); ++i) text += cat(i > 0 ? "\r\n" : "", lines[i], "\x1b[K");
@@ -70,9 +70,9 @@ void print_once(const RunData& run) {
   print(text);
 }
 
-// A run that begins again replaces its files: the next look finds them whole.
+// Reads the run again. A restarted run replaces its files, so a failed read may succeed next time.
 void look_again(const std::string& run, RunData& data, int& failures) {
-  constexpr int kMost = 5;  // in a row
+  constexpr int kMost = 5;  // consecutive failures
   try {
     data = read_run(run);
     failures = 0;
@@ -103,7 +103,7 @@ int run_watch(int argc, const char* const* argv) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  RunData data = read_run(run);  // an error belongs before the other screen
+  RunData data = read_run(run);  // reports errors before the screen changes
   if (once || !can_redraw()) {
     print_once(data);
     return 0;

@@ -12,10 +12,10 @@
 namespace shale::models {
 namespace {
 
-// The drawing, in its own units; the page scales it.
+// Dimensions of the drawing; the page scales it.
 constexpr double kLeft = 64, kTop = 30, kWidth = 640, kHeight = 240;
 constexpr double kRight = 16, kBottom = 42;
-constexpr size_t kBuckets = 480;  // of a curve that has more points: two points of each are drawn
+constexpr size_t kBuckets = 480;  // curves with more points are reduced to two points per bucket
 constexpr size_t kColors = 6;
 
 std::string printed(const char* format, double value) {
@@ -28,7 +28,7 @@ std::string coordinate(double value) {
   return printed("%.1f", value);
 }
 
-// What of the plane the chart shows.
+// Visible part of the plane.
 struct Frame {
   double first = 0, last = 0;  // steps
   double low = 0, high = 0;    // values, or their logarithms
@@ -63,7 +63,7 @@ Frame frame_of(const Chart& chart) {
     }
   }
   if (frame.first == frame.last) frame.last = frame.first + 1;
-  // A constant, too, has a scale whose marks differ.
+  // A constant needs a scale with different marks too.
   const double range = frame.high - frame.low;
   const double room = range > 0 ? 0.04 * range : std::max(0.1 * std::abs(frame.high), 1e-6);
   frame.low -= room;
@@ -88,7 +88,7 @@ std::string axes(const Frame& frame, const std::string& unit) {
     svg += text_at(kLeft - 6, frame.y(mark) + 4, "end", format_number(value));
   }
   for (const double mark : axis_marks(frame.first, frame.last)) {
-    if (mark != std::floor(mark)) continue;  // there are no halves of steps
+    if (mark != std::floor(mark)) continue;  // steps are integers
     line(frame.x(mark), kTop, frame.x(mark), kTop + kHeight);
     svg += text_at(frame.x(mark), kTop + kHeight + 16, "middle", printed("%.0f", mark));
   }
@@ -118,7 +118,7 @@ std::string drawn(const ChartCurve& curve, const Frame& frame) {
   return svg + "\"/>\n";
 }
 
-// A curve as a legend shows it.
+// Draws the sample of a curve in the legend.
 std::string key_of(const ChartCurve& curve) {
   const std::string run = cat("run", curve.run % kColors);
   const bool has_dots = curve.kind == ChartCurve::Kind::kDots;
@@ -128,7 +128,7 @@ std::string key_of(const ChartCurve& curve) {
              "</svg>");
 }
 
-// What a curve does, in words.
+// Describes the curves in words.
 std::string description(const Chart& chart) {
   std::string text;
   for (const ChartCurve& curve : chart.curves) {

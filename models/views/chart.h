@@ -7,29 +7,28 @@
 
 namespace shale::models {
 
-// A curve of a chart. The look comes from the page's style sheet.
+// A curve of a chart. The page's style sheet defines its look.
 struct ChartCurve {
-  std::string label;  // for the legend; empty: none
-  size_t run = 0;     // whose it is, which decides its colour: class "run0" to "run5"
+  std::string label;  // for the legend; empty: not listed
+  size_t run = 0;     // index of its run, which selects the colour: class "run0" to "run5"
   enum class Kind { kLine, kFaint, kDots } kind = Kind::kLine;
   CurvePoints points;
 };
 
 struct Chart {
   std::string title;
-  std::string unit;             // of the values, as the axis says it
-  bool is_logarithmic = false;  // values that are not positive are left out
+  std::string unit;             // of the values, shown at the axis
+  bool is_logarithmic = false;  // omits values that are not positive
   std::vector<ChartCurve> curves;
 };
 
-// The chart as an SVG element for an HTML page: axes, marks, curves, and for those who cannot see
-// it a title and a description in words. Empty if no curve has a point.
+// Returns the chart as an SVG element for an HTML page: axes, marks, curves, and for screen readers
+// a title and a description. Empty if no curve has a point.
 std::string svg_of(const Chart& chart);
-// Its legend, a list for an HTML page, which breaks lines as text does. Empty if there are not two
-// labels to tell apart.
+// Returns the legend as an HTML list. Empty if there are fewer than two labels.
 std::string legend_of(const Chart& chart);
 
-// "&lt;" for "<" and so on; bytes that are no UTF-8 must not be in `text`.
+// Escapes HTML: "&lt;" for "<" and so on. `text` must be valid UTF-8.
 std::string escaped_html(std::string_view text);
 
 }  // namespace shale::models

@@ -45,7 +45,7 @@ CurvePoints smoothed(const CurvePoints& points, double decay) {
   struct Mean {
     double sum = 0, weights = 0;
   };
-  // Of the points before each, nearer ones more.
+  // Averages the points before each, nearer ones with larger weights.
   const auto means = [decay](auto begin, auto end) {
     std::vector<Mean> result;
     Mean mean;
@@ -83,7 +83,7 @@ CurvePoints thinned(const CurvePoints& points, size_t buckets) {
 
 double position_in(double value, double low, double high) {
   if (!(low < high)) return 0.5;
-  // Halves, because the difference of two finite numbers can overflow.
+  // Halved, as the difference of two finite numbers can overflow.
   const double position = (value / 2 - low / 2) / (high / 2 - low / 2);
   return position > 0 ? std::min(position, 1.0) : 0;  // 0 for NaN
 }
@@ -91,19 +91,21 @@ double position_in(double value, double low, double high) {
 std::vector<double> axis_marks(double low, double high) {
   constexpr int kMost = 7;
   double space = std::pow(10, std::floor(std::log10((high - low) / 6)));
-  // The space is 0 or infinite for ranges that a double cannot divide.
+  // space is 0 or infinite if the range exceeds the precision of a double.
   if (!(low < high && space > 0 && std::isfinite(space))) return {low};
-  for (const double factor : {2.0, 2.5, 2.0}) {  // 1, 2, 5, 10 times a power of ten
+  for (const double factor : {2.0, 2.5, 2.0}) {  // yields 1, 2, 5, 10 times a power of ten
     if ((high - low) / space <= 6) break;
     space *= factor;
   }
   std::vector<double> marks;
   const double first = std::ceil(low / space);
-  // The count is an integer: adding 1 to a double above 2^53 does not change it.
+  // Counts with an integer, as adding 1 to a double above 2^53 may not change it.
   for (int i = 0; i < kMost; ++i) {
     const double mark = (first + i) * space;
     if (!(mark <= high + space * 1e-9)) break;
-    if (marks.empty() || mark > marks.back()) marks.push_back(mark == 0 ? 0 : mark);  // and no -0
+    if (marks.empty() || mark > marks.back())
+      marks.push_back(mark == 0 ? 0 : mark);  // replaces -0
+                                              // by 0
   }
   return marks;
 }

@@ -10,11 +10,11 @@
 
 namespace shale::models {
 
-// Largest magnitude of a value in a curve: sums, differences and multiples of such values are
+// Maximum magnitude of a curve's value: sums, differences and small multiples of such values are
 // finite.
 inline constexpr double kLargestValue = 1e200;
 
-// A value over the steps of a run. Steps ascend; no value exceeds kLargestValue.
+// A value at a step of a run. Steps ascend; no value exceeds kLargestValue.
 struct CurvePoint {
   int64_t step = 0;
   double value = 0;
@@ -23,27 +23,26 @@ struct CurvePoint {
 };
 using CurvePoints = std::vector<CurvePoint>;
 
-// The values of this column. Rows without a value, with NaN or one beyond kLargestValue are left
-// out.
+// Returns the values of a column. Omits rows without a value, with NaN, or beyond kLargestValue.
 CurvePoints curve_of(const RunData& run, std::optional<double> StepMetrics::*column);
 CurvePoints curve_of(const RunData& run, std::optional<int64_t> StepMetrics::*column);
-// The losses of training, and of validations.
+// Return the losses of training, and of validations.
 CurvePoints loss_curve(const RunData& run);
 CurvePoints validation_curve(const RunData& run);
 
-// Each point the mean of all, weighted with `decay` to the power of how many points away they are:
-// from both sides, so that the curve does not lag behind what it smooths.
+// Replaces each point by a weighted mean of all, with weight decay^distance, counted in points. As
+// it uses both sides, the result does not lag behind the curve.
 CurvePoints smoothed(const CurvePoints& points, double decay);
 
-// At most 2 * `buckets` points, of each of so many stretches of steps the least and the most, in
-// the order of their steps: what a picture that is `buckets` wide shows of the curve.
+// Returns at most 2 * `buckets` points: the minimum and maximum of each range of steps, in step
+// order. That is what a picture of width `buckets` can show.
 CurvePoints thinned(const CurvePoints& points, size_t buckets);
 
-// Position of `value` between `low` and `high`, which are 0 and 1: never outside, whatever the
-// arguments are. 0.5 unless low < high.
+// Returns the position of `value` between `low` (0) and `high` (1), clamped to [0, 1]; 0.5 unless
+// low < high.
 double position_in(double value, double low, double high);
 
-// Round numbers, at most seven, that lie in [low, high] with equal spaces: the marks of an axis.
+// Returns at most seven equally spaced round numbers in [low, high]: the marks of an axis.
 std::vector<double> axis_marks(double low, double high);
 
 }  // namespace shale::models

@@ -15,8 +15,8 @@
 namespace shale::models {
 namespace {
 
-// Colours that people tell apart who see no red or no green (Okabe and Ito), darker on white and
-// lighter on black so that lines have the contrast that text needs.
+// Colours that are distinguishable with red-green color blindness (Okabe and Ito), darker on white
+// and lighter on black, with the contrast required for text.
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; --page: #fff; --text: #1b1b1b; --soft: #595959; --grid: #ddd;
   --run0: #0067a5; --run1: #b34700; --run2: #00785a; --run3: #9c4a7c; --run4: #7a6000;
@@ -60,7 +60,7 @@ std::string style() {
   return text;
 }
 
-using Row = std::vector<std::string>;  // of cells, which are HTML
+using Row = std::vector<std::string>;  // of HTML cells
 
 std::string table(std::string_view caption, const Row& head, const std::vector<Row>& rows) {
   std::string html = cat("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"",
@@ -118,7 +118,7 @@ std::string bytes_or_dash(const CurvePoints& points) {
   return points.empty() ? "–" : format_bytes(points.back().value);
 }
 
-// What the runs count: "tokens".
+// Returns the counted item of the runs: "tokens".
 std::string items_of(std::span<const RunData> runs) {
   return runs.front().steps.empty() ? "items" : runs.front().steps.back().item;
 }
@@ -157,7 +157,7 @@ std::string label_of(const RunData& run, size_t runs, std::string_view what) {
   return runs > 1 ? cat(run.name, what.empty() ? "" : " ", what) : std::string(what);
 }
 
-// Of means over about a hundredth of the points, to each side.
+// Returns the decay of means over about a hundredth of the points on each side.
 double decay_for(const CurvePoints& points) {
   return 1 - 1 / std::max(1.0, static_cast<double>(points.size()) / 100);
 }
@@ -183,12 +183,12 @@ std::string loss_figures(std::span<const RunData> runs) {
                     "</details>\n");
 }
 
-// What a figure says of a column of the steps.
+// Figure of a column of the steps.
 struct ColumnFigure {
   std::string title;
   std::string unit;
-  double scale = 1;       // of what is drawn to what the column has
-  bool is_noisy = false;  // it is drawn smoothed, and faint as it is
+  double scale = 1;       // factor from the column's unit to the drawn one
+  bool is_noisy = false;  // drawn smoothed, with the original faint
 };
 
 template <typename Column>
@@ -236,7 +236,7 @@ std::string column_figures(std::span<const RunData> runs) {
       of({.title = "Skipped steps", .unit = "so far"}, &StepMetrics::skipped_steps));
 }
 
-// When the run was started, and from which step; which checkpoints there are.
+// Lists the starts of the run, with their steps, and its checkpoints.
 std::string starts_table(const RunData& run) {
   if (run.starts.empty() && run.checkpoints.empty()) return {};
   std::string html = cat("<h2>Starts and checkpoints of ", escaped_html(run.name), "</h2>\n");
@@ -252,7 +252,7 @@ std::string starts_table(const RunData& run) {
   return cat(html, "<p>Checkpoints: ", steps.empty() ? "none" : cat("of steps ", steps), ".</p>\n");
 }
 
-// What the newest row about all ranks says.
+// Tabulates the newest row about all ranks.
 std::string ranks_table(const RunData& run) {
   if (run.ranks.empty()) return {};
   const RanksMetrics& all = run.ranks.back();
@@ -292,7 +292,7 @@ std::string warnings_table(const RunData& run) {
              table("Warnings", {"Time", "Rank", "Level", "Text"}, rows));
 }
 
-// The newest texts, the newest first.
+// Returns the newest texts, the newest first.
 std::string samples_of(const RunData& run) {
   constexpr size_t kMost = 20;
   if (run.samples.empty()) return {};
@@ -309,7 +309,7 @@ std::string samples_of(const RunData& run) {
 
 using Options = std::map<std::string, std::string>;
 
-// Options of all runs: those that differ, or all.
+// Tabulates the options of all runs: those that differ, or all.
 std::string options_table(std::span<const RunData> runs, bool differing) {
   std::vector<Options> options;
   std::set<std::string> names;

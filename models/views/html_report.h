@@ -9,14 +9,14 @@
 
 namespace shale::models {
 
-// One HTML page about the runs, which draws them over each other and lists in what they differ. The
-// page is whole: it has its style and pictures in it, no scripts, and asks no network for anything.
-// It follows the reader's choice of light or dark, can be printed, and says in words what its
-// pictures show.
+// Returns one HTML page about the runs, with overlaid curves and a list of differing options. The
+// page is self-contained: it includes style and pictures, has no scripts, and loads nothing. It
+// follows the reader's choice of light or dark mode, can be printed, and describes its pictures in
+// words.
 std::string html_report(std::span<const RunData> runs);
 
-// The first step of which both runs know the loss, and whose losses differ in a bit; nullopt if
-// there is none.
+// Returns the first step at which the losses of both runs are known and differ in any bit; nullopt
+// if there is none.
 std::optional<int64_t> first_difference(const RunData& a, const RunData& b);
 
 }  // namespace shale::models

@@ -21,43 +21,41 @@ struct RunWarning {
   std::string text;
 };
 
-// Names and values as text, sorted.
+// Option names and values as text, sorted by name.
 using RunOptions = std::vector<std::pair<std::string, std::string>>;
 
-// What a run has left in its folder, for those that look at it: the report, the terminal.
+// Contents of a run's folder, for the report and the terminal.
 struct RunData {
-  std::string name;                // as the user named the folder
-  std::vector<StepMetrics> steps;  // steps ascend, as in the next two
+  std::string name;                // as named by the user
+  std::vector<StepMetrics> steps;  // these three ascend by step
   std::vector<EvalMetrics> evals;
   std::vector<RanksMetrics> ranks;
-  std::optional<RunStatus> status;  // nullopt: there is no status.json
+  std::optional<RunStatus> status;  // nullopt: no status.json
   std::vector<RunWarning> warnings;
-  int64_t warnings_left_out = 0;    // older ones, beyond kMostWarnings
-  int64_t warnings_unreadable = 0;  // lines that a rank was killed over
+  int64_t warnings_left_out = 0;    // older ones beyond kMostWarnings
+  int64_t warnings_unreadable = 0;  // lines truncated by a killed rank
   std::vector<Sample> samples;
   std::vector<RunStart> starts;
-  std::vector<int64_t> checkpoints;  // steps of those that are there, in order
-  RunOptions options;                // empty where there is no config.json
+  std::vector<int64_t> checkpoints;  // steps of the existing ones, ascending
+  RunOptions options;                // empty if there is no config.json
 
   static constexpr size_t kMostWarnings = 200;
 };
 
-// The rows of metrics.jsonl by kind, sorted by step. The last of several rows of a step stays:
-// files that were joined, or copied from elsewhere, may have a step twice.
+// Sorts the rows of metrics.jsonl by kind and step, and keeps the last row of a step: joined or
+// copied files may have a step twice.
 RunData run_of(const std::vector<MetricsRow>& rows);
 
-// Reads a run's folder, or of a run that has no other the file metrics.jsonl alone. A run that
-// still writes may be read. Throws MissingInputError if there are no metrics, DataError with path
-// and line for what is malformed.
+// Reads a run's folder, or only a metrics.jsonl. The run may still be writing. Throws
+// MissingInputError if there are no metrics, DataError with path and line for malformed lines.
 RunData read_run(const std::string& run);
 
-// Those of a run's folder; empty where there is no config.json. Throws DataError.
+// Reads the options of a run's folder; empty if there is no config.json. Throws DataError.
 RunOptions read_run_options(const std::string& run);
 
-// The lines of a metrics.jsonl as CSV (RFC 4180): a header with every key in the order in which
-// they come first, then a row a line, empty where a line lacks the key or has null. A last line
-// that has no end is left out. Throws DataError with `source` and line, also for more than 1,000
-// keys.
+// Converts the lines of a metrics.jsonl to CSV (RFC 4180): a header with all keys in order of their
+// first occurrence, then one row per line; missing and null values are empty. Ignores a last line
+// without newline. Throws DataError with `source` and line, also for more than 1,000 keys.
 std::string csv_of_metrics(std::string_view jsonl, const std::string& source);
 
 }  // namespace shale::models

@@ -20,10 +20,10 @@ using Slice = TraceRecord::Slice;
 using Times = std::map<std::string, double>;  // nanoseconds by name
 
 constexpr std::string_view kWait = "comm/wait";
-// What a step is made of, in the order in which a report has it.
+// Parts of a step, in the order of the report.
 constexpr std::array<std::string_view, 8> kParts = {
     "data", "prepare", "forward", "backward", "reduce", "update", "checkpoint", "validation"};
-constexpr size_t kShown = 6;  // of a list
+constexpr size_t kShown = 6;  // entries of a list
 
 bool is_part(std::string_view name) {
   return std::find(kParts.begin(), kParts.end(), name) != kParts.end();
@@ -32,7 +32,7 @@ bool is_step(std::string_view name) {
   return name.starts_with("step ");
 }
 
-// "h.3 parameters" and "h.4 parameters" are one thing.
+// Merges names such as "h.3 parameters" and "h.4 parameters".
 std::string without_numbers(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -48,18 +48,18 @@ std::string without_numbers(std::string_view text) {
 
 struct Sums {
   int64_t first_step = 0, last_step = 0;
-  int64_t steps = 0;  // of a rank
-  double step = 0;    // all of their time
-  Times parts;        // without waits
+  int64_t steps = 0;  // per rank
+  double step = 0;    // total time of the steps
+  Times parts;        // excluding waits
   Times kernels;
   Times waits_in;   // by part
-  Times waits_for;  // by what was under way
+  Times waits_for;  // by concurrent collective
   double waited = 0;
-  double in_flight = 0;    // with at least one collective under way
-  bool on_device = false;  // times are of the device
+  double in_flight = 0;    // with at least one collective in flight
+  bool on_device = false;  // times are those of the device
 };
 
-// The slices of a rank that are collectives and messages, by when they begin.
+// Returns the collectives and messages of a rank, sorted by begin.
 std::vector<std::pair<Slice, std::string>> collectives_of(const TraceRecord& record) {
   std::vector<std::pair<Slice, std::string>> all;
   for (const auto& [track, slices] : record.tracks) {
@@ -79,8 +79,8 @@ std::vector<std::pair<Slice, std::string>> collectives_of(const TraceRecord& rec
   return all;
 }
 
-// Walks the nested slices of a rank's own thread, or of its device, where that runs what it is
-// given later: a host that is ahead of its device says nothing of where the time goes.
+// Walks the nested slices of a rank's main thread, or of its device if that is asynchronous, as the
+// time of a host that is ahead of its device is not that of the step.
 class RankWalk {
  public:
   RankWalk(const TraceRecord& record, Sums& sums)
@@ -99,7 +99,7 @@ class RankWalk {
     Slice slice;
     std::string_view name;
     std::string_view part;
-    double inside = 0;  // of slices in it
+    double inside = 0;  // of nested slices
     bool in_step = false;
   };
 
@@ -151,7 +151,7 @@ class RankWalk {
     if (is_kernel) sums_.kernels[std::string(open.name)] += own;
   }
 
-  // A wait is for what was under way meanwhile.
+  // Attributes a wait to the collectives in flight meanwhile.
   void attribute(const Slice& wait) {
     for (const auto& [slice, name] : collectives_) {
       if (slice.begin >= wait.end) break;
@@ -175,11 +175,11 @@ class RankWalk {
   std::vector<Open> open_;
 };
 
-// Who came last to what several ranks did together.
+// Statistics of the last ranks to arrive at collectives.
 struct Lateness {
-  int64_t met = 0;                // such collectives
-  std::map<int, int64_t> last;    // to so many, by rank
-  std::map<int, double> kept_up;  // the mean of the others waited for it, by rank; nanoseconds
+  int64_t met = 0;                // number of collectives with several ranks
+  std::map<int, int64_t> last;    // how often each rank was last
+  std::map<int, double> kept_up;  // mean wait of the others for each last rank, summed; nanoseconds
 };
 
 Lateness lateness_of(std::span<const TraceRecord> ranks) {
@@ -240,7 +240,7 @@ std::string row(std::string_view name, double ns, double step) {
   return text.data();
 }
 
-// "matmul 61.0%, attention_fwd 12.1%".
+// Returns "matmul 61.0%, attention_fwd 12.1%".
 std::string shares(const Times& times, double whole) {
   std::string text;
   for (const auto& [name, ns] : largest(times)) {
@@ -276,7 +276,7 @@ std::string communication(const Sums& sums) {
 }
 
 std::string who_is_late(std::span<const TraceRecord> ranks, const Sums& sums) {
-  constexpr double kWorthAWord = 0.01;  // of a step
+  constexpr double kWorthAWord = 0.01;  // shares of a step below this are omitted
   if (ranks.size() < 2) return {};
   const Lateness lateness = lateness_of(ranks);
   if (lateness.met == 0) return "The trace has no collective that ranks did together.\n";

@@ -7,9 +7,9 @@
 
 namespace shale::models {
 
-// What a trace of some steps says, in words: how long a step takes and where its time goes, which
-// kernels it is, what ranks wait for with nothing to compute, and which rank is late. Times are
-// means over the ranks and steps of the trace. Throws DataError for a trace without whole steps.
+// Describes a trace of some steps: the time of a step and its parts, kernels, exposed
+// communication, and late ranks. Times are means over the ranks and steps of the trace. Throws
+// DataError for a trace without complete steps.
 std::string trace_report(std::span<const TraceRecord> ranks);
 
 }  // namespace shale::models

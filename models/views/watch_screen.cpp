@@ -13,22 +13,22 @@ namespace {
 
 constexpr std::string_view kBold = "\x1b[1m", kBlue = "\x1b[34m", kRed = "\x1b[31m",
                            kPlain = "\x1b[0m";
-constexpr int kLabelColumns = 12;  // left of a curve: its marks
-constexpr int kMostCells = 1000;   // columns or rows that a screen fills
+constexpr int kLabelColumns = 12;  // of the marks, left of a curve
+constexpr int kMostCells = 1000;   // limit of columns and rows
 
-// U+2800 and the dots of `bits`, in UTF-8.
+// Returns U+2800 plus the dots of `bits`, in UTF-8.
 std::string braille(unsigned bits) {
   const unsigned code = 0x2800 + bits;
   return {static_cast<char>(0xe0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3f)),
           static_cast<char>(0x80 | (code & 0x3f))};
 }
 
-// Index of the dot at `position`, 0 to 1, in a line of `dots`.
+// Returns the index of the dot at `position`, 0 to 1, in a line of `dots`.
 size_t dot_at(double position, double dots) {
   return static_cast<size_t>(std::lround(position * (dots - 1)));
 }
 
-// Cuts a line of ASCII to the terminal; colour is put around it, not into it.
+// Truncates a line of ASCII to the terminal's width and adds the colour.
 std::string line_of(const Terminal& terminal, std::string_view text, std::string_view color = {}) {
   const std::string cut(text.substr(0, static_cast<size_t>(terminal.columns)));
   return terminal.has_color && !color.empty() ? cat(color, cut, kPlain) : cut;
@@ -141,7 +141,7 @@ std::vector<std::string> watch_screen(const RunData& run, const Terminal& wanted
   std::vector<std::string> lines = {line_of(terminal, state_text(run), has_failed ? kRed : kBold),
                                     line_of(terminal, newest(run))};
   const int curves = 3;
-  // Under the head, above four lines of ranks and warnings; each curve has a title.
+  // Leaves room for the header and for four lines of ranks and warnings; each curve has a title.
   const int rows = std::clamp((terminal.rows - 6) / curves - 1, 1, 12);
   add_curve(lines, terminal, "Loss", loss_curve(run), rows);
   add_curve(lines, terminal, "Gradient norm", curve_of(run, &StepMetrics::grad_norm), rows);

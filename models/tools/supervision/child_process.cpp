@@ -17,10 +17,10 @@
 namespace shale::models {
 namespace {
 
-constexpr int kCannotStart = 127;  // the shell's code for it
+constexpr int kCannotStart = 127;  // as in the shell
 
-// In the child: standard streams are the pipe, and it leads a group, so that its children can be
-// ended with it.
+// In the child: redirects standard streams to the pipe, and starts a process group, so that its
+// children can be killed with it.
 void become_child(int output) {
   setpgid(0, 0);
   const int nothing = open("/dev/null", O_RDONLY);
@@ -29,7 +29,7 @@ void become_child(int output) {
   dup2(output, STDERR_FILENO);
 }
 
-// Reads until the child has ended: its children may keep the pipe open for longer.
+// Reads until the child has ended, since its own children may keep the pipe open for longer.
 void read_until_end(int fd, pid_t child, double timeout_s, ChildResult& result) {
   const auto start = std::chrono::steady_clock::now();
   bool ended = false;
@@ -48,7 +48,7 @@ void read_until_end(int fd, pid_t child, double timeout_s, ChildResult& result) 
     if (waitpid(child, &status, WNOHANG) == child) {
       result.code = exit_code_of(status);
       ended = true;
-      continue;  // what is left in the pipe
+      continue;  // reads the rest of the pipe
     }
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (waited.count() < timeout_s || result.timed_out) continue;
@@ -69,7 +69,7 @@ ChildResult run_forked(const std::function<int()>& body, double timeout_s) {
   if (pipe2(ends, O_CLOEXEC) != 0) {
     throw UnavailableError(cat("pipe: ", std::strerror(errno)));
   }
-  std::fflush(nullptr);  // or the child prints it again
+  std::fflush(nullptr);  // otherwise the child would print it again
   const pid_t child = fork();
   if (child < 0) {
     const int reason = errno;

@@ -39,7 +39,7 @@ LaunchHost checked(LaunchHost host) {
                         "take it for an option"));
 }
 
-// "a:2,b,c:*": a host without a number has one slot.
+// Parses "a:2,b,c:*"; a host without a number has one slot.
 std::vector<LaunchHost> parse_host_list(const std::string& text) {
   std::vector<LaunchHost> hosts;
   std::istringstream list(text);
@@ -54,7 +54,7 @@ std::vector<LaunchHost> parse_host_list(const std::string& text) {
   return hosts;
 }
 
-// Lines of "name", then pairs such as "slots=4" or "max_slots = 8", and comments after '#'.
+// Reads lines of "name", then pairs such as "slots=4" or "max_slots = 8", and comments after '#'.
 std::vector<LaunchHost> read_host_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw MissingInputError(cat("--hostfile: ", path, " cannot be read"));
@@ -70,7 +70,7 @@ std::vector<LaunchHost> read_host_file(const std::string& path) {
       if (key == "slots" || key == "count" || key == "cpu") host.slots = number(path, value);
       if (key == "max_slots" || key == "max-slots") most = number(path, value);
     }
-    if (!host.slots) host.slots = most;  // as Open MPI has it
+    if (!host.slots) host.slots = most;  // as Open MPI does
     hosts.push_back(checked(std::move(host)));
   }
   return hosts;
@@ -88,7 +88,7 @@ LaunchCommand::LaunchCommand(std::vector<std::string> arguments)
   program_ = static_cast<size_t>(program - arguments_.begin());
   const std::string first = file_name(arguments_.front());
   has_launcher_ = first == "mpirun" || first == "mpiexec" || first == "orterun";
-  static_cast<void>(hosts());  // names that are refused are refused at once
+  static_cast<void>(hosts());  // reports invalid host names now
 }
 
 std::optional<LaunchCommand::Option> LaunchCommand::find(

@@ -8,49 +8,50 @@
 
 namespace shale::models {
 
-// A host that a launcher may start ranks on.
+// Host on which a launcher may start ranks.
 struct LaunchHost {
   std::string name;
-  // Ranks that it takes; nothing: as many as it has cores, which Open MPI finds out.
+  // Maximum number of ranks; empty: the number of its cores, as determined by Open MPI.
   std::optional<int64_t> slots = {};
-  std::string text = {};  // as the command has it: an item of --host, a line of the host file
+  std::string text = {};  // as in the command: an item of --host, a line of the host file
 };
 
-// A command that starts training, as a user typed it: "mpirun -np 4 --host a:2,b:2 train_lm --data
-// x", or without a launcher. It is read as far as supervision must change it: the training program
-// is the first argument whose file name begins with "train_"; what is before it belongs to mpirun
-// or mpiexec if the command starts with one of these.
+// Training command as typed by a user: "mpirun -np 4 --host a:2,b:2 train_lm --data x", or without
+// a launcher. Only the parts that supervision must change are parsed. The training program is the
+// first argument whose file name begins with "train_"; earlier arguments belong to mpirun or
+// mpiexec if the command starts with one of these.
 class LaunchCommand {
  public:
-  // Throws ConfigError for an empty command, and for hosts whose names begin with '-', which a
-  // remote shell would take for options.
+  // Throws ConfigError for an empty command, and for host names that begin with '-', which a remote
+  // shell would take for options.
   explicit LaunchCommand(std::vector<std::string> arguments);
 
   const std::vector<std::string>& arguments() const { return arguments_; }
   bool has_program() const { return program_ < arguments_.size(); }
   std::string program_name() const;  // without its folder; empty if there is none
 
-  // Where training writes to: its --out. Throws like reading its --config does.
+  // Returns the --out of training. Throws as reading its --config does.
   std::string out_folder() const;
-  // Makes training go on where it was: --resume auto in place of none, or in addition. A --resume
-  // that names a folder counts only for the first start, so it is replaced too.
+  // Makes training resume: adds --resume auto, or replaces the present value. A --resume with a
+  // folder is replaced too, as it is meant for the first start only.
   void resume();
 
-  // From --host or --hostfile; empty if there is neither. Throws ConfigError, MissingInputError.
+  // Returns the hosts of --host or --hostfile; empty if neither is given. Throws ConfigError,
+  // MissingInputError.
   std::vector<LaunchHost> hosts() const;
-  // What starts programs on other hosts: mpirun's plm_rsh_agent, else ssh.
+  // Returns the program that starts processes on other hosts: mpirun's plm_rsh_agent, else ssh.
   std::string remote_shell() const;
-  // Leaves only these hosts, of those of hosts() and with slots, and no more ranks than they take:
-  // at most the given number, and so that --global-batch can still be shared out. Where the command
-  // has a host file it gets `host_file` in its place, which is written: the lines of these hosts.
-  // Throws UnavailableError if no number of ranks will do, DiskError.
+  // Restricts the command to these hosts, a subset of hosts() with slots, and reduces the number of
+  // ranks to what they can take and --global-batch can be divided by. A host file in the command is
+  // replaced by `host_file`, which gets the lines of these hosts. Throws UnavailableError if no
+  // number of ranks is possible, DiskError.
   void keep_hosts(const std::vector<LaunchHost>& kept, const std::string& host_file);
 
  private:
-  // The value of the last of these options in [begin, end), and where it is.
+  // Value of the last of these options in [begin, end), and its location.
   struct Option {
-    size_t index = 0;   // of the argument that has the value
-    size_t prefix = 0;  // characters before the value: of "--out="
+    size_t index = 0;   // of the argument that contains the value
+    size_t prefix = 0;  // characters before the value, such as "--out="
     std::string value;
   };
   std::optional<Option> find(size_t begin, size_t end, const std::vector<std::string>& names) const;

@@ -5,26 +5,26 @@
 
 namespace shale::models {
 
-// What a supervised command's end means.
+// Interpretation of a supervised command's exit.
 enum class Ending {
   kDone,       // 0
-  kPreempted,  // 75: it stopped on request, after saving
-  kHopeless,   // it would end the same way again: bad flags, data, disk, numbers, memory
+  kPreempted,  // 75: stopped on request, after saving
+  kHopeless,   // would fail again: invalid flags, data, disk, numbers, memory
   kRestart,    // a crash, a lost rank or host, or the launcher's own failure
 };
 
-// code: as a shell has it, 128 + the signal for a command that was killed.
+// code: as in a shell; 128 + signal for a command that was killed.
 Ending ending_of(int code);
 
-// "exit code 76 (ranks disagree, or one was lost)", "killed by signal 9".
+// Returns "exit code 76 (ranks disagree, or one was lost)", "killed by signal 9".
 std::string describe_exit(int code);
 
-// Decides about restarts. What counts is progress: a run that gets further each time may be
-// restarted for ever, one that does not is given up.
+// Decides about restarts. A run that makes progress each time is restarted without limit; one that
+// does not is given up.
 class RestartPolicy {
  public:
   struct Options {
-    int64_t max_restarts = 3;  // in a row without progress
+    int64_t max_restarts = 3;  // consecutive, without progress
     double first_delay_s = 1;  // doubled with every restart without progress
     double longest_delay_s = 60;
   };
@@ -33,9 +33,9 @@ class RestartPolicy {
   struct Decision {
     bool restart = false;
     double delay_s = 0;
-    int64_t without_progress = 0;  // restarts in a row, this one included
+    int64_t without_progress = 0;  // consecutive restarts, including this one
   };
-  // After a failure. step: how far the run's newest checkpoint is; -1: there is none.
+  // Call it after a failure. step: step of the run's newest checkpoint; -1: none.
   Decision failed_at(int64_t step);
 
  private:

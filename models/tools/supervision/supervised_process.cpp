@@ -23,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCannotStart = 127;  // the shell's code for it
-// Ranks whose mpirun was killed are gone within a second.
+constexpr int kCannotStart = 127;  // as in the shell
+// Ranks whose mpirun was killed end within a second.
 constexpr double kLeftoverPatience_s = 3;
 // mpirun itself ends a second or two after its ranks.
 constexpr std::chrono::seconds kIdleLauncher{15};
@@ -37,9 +37,9 @@ sigset_t supervised_signals() {
 }
 
 [[noreturn]] void become(const std::vector<std::string>& command) {
-  // If the supervisor is killed its command is to end, too.
+  // Ends the command if the supervisor is killed.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  setpgid(0, 0);  // keys pressed on the terminal are the supervisor's to pass on
+  setpgid(0, 0);  // signals of the terminal go to the supervisor only
   const int nothing = open("/dev/null", O_RDONLY);
   dup2(nothing, STDIN_FILENO);
   const sigset_t set = supervised_signals();
@@ -54,7 +54,7 @@ sigset_t supervised_signals() {
   _exit(kCannotStart);
 }
 
-// Children of all threads of a process; of this one those too that became its children.
+// Returns the children of all threads of a process; for this process, including adopted ones.
 std::vector<pid_t> children(pid_t parent) {
   namespace fs = std::filesystem;
   std::vector<pid_t> list;
@@ -67,7 +67,7 @@ std::vector<pid_t> children(pid_t parent) {
 }
 
 bool is_running(const std::string& program, pid_t root) {
-  constexpr size_t kNameLength = 15;  // that the kernel keeps
+  constexpr size_t kNameLength = 15;  // the kernel truncates names to this length
   std::string name;
   std::getline(std::ifstream(cat("/proc/", root, "/comm")), name);
   if (name == program.substr(0, kNameLength)) return true;
@@ -83,7 +83,7 @@ SupervisedProcess::SupervisedProcess() {
   if (sigprocmask(SIG_BLOCK, &set, nullptr) != 0) {
     throw InternalError(cat("sigprocmask: ", std::strerror(errno)));
   }
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // without it leftovers end by themselves, a little later
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // if it fails, leftovers end by themselves a little later
 }
 
 int SupervisedProcess::wait_for_signal(double seconds) {
@@ -98,7 +98,7 @@ int SupervisedProcess::wait_for_signal(double seconds) {
 
 int SupervisedProcess::run(const std::vector<std::string>& command,
                            const std::string& rank_program) {
-  std::fflush(nullptr);  // or the child prints it again
+  std::fflush(nullptr);  // otherwise the child would print it again
   const pid_t child = fork();
   if (child < 0) throw UnavailableError(cat("fork: ", std::strerror(errno)));
   if (child == 0) become(command);
@@ -117,7 +117,7 @@ int SupervisedProcess::run(const std::vector<std::string>& command,
     if (has_ranks) last_seen = Clock::now();
     had_ranks = had_ranks || has_ranks;
     if (!had_ranks || Clock::now() < last_seen + kIdleLauncher) continue;
-    kill(child, SIGKILL);  // it is ending its ranks already, and deaf to anything else
+    kill(child, SIGKILL);  // it is already ending its ranks, and ignores other signals
     end_leftovers();
     return static_cast<int>(ExitCode::kComm);
   }
@@ -129,13 +129,13 @@ void SupervisedProcess::end_leftovers() {
     pid_t ended = 0;
     do ended = waitpid(-1, nullptr, WNOHANG);
     while (ended > 0);
-    if (ended < 0) return;  // there are no children
+    if (ended < 0) return;  // no children
     const std::chrono::duration<double> waited = Clock::now() - start;
     if (waited.count() > kLeftoverPatience_s && !killed) {
       for (const pid_t child : children(getpid())) kill(child, SIGKILL);
       killed = true;
     }
-    if (waited.count() > 2 * kLeftoverPatience_s) return;  // in the kernel's hands
+    if (waited.count() > 2 * kLeftoverPatience_s) return;  // they hang in the kernel
     wait_for_signal(0.05);
   }
 }
