@@ -1,4 +1,4 @@
-// The families of language models that Shale has.
+// Table of Shale's language model families.
 #include "shale/models/gpt2/family.h"
 #include "shale/models/language/family.h"
 #include "shale/models/llama/family.h"

@@ -1,4 +1,4 @@
-// The classifiers of images that there are.
+// Table of the image classifiers.
 #include "shale/base/error.h"
 #include "shale/models/image/model.h"
 #include "shale/models/resnet/resnet.h"

@@ -1,4 +1,4 @@
-// Trains a classifier of images, one MPI rank per device: mpirun -np 4 --bind-to none train_image
+// Trains an image classifier, one MPI rank per device: mpirun -np 4 --bind-to none train_image
 // --data shapes
 #include <memory>
 

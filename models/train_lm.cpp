@@ -13,21 +13,21 @@ namespace {
 
 using namespace shale;
 
-// What would have made the run fit, in words; empty where nobody knows. Plans it again, for which
-// the other ranks wait less than half a minute.
+// Suggests options with which the run would fit; empty: unknown. Plans the run, while the other
+// ranks wait for less than half a minute.
 std::string advice(models::TrainConfig config, const DeviceOutOfMemory& error,
                    const comm::World& world) {
   constexpr double kMostSeconds = 10;
   models::RunConfig& run = config.run;
   const bool has_host_memory = run.offload != models::OffloadKind::kNone || run.offload_activations;
-  if (error.budget_bytes() == 0 && has_host_memory) return {};  // it may have been the host's
+  if (error.budget_bytes() == 0 && has_host_memory) return {};  // maybe host memory ran out
   run.threads = resolve_threads(run.threads, world.local_size());
   if (run.device == "auto") run.device = to_string(error.device().type);
   const int64_t limit = error.budget_bytes() > 0 ? error.budget_bytes() : error.held_bytes();
   try {
     return models::describe(
         models::find_remedies(config, world.rank(), world.size(), limit, kMostSeconds), limit);
-  } catch (const std::exception& failure) {  // the first error counts
+  } catch (const std::exception& failure) {  // the original error is reported
     log_info("no advice about memory: ", failure.what());
     return {};
   }

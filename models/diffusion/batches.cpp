@@ -15,11 +15,11 @@ double time_of(const DiffusionBatches& spec, int64_t position) {
   return spec.kind == DiffusionKind::kFlow ? shifted_time(time, spec.shift) : time;
 }
 
-// Adds to a batch what the loss needs besides pictures and classes.
+// Adds the other inputs of the loss to a batch of images and labels.
 void add_noise(const DiffusionBatches& spec, const NoiseSchedule& schedule, Batch& batch) {
   const Shape shape = batch.field("images").shape;
   const int64_t N = shape[0], elements = shape.numel() / std::max<int64_t>(N, 1);
-  // All before one is looked at: adding a field moves the others.
+  // Adds all fields before filling any, as adding a field moves the others.
   batch.set("noise", DType::kF32, shape);
   batch.set("times", DType::kF32, {N, kTimeFeatures});
   batch.set("coefficients", DType::kF32, {N, kLossCoefficients});

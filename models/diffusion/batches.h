@@ -10,26 +10,26 @@
 
 namespace shale::models {
 
-// Batches for diffusion_loss(), of those of a source, which has "images" [N, H, W, C] f32 and
-// "labels" [N] i32. Added are "noise", like images; "times" [N, kTimeFeatures] f32; and
-// "coefficients" [N, kLossCoefficients] f32. All is a function of seed and position.
+// Batches for diffusion_loss(), made from those of a source, which have "images" [N, H, W, C] f32
+// and "labels" [N] i32. Adds "noise", shaped like images; "times" [N, kTimeFeatures] f32; and
+// "coefficients" [N, kLossCoefficients] f32. All are functions of seed and position.
 struct DiffusionBatches {
   BatchSource images;
   DiffusionKind kind = DiffusionKind::kFlow;
   DitVariant variant = DitVariant::kPaper;
   TimeDraws draws = TimeDraws::kUniform;
-  double shift = 1;          // of kFlow, see shifted_time()
+  double shift = 1;          // for kFlow, see shifted_time()
   int32_t no_class = 0;      // DitConfig::no_class()
-  double label_dropout = 0;  // probability that a class is left out
+  double label_dropout = 0;  // probability of dropping a label
   uint64_t seed = 0;
-  // Validation: times are spread evenly, and no class is left out. Rows whose label is
-  // kernels::kIgnoreTarget count nothing, here and in training.
+  // Validation: times are evenly spread, and no label is dropped. Rows with the label
+  // kernels::kIgnoreTarget do not count, here and in training.
   bool evaluates = false;
 };
 BatchSource diffusion_batches(DiffusionBatches spec);
 
-// Writes standard normal numbers, of an endless stream of that name: to[i] is number first + i,
-// whoever asks for it.
+// Writes numbers of an endless stream of standard normal numbers with that name: to[i] is number
+// first + i, independent of the caller.
 void write_noise(std::span<float> to, uint64_t seed, std::string_view stream, int64_t first);
 
 }  // namespace shale::models

@@ -11,36 +11,36 @@
 
 namespace shale::models {
 
-// What the training of a diffusion transformer asks for besides RunConfig.
+// Options of diffusion transformer training besides RunConfig.
 struct DiffusionConfig {
   ImageDataConfig data;
 
-  // model
+  // Model.
   std::string model = "dit-nano";
   int64_t patch = 0;  // pixels; 0: the preset's
   DitVariant variant = DitVariant::kPaper;
   std::string init;  // stored weights; empty: initial values
 
-  // process
+  // Diffusion process.
   DiffusionKind process = DiffusionKind::kFlow;
   bool learned_variance = false;
   TimeDraws times = TimeDraws::kUniform;
-  double time_shift = 1;       // of a flow's times, see shifted_time()
+  double time_shift = 1;       // for kFlow, see shifted_time()
   double label_dropout = 0.1;  // probability
 
-  // samples
-  int64_t samples = 24;  // of a validation; 0: none
+  // Samples.
+  int64_t samples = 24;  // per validation; 0: none
   int64_t sample_steps = 50;
   double guidance = 2;
 
-  // evaluation
+  // Evaluation.
   int64_t eval_samples = 0;  // images; 0: all
 
-  // output
+  // Output.
   std::string export_dir;  // empty: no export
 };
 
-// The options of train_diffusion.
+// Options of train_diffusion.
 struct DiffusionTrainConfig {
   DiffusionConfig diffusion;
   RunConfig run;
@@ -49,10 +49,10 @@ struct DiffusionTrainConfig {
 // Declares the flags of train_diffusion.
 void describe(ConfigSpec& spec, DiffusionTrainConfig& config);
 
-// As resolve(TrainConfig&, int).
+// See resolve(TrainConfig&, int).
 void resolve(DiffusionTrainConfig& config, int ranks);
 
-// The model for data of these sizes.
+// Returns the model for data of these sizes.
 DitConfig model_config(const DiffusionConfig& config, int64_t pixels, int64_t channels,
                        int64_t classes);
 

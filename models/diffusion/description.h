@@ -8,19 +8,19 @@
 
 namespace shale::models {
 
-// What a checkpoint says of the diffusion transformer in it: whoever makes samples needs to know.
+// Description of the diffusion transformer in a checkpoint, required for sampling.
 struct DiffusionDescription {
   DitConfig model;
   DiffusionKind process = DiffusionKind::kFlow;
-  double time_shift = 1;             // of a flow, see shifted_time()
-  bool is_pictures = true;           // values from -1 to 1 that can be shown; else latents
+  double time_shift = 1;             // for kFlow, see shifted_time()
+  bool is_pictures = true;           // values from -1 to 1, which can be shown; false: latents
   std::vector<std::string> classes;  // names, by label
 };
 
-// The name under which it is among the facts of a run.
+// Name of the description among the facts of a run.
 inline constexpr const char* kDiffusionFact = "diffusion transformer";
 
-// As a JSON object in canonical form: no blanks, keys in order.
+// Returns canonical JSON: no blanks, keys in order.
 std::string description_json(const DiffusionDescription& description);
 
 }  // namespace shale::models

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
-constexpr const char* kPositions = "pos_embed";  // of the paper's names
+constexpr const char* kPositions = "pos_embed";  // in the paper's names
 constexpr size_t kMaxListed = 10;
 
 bool is_there(const fs::path& path) {
@@ -30,7 +30,7 @@ bool is_there(const fs::path& path) {
 
 // ---- Names ----
 
-// What diffusers calls a module of which there is one, or which each block has a copy of.
+// diffusers' name of a module, which occurs once or in each block.
 struct ModuleName {
   const char *ours, *theirs;
 };
@@ -62,7 +62,7 @@ std::vector<std::vector<std::string>> diffusers_parts(const std::string& name, i
     }
     return {copies};
   }
-  // "blocks.<i>.<module>"
+  // name: "blocks.<i>.<module>"
   const size_t first = module.find('.'), second = module.find('.', first + 1);
   const std::string block = cat("transformer_blocks", module.substr(first, second + 1 - first));
   const std::string rest = module.substr(second + 1);
@@ -79,7 +79,7 @@ std::vector<int64_t> shape_of_part(const Shape& whole, const DitTensor& tensor) 
   return shape;
 }
 
-// ---- Where weights are ----
+// ---- Location of weights ----
 
 [[noreturn]] void refuse_pickle(const fs::path& path, const char* convert) {
   throw DataError(cat(path.string(),
@@ -93,7 +93,7 @@ bool is_pickle_name(const fs::path& path) {
   return end == ".pt" || end == ".pth" || end == ".bin" || end == ".ckpt";
 }
 
-// The file of weights, and the config.json beside it; of the paper's names none.
+// Weights file, and diffusers' config.json in its folder; the paper's format has no config.json.
 struct Place {
   fs::path weights;
   std::optional<fs::path> config;
@@ -127,7 +127,7 @@ Place find_weights(const std::string& path) {
 
 // ---- config.json ----
 
-// What diffusers' config.json says of a model's sizes: key and value.
+// Returns the sizes of a model in diffusers' config.json, by key.
 std::vector<std::pair<const char*, int64_t>> sizes_of(const DitConfig& config) {
   return {{"num_layers", config.layers},
           {"num_attention_heads", config.heads},
@@ -226,7 +226,8 @@ DitWeights::DitWeights(const std::string& path, const Dit& model) {
   for (const auto& [name, tensor] : tensors_) check_copies(tensor);
 }
 
-// Blocks whose conditions are made by weights of their own are another model.
+// Checks that the copies are equal. Blocks with conditions from different weights would be a
+// different model.
 void DitWeights::check_copies(const DitTensor& tensor) const {
   for (const auto& copies : tensor.parts) {
     const auto first = file_->bytes(*file_->find(copies.front()));

@@ -13,28 +13,29 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// A coefficient of each sample, as pictures are broadcast.
+// Returns a coefficient of each sample, broadcastable over pictures.
 Tensor coefficient(const Tensor& all, LossCoefficient which) {
   return all.alias({all.size(0), 1, 1, 1}, {all.size(1), 1, 1, 1}, which);
 }
 
-// P(y < x) of a normal y, as the paper's program approximates it: 1/2 (1 + tanh z) is sigmoid(2 z),
-// which keeps its digits where it is small.
+// Approximates P(y < x) for a normal y as the paper's program does: 1/2 (1 + tanh z) = sigmoid(2
+// z), which is accurate for small values.
 Tensor normal_below(const Tensor& x) {
   constexpr float kFactor = 2 * 0.7978845608f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
   return sigmoid(mul(add(x, mul(mul(mul(x, x), x), kCubic)), kFactor));
 }
 
-constexpr float kEnd = 0.999f;  // beyond which x_0 is the first or the last of the 256 bytes
+constexpr float kEnd = 0.999f;  // beyond it, x_0 is the first or last of the 256 byte values
 
-// How far the middle of a byte lies from the mean, on the side where its probability is a
-// difference of small numbers: those near 1 would lose it. What the first and the last byte reach
-// on to lies below. In: x_0 less the mean, x_0.
+// Returns the distance of a byte's centre from the mean, with the sign for which its probability is
+// a difference of small numbers, as numbers near 1 would lose precision. The first byte's interval
+// is open below; the last byte's is mirrored to be so. In: x_0 - mean, x_0.
 Tensors distance_of_byte(const Tensors& in) {
   return {where(less(in[1], -kEnd), in[0], where(less(in[1], kEnd), neg(abs(in[0])), neg(in[0])))};
 }
 
-// P below either end of the 1 / 127.5 around x_0, which are a byte's. In: distance, log variance.
+// Returns P below each end of the interval of width 1 / 127.5 around x_0, which is one byte. In:
+// distance, log variance.
 Tensors ends_of_byte(const Tensors& in) {
   constexpr float kHalf = 1 / 255.f;
   const Tensor inverse = exp(mul(in[1], -0.5f));
@@ -42,23 +43,23 @@ Tensors ends_of_byte(const Tensors& in) {
           normal_below(mul(inverse, add(in[0], -kHalf)))};
 }
 
-// -log of the probability of a byte. In: upper end, lower end, x_0.
+// Returns -log of the probability of a byte. In: P below the upper end, P below the lower end, x_0.
 Tensors byte_loss(const Tensors& in) {
   constexpr float kLeast = 1e-12f;
   const Tensor within = where(less(in[2], kEnd), sub(in[0], in[1]), in[0]);
   return {neg(log(maximum(where(less(in[2], -kEnd), in[0], within), kLeast)))};
 }
 
-// The divergence of two normal distributions. In: the difference of their means, log variance of
-// what is learnt, and of the posterior.
+// Returns the KL divergence of two normal distributions. In: difference of their means, learned log
+// variance, log variance of the posterior.
 Tensors divergence(const Tensors& in) {
   const Tensor spread = exp(sub(in[2], in[1]));
   const Tensor error = mul(mul(in[0], in[0]), exp(neg(in[1])));
   return {mul(add(add(sub(in[1], in[2]), add(spread, error)), -1.f), 0.5f)};
 }
 
-// An element's share of the bound. `error`: noise less what the model says, without history; v:
-// what is learnt of the variance.
+// Returns an element's share of the variational bound. `error`: noise minus model output, detached;
+// v: model output for the variance.
 Tensor bound(const Tensor& error, const Tensor& v, const Tensor& images, const Tensor& all) {
   const auto of = [&](LossCoefficient which) { return coefficient(all, which); };
   const Tensor off = neg(mul(error, of(kMeanFactor)));
@@ -75,13 +76,13 @@ Tensor bound(const Tensor& error, const Tensor& v, const Tensor& images, const T
   return mul(where(of(kIsFirst), first, later), of(kBoundWeight));
 }
 
-// Of some samples and what the model says of them.
+// Returns the loss of some samples, given the model's output for them.
 Tensor loss_of_samples(const DitConfig& config, DiffusionKind kind, const Tensors& in) {
   const Tensor &said = in[0], &images = in[1], &noise = in[2], &all = in[3];
   const int64_t channels = config.channels;
   const Tensor mean = config.learned_variance ? slice(said, 3, 0, channels) : said;
   const Tensor wanted = kind == DiffusionKind::kDdpm ? noise : sub(noise, images);
-  const Tensor error = sub(wanted, mean);  // in f32, as its first argument
+  const Tensor error = sub(wanted, mean);  // f32, like its first argument
   Tensor losses = mul(mul(error, error), coefficient(all, kWeight));
   if (config.learned_variance) {
     const Tensor v = slice(said, 3, channels, 2 * channels);

@@ -6,13 +6,13 @@
 
 namespace shale::models {
 
-// Sum over a micro-batch of diffusion_batches() of the mean squared errors of what the model says,
-// a scalar f32. With learned variances, of kDdpm alone, the variational bound in bits per element
-// is added, which trains the variances and leaves the means as they are (arXiv:2102.09672,
-// equations 14 to 16): a variance lies between the posterior's and beta, in the logarithm, by the
-// model's further results from -1 to 1. The gradient carries what that of cross_entropy_() does.
+// Returns the sum over a micro-batch of diffusion_batches() of the mean squared errors of the
+// model's output, an f32 scalar. With learned variances (kDdpm only) the variational bound in bits
+// per element is added, which trains only the variances (arXiv:2102.09672, equations 14 to 16): the
+// logarithm of a variance is interpolated between those of the posterior and of beta by the model's
+// additional outputs from -1 to 1. The gradient is scaled like that of cross_entropy_().
 Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch);
-// The two halves of it: what the model is given, and the loss of what it says, Dit::forward().
+// Both halves of diffusion_loss(): the model's input, and the loss of its output, Dit::forward().
 Tensor noisy_images(const DeviceBatch& batch);
 Tensor loss_of_result(const Dit& model, DiffusionKind kind, const DeviceBatch& batch,
                       const Tensor& said);

@@ -23,7 +23,7 @@ std::vector<int64_t> spread(int64_t steps) {
   if (steps == 1) return {kLast};
   const double stride = static_cast<double>(kLast) / static_cast<double>(steps - 1);
   for (int64_t i = 0; i < steps; ++i) {
-    // Half to even, as the paper's program rounds.
+    // Rounds half to even, as the paper's program does.
     times.push_back(static_cast<int64_t>(std::nearbyint(stride * static_cast<double>(i))));
   }
   return times;
@@ -35,14 +35,14 @@ std::vector<int64_t> all_times() {
   return times;
 }
 
-// Four words of the sample at a position.
+// Returns four random words of the sample at a position.
 PhiloxCounter words(uint64_t seed, int64_t position) {
   const auto at = static_cast<uint64_t>(position);
   return philox({static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), 0, 0},
                 rng_key(seed ^ hash_name("diffusion"), RngDomain::kSampling));
 }
 
-// DDPM's times are whole numbers.
+// DDPM times are integers.
 double time_at(DiffusionKind kind, double share) {
   if (kind == DiffusionKind::kFlow) return share;
   return std::floor(share * static_cast<double>(NoiseSchedule::kSteps));
@@ -121,7 +121,7 @@ bool drops_class(double dropout, uint64_t seed, int64_t position) {
 }
 
 double evaluation_time(DiffusionKind kind, int64_t index) {
-  // Multiples of the golden ratio, less their whole parts, are spread evenly however many they are.
+  // The fractional parts of multiples of the golden ratio are evenly spread for any count.
   double whole = 0;
   const double at = (static_cast<double>(index) + 0.5) * (std::numbers::phi - 1);
   return time_at(kind, std::modf(at, &whole));

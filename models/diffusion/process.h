@@ -7,37 +7,37 @@
 
 namespace shale::models {
 
-// How pictures become noise, and what a model learns of it.
+// Relation between pictures and noise, and the model's target.
 enum class DiffusionKind {
-  kDdpm,  // x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise; the model says the noise (arXiv:2006.11239)
-  kFlow,  // x_t = (1 - t) x_0 + t noise; the model says noise - x_0 (arXiv:2209.03003)
+  kDdpm,  // x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise; target: noise (arXiv:2006.11239)
+  kFlow,  // x_t = (1 - t) x_0 + t noise; target: noise - x_0 (arXiv:2209.03003)
 };
 
-// How the times of training samples are drawn.
+// Distribution of the times of training samples.
 enum class TimeDraws {
   kUniform,
-  kLogitNormal,  // sigmoid of a normal number (arXiv:2403.03206, section 3.1); of kFlow alone
+  kLogitNormal,  // sigmoid of a normal number (arXiv:2403.03206, section 3.1); kFlow only
 };
 
-// The variances of DDPM: T steps, beta from 1e-4 to 0.02, all linear; in f64.
+// Linear variance schedule of DDPM: T steps, beta from 1e-4 to 0.02; in f64.
 class NoiseSchedule {
  public:
   static constexpr int64_t kSteps = 1000;
 
   NoiseSchedule();
-  // So many of the steps, evenly spread, the first and the last among them, with variances between
+  // Uses `steps` evenly spread steps, including the first and the last, with the variances between
   // them (arXiv:2102.09672, section 4). Throws ConfigError unless 1 <= steps <= kSteps.
   explicit NoiseSchedule(int64_t steps);
 
-  // A step i: which it is of kSteps, and its numbers; a = product of (1 - beta) up to i.
+  // Step i: its time among kSteps, and its coefficients; a = product of (1 - beta) up to i.
   struct Step {
     int64_t time = 0;
-    double a = 0, before = 0;  // a of this step, and of the one before: 1 for the first
+    double a = 0, before = 0;  // a of this step, and of the previous one: 1 for the first
     double beta = 0;
-    // Of the posterior q(x_{i-1} | x_i, x_0): beta (1 - before) / (1 - a), for the first step that
-    // of the second, as it has none.
+    // Log variance of the posterior q(x_{i-1} | x_i, x_0): beta (1 - before) / (1 - a); the first
+    // step has none and uses that of the second.
     double log_posterior = 0;
-    // Its mean is of_first x_0 + of_now x_i.
+    // The posterior's mean is of_first x_0 + of_now x_i.
     double of_first = 0, of_now = 0;
   };
   int64_t size() const { return static_cast<int64_t>(steps_.size()); }
@@ -49,36 +49,36 @@ class NoiseSchedule {
   std::vector<Step> steps_;
 };
 
-// What the loss of a sample is made of.
+// Coefficients of a sample's loss.
 enum LossCoefficient : int {
   kSignal,        // x_t = kSignal x_0 + kSpread noise
   kSpread,        //
   kWeight,        // of the squared error of an element
-  kBoundWeight,   // of an element's share of the variational bound
-  kLogBeta,       // the larger variance that a learned one lies below
-  kLogPosterior,  // the smaller one, which is the posterior's
-  kMeanFactor,    // by which an error in the noise is one in the posterior's mean
-  kIsFirst,       // 1: the sample is of time 0, which ends in x_0
+  kBoundWeight,   // of an element's variational bound
+  kLogBeta,       // log of the upper limit of a learned variance
+  kLogPosterior,  // log of its lower limit, the posterior's variance
+  kMeanFactor,    // factor from an error in the noise to one in the posterior's mean
+  kIsFirst,       // 1: the sample has time 0, whose step results in x_0
   kLossCoefficients,
 };
 using LossCoefficients = std::array<float, kLossCoefficients>;
 
-// Of a sample of so many elements, which counts `weight`. kDdpm: time is a whole number below
-// NoiseSchedule::kSteps; kFlow: from 0 to 1.
+// Returns the coefficients of a sample of `elements` elements with weight `weight`. kDdpm: time is
+// an integer below NoiseSchedule::kSteps; kFlow: from 0 to 1.
 LossCoefficients loss_coefficients(DiffusionKind kind, const NoiseSchedule& schedule, double time,
                                    double weight, int64_t elements);
-// What a model is given as time.
+// Returns the time as the model's input.
 double model_time(DiffusionKind kind, double time);
 
-// The time of the training sample at a position, and whether its class is left out, which happens
-// with the probability `dropout`: functions of these arguments alone.
+// Return the time of the training sample at a position, and whether its class is dropped, with
+// probability `dropout`. Pure functions of their arguments.
 double training_time(DiffusionKind kind, TimeDraws draws, uint64_t seed, int64_t position);
 bool drops_class(double dropout, uint64_t seed, int64_t position);
-// A flow's time t, of 0 to 1, as s t / (1 + (s - 1) t), nearer to noise for s above 1: there it is
-// decided what a picture shows, the more so the more pixels it has (arXiv:2403.03206, section
-// 5.3.2).
+// Maps a flow's time t from 0 to 1 to s t / (1 + (s - 1) t), nearer to noise for s above 1. Those
+// times determine a picture's content, the more so the more pixels it has (arXiv:2403.03206,
+// section 5.3.2).
 double shifted_time(double time, double shift);
-// Of validation sample `index`: times are spread evenly.
+// Returns the time of validation sample `index`; times are evenly spread.
 double evaluation_time(DiffusionKind kind, int64_t index);
 
 }  // namespace shale::models

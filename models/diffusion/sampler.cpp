@@ -17,7 +17,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// What a model says of pictures of given classes, guided.
+// Model output for pictures of given classes, with guidance.
 class GuidedModel {
  public:
   GuidedModel(Dit& model, Context& context, const std::vector<int32_t>& labels, double guidance)
@@ -30,7 +30,7 @@ class GuidedModel {
     labels_ = from_host<int32_t>(context, all, {std::ssize(all)});
   }
 
-  // f32: the mean, then what is learnt of variances, which is undefined where nothing is.
+  // f32: the mean, and the output for variances, undefined if they are not learned.
   struct Said {
     Tensor mean, variance;
   };
@@ -42,7 +42,7 @@ class GuidedModel {
     const Tensor in = is_guided() ? concat({x, x}, 0) : x;
     const Tensor of_rank = model_.forward(in, features, labels_);
     const Tensor all = cast(model_.distribution().all_samples(of_rank), DType::kF32);
-    const Tensor said = slice(all, 0, 0, count_);  // of the classes
+    const Tensor said = slice(all, 0, 0, count_);  // output for the classes
     Said result{.mean = contiguous(slice(said, 3, 0, C))};
     if (model_.config().learned_variance) result.variance = contiguous(slice(said, 3, C, 2 * C));
     if (is_guided()) {
@@ -80,7 +80,7 @@ Tensor flow_back(const GuidedModel& model, Tensor x, const SamplerOptions& optio
   return x;
 }
 
-// One step of DDPM without its noise, and the logarithm of the noise's variance.
+// Returns one step of DDPM without its noise, and the log variance of the noise.
 std::pair<Tensor, Tensor> posterior(const GuidedModel::Said& said, const Tensor& x,
                                     const NoiseSchedule::Step& step, bool clips) {
   const auto of = [](double value) { return static_cast<float>(value); };
@@ -95,7 +95,7 @@ std::pair<Tensor, Tensor> posterior(const GuidedModel::Said& said, const Tensor&
       {x, said.mean})[0];
   const float least = of(step.log_posterior), most = of(std::log(step.beta));
   if (!said.variance.defined()) {
-    // Of the first step beta is far below what the model's errors are.
+    // The beta of the first step is far below the model's errors.
     const float log_variance = step.before == 1 ? least : most;
     return {mean, full(x.context(), x.shape(), DType::kF32, log_variance)};
   }

@@ -105,7 +105,7 @@ Evaluation DiffusionTask::evaluate(const TaskContext& run) {
   while (const Batch* batch = batches.next()) {
     const Tensor sum = run.loss(DeviceBatch(run.context, *batch));
     losses.push_back(sum.defined() ? to_host<float>(sum).front() : 0);
-    if (!run.data.counts) continue;  // another rank counts the same
+    if (!run.data.counts) continue;  // another rank counts the same samples
     const auto coefficients = batch->field("coefficients").values<float>();
     for (size_t row = 0; row < coefficients.size(); row += kLossCoefficients) {
       images += coefficients[row + kWeight] > 0 ? 1 : 0;
@@ -123,8 +123,8 @@ void DiffusionTask::open_output() {
 
 void DiffusionTask::show(const TaskContext& run, int64_t step) {
   if (config_.samples == 0) return;
-  // Ranks make as many each, since a model that is sharded is run by all of them together; those
-  // that share its layers make the same, a multiple of their number.
+  // All ranks generate the same number, as all of them run a sharded model together. Ranks that
+  // share its layers generate the same samples, a multiple of their number.
   const int64_t ranks = model_->distribution().sample_ranks();
   const int64_t most = (config_.samples + run.data.count - 1) / run.data.count;
   const int64_t each = (most + ranks - 1) / ranks * ranks;
@@ -141,10 +141,10 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
   run.with_average([&] {
     run.parallel.run([&](int rank) {
       const Tensor images = sample_images(dit(), run.context, labels, first, options);
-      if (rank == 0) mine = to_host<float>(images);  // others have the same
+      if (rank == 0) mine = to_host<float>(images);  // equal on the other ranks
     });
   });
-  if (!run.data.has_losses(run.group.rank())) mine.clear();  // another rank has the same
+  if (!run.data.has_losses(run.group.rank())) mine.clear();  // another rank has the same samples
   const std::vector<float> values = gather_samples(run.group, mine);
   if (run.group.rank() != 0) return;
   write_samples((std::filesystem::path(folder_) / checkpoint_name(step)).string(),

@@ -15,8 +15,8 @@ namespace shale::models {
 // Training of a diffusion transformer.
 class DiffusionTask : public Task {
  public:
-  // `config` is resolved. Opens the data. Throws MissingInputError, DataError or ConfigError for
-  // what cannot work.
+  // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
+  // for impossible input.
   explicit DiffusionTask(const DiffusionTrainConfig& config);
   ~DiffusionTask() override;
 
@@ -36,7 +36,7 @@ class DiffusionTask : public Task {
   void check_evaluation() const override;
   Evaluation evaluate(const TaskContext& run) override;
   void open_output() override;
-  // Samples, as a grid in a PNG file; latents as a safetensors file.
+  // Writes samples as a grid in a PNG file; latents as a safetensors file.
   void show(const TaskContext& run, int64_t step) override;
   void finish(const TaskContext& run) override;
 
@@ -56,7 +56,7 @@ class DiffusionTask : public Task {
   const DiffusionConfig config_;
   const BatchLayout batches_;  // of all ranks
   const uint64_t seed_;
-  const std::string folder_;  // of samples
+  const std::string folder_;  // for samples
   std::shared_ptr<DamagedImages> damaged_;
   const DiffusionData data_;
   std::unique_ptr<Dit> model_;

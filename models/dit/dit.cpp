@@ -16,12 +16,12 @@
 namespace shale::models {
 namespace {
 
-constexpr float kInitStd = 0.02f;  // of the tables of classes, and of what times go through
+constexpr float kInitStd = 0.02f;  // of class embeddings and the time MLP
 constexpr float kNormEps = 1e-6f, kDiffusersEps = 1e-5f;
 constexpr int64_t kHiddenPerWidth = 4;
 constexpr double kLongestPeriod = 10000;
 
-// The paper's program is uniform in +-sqrt(6 / (in + out)), which has this deviation.
+// The paper's program samples uniformly from +-sqrt(6 / (in + out)), which has this deviation.
 Init xavier(int64_t in, int64_t out) {
   return Init::normal(std::sqrt(2 / static_cast<float>(in + out)));
 }
@@ -38,7 +38,8 @@ const DitConfig& checked(const DitConfig& config) {
   return config;
 }
 
-// x normalised, without a gain of its own, then x (1 + scale) + shift; of [N, T, C] and [N, 1, C].
+// Returns x, normalised without learned gain, times (1 + scale), plus shift; shapes [N, T, C] and
+// [N, 1, C].
 Tensor modulated_norm(const Tensor& x, const Tensor& shift, const Tensor& scale, float eps) {
   const Tensor ones = full(x.context(), {x.size(-1)}, x.dtype(), 1);
   const Tensor normed = layer_norm(x, ones, {}, eps);
@@ -49,7 +50,7 @@ Tensor modulated_norm(const Tensor& x, const Tensor& shift, const Tensor& scale,
       {normed, shift, scale})[0];
 }
 
-// x + gate branch.
+// Returns x + gate * branch.
 Tensor gated_sum(const Tensor& x, const Tensor& gate, const Tensor& branch) {
   return fused(
       [](const std::vector<Tensor>& in) {
@@ -58,14 +59,14 @@ Tensor gated_sum(const Tensor& x, const Tensor& gate, const Tensor& branch) {
       {x, gate, branch})[0];
 }
 
-// What a layer has made of conditions, [N, count C], as `count` parts [N, 1, C].
+// Splits a layer's output for conditions, [N, count C], into `count` parts [N, 1, C].
 std::vector<Tensor> modulations(const Tensor& all, int64_t count) {
   const int64_t N = all.size(0), C = all.size(1) / count;
   return split(reshape(all, {N, 1, count * C}), std::vector<int64_t>(static_cast<size_t>(count), C),
                2);
 }
 
-// Tokens [N, T, C] and conditions [N, C] as one tensor [N, T + 1, C].
+// Concatenates tokens [N, T, C] and conditions [N, C] to one tensor [N, T + 1, C].
 Tensor pack(const Tensor& tokens, const Tensor& condition) {
   return concat({tokens, reshape(condition, {condition.size(0), 1, condition.size(1)})}, 1);
 }
@@ -147,7 +148,8 @@ class Dit::Block : public Module {
   }
 
  private:
-  // Each rank has some channels of all conditions; sums over ranks go to the ranks of the samples.
+  // Each rank computes some channels of all conditions; sums over ranks go to the ranks of the
+  // samples.
   Tensor modulate(const Tensor& condition) {
     return distribution().across(silu(condition), {}, [&](const Tensor& rows, const Tensor&) {
       const int64_t count = modulation_.weight.shape[1], first = distribution().first_of(count);
@@ -201,7 +203,7 @@ Dit::Dit(const DitConfig& config)
     blocks_.push_back(std::make_unique<Block>(this, cat("blocks.", layer), config));
   }
   final_ = std::make_unique<FinalLayer>(this, config);
-  // What is around the blocks works on each rank's own samples.
+  // The layers before and after the blocks process each rank's own samples.
   nn::replicate({&patches_, &time_in_, &time_out_, &classes_, final_.get()});
 }
 
@@ -223,7 +225,7 @@ double Dit::flops_per_image() const {
   return 6 * (L * of_block + ends);
 }
 
-// Their values are put into their memory when it is first used: they are no function of a seed.
+// Fills the buffer when its memory is first used, as the values are not initialized from a seed.
 Tensor Dit::positions(Context& context) {
   if (filled_.lock() != positions_.value.storage()) {
     const std::vector<float> table = position_table(config_);
@@ -305,11 +307,11 @@ Tensor Dit::run_pieces(std::span<const nn::Piece> some, const Tensor& x, const D
     Tensor y;
     if (!begins) std::tie(y, condition_) = unpack(in);
     for (const nn::Piece& piece : some) y = piece.run(y, {});
-    return condition_.defined() ? pack(y, condition_) : y;  // the last piece needs it no more
+    return condition_.defined() ? pack(y, condition_) : y;  // the last piece no longer needs it
   });
 }
 
-// [N, T, patch^2 results], row by row of a patch, to pictures.
+// Converts [N, T, patch^2 results], row by row of a patch, to pictures.
 Tensor Dit::unpatchify(const Tensor& tokens) const {
   const int64_t N = tokens.size(0), P = config_.patch, edge = config_.pixels / P;
   const Tensor patches = reshape(tokens, {N, edge, edge, P, P, config_.results()});

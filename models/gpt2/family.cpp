@@ -20,8 +20,8 @@ struct Size {
 };
 
 // Sizes of "Language Models are Unsupervised Multitask Learners" (2019), table 2, with the
-// parameter counts of the published weights; rates of "Language Models are Few-Shot Learners"
-// (arXiv:2005.14165), table 2.1, where it has them.
+// parameter counts of the published weights; learning rates of "Language Models are Few-Shot
+// Learners" (arXiv:2005.14165), table 2.1, as far as it lists them.
 constexpr Size kSizes[] = {
     {"nano", 4, 128, 4, 256, 0, 3e-3},
     {"gpt2-124m", 12, 768, 12, kVocab, kContext, 6e-4},
@@ -30,9 +30,9 @@ constexpr Size kSizes[] = {
     {"gpt2-1558m", 48, 1600, 25, kVocab, kContext, 2e-4},
 };
 
-// What config.json says of a model.
+// Converts a model configuration to config.json fields.
 HfGpt2Config to_hf(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
-  // That of the published tokenizer, where no other is at hand; of bytes, which joins files.
+  // End token of the published tokenizer if there is no other; for bytes, the separator of files.
   std::optional<int64_t> end_token;
   if (config.vocab == kVocab) end_token = kVocab - 1;
   if (config.vocab == 256) end_token = 0;

@@ -4,7 +4,7 @@
 
 namespace shale::models {
 
-// GPT-2 and nano, a small one for bytes.
+// Returns the family of GPT-2 and nano, a small model for bytes.
 const ModelFamily& gpt2_family();
 
 }  // namespace shale::models

@@ -5,7 +5,7 @@
 namespace shale::models {
 namespace {
 
-// "h.3.attn.c_attn.weight" to "blk.3.attn_qkv.weight".
+// Converts "h.3.attn.c_attn.weight" to "blk.3.attn_qkv.weight".
 std::string gguf_name(const std::string& name) {
   struct Renamed {
     std::string_view from, to;

@@ -7,7 +7,7 @@
 
 namespace shale::models {
 
-// GPT-2 in GGUF files, as llama.cpp reads them. `tensors`: all parameters. Throws ConfigError for a
+// Describes GPT-2 in GGUF files for llama.cpp. `tensors`: all parameters. Throws ConfigError for a
 // GELU that is not the tanh form.
 GgufModel gpt2_gguf(const LanguageModelConfig& config, const std::vector<HfTensor>& tensors);
 

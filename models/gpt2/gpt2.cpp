@@ -17,13 +17,13 @@ namespace {
 
 constexpr float kInitStd = 0.02f;
 
-// Branches that add to the residual stream start smaller, so that its variance does not grow with
-// depth (section 2.3 of the paper).
+// Smaller initial values for branches that add to the residual stream, so that its variance does
+// not grow with depth (section 2.3 of the paper).
 Init residual_init(const LanguageModelConfig& config) {
   return Init::normal(kInitStd / std::sqrt(2.0f * static_cast<float>(config.layers)));
 }
 
-// Dropouts are told apart by a number: 0 is the embedding's.
+// Returns the number that identifies a dropout; 0 is the embedding's.
 uint32_t dropout_site(int64_t layer, uint32_t branch) {
   return 1 + 2 * static_cast<uint32_t>(layer) + branch;
 }
@@ -59,13 +59,13 @@ class Gpt2::Block : public Module {
         layer_(layer),
         dropout_(dropout) {}
 
-  // With `cached`, x follows the tokens that it has.
+  // With `cached`, x follows the cached tokens.
   Tensor forward(const Tensor& x, const Documents& documents,
                  const nn::CachedLayer* cached = nullptr) {
     return run(x, [this, first_keys = documents.first_keys, cached](const Tensor& input) {
       const bool drops = dropout_ > 0 && input.context().autograd().training;
       const auto [normed, stream] = ln_1_.forward_stream(input);
-      if (!drops) {  // both residual additions ride on GEMMs
+      if (!drops) {  // both residual additions are fused into GEMMs
         const auto [again, y] =
             ln_2_.forward_stream(attn_.forward(normed, stream, {first_keys, cached}));
         return mlp_.forward(again, y);
@@ -111,7 +111,7 @@ std::vector<Module*> Gpt2::blocks() {
   return blocks;
 }
 
-// Of positions that are given, else of first_position and those after it.
+// Uses the given positions, or else first_position and following.
 Tensor Gpt2::embed(const Tensor& ids, const Tensor& positions, int64_t first_position) {
   const Tensor& tokens = wte_.weight.value;
   if (!positions.defined()) return embedding(ids, tokens, wpe_.weight.value, first_position);

@@ -5,7 +5,7 @@
 namespace shale {
 namespace {
 
-// "h.<digits>.attn.bias" and ".masked_bias": causal masks that old versions saved.
+// Matches "h.<digits>.attn.bias" and ".masked_bias": causal masks saved by old versions.
 bool is_mask(std::string_view name) {
   if (!name.starts_with("h.")) return false;
   const size_t end = name.find_first_not_of("0123456789", 2);
@@ -21,7 +21,7 @@ models::HfLayout gpt2_layout() {
 }
 
 std::vector<Gpt2Tensor> gpt2_tensors(const HfGpt2Config& config) {
-  const int64_t C = config.width;  // as in the table of the header
+  const int64_t C = config.width;  // as in the header's table
   std::vector<Gpt2Tensor> tensors = {{"wte.weight", {config.vocab, C}, false},
                                      {"wpe.weight", {config.context, C}, false}};
   const auto norm = [&](const std::string& name) {

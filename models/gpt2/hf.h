@@ -14,52 +14,52 @@
 
 namespace shale {
 
-// GPT-2 as Hugging Face folders hold it: config.json and safetensors.
+// GPT-2 in Hugging Face folders: config.json and safetensors.
 
 struct HfGpt2Config {
   int64_t layers = 12;
   int64_t width = 768;
   int64_t heads = 12;
   int64_t vocab = 50257;   // without padding
-  int64_t context = 1024;  // longest sequence, in tokens
+  int64_t context = 1024;  // maximum sequence length in tokens
   double layer_norm_eps = 1e-5;
-  bool gelu_tanh = true;  // the tanh form; else the one with erf
+  bool gelu_tanh = true;  // tanh form; false: with erf
   double resid_dropout = 0.1;
   double embd_dropout = 0.1;
   double attn_dropout = 0.1;
   double initializer_range = 0.02;
-  std::optional<int64_t> end_token = 50256;  // bos and eos; none: the file does not say one
+  std::optional<int64_t> end_token = 50256;  // bos and eos; empty: not specified in the file
 
   friend bool operator==(const HfGpt2Config&, const HfGpt2Config&) = default;
 };
 
 // Reads <folder>/config.json. Throws MissingInputError if it does not exist; DataError, naming the
-// key, if a key is missing, has the wrong type, or asks for a variant that Shale does not have.
+// key, if a key is missing, has the wrong type, or requests an unsupported variant.
 HfGpt2Config load_gpt2_config(const std::string& folder);
-// The same of the file's text; `source` is what messages call it.
+// Parses the text of such a file; `source` names it in messages.
 HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source);
 
-// The text of a config.json; `dtype` is that of the weights.
+// Returns the text of a config.json; `dtype` is that of the weights.
 std::string gpt2_config_json(const HfGpt2Config& config, DType dtype);
 // Writes it to <folder>/config.json. Throws DiskError.
 void save_gpt2_config(const std::string& folder, const HfGpt2Config& config,
                       DType dtype = DType::kF32);
 
-// A parameter under Shale's name, which is Hugging Face's without "transformer.":
+// Parameter under Shale's name, which is Hugging Face's without "transformer.":
 //   wte.weight [vocab, C]                  wpe.weight [context, C]
 //   h.{i}.ln_1.weight, .bias [C]           h.{i}.ln_2.*, ln_f.* likewise
 //   h.{i}.attn.c_attn.weight [3C, C], .bias [3C]     h.{i}.attn.c_proj.weight [C, C], .bias [C]
 //   h.{i}.mlp.c_fc.weight [4C, C], .bias [4C]        h.{i}.mlp.c_proj.weight [C, 4C], .bias [C]
-// Files have the four linear weights of a layer as [in, out].
+// Files store the four linear weights of a layer as [in, out].
 using Gpt2Tensor = models::HfTensor;
 
-// All parameters, in the order of the model.
+// Returns all parameters, in the order of the model.
 std::vector<Gpt2Tensor> gpt2_tensors(const HfGpt2Config& config);
 
-// The prefix, the embedding, and the buffers attn.bias and attn.masked_bias, which are ignored.
+// Describes the prefix, the embedding, and the ignored buffers attn.bias and attn.masked_bias.
 models::HfLayout gpt2_layout();
 
-// Reads and writes folders of GPT-2: see the classes that they are.
+// Reader and writer of GPT-2 folders; see their base classes.
 class Gpt2Weights : public models::HfWeights {
  public:
   Gpt2Weights(const std::string& folder, const HfGpt2Config& config)
@@ -75,8 +75,8 @@ class Gpt2Export : public models::HfExport {
                  gpt2_config_json(config, options.dtype), options) {}
 };
 
-// The whole in one call: `source` gives each parameter as Gpt2Export::write wants it; the view must
-// stay valid until the next call.
+// Exports everything in one call: `source` returns each parameter as Gpt2Export::write expects it;
+// the view must stay valid until the next call.
 void export_gpt2(const std::string& folder, const HfGpt2Config& config,
                  const std::function<View(const std::string& name)>& source,
                  const Gpt2ExportOptions& options = {});

@@ -12,7 +12,7 @@ namespace shale::models {
 namespace {
 
 constexpr int64_t kMadePixels = 64;
-constexpr int kMostChanges = 16;  // of an image
+constexpr int kMostChanges = 16;  // per image
 constexpr int64_t kMostShown = 64;
 
 std::vector<std::string> preset_names() {
@@ -67,8 +67,8 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
            "normalise with the statistics of all ranks' samples, and not of each rank's own");
 }
 
-// So many numbers from `least` to `most` with commas between them. Throws ConfigError, which says
-// what it wants.
+// Parses `count` comma-separated numbers within `range`. Throws ConfigError with the expected
+// format.
 std::vector<double> numbers_of(const char* flag, const std::string& text, size_t count,
                                std::pair<double, double> range, const char* want) {
   std::vector<double> numbers;
@@ -84,7 +84,7 @@ std::vector<double> numbers_of(const char* flag, const std::string& text, size_t
   throw ConfigError(cat("--", flag, " is ", excerpt(text), ", expected ", want));
 }
 
-// Nothing leaves the numbers as they are.
+// An empty text leaves the numbers unchanged.
 void take_channels(const char* flag, const std::string& text, double least,
                    std::array<float, 3>& to) {
   if (text.empty()) return;
@@ -142,7 +142,7 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
 
 void resolve(ImageTrainConfig& config, int ranks) {
   const ImageConfig& image = config.image;
-  // A rate for training from scratch would undo what stored weights have learned.
+  // A learning rate for training from scratch would destroy what stored weights have learned.
   constexpr double kFineTuningFactor = 0.1;
   if (config.run.lr < 0) {
     config.run.lr =
@@ -158,7 +158,7 @@ void resolve(ImageTrainConfig& config, int ranks) {
     throw ConfigError(cat("--tensorboard-images with --pipeline ", config.run.pipeline,
                           ": the rank that shows images has no logits; use --pipeline 1, or 0"));
   }
-  if (config.image.tensorboard_images > 0) {  // now, and not at the first validation
+  if (config.image.tensorboard_images > 0) {  // fail now, not at the first validation
     encode_png({.rows = 1, .cols = 1, .channels = 1, .pixels = {0}}, "--tensorboard-images");
   }
   resolve(config.run, ranks);

@@ -13,32 +13,32 @@
 
 namespace shale::models {
 
-// What the training of a classifier of images asks for besides RunConfig.
+// Options of image classifier training besides RunConfig.
 struct ImageConfig {
-  // data
+  // Data.
   ImageDataConfig data;
-  double crop_area = -1;  // share; negative: by the data
+  double crop_area = -1;       // minimum share; negative: by the data
   std::string randaugment;     // "CHANGES,STRENGTH"; empty: none
   double erase = 0;            // probability
-  double mixup = 0;            // of MixOptions, as the next two
+  double mixup = 0;            // of MixOptions, like the next two
   double cutmix = 0;
   double label_smoothing = 0;
-  std::string mean, deviation;  // by channel, "R,G,B"; empty: those of ImageNet
+  std::string mean, deviation;  // by channel, "R,G,B"; empty: ImageNet's
 
-  // model
+  // Model.
   std::string model = "resnet18";
-  std::string init;       // a file or folder; empty: random values
-  bool new_head = false;  // the classifier is not from there
+  std::string init;       // file or folder; empty: random values
+  bool new_head = false;  // do not load the classifier from `init`
   bool sync_batch_norm = false;
 
-  // evaluation and export
+  // Evaluation and export.
   int64_t eval_samples = 0;  // images; 0: all
-  int64_t tensorboard_images = 0;  // of each validation
-  std::string export_dir;    // empty: nothing
+  int64_t tensorboard_images = 0;  // per validation
+  std::string export_dir;          // empty: no export
   WeightNames export_names = WeightNames::kTimm;
 };
 
-// The options of train_image.
+// Options of train_image.
 struct ImageTrainConfig {
   ImageConfig image;
   RunConfig run;
@@ -47,13 +47,13 @@ struct ImageTrainConfig {
 // Declares the flags of train_image.
 void describe(ConfigSpec& spec, ImageTrainConfig& config);
 
-// As resolve(TrainConfig&, int).
+// See resolve(TrainConfig&, int).
 void resolve(ImageTrainConfig& config, int ranks);
 
-// The data that the options ask for.
+// Returns the options of the configured data.
 ImageDataOptions data_options(const ImageTrainConfig& config);
-// How images of this format become what the model is given. Throws ConfigError for numbers that
-// are none.
+// Returns the preprocessing for images of this format. Throws ConfigError for text that is not a
+// number.
 Augmentation augmentation(const ImageConfig& config, ImageFormat format);
 MixOptions mix_options(const ImageConfig& config);
 

@@ -8,27 +8,27 @@
 
 namespace shale::models {
 
-// What images a training program reads.
+// Image data of a training program.
 struct ImageDataConfig {
   std::string path;
   ImageFormat format = ImageFormat::kAuto;
   double val_fraction = 0.1;
-  int64_t made_images = 8192;  // of ImageFormat::kShapes
-  int64_t pixels = 0;          // of an edge; 0: by the data
+  int64_t made_images = 8192;  // for ImageFormat::kShapes
+  int64_t pixels = 0;          // edge length; 0: by the data
   double mirror = 0.5;         // probability
   int64_t max_damaged = 0;     // images
 };
 
-// How --help speaks of them.
+// Texts about the data for --help.
 struct ImageDataWords {
-  std::string path;    // what --data may be
-  std::string pixels;  // where --pixels comes from if it is not given
+  std::string path;    // possible values of --data
+  std::string pixels;  // default of --pixels
 };
 
 // Declares the flags of the data.
 void describe(ConfigSpec& spec, ImageDataConfig& config, const ImageDataWords& words);
 
-// The data that the options ask for; `made_pixels`: the edge of shapes if --pixels is not given.
+// Returns the options of the configured data; `made_pixels`: default edge length of shapes.
 ImageDataOptions data_options(const ImageDataConfig& config, uint64_t seed, int64_t made_pixels);
 
 }  // namespace shale::models

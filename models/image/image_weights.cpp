@@ -28,7 +28,7 @@ std::string file_name(const ImageModel& model, std::string_view name, WeightName
   return names == WeightNames::kTorchvision ? model.torchvision_name(name) : std::string(name);
 }
 
-// All tensors of a model: its parameters, then its buffers.
+// Returns all tensors of a model: its parameters, then its buffers.
 std::vector<HfTensor> tensors_of(const ImageModel& model, WeightNames names) {
   std::vector<HfTensor> tensors;
   const auto add = [&](const std::string& name, const Shape& shape) {
@@ -41,7 +41,7 @@ std::vector<HfTensor> tensors_of(const ImageModel& model, WeightNames names) {
   return tensors;
 }
 
-// Those names of which the file has more.
+// Returns the naming scheme with more matches in the file.
 WeightNames names_in(const SafetensorsFolder& file, const ImageModel& model) {
   const auto known = [&](WeightNames names) {
     const std::vector<HfTensor> tensors = tensors_of(model, names);
@@ -53,13 +53,13 @@ WeightNames names_in(const SafetensorsFolder& file, const ImageModel& model) {
                                                                       : WeightNames::kTimm;
 }
 
-// The edge of a square of so many positions; 0: they are none.
+// Returns the edge of a square of `positions` positions; 0: not a square.
 int64_t edge_of(int64_t positions) {
   const auto edge = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(positions))));
   return edge * edge == positions ? edge : 0;
 }
 
-// Whether a table of positions in a file can be resized to this one.
+// Returns true if the position table of a file can be resized to this one.
 bool can_resize(const std::vector<int64_t>& found, const ImageModel::PositionTable& want) {
   const Shape& shape = want.table->whole;
   return found.size() == 3 && found[0] == 1 && found[2] == shape[2] && found[1] > want.leading &&
@@ -73,7 +73,7 @@ std::string list_text(const Values& values) {
   return text;
 }
 
-// The shortest decimals that are these floats.
+// Returns the shortest decimals of these floats.
 std::vector<double> decimals(const std::array<float, 3>& values) {
   std::vector<double> all;
   for (const float value : values) all.push_back(parse_real(format_real(value)).value());
@@ -89,7 +89,7 @@ Json preprocessing(const ImageExport& what) {
           {"num_classes", what.classes.size()}};
 }
 
-// The config.json by which timm makes the model.
+// Returns the config.json with which timm creates the model.
 std::string timm_config(const ImageExport& what, const ImageModel& model) {
   const ImageModelConfig& config = model.config();
   const std::string timm = find_image_preset(what.preset).timm;
@@ -178,7 +178,7 @@ void ImageWeights::load(ImageModel& model, comm::DataParallel& parallel, uint64_
     std::vector<float> values(static_cast<size_t>(buffer->shape.numel()));
     weights_->read(buffer->full_name(), make_view(values.data(), buffer->shape));
     context.copy(buffer->value.data(), values.data(), buffer->value.bytes());
-    context.synchronize();  // before the values go
+    context.synchronize();  // before the values are destroyed
   }
 }
 
@@ -187,7 +187,7 @@ void check_normalisation(const std::string& path, const Augmentation& augmentati
   std::error_code error;
   if (!fs::exists(file, error)) return;
   const JsonObject json = JsonObject::load(file.string());
-  // Older files have its keys at the top.
+  // Older files have these keys at the top level.
   const JsonObject stored = json.object("pretrained_cfg").value_or(json);
   const auto differ = [](const std::vector<double>& is, const std::array<float, 3>& want) {
     if (is.empty()) return false;

@@ -12,47 +12,47 @@
 
 namespace shale::models {
 
-// Whose names a file of weights has. Those of residual networks are the same.
+// Naming scheme of a weights file. For residual networks both are equal.
 enum class WeightNames { kTimm, kTorchvision };
 
-// Published weights of a classifier of images, in safetensors under either names, which are told
-// apart by what is there. Counts of batches (num_batches_tracked) are ignored.
+// Published weights of an image classifier, in safetensors under either naming scheme, which is
+// detected. Batch counters (num_batches_tracked) are ignored.
 class ImageWeights {
  public:
-  // path: a file, or a folder with model.safetensors or an index. new_head: the classifier is not
-  // taken from it, of whatever shape it is there. A table of positions for images of another size
-  // is resized. Throws as HfWeights, naming tensors that are missing, unknown, or of another shape.
+  // path: a file, or a folder with model.safetensors or an index. new_head: do not load the
+  // classifier, whatever its shape. A position table for another image size is resized. Throws as
+  // HfWeights does, with the names of tensors that are missing, unknown, or of the wrong shape.
   ImageWeights(const std::string& path, const ImageModel& model, bool new_head);
 
-  // Sets all parameters of that model, those of a new head to their initial values by the seed, and
-  // its buffers. Every rank calls it; they exchange nothing.
+  // Sets all parameters and buffers of that model; a new head gets its initial values by the seed.
+  // Every rank calls it, without communication.
   void load(ImageModel& model, comm::DataParallel& parallel, uint64_t seed) const;
 
  private:
   void read_positions(const ImageModel& model, const View& to) const;
 
-  std::string head_;       // of parameters that the file is not asked for; empty: there are none
-  int64_t positions_ = 0;  // of the table in the file, if it is resized
+  std::string head_;       // prefix of parameters that are not loaded; empty: none
+  int64_t positions_ = 0;  // rows of the file's table, if it is resized
   std::optional<HfWeights> weights_;
 };
 
-// Throws ConfigError, which names the flags, if the config.json of a folder says that its model
-// knows pixels that are normalised otherwise. A file, and a folder without one, say nothing.
+// Throws ConfigError, with the flags, if the config.json of a folder specifies a different
+// normalisation of pixels. Does nothing for a file, or a folder without config.json.
 void check_normalisation(const std::string& path, const Augmentation& augmentation);
 
-// What an export says of a model besides its weights.
+// Model description for an export.
 struct ImageExport {
   std::string folder;
   WeightNames names = WeightNames::kTimm;
-  std::string preset;                // which model it is
+  std::string preset;                // name of the preset
   std::vector<std::string> classes;  // names, by label
   Augmentation augmentation;
 };
 
-// Writes parameters and running statistics as f32 to model.safetensors, and under timm's names a
-// config.json that timm takes ("local-dir:FOLDER"). Every rank calls it when buffers have been
-// averaged (DataParallel::average_buffers()); the one with is_main, which is rank 0 of its shard
-// group, writes. Throws DiskError.
+// Writes parameters and running statistics as f32 to model.safetensors, and with timm's names a
+// config.json for timm ("local-dir:FOLDER"). Every rank calls it after buffers were averaged
+// (DataParallel::average_buffers()); the one with is_main, rank 0 of its shard group, writes.
+// Throws DiskError.
 void export_image_model(const ImageExport& what, const ImageModel& model,
                         comm::DataParallel& parallel, bool is_main);
 

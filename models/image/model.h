@@ -14,89 +14,90 @@
 
 namespace shale::models {
 
-// The architecture of a classifier of images. A family takes from it what it has.
+// Architecture of an image classifier. Each family uses a subset of the fields.
 struct ImageModelConfig {
   std::string family = "resnet";  // or "vit"
   int64_t classes = 1000;
-  int64_t pixels = 224;  // of an image's edge
+  int64_t pixels = 224;  // edge length of an image
 
   // Residual networks (models/resnet/resnet.h).
-  std::array<int64_t, 4> depths = {2, 2, 2, 2};  // blocks of each stage
-  bool bottleneck = false;                       // blocks of three convolutions; else of two
-  bool small_stem = false;  // a window of 3 x 3 pixels and no pooling, for images of some 32 pixels
+  std::array<int64_t, 4> depths = {2, 2, 2, 2};  // blocks per stage
+  bool bottleneck = false;                       // blocks of three convolutions; false: of two
+  bool small_stem = false;  // 3 x 3 kernel without pooling, for images of about 32 pixels
 
   // Vision transformers (models/vit/vit.h).
   int64_t layers = 0;
   int64_t width = 0;
   int64_t heads = 0;
-  int64_t patch = 0;  // of the edge of what becomes a token, in pixels
+  int64_t patch = 0;  // edge length of a token's patch, in pixels
   float norm_eps = 1e-6f;
 };
 
-// What a classifier is given of a batch; see ImageModel::loss().
+// Inputs of a classifier from a batch; see ImageModel::loss().
 struct ClassifiedImages {
   Tensor images, labels, softening;
 };
 
-// What training and evaluation need of a classifier.
+// Interface of an image classifier for training and evaluation.
 class ImageModel : public Module {
  public:
   explicit ImageModel(const ImageModelConfig& config) : config_(config) {}
   const ImageModelConfig& config() const { return config_; }
 
-  // The repeated parts, in order: the units of data parallelism.
+  // Returns the repeated layers, in order: the units of data parallelism.
   virtual std::vector<Module*> blocks() = 0;
-  // FLOPs of forward and backward per image: three times those of the products of forward, which
-  // are two per multiply-add.
+  // Returns the FLOPs of forward and backward per image: three times those of the forward GEMMs,
+  // with two per multiply-add.
   virtual double flops_per_image() const = 0;
 
-  // The model as a list of pieces, in order: what makes tokens, blocks, and what makes the loss.
-  // Between two of them goes [N, tokens(), width] in the compute dtype. Empty for a model that is
-  // no such list, which is then no pipeline.
+  // Returns the model as a list of pieces, in order: tokens, blocks, and the loss. A tensor [N,
+  // tokens(), width] in the compute dtype connects them. Empty: the model does not support
+  // pipelines.
   virtual std::vector<nn::Piece> pieces() { return {}; }
   virtual int64_t tokens() const { return 0; }
 
-  // ---- Published weights, whose names are those of timm's files unless said otherwise ----
+  // ---- Published weights; names are those of timm's files unless stated otherwise ----
 
-  // A parameter or buffer in torchvision's files.
+  // Returns the name of a parameter or buffer in torchvision's files.
   virtual std::string torchvision_name(std::string_view name) const { return std::string(name); }
-  // The module of the classifier: "fc".
+  // Returns the name of the classifier module: "fc".
   virtual std::string head() const = 0;
-  // The parameter with a row for each place of an image, after `leading` others, which depends on
-  // the size of images; null: there is none.
+  // Parameter with a row for each position of an image, after `leading` other rows. Its size
+  // depends on that of the images; null: none.
   struct PositionTable {
     const Parameter* table = nullptr;  // [1, leading + edge x edge, width]
     int64_t leading = 0;
   };
   virtual PositionTable position_table() const { return {}; }
 
-  // images: [N, pixels, pixels, 3], of any float dtype. Returns [N, classes] in the compute dtype:
-  // of a model that is cut, those of this rank's samples (comm::own_samples()).
+  // images: [N, pixels, pixels, 3], any float dtype. Returns [N, classes] in the compute dtype; in
+  // a sharded model, for this rank's samples (comm::own_samples()).
   Tensor logits(const Tensor& images);
-  // Sum of the cross-entropy over the images, a scalar f32. labels: [N] i32; those that are
+  // Returns the sum of the cross-entropy over the images, an f32 scalar. labels: [N] i32; rows with
   // kernels::kIgnoreTarget do not count. softening: see soft_cross_entropy(); undefined: targets
   // are the labels.
   Tensor loss(const Tensor& images, const Tensor& labels, const Tensor& softening = {});
-  // Runs some of the pieces, which follow each other, under the model's hooks. x: what the one
-  // before them has made; undefined for the first.
+  // Runs some consecutive pieces under the model's hooks. x: output of the previous piece;
+  // undefined for the first.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
                     const ClassifiedImages& batch);
 
-  // Whether losses keep the logits that they are made of: for evaluations.
+  // Makes losses keep their logits, for evaluations.
   void keep_logits(bool keeps);
   bool keeps_logits() const { return keeps_logits_; }
-  // Those of the last loss, [N, classes] of all samples; undefined where it was not made. Of a
-  // model that is cut, the ranks that share its layers call this together.
+  // Returns the logits of the last loss, [N, classes] of all samples; undefined on ranks that did
+  // not compute it. In a sharded model, collective over the ranks that share its layers.
   Tensor kept_logits();
 
  protected:
-  // The batch whose pieces are run.
+  // Batch of the running pieces.
   const ClassifiedImages& batch() const { return batch_; }
-  // The sum of losses of logits, of this rank's samples, over all of the batch's.
+  // Returns the sum of the losses of this rank's samples, from their logits, over the batch's
+  // samples.
   Tensor loss_of(Tensor logits, const ClassifiedImages& batch);
-  // The same of images in the compute dtype, inside of the model's hooks.
+  // Returns the logits of images in the compute dtype; called inside the model's hooks.
   virtual Tensor classify(const Tensor& images) = 0;
-  // In which the first layer computes, once its parameters have memory.
+  // Returns the dtype of the first layer, once its parameters have memory.
   virtual DType compute_dtype() const = 0;
 
  private:
@@ -106,18 +107,18 @@ class ImageModel : public Module {
   Tensor kept_logits_;
 };
 
-// An architecture by name, and the learning rate that it trains with.
+// Named architecture, with its learning rate.
 struct ImagePreset {
   std::string name;
   ImageModelConfig model;
-  double lr = 1e-3;       // of AdamW
-  std::string timm = {};  // what timm calls it; empty: it has none such
+  double lr = 1e-3;       // for AdamW
+  std::string timm = {};  // timm's name; empty: not in timm
 };
 const std::vector<ImagePreset>& image_presets();
-// Throws ConfigError with the names that there are.
+// Throws ConfigError with the known names.
 const ImagePreset& find_image_preset(const std::string& name);
 
-// Throws ConfigError for sizes that do not go together.
+// Throws ConfigError for inconsistent sizes.
 std::unique_ptr<ImageModel> make_image_model(const ImageModelConfig& config);
 
 }  // namespace shale::models

@@ -27,7 +27,7 @@ ImageModelConfig model_config(const ImageConfig& config, const Augmentation& aug
   return model;
 }
 
-// What a model was given, as a picture, in a frame that says whether it was right.
+// Draws the model's input as a picture, with a frame that shows whether the answer was right.
 Image framed_picture(std::span<const float> values, const Augmentation& augmentation, bool right) {
   constexpr std::array<uint8_t, 3> kGreen = {0, 160, 60}, kRed = {200, 0, 40};
   const int64_t edge = augmentation.pixels, frame = std::max<int64_t>(1, edge / 32);
@@ -50,11 +50,11 @@ Image framed_picture(std::span<const float> values, const Augmentation& augmenta
   return picture;
 }
 
-// Of how many images the right class is among the k that score highest.
+// Counts images whose right class is among the k highest scores.
 struct Hits {
   static constexpr std::array<int64_t, 2> kTop = {1, 5};
 
-  // Returns whether the right one is first. Of equal scores those of lower classes count as higher.
+  // Returns true if the right class is first. Among equal scores, lower classes rank higher.
   bool add(std::span<const float> scores, int32_t label) {
     int64_t higher = 0;
     for (size_t i = 0; i < scores.size(); ++i) {
@@ -66,7 +66,7 @@ struct Hits {
     return higher == 0;
   }
 
-  std::array<int64_t, kTop.size() + 1> counts = {};  // images, then hits
+  std::array<int64_t, kTop.size() + 1> counts = {};  // number of images, then of hits by k
 };
 
 }  // namespace
@@ -117,7 +117,7 @@ BatchSource ImageTask::train_batches(const BatchPlan& plan) {
                               .damaged = damaged_});
 }
 
-// Targets of a validation are the labels.
+// Validations use the labels as targets.
 Tensor ImageTask::softening_of(const DeviceBatch& batch) const {
   return mix_.is_soft() && !model_->keeps_logits() ? batch["softening"] : Tensor();
 }
@@ -174,9 +174,9 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
     const DeviceBatch on_device(run.context, *batch);
     const Tensor sum = run.loss(on_device);
     losses.push_back(sum.defined() ? to_host<float>(sum).front() : 0);
-    Tensor logits;  // all mesh ranks have the same
+    Tensor logits;  // equal on all mesh ranks
     run.parallel.run([&](int) { logits = image_model().kept_logits(); });
-    if (!run.data.counts || !logits.defined()) continue;  // another rank has the same, or has them
+    if (!run.data.counts || !logits.defined()) continue;  // another rank counts the same
     const std::vector<float> scores = to_host<float>(cast(logits, DType::kF32));
     const auto labels = batch->field("labels").values<int32_t>();
     for (size_t row = 0; row < labels.size(); ++row) {
@@ -207,7 +207,7 @@ void ImageTask::open_output() {
 
 void ImageTask::finish(const TaskContext& run) {
   if (!config_.export_dir.empty()) {
-    // Saving the last step, or loading it, has left the mean of the buffers on all ranks.
+    // Saving or loading the last step has averaged the buffers over all ranks.
     export_image_model({.folder = config_.export_dir,
                         .names = config_.export_names,
                         .preset = config_.model,

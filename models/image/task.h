@@ -12,11 +12,11 @@
 
 namespace shale::models {
 
-// Training of a classifier of images.
+// Training of an image classifier.
 class ImageTask : public Task {
  public:
-  // `config` is resolved. Opens the data. Throws MissingInputError, DataError or ConfigError for
-  // what cannot work.
+  // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
+  // for impossible input.
   explicit ImageTask(const ImageTrainConfig& config);
   ~ImageTask() override;
 
@@ -59,7 +59,7 @@ class ImageTask : public Task {
   const Augmentation augmentation_;
   const MixOptions mix_;
   std::shared_ptr<DamagedImages> damaged_;
-  std::unique_ptr<comm::ProcessGroup> norm_group_;  // null: each rank normalises by itself
+  std::unique_ptr<comm::ProcessGroup> norm_group_;  // null: batch norm without synchronization
   std::unique_ptr<ImageModel> model_;
   std::optional<ImageWeights> init_;
 };

@@ -13,7 +13,7 @@ namespace shale::models {
 namespace {
 
 constexpr int64_t kMaxExperts = 1 << 16;
-constexpr double kLeastSoftcap = 1e-3, kLargestSoftcap = 1e3;  // as kernels have them
+constexpr double kLeastSoftcap = 1e-3, kLargestSoftcap = 1e3;  // limits of the kernels
 
 struct Size {
   const char* family;
@@ -22,13 +22,13 @@ struct Size {
   double theta, norm_eps;
   bool tied;
   double lr;
-  double factor = 1;  // of Llama 3's scaling, from 8192 tokens
+  double factor = 1;  // of Llama 3's RoPE scaling, from 8192 tokens
   int64_t experts = 0, active_experts = 0;
   bool renormalise = false;
 };
 
-// Sizes of the published weights; their counts of parameters are in the tests. Rates are those of
-// the published recipes where there are any, else such as models of that size train well with.
+// Sizes of the published weights, whose parameter counts are in the tests. Learning rates are those
+// of the published recipes if there are any, otherwise typical values for the size.
 constexpr Size kSizes[] = {
     {"llama", "llama-nano", 256, 128, 4, 4, 2, 32, 384, 0, 1e4, 1e-5, true, 3e-3},
     {"llama", "smollm2-135m", 49152, 576, 30, 9, 3, 64, 1536, 8192, 1e5, 1e-5, true, 3e-3},
@@ -122,7 +122,7 @@ void check(const LanguageModelConfig& c) {
                c.active_experts, cat("1 to experts = ", c.experts));
 }
 
-// Whoever reads the files of other programs would compute something else.
+// Refuses softcaps: other programs that read the files would compute something else.
 void require_no_softcap(const LanguageModelConfig& c) {
   if (c.attention_softcap == 0 && c.logit_softcap == 0) return;
   throw ConfigError(cat("model: has capped ", c.attention_softcap > 0 ? "scores" : "logits",
@@ -254,7 +254,7 @@ class LlamaFamily final : public ModelFamily {
                                       llama_config_json(config, options.dtype), options);
   }
   std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const override {
-    require_no_lost_window(config);  // when a run begins that writes it at the end
+    require_no_lost_window(config);  // reported at the start of a run that exports at its end
     std::vector<std::string> names;
     for (const HfTensor& tensor : llama_tensors(config)) names.push_back(tensor.name);
     return names;

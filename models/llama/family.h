@@ -6,7 +6,7 @@
 
 namespace shale::models {
 
-// Llama and its relatives (llama.h), a family each: llama, mistral, qwen2, qwen3, olmo2,
+// Returns the families of Llama and its relatives (llama.h): llama, mistral, qwen2, qwen3, olmo2,
 // mixtral, olmoe, qwen3_moe.
 std::vector<const ModelFamily*> llama_families();
 

@@ -7,7 +7,7 @@
 namespace shale::models {
 namespace {
 
-// "layers.3.self_attn.q_proj.weight" to "blk.3.attn_q.weight".
+// Converts "layers.3.self_attn.q_proj.weight" to "blk.3.attn_q.weight".
 std::string gguf_name(const std::string& name) {
   struct Renamed {
     std::string_view from, to;
@@ -32,7 +32,7 @@ std::string gguf_name(const std::string& name) {
   throw InternalError(cat("gguf: no name for ", name));
 }
 
-// What llama.cpp calls the family.
+// Returns llama.cpp's name of the family.
 std::string architecture_of(const LanguageModelConfig& config) {
   if (config.family == "mistral") return "llama";
   if (config.family == "olmo2") {
@@ -62,7 +62,7 @@ void check(const LanguageModelConfig& config) {
   }
 }
 
-// Divisors of the frequencies, which llama.cpp takes for Llama 3's scaling.
+// Returns the frequency divisors by which llama.cpp implements Llama 3's RoPE scaling.
 std::vector<float> divisors(const RopeConfig& rope, int64_t head_size) {
   const auto plain = rope_frequencies({.theta = rope.theta}, head_size);
   const auto scaled = rope_frequencies(rope, head_size);
@@ -107,7 +107,7 @@ GgufModel llama_gguf(const LanguageModelConfig& config) {
     model.constants.emplace_back(GgufTensor{.name = "rope_freqs.weight", .shape = {half}},
                                  divisors(config.rope, head_size_of(config)));
   }
-  // llama.cpp turns neighbours in models that it calls llama, halves in the others.
+  // llama.cpp rotates adjacent elements in the architecture "llama", and halves in the others.
   const bool pairs = model.architecture == "llama";
   for (const HfTensor& tensor : llama_tensors(config)) {
     const bool is_q = tensor.name.find(".q_proj.") != std::string::npos;

@@ -4,9 +4,9 @@
 
 namespace shale::models {
 
-// Llama and its relatives in GGUF files, as llama.cpp reads them. Throws ConfigError for what it
-// would compute otherwise: windows, rotary positions scaled by yarn, the family olmo2, and mixtures
-// of experts, whose form there is another.
+// Describes Llama and its relatives in GGUF files for llama.cpp. Throws ConfigError for models that
+// llama.cpp would compute differently: windows, YaRN-scaled positions, the family olmo2, and MoE
+// models, whose format there differs.
 GgufModel llama_gguf(const LanguageModelConfig& config);
 
 }  // namespace shale::models

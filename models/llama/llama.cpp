@@ -15,13 +15,13 @@
 #include "shale/runtime/ops/rope.h"
 #include "shale/runtime/ops/shape.h"
 
-// B sequences, T tokens, C width, H heads of size D, G of keys and values.
+// B sequences, T tokens, C width, H heads of size D, G heads of keys and values.
 namespace shale::models {
 namespace {
 
 constexpr float kInitStd = 0.02f;
 
-// Branches that add to the residual stream start smaller, as GPT-2's.
+// Smaller initial values for branches that add to the residual stream, as in GPT-2.
 Init residual_init(const LanguageModelConfig& config) {
   return Init::normal(kInitStd / std::sqrt(2.0f * static_cast<float>(config.layers)));
 }
@@ -36,7 +36,7 @@ nn::Bias qkv_bias(const LanguageModelConfig& config, const LlamaVariant& variant
 
 class SelfAttention : public Module {
  public:
-  // What the layers of a model share.
+  // Objects shared by the layers of a model.
   struct Shared {
     std::shared_ptr<const RopeTable> table;
     std::shared_ptr<const BlockMask> blocks;
@@ -44,8 +44,8 @@ class SelfAttention : public Module {
   SelfAttention(Module* parent, int64_t layer, const LanguageModelConfig& config,
                 const LlamaVariant& variant, const Shared& shared);
 
-  // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows
-  // what is there.
+  // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows the
+  // cached tokens.
   Tensor forward(const Tensor& x, const Tensor& residual, const Documents& documents,
                  const nn::CachedLayer* cached) {
     return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
@@ -81,11 +81,11 @@ class SelfAttention : public Module {
     }
     return {.positions = distribution().positions(x.context(), x.size(0))};
   }
-  // [B, T, n D] as [B, T, n, D].
+  // Reshapes [B, T, n D] to [B, T, n, D].
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  // Queries, or keys.
+  // Projects, normalises and rotates queries or keys.
   Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x,
                 const RopeOptions& places) const {
     Tensor row = projection.forward(x);
@@ -120,7 +120,7 @@ SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelC
               Init::normal(kInitStd), qkv_bias(config, variant)),
       o_proj_(this, "o_proj", config.heads * head_size_, config.width, residual_init(config),
               output_bias(config, variant)) {
-  // Heads of queries go together with those of the keys that they see.
+  // Query heads are sharded together with the key heads that they attend to.
   const nn::LinearWeights::Outputs of_heads{.unit = head_size_};
   for (nn::Linear* const projection : {&q_proj_, &k_proj_, &v_proj_}) {
     projection->split_outputs(of_heads);
@@ -185,7 +185,7 @@ class Llama::Block : public Module {
   }
 
  private:
-  // Both residual additions ride on products.
+  // Both residual additions are fused into GEMMs.
   Tensor norms_before(const Tensor& input, const Documents& documents,
                       const nn::CachedLayer* cached) {
     const auto [normed, x] = input_layernorm_->forward_stream(input);
@@ -202,12 +202,12 @@ class Llama::Block : public Module {
     return moe_ != nullptr ? moe_->forward(x, residual) : mlp_->forward(x, residual);
   }
 
-  std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: norms come after their branches
+  std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: norms after the branches
   std::unique_ptr<SelfAttention> self_attn_;
   std::unique_ptr<nn::RmsNorm> post_attention_layernorm_;
-  std::unique_ptr<nn::SwiGlu> mlp_;                          // null: a mixture of experts
-  std::unique_ptr<nn::MoE> moe_;                             // null: one block for all tokens
-  std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: as above
+  std::unique_ptr<nn::SwiGlu> mlp_;                          // null: MoE
+  std::unique_ptr<nn::MoE> moe_;                             // null: dense
+  std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: norms before the branches
 };
 
 Llama::Llama(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
@@ -295,15 +295,15 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache, const Documents& 
   });
 }
 
-// An embedding that is not the output layer's weight too is looked up, not multiplied with. Of T
-// keys a token sees half on average, with a window of w < T the first w of a sequence alone do.
+// An untied embedding is a lookup without FLOPs. A token attends to half of T keys on average; with
+// a window w < T, that holds only for the first w tokens of a sequence.
 double Llama::flops_per_token(int64_t seq_len) const {
   auto count = static_cast<double>(whole_numel(*this));
   if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.whole.numel());
   const int64_t idle = config().experts - config().active_experts;
   count -= static_cast<double>(config().layers * idle) *
            static_cast<double>(3 * config().width * config().hidden);
-  double keys = 0;  // twice those that a token sees, of all layers
+  double keys = 0;  // twice the keys per token, summed over layers
   for (int64_t layer = 0; layer < config().layers; ++layer) {
     const auto window = static_cast<double>(window_of(config(), layer)), T = double(seq_len);
     keys += window > 0 && window < T ? window * (2 - window / T) : T;

@@ -8,20 +8,20 @@
 
 namespace shale::models {
 
-// Llama (Touvron et al., arXiv:2302.13971, arXiv:2307.09288) and what is built alike: RMSNorm,
-// rotary positions (arXiv:2104.09864), grouped-query attention (arXiv:2305.13245), SwiGLU
+// Llama (Touvron et al., arXiv:2302.13971, arXiv:2307.09288) and similar models: RMSNorm, rotary
+// positions (arXiv:2104.09864), grouped-query attention (arXiv:2305.13245), SwiGLU
 // (arXiv:2002.05202); no dropout. Parameter names are those of the published weights without
 // "model."; weights are [out, in].
 //
-// What a block keeps for backward with width C, H heads of size D, G of them for keys and values,
-// and F inside the feed-forward block, in elements of the compute dtype per token (and f32 values):
-// 3 C + (2 H + 2 G) D + C + 3 F (+ H + 2): its input, both norms' outputs, q, k, v, the attention's
-// output, the stream between the halves, gate, up and their product. Norms of q and k keep their
-// inputs too. With recompute full: C. A mixture of experts, k of them active, keeps k (2 C + 3 F)
-// in place of 3 F, and the router's logits in f32.
+// Activations that a block saves for backward with width C, H heads of size D, G heads of keys and
+// values, and feed-forward width F, in elements of the compute dtype per token (and f32 values): 3
+// C + (2 H + 2 G) D + C + 3 F (+ H + 2): its input, both norms' outputs, q, k, v, the attention's
+// output, the stream between the halves, gate, up and their product. Norms of q and k save their
+// inputs too. With recompute full: C. An MoE block with k active experts saves k (2 C + 3 F)
+// instead of 3 F, and the router's logits in f32.
 class Llama : public LanguageModel {
  public:
-  // Throws ConfigError for sizes that do not go together.
+  // Throws ConfigError for inconsistent sizes.
   Llama(const LanguageModelConfig& config, const LanguageModelPolicy& policy);
   ~Llama() override;
   std::vector<Module*> blocks() override;

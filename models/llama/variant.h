@@ -7,52 +7,52 @@
 
 namespace shale::models {
 
-// Where RMS norms of queries and keys are, before RoPE.
+// RMS norms of queries and keys, before RoPE.
 enum class HeadNorm : uint8_t {
   kNone,
-  kPerHead,   // of each head, weight [D]
-  kWholeRow,  // of all heads as one row, weight [H D]
+  kPerHead,   // per head, weight [D]
+  kWholeRow,  // over all heads as one row, weight [H D]
 };
 
-// Whether linear layers of attention have biases.
+// Biases of attention's linear layers.
 enum class AttentionBias : uint8_t {
   kNever,
-  kAll,  // those of q, k, v and the output, if the model says so
-  kQkv,  // those of q, k and v, always
+  kAll,  // of q, k, v and the output, if the model has them
+  kQkv,  // of q, k and v, always
 };
 
-// How files name the parts of a mixture of experts, and what its routers do.
+// Names of an MoE block's parts in files, and properties of its router.
 struct ExpertsVariant {
   std::string_view block = "mlp";  // "layers.0.mlp"
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string_view experts_key = "num_experts";      // of config.json
   std::string_view hidden_key = "intermediate_size";
-  bool always_renormalises = false;  // without a key that says so
-  // What a key that config.json lacks stands for; 0 experts: the family has no mixtures.
+  bool always_renormalises = false;  // not only if a key requests it
+  // Defaults of missing keys in config.json; 0 experts: the family has no MoE models.
   int64_t experts = 0;
   int64_t active = 0;
   int64_t hidden = 0;
 };
 
-// What tells a relative of Llama from the others.
+// Properties that distinguish Llama's relatives.
 struct LlamaVariant {
   std::string_view family;        // also "model_type" of config.json
   std::string_view architecture;  // of config.json
   AttentionBias attention_bias = AttentionBias::kAll;
   bool may_have_mlp_bias = false;
   HeadNorm head_norm = HeadNorm::kNone;
-  bool norms_after = false;  // of each branch's output, not of its input
+  bool norms_after = false;  // norms of each branch's output, not of its input
 
-  // What a key that config.json lacks stands for.
+  // Defaults of missing keys in config.json.
   int64_t hidden = 11008;
-  int64_t kv_heads = 0;   // 0: as many as heads
+  int64_t kv_heads = 0;   // 0: equal to heads
   int64_t head_size = 0;  // 0: width / heads
   int64_t context = 2048;
   double norm_eps = 1e-6;
   double theta = 1e4;
   int64_t window = 0;        // 0: none
-  bool window_flag = false;  // a window counts only with "use_sliding_window"
-  bool full_layers = false;  // the first "max_window_layers" have none; "layer_types" are read
+  bool window_flag = false;  // a window requires "use_sliding_window"
+  bool full_layers = false;  // the first "max_window_layers" have no window; "layer_types" are read
   ExpertsVariant mixture = {};
 
   bool has_experts() const { return mixture.experts > 0; }
@@ -99,7 +99,7 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
      .context = 131072,
      .norm_eps = 1e-5,
      .theta = 1e6,
-     .window = int64_t{1} << 30,  // of more than any context: none
+     .window = int64_t{1} << 30,  // longer than any context: none
      .mixture = {.block = "block_sparse_moe",
                  .gate = "w1",
                  .up = "w3",
@@ -126,10 +126,10 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
          {.hidden_key = "moe_intermediate_size", .experts = 128, .active = 8, .hidden = 768}},
 };
 
-// Throws ConfigError for a family that is none of these.
+// Throws ConfigError for another family.
 const LlamaVariant& llama_variant(std::string_view family);
 
-// What a configuration leaves open.
+// Resolved values of optional fields.
 inline int64_t kv_heads_of(const LanguageModelConfig& config) {
   return config.kv_heads > 0 ? config.kv_heads : config.heads;
 }

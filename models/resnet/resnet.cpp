@@ -26,24 +26,25 @@ nn::Conv2d::Config stem_config(const ImageModelConfig& config) {
   return config.small_stem ? conv_config(3, kStemWidth, 3) : conv_config(3, kStemWidth, 7, 2);
 }
 
-// Torchvision's is uniform in +-1 / sqrt(in), which has this deviation.
+// Torchvision samples uniformly from +-1 / sqrt(in), which has this deviation.
 Init linear_init(int64_t in) {
   return Init::normal(1 / std::sqrt(3.0f * static_cast<float>(in)));
 }
 
-// Channels that leave the last stage.
+// Returns the output channels of the last stage.
 int64_t last_width(const ImageModelConfig& config) {
   return 8 * kStemWidth * (config.bottleneck ? 4 : 1);
 }
 
-// Multiply-adds of a convolution on a square image, whose edge becomes that of the result.
+// Returns the multiply-adds of a convolution on a square image, and replaces `edge` by the
+// result's.
 double count(const nn::Conv2d::Config& conv, int64_t& edge) {
   edge = conv.windows.count(edge, conv.kernel);
   return static_cast<double>(conv.kernel * conv.kernel * conv.in * conv.out) *
          static_cast<double>(edge * edge);
 }
 
-// The convolutions of a block in order, and the one beside them.
+// Convolutions of a block in order, and the one of its shortcut.
 struct BlockConvs {
   BlockConvs(int64_t in, int64_t width, int64_t stride, bool bottleneck) {
     const int64_t out = bottleneck ? 4 * width : width;
@@ -59,7 +60,7 @@ struct BlockConvs {
   std::optional<nn::Conv2d::Config> beside;
 };
 
-// "downsample.0" and "downsample.1".
+// Shortcut: "downsample.0" and "downsample.1".
 struct Downsample : Module {
   Downsample(Module* parent, const nn::Conv2d::Config& config)
       : Module(parent, "downsample"),
@@ -72,7 +73,7 @@ struct Downsample : Module {
 
 }  // namespace
 
-// relu(bn(conv(...)) + x), whose last batch norm adds x and takes the positive part.
+// relu(bn(conv(...)) + x), with addition and relu fused into the last batch norm.
 class ResNet::Block : public Module {
  public:
   Block(Module* parent, std::string name, const BlockConvs& convs)

@@ -9,9 +9,9 @@
 
 namespace shale::models {
 
-// Residual networks (arXiv:1512.03385) of version 1.5: in a bottleneck the 3 x 3 convolution has
-// the stride. Names and layouts of parameters and buffers are those of torchvision's weights,
-// which timm's have too.
+// Residual network (arXiv:1512.03385) version 1.5: in a bottleneck the 3 x 3 convolution has the
+// stride. Names and layouts of parameters and buffers are those of torchvision's and timm's
+// weights.
 class ResNet : public ImageModel {
  public:
   explicit ResNet(const ImageModelConfig& config);

@@ -103,9 +103,7 @@ std::vector<double> axis_marks(double low, double high) {
   for (int i = 0; i < kMost; ++i) {
     const double mark = (first + i) * space;
     if (!(mark <= high + space * 1e-9)) break;
-    if (marks.empty() || mark > marks.back())
-      marks.push_back(mark == 0 ? 0 : mark);  // replaces -0
-                                              // by 0
+    if (marks.empty() || mark > marks.back()) marks.push_back(mark == 0 ? 0 : mark);  // never -0
   }
   return marks;
 }

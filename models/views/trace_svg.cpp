@@ -17,7 +17,7 @@ namespace {
 using Slice = TraceRecord::Slice;
 
 constexpr int kLeft = 56, kWidth = 900, kHost = 22, kBetween = 8, kRow = 40;  // pixels
-constexpr double kLeastLabel = 12;  // minimum width for a number
+constexpr double kLeastLabel = 12;                                            // fits a number
 
 constexpr std::array<std::string_view, 5> kExchanges = {"#bcbddc", "#9e9ac8", "#807dba", "#6a51a3",
                                                         "#4a1486"};

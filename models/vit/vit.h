@@ -11,16 +11,16 @@
 
 namespace shale::models {
 
-// The vision transformer (arXiv:2010.11929): patches of an image as tokens, a class token before
-// them, learned positions, pre-norm blocks, and a linear classifier of the class token. Names and
-// layouts of parameters are those of timm's weights.
+// Vision transformer (arXiv:2010.11929): patches of an image as tokens after a class token, learned
+// positions, pre-norm blocks, and a linear classifier of the class token. Names and layouts of
+// parameters are those of timm's weights.
 class VisionTransformer : public ImageModel {
  public:
   explicit VisionTransformer(const ImageModelConfig& config);
   ~VisionTransformer() override;
   std::vector<Module*> blocks() override;
   std::vector<nn::Piece> pieces() override;
-  int64_t tokens() const override;  // with the class token
+  int64_t tokens() const override;  // including the class token
   double flops_per_image() const override;
   std::string torchvision_name(std::string_view name) const override;
   std::string head() const override { return "head"; }

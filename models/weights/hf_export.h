@@ -12,25 +12,22 @@
 
 namespace shale::models {
 
-// What a config.json calls the type of its weights: "float32".
+// Returns the name of a dtype in config.json: "float32".
 const char* torch_dtype(DType dtype);
 
-// Writes a folder that transformers or timm, and HfWeights, read. Nothing is visible before
-// commit().
+// Writer of a folder for transformers, timm and HfWeights. Nothing is visible before commit().
 class HfExport : public StoredModelWriter {
  public:
-  // `config_json`: the text of config.json; empty: the folder has none. Throws ConfigError for a
-  // dtype that is none of the three, DiskError if the folder cannot be made or the disk has no
-  // room.
+  // `config_json`: text of config.json; empty: none. Throws ConfigError for an unsupported dtype,
+  // DiskError if the folder cannot be created or the disk is full.
   HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout layout,
            std::string config_json, const ExportOptions& options);
 
-  // Names in the order in which write() wants them. Ranks that gather shards for rank 0 walk
-  // through the same list.
+  // Parameters in the order of write(). Ranks that gather shards for rank 0 use the same list.
   const std::vector<HfTensor>& tensors() const { return tensors_; }
 
   // `values`: the next parameter, whole, f32, dense, in host memory, in Shale's layout. Padding
-  // rows of the vocabulary are left out. Throws InternalError for another name, ShapeError.
+  // rows of the vocabulary are omitted. Throws InternalError for an unexpected name, ShapeError.
   void write(std::string_view name, const View& values) override;
 
   void commit() override;

@@ -18,11 +18,11 @@ constexpr const char* kTokenNames = "special_tokens_map.json";
 constexpr const char* kChatTemplate = "chat_template";
 constexpr const char* kKept = "hf_extras.json";
 constexpr const char* kTokenizerClass = "tokenizer_class";
-constexpr const char* kAnyTokenizer = "PreTrainedTokenizerFast";  // takes tokenizer.json as it is
+constexpr const char* kAnyTokenizer = "PreTrainedTokenizerFast";  // uses tokenizer.json directly
 constexpr JsonLimits kLimits{.max_bytes = int64_t{16} << 20};
 
-// Keys of config.json that say nothing of a model's shape and are kept: first those of every
-// family. Mixtures of experts in all layers have an intermediate_size besides, which nothing uses.
+// Keys of config.json that do not describe a model's shape and are kept; those of every family
+// first. MoE models have an unused intermediate_size too.
 constexpr std::string_view kKeptKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id",
                                           "initializer_range", "intermediate_size"};
 
@@ -32,20 +32,20 @@ Json parsed(const std::string& text, const std::string& path) {
   return json;
 }
 
-// One of the extras; empty: there is none.
+// Returns one of the extras as an object; empty: missing.
 Json object_of(const HfExtras& extras, const char* name) {
   const auto it = extras.find(name);
   return it == extras.end() ? Json::object() : parsed(it->second, name);
 }
 
-// The member, or null.
+// Returns the member, or null.
 const Json& member(const Json& object, std::string_view key) {
   static const Json kNull;
   const Json* found = object.find(key);
   return found == nullptr ? kNull : *found;
 }
 
-// An id, or a list of them; -1 is none.
+// Parses an id, or a list of ids; -1 means none.
 std::vector<int64_t> ids_of(const Json& value) {
   std::vector<int64_t> ids;
   const auto add = [&ids](const Json& id) {
@@ -58,7 +58,7 @@ std::vector<int64_t> ids_of(const Json& value) {
   return ids;
 }
 
-// The token that the tokenizer's files call so; its name is a text, or an object with one.
+// Returns the token for `key` in the tokenizer's files, where it is a text, or an object with one.
 std::optional<int64_t> named_token(const HfExtras& extras, const StoredTokenizer* tokenizer,
                                    const char* key) {
   if (tokenizer == nullptr) return {};
@@ -77,7 +77,7 @@ std::string text_of(const StoredTokenizer& stored, int64_t id) {
   return stored.tokenizer.decode(ids);
 }
 
-// What the folder of a published model says in several files.
+// Stores the keys kKeptKeys of config.json as one of the extras.
 void keep_keys(const std::string& config, const std::string& path, HfExtras& extras) {
   const Json json = parsed(config, path);
   Json kept = Json::object();
@@ -93,8 +93,8 @@ void keep_template(const Json& text, HfExtras& extras) {
   extras[kTokenizerConfigFile] = config.dump(2) + "\n";
 }
 
-// chat_template.jinja, and with it those of additional_chat_templates/: a list, as
-// tokenizer_config.json has it.
+// Adds chat_template.jinja, and the templates of additional_chat_templates/, as a list in the
+// format of tokenizer_config.json.
 void keep_templates(const std::string& text, const fs::path& others, HfExtras& extras) {
   Json all = Json::array({{{"name", "default"}, {"template", text}}});
   std::error_code error;

@@ -12,52 +12,50 @@
 
 namespace shale::models {
 
-// The weights of a model as published folders hold them, Hugging Face's above all, whatever the
-// family.
+// Weights of any model family in published folders, mainly Hugging Face's.
 
-// A parameter under Shale's name, which is Hugging Face's without a prefix.
+// Parameter under Shale's name, which is Hugging Face's without a prefix.
 struct HfTensor {
   std::string name;
-  std::vector<int64_t> shape;  // Shale's, [out, in], vocabulary not padded
-  bool transposed = false;     // the file has [in, out]
-  // Names in the file, without the prefix, where they are not this one.
+  std::vector<int64_t> shape;  // Shale's, [out, in], without vocabulary padding
+  bool transposed = false;     // stored as [in, out]
+  // Names in the file, without the prefix, if they differ.
   std::vector<std::string> parts = {};
-  // Each of these names has one index of the first dimension, in order: [E, F, C] is E of [F, C].
-  // Else there is one name, for the whole.
+  // True: each name holds one index of the first dimension, in order: [E, F, C] is E times [F, C].
+  // False: a single name holds the whole.
   bool stacked = false;
 
   std::vector<int64_t> file_shape() const;  // of each part
   std::vector<std::string> file_names() const;
 };
 
-// What a family's files have in common.
+// Common properties of a family's files.
 struct HfLayout {
-  std::string prefix;     // of all names but lm_head.weight: "transformer."
-  std::string embedding;  // the parameter that has a row for each token: "wte.weight"
-  // Buffers that files may hold besides, by their names without the prefix.
+  std::string prefix;     // of all names except lm_head.weight: "transformer."
+  std::string embedding;  // parameter with a row for each token: "wte.weight"
+  // Matches ignored buffers, by their names without the prefix.
   std::function<bool(std::string_view name)> is_buffer = nullptr;
-  // What says which tensors there are, for messages.
+  // Source of the list of tensors, for messages.
   std::string asked_by = "config.json";
 
   std::string file_name(std::string_view parameter) const;
-  // Models have more rows than the file, which are zero: the vocabulary is padded.
+  // True for parameters with more rows than the file; those of the padded vocabulary are zero.
   bool may_pad(std::string_view parameter) const;
 };
 
-// The weights of a folder, or of one file. Names with and without the prefix are understood;
-// buffers are ignored, and so is, where no parameter is called so, an lm_head.weight that equals
-// the embedding.
+// Weights of a folder or file. Accepts names with and without the prefix. Ignores buffers, and, if
+// it is not a parameter, an lm_head.weight equal to the embedding.
 class HfWeights {
  public:
-  // Throws as SafetensorsFolder; DataError with the names (the first 10), expected and found, if a
-  // tensor is missing, unknown, or has another shape or an element type that is not F32, BF16 or
-  // F16, or if an lm_head.weight that is no parameter differs from the embedding.
+  // Throws as SafetensorsFolder does; DataError with the (first 10) names, expected and found
+  // values, if a tensor is missing, unknown, of the wrong shape, or not F32, BF16 or F16, or if an
+  // lm_head.weight that is not a parameter differs from the embedding.
   HfWeights(const std::string& path, const std::vector<HfTensor>& tensors, HfLayout layout);
 
   // Fills dst with rows [first_row, first_row + dst.size(0)) of the parameter, in Shale's layout.
-  // dst: dense, host memory, f32, bf16 or f16, of the parameter's shape but for the rows. Rows
-  // beyond the vocabulary are zero. Throws InternalError for an unknown name, ShapeError for a
-  // range or shape that does not fit.
+  // dst: dense, host memory, f32, bf16 or f16, shaped like the parameter except for the rows. Rows
+  // beyond the vocabulary are zero. Throws InternalError for an unknown name, ShapeError for an
+  // invalid range or shape.
   void read(std::string_view name, const View& dst, int64_t first_row = 0) const;
 
  private:
