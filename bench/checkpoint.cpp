@@ -1,7 +1,7 @@
-// Times what a checkpoint costs beside what the machine does with the same bytes, in one run: for
-// how long training stands still, next to a copy of the state in memory; how long saving, if one
-// waits for it, and loading take, next to plain sequential writing and reading of one file per rank
-// on the same disk, through the system's cache and past it:
+// Compares the cost of checkpoints with plain transfers of the same bytes in one run: the pause of
+// training with a copy of the state in memory; the duration of a complete save and of loading with
+// plain sequential writing and reading of one file per rank on the same disk, through the page
+// cache and with direct I/O:
 // mpirun -np 2 --bind-to none bench_checkpoint --out /where/checkpoints/go
 #include <fcntl.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
 
 constexpr size_t kPiece = size_t{8} << 20;
 
-// Asks the system to forget what it has of these files in memory, so that reading reads the disk.
+// Drops these files from the page cache, so that reading accesses the disk.
 void drop_from_memory(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const FileHandle file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
@@ -61,10 +61,10 @@ void drop_from_memory(const fs::path& folder) {
   }
 }
 
-// How plain programs use a disk: dd's default, or its oflag=direct.
+// Disk access of plain programs: dd's default, or its oflag=direct.
 enum class Way { kThroughCache, kPastCache };
 
-// Large pieces, synced at the end.
+// Writes large pieces, and syncs at the end.
 void write_plainly(const Folder& folder, const std::string& name, std::span<const std::byte> bytes,
                    Way way) {
   File file = File::create(folder, name);
@@ -100,7 +100,7 @@ void read_plainly(const Folder& folder, const std::string& name, std::span<std::
   }
 }
 
-// A model's training state on the ranks, and as many bytes of plain memory.
+// Training state of a model on the ranks, and a plain buffer of the same size.
 class Bench {
  public:
   Bench(const BenchConfig& config, comm::World& world)
@@ -122,16 +122,16 @@ class Bench {
     std::memset(to_.get(), 2, size);
   }
 
-  // Bytes of all ranks.
+  // Returns the bytes of all ranks.
   int64_t total_bytes() {
     int64_t sum = bytes_;
     group_->all_reduce_sum(make_view(&sum, {1}));
     return sum;
   }
 
-  // Seconds of the slowest rank; one round of each, in turns, so that what slows the machine
-  // down slows all of them. Who comes first changes from round to round: what one leaves for the
-  // disk to do meets all. The first round maps memory, and does not count.
+  // Seconds of the slowest rank. Each round measures all of them in turn, so that disturbances
+  // affect all of them. The order rotates, as each may leave work for the disk to the next. The
+  // first round maps memory, and does not count.
   struct Times {
     Samples copy, stall, save, cached_write, direct_write, load, cached_read, direct_read;
   };
@@ -196,8 +196,8 @@ class Bench {
   std::string plain_name(Way way) const {
     return cat(way == Way::kPastCache ? "direct_" : "cached_", group_->rank());
   }
-  // The times of these, begun with the one whose turn it is. The disk is at rest before each: what
-  // was removed is forgotten there too.
+  // Measures the tasks, starting with the one whose turn it is. Syncs the disk before each, so that
+  // deleted files are freed there too.
   std::array<double, 3> in_turns(int64_t step,
                                  const std::array<std::function<double()>, 3>& tasks) {
     std::array<double, 3> seconds{};
@@ -227,7 +227,7 @@ struct Results {
   Table table{{"what", "s", "GB/s", "beside", "s", "GB/s", "ratio"}};
   Json rows = Json::array();
 
-  // ratio: seconds of `mine` over those of `plain`, round by round.
+  // Adds a row. Its ratio is the median over rounds of the seconds of `mine` over those of `plain`.
   void add(const char* what, const Samples& mine, const char* beside, const Samples& plain,
            double bytes) {
     const auto rate = [&](const Samples& samples) { return bytes / samples.median() / 1e9; };

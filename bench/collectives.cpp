@@ -1,6 +1,7 @@
-// Times collectives of a process group beside the plain MPI calls that do the same, in one run:
+// Compares collectives of a process group with equivalent MPI calls in one run:
 // mpirun -np 2 --bind-to none bench_collectives
-// With --axes: those of every axis of a mesh, all of its groups at once, and fits what plans go by.
+// With --axes: measures the collectives of every axis of a mesh, on all its groups at the same
+// time, and fits the link parameters for plans.
 #include <mpi.h>
 
 #include <algorithm>
@@ -75,17 +76,17 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
       "--cluster deploy/clusters/cpu_host.json --cluster-out here.json");
 }
 
-// What all sides of a comparison do. `bytes` is the whole buffer: of an all-reduce, a broadcast and
-// a reduction what every rank has, of a reduce-scatter and an all-to-all what it gives, of an
-// all-gather what it gets, of a gather what the root gets.
+// A compared operation. `bytes` is the whole buffer: each rank's buffer for all-reduce, broadcast
+// and reduce, the input for reduce-scatter and all-to-all, the output for all-gather, the root's
+// output for gather.
 struct Case {
   std::string op;
   int64_t bytes = 0;
   int64_t count(int ranks) const { return bytes / 4 / ranks * ranks; }  // f32
 };
 
-// What crosses a rank's link at least, relative to the buffer: how nccl-tests count, so that
-// numbers of different rank counts compare.
+// Returns the minimum traffic on a rank's link, relative to the buffer, as in nccl-tests, which
+// makes different rank counts comparable.
 double bus_factor(const std::string& op, int ranks) {
   const double n = ranks;
   if (op == "all_reduce_sum") return 2 * (n - 1) / n;
@@ -95,7 +96,7 @@ double bus_factor(const std::string& op, int ranks) {
 
 struct Memory {
   float* whole = nullptr;
-  float* other = nullptr;  // as long
+  float* other = nullptr;  // same length
   float* slice = nullptr;
 };
 
@@ -143,7 +144,7 @@ void run_mpi(int ranks, const Case& test, const Memory& memory) {
   }
 }
 
-// One way to do it: Shale on memory that peers reach, Shale on any memory, MPI.
+// An implementation: Shale on shared memory, Shale on other memory, or MPI.
 struct Side {
   const char* impl;
   const char* memory_name;
@@ -152,18 +153,18 @@ struct Side {
   Samples samples;
 };
 
-// The owner writes its buffers before every run, as a backward pass does: otherwise the halves of a
-// buffer would already lie in the caches of the cores that need them.
+// Writes the buffers on their owner before every run, as backward does. Otherwise the cores that
+// need the halves of a buffer would already have them in their caches.
 void refill(const Memory& memory, int64_t count, int ranks) {
   std::fill_n(memory.whole, count, 1.f);
   std::fill_n(memory.slice, count / ranks, 1.f);
 }
 
-// Seconds from the moment when all ranks are ready until the last of them is done.
+// Returns the seconds from the start of all ranks to the end of the last one.
 double time_run(ProcessGroup& group, const Side& side, const Case& test) {
   refill(side.memory, test.count(group.size()), group.size());
   MPI_Barrier(MPI_COMM_WORLD);
-  group.barrier();  // leaves the ranks closer together in time
+  group.barrier();  // synchronizes the ranks more closely
   double seconds = time_once([&] { side.run(side.memory); });
   MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return seconds;
@@ -198,7 +199,7 @@ std::vector<Side> measure(const BenchConfig& config, World& world, ProcessGroup&
   std::vector<Side> sides = {{"shale", "group", shared, on_shale, {}},
                              {"shale", "any", local(0), on_shale, {}},
                              {"mpi_plain", "any", local(3), on_mpi, {}}};
-  // The first run of each, which maps and touches memory, does not count.
+  // The first run of each maps memory, and does not count.
   for (int i = -1; i < repeats_of(config, test.bytes); ++i) {
     for (Side& side : sides) {
       const double seconds = time_run(group, side, test);
@@ -241,7 +242,7 @@ void add_rows(Results& results, const Case& test, const std::vector<Side>& sides
 
 // ---- Axes ----
 
-// The slowest rank's median. All groups of an axis start together, over and over.
+// Returns the median of the slowest rank. All groups of an axis run repeatedly at the same time.
 double group_seconds(const BenchConfig& config, ProcessGroup& group, ProcessGroup& all,
                      const Case& test) {
   const auto bytes = static_cast<size_t>(test.count(group.size())) * 4;
@@ -300,7 +301,7 @@ int run_axes(World& world, const BenchConfig& config) {
   std::printf("%d ranks on %s\nmedian of the slowest rank; fp32; all groups of an axis at once\n%s",
               world.size(), summary(describe_machine()).c_str(), table.text().c_str());
   if (config.cluster_out.empty()) return 0;
-  static_cast<void>(models::read_cluster(config.cluster));  // is one
+  static_cast<void>(models::read_cluster(config.cluster));  // checks the file
   Json cluster = Json::parse(MappedFile(config.cluster).text(), {}, config.cluster);
   cluster["links"] = models::to_json(links);
   write_file_atomically(config.cluster_out, cluster.dump(2) + "\n");

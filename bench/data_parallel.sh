@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Sets data parallelism with an owner beside DDP and ZeRO on 2, 4 and 8 ranks of this machine, and
-# DDP on two ranks beside one:
+# Compares data parallelism with a parameter owner to DDP and ZeRO on 2, 4 and 8 ranks of this
+# machine, and DDP on two ranks to one rank:
 #
 #   bench/data_parallel.sh [BUILD_DIR]      (default build/release; it must be built)
 #
-# Writes bench/results/data_parallel.md and .svg, and takes some minutes. Times mean something only
-# where nothing else runs, and there are as many cores as ranks. What changes it: PAGE (the file to
-# write), RANKS (default "2 4 8"), COUNTED and TIMED (flags of bench_data_parallel for the tables and
-# for the times of one and two ranks; TIMED=none leaves those out), ROUNDS (how often those times are
-# taken, by turns; default 3), ROWS (rows of an earlier run, for the tables), ALONE (a command that
-# runs the timed part while others are kept away).
+# Writes bench/results/data_parallel.md and .svg, and takes some minutes. Times are meaningful only
+# on an otherwise idle machine with as many cores as ranks. Variables: PAGE (output file), RANKS
+# (default "2 4 8"), COUNTED and TIMED (flags of bench_data_parallel for the tables and for the
+# times of one and two ranks; TIMED=none omits the times), ROUNDS (rounds of these times, default
+# 3), ROWS (rows of an earlier run, for the tables), ALONE (a command that runs the timed part while
+# it keeps the machine idle).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -29,8 +29,7 @@ run() {
   mpirun -np "$1" --oversubscribe --bind-to none "$program" --json "$work/$2" "${@:3}" >&2
 }
 
-# A process with its share of the batch, first alone, then beside one that it shares nothing with but
-# the machine.
+# Runs a process with its share of the batch, first alone, then together with an independent one.
 run_shares() {
   run 1 alone "$@"
   run 1 beside "$@" & local other=$!
@@ -38,7 +37,7 @@ run_shares() {
   wait "$other"
 }
 
-# One rank with the whole batch, two ranks, and what two busy cores leave of each other's speed.
+# Runs one rank with the whole batch, two ranks, and two independent processes for comparison.
 run_timed() {
   for ((round = 0; round < ${ROUNDS:-3}; ++round)); do
     run 1 whole "${timed[@]}"
@@ -65,7 +64,7 @@ else
 fi
 awk -f "$root/bench/data_parallel.awk" "$work/rows" >"${page%.md}.svg"
 
-# What stands behind a key in a line of JSON.
+# Awk function: value of a key in a line of JSON.
 value='function value(key, rest) {
   if (!match($0, "\"" key "\":\"?")) return ""
   rest = substr($0, RSTART + RLENGTH)

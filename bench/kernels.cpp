@@ -1,5 +1,5 @@
-// Times every kernel at the sizes of a GPT-2 step, against what the machine can do:
-// bench_kernels --device cuda --filter gemm/forward --dtype bf16
+// Times every kernel at the sizes of a GPT-2 step, relative to the machine's peaks: bench_kernels
+// --device cuda --filter gemm/forward --dtype bf16
 #include <algorithm>
 #include <cstdio>
 #include <regex>
@@ -63,7 +63,7 @@ class Report {
  public:
   Report(const BenchDevice& device, const Peaks& peaks, size_t name_width)
       : vendor_(device.vendor_name()),
-        // Fast devices' numbers are easier to read in larger units.
+        // Larger units for fast devices.
         tera_(device.device().type == DeviceType::kCuda),
         peaks_(peaks),
         width_(int(name_width)) {
@@ -201,8 +201,8 @@ void write_rows(const BenchConfig& config, const Machine& machine, const BenchDe
   write_file_atomically(config.json, document.text() + "\n");
 }
 
-// Whether kernels still run there. After some faults, such as an illegal address, none does until the
-// program ends; others are told of once.
+// Returns true if kernels still run. Some faults, such as an illegal address, break the device
+// until the program ends; others are reported once.
 bool still_works(const BenchDevice& device) {
   for (int tries = 2; tries > 0; --tries) {
     try {
@@ -229,7 +229,7 @@ void tune(BenchDevice& device, const Machine& machine, const BenchConfig& config
   write_file_atomically(config.tune, head + rows);
 }
 
-// Takes out what the device cannot run, and says so.
+// Removes cases that the device does not support, and reports them.
 void drop_missing(std::vector<KernelCase>& cases, BenchDevice& device) {
   std::string missing;
   for (const std::string& slot : drop_unfilled(cases, device.device().type)) missing += " " + slot;

@@ -3,11 +3,11 @@
 #
 #   bench/parallelism.sh [BUILD_DIR]      (default build/release; it must be built)
 #
-# Writes bench/results/parallelism.md, and takes some minutes. Wants a machine that has nothing else
-# to do. Where ranks are more than cores, wall time shows the cores, and processor time the axis.
-# RANKS (default "2 4 8"), STEPS (measured, default 5), ROWS (rows of an earlier run, for the page
-# alone; ROWS_ONLY: a file for the rows, and no page), PART (small or two_cores: that part of the
-# rows, with ROWS_ONLY) and PAGE (the file to write) change it.
+# Writes bench/results/parallelism.md, and takes some minutes on an idle machine. If there are more
+# ranks than cores, wall time reflects the cores, and processor time the axis. Variables: RANKS
+# (default "2 4 8"), STEPS (measured, default 5), ROWS (rows of an earlier run, only to write the
+# page), ROWS_ONLY (file for the rows, without a page), PART (small or two_cores: with ROWS_ONLY,
+# that part of the rows) and PAGE (output file).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,31 +22,31 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ranks=${RANKS:-2 4 8}
 steps=${STEPS:-5}
 page=${PAGE:-$root/bench/results/parallelism.md}
-skipped=2  # steps before the measured ones, of which the first builds the model
+skipped=2  # steps before the measured ones; the first builds the model
 tokens=2048
 shared=(--seq-len 256 --global-batch 8 --micro-batch 1 --threads 1 --dtype fp32
   --steps $((skipped + steps)) --report-every $((skipped + steps)) --no-save --quiet)
 dense=(--layers 8 --width 256 --heads 8)
 mixture=(--model moe-nano --layers 6 --width 128 --experts 8 --active-experts 2)
 
-# Numbers of a column of the measured steps of $work/out.
+# Prints a column of the measured steps in $work/out.
 column() {
   sed -nE "s/^\{\"step\": ([0-9]+), .*\"$1\": ([0-9.e+-]+).*/\1 \2/p" "$work/out/metrics.jsonl" |
     awk -v skipped=$skipped '$1 > skipped { print $2 }'
 }
 mean() { awk '{ sum += $1; n++ } END { if (n > 0) printf "%.6f", sum / n; else print 0 }'; }
-# Of the ranks' report, the median of a share of time, in percent.
+# Prints the median over ranks of a share of time, in percent, from the report of ranks.
 share() {
   sed -nE "s/.*\"$1_median\": ([0-9.e+-]+).*/\1/p" "$work/out/metrics.jsonl" | tail -n 1 |
     awk '{ printf "%.0f", 100 * $1 }'
 }
-# Processor time of a command and what it starts, in seconds.
+# Prints the processor time of a command and its children, in seconds.
 seconds() {
   local TIMEFORMAT='%U %S'
   { time "$@" >"$work/log" 2>&1 || touch "$work/failed"; } 2>&1 | awk '{ print $1 + $2 }'
 }
-# later_seconds STEPS COMMAND...: of a run of so many steps, the processor time of those after the
-# first; leaves its $work/out.
+# later_seconds STEPS COMMAND...: prints the processor time of a run's steps after the first; leaves
+# its $work/out.
 later_seconds() {
   local count=$1 first all
   shift
@@ -58,7 +58,7 @@ later_seconds() {
   awk -v a="$first" -v b="$all" 'BEGIN { print b - a }'
 }
 
-# measure AXIS RANKS FLAGS...: a row. What a run needs besides its steps, one without steps shows.
+# measure AXIS RANKS FLAGS...: adds a row. A run without steps shows the cost besides the steps.
 measure() {
   local axis=$1 n=$2 later key=all flag
   shift 2
@@ -118,8 +118,9 @@ measure_small() {
   done
 }
 
-# step GROUP CASE RANKS FLAGS...: a row "step|GROUP|CASE|RANKS|MS|PLANNED MS", of the two cores that
-# ranks share evenly: the median step of a run, and of pipelines what a plan with measured kernels says.
+# step GROUP CASE RANKS FLAGS...: adds a row "step|GROUP|CASE|RANKS|MS|PLANNED MS" for two cores
+# that the ranks share evenly: the median step of a run, and for pipelines the step planned with
+# measured kernels.
 step() {
   local group=$1 case=$2 n=$3 planned=''
   shift 3
@@ -138,8 +139,8 @@ step() {
     "$planned" | tee -a "$work/rows" >&2
 }
 
-# processor_step GROUP CASE RANKS FLAGS...: the same row, with the processor time of a step of all
-# ranks, of one thread each.
+# processor_step GROUP CASE RANKS FLAGS...: adds such a row with the processor time of a step,
+# summed over all ranks, of one thread each.
 processor_step() {
   local group=$1 case=$2 n=$3 later
   shift 3
@@ -151,7 +152,7 @@ processor_step() {
     tee -a "$work/rows" >&2
 }
 
-# What two ranks of a thread make of the cores that one rank of two threads has.
+# Compares two ranks of one thread with one rank of two threads on the same cores.
 measure_two_cores() {
   local gpt2=(--model gpt2-124m --vocab 50304 --seq-len 256 --micro-batch 4) kind
   step layers "one rank" 1 "${gpt2[@]}" --global-batch 8
@@ -187,7 +188,7 @@ else
 fi
 if [[ -n ${ROWS_ONLY:-} ]]; then cp "$work/rows" "$ROWS_ONLY"; exit 0; fi
 
-# table FROM TO: rows of those lines; the first is what processor times are compared with.
+# table FROM TO: formats the rows of these lines, relative to the processor time of the first.
 table() {
   cat <<'END'
 
@@ -200,7 +201,7 @@ END
         $4, $4 / cpu, $6, $5, ($7 > 0 ? sprintf("%.0f%%", 100 * $7 / $8) : ""), $9, $10 }'
 }
 
-# steps_table GROUP: rows of it; the first is what speeds are compared with.
+# steps_table GROUP: formats the rows of a group, relative to the speed of the first.
 steps_table() {
   sed -n "s/^step|$1|//p" "$work/rows" | awk -F'|' '
     NR == 1 { base = $3; plan = $4 }

@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
-# Holds planned times against measured steps on this machine's CPU:
+# Compares planned times with measured steps on this machine's CPU:
 #
 #   bench/plan_accuracy.sh [BUILD_DIR] [steps|layouts]     (default build/release, which must be
 #                                                           built, and both parts)
 #
-# steps: each configuration is run by bench_train, the median of 5 steps, and planned by `shale plan
+# steps: runs each configuration with bench_train, median of 5 steps, and plans it with `shale plan
 # --measure`, which measures the kernels and takes the collectives from CLUSTER (default
 # deploy/clusters/cpu_host.json). About 15 minutes on two cores.
 #
-# layouts: one model on four and on eight ranks of a thread each, which share the cores, in ways that
-# differ in nothing but the layout. train_lm runs each, in ROUNDS (default 3) rounds over all of
-# them, so that no layout has a quiet hour of its own. The processor time of a step, of all ranks
-# together as the kernel counts it between two steps, is held against what the plan has cores busy,
-# and the order of layouts by it against the measured one; medians over all steps but the first two
-# of a run. About ten minutes.
+# layouts: runs one model with train_lm on four and on eight ranks of one thread each, which share
+# the cores, in different layouts. Each of ROUNDS (default 3) rounds runs all layouts, so that
+# disturbances affect all of them. Compares the processor time of a step, over all ranks as the
+# kernel counts it, with the planned busy time of the cores, and the order of the layouts by each;
+# medians over all but the first two steps of a run. About ten minutes.
 #
-# Both print tables for a page of results. The steps' are of a machine that has nothing else to do;
-# processor time is less particular.
+# Both print tables for a page of results. Times of steps require an idle machine; processor time is
+# more robust.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -32,7 +31,7 @@ fi
 steps() {
 echo "| configuration | ranks x threads | measured ms | planned ms | error |"
 echo "|---|---:|---:|---:|---:|"
-# ranks, then options that both programs have
+# Ranks, then options common to both programs.
 while read -r ranks flags; do
   threads=$((2 / ranks))
   # shellcheck disable=SC2086 # options are words
@@ -71,12 +70,12 @@ done <<'RUNS'
 RUNS
 }
 
-# value KEY: of a plan's line
+# value KEY: prints a value of the plan's line
 value() { grep -o "\"$1\": *[0-9.e-]*" "$work/plan.json" | tail -1 | sed 's/.*: *//'; }
 # median FILE COLUMN
 median() { sort -n -k"$2,$2" "$1" | awk -v c="$2" '{ v[NR] = $c } END { print v[int((NR + 1) / 2)] }'; }
 
-# ticks MPIRUN: processor time of its ranks, so far
+# ticks MPIRUN: prints the processor time of its ranks so far
 ticks() {
   local stats=()
   mapfile -t stats < <(pgrep -P "$1" -x train_lm | sed 's,.*,/proc/&/stat,')
@@ -84,8 +83,8 @@ ticks() {
   awk '{ sum += $14 + $15 } END { print sum }' "${stats[@]}" 2>/dev/null || true
 }
 
-# run RANKS FLAGS: a line for each step but the first two: its milliseconds by the clock, and of all
-# ranks' processors
+# run RANKS FLAGS: prints a line for each step but the first two: wall-clock milliseconds, and the
+# processor time of all ranks
 run() {
   local out=$work/out mpirun last='' now rows seen=0
   rm -rf "$out"
@@ -136,7 +135,7 @@ RUNS
     # shellcheck disable=SC2086
     "$bin/shale" plan --cluster "$cluster" --measure --ranks "${ranks[i]}" --threads 1 $model \
       ${flags[i]} --json | tail -1 >"$work/plan.json"
-    # Cores move what ranks exchange, too; only what waits for other stages leaves them idle.
+    # Cores move the exchanged data, too; only waits for other stages leave them idle.
     awk -v flags="${flags[i]//--/}" -v ranks="${ranks[i]}" -v m="$(median "$work/steps$i" 1)" \
       -v cpu="$(median "$work/steps$i" 2)" -v p="$(value step_s)" -v idle="$(value bubble_s)" \
       -v cores="$cores" \
@@ -148,8 +147,8 @@ RUNS
   order 6 "processor time"
 }
 
-# order COLUMN NAME: how many pairs of layouts are in the measured order of that column. On cores that
-# ranks share, a rank that waits leaves its core to others, so that planned processor time says both.
+# order COLUMN NAME: counts the pairs of layouts that this column orders as measured. On shared
+# cores a waiting rank leaves its core to others, so planned processor time predicts both columns.
 order() {
   for apart in 1.03 1.1 1.2; do
     awk -F'|' -v apart=$apart -v of="$1" -v name="$2" '{ ranks[NR] = $3; m[NR] = $of; p[NR] = $7

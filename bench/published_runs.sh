@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Plans runs whose speed others have published, and prints a table of both:
+# Plans training runs with published speeds, and prints a table of both:
 #
 #   bench/published_runs.sh [BUILD_DIR] [PLOT.svg]      (default build/release; `shale` must be built)
 #
-# What is published is tokens per second and GPU; of Megatron-LM's runs it follows from TFLOP/s a
-# GPU by Megatron's own formula (arXiv:2104.04473, section 5.1), with 96 in place of 72 where the
-# forward was computed again. Clusters are those of deploy/clusters; where a run had other GPUs, or
-# its program did something that Shale's step does otherwise, those of bench/published, each of which
-# says what. Rows marked "set" are those by which the shares of the peak were set, all on one GPU or
-# one node. About three minutes.
+# Published are tokens per second and GPU. For Megatron-LM they follow from TFLOP/s per GPU by
+# Megatron's own formula (arXiv:2104.04473, section 5.1), with 96 instead of 72 with full
+# recomputation. Clusters are those of deploy/clusters; for other GPUs, and for programs whose step
+# differs from Shale's, those of bench/published, which describe the difference. Rows marked "set"
+# determined the shares of the peak; they ran on one GPU or one node. About three minutes.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,21 +16,21 @@ plot=${2:-}
 rows=$(mktemp)
 trap 'rm -f "$rows"' EXIT
 
-# flag NAME FLAGS...: the value that follows --NAME
+# flag NAME FLAGS...: prints the value that follows --NAME
 flag() {
   local name=$1
   shift
   while [[ $# -gt 1 && $1 != "--$name" ]]; do shift; done
   echo "${2:-}"
 }
-# row NAME SOURCE CLUSTER RANKS UNIT VALUE FLAGS...; UNIT: tokens (a second and GPU), tflops (a GPU;
-# the factor is 72) or tflops96
+# row NAME SOURCE CLUSTER RANKS UNIT VALUE FLAGS...; UNIT: tokens (per second and GPU), tflops (per
+# GPU; factor 72) or tflops96
 row() {
   local name=$1 source=$2 cluster=$3 ranks=$4 unit=$5 value=$6
   shift 6
   local planned file=$root/bench/published/$cluster.json flags="$*"
   [[ -f $file ]] || file=$root/deploy/clusters/$cluster.json
-  # half: every other product is computed again, halfway between what two plans take
+  # half: every other GEMM is recomputed, so take the mean of two plans
   for how in selective full; do
     # shellcheck disable=SC2086 # options are words
     planned+=$("$bin/shale" plan --json --cluster "$file" --ranks "$ranks" --dtype bf16 \
@@ -61,7 +60,7 @@ row() {
              share("exposed_data_s"), share("exposed_model_s"), share("bubble_s")
     }' | tee -a "$rows"
 }
-# Megatron's rows travel at once; where they travel beside products, the cluster says so.
+# Megatron's collectives do not overlap GEMMs by default; the cluster file says so if they do.
 gpt() { # LAYERS WIDTH HEADS TENSOR PIPELINE MICRO_BATCH GLOBAL_BATCH FLAGS...
   echo --model nano --layers "$1" --width "$2" --heads "$3" --tensor "$4" \
     $([[ $4 -gt 1 ]] && echo --tensor-pieces 1) --pipeline "$5" --micro-batch "$6" \
@@ -85,8 +84,8 @@ row "Qwen2.5 0.5B (set)" llmq rtx4090 1 tokens 39850 --model qwen2.5-0.5b $qwen 
 row "Qwen2.5 1.5B (set)" llmq rtx4090 1 tokens 14070 --model qwen2.5-1.5b $qwen 4 --loss-chunk 1024
 row "Qwen2.5 0.5B" llmq rtx4090 4 tokens 38600 --model qwen2.5-0.5b $qwen 16 --loss-chunk 8192
 row "Qwen2.5 1.5B" llmq rtx4090 4 tokens 13100 --model qwen2.5-1.5b $qwen 8 --loss-chunk 2048
-# What lies on the host: the optimizer's moments; of larger models masters and gradients too, beside
-# whole blocks that are computed again, of which the inputs are on the host as well.
+# Offloaded: the optimizer's moments; for larger models masters and gradients too, with full
+# recomputation of blocks, whose inputs are offloaded as well.
 host="--seq-len 1024 --optimizer adamw-bf16 --grad-dtype bf16 --global-batch 512 --loss-chunk 1024"
 q14="--model qwen2.5-1.5b --layers 48 --width 5120 --heads 40 --kv-heads 8 --hidden 13824"
 row "Qwen2.5 3B, offloaded" llmq rtx4090 1 tokens 7006 $q3 $host --micro-batch 4 \
@@ -135,7 +134,7 @@ mpt "13B" h100_mpt 64 4800 40 5120 40 2048 2 1 none
 mpt "30B" h100_mpt 32 2308 48 7168 56 2048 14 3 full
 mpt "70B" h100_mpt 64 1039 80 8192 64 2048 8 4 full
 
-# how many chunks a stage had is not published but where a comment says so
+# The number of chunks per stage is not published unless a comment says so.
 sp="--seq-len 2048 --vocab 51200 --dropout 0.1"
 paper=2205.05198
 chunks="--pipeline-schedule interleaved --pipeline-chunks 3"
@@ -180,8 +179,8 @@ row "177B" "$name" h100_megatron 2304 tflops 433 $(gpt 96 12288 96 8 6 1 1152) $
 row "314B" "$name" h100_megatron 3072 tflops 474 $(gpt 96 16384 128 8 8 1 1536) $core $two 4
 row "462B" "$name" h100_megatron 6144 tflops 460 $(gpt 112 18432 144 8 16 1 3072) $core $two 7
 
-# Of exchanges beside products nothing is published.
-# 6 FLOP for a parameter and 12 for each layer, channel and token of the sequence: 2.638e12 a token
+# Overlap of exchanges with GEMMs is not published. 6 FLOP per parameter, and 12 per layer, channel
+# and token of the sequence: 2.638e12 per token
 llama="--model llama3.1-70b --layers 126 --width 16384 --heads 128 --kv-heads 8 --hidden 53248"
 llama="$llama --tensor 8 --tensor-pieces 1 --pipeline 16 --micro-batch 1 --zero 1 --seq-len 8192 --global-batch 2048"
 row "Llama 3 405B" 2407.21783 h100 8192 tokens 163 $llama $two 8
@@ -191,7 +190,7 @@ awk -F'|' '!/\(set\)/ { ++all; e = $6 / $5 - 1; close_ones += e <= 0.15 && e >= 
   END { printf "\n%d of %d that were not set are within 15%%.\n", close_ones, all }' "$rows"
 
 [[ -n $plot ]] || exit 0
-# Planned over published, a dot a row, by source; the band is 15% to both sides.
+# Planned over published, one dot per row, coloured by source; the band is 15% to each side.
 awk -F'|' 'BEGIN { split("#4878a8 #d1605e #e7a24a #6a9f58 #8a6fb0 #a07050 #509090 #c080b0 #707070", color, " ") }
   { source = $3; gsub(/^ | $/, "", source); is_set[NR] = /\(set\)/; error[NR] = $6 / $5 - 1
     if (!(source in number)) { number[source] = ++sources; called[sources] = source }

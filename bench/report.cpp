@@ -1,4 +1,4 @@
-// Makes one Markdown page of the --json files of the other benchmarks; bench/run_cpu.sh calls it.
+// Makes a Markdown page from the --json files of the other benchmarks; bench/run_cpu.sh calls it.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -23,7 +23,7 @@ Json read_json(const std::filesystem::path& path) {
   return document;
 }
 
-// All .json files of the folder, by name.
+// Reads all .json files of the folder, by name.
 std::vector<Json> read_folder(const std::string& folder) {
   if (!std::filesystem::is_directory(folder)) {
     throw MissingInputError(cat("--rows: ", folder, " is no folder"));

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Measures everything that a machine without a GPU can show and writes one page of results:
+# Measures everything that is possible without a GPU and writes one page of results:
 #
 #   bench/run_cpu.sh [BUILD_DIR]      (default build/release; it must be built)
 #
-# The page is bench/results/<date>-<cpu>.md, the rows behind it stay in BUILD_DIR/bench_rows.
-# It takes about 28 minutes on two cores, and means something only on a machine that has nothing
-# else to do. For a try: STEPS (measured steps of a training run, default 15), MIN_TIME (seconds
-# per kernel, default 0.3), MODEL (default gpt2-124m) and PAGE (the file to write) shorten it.
-# Rows that other programs left in PEERS_JSON, such as those of bench/peers/language_cpu.py, go into
-# the same page.
+# The page is bench/results/<date>-<cpu>.md; the rows are kept in BUILD_DIR/bench_rows. It takes
+# about 28 minutes on two cores, and requires an idle machine. For shorter trials: STEPS (measured
+# steps of a training run, default 15), MIN_TIME (seconds per kernel, default 0.3), MODEL (default
+# gpt2-124m) and PAGE (output file). Rows of other programs in PEERS_JSON, such as those of
+# bench/peers/language_cpu.py, are added to the page.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,12 +30,12 @@ if awk -v load="$load" 'BEGIN { exit !(load > 0.5) }'; then
   echo "run_cpu.sh: the load is $load: something else is running, and numbers will be too low" >&2
 fi
 
-# Root is what a container runs as, and mpirun refuses root otherwise.
+# Containers often run as root, which mpirun refuses by default.
 if [ "$(id -u)" = 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 mpi() { mpirun -np "$1" --bind-to none "${@:2}"; }
-# Two ranks as fast as two threads is a claim about two cores.
+# Comparing two ranks with two threads requires two cores.
 threads=2
 if [ "$cores" -lt 2 ]; then threads=1; fi
 
@@ -52,8 +51,8 @@ train() { # name, ranks, threads, flags...
 
 train fp32 1 $threads --dtype fp32
 train bf16 1 $threads --dtype bf16
-# Both sides of the comparison take turns, twice: the fastest run of each counts. One rank may
-# accumulate two micro-batches or compute all sequences at once, whichever is faster.
+# Both sides of the comparison take turns, twice; the fastest run of each counts. One rank may
+# accumulate two micro-batches or compute all sequences in one, whichever is faster.
 for round in 1 2; do
   train "fp32_ranks1_$round" 1 $threads --global-batch 8 --micro-batch 8
   train "fp32_ranks1_accumulate_$round" 1 $threads --global-batch 8

@@ -3,41 +3,40 @@
 #
 #   bench/run_gpu.sh [--build] [BIN_DIR] [OUT_DIR]
 #
-#   --build   builds the kernels, their tests and bench_kernels into build/gpu first, which takes
-#             nvcc, CMake and a compiler, and no other library (SHALE_KERNELS_ONLY)
-#   BIN_DIR   where the programs are: a build folder, or a flat folder of copied programs. Needed
-#             are test_kernels and bench_kernels; bench_report, bench_train, train_lm and peers/
-#             (the Python scripts) are used where they are found. Default: build/gpu, else
-#             build/release.
+#   --build   first builds the kernels, their tests and bench_kernels into build/gpu, which requires
+#             nvcc, CMake and a compiler, but no other library (SHALE_KERNELS_ONLY)
+#   BIN_DIR   a build folder, or a flat folder of copied programs. Required are test_kernels and
+#             bench_kernels; bench_report, bench_train, train_lm and peers/ (the Python scripts) are
+#             optional. Default: build/gpu, else build/release.
 #   OUT_DIR   for the page (gpu.md), the rows and the logs; default BIN_DIR/gpu_results
 #
-# What it does, a step after the other, what matters most first:
+# Steps, in order of importance:
 #
 #   correctness  `tests`, the kernel tests on the GPU; `train` and `train_graph`, a short run, whose
-#                losses must fall; `tests_dependent`, the tests with dependent launches
-#                (docs/dependent_launch.md), which want compute capability 9.0
-#   figures      `figures`, the kernels that a GPU is judged by; `peer_figures`, the same by others,
-#                where python3 has PyTorch (and FlashAttention, Liger-Kernel and more, if they are
-#                there; the page says which are not);
+#                losses must decrease; `tests_dependent`, the tests with dependent launches
+#                (docs/dependent_launch.md), which require compute capability 9.0
+#   figures      `figures`, the main kernels; `peer_figures`, the same in other libraries, if python3
+#                has PyTorch (and optionally FlashAttention, Liger-Kernel and more; the page lists
+#                the missing ones);
 #                `step_124m`, a training step of 131072 tokens, and `peer_124m`, PyTorch's;
-#                `step_resnet50`, of 128 images, by cuDNN's convolutions, `step_resnet50_own` by ours,
-#                `step_vit_b16`, and PyTorch's, `peer_resnet50` and `peer_vit_b16`
+#                `step_resnet50`, of 128 images, with cuDNN's convolutions, `step_resnet50_own` with
+#                ours, `step_vit_b16`, and PyTorch's, `peer_resnet50` and `peer_vit_b16`
 #   the rest     `step_124m_graph`, `step_124m_dependent`, `step_124m_both` (with --cuda-graph, with
 #                dependent launches, with both), `step_1558m`, `peer_1558m`, `breakdown` of a step,
-#                `bench_kernels`, `own_convolutions` (those of cuDNN are in the one before),
+#                `bench_kernels` (with cuDNN's convolutions), `own_convolutions` (with ours),
 #                `peer_kernels`; `memcheck`, `initcheck` and `synccheck`, small cases
-#                under compute-sanitizer, where that is installed
+#                under compute-sanitizer, if it is installed
 #
-# The page begins with the figures, ours beside the fastest rival's and beside what was predicted
-# (bench/predictions.json). Rows and the page are written as steps end. BUDGET seconds (default 540)
-# after its start the script begins no further step and cuts the one that runs; the next call goes on
-# with what is left, and keeps what passed and failed. Ends with 0 if all that could run succeeded,
-# 1 if a step failed, 75 if some are left, 69 without a GPU.
+# The page begins with the figures: ours, the fastest rival's and the predictions
+# (bench/predictions.json). Rows and the page are written after every step. BUDGET seconds (default
+# 540) after its start the script starts no further step and interrupts the current one; the next
+# call continues, and keeps earlier results. Exit code: 0 if all possible steps succeeded, 1 if a
+# step failed, 75 if some are left, 69 without a GPU.
 #
-# In the environment: ONLY, names of the steps to run, again if need be, and no others; RETRY=1, run
-# those that failed again; MIN_TIME, seconds per kernel (default 0.3; a third of it in `figures`);
-# TRAIN_FLAGS, of train_lm; PYTHON, another python3. DEVICE=emu tries the whole script at small sizes
-# where there is no GPU; its times mean nothing.
+# Environment: ONLY, names of the only steps to run, even if they ran before; RETRY=1, repeat failed
+# steps; MIN_TIME, seconds per kernel (default 0.3; a third of it in `figures`); TRAIN_FLAGS, for
+# train_lm; PYTHON, another python3. DEVICE=emu tries the whole script at small sizes without a GPU;
+# its times are meaningless.
 set -uo pipefail
 
 script_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -86,9 +85,9 @@ steps=(tests train train_graph tests_dependent
        step_resnet50 step_resnet50_own peer_resnet50 step_vit_b16 peer_vit_b16
        step_124m_graph step_124m_dependent step_124m_both step_1558m peer_1558m breakdown
        bench_kernels own_convolutions peer_kernels memcheck initcheck synccheck)
-# What is about kernels on any device, not about the emulator.
+# Cases about kernels on any device, not about the emulator.
 device_cases='~[emulator]'
-# Small cases of every kind of kernel, for tools that make them a hundred times slower.
+# Small cases of every kind of kernel, for tools that slow them down a hundred times.
 small_cases='[#copy],[#dropout],[#elementwise],[#embedding],[#loss_scale],[#reduce],[#rms_norm],[#tree_sum]'
 
 # ---- Arguments ----
@@ -114,7 +113,7 @@ done
 
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
 if $with_build; then
-  # For this machine's GPU alone, if it can be asked: half the time of a build for all.
+  # Builds for this machine's GPU only, if it can be determined: half the time of a build for all.
   architectures=()
   if [[ $capability =~ ^[0-9]+[.][0-9]+$ ]]; then
     architectures=("-DSHALE_CUDA_ARCHITECTURES=${capability/./}-real")
@@ -129,7 +128,7 @@ if [[ -z $bin_dir ]]; then
   if [[ ! -d $bin_dir ]]; then bin_dir=$root/build/release; fi
 fi
 
-# program NAME: its path, in a flat folder or a build folder; empty if it is not there.
+# program NAME: prints its path, in a flat folder or a build folder; nothing if it is missing.
 program() {
   local folder
   for folder in "$bin_dir" "$bin_dir/bin" "$bin_dir/test"; do
@@ -149,7 +148,7 @@ predictions=$bin_dir/predictions.json
 if [[ ! -f $predictions ]]; then predictions=$script_dir/predictions.json; fi
 if [[ -f $bin_dir/primitives.txt ]]; then export SHALE_TEST_FIXTURES=$bin_dir; fi
 
-# One small kernel tells whether there is a GPU that these programs run on: 69 if not.
+# A small kernel tests whether these programs can use the GPU; exits with 69 if not.
 message=$("$bench_kernels" --device "$device" --filter '^fill/' --min-time 0.001 2>&1)
 status=$?
 if [[ $status -ne 0 ]]; then
@@ -164,10 +163,10 @@ page=$out/gpu.md
 
 # ---- Steps ----
 
-# Each leaves its line of the page's table in steps/NAME, so that the next call knows of it.
+# Each step writes its line of the page's table to steps/NAME, for the next call.
 left() { echo $((budget - SECONDS)); }
 
-# due NAME: whether it is to run now.
+# due NAME: succeeds if the step should run now.
 due() {
   local verdict=$out/steps/$1
   if [[ -n ${ONLY:-} ]]; then
@@ -179,7 +178,7 @@ due() {
   [[ $(left) -ge 10 ]]
 }
 
-# step NAME COMMAND...: runs it into logs/NAME.log and notes how it ended.
+# step NAME COMMAND...: runs it with output to logs/NAME.log and records its result.
 step() {
   local name=$1 start=$SECONDS status verdict
   shift
@@ -203,7 +202,7 @@ no_dependent=""
 if [[ $device == cuda && $capability != 9.0 ]]; then
   no_dependent="dependent launches need compute capability 9.0, this is ${capability:-unknown}"
 fi
-# cuDNN, for convolutions: the system's, else the one that came with PyTorch.
+# Finds cuDNN for convolutions: the system's, or else the one installed with PyTorch.
 if [[ -z ${SHALE_CUDNN:-} ]] && ! ldconfig -p 2>/dev/null | grep -q 'libcudnn[.]so[.]9'; then
   found=$("$python" -c 'import nvidia.cudnn; print(nvidia.cudnn.__path__[0])' 2>/dev/null)
   if [[ -f $found/lib/libcudnn.so.9 ]]; then export SHALE_CUDNN=$found/lib/libcudnn.so.9; fi
@@ -217,7 +216,7 @@ fi
 
 train() {  # NAME FLAG...
   if [[ -z $train_lm ]]; then skip "$1" "there is no train_lm"; return; fi
-  # Any few megabytes of text: headers, or what comes with Python.
+  # Any few megabytes of text: headers, or Python's files.
   if [[ ! -s $out/text.txt ]]; then
     find /usr/include /usr/lib/python3* /usr/local/cuda/include -type f \
       \( -name '*.h' -o -name '*.py' \) -print0 2>/dev/null | sort -z | head -z -n 1000 |
@@ -237,7 +236,7 @@ dependent_steps() {  # NAME FLAG...
 }
 peer() {  # NAME SCRIPT FLAG...
   if [[ -n $no_peers ]]; then skip "$1" "$no_peers"; return; fi
-  # Rows that a cut step left count: the script goes on behind them.
+  # Keeps the rows of an interrupted step: the script continues after them.
   step "$1" "$python" "$peers/$2" "${@:3}" --json "$out/rows/$1.json" --resume
 }
 sanitizer() {  # NAME
@@ -246,7 +245,7 @@ sanitizer() {  # NAME
   elif ! command -v compute-sanitizer >/dev/null; then
     skip "$1" "there is no compute-sanitizer"
   else
-    # New memory stays as it is, or nothing would be uninitialised.
+    # Does not overwrite new memory, otherwise nothing would be uninitialised.
     SHALE_TEST_POISON=0 step "$1" \
       compute-sanitizer --tool "$1" --error-exitcode 1 \
       "$test_kernels" --filenames-as-tags "$small_cases"

@@ -1,6 +1,6 @@
-// Counts what a rank of a large job asks of its peers and of the file system, per step, save,
-// resume, export and load: one process, in which one rank at a time runs the code of every run over
-// a simulated group. bench_scale --ranks 4096 --out /dev/shm/scale
+// Counts the requests of a rank of a large job to its peers and the file system, per step, save,
+// resume, export and load. One process runs the real code for one rank at a time over a simulated
+// group. bench_scale --ranks 4096 --out /dev/shm/scale
 #include <cstdio>
 #include <filesystem>
 #include <string>

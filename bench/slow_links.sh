@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Measures what spares slow links, between two hosts of two ranks each, which are network namespaces
-# of this machine, over a link that tc limits:
+# Measures the methods for slow links between two hosts of two ranks each. The hosts are network
+# namespaces of this machine, with a link limited by tc:
 #
 #   bench/slow_links.sh [BUILD_DIR]      (default build/release; it must be built)
 #
-# Writes bench/results/slow_links.md and .svg, and takes some minutes. Wants root, and means something
-# only on a machine that has nothing else to do. RATES (Mbit/s; default "100 1000 10000"), MODEL
-# (flags of train_lm), STEPS (measured, default 20), EVERY (local steps, divides STEPS; default 10),
-# METHODS (numbers of those to measure, of the list below, from 1 on; default all) and PAGE (the file to write) change it.
+# Writes bench/results/slow_links.md and .svg, and takes some minutes. Requires root and an idle
+# machine. Variables: RATES (Mbit/s; default "100 1000 10000"), MODEL (flags of train_lm), STEPS
+# (measured, default 20), EVERY (local steps, divides STEPS; default 10), METHODS (numbers from the
+# list below, from 1; default all) and PAGE (output file).
 #
-# How much a method can gain depends on how long a link takes for a parameter beside its share of
-# computing: in a mixture a token computes with few of its parameters, and links take longest.
-# bench/results/slow_links_mixture.md is of
+# The possible gain depends on a parameter's transfer time relative to its share of the computation.
+# In an MoE model a token uses few of the parameters, so links take longest.
+# bench/results/slow_links_mixture.md was made with
 #   MODEL="--model moe-nano --hidden 512 --experts 32 --active-experts 1" METHODS="1 2 3" RATES=1000
 set -uo pipefail
 
@@ -29,13 +29,13 @@ steps=${STEPS:-20}
 every=${EVERY:-10}
 page=${PAGE:-$root/bench/results/slow_links.md}
 read -ra model <<<"${MODEL:---model llama-nano --vocab 32000}"
-skipped=4  # steps before the measured ones: the first builds the model, 1-bit Adam freezes after two
+skipped=4  # unmeasured first steps: the first builds the model, 1-bit Adam freezes after two
 shared=("${model[@]}" --seq-len 256 --micro-batch 1 --threads 1 --dtype fp32 --steps $((skipped + steps))
   --no-save --report-every 0 --quiet)
 
-# Name, then flags. Replicas are the hosts, but with ZeRO-3, which shards over all ranks. The
-# first exchanges nothing between hosts but whether gradients are finite: no method is faster than
-# what is left.
+# Name, then flags. Each host is a replica, except with ZeRO-3, which shards over all ranks. The
+# first method exchanges only gradient overflow flags between hosts, which bounds the speed of all
+# methods.
 methods=(
   "no exchange|--zero 1 --shard-ranks 2 --outer-every 1000000 --outer-start $skipped"
   "AdamW|--zero 1 --shard-ranks 2"
@@ -48,7 +48,7 @@ chosen=()
 for number in ${METHODS:-$(seq ${#methods[@]})}; do chosen+=("${methods[number - 1]}"); done
 methods=("${chosen[@]}")
 
-# Numbers of a column of the measured steps.
+# Prints a column of the measured steps.
 column() {
   sed -nE "s/^\{\"step\": ([0-9]+), .*\"$1\": ([0-9.]+).*/\1 \2/p" "$work/out/metrics.jsonl" |
     awk -v skipped=$skipped '$1 > skipped { print $2 }'

@@ -1,5 +1,5 @@
-// Times a tokenizer on one thread: on a text, and on one that nothing divides, the worst there is
-// for merging. bench/peers/tokenizer_cpu.py runs it beside tiktoken.
+// Times a tokenizer on one thread: on a text, and on a text without word boundaries, the worst case
+// for merging. bench/peers/tokenizer_cpu.py compares it with tiktoken.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -49,7 +49,7 @@ struct Results {
   }
 };
 
-// The first round fills the memory that an encoder keeps, and does not count.
+// The first round fills the encoder's cache, and does not count.
 void measure(const char* what, TokenEncoder& encoder, std::string_view text, int repeats,
              Results& results) {
   Samples times;

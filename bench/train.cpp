@@ -1,6 +1,6 @@
-// Times whole training steps, and what they consist of, against their products and convolutions
-// alone: bench_train --model gpt2-124m --dtype bf16 --threads 2
-// or where each millisecond of a step goes: bench_train --breakdown
+// Times whole training steps and their phases, compared with their GEMMs and convolutions alone:
+// bench_train --model gpt2-124m --dtype bf16 --threads 2
+// or gives a breakdown of a step's time: bench_train --breakdown
 #include <omp.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@
 namespace shale::bench {
 namespace {
 
-constexpr double kPeakSeconds = 0.3;  // spent on each of the machine's peaks
+constexpr double kPeakSeconds = 0.3;  // per peak
 
 struct BenchConfig {
   TrainOptions train;
@@ -98,17 +98,17 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.example("bench_train --model nano --micro-batch 8 --no-floor --json nano.json");
 }
 
-// What the measured steps gave, on this rank.
+// Results of the measured steps on this rank.
 struct Measured {
   Samples step, exposed, floor;
-  Samples optimizer, optimizer_floor;        // the part of the step, and of the floor
-  double wall_seconds = 0, cpu_seconds = 0;  // of the steps alone
+  Samples optimizer, optimizer_floor;        // optimizer's part of the step and of the floor
+  double wall_seconds = 0, cpu_seconds = 0;  // of the steps only
   float loss = 0;
-  std::string floor_missing;  // why there is no floor
+  std::string floor_missing;  // reason for a missing floor
 };
 
-// Of all of a step's products, and of those that the optimizer makes; null: there are none, or they
-// cannot be timed.
+// Floors of all GEMMs of a step, and of those of the optimizer; null: no GEMMs, or they cannot be
+// timed.
 struct Floors {
   std::unique_ptr<ProductFloor> step, optimizer;
 };
@@ -131,7 +131,7 @@ Floors make_floors(const KernelRecorder& recorder, Measured& measured) {
   return floors;
 }
 
-// Steps and floors take turns, so that what disturbs the machine disturbs all.
+// Alternates steps and floors, so that disturbances affect all of them.
 void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder,
              const Floors& floors, Measured& measured) {
   ProductFloor* const floor = floors.step.get();
@@ -164,12 +164,12 @@ double flops_of(const std::vector<StepRow>& parts, std::string_view slot_prefix)
   return sum;
 }
 
-// "tokens_per_s", "images_per_s".
+// Returns "tokens_per_s", "images_per_s".
 std::string rate_key(const TrainLoop& loop) {
   return cat(loop.work().item, "s_per_s");
 }
 
-// What was trained, and how: the beginning of a row.
+// Returns the first fields of a row: model and configuration.
 Json setup_row(const char* kind, const BenchConfig& config, int ranks, const TrainLoop& loop) {
   const bool images = is_image_preset(config.train.model);
   return {{"kind", images ? cat("image_", kind) : kind},
@@ -199,7 +199,7 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
   row["optimizer_ms"] = m.optimizer.median() * 1e3;
   row["exposed_comm_ms"] = m.exposed.median() * 1e3;
   row["cpu_share"] = m.cpu_seconds / m.step.sum() / config.train.threads;
-  if (!config.train.cuda_graph) {  // its kernels were seen when it was captured, not since
+  if (!config.train.cuda_graph) {  // kernels were observed only during capture
     row["gemm_gflop"] = flops_of(parts, "gemm") / 1e9;
     row["conv_gflop"] = flops_of(parts, "conv") / 1e9;
     row["attention_gflop"] = flops_of(parts, "attention") / 1e9;
@@ -264,8 +264,7 @@ void print_summary(const Json& row, const TrainLoop& loop, const Measured& m) {
 
 void report(const BenchConfig& config, int ranks, const Machine& machine, const TrainLoop& loop,
             const KernelRecorder& recorder, const ProductFloor* floor, const Measured& m) {
-  // Elsewhere the host's clock says when a kernel is queued, not how long it takes; --breakdown
-  // knows.
+  // On other devices the host's clock measures the launch of a kernel only; use --breakdown there.
   const bool on_cpu = loop.device().type == DeviceType::kCpu;
   const double mean = m.step.sum() / double(config.steps);
   const auto parts = step_rows(loop, recorder, config.steps);
@@ -345,7 +344,7 @@ void print_heading(const BenchConfig& config, const Machine& machine, const Trai
   std::fflush(stdout);
 }
 
-// Throws ConfigError for options that cannot be together.
+// Throws ConfigError for incompatible options.
 void check(const BenchConfig& config) {
   if (config.memory && config.train.device.type != DeviceType::kCpu) {
     throw ConfigError("--memory counts what steps on the CPU hold; use --device cpu");
@@ -380,7 +379,7 @@ int run(comm::World& world, int argc, char** argv) {
   check(config);
   const bool with_floor =
       !config.no_floor && !config.breakdown && config.train.device.type == DeviceType::kCpu;
-  Machine machine = describe_machine();  // its load is that of others: we have none yet
+  Machine machine = describe_machine();  // load of other programs, before ours starts
   machine.onednn = onednn_version();
   if (config.memory) return run_memory(config, machine, world);
 
@@ -388,10 +387,10 @@ int run(comm::World& world, int argc, char** argv) {
   config.train.threads = resolve_threads(config.train.threads, world.local_size());
   const auto device = make_bench_device(config.train.device, config.train.threads);
   device->describe(machine);
-  Peaks peaks;  // all ranks at a time, as in a step; before the model takes memory
+  Peaks peaks;  // all ranks measure concurrently, as in a step; before the model is allocated
   if (config.breakdown) peaks = device->measure_peaks(kPeakSeconds);
   TrainLoop loop(config.train, world);
-  omp_set_num_threads(config.train.threads);  // for oneDNN's own use; kernels name theirs
+  omp_set_num_threads(config.train.threads);  // for oneDNN; Shale's kernels have their own setting
   if (is_main) print_heading(config, machine, loop, world.size());
   for (int64_t i = 0; i < config.warmup; ++i) {
     recorder.keep_products(with_floor && i + 1 == config.warmup);

@@ -35,7 +35,7 @@ DeviceMemory::~DeviceMemory() {
 
 void* DeviceWorkspace::reserve(size_t bytes) {
   if (!memory_ || memory_->bytes() < bytes) {
-    device_.synchronize();  // kernels may be at work in the old one
+    device_.synchronize();  // kernels may still use the old buffer
     memory_.reset();
     memory_ = std::make_unique<DeviceMemory>(device_, bytes);
   }

@@ -13,10 +13,10 @@
 
 namespace shale::bench {
 
-// What the vendor's library makes of a product: c = a b (+ c) on the stream of the device.
+// GEMM of the vendor's library: c = a b (+ c) on the stream of the device.
 using VendorProduct = std::function<void(const void* a, const void* b, void* c)>;
 
-// Where kernels are timed: one implementation per device type. It owns a stream.
+// Device on which kernels are timed, with one implementation per device type. It owns a stream.
 class BenchDevice {
  public:
   virtual ~BenchDevice();
@@ -29,38 +29,35 @@ class BenchDevice {
   int threads() const { return threads_; }
   void synchronize() const { backend_->synchronize(stream_); }
 
-  // Seconds per call of fn, which queues work on stream(), over so many calls in a row. As the
-  // device sees it: on a GPU without the time that the host takes to queue the work, unless the
-  // device waits for it.
+  // Returns the seconds per call of fn, which launches work on stream(), over `calls` calls in a
+  // row, in device time: on a GPU, host time for launches counts only if the device waits for it.
   virtual double seconds_per_call(int calls, const std::function<void()>& fn) = 0;
-  // Shortest measurement that the clock can be trusted with.
+  // Returns the shortest duration that the clock measures reliably.
   virtual double shortest_sample_s() const { return 0; }
 
-  // So many bytes of operands must go by before a call meets the same again, so that none is found
-  // in a cache.
+  // Returns the bytes of operands that must be used before the same ones are used again, so that
+  // caches do not contain them.
   virtual int64_t rotation_bytes() const = 0;
-  // What the machine can do, measured just now, about `seconds` per number, with nothing of
-  // Shale's.
+  // Measures the machine's peaks, for about `seconds` each, without any of Shale's kernels.
   virtual Peaks measure_peaks(double seconds) = 0;
 
-  // The library that kernels are set beside: "oneDNN"; empty where there is none.
+  // Returns the library that kernels are compared with: "oneDNN"; empty if there is none.
   virtual std::string vendor_name() const { return ""; }
-  // Null where the library has no such product.
+  // Returns null if the library does not support this GEMM.
   virtual VendorProduct vendor_product(const MatmulSpec&) { return nullptr; }
 
-  // A product with bias, GELU or the gradient of GELU by the library's own epilogues, which round
-  // otherwise than kernels::gemm: GELU is taken of the f32 pre-activation, a bias gradient has a's
-  // dtype. Null where there is no such library.
+  // Returns a GEMM with bias, GELU or GELU gradient, using the library's own epilogues. Their
+  // rounding differs from kernels::gemm: GELU is applied to the f32 pre-activation, and a bias
+  // gradient has a's dtype. Null if there is no such library.
   virtual std::function<void(const kernels::GemmArgs&)> vendor_gemm() { return nullptr; }
 
-  // A product of fp8 of arguments like these, without bias and residual. Null where the library has
-  // no such product.
+  // Returns an fp8 GEMM for arguments like these, without bias and residual. Null if not supported.
   virtual std::function<void(const kernels::Fp8GemmArgs&)> vendor_fp8_gemm(
       const kernels::Fp8GemmArgs&) {
     return nullptr;
   }
 
-  // Adds what is known of the device to the description of the machine.
+  // Adds the device's properties to the description of the machine.
   virtual void describe(Machine& machine) const = 0;
 
  protected:
@@ -73,14 +70,14 @@ class BenchDevice {
   int threads_;
 };
 
-// What --device takes: "cpu", "cuda", "emu", which is emu:90, and emulated_names().
+// Returns the values of --device: "cpu", "cuda", "emu", which is emu:90, and emulated_names().
 std::vector<std::string> device_names();
-Device device_named(const std::string& name);  // one of them
+Device device_named(const std::string& name);  // returns one of them
 
-// `threads`: CPU threads of a kernel, or of the emulator. Throws UnavailableError where this build
-// or machine lacks the device.
+// `threads`: CPU threads of a kernel, or of the emulator. Throws UnavailableError if this build or
+// machine lacks the device.
 std::unique_ptr<BenchDevice> make_bench_device(const Device& device, int threads);
-// One per device type, for make_bench_device().
+// Implementations of make_bench_device(), one per device type.
 std::unique_ptr<BenchDevice> make_cpu_bench(int threads);
 std::unique_ptr<BenchDevice> make_emu_bench(const Device& device, int threads);
 std::unique_ptr<BenchDevice> make_cuda_bench(const Device& device);
@@ -102,7 +99,7 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-// Scratch memory of kernels: grows to the most that was asked for.
+// Scratch memory of kernels; grows to the largest requested size.
 class DeviceWorkspace final : public Workspace {
  public:
   explicit DeviceWorkspace(BenchDevice& device) : device_(device) {}

@@ -1,4 +1,4 @@
-// The CPU as a device to time kernels on, beside oneDNN.
+// CPU benchmarks, with oneDNN for comparison.
 #include <omp.h>
 
 #include "shale/base/error.h"
@@ -15,7 +15,7 @@ namespace {
 class CpuBench final : public BenchDevice {
  public:
   explicit CpuBench(int threads) : BenchDevice(make_cpu_backend(), threads) {
-    omp_set_num_threads(threads);  // for oneDNN's own use; kernels name theirs
+    omp_set_num_threads(threads);  // for oneDNN; Shale's kernels have their own setting
     kernels::register_cpu_kernels();
   }
 
@@ -40,7 +40,7 @@ class CpuBench final : public BenchDevice {
         state->matmul.run(a, b, c, state->scratch.data());
       };
     } catch (const UnavailableError&) {
-      return nullptr;  // a dtype that this CPU lacks
+      return nullptr;  // dtype not supported by this CPU
     }
   }
   void describe(Machine& machine) const override { machine.onednn = onednn_version(); }

@@ -1,4 +1,4 @@
-// A GPU as a device to time kernels on. Compiled only in builds with CUDA.
+// GPU benchmarks. Compiled only in builds with CUDA.
 #include <cuda_runtime.h>
 
 #include "shale/bench/support/bench_device.h"
@@ -31,8 +31,8 @@ class CudaBench final : public BenchDevice {
     end_.record(queue);
     return end_.seconds_since(start_) / calls;
   }
-  // Events have a resolution of about half a microsecond, and the first launch after an idle time
-  // waits for the host: over two milliseconds both are lost.
+  // Events have a resolution of about half a microsecond, and the first launch on an idle device
+  // waits for the host; neither matters over two milliseconds.
   double shortest_sample_s() const override { return 2e-3; }
 
   int64_t rotation_bytes() const override { return several_caches(properties_.l2CacheSize); }
@@ -66,7 +66,8 @@ Samples CudaBench::sample(double seconds, int calls, const Fn& fn) {
   return samples;
 }
 
-// Bytes read and written by a copy within device memory, far beyond the cache.
+// Returns the bytes per second, read plus written, of a copy within device memory, larger than
+// caches.
 double CudaBench::copy_speed(double seconds) {
   constexpr size_t kBytes = size_t{1} << 30;
   const DeviceMemory from(*this, kBytes), to(*this, kBytes);
@@ -87,7 +88,7 @@ double CudaBench::gemm_speed(DType dtype, double seconds) {
                         .out = dtype};
   const VendorProduct product = vendor_product(spec);
   if (!product) return 0;
-  Operands operands(*this);  // zeros would draw less power, and run faster
+  Operands operands(*this);  // not zeros, which would draw less power and run faster
   const View a = operands.floats(dtype, {n, n}), b = operands.floats(dtype, {n, n});
   const View c = operands.zeros(dtype, {n, n});
   return spec.flops() / sample(seconds, 2, [&] { product(a.data, b.data, c.data); }).median();

@@ -1,5 +1,4 @@
-// The emulator as a device to time kernels on: its times mean nothing, but the whole way from a
-// case to its row runs on every machine.
+// Emulator benchmarks: times are meaningless, but every part of the benchmark runs on any machine.
 #include "shale/bench/support/bench_device.h"
 #include "shale/bench/support/timing.h"
 
@@ -17,8 +16,8 @@ class EmuBench final : public BenchDevice {
            }) /
            calls;
   }
-  int64_t rotation_bytes() const override { return 1; }  // there are no caches
-  Peaks measure_peaks(double) override { return {}; }    // none to compare with
+  int64_t rotation_bytes() const override { return 1; }  // no caches
+  Peaks measure_peaks(double) override { return {}; }    // no peaks
   void describe(Machine&) const override {}
 };
 

@@ -1,4 +1,4 @@
-// The factory of devices to time kernels on: what is in this build.
+// Factory of the devices in this build.
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
 #include "shale/bench/support/bench_device.h"

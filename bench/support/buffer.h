@@ -7,8 +7,8 @@
 
 namespace shale::bench {
 
-// Zeroed memory in huge pages where the system grants them, as Shale's own: a comparison must not
-// be one of page tables.
+// Zeroed memory, in huge pages if available, like Shale's own, so that comparisons do not depend on
+// page tables.
 class Buffer {
  public:
   Buffer() = default;
@@ -25,10 +25,10 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// Writes numbers spread evenly over [-scale, scale], the same for the same view and seed, on all
-// threads. f32, bf16 or f16, contiguous.
+// Fills a contiguous f32, bf16 or f16 view with numbers uniform in [-scale, scale], on all threads.
+// The numbers depend only on view shape and seed.
 void fill_uniform(const View& view, double scale, uint64_t seed);
-// The same over the integers [0, bound). i32, contiguous.
+// Fills a contiguous i32 view with integers uniform in [0, bound).
 void fill_integers(const View& view, int64_t bound, uint64_t seed);
 
 }  // namespace shale::bench

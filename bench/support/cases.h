@@ -9,32 +9,32 @@
 #include "shale/kernels/attention.h"
 #include "shale/kernels/slot.h"
 
-// The cases of bench_kernels by family: each cases_*.cpp adds those of some slots.
-// T tokens of a batch (B sequences of S), C width, H heads, D = C / H, V vocabulary.
+// Cases of bench_kernels by family: each cases_*.cpp adds those of some slots. T tokens of a batch
+// (B sequences of S), C width, H heads, D = C / H, V vocabulary.
 namespace shale::bench {
 
-// What a model and its batch make of the slots.
+// Sizes of a model and its batch.
 struct Size {
   std::string label;
   int64_t batch, seq, width, heads, vocab, padded_vocab;
   int64_t tokens() const { return batch * seq; }
 };
 
-// How a case of attention differs from a plain causal one.
+// Difference between an attention case and plain causal attention.
 struct AttentionVariant {
   std::string name;
   bool causal = true;
-  int64_t queries_of_key = 1;  // heads of q that share one of k and v
-  bool ragged = false;         // sequences of S / 2 to S tokens
+  int64_t queries_of_key = 1;  // heads of q per head of k and v
+  bool ragged = false;         // sequence lengths from S / 2 to S
   int64_t window = 0;          // 0: none
-  int64_t documents = 1;       // of one length, in each sequence
+  int64_t documents = 1;       // of equal length, per sequence
   float softcap = 0;           // 0: none
-  // Of blocks of kAttentionBlock tokens: its own and every so-many-th before it; or the last so
-  // many; 0: all.
+  // Block-sparse, with blocks of kAttentionBlock tokens: a query block attends to itself and every
+  // `every`-th block before it, or to the last `local` blocks; 0: dense.
   int64_t every = 0, local = 0;
   bool backward_only = false;
   bool deterministic = false;
-  kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // of forward
+  kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // for forward
   bool forward_only = false;
   KernelFamily family = KernelFamily::kOfDevice;
 };
@@ -46,21 +46,21 @@ class Cases {
       : s_(size), dtype_(dtype), out_(out) {}
 
   void add_gemms();
-  void add_swiglu();                // a Llama's feed-forward block of that width
-  void add_fp8(DeviceType device);  // a layer's products of fp8, and their operands
+  void add_swiglu();                // a Llama feed-forward block of that width
+  void add_fp8(DeviceType device);  // a layer's fp8 GEMMs and quantizations
   void add_attention();             // as in the model: causal
-  void add_attention_families();    // causal, by the portable kernels and by Hopper's
-  void add_long_attention();        // causal, of listed blocks, of documents
-  void add_attention_tiles();       // each tile of forward that heads of 128 have
-  // Without mask, grouped queries, ragged lengths, no atomics.
+  void add_attention_families();    // causal, portable and Hopper kernels
+  void add_long_attention();        // causal, block-sparse, with documents
+  void add_attention_tiles();       // each forward tile for heads of 128
+  // Without mask, grouped queries, ragged lengths, deterministic.
   void add_attention_variants(DeviceType device);
   void add_norms();
   void add_tokens();
   void add_elementwise();
-  void add_pointwise();                // ops that broadcast, and a chain of them
-  void add_dimension_ops();            // along rows and columns: sums, softmax, picks
-  void add_experts();                  // of a mixture, and its router
-  void add_images(DeviceType device);  // layers of residual networks; tiny ones on the emulator
+  void add_pointwise();                // broadcasting ops, and a chain of them
+  void add_dimension_ops();            // along rows and columns: sums, softmax, gathers
+  void add_experts();                  // MoE experts and router
+  void add_images(DeviceType device);  // residual network layers; tiny ones on the emulator
 
  private:
   template <typename Args>
@@ -85,7 +85,7 @@ class Cases {
   std::vector<KernelCase>& out_;
 };
 
-// What works on flat buffers of parameters: one block's worth.
+// Cases of slots on flat parameter buffers: one block's worth.
 class FlatCases {
  public:
   FlatCases(int64_t elements, DType dtype, std::vector<KernelCase>& out)
@@ -108,12 +108,12 @@ class FlatCases {
   std::vector<KernelCase>& out_;
 };
 
-// Products of [n, n] by each family of kernels, where the slot itself would take the best: one case
-// per order in memory, a's and b's; and the product by the slot.
+// Adds GEMMs of [n, n] for each kernel family, where the slot would choose the best one: one case
+// per memory order of a and b; and the GEMM by the slot.
 void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out);
 
-// Feed-forward layers of width d, forward and backward in one: six products and the sums of a bias
-// gradient, by each family of kernels, beside the vendor's with its own epilogues. dtype: 16 bits.
+// Adds feed-forward layers of width d, forward and backward in one: six GEMMs and the bias gradient
+// sums, by each kernel family, and by the vendor with its own epilogues. dtype: 16 bits.
 struct FfnSize {
   int64_t tokens = 0, width = 0;
 };

@@ -27,12 +27,12 @@ struct PackedHeads {
   }
 };
 
-// The length of sequence b of B: from S down to a little above S / 2.
+// Returns the length of sequence b of B: from S down to slightly more than S / 2.
 int64_t length_of(int64_t b, int64_t B, int64_t S) {
   return S - b * S / (2 * B);
 }
 
-// Pairs (query, key) of all sequences, by those of full length.
+// Returns the (query, key) pairs of all sequences, relative to those of full length.
 double share_of_pairs(int64_t B, int64_t S, bool causal) {
   double pairs = 0;
   for (int64_t b = 0; b < B; ++b) {
@@ -43,7 +43,7 @@ double share_of_pairs(int64_t B, int64_t S, bool causal) {
   return pairs / (double(B) * (causal ? full * (full + 1) / 2 : full * full));
 }
 
-// The first keys of `documents` documents of S / documents tokens.
+// Returns the first keys of `documents` documents of S / documents tokens each.
 View first_keys(Operands& o, int64_t B, int64_t S, int64_t documents) {
   const int64_t length = S / documents;
   return o.integers({B, S}, [=](int64_t i) { return int32_t(i % S / length * length); });
@@ -109,7 +109,7 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
   };
   const auto backward = [=](Operands& o) {
     const View qkv = o.floats(dtype, heads.shape(), 2), grad = o.zeros(dtype, heads.shape());
-    // A row of the softmax sums to about one, as it would after forward.
+    // Makes each row of the softmax sum to about one, as after forward.
     const View lse =
         o.values({B, H, S}, [=](int64_t i) { return std::log(float(causal ? i % S + 1 : S)); });
     kernels::AttentionBwdArgs args{.q = heads.q(qkv),
@@ -148,7 +148,8 @@ void Cases::add_attention() {
   });
 }
 
-// Of 16384 tokens an eighth of the pairs each but in the window, whose time goes by the tokens.
+// Cases of 16384 tokens with an eighth of the pairs, except the window, whose time depends on the
+// tokens only.
 void Cases::add_long_attention() {
   add_attention_case({.name = "causal"});
   add_attention_case({.name = "every_8th_block", .every = 8});
@@ -176,11 +177,11 @@ void Cases::add_attention_variants(DeviceType device) {
   add_attention_case({.name = "full", .causal = false});
   add_attention_case({.name = "grouped", .queries_of_key = 4});
   add_attention_case({.name = "ragged", .ragged = true});
-  // An eighth of the tokens is seen at a time.
+  // Each query attends to an eighth of the tokens.
   add_attention_case({.name = "window", .window = std::max<int64_t>(s_.seq / 8, 1)});
   if (s_.seq % 8 == 0) add_attention_case({.name = "documents", .documents = 8});
   add_attention_case({.name = "softcap", .softcap = 50});
-  if (device == DeviceType::kCpu) return;  // it has no other way; GPUs add to dQ atomically
+  if (device == DeviceType::kCpu) return;  // always deterministic; GPUs use atomics for dQ
   add_attention_case({.name = "deterministic", .backward_only = true, .deterministic = true});
 }
 

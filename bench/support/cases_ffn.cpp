@@ -11,12 +11,12 @@ namespace {
 using kernels::Epilogue;
 using kernels::GemmArgs;
 
-// y = gelu(x w1^T + b1) w2^T + b2 and its backward, given dy. T tokens, d columns, 4 d hidden ones.
-// Gradients of weights have their dtype, as in the frameworks that this is set beside.
+// y = gelu(x w1^T + b1) w2^T + b2 and its backward, given dy. T tokens, d columns, 4 d hidden
+// columns. Weight gradients have the weights' dtype, as in other frameworks.
 struct FfnArgs {
   // h and its pre-activation; y; d_pre with db1; dw2; dx; dw1
   std::array<GemmArgs, 6> products{};
-  static constexpr size_t kDPre = 2;  // the one with the derivative of GELU
+  static constexpr size_t kDPre = 2;  // the one fused with GELU's derivative
   kernels::ColumnSumArgs db2{};
 };
 
@@ -60,8 +60,8 @@ void run_fused(const Exec& exec, const FfnArgs& args) {
   kernels::column_sum(exec, args.db2);
 }
 
-// The library's products have no derivative of GELU that rounds as the slot does: a kernel of its
-// own takes it, and another sums the bias gradient.
+// The library has no GELU derivative that rounds like the slot, so separate kernels compute it and
+// the bias gradient.
 void run_separate(const Exec& exec, const FfnArgs& args) {
   for (size_t i = 0; i < args.products.size(); ++i) {
     GemmArgs product = args.products[i];
@@ -95,7 +95,8 @@ VendorCall<FfnArgs> vendor_call(BenchDevice& device, const FfnArgs&) {
 
 void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<KernelCase>& out) {
   const auto add = [&](const std::string& name, KernelFamily family) {
-    // Plans of all copies alike; kept by what makes the arguments, which the case keeps.
+    // All copies have equal plans. The closure that makes the arguments, part of the case, owns
+    // them.
     const auto plans = std::make_shared<std::array<kernels::GemmPlan, 6>>();
     const auto make = [=](Operands& o) {
       FfnArgs args = make_args(o, size, dtype);
@@ -117,7 +118,7 @@ void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<Ke
   for (const KernelFamily family : {KernelFamily::kPortable, KernelFamily::kHopper}) {
     add(cat(family_name(family), "_ffn"), family);
   }
-  // The library and its epilogues are on GPUs only.
+  // This library and its epilogues exist on GPUs only.
   if (device == DeviceType::kCuda) add("vendor_ffn", KernelFamily::kVendor);
 }
 

@@ -80,7 +80,7 @@ void FlatCases::add_optimizers() {
   });
 }
 
-// The largest matrix of a block, or a smaller one where buffers are small.
+// Uses the largest matrix of a block, or a smaller one for small buffers.
 void FlatCases::add_adafactor() {
   const DType dtype = dtype_;
   constexpr DType kF32 = DType::kF32;
@@ -97,7 +97,7 @@ void FlatCases::add_adafactor() {
     return kernels::AdafactorAverageArgs{.newest = o.zeros(kF32, rows),
                                          .mean = o.zeros(kF32, rows)};
   });
-  // Means of zero would make every element a division by zero, which takes no longer.
+  // Zero means divide by zero, which takes the same time.
   add<kernels::AdafactorSquaresArgs>("", kernels::adafactor_squares, [=](Operands& o) {
     return kernels::AdafactorSquaresArgs{.grad = o.floats(kF32, n),
                                          .row = o.zeros(kF32, rows),

@@ -8,7 +8,7 @@ namespace {
 using kernels::Fp8Blocks;
 using kernels::Fp8Format;
 
-// An operand of zeros, to be written.
+// Returns a zeroed operand, to be written.
 kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length,
                             Fp8Blocks blocks = Fp8Blocks::kLines,
                             Fp8Format format = Fp8Format::kE4M3) {
@@ -25,12 +25,12 @@ kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length,
 
 }  // namespace
 
-// The three products of a layer [4 C, C] and what makes their operands. Codes are zeros: products
-// of them take as long as of others, but for the clock that a GPU's power leaves it.
+// Adds the three GEMMs of a layer [4 C, C] and the quantization of their operands. Values are
+// zeros, which take the same time, except for the clock rate that a GPU's power limit allows.
 void Cases::add_fp8(DeviceType device) {
   const int64_t T = s_.tokens(), C = s_.width, out = 4 * C;
   const DType dtype = dtype_;
-  if (dtype != DType::kBF16) return;  // there is none of others
+  if (dtype != DType::kBF16) return;  // only bf16 is quantized
   add<kernels::QuantizeFp8Args>("rows", kernels::quantize_fp8, [=](Operands& o) {
     return kernels::QuantizeFp8Args{.x = o.floats(dtype, {T, C}), .rows = operand(o, T, C)};
   });
@@ -48,7 +48,7 @@ void Cases::add_fp8(DeviceType device) {
     return kernels::QuantizeFp8Args{.x = o.floats(dtype, {out, C}),
                                     .rows = operand(o, out, C, Fp8Blocks::kSquares)};
   });
-  // Of a weight [4 C, C], what a rank that has all of it does for a gather.
+  // Quantization of a weight [4 C, C] for a gather, by a rank that has all of it.
   const auto largest = [=](Operands& o) {
     return o.zeros(DType::kI32, kernels::fp8_weight_blocks(Fp8Blocks::kSquares, {out, C}));
   };

@@ -9,7 +9,7 @@ using kernels::Epilogue;
 
 }  // namespace
 
-// The three products of a layer with weights [out, in], with the epilogues that GPT-2 gives them.
+// Adds the three GEMMs of a layer with weights [out, in], with GPT-2's epilogues.
 void Cases::add_linear(const std::string& name, int64_t in, int64_t out, bool bias, bool residual,
                        bool gelu) {
   const int64_t T = s_.tokens();
@@ -44,7 +44,7 @@ void Cases::add_gemms() {
   add_linear("fc_gelu", C, 4 * C, true, false, true);
   add_linear("mlp_proj", 4 * C, C, true, true, false);
   add_linear("logits", C, s_.padded_vocab, false, false, false);
-  // Backward of the layer behind the GELU, with the GELU's own and its bias gradient.
+  // Input gradient of the layer after GELU, fused with GELU's derivative and bias gradient.
   out_.push_back(
       make_gemm_case("dx_dgelu/" + named(""), dtype_, [T, C, dtype = dtype_](Operands& o) {
         return kernels::GemmArgs{.a = o.floats(dtype, {T, C}),
@@ -57,7 +57,7 @@ void Cases::add_gemms() {
 }
 
 void Cases::add_swiglu() {
-  // As large as a GELU block of 4 C, rounded up as Llama's are: 11008 for 4096.
+  // Parameter count of a GELU block of width 4 C, rounded up as in Llama: 11008 for 4096.
   constexpr int64_t kMultiple = 256;
   const int64_t F = (8 * s_.width / 3 + kMultiple - 1) / kMultiple * kMultiple;
   const int64_t T = s_.tokens(), C = s_.width;

@@ -4,8 +4,7 @@ namespace shale::bench {
 
 using kernels::Windows;
 
-// Layers of residual networks: of ResNet-18 and -50 at 224 pixels, from the first stage to the
-// last.
+// Adds layers of ResNet-18 and ResNet-50 at 224 pixels, from the first stage to the last.
 void Cases::add_images(DeviceType device) {
   struct Layer {
     const char* name;
@@ -16,7 +15,7 @@ void Cases::add_images(DeviceType device) {
                                {"1x1/56", 56, 64, 256, 1, 1},
                                {"3x3/28/2", 56, 128, 128, 3, 2},
                                {"3x3/7", 7, 512, 512, 3, 1}};
-  // The emulator has images and layers of an eighth of the size.
+  // On the emulator, images and layers have an eighth of the size.
   const int64_t parts = device == DeviceType::kEmu ? 8 : 1;
   const int64_t N = s_.batch;
   const DType dtype = dtype_;

@@ -2,14 +2,13 @@
 #include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/moe.h"
 
-// A mixture of experts in place of a feed-forward block: 8 experts of 2 C hidden columns, 2 of them
-// active for each token, all with as many tokens.
+// MoE layer: 8 experts of 2 C hidden columns, 2 active experts per token, balanced.
 namespace shale::bench {
 namespace {
 
 constexpr int64_t kExperts = 8, kActive = 2, kAlign = 32;
 
-// Neighbours of [0, count) far apart: numbers of rows, as tokens of a text have them.
+// Returns row numbers in [0, count) whose neighbours are far apart, as for tokens of a text.
 std::function<int32_t(int64_t)> scattered(int64_t count) {
   return [count](int64_t i) { return static_cast<int32_t>(i * 7919 % count); };
 }
@@ -108,7 +107,7 @@ void Cases::add_experts() {
   if (dtype_ == DType::kF32) add_routers();
 }
 
-// Which are in f32 whatever the model's dtype.
+// Router slots, always in f32.
 void Cases::add_routers() {
   const int64_t T = s_.tokens();
   const Mixture m{.tokens = T,

@@ -11,7 +11,7 @@ using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 using kernels::PointwiseProgram;
 
-// Programs live as long as the cases that point to them: one for each compute dtype.
+// Programs, one per compute dtype. Static, as cases point to them.
 template <class Make>
 const PointwiseProgram* program_for(DType dtype, const Make& make) {
   static const std::array<PointwiseProgram, 3> programs = {make(DType::kF32), make(DType::kBF16),
@@ -55,7 +55,7 @@ View broadcast_row(View row, int64_t rows) {
   return row;
 }
 
-// The operands of the gate, and what its ops one by one put between them.
+// Operands of the gate, and intermediate results of its separate ops.
 struct GateArgs {
   View x, scale, bias, gate, y;
   std::array<View, 4> between;
@@ -69,7 +69,7 @@ struct GateArgs {
 };
 
 kernels::Cost cost_of(const GateArgs& a) {
-  return kernels::cost_of(a.whole());  // the same work, whatever lies between
+  return kernels::cost_of(a.whole());  // same work, independent of intermediate results
 }
 
 GateArgs make_gate(Operands& o, DType dtype, int64_t rows, int64_t cols) {
@@ -112,7 +112,7 @@ void Cases::add_pointwise() {
                          .inputs = {o.floats(dtype, {T, C}, 3)},
                          .outputs = {o.zeros(dtype, {T, C})}};
   });
-  // Five ops, one by one and as one kernel.
+  // Five ops, separate and as one kernel.
   out_.push_back(make_case<GateArgs>(named("chain_of_5"), kernels::pointwise.name(), run_chain,
                                      dtype,
                                      [=](Operands& o) { return make_gate(o, dtype, T, C); }));
@@ -138,7 +138,7 @@ void Cases::add_dimension_ops() {
     return kernels::SoftmaxBwdArgs{
         .y = o.floats(dtype, {T, C}), .dy = o.floats(dtype, {T, C}), .dx = o.zeros(dtype, {T, C})};
   });
-  // Rows picked from as many rows.
+  // Gathers rows from the same number of rows.
   const auto rows = [=](Operands& o) {
     View index = o.integers({T}, T);
     index.shape = {1, T, C}, index.strides = {0, 1, 0};

@@ -15,10 +15,11 @@
 namespace shale::bench {
 namespace {
 
-constexpr size_t kStreamBytes = size_t{64} << 20;  // per array: three are more than caches hold
+constexpr size_t kStreamBytes = size_t{64} << 20;  // per array; three arrays exceed the caches
 constexpr int kFewestRuns = 3;
 
-// Shortest time of fn() within `seconds`; the first run, which touches memory, does not count.
+// Returns the shortest time of fn() within `seconds`; the first run, which maps memory, does not
+// count.
 template <typename Fn>
 double best_seconds(double seconds, Fn fn) {
   fn();
@@ -40,7 +41,7 @@ void on_all_threads(int64_t count, Fn fn) {
   }
 }
 
-// Memory, not the width of these loops, is what bounds them.
+// Bound by memory bandwidth, whatever the vector width.
 void triad(float* a, const float* b, const float* c, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) a[i] = b[i] + 0.5f * c[i];
@@ -51,7 +52,7 @@ void update(float* a, const float* b, int64_t count) {
   for (int64_t i = 0; i < count; ++i) a[i] += 1e-6f * b[i];
 }
 
-// Integers: a compiler may not reorder a float sum into vectors.
+// Integers, as compilers may not vectorize a float sum.
 uint32_t sum(const uint32_t* a, int64_t count) {
   uint32_t total = 0;
 #pragma omp simd reduction(+ : total)
@@ -68,7 +69,7 @@ void measure_streams(double seconds, Peaks& peaks) {
     fill_uniform(make_view(array[i], {kCount}), 1, uint64_t(i));
   }
   const auto [a, b, c] = array;
-  // Bytes that one run moves, over its time.
+  // Bytes moved by one run, divided by its time.
   const auto speed = [&](double arrays, auto body) {
     return arrays * double(kStreamBytes) /
            best_seconds(seconds, [&] { on_all_threads(kCount, body); });
@@ -80,15 +81,15 @@ void measure_streams(double seconds, Peaks& peaks) {
       3, [=](int64_t begin, int64_t end) { triad(a + begin, b + begin, c + begin, end - begin); });
   peaks.update =
       speed(3, [=](int64_t begin, int64_t end) { update(a + begin, b + begin, end - begin); });
-  std::atomic<uint32_t> total = 0;  // used, so that no compiler drops the sums
+  std::atomic<uint32_t> total = 0;  // prevents compilers from dropping the sums
   peaks.read =
       speed(1, [&, words = reinterpret_cast<const uint32_t*>(b)](int64_t begin, int64_t end) {
         total += sum(words + begin, end - begin);
       });
 }
 
-// oneDNN has no one best shape: square, and a wide one with a transposed operand as in a linear
-// layer.
+// Tries several shapes, as oneDNN has no single best one: square, and a wide one with a transposed
+// operand as in a linear layer.
 double measure_gemm(DType dtype, double seconds) {
   const std::vector<MatmulSpec> specs = {
       {.m = 2048, .n = 2048, .k = 2048, .lda = 2048, .ldb = 2048, .ldc = 2048},
@@ -125,7 +126,7 @@ Peaks measure_cpu_peaks(double seconds) {
     try {
       peaks.gemm[dtype] = measure_gemm(dtype, seconds);
     } catch (const UnavailableError&) {
-      // Not on this CPU: rows of that dtype have no peak to be set against.
+      // Not supported by this CPU: no peak for that dtype.
     }
   }
   return peaks;

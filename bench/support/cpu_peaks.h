@@ -4,7 +4,7 @@
 
 namespace shale::bench {
 
-// Takes some `seconds` per number. omp_set_num_threads() says how many threads.
+// Takes about `seconds` per number. Uses the threads of omp_set_num_threads().
 Peaks measure_cpu_peaks(double seconds);
 
 }  // namespace shale::bench

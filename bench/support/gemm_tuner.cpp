@@ -21,7 +21,7 @@ using kernels::GemmTile;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The middle of a class, 3 * 2^i: 768 for the ten digits of 512 to 1023.
+// Returns the middle of a class, 3 * 2^i: 768 for the ten bits of 512 to 1023.
 int64_t middle(int bits) {
   return bits < 2 ? 1 : int64_t{3} << (bits - 2);
 }
@@ -31,7 +31,7 @@ View stored(Operands& operands, DType dtype, int64_t rows, int64_t cols, bool is
                        : operands.floats(dtype, {rows, cols});
 }
 
-// A weight gradient is what has a transposed; it is added up in f32.
+// A transposed a means a weight gradient, which is accumulated in f32.
 GemmArgs make_args(Operands& operands, const GemmClass& c, bool gelu) {
   const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
   GemmArgs args;
@@ -47,7 +47,7 @@ GemmArgs make_args(Operands& operands, const GemmClass& c, bool gelu) {
   return args;
 }
 
-// Seconds of a call; never, where the plan is not possible here.
+// Returns the seconds of a call; infinity if the plan is not possible.
 double time_of(const KernelBench& bench, const GemmClass& c, bool gelu, const GemmPlan& plan,
                double seconds) {
   const auto timed = make_case<GemmArgs>("tune", kernels::gemm, c.in, [&](Operands& operands) {
@@ -80,8 +80,8 @@ Timed best_own(const KernelBench& bench, const GemmClass& c, double seconds) {
                               GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     if (!can_run(tile, kernels::gemm_means(bench.exec().device))) continue;
     for (const int splits : {1, 2, 3, 4, 5, 6, 8, 12, 16}) {
-      // Parts below the depth that fills the pipeline, or partial products beyond the memory that
-      // gemm_plan() would take, are not worth a try.
+      // Splits below the depth that fills the pipeline, or with more partial results than
+      // gemm_plan() accepts, are not tried.
       if (splits > 1 && (k / splits < 256 || m * n * splits > int64_t{8} << 20)) break;
       if (!has_kernel(product, tile, splits)) continue;
       const int blocks = kernels::best_cluster(product, tile);
@@ -134,8 +134,8 @@ std::vector<GemmClass> tuned_classes() {
       for (const int wide : {10, 11, 12, 13, kVocabularyBits}) {
         for (int narrow = 10; narrow <= 13; ++narrow) {
           classes.push_back({in, false, true, tokens, wide, narrow});   // forward
-          classes.push_back({in, false, false, tokens, narrow, wide});  // gradient of the input
-          classes.push_back({in, true, false, wide, narrow, tokens});   // gradient of the weight
+          classes.push_back({in, false, false, tokens, narrow, wide});  // input gradient
+          classes.push_back({in, true, false, wide, narrow, tokens});   // weight gradient
         }
       }
     }

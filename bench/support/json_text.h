@@ -7,8 +7,8 @@
 
 namespace shale::bench {
 
-// A JSON object as it is written, fields in the order of the calls: what bench_kernels needs of
-// JSON, which is also built where there is no JSON library.
+// Writer of a JSON object, with fields in the order of the calls. bench_kernels uses it, as it is
+// also built without the JSON library.
 class JsonText {
  public:
   JsonText& add(std::string_view key, std::string_view value);
@@ -19,7 +19,7 @@ class JsonText {
   JsonText& add(std::string_view key, int64_t value);
   JsonText& add(std::string_view key, int value) { return add(key, int64_t{value}); }
   JsonText& add(std::string_view key, const JsonText& object);
-  JsonText& add(std::string_view key, const std::vector<JsonText>& array);  // one a line
+  JsonText& add(std::string_view key, const std::vector<JsonText>& array);  // one item per line
 
   std::string text() const { return "{" + fields_ + "}"; }
 

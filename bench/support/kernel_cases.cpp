@@ -6,7 +6,7 @@
 namespace shale::bench {
 namespace {
 
-// Sizes for one device type. Those of GPT-2 124M are named by their tokens.
+// Sizes for one device type. Those of GPT-2 124M are named by their number of tokens.
 struct Sizes {
   std::vector<Size> models;
   int64_t flat;  // elements of a flat buffer of parameters
@@ -21,13 +21,13 @@ Sizes sizes_for(DeviceType type) {
                {"nano", 8, 256, 128, 4, 256, 256}},
               kBlockElements};
     case DeviceType::kCuda:
-      return {{{"16384", 16, 1024, 768, 12, 50257, 50304}}, 124475904};  // the whole model at once
+      return {{{"16384", 16, 1024, 768, 12, 50257, 50304}}, 124475904};  // the whole model
     case DeviceType::kEmu: break;
   }
   return {{{"tiny", 2, 24, 64, 1, 100, 128}}, 5000};
 }
 
-// What exists once, whatever the dtype of the model.
+// Adds cases that are independent of the model's dtype.
 void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
   constexpr DType kF32 = DType::kF32;
   out.push_back(
@@ -64,8 +64,8 @@ void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
   add_cast("cast/flat/bf16_to_fp32", DType::kBF16, kF32);
 }
 
-// Where GPU libraries are usually compared: norms of wide rows, Llama's feed-forward block, large
-// square products, attention with 16384 tokens and 2048 columns in heads of 64 and 128.
+// Adds sizes at which GPU libraries are usually compared: norms of wide rows, Llama's feed-forward
+// block, large square GEMMs, attention with 16384 tokens and 2048 columns in heads of 64 and 128.
 void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
   Cases wide({"16384x4096", 1, 16384, 4096, 32, 50257, 50304}, dtype, out);
   wide.add_norms();
@@ -78,7 +78,7 @@ void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
       cases.add_attention();
       if (dtype != DType::kF32) cases.add_attention_families();
       if (seq == 4096) cases.add_attention_variants(DeviceType::kCuda);
-      // `--filter tile_` tells which tile fwd_tile() should name for heads of 128.
+      // `--filter tile_` shows the tile that fwd_tile() should choose for heads of 128.
       const bool compares_tiles = head_dim == 128 && seq >= 4096 && dtype != DType::kF32;
       if (compares_tiles) cases.add_attention_tiles();
     }
@@ -90,7 +90,7 @@ void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
   }
 }
 
-// The same kinds of cases where they take seconds on the emulator.
+// Adds the same kinds of cases at sizes that take seconds on the emulator.
 void add_emulated_cases(DType dtype, std::vector<KernelCase>& out) {
   add_square_gemms(72, dtype, out);
   if (dtype == DType::kF32) return;

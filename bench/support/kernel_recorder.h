@@ -21,32 +21,32 @@ struct CallTotal {
 
 using ProductSpec = std::variant<MatmulSpec, ConvSpec>;
 
-// One matrix product or convolution of a step, with the addresses it worked on.
+// GEMM or convolution of a step, with its addresses.
 struct ProductCall {
   std::string name;  // gemm_name(), ConvSpec::name()
   ProductSpec spec;
-  const void* a = nullptr;  // of a convolution ConvCall's in, dy and out, of which one is null
+  const void* a = nullptr;  // for a convolution: ConvCall's in, dy and out, one of them null
   const void* b = nullptr;
   void* c = nullptr;
-  std::string phase = {};  // in which it was called
+  std::string phase = {};  // of the call
 };
 
 // product_shape() of a specification.
 std::string shape_name(const MatmulSpec& spec);
 
-// Counts the calls that it observes: how much work they were, and how long each shape of
-// products and convolutions took on the CPU. Calls may come from several threads; between steps,
-// when there are none, it is read and told what to do.
+// Counts observed kernel calls: their work, and the time of each GEMM and convolution shape on the
+// CPU. Calls may come from several threads. Read and configure it between steps, when there are no
+// calls.
 class KernelRecorder final : public kernels::CallObserver {
  public:
-  // Calls from now on count as part of this phase.
+  // Assigns the following calls to this phase.
   void set_phase(std::string phase);
   void keep_products(bool keep) { keep_products_ = keep; }
-  // Stands between this one and the kernel, for one that wants to time calls. Null: nobody.
+  // Inserts an observer between this one and the kernel, for timing. Null: none.
   void set_inner(kernels::CallObserver* inner) { inner_ = inner; }
   void reset();
 
-  // Work by (phase, slot). Seconds are left at 0: the runtime's Tracer has them.
+  // Work by (phase, slot). Seconds are 0, as the runtime's Tracer has them.
   using PhaseAndSlot = std::pair<std::string, std::string>;
   const std::map<PhaseAndSlot, CallTotal>& totals() const { return totals_; }
   // By ProductCall::name.
@@ -61,7 +61,7 @@ class KernelRecorder final : public kernels::CallObserver {
 
   kernels::CallObserver* inner_ = nullptr;
   bool keep_products_ = false;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the following members
   std::string phase_;
   std::map<PhaseAndSlot, CallTotal> totals_;
   std::map<std::string, CallTotal> products_;

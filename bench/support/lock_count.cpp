@@ -1,5 +1,5 @@
-// Stands before the C library's functions. In a library of its own: a program that has it pays for
-// it, and none should that measures something else.
+// Interposes the C library's functions. It is a library of its own, as it slows down programs that
+// link it, which should measure nothing else.
 #include "shale/bench/support/lock_count.h"
 
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ int pthread_mutex_unlock(pthread_mutex_t* mutex) {
   using namespace shale::bench;
   static MutexFunction* const real = next("pthread_mutex_unlock");
   const int result = real(mutex);
-  // One that try_lock took, or a wait for a condition took back, is no part of it.
+  // Mutexes from try_lock, or taken back after a wait for a condition, do not count.
   if (held > 0 && --held == 0) nanoseconds += now() - since;
   return result;
 }

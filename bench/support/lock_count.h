@@ -4,17 +4,18 @@
 
 namespace shale::bench {
 
-// Mutexes that one thread took.
+// Mutexes locked by one thread.
 struct LockTotals {
   int64_t taken = 0;
-  double seconds = 0;  // from asking for one until none is held, waits for conditions among them
+  double seconds = 0;  // from each request until none is held, including waits for conditions
 };
 
-// Of the calling thread, since it began. The program's own functions count: what is inside the C
-// library does not.
+// Returns the totals of the calling thread. Calls of the program's functions count; those inside
+// the C library do not.
 LockTotals locks_of_this_thread();
 
-// False in builds with a sanitizer, which has these functions itself: the totals are zero.
+// Returns false in builds with a sanitizer, which interposes these functions itself: totals are
+// zero.
 bool counts_locks();
 
 }  // namespace shale::bench

@@ -3,7 +3,7 @@
 namespace shale::bench {
 namespace {
 
-// Bytes from first to last of a matrix stored in `lines` of `length` elements, `ld` apart.
+// Returns the bytes from first to last element of `lines` lines of `length` elements, `ld` apart.
 int64_t extent_bytes(int64_t lines, int64_t length, int64_t ld, DType dtype) {
   return lines == 0 ? 0 : ((lines - 1) * ld + length) * dtype_size(dtype);
 }

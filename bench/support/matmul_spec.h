@@ -9,21 +9,21 @@ namespace shale::bench {
 // c [m, n] = a [m, k] · b [k, n] (+ c).
 struct MatmulSpec {
   int64_t m = 0, n = 0, k = 0;
-  int64_t lda = 0, ldb = 0, ldc = 0;  // distance of rows, or of columns if transposed
+  int64_t lda = 0, ldb = 0, ldc = 0;  // distance between rows, or between columns if transposed
   bool a_transposed = false, b_transposed = false;
   DType in = DType::kF32;   // of a and b
   DType out = DType::kF32;  // of c
   bool accumulate = false;
 
   double flops() const { return 2.0 * double(m) * double(n) * double(k); }
-  // From the first element to the last, gaps included.
+  // Bytes from the first element to the last, including gaps.
   int64_t a_bytes() const;
   int64_t b_bytes() const;
   int64_t c_bytes() const;
   friend auto operator<=>(const MatmulSpec&, const MatmulSpec&) = default;
 };
 
-// The product of a call of Shale's kernel, without its epilogue.
+// Returns the GEMM of a call of Shale's kernel, without its epilogue.
 MatmulSpec matmul_spec(const kernels::GemmArgs& args);
 
 }  // namespace shale::bench

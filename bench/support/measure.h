@@ -5,13 +5,13 @@
 
 namespace shale::bench {
 
-// Runs that took turns: as many of one side as of the other, if there is another.
+// Alternating runs: the same number of each side, if there are two.
 struct Measured {
   Samples ours, vendor;
 };
 
-// Warms up, then measures for at least so many seconds. A sample is as many calls in a row as the
-// device's clock needs, and counts as their mean.
+// Warms up, then measures for at least min_time_s. A sample is the mean of as many calls in a row
+// as the device's clock requires.
 Measured measure(BenchDevice& device, const PreparedCase& prepared, double min_time_s);
 
 }  // namespace shale::bench

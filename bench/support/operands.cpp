@@ -8,7 +8,7 @@
 namespace shale::bench {
 namespace {
 
-// On a GPU values are made on the host for so much memory, and then repeated.
+// Size of the values generated on the host for a GPU; larger operands repeat them.
 constexpr size_t kStagedBytes = size_t{16} << 20;
 
 }  // namespace
@@ -33,13 +33,13 @@ View Operands::zeros(DType dtype, const Shape& shape) {
   return make_view(raw(size_t(shape.numel() * dtype_size(dtype))), dtype, shape);
 }
 
-// fill(view) writes a dense view in host memory.
+// Fills a view with fill(view), which writes a dense view in host memory.
 template <typename Fill>
 View Operands::filled(DType dtype, const Shape& shape, Fill&& fill) {
   const View view = zeros(dtype, shape);
   const auto bytes = size_t(view.bytes());
-  if (device_.device().type != DeviceType::kCuda) {  // others' memory is the host's
-    device_.synchronize();                           // zeros are on their way
+  if (device_.device().type != DeviceType::kCuda) {  // memory of other devices is host memory
+    device_.synchronize();                           // zeroing is asynchronous
     fill(view);
     return view;
   }

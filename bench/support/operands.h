@@ -16,26 +16,26 @@
 
 namespace shale::bench {
 
-View transposed(View matrix);  // the same memory, [n, m] for [m, n]
+View transposed(View matrix);  // same memory: [n, m] for [m, n]
 
-// Memory for the arguments of one kernel case, on the device.
+// Device memory for the arguments of one kernel case.
 class Operands {
  public:
   explicit Operands(BenchDevice& device) : device_(device) {}
   Device device() const { return device_.device(); }
 
-  View floats(DType dtype, const Shape& shape, double scale = 1);  // evenly over [-scale, scale]
+  View floats(DType dtype, const Shape& shape, double scale = 1);  // uniform in [-scale, scale]
   View integers(const Shape& shape, int64_t bound);                // i32 in [0, bound)
   View integers(const Shape& shape, const std::function<int32_t(int64_t)>& value);  // by index
   View zeros(DType dtype, const Shape& shape);
   View values(const Shape& shape, const std::function<float(int64_t)>& value);  // f32, by index
   void* raw(size_t bytes);                                                      // zeroed
-  std::span<void*> host_pointers(size_t count);  // in host memory, to be filled
+  std::span<void*> host_pointers(size_t count);  // host memory, to be filled
 
-  // Floats that all copies of a case share: what a call touches a small part of only.
+  // Floats shared by all copies of a case, for operands of which a call reads only a small part.
   View shared(const std::string& name, DType dtype, const Shape& shape);
 
-  int64_t bytes() const { return bytes_; }  // without what is shared
+  int64_t bytes() const { return bytes_; }  // without shared operands
 
  private:
   template <typename Fill>
@@ -49,7 +49,7 @@ class Operands {
   uint64_t seed_ = 0;
 };
 
-// What kernels are called with.
+// Environment of kernel calls.
 class KernelBench {
  public:
   // rotation_bytes: see copies(); 0: the device's.
@@ -59,8 +59,9 @@ class KernelBench {
   const Exec& exec() const { return exec_; }
   BenchDevice& device() const { return device_; }
 
-  // How many copies of `bytes` bytes take turns so that a call never finds its operands in a cache:
-  // within a training step, hundreds of megabytes go by between two uses of a tensor.
+  // Returns the number of copies of `bytes` bytes to use in turn, so that a call never finds its
+  // operands in a cache: in a training step, hundreds of megabytes are used between two uses of a
+  // tensor.
   int64_t copies(int64_t bytes) const;
 
  private:
@@ -71,26 +72,26 @@ class KernelBench {
   int64_t rotation_bytes_ = 0;
 };
 
-// A case with its operands in place.
+// Case with allocated operands.
 struct PreparedCase {
   kernels::Cost cost;
-  std::function<void()> run;     // the kernel, on the next copy of the operands; does not wait
-  std::function<void()> vendor;  // the same work by the vendor's library, on the same; optional
+  std::function<void()> run;     // launches the kernel on the next copy of the operands
+  std::function<void()> vendor;  // same work by the vendor's library; optional
 };
 
-// Which of a GPU's kernels a case is of.
+// Kernel family of a case on a GPU.
 enum class KernelFamily : uint8_t {
-  kOfDevice,  // those that a program gets there
-  kPortable,  // those that every GPU runs
-  kHopper,    // those for compute capability 9.0
-  kVendor,    // cuBLASLt's products, where the epilogues are kernels of their own
+  kOfDevice,  // chosen by the slot
+  kPortable,  // for every GPU
+  kHopper,    // for compute capability 9.0
+  kVendor,    // cuBLASLt GEMMs with separate epilogue kernels
 };
 inline constexpr int kKernelFamilies = 4;
 
-// What cost_of() and the slot's arguments do not say of a case.
+// Properties of a case that cost_of() and the slot's arguments do not include.
 struct CaseOptions {
   bool deterministic = false;  // as in Exec
-  double flops_share = 1;      // of the FLOP that the shapes count, those that are needed
+  double flops_share = 1;      // share of the shapes' FLOP that is needed
   KernelFamily family = KernelFamily::kOfDevice;
 };
 
@@ -103,18 +104,18 @@ struct KernelCase {
   std::function<PreparedCase(const KernelBench&)> prepare;
 };
 
-// Does the same work as a kernel by the vendor's library. Null where the device has none.
+// Same work as a kernel by the vendor's library. Null if not available.
 template <typename Args>
 using VendorCall = std::function<void(const Args&)>;
 template <typename Args>
 using MakeVendorCall = std::function<VendorCall<Args>(BenchDevice&, const Args&)>;
 
-// What a case runs.
+// Work of a case.
 template <typename Args>
 using RunCase = std::function<void(const Exec&, const Args&)>;
 
-// Makes a case of what calls kernels and what makes its arguments, which is called once per copy.
-// `slot` is the name of the kernels' slot, and begins the case's name.
+// Makes a case from a function that calls kernels and one that makes its arguments, called once per
+// copy. `slot` is the name of the kernels' slot, and the prefix of the case's name.
 template <typename Args>
 KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DType dtype,
                      std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,
@@ -136,7 +137,7 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
     if (vendor) state->vendor = vendor(bench.device(), state->args.front());
     Exec exec = bench.exec();
     exec.deterministic = options.deterministic;
-    // Kernels that go by the device, not by a plan: an A100 has none of its own.
+    // Some kernels depend on the device rather than a plan; an A100 (80) only has portable ones.
     if (options.family == KernelFamily::kPortable && exec.device.arch == 90) exec.device.arch = 80;
     PreparedCase prepared{.cost = cost_of(state->args.front()),
                           .run = [state, run, exec] { run(exec, state->next(state->turn)); },
@@ -165,12 +166,12 @@ KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dt
       std::move(vendor), options);
 }
 
-// A matrix product, beside the vendor's product of the same operands without the epilogue.
+// Makes a GEMM case, compared with the vendor's GEMM of the same operands without the epilogue.
 KernelCase make_gemm_case(std::string name, DType dtype,
                           std::function<kernels::GemmArgs(Operands&)> make,
                           const CaseOptions& options = {});
 
-// How the kernels of a family go about a product. Of Hopper's, some tile, whatever is fastest.
+// Returns the plan of a family's kernels for a GEMM: for Hopper, with the fastest tile.
 kernels::GemmPlan plan_of_family(KernelFamily family, const Device& device,
                                  const kernels::GemmArgs& args);
 

@@ -11,30 +11,30 @@
 
 namespace shale::bench {
 
-// What crosses the links of a step in which one rank owns the training state, in bytes. The links
-// are a star: one from the owner to each of the others.
+// Bytes on the links of a step in which one rank owns the training state. The links form a star
+// from the owner to each other rank.
 struct StarBytes {
   double down = 0;  // on each link, from the owner
   double up = 0;    // on each link, to the owner
 };
 
-// The fields of a batch, without rows: what is known of it where it is not.
+// Returns the batch's fields without rows, for ranks that do not have it.
 Batch without_rows(const Batch& whole);
 
 // Data parallelism with an owner, as torch.nn.DataParallel does it over the devices of a process:
-// rank 0 has the batch, the parameters and the optimizer; in every step it gives each rank its rows
-// and the parameters, gets its gradients, and steps alone. A baseline, which nothing else uses.
+// rank 0 has the batch, the parameters and the optimizer; in every step it sends each rank its rows
+// and the parameters, receives its gradients, and updates alone. A baseline for benchmarks only.
 class OwnerStep {
  public:
-  // Collective; all are used until the end. `alone` is a group of this rank. Every rank has memory
-  // for the model and its gradients, the owner alone for the optimizer. seed: of initial values.
+  // Collective; arguments must outlive this. `alone` is a group of this rank only. Every rank
+  // allocates the model and its gradients, the owner also the optimizer. seed: of initial values.
   OwnerStep(Module& model, const std::vector<Module*>& units, Context& context,
             comm::ProcessGroup& group, comm::ProcessGroup& alone, uint64_t seed,
             const models::MakeOptimizer& make);
 
-  // `whole`: on the owner the batch of all ranks, on others its fields without rows (those of
-  // without_rows()); `weight`: what the losses of all ranks are divided by. Returns the sum of the
-  // losses of this rank's rows. Throws InternalError unless the rows are a multiple of the ranks.
+  // `whole`: on the owner the batch of all ranks, on others its fields without rows
+  // (without_rows()); `weight`: divisor of the sum of all losses. Returns the sum of the losses of
+  // this rank's rows. Throws InternalError unless the rows are a multiple of the ranks.
   float run(const Batch& whole, int64_t step, float lr, double weight,
             const models::MicroBatches::Loss& loss);
 
@@ -48,7 +48,7 @@ class OwnerStep {
   Module& model_;
   Context& context_;
   comm::ProcessGroup& group_;
-  comm::DataParallel parallel_;  // of this rank alone
+  comm::DataParallel parallel_;  // of this rank only
   std::unique_ptr<optim::Optimizer> optimizer_;
   StarBytes bytes_;
 };

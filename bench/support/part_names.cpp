@@ -98,8 +98,8 @@ std::string PartNames::of(const kernels::KernelCall& call) const {
   return found == std::end(kSlotLabels) ? call.slot : found->part;
 }
 
-// y = x w^T is [tokens, in] times a transposed [out, in]; dx = dy w is [tokens, out] times
-// [out, in]; dw = dy^T x is a transposed [tokens, out] times [tokens, in].
+// y = x w^T is [tokens, in] times a transposed [out, in]; dx = dy w is [tokens, out] times [out,
+// in]; dw = dy^T x is a transposed [tokens, out] times [tokens, in].
 std::string PartNames::of_product(const kernels::GemmArgs& args) const {
   const MatmulSpec s = matmul_spec(args);
   const bool is_forward = !s.a_transposed && s.b_transposed;
@@ -110,7 +110,7 @@ std::string PartNames::of_product(const kernels::GemmArgs& args) const {
   std::string name;
   for (const models::NamedProduct& product : products_) {
     if (product.in != in || product.out != out) continue;
-    // In a model where two layers have one size they are one part.
+    // Two layers of equal size are one part.
     name += cat(name.empty() ? "" : " and ", product.name);
   }
   const std::string epilogue = epilogue_name(args);

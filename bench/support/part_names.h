@@ -8,9 +8,9 @@
 
 namespace shale::bench {
 
-// Tells which part of a step of a language model a kernel call belongs to: matrix products by
-// layer, direction and epilogue, all else by what the slot is for. A product that the model does
-// not name goes by its shape, a slot that nobody named by its own name.
+// Maps kernel calls of a language model's step to named parts: GEMMs by layer, direction and
+// epilogue, other kernels by the slot's purpose. Unknown GEMMs are named by their shape, unknown
+// slots by their own name.
 class PartNames {
  public:
   explicit PartNames(std::vector<models::NamedProduct> products) : products_(std::move(products)) {}

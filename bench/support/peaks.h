@@ -8,23 +8,23 @@
 
 namespace shale::bench {
 
-// What this machine can do, measured just now with nothing of Shale's. 0: not measured.
+// Measured peaks of this machine, without any of Shale's kernels. 0: not measured.
 struct Peaks {
-  double copy = 0;    // bytes/s read and written by memcpy, on a GPU by cudaMemcpyAsync
-  double triad = 0;   // bytes/s of a = b + s c, as STREAM counts: two read, one written
-  double update = 0;  // bytes/s of a += s b, two read, one written; in place, nothing else moves
+  double copy = 0;    // bytes/s read plus written by memcpy; on a GPU cudaMemcpyAsync
+  double triad = 0;   // bytes/s of a = b + s c, as in STREAM: two read, one written
+  double update = 0;  // bytes/s of a += s b, in place: two read, one written
   double read = 0;    // bytes/s of a sum
-  std::map<DType, double> gemm;  // FLOP/s of the vendor's best large product; absent: not supported
+  std::map<DType, double> gemm;  // FLOP/s of the vendor's best large GEMM; absent: not supported
 
   double read_write() const { return std::max({copy, triad, update}); }
-  // The time that the work takes at the speed that bounds it; 0 for no work, or if that speed was
-  // not measured.
+  // Returns the time of the work at the bounding peak; 0 if there is no work, or the peak was not
+  // measured.
   double bound_seconds(const kernels::Cost& cost, DType dtype) const;
-  // Whether arithmetic bounds it, rather than memory.
+  // Returns true if the work is bound by arithmetic rather than memory.
   bool compute_bound(const kernels::Cost& cost, DType dtype) const;
 };
 
-// Bytes of the last-level cache that this process's CPUs share; 0: unknown.
+// Returns the bytes of the last-level cache shared by this process's CPUs; 0: unknown.
 int64_t last_level_cache_bytes();
 
 }  // namespace shale::bench

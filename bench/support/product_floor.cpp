@@ -24,7 +24,7 @@ Range range_of(const void* data, int64_t bytes) {
   return {begin, begin + static_cast<uintptr_t>(bytes)};
 }
 
-// The ranges with what overlaps or touches joined, by address.
+// Merges overlapping and adjacent ranges; returns them sorted by address.
 std::vector<Range> joined(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -39,9 +39,9 @@ std::vector<Range> joined(std::vector<Range> ranges) {
   return out;
 }
 
-// How many bytes a call's operands have; 0: there is none.
+// Bytes of a call's operands; 0: no such operand.
 struct Operands {
-  DType in = DType::kF32;  // of what is read
+  DType in = DType::kF32;  // of the inputs
   int64_t a = 0, b = 0, c = 0;
 };
 
@@ -96,7 +96,7 @@ void ProductFloor::make_regions(const std::vector<ProductCall>& calls) {
     if (bytes.c > 0) ranges.push_back(range_of(call.c, bytes.c));
   }
   for (const Range& range : joined(std::move(ranges))) {
-    // The same place within a page: alignment matters to speed.
+    // Same offset within a page, as alignment affects speed.
     const uintptr_t begin = range.begin / kPage * kPage;
     regions_.push_back({begin, range.end, Buffer(range.end - begin)});
   }
@@ -112,9 +112,8 @@ void* ProductFloor::here(const void* there) const {
   return region.buffer.data() + (address - region.begin);
 }
 
-// Values as a model has them, small enough that no chain of products overflows and large enough
-// that none reaches denormal numbers, which are slow. The second operand of most products is a
-// weight.
+// Realistic values: small enough that no chain of GEMMs overflows, and large enough to avoid
+// denormal numbers, which are slow. The second operand of most GEMMs is a weight.
 void ProductFloor::plan_inputs() {
   std::set<std::pair<const void*, int64_t>> seen;
   std::vector<Range> written;

@@ -11,16 +11,15 @@
 
 namespace shale::bench {
 
-// The matrix products and convolutions of a step and nothing else, straight through oneDNN: what a
-// step would take if all the rest were free. They are those that a real step made, in its order,
-// with operands that share and reuse memory as the step's did, so that caches find the same
-// pattern; the memory is the floor's own.
+// GEMMs and convolutions of a step, executed directly by oneDNN: the time of a step if everything
+// else were free. The calls are those of a real step, in its order. Their operands share and reuse
+// memory as in the step, for the same cache behaviour; the memory is the floor's own.
 class ProductFloor {
  public:
-  // Throws UnavailableError where oneDNN lacks a product.
+  // Throws UnavailableError if oneDNN does not support one of them.
   explicit ProductFloor(std::vector<ProductCall> calls);
 
-  // Runs all products with the threads of omp_set_num_threads(); seconds in all.
+  // Runs everything with the threads of omp_set_num_threads(); returns the total seconds.
   double run();
   void reset() { totals_.clear(); }
 
@@ -34,7 +33,7 @@ class ProductFloor {
     ProductCall call;  // with addresses in the floor's memory
     const VendorPrimitive* vendor = nullptr;
   };
-  // A stretch of the step's memory that operands overlap in, and what stands for it here.
+  // Range of the step's memory with overlapping operands, and its replacement.
   struct Region {
     uintptr_t begin = 0, end = 0;
     Buffer buffer;
@@ -53,8 +52,8 @@ class ProductFloor {
   std::vector<Region> regions_;  // by address
   std::map<ProductSpec, std::unique_ptr<VendorPrimitive>> vendors_;
   std::vector<Product> products_;
-  std::vector<Operand> inputs_;       // all memory that products read
-  std::vector<Operand> overwritten_;  // the part of it that products also write
+  std::vector<Operand> inputs_;       // all inputs
+  std::vector<Operand> overwritten_;  // inputs that are also outputs
   Buffer scratch_;
   std::map<std::string, CallTotal> totals_;
 };

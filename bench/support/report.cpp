@@ -16,12 +16,12 @@ int stage(const Json& step) {
   return static_cast<int>(number(step, "zero"));
 }
 
-// Rows from before there was a choice do not name the CPU.
+// Old rows, from before there was a choice, do not name the CPU.
 bool on_other_device(const Json& step) {
   return step.contains("device") && word(step, "device") != "cpu";
 }
 
-// A training run: its document, the row of the whole step, and what it was.
+// Training run: its document, the row of its whole step, and its configuration.
 struct TrainRun {
   const Json* document = nullptr;
   Json step;
@@ -46,7 +46,7 @@ std::string configuration(const Json& step) {
              stage(step) > 0 ? cat(", zero ", stage(step)) : "", launches(step));
 }
 
-// The fastest run of every configuration, in the order of the documents.
+// Returns the fastest run of each configuration, in the order of the documents.
 std::vector<TrainRun> train_runs(const std::vector<Json>& documents) {
   std::vector<TrainRun> runs;
   for (const Json& document : documents) {
@@ -91,7 +91,7 @@ std::string machine_section(const std::vector<Json>& documents, const ReportFact
   for (const Json& document : documents) {
     if (document.contains("machine")) load = std::max(load, number(document["machine"], "load"));
   }
-  // Programs before it in the same sitting leave a load of one per thread behind.
+  // Earlier programs of the same session leave a load of one per thread.
   add("highest load before a program", fixed(load, 1));
   return table.markdown();
 }
@@ -110,7 +110,7 @@ double memory_ratio(const Json& step) {
   return number(step["memory"], "peak_reserved") / number(step["memory"], "sum");
 }
 
-// The rows of whole steps that bench_train --breakdown took apart.
+// Returns the rows of whole steps of bench_train --breakdown.
 std::vector<Json> broken_down_steps(const std::vector<Json>& documents) {
   std::vector<Json> steps;
   for (const Json& document : documents) {
@@ -121,7 +121,7 @@ std::vector<Json> broken_down_steps(const std::vector<Json>& documents) {
   return steps;
 }
 
-// The numbers that the project holds itself to, GPT-2 124M.
+// Lists the project's performance targets for GPT-2 124M.
 std::string targets_section(const std::vector<TrainRun>& runs, const std::vector<Json>& documents) {
   Table table({"target", "wanted", "measured", ""});
   const auto add = [&](const std::string& what, double wanted, double measured,
@@ -148,7 +148,7 @@ std::string targets_section(const std::vector<TrainRun>& runs, const std::vector
   for (const int zero : {1, 2, 3}) {
     const auto sharded = find_run(runs, "fp32", 2, 1, 8, zero);
     if (!two || !sharded) continue;
-    // Stages 1 and 2 communicate as much as stage 0, stage 3 half as much again.
+    // ZeRO-1 and 2 communicate as much as ZeRO-0, ZeRO-3 1.5 times as much.
     add(cat("2 ranks, zero ", zero, ": step time / that of zero 0"), zero == 3 ? 1.05 : 1.0,
         number(sharded->step, "step_ms") / number(two->step, "step_ms"), true);
     add(cat("2 ranks, zero ", zero, ": exposed communication / step"), 0.05,
@@ -208,7 +208,7 @@ std::string rate(double giga, double ms) {
   return giga > 0 ? fixed(giga / ms * 1e3, 1) : "";
 }
 
-// Where the time of one run goes.
+// Breaks down the time of one run.
 std::string breakdown(const TrainRun& run) {
   constexpr double kSmallestShare = 0.001;
   Table parts({"part", "calls", "ms", "of the step", "GFLOP/s", "GB/s"});
@@ -231,7 +231,7 @@ std::string breakdown(const TrainRun& run) {
   return "\n### " + run.name + "\n\n" + parts.markdown() + "\n" + products.markdown();
 }
 
-// The tables of bench_train --breakdown.
+// Formats the tables of bench_train --breakdown.
 std::string part_breakdowns(const std::vector<Json>& documents) {
   std::string out;
   for (const Json& document : documents) {
@@ -319,7 +319,7 @@ std::string kernels_section(const std::vector<Json>& documents) {
   return out;
 }
 
-// A line per operation and size: Shale in memory that peers reach ("group") and in any other.
+// Formats a line per operation and size: Shale on shared memory ("group") and on other memory.
 std::string collectives_section(const std::vector<Json>& documents) {
   struct Line {
     std::string name;

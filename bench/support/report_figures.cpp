@@ -62,7 +62,7 @@ std::string name_for_rivals(const std::string& name) {
     const size_t at = name.find(family);
     if (at == std::string::npos) continue;
     const std::string rest = name.substr(at + std::string_view(family).size());
-    // The square product by the device's kernels has its second operand transposed.
+    // In the square GEMM by the device's kernels, the second operand is transposed.
     return name.substr(0, at + 1) + (rest.starts_with("nt/") ? "square" + rest.substr(2) : rest);
   }
   return name;
@@ -70,23 +70,23 @@ std::string name_for_rivals(const std::string& name) {
 
 namespace {
 
-// What was measured of one side: a kernel's microseconds, or a step's milliseconds.
+// Measurement of one side: microseconds of a kernel, or milliseconds of a step.
 struct Side {
   std::string who;
   double time = 0;
   std::string speed{};
 };
 
-// The shorter time; nothing is longer than anything.
+// Keeps the shorter time; a missing measurement never wins.
 void take_faster(std::optional<Side>& best, const Side& other) {
   if (other.time > 0 && (!best || other.time < best->time)) best = other;
 }
 
-// A kernel's figure: the first of our cases that was measured, and what rivals stand beside it.
+// A kernel's figure: our first case that was measured, and its rivals.
 struct KernelFigure {
   std::string what;
   std::vector<std::string> ours;
-  std::vector<std::string> rivals;  // names in other programs' rows, or of our cases
+  std::vector<std::string> rivals;  // names in other programs' rows, or of our own cases
 };
 
 std::vector<KernelFigure> kernel_figures() {
@@ -163,7 +163,7 @@ void add_kernels(Table& table, const std::map<std::string, Json>& cases,
   }
 }
 
-// A step that is measured on both sides: `batch` sequences or images of `size` tokens or pixels.
+// A step measured on both sides: `batch` sequences or images of `size` tokens or pixels.
 struct StepFigure {
   const char* model;
   const char* what;
@@ -178,7 +178,7 @@ constexpr StepFigure kStepFigures[] = {
     {"resnet50", "224 pixels, 128 images", "image_step", "pixels", 224, 128},
     {"vit-b16", "224 pixels, 128 images", "image_step", "pixels", 224, 128}};
 
-// Ours on a GPU and PyTorch's, the fastest of each.
+// Adds our steps on a GPU and PyTorch's, the fastest of each.
 void add_steps(Table& table, const std::vector<Json>& documents) {
   for (const StepFigure& figure : kStepFigures) {
     std::optional<Side> ours, rival;

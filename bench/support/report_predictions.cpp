@@ -7,7 +7,7 @@
 namespace shale::bench {
 namespace {
 
-// TFLOP/s of a row that was measured.
+// Returns the measured TFLOP/s of a row.
 std::optional<double> measured_speed(const std::vector<Json>& documents, const std::string& name) {
   for (const Json& document : documents) {
     if (!is_program(document, "bench_kernels")) continue;

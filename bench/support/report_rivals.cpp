@@ -7,14 +7,14 @@
 namespace shale::bench {
 namespace {
 
-// What became of one rival's cases, however often each was tried.
+// Results of one rival's cases, over all tries.
 struct Rival {
   std::string impl, version;
   std::map<std::string, double> times_us;     // by case
-  std::map<std::string, std::string> errors;  // likewise, of what no try measured
+  std::map<std::string, std::string> errors;  // by case, if no try succeeded
 };
 
-// In the order of the rows, which is that of what matters.
+// Returns rivals in the order of the rows, by importance.
 std::vector<Rival> rivals_of(const std::vector<Json>& documents) {
   std::vector<Rival> rivals;
   for (const Json& document : documents) {

@@ -6,41 +6,41 @@
 
 #include "shale/bench/support/results.h"
 
-// Reading the rows of benchmark documents, whoever wrote them.
+// Access to the rows of benchmark documents of any program.
 namespace shale::bench {
 
-double number(const Json& row, const char* key);     // 0 if there is none
-std::string word(const Json& row, const char* key);  // empty if there is none; JSON if no string
-// ", CUDA graphs, dependent launch": how a row of bench_train had kernels launched; empty if
-// plainly.
+double number(const Json& row, const char* key);     // 0 if missing
+std::string word(const Json& row, const char* key);  // empty if missing; JSON if not a string
+// Returns ", CUDA graphs, dependent launch": the launch modes of a bench_train row; empty for plain
+// launches.
 std::string launches(const Json& row);
-// ", own convolutions": of a document that was measured without cuDNN; else empty.
+// Returns ", own convolutions" for a document measured without cuDNN; else empty.
 std::string convolutions(const Json& document);
-// Of a row of a training step.
+// Returns true for a training step on images.
 bool is_of_images(const Json& row);
 std::string speed_text(const Json& row);  // "1234 tokens/s", "1234 images/s"
 bool is_program(const Json& document, const char* name);
 
-// What other programs made of the same work, from the rows of peers/kernels_gpu.py: the fastest of
-// each case, by the case's name.
+// Returns the fastest result of other programs for each case, from rows of peers/kernels_gpu.py, by
+// the case's name.
 std::map<std::string, Json> fastest_rivals(const std::vector<Json>& documents);
 
-// The name under which rivals measured a case of bench_kernels: without the family of kernels,
+// Returns the rivals' name of a bench_kernels case: without the kernel family,
 // "attention_fwd/causal/..." for "attention_fwd/hopper_causal/...", and "gemm/square/..." for
 // "gemm/hopper_nt/...".
 std::string name_for_rivals(const std::string& name);
 
-// A section that sets what a GPU is judged by beside the fastest that other programs made of it: a
-// row each, also for what was not measured. Empty without rows of bench_kernels on a GPU.
+// Makes a section that compares the main GPU figures with the fastest rival: a row for each figure,
+// even if not measured. Empty without rows of bench_kernels on a GPU.
 std::string figures_section(const std::vector<Json>& documents);
 
-// A row for each rival, by the rows of peers/kernels_gpu.py: in how many cases it was measured, was
-// the fastest, or failed, and why. A library that could not be imported is among them. Empty
-// without such rows.
+// Makes a row for each rival from the rows of peers/kernels_gpu.py: the number of cases in which it
+// was measured, was fastest, or failed, and why. Includes libraries that could not be imported.
+// Empty without such rows.
 std::string rivals_section(const std::vector<Json>& documents);
 
-// What was predicted of kernels (bench/predictions.json, a document among the others) beside what
-// was measured. Empty without predictions.
+// Compares predictions for kernels (bench/predictions.json, one of the documents) with
+// measurements. Empty without predictions.
 std::string predictions_section(const std::vector<Json>& documents);
 
 }  // namespace shale::bench

@@ -13,8 +13,8 @@
 
 namespace shale::bench {
 
-// What a job of so many ranks trains, here one rank at a time: a GPT-2 of blocks large enough that
-// each of 4,096 ranks has a part of every one.
+// Model of a job of `ranks` ranks, of which one runs at a time: a GPT-2 with blocks large enough
+// that each of 4,096 ranks has a shard of every one.
 struct SimulatedJob {
   int ranks = 1024;
   int stage = 3;
@@ -22,35 +22,36 @@ struct SimulatedJob {
   int64_t width = 512;
 };
 
-// What a part of a run costs one rank.
+// Cost of a part of a run for one rank.
 struct SimulatedCost {
   comm::SimulatedCounts traffic;
-  int64_t opens = 0;   // of files of the checkpoint
-  int64_t read = 0;    // elements that it asked a stored model for
-  double seconds = 0;  // on this machine, in which the rank waits for nobody
-  LockTotals locks;    // of the thread that calls
+  int64_t opens = 0;   // of checkpoint files
+  int64_t read = 0;    // elements read from a stored model
+  double seconds = 0;  // on this machine, without waits for other ranks
+  LockTotals locks;    // of the calling thread
 };
 
-// One rank of the job: the code above collectives is that of every run.
+// One rank of the job. The code above the collectives is that of real runs.
 class SimulatedRank {
  public:
   SimulatedRank(const SimulatedJob& job, int rank);
   ~SimulatedRank();
 
-  SimulatedCost step();  // with what ranks tell each other at its end
-  // `folder`: a run's checkpoints. A rank other than 0 writes its file, which is removed again.
+  SimulatedCost step();  // including the exchange at its end
+  // `folder`: checkpoints of a run. A rank other than 0 writes its file and removes it again.
   SimulatedCost save(const std::string& folder);
   // Reads a checkpoint: ".../step_00000001".
   SimulatedCost resume(const std::string& checkpoint);
-  // All weights, to rank 0's disk or to another program.
+  // Gathers all weights, as for rank 0's disk or another program.
   SimulatedCost export_weights();
   // Reads a stored model.
   SimulatedCost load_weights();
 
-  // Makes the file of this rank in a new checkpoint. Returns its record, for add_shard.
+  // Writes this rank's file of a new checkpoint. Returns its record, for add_shard.
   std::string write_file(const std::string& folder);
 
-  // Elements that its buffers of parameters have when they are gathered, beside those of the model.
+  // Returns the elements of its parameter buffers when gathered; model_elements() those of the
+  // model.
   int64_t gathered_elements() const;
   int64_t model_elements() const;
 
@@ -67,27 +68,26 @@ class SimulatedRank {
   int64_t steps_ = 0;
 };
 
-// A checkpoint, and what rank 0 did for it.
+// A checkpoint, and rank 0's work for it.
 struct SimulatedCheckpoint {
   std::string path;
-  int64_t record_bytes = 0;  // that it received
+  int64_t record_bytes = 0;  // received
   int64_t manifest_bytes = 0;
-  int64_t manifest_values = 0;  // of JSON
-  double join_s = 0;            // from records to the manifest's text
+  int64_t manifest_values = 0;  // JSON values
+  double join_s = 0;            // from the records to the manifest's text
 };
 
-// A checkpoint of the job as its ranks would write it, committed.
+// Writes a committed checkpoint of the job, as its ranks would.
 SimulatedCheckpoint write_checkpoint(const SimulatedJob& job, const std::string& checkpoints);
 
-// Opens of the files of a folder, from here on; those of one file that follow each other count
-// once.
+// Counter of opens of files in a folder; consecutive opens of one file count once.
 class OpenCount {
  public:
-  explicit OpenCount(const std::string& folder);  // throws DiskError where the system cannot tell
+  explicit OpenCount(const std::string& folder);  // throws DiskError if not supported
   ~OpenCount();
   OpenCount(const OpenCount&) = delete;
   OpenCount& operator=(const OpenCount&) = delete;
-  int64_t take();  // since the last call
+  int64_t take();  // returns the count since the last call
 
  private:
   int fd_;

@@ -8,8 +8,8 @@
 namespace shale::bench {
 namespace {
 
-// Calls in a row behind the one that the step needs: enough for the mean to say more about the
-// kernel than about the clock.
+// Additional calls after the real one: enough for the mean to be dominated by the kernel rather
+// than by the resolution of the clock.
 constexpr int kRepeats = 4;
 
 std::string ms(double seconds) {
@@ -95,7 +95,7 @@ StepBreakdown measure_breakdown(TrainLoop& loop, KernelRecorder& recorder, const
   const auto timed_step = [&](bool repeat) {
     timer.repeat_calls(repeat);
     recorder.set_inner(&timer);
-    loop.step(recorder);  // ends when the device has done its work
+    loop.step(recorder);  // returns when the device has finished
     recorder.set_inner(nullptr);
     timer.end_step();
   };

@@ -10,23 +10,22 @@
 
 namespace shale::bench {
 
-// A row of the table of a step: a kernel slot in one phase, or what a phase spent outside of
-// kernels.
+// Row of a step's table: a kernel slot in one phase, or the time of a phase outside kernels.
 struct StepRow {
   std::string phase;
   std::string name;
-  double calls = 0;    // per step; 0 for what is no kernel
+  double calls = 0;    // per step; 0 if not a kernel
   double seconds = 0;  // per step
   double flops = 0;    // per step; 0: none, or unknown
   double bytes = 0;    // per step; 0: unknown
 };
 
-// The rows of `steps` steps whose time and work `loop` and `recorder` collected, longest first.
-// They add up to the time of the phases.
+// Returns the rows of `steps` steps recorded by `loop` and `recorder`, longest first. They add up
+// to the time of the phases.
 std::vector<StepRow> step_rows(const TrainLoop& loop, const KernelRecorder& recorder,
                                int64_t steps);
 
-// The matrix products of one step by shape, longest first; `floor` may be null.
+// GEMMs of one step by shape, longest first; `floor` may be null.
 struct ProductRow {
   std::string name;
   double calls = 0;           // per step

@@ -6,7 +6,7 @@
 
 namespace shale::bench {
 
-// An event that keeps the time. Compiled only in builds with CUDA.
+// CUDA event with timing. Compiled only in builds with CUDA.
 class TimedEvent {
  public:
   TimedEvent() { kernels::cuda::check(cudaEventCreate(&event_), "cudaEventCreate"); }
@@ -17,7 +17,7 @@ class TimedEvent {
   void record(cudaStream_t stream) {
     kernels::cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
-  // Waits until this event has happened.
+  // Waits for this event.
   double seconds_since(const TimedEvent& start) const {
     float ms = 0;
     kernels::cuda::check(cudaEventSynchronize(event_), "cudaEventSynchronize");

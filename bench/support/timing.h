@@ -11,7 +11,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Seconds that one call of fn takes.
+// Returns the seconds of one call of fn.
 template <typename Fn>
 double time_once(Fn&& fn) {
   const Clock::time_point start = Clock::now();
@@ -19,8 +19,8 @@ double time_once(Fn&& fn) {
   return seconds_since(start);
 }
 
-// Times of several runs of the same thing. The median is what a user gets; the minimum is what is
-// left when the machine had nothing else to do.
+// Times of several runs of the same work. The median is what a user sees; the minimum excludes
+// disturbances.
 struct Samples {
   std::vector<double> seconds;
 
@@ -31,12 +31,12 @@ struct Samples {
   double sum() const;
 };
 
-// Median of a[i] / b[i], for runs that took turns: what slowed the machine down for a while slowed
-// both sides down, so this is steadier than the ratio of the medians. Throws InternalError unless
-// both have the same number of runs.
+// Returns the median of a[i] / b[i] for alternating runs. Disturbances slow down both sides, so
+// this is more stable than the ratio of the medians. Throws InternalError unless both have the same
+// number of runs.
 double paired_ratio(const Samples& a, const Samples& b);
 
-// Processor time that this process has used so far, all threads.
+// Returns the processor time used by this process so far, over all threads.
 double process_cpu_seconds();
 
 }  // namespace shale::bench

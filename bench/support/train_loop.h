@@ -20,27 +20,27 @@ namespace shale::bench {
 
 struct TrainOptions {
   Device device = {};
-  std::string model = "gpt2-124m";  // of language or of images
+  std::string model = "gpt2-124m";  // language or image preset
   int64_t layers = 0;               // 0: the preset's
   int64_t seq_len = 256;            // tokens of a sequence
-  int64_t pixels = 224;             // of an image's edge
+  int64_t pixels = 224;             // image edge length
   int64_t micro_batch = 4;          // samples per rank and forward
   int64_t global_batch = 0;         // samples per step; 0: micro_batch * ranks
-  int64_t loss_chunk = 0;           // tokens whose logits exist at a time; 0: all
+  int64_t loss_chunk = 0;           // maximum tokens with logits at a time; 0: all
   DType dtype = DType::kF32;
   int threads = 0;  // 0: the rank's share of the CPUs
-  int zero = 0;     // stage of data parallelism
+  int zero = 0;     // ZeRO stage
   models::OptimizerKind optimizer = models::OptimizerKind::kAdamW;
   bool overlap = true;
   Recompute recompute = Recompute::kNone;
   models::OffloadKind offload = models::OffloadKind::kNone;
   bool offload_activations = false;
-  bool cuda_graph = false;        // from the second step on
+  bool cuda_graph = false;        // from the second step
   bool dependent_launch = false;  // see Exec
   uint64_t seed = 1234;
 };
 
-// What a step consists of, in order: models::StepPhase, and what is done with the losses.
+// Phases of a step, in order: models::StepPhase, and the handling of losses.
 enum class Phase { kPrepare, kForward, kBackward, kReduce, kOptimizer, kLoss };
 inline constexpr int kPhases = 6;
 const char* phase_name(Phase phase);
@@ -51,36 +51,36 @@ struct StepTime {
   float loss = 0;  // mean over the global batch
 };
 
-// Bytes that training cannot do without, and what was held.
+// Memory required by training, in bytes, and memory held.
 struct MemoryParts {
   int64_t parameters = 0;  // in the compute dtype
   int64_t gradients = 0;
-  int64_t optimizer = 0;          // states, and masters where the parameters are not f32
+  int64_t optimizer = 0;          // states, and masters if the parameters are not f32
   int64_t saved_activations = 0;  // live between forward and backward
   int64_t workspace = 0;          // of kernels
   int64_t other = 0;              // token ids, communication
-  int64_t peak_reserved = 0;      // most that the allocator ever held
-  int64_t peak_allocated = 0;     // most that was in use at a time
-  int64_t host_peak = 0;          // most of what is offloaded; not part of the sum
+  int64_t peak_reserved = 0;      // maximum held by the allocator
+  int64_t peak_allocated = 0;     // maximum in use
+  int64_t host_peak = 0;          // maximum of offloaded memory; not part of the sum
 
   int64_t sum() const;
 };
 
-// Whether a preset is of a model of images; else it is one of language.
+// Returns true for presets of image models, false for language models.
 bool is_image_preset(const std::string& name);
 
-// One rank's training steps on random tokens or images: those of models::Trainer, without reading
-// data, writing metrics and talking.
+// One rank's training steps on random tokens or images: those of models::Trainer, without data
+// loading, metrics and logs.
 class TrainLoop : private models::StepObserver {
  public:
-  // Collective. `options` is completed: global_batch and threads are set.
+  // Collective. Sets `options`' global_batch and threads if they are 0.
   TrainLoop(TrainOptions& options, comm::World& world);
   ~TrainLoop() override;
 
-  // One optimizer step; ranks start it together. Collective.
+  // Runs one optimizer step, which all ranks start together. Collective.
   StepTime step(KernelRecorder& recorder);
 
-  // Since the last reset_times(), by kernel slot and for the phase as a whole.
+  // Times since the last reset_times(), by kernel slot and for the whole phase.
   const Tracer& slot_times(Phase phase) const { return tracers_[size_t(phase)]; }
   double phase_seconds(Phase phase) const { return phase_seconds_[size_t(phase)]; }
   void reset_times();
@@ -103,11 +103,11 @@ class TrainLoop : private models::StepObserver {
   comm::World& world_;
   BatchLayout layout_;
   std::unique_ptr<Context> context_;
-  std::unique_ptr<comm::ProcessGroup> group_;  // of the context's device
+  std::unique_ptr<comm::ProcessGroup> group_;  // for the context's device
   TrainWork work_;
   std::unique_ptr<models::TrainStep> step_;
   models::StepOutcome outcome_;         // of the last step
-  KernelRecorder* recorder_ = nullptr;  // of the step that runs
+  KernelRecorder* recorder_ = nullptr;  // of the current step
   Clock::time_point phase_start_;
   int64_t steps_ = 0;
   int64_t saved_activation_bytes_ = 0;

@@ -11,25 +11,25 @@
 
 namespace shale::bench {
 
-// Something to train: a model without memory, its loss, and batches that are a function of a
-// sample's position, so that all ranks and all ways to train see the same.
+// Training task: an unallocated model, its loss, and batches that depend only on the sample's
+// position, so that they are equal for all ranks and training methods.
 struct TrainWork {
   std::string name;
   std::unique_ptr<Module> model;
   std::vector<Module*> units;  // of data parallelism
   models::MicroBatches::Loss loss;
   std::function<Batch(int64_t first, int64_t count)> batch;
-  const char* item = "image";  // what has a loss: an image or a token
-  int64_t items = 1;           // of a sample
+  const char* item = "image";  // unit of the loss: an image or a token
+  int64_t items = 1;           // per sample
   double item_flops = 0;       // of forward and backward
   std::vector<models::NamedProduct> products = {};
 };
 
-// Sequences of random tokens.
+// Makes sequences of random tokens.
 TrainWork language_work(std::string name, const models::LanguageModelConfig& sizes,
                         const models::LanguageModelPolicy& policy, int64_t seq_len, uint64_t seed);
 
-// Images of noise, evenly over [-0.5, 0.5], with random labels.
+// Makes images of noise, uniform in [-0.5, 0.5], with random labels.
 TrainWork image_work(std::string name, const models::ImageModelConfig& sizes, uint64_t seed);
 
 }  // namespace shale::bench

@@ -7,12 +7,12 @@
 
 namespace shale::bench {
 
-// oneDNN's convolution with oneDNN's own threads, as VendorMatmul has its products. Images are
-// NHWC. Weights are in memory of this object's own, in the order that oneDNN likes best: nothing is
-// reordered, which a program has to do that keeps them in another.
+// oneDNN convolution with oneDNN's own threads, like VendorMatmul. Images are NHWC. Weights are in
+// memory of this object, in oneDNN's preferred layout, without the reordering that a program with
+// another layout needs.
 class VendorConv final : public VendorPrimitive {
  public:
-  explicit VendorConv(const ConvSpec& spec);  // throws UnavailableError where oneDNN cannot
+  explicit VendorConv(const ConvSpec& spec);  // throws UnavailableError if not supported
   ~VendorConv() override;
 
   size_t scratch_bytes() const override;

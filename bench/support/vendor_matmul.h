@@ -9,18 +9,18 @@
 
 namespace shale::bench {
 
-// oneDNN's matmul as its documentation shows it, with oneDNN's own threads: what a program gets
-// that calls the library directly. None of Shale's kernels is involved. The number of threads is
-// what omp_set_num_threads() said on the thread that makes and runs it.
+// oneDNN matmul as in its documentation, with oneDNN's own threads: the result of calling the
+// library directly, without any of Shale's kernels. The number of threads is that of
+// omp_set_num_threads() on the thread that creates and runs it.
 class VendorMatmul final : public VendorPrimitive {
  public:
-  explicit VendorMatmul(const MatmulSpec& spec);  // throws UnavailableError where oneDNN cannot
+  explicit VendorMatmul(const MatmulSpec& spec);  // throws UnavailableError if not supported
   ~VendorMatmul() override;
   VendorMatmul(VendorMatmul&&) noexcept;
   VendorMatmul& operator=(VendorMatmul&&) noexcept;
 
   size_t scratch_bytes() const override;
-  std::string implementation() const;  // oneDNN's name for the kernel that it chose
+  std::string implementation() const;  // oneDNN's name of the chosen kernel
   void run(const void* a, const void* b, void* c, void* scratch) const override;
 
  private:

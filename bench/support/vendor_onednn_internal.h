@@ -4,13 +4,13 @@
 
 #include "shale/base/dtype.h"
 
-// What calls of oneDNN share.
+// Helpers for calls of oneDNN.
 namespace shale::bench {
 
 const dnnl::engine& onednn_engine();
 dnnl::memory::data_type onednn_type(DType dtype);  // throws UnavailableError
 
-// oneDNN's memory objects hold plain pointers; it reads its sources only.
+// oneDNN's memory objects hold non-const pointers, but it only reads its sources.
 inline dnnl::memory onednn_memory(const dnnl::memory::desc& desc, const void* data) {
   return {desc, onednn_engine(), const_cast<void*>(data)};
 }

@@ -20,14 +20,14 @@ namespace {
 
 using Work = std::function<void()>;
 
-// Who is in a call, and what is to be done at its end. Never destroyed: the program's own objects
-// may let go of memory when the process ends.
+// State of calls, and work deferred to their end. Never destroyed: the program's own objects may
+// release memory when the process ends.
 struct State {
-  std::recursive_mutex calls;  // held by the thread that is in a call; callbacks call again
-  int depth = 0;               // of calls, under `calls`
-  std::vector<Work> after;     // under `calls`
+  std::recursive_mutex calls;  // held by the calling thread; callbacks call again
+  int depth = 0;               // nested calls; protected by `calls`
+  std::vector<Work> after;     // protected by `calls`
   std::mutex queue;
-  std::vector<Work> queued;  // under `queue`
+  std::vector<Work> queued;  // protected by `queue`
 };
 
 State& state() {
@@ -48,8 +48,8 @@ void run_logged(const Work& work) noexcept {
   }
 }
 
-// With the lock of calls held once more than before; gives it back. The outermost does what is to
-// be done at the end, part of it without the lock.
+// Releases one level of the lock. The outermost level runs the deferred work, part of it without
+// the lock.
 void leave() noexcept {
   State& s = state();
   for (;;) {
@@ -67,7 +67,7 @@ void leave() noexcept {
     const bool outermost = s.depth == 0;
     s.calls.unlock();
     for (const Work& work : after) run_logged(work);
-    // Who queued something in between found the lock held.
+    // Work queued meanwhile found the lock held.
     if (!outermost || queue_is_empty() || !s.calls.try_lock()) return;
     ++s.depth;
   }
@@ -126,18 +126,18 @@ shale_status report(std::string_view name, std::exception_ptr error) noexcept {
     error_text() = cat(name, ": ", problem.text, rank_text());
     return problem.status;
   } catch (...) {
-    return SHALE_ERROR_MEMORY;  // the text had no room
+    return SHALE_ERROR_MEMORY;  // no memory for the text
   }
 }
 
-// Where in a struct `size` stands.
+// Returns the field `size` of a struct.
 size_t size_of(const void* given) {
   size_t size = 0;
   std::memcpy(&size, given, sizeof(size));
   return size;
 }
 
-constexpr size_t kMostBytes = 4096;  // of a struct; more is no struct of this interface
+constexpr size_t kMostBytes = 4096;  // limit of a struct's size; a larger value is an error
 
 size_t checked_size(const void* given, std::string_view argument) {
   const size_t size = size_of(given);
@@ -159,7 +159,7 @@ shale_status call(std::string_view name, const std::function<void()>& body) noex
     } catch (...) {
       return report(name, std::current_exception());
     }
-  } catch (...) {  // the lock's own
+  } catch (...) {  // from the lock
     return SHALE_ERROR_INTERNAL;
   }
 }
@@ -214,7 +214,7 @@ void in_some_call(std::function<void()> work) noexcept {
     const std::lock_guard lock(s.queue);
     s.queued.push_back(std::move(work));
   } catch (...) {
-    return;  // without memory for a note of it, memory is not let go of
+    return;  // out of memory: the object is leaked
   }
   if (!s.calls.try_lock()) return;
   ++s.depth;

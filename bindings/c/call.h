@@ -11,7 +11,7 @@
 
 namespace shale::c {
 
-// Misuse of a call, with the status that it returns.
+// Incorrect call, with the status to return.
 class CallError : public std::runtime_error {
  public:
   CallError(shale_status status, const std::string& message)
@@ -26,9 +26,9 @@ template <typename... Args>
 [[noreturn]] void fail_argument(const Args&... args) {
   throw CallError(SHALE_ERROR_ARGUMENT, cat(args...));
 }
-// A number that has to be finite and at least so much: "eps is nan, expected ...".
+// Checks that a number is finite and at least `least`: "eps is nan, expected ...".
 double checked_number(double value, std::string_view argument, double least);
-// A path as training programs take it: not empty, without control characters.
+// Checks a path, as training programs do: not empty, without control characters.
 std::string checked_path(const char* path, std::string_view argument);
 template <typename T>
 T* wanted(T* pointer, std::string_view argument) {
@@ -36,29 +36,30 @@ T* wanted(T* pointer, std::string_view argument) {
   return pointer;
 }
 
-// Runs what a function of the interface does, while no other does anything. Exceptions become the
-// status that is returned, and the text of shale_last_error(), which begins with `name`.
+// Runs the body of an interface function while no other one runs. Exceptions become the returned
+// status and the text of shale_last_error(), which begins with `name`.
 shale_status call(std::string_view name, const std::function<void()>& body) noexcept;
 
-// Inside a call: throws SHALE_ERROR_STATE if a function of the program's made it, which a call runs
-// that goes on afterwards.
+// Inside a call: throws SHALE_ERROR_STATE if the call was made by a callback of the program, inside
+// another call that continues afterwards.
 void check_not_in_callback();
 
-// The text of shale_last_error() on this thread.
+// Returns the text of shale_last_error() on this thread.
 const char* last_error() noexcept;
 void forget_last_error() noexcept;
-// Of this thread's last call that failed, if it failed because another rank had; else null.
+// Returns the exception of this thread's last failed call if another rank's failure caused it; else
+// null.
 std::exception_ptr last_peer_failure() noexcept;
 
-// Inside a call: does this when the thread's outermost call has let others in again. So callbacks
-// of the program may wait for a lock of its own whose holder waits for a call.
+// Inside a call: defers work until the thread's outermost call has released the lock. So callbacks
+// of the program may wait for a lock whose holder waits for a call.
 void after_call(std::function<void()> work);
-// From any thread, whatever locks it holds: does this as if in a call, now if no other call is
-// under way, else at the end of that one.
+// From any thread, with any locks held: runs work as if in a call, now if there is no other call,
+// else at the end of that one.
 void in_some_call(std::function<void()> work) noexcept;
 
-// A struct of the program's, which may be of an older or a newer header: what it has over the
-// defaults.
+// Reads a struct of the program, which may come from an older or newer header; missing fields have
+// the defaults.
 template <typename T>
 T options_of(const T* given, const T& defaults, std::string_view argument);
 
@@ -66,10 +67,10 @@ T options_of(const T* given, const T& defaults, std::string_view argument);
 template <typename T>
 void give(const T& result, T* out, std::string_view argument);
 
-// The parts of these that need no type. `size` is the field at the head of the struct.
+// Untyped parts of the functions above. `size` is the first field of the struct.
 void copy_options(const void* given, void* to, size_t known, std::string_view argument);
 void copy_result(const void* result, void* out, size_t known, std::string_view argument);
-// Copies a text with its NUL. Throws if there is no room.
+// Copies a text with its NUL. Throws if the buffer is too small.
 void give_text(std::string_view text, char* out, size_t capacity, std::string_view argument);
 
 template <typename T>

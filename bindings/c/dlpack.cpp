@@ -1,4 +1,4 @@
-// DLPack 1.1 (dmlc.github.io/dlpack), by declarations of our own: Debian's are of the old layout.
+// DLPack 1.1 (dmlc.github.io/dlpack), with our own declarations, as Debian's have the old layout.
 #include <array>
 
 #include "shale/bindings/c/memory.h"
@@ -26,7 +26,7 @@ struct DlTensor {
   int32_t ndim = 0;
   DlDataType dtype;
   int64_t* shape = nullptr;
-  int64_t* strides = nullptr;  // null: dense, as older writers have it
+  int64_t* strides = nullptr;  // null: dense, as from older producers
   uint64_t byte_offset = 0;
 };
 
@@ -46,7 +46,7 @@ struct DlManaged {
 constexpr uint64_t kReadOnly = 1;
 constexpr uint32_t kMajor = 1, kMinor = 1;
 
-// By DType's numbers: floats are of code 2, bfloat of 4.
+// Indexed by DType: floats have code 2, bfloat 4.
 constexpr std::array<DlDataType, 9> kTypes = {{{2, 32, 1},
                                                {4, 16, 1},
                                                {2, 16, 1},
@@ -76,7 +76,7 @@ DlDevice device_of(const Context& context) {
                 ", which DLPack has no name for; use shale_tensor_read()");
 }
 
-// What a reader holds: the memory, and the device that it is of. The context goes last.
+// Object owned by a consumer: the memory and its device. The context is destroyed last.
 struct Export {
   std::shared_ptr<Context> context;
   Tensor tensor;
@@ -85,12 +85,12 @@ struct Export {
   DlManagedLegacy legacy;
 };
 
-// A reader may be anywhere, with locks of its own.
+// A consumer may call this on any thread, with its own locks held.
 void release_export(void* owner) noexcept {
   in_some_call([owner] { const std::unique_ptr<Export> gone(static_cast<Export*>(owner)); });
 }
 
-// Memory of parameters is the ranks' in common: it goes with the runtime.
+// Parameter memory belongs to the ranks together and is freed with the runtime.
 bool is_parameter_memory(const Tensor& x, const Tree& tree) {
   for (const Parameter* parameter : tree.root().parameters()) {
     if (parameter->value.storage() == x.storage()) return true;

@@ -1,4 +1,4 @@
-// Differentiable functions, which are those of runtime/ops, and backward.
+// Differentiable functions, from runtime/ops, and backward.
 #include <array>
 #include <span>
 

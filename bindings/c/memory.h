@@ -8,7 +8,7 @@
 
 namespace shale::c {
 
-// Memory of somebody else on the runtime's device.
+// External memory on the runtime's device.
 struct ForeignView {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -17,13 +17,13 @@ struct ForeignView {
   bool read_only = false;
 };
 
-// That memory as a tensor. `release` is called after the call in which nobody uses it any more; if
-// this throws, it is not. Throws CallError for what cannot be.
+// Makes a tensor of that memory. `release` is called after the call in which its last user
+// disappears, but not if this throws. Throws CallError for invalid views.
 Tensor tensor_of_memory(const ForeignView& view, std::function<void()> release);
-// Whether it is of such memory that is not to be written to.
+// Returns true for tensors of read-only external memory.
 bool is_read_only(const Tensor& x);
 
-// Throw CallError for what cannot be.
+// Throw CallError for invalid values.
 DType dtype_of_code(shale_dtype code);
 Shape shape_of(int32_t ndim, const int64_t* sizes, std::string_view argument);
 

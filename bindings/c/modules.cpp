@@ -1,4 +1,4 @@
-// Modules: those of the program's own, language models, and how ranks share them.
+// Modules of the program, language models, and their sharding over ranks.
 #include <cmath>
 #include <span>
 
@@ -14,7 +14,7 @@
 namespace shale::c {
 namespace {
 
-// A module whose forward is the program's.
+// Module whose forward is implemented by the program.
 class ProgramModule : public Module {
  public:
   using Module::Module;
@@ -62,7 +62,7 @@ void give_module(std::shared_ptr<Tree> tree, Module* module, shale_module* out) 
   *out = static_cast<shale_module>(add_handle(Kind::kModule, std::move(object)));
 }
 
-// Handles that end with a call.
+// Handles that are valid during one call only.
 class Handed {
  public:
   explicit Handed(const std::vector<Tensor>& tensors) {
@@ -78,7 +78,7 @@ class Handed {
       try {
         if (handle != nullptr) take_handle(Kind::kTensor, handle, "input");
       } catch (const std::exception&) {
-        continue;  // the body destroyed it
+        continue;  // destroyed by the body
       }
     }
   }
@@ -134,7 +134,7 @@ comm::DataParallelOptions parallel_options(const shale_shard_options& given) {
 models::LanguageModelConfig language_config(const char* name,
                                             const shale_language_model_options& given) {
   constexpr int64_t kContext = 256;
-  // Limits are those of train_lm's options of these names.
+  // The limits are those of train_lm's options with these names.
   Json options = {{"model", wanted(name, "preset")}};
   if (given.dropout != 0) {
     options["dropout"] = checked_number(given.dropout, "options->dropout", -INFINITY);
@@ -282,7 +282,7 @@ shale_status shale_module_shard(shale_module module, const shale_shard_options* 
       }
       shale::comm::fully_shard(*object->module, *s.context, *s.group, parallel);
     } catch (...) {
-      // Without a unit the model is as it was, and may be sharded by other options.
+      // Without a unit the model is unchanged, and may be sharded with other options.
       if (!was_sharded && tree.root().attachment() != nullptr &&
           shale::comm::data_parallel_of(tree.root()).units().empty()) {
         tree.root().attach(nullptr);

@@ -1,4 +1,4 @@
-// Parameters by number and by name.
+// Parameters by index and by name.
 #include <algorithm>
 
 #include "shale/bindings/c/memory.h"
@@ -9,7 +9,7 @@
 namespace shale::c {
 namespace {
 
-// The names, the first few in full.
+// Lists the first few names.
 std::string names_of(const Module& module) {
   constexpr size_t kShown = 8;
   std::string list;

@@ -12,15 +12,15 @@ namespace shale::c {
 namespace {
 
 struct Slot {
-  uint64_t use = 0;  // counts the objects that were here
+  uint64_t use = 0;  // number of objects that have used this slot
   Kind kind = Kind::kNone;
   std::shared_ptr<void> object;
 };
 
-// Handles outlive sessions as numbers, so that old ones are known for what they are.
+// Handles outlive sessions as numbers, so that stale ones are detected.
 struct Handles {
   std::deque<Slot> slots;
-  std::deque<size_t> free;  // the one that was freed first is used first
+  std::deque<size_t> free;  // reused in order of release
   std::unique_ptr<Session> session;
 };
 
@@ -29,7 +29,8 @@ Handles& handles() {
   return handles;
 }
 
-// A handle: the slot's number, above it how often the slot was used, above that the kind.
+// A handle consists of, from low to high bits, the slot's index, the slot's use count, and the
+// kind.
 constexpr int kSlotBits = 28, kUseBits = 32;
 static_assert(sizeof(void*) == 8);
 
@@ -233,7 +234,7 @@ void for_each_tree(const std::function<void(const Tree&)>& visit) {
   }
 }
 
-// A graph calls the hooks of modules that it went through.
+// Keeps modules as long as any graph exists, as it may call their hooks.
 void purge_retired() {
   if (!has_session() || session().retired.empty()) return;
   for (const Slot& slot : handles().slots) {

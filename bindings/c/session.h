@@ -22,10 +22,10 @@
 
 namespace shale::c {
 
-// What a handle stands for.
+// Type of a handle's object.
 enum class Kind : uint8_t { kNone, kRuntime, kTensor, kModule, kOptimizer, kMetrics };
 
-// A tree of modules, which goes with the last handle to one of them.
+// Tree of modules, destroyed with the last handle to one of them.
 struct Tree {
   Tree() = default;
   ~Tree() {
@@ -34,11 +34,11 @@ struct Tree {
   Tree(const Tree&) = delete;
   Tree& operator=(const Tree&) = delete;
   std::vector<std::unique_ptr<Module>> modules;
-  std::vector<Module*> units;  // of data parallelism, but for the root
+  std::vector<Module*> units;  // units of data parallelism, without the root
   Module& root() const { return *modules.front(); }
 };
 
-// The objects behind handles.
+// Objects of handles.
 struct RuntimeObject {};
 struct TensorObject {
   Tensor tensor;
@@ -56,60 +56,61 @@ struct MetricsObject {
   std::unique_ptr<MetricsWriter> writer;  // null on ranks other than 0
 };
 
-// What a runtime is, and all handles. There is one at a time.
+// State of the runtime, and all handles. There is at most one.
 struct Session {
   pid_t process = 0;
   std::unique_ptr<comm::World> world;
-  std::shared_ptr<Context> context;  // as long as somebody is shown its memory
+  std::shared_ptr<Context> context;  // shared with users of its memory
   std::unique_ptr<comm::ProcessGroup> group;
   std::optional<Inference> inference;
-  std::vector<std::shared_ptr<Tree>> retired;  // without handles, while graphs may need them
-  std::set<const Storage*> read_only;          // memory of others that is not written to
+  std::vector<std::shared_ptr<Tree>> retired;  // without handles, kept for graphs
+  std::set<const Storage*> read_only;          // external memory that must not be written
   std::map<std::pair<double, int64_t>, std::shared_ptr<const RopeTable>> ropes;
-  std::set<std::string> cleaned;  // folders of checkpoints
+  std::set<std::string> cleaned;  // checkpoint folders already cleaned
 };
 
-// The runtime that is there. Throws CallError, SHALE_ERROR_STATE, if there is none.
+// Returns the current runtime. Throws CallError, SHALE_ERROR_STATE, if there is none.
 Session& session();
 bool has_session();
 void begin_session(std::unique_ptr<Session> session);
-// Destroys everything that handles stand for, then the session.
+// Destroys the objects of all handles, then the session.
 void end_session();
-// Throws in a process that was forked from the session's.
+// Throws in a process forked from the session's.
 void check_process();
-// " (rank 1 of 4)"; empty of one rank, or without a session.
+// Returns " (rank 1 of 4)"; empty for a single rank, or without a session.
 std::string rank_text();
 
 // ---- Handles ----
 
-// A new handle, never one that was there before.
+// Returns a new handle, different from all earlier ones.
 void* add_handle(Kind kind, std::shared_ptr<void> object);
-// Throws CallError, SHALE_ERROR_ARGUMENT, unless it is one of that kind.
+// Throws CallError, SHALE_ERROR_ARGUMENT, unless it is a valid handle of that kind.
 std::shared_ptr<void> find_handle(Kind kind, const void* handle, std::string_view argument);
 std::shared_ptr<void> take_handle(Kind kind, const void* handle, std::string_view argument);
 
-void check_runtime(shale_runtime runtime);  // throws unless it is the runtime that is there
-// One with memory. Throws CallError, SHALE_ERROR_STATE, for a parameter that has none now.
+void check_runtime(shale_runtime runtime);  // throws unless it is the current runtime
+// Returns a tensor with memory. Throws CallError, SHALE_ERROR_STATE, for a parameter without
+// memory.
 Tensor tensor_of(shale_tensor handle, std::string_view argument);
 Tensor optional_tensor(shale_tensor handle, std::string_view argument);  // undefined for NULL
-Tensor any_tensor_of(shale_tensor handle, std::string_view argument);    // memory or not
+Tensor any_tensor_of(shale_tensor handle, std::string_view argument);    // with or without memory
 std::shared_ptr<ModuleObject> module_of(shale_module handle, std::string_view argument = "module");
-// One with all its tree, for what concerns the model as a whole.
+// Returns the root of a tree, for functions on whole models.
 std::shared_ptr<ModuleObject> root_of(shale_module handle, std::string_view argument = "root");
-// A root whose model is sharded. Throws CallError, SHALE_ERROR_STATE, for another.
+// Returns the root of a sharded model. Throws CallError, SHALE_ERROR_STATE, for other modules.
 std::shared_ptr<ModuleObject> sharded_root_of(shale_module handle);
 void check_sharded(const Tree& tree);
 std::shared_ptr<OptimizerObject> optimizer_of(shale_optimizer handle);
 
-// Puts a handle into `*out`, which is not NULL.
+// Stores a handle in `*out`, which must not be NULL.
 void give_tensor(const Tensor& tensor, shale_tensor* out);
-// A call of one result.
+// Runs a call with one result.
 shale_status call_for_tensor(std::string_view name, shale_tensor* out,
                              const std::function<Tensor()>& body) noexcept;
 
-// Calls visit for every tree that has a handle.
+// Calls visit for every tree with a handle.
 void for_each_tree(const std::function<void(const Tree&)>& visit);
-// Lets go of trees without handles that no graph needs any more.
+// Destroys trees without handles that no graph needs any more.
 void purge_retired();
 void retire(std::shared_ptr<Tree> tree);
 

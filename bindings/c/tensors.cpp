@@ -1,4 +1,4 @@
-// Tensors: their memory, what they are, copies of them.
+// Tensors: their memory, properties and copies.
 #include <limits>
 #include <span>
 
@@ -33,7 +33,7 @@ Shape shape_of(int32_t ndim, const int64_t* sizes, std::string_view argument) {
   return shape;
 }
 
-// Bytes from the first element to behind the last.
+// Returns the bytes from the first element to the end of the last.
 int64_t extent_of(const Shape& shape, const Shape& strides, DType dtype) {
   if (shape.numel() == 0) return 0;
   int64_t last = 0;
@@ -60,7 +60,7 @@ Tensor tensor_of_memory(const ForeignView& view, std::function<void()> release) 
   if (reinterpret_cast<uintptr_t>(view.data) % static_cast<size_t>(dtype_size(view.dtype)) != 0) {
     fail_argument("data is not aligned to elements of ", dtype_size(view.dtype), " bytes");
   }
-  // The storage's address says that it is read-only, for as long as there is one.
+  // The storage's address marks it as read-only while it exists.
   auto place = std::make_shared<const Storage*>(nullptr);
   auto storage = adopt_memory(*s.context, view.data, bytes, [place, release = std::move(release)] {
     if (has_session()) session().read_only.erase(*place);

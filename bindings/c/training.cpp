@@ -20,7 +20,7 @@
 namespace shale::c {
 namespace {
 
-// As the options of training programs say it.
+// Returns the same options as training programs have.
 models::RunConfig optimizer_config(const char* kind, const shale_optimizer_options& given) {
   models::RunConfig config;
   ConfigSpec spec("shale", "");
@@ -42,7 +42,7 @@ models::RunConfig optimizer_config(const char* kind, const shale_optimizer_optio
   return config;
 }
 
-// The checkpoint that all ranks read, as rank 0 finds it; empty: there is none.
+// Returns the checkpoint that rank 0 finds, on all ranks; empty: none.
 std::string newest(comm::ProcessGroup& group, const std::string& path) {
   std::string found;
   const std::string problem = comm::problem_of_root(group, "checkpoint to load", [&] {

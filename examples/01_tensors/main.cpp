@@ -1,4 +1,4 @@
-// Tensors and gradients: a function of two matrices, its gradient by backward(), and the same by
+// Tensors and gradients: a function of two matrices, its gradient by backward(), and by finite
 // differences. One process, no ranks.
 //
 // Run: tensors [cpu|emu|cuda]
@@ -34,10 +34,10 @@ shale::Device device_of(std::string_view name) {
   throw shale::ConfigError("expected cpu, emu or cuda, found " + std::string(name));
 }
 
-// Whether each gradient of w is that of a step up and a step down.
+// Returns true if the gradient of w agrees with central differences.
 bool agrees(shale::Context& context, const Tensor& x, std::vector<float> w,
             const std::vector<float>& gradient) {
-  const shale::NoGrad no_grad(context);  // nothing is kept for backward
+  const shale::NoGrad no_grad(context);  // records nothing for backward
   constexpr float kStep = 1e-2f;
   bool all = true;
   for (size_t i = 0; i < w.size(); ++i) {
@@ -50,7 +50,7 @@ bool agrees(shale::Context& context, const Tensor& x, std::vector<float> w,
     w[i] = middle;
     std::printf("d/dw[%zu]: %8.5f, by differences %8.5f\n", i, double(gradient[i]),
                 double(difference));
-    // The difference is off by its step squared; f32 rounds both values.
+    // The truncation error is the square of the step; f32 rounds both values.
     all = all && std::abs(gradient[i] - difference) < 1e-3f;
   }
   return all;

@@ -1,5 +1,5 @@
-// A model of one's own, trained by a loop of one's own, on one device: points of two rings that are
-// to be told apart.
+// A custom model with a custom training loop on one device: it learns to distinguish points of two
+// rings.
 //
 // Run: mlp
 #include <shale/shale.h>
@@ -61,7 +61,7 @@ float train() {
   const Tensor minus_wanted = shale::from_host<float>(context, data.minus, {kPoints, 1});
   float loss = 0;
   for (int64_t step = 0; step < schedule.total_steps; ++step) {
-    // Comes first: it sets the step's values, and forgets what clipping left.
+    // Call it first: it sets the step's values and resets the state of clipping.
     optimizer.prepare(context, step, static_cast<float>(schedule.at(step)));
     const Tensor error = add(model.forward(x), minus_wanted);
     const Tensor squared = mean(mul(error, error));

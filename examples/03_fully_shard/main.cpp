@@ -1,5 +1,5 @@
-// A training loop of one's own over several ranks, with parameters, gradients and optimizer states
-// sharded (stage 3). What follows is the program in README.md.
+// A custom training loop over several ranks, with sharded parameters, gradients and optimizer
+// states (ZeRO-3). The code below is the program in README.md.
 //
 // Run: fully_shard, or mpirun -np 4 --bind-to none fully_shard
 #include <shale/shale.h>

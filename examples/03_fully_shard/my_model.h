@@ -1,6 +1,6 @@
 #pragma once
 
-// The model and the data of main.cpp: residual blocks that learn to add sines.
+// Model and data of main.cpp: residual blocks that learn a sum of sines.
 
 #include <shale/shale.h>
 
@@ -20,7 +20,7 @@ struct MyBlock : shale::Module {
         up(this, "up", width, 4 * width, shale::Init::normal(0.1f)),
         down(this, "down", 4 * width, width, shale::Init::normal(0.1f)) {}
 
-  // Goes through run(), whose hooks gather the block's parameters and reduce its gradients.
+  // Calls run(), whose hooks gather the block's parameters and reduce its gradients.
   shale::Tensor forward(const shale::Tensor& x) {
     return run(x, [this](const shale::Tensor& in) {
       return down.forward(gelu(up.forward(norm.forward(in))), in);
@@ -33,7 +33,7 @@ struct MyBlock : shale::Module {
 
 struct MyBatch {
   shale::Tensor x;       // [n, 8]
-  shale::Tensor wanted;  // [n, 1], with the sign turned
+  shale::Tensor wanted;  // [n, 1], negated
 };
 
 class MyModel : public shale::Module {
@@ -54,7 +54,7 @@ class MyModel : public shale::Module {
     return list;
   }
 
-  // The mean squared error, a scalar.
+  // Returns the mean squared error, a scalar.
   shale::Tensor loss(const MyBatch& batch) {
     return run({batch.x, batch.wanted}, [this](const Tensors& in) -> Tensors {
       shale::Tensor x = first_.forward(in[0]);
@@ -69,7 +69,7 @@ class MyModel : public shale::Module {
   std::vector<std::unique_ptr<MyBlock>> blocks_;
 };
 
-// Batches that differ from rank to rank and from step to step.
+// Batches that differ between ranks and steps.
 class MyData {
  public:
   MyData(shale::Context& context, int rank) : context_(context), rank_(rank) {}

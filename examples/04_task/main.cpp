@@ -1,5 +1,5 @@
-// A model of one's own as a Task under the trainer, which does the rest: ranks, all stages, mixed
-// precision, accumulation, checkpoints and resuming, metrics, signals, and a flag for each of them.
+// A custom model as a Task for the trainer, which provides the rest: ranks, all ZeRO stages, mixed
+// precision, accumulation, checkpoints and resuming, metrics, signals, and flags for each of them.
 //
 // Run: task --steps 200 --eval-every 100, or mpirun -np 2 --bind-to none task --zero 3 --resume
 // auto; task --help lists the flags.
@@ -18,7 +18,7 @@ using shale::Tensor;
 
 constexpr int64_t kClasses = 3;
 
-// Which of three spiral arms a point lies on.
+// Classifies points by the spiral arm, one of three, on which they lie.
 class Classifier : public shale::Module {
  public:
   Classifier()
@@ -28,7 +28,7 @@ class Classifier : public shale::Module {
 
   std::vector<shale::Module*> units() { return {&middle_}; }
 
-  // The sum of the points' losses. x: [n, 2]; labels: [n] i32.
+  // Returns the sum of the points' losses. x: [n, 2]; labels: [n] i32.
   Tensor loss(const Tensor& x, const Tensor& labels) {
     return run({x, labels}, [this](const Tensors& in) -> Tensors {
       Tensor logits = last_.forward(gelu(middle_.forward(gelu(first_.forward(in[0])))));
@@ -41,8 +41,8 @@ class Classifier : public shale::Module {
   shale::nn::Linear first_, middle_, last_;
 };
 
-// Points [first, first + count) of an endless sequence: a function of the position, so that a run
-// that goes on after a stop needs to know nothing else.
+// Generates points [first, first + count) of an endless sequence. They depend on the position only,
+// so that a resumed run needs no other state.
 void fill(shale::Batch& batch, int64_t first, int64_t count, shale::DType dtype) {
   batch.first_position = first;
   batch.count = count;
@@ -87,7 +87,7 @@ class SpiralTask : public shale::models::Task {
 
   void check_evaluation() const override {}
   shale::models::Evaluation evaluate(const shale::models::TaskContext& run) override {
-    constexpr int64_t kFirst = 1'000'000, kCount = 300;  // beyond what it is trained on
+    constexpr int64_t kFirst = 1'000'000, kCount = 300;  // not in the training data
     const shale::Inference inference(run.context);
     shale::Batch batch;
     fill(batch, kFirst, kCount, dtype_);
@@ -100,7 +100,7 @@ class SpiralTask : public shale::models::Task {
   }
   std::vector<std::string> summary() const override { return {"three spiral arms"}; }
   std::map<std::string, std::string> same_on_all_ranks() const override { return {}; }
-  // The data is made, not read.
+  // The data is generated, not read.
   std::map<std::string, std::string> data_checksums() const override { return {}; }
   std::map<std::string, std::string> facts() const override {
     return {{"training data", "\"three spiral arms\""}};
@@ -134,7 +134,7 @@ int train(shale::comm::World& world, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const shale::models::StopSignals stop_signals;  // from here on they end no step halfway
+  const shale::models::StopSignals stop_signals;  // from here on signals no longer interrupt a step
   return shale::comm::run(argc, argv,
                           [&](shale::comm::World& world) { return train(world, argc, argv); });
 }

@@ -1,6 +1,6 @@
-// An op of one's own with kernels of one's own, for the CPU and for GPUs: soft shrinkage, which
-// Shale has not. The GPU's kernel, soft_shrink.cu, runs on the emulated GPU under its race
-// detector, and on a real one where there is one and Shale is built for it.
+// A custom op with custom kernels for the CPU and for GPUs: soft shrinkage, which Shale does not
+// have. The GPU kernel, soft_shrink.cu, runs on the emulated GPU with its race detector, and on a
+// real GPU if there is one and Shale is built for it.
 //
 // Run: kernel
 #include <shale/autograd.h>
@@ -22,14 +22,14 @@ struct Result {
   std::vector<float> y, dx;
 };
 
-// 1000 elements: the last block of the GPU's kernels is not full.
+// 1000 elements, so that the last thread block of the GPU kernels is not full.
 std::vector<float> inputs() {
   std::vector<float> x;
   for (int i = 0; i < 1000; ++i) x.push_back(std::sin(0.37f * float(i)));
   return x;
 }
 
-// soft_shrink(x, 0.5), and the gradient of the sum of its squares: 2 y where |x| > 0.5.
+// Computes soft_shrink(x, 0.5), and the gradient of the sum of its squares: 2 y where |x| > 0.5.
 Result compute(const shale::Device& device) {
   shale::Context context({.device = device});
   Tensor x = shale::from_host<float>(context, inputs(), {10, 100});
@@ -48,7 +48,7 @@ bool right(const Result& result) {
   return true;
 }
 
-// Whether the device, if there is one, has the right results.
+// Returns true if the device is missing or computes the correct results.
 bool check(const shale::Device& device) {
   const std::string name = to_string(device);
   try {

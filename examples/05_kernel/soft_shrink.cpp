@@ -13,7 +13,7 @@ using shale::Exec;
 using shale::Tensor;
 using shale::View;
 
-// ---- Kernels for the CPU
+// ---- CPU kernels
 
 void cpu_fwd(const Exec&, const SoftShrinkFwdArgs& a) {
   const float* x = a.x.as<float>();
@@ -29,8 +29,8 @@ void cpu_bwd(const Exec&, const SoftShrinkBwdArgs& a) {
   for (int64_t i = 0; i < a.x.numel(); ++i) dx[i] = std::abs(x[i]) > a.s ? dy[i] : 0.0f;
 }
 
-// Fills the slots before main(). In a library, which may drop objects that nobody names, a function
-// that the program calls would do it.
+// Fills the slots before main(). In a static library, whose unreferenced objects the linker may
+// drop, use a function that the program calls instead.
 const bool registered = [] {
   soft_shrink_fwd.set(shale::DeviceType::kCpu, cpu_fwd);
   soft_shrink_bwd.set(shale::DeviceType::kCpu, cpu_bwd);

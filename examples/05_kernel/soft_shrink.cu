@@ -1,4 +1,4 @@
-// Soft shrinkage on GPUs. A thread takes one element.
+// Soft shrinkage on GPUs. Each thread computes one element.
 #include <shale/simt/simt.h>
 
 #include "soft_shrink_slots.h"

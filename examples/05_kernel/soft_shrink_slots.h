@@ -1,6 +1,6 @@
 #pragma once
 
-// Kernels of this program: what they are called with. Their implementations are in soft_shrink.cpp
+// Slots of this program's kernels and their arguments. The implementations are in soft_shrink.cpp
 // for the CPU and in soft_shrink.cu for GPUs, real or emulated.
 
 #include <shale/kernels.h>
@@ -18,7 +18,7 @@ struct SoftShrinkBwdArgs {
   float s = 0;
 };
 
-// What the slots ask of their arguments on every device. They throw ShapeError and DTypeError.
+// Checks of the arguments on every device. They throw ShapeError and DTypeError.
 void check_args(const SoftShrinkFwdArgs& args);
 void check_args(const SoftShrinkBwdArgs& args);
 

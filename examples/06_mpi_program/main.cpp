@@ -1,6 +1,6 @@
-// Shale inside a program that has started MPI itself, as simulations do: the last of several ranks
-// serves data and knows nothing of Shale; the others train on it, in a World of their communicator.
-// Shale initialises and finalises nothing, and ends no process.
+// Shale inside a program that starts MPI itself, such as a simulation: the last of several ranks
+// serves data without using Shale; the others train on it, in a World of their own communicator.
+// Shale does not initialise or finalise MPI, and never ends the process.
 //
 // Run: mpirun -np 3 --bind-to none mpi_program
 #include <mpi.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kSteps = 60, kRows = 16;
 
-// Row by row: x, and the value wanted for it, with the sign turned.
+// Makes rows of x and the negated target.
 std::vector<float> make_batch(int step, int trainer) {
   std::vector<float> rows;
   for (int i = 0; i < kRows; ++i) {
@@ -27,7 +27,7 @@ std::vector<float> make_batch(int step, int trainer) {
   return rows;
 }
 
-// The program's own part: batches for every trainer, by the program's communicator.
+// The program's own part: sends batches to every trainer over the program's communicator.
 void serve(int trainers) {
   for (int step = 0; step < kSteps; ++step) {
     for (int trainer = 0; trainer < trainers; ++trainer) {
@@ -53,7 +53,7 @@ struct Line : shale::Module {
   shale::nn::Linear layer;
 };
 
-// A line learns 0.5 x + 0.25. server: a rank of MPI_COMM_WORLD, or -1: none.
+// Trains a line to learn 0.5 x + 0.25. server: a rank of MPI_COMM_WORLD, or -1: none.
 int train(shale::comm::World& world, int server) {
   shale::Context context({.threads = 1});
   const auto group = world.group();
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   }
   MPI_Comm_free(&part);
 
-  // MPI is still the program's.
+  // MPI still belongs to the program.
   int worst = 0;
   MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   MPI_Finalize();

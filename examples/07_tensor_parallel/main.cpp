@@ -1,5 +1,5 @@
-// A layer of one's own that ranks share: it says how, and is written for one rank. Losses are those
-// of one rank, to rounding.
+// A custom layer for tensor parallelism: it declares how it is sharded, and is otherwise written
+// for one rank. Losses equal those of one rank up to rounding.
 //
 // Run: tensor_parallel, or mpirun -np 2 --bind-to none tensor_parallel
 #include <shale/shale.h>
@@ -16,7 +16,7 @@ struct SquaredRelu : Module {
       : Module(parent, std::move(name)),
         up(this, "up", width, hidden, Init::normal(0.2f)),
         down(this, "down", hidden, width, Init::normal(0.2f), nn::Bias::kNo) {
-    up.split_outputs();  // ranks share the hidden channels
+    up.split_outputs();  // shards the hidden channels
     down.split_inputs();
   }
 
@@ -43,7 +43,7 @@ struct Model : Module {
   SquaredRelu first, second;
 };
 
-// This rank's slice of the rows: between layers that are cut a rank has no more.
+// Returns this rank's slice of the rows: between sharded layers, each rank only has its slice.
 Tensor slice_of_rows(const Tensor& x, const comm::ProcessGroup& group) {
   const int64_t rows = x.size(0) / group.size();
   return contiguous(slice(x, 0, group.rank() * rows, (group.rank() + 1) * rows));

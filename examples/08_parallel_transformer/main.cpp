@@ -1,6 +1,6 @@
-// A decoder-only transformer of one's own, trained over several axes at once: its blocks are
-// written for one rank, and one loop trains it. Losses have the same bits on 1, 2, 4 and 8
-// processes: where there are fewer processes than ranks, a process hosts several of them.
+// A custom decoder-only transformer, trained along several axes in the same run: its blocks are
+// written for one rank, and a single loop trains it. Losses are bit-identical on 1, 2, 4 and 8
+// processes: if there are fewer processes than ranks, a process hosts several ranks.
 //
 // Run: parallel_transformer context, or mpirun -np 4 --bind-to none parallel_transformer pipeline
 #include <shale/shale.h>
@@ -13,11 +13,11 @@ namespace {
 using namespace shale;
 
 constexpr int64_t kVocab = 64, kTokens = 32, kWidth = 32, kHeads = 4, kHidden = 96, kLayers = 4;
-constexpr int64_t kBatch = 8;  // sequences of a step, each a micro-batch
+constexpr int64_t kBatch = 8;  // sequences per step; each is a micro-batch
 const Init kInit = Init::normal(0.1f);
 
-// Written for one rank: across() gives `rows` of all ranks that share the layer, and adds up what
-// they make of them.
+// Block written for one rank: across() provides `rows` of all ranks that share the layer, and sums
+// their results.
 struct Block : Module {
   Block(Module* parent, int64_t layer)
       : Module(parent, "layers." + std::to_string(layer)),
@@ -28,7 +28,7 @@ struct Block : Module {
         gate(this, "gate", kWidth, kHidden, kInit, nn::Bias::kNo),
         up(this, "up", kWidth, kHidden, kInit, nn::Bias::kNo),
         down(this, "down", kHidden, kWidth, kInit, nn::Bias::kNo) {
-    // Ranks share the outputs of first products and the inputs of last ones.
+    // Ranks shard the outputs of the first GEMMs and the inputs of the last ones.
     qkv.split_outputs({.groups = 3, .unit = kWidth / kHeads});
     gate.split_outputs();
     up.split_outputs();
@@ -38,7 +38,7 @@ struct Block : Module {
   Tensor forward(const Tensor& in) {
     return run(in, [this](const Tensor& x) {
       const auto attention = [this](const Tensor& rows, const Tensor& residual) {
-        const int64_t heads = qkv.weight.shape[0] / (3 * kWidth / kHeads);  // of this rank
+        const int64_t heads = qkv.weight.shape[0] / (3 * kWidth / kHeads);  // heads of this rank
         const Tensor seen = distribution().packed_attention(qkv.forward(rows), heads);
         return out.forward(seen, residual);
       };
@@ -62,9 +62,9 @@ struct Transformer : Module {
         norm(this, "norm", kWidth, 1e-5f),
         head(this, "head", kVocab, kWidth, kInit) {
     for (int64_t i = 0; i < kLayers; ++i) layers.push_back(std::make_unique<Block>(this, i));
-    positions.weight.split = {Share::kFirst};  // is added once
+    positions.weight.split = {Share::kFirst};  // must be added only once
   }
-  // What a pipeline cuts into stages, with what ZeRO shards together.
+  // Pieces that a pipeline distributes over its stages, with the units that ZeRO shards.
   std::vector<nn::Piece> pieces() {
     std::vector<nn::Piece> all;
     all.push_back({.name = "embedding", .parameters = nn::parameters_of({&tokens, &positions})});
@@ -74,7 +74,7 @@ struct Transformer : Module {
     all.push_back({.name = "head", .parameters = nn::parameters_of({&norm, &head})});
     return all;
   }
-  // Runs some of the pieces. The last one gives the loss, as a share of the mean over a step.
+  // Runs some of the pieces. The last one returns the loss, as a share of the mean over a step.
   Tensor forward(const comm::ForwardPass& pass, const Tensor& ids, const Tensor& targets) {
     const bool is_first = pass.pieces.first == 0;
     return run(is_first ? ids : pass.x, [=, this](const Tensor& in) {
@@ -92,7 +92,7 @@ struct Transformer : Module {
   nn::Embedding head;
 };
 
-// A sequence counts on in steps of its own.
+// Generates a sequence of numbers that increase by a step of its own.
 std::vector<int32_t> make_sequence(int64_t number) {
   std::vector<int32_t> ids;
   for (int64_t t = 0; t <= kTokens; ++t) {
