@@ -1,5 +1,5 @@
-"""Rivals of a mixture of experts, as cases_moe.cpp has it: E experts of 2 C hidden columns, two of
-them active for each token, each expert with as many rows."""
+"""Rivals of an MoE layer, as in cases_moe.cpp: E experts of 2 C hidden columns, two active experts
+per token, balanced."""
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ class Experts:
         self.rows = (tokens * ACTIVE + EXPERTS * (ALIGN - 1)) // ALIGN * ALIGN
 
     def ends(self):
-        """Where each expert's rows end, as torch's grouped products take it."""
+        """Returns the end of each expert's rows, for torch's grouped GEMMs."""
         ends = [(e + 1) * (self.rows // EXPERTS) for e in range(EXPERTS)]
         return torch.tensor(ends, dtype=torch.int32, device=self.cases.device)
 
@@ -22,11 +22,11 @@ class Experts:
         return torch.randint(0, bound, shape, device=self.cases.device)
 
     def products(self):
-        """Grouped products; what the weights' gradient takes is cut along the rows."""
+        """Grouped GEMMs; those of weight gradients are grouped along the rows."""
         cases, R, C, hidden = self.cases, self.rows, self.C, self.hidden
 
         def add(name, sizes, outputs, run):
-            """sizes: of the operands. outputs: elements that are written."""
+            """sizes: of the operands. outputs: number of elements written."""
             operand_bytes = sum(torch.Size(size).numel() for size in sizes) * cases.size
             products = 2 if name == "swiglu" else 1
             cost = (2e-9 * products * R * C * hidden,
@@ -59,7 +59,7 @@ class Experts:
             lambda ends, dy, x: F.grouped_mm(dy.T, x, offs=ends))
 
     def add_moves(self, name, tensor_bytes, others, run, operands):
-        """tensor_bytes: that are read or written. others: of indices and weights."""
+        """tensor_bytes: bytes read or written. others: bytes of indices and weights."""
         cost = (0, (tensor_bytes + others) * 1e-9)
 
         def maker(compiled):
@@ -104,7 +104,7 @@ class Experts:
             return logits, lambda: torch.autograd.grad(weights, x, d_weights, retain_graph=True)
 
         def sort(experts):
-            """Where each choice goes, and what each row is, as a mixture needs it."""
+            """Returns the destination of each choice, and the source of each row."""
             order = experts.flatten().argsort(stable=True)
             rows = torch.empty_like(order)
             rows[order] = torch.arange(order.numel(), device=order.device)

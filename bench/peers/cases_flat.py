@@ -1,10 +1,10 @@
-"""Rivals of the loss, of the optimizer and of copies."""
+"""Rivals of the loss, the optimizer and copies."""
 
 import rivals
 import torch
 import torch.nn.functional as F
 
-# ---- Cross entropy and the gradient of logits: [tokens, padded], of which `vocab` count ----
+# ---- Cross entropy and gradient of logits: [tokens, padded], with `vocab` valid columns ----
 
 
 def pytorch_loss(vocab):
@@ -14,7 +14,7 @@ def pytorch_loss(vocab):
 
 
 def liger_loss(module, vocab):
-    """The gradient takes the logits' place, as in Shale's kernel."""
+    """The gradient overwrites the logits, as in Shale's kernel."""
     return lambda logits, targets: module.liger_cross_entropy(logits, targets, reduction="sum")
 
 
@@ -27,7 +27,7 @@ def add_loss(cases, label, tokens, vocab, padded):
     name, tensor_bytes = f"cross_entropy/grad/{label}", 2 * tokens * padded * cases.size
     cost = (0, (tensor_bytes + 8 * tokens) * 1e-9)
 
-    # Libraries' kernels take all `padded` columns for logits: as many bytes.
+    # Libraries' kernels treat all `padded` columns as logits, with the same bytes.
     def maker(loss):
         def make():
             logits = cases.randn(tokens, padded, grad=True)
@@ -44,10 +44,10 @@ def add_loss(cases, label, tokens, vocab, padded):
                   lambda compiler=compiler: maker(compiler(pytorch_loss(vocab))))
 
 
-# ---- The classifier with its loss and all gradients, which no single kernel of Shale's does ----
+# ---- Classifier with its loss and all gradients, for which Shale has no single kernel ----
 
 def add_linear_loss(cases, label, tokens, C, vocab, padded):
-    """x: [tokens, C], w: [padded, C]. Stands beside the sum of gemm/forward_logits,
+    """x: [tokens, C], w: [padded, C]. Compared with the sum of gemm/forward_logits,
     cross_entropy/grad, gemm/dx_logits and gemm/dw_logits."""
     name = f"linear_cross_entropy/grad/{label}"
     operand_bytes = (tokens * C + padded * C) * cases.size
@@ -73,7 +73,7 @@ def add_linear_loss(cases, label, tokens, C, vocab, padded):
 # ---- Flat buffers ----
 
 def add_adamw(cases, elements):
-    """f32 parameters: PyTorch has no fused step with f32 masters of bf16 parameters."""
+    """f32 parameters, as PyTorch has no fused step with f32 masters of bf16 parameters."""
     def make():
         p = torch.zeros(elements, device=cases.device, requires_grad=True)
         p.grad = torch.randn_like(p)

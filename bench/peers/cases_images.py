@@ -1,10 +1,10 @@
-"""Rivals of the layers of residual networks: convolutions, pooling, batch norm; channels_last."""
+"""Rivals of residual network layers: convolutions, pooling, batch norm; channels_last."""
 
 import torch
 import torch.nn.functional as F
 
 LABEL, IMAGES = "16384", 16
-# name, edge of the image, channels in and out, edge of the window, stride
+# Name, edge of the image, channels in and out, edge of the kernel, stride.
 LAYERS = (("stem", 224, 3, 64, 7, 2), ("3x3/56", 56, 64, 64, 3, 1), ("1x1/56", 56, 64, 256, 1, 1),
           ("3x3/28/2", 56, 128, 128, 3, 2), ("3x3/7", 7, 512, 512, 3, 1))
 
@@ -14,15 +14,15 @@ def images(cases, n, channels, edge):
 
 
 def add_layer(cases, name, edge, inner, outer, kernel, stride):
-    """PyTorch's, which is cuDNN on a GPU: forward, and each gradient alone. It gives the weight's
-    in the dtype of the operands, ours in f32."""
+    """PyTorch convolutions, which use cuDNN on a GPU: forward, and each gradient alone. Its weight
+    gradient has the operands' dtype, ours f32."""
     n = 1 if cases.tiny else IMAGES
     edge = max(edge // 8, kernel) if cases.tiny else edge
     padding = kernel // 2
     out_edge = (edge + 2 * padding - kernel) // stride + 1
     weight = outer * inner * kernel * kernel
     x_count, y_count = n * inner * edge * edge, n * outer * out_edge * out_edge
-    # Each window's products, also of those that reach over the edge.
+    # Counts the products of each window, including those in the padding.
     gflop = 2e-9 * n * out_edge * out_edge * weight
     tensor_bytes = (x_count + y_count + weight) * cases.size
     impl = f"PyTorch ({cases.convolutions})"
@@ -82,14 +82,14 @@ def add_pooling(cases):
         return (2 * x_count + y_count) * cases.size, lambda: torch.autograd.grad(
             y, x, dy, retain_graph=True)
 
-    # Ours keeps places in bytes.
+    # Ours stores indices in bytes.
     cost = (0, ((x_count + y_count) * cases.size + y_count) * 1e-9)
     cases.add(f"max_pool/stem/{LABEL}", "PyTorch eager", cost, lambda: make)
     cases.add(f"max_pool_grad/stem/{LABEL}", "PyTorch eager", cost, lambda: make_gradient)
 
 
 def add_batch_norm(cases):
-    """Normalising by known moments, with the residual and the ReLU that Shale's kernel fuses."""
+    """Normalises by given moments, with the residual and the ReLU that Shale's kernel fuses."""
     n, edge = (1, 7) if cases.tiny else (IMAGES, 56)
     tensor_bytes = 3 * n * 64 * edge * edge * cases.size
 

@@ -1,4 +1,4 @@
-"""Norms' rivals: [rows, C], with the addition of the residual stream that Shale's kernels fuse."""
+"""Rivals of norms: [rows, C], with the residual addition that Shale's kernels fuse."""
 
 import rivals
 import torch
@@ -8,11 +8,11 @@ EPS = 1e-5
 
 
 class Norm:
-    """A rival's ways, as far as it has them: of x, r: [rows, C], gain and bias: [C].
+    """Functions of a rival, as far as it supports them, for x, r: [rows, C], gain and bias: [C].
 
-    plain(x, gain, bias) gives y. fused(x, r, gain, bias) gives (s, y), where s = x + r and y is
-    its norm. make_backward(x, r, gain, bias, ds, dy), if autograd is not to do it, gives a
-    function that computes the gradients of x, gain and bias.
+    plain(x, gain, bias) returns y. fused(x, r, gain, bias) returns (s, y), where s = x + r and y is
+    its norm. make_backward(x, r, gain, bias, ds, dy) returns a function that computes the gradients
+    of x, gain and bias; without it, autograd does.
     """
 
     def __init__(self, plain=None, fused=None, make_backward=None, f32_gain=False):
@@ -33,7 +33,7 @@ class Norm:
 
 
 def plus(d_sum, gradients):
-    """Adds the gradient that reached s from elsewhere to that of x."""
+    """Adds the incoming gradient of s to that of x."""
     return (gradients[0] + d_sum, *gradients[1:])
 
 
@@ -51,7 +51,7 @@ def liger(functional, kind):
         return Norm(plain=lambda x, g, b: functional.liger_layer_norm(x, g, b, EPS))
 
     def fused(x, r, g, b):
-        # In place, it would write the gradient over dy, which later calls need.
+        # In place, it would overwrite dy, which later calls need.
         y, s = functional.liger_fused_add_rms_norm(x, r, g, EPS, in_place=False)
         return s, y
 
@@ -78,7 +78,8 @@ def quack(module, kind):
 
 
 def transformer_engine(module, kind):
-    """By its kernels: its modules free what backward needs, so that it could not run twice."""
+    """Uses its kernels directly: its modules free what backward needs, so that it could not run
+    twice."""
     import transformer_engine_torch as kernels
 
     names = {torch.float32: "kFloat32", torch.float16: "kFloat16", torch.bfloat16: "kBFloat16"}
@@ -111,7 +112,7 @@ LIBRARIES = {rivals.QUACK: quack, rivals.LIGER: liger,
 
 
 class NormCases:
-    """Of one kind and size."""
+    """Cases of one kind and size."""
 
     def __init__(self, cases, kind, label, rows, C):
         self.cases, self.kind, self.label, self.rows, self.C = cases, kind, label, rows, C
@@ -141,7 +142,7 @@ class NormCases:
         return norm.make_backward(x, r, gain, bias, torch.randn_like(x), torch.randn_like(x))
 
     def add(self, name, tensors, way):
-        """tensors: of [rows, C] that are read or written."""
+        """tensors: number of [rows, C] tensors read or written."""
         tensor_bytes = tensors * self.rows * self.C * self.cases.size
         statistics = (2 if self.kind == "layer_norm" else 1) * self.rows * 4
         cost = (0, (tensor_bytes + statistics) * 1e-9)

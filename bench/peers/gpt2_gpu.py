@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""PyTorch's speed at a GPT-2 training step on one GPU, to set beside Shale's.
+"""PyTorch's speed of a GPT-2 training step on one GPU, for comparison with Shale's.
 
     python3 gpt2_gpu.py [--model gpt2-124m] [--seq-len 1024] [--micro-batch 16]
                         [--global-batch 128] [--modes eager,compile] [--json FILE [--resume]]
 
-PyTorch is all it needs: the model is written out here, as GPT-2 is (learned positions, norms
-before, GELU in its tanh form, tied embedding, no dropout), with the vocabulary padded to 50304;
-attention is scaled_dot_product_attention. What a step is, and what rows have, is in gpu_steps.py; a
-mode is one of
+Requires only PyTorch: the script contains the model, GPT-2 (learned positions, pre-norm, GELU in
+its tanh form, tied embedding, no dropout) with the vocabulary padded to 50304 and
+scaled_dot_product_attention. gpu_steps.py describes steps and rows. Modes:
 
-  eager           PyTorch runs the model as it is written
+  eager           the model as written
   compile         torch.compile of the model
-  compile-cudnn   the same with cuDNN's attention; the others let PyTorch pick a backend
+  compile-cudnn   the same with cuDNN's attention; in other modes PyTorch chooses a backend
 
-Rows have, besides, seq_len and
+Rows also have seq_len and
 
   tokens_per_s    from the median
   tflops          6 N + 6 L C T FLOP per token (causal attention counted once), from the median
 
---device cpu --layers 1 --width 64 --heads 1 tries the script where there is no GPU.
+--device cpu --layers 1 --width 64 --heads 1 tries the script without a GPU.
 """
 
 import argparse

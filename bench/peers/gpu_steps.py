@@ -1,16 +1,17 @@
-"""Training steps of PyTorch on one GPU, to set beside Shale's: what the scripts for each kind of model
-share.
+"""Training steps of PyTorch on one GPU, for comparison with Shale's: code shared by the scripts of
+each kind of model.
 
-A step is forward and backward of as many micro-batches as the global batch has, clipping at 1.0,
-fused AdamW and clearing the gradients, under bf16 autocast with f32 parameters. A mode, each measured
-in a process of its own, is a way to run the model. Rows go to standard output, one a line, and to a
-file as they come; --resume goes on with a file that was cut. A mode that fails has a row with its error:
+A step is forward and backward of all micro-batches of the global batch, clipping at 1.0, fused
+AdamW and clearing the gradients, with bf16 autocast over f32 parameters. A mode is a way to run the
+model; each is measured in its own process. Rows go to standard output, one per line, and to a file
+as they are measured; --resume continues an interrupted file. A mode that fails has a row with its
+error:
 
   impl, mode, model, dtype, micro_batch, global_batch, params
   step_ms         median over the steps, by device events; step_ms_min the fastest
   first_step_ms   includes compilation
-  peak_bytes      device memory that PyTorch has held
-  loss            after the last step: a row whose loss differs much is not doing the same work
+  peak_bytes      device memory held by PyTorch
+  loss            after the last step; very different losses mean different work
 """
 
 import dataclasses
@@ -26,13 +27,13 @@ from rows_file import RowsFile
 from supervisor import ANOTHER, Reporter, supervise
 from torch import nn
 
-USAGE = 64  # exit code of Shale's programs for arguments that make no sense
+USAGE = 64  # exit code of Shale's programs for invalid arguments
 
 
 @dataclasses.dataclass
 class Work:
-    """What is trained: loss() of a micro-batch, by the model as the mode runs it; rates(median in
-    ms, number of parameters): fields of a row besides the common ones."""
+    """Training task of a mode: loss() of a micro-batch; rates(median in ms, number of parameters):
+    additional fields of a row."""
 
     model: nn.Module
     loss: typing.Callable
@@ -41,7 +42,8 @@ class Work:
 
 @dataclasses.dataclass
 class Script:
-    """A script's own parts: of a row, fields(args), "model" among them; make_work(args, mode)."""
+    """Parts of a specific script: fields(args) of a row, including "model"; make_work(args,
+    mode)."""
 
     program: str
     modes: tuple
@@ -83,14 +85,14 @@ def check(args, script):
 
 
 def fields(args, script, mode):
-    """What a row tells before anything is measured."""
+    """Returns the fields of a row that are known before the measurement."""
     return {"impl": f"pytorch-{torch.__version__.split('+')[0]}", "mode": mode, "dtype": "bf16",
             **script.fields(args), "micro_batch": args.micro_batch,
             "global_batch": args.global_batch}
 
 
 def measure(args, work):
-    """Returns what a row has beyond its fields()."""
+    """Returns the measured fields of a row."""
     torch.set_float32_matmul_precision("high")
     on_gpu = args.device == "cuda"
     parameters = list(work.model.parameters())
@@ -136,7 +138,7 @@ def measure(args, work):
 
 
 def work_one(args, script):
-    """The worker: measures the next mode that is not there yet. Returns its exit code."""
+    """Worker: measures the next missing mode. Returns its exit code."""
     require_gpu(args.device)
     reporter = Reporter(args.worker)
     there, _ = reporter.done_before(machine(args.device))
@@ -147,7 +149,7 @@ def work_one(args, script):
         try:
             torch.manual_seed(0)
             reporter.say(row={**row, **measure(args, script.make_work(args, mode))})
-        except Exception as error:  # out of memory, or no such backend
+        except Exception as error:  # out of memory, or backend not available
             reporter.say(row={**row, "error": summary(error)})
     if len(left) > 1:
         return ANOTHER
@@ -156,7 +158,7 @@ def work_one(args, script):
 
 
 def run(args, script):
-    """The program, when its arguments are read and checked. Never returns."""
+    """Main function after argument parsing. Never returns."""
     if args.worker is not None:
         sys.exit(work_one(args, script))
     not_of_work = ("json", "resume", "row_time", "worker", "modes")

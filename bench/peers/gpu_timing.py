@@ -1,5 +1,4 @@
-"""Times work as bench_kernels does: device events around batches, operands that take turns,
-medians."""
+"""Times work as bench_kernels does: device events around batches, rotating operands, medians."""
 
 import contextlib
 import dataclasses
@@ -17,19 +16,19 @@ MAX_CALLS = 1000
 
 @dataclasses.dataclass
 class Times:
-    """What one measurement gave."""
+    """Result of one measurement."""
 
     seconds: list  # per call, sorted
     launch: str = "stream"  # or "graph": calls were captured and replayed
-    host_bound: bool = False  # Python took about as long to launch a call as the device to run it
-    graph_error: str = ""  # why calls could not be captured though they are host-bound
+    host_bound: bool = False  # launching a call in Python took about as long as running it
+    graph_error: str = ""  # why host-bound calls could not be captured
 
 
 class Clock:
-    """Of one device. On a GPU: events on a stream, over batches of at least two milliseconds, so
-    that the events' resolution does not count. Where Python cannot launch as fast as the GPU runs,
-    calls are also captured into a CUDA graph and replayed, and the shorter time counts: what is
-    compared is kernels."""
+    """Clock of one device. On a GPU: events on a stream, over batches of at least two milliseconds,
+    so that the events' resolution does not matter. If Python cannot launch as fast as the GPU runs,
+    calls are also captured into a CUDA graph and replayed, and the shorter time counts, as kernels
+    are compared."""
 
     def __init__(self, device, min_time_s):
         self.device = torch.device(device)
@@ -38,14 +37,14 @@ class Clock:
         self.stream = torch.cuda.Stream(self.device) if self.on_gpu else None
 
     def rotation_bytes(self):
-        """Operands take turns until so many bytes have gone by: four times the cache."""
+        """Returns the bytes of operands to use in turn: four times the cache."""
         if not self.on_gpu:
-            return 1  # for a try of the script
+            return 1  # for trials of the script
         cache = torch.cuda.get_device_properties(self.device).L2_cache_size
         return min(max(4 * cache, 128 << 20), 1 << 30)
 
     def seconds_per_call(self, calls, fn):
-        """Returns (seconds per call, seconds that launching one took)."""
+        """Returns (seconds per call, seconds to launch one)."""
         start = time.perf_counter()
         if not self.on_gpu:
             for _ in range(calls):
@@ -61,14 +60,14 @@ class Clock:
         return begin.elapsed_time(end) * 1e-3 / calls, launched / calls
 
     def samples(self, calls, fn):
-        """Pairs as seconds_per_call returns, until min_time_s has gone by."""
+        """Returns pairs of seconds_per_call() until min_time_s has passed."""
         taken, start = [], time.perf_counter()
         while len(taken) < 3 or time.perf_counter() - start < self.min_time_s:
             taken.append(self.seconds_per_call(calls, fn))
         return taken
 
     def measure(self, make):
-        """make() gives operands and a function of them: (bytes, fn). Returns Times."""
+        """make() returns operands and a function that uses them: (bytes, fn). Returns Times."""
         with torch.cuda.stream(self.stream) if self.on_gpu else contextlib.nullcontext():
             return self.measure_here(make)
 
@@ -80,7 +79,7 @@ class Clock:
         def fn():
             next(turns)()
 
-        for _ in range(max(3, copies)):  # every copy is compiled, allocated and touched
+        for _ in range(max(3, copies)):  # compiles, allocates and touches every copy
             warm, _ = self.seconds_per_call(1, fn)
         calls = 1
         if self.on_gpu:
@@ -94,7 +93,7 @@ class Clock:
         return times
 
     def replay(self, fn, copies, times):
-        """Measures a graph of all copies' calls; `times` becomes that where it is shorter."""
+        """Measures a graph of all copies' calls; updates `times` if it is faster."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.stream):
@@ -103,7 +102,7 @@ class Clock:
             once = self.seconds_per_call(1, graph.replay)[0]
             replays = min(max(math.ceil(BATCH_S / max(once, 1e-9)), 1), MAX_CALLS)
             taken = self.samples(replays, graph.replay)
-        except Exception as error:  # whatever of it must not be captured
+        except Exception as error:  # any call that cannot be captured
             times.graph_error = summary(error)
             return
         seconds = sorted(per_graph / copies for per_graph, _ in taken)
@@ -112,12 +111,12 @@ class Clock:
 
 
 def summary(error):
-    """One line on an exception."""
+    """Returns one line about an exception."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def result(times, gflop, gbytes):
-    """What a row of bench_kernels --json has of a measurement."""
+    """Returns a measurement's fields of a bench_kernels --json row."""
     median = statistics.median(times.seconds)
     compute = gflop > 0
     row = {"runs": len(times.seconds), "time_us": median * 1e6,
@@ -141,7 +140,7 @@ def machine(device):
 
 
 def require_gpu(device):
-    """Ends the program with the exit code that Shale's programs have for a missing device."""
+    """Ends the program with Shale's exit code for a missing device."""
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         print("error: PyTorch finds no GPU", file=sys.stderr)
         sys.exit(69)

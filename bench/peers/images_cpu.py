@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""PyTorch's speed at a training step of a classifier of images on this machine's CPU, to set beside
+"""PyTorch's speed of an image classifier's training step on this machine's CPU, for comparison with
 bench_train's.
 
     python3 -m venv venv && venv/bin/pip install torch torchvision
     venv/bin/python images_cpu.py --model resnet50 --micro-batch 32 [--dtype bf16] [--json FILE]
 
-Both sides must be measured in one sitting on an otherwise idle machine; with --beside each of ours
-takes a turn behind each of PyTorch's. torch.compile also needs a C++ compiler. A step is forward,
-backward, clipping at 1.0, AdamW (fused, the fastest that PyTorch has on a CPU) and clearing the
-gradients, on torchvision's model of bench_train's preset, on noise. Residual networks and their
+Both sides must be measured in one session on an otherwise idle machine; with --beside, a run of
+ours follows each of PyTorch's. torch.compile also needs a C++ compiler. A step is forward,
+backward, clipping at 1.0, AdamW (fused, PyTorch's fastest on a CPU) and clearing the gradients, on
+torchvision's model of bench_train's preset, with noise as images. Residual networks and their
 images are channels_last. bf16 is autocast over f32 parameters.
 
 Prints a row of JSON: impl, model, mode, dtype, threads, pixels, micro_batch, params, then
@@ -17,8 +17,8 @@ Prints a row of JSON: impl, model, mode, dtype, threads, pixels, micro_batch, pa
   images_per_s    from the median
   first_step_ms   includes compilation
   cpu_share       processor time / (threads x wall time) over the measured steps
-  ours_ms         of --beside: medians of bench_train's steps, a number for each turn
-  ratio           of --beside: how many times as fast as PyTorch's step ours is, of the medians
+  ours_ms         with --beside: medians of bench_train's steps, one per turn
+  ratio           with --beside: speed of our step relative to PyTorch's, from the medians
   loss            after the last step
 """
 
@@ -37,7 +37,8 @@ MODELS = {"vit-b16": "vit_b_16", "resnet18": "resnet18", "resnet50": "resnet50"}
 
 
 def make_step(args):
-    """The function of one step, which returns milliseconds and the loss, and the parameters."""
+    """Returns a function that runs one step and returns milliseconds and loss, and the
+    parameters."""
     import torch
     import torch.nn.functional as F
     import torchvision
@@ -76,7 +77,7 @@ def make_step(args):
 
 
 def ours(args):
-    """The median of bench_train's steps, in milliseconds."""
+    """Returns the median of bench_train's steps, in milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "ours.json"
         subprocess.run([args.beside, "--model", args.model, "--dtype", args.dtype, "--pixels",
@@ -135,7 +136,7 @@ def main():
     args = parser.parse_args()
     if min(args.steps, args.turns, args.micro_batch, args.threads) < 1:
         parser.error("--steps, --turns, --micro-batch and --threads are at least 1")
-    # Libraries read this when they load, before set_num_threads can speak.
+    # Libraries read this when they are loaded, before set_num_threads().
     if os.environ.get("OMP_NUM_THREADS") != str(args.threads):
         os.environ["OMP_NUM_THREADS"] = str(args.threads)
         os.execv(sys.executable, [sys.executable, *sys.argv])

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""PyTorch's speed at a training step of a classifier of images on one GPU, to set beside Shale's.
+"""PyTorch's speed of an image classifier's training step on one GPU, for comparison with Shale's.
 
     python3 images_gpu.py [--model resnet50] [--pixels 224] [--micro-batch 128]
                           [--modes eager,compile] [--json FILE [--resume]]
 
-PyTorch is all it needs: the models are written out here, ResNet-50 as its version 1.5 is (the stride
-in a block's 3 x 3) and ViT-B/16 as published (class token, learned positions, norms before, GELU in
-its erf form), both with 1000 classes. Convolutions are cuDNN's, channels_last, with
+Requires only PyTorch: the script contains the models, ResNet-50 version 1.5 (the stride is in a
+block's 3 x 3) and ViT-B/16 as published (class token, learned positions, pre-norm, GELU in its erf
+form), both with 1000 classes. Convolutions are cuDNN's, channels_last, with
 torch.backends.cudnn.benchmark, which tries its algorithms; attention is
-scaled_dot_product_attention. What a step is, and what rows have, is in gpu_steps.py; a mode is eager,
-PyTorch runs the model as it is written, or compile, torch.compile of the model. Rows have, besides,
-pixels and
+scaled_dot_product_attention. gpu_steps.py describes steps and rows. The mode is eager, the model as
+written, or compile, torch.compile of the model. Rows also have pixels and
 
   images_per_s    from the median
 
---device cpu --small tries the script where there is no GPU.
+--device cpu --small tries the script without a GPU.
 """
 
 import argparse
@@ -30,7 +29,7 @@ CLASSES = 1000
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 with a way around them, each before a batch norm."""
+    """1 x 1, 3 x 3 and 1 x 1 convolutions with a shortcut, each followed by batch norm."""
 
     def __init__(self, channels, width, stride):
         super().__init__()
@@ -47,7 +46,7 @@ class Bottleneck(nn.Module):
 
 
 def resnet(stages):
-    """stages: (blocks, width) of each."""
+    """stages: (blocks, width) per stage."""
     layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True),
               nn.MaxPool2d(3, 2, 1)]
     channels = 64

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""PyTorch's speed at a training step on this machine's CPU, to set beside bench_train's.
+"""PyTorch's speed of a training step on this machine's CPU, for comparison with bench_train's.
 
     python3 -m venv venv && venv/bin/pip install torch transformers
     venv/bin/python language_cpu.py [--model gpt2-124m] [--threads N] [--json FILE]
 
-Both sides must be measured in one sitting on an otherwise idle machine. torch.compile also needs
-a C++ compiler. A step is forward, backward, clipping at 1.0, AdamW (fused, the fastest that
-PyTorch has on a CPU) and clearing the gradients, on transformers' model of bench_train's preset,
-with the vocabulary padded as Shale pads it. Attention is PyTorch's fused kernel unless --attention says otherwise.
+Both sides must be measured in one session on an otherwise idle machine. torch.compile also needs a
+C++ compiler. A step is forward, backward, clipping at 1.0, AdamW (fused, PyTorch's fastest on a
+CPU) and clearing the gradients, on transformers' model of bench_train's preset, with the vocabulary
+padded as in Shale. Attention is PyTorch's fused kernel unless --attention says otherwise.
 
-Each row is measured in a process of its own: peak memory is then that row's, and one that fails
-or runs out of memory leaves the others alone. Rows go to standard output as JSON, one a line:
+Each row is measured in its own process, so that peak memory is that row's, and failures do not
+affect other rows. Rows go to standard output as JSON, one per line:
 
   impl, model, mode, dtype, threads, seq_len, micro_batch, params
   step_ms         median over the steps; step_ms_min the fastest
   tokens_per_s    from the median
   gflops          6 N + 6 L C T FLOP per token (causal attention counted once), from the median
   first_step_ms   includes compilation
-  cpu_share       processor time / (threads x wall time) over the measured steps: well below 1 on a
-                  machine that something else was using, and the row is then worth nothing
-  peak_bytes      of the process, so with some 0.5 GB of the framework itself
-  loss            after the last step: a row whose loss differs much is not doing the same work
+  cpu_share       processor time / (threads x wall time) over the measured steps: well below 1 if
+                  other programs used the machine; such a row is invalid
+  peak_bytes      of the process, including about 0.5 GB of the framework itself
+  loss            after the last step; very different losses mean different work
 """
 
 import argparse
@@ -37,7 +37,7 @@ MODELS = ("gpt2-124m", "llama-160m", "smollm2-135m")
 
 
 def build(name, attention):
-    """The model, its layers and the width of all heads together."""
+    """Returns the model, its number of layers and the total width of all heads."""
     from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
     if name == "gpt2-124m":
@@ -107,7 +107,7 @@ def measure(args, mode, dtype):
         "step_ms_min": round(min(times), 1), "tokens_per_s": round(count / median * 1e3, 1),
         "gflops": round(flop * count / median / 1e6, 1), "first_step_ms": round(first_ms, 1),
         "cpu_share": round(cpu / wall / args.threads, 3),
-        # Linux counts in KiB.
+        # In KiB on Linux.
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "loss": round(losses[-1], 5),
     }
@@ -115,7 +115,7 @@ def measure(args, mode, dtype):
 
 def in_child(argv, args, mode, dtype):
     command = [sys.executable, __file__, *argv, "--row", f"{mode},{dtype}"]
-    # Libraries read this when they load, before set_num_threads can speak.
+    # Libraries read this when they are loaded, before set_num_threads().
     env = os.environ | {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode == 0:

@@ -1,15 +1,15 @@
-"""Rows of a benchmark as they come, in a JSON file that is whole at any moment."""
+"""Rows of a running benchmark, in a JSON file that is valid at any time."""
 
 import json
 import os
 
 
 class RowsFile:
-    """A document {"program", "machine", "options", "complete", "rows"} on its way to `path`.
+    """A document {"program", "machine", "options", "complete", "rows"} that is written to `path`.
 
-    Every added row replaces the file in one step, so a program that is cut leaves all that it had
-    measured. "complete" tells whether it came to its end. `key` names the fields that tell rows
-    apart: a row with those of an earlier one takes its place. Without a path nothing is written.
+    Every added row replaces the file atomically, so that an interrupted program keeps its rows.
+    "complete" is true at the end of the program. `key` names the fields that identify a row: a new
+    row replaces an earlier one with the same values. Without a path nothing is written.
     """
 
     def __init__(self, path, program, options, key):
@@ -25,8 +25,8 @@ class RowsFile:
         return tuple(row.get(field) for field in self.key)
 
     def begin(self, machine, resume):
-        """Sets what machine it is. With `resume`, takes over the rows of a file that was cut, if
-        it has the same program, machine and options."""
+        """Sets the machine. With `resume`, keeps the rows of an interrupted file, if it has the
+        same program, machine and options."""
         self.document["machine"] = machine
         if not resume or not self.path or not self.path.exists():
             return

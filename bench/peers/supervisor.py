@@ -1,16 +1,16 @@
-"""Has work measured in another process, which may crash, hang or lose the GPU.
+"""Runs work in another process, which may crash, hang or lose the GPU.
 
-The worker is the same script with --worker FD. It writes one JSON object a line to that descriptor:
+The worker is the same script with --worker FD. It writes one JSON object per line to that file
+descriptor:
 
-  {"machine": FACTS}   first; then it reads from standard input which rows are there
-  {"begin": ROW}       before each other row: its fields but for what is measured
+  {"machine": FACTS}   first; then it reads the existing rows from standard input
+  {"begin": ROW}       before each missing row: its fields without measurements
   {"row": ROW}         when it is measured, or has failed with an "error"
   {"end": true}        when nothing is left
 
-A worker that ends before "end", or is silent for too long, costs the row that it had begun, which
-gets an error, and another worker goes on behind it. One that ends with exit code 70 asks for
-another: its GPU is in no state to go on, or every row is to have a process of its own. What a
-rival that has cost two workers might still do is left out.
+If a worker ends before "end", or is silent for too long, the row that it had begun gets an error,
+and another worker continues after it. Exit code 70 requests another worker: its GPU is unusable, or
+every row needs its own process. After a rival has cost two workers, its remaining rows are skipped.
 """
 
 import json
@@ -27,7 +27,7 @@ MAX_LOST = 2
 
 
 class Worker:
-    """One process and what it writes."""
+    """A worker process and its output."""
 
     def __init__(self, argv):
         self.reader, writer = os.pipe()
@@ -37,15 +37,15 @@ class Worker:
         os.close(writer)
 
     def give(self, there, dropped):
-        """there: the keys of rows that need not be measured; dropped: rivals' names."""
+        """there: keys of the rows that need not be measured; dropped: names of rivals."""
         try:
             with self.process.stdin as stdin:
                 stdin.write(json.dumps({"there": there, "dropped": dropped}).encode())
         except BrokenPipeError:
-            pass  # it has ended; its exit code tells
+            pass  # it has ended; see its exit code
 
     def line(self, time_limit_s):
-        """The next object, None when no more will come. Raises TimeoutError after so long."""
+        """Returns the next object, or None at the end. Raises TimeoutError after time_limit_s."""
         until = time.monotonic() + time_limit_s
         while b"\n" not in self.buffer:
             left = until - time.monotonic()
@@ -59,7 +59,7 @@ class Worker:
         return json.loads(line)
 
     def close(self, time_to_end_s=0):
-        """Ends it, at once or after it had so long. Returns its exit code, negative for a
+        """Terminates it, immediately or after time_to_end_s. Returns its exit code, negative for a
         signal."""
         try:
             return self.process.wait(time_to_end_s)
@@ -75,7 +75,7 @@ def how_it_ended(code):
 
 
 class Losses:
-    """How many workers each rival has cost."""
+    """Number of workers lost by each rival."""
 
     def __init__(self):
         self.count = {}
@@ -92,8 +92,8 @@ class Losses:
 
 
 def run_one(worker, rows, resume, time_limit_s, losses):
-    """Takes the rows of one worker. Returns the exit code that it ended with; ANOTHER also where
-    another one can go on."""
+    """Receives the rows of one worker. Returns its exit code; ANOTHER also if another worker can
+    continue."""
     begun = None
     while True:
         try:
@@ -124,9 +124,9 @@ def run_one(worker, rows, resume, time_limit_s, losses):
 
 
 def supervise(argv, rows, resume, time_limit_s):
-    """Has workers run `argv` until nothing is left; what they measure goes to `rows`, a RowsFile.
+    """Runs workers with `argv` until nothing is left; their measurements go to `rows`, a RowsFile.
 
-    time_limit_s is that of one row. Returns 0, or the exit code of a worker that cannot go on.
+    time_limit_s is per row. Returns 0, or the exit code of a worker that cannot continue.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     losses = Losses()
@@ -155,8 +155,7 @@ class Reporter:
         self.pipe.write(json.dumps(fields) + "\n")
 
     def done_before(self, machine):
-        """Tells what machine this is. Returns the keys of rows that are there, and the rivals that
-        are to be left out."""
+        """Reports the machine. Returns the keys of existing rows, and the rivals to skip."""
         self.say(machine=machine)
         told = json.load(sys.stdin)
         return {tuple(key) for key in told["there"]}, set(told["dropped"])

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""bench_tokenizer beside tiktoken: the same vocabulary and text, one thread, in turns.
+"""Compares bench_tokenizer with tiktoken: same vocabulary and text, one thread, alternating.
 
     python3 -m venv venv && venv/bin/pip install tiktoken
     venv/bin/python tokenizer_cpu.py BENCH_TOKENIZER cl100k_base.tiktoken TEXT [--rounds 5]
 
-Wants the same number of tokens of both, and prints the median rates of the rounds and their ratio.
+Both must produce the same number of tokens. Prints the median rates of the rounds and their ratio.
 """
 
 import argparse

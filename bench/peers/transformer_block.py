@@ -1,11 +1,11 @@
-"""The block of GPT-2 and of vision transformers, for the scripts that write their models out."""
+"""Block of GPT-2 and of vision transformers, for the scripts that contain their models."""
 
 import torch.nn.functional as F
 from torch import nn
 
 
 class Block(nn.Module):
-    """Of x: [N, T, width], norms before; gelu: its `approximate`, "tanh" or "none"."""
+    """Pre-norm block on x: [N, T, width]; gelu: its `approximate`, "tanh" or "none"."""
 
     def __init__(self, width, heads, causal, gelu):
         super().__init__()

@@ -63,7 +63,7 @@ void in_some_call(std::function<void()> work) noexcept;
 template <typename T>
 T options_of(const T* given, const T& defaults, std::string_view argument);
 
-// Gives a struct of results, as much of it as the program's header has.
+// Writes a struct of results, up to the size in the program's header.
 template <typename T>
 void give(const T& result, T* out, std::string_view argument);
 

@@ -1,5 +1,5 @@
-/* A model of one's own, trained from C over several ranks, sharded: points of two rings that are to
- * be told apart. Writes metrics, saves a checkpoint, and goes on from one that is there.
+/* A custom model, trained from C over several ranks with sharding: it learns to distinguish points
+ * of two rings. Writes metrics, saves checkpoints, and resumes from the newest one.
  *
  * Run: train_c [STAGE [FOLDER]], or mpirun -np 2 --bind-to none train_c 3
  */
@@ -11,7 +11,7 @@
 
 enum { kWidth = 16, kPoints = 64, kSteps = 60 };
 
-/* What a rank has. */
+/* State of a rank. */
 typedef struct {
   shale_runtime runtime;
   int32_t rank, ranks;
@@ -20,7 +20,7 @@ typedef struct {
   shale_optimizer optimizer;
 } Run;
 
-/* Leaves the function with what a call returned, unless it succeeded. */
+/* Returns the status of a call from the function, unless the call succeeded. */
 #define TRY(call)                            \
   do {                                       \
     const shale_status status_ = (call);     \
@@ -37,7 +37,7 @@ static shale_status declare(Run* run, const char* name, int64_t rows, int64_t co
   return shale_module_value(run->model, name, value);
 }
 
-/* y = gelu(x w1' + b1) w2' + b2. x: [n, 2], y: [n, 1]. Called with the parameters at hand. */
+/* y = gelu(x w1' + b1) w2' + b2. x: [n, 2], y: [n, 1]. The parameters are gathered. */
 static shale_status forward(void* user, const shale_tensor* in, int32_t in_count, shale_tensor* out,
                             int32_t out_count) {
   const Run* run = user;
@@ -50,7 +50,7 @@ static shale_status forward(void* user, const shale_tensor* in, int32_t in_count
   return shale_tensor_destroy(active);
 }
 
-/* The mean of the squared errors of this rank's points in this step. */
+/* Mean squared error of this rank's points in this step. */
 static shale_status loss_of(Run* run, int64_t step, shale_tensor* loss) {
   float points[kPoints][2], wanted[kPoints];
   const int64_t of_points[] = {kPoints, 2}, of_wanted[] = {kPoints, 1};
@@ -145,7 +145,7 @@ int main(int argc, char** argv) {
     return status;
   }
   status = train(&run, argc > 1 ? atoi(argv[1]) : 0, argc > 2 ? argv[2] : NULL);
-  /* Keeps other ranks from waiting for this one, and prints the error. */
+  /* Makes other ranks stop waiting for this one, and prints the error. */
   if (status != SHALE_OK) shale_runtime_fail(run.runtime, status, shale_last_error(), &code);
   return shale_runtime_destroy(run.runtime) == SHALE_OK ? code : 1;
 }

@@ -1,7 +1,7 @@
-"""Research: a model, a loss and an optimizer of one's own, with everything sharded over the ranks.
+"""Research: a custom model, loss and optimizer, with everything sharded over the ranks.
 
 A contrastive loss over the points of all ranks (arXiv:2002.05709, equation 1), and sign descent
-with momentum written with tensors.
+with momentum, written with tensor functions.
 
 Run: python3 own_optimizer.py, or mpirun -np 3 --bind-to none python3 own_optimizer.py
 """
@@ -26,13 +26,13 @@ class Encoder(shale.Module):
 
 
 def views(step, rank):
-    """Points on a ring, and the same a little farther along."""
+    """Returns points on a ring, and the same points slightly shifted."""
     angles = [math.tau * ((step * 7 + rank) % 97 / 97 + i / POINTS) for i in range(POINTS)]
     return [shale.tensor([[math.cos(a + d), math.sin(a + d)] for a in angles]) for d in (0, 0.05)]
 
 
 def contrastive(a, b, rank):
-    """Each point is to be told from those of all ranks by its second view."""
+    """Identifies each point, among the points of all ranks, by its second view."""
     everybody = shale.all_gather(b)
     logits = a @ everybody.transpose(0, 1) / TEMPERATURE
     wanted = shale.tensor([rank * POINTS + i for i in range(POINTS)])
@@ -46,7 +46,7 @@ with shale.init() as runtime:
     momentum = {name: None for name in model.parameters()}
     for step in range(STEPS):
         loss = contrastive(*map(model, views(step, runtime.rank)), runtime.rank)
-        shale.backward(loss / runtime.ranks)  # the ranks' gradients are added up
+        shale.backward(loss / runtime.ranks)  # gradients are summed over ranks
         for name, m in momentum.items():
             p, g = model.local(name), model.local_grad(name)
             momentum[name] = g if m is None else m * 0.9 + g * 0.1

@@ -15,7 +15,7 @@ stage = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 
 
 def batch(step, rank):
-    """Windows of the text: inputs, and the bytes that follow."""
+    """Returns windows of the text: inputs, and the bytes that follow them."""
     random.seed(f"{step} {rank}")
     rows = [random.randrange(len(text) - LENGTH) for _ in range(BATCH)]
     return (shale.tensor([list(text[row + shift:row + shift + LENGTH]) for row in rows])

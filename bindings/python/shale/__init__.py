@@ -1,4 +1,4 @@
-"""Shale from Python: distributed training, over the C interface (shale/c.h).
+"""Python bindings of Shale, for distributed training, based on the C interface (shale/c.h).
 
     import shale
     shale.init()
@@ -8,7 +8,7 @@
         optimizer.prepare(step, lr=1e-3)
         ...
 
-Started by mpirun, or alone. docs/python.md is the guide.
+Run it with mpirun, or alone. docs/python.md is the guide.
 """
 
 from . import functions, nn

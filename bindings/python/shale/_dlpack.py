@@ -1,4 +1,4 @@
-"""Capsules of DLPack, and addresses of buffers, by the interpreter's own C functions."""
+"""DLPack capsules and buffer addresses, with the interpreter's C functions."""
 
 import ctypes
 import sys
@@ -7,7 +7,7 @@ from . import _library
 from ._library import call, result
 
 _api = ctypes.pythonapi
-# Capsules go by address here: their destructor sees one that is about to end.
+# Capsules are passed by address here, as their destructor gets one that is being destroyed.
 _new = _api.PyCapsule_New
 _new.restype = ctypes.py_object
 _new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -19,7 +19,7 @@ _pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _set_name = _api.PyCapsule_SetName
 _set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
-# Names stay where they are for as long as capsules have them.
+# Kept alive, as capsules refer to their names.
 _VERSIONED, _LEGACY = b"dltensor_versioned", b"dltensor"
 _USED_VERSIONED, _USED_LEGACY = b"used_dltensor_versioned", b"used_dltensor"
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -31,13 +31,13 @@ class _Versioned(ctypes.Structure):
 
 
 class _Legacy(ctypes.Structure):
-    # A DLTensor of 48 bytes comes first.
+    # The first field is a DLTensor of 48 bytes.
     _fields_ = [("tensor", ctypes.c_uint64 * 6), ("owner", ctypes.c_void_p), ("deleter", _Deleter)]
 
 
 def _end(capsule, ends=sys.is_finalizing):
-    """Ends a capsule that nobody has taken the tensor of. When the interpreter ends, which takes
-    this module's names away first, the memory goes with the process."""
+    """Destroys a capsule whose tensor was not consumed. At interpreter exit, which first removes
+    this module's names, the process frees the memory."""
     if ends():
         return
     for name, struct in ((_VERSIONED, _Versioned), (_LEGACY, _Legacy)):
@@ -52,14 +52,14 @@ _destructor = ctypes.cast(_destroy, ctypes.c_void_p)
 
 
 def make_capsule(x, legacy):
-    """A capsule of a tensor's memory."""
+    """Returns a capsule of a tensor's memory."""
     managed = ctypes.c_void_p()
     call("tensor_to_dlpack", x, int(legacy), ctypes.byref(managed))
     return _new(managed, _LEGACY if legacy else _VERSIONED, _destructor)
 
 
 def take(x, runtime):
-    """A handle to the memory of an object with __dlpack__(), or of a capsule."""
+    """Returns a handle to the memory of an object with __dlpack__(), or of a capsule."""
     capsule = x
     if hasattr(x, "__dlpack__"):
         try:
@@ -78,7 +78,7 @@ def take(x, runtime):
 
 
 class _Buffer(ctypes.Structure):
-    """Py_buffer, as the stable interface has it."""
+    """Py_buffer of the stable interface."""
 
     _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
                 ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int),
@@ -95,7 +95,7 @@ _STRIDES = 0x0010 | 0x0008  # PyBUF_STRIDES
 
 
 class _Holder:
-    """Keeps the buffer of an object where it is."""
+    """Keeps the buffer of an object at its address."""
 
     def __init__(self, x):
         self.buffer = _Buffer()
@@ -109,6 +109,6 @@ class _Holder:
 
 
 def buffer_address(x):
-    """What keeps the buffer of an object, and its address."""
+    """Returns an owner that keeps the object's buffer alive, and its address."""
     holder = _Holder(x)
     return holder, holder.buffer.buf

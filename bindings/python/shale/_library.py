@@ -1,4 +1,4 @@
-"""The shared library: where it is, its functions and structs, its errors."""
+"""The shared library: its location, functions, structs and errors."""
 
 import ctypes
 import os
@@ -15,21 +15,21 @@ Body = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Handle),
 
 
 class Error(Exception):
-    """What a call of the library says; `status` is its number in shale/c.h."""
+    """Error of a library call; `status` is its number in shale/c.h."""
 
     status = 70
 
 
 class ArgumentError(Error, ValueError):
-    """A handle, shape or dtype that cannot be."""
+    """Invalid handle, shape or dtype."""
 
 
 class StateError(Error, RuntimeError):
-    """Not now: no runtime, a second one, a forked process."""
+    """Call not allowed in this state: no runtime, a second one, a forked process."""
 
 
 class ConfigError(Error, ValueError):
-    """Options that cannot be, or not together."""
+    """Invalid or incompatible options."""
 
 
 class DataError(Error, ValueError):
@@ -37,27 +37,27 @@ class DataError(Error, ValueError):
 
 
 class MissingInputError(Error, FileNotFoundError):
-    """A file that is not there."""
+    """File not found."""
 
 
 class UnavailableError(Error, RuntimeError):
-    """A device or library that is not there."""
+    """Device or library not available."""
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """Memory that is not enough."""
+    """Out of memory."""
 
 
 class DiskError(Error, OSError):
-    """A disk that fails."""
+    """Disk error."""
 
 
 class CommError(Error, RuntimeError):
-    """Ranks that disagree, one that failed, a collective that timed out."""
+    """Ranks disagree, a rank failed, or a collective timed out."""
 
 
 class NonFiniteError(Error, ArithmeticError):
-    """A loss or gradient that is not finite."""
+    """Loss or gradient is not finite."""
 
 
 _ERRORS = {1: ArgumentError, 2: StateError, 64: ConfigError, 65: DataError, 66: MissingInputError,
@@ -106,7 +106,7 @@ StepMetrics = _struct("step_metrics", [
     ("step_ms", _f64), ("items", _i64)])
 
 class _HandleArgument:
-    """How functions take handles: numbers, what has one, or None. No text, as c_void_p does."""
+    """Handle argument: a number, an object with a handle, or None. Unlike c_void_p, no text."""
 
     @classmethod
     def from_param(cls, x):
@@ -116,9 +116,9 @@ class _HandleArgument:
         raise TypeError("no handle")
 
 
-# Arguments by letters: handles t of a tensor, m of a module, o of an optimizer, h of others, H the
-# address of one, i i32, I its address, l i64, L its address, f f32, F its address, d f64, D its
-# address, u u32, s text, z a size, Z its address, p any address, P the address of one, b a body.
+# Argument types by letter: handles t tensor, m module, o optimizer, h any, H pointer to any; i i32,
+# I pointer; l i64, L pointer; f f32, F pointer; d f64, D pointer; u u32; s text; z size, Z pointer;
+# p any pointer, P pointer to one; b body.
 _LETTERS = {
     **dict.fromkeys("tmoh", _HandleArgument), "H": ctypes.POINTER(Handle), "i": _i32,
     "I": ctypes.POINTER(_i32), "l": _i64, "L": ctypes.POINTER(_i64), "f": _f32,
@@ -157,7 +157,7 @@ _FUNCTIONS = {
 
 
 def _load():
-    """Loads $SHALE_LIBRARY, the library beside this file (a wheel's), or the system's."""
+    """Loads $SHALE_LIBRARY, or the library in this folder (of a wheel), or the system's."""
     beside = pathlib.Path(__file__).with_name("libshale_c.so.1")
     path = os.environ.get("SHALE_LIBRARY") or (str(beside) if beside.exists() else beside.name)
     try:
@@ -183,7 +183,7 @@ library = _load()
 _functions = {name: getattr(library, "shale_" + name) for name in _FUNCTIONS}
 
 
-#: What an argument is expected to be, by its letter.
+#: Expected kinds of arguments, by letter.
 EXPECTED = {
     "t": "a shale.Tensor: shale.tensor(x) copies x, shale.as_tensor(x) shares its memory",
     "m": "a shale.Module", "o": "a shale.Optimizer", "i": "a whole number", "u": "a whole number",
@@ -191,8 +191,8 @@ EXPECTED = {
 
 
 def call(name, *arguments, shown=None):
-    """Calls a function, without the interpreter's lock; raises what it says went wrong. Tensors,
-    modules and optimizers stand for their handles. shown: the function's name in Python."""
+    """Calls a function, without the interpreter's lock, and raises its error. Tensors, modules and
+    optimizers are passed as their handles. shown: the function's name in Python."""
     try:
         status = _functions[name](*arguments)
     except ctypes.ArgumentError as error:
@@ -202,7 +202,7 @@ def call(name, *arguments, shown=None):
 
 
 def _type_error(name, arguments, shown):
-    """The exception for the argument that cannot be converted."""
+    """Returns the exception for the argument that cannot be converted."""
     for letter, argument in zip(_FUNCTIONS[name], arguments):
         try:
             _LETTERS[letter].from_param(argument)
@@ -213,13 +213,13 @@ def _type_error(name, arguments, shown):
 
 
 def kind_of(x):
-    """The name of its type."""
+    """Returns the name of its type."""
     module = type(x).__module__
     return f"{module}.{type(x).__qualname__}".removeprefix("builtins.")
 
 
 def error_of(status, shown=None):
-    """The exception for what this thread's last call returned."""
+    """Returns the exception for the status of this thread's last call."""
     kind = _ERRORS.get(status, Error)
     text = library.shale_last_error().decode(errors="replace")
     if shown is not None:
@@ -231,7 +231,7 @@ def error_of(status, shown=None):
 
 
 def handles(tensors, shown):
-    """An array of the tensors' handles."""
+    """Returns an array of the tensors' handles."""
     tensors = list(tensors)
     for x in tensors:
         if not isinstance(getattr(x, "_as_parameter_", None), int):
@@ -240,18 +240,18 @@ def handles(tensors, shown):
 
 
 def options(struct, **values):
-    """A struct with its size and these fields; the others are zero."""
+    """Returns a struct with its size and these fields; the others are zero."""
     return struct(size=ctypes.sizeof(struct), **values)
 
 
 def dims(sizes):
-    """Sizes as the library takes them: their number, and an array."""
+    """Converts sizes for the library: their number, and an array."""
     sizes = [int(size) for size in sizes]
     return len(sizes), (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
 
 
 def result(name, *arguments, shown=None):
-    """Calls a function whose last argument is where its handle goes, and returns that."""
+    """Calls a function whose last argument receives a handle, and returns the handle."""
     handle = Handle()
     call(name, *arguments, ctypes.byref(handle), shown=shown)
     return handle.value

@@ -1,4 +1,4 @@
-"""The runtime of a process: its rank, its device, how it ends."""
+"""The runtime of a process: its rank, device and end."""
 
 import atexit
 import ctypes
@@ -13,13 +13,13 @@ _current = None
 
 
 class Runtime:
-    """Joins the ranks that mpirun or srun started, or is one rank without them.
+    """Joins the ranks that mpirun or srun started, or is a single rank without them.
 
-    device: "auto", "cpu", "cuda", "emu", "emu:80" and others. device_memory: bytes, 0: no limit.
-    timeout_s: longest silence of a rank. comm: a communicator of mpi4py, or its py2f(); without,
-    where MPI runs already, all of it. There is one at a time; it ends with close(), with the end of
-    its `with` block, or with the program. An exception that leaves the block keeps other ranks from
-    waiting for this one.
+    device: "auto", "cpu", "cuda", "emu", "emu:80" and others. device_memory: limit in bytes, 0:
+    none. timeout_s: maximum silence of a rank. comm: a communicator of mpi4py, or its py2f();
+    default, if MPI is already initialized: MPI_COMM_WORLD. Only one runtime can exist at a time; it
+    ends with close(), at the end of its `with` block, or at exit. An exception that leaves the
+    block makes other ranks stop waiting for this one.
     """
 
     def __init__(self, device=None, *, device_memory=0, threads=0, deterministic=False, seed=0,
@@ -31,15 +31,15 @@ class Runtime:
             seed=seed, timeout_s=timeout_s, has_communicator=int(comm is not None))
         if comm is not None:
             options.communicator = comm.py2f() if hasattr(comm, "py2f") else int(comm)
-        # Then MPI is the program's, which goes on after an exception.
+        # If so, MPI belongs to the program, which continues after an exception.
         self._guest = _mpi_runs()
         self._handle = _library.result("runtime_create", ctypes.byref(options))
         numbers = [ctypes.c_int32() for _ in range(4)]
         call("runtime_rank", self._handle, *map(ctypes.byref, numbers))
-        #: This rank, their number, and the same among those of this machine.
+        #: This rank and the number of ranks, in total and on this machine.
         self.rank, self.ranks, self.local_rank, self.local_ranks = (n.value for n in numbers)
         self._process = os.getpid()
-        # Dropouts without a site since the step or the sample changed.
+        # Number of dropouts without a site since the step or the sample changed.
         self._dropouts, self._place = 0, {}
         _current = self
         _watch_exceptions()
@@ -58,56 +58,57 @@ class Runtime:
 
     @property
     def device(self):
-        """The device's name: "cpu", "cuda:1"."""
+        """Name of the device: "cpu", "cuda:1"."""
         text = ctypes.create_string_buffer(64)
         call("runtime_device", self._handle, text, len(text))
         return text.value.decode()
 
     @property
     def supports_bf16(self):
-        """Whether the device computes in bfloat16: CPUs always do, GPUs of compute capability 8.0
-        or later."""
+        """True if the device computes in bfloat16: all CPUs, and GPUs of compute capability 8.0 or
+        later."""
         out = ctypes.c_int32()
         call("runtime_supports_bf16", self._handle, ctypes.byref(out))
         return out.value != 0
 
     def set_sample(self, first):
-        """The number, among all samples of a step over all ranks, of the first sample of the next
-        forward, by which dropout's masks do not depend on ranks and micro-batches. Until the first
-        call, each rank and each forward after a backward has masks of its own."""
+        """Sets the index of the next forward's first sample, among all samples of a step over
+        all ranks. Dropout masks depend on it, and so not on the number of ranks and
+        micro-batches. Until the first call, each rank has its own masks, which change
+        after each backward."""
         call("runtime_set_sample", self._handle, first)
         self.begin_sites(sample=first)
 
     def begin_sites(self, **place):
-        """Numbers dropouts from the start, if the step or the sample is another."""
+        """Restarts the numbering of dropouts if the step or the sample has changed."""
         if {**self._place, **place} != self._place:
             self._dropouts = 0
             self._place.update(place)
 
     def next_site(self):
-        """A site for a dropout without one, of numbers that models do not choose themselves."""
+        """Returns a site for a dropout without one, from a range that models do not use."""
         self._dropouts += 1
         return (1 << 31) + self._dropouts - 1
 
     def barrier(self):
-        """Waits until all ranks have come here. Collective."""
+        """Waits until all ranks have called it. Collective."""
         call("runtime_barrier", self._handle)
 
     def sum(self, value):
-        """The sum of the ranks' values. Collective."""
+        """Returns the sum of the ranks' values. Collective."""
         out = ctypes.c_double()
         call("runtime_sum", self._handle, value, ctypes.byref(out))
         return out.value
 
     def usage(self):
-        """Bytes: allocated, peak_allocated, reserved, peak_reserved, sent."""
+        """Returns bytes: allocated, peak_allocated, reserved, peak_reserved, sent."""
         info = _library.options(_library.RuntimeUsage)
         call("runtime_usage", self._handle, ctypes.byref(info))
         return {name: getattr(info, name) for name, _ in info._fields_[1:]}
 
     def fail(self, error):
-        """Says that this rank cannot go on. Ends the job, unless all ranks failed or MPI is the
-        program's own; returns the exit code then."""
+        """Reports that this rank cannot continue. Ends the job, unless all ranks failed or MPI
+        belongs to the program; then returns the exit code."""
         code = ctypes.c_int32()
         message = f"{type(error).__name__}: {error}".encode()
         call("runtime_fail", self._handle, getattr(error, "status", 70), message,
@@ -115,7 +116,7 @@ class Runtime:
         return code.value
 
     def close(self):
-        """Ends it, and with it all tensors, modules and optimizers. Collective."""
+        """Destroys the runtime, and with it all tensors, modules and optimizers. Collective."""
         global _current
         if self._handle is None:
             return
@@ -125,29 +126,30 @@ class Runtime:
 
 def _mpi_runs():
     flag = ctypes.c_int()
-    _library.library.MPI_Initialized(ctypes.byref(flag))  # of what the library is linked with
+    _library.library.MPI_Initialized(ctypes.byref(flag))  # of the MPI that the library uses
     return flag.value != 0
 
 
 def init(device=None, **options):
-    """Makes the runtime: see Runtime."""
+    """Makes the runtime; see Runtime."""
     return Runtime(device, **options)
 
 
 def runtime():
-    """The runtime that is there. Raises StateError if there is none."""
+    """Returns the current runtime. Raises StateError if there is none."""
     if _current is None:
         raise _library.StateError("there is no runtime; call shale.init() first")
     return _current
 
 
 def handle():
-    """Its handle."""
+    """Returns the current runtime's handle."""
     return runtime()._handle
 
 
 def is_ours():
-    """Whether there is a runtime, of this process and not of the one that it was forked from."""
+    """Returns true if this process has a runtime of its own, not one of the process it was forked
+    from."""
     return _current is not None and _current._process == os.getpid()
 
 

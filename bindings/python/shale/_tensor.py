@@ -1,4 +1,4 @@
-"""Tensors, and how memory is shared with other libraries."""
+"""Tensors, and sharing of memory with other libraries."""
 
 import ctypes
 import itertools
@@ -16,7 +16,7 @@ _TYPESTR = ("<f4", None, "<f2", "<f8", "<i4", "<i8", "|u1", "<u2", "<u4")
 #: Formats of the struct module.
 _FORMATS = ("f", None, "e", "d", "i", "q", "B", "H", "I")
 
-# What tensors of other memory keep, until the library lets go of it.
+# Owners of external memory that tensors use, until the library releases it.
 _owners = {}
 _owner_numbers = itertools.count(1)
 
@@ -27,7 +27,7 @@ def _release(number):
 
 
 def dtype_code(dtype):
-    """The number of a dtype's name."""
+    """Returns the number of a dtype, given by name."""
     name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     if name not in _NAMES:
         raise _library.ArgumentError(f"dtype is {dtype}, expected one of {', '.join(_NAMES)}")
@@ -35,16 +35,16 @@ def dtype_code(dtype):
 
 
 class Tensor:
-    """An array on the runtime's device, which may have a gradient."""
+    """Array on the runtime's device, optionally with a gradient."""
 
     __slots__ = ("_handle", "_shown", "__weakref__")
-    __array_priority__ = 1000  # numpy leaves operators with a Tensor to it
+    __array_priority__ = 1000  # makes numpy leave operators with a Tensor to Tensor
 
     def __init__(self, handle):
         self._handle = handle
         self._shown = None
 
-    #: What the library's functions take for it.
+    #: Handle for the library's functions.
     _as_parameter_ = property(lambda self: self._handle)
 
     def __del__(self):
@@ -52,7 +52,7 @@ class Tensor:
             _library._functions["tensor_destroy"](self._handle)
         self._handle = None
 
-    # ---- What it is ----
+    # ---- Properties ----
 
     def _info(self):
         info = _library.options(_library.TensorInfo)
@@ -67,22 +67,22 @@ class Tensor:
 
     @property
     def ndim(self):
-        """The number of dimensions."""
+        """Number of dimensions."""
         return self._info().ndim
 
     @property
     def size(self):
-        """The number of elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def dtype(self):
-        """The name of the elements' type: "float32"."""
+        """Name of the element type: "float32"."""
         return _NAMES[self._info().dtype]
 
     @property
     def requires_grad(self):
-        """Whether backward computes its gradient."""
+        """True if backward computes its gradient."""
         return bool(self._info().requires_grad)
 
     @requires_grad.setter
@@ -91,12 +91,12 @@ class Tensor:
 
     @property
     def grad(self):
-        """A copy of the gradient of a leaf; None if it has none."""
+        """Copy of the gradient of a leaf; None if it has none."""
         handle = result("tensor_grad", self)
         return Tensor(handle) if handle else None
 
     def zero_grad(self):
-        """Lets the next gradient begin anew."""
+        """Clears the gradient."""
         call("tensor_zero_grad", self)
 
     def __repr__(self):
@@ -118,7 +118,7 @@ class Tensor:
     # ---- Values ----
 
     def tobytes(self):
-        """The elements, row by row."""
+        """Returns the elements as bytes, row by row."""
         info = self._info()
         count = math.prod(info.shape[:info.ndim])
         buffer = ctypes.create_string_buffer(max(1, count * _SIZES[info.dtype]))
@@ -126,7 +126,7 @@ class Tensor:
         return buffer.raw[:count * _SIZES[info.dtype]]
 
     def tolist(self):
-        """The values as nested lists; a number for a scalar."""
+        """Returns the values as nested lists; a number for a scalar."""
         code = self._info().dtype
         values = self if _FORMATS[code] else self.clone().cast("float32")
         letter = _FORMATS[code] or "f"
@@ -134,7 +134,7 @@ class Tensor:
         return _nest(flat, self.shape)
 
     def item(self):
-        """The value of a tensor of one element."""
+        """Returns the value of a tensor with one element."""
         if self.size != 1:
             raise _library.ArgumentError(f"item: {self!r} has {self.size} elements, expected one")
         value = self.reshape(()).tolist()
@@ -143,7 +143,7 @@ class Tensor:
     __float__ = item
 
     def write(self, values):
-        """Sets the elements from values of its shape and dtype."""
+        """Sets the elements to values of the same shape and dtype."""
         data, shape, _ = _host_bytes(values, self.dtype)
         if shape != self.shape:
             raise _library.ArgumentError(f"write: values are {list(shape)}, expected "
@@ -151,21 +151,21 @@ class Tensor:
         call("tensor_write", self, data, len(data))
 
     def copy_(self, x):
-        """Copies a tensor of its shape and dtype into it; not recorded."""
+        """Copies from a tensor of the same shape and dtype; not recorded for backward."""
         call("tensor_copy", self, x, shown="copy_")
 
     def clone(self):
-        """A dense copy, without history."""
+        """Returns a dense copy, without history."""
         return Tensor(result("tensor_clone", self))
 
     def detach(self):
-        """The same memory without history."""
+        """Returns a tensor with the same memory, without history."""
         return Tensor(result("tensor_detach", self))
 
-    # ---- Memory for others ----
+    # ---- Sharing of memory ----
 
     def _check_detached(self):
-        # Others compute what no gradient comes back from.
+        # Other libraries would not propagate gradients.
         if self.requires_grad:
             raise _library.ArgumentError(
                 f"{self!r} requires a gradient, which other libraries do not compute: call "
@@ -178,8 +178,8 @@ class Tensor:
         return (1, 0) if name == "cpu" else (2, int(number or 0))
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """A capsule of the memory itself, without history. The library waits for the device first,
-        so that `stream` need not."""
+        """Returns a capsule of the same memory, without history. Waits for the device first, so
+        that `stream` is not needed."""
         from . import _dlpack
         self._check_detached()
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
@@ -188,14 +188,15 @@ class Tensor:
         return _dlpack.make_capsule(tensor, max_version is None or max_version[0] < 1)
 
     def __array__(self, dtype=None, copy=None):
-        """What numpy asks for where there is no array interface: says why there is none."""
+        """Called by numpy if there is no array interface; raises an error with the reason."""
         self._check_detached()
         raise _library.ArgumentError(f"{self!r}: numpy has no {self.dtype}, expected "
                                      "x.cast(\"float32\")")
 
     @property
     def __array_interface__(self):
-        """The memory itself, for numpy and others. It stays when the tensor or the runtime goes."""
+        """Shares the memory with numpy and others. The memory outlives the tensor and the
+        runtime."""
         info = self._info()
         if info.requires_grad or _TYPESTR[info.dtype] is None:
             raise AttributeError(f"{self!r} has no array interface: call x.detach() if it requires "
@@ -216,7 +217,7 @@ def _nest(flat, shape):
 
 
 def _flatten(values):
-    """The numbers of nested lists, and their shape."""
+    """Returns the numbers of nested lists, and their shape."""
     if not isinstance(values, (list, tuple)):
         return [values], ()
     parts = [_flatten(value) for value in values]
@@ -227,7 +228,7 @@ def _flatten(values):
 
 
 def _host_bytes(values, dtype):
-    """The bytes of values in host memory, their shape and the number of their dtype."""
+    """Returns the bytes of values in host memory, their shape and their dtype number."""
     if hasattr(values, "tobytes") and hasattr(values, "shape"):
         code = dtype_code(values.dtype) if hasattr(values, "dtype") else _buffer_code(values)
         if dtype is not None and dtype_code(dtype) != code:
@@ -254,7 +255,7 @@ def _buffer_code(view):
 
 
 def tensor(values, dtype=None, *, requires_grad=False):
-    """A copy of numbers, nested lists, or an array of another library."""
+    """Copies numbers, nested lists, or an array of another library."""
     if hasattr(values, "__dlpack__") and not hasattr(values, "tobytes"):
         x = from_dlpack(values).clone()
         x = x if dtype is None or x.dtype == dtype else x.cast(dtype)
@@ -269,24 +270,24 @@ def tensor(values, dtype=None, *, requires_grad=False):
 
 
 def full(shape, value, dtype="float32"):
-    """A tensor of one value."""
+    """Returns a tensor filled with one value."""
     count, sizes = _library.dims(shape)
     return Tensor(result("tensor_full", _runtime.handle(), dtype_code(dtype), count, sizes, value))
 
 
 def zeros(shape, dtype="float32"):
-    """A tensor of zeros."""
+    """Returns a tensor of zeros."""
     return full(shape, 0, dtype)
 
 
 def from_dlpack(x):
-    """The memory of a tensor of another library, without a copy."""
+    """Shares the memory of another library's tensor, without a copy."""
     from . import _dlpack
     return Tensor(_dlpack.take(x, _runtime.handle()))
 
 
 def as_tensor(x):
-    """The memory itself of what shows it: by the array interface, DLPack or the buffer protocol."""
+    """Shares the memory of an object with the array interface, DLPack or the buffer protocol."""
     if isinstance(x, Tensor):
         return x
     if hasattr(x, "__array_interface__"):

@@ -63,7 +63,7 @@ for _make, _names in ((_make_unary, _UNARY), (_make_binary, _BINARY), (_make_red
 
 
 def not_equal(a, b):
-    """not_equal of each two elements, broadcast; one of both may be a number."""
+    """not_equal of pairs of elements, broadcast; one argument may be a number."""
     return _g["equal"](_g["equal"](a, b), 0)
 
 
@@ -88,32 +88,32 @@ all_reduce_sum = _make_plain("all_reduce_sum", "all_reduce_sum(x): the sum over 
 
 
 def pow(x, exponent):
-    """x to a power that is a number."""
+    """x to the power of a number."""
     return _tensor("pow", x, exponent)
 
 
 def clamp(x, low, high):
-    """x, at least low and at most high."""
+    """x clamped to [low, high]."""
     return _tensor("clamp", x, low, high)
 
 
 def cast(x, dtype):
-    """x in another dtype."""
+    """x converted to another dtype."""
     return _tensor("cast", x, dtype_code(dtype))
 
 
 def argmax(x, dim, keep=False):
-    """Where along a dimension the first of the largest is: int32."""
+    """Index of the first maximum along a dimension: int32."""
     return _tensor("argmax", x, dim, int(keep))
 
 
 def softmax(x, dim=-1):
-    """exp(x) / the sum of exp(x) along a dimension."""
+    """exp(x) / sum of exp(x) along a dimension."""
     return _tensor("softmax", x, dim)
 
 
 def log_softmax(x, dim=-1):
-    """The logarithm of softmax."""
+    """Logarithm of softmax."""
     return _tensor("log_softmax", x, dim)
 
 
@@ -125,28 +125,28 @@ def reshape(x, *shape):
 
 
 def transpose(x, dim0=-2, dim1=-1):
-    """A view with two dimensions exchanged."""
+    """View with two dimensions swapped."""
     return _tensor("transpose", x, dim0, dim1)
 
 
 def slice(x, dim, begin, end):
-    """A view of elements [begin, end) of a dimension."""
+    """View of elements [begin, end) along a dimension."""
     return _tensor("slice", x, dim, begin, end)
 
 
 def concat(tensors, dim=0):
-    """Tensors behind each other along a dimension."""
+    """Concatenates tensors along a dimension."""
     handles = _library.handles(tensors, "concat")
     return _tensor("concat", len(handles), handles, dim)
 
 
 def gather(x, dim, index):
-    """Picks along a dimension by the numbers in an int32 tensor."""
+    """Gathers along a dimension by an int32 index tensor."""
     return _tensor("gather", x, dim, index)
 
 
 def linear(x, weight, bias=None, residual=None):
-    """x weight' + bias + residual."""
+    """x weight^T + bias + residual."""
     return _tensor("linear", x, weight, bias, residual)
 
 
@@ -171,7 +171,7 @@ def rms_norm(x, gain, eps=1e-5):
 
 
 def rope(x, theta=0.0):
-    """Rotary positions of x [B, T, H, D]."""
+    """Applies rotary positions to x [B, T, H, D]."""
     return _tensor("rope", x, theta)
 
 
@@ -181,18 +181,18 @@ def attention(q, k, v, causal=True, scale=0.0, window=0):
 
 
 def dropout(x, p, site=None):
-    """x with a share p of the elements zeroed and the others scaled; nothing in inference().
+    """Zeroes a share p of the elements of x and scales the others; returns x in inference().
 
-    site: a number below 2^31 of its own for each dropout of a model. Without it, dropouts are
-    numbered in the order of their calls in a step, or since set_sample(), alike on all ranks that
-    call them alike.
+    site: identifies the dropout in its model; a number below 2^31. Default: dropouts are numbered
+    in call order within a step, or since set_sample(). These numbers are equal on all ranks that
+    make the same calls.
     """
     site = _runtime.runtime().next_site() if site is None else site
     return _tensor("dropout", x, p, site)
 
 
 def cross_entropy(logits, targets, vocab=None):
-    """The sum over rows; targets: int32, -1 is left out."""
+    """Sum over rows; targets: int32, rows with -1 are ignored."""
     vocab = logits.shape[-1] if vocab is None else vocab
     return _tensor("cross_entropy", logits, targets, vocab)
 
@@ -203,7 +203,7 @@ def backward(loss):
 
 
 class inference:
-    """A block in which functions record nothing, and dropout does nothing."""
+    """Context manager: functions record nothing, and dropout does nothing."""
 
     def __enter__(self):
         call("set_inference", _runtime.handle(), 1)
@@ -217,7 +217,7 @@ def _reversed(function):
 
 
 def _index(x, key):
-    """x[2], x[1:3], x[:, 0]: whole numbers and slices without steps."""
+    """Implements x[2], x[1:3], x[:, 0]: integers, and slices without step."""
     keys = key if isinstance(key, tuple) else (key,)
     shape = x.shape
     if len(keys) > len(shape):
@@ -239,7 +239,8 @@ def _index(x, key):
 
 
 def _compare(function, swap=False):
-    """An operator; of what is no tensor or number, such as None, nothing is asked."""
+    """Returns an operator; NotImplemented for operands that are not tensors or numbers, such as
+    None."""
     def operator(a, b):
         if not isinstance(b, (Tensor, numbers.Real)) and not hasattr(b, "shape"):
             return NotImplemented
@@ -248,7 +249,7 @@ def _compare(function, swap=False):
 
 
 def _contains(x, value):
-    """Whether an element has the value."""
+    """Returns true if any element has the value."""
     return _g["equal"](x, value).cast("float32").sum().item() > 0
 
 

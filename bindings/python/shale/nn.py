@@ -1,4 +1,4 @@
-"""Modules, their parameters, language models, and how ranks share them."""
+"""Modules, their parameters, language models, and their sharding over ranks."""
 
 import ctypes
 import itertools
@@ -31,7 +31,7 @@ def _body(user, inputs, input_count, outputs, output_count):
         for i, x in enumerate(results):
             outputs[i] = result("tensor_share", x, shown=f"{type(run.module).__name__}.forward")
         return 0
-    except BaseException as error:  # crosses the library as a status
+    except BaseException as error:  # passed through the library as a status
         run.error = error
         return _library.CALLBACK_FAILED
 
@@ -42,18 +42,18 @@ class _Run:
 
 
 class Module:
-    """A part of a model. Subclasses declare parameters and modules, and have a forward(); they are
-    called as functions, so that sharded parameters are there."""
+    """Part of a model. Subclasses declare parameters and modules, and implement forward(). Call
+    modules as functions, so that sharded parameters are gathered."""
 
-    #: How many tensors forward() returns.
+    #: Number of tensors that forward() returns.
     outputs = 1
-    #: What the library's functions take for it.
+    #: Handle for the library's functions.
     _as_parameter_ = property(lambda self: self._handle)
 
     def __init__(self, parent=None, name=""):
         self._handle = result("module_create", _runtime.handle(),
                               parent, name.encode(), shown=type(self).__name__)
-        self._parent = parent  # its tree stays
+        self._parent = parent  # keeps the tree alive
 
     def __del__(self):
         handle = getattr(self, "_handle", None)
@@ -61,7 +61,7 @@ class Module:
             _library._functions["module_destroy"](handle)
 
     def parameter(self, name, shape, *, std=0.0, mean=0.0, decay=True, trainable=True):
-        """Declares a parameter and returns it as functions take it."""
+        """Declares a parameter. Returns it as a tensor for functions."""
         options = _library.options(_library.ParameterOptions, mean=mean, std=std,
                                    no_decay=int(not decay), frozen=int(not trainable))
         call("module_declare", self._handle, name.encode(), *_library.dims(shape),
@@ -69,7 +69,7 @@ class Module:
         return Tensor(result("module_value", self._handle, name.encode()))
 
     def forward(self, *inputs):
-        """What the module computes."""
+        """Computes the module's output."""
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *arguments):
@@ -97,9 +97,10 @@ class Module:
 
     def shard(self, stage=0, *, seed, compute="float32", reduce="float32", overlap=True,
               reproducible=False):
-        """Gives parameters memory and initial values, which are a function of the seed and of their
-        names: two models of one class need two seeds. Stage 0: ranks share nothing, as DDP; 1:
-        optimizer states; 2: gradients too; 3: parameters too. Inner modules first. Collective."""
+        """Allocates and initializes the parameters. Initial values depend on the seed and the
+        parameter names: two models of one class need different seeds. stage: the ZeRO stage; 0
+        shards nothing, like DDP; 1: optimizer states; 2: also gradients; 3: also parameters. Call
+        it for inner modules first. Collective."""
         options = _library.options(
             _library.ShardOptions, stage=stage, compute=dtype_code(compute),
             reduce=dtype_code(reduce), no_overlap=int(not overlap),
@@ -108,28 +109,30 @@ class Module:
         return self
 
     def begin_backward(self, last):
-        """Before each backward of a step's micro-batches, if there are several. last: whether it is
-        the step's last, in which ranks add up their gradients."""
+        """Call it before each backward of a step with several micro-batches. last: True for the
+        last backward of the step, in which gradients are reduced over ranks."""
         call("module_begin_backward", self._handle, int(last))
 
     def mean_over_ranks(self, loss, weight=1.0):
-        """A loss whose gradients are those of the mean over all ranks' samples. Collective."""
+        """Returns a loss whose gradients are those of the mean over all ranks' samples.
+        Collective."""
         return Tensor(result("mean_over_ranks", self, loss, weight, shown="mean_over_ranks"))
 
     def clip_grad_norm(self, max_norm):
-        """Bounds the gradient's norm until zero_grad(), and returns what it was. Collective."""
+        """Clips the norm of the gradients until zero_grad(), and returns the original norm.
+        Collective."""
         norm = ctypes.c_float()
         call("clip_grad_norm", self._handle, max_norm, ctypes.byref(norm))
         return norm.value
 
     def zero_grad(self):
-        """Lets the next gradients begin anew."""
+        """Clears the gradients."""
         call("zero_grad", self._handle)
 
     # ---- Parameters ----
 
     def parameters(self):
-        """Names and shapes."""
+        """Returns shapes by parameter name."""
         count = ctypes.c_int64()
         call("module_parameter_count", self._handle, ctypes.byref(count))
         shapes = {}
@@ -140,8 +143,8 @@ class Module:
         return shapes
 
     def read(self, name):
-        """All elements of a parameter in host memory, float32: a memoryview of its shape, which
-        numpy takes as it is. Collective."""
+        """Returns all elements of a parameter in host memory, float32: a memoryview of its shape,
+        which numpy accepts. Collective."""
         shape = self._shape(name)
         values = (ctypes.c_float * max(1, math.prod(shape)))()
         call("parameter_read", self._handle, name.encode(), values, math.prod(shape))
@@ -149,8 +152,8 @@ class Module:
         return view if not shape else view.cast("B").cast("f", shape)
 
     def write(self, name, values):
-        """Sets a parameter from values of its shape; floating-point numbers of other widths are
-        rounded to float32. Every rank does it."""
+        """Sets a parameter to values of its shape; other floating-point types are rounded to
+        float32. Call it on every rank."""
         if isinstance(values, Tensor):
             values = values.clone().cast("float32")
         elif hasattr(values, "astype") and str(values.dtype) in ("float64", "float16"):
@@ -166,22 +169,22 @@ class Module:
         return shapes[name]
 
     def local(self, name):
-        """For optimizers of one's own: this rank's elements of a parameter as a float32 vector, the
-        memory itself. local_changed() after copy_() to it, on every rank."""
+        """For custom optimizers: returns this rank's elements of a parameter as a float32 vector
+        that shares the memory. After copy_() to it, call local_changed() on every rank."""
         return Tensor(result("parameter_local", self._handle, name.encode(), None))
 
     def local_grad(self, name):
-        """Their gradient, or None."""
+        """Returns the gradient of local(), or None."""
         handle = result("parameter_local_grad", self._handle, name.encode())
         return Tensor(handle) if handle else None
 
     def local_changed(self, name):
-        """Says that local() was written to."""
+        """Reports that local() was modified."""
         call("parameter_local_changed", self._handle, name.encode())
 
 
 class Linear(Module):
-    """x weight' + bias. weight: [outputs, inputs]."""
+    """x weight^T + bias. weight: [outputs, inputs]."""
 
     def __init__(self, parent, name, inputs, outputs, *, std=0.02, bias=True):
         super().__init__(parent, name)
@@ -220,8 +223,8 @@ class Embedding(Module):
 
 
 class LanguageModel(Module):
-    """A model of a preset as train_lm has them; context: longest sequence. Sizes that are given
-    take the place of the preset's."""
+    """Model of a preset of train_lm. context: maximum sequence length. Given sizes override the
+    preset's."""
 
     def __init__(self, preset="nano", **sizes):
         dropout = sizes.pop("dropout", 0.0)
@@ -234,5 +237,5 @@ class LanguageModel(Module):
         self._parent = None
 
     def loss(self, ids, targets):
-        """The sum of the cross-entropy over all tokens. ids, targets: int32 [B, T]."""
+        """Returns the sum of the cross-entropy over all tokens. ids, targets: int32 [B, T]."""
         return Tensor(result("language_model_loss", self, ids, targets, shown="loss"))
