@@ -30,7 +30,7 @@ struct LanguageModelConfig {
   AttentionPattern pattern = {};  // in every layer
 
   // Fields of Llama and its relatives (models/llama/llama.h).
-  int64_t kv_heads = 0;     // heads of keys and values, a divisor of heads; 0: heads
+  int64_t kv_heads = 0;     // heads of keys and values, a divisor of heads; 0: the same
   int64_t head_size = 0;    // 0: width / heads
   int64_t hidden = 0;       // width inside the feed-forward block, or of each expert
   int64_t window = 0;       // sliding window of attention in tokens; 0: none

@@ -21,7 +21,8 @@ void flatten(const Json& value, const std::string& prefix, std::map<std::string,
   }
 }
 
-// Returns the number in a text, as YAML 1.1 reads 1e-4 as text; otherwise the value itself.
+// Converts a text such as "1e-4", which is not a number in YAML 1.1, to a number. Returns other
+// values unchanged.
 Json as_number(const Json& value) {
   if (!value.is_string()) return value;
   if (const auto integer = parse_int(value.text())) return *integer;

@@ -10,7 +10,7 @@ namespace shale::models::doctor {
 
 enum class State {
   kOk,
-  kWarning,  // training runs, but slower or with fewer features
+  kWarning,  // training runs, but slower or with less than possible
   kFailed,   // training cannot run
 };
 

@@ -434,7 +434,7 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   if (!fs::exists(data)) data.clear();
   const auto ranks = static_cast<int>(run.size());
   resolve(options.train, ranks);
-  // A peak at another time has another mixture of tags.
+  // If the peak may be at another time, its breakdown by tag may differ too.
   const Claim claim = memory_depends_on_time(config, ranks) ? Claim::kAtMost : Claim::kEqual;
   std::string differences;
   for (const RankMemory& found : run) {

@@ -45,7 +45,7 @@ class RunCheckpoints {
   // It must outlive this.
   RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group, Timeline* timeline = nullptr);
 
-  // Returns true if load() will load tensors; false: a new run. Not collective.
+  // Returns true if load() will read a checkpoint; false: a new run. Not collective.
   bool resumes() const { return !candidates_.empty(); }
   // Returns true if the run continues in its own output folder. Not collective.
   bool same_folder() const { return same_folder_; }

@@ -112,7 +112,7 @@ void HfExport::commit() {
   if (next_ != tensors_.size()) {
     throw InternalError(cat("export: '", tensors_[next_].name, "' has not been written"));
   }
-  writer_.finish();     // slow, so before any change
+  writer_.finish();     // slow; done before any change
   remove_old(folder_);  // a crash never leaves these weights with another model's files
   writer_.commit();
   const auto write = [this](const std::string& name, const std::string& text) {

@@ -61,8 +61,8 @@ struct Cluster {
 // impossible value.
 Cluster read_cluster(const std::string& path);
 
-// Host rates available to one device, bytes/s, while all `ranks` ranks that run on its node use
-// them the same way.
+// Host rates available to one device, bytes/s, while all ranks of its node use the host the same
+// way. ranks: of the run.
 struct HostRates {
   double copies = 0;  // in one direction
   double memory = 0;  // for kernels on the host

@@ -46,8 +46,8 @@ double all_reduce_seconds(comm::ProcessGroup& group, int64_t bytes) {
   });
 }
 
-// Derives the link of an all-reduce between `ends` nodes or ranks, each of which sends the data of
-// `beside` ranks, with the model of collective_seconds().
+// Measures all-reduces between `ends` nodes or ranks, each of which sends the data of `beside`
+// ranks, and inverts the model of collective_seconds().
 ClusterLink link_of(comm::ProcessGroup& group, int64_t ends, int64_t beside) {
   if (ends == 1) return {.bandwidth = 1e12, .latency_s = 0};  // nothing is sent
   const double least = all_reduce_seconds(group, kShort);
