@@ -46,8 +46,8 @@ class ImageModel : public Module {
 
   // Returns the repeated layers, in order: the units of data parallelism.
   virtual std::vector<Module*> blocks() = 0;
-  // Returns the FLOPs of forward and backward per image: three times those of the forward GEMMs,
-  // with two per multiply-add.
+  // Returns the FLOPs of forward and backward per image: three times those of forward, with two
+  // per multiply-add of GEMMs and convolutions.
   virtual double flops_per_image() const = 0;
 
   // Returns the model as a list of pieces, in order: tokens, blocks, and the loss. A tensor [N,

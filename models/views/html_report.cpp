@@ -15,7 +15,7 @@
 namespace shale::models {
 namespace {
 
-// Colours that are distinguishable with red-green color blindness (Okabe and Ito), darker on white
+// Colours that are distinguishable with red-green colour blindness (Okabe and Ito), darker on white
 // and lighter on black, with the contrast required for text.
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; --page: #fff; --text: #1b1b1b; --soft: #595959; --grid: #ddd;

@@ -18,7 +18,7 @@ constexpr double kLeft = 80, kTop = 48, kWidth = 880, kHeight = 360, kLine = 18;
 constexpr int64_t kColumns = 880;  // each shows the peak of its part of the time
 constexpr size_t kShares = 12;     // rows of the table below
 
-// Colors of tags, in their order; distinguishable with color blindness (Okabe and Ito, 2008).
+// Colours of tags, in their order; distinguishable with colour blindness (Okabe and Ito, 2008).
 constexpr std::array<const char*, kMemoryTags> kColors = {
     "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#999999"};
 constexpr const char* kStyle =
