@@ -13,7 +13,7 @@ namespace shale::comm {
 
 class WorkState;
 
-// What a collective moves, for the accounts.
+// Class of the moved data, for traffic statistics.
 enum class Traffic : uint8_t { kParameters, kGradients, kActivations, kControl };
 
 enum class CollectiveOp : uint8_t {
@@ -29,40 +29,40 @@ enum class CollectiveOp : uint8_t {
   kAllToAllV,
 };
 
-// Whether every rank has a slice for every other.
+// True if every rank has a slice for every other rank.
 inline bool is_all_to_all(CollectiveOp op) {
   return op == CollectiveOp::kAllToAll || op == CollectiveOp::kAllToAllV;
 }
-// Whether only the root receives.
+// True if only the root receives.
 inline bool is_to_root(CollectiveOp op) {
   return op == CollectiveOp::kGather || op == CollectiveOp::kReduceSum;
 }
 
 std::string_view op_name(CollectiveOp op);  // "all_reduce_sum"
 
-// One collective, as a backend sees it. Views are contiguous vectors.
+// One collective as passed to a backend. Views are contiguous vectors.
 struct CollectiveCall {
   CollectiveOp op = CollectiveOp::kBarrier;
-  View in;   // what this rank gives; for operations in place the same as out
-  View out;  // what it receives
+  View in;   // this rank's input; for operations in place the same as out
+  View out;  // this rank's output
   int root = 0;
   std::string tag;
   void* stream = nullptr;            // see CollectiveOptions
-  std::shared_ptr<WorkState> after;  // see CollectiveOptions; null: nothing
+  std::shared_ptr<WorkState> after;  // see CollectiveOptions; null: none
   Traffic traffic = Traffic::kControl;
 
-  std::vector<int64_t> in_counts = {};  // of kAllToAllV: elements for, and from, each rank
+  std::vector<int64_t> in_counts = {};  // kAllToAllV only: elements for, and from, each rank
   std::vector<int64_t> out_counts = {};
-  uint64_t balance = 0;  // of these: pair_balance()
+  uint64_t balance = 0;  // kAllToAllV only: pair_balance()
   int64_t step = -1;     // see CollectiveOptions
 
-  // What all ranks have alike: elements of the smaller of the two; of a gather those that every
-  // rank gives, as only the root receives. Ranks of kAllToAllV have nothing alike: 0.
+  // Number of elements that all ranks agree on: the smaller of the two views; for a gather the
+  // input, as only the root receives. 0 for kAllToAllV, which has no common count.
   int64_t count() const {
     if (op == CollectiveOp::kAllToAllV) return 0;
     return op == CollectiveOp::kGather ? in.numel() : std::min(in.numel(), out.numel());
   }
-  int64_t larger_bytes() const { return std::max(in.bytes(), out.bytes()); }  // of the two views
+  int64_t larger_bytes() const { return std::max(in.bytes(), out.bytes()); }  // the larger view
 };
 
 }  // namespace shale::comm

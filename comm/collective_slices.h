@@ -7,22 +7,22 @@
 
 namespace shale::comm {
 
-// What has ended as a slice of the track "collectives: GROUP", or "link FROM -> TO": named after
-// what was done, with the number of the call, the bytes and who asked. Its flow is that of the same
-// collective, or message, on other ranks. `rank`: this one's, of the World. What a device ran is
-// left to DeviceSlice.
+// Adds a finished call as a slice to the track "collectives: GROUP" or "link FROM -> TO". The slice
+// is named after the operation and has the call's number, bytes and tag. A flow connects it with
+// the same collective, or message, on other ranks. `rank`: this rank in the World. Calls that ran
+// on a device are left to DeviceSlice.
 void add_slice(Timeline& timeline, const RecentCollectives::Entry& entry, int rank);
 
-// The same of what a stream of a device does, from when this is made until end(), by the device's
-// clock. Costs two branches while nothing is recorded.
+// Slice of a call on a device stream, from construction until end(), by the device's clock. Costs
+// two branches while nothing is recorded.
 class DeviceSlice {
  public:
-  // timeline: null if nobody listens.
+  // timeline: null if nothing records.
   DeviceSlice(Timeline* timeline, void* stream)
       : timeline_(timeline != nullptr && timeline->is_recording() ? timeline : nullptr),
         stream_(stream),
         begin_(timeline_ != nullptr ? timeline_->mark(stream) : StreamMarks::kNone) {}
-  // bytes: of its larger buffer. first_rank: of the group, in the World, as `rank`.
+  // bytes: size of the larger buffer. first_rank: the group's first rank, in the World like `rank`.
   void end(std::string_view group, const Fingerprint& call, int64_t bytes, int first_rank,
            int rank);
 

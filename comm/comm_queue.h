@@ -13,14 +13,14 @@
 
 namespace shale::comm {
 
-// Runs the collectives of a process one after another, in the order in which they were given.
+// Runs the collectives of a process one after another, in the order in which they were queued.
 //
-// Queued ones run on a thread of their own, started by the first of them; it exists because nothing
-// else makes progress while the program computes. A blocking call with nothing before it runs on
-// the caller: two thread switches take longer than a small collective.
+// Queued jobs run on a thread, which the first of them starts: nothing else makes progress while
+// the program computes. A blocking call runs on the caller's thread if nothing is queued before it,
+// as two thread switches take longer than a small collective.
 class CommQueue {
  public:
-  // `blocking`: nobody computes on this core meanwhile.
+  // blocking: nothing else computes on this core during the job.
   using Job = std::function<void(bool blocking)>;
 
   CommQueue() = default;
@@ -32,7 +32,7 @@ class CommQueue {
   void run(const Job& job, Tracer* tracer);
   Work enqueue(Job job, Tracer* tracer);
   void drain();  // returns when nothing is queued or running
-  // The same, after jobs have been told to give up.
+  // drain(), after jobs have been told to give up.
   void cancel();
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
@@ -49,9 +49,9 @@ class CommQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> items_;
-  bool busy_ = false;  // a job is running, here or on a caller
+  bool busy_ = false;  // a job is running, on thread_ or on a caller's thread
   bool stop_ = false;
-  std::atomic<bool> cancelled_{false};  // until nothing is queued or running
+  std::atomic<bool> cancelled_{false};  // reset when nothing is queued or running
   std::thread thread_;
 };
 

@@ -67,7 +67,7 @@ std::string rank_list(std::vector<int> ranks) {
 }
 
 std::string disagreement(const std::vector<Fingerprint>& calls, const std::vector<int>& ranks) {
-  std::vector<size_t> kinds;  // the first caller of each
+  std::vector<size_t> kinds;  // index of the first caller of each kind
   for (size_t i = 0; i < calls.size(); ++i) {
     const auto same = [&](size_t k) { return calls[k] == calls[i]; };
     if (std::none_of(kinds.begin(), kinds.end(), same)) kinds.push_back(i);

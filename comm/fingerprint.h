@@ -8,23 +8,24 @@
 
 namespace shale::comm {
 
-// Whose end of a link a message is at, in the lists of what a process does.
+// End of a link that a logged message belongs to: sender or receiver.
 enum class LinkRole : uint8_t { kNone, kSends, kReceives };
 
-// What ranks compare before a collective. Plain data: it lies in shared memory and is sent. The
-// lists of what a process does have messages of links among them, which are compared otherwise.
+// Description of a collective that ranks compare before they run it. Plain data: it lies in shared
+// memory and is sent. Logs of a process's activity also use it for messages of links, which are
+// checked in another way.
 struct Fingerprint {
-  uint64_t sequence = 0;  // collectives of the group before this one
-  uint64_t tag_hash = 0;  // of the whole tag
+  uint64_t sequence = 0;  // number of earlier collectives of the group
+  uint64_t tag_hash = 0;  // hash of the whole tag
   int64_t count = 0;      // CollectiveCall::count()
-  uint64_t balance = 0;   // CollectiveCall::balance; not compared: those of all ranks add up to 0
+  uint64_t balance = 0;   // CollectiveCall::balance; not compared: the sum over all ranks is 0
   int64_t step = -1;      // CollectiveOptions::step
-  int32_t root = 0;       // of a message: its sender, a rank of the World
-  int32_t peer = 0;       // of a message: its receiver
-  LinkRole role = LinkRole::kNone;  // of a message; kNone: it is a collective
+  int32_t root = 0;       // for a message: its sender, a rank of the World
+  int32_t peer = 0;       // for a message: its receiver
+  LinkRole role = LinkRole::kNone;  // kNone: a collective, not a message
   CollectiveOp op = CollectiveOp::kBarrier;
   DType dtype = DType::kF32;
-  char tag[61] = {};  // its end, for people
+  char tag[61] = {};  // end of the tag, for display
 
   friend bool operator==(const Fingerprint& a, const Fingerprint& b) {
     return a.sequence == b.sequence && a.tag_hash == b.tag_hash && a.count == b.count &&
@@ -37,13 +38,13 @@ Fingerprint fingerprint(const CollectiveCall& call, uint64_t sequence);
 // "all_reduce_sum 12 of fp32[768] for 'blocks.3 gradient'"
 std::string describe(const Fingerprint& fingerprint);
 
-// "ranks 0-2,5": world ranks, for people.
+// Prints world ranks: "ranks 0-2,5".
 std::string rank_list(std::vector<int> ranks);
 
-// What ranks compare in one number.
+// Hash of all fields that ranks compare.
 uint64_t hash_of(const Fingerprint& fingerprint);
 
-// Empty if all agree; else who called what. ranks[i] called calls[i].
+// Empty if all agree; else lists the differing calls with their ranks. ranks[i] called calls[i].
 std::string disagreement(const std::vector<Fingerprint>& calls, const std::vector<int>& ranks);
 
 }  // namespace shale::comm

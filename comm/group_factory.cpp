@@ -16,7 +16,7 @@ std::unique_ptr<HostGroup> make_host_group(std::shared_ptr<WorldContext> context
   if (comm.null() || comm.size() == 1) {
     return std::make_unique<SelfGroup>(std::move(context), options);
   }
-  // What decides how collectives proceed is rank 0's.
+  // Rank 0's options decide how collectives run.
   int64_t shared[] = {options.ranks_per_node, options.share_memory ? 1 : 0, options.staging_bytes};
   check_mpi(MPI_Bcast(shared, sizeof shared, MPI_BYTE, 0, comm.get()), "MPI_Bcast");
   GroupOptions agreed = options;

@@ -17,7 +17,7 @@ std::unique_ptr<HostGroup> make_host_group(std::shared_ptr<WorldContext> context
                                            const GroupOptions& options);
 
 // A group of the same ranks for tensors of `device`: `host` itself on the CPU, else `nccl` or
-// `staged`, as its options say. Throws UnavailableError for a transport that cannot be had.
+// `staged`, according to its options. Throws UnavailableError if that transport is unavailable.
 // Collective.
 std::unique_ptr<ProcessGroup> make_device_group(std::shared_ptr<WorldContext> context,
                                                 std::unique_ptr<HostGroup> host,

@@ -7,17 +7,17 @@ namespace shale::comm {
 
 class GroupProgress;
 
-// A group for views in host memory, over which groups for devices are built.
+// A group for views in host memory. Groups for devices are built over it.
 class HostGroup : public ProcessGroup {
  public:
-  // Runs a call at once, without queueing and without accounts: for jobs of the queue, whose turn
-  // it is. blocking: nobody computes on this core meanwhile.
+  // Runs a call immediately, neither queued nor counted; for queued jobs, which already have their
+  // turn. blocking: nothing else computes on this core during the call.
   virtual void execute(const CollectiveCall& call, bool blocking) = 0;
-  // The progress of its ranks, for groups built over it; null with one rank. Collective.
+  // Progress of the group's ranks, for groups built over this one; null with one rank. Collective.
   virtual std::unique_ptr<GroupProgress> make_progress() = 0;
   virtual std::unique_ptr<HostGroup> split_host(int color, int key,
                                                 const GroupOptions& options) = 0;
-  // The ends of links, of specs that have been checked: for links of devices too. Collective.
+  // Opens the ends of links with checked specs, also for links of devices. Collective.
   virtual std::vector<LinkEnd> open_mailboxes(std::span<const LinkSpec> specs) = 0;
 
  protected:

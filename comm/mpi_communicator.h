@@ -4,8 +4,8 @@
 
 namespace shale::comm {
 
-// The communicator of a program that has started MPI itself, for World and run(): the ranks in it
-// are those of the World. An intracommunicator; it is duplicated, and stays the program's.
+// Communicator of a program that has started MPI itself, for World and run(): the World gets its
+// ranks. It must be an intracommunicator. The World duplicates it; the program keeps ownership.
 struct MpiCommunicator {
   MPI_Comm comm = MPI_COMM_NULL;
 };

@@ -9,8 +9,9 @@
 
 namespace shale::comm {
 
-// MPI's own handler ends the job on errors, which is what we want: with one that returns, one rank
-// has been seen to get an error and its peer to carry on. This is for the calls that return anyway.
+// Throws CommError unless `result` is success. MPI's default handler ends the job on an error,
+// which is intended: with a handler that returns, one rank was seen to get an error while its peer
+// continued. This is for calls that return errors anyway.
 inline void check_mpi(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -26,7 +27,7 @@ inline bool mpi_running() {
   return started != 0 && finished == 0;
 }
 
-// Throws unless a World can be a guest in the communicator, as World says.
+// Throws unless a World can be a guest in the communicator (see World).
 void check_for_guest(MPI_Comm comm);
 
 // Owner of a communicator.
@@ -43,13 +44,13 @@ class MpiComm {
     return *this;
   }
 
-  // color MPI_UNDEFINED: a null communicator.
+  // Returns a null communicator for color MPI_UNDEFINED.
   static MpiComm split(MPI_Comm parent, int color, int key) {
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(parent, color, key, &comm), "MPI_Comm_split");
     return MpiComm(comm);
   }
-  // The ranks that can share memory.
+  // Splits into groups of ranks that can share memory.
   static MpiComm split_by_node(MPI_Comm parent, int key) {
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &comm),

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The call with its views as vectors. Throws ShapeError naming the argument.
+// Returns `view` as a vector. Throws ShapeError naming the argument.
 View as_vector(CollectiveOp op, const char* argument, const View& view) {
   if (!view.contiguous()) {
     throw ShapeError(cat(op_name(op), ": ", argument, " is ", view, " and not contiguous"));
@@ -41,7 +41,7 @@ void check_slices(CollectiveOp op, const View& whole, const View& slice, int ran
   }
 }
 
-// Only the slice of this rank may be both: the transfers of other slices overlap in time.
+// Checks that `slice` overlaps only this rank's slice of `whole`: transfers run at the same time.
 void check_overlap(CollectiveOp op, const View& whole, const View& slice, int rank) {
   if (slice.bytes() == 0) return;
   const auto* begin = static_cast<const std::byte*>(whole.data);
@@ -57,7 +57,7 @@ void check_root(CollectiveOp op, int root, int ranks) {
   throw ShapeError(cat(op_name(op), ": root is ", root, ", expected 0 to ", ranks - 1));
 }
 
-// Transfers of all slices overlap in time.
+// Checks that in and out do not overlap: transfers of all slices overlap in time.
 void check_apart(CollectiveOp op, const View& in, const View& out) {
   const auto* given = static_cast<const std::byte*>(in.data);
   const auto* received = static_cast<const std::byte*>(out.data);
@@ -82,7 +82,7 @@ void check_counts(const char* argument, const View& view, std::span<const int64_
                        ", the elements of ", argument));
 }
 
-// Texts of one length, each after its own length: slices of a gather.
+// Packs texts into slices of one length for a gather, each with its own length in front.
 constexpr size_t kLengthBytes = sizeof(int64_t);
 
 std::vector<uint8_t> with_length(std::string_view text, int64_t longest) {

@@ -1,4 +1,4 @@
-// The links of a group: what all ranks agree on before a backend makes them.
+// Links of a group: checks that all ranks agree before a backend makes them.
 #include <algorithm>
 
 #include "shale/base/error.h"

@@ -6,9 +6,9 @@
 
 namespace shale::comm {
 
-// Compares a description of something that must be the same on all ranks, such as the data that
-// they read. Throws CommError on every rank, naming `what` and the ranks that differ from rank 0.
-// Collective, blocking.
+// Compares a description of what must be the same on all ranks, such as the input data. Throws
+// CommError on every rank, naming `what` and the ranks that differ from rank 0. Collective,
+// blocking.
 void require_same_on_all(ProcessGroup& group, std::string_view what, std::string_view mine);
 
 }  // namespace shale::comm

@@ -17,37 +17,37 @@ std::string_view traffic_name(Traffic traffic);  // "gradients"
 
 struct TrafficTotals {
   int64_t calls = 0;
-  double sent_bytes = 0;       // by this rank, see ring_bytes()
-  double exposed_seconds = 0;  // in which the program was blocked: in wait() and blocking calls
-  // Of host memory: what this rank did send to other nodes, or NUMA nodes (comm/hosts/topology.h).
+  double sent_bytes = 0;       // sent by this rank, see ring_bytes()
+  double exposed_seconds = 0;  // time for which the program was blocked, in wait() and in blocking
+                               // calls
+  // Host memory only: bytes really sent to other hosts or NUMA nodes (comm/hosts/topology.h).
   double crossing_bytes = 0;
 };
 
-// Bytes that one of `ranks` ranks sends when a collective runs around a ring, the way that sends
+// Bytes that one of `ranks` ranks sends when a collective uses a ring, the algorithm that sends
 // least: all-reduce 2 (N-1)/N of the buffer; reduce-scatter and all-gather (N-1)/N of the whole. As
 // means over the ranks: broadcast and reduce (N-1)/N of the buffer, gather (N-1)/N of a slice, an
-// all-to-all (N-1)/N of what a rank gives. What a backend
-// really sends may differ (ranks of one node send nothing, they share memory): these are the
-// numbers by which plans are compared.
+// all-to-all (N-1)/N of a rank's input. A backend may really send another amount (ranks of one node
+// share memory and send nothing). These numbers are for comparing plans.
 double ring_bytes(const CollectiveCall& call, int ranks);
 
-// The accounts of a group and of the groups split from it. Safe for several threads.
+// Traffic statistics of a group and of the groups split from it. Thread-safe.
 class TrafficMeter {
  public:
   void add_call(Traffic traffic, double bytes);
   void add_exposed(Traffic traffic, double seconds);
   void add_crossing(Traffic traffic, double bytes);
-  // Between these two a collective is in flight. Backends on host memory call them.
+  // Mark the start and end of a collective. Called by backends on host memory.
   void begin_flight();
   void end_flight();
-  // What is added here is added there too.
+  // Adds all that is added here to `parent` too.
   void set_parent(std::shared_ptr<TrafficMeter> parent) { parent_ = std::move(parent); }
 
   TrafficTotals totals(Traffic traffic) const;
-  TrafficTotals totals() const;  // of all classes
-  // In which at least one collective was in flight: time in which several were counts once.
+  TrafficTotals totals() const;  // sum of all classes
+  // Time in which at least one collective was in flight; overlapping collectives count once.
   double in_flight_seconds() const;
-  std::string summary() const;  // a table, for people
+  std::string summary() const;  // a table to print
   void reset();
 
  private:
@@ -60,7 +60,7 @@ class TrafficMeter {
   std::shared_ptr<TrafficMeter> parent_;
 };
 
-// A collective is in flight while this lives.
+// Marks a collective as in flight during its lifetime.
 class FlightScope {
  public:
   explicit FlightScope(std::shared_ptr<TrafficMeter> meter) : meter_(std::move(meter)) {

@@ -9,15 +9,15 @@ namespace shale::comm {
 
 class WorkState;
 
-// A collective in flight, or done. Copyable; all copies are the same collective.
+// Handle to a collective that is in flight or done. Copies refer to the same collective.
 //
-// The buffers of a collective must stay alive, and must not be written (inputs) or touched
-// (outputs), until wait() has returned on this rank. Dropping the handle does not wait; but while
-// an exception unwinds, it gives up all collectives in flight and waits until they have let go of
-// their buffers, which may be about to disappear.
+// Until wait() has returned on this rank, the buffers must stay alive; inputs must not be written,
+// and outputs must not be touched. Destroying the handle does not wait. The exception: while a C++
+// exception unwinds the stack, the destructor cancels all collectives in flight and waits until
+// they no longer use their buffers, which are perhaps about to be freed.
 class Work {
  public:
-  Work() = default;  // one that is done
+  Work() = default;  // a finished collective
   explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
   ~Work();
   Work(const Work&) = default;
@@ -27,19 +27,19 @@ class Work {
 
   bool done() const;  // true also after a failure
 
-  // Returns when work queued on the collective's stream from now on finds its outputs complete, and
-  // no peer touches its buffers any more by the time that work runs. On the CPU that means to block
-  // until the collective is done on this rank; a device's stream waits in place of the host. Throws
-  // what the collective threw, each time it is called.
+  // Makes the outputs visible to work that is queued on the collective's stream after this call; no
+  // peer touches the buffers any more by the time that work runs. On the CPU this blocks until the
+  // collective is done on this rank; with a device its stream waits and the host does not. Throws
+  // the collective's exception, on each call.
   void wait() const;
 
-  // After wait(), for another stream than the collective's.
+  // Orders another stream after the collective. Call it after wait().
   void hold(void* stream) const;
 
   // For backends.
   const std::shared_ptr<WorkState>& state() const { return state_; }
 
-  // The time that wait() blocks is added to the meter from now on.
+  // Adds the time for which wait() blocks to the meter from now on.
   void measure(std::shared_ptr<TrafficMeter> meter, Traffic traffic) {
     meter_ = std::move(meter);
     traffic_ = traffic;

@@ -2,16 +2,16 @@
 
 namespace shale::comm {
 
-// What a Work stands for: one implementation per way of running collectives.
+// State behind a Work: one implementation per way of running collectives.
 class WorkState {
  public:
   virtual ~WorkState() = default;
   virtual bool done() const = 0;
-  virtual void wait() = 0;  // as Work::wait()
-  // What is queued on `stream` from now on finds the output. After wait(), or when the turn of a
-  // collective has come whose input that is. On the host there is nothing to do.
+  virtual void wait() = 0;  // see Work::wait()
+  // Makes the output visible to work that is queued on `stream` from now on. Called after wait(),
+  // or when the next collective, whose input that output is, has its turn. No-op on the host.
   virtual void hold(void* /*stream*/) {}
-  // An exception unwinds past the buffers: returns when nothing touches them any more.
+  // Called when an exception unwinds: returns when nothing touches the buffers any more.
   virtual void give_up() = 0;
 };
 

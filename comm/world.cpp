@@ -27,19 +27,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a rank that failed waits for others to fail too, before it ends the job. Bad flags and
-// missing files hit all ranks within milliseconds.
+// Time for which a failed rank waits for others to fail too, before it ends the job. Wrong flags
+// and missing files make all ranks fail within milliseconds.
 constexpr std::chrono::milliseconds kTogether{200};
-// When ranks have lost each other, those that fail because of the first one say where they were.
-// This is what looking at a stack may take, and some; the launcher kills them afterwards.
+// Time for the reports of ranks that failed because of the first failure. Enough to collect a
+// stack, with some reserve; the launcher kills the ranks afterwards.
 constexpr std::chrono::milliseconds kReports{700};
-// Other ranks leave it that long to end the job to the one whose task that is.
+// Time for which other ranks leave it to the responsible rank to end the job.
 constexpr std::chrono::milliseconds kPatience{1500};
-// MPI_Abort asks a daemon on this host, which may ask one that cannot be reached any more.
+// Time limit of MPI_Abort, which asks a daemon on this host, which may ask an unreachable one.
 constexpr std::chrono::milliseconds kAbortPatience{2000};
 
-// torchrun and its like start processes and tell them their numbers, but no MPI: each would be the
-// only rank of a run of its own, and all would write to the same files.
+// torchrun and similar launchers set rank numbers but start no MPI: each process would be the only
+// rank of its own run, and all would write to the same files.
 void refuse_other_launchers() {
   const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
   if (rank == nullptr || size == nullptr || std::string_view(size) == "1") return;
@@ -48,7 +48,8 @@ void refuse_other_launchers() {
                         size, " PROGRAM, or srun; or unset WORLD_SIZE for a run of one rank"));
 }
 
-// Starting MPI takes a few hundred milliseconds, so a program without a launcher does without.
+// True if an MPI launcher started this process. Starting MPI takes a few hundred milliseconds, so a
+// program without a launcher skips it.
 bool started_by_launcher() {
   constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE",
                                  "PMIX_RANK",
@@ -79,12 +80,12 @@ void print_failure(std::string_view message, int rank, int size) {
   _exit(code);
 }
 
-// Ranks that miss another one may have done so for longer or shorter.
+// True if two messages report the same failure. Times without a heartbeat may differ between ranks.
 bool tell_the_same(std::string_view one, std::string_view other) {
   return one == other || (one.starts_with(kNoSignOfLife) && other.starts_with(kNoSignOfLife));
 }
 
-// Whether another rank failed first, which tells the user itself.
+// True if another rank failed first; that rank reports the failure itself.
 bool is_caused(std::exception_ptr error) {
   try {
     std::rethrow_exception(error);
@@ -99,29 +100,29 @@ bool is_caused(std::exception_ptr error) {
 
 struct World::Impl {
   std::shared_ptr<WorldContext> context = std::make_shared<WorldContext>();
-  bool guest = false;  // MPI is the program's
-  MpiComm duplicate;   // of a guest's communicator
+  bool guest = false;  // the program started MPI itself
+  MpiComm duplicate;   // duplicate of a guest's communicator
   MPI_Comm all = MPI_COMM_WORLD;
   MpiComm node;
   std::unique_ptr<NodeMemory> board_memory;
-  MPI_Request meeting = MPI_REQUEST_NULL;  // of all ranks, at the end or after a failure
-  bool finished = false;                   // they have met
+  MPI_Request meeting = MPI_REQUEST_NULL;  // barrier of all ranks, at the end or after a failure
+  bool finished = false;                   // all ranks have entered the barrier
   std::atomic<bool> failing{false};        // a thread is ending the run
   std::unique_ptr<Watchdog> watchdog;
 
   void start_mpi();
   void become_guest(MPI_Comm comm);
-  void join();         // the other ranks of `all`
+  void join();         // of the other ranks of `all`
   void leave_mpi();    // collective
-  void leave_alone();  // a guest that others do not wait for any more
+  void leave_alone();  // for a guest for which others no longer wait
   std::unique_ptr<HostGroup> host_group(const GroupOptions& options);
-  // caused: by the failure of another rank, which tells the user itself.
+  // caused: another rank failed first and reports the failure itself.
   int fail(ExitCode code, std::string_view message, bool caused);
-  // On the watchdog's thread: does not return unless the main thread is ending the run already.
+  // Runs on the watchdog's thread: does not return unless the main thread already ends the run.
   void fail_from_watchdog(const std::string& message, bool caused);
   int end_run(ExitCode code, std::string_view message, bool caused);
   std::vector<FailureBoard::Report> wait_for_others();
-  bool meet();  // joins the meeting; whether all ranks have
+  bool meet();  // enters the barrier; true if all ranks have entered
   bool meet_soon();
 };
 
@@ -149,7 +150,7 @@ void World::Impl::become_guest(MPI_Comm comm) {
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
   duplicate = MpiComm(copy);
-  // MPI's own handler would end the program's processes.
+  // MPI's own handler would end the processes of the program.
   check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   guest = true;
   all = copy;
@@ -164,7 +165,7 @@ void World::Impl::join() {
   node = MpiComm::split_by_node(all, context->rank);
   context->local_rank = node.rank();
   context->local_size = node.size();
-  // The same answer on all ranks of the node: it decides how collectives proceed.
+  // All ranks of the node need the same answer: it decides how collectives run.
   int crowded = node_is_crowded(context->local_size) ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, node.get()),
             "MPI_Allreduce");
@@ -227,8 +228,8 @@ void World::Impl::leave_mpi() {
   if (!guest) MPI_Finalize();
 }
 
-// Peers may still write to what this rank shares with them, and to free a window of MPI's is
-// collective: so what is left of a failed guest stays for as long as the process.
+// Keeps a failed guest's shared memory until the process ends: peers may still write to it, and
+// freeing an MPI window is collective.
 void World::Impl::leave_alone() {
   using Kept = std::vector<std::shared_ptr<void>>;
   static Kept& kept = *std::make_unique<Kept>().release();
@@ -305,7 +306,7 @@ Device World::device(const DeviceWish& wish) {
 Device World::device(const DeviceWish& wish, const GpuList& gpus) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  // Lines: the host, why there is no GPU, then the GPUs.
+  // Lines: the host, the reason for having no GPU, then the GPUs.
   std::string mine = cat(host.data(), '\n', gpus.why_none, '\n');
   for (const std::string& id : gpus.ids) mine += id + '\n';
   std::vector<RankGpus> ranks;
@@ -327,8 +328,8 @@ std::unique_ptr<ProcessGroup> World::group(const GroupOptions& options, DeviceBa
   return make_device_group(impl_->context, impl_->host_group(options), device);
 }
 
-// A rank that is in MPI_Finalize when another one calls MPI_Abort can lock up mpirun (Open MPI 4.1,
-// in its PMIx server). So ranks meet before, where they see each other's failures.
+// If one rank is in MPI_Finalize when another calls MPI_Abort, mpirun can lock up (Open MPI 4.1, in
+// its PMIx server). Ranks therefore meet in a barrier first, where they see failures.
 void World::finish() {
   while (size() > 1 && !impl_->meet()) {
     impl_->context->board.check();
@@ -338,7 +339,7 @@ void World::finish() {
 
 bool World::Impl::meet() {
   if (finished) return true;
-  // Once only: a rank that was at the end when another one failed is already in the meeting.
+  // Enter once only: a rank that had reached the end when another failed is already in the barrier.
   if (meeting == MPI_REQUEST_NULL) {
     check_mpi(MPI_Ibarrier(all, &meeting), "MPI_Ibarrier");
   }
@@ -357,7 +358,7 @@ bool World::Impl::meet_soon() {
   return true;
 }
 
-// The failures on this node: of all its ranks, or of those that failed soon after the first.
+// Waits for the failures on this node: of all ranks, or of those that fail soon after the first.
 std::vector<FailureBoard::Report> World::Impl::wait_for_others() {
   for (;;) {
     auto reports = context->board.reports();
@@ -374,7 +375,7 @@ int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
   if (watchdog != nullptr) watchdog->main_is_failing();
   if (failing.exchange(true)) {
     if (guest) return static_cast<int>(code);
-    // The watchdog ends this process; it needs no longer than that.
+    // The watchdog ends this process before that.
     std::this_thread::sleep_for(kTogether + kPatience + 2 * kAbortPatience);
     _exit(static_cast<int>(code));
   }
@@ -384,7 +385,7 @@ int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
 void World::Impl::fail_from_watchdog(const std::string& message, bool caused) {
   if (failing.exchange(true)) return;
   const int code = end_run(ExitCode::kComm, message, caused);
-  if (!guest) abort_job(code);  // else the board tells the main thread, when it waits for others
+  if (!guest) abort_job(code);  // else the board informs the main thread, when it waits for others
 }
 
 int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
@@ -395,7 +396,7 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
   context->board.post(static_cast<int>(code), message, caused);
   const auto reports = wait_for_others();
 
-  // The first rank that failed by itself gives the job its code, the lowest one ends it.
+  // The first rank that failed by itself gives the exit code; the lowest failed rank ends the job.
   const FailureBoard::Report* first = nullptr;
   int lowest = context->local_size;
   bool silent = caused;
@@ -403,7 +404,7 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
     if (report.caused) continue;
     if (first == nullptr || report.time_ns < first->time_ns) first = &report;
     lowest = std::min(lowest, report.rank);
-    // Of ranks that refuse the same options for reasons of their own, the lowest one's is enough.
+    // If ranks refuse the same options with different messages, the lowest rank's is enough.
     const bool tells_it = tell_the_same(report.message, message) ||
                           (report.code == static_cast<int>(code) && code == ExitCode::kUsage);
     silent = silent || (report.rank < context->local_rank && tells_it);
@@ -440,7 +441,7 @@ std::string mpi_version() {
 
 namespace {
 
-// process_log() speaks for a rank while this lives. A guest's program may have ranks of its own.
+// Sets the rank in process_log() during its lifetime. A guest's program may have its own ranks.
 class LogRank {
  public:
   explicit LogRank(int rank) : before_(process_log().set_rank(rank)) {}

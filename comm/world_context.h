@@ -18,27 +18,27 @@ class Timeline;
 }
 namespace shale::comm {
 
-// What a World and its groups share in one process.
+// State that a World and its groups share in one process.
 struct WorldContext {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
   bool mpi = false;
-  bool peers_can_map = true;      // processes of this node may open each other's memory
-  bool requests_pending = false;  // MPI_Finalize could hang
+  bool peers_can_map = true;      // processes of this node may map each other's memory
+  bool requests_pending = false;  // true: MPI_Finalize could hang
   bool crowded = false;           // more ranks on this node than cores
-  std::vector<int> numa_nodes;    // of each rank of the World; empty: nobody has said
+  std::vector<int> numa_nodes;    // by rank of the World; empty: not set
   SharedMemory memory;
   FailureBoard board;
   RecentCollectives recent;
   RankPlaces places;
   SignsOfLife signs;
-  std::atomic<Timeline*> timeline = nullptr;  // who records what devices do for groups, or null
-  // What a failed group leaves behind: peers and MPI may still write to it. Freed after MPI.
+  std::atomic<Timeline*> timeline = nullptr;  // recorder of device activity of groups, or null
+  // Memory left by failed groups: peers and MPI may still write to it. Freed after MPI.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue& queue(Lane lane) { return queues[static_cast<size_t>(lane)]; }
-  std::array<CommQueue, kLanes> queues;  // last: their threads use the rest
+  std::array<CommQueue, kLanes> queues;  // last member: their threads use the others
 };
 
 }  // namespace shale::comm
