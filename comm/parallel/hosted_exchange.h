@@ -14,42 +14,41 @@
 
 namespace shale::comm {
 
-// Mesh ranks along one axis, `members` of them in each process of a group: member m of process p is
-// the (p members + m)-th. What all members of a process bring goes through one collective of the
-// group.
+// Mesh ranks along one axis, with `members` of them in each process of a group: member m of process
+// p has index p members + m. One collective of the group carries the data of all members.
 class MeshLine {
  public:
-  // Options of the collectives; name: for reports, "tensor".
+  // name: prefix of collective tags, such as "tensor".
   struct Options {
     std::string name;
-    bool overlap = true;  // what begins is under way while the caller goes on
+    bool overlap = true;  // overlap begin_...() collectives with the caller's work
   };
-  // The group outlives this, or goes with it. ranks: of this process; null: one member.
+  // The group outlives this or is owned by it. ranks: hosted by this process; null: one member.
   MeshLine(ProcessGroup& group, HostedRanks* ranks, int members, const Options& options);
   MeshLine(std::shared_ptr<ProcessGroup> group, HostedRanks* ranks, int members,
            const Options& options);
 
   ProcessGroup& group() const { return group_; }
   int members() const { return members_; }
-  int size() const { return group_.size() * members_; }  // mesh ranks in all
+  int size() const { return group_.size() * members_; }  // number of mesh ranks
   int rank_of(int member) const { return group_.rank() * members_ + member; }
 
  private:
   friend class HostedExchange;
 
-  // What a collective is for; its name, as "tensor gather", is its tag.
+  // Purpose of a collective; its name, such as "tensor gather", is the tag.
   enum class Of : uint8_t { kGather, kSum, kParts, kCounts, kHeads, kRing };
   const std::string& name_of(Of of) const { return names_[static_cast<size_t>(of)]; }
 
-  // One collective: what each member has brought, and gets.
+  // One collective: the inputs and outputs of each member.
   struct Round {
     std::vector<Tensor> x, into, out;
-    std::function<void()> finish;  // writes `out`, once the works have ended
-    std::vector<Work> works;       // they end first
+    std::function<void()> finish;  // writes `out`; called after the works have ended
+    std::vector<Work> works;       // waited for before `finish`
 
     Tensor take(int member);
   };
-  // act: starts the collective, when all members have come with equal `what`.
+  // act: starts the collective, once all members have called this with equal `what`.
   std::shared_ptr<Round> join(int member, std::string_view what, const Tensor& x,
                               const Tensor& into, const std::function<void(Round&)>& act);
   void check_alike(std::string_view what, const std::vector<Tensor>& x) const;
@@ -60,10 +59,10 @@ class MeshLine {
   const bool overlap_;
   std::array<std::string, 6> names_;
   std::unique_ptr<HostedRanks::Meeting> meeting_;  // null: one member
-  std::shared_ptr<Round> open_;                    // that some have joined
+  std::shared_ptr<Round> open_;                    // round that some members have joined
 };
 
-// What one mesh rank has of a line.
+// One mesh rank's view of a line.
 class HostedExchange : public Exchange {
  public:
   HostedExchange(std::shared_ptr<MeshLine> line, int member);
@@ -78,7 +77,7 @@ class HostedExchange : public Exchange {
   Arrival begin_gather_parts(const Tensor& all) override;
   Arrival begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) override;
   Arrival begin_pass(const Tensor& x) override;
-  // Rows of members that share a process come at once.
+  // True if a process has several members: their rows arrive together.
   bool rows_come_at_once() const override { return ranks() == 1 || line_->members() > 1; }
 
  private:

@@ -7,21 +7,21 @@
 
 namespace shale::comm {
 
-// The models of the mesh ranks of a process (HostedRanks), one for each. Data parallelism
-// (ShardGroups::hosted) goes by the first one, and takes the others in: of context ranks, whose
-// values are equal, as further gradients of one parameter; of tensor ranks, whose values are other
-// shards, as further parameters of the same unit.
+// Models of the mesh ranks of a process (HostedRanks), one for each. Data parallelism
+// (ShardGroups::hosted) is built from the first model and adds the others to it. Models of context
+// ranks have equal values and contribute further gradients of one parameter; models of tensor ranks
+// have other shards, which become further parameters of the same unit.
 class HostedModels {
  public:
-  // models: by context rank, then by tensor rank, of which there are `tensor`; alike, already cut,
-  // without memory. All outlive this.
+  // models: ordered by context rank, then by tensor rank, with `tensor` tensor ranks; identical,
+  // already cut, without memory. All outlive this.
   HostedModels(HostedRanks& ranks, std::vector<Module*> models, int tensor);
 
   HostedRanks& ranks() const { return ranks_; }
   const std::vector<Module*>& models() const { return models_; }
   int tensor() const { return tensor_; }
   int context() const { return static_cast<int>(models_.size()) / tensor_; }
-  // What a module of the first model is in each of them, itself first.
+  // Counterparts of a module of the first model in all models, the module itself first.
   std::vector<Module*> copies_of(const Module& module) const;
 
  private:

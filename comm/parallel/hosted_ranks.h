@@ -12,25 +12,26 @@
 namespace shale::comm {
 
 // Mesh ranks of the tensor and context axes that this process hosts. A model is written for one
-// mesh rank, and a process may have several of them, so that fewer processes give the same bits:
-// each runs forward and backward of its own model, on a fiber (base/fibers.h), and waits where it
-// meets the others. Collectives of the process itself are called once for all of its mesh ranks.
+// mesh rank. A process may host several, so that fewer processes give the same bits: each mesh rank
+// runs forward and backward of its own model on a fiber (base/fibers.h) and waits wherever it
+// exchanges data with the others. The process calls each collective once for all its mesh ranks.
 class HostedRanks {
  public:
-  // `context` is what all of them compute on; it outlives this.
+  // `context`: shared by all hosted ranks; outlives this.
   HostedRanks(Context& context, int count);
 
   int count() const { return count_; }
-  // The one that runs, by its number in this process; -1 outside of run().
+  // Index, in this process, of the rank that runs now; -1 outside of run().
   int current() const { return fibers_.current(); }
 
-  // Calls body(rank) once for each, in turns. With one rank it is called as it is. Each has its own
-  // state of autograd, which begins as the context's. Throws what one of them threw first;
-  // CommError where they wait for each other, naming in what.
+  // Calls body(rank) once for each rank, in turns; with one rank directly. Each rank has its own
+  // autograd state, a copy of the context's. Throws the first exception of a rank; throws
+  // CommError, naming the calls, if ranks wait for each other forever.
   void run(const std::function<void(int rank)>& body);
 
-  // Inside of run(): waits for all ranks of `members` to call this with equal `what`; the last one
-  // calls `act`. Outside of run(), or with one member: act(). Throws CommError for others.
+  // Inside run(): waits until all ranks of `members` have called wait() with equal `what`; the last
+  // one calls `act`. Otherwise, or with one member: calls act(). Throws CommError if `what`
+  // differs.
   class Meeting {
    public:
     Meeting(HostedRanks& ranks, int members) : ranks_(ranks), members_(members) {}
@@ -41,16 +42,16 @@ class HostedRanks {
    private:
     struct Round {
       std::string what;
-      int first = 0;  // who came first
+      int first = 0;  // first rank to arrive
       int arrived = 0;
       bool is_done = false;
     };
     HostedRanks& ranks_;
     const int members_;
-    std::shared_ptr<Round> round_;  // that some have arrived at; null: none has
+    std::shared_ptr<Round> round_;  // round at which some ranks have arrived; null: none
   };
 
-  // All ranks meet, and the last one calls `act`: for what is done once in the process.
+  // Waits for all ranks; the last one calls `act`. For work that a process does once.
   void once(std::string_view what, const std::function<void()>& act) { all_.wait(what, act); }
 
  private:

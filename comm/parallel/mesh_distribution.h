@@ -10,8 +10,8 @@
 
 namespace shale::comm {
 
-// What the layers of one mesh rank's model do together with those of other ranks. Each part may be
-// null, and outlives this: ranks that share layers, sequences, and experts.
+// Communication of one mesh rank's layers with those of other ranks: of ranks that share layers,
+// sequences, and experts. Each argument may be null, and outlives this.
 class MeshDistribution : public nn::Distribution {
  public:
   MeshDistribution(Exchange* layers, CutSequence* sequence, ExpertExchange* experts)
@@ -45,7 +45,8 @@ class MeshDistribution : public nn::Distribution {
                          const Products& products) const override;
 
  private:
-  // Those whose ranks route other tokens of a micro-batch: slices of the rows, parts of sequences.
+  // Exchanges with ranks that route other tokens of the same micro-batch: slices of the rows,
+  // shards of sequences.
   std::vector<Exchange*> routing() const;
 
   Exchange* const layers_;

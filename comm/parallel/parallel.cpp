@@ -23,7 +23,7 @@ Degrees filled(Degrees degrees, int processes) {
         std::tuple("context", degrees.context, degrees.context_here),
         std::tuple("tensor", degrees.tensor, degrees.tensor_here)}) {
     if (size < 1) throw ConfigError(cat("parallel: ", name, " ", size, ", expected 1 or more"));
-    // Sums over all ranks are binary trees, of which a process has whole branches.
+    // Sums over all ranks are binary trees; a process must have whole subtrees.
     if (here >= 1 && size % here == 0 && std::has_single_bit(static_cast<unsigned>(here))) continue;
     throw ConfigError(cat("parallel: a process has ", here, " of ", size, " ranks of the axis ",
                           name, ", expected a divisor that is a power of two"));
@@ -56,10 +56,10 @@ std::shared_ptr<ProcessGroup> for_layers(ProcessGroup& group, const char* name) 
 
 }  // namespace
 
-// Whole branches of trees over tensor and context ranks are hosted: tensor ranks first, as they
-// share rows.
+// A process hosts whole subtrees over tensor and context ranks; tensor ranks first: they share
+// rows.
 Degrees fit_degrees(const Degrees& wanted, int processes) {
-  // The constructor of Parallel refuses these by name.
+  // Left to the constructor of Parallel, which throws for these values by name.
   if (std::min({wanted.replica, wanted.pipeline, wanted.context, wanted.tensor}) < 1) return wanted;
   Degrees fit = wanted;
   fit.pipeline = std::gcd(wanted.pipeline, processes);
@@ -99,7 +99,7 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
       rank_(all.rank()),
       mesh_(all, parallel_axes(process_sizes(degrees_), all.size())),
       hosted_(context, degrees_.here()) {
-  // Context ranks have gradients of tokens of their own, as those of data parallelism have.
+  // Context ranks have gradients of different tokens, like data-parallel ranks.
   groups_.shard = &mesh_.flatten({"shard", "context"});
   groups_.context = degrees_.context;
   if (degrees_.replica > 1) groups_.replicate = &mesh_.group("replica");
@@ -211,7 +211,7 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
   return from_host<int32_t>(context_, own, {sequences, 2 * chunk});
 }
 
-// Sequences that tensor ranks could not divide into equal slices are padded, on one rank too.
+// Sequences that do not divide into equal slices over tensor ranks are padded, on one rank too.
 void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan) {
   const SequenceParts parts = sequence_parts();
   if (degrees_.context == 1 && plan.tokens % parts.slices == 0) return;
@@ -255,8 +255,9 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
                         parts.chunk_tokens(1) * parts.chunks()));
 }
 
-// Along the context axis: of each hosted rank the line of all, and of kUlyssesRing those of the
-// ranks next to it that trade heads, and of the ranks at its place in every such group.
+// Lines along the context axis for each hosted rank: over all ranks, and for kUlyssesRing over the
+// neighbouring ranks that exchange heads (`heads`) and over the ranks at the same position in every
+// such group (`ring`).
 Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
   const int here = degrees_.context_here;
   SequenceLines lines;
@@ -265,7 +266,8 @@ Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
         std::move(group), &hosted_, members,
         MeshLine::Options{.name = "context", .overlap = options_.overlap});
   };
-  // Of so many members the place of each hosted rank, in lines of their own for each tensor rank.
+  // Adds the position of each hosted rank in lines of `members` members per process; each tensor
+  // rank has lines of its own.
   const auto add = [&](std::vector<Place>& places, const std::shared_ptr<ProcessGroup>& group,
                        int members, const auto& number_of, const auto& member_of) {
     places.resize(static_cast<size_t>(hosted_.count()));
@@ -296,7 +298,7 @@ Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
     add(lines.heads, alone, size, group, place);
     add(lines.ring, tokens_, here / size, place, group);
   } else {
-    const int processes = size / here;  // of a group
+    const int processes = size / here;  // per group
     const auto itself = [](int context) { return context; };
     const auto near = split("tokens of groups", [&](int process) { return process / processes; });
     const auto ring = split("ring of groups", [&](int process) { return process % processes; });

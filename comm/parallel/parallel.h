@@ -16,61 +16,61 @@
 
 namespace shale::comm {
 
-// Over how many mesh ranks a model is trained, along each axis (docs/parallelism.md).
+// Number of mesh ranks along each axis of a training run (docs/parallelism.md). A mesh rank is one
+// position in the mesh; a process may host several of them.
 struct Degrees {
-  int replica = 1;   // copies of what `shard` shares
-  int shard = 0;     // that share the training state; 0: what the other axes leave
-  int tensor = 1;    // parts of a layer
-  int context = 1;   // parts of a sequence
-  int expert = 1;    // groups of experts, of the ranks of shard, context and tensor
-  int pipeline = 1;  // stages
-  // Mesh ranks of these two axes that one process has: divisors of them, and powers of two. Results
-  // have the same bits for any number.
+  int replica = 1;   // replicas of the ranks of `shard`
+  int shard = 0;     // ranks that shard the training state; 0: the rest of the ranks
+  int tensor = 1;    // ranks that share each layer
+  int context = 1;   // ranks that share each sequence
+  int expert = 1;    // ranks that share the experts, among those of shard, context and tensor
+  int pipeline = 1;  // pipeline stages
+  // Mesh ranks of these two axes per process: powers of two that divide the degrees. Results have
+  // the same bits for any number.
   int tensor_here = 1, context_here = 1;
 
   int here() const { return tensor_here * context_here; }
-  // Processes that work on one micro-batch.
+  // Processes per micro-batch.
   int64_t model_processes() const {
     return int64_t{pipeline} * (context / context_here) * (tensor / tensor_here);
   }
 };
 
-// Degrees with which so many processes train what `wanted` describes. Tensor and context, on which
-// results depend, stay: a process hosts ranks of these axes where there are fewer processes than
-// ranks. Pipeline and replica shrink to divisors that fit, and shard is what is left. Throws
-// ConfigError if no number of hosted ranks fits, and for a shard that is more than wanted.
+// Returns degrees for `processes` processes that train what `wanted` describes. Tensor and context
+// degrees affect results and stay: with fewer processes than mesh ranks, a process hosts several
+// ranks of these axes. Pipeline and replica shrink to divisors that fit; shard gets the rest.
+// Throws ConfigError if no number of hosted ranks fits, or if more than wanted.shard are left.
 Degrees fit_degrees(const Degrees& wanted, int processes);
 
-// Over how many processes each axis goes.
+// Number of processes along each axis.
 ParallelSizes process_sizes(const Degrees& degrees);
 
-// How the axes do their work. Bits depend on `row_pieces` and `context_kind` alone.
+// Options of tensor and context parallelism. Only `row_pieces` and `context_kind` affect bits.
 struct ParallelOptions {
-  bool overlap = true;  // collectives inside layers run while others are computed
-  int row_pieces = 0;   // of the rows of a layer, at most (Exchange::row_pieces())
+  bool overlap = true;  // overlap collectives inside layers with computation
+  int row_pieces = 0;   // maximum pieces per layer's rows (Exchange::row_pieces())
   ContextKind context_kind = ContextKind::kGather;
-  int context_group = 0;  // of kUlyssesRing: ranks next to each other that trade heads; 0: as many
-                          // as divide the heads of keys
-  int reshard = 0;        // ranks of ShardGroups::reshard; 0: none
-  // Optimizers put together the parts of matrices (ShardGroups::shard_and_tensor).
+  int context_group = 0;  // kUlyssesRing: adjacent ranks that exchange heads; 0: as many as can
+  int reshard = 0;        // size of ShardGroups::reshard; 0: none
+  // True if optimizers assemble whole matrices from their shards (ShardGroups::shard_and_tensor).
   bool joins_matrices = false;
 };
 
-// What a model has that the axes inside of it share. How tensor ranks share its layers, these say
-// themselves (Parameter::split).
+// Properties of a model that context and tensor parallelism need. How a layer is sharded over
+// tensor ranks is stated by its parameters (Parameter::split).
 struct ModelPlan {
-  // Between its layers a rank has whole samples, for models that look at all of one there:
-  // micro-batches have a multiple of the tensor ranks of them. Else it has slices of the rows.
+  // true: between layers a rank has whole samples, for models that need all of a sample there; a
+  // micro-batch is then a multiple of the tensor ranks. false: it has slices of rows.
   bool has_whole_samples = false;
-  int64_t tokens = 0;     // of its sequences; 0: it has none that can be cut
-  int64_t key_heads = 1;  // of the layers that see these sequences, whole
+  int64_t tokens = 0;     // tokens per sequence; 0: the model has no sequences that can be sharded
+  int64_t key_heads = 1;  // key heads of the layers that see these sequences, over all ranks
 };
 
-// The mesh of a training run: groups of processes, the mesh ranks that this process hosts, and what
-// their models exchange. Errors are ConfigError in terms of Degrees.
+// Mesh of a training run: process groups, the mesh ranks hosted by this process, and the exchanges
+// between their models. Throws ConfigError in terms of Degrees.
 class Parallel {
  public:
-  // Collective over `all`, which outlives this, as the context does.
+  // Collective over `all`. `all` and `context` outlive this.
   Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
            const ParallelOptions& options = {});
   ~Parallel();
@@ -78,21 +78,21 @@ class Parallel {
   Parallel& operator=(const Parallel&) = delete;
 
   const Degrees& degrees() const { return degrees_; }  // `shard` is filled in
-  // Of the processes: axes "replica", "pipeline", "shard", "context", "tensor".
+  // Mesh of processes, with the axes "replica", "pipeline", "shard", "context", "tensor".
   Mesh& mesh() { return mesh_; }
   Context& context() { return context_; }
-  // Ranks of data parallelism, which have samples of their own, and the number of this one.
+  // Number of data-parallel ranks, each with its own samples, and the index of this one.
   int data_ranks() const { return degrees_.replica * degrees_.shard; }
   int data_rank() const;
-  // Of this process. Outlives what its models do.
+  // Mesh ranks of this process. Must outlive all use of their models.
   HostedRanks& hosted() { return hosted_; }
-  // For DataParallel, complete after cut().
+  // Groups for DataParallel, complete after cut().
   const ShardGroups& groups() const { return groups_; }
 
-  // Gives each model its mesh rank's part: of layers, sequences and experts. models: one for each
-  // rank of hosted(), alike, without memory; they outlive the use of this. All tensor and context
-  // ranks then get batches of the same samples, of which context ranks have their tokens alone
-  // (sequence_parts()), and make the same losses. Tokens may meet in attention of nn/ alone.
+  // Reduces each model to its mesh rank's shard of layers, sequences and experts. models: one for
+  // each rank of hosted(), identical, without memory; they outlive this. Afterwards all tensor and
+  // context ranks take batches of the same samples, context ranks only their own tokens
+  // (sequence_parts()), and compute the same losses. Tokens may interact only in nn/'s attention.
   // Collective. Throws CommError if the models of processes differ.
   void cut(const std::vector<Module*>& models, const ModelPlan& plan);
   template <typename Model>
@@ -101,7 +101,7 @@ class Parallel {
     for (const auto& model : models) all.push_back(model.get());
     cut(all, plan);
   }
-  // One model for each rank of hosted(), made and cut.
+  // Makes one model for each rank of hosted() and calls cut().
   template <typename Model>
   std::vector<std::unique_ptr<Model>> build(const ModelPlan& plan,
                                             const std::function<std::unique_ptr<Model>()>& make) {
@@ -110,35 +110,35 @@ class Parallel {
     cut(models, plan);
     return models;
   }
-  // After cut(): the stages of a pipeline, of the first model's pieces. Collective.
+  // Makes pipeline stages from the first model's pieces. Call after cut(). Collective.
   void stage(std::span<const nn::Piece> pieces, const StagePlan& plan, bool shards_states);
 
-  // Whether batches have parts of sequences; then what this process has of each, of all its context
-  // ranks.
+  // True if batches have shards of sequences; sequence_parts() then describes the shards of all
+  // context ranks hosted here.
   bool cuts_sequences() const { return !sequences_.empty(); }
   SequenceParts sequence_parts() const;
-  // Of a field [n B, ...] of a batch that has parts of sequences of all context ranks here, those
-  // of the mesh rank that runs, [B, ...]: a view. Undefined stays undefined.
+  // View of a batch field [n B, ...] that holds the sequence shards of all n context ranks hosted
+  // here: the rows of the current mesh rank, [B, ...]. Returns an undefined field unchanged.
   Tensor own_rows(const Tensor& field) const;
-  // Copies to the device what the mesh rank that runs has of whole sequences of token ids in host
-  // memory, [sequences, T]: i32 [sequences, own_tokens()], or [sequences, T] if nothing is cut.
-  // `padding` follows the last token where sequences are cut: for targets kernels::kIgnoreTarget.
-  // Throws ShapeError for sequences of another length than ModelPlan::tokens that are cut.
+  // Copies the current mesh rank's shard of whole sequences of token ids, [sequences, T] in host
+  // memory, to the device: i32 [sequences, own_tokens()], or [sequences, T] if sequences are not
+  // sharded. `padding` fills the end of sharded sequences: kernels::kIgnoreTarget for targets.
+  // Throws ShapeError if sharded sequences do not have ModelPlan::tokens tokens.
   Tensor own_part(std::span<const int32_t> tokens, int64_t sequences, int32_t padding = 0) const;
-  // Tokens that a mesh rank has of a sequence of ModelPlan::tokens, after cut().
+  // Tokens per mesh rank of a sequence of ModelPlan::tokens, after cut().
   int64_t own_tokens() const;
-  // The group of the axis along which layers exchange, for reports; null: none does.
+  // Process groups in which layers communicate, for reports; null: none.
   ProcessGroup* layers() const { return layers_.get(); }
   ProcessGroup* tokens() const { return tokens_.get(); }
   ProcessGroup* rows() const { return rows_.get(); }
 
  private:
-  // The place of a mesh rank in a line.
+  // Position of a mesh rank in a line.
   struct Place {
     std::shared_ptr<MeshLine> line;
     int member = 0;
   };
-  // By hosted rank; `heads` and `ring` are of kUlyssesRing.
+  // Lines by hosted rank; `heads` and `ring` are used by kUlyssesRing.
   struct SequenceLines {
     std::vector<Place> all, heads, ring;
   };
@@ -158,10 +158,10 @@ class Parallel {
   int64_t tokens_of_sequences_ = 0;  // ModelPlan::tokens
   std::unique_ptr<Mesh> reshard_;    // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<Mesh> expert_;     // axes "same" and "expert"
-  // Of layers' collectives, in Lane::kModel: those must not wait for gradients that are queued.
+  // Groups for collectives of layers, in Lane::kModel: they must not wait for queued gradients.
   std::shared_ptr<ProcessGroup> layers_, tokens_, rows_;
   std::vector<std::unique_ptr<Exchange>> tensor_;        // by hosted rank
-  std::vector<std::unique_ptr<CutSequence>> sequences_;  // likewise
+  std::vector<std::unique_ptr<CutSequence>> sequences_;  // by hosted rank
   std::unique_ptr<ExpertExchange> experts_;
   std::vector<std::unique_ptr<MeshDistribution>> distributions_;  // by hosted rank
   std::unique_ptr<HostedModels> models_;

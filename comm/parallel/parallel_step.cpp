@@ -24,7 +24,7 @@ class MicroBatchWork : public PipelineWork {
 
   Tensor forward(const PieceRange& pieces, int micro, const Tensor& x) override {
     const int64_t micro_batch = int64_t{micro} * parallel_.data_ranks() + parallel_.data_rank();
-    // Masks of dropout are those of the samples, whoever has them.
+    // Dropout masks depend on the sample numbers, not on the rank that has the samples.
     parallel_.context().update_step(
         [&](StepState& step) { step.sample = static_cast<uint64_t>(micro_batch * samples_); });
     return run_({.rank = std::max(parallel_.hosted().current(), 0),
@@ -37,7 +37,7 @@ class MicroBatchWork : public PipelineWork {
  private:
   Parallel& parallel_;
   DataParallel& data_;
-  const int64_t samples_;  // of a micro-batch
+  const int64_t samples_;  // per micro-batch
   const std::function<Tensor(const ForwardPass& pass)>& run_;
 };
 
@@ -83,7 +83,7 @@ ParallelStep::ParallelStep(Parallel& parallel, Module& model, std::span<const nn
                       .hosted = data_->hosted_ranks()});
 }
 
-// Tensor and context ranks have the same losses.
+// Lists one rank per loss: tensor and context ranks have the same losses.
 std::vector<int> ParallelStep::ranks_with_losses() const {
   const MeshLayout& mesh = parallel_.mesh().layout();
   std::vector<int> ranks;

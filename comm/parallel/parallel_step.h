@@ -12,26 +12,26 @@
 
 namespace shale::comm {
 
-// How a step is cut into micro-batches, and how its model is sharded.
+// Division of a step into micro-batches, and sharding of the model.
 struct ParallelStepOptions {
   DataParallelOptions data = {};
-  int64_t micro_batches = 1;  // of a step, on all ranks of data parallelism together
+  int64_t micro_batches = 1;  // per step, over all data-parallel ranks
   ScheduleKind schedule = ScheduleKind::k1F1B;
-  int chunks = 1;       // of the model on a rank, for kInterleaved; kZbV has two
-  int64_t samples = 1;  // of a micro-batch, at most: masks of dropout go by their numbers
-  // Needed for a pipeline: what a piece makes is [samples, ModelPlan::tokens, width].
+  int chunks = 1;       // model chunks per rank, for kInterleaved; kZbV always has two
+  int64_t samples = 1;  // maximum samples per micro-batch; dropout masks depend on sample numbers
+  // Pipelines only: width of a piece's output [samples, ModelPlan::tokens, width].
   int64_t width = 0;
 };
 
-// A forward pass of a micro-batch through some pieces of the model of one mesh rank.
+// Forward pass of one micro-batch through some pieces of one mesh rank's model.
 struct ForwardPass {
-  int rank = 0;             // of this process: the number of the model
-  PieceRange pieces = {};   // all of them without a pipeline
-  int64_t micro_batch = 0;  // of those of all ranks in this step
-  Tensor x = {};            // what the piece before has made; undefined for the first piece
+  int rank = 0;             // mesh rank in this process: index of the model
+  PieceRange pieces = {};   // all pieces without a pipeline
+  int64_t micro_batch = 0;  // index over all ranks in this step
+  Tensor x = {};            // output of the previous piece; undefined for the first piece
 };
 
-// Forward and backward of training steps over all axes of a Parallel, for a loop of one's own:
+// Forward and backward of training steps over all axes of a Parallel, for custom training loops:
 //
 //   const auto models = parallel.build<Model>(plan, make);
 //   ParallelStep step(parallel, models, {.data = {.stage = 3}, .micro_batches = 8});
@@ -45,14 +45,14 @@ struct ForwardPass {
 //     optimizer.step(); optimizer.zero_grad();
 class ParallelStep {
  public:
-  // pieces: of `model`, the first one of this process, which Parallel::cut() has cut. They say
-  // their units, parameters and costs; their `run` is not called. All outlive this. Gives the
-  // parameters memory. Collective. Throws ConfigError for micro-batches that the ranks of data
-  // parallelism do not divide, for a pipeline without width, and what DataParallel and
+  // pieces: those of `model`, which is the first model of this process, after Parallel::cut().
+  // Their units, parameters and costs are used; their `run` is not called. All outlive this.
+  // Allocates the parameters. Collective. Throws ConfigError unless the data-parallel ranks divide
+  // the micro-batches, and for a pipeline without width; also throws what DataParallel and
   // make_stage_plan() throw.
   ParallelStep(Parallel& parallel, Module& model, std::span<const nn::Piece> pieces,
                const ParallelStepOptions& options);
-  // Of models that have a method pieces().
+  // Constructor for models that have a method pieces().
   template <typename Model>
   ParallelStep(Parallel& parallel, const std::vector<std::unique_ptr<Model>>& models,
                const ParallelStepOptions& options)
@@ -60,21 +60,21 @@ class ParallelStep {
 
   DataParallel& data() { return *data_; }
 
-  // Calls `forward` for each micro-batch of this rank of data parallelism, each mesh rank of this
-  // process and each run of pieces, and makes backward of what the last piece gives: an f32 scalar,
-  // the loss of all tokens of the micro-batch, divided by what is counted in the whole step. The
-  // gradients are complete when it returns. Returns the sum of all losses, the same bits on every
-  // rank and for every number of them. Collective; the host waits for the losses.
+  // Calls `forward` for each micro-batch of this data-parallel rank, each mesh rank of this process
+  // and each range of pieces, and runs backward from the last piece's output. That output is an f32
+  // scalar: the loss of the micro-batch's tokens, divided by the token count of the whole step.
+  // Gradients are complete on return. Returns the sum of all losses, with the same bits on every
+  // rank and for any number of ranks. Collective; the host waits for the losses.
   double run(const std::function<Tensor(const ForwardPass& pass)>& forward);
 
  private:
   std::vector<int> ranks_with_losses() const;
 
   Parallel& parallel_;
-  const int64_t micro_batches_;  // of this rank
-  const int64_t samples_;        // of each
+  const int64_t micro_batches_;  // of this data-parallel rank
+  const int64_t samples_;        // per micro-batch
   std::unique_ptr<DataParallel> data_;
-  std::unique_ptr<Pipeline> pipeline_;  // of one rank, if the model has one stage
+  std::unique_ptr<Pipeline> pipeline_;  // of one rank if the model has one stage
   int64_t steps_ = 0;
 };
 

@@ -11,8 +11,8 @@ struct Qkv {
   Tensor q, k, v;
 };
 
-// What attention over sequences that are cut is asked for, checked: B sequences of R leaves, of
-// which this rank has n; a leaf has two chunks of S tokens.
+// Checked arguments of attention over sharded sequences: B sequences of R leaves. A leaf is one
+// context shard of a sequence, with two chunks of S tokens; this rank has n leaves.
 struct CutOptions {
   CutSequence& sequence;
   float scale;
@@ -20,7 +20,7 @@ struct CutOptions {
   float softcap;
   Tensor first_keys;  // [n B, T / R] or undefined
   std::shared_ptr<const BlockMask> blocks;
-  int64_t first_head;  // of the mask's
+  int64_t first_head;  // this rank's first head in the block mask
 
   int64_t S() const { return sequence.chunk_tokens(); }
   int64_t B(const Tensor& x) const { return x.size(0) / sequence.parts().count; }
@@ -31,7 +31,7 @@ class CutAttention {
  public:
   virtual ~CutAttention() = default;
 
-  // For forward, which writes it with `out`; backward gets both.
+  // Allocates lse (log-sum-exp) for forward(), which writes it with `out`; backward() reads both.
   virtual Tensor make_lse(const Tensor& q) const = 0;
   virtual void forward(const Qkv& in, const Tensor& out, const Tensor& lse) const = 0;
   // Writes grads.
@@ -40,12 +40,11 @@ class CutAttention {
 };
 
 std::shared_ptr<const CutAttention> gathered_attention(const CutOptions& options);
-// Throws ConfigError for blocks.
+// Throws ConfigError for a block mask.
 std::shared_ptr<const CutAttention> ring_attention(const CutOptions& options);
 
-// ContextKind::kUlysses and kUlyssesRing, recorded, of tensors [n B, 2 S, heads, D] or of one that
-// has all three.
-// Throws ConfigError unless the ranks divide the heads of keys.
+// ContextKind::kUlysses and kUlyssesRing, recorded by autograd, for tensors [n B, 2 S, heads, D] or
+// one packed tensor. Throws ConfigError unless the ranks divide the key heads.
 Tensor ulysses_attention(const CutOptions& options, const Qkv& in);
 Tensor packed_ulysses_attention(const CutOptions& options, const Tensor& qkv, int64_t heads);
 

@@ -54,14 +54,14 @@ const Tensor& CutSequence::positions(Context& context, int64_t sequences) {
 
 namespace {
 
-// Of slices of layers' rows alone.
+// Places for slices of the layers' rows, with whole sequences.
 std::vector<DropoutPlace> slice_of(const Exchange& layers, const Tensor& x) {
   return {{.first = layers.rank() * x.numel(),
            .sample_elements = x.numel() * layers.ranks() / x.size(0),
            .elements = x.numel()}};
 }
 
-// Of this rank's rows, sequence after sequence, the ranks of `layers` have equal slices.
+// Places for shards of sequences; the ranks of `layers` have equal slices of this rank's rows.
 std::vector<DropoutPlace> chunks_of(const CutSequence& sequence, const Exchange* layers,
                                     const Tensor& x) {
   const int rank = layers != nullptr ? layers->rank() : 0;
@@ -70,7 +70,7 @@ std::vector<DropoutPlace> chunks_of(const CutSequence& sequence, const Exchange*
   const int64_t rows = x.numel() / C;
   std::vector<DropoutPlace> places;
   for (int64_t row = rank * rows; row < (rank + 1) * rows;) {
-    const int64_t run = row / S;  // both chunks of a sequence, then those of the next
+    const int64_t run = row / S;  // chunk index: both chunks of a sequence, then those of the next
     const int64_t end = std::min((run + 1) * S, (rank + 1) * rows);
     const int64_t token = parts.chunk(parts.first, static_cast<int>(run % 2)) * S + row % S;
     places.push_back({.first = run / 2 * sample + token * C,

@@ -14,70 +14,71 @@
 
 namespace shale::comm {
 
-// How attention sees the tokens of other ranks (comm/parallel/context/cut_attention.h).
+// Algorithm by which attention sees the tokens of other ranks
+// (comm/parallel/context/cut_attention.h).
 enum class ContextKind : uint8_t {
   kGather,   // every rank gathers the keys and values of all tokens
-  kRing,     // they go around, and are seen one rank's at a time
-  kUlysses,  // ranks trade tokens for heads, and each sees whole sequences
-  // Ranks next to each other trade tokens for heads, and of these keys and values go around among
+  kRing,     // keys and values move around the ranks, one rank's at a time
+  kUlysses,  // ranks exchange tokens for heads; each sees whole sequences
+  // Neighbouring ranks exchange tokens for heads; the keys and values of these heads move around
   // such groups (USP, arXiv:2405.07719).
   kUlyssesRing,
 };
 
-// Where the tokens of a sequence are that is cut into R leaves: in 2 R chunks of equal length, leaf
-// i has the i-th and the i-th from the end, so that causal attention is equal work on all leaves
-// (arXiv:2407.21783, section 3.3.2).
+// Division of a sequence into R leaves. A leaf is one context shard of a sequence, that of one mesh
+// rank. The sequence has 2 R chunks of equal length; leaf i has chunk i and the i-th chunk from the
+// end, so that causal attention is equal work for all leaves (arXiv:2407.21783, section 3.3.2).
 struct SequenceParts {
   int leaves = 1;  // R
-  int first = 0;   // of this rank
-  int count = 1;   // of this rank
-  int slices = 1;  // of equal length, into which layers that are cut divide a leaf's tokens
+  int first = 0;   // first leaf of this rank
+  int count = 1;   // leaves of this rank
+  int slices = 1;  // equal slices of a leaf's tokens, one for each tensor rank
 
   int chunks() const { return 2 * leaves; }
-  // The number of a leaf's earlier (0) or later (1) chunk.
+  // Index of a leaf's earlier (0) or later (1) chunk.
   int chunk(int leaf, int half) const { return half == 0 ? leaf : chunks() - 1 - leaf; }
-  // Tokens of a chunk, where sequences have so many: what is missing at the end is padding.
+  // Tokens per chunk for sequences of `tokens` tokens; the end of the last chunk may be padding.
   int64_t chunk_tokens(int64_t tokens) const {
     const int64_t unit = slices % 2 == 0 ? slices / 2 : slices;  // a leaf has two chunks
     const int64_t units = chunks() * unit;
     return (tokens + units - 1) / units * unit;
   }
-  // Copies what a leaf has of a sequence's tokens, earlier chunk first; `padding` follows the last
-  // token. to: 2 chunk_tokens(). Returns the end of what it has written.
+  // Copies a leaf's tokens of a sequence, earlier chunk first; `padding` follows the last token.
+  // to: 2 chunk_tokens(). Returns the end of the written tokens.
   int32_t* copy_leaf(std::span<const int32_t> tokens, int leaf, int32_t padding, int32_t* to) const;
-  // Tokens that this rank has of a sequence.
+  // Tokens per sequence on this rank.
   int64_t own_tokens(int64_t tokens) const { return 2 * count * chunk_tokens(tokens); }
 };
 
-// Sequences whose tokens are on several ranks. A rank, one of R, has tensors [B, T / R, ...] of B
-// sequences, of each its two chunks (SequenceParts). What works on tokens alone does not ask for
-// this. Attention exchanges keys and values (comm/parallel/context/cut_attention.h), positions and
-// masks of dropout are those of the whole, and losses are added up over the ranks.
+// Sequences whose tokens are on R ranks. A rank has tensors [B, T / R, ...] of B sequences, with
+// its two chunks of each (SequenceParts). Layers that work on single tokens do not need this class.
+// Attention exchanges keys and values (comm/parallel/context/cut_attention.h), positions and
+// dropout masks are those of the whole sequences, and losses are added over the ranks.
 class CutSequence {
  public:
-  // tokens: of a whole sequence, without padding; slices: see SequenceParts. The exchange's "rows"
-  // are the tokens.
+  // tokens: per whole sequence, without padding; slices: see SequenceParts. The "rows" of the
+  // exchange are tokens.
   CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens,
               ContextKind kind = ContextKind::kGather, int slices = 1);
 
-  // Of kUlyssesRing: `heads` is over the ranks of a group, ring over the ranks at this one's place
-  // in every group. Comes before attention.
+  // For kUlyssesRing: `heads` connects the ranks of a group, `ring` the ranks at the same position
+  // in every group. Call it before attention.
   void set_groups(std::unique_ptr<Exchange> heads, std::unique_ptr<Exchange> ring);
 
   Exchange& exchange() { return *exchange_; }
-  // Over the ranks that trade heads: of kUlysses all, of kUlyssesRing those of the group.
+  // Ranks that exchange heads: for kUlysses all, for kUlyssesRing those of the group.
   Exchange& heads_exchange() { return heads_ != nullptr ? *heads_ : *exchange_; }
-  // Of kUlyssesRing: sequences as a rank has them after the trade, leaves of its group and some
-  // heads, whose kind is kRing; else null.
+  // For kUlyssesRing: the sequences after the exchange of heads, with the leaves of this rank's
+  // group and some of the heads, of kind kRing; else null.
   CutSequence* ring() { return ring_.get(); }
   ContextKind kind() const { return kind_; }
   SequenceParts parts() const;
   int64_t tokens() const { return tokens_; }
   int64_t chunk_tokens() const { return parts().chunk_tokens(tokens_); }
-  // Of so many sequences, i32 as this rank has their tokens: [B, T / R]. Padding has the last
-  // token's.
+  // Positions of this rank's tokens for `sequences` sequences, i32 [B, T / R]. Padding has the last
+  // token's position.
   const Tensor& positions(Context& context, int64_t sequences);
-  // The sum of all ranks' losses, f32 scalars, by a binary tree. Collective.
+  // Adds the losses of all ranks, f32 scalars, as a binary tree. Collective.
   Tensor sum(const Tensor& loss) { return sum_losses(*exchange_, loss); }
 
  private:
@@ -87,12 +88,12 @@ class CutSequence {
   int64_t tokens_;
   ContextKind kind_;
   int slices_;
-  int group_ = 1;  // ranks whose tokens this one has
+  int group_ = 1;  // ranks whose tokens this rank has
   std::map<std::pair<Context*, int64_t>, Tensor> positions_;
 };
 
-// Where the elements of an activation x [B, T, C] are in the whole, for masks of dropout: of slices
-// of the rows, of parts of sequences, or of slices of these. Either may be null.
+// Positions of the elements of an activation x [B, T, C] in the whole tensor, for dropout masks, if
+// x has slices of the rows, shards of sequences, or both. Either pointer may be null.
 std::vector<DropoutPlace> places_of(const Exchange* layers, const CutSequence* sequence,
                                     const Tensor& x);
 

@@ -5,13 +5,13 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/ops/block_mask.h"
 
-// Every rank gathers the keys and values of all tokens, and lets its chunks of queries see those up
-// to their own ends. H heads of queries, G of keys, of size D.
+// ContextKind::kGather: every rank gathers the keys and values of all tokens; each chunk of its
+// queries attends to tokens up to the chunk's end. H query heads, G key heads, head size D.
 namespace shale::comm {
 namespace {
 
 constexpr int64_t kMostGroups = 4;
-// Of keys and values: what is shorter is mostly latency.
+// Minimum bytes of keys and values per transfer: shorter transfers are mostly latency.
 constexpr int64_t kLeastGroupBytes = 64 << 10;
 
 class GatheredAttention final : public CutAttention, private CutOptions {
@@ -27,18 +27,18 @@ class GatheredAttention final : public CutAttention, private CutOptions {
                 const Qkv& grads) const override;
 
  private:
-  // Calls visit(half, number of the chunk), the later chunk first.
+  // Calls visit(half, chunk index), the later chunk first.
   template <typename Visit>
   void for_chunks(const Visit& visit) const {
     const SequenceParts parts = sequence.parts();
     for (const int half : {1, 0}) visit(half, parts.chunk(parts.first, half));
   }
-  // A chunk [B, S, H, D] of what this rank has.
+  // View of one chunk [B, S, H, D] of this rank's tensor.
   Tensor chunk_of(const Tensor& x, int half) const {
     return x.alias({x.size(0), S(), x.size(2), x.size(3)}, x.strides(),
                    half * S() * x.strides()[1]);
   }
-  // Those of a chunk's queries [B, S], dense.
+  // First keys of a chunk's queries [B, S], dense.
   Tensor first_keys_of(int half) const {
     if (!first_keys.defined()) return {};
     const int64_t row = 2 * S(), rows = first_keys.size(0);
@@ -47,21 +47,21 @@ class GatheredAttention final : public CutAttention, private CutOptions {
                   {.x = first_keys.alias({rows, S()}, {row, 1}, half * S()), .y = keys});
     return keys;
   }
-  // Of a chunk's queries, which are the last before `end`; undefined: all are seen.
+  // Blocks of a chunk's queries, which are the last S before `end`; undefined: no block mask.
   BlockMask::Lists blocks_of(const Tensor& q, int64_t end) const {
     if (blocks == nullptr) return {};
     return blocks->lists(
         q.context(), {.queries = S(), .keys = end, .first_head = first_head, .heads = q.size(2)});
   }
-  // Of pairs [2 R, B, S, 2, G, D], rank by rank, chunk `slot` of keys (0) or values (1).
+  // View of chunk `slot` of the keys (0) or values (1) in pairs [2 R, B, S, 2, G, D], rank by rank.
   Tensor slot_of(const Tensor& pairs, const Tensor& like, int64_t slot, int which) const {
     const int64_t G = like.size(2), D = like.size(3), row = 2 * G * D;
     return pairs.alias({like.size(0), S(), G, D}, {S() * row, row, D, 1},
                        slot * like.size(0) * S() * row + which * G * D);
   }
 
-  // Heads are independent: keys and values of some travel while others are computed. So many such
-  // groups, which change no bit.
+  // Number of head groups. Heads are independent: the keys and values of one group are transferred
+  // while another group is computed. Groups do not change bits.
   int64_t groups(const Tensor& k) const {
     const int64_t all = 2 * k.bytes() * sequence.parts().leaves;
     for (int64_t some = kMostGroups; some > 1; --some) {
@@ -69,7 +69,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
     }
     return 1;
   }
-  // Heads of the i-th of so many groups.
+  // View of the heads of one of `groups` groups.
   static Tensor heads_of(const Tensor& x, int64_t group, int64_t groups) {
     const int64_t heads = x.size(2) / groups;
     return x.alias({x.size(0), x.size(1), heads, x.size(3)}, x.strides(),
@@ -81,19 +81,19 @@ class GatheredAttention final : public CutAttention, private CutOptions {
     return op;
   }
 
-  // Keys and values of all tokens: begins to gather them rank by rank, and puts what has arrived in
-  // order: [B, T, 2, G, D].
+  // Keys and values of all tokens: begin_gather() starts to gather them rank by rank, in_order()
+  // reorders what has arrived: [B, T, 2, G, D].
   Arrival begin_gather(const Tensor& k, const Tensor& v) const;
   Tensor in_order(const Tensor& pairs, const Tensor& k) const;
-  // The keys (0) or values (1) before a token.
+  // View of the keys (0) or values (1) before token `end`.
   Tensor before(const Tensor& all, int64_t end, int which) const {
     const int64_t G = all.size(3), D = all.size(4), row = 2 * G * D;
     return all.alias({all.size(0), end, G, D}, {all.size(1) * row, row, D, 1}, which * G * D);
   }
 
-  // Of a group of heads, whose keys and values are all there. lse: [chunks, B, H, S].
+  // Computes a group of heads whose keys and values have arrived. lse: [chunks, B, H, S].
   void forward_heads(const Qkv& in, const Tensor& all, const Tensor& out, const Tensor& lse) const;
-  // Returns the gradients of this rank's keys and values, on their way.
+  // Returns the gradients of this rank's keys and values, still being transferred.
   Arrival backward_heads(const Qkv& in, const Tensor& all, const Tensor& out, const Tensor& lse,
                          const Tensor& dout, const Tensor& dq) const;
   Tensor lse_of(const Tensor& lse, const Tensor& q, int64_t group, int64_t groups) const;
@@ -136,7 +136,7 @@ Tensor GatheredAttention::in_order(const Tensor& pairs, const Tensor& k) const {
   return all;
 }
 
-// One f32 per query and head, chunk by chunk [B, H, S].
+// View of a head group's lse: one f32 per query and head, chunk by chunk [B, H, S].
 Tensor GatheredAttention::lse_of(const Tensor& lse, const Tensor& q, int64_t group,
                                  int64_t groups) const {
   const int64_t H = q.size(2), heads = H / groups;
@@ -181,7 +181,7 @@ void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Te
   });
 }
 
-// pairs: [B, tokens, 2, G, D], in order, which go to sums, [2 R, B, S, 2 G D] f32 rank by rank.
+// Adds pairs: [B, tokens, 2, G, D], in token order, to sums: [2 R, B, S, 2 G D] f32, rank by rank.
 void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens,
                                   bool first) const {
   const SequenceParts parts = sequence.parts();
@@ -194,7 +194,7 @@ void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64
     const bool is_late = chunk >= parts.leaves;
     const int leaf = is_late ? parts.chunks() - 1 - chunk : chunk;
     const int64_t slot = (2 * leaf + (is_late ? 1 : 0)) * batch * run;
-    if (chunk * S() >= tokens) {  // which this chunk of queries does not see
+    if (chunk * S() >= tokens) {  // not seen by this chunk of queries
       if (first) kernels::fill(sums.exec(), {.y = vector(sums, batch * run, slot), .value = 0});
       continue;
     }
@@ -207,7 +207,7 @@ void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64
   }
 }
 
-// sums: this rank's chunks of [2, B, S, 2, G, D] f32.
+// Writes sums, this rank's chunks of [2, B, S, 2, G, D] f32, to the gradients of keys and values.
 void GatheredAttention::scatter_pairs(const Tensor& sums, const Qkv& grads) const {
   Tensor pairs = sums;
   if (grads.k.dtype() != sums.dtype()) {

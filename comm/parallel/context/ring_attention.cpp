@@ -5,36 +5,38 @@
 #include "shale/kernels/attention.h"
 #include "shale/kernels/elementwise.h"
 
-// Keys and values go around the ranks (arXiv:2310.01889), while each rank lets its queries see
-// those that it has. What the queries of a leaf see of another leaf is one call of the kernel: of
-// their own a causal mask over both chunks; of an earlier leaf, whose last chunk is later than all
-// of them, the first chunk; of a later leaf, whose tokens lie between their own chunks, both, by
-// the last chunk of queries alone.
+// ContextKind::kRing: keys and values move around the ranks (arXiv:2310.01889), while each rank's
+// queries attend to the keys that it has. A leaf is one context shard, with one chunk from the
+// start and one from the end of a sequence. The attention of one leaf's queries to another leaf's
+// keys is one kernel call. Own leaf: a causal mask over both chunks. Keys of an earlier leaf: all
+// queries attend to its first chunk alone, as its second is later than all of them. Keys of a later
+// leaf, whose chunks both lie between the chunks of the queries: only the second chunk of queries
+// attends to them, to both chunks.
 //
-// The queries of leaf i see the keys of leaf i, of i - 1, and so on around the ring, those of i + 1
-// last; the gradients of its keys are added over the queries of leaf i, of i + 1, and so on. In
-// this order a rank of one leaf gets them, so that no result waits for another. It is kept on any
-// number of ranks: bits depend neither on that nor on what arrives when.
+// The queries of leaf i attend to the keys of leaves i, i - 1, and so on around the ring, i + 1
+// last. The gradients of its keys are added over the queries of leaves i, i + 1, and so on. With
+// one leaf per rank, keys arrive in this order, so that no result waits for another. Every number
+// of ranks uses the same order: bits depend neither on that number nor on the time of arrival.
 //
-// H heads of queries, G of keys, of size D.
+// H query heads, G key heads, head size D.
 namespace shale::comm {
 namespace {
 
-// Of the leaves of a rank, [n B, 2 S, G, D] each.
+// Keys and values of a rank's leaves, [n B, 2 S, G, D] each.
 struct Keys {
   Tensor k, v;
 };
 
-// The queries of one leaf, of this rank, and the keys of another: their numbers among all leaves
-// and among the leaves of their ranks; and what they see of each other.
+// The queries of one leaf, on this rank, and the keys of another: their indices among all leaves
+// and among the leaves of their ranks, and the rows that take part.
 struct Pair {
   int query_leaf, key_leaf;
   int64_t query_slot, key_slot;
-  int64_t first_query = 0;  // of the leaf's rows
+  int64_t first_query = 0;  // among the leaf's rows
   int64_t queries = 0, keys = 0;
   kernels::TokenPlaces query_places{}, key_places{};
 
-  bool is_own() const { return query_leaf == key_leaf; }  // a causal mask
+  bool is_own() const { return query_leaf == key_leaf; }  // needs a causal mask
 };
 
 Tensor f32_empty(const Tensor& like, const Shape& shape) {
@@ -45,14 +47,14 @@ void cast(const Tensor& from, const Tensor& to) {
   kernels::axpby(to.exec(), {.a = from, .y = to});
 }
 
-// Keys and values, one behind the other.
+// Splits a packed tensor into keys and values.
 Keys unpacked(const Tensor& both) {
   const Shape shape = {both.size(1), both.size(2), both.size(3), both.size(4)};
   const Shape strides = contiguous_strides(shape);
   return {both.alias(shape, strides), both.alias(shape, strides, both.numel() / 2)};
 }
 
-// f32 sums to a gradient of any strides.
+// Rounds f32 sums into a gradient of any strides.
 void write_grad(const Tensor& sum, const Tensor& grad) {
   Tensor rounded = sum;
   if (grad.dtype() != DType::kF32) {
@@ -86,7 +88,7 @@ class RingAttention final : public CutAttention, private CutOptions {
                 const Qkv& grads) const override;
 
  private:
-  // What backward adds up in f32: over the keys, [n B, 2 S, H, D], and over the queries.
+  // f32 gradient sums of backward: of the keys, [n B, 2 S, H, D], and of the queries.
   struct Sums {
     Tensor q;
     Keys of_keys;
@@ -94,7 +96,7 @@ class RingAttention final : public CutAttention, private CutOptions {
 
   Pair make_pair(int query_leaf, int key_leaf) const;
   bool is_seen(const Pair& pair) const;
-  // Some rows of a leaf's sequences.
+  // View of some rows of a leaf's sequences.
   Tensor rows_of(const Tensor& x, int64_t slot, int64_t first, int64_t count) const;
   Tensor queries_of(const Tensor& x, const Pair& pair) const {
     return rows_of(x, pair.query_slot, pair.first_query, pair.queries);
@@ -105,12 +107,12 @@ class RingAttention final : public CutAttention, private CutOptions {
   Tensor lse_of(const Tensor& lse, const Pair& pair) const;
   Tensor first_keys_of(const Pair& pair) const;
 
-  // Calls visit(keys, pair) for the pairs of leaves in the order above, and pass() where the keys
-  // of one rank are done and the next rank's are due, which are then on their way.
+  // Calls visit(keys, pair) for the pairs of leaves in the order above. Calls pass() when the keys
+  // of one rank are done and the next rank's keys, already in transfer, are due.
   template <typename Visit, typename Pass>
   void go_around(const Keys& own, const Visit& visit, const Pass& pass) const;
-  // The pairs of this rank's queries with the keys of a rank. Of its own keys it sees those of
-  // leaves up to that of the queries first, and the others last.
+  // Visits the pairs of this rank's queries with the keys of a rank. For its own keys, kFirst
+  // visits those of leaves up to the leaf of the queries, kLast the rest, at the end.
   enum class Which : uint8_t { kAll, kFirst, kLast };
   template <typename Visit>
   void visit_rank(const Keys& keys, int rank, Which which, const Visit& visit) const;
@@ -145,7 +147,7 @@ Pair RingAttention::make_pair(int query_leaf, int key_leaf) const {
   return pair;
 }
 
-// Whether the window of the first query, which sees most of these keys, reaches the last of them.
+// True if the window of the first query, which sees most of these keys, reaches the last of them.
 bool RingAttention::is_seen(const Pair& pair) const {
   if (window == 0 || pair.is_own()) return true;
   const int64_t last_key = pair.key_places.of(pair.keys - 1);
@@ -158,7 +160,7 @@ Tensor RingAttention::rows_of(const Tensor& x, int64_t slot, int64_t first, int6
                  slot * B(x) * stride[0] + first * stride[1]);
 }
 
-// [B, H, queries] of [n B, H, 2 S]
+// View [B, H, queries] of lse [n B, H, 2 S].
 Tensor RingAttention::lse_of(const Tensor& lse, const Pair& pair) const {
   const Shape& stride = lse.strides();
   return lse.alias({B(lse), lse.size(1), pair.queries}, stride,
@@ -201,7 +203,7 @@ void RingAttention::go_around(const Keys& own, const Visit& visit, const Pass& p
   for (int step = 1; step < ranks; ++step) {
     pass();
     const Tensor both = next.get();
-    next = {};  // what was sent is not needed any more
+    next = {};  // the sent tensor is no longer needed
     if (step + 1 < ranks) next = exchange.begin_pass(both);
     visit_rank(unpacked(both), (me - step + ranks) % ranks, Which::kAll, visit);
   }
@@ -222,7 +224,7 @@ void RingAttention::add_forward(const Qkv& in, const Keys& keys, const Pair& pai
                                 const Tensor& sum, const Tensor& lse) const {
   const Tensor q = queries_of(in.q, pair), sum_rows = queries_of(sum, pair);
   const Tensor lse_rows = lse_of(lse, pair), hidden = first_keys_of(pair);
-  // A leaf's own keys come first, and begin its sum.
+  // A leaf's own keys come first and start its sum.
   const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
   const Tensor part = is_direct ? sum_rows : empty(q.context(), q.shape(), q.dtype());
   const Tensor part_lse = pair.is_own() ? lse_rows : f32_empty(q, lse_rows.shape());
@@ -250,7 +252,8 @@ void RingAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse
                              const Tensor& dout, const Qkv& grads) const {
   Exchange& exchange = sequence.exchange();
   const Tensor dq = f32_empty(in.q, in.q.shape());
-  // Of the keys that are here, which they follow around the ring and one rank further, home.
+  // Gradient sums of the keys that are here. They follow the keys around the ring, and one rank
+  // further to their owner.
   Tensor of_keys = f32_empty(in.k, packed_shape(in.k));
   Arrival arriving;
   const auto arrived = [&] {
@@ -274,7 +277,7 @@ void RingAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse
   write_grad(sums.v, grads.v);
 }
 
-// sums_of(): is asked for late, as the sums of keys may be on their way until then.
+// sums_of() is called as late as possible: the sums of keys may still be in transfer until then.
 template <typename SumsOf>
 void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pair,
                                  const Tensor& out, const Tensor& lse, const Tensor& dout,
@@ -286,7 +289,7 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
     return Qkv{queries_of(sums.q, pair), keys_of(sums.of_keys.k, pair),
                keys_of(sums.of_keys.v, pair)};
   };
-  // The first part of every sum is that of the leaf itself.
+  // The leaf's own part starts every sum.
   const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
   const Qkv parts = is_direct ? rows_in(sums_of()) : Qkv{part_of(q), part_of(k), part_of(v)};
   kernels::attention_bwd(q.exec(), {.q = q,
@@ -312,7 +315,7 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
   add(parts.v, sums.v, pair.is_own());
 }
 
-// part: dense; sum: rows of f32. The first part begins it.
+// part: dense; sum: rows of f32. The first part initialises the sum.
 void RingAttention::add(const Tensor& part, const Tensor& sum, bool is_first) const {
   const int64_t run = part.numel() / part.size(0);
   for (int64_t b = 0; b < part.size(0); ++b) {

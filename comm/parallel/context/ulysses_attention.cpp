@@ -8,10 +8,11 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/shape.h"
 
-// Before attention ranks trade their tokens of all heads for all tokens of their heads, and back
-// after it (arXiv:2309.14509). Between the two is attention() of whole sequences, in order: the
-// chunks of a leaf are not next to each other, and a causal mask goes by places. Where those that
-// trade are one group of several, it is a ring of the leaves of groups, in the leaves' own order.
+// ContextKind::kUlysses: before attention, ranks exchange their tokens of all heads for all tokens
+// of their heads, and back after it (arXiv:2309.14509). In between, attention() sees whole
+// sequences in token order, as the two chunks of a leaf (context shard) are not adjacent and a
+// causal mask depends on positions. kUlyssesRing: if the ranks that exchange heads are one group of
+// several, ring attention over the groups' leaves follows, in the order of leaves.
 namespace shale::comm {
 namespace {
 
@@ -22,21 +23,20 @@ class HeadTrade {
   int64_t ranks() const { return exchange().ranks(); }
   int64_t rank() const { return exchange().rank(); }
 
-  // [n B, 2 S, H, D] of all heads each, to [B, T, H / ranks, D] of this rank's, dense; in a group
-  // to [ranks n B, 2 S, H / ranks, D].
+  // Exchanges [n B, 2 S, H, D] of all heads for [B, T, H / ranks, D] of this rank's heads, dense;
+  // for kUlyssesRing for [ranks n B, 2 S, H / ranks, D].
   std::vector<Tensor> to_heads(const std::vector<Tensor>& tokens) const;
-  // The reverse: writes to `tokens`.
+  // Inverse of to_heads(): writes to `tokens`.
   void to_tokens(const std::vector<Tensor>& heads, const std::vector<Tensor>& tokens) const;
-  // [n B, 2 S] i32 of this rank's tokens, to those of all, as to_heads() has them.
+  // Gathers [n B, 2 S] i32 of this rank's tokens into the token layout of to_heads().
   Tensor all_tokens(const Tensor& of_tokens) const;
 
  private:
-  // Copies between tensors of tokens and what travels, [ranks, n B, 2 S, W]: a row has the heads of
-  // one rank, of each tensor in turn.
+  // Copies between tensors of tokens and the exchanged tensor [ranks, n B, 2 S, W], in which a row
+  // has one rank's heads of each tensor in turn.
   enum class Way : uint8_t { kIn, kOut };
   void copy_slices(const std::vector<Tensor>& tokens, const Tensor& slices, Way way) const;
-  // Between [R, B, 2 S, W], leaf by leaf, and what to_heads() gives, whose rows are at `column` of
-  // W.
+  // Copies between [R, B, 2 S, W], by leaf, and a result of to_heads(), with rows at `column` of W.
   void copy_chunks(const Tensor& leaves, int64_t column, const Tensor& whole, Way way) const;
   bool is_in_order() const { return sequence_.ring() == nullptr; }
   Shape shape_of_all(const Tensor& of_tokens, int64_t heads, int64_t size) const;
@@ -157,7 +157,7 @@ void check_heads(const HeadTrade& trade, const Tensor& k) {
                         " ranks, expected a number of ranks that divides them, or the kind ring"));
 }
 
-// of: the parts of inputs, which are q, k and v or one tensor that has them.
+// parts_of: returns q, k and v of inputs, which are three tensors or one packed tensor.
 template <typename PartsOf>
 Tensor traded(const CutOptions& asked, const std::vector<Tensor>& inputs, const PartsOf& parts_of) {
   const HeadTrade trade(asked.sequence);

@@ -7,19 +7,19 @@
 
 namespace shale::comm {
 
-// Where the experts of mixtures are, of which each rank of a group has equally many, in order. Rows
-// of tokens go to the ranks of their experts, and results come back (arXiv:2006.16668,
-// section 3.3). These calls are not recorded; dispatch() and collect() below are. Collective, in
-// one order.
+// Communication for distributed MoE experts: each rank of a group has equally many, in order. Rows
+// of tokens go to the ranks of their experts, and results come back (arXiv:2006.16668, section
+// 3.3). Autograd does not record these calls; it records dispatch() and collect() below.
+// Collective, in one order.
 class ExpertExchange {
  public:
   virtual ~ExpertExchange() = default;
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
 
-  // All ranks' counts, one after another; equally many each. Blocking.
+  // Gathers the counts of all ranks, in rank order; equally many each. Blocking.
   virtual std::vector<int32_t> gather(const std::vector<int32_t>& mine) = 0;
-  // Rows [R, C] for each rank, one after another, and from each rank.
+  // Sends to[r] rows [R, C] to each rank r and receives from[r], stored in rank order.
   virtual void all_to_all(const Tensor& in, const std::vector<int64_t>& to, const Tensor& out,
                           const std::vector<int64_t>& from) = 0;
 
@@ -30,23 +30,24 @@ class ExpertExchange {
   int ranks_, rank_;
 };
 
-// What an exchange of rows moves, of a routing.
+// Row transfers of one routing.
 struct ExpertRows {
   std::vector<int64_t> to, from;  // rows for each rank, and from each
-  int64_t rows = 0;               // of the routing, those of nobody too
-  Tensor offsets;  // [E / ranks + 1] i32: where the rows of this rank's experts begin
-  Tensor places;   // [R', 1] i32: of a row as it arrives, among those sorted by expert
-  Tensor sources;  // [R'] i32: the reverse
+  int64_t rows = 0;               // rows of the routing, padding rows included
+  Tensor offsets;                 // [E / ranks + 1] i32: first row of each of this rank's experts
+  Tensor places;   // [R', 1] i32: position of an arriving row among the rows sorted by expert
+  Tensor sources;  // [R'] i32: inverse of places
 };
 
-// offsets: Routing::offsets [E + 1], of `rows` rows; what divides them divides those of the result.
-// Waits for the device, whose counts are those of the host's sends. Collective.
+// offsets: Routing::offsets [E + 1], for `rows` rows. A divisor of all offsets divides the result's
+// too. Waits for the device, as the host needs the counts. Collective.
 ExpertRows expert_rows(ExpertExchange& exchange, const Tensor& offsets, int64_t rows);
 
-// From rows sorted by expert, as moe_permute() has them, to those of all ranks' tokens for this
-// rank's experts, sorted by (expert, rank): [R, C] to [R', C]. Keeps nothing.
+// Sends rows sorted by expert, as from moe_permute(), to the ranks of the experts. Returns the rows
+// of all ranks' tokens for this rank's experts, sorted by (expert, rank): [R, C] to [R', C]. Keeps
+// nothing for backward.
 Tensor dispatch(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& rows);
-// The reverse: [R', C] to [R, C], where rows of nobody have no meaning.
+// Inverse of dispatch(): [R', C] to [R, C]. Padding rows have undefined values.
 Tensor collect(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& rows);
 
 }  // namespace shale::comm

@@ -7,7 +7,7 @@
 namespace shale::comm {
 namespace {
 
-// Over the ranks of a group, in rank order.
+// Exchange over the ranks of a group, in rank order.
 class GroupExperts : public ExpertExchange {
  public:
   explicit GroupExperts(ProcessGroup& group)

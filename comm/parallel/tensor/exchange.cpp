@@ -14,8 +14,8 @@
 namespace shale::comm {
 namespace {
 
-// All rows for backward: gathered when they are announced, or when the first product asks, and let
-// go when the last is done.
+// All rows for backward. They are gathered on announce(), or else by the first GEMM that needs
+// them, and freed after the last.
 class RowsAgain {
  public:
   RowsAgain(Exchange& exchange, const Tensor& slice)
@@ -32,7 +32,7 @@ class RowsAgain {
     return rows_.get();
   }
   void release() {
-    if (rows_.defined()) rows_.get();  // others may still write to it
+    if (rows_.defined()) rows_.get();  // a pending gather still writes to it
     rows_ = Arrival();
   }
 
@@ -42,7 +42,7 @@ class RowsAgain {
   Arrival rows_;
 };
 
-// The rows of [n, count], added by a binary tree, in a shape of `count` elements.
+// Adds the rows of [n, count] as a binary tree; the result has the shape `shape`.
 Tensor sum_of_rows(const Tensor& all, const Shape& shape) {
   std::vector<Tensor> rows;
   for (int64_t row = 0; row < all.size(0); ++row) rows.push_back(run_of(all, row, all.size(0)));
@@ -51,7 +51,7 @@ Tensor sum_of_rows(const Tensor& all, const Shape& shape) {
   return sum;
 }
 
-// Not recorded.
+// Not recorded by autograd.
 Tensor sum_of_ranks(Exchange& exchange, const Tensor& part) {
   const int64_t count = part.numel();
   const Tensor all = empty(part.context(), {exchange.ranks(), count}, DType::kF32);
@@ -61,8 +61,7 @@ Tensor sum_of_ranks(Exchange& exchange, const Tensor& part) {
   return sum_of_rows(all, part.shape());
 }
 
-// rows: all, of the slices x. `again` gets what backward needs of them, and stays null where there
-// is none.
+// all: all rows, gathered from the slices x. `again` gets the rows that backward needs, or null.
 Tensor entered(Exchange& exchange, const Tensor& x, const Tensor& all,
                std::shared_ptr<RowsAgain>& again) {
   Tensor rows = all.recorded_alias(all.shape(), all.strides());
@@ -84,9 +83,9 @@ Tensor enter(Exchange& exchange, const Tensor& x, std::shared_ptr<RowsAgain>& ag
   return entered(exchange, x, exchange.ranks() > 1 ? exchange.gather(x) : x, again);
 }
 
-// again: of the rows of which the part was made; null: unknown. They are gathered behind the
-// gradient, while its products are computed that do not want them. leaving: what may know of the
-// part already; null: nothing does.
+// again: source of the rows from which the part was computed; null: unknown. Backward gathers them
+// after the gradient, overlapped with GEMMs that do not need them. leaving: knows parts that are
+// already sent; null: none.
 Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsAgain>& again,
              LeavingRows* leaving = nullptr) {
   check_contiguous("leave", "a part", part);
@@ -99,7 +98,7 @@ Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsA
   Tensor y = leaving != nullptr ? leaving->sum(part) : exchange.sum_slices(part);
   record("leave", {part}, {&y}, [&exchange, again](BackwardArgs& args) {
     const Tensor dy = exchange.ranks() > 1 ? exchange.gather(args.dy()) : args.dy();
-    // Gradients of weights that are left for later want the rows then.
+    // Deferred weight gradients gather the rows when they run.
     if (again != nullptr && exchange.ranks() > 1 && args.deferred() == nullptr) again->announce();
     return Grads{dy};
   });

@@ -10,15 +10,15 @@
 
 namespace shale::comm {
 
-// A tensor that is on its way.
+// Result of an asynchronous transfer.
 class Arrival {
  public:
-  Arrival() = default;  // nothing
-  // finish: waits for it, and gives it.
+  Arrival() = default;  // empty
+  // finish: waits for the tensor and returns it.
   explicit Arrival(std::function<Tensor()> finish) : finish_(std::move(finish)) {}
 
   bool defined() const { return static_cast<bool>(finish_) || value_.defined(); }
-  // Returns when what uses the tensor finds it complete; after that at once.
+  // Waits until the tensor is complete for work queued afterwards; later calls return immediately.
   const Tensor& get() {
     if (finish_) value_ = std::exchange(finish_, nullptr)();
     return value_;
@@ -29,24 +29,23 @@ class Arrival {
   Tensor value_;
 };
 
-// What Exchange::begin_shift() moves, for reports.
+// Purpose of Exchange::begin_shift(), for reports.
 enum class ShiftOf : uint8_t {
-  kRing,  // what goes around
-  kRows,  // slices of rows, to all
-  kSums,  // summands of slices, to who has them
+  kRing,  // keys and values of ring attention
+  kRows,  // slices of rows, sent to all ranks
+  kSums,  // partial sums, sent to the owners of the slices
 };
 
-// Where the ranks meet that have the parts into which the layers of a model are cut
-// (nn/sharding.h). Between the layers that are cut a rank has a slice of the rows of a
-// micro-batch: of n ranks, rank r has the r-th n-th of all rows [B T, C], as a tensor [B, T / n,
-// C]; or, where slices are of whole samples, [B / n, T, C].
+// Communication between the mesh ranks that share the layers of a model (tensor parallelism,
+// nn/sharding.h). Between such layers, rank r of n has the r-th slice of the rows of a micro-batch:
+// of [B, T, C] it has [B, T / n, C], or [B / n, T, C] if slices are whole samples.
 //
-// A layer that is cut works on all rows with its rank's part of the weights. What it gives is a
-// summand of its result: the sums over ranks are binary trees, whatever processes have them, so
-// that bits depend on the number of ranks and not on that of processes.
+// A shared layer works on all rows with its rank's shard of the weights, and gives a partial sum of
+// its result. The sums over ranks are binary trees over mesh ranks, in whatever processes these
+// are, so the bits depend on the number of mesh ranks and not on the number of processes.
 //
-// These calls are not recorded; enter() and leave() below are. Collective over the ranks, in one
-// order.
+// Autograd does not record these calls; it records enter() and leave() below. Collective over the
+// ranks, in one order.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -54,43 +53,44 @@ class Exchange {
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
 
-  // Into how many pieces the rows of a layer are cut at most, so that one travels while another is
-  // multiplied (comm/parallel/tensor/exchange_pieces.h); 0: as many as ranks. Of products, so that
-  // it may change bits where a product's rows round by their number.
+  // Maximum number of pieces into which the rows of a layer are divided, so that the transfer of
+  // one piece overlaps with the GEMM of another (comm/parallel/tensor/exchange_pieces.h); 0: the
+  // number of ranks. Pieces divide GEMMs by rows, so they may change bits if a GEMM's rounding
+  // depends on its number of rows.
   int row_pieces() const { return row_pieces_; }
   void set_row_pieces(int pieces) { row_pieces_ = pieces; }
 
-  // Whether all rows are here, or come in one piece: nothing travels while a layer works.
+  // True if all rows arrive before a layer starts: no transfer overlaps with its GEMMs.
   virtual bool rows_come_at_once() const { return ranks_ == 1; }
 
-  // Slices are of whole samples: layers that are not cut may look at all of a sample. B is then a
+  // True if slices are whole samples: unshared layers then see all of a sample. B is then a
   // multiple of the ranks, and T any number.
   bool has_whole_samples() const { return has_whole_samples_; }
   void set_whole_samples() { has_whole_samples_ = true; }
-  // The dimension of a slice, or of all rows, whose size differs between the two.
+  // Dimension whose size differs between a slice and all rows.
   int row_dim(const Shape& shape) const { return has_whole_samples_ ? 0 : shape.ndim() - 2; }
 
-  // All rows, of every rank's slice [..., T / n, C].
+  // Gathers every rank's slice [..., T / n, C]. Returns all rows.
   virtual Tensor gather(const Tensor& slice) = 0;
-  // This rank's slice of the sum over all ranks, rounded once. part: [..., T, C] with all rows,
+  // Returns this rank's slice of the sum over all ranks, rounded once. part: [..., T, C], all rows,
   // dense.
   virtual Tensor sum_slices(const Tensor& part) = 0;
-  // all: [ranks, ...]; this rank has filled its own, others bring theirs.
+  // all: [ranks, ...]; each rank has filled its own part, and gets the parts of the others.
   virtual void gather_parts(const Tensor& all) = 0;
-  // Adds up what all ranks have counted, i32, in place.
+  // Adds the i32 counts of all ranks, in place.
   virtual void add_counts(const Tensor& counts) = 0;
-  // slices: [ranks, ...], dense, one for each rank; returns what each has for this one.
+  // slices: [ranks, ...], dense, one for each rank. Returns each rank's slice for this one.
   virtual Tensor all_to_all(const Tensor& slices) = 0;
 
-  // The same while the caller goes on: what they are given stays as it is until get() of the
-  // result, which all ranks call. They arrive in the order of the calls.
+  // Asynchronous forms: the arguments must not change until get() of the result, which all ranks
+  // call. Transfers complete in the order of the calls.
   virtual Arrival begin_gather(const Tensor& slice) = 0;
   virtual Arrival begin_sum_slices(const Tensor& part) = 0;
   virtual Arrival begin_gather_parts(const Tensor& all) = 0;
-  // x, dense, goes to the rank that is `by` behind this one around the ring, 0 < by < ranks();
-  // what arrives in `into`, as large, is that of the rank that is so many before.
+  // Sends x, dense, `by` ranks forward around the ring, 0 < by < ranks(). `into`, of the same size,
+  // receives the tensor of the rank that is `by` before this one.
   virtual Arrival begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) = 0;
-  // The same by one, into new memory.
+  // Shift by one rank, into new memory.
   virtual Arrival begin_pass(const Tensor& x) = 0;
 
  protected:
@@ -102,30 +102,30 @@ class Exchange {
   bool has_whole_samples_ = false;
 };
 
-// From a slice of the rows to all of them, [B, T, C], whose gradients are added over all ranks. x:
-// [B, T / n, C]. Backward gathers the rows again instead of keeping them.
+// Gathers all rows [B, T, C] from slices x: [B, T / n, C]. Backward adds the gradients over all
+// ranks; it gathers the rows again instead of keeping them.
 Tensor enter(Exchange& exchange, const Tensor& x);
 
-// The reverse: adds what all ranks have made of all rows. Its gradient is gathered. part: [B, T,
-// C]; returns [B, T / n, C]. Throws ShapeError unless the ranks divide T, or B where slices are of
-// whole samples.
+// Adds the partial results of all ranks and returns this rank's slice of the sum. part: [B, T, C];
+// returns [B, T / n, C]. Backward gathers the gradient. Throws ShapeError unless the ranks divide
+// T, or B if slices are whole samples.
 Tensor leave(Exchange& exchange, const Tensor& part);
 
-// What every rank has, added up over all of them: the same sum on each, whose gradients are added
-// over all ranks again. part: f32, dense, a small one: every rank gets those of all.
+// Adds `part` over all ranks and returns the sum on each; backward adds the gradients over all
+// ranks again. part: f32, dense, small: every rank receives the parts of all.
 Tensor sum_over_ranks(Exchange& exchange, const Tensor& part);
 
-// The sum of all ranks' losses, each of rows of its own, by a binary tree. loss: an f32 scalar.
-// Collective; the gradient of the sum is that of each.
+// Adds the losses of all ranks, each of its own rows, as a binary tree. loss: an f32 scalar.
+// Collective; the gradient of each loss is that of the sum.
 Tensor sum_losses(Exchange& exchange, const Tensor& loss);
 
-// Where slices are of whole samples: this rank's samples of what has all, [B, ...], dense: a view.
-// Throws ShapeError unless the ranks divide B.
+// If slices are whole samples: a view of this rank's samples in `whole`, [B, ...], dense. Throws
+// ShapeError unless the ranks divide B.
 Tensor own_samples(const Exchange& exchange, const Tensor& whole);
 
-// What a layer does that ranks share (nn::Distribution::across()): body(rows, residual) of what
-// enter() gives, and leave() of the result, to which `residual`, a slice, is added. Rows travel
-// while products of others are computed (exchange_pieces.h).
+// Runs a shared layer (nn::Distribution::across()): body(rows, residual) on the output of enter(),
+// then leave() of the result, to which `residual`, a slice, is added. Row transfers overlap with
+// GEMMs on other rows (exchange_pieces.h).
 Tensor across(Exchange& exchange, const Tensor& x, const Tensor& residual,
               const nn::Distribution::Body& body);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Rows = RowPieces::Rows;
 
-// A product of fewer rows does not repay another call.
+// Minimum rows per piece: for fewer, a separate GEMM call does not pay off.
 constexpr int64_t kLeastRows = 64;
 
 int64_t rows_of(const Shape& shape) {
@@ -33,14 +33,14 @@ int behind(const Exchange& exchange, int by) {
   return (exchange.rank() + by) % exchange.ranks();
 }
 
-// The ranks of which a piece has rows: the first, and the one behind the last.
+// First rank of which a piece has rows, and one past the last.
 std::pair<int, int> ranks_of(const Exchange& exchange, const Rows& piece, int64_t rows) {
   const int64_t of_rank = rows / exchange.ranks();
   return {static_cast<int>(piece.first / of_rank),
           static_cast<int>((piece.first + piece.count - 1) / of_rank) + 1};
 }
 
-// By when the last of their rows comes.
+// Pieces in the order in which their last rows arrive.
 std::vector<Rows> as_they_come(const Exchange& exchange, int64_t rows) {
   std::vector<Rows> order = row_pieces(exchange, rows);
   const auto last = [&](const Rows& piece) {
@@ -56,7 +56,7 @@ std::vector<Rows> as_they_come(const Exchange& exchange, int64_t rows) {
   return order;
 }
 
-// By when the first of their rows goes; what stays is last.
+// Pieces in the order in which their first rows are sent; pieces that stay here come last.
 std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
   std::vector<Rows> order = row_pieces(exchange, rows);
   const auto first = [&](const Rows& piece) {
@@ -73,13 +73,13 @@ std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
   return order;
 }
 
-// What still travels keeps its memory until it has come, also where an error ends the step.
+// Waits for open transfers, which use the memory, also while an error ends the step.
 void wait_for(std::vector<Arrival>& arrivals) noexcept {
   for (Arrival& arrival : arrivals) {
     try {
       arrival.get();
     } catch (const std::exception&) {
-      return;  // the error is another's to tell
+      return;  // the error is reported elsewhere
     }
   }
 }
@@ -158,7 +158,7 @@ LeavingRows::LeavingRows(Exchange& exchange, const Shape& all)
       are_made_(static_cast<size_t>(exchange.ranks())) {}
 
 LeavingRows::~LeavingRows() {
-  residual_.impl().rows_of_sum = nullptr;  // somebody may keep it
+  residual_.impl().rows_of_sum = nullptr;  // the residual may outlive this
   wait_for(arrivals_);
 }
 

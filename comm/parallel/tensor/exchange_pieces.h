@@ -6,28 +6,28 @@
 #include "shale/comm/parallel/tensor/exchange.h"
 #include "shale/runtime/tensor/row_pieces.h"
 
-// How the rows of a layer that is cut travel while others of its rows are multiplied. A piece is
-// the rows of one rank's slice, or of several next to each other. A rank begins with the rows that
-// it has, and ends with those that it keeps.
+// Overlap of row transfers with GEMMs in a shared layer. A piece has the rows of one rank's slice,
+// or of several adjacent slices. A rank starts with its own rows, and ends with rows that it keeps.
 namespace shale::comm {
 
-// Of `runs` equal runs of a dense tensor the one of this index, as a vector that shares its memory.
+// Returns run `run` of `runs` equal runs of a dense tensor, as a vector that shares its memory.
 Tensor run_of(const Tensor& x, int64_t run, int64_t runs);
-// Writes the sum of dense tensors of one dtype, at least one, by a binary tree, rounded once to the
-// dtype of `sum`, which is dense and has as many elements as each of them.
+// Adds dense tensors of one dtype, at least one, as a binary tree, rounded once to the dtype of
+// `sum`, which is dense and has as many elements as each of them.
 void tree_sum(const std::vector<Tensor>& parts, const Tensor& sum);
 
-// The pieces of so many rows: first rows and counts, in the order of rows. One: they are not cut.
+// Divides `rows` rows into pieces, in row order. One piece: the rows are not divided.
 std::vector<RowPieces::Rows> row_pieces(const Exchange& exchange, int64_t rows);
 
-// All rows of every rank's slice, on their way. Collective; waits in the end for what still is.
+// All rows of every rank's slice, still arriving. Collective; waits for transfers at the end.
 class EnteringRows : public RowPieces {
  public:
   // slice: dense.
   EnteringRows(Exchange& exchange, const Tensor& slice);
   ~EnteringRows() override;
 
-  // Complete where before() of each piece has returned; who reads it waits (Storage::rows()).
+  // Rows of a piece are complete once before(piece) has returned; readers of all rows wait through
+  // Storage::rows().
   const Tensor& rows() const { return rows_; }
   void before(size_t piece) override;
 
@@ -36,22 +36,22 @@ class EnteringRows : public RowPieces {
 
   Exchange& exchange_;
   Tensor rows_;
-  std::vector<Arrival> arrivals_;  // of the rank before this one, of that before it, ...
+  std::vector<Arrival> arrivals_;  // from the previous rank, the one before it, and so on
 };
 
-// The sum over ranks of what they make of all rows, each rank its slice. Collective; waits in the
-// end for what still travels.
+// Sum over ranks of each rank's results for all rows; a rank keeps its slice. Collective; waits for
+// transfers at the end.
 class LeavingRows : public RowPieces {
  public:
-  // all: the shape of `rows`, whose last size is any.
+  // all: shape of `rows`, with any last size.
   LeavingRows(Exchange& exchange, const Shape& all);
   ~LeavingRows() override;
 
-  // What the op is given as a residual whose result is the part (no_residual()).
+  // Residual to pass to the op that makes this rank's partial result (no_residual()).
   const Tensor& residual() const { return residual_; }
   void after(size_t piece, const Tensor& y) override;
-  // This rank's slice of the sum; part: as of Exchange::sum_slices(). What was not announced piece
-  // by piece travels now. Throws InternalError for a part that is not the one that was.
+  // Returns this rank's slice of the sum; part: see Exchange::sum_slices(). Sends now whatever
+  // after() did not send piece by piece. Throws InternalError if `part` was not passed to after().
   Tensor sum(const Tensor& part);
 
  private:
@@ -60,10 +60,10 @@ class LeavingRows : public RowPieces {
 
   Exchange& exchange_;
   const Tensor residual_;
-  const int64_t count_;         // of rows
-  Tensor mine_;                 // what this rank makes
-  std::vector<bool> are_made_;  // ranks' slices of its rows
-  Tensor theirs_;               // [ranks - 1, ...]: of the rank before this one, and so on
+  const int64_t count_;         // number of rows
+  Tensor mine_;                 // this rank's partial result
+  std::vector<bool> are_made_;  // slices, by rank, whose rows this rank has computed
+  Tensor theirs_;               // [ranks - 1, ...]: from the previous rank, and so on back
   std::vector<Arrival> arrivals_;
 };
 

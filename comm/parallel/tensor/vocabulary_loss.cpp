@@ -26,7 +26,7 @@ struct VocabularyLoss {
   Exchange& exchange;
   int64_t vocab;
 
-  // Turns the logits of some rows into gradients, if `write_grad`; losses of these rows.
+  // Computes the losses of some rows. If `write_grad`, replaces their logits by gradients.
   void losses_of(const Tensor& logits, const Tensor& targets, const Tensor& losses,
                  const Exec& exec, bool write_grad) const {
     const int64_t rows = targets.size(0), first_column = exchange.rank() * logits.size(1);
@@ -49,7 +49,7 @@ struct VocabularyLoss {
   }
 };
 
-// Calls body(begin, end, logits) for so many rows at a time.
+// Calls body(begin, end, logits) for `chunk_rows` rows at a time.
 template <typename Body>
 void for_chunks(const Tensor& x, const Tensor& table, int64_t chunk_rows, const Body& body) {
   const int64_t rows = x.size(0);
@@ -62,7 +62,7 @@ void for_chunks(const Tensor& x, const Tensor& table, int64_t chunk_rows, const 
   }
 }
 
-// Where the gradients go that backward makes, of x and of the table.
+// Destinations of the gradients of x and of the table in backward.
 struct Destinations {
   Grads grads = Grads(2);
   Tensor table;
@@ -73,12 +73,12 @@ struct Destinations {
     emit_grad(args, {1, weight, x.dtype()}, grads, [&](const Tensor& to, bool add) {
       table = to;
       accumulate = add;
-      // No product will write what was promised.
+      // Without rows no GEMM writes the gradient.
       if (x.size(0) == 0 && !add) kernels::fill(to.exec(), {.y = to, .value = 0});
     });
   }
 
-  // From the gradients of some rows' logits.
+  // Adds the gradients from some rows' logit gradients.
   void add(int64_t begin, int64_t end, const Tensor& d_logits, const Tensor& x,
            const Tensor& weight) {
     const Exec& exec = d_logits.exec();
