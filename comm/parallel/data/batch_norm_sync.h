@@ -5,10 +5,10 @@
 
 namespace shale::comm {
 
-// From now on the batch norms inside a module (nn::BatchNorm) normalise with the moments of all
-// ranks of a group, whatever their numbers of rows, forward and backward: as one rank would with
-// all the rows, to rounding. The group outlives the module's use; it is best in Lane::kModel, as
-// every batch norm waits for it. All ranks call forward and backward alike.
+// Makes the batch norms inside a module (nn::BatchNorm) use the moments of all ranks of a group, in
+// forward and backward. Ranks may have different numbers of rows; results equal those of one rank
+// with all the rows, up to rounding. The group outlives the module's use; Lane::kModel is best, as
+// every batch norm waits for it. All ranks must call forward and backward in the same order.
 void synchronise_batch_norm(Module& module, ProcessGroup& group);
 
 }  // namespace shale::comm

@@ -13,31 +13,30 @@ struct LeafState;
 
 namespace shale::comm {
 
-// How the tables of a buffer are used, which an embedding and the output layer may share.
+// Use of the tables of a buffer, which an embedding and the output layer may share.
 enum class TableUse : uint8_t {
-  kOnly,   // there is no other use, or its gradient goes to the same place
-  kTied,   // the gradient of another use, which is elsewhere, is added in the end
-  kApart,  // that other use: a gradient, for values that another buffer has
+  kOnly,   // no second use, or both gradients go to one place
+  kTied,   // the gradient of a second use elsewhere is added in the end
+  kApart,  // the second use: a gradient only; another buffer has the values
 };
 
-// Traits by which the parameters of a unit share a buffer: those that are kept alike do.
+// Traits of parameters. Those of a unit's parameters with equal traits share a buffer.
 struct BufferTraits {
   DType compute = DType::kF32;
   DType reduce = DType::kF32;
   bool trainable = true;
   bool persistent = false;  // stage 3 keeps them whole
   TableUse use = TableUse::kOnly;
-  bool repeated = false;     // on every leaf of a model that is cut (nn/sharding.h)
-  bool of_experts = false;   // of which ranks have different ones (ShardGroups::experts)
-  UnitOffload offload = {};  // of trainable parameters
-  bool in_codes = false;     // what ShardingOptions says of codes is for these
-  // Of products of fp8 that alone read these, which are gathered as their numbers; else kPlain.
+  bool repeated = false;     // every tensor rank has them (nn/sharding.h)
+  bool of_experts = false;   // of distributed experts (ShardGroups::experts)
+  UnitOffload offload = {};  // trainable parameters only
+  bool in_codes = false;     // the codes of ShardingOptions apply
+  // fp8 format in which the values are gathered, if only fp8 GEMMs read them; else kPlain.
   Operands operands = Operands::kPlain;
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
 };
 
-// What the parts of a flat buffer know of it: its parameters, where they lie, and which ranks share
-// it in which stage.
+// Description of a flat buffer: its parameters, their layout, and its ranks in each stage.
 struct BufferSpec {
   BufferSpec(ShardingContext& shared, std::string name, const BufferTraits& traits,
              const std::vector<Parameter*>& parameters);
@@ -51,7 +50,7 @@ struct BufferSpec {
   bool offloaded() const { return traits.offload.tier != nullptr; }
   bool shards_values() const { return shared.options.stage >= 3 && !traits.persistent; }
   bool shards_gradients() const { return shared.options.stage >= 2; }
-  bool is_sharded() const {  // the masters, or the values of frozen parameters
+  bool is_sharded() const {  // masters, or the values of frozen parameters
     return traits.trainable ? shared.options.stage >= 1 : shards_values();
   }
   bool gathers_codes() const {
@@ -61,16 +60,16 @@ struct BufferSpec {
   bool reduces_codes() const {
     return traits.in_codes && shared.options.reduce_code.has_value() && !layout.owner;
   }
-  // Whether a reduction leaves the sum of all elements on every rank, not of this rank's part.
+  // True if a reduction leaves the sum of all elements on every rank, instead of this rank's part.
   bool sums_everywhere() const { return !is_sharded() && !shared.options.reproducible; }
 
-  // The parameter's elements [first, first + count), as rank `rank` of the shard group holds them.
+  // Elements of the parameter that rank `rank` of the shard group holds.
   OptimSpan span_of(const FlatEntry& entry, int rank) const;
-  Tensor own_part(const Tensor& whole) const;  // this rank's
-  // Of the gradients that arrive in `row_parts` parts (Parameter::copies).
+  Tensor own_part(const Tensor& whole) const;  // this rank's part
+  // Autograd state of a parameter. Gradients arrive in `row_parts` parts (Parameter::copies).
   LeafState& leaf(const FlatEntry& entry, size_t part = 0) const;
   size_t row_parts() const;
-  // Padding is zero in every buffer and stays so: its gradient is zero.
+  // Allocates zeros. Padding is zero in every buffer and stays zero, as its gradient is zero.
   Tensor zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag tag) const;
 };
 

@@ -7,14 +7,14 @@
 
 namespace shale::comm {
 
-// The collectives that were captured with a graph (runtime/tensor/graph.h). A replay runs them on
-// the device; their groups learn of it here.
+// Collectives captured with a graph (runtime/tensor/graph.h). A replay runs them on the device;
+// this class then informs their groups.
 class CapturedCollectives {
  public:
   CapturedCollectives() = default;
-  // Those that were captured since the last time somebody took them.
+  // Takes the collectives captured since they were last taken from the groups.
   explicit CapturedCollectives(const ShardGroups& groups);
-  // The graph has been queued on `stream`.
+  // Call it after queueing the graph on `stream`.
   void replayed(void* stream) const;
 
  private:

@@ -14,27 +14,27 @@
 namespace shale::comm {
 namespace {
 
-constexpr int64_t kStagedBytes = int64_t{4} << 20;  // of sums, while they are made
+constexpr int64_t kStagedBytes = int64_t{4} << 20;  // staging memory for sums
 
 Tensor as_rows(const Tensor& vector) {
   const int64_t rows = vector.numel() / kFlatAlignment;
   return vector.alias({rows, kFlatAlignment}, {kFlatAlignment, 1});
 }
 
-// Room for the codes of a whole buffer.
+// Allocates codes for a whole buffer.
 Tensor empty_codes(const BufferSpec& spec, kernels::BlockCode code) {
   const int64_t bytes = kernels::coded_row_bytes(code, kFlatAlignment);
   return empty(spec.shared.context, {spec.layout.numel / kFlatAlignment, bytes}, DType::kU8,
                MemoryTag::kComm, "codes");
 }
 
-// Rows [first, first + count) of codes.
+// View of rows [first, first + count) of codes.
 Tensor rows_of(const Tensor& codes, int64_t first, int64_t count) {
   const int64_t bytes = codes.size(1);
   return codes.alias({count, bytes}, {bytes, 1}, first * bytes);
 }
 
-// The blocks of a matrix that have a scale in products of fp8.
+// Grid of the blocks of a matrix that have one fp8 scale each.
 Shape blocks_of(Operands operands, const FlatEntry& entry) {
   return kernels::fp8_weight_blocks(fp8_weight_blocks(operands), entry.parameter->shape);
 }
@@ -96,9 +96,9 @@ void CodedReduceScatter::add_to(const Tensor& sum) {
   }
 }
 
-// ---- Products of fp8 ----
+// ---- fp8 ----
 
-// Visits each matrix, by the number of its entry, with its part of largest_.
+// Visits each matrix, by entry index, with its part of largest_.
 void Fp8Gather::for_each_matrix(const std::function<void(size_t, const Tensor&)>& visit) const {
   int64_t first = 0;
   for (size_t i = 0; i < spec_.layout.entries.size(); ++i) {

@@ -7,16 +7,16 @@
 
 namespace shale::comm {
 
-// Values and gradients of a buffer that travel in the codes of ShardingOptions (ZeRO++,
-// arXiv:2306.10209, sections 3.1 and 3.3, in one hop): of rows of kFlatAlignment elements, so that
-// a rank's shard is some of them.
+// Collectives that send a buffer's values and gradients in the codes of ShardingOptions (ZeRO++,
+// arXiv:2306.10209, sections 3.1 and 3.3, in one hop). Coded rows have kFlatAlignment elements, so
+// a rank's shard is a number of rows.
 
-// All ranks use what the codes say, of their own part too: their values are the same.
+// Gathers values. All ranks decode all shards, also their own, so that their values are equal.
 class CodedGather {
  public:
   explicit CodedGather(const BufferSpec& spec) : spec_(spec) {}
   Work start(const Tensor& master, const CollectiveOptions& options);
-  // After the gather, if one was started.
+  // Call after the gather, if one was started.
   void decode(const Tensor& values);
 
  private:
@@ -24,35 +24,36 @@ class CodedGather {
   Tensor codes_;  // of all values
 };
 
-// Each rank gets the codes of its shard from all ranks, and adds up what they say.
+// Sums gradients in codes: each rank receives the codes of its shard from all ranks and adds the
+// decoded values.
 class CodedReduceScatter {
  public:
   explicit CodedReduceScatter(const BufferSpec& spec) : spec_(spec) {}
   Work start(const Tensor& whole, const CollectiveOptions& options);
-  // After the exchange, if one was started: by the tree of all sums.
+  // Call after the exchange, if one was started. Adds in the tree order of all sums.
   void add_to(const Tensor& sum);
 
  private:
   const BufferSpec& spec_;
-  Tensor sent_, received_;  // codes of the whole gradient; all ranks' of this rank's shard
+  Tensor sent_, received_;  // codes: whole gradient; all ranks' of this rank's shard
 };
 
-// Gathers the matrices of a buffer as the fp8 numbers that products read of them, whose scales
-// follow from the largest value of each block over all ranks (kernels/fp8_shard.h).
+// Gathers the matrices of a buffer in the fp8 format that GEMMs read. The scales follow from each
+// block's largest value over all ranks (kernels/fp8_shard.h).
 class Fp8Gather {
  public:
   Fp8Gather(const BufferSpec& spec, const OptimShard& shard) : spec_(spec), shard_(shard) {}
   ~Fp8Gather() { let_go(std::move(exchange_)); }
 
-  // Starts the exchange of maxima, unless it was started since the masters changed.
+  // Starts the exchange of maxima, unless done since the masters last changed.
   void start_exchange();
   void masters_changed();
-  // Starts the gather of the codes, from a shard of ShardGroups::reshard if that is defined.
+  // Starts the gather of the codes, from the shard of ShardGroups::reshard if that is defined.
   Work start(const Tensor& small_shard, const CollectiveOptions& options);
   const Tensor& codes() const { return codes_; }  // whole, from start() to free_codes()
   void free_codes() { codes_ = Tensor(); }
-  // Gives the parameters the codes, which products read. Who asks for the values of a weight has
-  // those of all decoded, to what `values` returns.
+  // Sets the codes, which GEMMs read, in the parameters. A reader of plain values causes all
+  // weights to be decoded into the tensor returned by `values`.
   void bind(const std::function<Tensor()>& values);
 
  private:
@@ -63,9 +64,9 @@ class Fp8Gather {
   const BufferSpec& spec_;
   const OptimShard& shard_;
   Tensor codes_;
-  Tensor largest_;            // of each block of each matrix
-  bool has_largest_ = false;  // of these masters, or they are on their way
-  Work exchange_;             // of largest_
+  Tensor largest_;            // per block of each matrix
+  bool has_largest_ = false;  // largest_ is that of the current masters, or is being exchanged
+  Work exchange_;             // all-reduce of largest_
 };
 
 }  // namespace shale::comm

@@ -15,11 +15,12 @@
 namespace shale::comm {
 namespace {
 
-// Bits of the number of a rank's sample in a step, for dropout masks, of 32: there are so many
-// samples on a rank before its masks are those of the next rank.
+// Bits, of 32, for the index of a rank's sample in a step, which selects dropout masks: with more
+// than 2^18 samples a rank would get the masks of the next rank.
 constexpr int kSamplesOfRank = 18;
 
-// One way of adding, whatever is between the two uses of a table: each by itself, then both.
+// Keeps the gradients of a table's two uses apart and adds them at the end, so that the order of
+// additions does not depend on what lies between the uses.
 void keep_ties_apart(std::vector<UnitPlan>& plans) {
   for (UnitPlan& plan : plans) {
     for (Parameter* parameter : plan.parameters) {
@@ -30,7 +31,7 @@ void keep_ties_apart(std::vector<UnitPlan>& plans) {
   }
 }
 
-// After each parameter those that other tensor ranks of this process have.
+// Inserts after each parameter its counterparts of this process's other tensor ranks.
 void add_hosted(UnitPlan& plan) {
   for (std::vector<Parameter*>* const list : {&plan.parameters, &plan.apart}) {
     std::vector<Parameter*> all;
@@ -51,8 +52,8 @@ DataParallelOptions with_seed(DataParallelOptions options, Context& context) {
   return options;
 }
 
-// Takes the other models of this process in, compares the ranks' plans, and gives the second uses
-// of tables leaves of their own. Before any of their parameters gets memory, which both uses share.
+// Adds the other models of this process, compares the ranks' plans, and gives the second uses of
+// tables a separate autograd state. Called before the parameters get memory, which both uses share.
 void prepare(std::vector<UnitPlan>& plans, const ShardGroups& groups,
              const DataParallelOptions& options, const UnitOptions& unit) {
   if (groups.hosted != nullptr) std::for_each(plans.begin(), plans.end(), add_hosted);
@@ -63,8 +64,8 @@ void prepare(std::vector<UnitPlan>& plans, const ShardGroups& groups,
   }
 }
 
-// The units that DataParallelOptions::offload is for. The root, which comes last here, is what
-// forward reaches first.
+// Chooses the units that DataParallelOptions::offload applies to. The root is last in `plans`, but
+// forward reaches it first.
 std::vector<bool> choose_offloaded(const std::vector<UnitPlan>& plans,
                                    const DataParallelOptions& options) {
   const auto elements = [](const UnitPlan& plan) {
@@ -124,7 +125,7 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
     shared_.replicas = std::make_shared<ShardReplicas>(
         replicas_of(*groups.replicate, [this](const Work& work) { shared_.wait(work); }));
   }
-  // Peers reach these buffers directly; the provider is set before the first of them is allocated.
+  // Peers access these buffers directly; the provider must be set before the first is allocated.
   if (!shared_.single()) {
     context.allocator().set_provider(MemoryTag::kGradient, &groups.shard->memory());
     if (options.stage > 0) {
@@ -172,9 +173,9 @@ DataParallel::~DataParallel() {
     for (const auto& unit : units_) unit->detach();
     for (Buffer* buffer : buffers_) buffer->unbind();
   }
-  units_.clear();  // after the collectives in flight
+  units_.clear();  // frees them after the collectives in flight
   if (shared_.single()) return;
-  // Their provider may go before the context does.
+  // The provider may be destroyed before the context.
   shared_.context.allocator().set_provider(MemoryTag::kGradient, nullptr);
   shared_.context.allocator().set_provider(MemoryTag::kParameter, nullptr);
 }
@@ -230,7 +231,7 @@ FlatUnit& DataParallel::unit(const Module& module) const {
   throw InternalError(cat("data parallel: ", module.full_name(), " is not a unit"));
 }
 
-// Forward reaches units that enclose others first, then the others as they were given.
+// Orders units as forward reaches them: units that enclose others first, then the others as given.
 void DataParallel::order_units() {
   std::vector<FlatUnit*> order;
   for (const auto& unit : units_) {
@@ -249,7 +250,7 @@ void DataParallel::order_units() {
       shards_.back().gradient->check = [this, chunk = static_cast<size_t>(unit->chunk())] {
         sync_.check_reduced(chunk);
       };
-      // Without sharding, ranks that are added up have copies.
+      // In stage 0 the ranks over which gradients are added all have copies.
       if (options_.stage == 0 && shared_.groups.experts != nullptr) {
         shards_.back().counts = buffer->ranks().rank() == 0;
         shards_.back().repeats = !shards_.back().counts;
@@ -283,7 +284,7 @@ void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
   sync_.for_each_flag([&](bool& flag) { flag = flags.at(next++); });
 }
 
-// Those that hold parts of the gradient of this rank's leaves; null: this rank has it all.
+// Ranks that hold parts of this tensor rank's gradient; null: this rank has all of it.
 ProcessGroup* DataParallel::gradient_holders() const {
   if (shared_.groups.stages != nullptr) return shared_.groups.stages->whole;
   return options_.stage > 0 || shared_.groups.experts != nullptr ? shared_.groups.shard : nullptr;
@@ -373,7 +374,7 @@ void DataParallel::reshard() {
   for (const auto& unit : units_) unit->reshard();
 }
 
-// What has memory is another unit's, or its module's own.
+// Skips buffers that have memory: they belong to another unit or to the module itself.
 void DataParallel::bind_buffers(const Module& module) {
   for (Buffer* buffer : module.buffers()) {
     if (!buffer->needs_memory()) continue;

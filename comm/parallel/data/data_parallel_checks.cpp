@@ -13,7 +13,7 @@
 namespace shale::comm {
 namespace {
 
-// A host's group takes addresses of a device for its own.
+// Refuses a host group for a device: it would treat device addresses as its own.
 void check_memory(const Context& context, ProcessGroup& group) {
   const bool on_device = context.device().type != DeviceType::kCpu;
   const bool for_device = &group.host() != &group;
@@ -99,7 +99,7 @@ void check_unit_options(const ShardingContext& shared, const UnitOptions& option
        small == nullptr ? "none" : cat("one of ", small->size()));
 }
 
-// Ranks that share layers add up the gradients of what all of them have.
+// Tensor ranks add the gradients of parameters that all of them have.
 void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plans) {
   const ProcessGroup* const group = groups.tensor;
   const int hosted = groups.hosted != nullptr ? groups.hosted->tensor() : 1;
@@ -119,7 +119,7 @@ void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plan
   }
 }
 
-// Ranks whose models differ would add up what does not belong together.
+// Ranks with different models would add gradients of different parameters.
 void compare_ranks(const ShardGroups& groups, const DataParallelOptions& options,
                    const std::vector<UnitPlan>& plans, const UnitOptions& unit) {
   std::string text;

@@ -6,15 +6,15 @@
 
 namespace shale::comm {
 
-// What DataParallel refuses before it would go wrong: ConfigError, unless said otherwise.
+// Checks of DataParallel. They throw ConfigError unless stated otherwise.
 
-// Options of a model, and of a unit, that do not go together or with the groups. Throws
-// InternalError for the host tier of another device.
+// Refuse options of a model, or of a unit, that are incompatible with each other or with the
+// groups. Throw InternalError for a host tier of another device.
 void check_options(const ShardingContext& shared, const DataParallelOptions& options);
 void check_unit_options(const ShardingContext& shared, const UnitOptions& options);
-// Layers that ranks share, where the groups do not say with which ranks.
+// Refuses tensor-parallel layers if the groups have no ShardGroups::tensor.
 void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plans);
-// Models or options that differ between ranks. Collective; throws CommError.
+// Refuses models or options that differ between ranks. Collective; throws CommError.
 void compare_ranks(const ShardGroups& groups, const DataParallelOptions& options,
                    const std::vector<UnitPlan>& plans, const UnitOptions& unit);
 

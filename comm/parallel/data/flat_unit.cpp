@@ -10,7 +10,7 @@
 namespace shale::comm {
 namespace {
 
-// In what numbers a parameter is gathered that is not persistent; kPlain: in those that it has.
+// Format in which a parameter is gathered unless it is persistent; kPlain: its own dtype.
 Operands gathered_as(const ShardingContext& shared, const UnitOptions& options,
                      const Parameter& parameter) {
   const bool may_be_fp8 = shared.options.gather_fp8 && options.offload.tier == nullptr &&
@@ -45,7 +45,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .repeated = parameter->sharding.share == Share::kReplicate,
            .of_experts = parameter->sharding.is_of_experts,
            .offload = parameter->trainable ? options.offload : UnitOffload{},
-           // Vectors are few, and mean more than their share.
+           // Vectors are small, and sensitive to quantization.
            .in_codes = (shared.options.gather_code || shared.options.reduce_code) &&
                        parameter->trainable && !persistent && parameter->shape.ndim() > 1,
            .operands = persistent ? Operands::kPlain : gathered_as(shared, options, *parameter)}]
@@ -94,7 +94,7 @@ void FlatUnit::start_unshard() {
 }
 
 void FlatUnit::unshard() {
-  start_unshard();  // all are on their way before the first is waited for
+  start_unshard();  // starts all before waiting for the first
   for (const auto& buffer : buffers_) buffer->values().unshard();
 }
 

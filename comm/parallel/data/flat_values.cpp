@@ -11,7 +11,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
     : spec_(spec), shard_(shard), coded_(spec), fp8_(spec, shard) {
   ShardingContext& shared = spec_.shared;
   const BufferTraits& traits = spec_.traits;
-  // Values out of codes are no masters.
+  // Decoded values are too inexact to serve as masters.
   const bool has_master = traits.trainable && (traits.compute != DType::kF32 || spec_.offloaded() ||
                                                spec_.gathers_codes());
   Context& device = shared.context;
@@ -31,7 +31,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
     }
   }
   if (spec_.offloaded()) shard_.fence = std::make_shared<StepFence>();
-  // Those with other leaves, where nothing is sharded.
+  // In stage 0 the peers are the tensor ranks.
   if (spec_.is_sharded() || shared.options.stage == 0) shard_.peers = shared.peers;
   shard_.all_peers = shared.all_peers;
   if (!spec_.is_sharded()) return;
@@ -41,9 +41,9 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
   };
   shard_.changed = [this] {
     set_stale();
-    // A step that has only begun is waited for when the values are needed.
+    // Do not wait here for a step that has only begun; the first use of the values does.
     if (!spec_.shards_values() && !spec_.offloaded()) start_unshard();
-    // Ahead of all gathers, so that none of them waits for it.
+    // Before all gathers, so that none of them waits for it.
     if (spec_.gathers_fp8()) fp8_.start_exchange();
   };
 }
@@ -77,7 +77,7 @@ void FlatValues::masters_changed() {
   }
 }
 
-// From the host to `part` on the device, in the compute dtype.
+// Uploads masters to `part` on the device, rounded to the compute dtype.
 Event FlatValues::upload_masters(const Tensor& part) {
   offload::HostTier& tier = *spec_.traits.offload.tier;
   tier.acquire(shard_.master);
@@ -97,7 +97,7 @@ Event FlatValues::upload_masters(const Tensor& part) {
 
 void FlatValues::fetch_masters() {
   const bool fetches = spec_.offloaded() && spec_.shards_values() && !shard_.compute.defined();
-  // While a step is under way, who does it has the masters.
+  // While a step is running, the optimizer has the masters.
   if (!fetches || ready_ || gathering_ || small_shard_.defined()) return;
   spec_.traits.offload.tier->prefetch(shard_.master);
 }
@@ -133,7 +133,7 @@ void FlatValues::unbind() {
   for (const FlatEntry& entry : spec_.layout.entries) entry.parameter->unbind();
 }
 
-// What this rank gives to the gather of values_. A broadcast takes it out of values_ itself.
+// This rank's input to the gather of values_. A broadcast reads it from values_ itself.
 Tensor FlatValues::gather_input() {
   if (small_shard_.defined()) return small_shard_;
   if (!spec_.layout.owner && spec_.shards_values()) {
@@ -144,7 +144,7 @@ Tensor FlatValues::gather_input() {
   if (!spec_.shards_values() || part.numel() == 0) return part;
   if (spec_.offloaded()) {
     upload_masters(part).hold_back(gather_stream());
-  } else if (shard_.master.dtype() == part.dtype()) {  // of frozen weights perhaps codes
+  } else if (shard_.master.dtype() == part.dtype()) {  // frozen weights may be codes
     kernels::copy(part.exec(), {.x = shard_.master, .y = part});
   } else {
     kernels::axpby(part.exec(), {.a = shard_.master, .y = part});
@@ -152,12 +152,12 @@ Tensor FlatValues::gather_input() {
   return part;
 }
 
-// A step that goes on beside this (runtime/offload) still writes the values, or the master.
+// An offloaded optimizer step (runtime/offload) may still be writing the values or the masters.
 void FlatValues::wait_for_step() const {
   if (shard_.fence != nullptr) shard_.fence->wait(spec_.shared.context.exec().stream);
 }
 
-// Stream of this buffer's gathers: what comes after them waits for it.
+// Stream of this buffer's gathers: later work on it waits for them.
 void* FlatValues::gather_stream() const {
   const ShardingContext& shared = spec_.shared;
   return spec_.offloaded() ? shared.gathers->handle() : shared.context.exec().stream;
@@ -177,7 +177,7 @@ void FlatValues::start_unshard() {
   if (!spec_.gathers_fp8()) allocate_values();
   CollectiveOptions options = spec_.shared.collective(spec_.name, Traffic::kParameters);
   if (spec_.offloaded()) {
-    // What the memory was used for comes first.
+    // Earlier uses of the memory come first.
     spec_.traits.offload.tier->computed().hold_back(gather_stream());
     options.stream = gather_stream();
   }
@@ -202,7 +202,7 @@ void FlatValues::wait_for_gather() {
   spec_.shared.wait(gather);
   coded_.decode(values_);
   if (!spec_.offloaded()) return;
-  // For this gather only: the others of that stream may be ahead of their use.
+  // Waits for this gather only: later gathers on that stream may be prefetches.
   gather.hold(spec_.shared.context.exec().stream);
   gathered_.hold_back(spec_.shared.context.exec().stream);
 }

@@ -9,10 +9,10 @@
 namespace shale::comm {
 namespace {
 
-// Elements of all ranks that are on their way at once.
+// Maximum elements in transfer, over all ranks.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
 
-// Codes of frozen weights are numbers of 0 to 255 here (nn/frozen.h).
+// Codes of frozen weights are handled as numbers from 0 to 255 (nn/frozen.h).
 Tensor from_numbers(Context& context, std::span<const float> values, DType dtype) {
   if (dtype != DType::kU8) {
     return from_host<float>(context, values, {std::ssize(values)});
@@ -31,7 +31,7 @@ void copy_numbers(const Tensor& from, const Tensor& to) {
   }
 }
 
-// The values of a span, from the rows of the whole parameter that it lies in.
+// Fills a span from those rows of the whole parameter that contain it.
 void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::span<float> own) {
   const Parameter& parameter = *span.parameter;
   const Shape& whole = parameter.whole;
@@ -56,15 +56,14 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
 FullState::FullState(DataParallel& parallel, std::optional<int> root)
     : parallel_(parallel), root_(root) {}
 
-// Where the root is among the ranks that have different experts, which lie in one order with those
-// that have the same.
+// Index of the root among the ranks with different experts and those with the same, in mesh order.
 int FullState::place_among_experts() const {
   const ShardGroups& groups = parallel_.shared().groups;
   const int tensor = groups.experts->size() * groups.expert_shard->size() / groups.shard->size();
   return *root_ * tensor + (tensor > 1 ? *root_ : 0);
 }
 
-// Of the root, in the group over which a buffer lies.
+// Root within the group that shares a buffer.
 std::optional<int> FullState::root_of(const FlatBuffer& buffer) const {
   if (!root_ || !buffer.spec().traits.of_experts) return root_;
   return place_among_experts() / parallel_.shared().groups.experts->size();
@@ -80,7 +79,7 @@ bool FullState::has_all() const {
                     (tensor == nullptr || *root_ == tensor->rank()));
 }
 
-// In a pipeline the first stage that has it passes it on to the ranks that get it.
+// In a pipeline, the first stage that has the parameter sends it to the ranks that get values.
 View FullState::read(const Parameter& parameter) {
   const PipelineStages* stages = parallel_.shared().groups.stages;
   if (stages == nullptr) return read_here(parameter);
@@ -109,15 +108,15 @@ View FullState::read_here(const Parameter& parameter) {
   return {};
 }
 
-// Of the ranks with leaves, those that have values of theirs: the same of each shard group.
-// Likewise of ranks with experts.
+// Assembles tensor or expert shards, over the ranks that received a shard's values: they have the
+// same index in each shard group.
 View FullState::join_leaves(const Parameter& parameter) {
   const Sharding& sharding = parameter.sharding;
   const ShardGroups& groups = parallel_.shared().groups;
   ProcessGroup& group = (sharding.is_of_experts ? groups.experts : groups.tensor)->host();
   const bool has_part = receives(*parallel_.place_of(parameter).buffer);
   const bool is_cut = sharding.share == Share::kShard;
-  std::vector<float> own;  // of this rank's leaves
+  std::vector<float> own;  // of this process's tensor ranks
   const auto count = static_cast<int64_t>(is_cut ? parameter.peers.size() : 1);
   const int64_t numel =
       part_shape(parameter.whole,
@@ -161,7 +160,7 @@ View FullState::join_leaves(const Parameter& parameter) {
   return make_view(whole_.data(), parameter.whole);
 }
 
-// What is in this parameter's buffer.
+// Reads the part of a parameter that is in this rank's buffer.
 View FullState::read_leaf(const Parameter& parameter) {
   const auto [buffer, entry] = parallel_.place_of(parameter);
   if (!buffer->is_sharded()) {
@@ -173,7 +172,7 @@ View FullState::read_leaf(const Parameter& parameter) {
   return make_view(values_.data() + (buffer->is_sharded() ? entry->offset : 0), parameter.shape);
 }
 
-// Copies from a buffer that every rank has.
+// Copies from a buffer that every rank has whole.
 void FullState::copy(const FlatBuffer& buffer, const FlatEntry& entry) {
   gathered_ = nullptr;
   buffer.values().wait_for_step();
@@ -197,7 +196,7 @@ void FullState::gather(const FlatBuffer& buffer) {
   }
 }
 
-// Elements [begin, begin + count) of every rank's shard, or of the owner's.
+// Gathers elements [begin, begin + count) of every rank's shard, or of the owner's.
 void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t count) {
   ShardingContext& shared = parallel_.shared();
   ProcessGroup& group = buffer.ranks();
@@ -230,7 +229,7 @@ void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t co
   }
 }
 
-// A piece of what this rank has: f32, in the memory of the model's device.
+// Returns a piece of this rank's master: f32, in the memory of the model's device.
 Tensor FullState::piece_of(const FlatBuffer& buffer, int64_t begin, int64_t count) const {
   Context& context = parallel_.shared().context;
   const Tensor part = vector_slice(buffer.master(), begin, count);
@@ -243,13 +242,13 @@ Tensor FullState::piece_of(const FlatBuffer& buffer, int64_t begin, int64_t coun
   Tensor piece = empty(context, {count}, DType::kF32, MemoryTag::kComm, "full state");
   if (is_here) {
     kernels::axpby(piece.exec(), {.a = part, .y = piece});
-  } else {  // an f32 master in host memory
+  } else {  // f32 master in host memory
     context.copy(piece.data(), part.data(), piece.bytes());
   }
   return piece;
 }
 
-// ---- Of a DataParallel ----
+// ---- DataParallel ----
 
 void DataParallel::read(const Parameter& parameter, const View& to) {
   FullState state(*this);
@@ -272,7 +271,7 @@ void DataParallel::full_state(const std::function<void(const Parameter&, const V
   for (const auto& unit : units_) {
     for (const Parameter* parameter : unit->parameters()) {
       const bool is_further = parameter->sharding.share != Share::kWhole &&
-                              parameter->peers.empty();  // leaf, which the first stands for
+                              parameter->peers.empty();  // the first one stands for all
       if (!is_further) visit(*parameter, state.read(*parameter));
     }
   }

@@ -99,7 +99,7 @@ void UnshardedGradient::allocate() {
   for_each_flag([](bool& has_value) { has_value = false; });
 }
 
-// Padding is zero here too.
+// Padding must be zero here too.
 void UnshardedGradient::allocate_copy(size_t part) {
   Tensor& grad = of_copies_[part - 1];
   grad = spec_.zeroed(spec_.shared.context, spec_.layout.numel, spec_.traits.reduce,
@@ -127,7 +127,7 @@ void UnshardedGradient::complete() {
   if (!whole_.defined()) allocate();
   fill_missing();
   for_each_flag([](bool& has_value) { has_value = true; });
-  // No copy has a tensor, where the whole has what all parts have made.
+  // Without any copy's tensor, the whole has the gradients of all parts.
   const auto defined = [](const Tensor& grad) { return grad.defined(); };
   if (std::none_of(of_copies_.begin(), of_copies_.end(), defined)) return;
   for (size_t part = 1; part < spec_.row_parts(); ++part) {
@@ -218,7 +218,7 @@ bool GradientAccumulator::must_keep() {
 }
 
 void GradientAccumulator::keep() {
-  if (!spec_.is_sharded()) unsharded_.fill_missing();  // zeroed since: nothing of it is kept
+  if (!spec_.is_sharded()) unsharded_.fill_missing();  // zero_grad() was called for these parts
   fill_zeroed();
   const Tensor& sum = shard_.grad;
   kept_ = empty(spec_.shared.context, sum.shape(), sum.dtype(), MemoryTag::kGradient,
@@ -228,7 +228,7 @@ void GradientAccumulator::keep() {
   unsharded_.set_to_zero();
 }
 
-// While a sum is kept, a parameter without a value is one whose gradient zero_grad() has dropped.
+// While a sum is kept, a parameter without a value is one for which zero_grad() was called.
 void GradientAccumulator::drop_zeroed() {
   if (!kept_.defined()) return;
   if (spec_.is_sharded()) {
@@ -245,7 +245,7 @@ void GradientAccumulator::drop_zeroed() {
   if (!unsharded_.has_any_value()) kept_ = Tensor();
 }
 
-// The parts of the shard's gradient that zero_grad() was called for, where others have a value.
+// Zeroes the parts of the shard's gradient that zero_grad() was called for, if others have a value.
 void GradientAccumulator::fill_zeroed() {
   std::set<const Parameter*>& zeroed = shard_.gradient->zeroed;
   if (zeroed.empty()) return;
@@ -260,7 +260,7 @@ void GradientAccumulator::fill_zeroed() {
 
 // ---- After a reduction ----
 
-// Whether the sum over ranks goes straight to where it stays.
+// True if the sum over ranks is written directly to its final place.
 bool GradientAccumulator::reduces_in_place() const {
   if (spec_.shared.options.reproducible || spec_.traits.offload.gradients) return false;
   return !spec_.shards_gradients() || (!has_sum() && !spec_.layout.owner);
@@ -279,11 +279,11 @@ void GradientAccumulator::add(const Tensor& sum) {
     add_sum(sum);
   }
   if (!spec_.sums_everywhere()) unsharded_.free();
-  // A reproducible run goes on.
+  // A reproducible run continues with further backwards.
   if (kept_.defined() && !spec_.is_sharded()) unsharded_.set_to_zero();
 }
 
-// To the sums of earlier backwards of the step, which are the left operand in every stage.
+// Adds to the sums of the step's earlier backwards, which are the left operand in every stage.
 void GradientAccumulator::add_sum(const Tensor& sum) {
   if (host_ != nullptr) {
     fill_zeroed();
@@ -321,7 +321,7 @@ void GradientAccumulator::finish_step() {
 void GradientAccumulator::take_reproducible_sum(const Tensor& sum) {
   const Tensor& whole = unsharded_.whole();
   const Tensor part = spec_.is_sharded() ? shard_.grad : spec_.own_part(whole);
-  Tensor before;  // the sum of earlier backwards
+  Tensor before;  // sum of earlier backwards
   if (kept_.defined()) {
     before = spec_.is_sharded() ? kept_ : spec_.own_part(kept_);
   } else if (spec_.shards_gradients() && has_sum()) {

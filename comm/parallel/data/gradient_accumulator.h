@@ -11,38 +11,38 @@
 
 namespace shale::comm {
 
-// The gradient of a whole buffer as backward makes it on this rank: each parameter's gradient is
-// written to, and added up in, its part of one tensor. In stages 0 and 1 that lives throughout, in
-// stages 2 and 3 from the first gradient of a backward to the end of its reduction.
+// Gradient of a whole buffer as computed by backward on this rank: each parameter's gradient is
+// accumulated in its part of one tensor. In stages 0 and 1 the tensor always exists, in stages 2
+// and 3 from the first gradient of a backward to the end of its reduction.
 //
-// Where a parameter has copies (Parameter::copies), each of which gets the gradient of some of the
-// rows, every copy has a tensor of its own, until they are added up.
+// If parameters have copies (Parameter::copies), each of which gets the gradient of some of the
+// rows, every copy has a tensor of its own until they are added.
 class UnshardedGradient {
  public:
-  // before_first: called in stages 0 and 1 when a gradient arrives after unbind(); it calls bind().
-  // Throws InternalError for a parameter that is in another buffer already.
+  // before_first: called in stages 0 and 1 when the first gradient after unbind() arrives; it calls
+  // bind(). Throws InternalError for a parameter that is already in another buffer.
   UnshardedGradient(const BufferSpec& spec, const std::function<void()>& before_first);
-  void detach();  // the parameters know nothing of this any more
+  void detach();  // disconnects the parameters from this
 
-  // Calls `ready` for each parameter, when its gradient is complete in a backward.
+  // Calls `ready` for each parameter when its gradient is complete in a backward.
   void add_ready_hook(const std::function<void(const FlatEntry&)>& ready);
   void begin_backward() { parts_ready_.assign(spec_.layout.entries.size(), 0); }
 
   const Tensor& whole() const { return whole_; }
   const std::vector<Tensor>& of_copies() const { return of_copies_; }
-  // Gives the parameters their parts of it, and takes them away.
+  // bind() points the parameters' gradients to their parts of whole(); unbind() clears them.
   void bind();
   void unbind();
   bool has_value(const FlatEntry& entry) const;
   bool has_any_value() const;
 
-  void fill_missing();  // zeroes the parts that have no value
-  void set_to_zero();   // zeroes all, as values
-  void complete();      // all have values; those that no backward has reached are zero
-  void add_copies();    // by a binary tree over the parts
-  void free();          // no part has a value; in stages 2 and 3 there is no memory any more
+  void fill_missing();  // zeroes parts without a value
+  void set_to_zero();   // zeroes all parts; they count as values
+  void complete();      // gives all parts a value: zero if no backward has reached them
+  void add_copies();    // adds the copies to the whole as a binary tree
+  void free();          // marks all parts as without value; frees the memory in stages 2 and 3
 
-  // Whether each part has a value.
+  // Visits the has-value flag of each part.
   void for_each_flag(const std::function<void(bool&)>& visit);
 
  private:
@@ -52,34 +52,34 @@ class UnshardedGradient {
   const BufferSpec& spec_;
   Tensor whole_;
   std::vector<Tensor> of_copies_;
-  std::vector<size_t> parts_ready_;  // by entry, in this backward
+  std::vector<size_t> parts_ready_;  // per entry, in this backward
 };
 
-// Adds up what the reductions of a step's backwards leave, in the gradient of the shard.
+// Accumulates the reduced gradients of a step's backwards in the gradient of the shard.
 //
-// In stages 0 and 1 that sum takes the place of the unsharded gradient, or of this rank's part of
-// it. Another backward of the step keeps the sum aside from its first gradient on, and its own is
-// added to that.
+// In stages 0 and 1 the sum is stored in the unsharded gradient, or in this rank's part of it.
+// Before the first gradient of a further backward, keep() copies the sum elsewhere; add() then adds
+// the new sum to the copy.
 class GradientAccumulator {
  public:
-  // Gives `shard` its gradient. All outlive this.
+  // Sets the gradient of `shard`. All arguments outlive this.
   GradientAccumulator(const BufferSpec& spec, OptimShard& shard, UnshardedGradient& unsharded);
 
-  // Whether the unsharded gradient holds a sum, to which those of a rank must not be added.
+  // True if the unsharded gradient holds a sum over ranks, to which no local gradient may be added.
   bool must_keep();
-  void keep();         // copies it, and begins from zero
-  void drop_zeroed();  // what zero_grad() was called for is no part of a kept sum any more
+  void keep();         // copies the sum and restarts from zero
+  void drop_zeroed();  // clears parts of the kept sum for which zero_grad() was called
 
   Tensor destination() const;  // of a reduction
-  // After it: what it has left there.
+  // Adds a finished reduction's sum in destination().
   void add(const Tensor& sum);
-  void finish_step();  // after the last one: the gradient is complete
-  // Whether it will be complete without finish_step(), and when it is in host memory.
+  void finish_step();  // completes the gradient after the last reduction
+  // Event that completes the gradient; none: finish_step() must do so.
   std::optional<Event> completion() const;
 
   bool has_gradient() const;
-  void clear();  // no gradient is here
-  // Which gradients have a value: of the shard, of each parameter; whether that is a sum.
+  void clear();  // marks all gradients as absent
+  // Visits the flags: the shard and each parameter have a value; the value is a sum over ranks.
   void for_each_flag(const std::function<void(bool&)>& visit);
 
  private:
@@ -93,10 +93,10 @@ class GradientAccumulator {
   const BufferSpec& spec_;
   OptimShard& shard_;
   UnshardedGradient& unsharded_;
-  Tensor kept_;          // stages 0, 1: of the backwards of this step that are over
-  bool is_sum_ = false;  // stage 0: what is in the unsharded gradient, where there is something
+  Tensor kept_;          // stages 0, 1: sum of this step's finished backwards
+  bool is_sum_ = false;  // stage 0: the unsharded gradient, if present, is a sum over ranks
   std::unique_ptr<HostGradient> host_;  // null: the gradient is on the device
-  GradientCounter counter_;             // of reproducible runs
+  GradientCounter counter_;             // for reproducible runs
 };
 
 }  // namespace shale::comm

@@ -6,14 +6,14 @@
 
 namespace shale::comm {
 
-// Adds gradients one after another in the order of a binary tree, holding one partial sum per level
-// as a binary counter holds its bits: after 2^n gradients there is one, the root.
+// Adds gradients one after another in the order of a binary tree. It holds one partial sum per
+// level, like the bits of a binary counter: after 2^n gradients there is one, the root.
 class GradientCounter {
  public:
-  // Copies what it has to keep. All gradients are vectors of one length and dtype.
+  // Copies what must be kept. All gradients are vectors of one length and dtype.
   void add(const Tensor& gradient);
-  // The root, and an empty counter. Throws InternalError, naming `what`, unless 2^n gradients were
-  // added.
+  // Returns the root and empties the counter. Throws InternalError, naming `what`, unless 2^n
+  // gradients were added.
   Tensor take(std::string_view what);
 
  private:

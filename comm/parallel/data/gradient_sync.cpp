@@ -11,7 +11,7 @@ namespace shale::comm {
 
 GradientSync::GradientSync(ShardingContext& shared, UnitGathers& gathers)
     : shared_(shared), gathers_(gathers), reductions_(shared.options.overlap) {
-  // One reduction may be under way while the next unit's gradients are made.
+  // One reduction may run while the next unit's gradients are computed.
   if (shared.options.stage >= 2) {
     shared.before_gradient = [this] { reductions_.finish(/*leave=*/1); };
   }
@@ -64,8 +64,7 @@ void GradientSync::begin_backward(bool last, int chunk) {
   last_ = last;
 }
 
-// It may be another model's: until it reaches this one nothing is changed that it would not find
-// again in the end.
+// The backward may belong to another model: until it reaches this one, changes must be reversible.
 void GradientSync::backward_begins() {
   reached_ = false;
   for (FlatUnit* unit : chunk().units) unit->prepare_backward();
@@ -102,7 +101,7 @@ void GradientSync::backward_ends() {
   chunk_ = 0;
 }
 
-// No use of the module, earlier in forward, can add to its gradients any more.
+// Module uses earlier in forward cannot add to its gradients any more.
 void GradientSync::after_last_backward(FlatUnit& unit) {
   if (reduces() && unit.trainable() && !unit.reduced()) reductions_.start(unit);
 }
@@ -118,7 +117,7 @@ void GradientSync::gradient_ready(FlatUnit& unit, const FlatEntry& entry) {
     if (last_ && !no_sync_) unit.finish_alone();
     return;
   }
-  // In stage 3 reductions begin where the backward of a unit's module ends.
+  // In stage 3 reductions start when the backward of a unit's module ends.
   const int stage = shared_.options.stage;
   if (!reduces() || stage >= 3 || (stage < 2 && !shared_.options.overlap)) return;
   reductions_.start_ready();
@@ -154,7 +153,7 @@ void GradientSync::finish_chunk() {
   chunk().reduced = false;
 }
 
-// The gradients of both uses of a table, once each is complete.
+// Adds the gradients of both uses of a table, after both are complete.
 void GradientSync::add_ties() {
   const PipelineStages* const stages = shared_.groups.stages;
   for (FlatUnit* unit : units_) {
@@ -197,7 +196,7 @@ void GradientSync::check_all_reduced() const {
   for (size_t i = 0; i < chunks_.size(); ++i) check_reduced(i);
 }
 
-// Before the last backward of a loss.
+// Call before the last backward of a loss.
 void GradientSync::check_micro_batches() const {
   const auto count = static_cast<uint64_t>(chunk().in_tree + 1);
   if (!shared_.options.reproducible || std::has_single_bit(count)) return;

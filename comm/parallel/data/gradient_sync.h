@@ -11,8 +11,8 @@
 
 namespace shale::comm {
 
-// The gradients of a model over the backwards of a step: which backward is whose, when units are
-// reduced, and whether the ranks have the same gradients in the end (see DataParallel).
+// Gradient synchronisation over the backwards of a step: decides which model and chunk a backward
+// belongs to, when units are reduced, and whether all ranks end with the same gradients.
 class GradientSync {
  public:
   // All outlive this.
@@ -28,29 +28,30 @@ class GradientSync {
   void finish_gradients();
   std::vector<std::string> unused_parameters() const;
   void for_each_flag(const std::function<void(bool&)>& visit);
-  // Throws ConfigError while a chunk's gradients are those of this rank's own backwards.
+  // Throws ConfigError while a chunk's gradients come from this rank alone.
   void check_reduced(size_t chunk) const;
   void check_all_reduced() const;
 
-  // A backward of the context begins and ends; reaches the model; leaves a unit's module for good.
+  // Called when a backward of the context begins or ends, when it reaches the model, and when it
+  // leaves a unit's module for the last time.
   void backward_begins();
   void backward_reaches();
   void backward_ends();
   void after_last_backward(FlatUnit& unit);
 
  private:
-  // Units that backward reaches together, and what is known of their backwards since the last step.
+  // Units that one backward reaches together, and the state of their backwards since the last step.
   struct Chunk {
     std::vector<FlatUnit*> units;
-    std::vector<FlatUnit*> order;  // of reductions
+    std::vector<FlatUnit*> order;  // order of reductions
     bool reduced = false;
-    bool has_local = false;  // gradients that were not reduced
-    int64_t in_tree = 0;     // of a reproducible run, since the last one of a loss
+    bool has_local = false;  // has gradients that were not reduced
+    int64_t in_tree = 0;     // reproducible run: backwards of the current loss
   };
   Chunk& chunk() { return chunks_[chunk_]; }
   const Chunk& chunk() const { return chunks_[chunk_]; }
-  bool must_reduce() const;  // before a step
-  bool reduces() const;      // in the backward that runs, or comes next
+  bool must_reduce() const;  // gradients must be reduced before a step
+  bool reduces() const;      // the current or next backward reduces gradients
   void gradient_ready(FlatUnit& unit, const FlatEntry& entry);
   void check_micro_batches() const;
   void flush();
@@ -64,11 +65,11 @@ class GradientSync {
   std::vector<FlatUnit*> units_;
   std::vector<Chunk> chunks_ = std::vector<Chunk>(1);
 
-  // State of the backward that runs, or comes next.
-  size_t chunk_ = 0;        // of chunks_
+  // State of the current backward, or else of the next one.
+  size_t chunk_ = 0;        // index in chunks_
   bool announced_ = false;  // by begin_backward()
-  bool reached_ = false;    // it is one of this model
-  bool last_ = true;        // of its step
+  bool reached_ = false;    // it belongs to this model
+  bool last_ = true;        // last backward of its step
   bool no_sync_ = false;
   bool warned_unused_ = false;
 };

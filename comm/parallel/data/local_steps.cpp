@@ -52,7 +52,7 @@ LocalSteps::LocalSteps(DataParallel& parallel, offload::HostTier& tier,
                                 .momentum = zeros_in(tier, count, shard.name)}});
   }
   for (Tensor& staged : staged_) staged = zeros_in(tier, largest, "outer gradients");
-  for (Unit& unit : units_) {  // by what comes before, the same on all ranks
+  for (Unit& unit : units_) {  // turns depend on the elements before a unit: equal on all ranks
     if (options.in_turn && total > 0) {
       unit.turn = static_cast<int64_t>(static_cast<double>(options.every) *
                                        static_cast<double>(before) / static_cast<double>(total));
@@ -95,7 +95,7 @@ void LocalSteps::finish(int64_t done) {
   synchronise(ahead);
 }
 
-// One sum is on its way while the next is made ready.
+// Sends one unit's sum while the next is prepared.
 void LocalSteps::synchronise(const std::vector<Unit*>& units) {
   const Unit* sent = nullptr;
   Tensor sent_delta;
@@ -124,7 +124,7 @@ Work LocalSteps::send(const Unit& unit, const Tensor& delta) {
       delta, {.tag = unit.shard.name, .async = true, .traffic = Traffic::kGradients});
 }
 
-// delta: the sum over the replicas.
+// delta: sum over the replicas.
 void LocalSteps::step(const Unit& unit, const Tensor& delta) {
   if (delta.numel() == 0) return;
   const auto& [anchor, momentum] = unit.outer;
@@ -159,13 +159,13 @@ void LocalSteps::swap() {
   }
 }
 
-// Masters as the steps that were queued leave them.
+// Downloads the masters after all queued steps.
 void LocalSteps::download(const Unit& unit, const Tensor& to) {
   if (to.numel() == 0) return;
   tier_.download(unit.shard.master, to, {tier_.computed()}).synchronize();
 }
 
-// The anchor to the masters, which nobody may be sending.
+// Copies the anchor to the masters, after pending transfers of these.
 void LocalSteps::upload(const Unit& unit) {
   if (unit.shard.changing != nullptr) unit.shard.changing();
   if (unit.outer.anchor.numel() == 0) return;

@@ -16,47 +16,47 @@ class FlatBuffer;
 
 struct LocalStepsOptions {
   int64_t every = 1;      // steps between two outer steps of a parameter; at least 1
-  int64_t start = 0;      // steps with the gradients of all replicas, before the first local one
+  int64_t start = 0;      // steps with gradients of all replicas before the first local one
   float lr = 0.7f;        // of the outer step
   float momentum = 0.9f;  // of the outer step, Nesterov's: [0, 1)
-  // Buffers take turns over the steps, so that each step sends about as much as any other
-  // (arXiv:2501.18512, section 2.2); false: all have the same turn.
+  // Spread the outer steps of buffers over the steps, so that each step sends about the same amount
+  // (arXiv:2501.18512, section 2.2); false: all buffers have theirs in the same step.
   bool in_turn = false;
 };
 
-// Local steps of replicas of hybrid sharding (DiLoCo, arXiv:2311.08105, algorithm 1): each steps by
-// the gradients of its own samples, and every so many steps, with an anchor a that all have alike,
-// and replicas w_k of r:
+// Local steps of replicas with hybrid sharding (DiLoCo, arXiv:2311.08105, algorithm 1): each
+// replica steps with the gradients of its own samples. Every `every` steps follows an outer step,
+// with an anchor a that is equal on all replicas, and the r replicas' masters w_k:
 //   d = mean over k of (a - w_k);  m = momentum m + d;  a -= lr (d + momentum m);  w_k = a
-// Anchors and m, f32, are cut as masters are and lie in host memory, where this happens: what
-// travels between replicas is a sum of d, 2 (r - 1) / r 4 bytes of each element of the shard.
+// a and m are f32, sharded like the masters, in host memory, where the outer step runs. Replicas
+// exchange only a sum of d: 2 (r - 1) / r 4 bytes per element of the shard.
 //
-// Between two outer steps replicas differ, in masters and in their optimizers' states. What all
-// have alike then, and what is evaluated, exported and called by the parameters' names on
-// checkpoints, are the anchors. Calls are collective over ShardGroups::replicate.
+// Between two outer steps replicas differ in masters and optimizer states. The anchors are equal on
+// all: they are evaluated, exported, and saved in checkpoints under the parameters' names. Calls
+// are collective over ShardGroups::replicate.
 class LocalSteps {
  public:
-  // Of what data parallelism has sharded by now; both outlive this. Throws ConfigError for a group
-  // without replicas, for options outside their ranges and for masters that are not on the device.
+  // Covers the shards that data parallelism has now; both arguments outlive this. Throws
+  // ConfigError for a group without replicas, for options outside their ranges and for masters that
+  // are not on the device.
   LocalSteps(DataParallel& parallel, offload::HostTier& tier, const LocalStepsOptions& options);
 
-  // `step` counts from 0. Whether each replica steps by its own gradient in it.
+  // True if each replica uses its own gradient in `step`, counted from 0.
   bool is_local(int64_t step) const { return step >= options_.start; }
-  // Before the optimizer's step.
+  // Call before the optimizer's step.
   void begin_step(int64_t step);
-  // After it, and `done` steps: the outer steps that are due.
+  // Call after the optimizer's step, when `done` steps are done: runs the outer steps that are due.
   void end_step(int64_t done);
-  // After the last step of a run: the outer steps of what has made local steps since its last one.
+  // Call after the last step of a run: runs outer steps for all with local steps since the last.
   void finish(int64_t done);
-  // Anchors are what they are to be: before local steps they are the masters, which nobody copies
-  // until somebody asks.
+  // Makes the anchors valid: before local steps they equal the masters, copied only on request.
   void settle();
-  // The state was loaded, anchors included.
+  // Call after loading a state with anchors.
   void loaded() { stale_ = false; }
-  // Calls `use` while masters are the anchors, whose bits and theirs are then as before.
+  // Calls `use` while the masters are replaced by the anchors; restores both afterwards.
   void with_anchors(const std::function<void()>& use);
 
-  // What belongs to a buffer: [master's elements] f32, in host memory. Null for frozen parameters.
+  // Outer state of a buffer: [master's elements] f32, in host memory. Null for frozen parameters.
   struct Outer {
     Tensor anchor, momentum;
   };
@@ -66,7 +66,7 @@ class LocalSteps {
   struct Unit {
     FlatBuffer* buffer;
     OptimShard shard;
-    int64_t turn;  // 0 to every - 1: how many steps later than a multiple of `every`
+    int64_t turn;  // 0 to every - 1: delay of the outer step after a multiple of `every`
     Outer outer;
   };
   bool is_due(const Unit& unit, int64_t done) const;
@@ -81,8 +81,8 @@ class LocalSteps {
   offload::HostTier& tier_;
   LocalStepsOptions options_;
   std::vector<Unit> units_;
-  std::array<Tensor, 2> staged_;  // room for the largest of them: one is sent while one is made
-  bool stale_ = true;             // anchors are not the masters, and should be
+  std::array<Tensor, 2> staged_;  // for the largest buffer: one is sent while the next is computed
+  bool stale_ = true;             // anchors differ from the masters, but should be equal
 };
 
 }  // namespace shale::comm

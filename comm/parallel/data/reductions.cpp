@@ -3,7 +3,7 @@
 namespace shale::comm {
 
 void Reductions::begin_backward(const std::vector<FlatUnit*>& order, bool last) {
-  finish(/*leave=*/0);  // of a backward that has failed
+  finish(/*leave=*/0);  // of a failed backward
   order_ = order;
   next_ = 0;
   last_ = last;
@@ -11,7 +11,7 @@ void Reductions::begin_backward(const std::vector<FlatUnit*>& order, bool last) 
 
 void Reductions::start_ready() {
   while (next_ < order_.size() && order_[next_]->ready()) start(*order_[next_++]);
-  // To end one needs no other rank, so that each does it in its own time.
+  // Finishing needs no other rank, so each rank does it when its reduction is done.
   while (!in_flight_.empty() && in_flight_.front()->reduction_done()) finish_first();
 }
 

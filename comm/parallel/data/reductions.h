@@ -8,21 +8,21 @@
 
 namespace shale::comm {
 
-// The reductions of a backward. All ranks begin them in one order, whatever order their units
-// become ready in: that of the units, or, where gathers order the ranks already, the caller's.
+// Reductions of a backward. All ranks start them in one order, whenever their units become ready:
+// in the order of the units, or the caller's, if gathers already order the ranks.
 class Reductions {
  public:
-  // overlap: they run while this rank computes; false: each is waited for where it begins.
+  // overlap: reductions overlap with computation; false: each start waits for its reduction.
   explicit Reductions(bool overlap) : overlap_(overlap) {}
 
-  // order: of the units that it may reach; last: of its step.
+  // order: units that the backward may reach; last: last backward of its step.
   void begin_backward(const std::vector<FlatUnit*>& order, bool last);
-  // Begins those that are next in order and ready, and ends those that are over.
+  // Starts reductions that are next in order and ready, and finishes those that are done.
   void start_ready();
   void start(FlatUnit& unit);
-  // Waits for all but `leave`.
+  // Waits for all reductions except the last `leave`.
   void finish(size_t leave);
-  // Does what is left. Units that no backward reached are reduced as zeros.
+  // Reduces the rest, units that no backward reached as zeros, and waits for all.
   void flush();
 
  private:

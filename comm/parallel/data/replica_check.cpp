@@ -11,7 +11,7 @@
 namespace shale::comm {
 namespace {
 
-// A part of the state of which peers hold copies.
+// Part of the state of which peers hold copies.
 struct Copy {
   const Parameter* parameter;
   Tensor values;  // contiguous
@@ -20,7 +20,7 @@ struct Copy {
   bool is_of_experts() const { return parameter->sharding.is_of_experts; }
 };
 
-// Any bit that differs gives another hash, but for one case in 2^64.
+// Different bytes give different hashes, except for one case in 2^64.
 uint64_t hash_bytes(const std::byte* bytes, size_t count) {
   constexpr uint64_t kOdd = 0x9E3779B97F4A7C15u;
   uint64_t hash = count;
@@ -75,7 +75,7 @@ std::vector<uint64_t> hashes_of(const std::vector<Copy>& copies, Context& contex
   return hashes;
 }
 
-// What most ranks have; of equally many, what the lowest rank has.
+// The most frequent hash; of equally frequent ones, that of the lowest rank.
 uint64_t most_common(const std::vector<uint64_t>& hashes) {
   std::map<uint64_t, size_t> counts;
   for (const uint64_t hash : hashes) ++counts[hash];
@@ -83,7 +83,7 @@ uint64_t most_common(const std::vector<uint64_t>& hashes) {
                            [&](uint64_t a, uint64_t b) { return counts[a] < counts[b]; });
 }
 
-// rank: this one's number, for the message.
+// rank: number of this rank in the message.
 void compare(const std::vector<Copy>& copies, Context& context, ProcessGroup& group, int rank) {
   std::vector<uint64_t> mine = hashes_of(copies, context);
   mine.push_back(static_cast<uint64_t>(rank));

@@ -6,18 +6,17 @@
 
 namespace shale::comm {
 
-// Whether there is anything that check_replicas() could compare.
+// True if check_replicas() has anything to compare.
 bool has_replicas(const DataParallel& parallel);
 
-// Compares the copies of parameters that ranks hold, which are the same to the last bit as long as
-// every memory, link and kernel does what it should: the parameters as they are used in stages 0 to
-// 2, the master shards of ranks that replicate each other in stage 3; of a model whose layers are
-// cut also what every leaf has, over ShardGroups::tensor. Between steps. `everyone`: the group of
-// all ranks, or in a pipeline of those that have this rank's stage; rank: what messages call this
-// rank, by default its rank there. Throws CommError, naming the first parameter that differs and
-// the ranks
-// that are alone with their copy, on all ranks that were compared. Collective, blocking; waits for
-// the device, and copies the parameters to the host.
+// Compares the ranks' copies of parameters, which are bit-identical as long as memory, links and
+// kernels work correctly: in stages 0 to 2 the parameters, in stage 3 the master shards of
+// replicas, with tensor parallelism also parameters that every tensor rank has, over
+// ShardGroups::tensor. Call it between steps. `everyone`: the group of all ranks, or in a pipeline
+// of those with this rank's stage; rank: number of this rank in messages, by default its rank in
+// `everyone`. Throws CommError, naming the first parameter that differs and the ranks that differ
+// from the majority, on all compared ranks. Collective, blocking; waits for the device, and copies
+// the parameters to the host.
 void check_replicas(DataParallel& parallel, ProcessGroup& everyone, std::optional<int> rank = {});
 
 }  // namespace shale::comm

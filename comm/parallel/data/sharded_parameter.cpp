@@ -11,7 +11,7 @@
 namespace shale::comm {
 namespace {
 
-// Where a process hosts several mesh ranks: the model of which `parameter` is, by number.
+// Index of the model, among those of the process's mesh ranks, that `parameter` belongs to.
 size_t model_of(const HostedModels& hosted, const Parameter& parameter) {
   const auto& models = hosted.models();
   const auto found = std::find(models.begin(), models.end(), &root_of(*parameter.owner));
@@ -64,7 +64,7 @@ std::string to_string(const Placement& placement) {
 ShardedParameter::ShardedParameter(DataParallel& parallel, const Parameter& parameter)
     : parallel_(&parallel), parameter_(&parameter), first_(&parameter) {
   const ShardGroups& groups = parallel.shared().groups;
-  const Parameter* stored = &parameter;  // one of context ranks has the memory of all
+  const Parameter* stored = &parameter;  // one context rank's parameter holds the memory of all
   bool is_here = true;
   if (const HostedModels* const hosted = groups.hosted; hosted != nullptr) {
     const size_t tensor = model_of(*hosted, parameter) % static_cast<size_t>(hosted->tensor());
@@ -142,7 +142,7 @@ void ShardedParameter::distribute(const View& whole) const {
   }
   if (!(whole.shape == shape())) throw ShapeError(fail(whole.shape, shape()));
   if (!whole.contiguous()) throw ShapeError(fail("strided", "contiguous ones"));
-  std::vector<ShardedParameter> here;  // of all mesh ranks of this process
+  std::vector<ShardedParameter> here;  // for all mesh ranks of this process
   for (const Parameter* peer : first_->peers) here.emplace_back(*parallel_, *peer);
   if (here.empty()) here.emplace_back(*parallel_, *first_);
   for (const ShardedParameter& one : here) one.copy_from(whole.as<float>());

@@ -8,23 +8,23 @@
 
 namespace shale::comm {
 
-// How the mesh ranks of one axis hold a tensor.
+// Placement of a tensor along one mesh axis.
 struct Placement {
   enum class Kind : uint8_t {
-    kReplicate,  // each has all of what the other axes leave
-    kShard,    // each has an equal part along `dim`, in rank order; of `groups` equal blocks along
-               // `dim`, such as 3 of fused q, k and v, a part of each
-    kRange,    // each process has a range of the elements that the other axes leave, in row-major
-               // order: unlike those of PyTorch's Shard(0) ranges may end inside a row, differ in
-               // length, and be empty
-    kPartial,  // each has a summand, and the tensor is their sum
+    kReplicate,  // each rank has all of what the other axes leave
+    kShard,      // each has an equal part along `dim`, in rank order; with `groups` equal blocks
+                 // along `dim`, such as 3 for fused q, k and v, a part of each block
+    kRange,    // each process has a range, in row-major order, of the elements that the other axes
+               // leave; unlike PyTorch's Shard(0), ranges may end inside a row, differ in length,
+               // and be empty
+    kPartial,  // each has a summand; the tensor is their sum
     kSome,     // some ranks have all of it, the others nothing
   };
   std::string axis = {};  // "replica", "pipeline", "shard", "context", "expert" or "tensor"
-  int ranks = 1;          // mesh ranks along it
+  int ranks = 1;          // number of mesh ranks along the axis
   Kind kind = Kind::kReplicate;
-  int dim = 0;         // of kShard
-  int64_t groups = 1;  // of kShard
+  int dim = 0;         // kShard only
+  int64_t groups = 1;  // kShard only
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 std::string to_string(const Placement& placement);  // "tensor 2: shard(0)"
@@ -36,48 +36,48 @@ struct ElementRange {
   friend bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 
-// A parameter of a sharded model as a mesh rank holds it between two steps: what PyTorch has a
-// DTensor for. A handle: copies are cheap, and it is good for as long as the model, which it does
-// not keep alive. Ops take Parameter::value, which has no ranges while its module runs.
+// A parameter of a sharded model as held by one mesh rank between two steps, like PyTorch's
+// DTensor. A handle: cheap to copy; valid as long as the model, which it does not keep alive. It is
+// not for ops: these take Parameter::value, which is whole while the module runs.
 class ShardedParameter {
  public:
-  // parameter: of the model of any mesh rank of this process, also of another stage of a pipeline.
+  // parameter: of the model of any mesh rank of this process; may belong to another pipeline stage.
   // Throws InternalError for a parameter that is not part of the model.
   ShardedParameter(DataParallel& parallel, const Parameter& parameter);
 
   const Parameter& parameter() const { return *parameter_; }
   std::string name() const { return parameter_->full_name(); }
-  // Shape of the whole, which no axis has cut, as of full(). A mesh rank's part along the axes
-  // "tensor" and "expert" has parameter().shape.
+  // Shape of the unsharded parameter, as of full(). A mesh rank's part along the axes "tensor" and
+  // "expert" has parameter().shape.
   const Shape& shape() const { return parameter_->whole; }
 
-  // One for each axis of more than one mesh rank, slowest first. A parameter of experts that ranks
-  // have different ones of has the axis "expert" in place of "context" and "tensor"; its axis
-  // "shard" has the ranks with the same experts.
+  // One placement for each axis of more than one mesh rank, slowest first. A parameter of
+  // distributed experts has the axis "expert" in place of "context" and "tensor"; its axis "shard"
+  // then has the ranks with the same experts.
   std::vector<Placement> placements() const { return placements(/*of_gradient=*/false); }
   // Placements of the gradient that backward leaves to be reduced (Parameter::value). After
-  // finish_gradients() local_grad() is placed like the parameter.
+  // finish_gradients(), local_grad() has the placements of the parameter.
   std::vector<Placement> gradient_placements() const { return placements(/*of_gradient=*/true); }
 
   // Range of local() among the elements of parameter().shape.
   ElementRange local_range() const;
-  // This mesh rank's elements as [count]: f32 masters, or the values of a frozen parameter. It is
-  // the memory itself, in host memory if it is offloaded, and that of all context ranks of the
-  // process. Who writes to it calls local_changed() then. Undefined where the rank has nothing.
+  // This mesh rank's elements as [count]: f32 masters, or the values of a frozen parameter. Returns
+  // the memory itself, which is in host memory if offloaded and shared by all context ranks of the
+  // process. Call local_changed() after writing to it. Undefined if the rank has no elements.
   Tensor local() const;
-  // Their gradient, as optimizers see it after finish_gradients(): [count], f32 or bf16. Undefined
-  // if there is none.
+  // Gradient of local(), as optimizers see it after finish_gradients(): [count], f32 or bf16.
+  // Undefined if there is none.
   Tensor local_grad() const;
 
-  // All elements in shape(), f32 on the device, on every rank. Collective over all ranks that have
-  // parts of the model, outside of HostedRanks::run().
+  // Gathers all elements in shape(), f32 on the device, on every rank. Collective over all ranks
+  // that have parts of the model; call it outside of HostedRanks::run().
   Tensor full() const;
   // Sets the elements of all mesh ranks of this process from `whole`: f32 in host memory, in
-  // shape(). Not collective, but every rank must do it before the parameter is used. Throws
+  // shape(). Not collective, but every rank must call it before the parameter is used. Throws
   // ShapeError and DTypeError.
   void distribute(const View& whole) const;
-  // The whole parameter, in the compute dtype, follows what was written to local(). Every rank must
-  // do it before the parameter is used.
+  // Updates the compute-dtype parameter after writes to local(). Every rank must call it before the
+  // parameter is used.
   void local_changed() const;
 
  private:
@@ -87,12 +87,12 @@ class ShardedParameter {
 
   DataParallel* parallel_;
   const Parameter* parameter_;
-  const Parameter* first_;                    // that of the process's first mesh rank
-  std::optional<DataParallel::Place> place_;  // none: this rank has nothing of it
+  const Parameter* first_;                    // parameter of the process's first mesh rank
+  std::optional<DataParallel::Place> place_;  // none: this rank has no part of it
   bool is_sharded_ = false;                   // over the axes "shard" and "context"
 };
 
-// All parameters of a model that fully_shard() was called for, in the order of
+// All parameters of a model for which fully_shard() was called, in the order of
 // Module::parameters(). Throws InternalError if it is not sharded.
 std::vector<ShardedParameter> sharded_parameters(const Module& model);
 

@@ -8,8 +8,8 @@
 namespace shale::comm {
 namespace {
 
-// Whether a module is left because of an error, which others of the process's ranks may not have:
-// nobody waits for them. What ends a recomputation is none.
+// True if a module is left because of an error. The process's other ranks may not have that error,
+// so nobody waits for them. The end of a recomputation is not an error.
 bool fails() {
   if (std::current_exception() == nullptr) return false;
   try {

@@ -9,8 +9,8 @@
 
 namespace shale::comm {
 
-// Hooks of the modules of units. Where a process has several mesh ranks (ShardGroups::hosted),
-// whose models have units in common, each acts once for all of them, when the last one comes to it.
+// Hooks of the modules of units. If a process has several mesh ranks (ShardGroups::hosted), whose
+// models share units, each hook acts once for all of them, when the last one reaches it.
 class UnitHooks {
  public:
   explicit UnitHooks(const HostedModels* hosted) : hosted_(hosted) {}

@@ -6,7 +6,7 @@
 namespace shale::comm {
 
 std::vector<FlatUnit*> UnitOrder::forward(FlatUnit& unit, int depth) {
-  // A forward without backward was followed by another one.
+  // A forward without backward was followed by another forward.
   if (!seen_.empty() && seen_.front() == &unit) order_ = std::exchange(seen_, {});
   const size_t position = seen_.size();
   seen_.push_back(&unit);
@@ -34,11 +34,11 @@ std::vector<FlatUnit*> UnitOrder::backward(const FlatUnit& unit, bool encloses_u
   return next;
 }
 
-// chosen: to be gathered after it, in place of what the recorded order says.
+// chosen: units to gather next, in place of `recorded`, the next ones in the recorded order.
 void UnitGathers::gather(FlatUnit& unit, const std::vector<FlatUnit*>& chosen,
                          const std::vector<FlatUnit*>& recorded) {
   unit.start_unshard();
-  if (shared_.options.overlap) {  // else nothing would run meanwhile
+  if (shared_.options.overlap) {  // otherwise nothing could overlap
     const std::vector<FlatUnit*>& next = chosen.empty() ? recorded : chosen;
     const size_t gathered = chosen.empty() ? static_cast<size_t>(prefetch_) : chosen.size();
     for (size_t i = 0; i < next.size(); ++i) {
@@ -54,7 +54,7 @@ void UnitGathers::before_forward(FlatUnit& unit) {
 
 void UnitGathers::after_forward(FlatUnit& unit) {
   const AutogradState& state = shared_.context.autograd();
-  if (in_backward()) return;  // which goes on to use the parameters
+  if (in_backward()) return;  // backward still uses the parameters
   if (state.enabled && state.training) {
     unit.reshard_after_forward();
   } else {  // no backward follows
