@@ -20,7 +20,7 @@ Pipeline::Pipeline(Context& context, ProcessGroup& group, StagePlan plan,
 
 Pipeline::~Pipeline() = default;
 
-// One for each two stages that follow each other on two ranks, and direction.
+// Opens one link per direction for each pair of consecutive stages on different ranks.
 void Pipeline::open_links() {
   const StagePlacement& place = plan_.placement();
   std::vector<LinkSpec> specs;
@@ -110,7 +110,7 @@ void Pipeline::run_forward(const Action& action, PipelineWork& work) {
   if (gives) {
     give(action, made);
   } else {
-    losses_[static_cast<size_t>(action.micro)] = made.front();  // all mesh ranks have the same
+    losses_[static_cast<size_t>(action.micro)] = made.front();  // equal on all mesh ranks
   }
 }
 
@@ -173,7 +173,7 @@ MessageId Pipeline::id_of(const Passage& passage, int micro) const {
           .direction = passage.forward ? Direction::kForward : Direction::kBackward};
 }
 
-// Begins to receive what an action takes, unless that has begun, or comes from this rank.
+// Starts to receive an action's input, unless already started or made by this rank.
 void Pipeline::post(const Action& action) {
   const Passage passage = taken_by(action);
   const Key key{passage.forward, passage.stage};
@@ -188,7 +188,7 @@ void Pipeline::post(const Action& action) {
       link->second->receive(x, id_of(passage, action.micro), context_.exec().stream);
 }
 
-// Of all mesh ranks of a process: theirs, one behind the other.
+// A message has the tensors of all mesh ranks of a process, one after another.
 Shape Pipeline::message_shape() const {
   Shape shape = options_.boundary;
   if (shape.ndim() > 0) shape[0] *= static_cast<int64_t>(ranks_here());
@@ -236,8 +236,8 @@ void Pipeline::give(const Action& action, const std::vector<Tensor>& of_ranks) {
                                .y = x.alias({count}, {1}, static_cast<int64_t>(i) * count)});
     }
   }
-  // One message that waits, and the next send waits for it: what the schedule was proven with. A
-  // host's links move nothing while nobody waits; a device's need nobody.
+  // At most one unread message per link, for which the next send waits: the schedule was checked
+  // with that. Links of a host transfer only while the sender waits; links of a device always do.
   Posted& before = sent_[key];
   before.work.wait();
   before = {.x = x,

@@ -11,7 +11,7 @@ namespace {
 using List = std::vector<Action>;
 using enum ActionKind;
 
-// Appends to a list: the next micro-batch of a chunk, as all lists have them in ascending order.
+// Appends actions to a list. Micro-batches of a chunk and kind are numbered in ascending order.
 class ListBuilder {
  public:
   explicit ListBuilder(int chunks) : done_(static_cast<size_t>(chunks)) {}
@@ -22,7 +22,7 @@ class ListBuilder {
   void add(int times, ActionKind kind, int chunk = 0) {
     for (int i = 0; i < times; ++i) add(kind, chunk);
   }
-  // The number of those that are there.
+  // Number of actions added so far.
   int count(ActionKind kind, int chunk = 0) { return next(kind, chunk); }
   List take() { return std::move(list_); }
 
@@ -42,7 +42,7 @@ List gpipe_list(int micros) {
   return list.take();
 }
 
-// Forwards that a rank is ahead of its backwards.
+// Forwards that a rank runs before its first backward.
 int warm_up(int rank, int ranks, int micros) {
   return std::min(ranks - 1 - rank, micros);
 }
@@ -59,7 +59,7 @@ List one_f_one_b_list(int rank, int ranks, int micros) {
   return list.take();
 }
 
-// Groups of `ranks` micro-batches go through one chunk after the other.
+// Groups of `ranks` micro-batches pass through one chunk after another.
 List interleaved_list(int rank, int ranks, int chunks, int micros) {
   ListBuilder list(chunks);
   const int total = micros * chunks;
@@ -76,7 +76,7 @@ List interleaved_list(int rank, int ranks, int chunks, int micros) {
   return list.take();
 }
 
-// Rank s leaves the weights of s micro-batches for the end, where it would idle.
+// Rank s leaves the weight gradients of s micro-batches for the end, where it would idle.
 List zb_h1_list(int rank, int ranks, int micros) {
   ListBuilder list(1);
   const int ahead = warm_up(rank, ranks, micros);
@@ -96,7 +96,7 @@ List zb_h1_list(int rank, int ranks, int micros) {
   return list.take();
 }
 
-// For at least 2 ranks - 1 micro-batches; of fewer the others are left out.
+// Makes a list for at least 2 ranks - 1 micro-batches; drops the surplus ones.
 List zbv_list(int rank, int ranks, int micros) {
   ListBuilder list(2);
   const int all = std::max(2 * ranks - 1, micros);
@@ -208,7 +208,7 @@ void check_schedule(const Schedule& schedule) {
     fail(schedule.lists.size(), " lists, expected one for each of ", place.ranks, " ranks");
   }
   for (size_t rank = 0; rank < schedule.lists.size(); ++rank) {
-    ListBuilder seen(place.chunks);  // whose counts are the micro-batches that come next
+    ListBuilder seen(place.chunks);  // its counts are the next micro-batches
     for (const Action& action : schedule.lists[rank]) {
       const auto [kind, chunk, micro] = action;
       const std::string what = cat("rank ", rank, ": ", describe(action));

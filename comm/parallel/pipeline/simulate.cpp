@@ -16,11 +16,10 @@ bool is_forward(const Action& action) {
   return action.kind == kForward;
 }
 
-// Messages of one link, or of the step from one stage to the next on one rank, by number, which is
-// the micro-batch.
+// Messages of one link, or between consecutive stages on one rank, by micro-batch.
 struct Link {
-  std::vector<double> sent;   // when they were there
-  std::vector<double> taken;  // when an action that takes them began
+  std::vector<double> sent;   // arrival times
+  std::vector<double> taken;  // start times of the receiving actions
 };
 
 class Simulator {
@@ -66,7 +65,7 @@ class Simulator {
   }
 
  private:
-  // Which messages an action takes and gives, by the stage that takes them; backward or forward.
+  // Messages that an action receives and sends, keyed by direction and receiving stage.
   using LinkKey = std::pair<bool, int>;  // forward, receiving stage
   struct Ends {
     std::optional<LinkKey> from, to;
@@ -100,7 +99,7 @@ class Simulator {
     return 0;
   }
 
-  // Which rank an action waits for; none: for nobody.
+  // Rank that an action waits for; none: it can run.
   std::optional<int> waits_for(int rank, const Action& action) const {
     const Ends ends = ends_of(rank, action);
     const auto number = size_t(action.micro);
@@ -118,14 +117,14 @@ class Simulator {
     return found != links_.end() ? found->second : kNone;
   }
 
-  // What goes to a stage of the same rank takes no room.
+  // Messages to a stage on the same rank need no room.
   bool has_room(int rank, const LinkKey& to, size_t number) const {
     if (place_.rank_of(to.second) == rank) return true;
     return messages(to).taken.size() + size_t(options_.slots) > number;
   }
 
-  // Takes the message of a rank's next action, if it is there. Room for another is then there,
-  // whether or not there is room for what the action sends.
+  // Receives the message of a rank's next action, if it has arrived. This makes room for another
+  // message, even if the action itself still waits for room to send.
   bool take(int rank, const Ends& ends, size_t number) {
     if (!ends.from || has_taken_[size_t(rank)]) return false;
     Link& link = links_[*ends.from];
@@ -137,7 +136,7 @@ class Simulator {
     return true;
   }
 
-  // Does the next action of a rank, or takes its message. Returns whether it has done anything.
+  // Runs the next action of a rank, or receives its message. Returns false if it can do neither.
   bool step(int rank) {
     const Action* action = action_of(rank);
     if (action == nullptr) return false;
@@ -169,7 +168,7 @@ class Simulator {
     result_.held[size_t(rank)] = std::max(result_.held[size_t(rank)], held);
   }
 
-  // Who waits for whom, from a rank that waits.
+  // Follows the ranks that wait for each other, starting from a waiting rank.
   std::string ring_of(int rank) const {
     std::vector<int> waiting;
     while (action_of(rank) != nullptr &&
@@ -189,9 +188,9 @@ class Simulator {
   const StagePlacement place_;
   SimulationOptions options_;
   std::map<LinkKey, Link> links_;
-  std::vector<size_t> next_;  // by rank: in its list
+  std::vector<size_t> next_;  // by rank: index in its list
   std::vector<double> time_;
-  std::vector<bool> has_taken_;  // by rank: the message of its next action
+  std::vector<bool> has_taken_;  // by rank: the next action's message was received
   std::vector<int> held_;
   Simulation result_;
 };

@@ -16,7 +16,7 @@ std::string names_of(std::span<const nn::Piece> pieces) {
              pieces.empty() ? "" : pieces.back().name);
 }
 
-// The pieces of all stages of a rank, by chunk.
+// Visits the pieces of all stages of a rank, by chunk.
 template <typename Visit>
 void for_each_piece(std::span<const nn::Piece> pieces, const StagePlan& plan, int rank,
                     const Visit& visit) {
@@ -39,7 +39,7 @@ std::vector<int> split_by_cost(std::span<const nn::Piece> pieces, int stages) {
   const auto cost = [&](int first, int end) {
     return before[static_cast<size_t>(end)] - before[static_cast<size_t>(first)];
   };
-  // best[s][n]: the least cost of the costliest of s stages with the first n pieces.
+  // best[s][n]: minimum cost of the costliest of s stages with the first n pieces.
   constexpr double kNone = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(
       static_cast<size_t>(stages) + 1, std::vector<double>(static_cast<size_t>(count) + 1, kNone));
@@ -90,7 +90,7 @@ StagePlan make_stage_plan(std::span<const nn::Piece> pieces, Schedule schedule,
 
 std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> pieces,
                                   const StagePlan& plan, int rank) {
-  std::map<const Parameter*, int> uses;  // of the whole model
+  std::map<const Parameter*, int> uses;  // in the whole model
   for (const nn::Piece& piece : pieces) {
     for (const Parameter* parameter : piece.parameters) ++uses[parameter];
   }

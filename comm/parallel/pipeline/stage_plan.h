@@ -17,7 +17,7 @@ struct PieceRange {
   int end = 0;
 };
 
-// Which rank of a pipeline does what, and when.
+// Assignment of a model's pieces to pipeline stages, with the schedule.
 struct StagePlan {
   Schedule schedule;
   std::vector<PieceRange> stages;  // in the order of the model
@@ -29,25 +29,25 @@ struct StagePlan {
   int loss_rank() const { return placement().rank_of(placement().stages() - 1); }
 };
 
-// Numbers of pieces of so many stages, at least one each, whose costliest stage costs least; of
-// several such splits the one whose first stages have fewer pieces. Throws ConfigError for fewer
-// pieces than stages.
+// Numbers of pieces per stage, at least one each, that minimise the cost of the costliest stage;
+// among equal splits the one whose first stages have fewer pieces. Throws ConfigError if there are
+// fewer pieces than stages.
 std::vector<int> split_by_cost(std::span<const nn::Piece> pieces, int stages);
 
-// The plan of a schedule, which simulate() has proven to end with one slot. split: numbers of pieces
-// of the stages; empty: split_by_cost(). Throws ConfigError for a split that is not one of these
+// Makes a plan after simulate() has shown that the schedule finishes with one slot. split: numbers
+// of pieces per stage; empty: split_by_cost(). Throws ConfigError if split does not match the
 // pieces, and what simulate() throws.
 StagePlan make_stage_plan(std::span<const nn::Piece> pieces, Schedule schedule,
                           const std::vector<int>& split = {});
 
-// The units of data parallelism of a rank's pieces: those of pieces, and for pieces of the root a
-// part of the root each. Of a parameter of two pieces on one rank the second has the gradient of
-// its own use alone (UnitPlan::apart). Throws InternalError for a parameter of two pieces that is
-// not Parameter::tied.
+// Data-parallel units of a rank's pieces: the units of the pieces; pieces of the root each form a
+// part of the root's unit. If two pieces on one rank share a parameter, the second keeps the
+// gradient of its own use separately (UnitPlan::apart). Throws InternalError for a parameter that
+// two pieces share unless it is Parameter::tied.
 std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> pieces,
                                   const StagePlan& plan, int rank);
 
-// What data parallelism is told of the stages, and its groups.
+// Description of the stages for data parallelism, with its groups.
 class StageGroups {
  public:
   // pipeline: the ranks of a pipeline, in order; whole: see PipelineStages. Both outlive this.
@@ -56,7 +56,7 @@ class StageGroups {
               const StagePlan& plan);
   const PipelineStages& stages() const { return stages_; }
 
-  // Further models of this process (HostedModels) have their stages where the first one has.
+  // Registers the other models of this process (HostedModels), with the first model's stages.
   void add_models(const std::vector<Module*>& models);
 
  private:
