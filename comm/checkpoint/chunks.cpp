@@ -20,10 +20,10 @@ std::string hex(uint32_t value) {
   return digits;
 }
 
-// Enough that the disk has work while some of them take checksums.
+// Enough to keep the disk busy while some threads compute checksums.
 constexpr size_t kReaders = 4;
 
-// The files of chunks that come in order, give or take what other threads have taken meanwhile.
+// Opens the files of chunks that are taken roughly in order; keeps the last one open.
 class FileInTurn {
  public:
   FileInTurn(const Folder& folder, const CheckpointManifest& manifest, bool shared)
@@ -51,7 +51,7 @@ class FileInTurn {
   size_t number_ = 0;
 };
 
-// Into `memory`, of which the chunk is a part.
+// Reads a chunk into `memory`. Returns the view of the chunk in it.
 std::span<const std::byte> read_chunk(const CheckpointManifest& manifest, ChunkId id, File& file,
                                       std::byte* memory) {
   const auto begin = static_cast<size_t>(chunk_begin(manifest, id));
@@ -92,7 +92,7 @@ void read_chunks(const Folder& folder, const CheckpointManifest& manifest,
     const ChunkId id = order[i];
     const std::shared_ptr<File> file = files.get(id.file);
     if (memory[reader] == nullptr) {
-      // Where chunks begin and end between multiples, from the one before to the one behind.
+      // Chunks may start and end between multiples of the alignment: extra room on both sides.
       memory[reader] =
           allocate_direct_memory(align_up(size_t(manifest.chunk_bytes)) + 2 * kDirectAlignment);
     }

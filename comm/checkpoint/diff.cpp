@@ -22,11 +22,11 @@ double to_f64(T value) {
   }
 }
 
-// |a - b|; NaN if one of them is.
+// |a - b|; NaN if one of the two is NaN.
 template <typename T>
 double distance(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
-    // Exact where a double could not tell neighbours apart.
+    // Exact also if a double cannot distinguish adjacent integers.
     const auto high = static_cast<uint64_t>(std::max(a, b));
     return static_cast<double>(high - static_cast<uint64_t>(std::min(a, b)));
   } else {

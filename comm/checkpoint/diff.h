@@ -8,25 +8,25 @@
 
 namespace shale {
 
-// How a tensor of two checkpoints differs.
+// Difference of a tensor between two checkpoints.
 struct TensorDifference {
   enum class Kind {
     kOnlyInFirst,
     kOnlyInSecond,
-    kForm,    // another element type or shape
-    kValues,  // the same form, but not the same bits
+    kForm,    // different element type or shape
+    kValues,  // same form, different bits
   };
 
   std::string name;
   Kind kind = Kind::kValues;
-  int64_t elements = 0;  // of kValues: that differ in a bit
-  // Largest |first - second|, of kValues. 0 if only zeros' signs or NaNs' bits differ; NaN if
-  // some element is a NaN in one and a number in the other.
+  int64_t elements = 0;  // kValues: number of different elements
+  // kValues: largest |first - second|. 0 if only the signs of zeros or bits of NaNs differ; NaN if
+  // an element is NaN in one checkpoint and a number in the other.
   double max_abs = 0;
 };
 
-// The tensors that differ, by name; the two may be cut among files in any way. Reads everything,
-// some megabytes at a time. Throws as CheckpointReader::read.
+// Lists the tensors that differ, by name. The two checkpoints may be divided into files in
+// different ways. Reads everything, some megabytes at a time. Throws as CheckpointReader::read.
 std::vector<TensorDifference> diff_checkpoints(CheckpointReader& first, CheckpointReader& second);
 
 }  // namespace shale

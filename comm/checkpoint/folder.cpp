@@ -31,19 +31,19 @@ std::string temporary_name(int64_t step, std::string_view nonce) {
 bool is_leftover(std::string_view name) {
   if (name.starts_with(kTrash)) return true;
   const size_t end = name.find(kTemporary);
-  // ".latest.tmp-1-0" too: AtomicFile's.
+  // Also ".latest.tmp-1-0", which AtomicFile makes.
   return end != name.npos &&
          (parse_checkpoint_name(name.substr(0, end)) || name.starts_with(".latest"));
 }
 
-// Renamed first: a checkpoint must never be there with a part of its files. Returns the new name.
+// Renames before deleting: a checkpoint must never be visible incomplete. Returns the new name.
 std::string move_to_trash(const Folder& folder, const std::string& name) {
   const std::string trash = cat(kTrash, make_checkpoint_nonce(), "-", name);
   folder.rename(name, trash);
   return trash;
 }
 
-// Whether its manifest is valid and its files have their sizes.
+// True if the manifest is valid and all files have the right sizes.
 bool is_sound(const std::string& path) {
   try {
     CheckpointReader reader(path);
@@ -202,7 +202,7 @@ void CheckpointFolder::retire(int64_t keep, int64_t committed) const {
     }
   }
   if (trash.empty()) return;
-  // The new names first: else a crash could bring back an old name with a part of its files.
+  // Sync the new names first: otherwise a crash could restore an old name with some of its files.
   folder.sync();
   for (const std::string& name : trash) folder.remove_all(name);
 }

@@ -6,7 +6,7 @@
 
 namespace shale {
 
-// The reverse of add_shard: what a manifest that has only this rank's file says of it.
+// Encodes a manifest with one rank's file as the record that add_shard takes.
 std::string encode_shard(const CheckpointManifest& shard);
 
 }  // namespace shale

@@ -19,7 +19,7 @@ bool is_whole_tensor(const TensorPart& part) {
   return part.box.size.empty() || part.box.size == part.shape;
 }
 
-// Complains about one tensor.
+// Throws errors about one tensor.
 struct Complaint {
   std::string_view source;
   std::string_view name;
@@ -30,8 +30,8 @@ struct Complaint {
   }
 };
 
-// Along each dimension the boxes' ranges must be the same few ones, end to end from 0 to the size;
-// and as many different boxes as the grid has cells must be there.
+// Checks that along each dimension the boxes use the same few ranges, end to end from 0 to the
+// size, and that there are as many different boxes as the grid has cells.
 void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
   const size_t ndim = tensor.shape.size();
   std::set<std::vector<int64_t>> begins;
@@ -58,7 +58,7 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
     if (end != tensor.shape[dim]) {
       fail("its boxes end at ", end, " of ", tensor.shape[dim], " in dimension ", dim);
     }
-    // Cannot overflow: each factor is at most the dimension's size.
+    // Cannot overflow: each factor is at most the size of its dimension.
     cells *= static_cast<int64_t>(ranges.size());
   }
   if (static_cast<int64_t>(tensor.boxes.size()) != cells) {
@@ -86,14 +86,14 @@ void check_parts(const CheckpointTensor::Box& box, int64_t file_count, const Com
   if (end != numel) fail("elements ", end, " to ", numel - 1, " of a box are in no file");
 }
 
-// A part's box as a list of stretches that are contiguous in the tensor.
+// A part's box as a list of runs that are contiguous in the tensor.
 class Runs {
  public:
   explicit Runs(const TensorPart& part)
       : box_(is_whole_tensor(part) ? whole_box(part.shape) : part.box),
         strides_(part.shape.size(), 1) {
     for (size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * part.shape[i];
-    // Full dimensions at the end, and the first one before them that is not, run on.
+    // A run covers the full dimensions at the end, and the first partial one before them.
     outer_ = part.shape.size();
     while (outer_ > 0) {
       --outer_;
@@ -104,7 +104,7 @@ class Runs {
 
   int64_t length() const { return length_; }
 
-  // Where run `index` begins in the tensor; grows with the index.
+  // Start of run `index` in the tensor; increases with the index.
   int64_t begin(int64_t index) const {
     int64_t place = 0;
     for (size_t i = outer_; i < strides_.size(); ++i) place += box_.begin[i] * strides_[i];
@@ -118,8 +118,8 @@ class Runs {
  private:
   TensorBox box_;
   std::vector<int64_t> strides_;
-  size_t outer_ = 0;    // the dimensions before it number the runs
-  int64_t length_ = 1;  // of each run
+  size_t outer_ = 0;    // number of leading dimensions that number the runs
+  int64_t length_ = 1;  // of a run
 };
 
 }  // namespace
@@ -184,7 +184,7 @@ void for_each_run(const TensorPart& part, int64_t first, int64_t count,
   const Runs runs(part);
   const int64_t length = runs.length();
   const int64_t last_run = (part.first + part.count - 1) / length;
-  // The first run that does not end before `first`: places grow with the run's number.
+  // Binary search for the first run that does not end before `first`(starts increase).
   int64_t run = part.first / length;
   for (int64_t high = last_run + 1; run < high;) {
     const int64_t middle = run + (high - run) / 2;
@@ -197,7 +197,7 @@ void for_each_run(const TensorPart& part, int64_t first, int64_t count,
   for (; run <= last_run; ++run) {
     const int64_t run_begin = runs.begin(run);
     if (run_begin >= first + count) return;
-    // What the part has of the run, counted in the box; then what of it is wanted.
+    // Intersect the part, the run and the requested range, in box indices.
     const int64_t to_tensor = run_begin - run * length;
     const int64_t begin = std::max({part.first, run * length, first - to_tensor});
     const int64_t end =

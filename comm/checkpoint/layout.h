@@ -11,18 +11,18 @@
 
 namespace shale {
 
-// How the tensors of a checkpoint are cut into pieces that different ranks write.
+// Division of a checkpoint's tensors into pieces that different ranks write.
 //
-// A *global tensor* has a name, an element type and the shape it has in a model that nobody
-// sharded. It is cut into *boxes* that form a grid: tensor parallelism gives each rank a box,
-// without it the only box is the whole tensor. A box is cut into *parts*: ranges of its elements in
-// row-major order, which is what data parallelism makes. Each part lies in one file.
+// A *global tensor* has a name, an element type and the shape of the unsharded model. It is divided
+// into *boxes* that form a grid: with tensor parallelism each rank has a box, without it the only
+// box is the whole tensor. A box is divided into *parts*: ranges of its elements in row-major
+// order, as data parallelism makes them. Each part is in one file.
 
 // Elements [first, first + count) of a box of a tensor.
 struct TensorPart {
   std::string tensor;
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // whole tensor's
   TensorBox box = {};          // without dimensions: the whole tensor
   int64_t first = 0;
   int64_t count = 0;
@@ -30,27 +30,26 @@ struct TensorPart {
   int64_t bytes() const { return count * dtype_size(dtype); }
 };
 
-// The name and shape that a part has in its file: the tensor's own if it is all of it, else a name
-// that no other part of the tensor has ("wte.weight@1024", or with a box "wte.weight@0.256+1024"),
-// and [count].
+// Name and shape of a part in its file: the tensor's own if the part is the whole tensor, else
+// [count] and a unique name ("wte.weight@1024", or with a box "wte.weight@0.256+1024").
 std::string stored_name(const TensorPart& part);
 std::vector<int64_t> stored_shape(const TensorPart& part);
 
-// A global tensor and where it lies.
+// A global tensor and the location of its parts.
 struct CheckpointTensor {
   struct Part {
-    int64_t file = 0;  // index of the file in the manifest
+    int64_t file = 0;  // index in the manifest
     int64_t first = 0;
     int64_t count = 0;
   };
   struct Box {
     TensorBox box;
-    std::vector<Part> parts;  // by `first`
+    std::vector<Part> parts;  // sorted by `first`
   };
 
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  std::vector<Box> boxes;  // by `begin`
+  std::vector<Box> boxes;  // sorted by `begin`
 
   int64_t numel() const;
   int64_t bytes() const { return numel() * dtype_size(dtype); }
@@ -61,21 +60,21 @@ TensorPart part_of(std::string_view name, const CheckpointTensor& tensor,
 
 TensorBox whole_box(const std::vector<int64_t>& shape);
 
-// Throws DataError, starting with `source` and the tensor's name, unless the shape is one that a
-// tensor can have (at most 8 dimensions, fewer than 2^63 bits), the boxes are a grid that fills it,
-// the parts fill each box, all without gap or overlap and in order, and all files are below
-// `file_count`. A tensor without elements has one box and no parts.
+// Throws DataError, starting with `source` and the tensor's name, unless the shape is possible (at
+// most 8 dimensions, fewer than 2^63 bits), the boxes form a grid that fills it, the parts fill
+// each box, all in order without gap or overlap, and all file indices are below `file_count`. A
+// tensor without elements has one box and no parts.
 void check_tensor(std::string_view source, std::string_view name, const CheckpointTensor& tensor,
                   int64_t file_count);
 
-// A stretch of elements that lie one after another both in a tensor and in a part of it.
+// A run of elements that are contiguous both in a tensor and in a part of it.
 struct TensorRun {
-  int64_t in_tensor = 0;  // of the first one, among all elements of the tensor in row-major order
-  int64_t in_part = 0;    // of the first one, counted from the part's first
+  int64_t in_tensor = 0;  // first element's index in the tensor, in row-major order
+  int64_t in_part = 0;    // first element's index in the part
   int64_t count = 0;
 };
 
-// Calls `visit` for what `part` has of elements [first, first + count) of its tensor, in order.
+// Calls `visit`, in order, for the elements of `part` among [first, first + count) of its tensor.
 void for_each_run(const TensorPart& part, int64_t first, int64_t count,
                   const std::function<void(const TensorRun&)>& visit);
 

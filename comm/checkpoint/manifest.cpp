@@ -61,7 +61,7 @@ std::string file_json(const CheckpointFile& file) {
              crcs, "\"}");
 }
 
-// Parts in a row of a box: part i has `count` elements and lies in file number `file + i * step`.
+// Consecutive parts of a box: part i has `count` elements and is in file `file + i * step`.
 struct PartRun {
   int64_t file = 0;
   int64_t step = 1;
@@ -99,7 +99,7 @@ std::string tensor_json(const CheckpointTensor& tensor) {
              "\",\"shape\":", list(tensor.shape), ",\"boxes\":", list(tensor.boxes, box_json), "}");
 }
 
-// Files and tensors, one of each a line.
+// Prints files and tensors, one per line.
 std::string layout_json(const CheckpointManifest& manifest) {
   std::string text = cat("\"chunk_bytes\":", manifest.chunk_bytes, ",\n\"files\":[");
   for (size_t i = 0; i < manifest.files.size(); ++i) {
@@ -116,7 +116,7 @@ std::string layout_json(const CheckpointManifest& manifest) {
 
 // ---- Records of shards ----
 
-// A box is [begin, size, parts], begin and size empty if it is the whole tensor; a part is
+// A box is [begin, size, parts], with empty begin and size if it is the whole tensor; a part is
 // [first element, elements].
 std::string record_json(const CheckpointTensor& tensor) {
   const auto part_json = [](const CheckpointTensor::Part& part) {
@@ -168,7 +168,7 @@ void add_tensor(CheckpointManifest& manifest, const std::string& name, Checkpoin
 
 // ---- Reading ----
 
-// Where in a text a value is, for messages.
+// Location of a value in the text, for messages.
 struct Place {
   std::string_view source;
   std::string what;
@@ -184,7 +184,7 @@ std::string shown(const Json& value) {
   return excerpt(value.dump(), 80);
 }
 
-// Throws unless `value` is an object of these keys, all of them and no other.
+// Throws unless `value` is an object with exactly these keys.
 void check_keys(const Json& value, std::initializer_list<const char*> keys, const Place& place) {
   if (!value.is_object()) place.fail(shown(value), ", expected an object");
   for (const char* key : keys) {
@@ -258,7 +258,7 @@ CheckpointFile read_file(const Json& value, int64_t chunk_bytes, const Place& pl
   return file;
 }
 
-// A version of the format, and what has been read by it.
+// Format version, and the number of parts read so far.
 struct PartReader {
   int64_t version = kManifestVersion;
   int64_t parts = 0;
@@ -277,7 +277,7 @@ void PartReader::read(const Json& value, const Place& place,
     place.fail(shown(value), ", expected ", want, " integers");
   }
   if (version != 1) return read_run(value, place, to);
-  ++parts;  // of which a text has no more than values
+  ++parts;  // needs no limit: the text has as many values
   to.push_back({.file = integer(value[0], 0, kMaxCheckpointFiles, place),
                 .first = integer(value[1], 0, kMax, place),
                 .count = integer(value[2], 1, kMax, place)});
@@ -350,7 +350,7 @@ void read_layout(const Json& object, std::string_view source, int64_t version,
   }
 }
 
-// The text without its last line, closed again.
+// Verifies the last line. Returns the text without it, with a closing brace.
 std::string checked_body(std::string_view text, std::string_view source) {
   if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
     throw DataError(cat(source, ": ", text.size(), " bytes, expected at most ", kMaxManifestBytes));
@@ -419,7 +419,7 @@ std::string to_json(CheckpointManifest manifest) {
           ",\n\"state\":", manifest.state, ",\n\"config\":", manifest.config, ",\n",
           layout_json(manifest), "\n");
   std::string result = body + last_line(body);
-  try {  // what is not readable must not be written
+  try {  // an unreadable manifest must not be written
     parse_checkpoint_manifest(result, "checkpoint");
   } catch (const DataError& error) {
     throw InternalError(error.what());
@@ -443,7 +443,7 @@ CheckpointManifest parse_checkpoint_manifest(std::string_view text, std::string_
   manifest.step = integer(object["step"], 0, std::numeric_limits<int64_t>::max(), top.at("step"));
   for (const char* key : {"state", "config"}) {
     if (!object[key].is_object()) top.fail("'", key, "' is not an object");
-    object[key].sort_keys();  // so that equal ones have equal texts
+    object[key].sort_keys();  // so that equal objects have equal texts
   }
   manifest.state = object["state"].dump();
   manifest.config = object["config"].dump();

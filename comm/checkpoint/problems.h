@@ -9,20 +9,19 @@
 
 namespace shale::comm {
 
-// Errors on their way between ranks, so that all of them throw the same one: the exit code, a
-// space, the text; empty: all is well.
+// Errors as text that ranks exchange, so that all of them throw the same one: the exit code, a
+// space, the message; empty: no error.
 
-// Packs anything that was thrown: what is no Error has the code of running out of memory, or that
-// of an internal error.
+// Packs any exception. Others than Error get the code for out of memory or internal error.
 std::string pack_problem(std::exception_ptr error);
-// Throws the error, as the class that its code belongs to where callers tell it from others:
-// DataError, MissingInputError, DiskError; else Error. Does nothing if there is none.
+// Throws the error in the class of its code if callers distinguish that class: DataError,
+// MissingInputError, DiskError; else Error. Does nothing if there is none.
 void throw_problem(const std::string& problem);
 
-// Runs `body` on rank 0. Returns, on all ranks, what went wrong. Collective.
+// Runs `body` on rank 0. Returns its error on all ranks. Collective.
 std::string problem_of_root(ProcessGroup& group, std::string_view tag,
                             const std::function<void()>& body);
-// The problem of the lowest rank that has one. Collective.
+// Returns the error of the lowest rank that has one. Collective.
 std::string first_problem(ProcessGroup& group, std::string_view tag, const std::string& mine);
 
 }  // namespace shale::comm

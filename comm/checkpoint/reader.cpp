@@ -16,7 +16,7 @@ namespace shale {
 namespace {
 
 constexpr size_t kCachedChunks = 8;
-// Descriptors are few: a process has 1024 by default.
+// File descriptors are limited: a process has 1024 by default.
 constexpr int64_t kOpenFiles = 128;
 
 }  // namespace
@@ -45,7 +45,7 @@ CheckpointReader::CheckpointReader(const std::string& folder, CheckpointManifest
     : folder_(Folder::open(folder)),
       manifest_(std::move(manifest)),
       files_(manifest_.files.size()) {
-  // A folder with another name than it was given: what is taken for the newest would not be.
+  // A renamed folder could be mistaken for the newest checkpoint.
   const auto step = parse_checkpoint_name(std::filesystem::path(folder).filename().string());
   if (step && *step != manifest_.step) {
     throw DataError(cat(folder, ": the manifest is of step ", manifest_.step));
@@ -96,7 +96,7 @@ std::span<const std::byte> CheckpointReader::cached_chunk(ChunkId id) {
     if (oldest == nullptr || cached.last_use < oldest->last_use) oldest = &cached;
   }
   if (cache_.size() < kCachedChunks) oldest = &cache_.emplace_back();
-  oldest->id = CachedChunk().id;  // nothing, if the read fails
+  oldest->id = CachedChunk().id;  // invalid if the read fails
   oldest->bytes.resize(static_cast<size_t>(chunk_bytes(manifest_, id)));
   read_chunk(id, oldest->bytes);
   oldest->id = id;
@@ -104,7 +104,7 @@ std::span<const std::byte> CheckpointReader::cached_chunk(ChunkId id) {
   return oldest->bytes;
 }
 
-// A whole chunk.
+// Reads a whole chunk.
 void CheckpointReader::read_chunk(ChunkId id, std::span<std::byte> into) {
   File& from = open(id.file).file;
   from.read_at(chunk_begin(manifest_, id), into);
@@ -170,7 +170,7 @@ void CheckpointReader::for_each_run_of(const CheckpointRead& wanted,
                             "' from element ", first, ", which has ", found->numel(), " of ", size,
                             " bytes"));
   }
-  // Parts of the whole tensor lie in order, so that the others need no look.
+  // Parts of a single box are sorted, so a binary search finds the first one.
   const bool in_order = found->boxes.size() == 1;
   for (const CheckpointTensor::Box& box : found->boxes) {
     auto begin = box.parts.begin(), end = box.parts.end();
@@ -201,7 +201,7 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
   const auto chunk_of = [&](const Place& place) {
     return ChunkId{place.file, place.offset / manifest_.chunk_bytes};
   };
-  std::vector<Run> runs;  // each within a chunk
+  std::vector<Run> runs;  // each inside one chunk
   for (const CheckpointRead& one : wanted) {
     for_each_run_of(one, [&](Run run) {
       while (!run.into.empty()) {
@@ -214,7 +214,7 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
   }
   std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.place < b.place; });
   std::vector<ChunkId> order;
-  std::vector<size_t> first_run;  // of each chunk of the order, and where the last one's end
+  std::vector<size_t> first_run;  // first run of each chunk in `order`, and the end of the last
   for (size_t i = 0; i < runs.size(); ++i) {
     const Place& place = runs[i].place;
     if (i > 0 && runs[i - 1].place.file == place.file &&
@@ -227,7 +227,7 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
     first_run.push_back(i);
   }
   first_run.push_back(runs.size());
-  // No two runs go to the same memory, so the threads that read need not know of each other.
+  // No two runs write to the same memory, so the reading threads need no lock.
   read_chunks(folder_, manifest_, order, shared, [&](size_t i, std::span<const std::byte> bytes) {
     const int64_t begin = chunk_begin(manifest_, order[i]);
     for (size_t r = first_run[i]; r < first_run[i + 1]; ++r) {

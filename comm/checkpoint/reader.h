@@ -19,43 +19,43 @@
 
 namespace shale {
 
-// Elements [first, ...) of a tensor in row-major order, as many as fit into `into`, which must be a
-// whole number of the tensor's elements; in the tensor's own type.
+// Request for elements [first, ...) of a tensor in row-major order, in the tensor's own type.
+// `into` has room for a whole number of elements.
 struct CheckpointRead {
   std::string_view tensor;
   int64_t first = 0;
   std::span<std::byte> into;
 };
 
-// A committed checkpoint, read by ranges of its tensors, whatever the number of ranks that wrote
-// it. What a call that returns has read is what the checksums of its chunks say. Memory: the
-// manifest, the headers of the files that were used, and a few chunks.
+// Reader of a committed checkpoint by ranges of its tensors, independent of the number of ranks
+// that wrote it. All returned data has matched its chunks' checksums. Memory: the manifest, the
+// headers of the files used so far, and a few chunks.
 //
-// Throws DataError for what is damaged or malformed, naming the file and the chunk;
-// MissingInputError for what is not there; DiskError where the disk fails. Not for several threads.
+// Throws DataError for damaged or malformed data, naming the file and the chunk; MissingInputError
+// for missing files; DiskError if the disk fails. Not thread-safe.
 class CheckpointReader {
  public:
-  // Reads the manifest of the folder (".../step_00000100"), and checks that all its files are there
-  // in their sizes, and that it is of the step that the folder is named after, if it is.
+  // Reads the manifest of the folder (".../step_00000100"). Checks that all files exist with the
+  // right sizes, and that the step matches the folder's name if that has one.
   explicit CheckpointReader(const std::string& folder);
-  // The same of a manifest that has been read from there, and of files that nobody looks at before
-  // something is read: of many ranks, one checks them for all (comm::open_checkpoint).
+  // Takes a manifest that was read from the folder, without checking the files: one of many ranks
+  // checks them for all (comm::open_checkpoint).
   CheckpointReader(const std::string& folder, CheckpointManifest manifest);
-  void check_files() const;  // that all are there in their sizes
+  void check_files() const;  // checks that all exist with the right sizes
 
   const std::string& path() const { return folder_.path(); }
   const CheckpointManifest& manifest() const { return manifest_; }
   const CheckpointTensor* find(std::string_view tensor) const;  // null if there is none
 
-  // Throws DataError if there is no such tensor, InternalError if it has not so many elements.
+  // Throws DataError if there is no such tensor, InternalError for a range beyond its elements.
   void read(std::string_view tensor, int64_t first, std::span<std::byte> into);
-  // All of these, in the order in which they lie in the files, each chunk once, at the disk's speed
-  // (read_chunks). `shared`: other processes of this machine read the same. Throws
-  // InternalError for an element that is wanted twice.
+  // Reads all requests in file order, each chunk once, at the disk's speed (read_chunks). `shared`:
+  // other processes of this machine read the same data. Throws InternalError if an element is
+  // requested twice.
   void read_all(std::span<const CheckpointRead> wanted, bool shared = false);
 
-  // Where an element lies: the file's index in the manifest, and the byte. Reads that come in this
-  // order follow the disk.
+  // Location of an element: file index in the manifest, and byte; reads sorted by it are
+  // sequential.
   struct Place {
     size_t file = 0;
     int64_t offset = 0;
@@ -63,8 +63,8 @@ class CheckpointReader {
   };
   Place place_of(std::string_view tensor, int64_t element);
 
-  // Reads all of one file of the manifest: every checksum, and that the file holds exactly the
-  // parts that it should. Ranks can share the files of a checkpoint among them.
+  // Reads a whole file of the manifest and checks every checksum and that the file holds exactly
+  // the expected parts. Ranks can divide the files of a checkpoint among themselves.
   void verify_file(size_t file);
   void verify();  // all files
 
@@ -74,7 +74,7 @@ class CheckpointReader {
     std::map<std::string, SafetensorsEntry, std::less<>> entries;  // by name; read once
     int64_t last_use = 0;
   };
-  // Bytes of a file, and where they go.
+  // Bytes of a file, and their destination.
   struct Run {
     Place place;
     std::span<std::byte> into;
@@ -85,7 +85,7 @@ class CheckpointReader {
     std::vector<std::byte> bytes;
   };
 
-  // A part, where the manifest has it.
+  // A part in the manifest.
   struct StoredPart {
     const std::string* tensor;
     const CheckpointTensor* whole;
@@ -106,14 +106,14 @@ class CheckpointReader {
   CheckpointManifest manifest_;
   std::vector<OpenFile> files_;
   std::vector<CachedChunk> cache_;
-  std::vector<std::vector<StoredPart>> parts_;  // by file, once they were asked for
+  std::vector<std::vector<StoredPart>> parts_;  // by file, filled on request
   int64_t uses_ = 0;
 };
 
-// The text of the manifest of a checkpoint's folder, as it is there. Throws MissingInputError, and
-// DataError if it is longer than a manifest may be.
+// Reads the text of the manifest in a checkpoint's folder. Throws MissingInputError, and DataError
+// if it is longer than a manifest may be.
 std::string read_manifest_text(const Folder& folder);
-// Reads and parses it; without looking at the other files.
+// Reads and parses the manifest; ignores the other files.
 CheckpointManifest read_checkpoint_manifest(const Folder& folder);
 
 }  // namespace shale

@@ -8,17 +8,16 @@
 
 namespace shale::comm {
 
-// States of which every replica has its own (OverReplicas::kEach): on a checkpoint one tensor with
-// those of all, which is cut into a box for each along a dimension before the others.
+// States that differ between replicas (OverReplicas::kEach): a checkpoint stores those of all
+// replicas as one tensor with an additional first dimension, which has a box for each replica.
 
-// The part with its place in that tensor.
+// Returns the part with its position in that tensor.
 StatePart stacked(StatePart part, int replica, int replicas);
 
-// Of how many replicas a stored tensor is, if it is this part's but for their number; else 0.
+// Number of replicas in a stored tensor if it matches the part in everything else; otherwise 0.
 int64_t stored_replicas(const CheckpointTensor& stored, const StatePart& part);
 
-// Sets parts, which are stacked, to the mean of those that `stored` replicas have written. read():
-// reads such parts.
+// Sets stacked parts to the mean of the states of `stored` replicas. read() reads such parts.
 void read_mean(const std::vector<StatePart>& parts, int64_t stored,
                const std::function<void(const std::vector<StatePart>&)>& read);
 

@@ -11,12 +11,12 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
-// Where rank `rank` begins among `total` bytes; total * rank may be beyond 64 bits.
+// Start of rank `rank` among `total` bytes; total * rank may exceed 64 bits.
 int64_t begin_of(int64_t total, int64_t rank, int64_t ranks) {
   return total / ranks * rank + total % ranks * rank / ranks;
 }
 
-// The first element of a tensor at `begin` that does not start before byte `place` of all.
+// First element, of a tensor that starts at byte `begin`, that starts at or after byte `place`.
 int64_t element_at(int64_t place, int64_t begin, int64_t numel, int64_t size) {
   return std::clamp((place - begin + size - 1) / size, int64_t{0}, numel);
 }
@@ -47,7 +47,7 @@ std::vector<std::vector<TensorPart>> even_parts(const CheckpointManifest& manife
     }
   }
   std::vector<std::vector<TensorPart>> parts(static_cast<size_t>(ranks));
-  int64_t begin = 0;  // of the tensor, among all bytes
+  int64_t begin = 0;  // first byte of the tensor, among all bytes
   for (const auto& [name, tensor] : manifest.tensors) {
     const TensorPart whole{
         .tensor = name, .dtype = tensor.dtype, .shape = tensor.shape, .count = tensor.numel()};
@@ -96,7 +96,7 @@ void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int 
     try {
       to.discard(manifest.step, nonce);
     } catch (const Error&) {
-      // The disk that fails twice is reported once; the next run clears the rest away.
+      // A second disk error is not reported; the next run removes the leftovers.
     }
     throw;
   }

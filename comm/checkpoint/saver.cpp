@@ -20,8 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is copied before it is handed to the disk: little enough that the disk is not kept waiting,
-// and that waiting for a device so often costs nothing.
+// Bytes copied before they are passed to the disk: few enough that the disk does not wait, many
+// enough that the waits for the device cost nothing.
 constexpr int64_t kCopyBytes = int64_t{32} << 20;
 
 double seconds_since(Clock::time_point start) {
@@ -37,7 +37,7 @@ TensorPart stored(const StatePart& part) {
           .count = part.count()};
 }
 
-// The record of a file that is not there yet: checksums are those of nothing.
+// Record of a file before it exists; its checksums are zero.
 std::string record_of(const std::string& file_name, const std::vector<StatePart>& share) {
   std::vector<TensorPart> parts;
   for (const StatePart& part : share) parts.push_back(stored(part));
@@ -47,7 +47,7 @@ std::string record_of(const std::string& file_name, const std::vector<StatePart>
   return encode_shard(record);
 }
 
-// Bytes of a vector; there when its context is synchronised.
+// Copies bytes of a vector; complete once its context is synchronised.
 void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte* to) {
   const std::byte* from = static_cast<const std::byte*>(values.data()) + begin;
   if (values.context().device().type == DeviceType::kCpu) {
@@ -57,13 +57,13 @@ void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte*
   }
 }
 
-// What went wrong with a save on a rank, for all of them.
+// Text of a failed save on a rank, to be sent to all ranks.
 std::string problem_of(std::exception_ptr error, int64_t step, int rank) {
   const std::string problem = pack_problem(error);
   if (problem.empty()) return {};
   const size_t space = problem.find(' ');
   std::string code = problem.substr(0, space);
-  // What is missing, or something else, is where to write to: somebody has moved the folder away.
+  // "Missing" here means the destination, which was moved away: a disk error, not missing input.
   for (const ExitCode gone : {ExitCode::kMissingInput, ExitCode::kData}) {
     if (code == cat(static_cast<int>(gone))) code = cat(static_cast<int>(ExitCode::kDisk));
   }
@@ -73,7 +73,7 @@ std::string problem_of(std::exception_ptr error, int64_t step, int rank) {
 
 }  // namespace
 
-// Host memory that copies from the device reach fastest. It grows to the largest save and stays.
+// Host memory for fast copies from the device. It grows to the largest save and is kept.
 struct CheckpointSaver::Staged {
   explicit Staged(MemoryProvider& memory) : provider(memory) {}
   ~Staged() { reserve(0); }
@@ -94,7 +94,7 @@ struct CheckpointSaver::Staged {
   std::byte* data = nullptr;
   int64_t bytes = 0;
   std::optional<ShardPlan> plan;
-  std::optional<ShardImage> image;  // in this memory
+  std::optional<ShardImage> image;  // uses this memory
 };
 
 CheckpointSaver::CheckpointSaver(ProcessGroup& group, Context& context, std::string folder,
@@ -152,7 +152,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
                                              const std::vector<StatePart>& share) {
   const std::optional<int64_t> before = finish();
   info_ = info;
-  // Rank 0 makes the folder; the others learn its name, or why there is none.
+  // Rank 0 makes the folder and sends its nonce, or the error, to the others.
   std::string nonce, problem;
   if (group_.rank() == 0) {
     nonce = make_checkpoint_nonce();
@@ -162,7 +162,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
       problem = problem_of(std::current_exception(), info_.step, group_.rank());
     }
   }
-  // Only problems have a blank in them.
+  // Errors contain a space, nonces do not.
   nonce_ = group_.broadcast_bytes(problem.empty() ? nonce : problem, 0, "checkpoint begins");
   if (nonce_.find(' ') != nonce_.npos) throw_problem(nonce_);
   enter(Phase::kWriting);
@@ -170,7 +170,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
   try {
     stage(share);
   } catch (...) {
-    // The other ranks do not know it yet: all of them meet it in poll().
+    // The other ranks do not know yet: all of them throw in poll().
     if (staged_->image) staged_->image->cancel();
     join();
     running_ = false;
@@ -180,7 +180,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
   return before;
 }
 
-// In the order of the file; the disk gets what is copied while the rest is being copied.
+// Copies in file order; the disk writes what is copied while the rest is being copied.
 void CheckpointSaver::stage(const std::vector<StatePart>& share) {
   Staged& staged = *staged_;
   staged.image.reset();
@@ -196,7 +196,7 @@ void CheckpointSaver::stage(const std::vector<StatePart>& share) {
   ShardImage& image = staged.image.emplace(plan, staged.data);
   start([this] { write(); });
 
-  int64_t copied = 0;  // bytes for which nobody has waited
+  int64_t copied = 0;  // bytes copied since the last wait
   std::set<Context*> contexts = {&context_};
   for (size_t i = 0; i < plan.order.size(); ++i) {
     const Tensor& values = share[plan.order[i]].values;
@@ -215,7 +215,7 @@ void CheckpointSaver::stage(const std::vector<StatePart>& share) {
   image.filled(plan.file().bytes);
 }
 
-// On the thread.
+// Runs on the thread.
 void CheckpointSaver::write() {
   const auto begin = Clock::now();
   report_ = staged_->image->write(folder_.temporary_path(info_.step, nonce_));
@@ -228,7 +228,7 @@ void CheckpointSaver::record(const char* what, Clock::time_point begin) const {
   options_.timeline->add_slice("checkpoint", what, begin, Clock::now());
 }
 
-// On the thread of rank 0.
+// Runs on rank 0's thread.
 void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   const auto begin = Clock::now();
   CheckpointManifest manifest;
@@ -239,8 +239,8 @@ void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   if (options_.before_commit) options_.before_commit();
   folder_.commit(manifest, nonce_, info_.attachments);
   record("commit", begin);
-  // The checkpoint is safe: what goes wrong from here on is no reason to end the run. What is left
-  // of old ones costs only room, and the next save tries again.
+  // The checkpoint is safe: later errors must not end the run. Old checkpoints that remain only
+  // cost space, and the next save tries again to delete them.
   try {
     if (options_.committed) options_.committed(info_.step);
     if (options_.keep > 0) folder_.retire(options_.keep, info_.step);
@@ -283,7 +283,7 @@ std::optional<int64_t> CheckpointSaver::advance(const SaveProgress& all) {
   return {};
 }
 
-// Some rank failed: all stop writing before the folder goes.
+// Some rank failed: all must stop writing before the folder is removed.
 void CheckpointSaver::give_up() {
   const bool failed_here = progress().failed == phases_;
   if (staged_->image) staged_->image->cancel();

@@ -22,80 +22,79 @@ class Timeline;
 
 namespace shale::comm {
 
-// What is saved beside tensors; only rank 0's counts.
+// Saved data besides tensors; only rank 0's is used.
 struct CheckpointInfo {
   int64_t step = 0;           // optimizer steps done
-  std::string state = "{}";   // a JSON object: where the run is
-  std::string config = "{}";  // a JSON object: what run it is
+  std::string state = "{}";   // a JSON object: progress of the run
+  std::string config = "{}";  // a JSON object: configuration of the run
   CheckpointFolder::Attachments attachments = {};
 };
 
-// What becomes of checkpoints, and who is told.
+// Retention of checkpoints, and callbacks.
 struct CheckpointSaverOptions {
-  int64_t keep = 0;  // newest checkpoints that stay; 0: all
-  // Called on rank 0 before a checkpoint is committed, on the thread that writes: what must be on
-  // the disk when the checkpoint is, and is not in it, is synced here. If it throws, the save
-  // fails.
+  int64_t keep = 0;  // number of newest checkpoints to keep; 0: all
+  // Called on rank 0, on the writing thread, before a checkpoint is committed: syncs other files
+  // that must be on disk with it. If it throws, the save fails.
   std::function<void()> before_commit = {};
-  // Called on rank 0 once a checkpoint is safe, with its step: on the thread that writes, so that
-  // it may wait for the disk. What it throws is logged.
+  // Called on rank 0, on the writing thread, after a checkpoint is committed, with its step. It may
+  // wait for the disk. Its exceptions are logged.
   std::function<void(int64_t step)> committed = {};
-  Timeline* timeline = nullptr;  // gets what the threads do, as a track "checkpoint"; null: nobody
+  Timeline* timeline = nullptr;  // records the threads' work as a track "checkpoint"; null: off
 };
 
-// How far the ranks are with a save: phases that have ended on this rank, and the one in which it
-// failed, by a number that grows from save to save; 0: none. What ranks have said of one phase can
-// be told from what they say of the next.
+// Progress of this rank in its saves: number of finished phases, and number of the phase that
+// failed, 0: none. Phase numbers increase from save to save, so phases cannot be confused.
 struct SaveProgress {
   int64_t finished = 0;
   int64_t failed = 0;
 };
 
-// What a save cost this rank, for reports.
+// Cost of a save on this rank, for reports.
 struct CheckpointCost {
-  int64_t bytes = 0;   // that this rank wrote
-  double copy_s = 0;   // for which training stood still
-  double write_s = 0;  // from the first byte copied to the disk's confirmation
+  int64_t bytes = 0;   // written by this rank
+  double copy_s = 0;   // time for which training stopped
+  double write_s = 0;  // from the first copied byte until the disk confirmed the write
 };
 
-// Saves the training state of the ranks of a group while they train on. save() copies this rank's
-// share to host memory and returns; threads write it, beginning with what has been copied, and sync
-// it to the disk; rank 0 commits (comm/checkpoint/folder.h) once all ranks have written
-// theirs. The ranks agree on that between steps, in poll(), or in advance() if they exchange
-// progress() by other means, so that nothing here communicates beside training.
+// Saves the training state of the ranks of a group while they continue training. save() copies this
+// rank's share to host memory and returns; threads write it, starting with what is already copied,
+// and sync it to disk; rank 0 commits (comm/checkpoint/folder.h) once all ranks have written their
+// shares. The ranks agree on that between steps, in poll(), or in advance() if they exchange
+// progress() in other ways, so the saver never communicates concurrently with training.
 //
-// A checkpoint exists when poll(), advance() or finish() has returned its step. What fails before,
-// on any rank, is thrown on all of them by the same call, and leaves the checkpoints before it as
-// they were; a rank that dies leaves a folder that the next run clears away.
+// A checkpoint exists when poll(), advance() or finish() has returned its step. If a rank fails
+// before, that call throws the error on all ranks, and earlier checkpoints stay as they were. If a
+// rank dies, the next run removes the incomplete folder.
 class CheckpointSaver {
  public:
   // `folder` exists: the run's checkpoints/. Group and context outlive this.
   CheckpointSaver(ProcessGroup& group, Context& context, std::string folder,
                   const CheckpointSaverOptions& options);
-  ~CheckpointSaver();  // gives up what is not committed
+  ~CheckpointSaver();  // abandons an uncommitted save
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  // Checks, before the first step, that a manifest can say what lies where. Throws ConfigError, on
-  // all ranks, where the state is in more pieces than fit into one. Collective.
+  // Checks, before the first step, that a manifest can describe the state. Throws ConfigError, on
+  // all ranks, if the state has too many parts. Collective.
   void check(const std::vector<StatePart>& share);
 
-  // Collective. `share`: what this rank writes (share_to_write). Its tensors may change when this
-  // returns. Waits for the save before, whose step is returned if it became committed only now.
+  // Starts a save. `share`: the parts that this rank writes (share_to_write); may change
+  // afterwards. Waits for the previous save, and returns its step if it was committed only now.
+  // Collective.
   std::optional<int64_t> save(const CheckpointInfo& info, const std::vector<StatePart>& share);
-  // Between steps, as long as a save is in flight; collective. Returns the step when it has become
+  // Call between steps while a save is in flight; collective. Returns the step once it has been
   // committed. Never waits for the disk.
   std::optional<int64_t> poll();
-  // The same in two halves, for callers who exchange more than this: what to tell the other ranks,
-  // and what to do once all have told it: the least that they have finished, the last that failed.
-  // That may be some time ago. The second is collective, and does nothing where nothing is due.
+  // Two halves of poll(), for callers that exchange other data too. progress() returns this rank's
+  // values. advance() takes the minimum of `finished` and the maximum of `failed` over all ranks,
+  // which may be outdated; it is collective, and does nothing if nothing is due.
   SaveProgress progress() const;
   std::optional<int64_t> advance(const SaveProgress& all);
-  // The same, but waits until nothing is in flight. Collective.
+  // Waits until no save is in flight, otherwise like poll(). Collective.
   std::optional<int64_t> finish();
   bool in_flight() const { return phase_ != Phase::kIdle; }
 
-  // Cost of the last save; write_s is there once it has been committed.
+  // Cost of the last save; write_s is valid once it has been committed.
   const CheckpointCost& cost() const { return cost_; }
 
  private:
@@ -118,11 +117,11 @@ class CheckpointSaver {
   CheckpointCost cost_;
 
   Phase phase_ = Phase::kIdle;
-  int64_t phases_ = 0;  // that have begun
+  int64_t phases_ = 0;  // number of phases started
   CheckpointInfo info_;
-  std::string nonce_;               // of the folder, until it is committed
-  std::unique_ptr<Staged> staged_;  // host memory, kept from save to save
-  std::string report_;              // what this rank wrote, for rank 0
+  std::string nonce_;               // of the folder, until the commit
+  std::unique_ptr<Staged> staged_;  // host memory, kept between saves
+  std::string report_;              // this rank's record for rank 0
   std::thread thread_;
   std::atomic<bool> running_{false};
   std::exception_ptr error_;  // of the thread

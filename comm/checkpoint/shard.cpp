@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-// Small enough that the bytes are still in the cache when they are copied after the checksum.
+// Small enough to be still in the cache when copied after the checksum.
 constexpr size_t kPieceBytes = size_t{128} << 10;
 
 void check_part(const TensorPart& part) {
@@ -75,7 +75,7 @@ ShardPlan::ShardPlan(const std::string& name, std::vector<TensorPart> all, int64
     throw InternalError(cat("checkpoint: chunks of ", chunk_bytes, " bytes, expected ",
                             kMinChunkBytes, " to ", kMaxChunkBytes));
   }
-  std::vector<size_t> stored;  // places of those that have elements
+  std::vector<size_t> stored;  // indices of non-empty parts
   for (size_t i = 0; i < parts.size(); ++i) {
     check_part(parts[i]);
     record_part(record, parts[i]);

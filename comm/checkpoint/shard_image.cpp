@@ -14,7 +14,7 @@
 namespace shale {
 namespace {
 
-// Enough that the disk has work while some of them take checksums.
+// Enough to keep the disk busy while some threads compute checksums.
 constexpr size_t kWriters = 4;
 
 }  // namespace

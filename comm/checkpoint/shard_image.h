@@ -10,28 +10,27 @@
 
 namespace shale {
 
-// Writes one rank's file of a checkpoint out of memory in which its bytes lie as they will in the
-// file: past the system's cache and without another copy, by a few threads, which take the
-// checksums too. They may begin while the bytes are still being put there:
+// Writes one rank's file of a checkpoint from memory that already has the file's layout: with
+// direct I/O, without another copy, by a few threads, which also compute the checksums. Writing may
+// start while the memory is still being filled:
 //
 //   ShardImage image(plan, memory);
-//   on one thread:   copy parts[plan.order[i]] to image.data(i), in this order, and tell filled()
+//   on one thread:   copy parts[plan.order[i]] to image.data(i), in this order, and call filled()
 //   on another one:  record = image.write(folder);  // for add_shard, on the rank that commits
 class ShardImage {
  public:
-  // The plan, and bytes_for() of memory at a multiple of kDirectAlignment, outlive this.
+  // plan and memory outlive this. memory: bytes_for() bytes, aligned to kDirectAlignment.
   ShardImage(const ShardPlan& plan, std::byte* memory);
   static int64_t bytes_for(const ShardPlan& plan) { return plan.file().bytes; }
 
   std::byte* data(size_t i) const { return memory_ + plan_.begins[i]; }
 
-  // The file's bytes before `end` are there, and do not change any more.
+  // The file's bytes before `end` are complete and will not change.
   void filled(int64_t end);
-  void cancel();  // lets write() throw InternalError instead of finishing
+  void cancel();  // makes write() throw InternalError instead of finishing
 
-  // Makes the plan's file in the existing folder, reserves its room on the disk, writes and syncs
-  // it; its name is on the disk only after CheckpointFolder::commit. Throws DiskError where the
-  // disk fails.
+  // Creates the plan's file in the existing folder, reserves its disk space, writes and syncs it;
+  // its name is durable only after CheckpointFolder::commit. Throws DiskError if the disk fails.
   std::string write(const std::string& folder);
 
  private:

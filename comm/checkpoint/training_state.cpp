@@ -16,12 +16,12 @@
 namespace shale::comm {
 namespace {
 
-// Bytes of a part on a device that go through host memory at once, and bytes of that memory.
+// Bytes of a device part that are copied through host memory in one piece, and size of that memory.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kStagedBytes = int64_t{64} << 20;
 
-// A slice boundary inside a part, in elements: the first multiple of kFlatAlignment at which at
-// least `bytes` of the part's bytes come before.
+// Slice boundary inside a part, in elements: the first multiple of kFlatAlignment that has at least
+// `bytes` of the part's bytes before it.
 int64_t boundary(const StatePart& part, int64_t bytes) {
   const int64_t size = dtype_size(part.values.dtype());
   const int64_t unit = size * kFlatAlignment;
@@ -29,11 +29,11 @@ int64_t boundary(const StatePart& part, int64_t bytes) {
   return std::min(units * kFlatAlignment, part.count());
 }
 
-// "[2,3], expected [3,3]", or empty.
+// Describes a difference, such as "[2,3], expected [3,3]"; empty: none.
 std::string difference(const CheckpointTensor& stored, const StatePart& part) {
   if (stored_replicas(stored, part) > 0) return {};
   if (!std::equal(stored.shape.begin(), stored.shape.end(), part.shape.begin(), part.shape.end())) {
-    std::string found;  // it may have more dimensions than a Shape
+    std::string found;  // may have more dimensions than a Shape
     for (const int64_t size : stored.shape) found += cat(found.empty() ? "" : ",", size);
     return cat("[", found, "], expected ", part.shape);
   }
@@ -43,7 +43,7 @@ std::string difference(const CheckpointTensor& stored, const StatePart& part) {
   return {};
 }
 
-// The names, the first few in full.
+// Lists names, with the first few in full.
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;
   std::string list;
@@ -51,7 +51,7 @@ std::string listed(const std::vector<std::string>& names) {
   return names.size() > kShown ? cat(list, " and ", names.size() - kShown, " more") : list;
 }
 
-// The names of the parts that ranks have, of all stages of a pipeline.
+// Names of the parts of all pipeline stages.
 std::set<std::string, std::less<>> names_of(const std::vector<StatePart>& parts,
                                             const PipelineStages* stages) {
   std::set<std::string, std::less<>> names;
@@ -95,18 +95,18 @@ void check_inventory(const CheckpointReader& checkpoint, const std::vector<State
   throw DataError(cat(checkpoint.path(), ": not the state of this model and optimizer:", problem));
 }
 
-// Elements of a part: all, or on a device a piece.
+// Destination of a read: a whole part in host memory, or a piece of a part on a device.
 struct Target {
   CheckpointReader::Place place;
   const StatePart* part = nullptr;
   int64_t begin = 0;  // in the part
   Tensor to;
 
-  // Then it is read straight into; else through memory of the host.
+  // True: read directly into `to`; false: through host memory.
   bool is_host() const { return to.context().device().type == DeviceType::kCpu; }
 };
 
-// Elements [begin, begin + count) of a part, as its tensor has them.
+// Describes elements [begin, begin + count) of a part for the checkpoint.
 TensorPart stored_part(const StatePart& part, int64_t begin, int64_t count) {
   return {.tensor = part.name,
           .dtype = part.values.dtype(),
@@ -116,7 +116,7 @@ TensorPart stored_part(const StatePart& part, int64_t begin, int64_t count) {
           .count = count};
 }
 
-// Where the part's element is in its tensor.
+// Index of a part's element in its tensor.
 int64_t index_of(const StatePart& part, int64_t element) {
   int64_t index = 0;
   for_each_run(stored_part(part, element, 1), 0, part.shape.numel(),
@@ -124,7 +124,7 @@ int64_t index_of(const StatePart& part, int64_t element) {
   return index;
 }
 
-// All elements of the parts, in the order in which they lie on the disk.
+// All elements of the parts, in the order of the files.
 std::vector<Target> targets_of(CheckpointReader& checkpoint, const std::vector<StatePart>& parts) {
   std::vector<Target> targets;
   for (const StatePart& part : parts) {
@@ -175,7 +175,7 @@ void read_targets(CheckpointReader& checkpoint, std::span<const Target> targets,
   }
 }
 
-// As much at a time as there is host memory for what goes to a device.
+// Reads in batches limited by the host memory for device parts.
 void read_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& parts, bool shared) {
   const std::vector<Target> targets = targets_of(checkpoint, parts);
   std::vector<std::byte> staged;
@@ -187,7 +187,7 @@ void read_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& part
   }
 }
 
-// Rank 0 reads, the others get a copy: each of them would else open the files of all.
+// Rank 0 reads and broadcasts: otherwise each rank would open all ranks' files.
 void read_whole_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& parts,
                       DataParallel& parallel) {
   if (parts.empty()) return;
@@ -205,14 +205,14 @@ void read_whole_parts(CheckpointReader& checkpoint, const std::vector<StatePart>
   }
 }
 
-// Whether a rank of another stage writes what this rank has too.
+// True if a rank of another stage writes the same part.
 bool is_elsewhere(const StatePart& part, const PipelineStages* stages) {
   if (stages == nullptr) return false;
   if (part.parameter == nullptr) return stages->group->rank() > 0;
   return !stages->is_first_holder(*part.parameter);
 }
 
-// Other ranks of its shard group have other elements.
+// True if other ranks of its shard group have other elements.
 bool is_of_experts(const StatePart& part) {
   return part.parameter != nullptr && part.parameter->sharding.is_of_experts;
 }
@@ -221,16 +221,16 @@ Tensor as_vector(const Tensor& x) {
   return x.alias({x.numel()}, {1});
 }
 
-// A part that counts elements of what this rank has of its parameter, or blocks of them, as parts
-// of the whole: one for each box that it has elements of, at least one.
+// Converts a part whose indices count this rank's shard of a parameter, or blocks of that shard, to
+// indices of the whole tensor. Adds one part for each box that has elements of it, at least one.
 void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
   const Shape whole = state_shape(parameter.whole, part.block);
   const bool is_cut = parameter.sharding.share == Share::kShard;
-  // Blocks that lie across rows of what is cut would be others in the whole.
+  // Blocks that extend over shard boundaries would be different blocks of the whole tensor.
   const bool follows = !is_cut || part_shape(whole, parameter.sharding) == part.shape;
   if (!follows || !(part.shape == state_shape(parameter.shape, part.block))) {
-    // Statistics of the whole parameter, which every leaf has.
+    // Statistics of the whole parameter, which every tensor rank has.
     if (part.of_whole) {
       part.is_copy = parameter.sharding.share != Share::kWhole && parameter.sharding.rank > 0;
       return parts.push_back(std::move(part));
@@ -266,8 +266,8 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
 
 namespace {
 
-// A buffer's parameters by their names: with local steps the anchors, beside which the masters are
-// each replica's own.
+// Adds a buffer's parameters by name. With local steps these are the anchors; the masters, which
+// differ between replicas, are added as "/local".
 void add_parameters(std::vector<StatePart>& parts, const FlatBuffer& buffer,
                     const LocalSteps::Outer* outer) {
   for (const OptimSpan& span : buffer.spans()) {
@@ -333,7 +333,7 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
                    replicas != nullptr ? replicas->size() : 1);
   }
   if (parallel.units().empty()) return parts;
-  // Those of the whole tree, once.
+  // Module buffers of the whole tree, once.
   const ProcessGroup* const tensor = parallel.shared().groups.tensor;
   for (const Buffer* buffer : root_of(parallel.units().front()->module()).buffers()) {
     const bool has_values = buffer->value.defined() && buffer->value.numel() > 0;
@@ -353,7 +353,7 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
   const auto cut_at = [&](int64_t r) { return total / ranks * r + total % ranks * r / ranks; };
   const int64_t begin = cut_at(rank), end = cut_at(rank + 1);
   std::vector<StatePart> share;
-  int64_t before = 0;  // bytes
+  int64_t before = 0;  // in bytes
   for (const StatePart& part : parts) {
     const int64_t from = boundary(part, begin - before);
     const int64_t to = rank + 1 == ranks ? part.count() : boundary(part, end - before);
@@ -420,10 +420,10 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   const std::vector<StatePart> parts = training_state(parallel, optimizers);
   check_inventory(checkpoint, parts, parallel.shared().groups.stages);
   const int ranks = parallel.shared().groups.shard->size();
-  // What several leaves of a rank have is read for one after the other.
+  // Parts that several tensor ranks of this process have are read once for each rank.
   std::map<size_t, std::pair<std::vector<StatePart>, std::vector<StatePart>>> by_leaf;
   std::map<std::string_view, size_t> copies;
-  std::map<int64_t, std::vector<StatePart>> of_other_replicas;  // by how many have written them
+  std::map<int64_t, std::vector<StatePart>> of_other_replicas;  // by replicas that wrote them
   for (const StatePart& part : parts) {
     const int64_t replicas = stored_replicas(*checkpoint.find(part.name), part);
     if (replicas > 0 && replicas != part.shape[0]) {
