@@ -8,7 +8,7 @@
 namespace shale::comm {
 namespace {
 
-constexpr size_t kRounds = 16;  // the quickest of them decides
+constexpr size_t kRounds = 16;  // the fastest one decides
 constexpr int64_t kPair = 2;    // offset and error
 
 }  // namespace

@@ -8,19 +8,19 @@
 
 namespace shale::comm {
 
-// By how much this rank's clock is ahead of rank 0's.
+// Time by which this rank's clock is ahead of rank 0's.
 struct ClockOffset {
   int64_t ns = 0;
-  int64_t error_ns = 0;  // at most; 0: it is the same clock
+  int64_t error_ns = 0;  // upper bound; 0: it is the same clock
 };
 
-// A clock in nanoseconds, the same for all processes of a host.
+// Clock in nanoseconds, the same for all processes of a host.
 using HostClock = std::function<int64_t()>;
 
-// Compares the ranks' clocks by some small all-gathers: none ends on a rank before all have begun
-// it, so that the offset lies between two bounds, of which this is the middle. Ranks of a host,
-// which `host_name` tells from others, share the offset of the lowest of them. Collective, on a
-// group for host memory.
+// Compares the ranks' clocks with some small all-gathers: none ends on a rank before all have
+// started it, so the offset lies between two bounds; returns their middle. Ranks of one host,
+// identified by `host_name`, share the offset of the lowest of them. Collective, on a group for
+// host memory.
 ClockOffset measure_clock_offset(ProcessGroup& group, const std::string& host_name,
                                  const HostClock& clock);
 

@@ -17,7 +17,7 @@ std::string list_of(const std::vector<int>& ranks) {
   return ranks.size() > kMost ? cat(text, " and ", ranks.size() - kMost, " more") : text;
 }
 
-// Ranks without a GPU.
+// Lists the ranks without a GPU.
 std::vector<int> without_gpu(const std::vector<RankGpus>& ranks) {
   std::vector<int> without;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -39,8 +39,8 @@ Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceW
     throw UnavailableError(
         cat("device: ", why, "; other ranks see GPUs, expected one for every rank"));
   }
-  // All ranks are gone through on all ranks, so that all fail if one does.
-  std::map<std::pair<std::string, std::string>, std::vector<int>> users;  // by host and GPU
+  // Every rank processes all ranks, so that all fail if one does.
+  std::map<std::pair<std::string, std::string>, std::vector<int>> users;  // key: host and GPU
   Device device{.type = DeviceType::kCuda};
   for (size_t other = 0; other < ranks.size(); ++other) {
     const auto& [host, gpus] = ranks[other];

@@ -8,24 +8,24 @@
 
 namespace shale::comm {
 
-// What a rank asks for. By default a GPU of its own where there are GPUs, else the CPU.
+// Device request of a rank. Default: a GPU of its own if there are GPUs, else the CPU.
 struct DeviceWish {
-  bool gpu = false;        // no CPU in place of a GPU
-  bool may_share = false;  // several ranks on one GPU: they exchange data through host memory
+  bool gpu = false;        // refuse the CPU
+  bool may_share = false;  // allow several ranks on one GPU: they exchange data through host memory
 };
 
-// A rank's place, and the GPUs that its process may use.
+// Host of a rank, and the GPUs that its process may use.
 struct RankGpus {
   std::string host;
   GpuList gpus;
 };
 
-// The device of `rank`, from what all ranks see: the same answers everywhere. Ranks of a host take
-// GPUs in the order of their numbers: each the first of its own that no lower rank has. So where
-// all see all GPUs, the local rank is the index; where a launcher shows each rank one, it is 0.
+// Chooses the device of `rank` from what all ranks see; gives the same answers on every rank. Ranks
+// of a host choose in rank order: each takes the first of its visible GPUs that no lower rank has.
+// If all see all GPUs, the index is the local rank; if a launcher shows each rank one GPU, it is 0.
 //
-// Throws UnavailableError, which names the ranks: where a GPU is wanted and a rank sees none; where
-// some ranks see GPUs and others do not; where a rank finds all of its own taken and may not share.
+// Throws UnavailableError, naming the ranks: if a GPU is required and a rank sees none; if only
+// some ranks see GPUs; if all GPUs of a rank are taken and it may not share.
 Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceWish& wish);
 
 }  // namespace shale::comm

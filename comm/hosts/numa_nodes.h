@@ -5,18 +5,17 @@
 
 namespace shale::comm {
 
-// Whether sums that are made inside each NUMA node first, then over the nodes, have the bits of one
-// tree over all ranks, and are worth it: there are several nodes, of the same power of two of
-// consecutive ranks, two at least. nodes: of each rank, or of each GPU; -1: unknown.
+// True if sums inside each NUMA node first, then over the nodes, have the same bits as one tree
+// over all ranks, and are useful: several nodes, each with the same power of two, at least two, of
+// consecutive ranks. nodes: by rank, or by GPU; -1: unknown.
 bool nodes_keep_tree(const std::vector<int>& nodes);
 
-// The NUMA node of each rank, by which collectives in host memory are made (World::set_numa_nodes);
-// empty: as if there were one.
+// NUMA node of each rank, for collectives in host memory (World::set_numa_nodes); empty: one node.
 //
-// ranks_per_node: how many consecutive ranks have one; 0: by where their GPUs are, if
-// nodes_keep_tree(); 1: one for all. hosts and nodes: of each rank, a node of -1 being unknown.
-// Sums of ranks on several hosts are made host by host, whatever the nodes. Throws ConfigError for
-// a number of ranks that cannot be.
+// ranks_per_node: consecutive ranks per node; 0: by the location of their GPUs, if
+// nodes_keep_tree(); 1: one node for all. hosts and nodes: by rank, node -1: unknown. Throws
+// ConfigError for invalid numbers, and for 2 or more with several hosts, where sums are made host
+// by host.
 std::vector<int> numa_nodes(int ranks_per_node, const std::vector<std::string>& hosts,
                             const std::vector<int>& nodes);
 

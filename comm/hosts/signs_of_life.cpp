@@ -7,7 +7,7 @@
 namespace shale::comm {
 namespace {
 
-// A rank that was heard of in the last look of the watchdog may have been lost since.
+// Interval of the watchdog: a rank heard in its last iteration may have been lost since.
 constexpr double kLook_s = 0.2;
 
 }  // namespace

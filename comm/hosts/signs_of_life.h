@@ -5,34 +5,31 @@
 
 namespace shale::comm {
 
-// What a process hears of the other ranks, for its waits, and how long they may be. A rank that
-// waits for one that is stopped does not come to what others wait for it in, though it lives: so a
-// wait that reaches its time-out asks whether all ranks are alive before it names one that has not
-// come.
+// Heartbeat state of the other ranks, for waits and their time limits. If rank A waits for a
+// stopped rank, then ranks that wait for A miss it too, although A is alive. A wait that reaches
+// its time-out therefore first asks whether all ranks are alive, before it names a missing one.
 class SignsOfLife {
  public:
-  // Of the watchdog, after each look: how long the most silent rank has been so, of those that have
-  // been heard of.
+  // Set by the watchdog in each iteration: longest silence of the ranks that have sent heartbeats.
   void set_longest_silence(double seconds);
-  // Nobody listens any more.
+  // Set when the watchdog has ended.
   void end();
-  // Until set_started() waits may take so long, 0: for ever, where their time-outs are shorter: on
-  // a busy machine ranks come one by one to their first meetings.
+  // Sets the minimum limit of all waits until set_started(), 0: no limit. On a busy machine ranks
+  // are late for their first collectives.
   void set_starting(double seconds);
   void set_started();
-  // The longest wait now, of a time-out; 0: for ever.
+  // Current limit for a wait with this time-out; 0: no limit.
   double limit(double timeout_s) const;
-  // Whether a wait has reached its time-out, so that a shorter silence says enough.
+  // True if a wait has reached its time-out, so that a shorter silence suffices for an alarm.
   bool asked() const { return waits_.load() > 0; }
 
-  // Returns when all ranks have given a sign since it was called, or nobody listens. If one gives
-  // none, the watchdog ends the run by that rank's name; poll, called now and then, throws when it
-  // has done so.
+  // Returns when all ranks have sent a heartbeat since the call, or if no watchdog runs. If a rank
+  // sends none, the watchdog ends the run and names it; poll, called repeatedly, then throws.
   void wait_for_all(const std::function<void()>& poll);
 
  private:
-  std::atomic<double> longest_silence_s_{-1};  // negative: nobody listens
-  std::atomic<double> start_s_{-1};            // negative: the start is over
+  std::atomic<double> longest_silence_s_{-1};  // negative: no watchdog runs
+  std::atomic<double> start_s_{-1};            // negative: started
   std::atomic<int> waits_{0};
 };
 

@@ -22,12 +22,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{50};
-// A longer one was not time of being awake.
+// A longer tick means that this process was suspended.
 constexpr double kLongestTick_s = 1;
-// The launcher ends the ranks that have not spoken by then.
+// Time after which the launcher ends ranks that have not reported.
 constexpr std::chrono::seconds kPatience{4};
 
-// The variables by which launchers tell a process its rank: Open MPI, PMIx, PMI, Slurm.
+// Variables in which launchers give a process its rank: Open MPI, PMIx, PMI, Slurm.
 constexpr const char* kRankNames[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                       "SLURM_PROCID"};
 
@@ -48,7 +48,7 @@ std::optional<int64_t> own_rank() {
   return std::nullopt;
 }
 
-// By its environment, as it was when it was started.
+// Rank of a process according to the environment with which it was started.
 std::optional<int64_t> rank_of(const std::filesystem::path& process) {
   const std::string variables = '\0' + read_all(process / "environ");
   for (const char* name : kRankNames) {
@@ -62,7 +62,7 @@ std::optional<int64_t> rank_of(const std::filesystem::path& process) {
   return std::nullopt;
 }
 
-// The processes that the launcher started on this host, this one among them.
+// Processes of this launcher on this host, including this one.
 std::vector<Sibling> siblings() {
   std::vector<Sibling> found;
   std::error_code gone;
@@ -127,7 +127,7 @@ void StartWatch::run(double timeout_s) {
     const auto before = Clock::now();
     if (changed_.wait_for(lock, kTick, [this] { return done_; })) return;
     const double tick_s = std::chrono::duration<double>(Clock::now() - before).count();
-    // A rank that was stopped itself, or with all others, gives them all of the time again.
+    // If this rank was suspended, alone or with all others, the time-out starts again.
     awake_s = tick_s > kLongestTick_s ? 0 : awake_s + tick_s;
   }
   end_start(timeout_s, own_rank().value_or(0));

@@ -6,14 +6,14 @@
 
 namespace shale::comm {
 
-// Ends a process that waits for others before ranks can watch each other: a rank that is stopped,
-// or hangs, before or in MPI_Init would else hold up all others for ever. Made before the World,
-// until World::watch() has returned. Without a launcher it does nothing.
+// Ends a process that waits for others before ranks can watch each other: a rank that stops or
+// hangs before or in MPI_Init would otherwise block all others for ever. Exists from before the
+// World is made until World::watch() has returned. Does nothing without a launcher.
 class StartWatch {
  public:
-  // timeout_s: longest start, in time that this process was awake for; 0: for ever. Then one line
-  // says which ranks of this host are stopped, if any is, and the process ends with code 76,
-  // whereupon the launcher ends the others.
+  // timeout_s: longest start, counting only time in which this process was awake; 0: no limit.
+  // After that it prints one line, which names stopped ranks of this host, if any, and ends the
+  // process with code 76, whereupon the launcher ends the others.
   explicit StartWatch(double timeout_s);
   ~StartWatch();
   StartWatch(const StartWatch&) = delete;
@@ -25,7 +25,7 @@ class StartWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last member: it uses the others
 };
 
 }  // namespace shale::comm

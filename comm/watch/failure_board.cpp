@@ -11,7 +11,7 @@ namespace shale::comm {
 
 struct FailureBoard::Entry {
   std::atomic<uint32_t> posted;
-  std::atomic<uint32_t> listens;  // this rank, and has not been told
+  std::atomic<uint32_t> listens;  // this rank has a listener that was not called yet
   int32_t code;
   int64_t time_ns;
   uint32_t caused;

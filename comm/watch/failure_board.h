@@ -13,52 +13,52 @@
 
 namespace shale::comm {
 
-// Thrown where this rank waits for one that has failed. That one tells the user why.
+// Thrown when this rank waits for a rank that has failed. The failed rank reports the cause.
 class PeerFailure : public CommError {
  public:
   PeerFailure(const std::string& message, int job_code) : CommError(message), job_code_(job_code) {}
-  // The exit code of the rank that failed first, which is the job's.
+  // Exit code of the rank that failed first, which becomes the job's.
   int job_code() const { return job_code_; }
 
  private:
   int job_code_;
 };
 
-// Told that a rank has failed by itself: the job's exit code, and why.
+// Called when a rank has failed by itself, with the job's exit code and the reason.
 using FailureListener = std::function<void(int code, const std::string& message)>;
 
-// Where the ranks of one node tell each other that they cannot go on: a table in memory that all of
-// them map, looked at by everyone who waits. It lets ranks that fail for the same reason say so
-// once, and ranks that wait for a failed one stop at once, before MPI would notice anything.
+// Failure reports of the ranks of one node: a table in memory that all of them map and that every
+// waiting rank reads. Ranks that fail for the same reason report it once, and ranks that wait for a
+// failed one stop immediately, long before MPI would notice.
 class FailureBoard {
  public:
   static size_t bytes(int ranks);
 
   FailureBoard() = default;
-  // memory: bytes(ranks), zeros at first, shared by the ranks.
+  // memory: bytes(ranks), initially zero, shared by the ranks.
   FailureBoard(void* memory, int rank, int ranks) : memory_(memory), rank_(rank), ranks_(ranks) {}
 
   struct Report {
-    int rank = 0;  // on this node
+    int rank = 0;  // index on this node
     int code = 0;
     int64_t time_ns = 0;
-    bool caused = false;  // by the failure of another rank
+    bool caused = false;  // another rank failed first
     std::string message;
   };
 
   bool any() const;
-  // After a failure of its own it returns when those who listen on other ranks have been told, or
-  // after a second: the job may end then.
+  // Posts this rank's failure. Unless `caused`, waits until the listeners of other ranks have been
+  // called, but at most a second: the job may end afterwards.
   void post(int code, std::string_view message, bool caused);
   std::vector<Report> reports() const;  // by rank
-  // The first of them that no other rank's failure has caused.
+  // The first report that is not caused by another rank's failure.
   std::optional<Report> cause() const;
   // Throws PeerFailure if a rank has posted.
   void check() const;
 
-  // Names whom tell() tells in this process; tell() returns when that is done. The watchdog calls
-  // it, on its own thread, as the main one may be busy for long; only the first call counts.
-  void listen(FailureListener listener);  // empty: nobody
+  // Sets the listener of this process, which tell() calls, at most once; tell() returns when the
+  // listener has. The watchdog calls tell() on its own thread, as the main thread may be busy.
+  void listen(FailureListener listener);  // empty: none
   void tell(int code, const std::string& message);
 
  private:
@@ -68,7 +68,7 @@ class FailureBoard {
   struct Table;
   Table* table() const { return static_cast<Table*>(memory_); }
 
-  void* memory_ = nullptr;  // null: one rank, nobody to tell
+  void* memory_ = nullptr;  // null: one rank
   int rank_ = 0;
   int ranks_ = 1;
   std::shared_ptr<Ear> ear_ = make_ear();

@@ -48,7 +48,7 @@ bool GroupProgress::leave() {
   check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
   if (done == 0) return false;
   const auto left = [](const Progress& rank) { return rank.leaving != 0; };
-  // The same answer on all ranks, as all see the same.
+  // All ranks see the same values, so all get the same answer.
   if (std::all_of(arriving_.begin(), arriving_.end(), left)) return true;
   exchange();
   return false;

@@ -9,32 +9,31 @@
 
 namespace shale::comm {
 
-// Lets ranks know of each other's progress where collectives run on devices, which neither compare
-// what they are asked for nor end when a peer stays away: over MPI, by one non-blocking all-gather
-// after another, which somebody has to drive by calling exchange(). One thread at a time.
+// Exchanges progress between ranks for collectives on devices, which neither compare their
+// arguments nor end if a peer is missing. Uses one non-blocking MPI all-gather after another;
+// somebody must call exchange() to drive them. One thread at a time.
 class GroupProgress {
  public:
   GroupProgress(MpiComm comm, std::vector<int> world_ranks);
-  GroupProgress(const GroupProgress&) = delete;  // MPI knows its address
+  GroupProgress(const GroupProgress&) = delete;  // MPI holds its address
   GroupProgress& operator=(const GroupProgress&) = delete;
 
-  // This rank has issued a collective.
+  // Counts a collective that this rank has issued.
   void issued(const Fingerprint& call) { calls_.add(call, mine_); }
   void finished() { ++mine_.finished; }
   uint64_t in_flight() const { return mine_.issued - mine_.finished; }
 
-  // Takes what has arrived and sends what is new. Never waits. Throws CommError if a rank has
-  // issued other collectives than this one, naming it and the last call of this rank that both
-  // agree on; or if the counts of an all_to_all_v do not fit, as soon as all ranks have issued
-  // equally many.
+  // Receives what has arrived and sends what is new, without waiting. Throws CommError if a rank
+  // has issued other collectives than this one, naming it and the last call on which both agree;
+  // also if counts of an all_to_all_v do not match, once all ranks have issued equally many.
   void exchange();
 
-  // Names who has not issued the collective that this rank waits for: "rank 3 has not called it (11
-  // of 12)"; if all have, who has not finished it.
+  // Names the ranks that have not issued the collective for which this rank waits: "rank 3 has not
+  // called it (11 of 12)"; if all have, those that have not finished it.
   std::string late_ranks() const;
 
-  // At the end of a group, until it returns true: all ranks have come here. After an exchange that
-  // will never end there must not be an MPI_Finalize: pending().
+  // Called at the end of a group until it returns true: all ranks have called it. If an exchange
+  // can never end (pending()), MPI_Finalize must not be called.
   bool leave();
   bool pending() const { return request_ != MPI_REQUEST_NULL; }
 

@@ -17,7 +17,7 @@ namespace shale::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x53484c50;  // "SHLP"
-constexpr int kHeartbeatsAtOnce = 64;    // of a datagram, which then fits an Ethernet frame
+constexpr int kHeartbeatsAtOnce = 64;    // per datagram, which then fits an Ethernet frame
 
 UnavailableError system_error(const char* what) {
   return UnavailableError(cat("heartbeats between hosts: ", what, ": ", std::strerror(errno)));
@@ -25,7 +25,7 @@ UnavailableError system_error(const char* what) {
 
 }  // namespace
 
-// What travels: plain data between machines of one kind, as MPI_BYTE does elsewhere.
+// Wire format: plain data between machines of one kind, like MPI_BYTE elsewhere.
 struct HeartbeatLink::Datagram {
   struct Entry {
     int32_t rank = 0;
@@ -65,8 +65,8 @@ HeartbeatLink::HeartbeatLink(const MpiComm& world, const MpiComm& node) : rank_(
   choose_peers(exchange());
 }
 
-// Without ports. Not the loopback's, and those that come up with a host's containers last, as far
-// as one can tell: interfaces are listed in the order in which they were made.
+// Lists this host's addresses, without ports and loopback. Interfaces are listed in the order of
+// their creation, so those of containers are probably last.
 HeartbeatLink::Places HeartbeatLink::own_addresses() {
   Places places{};
   ifaddrs* list = nullptr;
@@ -81,9 +81,8 @@ HeartbeatLink::Places HeartbeatLink::own_addresses() {
   return places;
 }
 
-// On the addresses by which the other hosts know this one, most often a single one; nothing listens
-// on its other interfaces. An address that is this host's too, as those of containers' bridges are
-// on every host, leads to no other one.
+// Opens sockets on the addresses by which other hosts know this one, usually a single one. Skips
+// addresses that this host has too, such as those of container bridges: they lead to no other host.
 HeartbeatLink::Places HeartbeatLink::open_sockets(const Home& mine,
                                                   const std::vector<Home>& homes) {
   const auto is_own = [&](uint32_t ip) {
@@ -124,7 +123,7 @@ void HeartbeatLink::choose_neighbors(const std::vector<Home>& homes) {
     watched_.insert(watched_.end(), ranks.begin(), ranks.end());
     neighbors_.push_back(ranks);
   }
-  std::sort(watched_.begin(), watched_.end());  // ranks of nodes may alternate
+  std::sort(watched_.begin(), watched_.end());  // ranks of different nodes may alternate
 }
 
 void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {
@@ -181,7 +180,7 @@ bool HeartbeatLink::is_ours(const Datagram& datagram, size_t bytes) const {
 void HeartbeatLink::take(const Datagram& datagram, uint32_t from, HeartbeatTable& table) {
   for (Peer& peer : peers_) {
     if (peer.rank != datagram.sender) continue;
-    // The way that works is enough.
+    // Keep only the address that works.
     const auto way = std::find_if(peer.ways.begin(), peer.ways.end(),
                                   [&](const Way& w) { return w.to.ip == from; });
     if (way != peer.ways.end()) peer.ways = {Way(*way)};

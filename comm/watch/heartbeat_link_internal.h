@@ -10,46 +10,45 @@
 
 namespace shale::comm {
 
-// Carries the heartbeats of this node's ranks to other nodes, and theirs here, as datagrams of
-// their own: MPI's connections say nothing when a link is down, and stall when packets are lost,
-// and its calls may block a thread that must not be blocked.
+// Sends the heartbeats of this node's ranks to other nodes and receives theirs, as UDP datagrams.
+// MPI is unsuitable: its connections do not report a link that is down, stall when packets are
+// lost, and its calls may block a thread that must not block.
 //
-// Rank l of a node sends to rank l of each neighbor (heartbeat_neighbors.h) what it knows of all
-// ranks of its own node (where one node has fewer ranks, its ranks stand for several), and that
-// ranks fail anywhere, which is passed on from node to node. So every process of a node sends
-// its news and receives others', and one of them being stopped silences nobody else. Sockets listen
-// on the addresses by which the other hosts know this one, and on no others. Datagrams carry a
-// number drawn at the start, which strangers do not know; they are neither encrypted nor signed, as
-// MPI's own messages are not.
+// Rank l of a node sends to rank l of each neighbor node (heartbeat_neighbors.h) the heartbeats of
+// all ranks of its own node, and whether ranks fail anywhere, which is forwarded from node to node.
+// (Ranks of a node with fewer ranks stand for several.) As every process of a node sends and
+// receives, one stopped process does not silence the others. Sockets listen only on the addresses
+// by which the other hosts know this one. Datagrams carry a random number drawn at the start,
+// against strangers; like MPI's messages they are neither encrypted nor signed.
 class HeartbeatLink {
  public:
-  // Collective over `world`. Throws UnavailableError if there can be no socket.
+  // Collective over `world`. Throws UnavailableError if no socket can be made.
   HeartbeatLink(const MpiComm& world, const MpiComm& node);
 
-  // The ranks of the neighbors, which this node would miss, in order.
+  // Ranks of the neighbor nodes, which this node watches, sorted.
   const std::vector<int>& watched() const { return watched_; }
 
-  // Neither waits. failure: the exit code with which this node's ranks are ending, or others are of
-  // which it has heard; 0: none is.
+  // Neither call waits. failure: exit code with which ranks of this node, or of others as far as
+  // known, are failing; 0: none.
   void send(const HeartbeatTable& table, int failure) const;
   void receive(HeartbeatTable& table);
 
  private:
   static constexpr size_t kAddresses = 4;
-  using Places = std::array<UdpAddress, kAddresses>;  // ip 0: none; port 0: nobody listens there
-  // Address of one rank. Plain data: it is sent.
+  using Places = std::array<UdpAddress, kAddresses>;  // ip 0: none; port 0: no listener
+  // Addresses of one rank. Plain data: it is sent.
   struct Home {
-    int32_t leader = 0;  // the lowest rank of its node
+    int32_t leader = 0;  // lowest rank of its node
     Places places{};
   };
   struct Way {
-    size_t socket = 0;  // ours
+    size_t socket = 0;  // own socket
     UdpAddress to;
   };
-  // One rank of another node, to which this one sends.
+  // One rank of another node, to which this rank sends.
   struct Peer {
     int rank = 0;
-    std::vector<Way> ways;  // all that there may be, until it is heard on one
+    std::vector<Way> ways;  // all candidates, until a datagram arrives by one
   };
   struct Datagram;
 
@@ -64,8 +63,8 @@ class HeartbeatLink {
   uint64_t nonce_ = 0;
   int rank_ = 0;
   std::vector<int> own_ranks_;               // of this node
-  std::vector<std::vector<int>> neighbors_;  // ranks, by node
-  std::vector<int> watched_;                 // the same in one list
+  std::vector<std::vector<int>> neighbors_;  // ranks by node
+  std::vector<int> watched_;                 // neighbors_ as one list
   std::vector<Peer> peers_;
 };
 

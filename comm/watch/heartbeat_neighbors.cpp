@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kMost = 8;
 
-// The least number whose fourth power is not below `value`.
+// Smallest number whose fourth power is at least `value`.
 int64_t fourth_root(int64_t value) {
   int64_t root = 1;
   while (root * root * root * root < value) ++root;

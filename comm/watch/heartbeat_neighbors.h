@@ -4,11 +4,11 @@
 
 namespace shale::comm {
 
-// Which nodes exchange heartbeats with `node`, of `nodes`: all others while they are few, then at
-// most eight, at distances 1, b, b^2 and b^3 both ways around, b being the fourth root of their
-// number. So a node is watched by several others, near and far, however many there are; what one of
-// them passes on has reached all in about 2 b steps; and what a rank sends does not grow.
-// By number; if one node has another as its neighbor, so has that one this.
+// Returns the nodes, of `nodes`, that exchange heartbeats with `node`: all others if they are few,
+// else at most eight, at distances 1, b, b^2 and b^3 in both directions, where b is the fourth root
+// of `nodes`. Every node is thus watched by several near and far ones, a message forwarded by its
+// receivers reaches all nodes in about 2 b steps, and each rank's traffic stays constant. Sorted;
+// the relation is symmetric.
 std::vector<int> heartbeat_neighbors(int node, int nodes);
 
 }  // namespace shale::comm

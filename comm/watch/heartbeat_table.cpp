@@ -4,8 +4,8 @@
 
 namespace shale::comm {
 
-// A line each, as every rank writes its own all the time. The step starts at zero, like all of the
-// memory, hence the offset by one.
+// One cache line per rank, as each rank writes its own continually. The step is stored plus one,
+// since the memory starts as zeros.
 struct alignas(64) HeartbeatTable::Slot {
   std::atomic<uint64_t> beats;
   std::atomic<int64_t> step_plus_one;

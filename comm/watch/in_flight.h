@@ -12,23 +12,24 @@
 
 namespace shale::comm {
 
-// The collectives of one group that a device has been given and not yet finished, which it runs in
-// that order. One thread at a time.
+// Collectives of one group that a device has queued and not yet finished, in the device's order.
+// One thread at a time.
 //
-// Each is noted as running in the process's recent collectives from when it is the first: only then
-// may it run, and behind one that hangs more may wait than that list has room for.
+// Each is recorded as running in the process's recent collectives only once it is the first, as it
+// cannot run earlier, and more may queue behind a hanging one than that list can hold.
 class InFlight {
  public:
   InFlight(RecentCollectives& recent, std::string_view group) : recent_(recent), group_(group) {}
 
-  // bytes: of its larger buffer. finished: whether it has ended; not called again once it has.
+  // bytes: size of the larger buffer. finished: returns true once the call has ended; not called
+  // again after that.
   void add(const Fingerprint& call, int64_t bytes, std::function<bool()> finished);
-  // Takes away those at the front that have ended, and returns how many.
+  // Removes finished calls from the front. Returns their number.
   int64_t drop_finished();
 
   bool empty() const { return entries_.empty(); }
   const Fingerprint& first() const { return entries_.front().call; }
-  double seconds() const;  // for which the first has been the first
+  double seconds() const;  // time since the first became the first
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -42,7 +43,7 @@ class InFlight {
   RecentCollectives& recent_;
   std::string group_;
   std::deque<Entry> entries_;
-  std::optional<RecentCollectives::Scope> running_;  // of the first
+  std::optional<RecentCollectives::Scope> running_;  // recorded for the first
   Clock::time_point since_;
 };
 

@@ -10,26 +10,26 @@
 
 namespace shale::comm {
 
-// What a rank has given its device to do in a group. Plain data: it is sent.
+// Progress of a rank's collectives on its device, in a group. Plain data: it is sent.
 struct Progress {
-  uint64_t issued = 0;    // collectives
-  uint64_t finished = 0;  // by the device
-  uint64_t history = 0;   // hash over the fingerprints of those issued
-  uint64_t balance = 0;   // sum over those issued, see Fingerprint
-  uint64_t leaving = 0;   // not 0: this rank is done with the group
+  uint64_t issued = 0;    // number of collectives
+  uint64_t finished = 0;  // number finished by the device
+  uint64_t history = 0;   // hash of the issued fingerprints
+  uint64_t balance = 0;   // sum over the issued fingerprints
+  uint64_t leaving = 0;   // not 0: the rank has left the group
 };
 
-// The collectives that a rank has issued, as far back as ranks may be apart when they are compared:
-// more than a step has.
+// Recently issued collectives of a rank: more than a step has, which is how far ranks may be apart
+// when they are compared.
 class IssuedCalls {
  public:
   static constexpr size_t kKept = 4096;
 
-  // Counts the call in `mine`.
+  // Records the call and counts it in `mine`.
   void add(const Fingerprint& call, Progress& mine);
 
-  // Why ranks that have come so far have not issued what this one has; empty: they have, as far as
-  // one can tell. Looks at each rank once, however many calls there are. world_ranks: for messages.
+  // Describes ranks that have issued other calls than this one; empty: none as far as known. Reads
+  // each rank once, however many calls there are. world_ranks: for messages.
   std::string disagreement(std::span<const Progress> ranks, std::span<const int> world_ranks) const;
 
  private:
@@ -38,9 +38,9 @@ class IssuedCalls {
     uint64_t history = 0;
     Fingerprint call;
   };
-  const Step* find(uint64_t number) const;  // null: no longer, or not yet
+  const Step* find(uint64_t number) const;  // null: too old, or not issued yet
 
-  std::deque<Step> recent_;  // numbered without gaps
+  std::deque<Step> recent_;  // consecutive numbers
 };
 
 }  // namespace shale::comm

@@ -13,25 +13,24 @@
 
 namespace shale::comm {
 
-// The last collectives of this process, in all groups: what a report shows when ranks lose each
-// other. Safe to use from several threads.
+// Last collectives of this process, over all groups, for reports of lost ranks. Thread-safe.
 class RecentCollectives {
  public:
   using Clock = std::chrono::steady_clock;
 
   struct Entry {
-    uint64_t id = 0;  // counts from 1
+    uint64_t id = 0;  // starts at 1
     std::array<char, 32> group{};
-    int first_rank = 0;  // of the group, in the World: tells groups of one name apart
+    int first_rank = 0;  // group's first rank in the World: distinguishes groups with one name
     Fingerprint call;
     int64_t bytes = 0;
     Clock::time_point begun;
-    Clock::time_point ended;  // of one that runs: not set
+    Clock::time_point ended;  // not set while running
     bool running = false;
-    bool on_device = false;  // its times are when the host saw that a device was so far
+    bool on_device = false;  // times are those at which the host noticed the device's progress
   };
 
-  // From construction to destruction a collective runs.
+  // Records a collective as running during its lifetime.
   class Scope {
    public:
     Scope(RecentCollectives& recent, std::string_view group, const Fingerprint& call, int64_t bytes,
@@ -46,14 +45,13 @@ class RecentCollectives {
     uint64_t id_;
   };
 
-  // Gets each collective, and message of a link, once it has ended, on the thread that ran it; an
-  // empty one ends it, and no call is under way then. It must not use this object.
+  // Called for each finished collective, and message of a link, on the thread that ran it. It must
+  // not use this object. Setting an empty one ends the calls, and waits for a running one.
   using Listener = std::function<void(const Entry&)>;
   void listen(Listener listener);
 
   std::vector<Entry> newest_first() const;
-  // What a report prints, a line each: "done: all_reduce_sum 3 of fp32[8] for 'x', 32 B, in group
-  // 'world'".
+  // Lines for a report: "done: all_reduce_sum 3 of fp32[8] for 'x', 32 B, in group 'world'".
   std::vector<std::string> describe_all() const;
 
  private:
@@ -65,7 +63,7 @@ class RecentCollectives {
   mutable std::mutex mutex_;
   Listener listener_;
   uint64_t count_ = 0;
-  std::array<Entry, kKept> ring_;  // collective `id` is at id % kKept
+  std::array<Entry, kKept> ring_;  // entry `id` is at id % kKept
 };
 
 }  // namespace shale::comm

@@ -27,7 +27,7 @@ int open_socket() {
   return socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-// The address that the socket has.
+// Reads the address to which the socket is bound.
 bool own_address(int socket, sockaddr_in& address) {
   socklen_t length = sizeof address;
   return getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0;
@@ -74,11 +74,11 @@ std::optional<UdpSocket::Received> UdpSocket::receive(void* data, size_t capacit
     const ssize_t got =
         recvfrom(socket_, data, capacity, 0, reinterpret_cast<sockaddr*>(&from), &length);
     if (got >= 0) return Received{.bytes = static_cast<size_t>(got), .from = from.sin_addr.s_addr};
-    if (errno != ECONNREFUSED && errno != EINTR) return {};  // an earlier send's answer; a signal
+    if (errno != ECONNREFUSED && errno != EINTR) return {};  // reply to an earlier send; signal
   }
 }
 
-// Connecting a socket for datagrams sends nothing: it looks up the route.
+// Connecting a UDP socket sends nothing: it only looks up the route.
 uint32_t source_for(uint32_t ip) {
   const int probe = open_socket();
   if (probe < 0) return 0;

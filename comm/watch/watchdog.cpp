@@ -11,22 +11,22 @@
 namespace shale::comm {
 namespace {
 
-// Short enough to report between a failure's first sign and the end of the job.
+// Short enough to report between the first sign of a failure and the end of the job.
 constexpr std::chrono::milliseconds kInterval{50};
 constexpr uint64_t kBeatsPerDatagram = 4;
-// A look that comes later than this was held up with everything else on this host.
+// A longer time between two iterations means that this host or process was suspended.
 constexpr double kLongestTick_s = 1;
-// Ranks of other hosts should be heard of by then.
+// Time after which ranks of other hosts should have been heard.
 constexpr double kFirstNews_s = 10;
-// The launcher ends ranks by then when others have failed, if it can.
+// Time after which the launcher, if it can, has ended the ranks of a failed job.
 constexpr double kLauncherPatience_s = 4;
 
-// Silence that says enough of a rank when a wait of another has reached its time-out.
+// Silence that suffices to call a rank lost once a wait of another has reached its time-out.
 constexpr double kSuspicious_s = 10;
 
 constexpr int kCommCode = static_cast<int>(ExitCode::kComm);
 
-// In one write, so that what ranks print does not mix.
+// Prints in one write, so that the output of ranks does not mix.
 void print(const std::string& lines) {
   std::fwrite(lines.data(), 1, lines.size(), stderr);
   std::fflush(stderr);
@@ -41,15 +41,15 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
       memory_(NodeMemory::create(node, HeartbeatTable::bytes(world.size()), context.peers_can_map)),
       table_(memory_->data(), world.size()),
       silence_(world.size()) {
-  // Before the ranks meet: who has been there has seen this rank's first sign, and misses it from
-  // then on, though its thread may never get to run.
+  // Send the first heartbeat before the ranks meet: whoever has met this rank has then seen it, and
+  // misses it later even if its thread never gets to run.
   table_.put(context_.rank, {.beats = ++beats_});
   int one_node = node.size() == world.size() ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),
             "MPI_Allreduce");
   if (one_node == 0) {
     link_ = std::make_unique<HeartbeatLink>(world, node);
-    // For the same reason.
+    // Also before the ranks meet.
     link_->send(table_, /*failure=*/0);
     check_mpi(MPI_Barrier(world.get()), "MPI_Barrier");
   }
@@ -62,7 +62,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::at_step(int64_t step) {
   step_.store(step, std::memory_order_relaxed);
-  // Now, as this rank may be stopped before its next heartbeat.
+  // Set it now, as this rank may be stopped before its next heartbeat.
   table_.set_step(context_.rank, step);
 }
 
@@ -102,11 +102,11 @@ void Watchdog::look(double elapsed_s) {
   double limit_s = options_.timeout_s;
   if (context_.signs.asked()) limit_s = std::min(limit_s / 2, kSuspicious_s);
   if (silence_.silent_for(limit_s).empty() || context_.board.any()) return;
-  // Ranks that were lost together are named together, though their last signs came one by one.
+  // Ranks that were lost together are named together, even if their last heartbeats differ.
   alarm(silence_.silent_for(std::max(limit_s / 2, limit_s - 1)), limit_s);
 }
 
-// News of a failure go on at once, those of other nodes too.
+// Sends heartbeats at intervals, and failures, also those of other nodes, immediately.
 void Watchdog::tell_neighbors() {
   const int here = failure_on_node();
   const int failure = here != 0 ? here : table_.failure_elsewhere();
@@ -115,7 +115,7 @@ void Watchdog::tell_neighbors() {
   told_failure_ = failure;
 }
 
-// When a collective is about to time out its exception will leave nothing of the stack to look at.
+// Keeps the stack of a collective that is about to time out: its exception will unwind the stack.
 void Watchdog::keep_stack_of_long_wait() {
   constexpr double kBefore_s = 0.25;
   const auto entries = context_.recent.newest_first();
@@ -129,7 +129,7 @@ void Watchdog::keep_stack_of_long_wait() {
   kept_stack_ = main_thread_.sample();
 }
 
-// A firewall, most likely. Ranks that were never heard of are not missed either.
+// Warns of ranks that were never heard, most likely because of a firewall; they are never missed.
 void Watchdog::warn_of_unheard() {
   if (warned_ || awake_s_ < kFirstNews_s) return;
   warned_ = true;
@@ -143,7 +143,7 @@ void Watchdog::warn_of_unheard() {
               "off, that shows only when a collective times out");
 }
 
-// What ranks of this node have failed with; of several, what is not the consequence of another.
+// Exit code of this node's failed ranks; preferably one that no other failure has caused.
 int Watchdog::failure_on_node() const {
   if (!context_.board.any()) return 0;
   int code = kCommCode;
@@ -153,7 +153,7 @@ int Watchdog::failure_on_node() const {
   return code;
 }
 
-// A rank that fails waits for whoever listens; a main thread that computes would come too late.
+// Calls the listener here, since a failing rank waits for it and a busy main thread would be late.
 void Watchdog::tell_of_failure() {
   if (const auto cause = context_.board.cause()) {
     context_.board.tell(cause->code, cause->message);
@@ -162,7 +162,8 @@ void Watchdog::tell_of_failure() {
   }
 }
 
-// Ranks that fail by themselves say why; when they fail each other, where each one was is the news.
+// Ranks that fail by themselves print the reason. After communication failures the useful
+// information is what each rank was doing.
 void Watchdog::report_failure() {
   const int here = failure_on_node(), elsewhere = table_.failure_elsewhere();
   if (here == kCommCode) {
@@ -208,7 +209,7 @@ void Watchdog::report(const std::string& reason) {
   if (collectives.empty()) text += cat(prefix, "  none\n");
   for (const std::string& line : collectives) text += cat(prefix, "  ", line, "\n");
   print(text);
-  // Looking up functions' names may take longer than a rank that has done so waits for this one.
+  // Print first: looking up function names may take longer than other ranks wait for this one.
   if (kept_stack_.empty() && !main_failing_.load()) kept_stack_ = main_thread_.sample();
   if (kept_stack_.empty()) return;
   text = cat(prefix, "main thread:\n");

@@ -18,23 +18,22 @@
 
 namespace shale::comm {
 
-// What the message of a rank that is lost begins with.
+// Start of the message about a lost rank.
 inline constexpr std::string_view kNoSignOfLife = "no sign of life of ";
 
-// Watches the ranks of a World from a thread of its own, whatever this rank is doing: every rank
-// gives signs of life, and one that gives none for the time-out (it is stopped, its host is cut off
-// or gone) ends the run on all others. When ranks fail each other in any way, each of them reports
-// what it was doing.
+// Watches the ranks of a World on a thread of its own, whatever this rank does. Every rank sends
+// heartbeats. If one sends none for the time-out (it is stopped, or its host is cut off or down),
+// all others end the run. When communication fails in any way, each rank reports what it was doing.
 class Watchdog {
  public:
   struct Options {
     double timeout_s = 600;
-    // Called on the watchdog's thread to end the run; returns only if somebody else is ending it.
+    // Called on the watchdog's thread to end the run; returns only if another thread is ending it.
     std::function<void(const std::string& message, bool caused)> fail = {};
   };
 
-  // To be made by the thread whose stack reports show. Collective over `world`. context, which
-  // outlives this, and its board are the node's.
+  // Made by the thread whose stack reports show. Collective over `world`. context, with its board,
+  // belongs to the node, and outlives this.
   Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& node,
            const Options& options);
   ~Watchdog();
@@ -42,10 +41,9 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   void at_step(int64_t step);
-  // The main thread is about to end the run itself: its stack says nothing any more.
+  // Tells the watchdog that the main thread is ending the run: its stack is no longer of interest.
   void main_is_failing() { main_failing_.store(true, std::memory_order_relaxed); }
-  // Ends the thread; after that nobody hears of this rank. Reports a failure of this node that
-  // happened a moment ago.
+  // Ends the thread; heartbeats stop. Still reports a failure of this node that has just happened.
   void stop();
 
  private:
@@ -74,16 +72,16 @@ class Watchdog {
   // State of the thread.
   uint64_t beats_ = 0;
   double awake_s_ = 0;
-  int told_failure_ = 0;  // to other nodes
+  int told_failure_ = 0;  // last failure sent to other nodes
   bool warned_ = false;
   bool reported_ = false;
   bool gave_up_ = false;
-  double elsewhere_since_s_ = -1;        // when others were first known to fail
-  uint64_t kept_id_ = 0;                 // of a collective that runs for long,
-  std::vector<std::string> kept_stack_;  // and where the main thread is meanwhile
+  double elsewhere_since_s_ = -1;        // time at which failures elsewhere became known
+  uint64_t kept_id_ = 0;                 // id of a collective that runs for long,
+  std::vector<std::string> kept_stack_;  // and the main thread's stack during it
 
   std::atomic<bool> stop_{false};
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last member: it uses the others
 };
 
 }  // namespace shale::comm
