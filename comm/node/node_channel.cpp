@@ -9,14 +9,14 @@ namespace shale::comm {
 
 struct NodeChannel::Header {
   std::atomic<uint32_t> claimed;  // by the first rank that reports a failure
-  std::atomic<uint32_t> broken;   // its report is complete
+  std::atomic<uint32_t> broken;   // the report is complete
   char report[4088];
 };
 
 struct NodeChannel::Slot {
   SharedCounter step;
-  alignas(64) std::atomic<int64_t> closed_ns;  // when the rank left; 0: it has not
-  std::atomic<uint64_t> called;                // announcements made
+  alignas(64) std::atomic<int64_t> closed_ns;  // time at which the rank left; 0: still here
+  std::atomic<uint64_t> called;                // number of announcements
   alignas(64) std::array<Announcement, 2> announcements;
 };
 
@@ -35,7 +35,7 @@ size_t round_up(size_t bytes) {
 
 }  // namespace
 
-// Header, slots, and then, from a page's start, the staging areas.
+// Layout: header, slots, and the staging areas, which start at a page boundary.
 size_t NodeChannel::bytes(int ranks, int64_t staging_bytes) {
   const auto n = static_cast<size_t>(ranks);
   return round_up(sizeof(Header) + n * sizeof(Slot)) +
@@ -96,8 +96,7 @@ void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
   slot(rank_).step.advance_to(++step_);
   const WaitPolicy policy = wait_policy(blocking, options_.crowded);
   for (int i = 1; i < ranks_; ++i) {
-    // Everyone starts at another peer, so that the counters' cache lines are not all asked for at
-    // once.
+    // Each rank starts at another peer, to spread the accesses to the counters' cache lines.
     const int peer = (rank_ + i) % ranks_;
     if (slot(peer).step.reached(step_)) continue;
     const auto poll = [&] { poll_peer(peer, call, finishing); };
@@ -105,7 +104,7 @@ void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
     ask_who_lives(finishing);
     if (!slot(peer).step.reached(step_)) fail_missing(step_, call);
   }
-  check();  // a rank that comes after the others have given up finds their counters advanced
+  check();  // a late rank finds the counters advanced although the others have given up
 }
 
 void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) const {
@@ -114,7 +113,7 @@ void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) c
   const Slot& other = slot(peer);
   const int64_t closed_ns = other.closed_ns.load(std::memory_order_acquire);
   if (closed_ns == 0 || other.step.reached(step_)) return;
-  // It may have left because of an error of which it tells in a moment.
+  // It may have left because of an error that it is about to report.
   if (now_ns() < closed_ns + kGraceNs) return;
   throw CommError(cat("group '", options_.group_name, "': rank ",
                       options_.world_ranks[static_cast<size_t>(peer)], " has left while ",
@@ -152,7 +151,7 @@ void NodeChannel::fail(const std::string& report) {
     shared.broken.store(1, std::memory_order_release);
     throw CommError(report);
   }
-  // Someone else was first; all ranks give the same account. It needs microseconds to write.
+  // Another rank was first; all ranks throw its report, which takes microseconds to write.
   const auto start = std::chrono::steady_clock::now();
   while (shared.broken.load(std::memory_order_acquire) == 0 &&
          std::chrono::steady_clock::now() - start < std::chrono::seconds(1)) {

@@ -17,39 +17,39 @@
 
 namespace shale::comm {
 
-// What a rank tells the others on its node when it enters a collective.
+// Data that a rank publishes to its node when it enters a collective.
 struct Announcement {
   Fingerprint call;
   MemoryRef in;
   MemoryRef out;
-  bool staged = false;  // the first chunk of what it gives is in its staging half
+  bool staged = false;  // the first chunk of its input is in its staging half
 };
 
 struct ChannelOptions {
   std::vector<int> world_ranks = {};  // of the ranks on this node, for messages
   std::string group_name = {};
   double timeout_s = 0;
-  int64_t staging_bytes = 0;           // one half
+  int64_t staging_bytes = 0;           // bytes of one half
   bool crowded = false;                // more ranks than cores
   const RankPlaces* places = nullptr;  // for messages; outlives the channel
   std::function<void(bool finishing)> poll =
-      {};  // called now and then while waiting; throws to give up
-  SignsOfLife* signs = nullptr;  // asked before a rank is missed; outlives the channel
+      {};                        // called repeatedly while waiting; throws to give up
+  SignsOfLife* signs = nullptr;  // asked before a rank is reported missing; outlives the channel
 };
 
-// The meeting point of the ranks of one group on one node: a segment of shared memory that has, for
-// every rank, a step counter, its announcements, and a staging area of two halves.
+// Synchronisation of the ranks of one group on one node: a segment of shared memory with a step
+// counter, announcements, and a staging area of two halves for every rank.
 //
 // All ranks take the same steps. sync() ends a step: a rank advances its own counter and waits
-// until all counters are there. Between two syncs a rank may write its own announcement or staging
-// half and read what others wrote before the last sync. Announcements and halves are used in turn,
-// so that what was written for step t is overwritten in t+2 at the earliest; a rank is there only
-// when all others have ended t+1, hence have read what they needed of t.
+// until all counters have reached it. Between two syncs a rank may write its own announcement or
+// staging half and read what others wrote before the last sync. Announcements and halves alternate,
+// so that data of step t is overwritten in t+2 at the earliest; a rank gets there only when all
+// others have ended t+1, hence have read what they needed of t.
 class NodeChannel {
  public:
   static size_t bytes(int ranks, int64_t staging_bytes);
 
-  // memory: bytes(...), zeros, shared by the ranks.
+  // memory: bytes(...), initially zero, shared by the ranks.
   NodeChannel(void* memory, int rank, int ranks, ChannelOptions options);
 
   int rank() const { return rank_; }
@@ -61,24 +61,24 @@ class NodeChannel {
 
   int64_t staging_bytes() const { return options_.staging_bytes; }
   std::byte* staging(int rank, int half) const;
-  int next_half() { return half_ ^= 1; }  // the same on all ranks, as all take the same steps
+  int next_half() { return half_ ^= 1; }  // equal on all ranks, as all take the same steps
 
-  // Throws CommError after the time-out, naming who is missing, and in all cases where poll throws.
+  // Throws CommError after the time-out, naming the missing ranks, and whatever poll throws.
   // finishing: peers are using this rank's buffers; poll should throw only if a peer has failed.
   void sync(const Fingerprint& call, bool blocking, bool finishing = false);
 
   void leave();  // ranks that still wait for this one get an error
 
-  // Ends the use of this channel: every rank that waits, or comes later, gets this error.
+  // Ends the use of this channel: every rank that waits now or later gets this error.
   [[noreturn]] void fail(const std::string& report);
-  void check() const;  // throws CommError after somebody's fail()
-  // These ranks in words, with their places.
+  void check() const;  // throws CommError after a rank's fail()
+  // Lists these ranks with their places, for messages.
   std::string named(const std::vector<int>& world_ranks) const;
 
   bool past_deadline(std::chrono::steady_clock::time_point start) const;
-  double limit_s() const;  // the longest wait now; 0: for ever
-  // To be called past the deadline, before anybody is named: throws if a rank is silent, whoever
-  // has not come because of it.
+  double limit_s() const;  // longest wait at present; 0: no limit
+  // Call after the deadline, before naming a missing rank: throws if a rank has stopped sending
+  // heartbeats, as others may be missing only because of it.
   void ask_who_lives(bool finishing) const;
 
  private:

@@ -8,12 +8,12 @@
 namespace shale::comm {
 namespace {
 
-// Up to here one sync and more copying are faster than two syncs: found by measuring. A sync of
-// more ranks than cores switches between processes, and a copy is cheap beside that.
+// Largest size for which one sync and more copying are faster than two syncs (measured). With more
+// ranks than cores a sync switches between processes, and copies are cheap in comparison.
 constexpr int64_t kAtOnceBytes = 8 << 10;
 constexpr int64_t kAtOnceBytesCrowded = 64 << 10;
-// From here on what is given to peers goes past the caches: lines of the staging area that peers
-// have read last are slow to write.
+// From this size on data for peers bypasses the caches: lines of the staging area that peers read
+// last are slow to write.
 constexpr int64_t kGiveStreamBytes = 8 << 10;
 
 std::byte* at(const View& view, int64_t element) {
@@ -26,7 +26,7 @@ const std::byte* shifted(const void* data, int64_t elements, DType dtype) {
 
 }  // namespace
 
-// How many slices of total() elements a rank gives at most.
+// Maximum number of slices, of total() elements each, in a rank's input.
 int NodeCollectives::slices(const CollectiveCall& call) const {
   return call.op == CollectiveOp::kReduceScatterSum ? channel_.ranks() : 1;
 }
@@ -41,7 +41,7 @@ int64_t NodeCollectives::chunk_elements(DType dtype, int slice_count) const {
   return std::max(line, elements / line * line);
 }
 
-// Fills in this rank's announcement. at_once: nobody will ask where its buffers are.
+// Fills in this rank's announcement. at_once: peers need no locations of its buffers.
 Announcement& NodeCollectives::prepare(const CollectiveCall& call, uint64_t sequence,
                                        bool at_once) {
   current_ = fingerprint(call, sequence);
@@ -179,7 +179,7 @@ void NodeCollectives::direct_all_reduce(const CollectiveCall& call, uint64_t seq
   if (call.op == CollectiveOp::kReduceSum) {
     outputs = {outputs[static_cast<size_t>(call.root)]};
   }
-  // All outputs have just been read, so that writing past the caches would save nothing.
+  // All outputs have just been read, so bypassing the caches would save nothing.
   combine(exec_, {.op = call.op,
                   .inputs = inputs,
                   .outputs = outputs,
@@ -204,8 +204,8 @@ void NodeCollectives::direct_reduce_scatter(const CollectiveCall& call, uint64_t
                   .stream = call.out.bytes() >= kStreamBytes});
 }
 
-// Each rank reads its own slice once and writes it to all; if some outputs are out of reach, each
-// reads the slices of all.
+// Each rank reads its own slice once and writes it to all; if some outputs cannot be mapped, each
+// rank reads the slices of all.
 void NodeCollectives::direct_all_gather(const CollectiveCall& call, uint64_t sequence) {
   const int64_t bytes = call.in.bytes();
   const bool stream = call.out.bytes() >= kStreamBytes;
@@ -225,12 +225,12 @@ void NodeCollectives::direct_all_gather(const CollectiveCall& call, uint64_t seq
   pull_slices(call, map_all(sequence, /*outputs=*/false));
 }
 
-// inputs: of all ranks. Copies each to its slice of the output.
+// Copies each rank's input to its slice of the output.
 void NodeCollectives::pull_slices(const CollectiveCall& call,
                                   const std::vector<const void*>& inputs) {
   const int ranks = channel_.ranks(), me = channel_.rank();
   for (int i = 0; i < ranks; ++i) {
-    const int peer = (me + i) % ranks;  // not all at the same memory at the same time
+    const int peer = (me + i) % ranks;  // spreads the ranks' accesses over the peers' memory
     void* const slice = at(call.out, peer * call.in.numel());
     if (peer == me && slice == call.in.data) continue;
     copy_to(exec_, inputs[static_cast<size_t>(peer)], std::span(&slice, 1), call.in.bytes(),
@@ -238,7 +238,8 @@ void NodeCollectives::pull_slices(const CollectiveCall& call,
   }
 }
 
-// Each rank writes its slice to the root; if the root's output is out of reach, it fetches them.
+// Each rank writes its slice to the root; if the root's output cannot be mapped, the root reads
+// them.
 void NodeCollectives::direct_gather(const CollectiveCall& call, uint64_t sequence) {
   const int64_t bytes = call.in.bytes();
   const bool stream = bytes * channel_.ranks() >= kStreamBytes;
@@ -252,8 +253,8 @@ void NodeCollectives::direct_gather(const CollectiveCall& call, uint64_t sequenc
   if (channel_.rank() == call.root) pull_slices(call, map_all(sequence, /*outputs=*/false));
 }
 
-// Each rank copies a part of the root's buffer to all others, so that the root helps too; if some
-// buffers are out of reach, each of the others fetches all of it.
+// Each rank copies a part of the root's buffer to all others, so that the root works too; if some
+// buffers cannot be mapped, each of the others reads the whole buffer.
 void NodeCollectives::direct_broadcast(const CollectiveCall& call, uint64_t sequence) {
   const bool stream = call.out.bytes() >= kStreamBytes;
   const int ranks = channel_.ranks();
@@ -290,8 +291,7 @@ void NodeCollectives::staged(const CollectiveCall& call, Chunk chunk, bool first
     fill(call, chunk);
     channel_.sync(current_, blocking);
   }
-  // A rank leaves when its own part is done; what it gave lies in the staging area, not in its
-  // buffer, so that peers need nothing more of that.
+  // A rank leaves when its own part is done: peers read the staging area, not its buffer.
 }
 
 void NodeCollectives::fill(const CollectiveCall& call, const Chunk& chunk) {
@@ -336,13 +336,13 @@ void NodeCollectives::drain_reduce(const CollectiveCall& call, const Chunk& chun
   const int64_t slice = slices(call) > 1 ? channel_.rank() : 0;
   std::vector<const void*> inputs;
   for (int r = 0; r < channel_.ranks(); ++r) {
-    // Its own data is where it was: in the buffer.
+    // This rank's own data is read from its buffer.
     inputs.push_back(r == channel_.rank()
                          ? at(call.in, slice * total(call) + chunk.offset)
                          : shifted(channel_.staging(r, chunk.half), slice * chunk.count, dtype));
   }
   void* const output = at(call.out, chunk.offset);
-  // In place the lines are in the cache already, and going past it would only take longer.
+  // In place the lines are already cached, and bypassing the caches would take longer.
   const bool in_place = call.in.data == call.out.data;
   combine(exec_, {.op = call.op,
                   .inputs = inputs,

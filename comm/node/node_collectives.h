@@ -10,25 +10,28 @@
 
 namespace shale::comm {
 
-// Collectives among ranks of one node, through shared memory. There are four ways, chosen by what
-// all ranks announced, so that all choose alike:
+// Collectives among the ranks of one node, through shared memory. There are four algorithms,
+// selected by what all ranks announced, so that all select the same:
 //
 //   at once  little data: every rank writes it into its staging half together with its
-//            announcement, syncs, and takes what it needs. One sync.
-//   direct   buffers that peers can map: nothing is copied. For an all-reduce rank r owns slice r
-//            of everybody's buffer: it reads the slice from all of them, adds, and writes the sum
-//            into all of them. Nobody else touches that slice, so that the operation is in place.
-//            Two syncs: one before (everybody's data is there), one after (everybody has written).
-//   staged   other buffers, chunk by chunk through the staging halves. One sync per chunk, and the
-//            first comes with the announcement; reading one half overlaps with peers' writing the
-//            other.
+//            announcement, syncs, and reads what it needs. One sync.
+//   direct   buffers that peers can map: nothing is copied. For an all-reduce, rank r owns slice r
+//   of
+//            every buffer: it reads the slice from all of them, adds, and writes the sum into all
+//            of
+//            them. No other rank touches that slice, so the operation works in place. Two syncs:
+//            one
+//            before (all data is ready), one after (all have written).
+//   staged   other buffers, chunk by chunk through the staging halves. One sync per chunk, the
+//   first
+//            with the announcement; reading one half overlaps with the peers' writes to the other.
 //   in parts staged, for sums over many ranks or much data: a rank adds one part of each chunk
 //   only,
-//            in the staging areas of all. Less to copy and to add, for two steps more in all.
+//            in the staging areas of all. Fewer copies and additions, but two more steps.
 class NodeCollectives {
  public:
-  // memory: what peers can map; null if they cannot. group_ranks: of the ranks of this node, by
-  // local index; ranks: of the group, which may have more of them.
+  // memory: memory that peers can map; null if they cannot. group_ranks: the ranks of this node, by
+  // local index; ranks: size of the group, which may be larger.
   NodeCollectives(NodeChannel& channel, SharedMemory* memory, const Exec& exec,
                   const std::vector<int>& group_ranks, int ranks)
       : channel_(channel),
@@ -38,21 +41,21 @@ class NodeCollectives {
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
-  // Announces the call, syncs, and returns what the ranks of this node called, by rank.
+  // Announces the call, syncs, and returns the calls of this node's ranks, by rank.
   std::vector<Fingerprint> announce(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
-  // The part of an announced all-to-all that stays on this node.
+  // The part of an announced all-to-all inside this node.
   NodeExchange& exchange() { return exchange_; }
 
-  // Elements of a slice that one staging half takes, of `slices` slices.
+  // Elements per slice that fit into one staging half with `slices` slices.
   int64_t chunk_elements(DType dtype, int slices) const;
 
-  // From here on results are not read again before they have left the caches.
+  // From this size on results leave the caches before they are read again: bypass the caches.
   static constexpr int64_t kStreamBytes = 4 << 20;
 
  private:
   struct Chunk {
-    int64_t offset = 0;  // elements
+    int64_t offset = 0;  // in elements
     int64_t count = 0;
     int half = 0;
   };

@@ -1,4 +1,4 @@
-// The way "in parts" of node_collectives.h.
+// The algorithm "in parts" of node_collectives.h.
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace shale::comm {
 namespace {
 
-// Up to so many ranks, whole chunks take fewer steps as long as there is little data.
+// Up to these limits whole chunks are faster, as they need fewer steps.
 constexpr int kWholeChunkRanks = 4;
 constexpr int64_t kWholeChunkBytes = 16 << 10;
 
@@ -24,10 +24,10 @@ bool NodeCollectives::in_parts(const CollectiveCall& call, bool at_once) const {
   return channel_.ranks() > kWholeChunkRanks || (!at_once && call.out.bytes() > kWholeChunkBytes);
 }
 
-// Step t takes the others' parts of chunk t - 2, gives them chunk t, and adds this rank's part of
-// chunk t - 1. The sums go where the summands came from, into the staging areas of their owners:
-// what a core has just read it can write at once, while lines that another core read last cost it
-// three times as much. For the same reason what is given goes past the caches.
+// Step t reads the others' parts of chunk t - 2, writes chunk t for them, and adds this rank's part
+// of chunk t - 1. Sums are written where the summands were, into the staging areas of their owners:
+// a core can quickly write what it has just read, while lines that another core read last take
+// three times as long. For the same reason input for peers bypasses the caches.
 void NodeCollectives::staged_in_parts(const CollectiveCall& call, Chunk first, bool first_is_there,
                                       bool blocking) {
   const int64_t elements = chunk_elements(call.in.dtype, slices(call));

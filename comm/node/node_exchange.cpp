@@ -7,7 +7,7 @@
 namespace shale::comm {
 namespace {
 
-// Up to here the first chunk travels with the announcement, in one sync: as other collectives.
+// Largest size for which the first chunk is sent with the announcement, in one sync.
 constexpr int64_t kAtOnceBytes = 8 << 10;
 constexpr int64_t kAtOnceBytesCrowded = 64 << 10;
 constexpr int64_t kStreamBytes = 4 << 20;
@@ -20,7 +20,7 @@ size_t index(int i) {
   return static_cast<size_t>(i);
 }
 
-// Elements of a slice that are left from `first` on, `room` at most.
+// Elements of a slice from `first` on, at most `room`.
 int64_t part_from(int64_t count, int64_t first, int64_t room) {
   return std::clamp<int64_t>(count - first, 0, room);
 }
@@ -35,7 +35,7 @@ NodeExchange::NodeExchange(NodeChannel& channel, SharedMemory* memory, const Exe
       group_ranks_(std::move(group_ranks)),
       ranks_(ranks) {}
 
-// The longest slice for a rank of this node, then what is given and expected, by rank.
+// Table: the longest slice for a rank of this node, then the counts sent and expected, by rank.
 std::span<int64_t> NodeExchange::table(int local) const {
   return {reinterpret_cast<int64_t*>(channel_.staging(local, first_half_)), index(1 + 2 * ranks_)};
 }
@@ -54,7 +54,7 @@ int64_t NodeExchange::place_elements(DType dtype) const {
   return bytes / dtype_size(dtype);
 }
 
-// What rank `from` of the node has for rank `to`, at the end of the half.
+// Area at the end of a staging half for data from rank `from` to rank `to` of the node.
 std::byte* NodeExchange::place(int from, int to, int half) const {
   const int64_t bytes = place_elements(DType::kU8);
   const int64_t first = channel_.staging_bytes() / 64 * 64 - bytes * channel_.ranks();
@@ -110,7 +110,7 @@ void NodeExchange::finish(const CollectiveCall& call, uint64_t sequence, const F
   }
 }
 
-// Every rank begins at another peer, so that not all are at the same memory at the same time.
+// Each rank starts at another peer, to spread the accesses to memory.
 void NodeExchange::direct(const CollectiveCall& call, uint64_t sequence) {
   const int ranks = channel_.ranks(), me = channel_.rank();
   for (int i = 0; i < ranks; ++i) {
@@ -126,7 +126,7 @@ void NodeExchange::direct(const CollectiveCall& call, uint64_t sequence) {
   }
 }
 
-// Elements [first, first + a place's) of what this rank gives each of the others.
+// Writes elements [first, first + an area's) of each slice for the others to this rank's half.
 void NodeExchange::fill(const CollectiveCall& call, int64_t first, int half) {
   const int64_t room = place_elements(call.in.dtype);
   for (int to = 0; to < channel_.ranks(); ++to) {

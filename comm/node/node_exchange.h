@@ -12,27 +12,26 @@
 
 namespace shale::comm {
 
-// All-to-alls among the ranks of one node: every rank reads what is its own from its peers' buffers
-// if it can map them, else chunk by chunk through their staging halves, in which each peer of the
-// node has a place of equal size.
+// All-to-alls among the ranks of one node: every rank reads its slices from its peers' buffers if
+// it can map them, else chunk by chunk through their staging halves, in which each peer has an area
+// of equal size.
 //
-// A staging half begins with a table of what its rank gives and expects, for all ranks of the
-// group, so that peers find their slices, and a pair that disagrees is found.
+// A staging half starts with a table of the counts that its rank sends and expects, for all ranks
+// of the group, so that peers find their slices and mismatched pairs are detected.
 class NodeExchange {
  public:
-  // group_ranks: by local index; ranks: of the whole group.
+  // group_ranks: by local index; ranks: size of the whole group.
   NodeExchange(NodeChannel& channel, SharedMemory* memory, const Exec& exec,
                std::vector<int> group_ranks, int ranks);
 
-  // Bytes that a staging half must have.
+  // Minimum bytes of a staging half.
   static int64_t smallest_staging(int ranks) { return 128 * (int64_t{ranks} + 1); }
 
-  // Writes the table, and what else belongs to the announcement `mine`, which is made visible by
-  // the sync after it.
+  // Writes the table, and completes the announcement `mine`; the next sync makes both visible.
   void begin(const CollectiveCall& call, Announcement& mine);
-  // What the rank with this local index gives and expects: after that sync, until finish().
+  // Counts of the rank with this local index: valid after that sync, until finish().
   SliceTable table_of(int local) const;
-  // Moves the slices between the ranks of the node, which agree on them.
+  // Copies the slices between the ranks of the node. Their counts must match.
   void finish(const CollectiveCall& call, uint64_t sequence, const Fingerprint& print,
               bool blocking);
 
@@ -50,7 +49,7 @@ class NodeExchange {
   Exec exec_;
   std::vector<int> group_ranks_;
   int ranks_;
-  SliceTable slices_;  // of the call between begin() and finish()
+  SliceTable slices_;  // current call, between begin() and finish()
   int first_half_ = 0;
 };
 

@@ -8,9 +8,9 @@ namespace shale::comm {
 namespace {
 
 constexpr size_t kLine = 64;
-// A message's place before its values, which begin at a line of the cache.
+// Space for a message header before the values, which start at a cache line.
 constexpr size_t kHeaderBytes = (sizeof(Message) + kLine - 1) / kLine * kLine;
-// A rank that leaves because of an error tells of it in a moment.
+// A rank that leaves because of an error reports it within this time.
 constexpr int64_t kGraceNs = 300'000'000;
 
 int64_t now_ns() {
@@ -24,8 +24,8 @@ size_t slot_bytes(const LinkSpec& spec) {
 }  // namespace
 
 struct NodeMailbox::End {
-  alignas(64) std::atomic<int64_t> left_ns;  // 0: it is there
-  std::atomic<uint32_t> told;                // its report is complete
+  alignas(64) std::atomic<int64_t> left_ns;  // 0: still here
+  std::atomic<uint32_t> told;                // the report is complete
   char report[2040];
 };
 

@@ -6,11 +6,11 @@
 
 namespace shale::comm {
 
-// A mailbox between two ranks of a node: slots in memory that both map. The sender copies in, the
+// Mailbox between two ranks of a node: slots in memory that both map. The sender copies in, the
 // receiver out.
 class NodeMailbox final : public Mailbox {
  public:
-  // Of the memory that both ends map, zeros at first.
+  // Size of the memory that both ends map; it is initially zero.
   static size_t bytes(const LinkSpec& spec);
 
   NodeMailbox(SharedSegment memory, const LinkSpec& spec, bool sends, const WaitPolicy& policy)
@@ -32,13 +32,13 @@ class NodeMailbox final : public Mailbox {
   struct Box;
   struct End;
   Box& box() const;
-  std::byte* slot() const;  // of the message whose turn it is
+  std::byte* slot() const;  // slot of the current message
 
   SharedSegment memory_;
   LinkSpec spec_;
   bool sends_;
   WaitPolicy policy_;
-  uint32_t passed_ = 0;  // messages put, or taken, here
+  uint32_t passed_ = 0;  // messages put, or taken, by this end
 };
 
 }  // namespace shale::comm

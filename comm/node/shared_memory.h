@@ -12,7 +12,7 @@
 
 namespace shale::comm {
 
-// Where a buffer lies, for a peer. Plain data; generation 0 means that peers cannot reach it.
+// Location of a buffer, for a peer. Plain data; generation 0: peers cannot map it.
 struct MemoryRef {
   SegmentAddress segment;
   uint32_t slot = 0;
@@ -22,26 +22,26 @@ struct MemoryRef {
   bool shared() const { return generation != 0; }
 };
 
-// The memory of this process that peers on the node can map, and this process's maps of theirs.
+// Memory of this process that peers on the node can map, and this process's mappings of theirs.
 //
-// A peer maps a segment when it first meets it and keeps the map. Segments are numbered by the
-// lowest free slot and a generation; a new segment in a slot replaces the map of the old one, so
-// that stale maps are few. They hold no memory, because free() discards the pages themselves.
+// A peer maps a segment when it first needs it and keeps the mapping. A segment has the lowest free
+// slot number and a generation; a new segment in a slot replaces the mapping of the old one, so
+// stale mappings are few. They hold no memory, because free() discards the pages themselves.
 class SharedMemory final : public MemoryProvider {
  public:
   void* allocate(size_t bytes) override;
-  // While collectives are queued or running, memory is given back only after the last of them: an
-  // exception may unwind past buffers that peers are still writing to.
+  // While collectives are queued or running, memory is freed only after the last of them: an
+  // exception may unwind past buffers to which peers still write.
   void free(void* memory, size_t bytes) noexcept override;
 
   MemoryRef find(const void* memory, int64_t bytes) const;
-  // The address of a peer's buffer in this process. Throws CommError if it cannot be mapped.
+  // Address of a peer's buffer in this process. Throws CommError if it cannot be mapped.
   void* map(const MemoryRef& ref);
 
   void begin_use();
   void end_use() noexcept;
-  // After a collective on this buffer has failed: peers may write to it whenever they get there, so
-  // its segment stays until the process ends.
+  // Keeps the buffer's segment until the process ends. For failed collectives: peers may write to
+  // the buffer at any later time.
   void keep(const void* memory) noexcept;
 
   int64_t allocated_bytes() const;

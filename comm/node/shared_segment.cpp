@@ -18,7 +18,7 @@ namespace {
 void* map(int fd, size_t bytes) {
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return nullptr;
-  // A hint, refused where the system keeps large pages from shared memory; small ones then do.
+  // Only a hint: systems without large pages for shared memory refuse it and use small ones.
   madvise(data, bytes, MADV_HUGEPAGE);
   return data;
 }
@@ -39,7 +39,7 @@ SharedSegment SharedSegment::create(size_t bytes) {
   };
   const int fd = memfd_create("shale", MFD_CLOEXEC);
   if (fd < 0) throw fail("memfd_create");
-  SharedSegment segment(nullptr, bytes, fd);  // owns fd from here on
+  SharedSegment segment(nullptr, bytes, fd);  // owns fd from now on
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) throw fail("ftruncate");
   segment.data_ = map(fd, bytes);
   if (segment.data_ == nullptr) throw fail("mmap");
@@ -50,7 +50,7 @@ std::optional<SharedSegment> SharedSegment::attach(const SegmentAddress& address
   const std::string path = cat("/proc/", address.pid, "/fd/", address.fd);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
-  // In another process namespace the number may name somebody else's file.
+  // In another process namespace the pid may belong to another process with another file.
   void* const data = inode_of(fd) == address.inode ? map(fd, address.bytes) : nullptr;
   close(fd);  // the mapping keeps the memory
   if (data == nullptr) return std::nullopt;
@@ -80,7 +80,7 @@ SegmentAddress SharedSegment::address() const {
 }
 
 void SharedSegment::discard() noexcept {
-  // A failure costs memory until the last mapping is gone, and nothing else.
+  // A failure only keeps the memory until the last mapping is removed.
   if (fd_ >= 0 && ftruncate(fd_, 0) != 0) return;
 }
 

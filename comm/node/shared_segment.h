@@ -6,23 +6,22 @@
 
 namespace shale::comm {
 
-// How another process of this node finds a segment. Plain data: it is sent to that process.
+// Identifies a segment for other processes of this node. Plain data: it is sent to them.
 struct SegmentAddress {
   int32_t pid = 0;
   int32_t fd = -1;
-  uint64_t inode = 0;  // tells a descriptor that was reused from the one that was meant
+  uint64_t inode = 0;  // detects a descriptor that was reused for another file
   uint64_t bytes = 0;
 };
 
 // Memory that other processes can map: a memfd, an anonymous file in memory. It has no name that
-// could be left behind, and no limit of its own: when the last process is gone, by whatever end, so
-// is the memory. Peers open it through /proc/<pid>/fd/<fd>, which the kernel allows for processes
-// of the same user.
+// could be left behind, and no size limit of its own; it is freed when the last process ends. Peers
+// open it through /proc/<pid>/fd/<fd>, which the kernel allows for processes of the same user.
 class SharedSegment {
  public:
   // Zeros, page-aligned. Throws OutOfMemoryError.
   static SharedSegment create(size_t bytes);
-  // A peer's segment; nothing where the system does not let us see it.
+  // Maps a peer's segment; nothing if the system denies access.
   static std::optional<SharedSegment> attach(const SegmentAddress& address);
 
   SharedSegment() = default;
@@ -32,10 +31,10 @@ class SharedSegment {
 
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  SegmentAddress address() const;  // of a segment that this process made
+  SegmentAddress address() const;  // only for a segment that this process made
 
-  // Gives the pages back to the system at once, even where peers still map them. Whoever touches
-  // the memory afterwards dies of SIGBUS.
+  // Returns the pages to the system immediately, even if peers still map them. Later accesses to
+  // the memory raise SIGBUS.
   void discard() noexcept;
 
  private:
@@ -43,7 +42,7 @@ class SharedSegment {
 
   void* data_ = nullptr;
   size_t bytes_ = 0;
-  int fd_ = -1;  // the creator's; attached segments need none
+  int fd_ = -1;  // only for the creator
 };
 
 }  // namespace shale::comm

@@ -12,7 +12,7 @@
 namespace shale::comm {
 namespace {
 
-constexpr long kSleepNs = 10'000'000;  // between two looks at whether a peer has failed
+constexpr long kSleepNs = 10'000'000;  // interval between checks for failed peers
 
 void pause_core() {
 #if defined(__x86_64__)
@@ -22,10 +22,10 @@ void pause_core() {
 #endif
 }
 
-// Not FUTEX_PRIVATE: the word is shared between processes.
+// Not FUTEX_PRIVATE: processes share the word.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
   const timespec timeout{.tv_sec = 0, .tv_nsec = kSleepNs};
-  // Every reason to return early is one to look again, so the result says nothing new.
+  // The result is not needed: the caller checks the value again after every return.
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 
@@ -45,16 +45,16 @@ bool node_is_crowded(int ranks_on_node) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return true;
-  // A rank that a launcher has bound to fewer cores than there are has them to itself; the others
-  // have theirs.
+  // If a launcher has bound this rank to a subset of the cores, it has them to itself, as the other
+  // ranks have theirs.
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   if (CPU_COUNT(&cores) < online) return false;
   return ranks_on_node > online;
 }
 
 void SharedCounter::advance_to(uint32_t target) {
-  // Sequentially consistent, as are the waiter's two steps (count itself, look again): at least one
-  // of the two sides sees the other, so that no wake-up is lost.
+  // Sequentially consistent, as are the waiter's two steps (increment sleepers, check again): at
+  // least one of the two sides sees the other, so no wake-up is lost.
   value.store(target, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) > 0) futex_wake_all(value);
 }

@@ -8,9 +8,9 @@ namespace shale::comm {
 
 // Waiting for another process through a counter in shared memory.
 //
-// Three stages, because the right one depends on who else wants the core. Spinning answers within
-// a cache miss, but is wasted if the peer has no core to run on; yielding gives the core to such a
-// peer; sleeping (a futex on the counter) gives it to anybody, and costs a wake-up.
+// There are three phases, as the best method depends on the load of the core. Spinning reacts
+// within a cache miss, but is wasted if the peer has no core to run on; yielding gives the core to
+// such a peer; sleeping (a futex on the counter) frees the core for anybody, and costs a wake-up.
 struct WaitPolicy {
   int spins = 0;
   int yields = 0;
@@ -20,7 +20,7 @@ struct WaitPolicy {
 // shares its cores with the computation and must not. `crowded`: more ranks than cores.
 WaitPolicy wait_policy(bool blocking, bool crowded);
 
-bool node_is_crowded(int ranks_on_node);  // more of them than cores that this process may use
+bool node_is_crowded(int ranks_on_node);  // more than cores that this process may use
 
 // A counter that one process advances and others wait for.
 struct alignas(64) SharedCounter {
@@ -28,13 +28,13 @@ struct alignas(64) SharedCounter {
   std::atomic<uint32_t> sleepers{0};
 
   bool reached(uint32_t target) const {
-    // The difference is right also after the counter has wrapped.
+    // The difference is correct even after the counter wraps around.
     return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
   }
-  void advance_to(uint32_t target);  // wakes those who sleep
+  void advance_to(uint32_t target);  // wakes sleeping waiters
 
-  // Returns true when the counter has reached target, false after timeout_s (0: never). In between
-  // calls poll() every few milliseconds; it throws if waiting has become pointless.
+  // Returns true when the counter has reached target, false after timeout_s (0: no limit). Calls
+  // poll() every few milliseconds; it throws to end the wait.
   bool wait(uint32_t target, const WaitPolicy& policy, double timeout_s,
             const std::function<void()>& poll);
 };

@@ -17,7 +17,7 @@ T larger(T a, T b) {
   return std::max(a, b);
 }
 
-// Few values, so that the plain loop does.
+// A plain loop suffices for few values.
 template <typename T>
 void max_of(const CombineArgs& args) {
   for (int64_t i = 0; i < args.count; ++i) {

@@ -8,24 +8,24 @@
 
 namespace shale::comm {
 
-// The arithmetic of reductions: outputs[k][i] = inputs[0][i] op inputs[1][i] op ..., for all k.
+// Arithmetic of reductions: outputs[k][i] = inputs[0][i] op inputs[1][i] op ..., for all k.
 struct CombineArgs {
-  CollectiveOp op = CollectiveOp::kAllReduceSum;  // kAllReduceMax: largest value; else the tree sum
+  CollectiveOp op = CollectiveOp::kAllReduceSum;  // kAllReduceMax: maximum; else the tree sum
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
   int64_t count = 0;
   DType in_dtype = DType::kF32;
-  DType out_dtype = DType::kF32;  // differs from in_dtype only in sums of f32, bf16 and f16
-  bool stream = false;            // writes past the caches
+  DType out_dtype = DType::kF32;  // differs from in_dtype only for sums of f32, bf16 and f16
+  bool stream = false;            // bypass the caches
 };
 void combine(const Exec& exec, const CombineArgs& args);
 
-// Copies to one or more places, past the caches if `stream`.
+// Copies to one or more destinations, bypassing the caches if `stream`.
 void copy_to(const Exec& exec, const void* from, std::span<void* const> to, int64_t bytes,
              bool stream);
 
-// [begin, end) of part i when `count` elements are dealt to n parts, at multiples of a cache line's
-// elements. Parts at the end may be empty.
+// Range of part i when `count` elements are divided into n parts, at multiples of a cache line's
+// elements. The last parts may be empty.
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;

@@ -16,12 +16,12 @@ using kernels::kSignBlock;
 using kernels::kSignWords;
 using kernels::sign_blocks;
 
-// Rows [first, first + count) of packed blocks.
+// View of rows [first, first + count) of packed blocks.
 Tensor rows_of(const Tensor& packed, int64_t first, int64_t count) {
   return packed.alias({count, kSignWords}, {kSignWords, 1}, first * kSignWords);
 }
 
-// The vectors as blocks, one after another, and what becomes of them on the way.
+// The vectors as consecutive packed blocks, through all steps of the exchange.
 class PackedVectors {
  public:
   PackedVectors(ProcessGroup& group, const Exec& exec, std::span<const OneBitVector> vectors)
@@ -51,7 +51,7 @@ class PackedVectors {
                                  .value_factor = vector.value_factor,
                                  .grad_factor = vector.grad_factor});
     }
-    // What fills the last slice is nobody's, but it travels.
+    // Zero the padding of the last slice, which is sent too.
     const Tensor rest = rows_of(blocks_of_all_, blocks_, shape[0] - blocks_);
     kernels::fill(exec_, {.y = rest, .value = 0});
   }
@@ -60,7 +60,7 @@ class PackedVectors {
     return group_.all_to_all(blocks_of_all_, received_, options);
   }
 
-  // The means of this rank's slice, in its place among all.
+  // Computes the means of this rank's slice, in its place among all blocks.
   void average() {
     const ShardReplicas place = {.rank = group_.rank(), .size = group_.size()};
     const std::vector<ElementRange> owned = place.owned(lengths_);
@@ -109,11 +109,11 @@ class PackedVectors {
   Exec exec_;
   std::span<const OneBitVector> vectors_;
   std::vector<int64_t> lengths_;
-  std::vector<int64_t> first_block_;  // of each vector
-  int64_t blocks_ = 0;                // of all vectors
-  int64_t share_ = 0;                 // of a rank
-  Tensor blocks_of_all_;              // what this rank gives, then the means
-  Tensor received_;                   // this rank's slice, as all ranks give it
+  std::vector<int64_t> first_block_;  // per vector
+  int64_t blocks_ = 0;                // over all vectors
+  int64_t share_ = 0;                 // blocks per rank
+  Tensor blocks_of_all_;              // this rank's input, then the means
+  Tensor received_;                   // this rank's slice from all ranks
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace shale::comm {
 namespace {
 
-// One pair with its count, spread over 64 bits (the finalizer of MurmurHash3).
+// Hash of a pair and its count, mixed over 64 bits (the finalizer of MurmurHash3).
 uint64_t mixed(int from, int to, int64_t count) {
   const auto pair = static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to);
   uint64_t x = pair * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(count);
@@ -44,7 +44,7 @@ SliceTable slices_of(const CollectiveCall& call, int ranks) {
 
 namespace {
 
-// Of all slices but the rank's own.
+// Bytes of all slices except the rank's own.
 double bytes_of_others(const View& all, const std::vector<int64_t>& counts, int rank) {
   const int64_t own = counts[static_cast<size_t>(rank)];
   return static_cast<double>((all.numel() - own) * dtype_size(all.dtype));

@@ -9,8 +9,7 @@
 
 namespace shale::comm {
 
-// Where the slices of an all-to-all lie in what a rank gives and in what it receives: elements, by
-// rank of the group.
+// Positions of an all-to-all's slices in a rank's input and output: elements, by group rank.
 struct SliceTable {
   std::vector<int64_t> in_counts;
   std::vector<int64_t> in_offsets;
@@ -19,22 +18,21 @@ struct SliceTable {
 };
 SliceTable slices_of(const CollectiveCall& call, int ranks);
 
-// Bytes that this rank sends: ring_bytes(), but of an all_to_all_v what it gives to others. Bytes
-// that it receives of that.
+// Bytes that this rank sends: ring_bytes(), or for an all_to_all_v the bytes for other ranks; bytes
+// that it receives in an all_to_all_v.
 double sent_bytes(const CollectiveCall& call, int rank, int ranks);
 double received_bytes(const CollectiveCall& all_to_all_v, int rank);
 
-// Elements before slice `rank`.
+// Number of elements before slice `rank`.
 int64_t offset_of(std::span<const int64_t> counts, int rank);
 
-// What a rank says about the counts of its pairs, as one number: over all ranks these add up to 0
-// (modulo 2^64) if what each gives is what the other expects, and to something else, but for one
-// case in 2^64, if any pair disagrees.
+// Hash of a rank's pair counts. The sum over all ranks is 0 (modulo 2^64) if for every pair the
+// sent count is the expected one, and else another number, except for one case in 2^64.
 uint64_t pair_balance(int rank, std::span<const int64_t> in_counts,
                       std::span<const int64_t> out_counts);
 
-// The first pair that disagrees: "rank 1 gives rank 3 5 elements, rank 3 expects 4"; empty if none
-// does. By rank of the group; world_ranks are for people.
+// Describes the first mismatched pair: "rank 1 gives rank 3 5 elements, rank 3 expects 4"; empty if
+// there is none. ranks: by group rank; world_ranks: for messages.
 std::string pair_disagreement(std::span<const SliceTable> ranks, std::span<const int> world_ranks);
 
 }  // namespace shale::comm
