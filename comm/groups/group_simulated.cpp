@@ -14,7 +14,7 @@
 namespace shale::comm {
 namespace {
 
-// Rounds of an algorithm in which each round doubles what a rank has heard of.
+// Rounds of an algorithm in which each round doubles the number of ranks reached.
 int64_t rounds(int ranks) {
   return std::bit_width(static_cast<uint32_t>(ranks - 1));
 }
@@ -83,7 +83,7 @@ class PeerMemory final : public MemoryProvider {
   MemoryProvider& memory_;
 };
 
-// Its values are there since its call.
+// A queued collective; its values were moved in the call.
 class LateWork final : public WorkState {
  public:
   LateWork(SimulatedClock* clock, double end, Lane lane) : clock_(clock), end_(end), lane_(lane) {}
@@ -213,7 +213,7 @@ void SimulatedGroup::move_values(const CollectiveCall& call) {
       }
       break;
     }
-    case CollectiveOp::kAllToAllV:  // how long others' slices are, one rank does not know
+    case CollectiveOp::kAllToAllV:  // the lengths of other ranks' slices are unknown
       std::memset(call.out.data, 0, static_cast<size_t>(call.out.bytes()));
       break;
     case CollectiveOp::kReduceScatterSum: {
@@ -233,7 +233,7 @@ void SimulatedGroup::move_values(const CollectiveCall& call) {
   }
 }
 
-// Answers a broadcast_bytes(), whose length comes first.
+// Answers a broadcast_bytes(), which sends the length first.
 void SimulatedGroup::receive_text(const CollectiveCall& call) {
   const auto found = broadcasts_.find(call.tag);
   if (found == broadcasts_.end()) return;

@@ -14,63 +14,62 @@
 
 namespace shale::comm {
 
-// What a rank does in collectives, by the algorithms that send least: recursive halving and
+// Counts of a rank's collectives, for the algorithms that send least: recursive halving and
 // doubling, binomial trees.
 struct SimulatedCounts {
   int64_t calls = 0;
-  int64_t blocking = 0;       // of these, those for which the caller waits at once
-  int64_t messages = 0;       // that this rank sends
-  double sent_bytes = 0;      // ring_bytes(), which these algorithms reach too
-  double received_bytes = 0;  // into memory of this rank
+  int64_t blocking = 0;       // calls for which the caller waits immediately
+  int64_t messages = 0;       // sent by this rank
+  double sent_bytes = 0;      // ring_bytes(), also reached by these algorithms
+  double received_bytes = 0;  // received by this rank
 
   SimulatedCounts& operator+=(const SimulatedCounts& other);
 };
 
-// What is simulated, besides the rank and the number of ranks.
+// Options of a simulation, besides the rank and the number of ranks.
 struct SimulatedOptions {
   GroupOptions group = {};
-  // Whether a collective's views have values, the shorter and the longer; where they have none,
+  // Returns whether the views of a collective, the shorter and the longer, have values; if not,
   // neither is read or written. Empty: all have.
   std::function<bool(const View& shorter, const View& longer)> has_values = {};
-  // Collectives that are queued are done when they are waited for and no earlier, as where peers are
-  // slow; in a group of one rank all are done at once, as there.
+  // true: queued collectives finish only when waited for, as with slow peers. No effect in a group
+  // of one rank.
   bool late = false;
-  // Says how long they take; null: nobody asks. It outlives all groups.
+  // Provides the durations of collectives; null: none. Outlives all groups.
   SimulatedClock* clock = nullptr;
 };
 
-// A group of any size in one process, of which one rank exists: the code above it runs as it would
-// on that rank, and what it asks of its peers is counted.
+// A group of any size with one real rank in one process: code above it runs as on that rank, and
+// its communication is counted.
 //
-// The other ranks give what this one gives, so that what ranks compare agrees: a gather repeats
-// this rank's slice, a sum is a multiple, a largest value and a broadcast are this rank's own, an
-// all-to-all of any lengths brings zeros, and links bring nothing at all. No memory of theirs
-// exists, and every collective is done when its call returns, unless it is to be late. What only another rank can know, such
-// as rank 0's text of a manifest, whoever simulates says beforehand.
+// The other ranks contribute the same values as this one, so that comparisons between ranks
+// succeed: a gather repeats this rank's slice, a sum is a multiple, a maximum and a broadcast are
+// this rank's own values, an all_to_all_v receives zeros, and links receive nothing. The others
+// have no memory, and every collective is done on return, unless SimulatedOptions::late is set.
+// Data that only another rank can know, such as rank 0's manifest text, must be set in advance.
 class SimulatedGroup final : public ProcessGroup {
  public:
-  // Views are in memory of `device`, which outlives the group: the CPU's, or, where none of them has
-  // values but in memory that the host may touch, another's. Throws ConfigError unless the rank is
-  // one of the group's.
+  // Views are in memory of `device`, which outlives the group: the CPU, or another device if only
+  // views in host-accessible memory have values. Throws ConfigError unless 0 <= rank < size.
   SimulatedGroup(int rank, int size, DeviceBackend& device, const SimulatedOptions& options = {});
 
   std::string_view backend() const override { return "simulated"; }
   ProcessGroup& host() override;
-  // Host memory, by a provider of its own, as ranks have: an allocator keeps the two apart.
+  // Host memory of a separate provider, as with real ranks: allocators distinguish the two.
   MemoryProvider& memory() override { return *memory_; }
 
-  // What broadcast_bytes() under this tag brings from another rank.
+  // Sets the text that broadcast_bytes() under this tag receives from another rank.
   void set_broadcast(const std::string& tag, std::string text) { broadcasts_[tag] = text; }
 
-  // Counts since the last reset(), by the tag of the call.
+  // Counts since the last reset(), by tag.
   const std::map<std::string, SimulatedCounts, std::less<>>& counts() const { return counts_; }
   SimulatedCounts total() const;
   void reset() { counts_.clear(); }
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;
-  // Color 0, with each rank's own number as the key, is a group of all. Throws UnavailableError for
-  // others: which ranks give them, one rank does not know.
+  // Supports color 0 with each rank's own number as the key: a group of all. Throws
+  // UnavailableError for others, as one rank does not know the colors of the rest.
   std::unique_ptr<ProcessGroup> make_split(int color, int key,
                                            const GroupOptions& options) override;
   std::unique_ptr<ProcessGroup> make_known_split(std::span<const int> colors,
@@ -83,15 +82,15 @@ class SimulatedGroup final : public ProcessGroup {
   void receive_text(const CollectiveCall& call);
   SimulatedOptions with(const GroupOptions& group) const;
 
-  // The group of host memory, where this is another device's: made when it is asked for.
+  // Group for host memory if `device` is another one: made on demand.
   struct Host;
   std::shared_ptr<Host> host_;
   DeviceBackend& device_;
   std::function<bool(const View& shorter, const View& longer)> has_values_;
   bool late_;
   SimulatedClock* clock_;
-  Members members_;  // of the group that all were split from
-  std::shared_ptr<MemoryProvider> memory_;  // of this group and those split from it
+  Members members_;                         // of the original group, before splits
+  std::shared_ptr<MemoryProvider> memory_;  // shared with groups split from it
   std::map<std::string, SimulatedCounts, std::less<>> counts_;
   std::map<std::string, std::string, std::less<>> broadcasts_;  // by tag
 };

@@ -12,15 +12,14 @@
 namespace shale::comm {
 namespace {
 
-// A staging buffer is so many times the chunk for memory that peers cannot reach: copies by a
-// device take long to start.
+// Ratio of a staging buffer to the chunk for unmappable memory: device copies start slowly.
 constexpr int64_t kStagingFactor = 8;
 
-// While the ranks combine one chunk, the next one is on its way to the host and the one before on
-// its way back. With a buffer for each of the three, neither direction waits for the other.
+// While the ranks combine one chunk, the next one is copied to the host and the previous one back.
+// With a buffer for each of the three, neither direction waits for the other.
 constexpr size_t kSlots = 3;
 
-// A transfer in the queue. Whoever waits for it makes its stream wait for the copies at its end.
+// A queued transfer. wait() makes the stream wait for the transfer's last copies.
 class StagedWork final : public WorkState {
  public:
   // finished: set when the transfer has left the queue.
@@ -40,7 +39,7 @@ class StagedWork final : public WorkState {
   void give_up() override { queue_.cancel(); }
 
  private:
-  CommQueue& queue_;  // outlives what is queued in it
+  CommQueue& queue_;  // outlives the work queued in it
   Work queued_;
   std::shared_ptr<const DeviceEvent> finished_;
   void* stream_;
@@ -48,8 +47,8 @@ class StagedWork final : public WorkState {
 
 }  // namespace
 
-// The ring of staging buffers and the streams that fill and empty them. Used by jobs of the queue,
-// one at a time.
+// Ring of staging buffers and the streams that fill and empty them. Used by jobs of the queue, one
+// at a time.
 class StagedGroup::Staging {
  public:
   Staging(HostGroup& host, DeviceBackend& device)
@@ -61,10 +60,11 @@ class StagedGroup::Staging {
                Slot(host, device, slot_bytes_)},
         down_(device),
         up_(device) {}
-  // Copies may be under way, above all after a failure.
+  // Copies may still run, especially after a failure.
   ~Staging() { wait_for_copies(); }
 
-  // `ready`: the caller's stream has come to the call. Returns the end of the copies to `call.out`.
+  // `ready`: the position of the call on the caller's stream. Returns the end of the copies to
+  // `call.out`.
   DeviceEvent transfer(const CollectiveCall& call, const DeviceEvent& ready, bool blocking);
 
  private:
@@ -75,14 +75,14 @@ class StagedGroup::Staging {
     DeviceEvent fetched;
     DeviceEvent delivered;
   };
-  // Elements [offset, offset + count) of every slice. In a slot the slices lie one after another.
+  // Elements [offset, offset + count) of every slice. A slot stores the slices one after another.
   struct Chunk {
     int64_t offset = 0;
     int64_t count = 0;
     Slot* slot = nullptr;
   };
 
-  // Two areas of a slot: what is given, slice after slice, and what is received.
+  // A slot then has two areas: the input, slice after slice, and the output.
   DeviceEvent all_to_all(const CollectiveCall& call, const DeviceEvent& ready, bool blocking);
   int64_t longest_slice(const CollectiveCall& call, const SliceTable& slices, bool blocking);
   CollectiveCall fetch_slices(const CollectiveCall& call, const SliceTable& slices, int64_t first,
@@ -96,7 +96,7 @@ class StagedGroup::Staging {
   static bool gathers(CollectiveOp op) {
     return op == CollectiveOp::kAllGather || op == CollectiveOp::kGather;
   }
-  // Whether this rank receives nothing.
+  // True if this rank receives nothing.
   bool only_gives(const CollectiveCall& call) const {
     return is_to_root(call.op) && call.root != host_.rank();
   }
@@ -117,7 +117,7 @@ class StagedGroup::Staging {
   int64_t slot_bytes_;
   std::array<Slot, kSlots> slots_;
   DeviceStream down_;  // to the host
-  DeviceStream up_;    // and back
+  DeviceStream up_;    // to the device
 };
 
 void StagedGroup::Staging::wait_for_copies() noexcept {
@@ -125,7 +125,7 @@ void StagedGroup::Staging::wait_for_copies() noexcept {
     device_.synchronize(down_.get());
     device_.synchronize(up_.get());
   } catch (const std::exception&) {
-    // A device that has failed copies nothing any more; its error has been seen.
+    // A failed device runs no copies; its error has already been reported.
   }
 }
 
@@ -140,7 +140,7 @@ DeviceEvent StagedGroup::Staging::transfer(const CollectiveCall& call, const Dev
 
   ready.hold(down_.get());
   if (call.after != nullptr) call.after->hold(down_.get());
-  // What an earlier collective delivers may be what this one gives.
+  // The output of an earlier collective may be the input of this one.
   for (const Slot& slot : slots_) slot.delivered.hold(down_.get());
   Chunk next{.offset = 0, .count = std::min(step, total), .slot = slots_.data()};
   fetch(call, next);
@@ -236,7 +236,7 @@ DeviceEvent StagedGroup::Staging::all_to_all(const CollectiveCall& call, const D
   }
 }
 
-// Of all ranks, as all take equally many chunks.
+// Maximum over all ranks, as all must take equally many chunks.
 int64_t StagedGroup::Staging::longest_slice(const CollectiveCall& call, const SliceTable& slices,
                                             bool blocking) {
   int64_t longest = *std::max_element(slices.in_counts.begin(), slices.in_counts.end());
@@ -247,8 +247,8 @@ int64_t StagedGroup::Staging::longest_slice(const CollectiveCall& call, const Sl
   return longest;
 }
 
-// Starts to copy elements [first, first + step) of every slice to the slot, and returns the call
-// for the host, which moves them on.
+// Starts to copy elements [first, first + step) of every slice to the slot. Returns the call for
+// the host, which exchanges them.
 CollectiveCall StagedGroup::Staging::fetch_slices(const CollectiveCall& call,
                                                   const SliceTable& slices, int64_t first,
                                                   int64_t step, Slot& slot) {

@@ -8,15 +8,15 @@
 
 namespace shale::comm {
 
-// The backend "staged": tensors of a device travel through pinned host memory and a group there, so
-// that any number of ranks can share one GPU, and machines without a library for GPUs still train.
+// Backend "staged": device tensors are sent through pinned host memory and a host group, so that
+// any number of ranks can share one GPU, and machines without NCCL can train.
 //
-// A collective goes through a ring of three staging buffers, chunk by chunk: while the ranks combine
-// one chunk, the device copies the next one to the host and the one before back, so that both
-// directions of its link are busy. The staging buffers are memory that peers reach, so the ranks
-// combine right there. Sums have the bits of the group on the host.
+// A collective uses a ring of three staging buffers, chunk by chunk: while the ranks combine one
+// chunk, the device copies the next one to the host and the previous one back, so both directions
+// of its link are busy. Peers can map the staging buffers, so the ranks combine directly in them.
+// Sums have the same bits as in the host group.
 //
-// With one rank it is the backend "self" of a device, and collectives copy on the caller's stream.
+// With one rank it is the backend "self" for a device: collectives copy on the caller's stream.
 class StagedGroup final : public ProcessGroup {
  public:
   // `device` outlives the group.

@@ -7,20 +7,19 @@
 
 namespace shale::comm {
 
-// The ranks of the world that are a group's, in order. Groups with one list have the same ranks.
+// World ranks of a group, in order. Groups with the same list have the same ranks.
 using Members = std::shared_ptr<const std::vector<int>>;
 
-// Keeps the time of a rank whose group is simulated. Seconds, from wherever the clock began.
+// Clock of a rank in a simulated group, in seconds from any start.
 class SimulatedClock {
  public:
   virtual ~SimulatedClock() = default;
 
-  // A collective is queued now, in this lane, by the ranks of the world that are `members`. Returns
-  // when it will be done.
+  // Called when a collective is queued in this lane, with its World ranks. Returns its end time.
   virtual double queue(const CollectiveCall& call, const Members& members, Lane lane) = 0;
-  // A message of a pipeline is queued, from one rank of the world to another.
+  // Called when a message of a pipeline is queued, between two World ranks.
   virtual void send(const View& message, int sender, int receiver) = 0;
-  // The rank waits until then, for what was queued in this lane.
+  // Called when the rank waits until `time` for what was queued in this lane.
   virtual void wait_until(double time, Lane lane) = 0;
 };
 

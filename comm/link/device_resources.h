@@ -7,7 +7,7 @@
 
 namespace shale::comm {
 
-// Owner of a point in a stream of a device.
+// Owner of an event on a device stream.
 class DeviceEvent {
  public:
   DeviceEvent() = default;
@@ -24,12 +24,12 @@ class DeviceEvent {
     return *this;
   }
 
-  // Work queued on `stream` from now on runs after the point. A default-made event is no point.
+  // Makes work that is queued on `stream` from now on wait for the event. No-op if default-made.
   void hold(void* stream) const {
     if (device_ != nullptr) device_->wait_event(stream, event_);
   }
   bool done() const { return device_ == nullptr || device_->event_done(event_); }
-  // Returns when the device has come to it.
+  // Blocks until the device has reached the event.
   void wait() const {
     if (device_ != nullptr) device_->synchronize_event(event_);
   }
@@ -39,7 +39,7 @@ class DeviceEvent {
   void* event_ = nullptr;
 };
 
-// Owner of a stream of a device, for what other ranks wait for.
+// Owner of a high-priority device stream, for work that other ranks wait for.
 class DeviceStream {
  public:
   explicit DeviceStream(DeviceBackend& device)
@@ -55,7 +55,7 @@ class DeviceStream {
   void* stream_;
 };
 
-// Memory of a provider on the host, pinned for copies of a device.
+// Host memory of a provider, pinned for device copies.
 class PinnedBuffer {
  public:
   PinnedBuffer(MemoryProvider& provider, DeviceBackend& device, size_t bytes)

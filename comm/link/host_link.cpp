@@ -11,7 +11,7 @@
 
 namespace shale::comm {
 
-// The transfers of one end that are not done yet, in the order of the calls.
+// Unfinished transfers of one end, in call order.
 class HostLink::Queue {
  public:
   Queue(std::shared_ptr<WorldContext> context, LinkEnd end)
@@ -20,7 +20,7 @@ class HostLink::Queue {
         mailbox_(std::move(end.mailbox)) {}
 
   void add(std::shared_ptr<Transfer> transfer) { waiting_.push_back(std::move(transfer)); }
-  // Does what can be done without waiting.
+  // Finishes transfers that need not wait.
   void advance() noexcept;
   void wait_for(const Transfer& transfer, const std::shared_ptr<TrafficMeter>& meter);
   void check() const;
@@ -28,7 +28,7 @@ class HostLink::Queue {
   void close();
 
  private:
-  bool pass_first();  // false: it has to wait
+  bool pass_first();  // false: it must wait
   void poll(const Message& message);
   std::string own_rank() const;
   std::string other_rank() const;
@@ -39,7 +39,7 @@ class HostLink::Queue {
   std::deque<std::shared_ptr<Transfer>> waiting_;
   std::exception_ptr failure_;
   std::string reason_;     // of the failure
-  bool recorded_ = false;  // the first that waits is in the list of recent collectives
+  bool recorded_ = false;  // the first transfer is in the list of recent collectives
 };
 
 class HostLink::Transfer final : public WorkState {
@@ -55,7 +55,7 @@ class HostLink::Transfer final : public WorkState {
   void wait() override {
     if (!done_ || error_) queue_->wait_for(*this, meter_);
   }
-  // Nothing touches the buffers but calls of this thread.
+  // Only calls on this thread touch the buffers.
   void give_up() override { queue_->give_up("given up, because an exception ended its use"); }
 
   const View& view() const { return view_; }
@@ -73,7 +73,7 @@ class HostLink::Transfer final : public WorkState {
   View view_;
   Message message_;
   bool done_ = false;
-  bool error_ = false;  // the queue has it
+  bool error_ = false;  // the queue has the exception
 };
 
 std::string HostLink::Queue::own_rank() const {
@@ -129,7 +129,7 @@ void HostLink::Queue::advance() noexcept {
 
 void HostLink::Queue::check() const {
   if (!failure_) return;
-  context_->board.check();  // another rank's failure stays that, however often it is met
+  context_->board.check();  // another rank's failure is reported as such each time
   throw CommError(cat(link_name(options_), " cannot be used any more: ", reason_));
 }
 
@@ -181,7 +181,7 @@ void HostLink::Queue::wait_for(const Transfer& transfer,
   if (transfer.failed()) std::rethrow_exception(failure_);
 }
 
-// Works may live on; what they have not done they never will.
+// Works may outlive the link; their unfinished transfers fail.
 void HostLink::Queue::close() {
   give_up("closed before all transfers were waited for");
   mailbox_.reset();

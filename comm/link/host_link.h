@@ -7,8 +7,8 @@
 
 namespace shale::comm {
 
-// A link for views in host memory, over a mailbox. A transfer that can be done is done at once, on
-// the caller's thread, and the others in wait().
+// Link for views in host memory, over a mailbox. A transfer that need not wait is done immediately
+// on the caller's thread, others in wait().
 class HostLink final : public PipeLink {
  public:
   // end.mailbox is not null.

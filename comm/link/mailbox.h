@@ -10,35 +10,35 @@
 namespace shale::comm {
 
 // One end of a link in host memory, without names, records or comparisons: slots that the sender
-// fills and the receiver empties, in turn. Used by one thread at a time.
+// fills and the receiver empties, in turn. For one thread at a time.
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
 
-  // At the sender's end: where the next message's values go; null while all slots are full.
+  // Sender: memory for the values of the next message; null while all slots are full.
   virtual std::byte* room() = 0;
-  // What has been written there is a message.
+  // Sender: sends the values written to room() as a message.
   virtual void put(const Message& message) = 0;
-  // Whether the receiver has taken all there was.
+  // Sender: true if the receiver has taken all messages.
   virtual bool all_taken() = 0;
 
-  // At the receiver's end: the next message; null while there is none.
+  // Receiver: the next message; null if none has arrived.
   virtual const Message* next() = 0;
   virtual const std::byte* values() const = 0;  // of next()
-  virtual void take() = 0;                      // its slot is free again
+  virtual void take() = 0;                      // frees its slot
 
-  // Returns true when room() or next() has something, false after timeout_s (0: never). Calls
-  // poll() now and then, which throws to give up.
+  // Returns true when room() or next() has something, false after timeout_s (0: no limit). Calls
+  // poll() repeatedly, which throws to give up.
   virtual bool wait(double timeout_s, const std::function<void()>& poll) = 0;
 
-  // What the other end has told; empty: nothing. Only what ends the link's use is told.
+  // Report from the other end; empty: none. A report ends the use of the link.
   virtual std::string told() = 0;
   virtual void tell(const std::string& report) = 0;
-  // The other end is gone, and there is nothing of it any more.
+  // True if the other end has left and no message of it remains.
   virtual bool peer_left() = 0;
 };
 
-// A link of a group as this rank has it. mailbox: null where it is neither end.
+// A group's link on this rank. mailbox: null if the rank is at neither end.
 struct LinkEnd {
   LinkOptions options;
   std::unique_ptr<Mailbox> mailbox;

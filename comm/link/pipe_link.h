@@ -15,17 +15,17 @@ namespace shale::comm {
 enum class Direction : uint8_t { kForward, kBackward };
 std::string_view direction_name(Direction direction);  // "forward"
 
-// Which message of a pipeline this is.
+// Identifies a message of a pipeline.
 struct MessageId {
-  int64_t step = 0;  // of training
+  int64_t step = 0;  // training step
   int32_t micro_batch = 0;
-  int32_t chunk = 0;  // of the receiver's part of the model
+  int32_t chunk = 0;  // of the receiver
   Direction direction = Direction::kForward;
 
   friend bool operator==(const MessageId&, const MessageId&) = default;
 };
 
-// What travels with the values, and what a receiver expects. Plain data: it is sent.
+// Header of a message, which the receiver compares with what it expects. Plain data: it is sent.
 struct Message {
   MessageId id;
   int64_t count = 0;  // elements
@@ -37,50 +37,50 @@ struct Message {
 
 std::string describe(const Message& message);  // "forward 7 of chunk 1 in step 12, bf16[4096]"
 
-// A link from one rank of a group to another. There is one for each sender, receiver, direction and
-// chunk of the receiver.
+// Link from one rank of a group to another. There is one for each sender, receiver, direction and
+// receiver chunk.
 struct LinkSpec {
-  int sender = 0;  // ranks of the group
+  int sender = 0;  // group ranks
   int receiver = 0;
   Direction direction = Direction::kForward;
   int chunk = 0;
   int64_t capacity_bytes = 0;  // of the longest message
-  int slots = 1;               // messages that may wait to be taken; two hide the transfers
+  int slots = 1;               // unread messages; two hide transfers
 
   friend bool operator==(const LinkSpec&, const LinkSpec&) = default;
 };
 
-// One end of a link, as its backend makes it.
+// One end of a link, for its backend.
 struct LinkOptions {
   LinkSpec spec;
   bool sends = false;    // this end
-  int sender_world = 0;  // ranks of the World, for messages
+  int sender_world = 0;  // World ranks, for messages
   int receiver_world = 0;
   std::string group_name = {};
-  double timeout_s = 0;  // longest wait for the other end; 0: for ever
+  double timeout_s = 0;  // longest wait for the other end; 0: no limit
 };
 
 std::string link_name(const LinkOptions& options);  // "group 'pipeline': link 3 -> 4"
-// A message as the lists of recent collectives show it: "link 3 -> 4: waits for forward 7 of ...".
+// Entry for the lists of recent collectives: "link 3 -> 4: waits for forward 7 of ...".
 Fingerprint fingerprint(const LinkOptions& options, const Message& message);
 // "...: rank 3 sends forward 7 of chunk 1 in step 12, fp32[8], and rank 4 expects backward ..."
 std::string mismatch(const LinkOptions& options, const Message& sent, const Message& expected);
 
-// One end of a mailbox between two ranks, through which the stages of a pipeline pass activations
-// and their gradients. Both ends know beforehand what is passed; the receiver compares.
+// One end of a link between two ranks, through which pipeline stages exchange activations and their
+// gradients. Both ends know each message in advance; the receiver compares.
 //
-// Messages of one link arrive in the order in which they were sent, and links do not order each
-// other. Up to `slots` messages wait to be taken; a send beyond that waits for room. So whether a
-// set of lists of sends and receives comes to its end depends on no rank's speed.
+// Messages of one link arrive in the order in which they were sent; different links are
+// independent. Up to `slots` messages may be unread; a further send waits for room. Whether a set
+// of send and receive lists finishes therefore does not depend on the speed of any rank.
 //
-// An end is used by one thread at a time. Buffers belong to the link until wait() has returned, and
-// each Work is waited for: a transfer that finds no room, or no message, goes on in wait() and in
-// later calls on the same link. A message that is not the expected one is a CommError on both ends
-// that names both and both messages; a wait of more than the time-out one that names the other end.
-// After that the link cannot be used. Links are destroyed before their group.
+// For one thread at a time. Buffers belong to the link until wait() has returned, and each Work
+// must be waited for: a transfer without room, or without a message, continues in wait() and in
+// later calls on the same link. An unexpected message throws CommError on both ends, naming both
+// ranks and both messages; a wait beyond the time-out throws one that names the other end. The link
+// is unusable afterwards. Destroy links before their group.
 //
-// As in groups: `stream` is the caller's, of a device; what is queued there before a call produces
-// the values or still uses the memory, what is queued after wait() finds the transfer done.
+// `stream` is the caller's device stream, as in groups: work queued on it before a call produces
+// the values or still uses the memory; work queued after wait() finds the transfer done.
 class PipeLink {
  public:
   virtual ~PipeLink() = default;
@@ -89,21 +89,21 @@ class PipeLink {
 
   const LinkOptions& options() const { return options_; }
 
-  // x: contiguous, at most capacity_bytes, in memory of the group's device. After wait() x may be
-  // dropped. Throws ShapeError for what does not fit, ConfigError at the receiver's end or for
-  // another direction or chunk than the link's.
+  // x: contiguous, at most capacity_bytes, in memory of the group's device; may be dropped after
+  // wait(). Throws ShapeError for a wrong size, ConfigError at the receiver's end or for another
+  // direction or chunk than the link's.
   Work send(const View& x, const MessageId& id, void* stream = nullptr);
-  // The next message, whose count and dtype are `into`'s. May be called before it has been sent.
+  // Receives the next message, which must have `into`'s count and dtype. May precede the send.
   Work receive(const View& into, const MessageId& id, void* stream = nullptr);
 
-  // What is sent from now on counts there, as activations, and so does the time in wait().
+  // Counts messages sent from now on, as activations, and the time in wait() in `meter`.
   void account(std::shared_ptr<TrafficMeter> meter) { meter_ = std::move(meter); }
 
  protected:
   explicit PipeLink(LinkOptions options) : options_(std::move(options)) {}
   const std::shared_ptr<TrafficMeter>& meter() const { return meter_; }
 
-  // Of arguments that have been checked; x is a vector.
+  // Transfers x, a vector; arguments have been checked.
   virtual Work pass(const View& x, const Message& message, void* stream) = 0;
 
  private:

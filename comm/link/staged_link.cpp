@@ -8,7 +8,7 @@
 
 namespace shale::comm {
 
-// A message for the device: whoever waits for it has it copied there, once.
+// A message for the device: the first wait() queues its copy to the device.
 class StagedLink::Arrival final : public WorkState {
  public:
   Arrival(std::shared_ptr<Staging> staging, Slot& slot, Work host, const View& into, void* stream)
@@ -18,7 +18,7 @@ class StagedLink::Arrival final : public WorkState {
         into_(into),
         stream_(stream) {}
 
-  // Not before it has been waited for: until then the device has nothing to do for it.
+  // Set by wait(), as the device gets no work before that.
   bool done() const override { return delivered_; }
   void wait() override {
     host_.wait();
@@ -59,9 +59,9 @@ StagedLink::Slot& StagedLink::Staging::free_slot() {
 
 StagedLink::Staging::~Staging() {
   try {
-    device.synchronize(stream.get());  // copies may be under way, above all after a failure
+    device.synchronize(stream.get());  // copies may still run, especially after a failure
   } catch (const std::exception&) {
-    // A device that has failed copies nothing any more; its error has been seen.
+    // A failed device runs no copies; its error has already been reported.
   }
 }
 
@@ -69,7 +69,7 @@ StagedLink::StagedLink(std::unique_ptr<PipeLink> host, HostGroup& memory, Device
     : PipeLink(host->options()),
       host_(std::move(host)),
       staging_(std::make_shared<Staging>(memory, device, options().spec.capacity_bytes)) {
-  // What the outer link counts is counted.
+  // Do not count traffic twice: the outer link counts it.
   host_->account(std::make_shared<TrafficMeter>());
 }
 

@@ -9,12 +9,12 @@
 
 namespace shale::comm {
 
-// A link for tensors of a device, through pinned memory and a link on the host. The host waits for
-// the copy from the device when it sends, and for the message when it waits for what it receives;
-// for the copy to the device the caller's stream waits.
+// Link for device tensors, through pinned memory and a host link. The host waits for the copy from
+// the device in send(), and for the message in the Work of receive(); the caller's stream waits for
+// the copy to the device.
 class StagedLink final : public PipeLink {
  public:
-  // host: the link of the same ranks in host memory, of the group `memory`. `device` outlives this.
+  // host: link of the same ranks in host memory. memory: its group. `device` outlives this.
   StagedLink(std::unique_ptr<PipeLink> host, HostGroup& memory, DeviceBackend& device);
 
  protected:
@@ -22,21 +22,21 @@ class StagedLink final : public PipeLink {
 
  private:
   class Arrival;
-  // A place for one message in pinned memory.
+  // Pinned memory for one message.
   struct Slot {
     Slot(HostGroup& group, DeviceBackend& device, int64_t bytes)
         : buffer(group.memory(), device, static_cast<size_t>(bytes)) {}
     bool free() const { return delivered && passed.done() && copied.done(); }
     PinnedBuffer buffer;
-    Work passed;            // on the host
-    bool delivered = true;  // what has arrived has been given to the device,
-    DeviceEvent copied;     // which has copied it
+    Work passed;            // transfer on the host
+    bool delivered = true;  // a received message has been queued for the device
+    DeviceEvent copied;     // end of the copy to the device
   };
   struct Staging {
     Staging(HostGroup& host, DeviceBackend& backend, int64_t capacity_bytes)
         : group(host), device(backend), slot_bytes(capacity_bytes), stream(backend) {}
     ~Staging();
-    Slot& free_slot();  // one more if none is
+    Slot& free_slot();  // adds one if none is free
     HostGroup& group;
     DeviceBackend& device;
     int64_t slot_bytes;

@@ -22,8 +22,8 @@ struct EndUse {
   ~EndUse() { memory.end_use(); }
 };
 
-// The ranks of this one's node: a host or, if the group is on one and no bit depends on it, a NUMA
-// node.
+// Ranks of this rank's node: a host, or, if the group is on one host and this changes no bit, a
+// NUMA node.
 struct NodeOfGroup {
   MpiComm comm;
   bool part_of_host = false;
@@ -57,7 +57,7 @@ Topology find_topology(const MpiComm& comm, const NodeOfGroup& of_group, int wor
       "MPI_Allgather");
 
   Topology topology{.one_host = of_group.part_of_host};
-  std::map<int, std::vector<int>> by_leader;  // in the order of lowest ranks
+  std::map<int, std::vector<int>> by_leader;  // ordered by lowest rank
   for (int r = 0; r < comm.size(); ++r) {
     const Place& place = places[static_cast<size_t>(r)];
     by_leader[place.leader].push_back(r);
@@ -77,7 +77,7 @@ Topology find_topology(const MpiComm& comm, const NodeOfGroup& of_group, int wor
 // Longer chunks make up for the latency between nodes.
 int64_t staging_bytes(const Topology& topology, const GroupOptions& options) {
   const int64_t bytes = options.staging_bytes * (topology.nodes() > 1 ? 4 : 1);
-  // A cache line for each rank's slice, and counts.
+  // At least a cache line for each rank's slice, and counts.
   return std::max(bytes,
                   NodeExchange::smallest_staging(static_cast<int>(topology.world_ranks.size())));
 }
@@ -138,15 +138,15 @@ MpiGroup::MpiGroup(std::shared_ptr<WorldContext> context, MpiComm comm, const Gr
 }
 
 MpiGroup::~MpiGroup() {
-  // An exception that unwinds has not reached the other ranks yet: they may never come to what this
-  // one has queued.
+  // While an exception unwinds, the other ranks do not know of it yet: they may never join the
+  // collectives that this rank has queued.
   const bool unwinding = std::uncaught_exceptions() > 0;
   if (unwinding) {
     queue().cancel();
   } else {
     queue().drain();
   }
-  // The others look for the reason of an exception elsewhere, where it is still to be posted.
+  // After an exception the other ranks wait for its report, which is posted later elsewhere.
   if (!unwinding) engine_->channel.leave();
   if (unwinding || !failure_.empty()) {
     if (engine_->inter_node && engine_->inter_node->requests_pending()) {
@@ -159,7 +159,7 @@ MpiGroup::~MpiGroup() {
 
 Work MpiGroup::submit(const CollectiveCall& call, bool async) {
   if (async) {
-    // Memory that is freed from here on is kept until the collective has ended.
+    // Memory freed from now on is kept until the collective has ended.
     context_->memory.begin_use();
     return queue().enqueue(
         [this, call](bool blocking) {
@@ -174,7 +174,7 @@ Work MpiGroup::submit(const CollectiveCall& call, bool async) {
 
 void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
   if (!failure_.empty()) {
-    context_->board.check();  // another rank's failure stays that, however often it is met
+    context_->board.check();  // another rank's failure is reported as such each time
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
   const RecentCollectives::Scope record(context_->recent, options().name,
@@ -203,7 +203,7 @@ std::unique_ptr<GroupProgress> MpiGroup::make_progress() {
                                          engine_->topology.world_ranks);
 }
 
-// In memory of the sender, which the receiver maps.
+// The mailbox is in memory of the sender, which the receiver maps.
 std::unique_ptr<Mailbox> MpiGroup::node_mailbox(const LinkOptions& options, MPI_Comm comm,
                                                 int tag) const {
   const LinkSpec& spec = options.spec;
@@ -213,7 +213,7 @@ std::unique_ptr<Mailbox> MpiGroup::node_mailbox(const LinkOptions& options, MPI_
     SharedSegment memory = SharedSegment::create(NodeMailbox::bytes(spec));
     address = memory.address();
     check_mpi(MPI_Send(&address, sizeof address, MPI_BYTE, spec.receiver, tag, comm), "MPI_Send");
-    // Until the receiver has mapped it, a link that goes at once would leave it nothing to map.
+    // Wait until the receiver has mapped the memory, as the sender may be destroyed soon.
     check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, spec.receiver, tag, comm, MPI_STATUS_IGNORE),
               "MPI_Recv");
     return std::make_unique<NodeMailbox>(std::move(memory), spec, options.sends, policy);

@@ -11,7 +11,7 @@
 
 namespace shale::comm {
 
-// The backend "mpi": host memory; shared memory inside a node, MPI between nodes and to set up.
+// Backend "mpi": host memory; shared memory inside a node, MPI between nodes and for setup.
 class MpiGroup final : public HostGroup {
  public:
   // Collective over `comm`.
@@ -33,7 +33,7 @@ class MpiGroup final : public HostGroup {
   std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs) override;
 
  private:
-  // What collectives use. It outlives the group if they ended badly.
+  // State used by collectives. It outlives the group after a failure.
   struct Engine;
   CommQueue& queue() const { return context_->queue(options().lane); }
   std::unique_ptr<Mailbox> node_mailbox(const LinkOptions& options, MPI_Comm comm, int tag) const;
@@ -42,7 +42,7 @@ class MpiGroup final : public HostGroup {
   MpiComm comm_;
   std::shared_ptr<Engine> engine_;
   uint64_t sequence_ = 0;
-  std::string failure_;  // of the collective that ended the group's use
+  std::string failure_;  // reason for which the group is unusable
 };
 
 }  // namespace shale::comm

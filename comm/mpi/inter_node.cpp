@@ -22,7 +22,7 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   sent_bytes_ = 0;
   if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
 
-  // Ranks outside the rails learn from this sync that all nodes agree, or why not.
+  // By this sync, ranks outside the rails learn that all nodes agree, or why they do not.
   if (call.count() == 0) return channel_.sync(current_, blocking);
   switch (call.op) {
     case CollectiveOp::kReduceScatterSum: return reduce_scatter(call, blocking);
@@ -33,12 +33,11 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   }
 }
 
-// Nodes compare what they are about to do: in log2(nodes) rounds of 16 bytes, and only if they
-// disagree do they tell each other what. A node whose own ranks disagree takes part; otherwise the
-// others would wait for it.
+// Nodes compare their calls in log2(nodes) rounds of 16 bytes, and exchange details only if they
+// disagree. A node whose own ranks disagree takes part; otherwise the others would wait for it.
 void InterNode::agree(const std::vector<Fingerprint>& calls) {
-  // Ranks outside the rails hear of it at the next sync. Were they to fail now, the rails would
-  // stop before they have told the other nodes.
+  // Ranks outside the rails learn the result at the next sync. If they failed now, the rails would
+  // stop before they have informed the other nodes.
   if (!on_rail()) return;
   Verdict verdict{.call = hash_of(current_) | 1};
   for (const Fingerprint& print : calls) {
@@ -50,8 +49,8 @@ void InterNode::agree(const std::vector<Fingerprint>& calls) {
   if (verdict.balance != 0) report_pairs();
 }
 
-// The verdicts of all nodes: by recursive doubling among the largest power of two of them; each of
-// the rest has one of these speak for it.
+// Merges the verdicts of all nodes by recursive doubling among the largest power of two of them;
+// each remaining node is represented by one of these.
 InterNode::Verdict InterNode::merged(Verdict mine) {
   const int nodes = topology_.nodes(), node = topology_.node;
   const int speakers = static_cast<int>(std::bit_floor(static_cast<unsigned>(nodes)));
@@ -80,7 +79,7 @@ InterNode::Verdict InterNode::merged(Verdict mine) {
   return mine;
 }
 
-// Sends `mine` to every other node, and returns what each has sent, by node.
+// Sends `mine` to every other node. Returns the data of all nodes.
 std::vector<std::vector<std::byte>> InterNode::tell_all(std::span<const std::byte> mine,
                                                         const std::vector<int64_t>& sizes) {
   std::vector<std::vector<std::byte>> all(sizes.size());
@@ -136,7 +135,7 @@ void InterNode::report_disagreement(const std::vector<Fingerprint>& calls) {
   channel_.fail(cat(prefix, disagreement(all, ranks)));
 }
 
-// The ranks agree on what they call, but not on the counts of an all_to_all_v.
+// Called if the ranks agree on the call, but not on the counts of an all_to_all_v.
 void InterNode::report_pairs() {
   const size_t ranks = topology_.world_ranks.size();
   std::vector<int64_t> mine;
@@ -215,13 +214,13 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
       }
       std::sort(missing.begin(), missing.end());
       missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-      // Nodes hear of each other by way of others.
+      // Nodes learn of each other through others.
       const char* const relayed = topology_.nodes() > 2 ? ", or of one that it waits for," : "";
       channel_.fail(cat("group '", channel_.options().group_name, "': no sign of the node of ",
                         channel_.named(missing), relayed, " for ", channel_.limit_s(),
                         " s in ", describe(current_)));
     }
-    // MPI makes progress only while it is called, so the sleep is short.
+    // MPI makes progress only inside its calls, so the sleep is short.
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   requests_.clear();

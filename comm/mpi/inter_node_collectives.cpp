@@ -1,6 +1,6 @@
-// The collectives of inter_node_internal.h but for all-to-alls. Each works chunk by chunk: data
-// goes through the staging areas to the rails in passes, since these areas are small; between nodes
-// in one exchange; and back in passes.
+// Collectives of inter_node_internal.h except all-to-alls. Each works chunk by chunk: data passes
+// through the staging areas to the rails in several rounds, as these areas are small; between nodes
+// in one exchange; and back in several rounds.
 
 #include <algorithm>
 #include <cstring>
@@ -32,14 +32,14 @@ Range InterNode::rail_part(int64_t count, DType dtype) const {
   return part_of(count, topology_.rails(), topology_.local, dtype);
 }
 
-// Elements of a slice in a chunk. A message has one rail's part of the slices of all ranks of a
-// node, of which there are at least as many as rails.
+// Elements per slice in a chunk. A message has one rail's part of the slices of all ranks of a
+// node, which are at least as many as the rails.
 int64_t InterNode::slice_step(DType dtype) const {
   const int64_t message = kMessageBytes / dtype_size(dtype);
   return std::min(message, node_.chunk_elements(dtype, 1));
 }
 
-// Sum (or maximum) over this node of `count` staged elements, as accumulators.
+// Sum (or maximum) over this node of `count` staged elements, in the accumulator dtype.
 void InterNode::combine_staged(const CollectiveCall& call, int half, int64_t element, int64_t count,
                                void* output) {
   std::vector<const void*> inputs;
@@ -64,7 +64,7 @@ void InterNode::combine_nodes(const CollectiveCall& call, std::span<const void* 
                   .out_dtype = out_dtype});
 }
 
-// The part of `count` staged elements, from `element` on, that each rail has made.
+// Copies each rail's part of `count` staged elements, starting at `element`.
 void InterNode::drain_rails(int half, int64_t element, int64_t count, std::byte* to,
                             DType dtype) const {
   for (int rail = 0; rail < topology_.rails(); ++rail) {
@@ -90,7 +90,7 @@ void InterNode::reduce_scatter(const CollectiveCall& call, bool blocking) {
   }
 }
 
-// Into the send buffer: this node's sums of this rail's part of the slices of all ranks, by node.
+// Writes this node's sums of this rail's part of all ranks' slices to the send buffer, by node.
 void InterNode::collect_sums(const CollectiveCall& call, int64_t first, int64_t count,
                              bool blocking) {
   const DType dtype = call.out.dtype;
@@ -193,7 +193,7 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
   exchange(sends, receives);
 }
 
-// From the rails' receive buffers to those ranks of this node that want them.
+// Copies from the rails' receive buffers to the receiving ranks of this node.
 void InterNode::distribute_slices(const CollectiveCall& call, int64_t first, int64_t count,
                                   bool blocking) {
   const DType dtype = call.in.dtype;
@@ -230,7 +230,7 @@ void InterNode::all_reduce(const CollectiveCall& call, bool blocking) {
   const int64_t step = std::max(pass, message * topology_.nodes() * topology_.rails());
   for (int64_t first = 0; first < total; first += step) {
     const int64_t end = std::min(first + step, total);
-    int64_t summed = 0;  // by this rail
+    int64_t summed = 0;  // by this rank
     for (int64_t begin = first; begin < end; begin += pass) {
       const int64_t count = std::min(pass, end - begin);
       const Range part = rail_part(count, dtype);
@@ -262,8 +262,8 @@ void InterNode::all_reduce(const CollectiveCall& call, bool blocking) {
   }
 }
 
-// Of `count` sums in the send buffer to as many results. As a reduce-scatter, where each of some
-// nodes adds a part that fills a message, and an all-gather; if one node would add all, by a tree.
+// Reduces `count` sums in the send buffer over the nodes: by a reduce-scatter, in which as many
+// nodes add as there are full messages, and an all-gather; if fewer than two would add, by a tree.
 void InterNode::sum_over_nodes(const CollectiveCall& call, int64_t count) {
   const DType dtype = call.out.dtype, acc = accumulator(dtype);
   const int64_t size = dtype_size(acc);

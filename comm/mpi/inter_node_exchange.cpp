@@ -1,4 +1,4 @@
-// All-to-alls of inter_node_internal.h: ranks of one node through its memory, others pair by pair.
+// All-to-alls of inter_node_internal.h: shared memory inside a node, pair by pair between nodes.
 
 #include <algorithm>
 #include <cstring>
@@ -8,19 +8,18 @@
 namespace shale::comm {
 namespace {
 
-// A slice travels in messages of this length. As many pairs are under way as fill a window, so that
-// short slices do not wait for each other.
+// Bytes of a message, and of the window of concurrent messages, which lets short slices overlap.
 constexpr int64_t kMessageBytes = 1 << 20;
 constexpr int64_t kWindowBytes = 4 << 20;
 
-// One direction of what a rank exchanges with the others: pieces of slices, peer after peer.
+// One direction of a rank's exchange with the others: pieces of slices, peer after peer.
 class Pieces {
  public:
   struct Piece {
     int rank = 0;
     int64_t offset = 0;  // bytes, in the user's buffer
     int64_t bytes = 0;
-    uint64_t key = 0;  // of its place in the order: step, then number
+    uint64_t key = 0;  // position in the order: step, then number
   };
   Pieces(const std::vector<int>& peers, const std::vector<int64_t>& counts,
          const std::vector<int64_t>& offsets, int64_t element_bytes) {
@@ -46,18 +45,18 @@ class Pieces {
 }  // namespace
 
 void InterNode::run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking) {
-  // Ranks outside the rails learn from this sync that all nodes agree, or why not.
+  // By this sync, ranks outside the rails learn that all nodes agree, or why they do not.
   channel_.sync(current_, blocking);
   node_.exchange().finish(call, sequence, current_, blocking);
   exchange_with_other_nodes(call);
   channel_.sync(current_, blocking);
 }
 
-// In step t a rank sends to the one t places after it and receives from the one t places before.
-// A window has all pieces, sent and received, of a range of the order. It ends where it is full,
-// elsewhere on each rank; they still cannot wait for each other in a circle: of the messages that
-// have not arrived, the first in the order is in its sender's window, as all before it are done.
-// The buffers are this object's, which outlives requests that a failure leaves behind.
+// In step t a rank sends to the t-th rank after it and receives from the t-th before it. A window
+// has all pieces, sent and received, of a range of this order, until it is full; its end differs
+// between ranks. This cannot deadlock: the first undelivered message in the order is in its
+// sender's window, as all before it are done. The buffers belong to this object, which outlives
+// requests that a failure leaves behind.
 void InterNode::exchange_with_other_nodes(const CollectiveCall& call) {
   const int ranks = static_cast<int>(topology_.world_ranks.size());
   const auto& locals = topology_.local_ranks();
@@ -67,7 +66,7 @@ void InterNode::exchange_with_other_nodes(const CollectiveCall& call) {
   };
   std::vector<int> to, from;
   for (int t = 1; t < ranks; ++t) {
-    // A peer of this node keeps its step, so that steps are the same on both sides.
+    // Peers of this node keep their step numbers, so that steps match on both sides.
     to.push_back((me + t) % ranks);
     from.push_back((me - t + ranks) % ranks);
   }

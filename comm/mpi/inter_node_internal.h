@@ -15,22 +15,23 @@ namespace shale::comm {
 
 // Collectives over several nodes: shared memory inside a node, MPI between nodes.
 //
-// Chunk by chunk every rank copies what it gives into its staging area; then rail l (the ranks with
+// Chunk by chunk every rank copies its input into its staging area; then rail l (the ranks with
 // local index l of all nodes) handles part l of the chunk: it reduces over its node, exchanges with
-// the other nodes, and leaves the result in staging areas of its node, from where every rank takes
-// it. All ranks of a node work at the same time, each with 1/rails of the bytes. A rail exchanges
-// sums as a reduce-scatter and an all-gather, the fewest bytes, or little data by a tree.
+// the other nodes, and leaves the result in staging areas of its node, from which every rank reads
+// it. All ranks of a node work at the same time, each on 1/rails of the bytes. A rail exchanges
+// sums by a reduce-scatter and an all-gather, which send the fewest bytes, or by a tree for little
+// data.
 //
-// Chunks are as long as it takes to have messages of 64 KiB, whatever the number of nodes. What
-// nodes compare before a collective is 16 bytes, in log2(nodes) rounds.
+// Chunks are long enough for messages of 64 KiB, whatever the number of nodes. Before a collective,
+// nodes compare 16 bytes, in log2(nodes) rounds.
 //
 // Order of additions: a tree over the ranks of a node in rank order, then a tree over the nodes'
-// sums in node order; for bf16 and f16 these sums travel as f32.
+// sums in node order; for bf16 and f16 these sums are sent as f32.
 //
 // After a failure, requests may be in flight: this object and the channel must then outlive MPI.
 class InterNode {
  public:
-  // rail: null if this rank is in none. all: the group's, which outlives this.
+  // rail: null if this rank is in none. all: communicator of the group, which outlives this.
   InterNode(const Topology& topology, MpiComm rail, MPI_Comm all, NodeChannel& channel,
             NodeCollectives& node, const Exec& exec)
       : topology_(topology),
@@ -46,22 +47,22 @@ class InterNode {
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
   bool requests_pending() const { return !requests_.empty(); }
-  // What the last run() has sent to other nodes of what it was given and its sums.
+  // Input and sums that the last run() has sent to other nodes.
   int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
-  // Between nodes, as long as there is so much to send: below this latency counts more than bytes.
+  // Target size of messages between nodes: below it latency counts more than bandwidth.
   static constexpr int64_t kMessageBytes = 64 << 10;
   struct Transfer {
     int node = 0;
     void* data = nullptr;
     int64_t bytes = 0;
-    int rank = -1;  // of the group; -1: the one of this rail there
+    int rank = -1;  // of the group; -1: the rank of this rail there
   };
-  // What nodes tell each other before a collective.
+  // Comparison data that nodes exchange before a collective.
   struct Verdict {
     static constexpr uint64_t kDisagree = 0;
-    uint64_t call = kDisagree;  // of all who agree, their call's hash, odd
+    uint64_t call = kDisagree;  // odd hash of the call if all agree
     uint64_t balance = 0;       // sum over ranks, see Fingerprint
     void merge(const Verdict& other) {
       if (call != other.call) call = kDisagree;
@@ -89,7 +90,7 @@ class InterNode {
   void sum_by_tree(const CollectiveCall& call, int64_t count);
   void broadcast(const CollectiveCall& call, bool blocking);
 
-  // Whether this rank, and whether any of its node, receives what a gather or a reduction makes.
+  // True if this rank, or any rank of its node, receives the result of a gather or reduction.
   bool receives(const CollectiveCall& call) const {
     return !is_to_root(call.op) ||
            call.root == topology_.local_ranks()[static_cast<size_t>(topology_.local)];
@@ -106,7 +107,7 @@ class InterNode {
                      DType out_dtype, void* output);
   void drain_rails(int half, int64_t element, int64_t count, std::byte* to, DType dtype) const;
 
-  // Sends and receives what has any bytes. Throws CommError after the time-out.
+  // Sends and receives non-empty transfers. Throws CommError after the time-out.
   void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
 
   const Topology& topology_;
@@ -115,7 +116,7 @@ class InterNode {
   NodeChannel& channel_;
   NodeCollectives& node_;
   Exec exec_;
-  std::vector<int> by_node_;  // all ranks of the group
+  std::vector<int> by_node_;  // all ranks of the group, node by node
   Fingerprint current_;
   std::vector<std::byte> send_buffer_;
   std::vector<std::byte> receive_buffer_;

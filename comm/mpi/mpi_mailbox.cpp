@@ -15,11 +15,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Before the values; they begin at a line of the cache.
+// Space for the message header; the values start at a cache line.
 constexpr size_t kHeaderBytes = (sizeof(Message) + 63) / 64 * 64;
-// A fiftieth of what it takes to send 10 MB.
+// A fiftieth of the time to send 10 MB.
 constexpr std::chrono::microseconds kProgress{200};
-// Of nobody: asking for it makes MPI look at what there is.
+// Tag without messages: probing for it makes MPI progress.
 constexpr int kNoTag = 32766;
 
 int64_t message_bytes(const LinkSpec& spec) {
@@ -47,7 +47,7 @@ void MpiLinks::stop() {
 void MpiLinks::thread_main() {
   while (!stop_.load(std::memory_order_relaxed)) {
     int found = 0;
-    // Its errors are those of the transfers, which are checked.
+    // Errors show in the transfers, which are checked.
     MPI_Iprobe(MPI_ANY_SOURCE, kNoTag, comm_.get(), &found, MPI_STATUS_IGNORE);
     std::this_thread::sleep_for(kProgress);
   }
@@ -90,14 +90,14 @@ MpiMailbox::~MpiMailbox() {
     together = false;
   }
   links_->end_use();
-  // Something may still be on its way in the communicator.
+  // Messages may still be in transit in the communicator.
   if (!together) context_->kept.push_back(links_);
   if (gone) return;
   context_->requests_pending = true;
   context_->kept.push_back(buffers_);
 }
 
-// What has been sent arrives: the receiver takes it sooner or later. Returns false if it will not.
+// Waits until the receiver has taken all messages. Returns false after a failure.
 bool MpiMailbox::meet_receiver() {
   const Clock::time_point start = Clock::now();
   while (options_.sends && told_.empty() && !all_taken()) {
@@ -143,7 +143,7 @@ void MpiMailbox::post_receive(Slot& slot) {
             "MPI_Irecv");
 }
 
-// The sender's own end tells a report too, in place of a message it owes.
+// Answers can also contain a report, which ends the link.
 void MpiMailbox::post_answer() {
   check_mpi(MPI_Irecv(buffers_->answer.data(), static_cast<int>(kAnswerBytes), MPI_BYTE, peer_,
                       tag_ + 1, links_->comm(), &answer_request_),
@@ -157,7 +157,7 @@ void MpiMailbox::take_answers() {
     check_mpi(MPI_Test(&answer_request_, &done, &status), "MPI_Test");
     if (done == 0) return;
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-    if (bytes > 0) {  // the last one
+    if (bytes > 0) {  // a report, which is the last answer
       told_.assign(buffers_->answer.data(), static_cast<size_t>(bytes));
       return;
     }
@@ -172,7 +172,7 @@ std::byte* MpiMailbox::room() {
   return slot(passed_).data.get() + kHeaderBytes;
 }
 
-// The message that was in this slot has been taken.
+// The previous message in this slot has been taken.
 void MpiMailbox::put(const Message& message) {
   Slot& next = slot(passed_++);
   check_mpi(MPI_Wait(&next.request, MPI_STATUS_IGNORE), "MPI_Wait");
@@ -225,7 +225,7 @@ bool MpiMailbox::wait(double timeout_s, const std::function<void()>& poll) {
     poll();
     const std::chrono::duration<double> waited = Clock::now() - start;
     if (timeout_s > 0 && waited.count() > timeout_s) return false;
-    // MPI makes progress only while it is called, so the sleep is short.
+    // MPI makes progress only inside its calls, so the sleep is short.
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   return true;

@@ -13,9 +13,9 @@
 
 namespace shale::comm {
 
-// What the mailboxes of a process share: a communicator of their own, and a thread that calls MPI
-// now and then while there are any, because messages move only while somebody is in MPI, and a rank
-// that computes is not.
+// State shared by the mailboxes of a process: a communicator, and a thread that calls MPI
+// repeatedly while mailboxes exist, as messages only progress inside MPI calls, and a computing
+// rank makes none.
 class MpiLinks {
  public:
   explicit MpiLinks(MpiComm comm) : comm_(std::move(comm)) {}
@@ -25,7 +25,7 @@ class MpiLinks {
 
   MPI_Comm comm() const { return comm_.get(); }
   void begin_use();
-  void end_use();  // after the last the thread is gone
+  void end_use();  // the last one ends the thread
 
  private:
   void stop();
@@ -37,17 +37,18 @@ class MpiLinks {
   std::thread thread_;
 };
 
-// A mailbox between ranks of different nodes. Each end has the slots: messages leave from the
-// sender's, and arrive in the receiver's, for which receives are posted as long as they are free.
-// The receiver answers each message that it takes, so that the sender knows what is free there.
+// Mailbox between ranks of different nodes. Both ends have slots: messages leave from the sender's
+// and arrive in the receiver's, whose free slots have posted receives. The receiver answers each
+// message that it takes, so that the sender knows the free slots.
 class MpiMailbox final : public Mailbox {
  public:
-  // peer: of links' communicator. tag, and the one after it, are this link's.
+  // peer: rank in links' communicator. tag and tag + 1 are this link's.
   MpiMailbox(std::shared_ptr<WorldContext> context, std::shared_ptr<MpiLinks> links, int peer,
              int tag, const LinkOptions& options);
   ~MpiMailbox() override;
 
-  // Message and values of a link travel as one, whose length is an int. Throws ConfigError.
+  // Header and values are sent as one MPI message, whose length must fit an int. Throws
+  // ConfigError.
   static void check_capacity(const LinkSpec& spec);
 
   std::byte* room() override;
@@ -59,10 +60,10 @@ class MpiMailbox final : public Mailbox {
   bool wait(double timeout_s, const std::function<void()>& poll) override;
   std::string told() override;
   void tell(const std::string& report) override;
-  bool peer_left() override { return false; }  // the time-out and the heartbeats find it
+  bool peer_left() override { return false; }  // left to the time-out and the heartbeats
 
  private:
-  // Of nothing, or with a report: the end of the link's use.
+  // Size of an answer: empty, or a report that ends the use of the link.
   static constexpr size_t kAnswerBytes = 2048;
   struct Slot {
     std::unique_ptr<std::byte[]> data;
@@ -75,25 +76,25 @@ class MpiMailbox final : public Mailbox {
   void take_answers();
   bool ready();
   bool meet_receiver();
-  bool let_go();  // false: MPI may still touch the buffers
+  bool let_go();  // false: MPI may still access the buffers
 
   std::shared_ptr<WorldContext> context_;
   std::shared_ptr<MpiLinks> links_;
   int peer_;
   int tag_;
   LinkOptions options_;
-  // What MPI may touch; it outlives this if it has to.
+  // Memory that MPI accesses; outlives this if necessary.
   struct Buffers {
     std::vector<Slot> slots;
     std::array<char, kAnswerBytes> answer{};
-    std::string report;  // of this end
+    std::string report;  // sent by this end
   };
   std::shared_ptr<Buffers> buffers_ = std::make_shared<Buffers>();
   std::vector<Slot>& slots_ = buffers_->slots;
   MPI_Request answer_request_ = MPI_REQUEST_NULL;
   MPI_Request report_request_ = MPI_REQUEST_NULL;
-  uint64_t passed_ = 0;    // messages put, or taken, here
-  uint64_t answered_ = 0;  // by the receiver
+  uint64_t passed_ = 0;    // messages put, or taken, by this end
+  uint64_t answered_ = 0;  // messages taken by the receiver
   std::string told_;
 };
 

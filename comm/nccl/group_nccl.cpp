@@ -22,7 +22,7 @@ namespace {
 
 using kernels::cuda::check;
 
-// One GPU of one host, as NCCL tells them apart: it refuses two ranks on one.
+// Identifies one GPU of one host as NCCL does; NCCL refuses two ranks on one GPU.
 std::string place_of(int device) {
   std::array<char, 256> host{};
   const char* const host_id = std::getenv("NCCL_HOSTID");
@@ -32,7 +32,7 @@ std::string place_of(int device) {
   return cat("GPU ", bus.data(), " of ", host_id != nullptr ? host_id : host.data());
 }
 
-// One rank's id for all of them; its failure reaches the others as an error too.
+// Sends rank 0's id to all; if rank 0 fails, the others get an error too.
 ncclUniqueId share_id(HostGroup& host) {
   std::string mine, problem;
   if (host.rank() == 0) {
@@ -72,7 +72,7 @@ std::string nccl_obstacle(HostGroup& host, const Device& device) {
   return {};
 }
 
-// Time in which the caller's stream waited, measured by the device. Used by the caller's thread.
+// Measures, on the device, how long the caller's stream waited. Used on the caller's thread.
 class NcclGroup::ExposedTime {
  public:
   explicit ExposedTime(std::shared_ptr<TrafficMeter> meter) : meter_(std::move(meter)) {}
@@ -81,7 +81,7 @@ class NcclGroup::ExposedTime {
     for (cudaEvent_t event : free_) cudaEventDestroy(event);
   }
 
-  // Makes `stream` wait for `finished`, and measures how long.
+  // Makes `stream` wait for `finished`, and measures the wait.
   void wait(const DeviceEvent& finished, void* stream, Traffic traffic) {
     collect();
     Wait wait{.traffic = traffic};
@@ -93,7 +93,7 @@ class NcclGroup::ExposedTime {
     check(cudaEventRecord(wait.after, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
   }
 
-  // Adds what is known by now to the accounts.
+  // Adds the finished measurements to the traffic statistics.
   void collect() {
     while (!waits_.empty() && cudaEventQuery(waits_.front().after) == cudaSuccess) {
       const Wait wait = waits_.front();
@@ -112,7 +112,7 @@ class NcclGroup::ExposedTime {
     Traffic traffic = Traffic::kControl;
   };
   void release(const Wait& wait) { free_.insert(free_.end(), {wait.before, wait.after}); }
-  // One that was used before if there is one: to make one takes longer than to record it.
+  // Returns a used event if there is one: making an event takes longer than recording it.
   cudaEvent_t event() {
     cudaEvent_t event = nullptr;
     if (free_.empty()) {
@@ -142,17 +142,17 @@ class NcclGroup::NcclWork final : public WorkState {
         held_(group.device_.held(), group.ctas()),
         tracer_(group.options().tracer) {}
 
-  // A captured one is a place in a graph, and nobody may ask for its event.
+  // A captured collective is part of a graph; its event must not be queried.
   bool done() const override { return !captured_ && finished_->done(); }
   void wait() override {
     held_.release();
     watchdog_->check();
     if (captured_) return finished_->hold(stream_);
-    const TraceScope scope(tracer_, "comm/wait");  // in which the stream waits, not the host
+    const TraceScope scope(tracer_, "comm/wait");  // the stream waits, not the host
     exposed_->wait(*finished_, stream_, traffic_);
   }
   void hold(void* stream) override { finished_->hold(stream); }
-  // Ends the kernels, which may wait for ranks that never come.
+  // Ends the kernels, which may be waiting for ranks that never come.
   void give_up() override {
     watchdog_->fail(
         std::make_exception_ptr(CommError("given up, because an exception ended what it was for")));
@@ -175,7 +175,7 @@ void* NcclGroup::RegisteredMemory::allocate(size_t bytes) {
   void* memory = nullptr;
   const ncclResult_t result = nccl.mem_alloc(&memory, bytes);
   if (result != ncclSuccess) {
-    cudaGetLastError();  // the allocator tries again when it has given memory back
+    cudaGetLastError();  // the allocator frees memory and tries again
     throw OutOfMemoryError(cat("nccl: ncclMemAlloc of ", format_bytes(static_cast<double>(bytes)),
                                ": ", nccl.get_error_string(result)));
   }
@@ -218,7 +218,7 @@ NcclGroup::NcclGroup(NcclGroup& parent, std::unique_ptr<HostGroup> host, int col
   start();
 }
 
-// Collective when it is made, hence over all ranks of the group that split it.
+// Makes the parent on first use: collective over all ranks of the group that is split.
 NcclParent& NcclGroup::parent() {
   if (parent_ == nullptr) {
     parent_ = std::make_unique<NcclParent>(share_id(*host_), rank(), size(), nccl_options());
@@ -226,13 +226,13 @@ NcclParent& NcclGroup::parent() {
   return *parent_;
 }
 
-// Enough for the bandwidth of a node's links, and room for the other lane's kernels.
+// Enough for the bandwidth of a node's links, and leaves room for the other lane's kernels.
 int NcclGroup::max_ctas() const {
   constexpr int kModelLaneCtas = 16;
   return options().lane == Lane::kModel ? kModelLaneCtas : 0;
 }
 
-// An estimate of what NCCL likes, where it decides: blocks beyond it are late by a tile.
+// An estimate if NCCL decides: its blocks beyond that must wait for the end of a GEMM tile.
 int NcclGroup::ctas() const {
   constexpr int kUsual = 16;
   return max_ctas() > 0 ? max_ctas() : kUsual;
@@ -265,7 +265,7 @@ NcclGroup::~NcclGroup() {
   bool together = std::uncaught_exceptions() == 0;
   try {
     if (together) {
-      device_.synchronize(stream_->get());  // the watchdog ends what would take for ever
+      device_.synchronize(stream_->get());  // the watchdog ends kernels that would never finish
       watchdog_->check();
     } else {
       watchdog_->fail(std::make_exception_ptr(CommError("given up")));
@@ -317,7 +317,7 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
     finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
   } catch (...) {
     launch->queued(nullptr);
-    watchdog_->check();  // the reason why it was ended, if somebody did
+    watchdog_->check();  // throws the reason if the communicator was aborted
     throw;
   }
   slice.end(options().name, print, call.larger_bytes(), first_rank_, context_->rank);
@@ -333,7 +333,7 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   return Work();
 }
 
-// The device says only when all of the graph is done.
+// Records one event for all calls: the device reports only the end of the whole graph.
 void NcclGroup::watch_replay(const std::vector<CollectiveCall>& calls, void* stream) {
   watchdog_->check();
   const auto finished = std::make_shared<const DeviceEvent>(device_, stream);
@@ -348,7 +348,7 @@ std::unique_ptr<ProcessGroup> NcclGroup::make_split(int color, int key,
   return std::make_unique<NcclGroup>(*this, std::move(child), color, key);
 }
 
-// A communicator each. Ranks that are at neither end take part in the split.
+// Makes one communicator per link. Ranks at neither end take part in the split.
 std::vector<std::unique_ptr<PipeLink>> NcclGroup::open_links(std::span<const LinkSpec> specs) {
   // Kernels of all links and of the group must be resident together, or they may wait for each
   // other for ever.

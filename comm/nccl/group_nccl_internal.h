@@ -11,20 +11,21 @@
 
 namespace shale::comm {
 
-// Why ranks cannot use NCCL for `device`, for people; empty: they can. Collective over `host`.
+// Reason, for messages, why ranks cannot use NCCL for `device`; empty: they can. Collective over
+// `host`.
 std::string nccl_obstacle(HostGroup& host, const Device& device);
 
-// The backend "nccl": tensors of GPUs, one rank per GPU. Collectives run on a stream of their own,
-// which the caller's stream waits for; the host waits for nothing. A group and those of its lane
-// that are split from it share that stream, so that their kernels never wait for each other in
-// different orders; another lane has a stream, and few multiprocessors, of its own: kernels of two
-// lanes are resident together.
+// Backend "nccl": GPU tensors, one rank per GPU. Collectives run on a separate stream, for which
+// the caller's stream waits; the host waits for nothing. A group and its splits in the same lane
+// share that stream, so that their kernels never wait for each other in different orders. Another
+// lane has its own stream and a limited number of thread blocks, so that kernels of both lanes are
+// resident together.
 class NcclGroup final : public ProcessGroup {
  public:
   // Collective. `device` outlives the group.
   NcclGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<HostGroup> host,
             DeviceBackend& device);
-  // Collective over `parent`: a part of it, over `host`, the same part of parent's.
+  // Split of `parent`; host: the same split of parent's host group. Collective over `parent`.
   NcclGroup(NcclGroup& parent, std::unique_ptr<HostGroup> host, int color, int key);
   ~NcclGroup() override;
 
@@ -43,7 +44,7 @@ class NcclGroup final : public ProcessGroup {
  private:
   class NcclWork;
   class ExposedTime;
-  // Memory from ncclMemAlloc, registered with this group's communicator. Goes before the group.
+  // Memory from ncclMemAlloc, registered with this group's communicator. Outlived by the group.
   class RegisteredMemory final : public MemoryProvider {
    public:
     explicit RegisteredMemory(NcclGroup& group) : group_(group) {}
@@ -56,8 +57,8 @@ class NcclGroup final : public ProcessGroup {
   };
 
   NcclOptions nccl_options() const;
-  int max_ctas() const;  // that its kernels are bounded to; 0: NCCL decides
-  int ctas() const;      // that they have
+  int max_ctas() const;  // limit for its kernels; 0: NCCL decides
+  int ctas() const;      // thread blocks that they use
   void start();
   NcclParent& parent();
 
@@ -65,7 +66,7 @@ class NcclGroup final : public ProcessGroup {
   std::unique_ptr<HostGroup> host_;
   DeviceBackend& device_;
   std::shared_ptr<DeviceStream> stream_;
-  std::unique_ptr<NcclParent> parent_;  // of a split group: null until it is split itself
+  std::unique_ptr<NcclParent> parent_;  // split group: null until it is split itself
   std::unique_ptr<NcclComm> comm_;
   std::shared_ptr<NcclWatchdog> watchdog_;
   std::shared_ptr<ExposedTime> exposed_;

@@ -59,7 +59,7 @@ void warn_unless_aborted(ncclResult_t result, const char* what) {
 
 }  // namespace
 
-// ---- The communicator that starts and splits ----
+// ---- NcclParent: starts and splits ----
 
 ncclUniqueId NcclParent::make_id() {
   ncclUniqueId id;
@@ -76,23 +76,23 @@ NcclParent::NcclParent(const ncclUniqueId& id, int rank, int ranks, NcclOptions 
   try {
     finish(result, "ncclCommInitRankConfig");
   } catch (...) {
-    abort();  // there is no destructor yet
+    abort();  // the destructor does not run yet
     throw;
   }
 }
 
-// Nothing is in flight in it, so that nothing is lost, and no other rank is waited for.
+// Abort is safe: no collective is in flight, and it waits for no other rank.
 NcclParent::~NcclParent() {
   abort();
 }
 
 void NcclParent::abort() noexcept {
   if (comm_ == nullptr) return;
-  cudaSetDevice(options_.device);  // of this thread; if it fails, so does what follows, and is told
+  cudaSetDevice(options_.device);  // per thread; an error shows in the next call
   warn_unless_aborted(nccl().comm_abort(std::exchange(comm_, nullptr)), "ncclCommAbort");
 }
 
-// The child's own configuration says how it launches; how this call proceeds is the parent's.
+// The child's configuration decides how it launches; the parent's decides how this call waits.
 ncclComm_t NcclParent::split(int color, int key, const NcclOptions& options) {
   check(cudaSetDevice(options_.device), "cudaSetDevice");
   ncclConfig_t config = config_with(/*blocking=*/true);
@@ -101,13 +101,13 @@ ncclComm_t NcclParent::split(int color, int key, const NcclOptions& options) {
   child_ = nullptr;
   finish(nccl().comm_split(comm_, color, key, &child_, &config), "ncclCommSplit");
   if (color == kNoColor) return nullptr;
-  // A thread of NCCL writes the child before the parent is ready.
+  // An NCCL thread writes the child before the parent is ready.
   return std::atomic_ref<ncclComm_t>(child_).load(std::memory_order_acquire);
 }
 
-// Waits until the communicator is ready for another call, whatever the call before it returned:
-// ncclCommSplit returns ncclSuccess when a thread of NCCL has only started on it, also for a rank
-// without a color, and the next call would be ncclInvalidArgument.
+// Waits until the communicator is ready for another call, whatever the previous call returned:
+// ncclCommSplit returns ncclSuccess when an NCCL thread has only started on it, also for a rank
+// without a color, and the next call would return ncclInvalidArgument.
 void NcclParent::finish(ncclResult_t result, const char* what) {
   const Clock::time_point start = Clock::now();
   if (result == ncclSuccess) result = ncclInProgress;
@@ -130,10 +130,10 @@ void NcclParent::pause(Clock::time_point start, const char* what) const {
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-// ---- The communicator that launches ----
+// ---- NcclComm: launches ----
 
-// A thread is inside a call. Either it sees that the communicator has ended and does not begin, or
-// abort() sees the thread, and does not free the communicator under it.
+// Marks a thread as inside an NCCL call. Either it sees that the communicator has ended and does
+// not start, or abort() sees the thread and does not free the communicator that it uses.
 class NcclComm::Use {
  public:
   explicit Use(NcclComm& comm) : comm_(comm) {
@@ -154,7 +154,7 @@ NcclComm::NcclComm(NcclParent& parent, int color, int key, NcclOptions options)
     : options_(std::move(options)), comm_(parent.split(color, key, options_)) {}
 
 NcclComm::~NcclComm() {
-  abort();  // unless it has been closed
+  abort();  // unless closed before
 }
 
 void NcclComm::close() {
@@ -173,12 +173,12 @@ bool NcclComm::unused_within(std::chrono::milliseconds time) const {
   return true;
 }
 
-// A launch that needs no other rank returns in a moment. One that waits for a rank is told to end
-// by ncclCommRevoke, which frees nothing. Older libraries have only ncclCommAbort, which ends it
-// too, but frees the communicator while that thread is on its way out.
+// A launch that needs no other rank returns soon. A launch that waits for a rank is ended by
+// ncclCommRevoke, which frees nothing. Older libraries have only ncclCommAbort, which ends it too,
+// but frees the communicator while that thread may still use it.
 void NcclComm::abort() noexcept {
   if (ended_.exchange(true)) return;
-  cudaSetDevice(options_.device);  // of this thread; if it fails, so does what follows, and is told
+  cudaSetDevice(options_.device);  // per thread; an error shows in the next call
   constexpr std::chrono::milliseconds kLaunch{100}, kWayOut{5000};
   if (!unused_within(kLaunch) && nccl().comm_revoke != nullptr) {
     warn_unless_aborted(nccl().comm_revoke(comm_, 0), "ncclCommRevoke");
@@ -251,8 +251,8 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
     case CollectiveOp::kAllReduceSum: break;
   }
   if (!options_.deterministic) return all_reduce(out, count, ncclSum);
-  // As sharded stages add: every rank its slice, then all are gathered. The rest, less than one
-  // element per rank, has no slices.
+  // Adds in the same order as sharded stages: reduce-scatter, then all-gather. The rest, less than
+  // one element per rank, is all-reduced.
   auto* const bytes = static_cast<std::byte*>(out);
   const auto size = static_cast<size_t>(dtype_size(dtype));
   const size_t slice = count / static_cast<size_t>(ranks);
@@ -277,7 +277,7 @@ void NcclComm::pass(const View& x, bool sends, int peer, void* stream_handle) {
   });
 }
 
-// Sends and receives that run as one: gather and all-to-all.
+// Gather and all-to-all, as sends and receives that run as one NCCL group.
 void NcclComm::exchange(const CollectiveCall& call, int rank, int ranks, void* stream_handle) {
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   const ncclDataType_t type = data_type(call.in.dtype);

@@ -12,25 +12,26 @@
 
 namespace shale::comm {
 
-// What communicators of one group and its splits are made with.
+// Options of the communicators of one group and its splits.
 struct NcclOptions {
   std::string group_name;
-  int device = 0;        // CUDA index
-  // Of what all ranks must come to, as of now; 0: none.
+  int device = 0;  // CUDA index
+  // Current time-out of operations that need all ranks; 0: none.
   std::function<double()> timeout_s = [] { return 0.0; };
   bool deterministic = false;
-  int max_ctas = 0;  // of a kernel, so that several communicators have room; 0: as NCCL likes
-  std::function<void()> poll;  // called while waiting; throws to give up
-  // Called after the time-out; throws if ranks are silent, which are to be named then.
+  int max_ctas = 0;  // thread blocks per kernel, to leave room for other communicators; 0: NCCL's
+                     // default
+  std::function<void()> poll;  // called repeatedly while waiting; throws to give up
+  // Called after the time-out; throws, naming ranks, if ranks have stopped sending heartbeats.
   std::function<void()> ask_who_lives;
 };
 
-// Owner of a non-blocking communicator, which starts a group and splits it, and nothing else: these
-// calls need other ranks, so they are polled, with a time-out. A launch on such a communicator
-// would cost a thread of NCCL's, and a wait for it.
+// Owner of a non-blocking communicator, which only starts a group and splits it. These calls need
+// other ranks, so they are polled, with a time-out. A launch on such a communicator would need an
+// NCCL thread, and a wait for it.
 class NcclParent {
  public:
-  // Collective: all ranks with one `id`, which comes from one of them.
+  // Collective: all ranks pass one `id`, made by one of them.
   NcclParent(const ncclUniqueId& id, int rank, int ranks, NcclOptions options);
   ~NcclParent();
   NcclParent(const NcclParent&) = delete;
@@ -38,27 +39,27 @@ class NcclParent {
 
   static ncclUniqueId make_id();
 
-  // Collective: a blocking communicator of the ranks that give the same color, by key, then rank;
-  // null for those that give kNoColor.
+  // Makes a blocking communicator of the ranks with the same color, ordered by key, then rank; null
+  // for kNoColor. Collective.
   static constexpr int kNoColor = NCCL_SPLIT_NOCOLOR;
   ncclComm_t split(int color, int key, const NcclOptions& options);
 
  private:
   void finish(ncclResult_t result, const char* what);
-  // Sleeps a little. Throws after the time-out and where poll throws.
+  // Sleeps briefly. Throws after the time-out and whatever poll throws.
   void pause(std::chrono::steady_clock::time_point start, const char* what) const;
   void abort() noexcept;
 
   NcclOptions options_;
   ncclComm_t comm_ = nullptr;
-  ncclComm_t child_ = nullptr;  // where a split leaves its result, when it gets there
+  ncclComm_t child_ = nullptr;  // result of a split, written by NCCL later
 };
 
-// Owner of a blocking communicator, which launches: on the caller's thread, without a lock, and
-// without waiting, but for other ranks when it connects to them for the first time.
+// Owner of a blocking communicator, which launches collectives on the caller's thread, without a
+// lock and without waiting, except for other ranks on their first connection.
 //
-// Two threads may use it: one launches, another may look with check_async() and abort(). After
-// abort() every function throws CommError.
+// For two threads: one launches, another may call check_async() and abort(). After abort() every
+// function throws CommError.
 class NcclComm {
  public:
   // Collective over `parent`.
@@ -69,16 +70,16 @@ class NcclComm {
 
   // Queues a collective on `stream`, a cudaStream_t of this device.
   void issue(const CollectiveCall& call, int rank, int ranks, void* stream);
-  // Queues one message to, or from, a rank.
+  // Queues one message to or from a rank.
   void pass(const View& x, bool sends, int peer, void* stream);
   // Throws CommError if a collective has failed on the device or in the network.
   void check_async();
   // Ends kernels on the device, and a launch on another thread that waits for other ranks.
   void abort() noexcept;
-  // At the end, when no rank uses it any more and the device is done with it.
+  // Call at the end, when no rank uses it any more and the device is done with it.
   void close();
 
-  // Memory that NCCL can use without copies. All ranks register the same sizes in the same order.
+  // Registers memory for use without copies. All ranks register the same sizes in the same order.
   void* register_memory(void* memory, size_t bytes);
   void deregister_memory(void* handle) noexcept;
 
@@ -94,7 +95,7 @@ class NcclComm {
 
   NcclOptions options_;
   ncclComm_t comm_ = nullptr;
-  std::atomic<int> users_{0};  // threads inside a call of NCCL's
+  std::atomic<int> users_{0};  // threads inside an NCCL call
   std::atomic<bool> ended_{false};
 };
 

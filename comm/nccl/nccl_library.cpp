@@ -7,7 +7,7 @@ namespace shale::comm {
 namespace {
 
 constexpr const char* kName = "libnccl.so.2";
-// With ncclMemAlloc and ncclCommRegister.
+// First version with ncclMemAlloc and ncclCommRegister.
 constexpr int kOldest = NCCL_VERSION(2, 19, 1);
 
 template <typename Function>

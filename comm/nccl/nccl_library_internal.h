@@ -4,10 +4,10 @@
 
 namespace shale::comm {
 
-// The functions of libnccl.so.2. It is loaded when first asked for rather than linked, so that one
-// binary starts on machines without it, and runs without GPUs do not pay for loading it.
+// Functions of libnccl.so.2. It is loaded on first use instead of linked, so that one binary also
+// starts on machines without it, and runs without GPUs do not pay for loading it.
 struct NcclLibrary {
-  // Throws UnavailableError if it cannot be loaded, or is older than 2.19.
+  // Throws UnavailableError if the library cannot be loaded, or is older than 2.19.
   static const NcclLibrary& get();
 
   decltype(&ncclGetVersion) get_version = nullptr;
@@ -18,7 +18,7 @@ struct NcclLibrary {
   decltype(&ncclCommSplit) comm_split = nullptr;
   decltype(&ncclCommDestroy) comm_destroy = nullptr;
   decltype(&ncclCommAbort) comm_abort = nullptr;
-  // Since 2.28; null in older ones.
+  // Since 2.28; null in older versions.
   ncclResult_t (*comm_revoke)(ncclComm_t comm, int flags) = nullptr;
   decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
   decltype(&ncclCommRegister) comm_register = nullptr;

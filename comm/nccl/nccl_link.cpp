@@ -22,14 +22,14 @@ LinkOptions with_spec(LinkOptions options, const LinkSpec& spec) {
 
 }  // namespace
 
-// What the messages are, on its way beside them. The receiver takes a label when the message has
-// arrived, so that the sender knows when it may go.
+// Headers of messages, sent separately. The receiver takes a header when its message has arrived,
+// so that the sender knows when it may leave.
 class NcclLink::Labels {
  public:
   explicit Labels(LinkEnd end)
       : options_(std::move(end.options)), mailbox_(std::move(end.mailbox)) {}
 
-  // Of the sender. Waits while kAhead messages have not been looked at.
+  // Sender: waits while kAhead headers are untaken.
   void send(const Message& message, const std::function<void()>& poll) {
     const Clock::time_point start = Clock::now();
     for (;;) {
@@ -48,12 +48,13 @@ class NcclLink::Labels {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
-  // Of the receiver.
+  // Receiver: adds an expected message.
   void expect(const Message& message, std::shared_ptr<const NcclWatchdog::Launch> launch) {
     const std::lock_guard lock(mutex_);
     expected_.push_back({message, std::move(launch)});
   }
-  // What has come is what is expected, and the other end has told nothing else. Throws CommError.
+  // Compares arrived headers with expected ones, and checks for a report from the peer. Throws
+  // CommError.
   void look() {
     const std::lock_guard lock(mutex_);
     if (const std::string report = mailbox_->told(); !report.empty()) throw CommError(report);
@@ -71,7 +72,7 @@ class NcclLink::Labels {
       mailbox_->take();
     }
   }
-  // Whether all messages have arrived.
+  // True if all messages have arrived.
   bool settled() {
     const std::lock_guard lock(mutex_);
     return options_.sends ? mailbox_->all_taken() : expected_.empty();
@@ -83,7 +84,7 @@ class NcclLink::Labels {
     std::shared_ptr<const NcclWatchdog::Launch> launch;
   };
   LinkOptions options_;
-  std::mutex mutex_;  // the caller's thread and the watchdog's
+  std::mutex mutex_;  // held by the caller's thread and the watchdog's
   std::unique_ptr<Mailbox> mailbox_;
   std::deque<Expected> expected_;
 };
@@ -124,8 +125,8 @@ NcclLink::NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const Lin
   connect();
 }
 
-// The first launch waits for the other end's. Were it one of a schedule, whose ranks need not meet,
-// that could be for ever.
+// The first launch waits for the other end. In a schedule, whose ranks need not meet, it could wait
+// for ever; so launch here.
 void NcclLink::connect() {
   struct Byte {
     MemoryProvider& provider;
@@ -143,7 +144,7 @@ void NcclLink::connect() {
 NcclLink::~NcclLink() {
   try {
     if (std::uncaught_exceptions() > 0) throw CommError(cat(link_name(options()), ": given up"));
-    device_.synchronize(stream_.get());  // the watchdog ends what would take for ever
+    device_.synchronize(stream_.get());  // the watchdog ends kernels that would never finish
     const Clock::time_point start = Clock::now();
     while (!labels_->settled()) {
       watchdog_->check();
@@ -180,12 +181,12 @@ std::shared_ptr<const DeviceEvent> NcclLink::launch(
   std::shared_ptr<const DeviceEvent> finished;
   DeviceSlice slice(context_->timeline, stream_.get());
   try {
-    // In the communicator of the two the sender is rank 0.
+    // In the link's communicator the sender is rank 0.
     comm_->pass(x, options().sends, options().sends ? 1 : 0, stream_.get());
     finished = std::make_shared<const DeviceEvent>(device_, stream_.get());
   } catch (...) {
     launch->queued(nullptr);
-    watchdog_->check();  // the reason why it was ended, if somebody did
+    watchdog_->check();  // throws the reason if the communicator was aborted
     throw;
   }
   slice.end(options().group_name, print, message.bytes(), /*first_rank=*/0, context_->rank);

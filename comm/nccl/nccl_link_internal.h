@@ -9,20 +9,19 @@
 
 namespace shale::comm {
 
-// A link for tensors of GPUs: ncclSend and ncclRecv on a communicator and a stream of the two
-// ranks' own, so that links wait for nobody but their two ends. What the messages are travels
-// beside them, between the hosts, where the watchdog compares it: a wrong one ends the
-// communicator.
+// Link for GPU tensors: ncclSend and ncclRecv on a separate communicator and stream for the two
+// ranks, so that links wait only for their two ends. The headers of messages are sent between the
+// hosts and compared by the watchdog: a wrong one aborts the communicator.
 //
-// A send waits for no room of its own: NCCL's buffers and the memory of x are that.
+// A send needs no slots: NCCL's buffers and the memory of x take their place.
 class NcclLink final : public PipeLink {
  public:
-  // Messages by which a sender may be ahead of what the receiver's watchdog has looked at.
+  // Messages by which a sender may be ahead of the receiver's watchdog.
   static constexpr int kAhead = 1024;
 
   // Collective over the two ranks, as their first message connects them. comm: theirs, the sender
-  // first. end: for messages of no bytes, kAhead of them; `spec`
-  // is the link's. `device` outlives this.
+  // first. end: for headers without values, with kAhead slots. `spec` is the link's. `device`
+  // outlives this.
   NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const LinkSpec& spec,
            std::unique_ptr<NcclComm> comm, DeviceBackend& device);
   ~NcclLink() override;

@@ -41,7 +41,7 @@ void NcclWatchdog::check() const {
 void NcclWatchdog::fail(std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_ || stop_) return;  // the communicator may be gone
+    if (failure_ || stop_) return;  // the communicator may already be freed
     failure_ = std::move(error);
     failed_.store(true, std::memory_order_release);
   }
@@ -49,7 +49,7 @@ void NcclWatchdog::fail(std::exception_ptr error) {
 }
 
 void NcclWatchdog::thread_main() {
-  cudaSetDevice(comm_.options().device);  // an error comes again, from calls that can report it
+  cudaSetDevice(comm_.options().device);  // an error shows again in calls that can report it
   while (!stop_.load(std::memory_order_relaxed)) {
     try {
       if (failed_.load(std::memory_order_acquire)) return;
@@ -75,7 +75,7 @@ void NcclWatchdog::take_issued() {
       return true;
     });
   }
-  taken_.clear();  // keeps its memory for the next swap
+  taken_.clear();  // keeps the capacity for the next swap
 }
 
 void NcclWatchdog::look() {
