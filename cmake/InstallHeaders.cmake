@@ -1,11 +1,11 @@
-# Run when Shale is installed, with shale_root, shale_staging and shale_include_dir set: installs
-# the public headers, and under shale/detail/ what they include, by that name.
+# Runs when Shale is installed, with shale_root, shale_staging and shale_include_dir set: installs
+# the public headers, and the headers that they include under shale/detail/.
 cmake_policy(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/ShalePublicHeaders.cmake)
 set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})
 shale_headers_brought(headers ${shale_root} ${public} ${SHALE_SIMT_SUPPORT})
 
-# Files that say what they said keep their time, so that nobody's objects are out of date.
+# Unchanged files keep their time, so that objects of users stay up to date.
 set(installed)
 foreach(name IN LISTS headers)
   shale_header_file(file ${name})

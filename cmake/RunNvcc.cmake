@@ -1,7 +1,6 @@
 # cmake -DREPORT=<file> -P RunNvcc.cmake -- <command>...
 #
-# Runs nvcc. What ptxas -v reports of each kernel goes into the file; warnings and errors go where
-# they belong.
+# Runs nvcc. Writes what ptxas -v reports of each kernel to the file; passes on warnings and errors.
 
 set(command)
 set(found_dashes FALSE)

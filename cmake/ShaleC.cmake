@@ -1,5 +1,5 @@
-# The C interface (include/shale/c.h): one shared library that shows its functions and nothing else,
-# and what finds it: a CMake target shale::c, a pkg-config file.
+# The C interface (include/shale/c.h): a shared library that exports only its functions, a CMake
+# target shale::c, and a pkg-config file.
 
 include(GNUInstallDirs)
 set(SHALE_C_SOVERSION 1)  # SHALE_API_MAJOR
@@ -12,7 +12,7 @@ target_include_directories(shale_c INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
-# What the library shows is what the header declares.
+# The library exports the functions that the header declares.
 set(c_header ${PROJECT_SOURCE_DIR}/include/shale/c.h)
 set(exports_map ${PROJECT_BINARY_DIR}/shale_c.map)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${c_header})
@@ -37,7 +37,7 @@ set_target_properties(shale_c PROPERTIES
   SOVERSION ${SHALE_C_SOVERSION}
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
-# From the file's own folder, so that what is installed may be moved.
+# Relative to the file's own folder, so that the installation may be moved.
 file(RELATIVE_PATH shale_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/shale_c.pc.in ${PROJECT_BINARY_DIR}/shale_c.pc @ONLY)
 install(TARGETS shale_c EXPORT ShaleTargets
@@ -46,7 +46,7 @@ install(TARGETS shale_c EXPORT ShaleTargets
 install(FILES ${PROJECT_BINARY_DIR}/shale_c.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
-# A wheel of the Python module with this library.
+# Builds a wheel of the Python module with this library.
 find_program(SHALE_PYTHON_PROGRAM python3)
 mark_as_advanced(SHALE_PYTHON_PROGRAM)
 if(SHALE_PYTHON_PROGRAM)

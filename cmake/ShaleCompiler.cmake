@@ -3,11 +3,11 @@
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-# The static libraries may end up inside somebody's shared one.
+# The static libraries may be linked into a user's shared library.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
-# A newer compiler has new warnings; they must not stop a user's build. So warnings are errors only
-# with the compiler that the tests are run with.
+# Newer compilers have new warnings, which must not break a user's build. Warnings are therefore
+# errors only with the compiler that runs the tests.
 set(werror_default OFF)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^12[.]")
   set(werror_default ${PROJECT_IS_TOP_LEVEL})
@@ -22,32 +22,33 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# -O2 here; the kernels ask for -O3 themselves. Never -ffast-math, and -march=native
-# for kernels alone (SHALE_THIS_MACHINE): results are compared bit by bit between runs, and one binary
-# serves every x86-64 (SIMD picks at run time).
+# -O2 here; kernels request -O3 themselves. Never -ffast-math, and -march=native for kernels alone
+# (SHALE_THIS_MACHINE): results are compared bit by bit between runs, and one binary serves every
+# x86-64 (SIMD code is selected at run time).
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-if(SHALE_THIS_MACHINE)  # compiles sooner; kernels keep -O3
+if(SHALE_THIS_MACHINE)  # compiles faster; kernels keep -O3
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 endif()
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
-# -O1 keeps sanitized tests bearable, -g1 is enough for stack traces.
+# -O1 keeps sanitized tests fast enough; -g1 suffices for stack traces.
 set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
 
-# fp-contract: an FMA appears only where the code says so, or bits would depend on the compiler.
+# fp-contract: an FMA appears only where the code requests it; otherwise bits depend on the
+# compiler.
 add_compile_options(
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)
-# Argument structs are filled by name, and what is not named keeps its default: no warning for that.
+# Argument structs are filled by name, and other members keep their defaults: no warning for that.
 foreach(warning IN ITEMS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                          -Wno-missing-field-initializers)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${warning}>)
 endforeach()
-# GCC warns falsely about code that it has instrumented.
+# GCC wrongly warns about instrumented code.
 if(SHALE_WERROR AND NOT SHALE_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 sees overlapping copies in any "text" + string (its bug 105651).
+  # GCC 12 reports overlapping copies in any "text" + string (GCC bug 105651).
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 
@@ -60,8 +61,8 @@ if(SHALE_SANITIZE)
   endif()
 endif()
 
-# A launcher that was given stays. nvcc's is used by ShaleKernels.cmake. Paths of the project count
-# from where they are used, so that what one clone has compiled serves others.
+# Keeps a launcher that was given. ShaleKernels.cmake uses nvcc's. Project paths are relative to the
+# project, so that other clones reuse compiled objects.
 if(SHALE_CCACHE)
   find_program(SHALE_CCACHE_PROGRAM ccache)
   mark_as_advanced(SHALE_CCACHE_PROGRAM)
@@ -77,8 +78,8 @@ endif()
 
 # shale_precompile_headers(<target> [<header>...] [FROM <target>]): precompiles the standard headers
 # that most sources include, and <header>..., and includes them in every source of the target; or
-# shares those of FROM, which needs the same options and no definitions that <target> lacks. The
-# presets of sanitizers build without, so that a source that lacks an #include fails there.
+# shares those of FROM, which needs the same options and no definitions that <target> lacks.
+# Sanitizer presets build without, so that a source with a missing #include fails there.
 set(SHALE_PRECOMPILED_HEADERS
   <algorithm> <array> <atomic> <chrono> <cmath> <cstddef> <cstdint> <cstdio> <cstdlib> <cstring>
   <exception> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <string>
@@ -92,7 +93,7 @@ function(shale_precompile_headers target)
       ${target} PRIVATE ${SHALE_PRECOMPILED_HEADERS} ${arg_UNPARSED_ARGUMENTS})
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -fpch-preprocess)  # ccache reads its mark
+    target_compile_options(${target} PRIVATE -fpch-preprocess)  # ccache reads its marker
   endif()
 endfunction()
 

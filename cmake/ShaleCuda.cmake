@@ -1,10 +1,9 @@
-# The CUDA kernels: SHALE_HAVE_CUDA, and then the library shale_kernels_cuda.
-# CUDA's runtime library is static, so programs start on machines without driver. A test reads what
-# ptxas says of each kernel, cuda/shale_kernels_cuda/<file>.ptxas.
+# Builds the CUDA kernels: sets SHALE_HAVE_CUDA, and adds the library shale_kernels_cuda. CUDA's
+# runtime library is linked statically, so programs start on machines without a driver. A test reads
+# what ptxas says of each kernel, cuda/shale_kernels_cuda/<file>.ptxas.
 
-# `auto`, `all` (ShaleCudaArchitectures.cmake), or names as for CMAKE_CUDA_ARCHITECTURES. With none
-# but -virtual ones (90-virtual) there is only PTX, and that is not compressed: for tools that read
-# or run it.
+# `auto`, `all` (ShaleCudaArchitectures.cmake), or names as for CMAKE_CUDA_ARCHITECTURES. If all are
+# -virtual (90-virtual), only PTX is built, uncompressed, for tools that read or run it.
 set(SHALE_CUDA_ARCHITECTURES auto CACHE STRING "GPUs to compile the CUDA kernels for")
 set(SHALE_CUDART_LIBRARY "" CACHE FILEPATH
     "A library that takes the place of CUDA's static runtime library, such as one that records calls")
@@ -18,7 +17,7 @@ if(SHALE_CUDA STREQUAL "OFF")
   return()
 endif()
 
-# 12.1 is the first with PTX ISA 8.1, which st.async of Hopper's GEMMs needs.
+# 12.1 is the first version with PTX ISA 8.1, which Hopper's GEMMs need for st.async.
 find_package(CUDAToolkit 12.1 QUIET)
 if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
   if(SHALE_CUDA STREQUAL "ON")
@@ -51,7 +50,7 @@ if(SHALE_WERROR)
   list(APPEND shale_nvcc_flags -Werror=all-warnings -Xcompiler=-Werror)
 endif()
 
-# Only their headers are needed here: the libraries are loaded when they are first asked for.
+# Only their headers are needed here: the libraries are loaded on first use.
 set(folders ${SHALE_cuda_FOLDERS})
 find_path(SHALE_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
 if(SHALE_CUBLASLT_INCLUDE_DIR)

@@ -1,10 +1,10 @@
-# The folders of the tree, for the build, the install rules and test/layering.cmake alike.
+# Folders of the tree, for the build, the install rules and test/layering.cmake.
 
-# Layers, lowest first, each a folder of that name. A source includes from its own layer and lower
-# ones. Benchmarks and tests stand above all.
+# Layers, lowest first, each a folder of that name. A source may include from its own layer and
+# lower ones. Benchmarks and tests are above all layers.
 set(SHALE_LAYERS base kernels runtime comm models)
 
-# The folders whose sources make up each layer's library.
+# Source folders of each layer's library.
 set(SHALE_base_FOLDERS base)
 set(SHALE_kernels_FOLDERS kernels kernels/cpu kernels/cuda/cudnn)
 set(SHALE_runtime_FOLDERS
@@ -22,9 +22,9 @@ set(SHALE_vision_FOLDERS models/diffusion models/dit models/image models/resnet 
 set(SHALE_views_FOLDERS models/tools/supervision models/views)
 set(SHALE_planning_FOLDERS models/plan/time)
 
-# Folders whose sources are for some builds alone, or for programs: what stands in for libraries that
-# SHALE_KERNELS_ONLY goes without; the emulator; CUDA's kernels, and what they stand on; the tools of
-# the program `shale`.
+# Folders whose sources are for some builds or programs only: replacements of libraries for
+# SHALE_KERNELS_ONLY; the emulator; CUDA's kernels, and their support; the tools of the program
+# `shale`.
 set(SHALE_bare_FOLDERS base/bare)
 set(SHALE_emulator_FOLDERS kernels/simt/engine)
 set(SHALE_cublaslt_FOLDERS kernels/cuda/gemm/cublaslt)
@@ -35,14 +35,15 @@ set(SHALE_cuda_kernel_FOLDERS
   kernels/cuda/embedding
   kernels/cuda/gemm kernels/cuda/index kernels/cuda/loss kernels/cuda/moe kernels/cuda/norm
   kernels/cuda/optim kernels/cuda/pointwise kernels/cuda/reduce kernels/cuda/softmax)
-set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # headers alone
+set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # headers only
 set(SHALE_tool_FOLDERS models/tools)
 
-# What other languages call: above all layers, a shared library of its own.
+# Bindings for other languages: above all layers, a separate shared library.
 set(SHALE_bindings_FOLDERS bindings/c)
 
-# Sources of programs, in folders of libraries.
+# Program sources in folders of libraries.
 set(SHALE_PROGRAMS models/train_diffusion.cpp models/train_image.cpp models/train_lm.cpp)
 
-# Headers that may include third-party ones: no public header may need them, or its users would.
+# Headers that may include third-party ones. No public header may include them, or its users would
+# need those libraries.
 set(SHALE_INTERNAL_HEADERS "^kernels/(cpu|cuda|simt)/|^models/tools/[^/]+$|_internal[.]h$|-inl[.]h$")

@@ -1,9 +1,9 @@
-# How .cu files with kernels are compiled, for CUDA and for the emulator: Shale's own, and with
+# Compiles .cu files with kernels, for CUDA and for the emulator: Shale's own, and with
 # shale_add_kernels() those of programs that embed Shale. Installed with the package.
 
 # shale_add_kernels(<target> <file.cu>...): adds kernels to an executable or library, for every kind
-# of GPU that this Shale is built for. No two files of a target may have the same name. Those with
-# 90 behind their name, as in gemm90_bf16.cu, are for Hopper alone.
+# of GPU that this Shale is built for. File names must be unique in a target. Files with 90 after
+# the name, as in gemm90_bf16.cu, are for Hopper only.
 function(shale_add_kernels target)
   set(paths)
   foreach(file IN LISTS ARGN)
@@ -23,8 +23,8 @@ function(shale_add_kernels target)
   endif()
 endfunction()
 
-# shale_split_kernel_files(<out> <out for Hopper> <file.cu>...): those with 90 behind the family's
-# name are for Hopper alone: no other GPU has their instructions.
+# shale_split_kernel_files(<out> <out for Hopper> <file.cu>...): separates the files with 90 after
+# the family's name, which are for Hopper only: no other GPU has their instructions.
 function(shale_split_kernel_files out out_hopper)
   set(files ${ARGN})
   set(hopper_files ${ARGN})
@@ -34,29 +34,29 @@ function(shale_split_kernel_files out out_hopper)
   set(${out_hopper} ${hopper_files} PARENT_SCOPE)
 endfunction()
 
-# ---- The emulator: each .cu file is compiled by the host compiler, through a generated source of
-# ---- one line, since a file has one language per folder.
+# ---- The emulator: the host compiler compiles each .cu file, through a generated source of one
+# ---- line, as a file has one language per folder.
 
 # shale_emulated_sources(<source>...)
 #
 # Compiles these sources as kernels of the emulator. -fsanitize=thread makes the compiler call a
-# function at every load and store; those functions are the race tracker's (see
-# kernels/simt/engine/tracker_hooks.cpp), so nothing is linked for it. Builds with a sanitizer of
-# their own go without the tracker, as address excludes thread. -g1: reports name instructions,
-# addr2line then knows their lines.
+# function at every load and store; the race tracker provides these functions
+# (kernels/simt/engine/tracker_hooks.cpp), so no library is linked for it. Builds with a sanitizer
+# omit the tracker, as address excludes thread. -g1: reports name instructions, and addr2line then
+# knows their lines.
 function(shale_emulated_sources)
   set(options)
   if(NOT SHALE_SANITIZE AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
     set(options -fsanitize=thread -g1 -include ${SHALE_TRACKER_NAMES})
   endif()
-  # "#pragma unroll" is for nvcc. GCC notes that it passes tensor maps, with their alignment of 64
-  # bytes, in another way than very old versions did.
+  # "#pragma unroll" is for nvcc. GCC notes that it passes tensor maps, which are aligned to 64
+  # bytes, differently than very old versions did.
   list(APPEND options -Wno-unknown-pragmas -Wno-psabi)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${options})
 endfunction()
 
 # shale_add_emulated_kernels(<target> <file.cu>...): compiles .cu files for the emulator. Relative
-# paths are those of Shale's tree.
+# paths are in Shale's tree.
 function(shale_add_emulated_kernels target)
   foreach(file IN LISTS ARGN)
     cmake_path(GET file STEM stem)
@@ -71,13 +71,13 @@ function(shale_add_emulated_kernels target)
   endforeach()
 endfunction()
 
-# ---- CUDA: nvcc is called by hand and its objects go into ordinary targets. With the language CUDA
-# ---- enabled instead, the library would carry that language, and every project that links Shale
-# ---- would have to enable it too.
+# ---- CUDA: nvcc is called directly and its objects are added to ordinary targets. With CUDA
+# ---- enabled as a language, the library would carry that language, and every project that links
+# ---- Shale would have to enable it too.
 
-# shale_hopper_architectures(<out> <architecture>...): what files for Hopper are compiled for where
-# the others are for these: PTX if they have no machine code. Hopper's own instructions exist for
-# 90a alone, and code for 90a runs on nothing else.
+# shale_hopper_architectures(<out> <architecture>...): architectures for Hopper's files, given those
+# for other files: PTX if the others have no machine code. Hopper's own instructions exist for 90a
+# only, and code for 90a runs on no other GPU.
 function(shale_hopper_architectures out)
   set(architectures ${ARGN})
   list(FILTER architectures EXCLUDE REGEX "-virtual$")
@@ -107,29 +107,28 @@ function(shale_gencode out)
   set(${out} ${flags} PARENT_SCOPE)
 endfunction()
 
-# shale_add_cuda_kernels(<target> ARCHITECTURES ... FILES ... [FLAGS ...]): adds the objects of
-# these .cu files, compiled for these architectures, to the target. Relative paths are those of
-# Shale's tree.
+# shale_add_cuda_kernels(<target> ARCHITECTURES ... FILES ... [FLAGS ...]): compiles these .cu files
+# for these architectures and adds the objects to the target. Relative paths are in Shale's tree.
 #
-# What ptxas says of each kernel (registers, shared memory, stack, spills) stays next to its object,
-# in cuda/<target>/<file>.ptxas.
+# What ptxas says of each kernel (registers, shared memory, stack, spills) is written next to its
+# object, in cuda/<target>/<file>.ptxas.
 function(shale_add_cuda_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ARCHITECTURES;FILES;FLAGS")
   shale_gencode(gencode ${arg_ARCHITECTURES})
   set(flags
     -std=c++20 -O3
-    -lineinfo                 # profilers and compute-sanitizer name source lines; costs no speed
+    -lineinfo                 # for profilers and compute-sanitizer; costs no speed
     --expt-relaxed-constexpr  # constexpr functions of shared headers, such as bf16's, on the device
-    -fmad=false               # as on the CPU: an FMA appears only where the code says so
+    -fmad=false               # as on the CPU: an FMA appears only where the code requests it
     -Xptxas=-v
     -ccbin=${CMAKE_CXX_COMPILER}
     -Xcompiler=-fPIC,-Wall,-Wextra,-ffp-contract=off)
   if(arg_ARCHITECTURES MATCHES "(^|;)75")
-    list(APPEND flags -DSHALE_TURING)  # with tiles for its 64 KiB of shared memory
+    list(APPEND flags -DSHALE_TURING)  # tiles for its 64 KiB of shared memory
   endif()
   list(FILTER arg_ARCHITECTURES EXCLUDE REGEX "-virtual$")
   if(NOT arg_ARCHITECTURES)
-    list(APPEND flags --no-compress)  # PTX is then there for tools that read or run it
+    list(APPEND flags --no-compress)  # for tools that read or run the PTX
   endif()
   set(folder ${PROJECT_BINARY_DIR}/cuda/${target})
   file(MAKE_DIRECTORY ${folder})

@@ -1,9 +1,9 @@
 include(${CMAKE_CURRENT_LIST_DIR}/ShaleFolders.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/ShaleKernels.cmake)
 
-# Headers are included as <shale/...>, and no folder of the tree is on the include path by its own
-# name. Links in include/shale lead to the layers: shale/runtime/tensor/tensor.h is
-# runtime/tensor/tensor.h, for compilers, editors and code search alike.
+# Headers are included as <shale/...>; no folder of the tree is on the include path by its own name.
+# Symbolic links in include/shale lead to the layers: shale/runtime/tensor/tensor.h is
+# runtime/tensor/tensor.h, for compilers, editors and code search.
 set(shale_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 set(SHALE_TRACKER_NAMES ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h
@@ -18,7 +18,7 @@ function(shale_kernel_files out out_hopper)
   set(${out_hopper} ${hopper_files} PARENT_SCOPE)
 endfunction()
 
-# Names in their unnamed namespaces are those of other sources of the folder.
+# Sources with names in unnamed namespaces that other sources of the folder use too.
 set(SHALE_ALONE
   comm/checkpoint/reshard.cpp comm/checkpoint/shard.cpp comm/node/node_collectives_two_phase.cpp
   comm/node/node_exchange.cpp comm/node/node_mailbox.cpp models/llama/gguf.cpp
@@ -30,13 +30,13 @@ set(SHALE_ALONE
   runtime/ops/swiglu.cpp runtime/optim/one_bit_adam.cpp runtime/tensor/upload_ring.cpp)
 
 # shale_unite(<target> <source>...): in a unity build (CMAKE_UNITY_BUILD), compiles the sources of a
-# folder together, a dozen at a time: their headers are read once.
+# folder together, a dozen at a time, so that their headers are read once.
 function(shale_unite target)
   if(NOT CMAKE_UNITY_BUILD)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
-  # In one source with others a type may use an unnamed namespace's, and a function be unused.
+  # In a united source a type may use one of an unnamed namespace, and a function may be unused.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-unused-function)
   foreach(source IN LISTS ARGN)
     cmake_path(GET source PARENT_PATH folder)
@@ -54,10 +54,9 @@ endfunction()
 
 # shale_add_layer(<name> FOLDERS ... [EXCLUDE ...] [PUBLIC ...] [PRIVATE ...] [HEADER_ONLY ...])
 #
-# Static library shale_<name>, exported as shale::<name>, of every .cpp directly in FOLDERS,
-# less the files in EXCLUDE.
-# HEADER_ONLY names libraries that only our own sources include: whoever links the installed
-# archive needs nothing of them.
+# Adds the static library shale_<name>, exported as shale::<name>, of every .cpp directly in
+# FOLDERS, without the files in EXCLUDE. HEADER_ONLY names libraries that only Shale's sources
+# include: users of the installed archive do not need them.
 function(shale_add_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "FOLDERS;EXCLUDE;PUBLIC;PRIVATE;HEADER_ONLY")
   list(TRANSFORM arg_FOLDERS APPEND "/*.cpp")

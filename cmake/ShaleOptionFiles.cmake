@@ -1,6 +1,6 @@
-# Completions for bash, zsh and fish, and manual pages, made of the programs' own options at build
-# time (option_files.awk) and installed where shells and man look. Goes without where there is no
-# awk, or where the programs are built for another machine and cannot be asked.
+# Generates completions for bash, zsh and fish, and manual pages, from the programs' options at
+# build time (option_files.awk), and installs them. Skipped without awk, or if the programs are
+# built for another machine and cannot be run.
 
 include(GNUInstallDirs)
 find_program(AWK_EXECUTABLE NAMES awk gawk mawk)

@@ -1,12 +1,12 @@
 # Packages for Debian, by `cpack` in the build folder: shale (programs and the library of the C
-# interface), libshale-dev (headers, static libraries, the CMake package), python3-shale. What they
-# depend on is what the programs were linked with, as dpkg-shlibdeps finds it.
+# interface), libshale-dev (headers, static libraries, the CMake package), python3-shale. Their
+# dependencies are the libraries that the programs link, found by dpkg-shlibdeps.
 
 include(GNUInstallDirs)
 set(SHALE_COMPONENTS runtime dev python)
 set(SHALE_PACKAGES shale libshale-dev python3-shale)
 
-# What Debian's policy wants of every package: copyright and change log (sections 12.5 and 12.7).
+# Debian's policy requires copyright and change log in every package (sections 12.5 and 12.7).
 find_program(SHALE_GZIP_PROGRAM gzip)
 mark_as_advanced(SHALE_GZIP_PROGRAM)
 set(package_files ${PROJECT_BINARY_DIR}/package)
@@ -31,14 +31,13 @@ endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/bindings/python/shale
   DESTINATION lib/python3/dist-packages COMPONENT python FILES_MATCHING PATTERN "*.py")
 
-# It packs what is built.
+# Packs what is already built.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shale)
 set(CPACK_PACKAGE_VENDOR "The Shale authors")
-# Who answers for a package is who makes it; the default says by its domain (RFC 2606) that nobody
-# does.
+# Whoever makes a package is its contact; the default's domain (RFC 2606) shows that nobody is.
 set(SHALE_PACKAGE_CONTACT "Nobody yet <nobody@shale.invalid>" CACHE STRING
     "Maintainer of Debian packages, as \"NAME <ADDRESS>\"")
 set(CPACK_PACKAGE_CONTACT "${SHALE_PACKAGE_CONTACT}")
@@ -48,7 +47,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL ${SHALE_COMPONENTS})
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
-set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)  # which dpkg of Debian 12 reads; xz takes minutes
+set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)  # readable by dpkg of Debian 12; xz takes minutes
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE ${release})
@@ -63,7 +62,7 @@ set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION}
 Programs that train language models over several ranks, tools, and the
 library of the C interface.")
 
-# The same version; static libraries have their users link what they were built on.
+# Requires the same version. Users of the static libraries also link the libraries below these.
 set(same_version "shale (= ${PROJECT_VERSION}-${release})")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libshale-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)

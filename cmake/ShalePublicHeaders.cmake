@@ -1,26 +1,27 @@
-# The public face: what a program that embeds Shale includes. The install rules and the tests go by
-# these lists, and a test holds include/ to them.
+# Public headers: those that a program that embeds Shale includes. The install rules and the tests
+# use these lists, and a test compares include/ with them.
 
 cmake_policy(VERSION 3.25)
 
-# include/shale/<name>, for <shale/name>. Their names stay; what they bring may move within the
-# tree, and is installed under shale/detail/.
+# include/shale/<name>, for <shale/name>. Their names are stable; headers that they include may move
+# within the tree, and are installed under shale/detail/.
 set(SHALE_PUBLIC_HEADERS
   amp.h autograd.h base.h checkpoint.h comm.h data.h io.h kernels.h language.h mpi.h nn.h offload.h
   ops.h optim.h parallel.h shale.h tensor.h training.h)
 
-# The same for C, and for languages that call it; cmake/ShaleC.cmake has the library.
+# Public headers for C, and for languages that call C; the library is in cmake/ShaleC.cmake.
 set(SHALE_C_HEADERS c.h)
 
-# Those which include a header of another library, with which a program then has to do anyway.
+# Headers that include another library's header, which their users then need.
 set(SHALE_MPI_HEADERS mpi.h comm/mpi_communicator.h)
 
-# The same for .cu files with kernels, which shale_add_kernels() compiles for CUDA and the emulator.
+# Public headers for .cu files with kernels, which shale_add_kernels() compiles for CUDA and the
+# emulator.
 set(SHALE_SIMT_HEADERS simt/hopper.h simt/simt.h)
-# What shale_add_kernels() has the compiler include.
+# Included by the compiler options of shale_add_kernels().
 set(SHALE_SIMT_SUPPORT kernels/simt/engine/tracker_names.h)
 
-# shale_header_file(<out> <name>): where in the tree the header <shale/name> lies.
+# shale_header_file(<out> <name>): path of the header <shale/name> in the tree.
 function(shale_header_file out name)
   set(file ${name})
   if(name IN_LIST SHALE_PUBLIC_HEADERS OR name IN_LIST SHALE_SIMT_HEADERS

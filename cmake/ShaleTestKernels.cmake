@@ -1,5 +1,5 @@
-# shale_add_test_kernels(<target>): compiles the kernels that tests bring along. Those in the sources
-# of test/kernels/simt/engine are for the emulator, those in .cu files for a GPU too.
+# shale_add_test_kernels(<target>): compiles the tests' own kernels. Those in sources of
+# test/kernels/simt/engine are for the emulator, those in .cu files also for a GPU.
 function(shale_add_test_kernels target)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/kernels/simt/engine/*.cpp)
   shale_emulated_sources(${files})
@@ -16,9 +16,9 @@ function(shale_add_test_kernels target)
   endif()
 endfunction()
 
-# shale_add_gpu_tests(<target> <stem>...): an entry gpu.<stem> for the cases of each of these files
-# that are about kernels on any device, on this machine's GPU. They want one, and so are run by
-# `ctest -C gpu -R "^gpu[.]"` alone.
+# shale_add_gpu_tests(<target> <stem>...): adds an entry gpu.<stem> for each file's cases about
+# kernels on any device, on this machine's GPU. They need a GPU, and are run only by `ctest -C gpu
+# -R "^gpu[.]"`.
 function(shale_add_gpu_tests target)
   foreach(stem IN LISTS ARGN)
     if(SHALE_HAVE_CUDA AND NOT stem MATCHES "^simt_")
