@@ -1,11 +1,11 @@
-# cmake -DROOT=<tree> -P adding.cmake: holds docs/adding.md to the tree. A recipe is a section with
-# a line that begins with "Example: ": values of its placeholders (x = `dropout`), and a command
-# `git grep -lwE '<names>' <folder>...`; its list has a path at the beginning of each item. Fails,
+# cmake -DROOT=<tree> -P adding.cmake: compares docs/adding.md with the tree. A recipe is a section
+# with a line that starts with "Example: ": values of its placeholders (x = `dropout`), and a
+# command `git grep -lwE '<names>' <folder>...`; each item of its list starts with a path. Fails,
 # naming the line, when
 #  - the numbers of a list are not 1, 2, 3, ...;
-#  - a path, with the example in the place of the placeholders, is not there;
-#  - a path in those folders does not say the example's names;
-#  - a file in those folders says one of them, and is not in the list.
+#  - a path, with the example's values in place of the placeholders, does not exist;
+#  - a file of the list in those folders does not contain the example's names;
+#  - a file in those folders contains one of the names, but is not in the list.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
@@ -17,7 +17,7 @@ function(problem where text)
   set(problems ${problems} "${page}:${where}: ${text}" PARENT_SCOPE)
 endfunction()
 
-# Whether the file says one of the names, as a whole word.
+# Checks if the file contains one of the names, as a whole word.
 function(says file names out)
   file(READ ${ROOT}/${file} content)
   set(${out} FALSE PARENT_SCOPE)
@@ -26,7 +26,7 @@ function(says file names out)
   endif()
 endfunction()
 
-# Compares what the recipe lists with what its folders hold.
+# Compares the recipe's list with its folders.
 macro(end_recipe)
   if(recipe_names)
     math(EXPR recipes "${recipes} + 1")
@@ -51,7 +51,7 @@ macro(end_recipe)
   set(recipe_keys)
 endmacro()
 
-# A list's separator, and brackets, which group its elements, may stand in the text.
+# The text may contain the separators of CMake lists, and brackets, which group list elements.
 file(READ ${ROOT}/${page} text)
 foreach(character IN ITEMS "[" "]" ";")
   string(REPLACE "${character}" " " text "${text}")

@@ -1,5 +1,5 @@
 # cmake -DSCRATCH=<folder> -P adding_can_fail.cmake: shows on small trees that the check of
-# docs/adding.md finds what it should, at the right line, and accepts what it should.
+# docs/adding.md finds errors, at the right line, and accepts correct pages.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 

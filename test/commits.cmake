@@ -1,6 +1,6 @@
-# cmake -DROOT=<tree> -P commits.cmake: holds messages of commits to docs/style.md, as far as a
-# machine can: a subject of at most 72 characters that begins with a capital letter, has no full stop
-# at its end and is not of unfinished work; an empty line after it. Older commits are left alone.
+# cmake -DROOT=<tree> -P commits.cmake: checks commit messages against docs/style.md as far as
+# possible: a subject of at most 72 characters that starts with a capital letter, has no full stop
+# at its end and does not mark unfinished work; an empty line after it. Ignores older commits.
 #
 # cmake -DMESSAGE=<file> -P commits.cmake checks one message, as the hook commit-msg does.
 
@@ -48,7 +48,7 @@ if(NOT GIT OR NOT EXISTS ${ROOT}/.git)
   message("skipped: the tree is not a git clone, or there is no git")
   return()
 endif()
-# A clone without history lacks that commit; what it has is then checked as far as it goes.
+# A clone without history lacks that commit; check the commits that it has.
 execute_process(COMMAND ${GIT} -C ${ROOT} cat-file -e ${last_unchecked}
                 RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
 if(missing)

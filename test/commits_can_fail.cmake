@@ -1,5 +1,5 @@
 # cmake -DSCRATCH=<folder> -P commits_can_fail.cmake: shows that the check of commit messages finds
-# what it should.
+# errors.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 

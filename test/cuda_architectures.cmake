@@ -1,10 +1,10 @@
 # cmake -DROOT=<tree> -DSCRATCH=<folder> -P cuda_architectures.cmake
-# Shows what becomes of SHALE_CUDA_ARCHITECTURES: of auto on several machines, of all with an old and a
-# new nvcc, of a list; and that it names the oldest GPU that there are kernels for.
+# Tests the conversion of SHALE_CUDA_ARCHITECTURES: auto on several machines, all with an old and a
+# new nvcc, and a list; and that an error names the oldest supported GPU.
 
 cmake_minimum_required(VERSION 3.25)
 
-# As a script of its own: refuses what it is given.
+# Runs this file as a script that must fail.
 if(REFUSED)
   include(${ROOT}/cmake/ShaleCudaArchitectures.cmake)
   shale_cuda_architectures(list ${SCRATCH}/new_nvcc "" ${REFUSED})

@@ -1,6 +1,6 @@
 # cmake -DNM=<nm> -DFIRST=<archive> -DSECOND=<archive> -P distinct_symbols.cmake
-# Fails if both archives define a weak symbol of Shale's kernels: the linker would take one for both,
-# and the emulator would run code that was compiled for CUDA, or the other way round.
+# Fails if both archives define the same weak symbol of Shale's kernels: the linker would use one
+# for both, and the emulator would run code compiled for CUDA, or the other way round.
 
 cmake_minimum_required(VERSION 3.25)
 
@@ -10,12 +10,12 @@ function(weak_symbols archive out)
   if(NOT result EQUAL 0)
     message(FATAL_ERROR "nm ${archive}: ${errors}")
   endif()
-  # A list of lines; semicolons and brackets would change how CMake divides it.
+  # Semicolons and brackets in the text would change how CMake divides the list of lines.
   string(REGEX REPLACE "[][;]" "_" text "${text}")
   string(REPLACE "\n" ";" lines "${text}")
   list(FILTER lines INCLUDE REGEX "^[0-9a-f]+ [VvWwu] .*shale::kernels::")
   list(TRANSFORM lines REPLACE "^[0-9a-f]+ . " "")
-  # Host code of the shared headers is the same function in both, whoever compiled it.
+  # Host code of the shared headers is the same function in both archives.
   list(FILTER lines INCLUDE REGEX "(cuda|emu)::|_kernel")
   set(${out} ${lines} PARENT_SCOPE)
 endfunction()

@@ -1,14 +1,14 @@
-# cmake -DROOT=<tree> -P examples.cmake: holds examples/ to its pages. Fails when
-#  - the program in README.md is not, word for word, examples/03_fully_shard/main.cpp without the
-#    comment at its head;
+# cmake -DROOT=<tree> -P examples.cmake: compares examples/ with the pages. Fails when
+#  - the program in README.md differs from examples/03_fully_shard/main.cpp without its first
+#    comment;
 #  - a folder is missing in examples/README.md or in examples/CMakeLists.txt, or has no
 #    CMakeLists.txt;
-#  - a main.cpp does not begin with what it shows and how it is run.
+#  - a main.cpp does not start with a comment that says what it shows and how to run it.
 
 cmake_minimum_required(VERSION 3.25)
 set(problems)
 
-# A list's separator and brackets are text here.
+# Separators and brackets of CMake lists are ordinary text here.
 function(read_text file out)
   file(READ ${file} text)
   string(REPLACE ";" "<semicolon>" text "${text}")

@@ -1,5 +1,5 @@
 # cmake -DROOT=<tree> -DSCRATCH=<folder> -P examples_can_fail.cmake: shows on copies that the check
-# of examples/ finds what it should.
+# of examples/ finds errors.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 

@@ -1,4 +1,4 @@
-# For tests of tests: runs a check that is a CMake script.
+# For checks that test other checks: runs a CMake script.
 
 # expect(<what> <expected output, a regex, or OK> <argument of cmake>...)
 # Runs cmake with these arguments: it must pass, or fail with the expected output.

@@ -1,12 +1,12 @@
 # cmake -DBUILD=<build folder> -DPREFIX=<folder> -P install.cmake
-# Installs the build into PREFIX, for tests of what is installed. Fails if that holds a header that
-# no public header needs, if a program lacks its completions or its manual page, or if a second time
-# writes a header anew, which would have all its users compiled again.
+# Installs the build into PREFIX, for tests of the installation. Fails if it has a header that no
+# public header needs, if a program lacks its completions or its manual page, or if a second
+# installation rewrites a header, which would make all its users compile again.
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
 
-# A header that is no longer installed must not be found from last time.
+# Headers of an earlier installation must not be found.
 file(REMOVE_RECURSE ${PREFIX})
 run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
 

@@ -1,7 +1,7 @@
 # cmake -DROOT=<tree> -DPREFIX=<where Shale is installed> -DSCRATCH=<folder> -DGENERATOR=<name>
 #       -DCOMPILER=<c++> [-DFLAGS=<compiler flags>] -P install_consumer.cmake
 # Builds and runs the project in test/install against the installed package. Then configures that
-# project with the tree as a part of it, and compiles what only needs its headers.
+# project with Shale's tree as a subdirectory, and compiles what only needs its headers.
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 

@@ -1,7 +1,7 @@
 # cmake -DREPORTS=<folder> -DDEMANGLE=<c++filt> -P kernel_resources.cmake
-# Prints what each CUDA kernel needs, as ptxas reported it when the kernel was compiled. Fails if one
-# keeps variables in memory that belong in registers: a stack frame, a spill, or one of ptxas' notes
-# C7510 to C7519, by which it has serialised tensor-core instructions (and then counts no spill).
+# Prints the resources of each CUDA kernel, as reported by ptxas at compile time. Fails if a kernel
+# keeps variables in memory instead of registers: a stack frame, a spill, or one of ptxas' notes
+# C7510 to C7519, which report serialised tensor-core instructions (and then count no spill).
 
 cmake_minimum_required(VERSION 3.25)
 

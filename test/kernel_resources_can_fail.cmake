@@ -1,6 +1,6 @@
 # cmake -DSCRATCH=<folder> -DNVCC=<nvcc> -DCCBIN=<compiler> -P kernel_resources_can_fail.cmake
-# Shows that the check of kernel resources finds what it should, and that ptxas still writes what it
-# looks for: a kernel with a stack frame, one that spills.
+# Shows that the check of kernel resources finds errors, and that ptxas still writes what the check
+# looks for: with a kernel that has a stack frame, and one that spills.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
@@ -15,7 +15,7 @@ function(check what expected report)
   file(REMOVE_RECURSE ${SCRATCH})
 endfunction()
 
-# compile(<source> <out> <flag>...): what ptxas -v reports of it.
+# compile(<source> <out> <flag>...): compiles the source; <out> gets the report of ptxas -v.
 function(compile source out)
   file(WRITE ${SCRATCH}/source.cu "${source}")
   execute_process(

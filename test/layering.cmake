@@ -1,14 +1,14 @@
 # cmake -DROOT=<tree> -P layering.cmake: fails, naming file and line, when
-#  - a source includes a header of a layer above its own;
-#  - folders beside each other include from each other, straight or by way of others;
-#  - a source includes a public header, such as shale/nn.h, which are for other programs;
-#  - a header that is no internal one includes a third-party one, which users would then need;
-#  - a source lies in a folder that cmake/ShaleFolders.cmake does not have;
-#  - a source besides base/json.cpp, or a test besides two that read JSON independently of it, includes
-#    the JSON library, which takes seconds to compile;
-#  - a layer, an op, an optimizer or a model names what ranks exchange: runtime/nn/distribution.h is
-#    all that they see of it.
-# A folder and those inside it may include from each other: a concept, and the ways it is done.
+#  - a source includes a header of a higher layer;
+#  - sibling folders include from each other, directly or through other folders;
+#  - a source includes a public header, such as shale/nn.h; these are for other programs;
+#  - a header that is not internal includes a third-party one, which users would then need;
+#  - a source is in a folder that cmake/ShaleFolders.cmake does not list;
+#  - a source besides base/json.cpp, or a test besides two that read JSON independently of it,
+#    includes the JSON library, which takes seconds to compile;
+#  - a layer, an op, an optimizer or a model names communication between ranks:
+#    runtime/nn/distribution.h is the only interface to it.
+# A folder and its subfolders may include from each other: a concept and its implementations.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShaleFolders.cmake)
@@ -27,14 +27,14 @@ set(violations)
 set(includes_seen 0)
 set(edges)  # "<folder>|<its sibling>", each once; why_<edge> is the first include that makes it
 
-# The layer of a path; -1: none.
+# Index of a path's layer; -1: none.
 function(layer_of path out)
   string(REGEX REPLACE "/.*" "" folder "${path}")
   list(FIND layers "${folder}" index)
   set(${out} ${index} PARENT_SCOPE)
 endfunction()
 
-# report(<source> <line's text> <problem>); line numbers are looked up only for what is reported.
+# report(<source> <line's text> <problem>); looks up the line number.
 function(report source text problem)
   file(READ ${ROOT}/${source} content)
   string(FIND "${content}" "${text}" offset)
@@ -45,12 +45,12 @@ function(report source text problem)
   set(violations ${violations} "${source}:${line}: ${problem}" PARENT_SCOPE)
 endfunction()
 
-# add_edge(<source> <target> <why>): where the folders of the two part, one branch needs the other.
+# add_edge(<source> <target> <why>): adds an edge between the sibling folders in which the two lie.
 function(add_edge source target)
   set(common "")
   while(TRUE)
     if(NOT source MATCHES "^([^/]+)/(.*)$")
-      return()  # the source is of the folder where they part
+      return()  # the source is directly in the common folder
     endif()
     set(from ${CMAKE_MATCH_1})
     set(source_rest ${CMAKE_MATCH_2})
@@ -83,7 +83,7 @@ foreach(source IN LISTS sources)
   if(NOT folder IN_LIST listed_folders)
     list(APPEND violations "${source}: cmake/ShaleFolders.cmake has no folder ${folder}")
   endif()
-  # The semicolons of other lines never get here, so a CMake list holds the lines safely.
+  # Only include lines are read: semicolons of other lines would split the CMake list.
   file(STRINGS ${ROOT}/${source} include_lines REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]")
   foreach(include_line IN LISTS include_lines)
     string(REGEX REPLACE "^[ \t]*#[ \t]*include[ \t]*[\"<]([^\">]*)[\">].*" "\\1" included
@@ -139,8 +139,8 @@ foreach(source IN LISTS sources)
   endif()
 endforeach()
 
-# Takes away edges to folders that need no sibling and from those that none needs, until only cycles,
-# and what joins them, are left.
+# Removes edges to folders without outgoing edges and from folders without incoming ones, until only
+# cycles, and the edges between them, are left.
 set(changed TRUE)
 while(changed)
   set(changed FALSE)
@@ -162,7 +162,7 @@ if(includes_seen EQUAL 0)
   message(FATAL_ERROR "layering")
 endif()
 if(violations)
-  # A notice keeps its lines as they are; an error is wrapped at 80 columns.
+  # CMake prints a notice unchanged, but wraps an error at 80 columns.
   list(JOIN violations "\n" report)
   message(NOTICE "${report}")
   message(FATAL_ERROR "layering")

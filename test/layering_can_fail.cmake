@@ -1,5 +1,5 @@
 # cmake -DSCRATCH=<folder> -P layering_can_fail.cmake: shows on small trees that the layering check
-# finds what it should, at the right line, and accepts what it should.
+# finds errors, at the right line, and accepts correct trees.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 

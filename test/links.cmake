@@ -1,21 +1,21 @@
-# cmake -DROOT=<tree> -P links.cmake: checks the links of all Markdown pages, [text](target), but not
-# in code. Fails, naming page and line, when
-#  - a relative target is not there, or lies outside the tree;
-#  - the #anchor of a target is no heading of that page;
+# cmake -DROOT=<tree> -P links.cmake: checks the links of all Markdown pages, [text](target),
+# outside code. Fails, naming page and line, when
+#  - a relative target does not exist, or is outside the tree;
+#  - the #anchor of a target is not a heading of that page;
 #  - README.md does not link to a page in docs/.
-# Targets with a scheme (https:) are not looked at.
+# Targets with a scheme (https:) are ignored.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
 set(problems)
 set(links_seen 0)
 
-# A list's separator and its brackets mean something to CMake: stand-ins take their places.
+# Placeholders for the separators and brackets of CMake lists.
 string(ASCII 1 open)
 string(ASCII 2 close)
 string(ASCII 3 semicolon)
 
-# The lines of a page, with nothing in those of code (fenced, or four blanks in).
+# Lines of a page; lines of code (fenced, or indented by four spaces) are empty.
 function(lines_of page out)
   file(READ ${ROOT}/${page} text)
   string(REPLACE "[" "${open}" text "${text}")
@@ -36,13 +36,13 @@ function(lines_of page out)
     elseif(in_code OR line MATCHES "^    ")
       set(line " ")
     endif()
-    list(APPEND result "${line} ")  # an empty one would be no element
+    list(APPEND result "${line} ")  # an empty line would not be an element
   endforeach()
   set(${out} "${result}" PARENT_SCOPE)
 endfunction()
 
-# The anchors of a page's headings, as GitHub makes them: lower case, blanks are '-', of other
-# characters letters, digits, '-' and '_' stay; the second of a name has "-1" behind it.
+# Anchors of a page's headings, as GitHub makes them: lower case, spaces become '-', and of other
+# characters only letters, digits, '-' and '_' are kept; a repeated name gets "-1" appended.
 function(anchors_of page out)
   get_property(known GLOBAL PROPERTY anchors_of_${page} SET)
   if(NOT known)
@@ -70,7 +70,7 @@ function(anchors_of page out)
   set(${out} "${anchors}" PARENT_SCOPE)
 endfunction()
 
-# What is wrong with a target that a page links to; empty: nothing. path: where it leads.
+# Problem of a link's target; empty: none. path: the file that it refers to.
 function(check_target page target out_problem out_path)
   set(${out_problem} "" PARENT_SCOPE)
   set(${out_path} "" PARENT_SCOPE)

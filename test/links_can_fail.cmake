@@ -1,5 +1,5 @@
-# cmake -DSCRATCH=<folder> -P links_can_fail.cmake: shows on small trees that the check of links finds
-# what it should, at the right line, and accepts what it should.
+# cmake -DSCRATCH=<folder> -P links_can_fail.cmake: shows on small trees that the check of links
+# finds errors, at the right line, and accepts correct links.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 

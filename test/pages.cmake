@@ -1,17 +1,17 @@
-# cmake -DROOT=<tree> -P pages.cmake: holds the tables of docs/ to the code. Fails, naming page and
-# name, when
-#  - docs/interface.md lacks a flag of a training program or of a tool, or its tables have one that is not there;
+# cmake -DROOT=<tree> -P pages.cmake: compares the tables of docs/ with the code. Fails, naming page
+# and name, when
+#  - docs/interface.md lacks a flag of a training program or of a tool, or has an unknown one;
 #  - docs/environment.md lacks a variable that a program or a test reads;
 #  - docs/metrics.md lacks a column of metrics.jsonl or a key of status.json;
-#  - docs/monitoring.md lacks a metric of Prometheus, or docs/grafana.json asks for one that is not
-#    there.
+#  - docs/monitoring.md lacks a Prometheus metric, or docs/grafana.json uses an unknown one.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
 set(problems)
 set(names_seen 0)
 
-# names_in(<regex> <group> <out> <file>...): what a group of the regex matches in these files.
+# names_in(<regex> <group> <out> <file>...): the texts matched by a group of the regex in these
+# files.
 function(names_in regex group out)
   set(names)
   foreach(file IN LISTS ARGN)
@@ -27,7 +27,7 @@ function(names_in regex group out)
   set(${out} "${names}" PARENT_SCOPE)
 endfunction()
 
-# expect_in(<page> <what> <name>...): the page has each name in code.
+# expect_in(<page> <what> <name>...): requires each name on the page, as code.
 function(expect_in page what)
   file(READ ${ROOT}/docs/${page} text)
   foreach(name IN LISTS ARGN)
@@ -69,7 +69,7 @@ foreach(source IN LISTS sources)
   endif()
 endforeach()
 names_in("getenv\\(\"([A-Za-z0-9_]+)\"" 1 direct ${readers})
-# Names that are handed to getenv: with an underscore, so that they are no other text.
+# Names passed to functions that call getenv: with an underscore, to exclude other strings.
 names_in("\"([A-Z][A-Z0-9]*_[A-Z0-9_]+|OMPI_MCA_[a-z_]+)\"" 1 handed ${readers})
 expect_in(environment.md "the variable" ${direct} ${handed})
 
@@ -90,7 +90,7 @@ endforeach()
 names_in("\\\\\"([a-z]+)\\\\\": " 1 warning_keys ${report}/warnings_file.cpp)
 expect_in(metrics.md "the column" ${columns} ${figures})
 expect_in(metrics.md "the key" ${keys} ${warning_keys})
-# The other way round: what the page has is there, with its unit. Counts are named by the task.
+# The reverse: the page's names exist, with their units. Counts are named by the task.
 file(STRINGS ${ROOT}/docs/metrics.md rows REGEX "^[|] `[a-z_]+` [|]")
 foreach(row IN LISTS rows)
   string(REGEX REPLACE "^[|] `([a-z_]+)` [|].*" "\\1" name "${row}")

@@ -1,5 +1,5 @@
-# cmake -DSCRATCH=<folder> -P pages_can_fail.cmake: shows on small trees that the check of tables finds
-# what it should, and accepts what it should.
+# cmake -DSCRATCH=<folder> -P pages_can_fail.cmake: shows on small trees that the check of tables
+# finds errors, and accepts correct tables.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
@@ -7,7 +7,7 @@ set(of_ranks "| `host_peak` | bytes |\n| `text` | none |\n`comm_share_all`, `com
 `comm_share_replica`, `comm_share_reshard`\n")
 set(metrics "| `loss` | nats | x |\n| `state` | saved or not |\n${of_ranks}")
 
-# check(<what> <expected output, a regex, or OK> <page> <its text>): the other pages are as they should.
+# check(<what> <expected output, a regex, or OK> <page> <its text>): the other pages are correct.
 function(check what expected page text)
   file(REMOVE_RECURSE ${SCRATCH})
   file(WRITE ${SCRATCH}/models/language/config.cpp "  spec.add(\n      \"data\", c.data);\n")

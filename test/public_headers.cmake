@@ -1,6 +1,6 @@
-# cmake -DROOT=<tree> -DAWK=<awk> -P public_headers.cmake: holds the public face to its list in
-# cmake/ShalePublicHeaders.cmake. Fails, naming file and line, when
-#  - a file of include/shale is not on the list, or one of the list is not there, or there are more
+# cmake -DROOT=<tree> -DAWK=<awk> -P public_headers.cmake: compares the public headers with the list
+# in cmake/ShalePublicHeaders.cmake. Fails, naming file and line, when
+#  - a file of include/shale is not on the list, a listed file does not exist, or there are more
 #    than 60;
 #  - a public header needs an internal one, which may include third-party headers;
 #  - a public header, or one that it includes itself, has a declaration without a comment.
@@ -14,7 +14,7 @@ set(problems)
 set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})
 list(SORT public)
 
-# Links to the layers lie there too.
+# Skip the links to the layers.
 file(GLOB_RECURSE files RELATIVE ${ROOT}/include/shale ${ROOT}/include/shale/*)
 list(FILTER files EXCLUDE REGEX "^(base|bench|bindings|comm|kernels|models|runtime|test)(/|$)")
 list(SORT files)
@@ -27,7 +27,7 @@ if(count GREATER most)
   list(APPEND problems "there are ${count} public headers, expected ${most} at most")
 endif()
 
-# Kernels' headers bring those of their backends, which are internal.
+# Kernel headers are not checked: they include those of their backends, which are internal.
 shale_headers_brought(brought ${ROOT} ${SHALE_PUBLIC_HEADERS})
 foreach(header IN LISTS brought)
   if(header MATCHES "${SHALE_INTERNAL_HEADERS}")
@@ -51,13 +51,13 @@ execute_process(COMMAND ${AWK} -f ${CMAKE_CURRENT_LIST_DIR}/documented.awk ${exp
                 RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT result EQUAL 0)
   string(REPLACE "${ROOT}/" "" output "${output}")
-  if(output STREQUAL "")  # it did not even run
+  if(output STREQUAL "")  # the script did not even run
     set(output "documented.awk by '${AWK}': ${result}")
   endif()
   list(APPEND problems "${output}")
 endif()
 
-# Every function of the C interface has a comment, or stands in a group that has one.
+# Every function of the C interface needs a comment, or must be in a group with one.
 file(STRINGS ${ROOT}/include/shale/c.h lines)
 set(explained_here FALSE)
 set(count_c 0)

@@ -1,5 +1,5 @@
 # cmake -DROOT=<tree> -DAWK=<awk> -DSCRATCH=<folder> -P public_headers_can_fail.cmake: shows on
-# copies of the tree's headers that their check finds what it should.
+# copies of the tree's headers that their check finds errors.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 

@@ -1,19 +1,19 @@
 # cmake -DPREFIX=<where Shale is installed> -DCOMPILER=<c++> -DSCRATCH=<folder>
 #       -DMPI_INCLUDE=<folders> [-DTOGETHER=ON] -P public_headers_compile.cmake
-# Compiles the installed public headers with warnings as errors: each alone, or all together, for a
-# compiler that is there for its warnings.
+# Compiles the installed public headers with warnings as errors: each alone, or, for a compiler used
+# only for its warnings, all together.
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
 set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
     -I${PREFIX}/include)
 
-# Other libraries' headers are not ours to keep free of warnings.
+# Ignore warnings in other libraries' headers.
 set(mpi_flags -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX)
 foreach(folder IN LISTS MPI_INCLUDE)
   list(APPEND mpi_flags -isystem ${folder})
 endforeach()
-# "#pragma unroll" is for nvcc; shale_add_kernels() has it ignored too.
+# "#pragma unroll" is for nvcc; shale_add_kernels() ignores it too.
 set(simt_flags -Wno-unknown-pragmas)
 
 # compile(<what> <text> <flag>...)
@@ -35,7 +35,7 @@ foreach(name IN LISTS SHALE_PUBLIC_HEADERS SHALE_SIMT_HEADERS)
     compile(${name} "${text}")
   endif()
 endforeach()
-# For programs in C, and in C++.
+# Both as C and as C++.
 foreach(name IN LISTS SHALE_C_HEADERS)
   compile(${name} "#include <shale/${name}>\n")
   set(text "#include <shale/${name}>\nint main(void) { return shale_api_version(); }\n")
@@ -47,7 +47,7 @@ if(TOGETHER)
   compile("all public headers" "${together}" ${mpi_flags})
 endif()
 
-# A header that warns is found.
+# A header with a warning must fail.
 file(WRITE ${SCRATCH}/alone.cpp "#include <shale/base.h>\ninline int f(int unused) { return 0; }\n")
 execute_process(COMMAND ${COMPILER} ${flags} ${SCRATCH}/alone.cpp
                 RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)

@@ -1,4 +1,4 @@
-# Ends a check of the tree with the list `problems`, a line each, if there are any.
+# Fails with the list `problems`, one per line, unless it is empty.
 macro(report_problems check)
   if(problems)
     list(JOIN problems "\n" report)

@@ -1,4 +1,4 @@
-# run(<what> <command>...): runs it; if it fails, shows what it printed and fails.
+# run(<what> <command>...): runs a command; if it fails, prints its output and fails.
 function(run what)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output
                   ERROR_VARIABLE output)

@@ -1,14 +1,14 @@
-# cmake -DROOT=<tree> -DAWK=<awk> -P size.cmake: holds the tree to the sizes in test/size.txt. Fails
-# when a folder has more lines of code than its row, or much fewer, so that the row is lowered; and
-# when more files include a header that takes long to compile. A commit that needs more raises the
-# row and says why.
+# cmake -DROOT=<tree> -DAWK=<awk> -P size.cmake: compares the tree with the sizes in test/size.txt.
+# Fails when a folder has more lines of code than its row, or far fewer, so that the row gets
+# lowered; and when more files include a header that is slow to compile. A commit that needs more
+# raises the row and says why.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
-set(slack 600)  # lines that a row may be above what is there
+set(slack 600)  # maximum by which a row may exceed the lines
 set(problems)
 
-# code_of(<out> <folder>...): its files of code.
+# code_of(<out> <folder>...): the code files of the folders.
 function(code_of out)
   set(patterns)
   foreach(folder IN LISTS ARGN)

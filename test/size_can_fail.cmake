@@ -1,5 +1,5 @@
 # cmake -DAWK=<awk> -DSCRATCH=<folder> -P size_can_fail.cmake: shows that the check of sizes finds
-# what it should.
+# errors.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 

@@ -1,7 +1,7 @@
-# cmake -DROOT=<tree> -P walk.cmake: holds the walk of docs/architecture.md, from a program to a
-# kernel, to the code. The first link of each step is its file. Fails, naming the step, when
-#  - no name in `code` of a step stands both in its file and in the next step's (or its header);
-#  - the walk does not begin at train_lm, does not end in a kernel, or has more than 12 files.
+# cmake -DROOT=<tree> -P walk.cmake: compares the walk of docs/architecture.md, from a program to a
+# kernel, with the code. The first link of each step is its file. Fails, naming the step, when
+#  - no name in `code` of a step occurs both in its file and in the next step's (or its header);
+#  - the walk does not start at train_lm, does not end in a kernel, or has more than 12 files.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
@@ -9,12 +9,12 @@ set(page docs/architecture.md)
 set(most_files 12)
 set(problems)
 
-# The steps, each one element without line breaks.
+# The steps, one list element each, without line breaks.
 file(READ ${ROOT}/${page} text)
 string(REGEX MATCH "\n## A batch[^\n]*\n(.*)" text "${text}")
 string(REGEX REPLACE "\n## .*" "" text "${CMAKE_MATCH_1}")
-string(REGEX REPLACE "\n\n[A-Za-z].*" "" text "${text}")  # what follows the list
-string(REGEX REPLACE "[][;]" " " text "${text}")  # what lists of CMake mean something by
+string(REGEX REPLACE "\n\n[A-Za-z].*" "" text "${text}")  # text after the list
+string(REGEX REPLACE "[][;]" " " text "${text}")  # marks of CMake lists
 string(REGEX REPLACE "\n+ +" " " text "${text}")
 string(REGEX MATCHALL "\n[0-9]+[.] [^\n]+" steps "\n${text}")
 
@@ -24,7 +24,7 @@ foreach(step IN LISTS steps)
   list(APPEND files "${CMAKE_MATCH_1}")
 endforeach()
 
-# Whether a name stands in a file, or in the header beside it.
+# Checks if a name occurs in a file, or in its header.
 function(names_it name file out)
   string(REGEX REPLACE "[.](cpp|cu)$" ".h" header ${file})
   set(found FALSE)

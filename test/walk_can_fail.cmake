@@ -1,5 +1,5 @@
-# cmake -DSCRATCH=<folder> -P walk_can_fail.cmake: shows on small trees that the check of the walk finds
-# what it should, and accepts what it should.
+# cmake -DSCRATCH=<folder> -P walk_can_fail.cmake: shows on small trees that the check of the walk
+# finds errors, and accepts correct walks.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 

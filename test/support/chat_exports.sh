@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# chat_exports.sh BIN FOLDER STEPS: trains small chat models of several families, each with the tokens
-# and the template of its kind, and exports each in three ways: MODEL/by_train_lm, MODEL/by_ckpt and
+# chat_exports.sh BIN FOLDER STEPS: trains small chat models of several families, each with its own
+# tokens and template, and exports each in three ways: MODEL/by_train_lm, MODEL/by_ckpt and
 # MODEL/model.gguf. After some hundred steps a model knows the conversations of chats.jsonl.
 set -euo pipefail
 bin=$(cd "$1" && pwd) steps=$3
@@ -33,7 +33,7 @@ train() {
   "$bin/shale" ckpt export "$name/run" --out "$name/by_ckpt"
   "$bin/shale" ckpt export "$name/run" --out "$name/model.gguf" --to gguf
 }
-# model NAME PRESET SPLIT SPECIAL-TOKENS FLAGS...: the same of a model that begins here
+# model NAME PRESET SPLIT SPECIAL-TOKENS FLAGS...: train() for a model from scratch
 model() {
   local name=$1 preset=$2 split=$3 special=$4
   shift 4
@@ -48,7 +48,7 @@ model gpt2 nano gpt2 "<|endoftext|>,<|im_start|>,<|im_end|>"
 model qwen qwen2.5-0.5b qwen "<|endoftext|>,<|im_start|>,<|im_end|>" --kv-heads 2 --hidden 128 \
   --vocab 384 --chat-template qwen
 
-# A template of the model's own, in which a turn and the conversation end with different tokens.
+# A custom template, in which a turn and the conversation end with different tokens.
 mkdir own
 cp -r llama/by_train_lm own/base
 cat >own/base/chat_template.jinja <<'JINJA'

@@ -1,31 +1,31 @@
-# What scripts that test programs begin and end with; they source it:
+# Common functions of scripts that test programs, which source it:
 #
 #   source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 #
-# $work      a folder, gone when the script ends
-# $shown     the files that fail() shows, where they are there
-# $png_pixel  a PNG file of one gray pixel, as printf wants it
-# fail WORDS   counts a failure and says it
-# finish       ends the script, with 1 if something failed
+# $work      a folder, removed when the script ends
+# $shown     files that fail() prints if they exist
+# $png_pixel  a PNG file of one gray pixel, as an argument of printf
+# fail WORDS   prints and counts a failure
+# finish       ends the script, with 1 after failures
 # write_latents FILE [LABEL]
-#              writes four latents of zeros, [4, 8, 8], with the labels 0, 1, 1 and 0; LABEL replaces
-#              the second label: 8 bytes, as printf takes them
+#              writes four latents of zeros, [4, 8, 8], with the labels 0, 1, 1 and 0; LABEL
+#              replaces the second label: 8 bytes, as an argument of printf
 # add_gpu FOLDER PATH NODE CPUS LANES REACHED NAME
 #              adds a GPU to a machine that SHALE_MACHINE simulates
 # launch PROCESSES COMMAND...
-#              runs a command on so many processes, one without mpirun, for two minutes at most
+#              runs a command on PROCESSES processes, one without mpirun, for at most two minutes
 # run_training PROCESSES OUT FLAGS...
 #              launches $BIN_DIR/train_lm, or another $program, with the flags in the array `common`
-#              and these, into $work/OUT; leaves what it said in $work/stdout and $work/stderr, and
+#              and these, into $work/OUT; leaves its output in $work/stdout and $work/stderr, and
 #              the exit code in `code`
 # trains NAME PROCESSES FLAGS...
-#              the same, in another order of words, and counts a failure if it fails
-# rows NAME    of each step of $work/NAME its number and the bits of its loss
-# losses NAME  of each step its number and its loss
+#              run_training PROCESSES NAME FLAGS..., which must succeed
+# rows NAME    prints the number and the loss bits of each step of $work/NAME
+# losses NAME  prints the number and the loss of each step
 # same NAME WANT
 #              counts a failure unless the losses of every step have the same bits
 # close NAME WANT STEPS
-#              counts a failure unless the losses of all so many steps are within 0.5% of each other
+#              counts a failure unless there are STEPS losses, within 0.5% of each other
 
 set -uo pipefail
 
@@ -65,9 +65,9 @@ write_latents() {
   } >"$1"
 }
 
-# A folder for SHALE_MACHINE, to which add_gpu adds. GPUs are at the end of a path from a host bridge,
-# such as pci0000:16/0000:16:01.0/0000:17:00.0, whose links all have these lanes. REACHED: the GPUs
-# whose memory it reaches, "0,1" or "-". ARCH: compute capability times ten.
+# Adds a GPU to the folder of a machine simulated by SHALE_MACHINE. PATH: from a host bridge to the
+# GPU, such as pci0000:16/0000:16:01.0/0000:17:00.0; all its links have LANES lanes. REACHED: the
+# GPUs whose memory this one can access, "0,1" or "-". ARCH: compute capability times ten.
 add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME [ARCH]
   local folder=$1 device=$1/sys/devices/$2 at
   mkdir -p "$device" "$folder/sys/bus/pci/devices"
@@ -87,7 +87,7 @@ add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME [ARCH]
 
 launch() {
   if (($1 == 1)); then timeout 120 "${@:2}"; return; fi
-  # What is left of a job that failed is killed at once, not a second or two later.
+  # Kill the rest of a failed job immediately, not a second or two later.
   OMPI_MCA_odls_base_sigkill_timeout=0 \
     timeout 120 mpirun --oversubscribe --bind-to none -np "$@"
 }

@@ -1,6 +1,6 @@
-# Sourced by long tests with their arguments, BUILD_DIR [STEPS [FLAG...]]: what they train. Sets
-# train, the program; steps; model, its flags, those of 10 million parameters unless others are given;
-# data, the headers of C++; and enters the folder work (work_folder.sh).
+# Sourced by long tests with their arguments, BUILD_DIR [STEPS [FLAG...]]. Sets train, the program;
+# steps; model, the model's flags, by default for 10 million parameters; data, the headers of C++;
+# and enters the folder work (work_folder.sh).
 train="$(cd "$1/bin" && pwd)/train_lm"
 steps=${2:-1000}
 model=("${@:3}")

@@ -1,17 +1,17 @@
-# Two hosts, which are network namespaces of this one, joined by a pair of devices. To be sourced;
-# ends a script with code 4 where namespaces cannot be made. Functions want a folder, $work.
+# Simulates two hosts: network namespaces on this one, joined by a pair of devices. To be sourced;
+# exits with code 4 if namespaces cannot be made. The functions need a folder, $work.
 
 skip() { echo "skipped: $*"; exit 4; }
 [[ $(id -u) -eq 0 ]] || skip 'not root'
 command -v ip >/dev/null || skip 'there is no ip command'
 
 id=$$
-left=shale-l-$id right=shale-r-$id  # namespaces, at the addresses .1 and .2 of the subnet
+left=shale-l-$id right=shale-r-$id  # namespaces, with the addresses .1 and .2 of the subnet
 left_device=sl$id right_device=sr$id
 subnet=10.213.77.0/24
 
-# in_namespace NAME COMMAND...: as `ip netns exec` and `ip -n` do, but without mounting /sys anew,
-# which cannot be in a chroot.
+# in_namespace NAME COMMAND...: like `ip netns exec` and `ip -n`, but without mounting /sys again,
+# which is impossible in a chroot.
 in_namespace() { nsenter --net="/run/netns/$1" "${@:2}"; }
 
 remove_hosts() {
@@ -22,7 +22,8 @@ remove_hosts() {
   done
 }
 
-# make_hosts: also $work/remote_shell, which mpirun takes for ssh, and $work/hosts, of two slots each.
+# make_hosts: also makes $work/remote_shell, which replaces ssh for mpirun, and $work/hosts, with
+# two slots for each host.
 make_hosts() {
   ip netns add $left 2>/dev/null || skip 'network namespaces cannot be made'
   ip netns add $right || skip 'network namespaces cannot be made'
@@ -46,7 +47,8 @@ END
   printf '10.213.77.1 slots=2\n10.213.77.2 slots=2\n' >"$work/hosts"
 }
 
-# The command that starts ranks from the left host, up to how many and how they are placed.
+# Start of the command that runs ranks from the left host; the number of ranks and their placement
+# follow.
 from_left=(nsenter "--net=/run/netns/$left" unshare --uts sh -c 'hostname left; exec "$@"' sh)
 mpirun_of_hosts() {
   echo mpirun --bind-to none --mca plm_rsh_agent "$work/remote_shell" --mca btl tcp,self \

@@ -1,5 +1,5 @@
-# Sourced by long tests: work, the folder $FOLDER if that is set, where what they have made stays, else
-# one that is removed at the end.
+# Sourced by long tests. Sets work to $FOLDER if given, whose files are kept, else to a folder that
+# is removed at the end.
 if [[ -n ${FOLDER:-} ]]; then
   mkdir -p "$FOLDER"
   work=$(cd "$FOLDER" && pwd)
