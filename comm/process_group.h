@@ -100,7 +100,7 @@ class ProcessGroup {
   virtual ProcessGroup& host() { return *this; }
 
   // Memory that peers can access directly: on one node, collectives on this host memory copy
-  // nothing. It suits all groups of the same World and device, and must be freed before those end.
+  // nothing. It works with all groups of the same World and device; free it before those end.
   virtual MemoryProvider& memory() = 0;
 
   // Sum over all ranks, in place. f32, bf16, f16, f64, i32, i64.

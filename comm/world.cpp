@@ -112,9 +112,9 @@ struct World::Impl {
 
   void start_mpi();
   void become_guest(MPI_Comm comm);
-  void join();         // of the other ranks of `all`
+  void join();         // connects this rank with the others of `all`
   void leave_mpi();    // collective
-  void leave_alone();  // for a guest for which others no longer wait
+  void leave_alone();  // end of a guest for which others no longer wait
   std::unique_ptr<HostGroup> host_group(const GroupOptions& options);
   // caused: another rank failed first and reports the failure itself.
   int fail(ExitCode code, std::string_view message, bool caused);

@@ -90,7 +90,7 @@ endforeach()
 names_in("\\\\\"([a-z]+)\\\\\": " 1 warning_keys ${report}/warnings_file.cpp)
 expect_in(metrics.md "the column" ${columns} ${figures})
 expect_in(metrics.md "the key" ${keys} ${warning_keys})
-# The reverse: the page's names exist, with their units. Counts are named by the task.
+# The reverse: the page's names exist, with their units. Tasks choose the names of counts.
 file(STRINGS ${ROOT}/docs/metrics.md rows REGEX "^[|] `[a-z_]+` [|]")
 foreach(row IN LISTS rows)
   string(REGEX REPLACE "^[|] `([a-z_]+)` [|].*" "\\1" name "${row}")

@@ -118,8 +118,8 @@ class Runs {
  private:
   TensorBox box_;
   std::vector<int64_t> strides_;
-  size_t outer_ = 0;    // number of leading dimensions that number the runs
-  int64_t length_ = 1;  // of a run
+  size_t outer_ = 0;    // number of leading dimensions that the runs iterate over
+  int64_t length_ = 1;  // elements per run
 };
 
 }  // namespace

@@ -119,12 +119,12 @@ class CheckpointSaver {
   Phase phase_ = Phase::kIdle;
   int64_t phases_ = 0;  // number of phases started
   CheckpointInfo info_;
-  std::string nonce_;               // of the folder, until the commit
+  std::string nonce_;               // suffix of the folder's name, until the commit
   std::unique_ptr<Staged> staged_;  // host memory, kept between saves
   std::string report_;              // this rank's record for rank 0
   std::thread thread_;
   std::atomic<bool> running_{false};
-  std::exception_ptr error_;  // of the thread
+  std::exception_ptr error_;  // thrown on the thread
 };
 
 }  // namespace shale::comm

@@ -58,15 +58,15 @@ class CheckpointShardWriter {
   std::string finish();
 
  private:
-  int64_t left() const;  // bytes of the current part
+  int64_t left() const;  // bytes missing from the current part
   void skip_complete();
   void append(std::span<const std::byte> bytes);
 
   ShardPlan plan_;
   StreamedFile file_;
   size_t next_ = 0;       // index in plan_.order
-  int64_t written_ = 0;   // bytes of the current part
-  int64_t position_ = 0;  // of the next byte in the file
+  int64_t written_ = 0;   // bytes of the current part so far
+  int64_t position_ = 0;  // file position of the next byte
 };
 
 }  // namespace shale

@@ -89,7 +89,7 @@ class SimulatedGroup final : public ProcessGroup {
   std::function<bool(const View& shorter, const View& longer)> has_values_;
   bool late_;
   SimulatedClock* clock_;
-  Members members_;                         // of the original group, before splits
+  Members members_;                         // ranks of the original group, before splits
   std::shared_ptr<MemoryProvider> memory_;  // shared with groups split from it
   std::map<std::string, SimulatedCounts, std::less<>> counts_;
   std::map<std::string, std::string, std::less<>> broadcasts_;  // by tag

@@ -8,7 +8,7 @@ namespace shale::comm {
 // Nodes of a group's ranks. A node is a host, or a NUMA node if collectives use these. Nodes are
 // ordered by their lowest rank, ranks on a node by rank.
 struct Topology {
-  int node = 0;                            // of this rank
+  int node = 0;                            // node of this rank
   int local = 0;                           // index of this rank on its node
   std::vector<std::vector<int>> ranks_of;  // group ranks, by node
   std::vector<int> world_ranks;            // by group rank, for messages

@@ -38,8 +38,8 @@ class HostLink::Queue {
   std::unique_ptr<Mailbox> mailbox_;
   std::deque<std::shared_ptr<Transfer>> waiting_;
   std::exception_ptr failure_;
-  std::string reason_;     // of the failure
-  bool recorded_ = false;  // the first transfer is in the list of recent collectives
+  std::string reason_;     // message of the failure
+  bool recorded_ = false;  // the first transfer waits, and is in the list of recent collectives
 };
 
 class HostLink::Transfer final : public WorkState {
@@ -129,7 +129,7 @@ void HostLink::Queue::advance() noexcept {
 
 void HostLink::Queue::check() const {
   if (!failure_) return;
-  context_->board.check();  // another rank's failure is reported as such each time
+  context_->board.check();  // throws again if another rank failed
   throw CommError(cat(link_name(options_), " cannot be used any more: ", reason_));
 }
 

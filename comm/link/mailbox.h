@@ -24,7 +24,7 @@ class Mailbox {
 
   // Receiver: the next message; null if none has arrived.
   virtual const Message* next() = 0;
-  virtual const std::byte* values() const = 0;  // of next()
+  virtual const std::byte* values() const = 0;  // values of next()
   virtual void take() = 0;                      // frees its slot
 
   // Returns true when room() or next() has something, false after timeout_s (0: no limit). Calls

@@ -11,7 +11,7 @@
 
 namespace shale::comm {
 
-// Of activations, or of their gradients.
+// Direction of activations, or of their gradients.
 enum class Direction : uint8_t { kForward, kBackward };
 std::string_view direction_name(Direction direction);  // "forward"
 
@@ -19,7 +19,7 @@ std::string_view direction_name(Direction direction);  // "forward"
 struct MessageId {
   int64_t step = 0;  // training step
   int32_t micro_batch = 0;
-  int32_t chunk = 0;  // of the receiver
+  int32_t chunk = 0;  // model chunk of the receiver
   Direction direction = Direction::kForward;
 
   friend bool operator==(const MessageId&, const MessageId&) = default;
@@ -44,7 +44,7 @@ struct LinkSpec {
   int receiver = 0;
   Direction direction = Direction::kForward;
   int chunk = 0;
-  int64_t capacity_bytes = 0;  // of the longest message
+  int64_t capacity_bytes = 0;  // size of the longest message
   int slots = 1;               // unread messages; two hide transfers
 
   friend bool operator==(const LinkSpec&, const LinkSpec&) = default;

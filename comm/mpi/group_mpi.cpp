@@ -174,7 +174,7 @@ Work MpiGroup::submit(const CollectiveCall& call, bool async) {
 
 void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
   if (!failure_.empty()) {
-    context_->board.check();  // another rank's failure is reported as such each time
+    context_->board.check();  // throws again if another rank failed
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
   const RecentCollectives::Scope record(context_->recent, options().name,
@@ -237,7 +237,7 @@ std::vector<LinkEnd> MpiGroup::open_mailboxes(std::span<const LinkSpec> specs) {
     return engine_->memory->peers_can_map() &&
            (topology.one_host || topology.node_of(spec.sender) == topology.node_of(spec.receiver));
   };
-  for (const LinkSpec& spec : specs) {  // on all ranks, before any waits for another
+  for (const LinkSpec& spec : specs) {  // every rank checks before any waits for another
     if (!on_one_node(spec)) MpiMailbox::check_capacity(spec);
   }
   std::vector<LinkEnd> ends;

@@ -230,7 +230,7 @@ void InterNode::all_reduce(const CollectiveCall& call, bool blocking) {
   const int64_t step = std::max(pass, message * topology_.nodes() * topology_.rails());
   for (int64_t first = 0; first < total; first += step) {
     const int64_t end = std::min(first + step, total);
-    int64_t summed = 0;  // by this rank
+    int64_t summed = 0;  // elements summed by this rank
     for (int64_t begin = first; begin < end; begin += pass) {
       const int64_t count = std::min(pass, end - begin);
       const Range part = rail_part(count, dtype);

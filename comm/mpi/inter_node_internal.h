@@ -57,7 +57,7 @@ class InterNode {
     int node = 0;
     void* data = nullptr;
     int64_t bytes = 0;
-    int rank = -1;  // of the group; -1: the rank of this rail there
+    int rank = -1;  // group rank; -1: the rank of this rail there
   };
   // Comparison data that nodes exchange before a collective.
   struct Verdict {
@@ -120,7 +120,7 @@ class InterNode {
   Fingerprint current_;
   std::vector<std::byte> send_buffer_;
   std::vector<std::byte> receive_buffer_;
-  std::vector<std::byte> result_;  // of a reduction
+  std::vector<std::byte> result_;  // result of a reduction
   std::vector<MPI_Request> requests_;
   int64_t sent_bytes_ = 0;
 };

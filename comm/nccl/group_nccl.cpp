@@ -61,7 +61,7 @@ std::string nccl_obstacle(HostGroup& host, const Device& device) {
   } catch (const UnavailableError& error) {
     mine = cat("!", error.what());
   }
-  std::map<std::string, int> ranks;  // by place
+  std::map<std::string, int> ranks;  // key: place
   const std::vector<std::string> all = host.all_gather_bytes(mine, "nccl");
   for (int rank = 0; rank < host.size(); ++rank) {
     const std::string& place = all[static_cast<size_t>(rank)];

@@ -72,7 +72,7 @@ class NcclGroup final : public ProcessGroup {
   std::shared_ptr<ExposedTime> exposed_;
   RegisteredMemory memory_{*this};
   uint64_t sequence_ = 0;
-  int32_t first_rank_ = 0;  // of the group, in the World
+  int32_t first_rank_ = 0;  // World rank of the group's first rank
 };
 
 }  // namespace shale::comm

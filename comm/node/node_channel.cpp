@@ -8,7 +8,7 @@
 namespace shale::comm {
 
 struct NodeChannel::Header {
-  std::atomic<uint32_t> claimed;  // by the first rank that reports a failure
+  std::atomic<uint32_t> claimed;  // a rank has started to report a failure
   std::atomic<uint32_t> broken;   // the report is complete
   char report[4088];
 };

@@ -45,7 +45,8 @@ Degrees fit_degrees(const Degrees& wanted, int processes);
 // Number of processes along each axis.
 ParallelSizes process_sizes(const Degrees& degrees);
 
-// Options of tensor and context parallelism. Only `row_pieces` and `context_kind` affect bits.
+// Options of tensor and context parallelism. Only `row_pieces` and `context_kind` can change result
+// bits.
 struct ParallelOptions {
   bool overlap = true;  // overlap collectives inside layers with computation
   int row_pieces = 0;   // maximum pieces per layer's rows (Exchange::row_pieces())

@@ -71,10 +71,10 @@ class ParallelStep {
   std::vector<int> ranks_with_losses() const;
 
   Parallel& parallel_;
-  const int64_t micro_batches_;  // of this data-parallel rank
+  const int64_t micro_batches_;  // per data-parallel rank
   const int64_t samples_;        // per micro-batch
   std::unique_ptr<DataParallel> data_;
-  std::unique_ptr<Pipeline> pipeline_;  // of one rank if the model has one stage
+  std::unique_ptr<Pipeline> pipeline_;  // a single rank if the model has one stage
   int64_t steps_ = 0;
 };
 

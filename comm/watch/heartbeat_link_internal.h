@@ -62,7 +62,7 @@ class HeartbeatLink {
   std::vector<UdpSocket> sockets_;
   uint64_t nonce_ = 0;
   int rank_ = 0;
-  std::vector<int> own_ranks_;               // of this node
+  std::vector<int> own_ranks_;               // ranks of this node
   std::vector<std::vector<int>> neighbors_;  // ranks by node
   std::vector<int> watched_;                 // neighbors_ as one list
   std::vector<Peer> peers_;

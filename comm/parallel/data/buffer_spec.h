@@ -28,7 +28,7 @@ struct BufferTraits {
   bool persistent = false;  // stage 3 keeps them whole
   TableUse use = TableUse::kOnly;
   bool repeated = false;     // every tensor rank has them (nn/sharding.h)
-  bool of_experts = false;   // of distributed experts (ShardGroups::experts)
+  bool of_experts = false;   // distributed experts (ShardGroups::experts)
   UnitOffload offload = {};  // trainable parameters only
   bool in_codes = false;     // the codes of ShardingOptions apply
   // fp8 format in which the values are gathered, if only fp8 GEMMs read them; else kPlain.
@@ -46,7 +46,7 @@ struct BufferSpec {
   const BufferTraits traits;
   const FlatLayout layout;
 
-  ProcessGroup& ranks() const { return shared.shard(traits.of_experts); }  // that share it
+  ProcessGroup& ranks() const { return shared.shard(traits.of_experts); }  // its ranks
   bool offloaded() const { return traits.offload.tier != nullptr; }
   bool shards_values() const { return shared.options.stage >= 3 && !traits.persistent; }
   bool shards_gradients() const { return shared.options.stage >= 2; }

@@ -9,7 +9,7 @@ namespace shale::comm {
 
 // Collectives that send a buffer's values and gradients in the codes of ShardingOptions (ZeRO++,
 // arXiv:2306.10209, sections 3.1 and 3.3, in one hop). Coded rows have kFlatAlignment elements, so
-// a rank's shard is a number of rows.
+// a rank's shard has whole rows.
 
 // Gathers values. All ranks decode all shards, also their own, so that their values are equal.
 class CodedGather {
@@ -21,7 +21,7 @@ class CodedGather {
 
  private:
   const BufferSpec& spec_;
-  Tensor codes_;  // of all values
+  Tensor codes_;  // codes of all values
 };
 
 // Sums gradients in codes: each rank receives the codes of its shard from all ranks and adds the

@@ -28,7 +28,7 @@ struct FlatEntry {
 
 struct FlatLayout {
   std::vector<FlatEntry> entries;
-  int64_t numel = 0;           // of the whole buffer
+  int64_t numel = 0;           // elements of the whole buffer
   int64_t shard_numel = 0;     // size of a rank's range, unless empty
   std::optional<int> owner{};  // the one rank with a range; none: all ranks have one
 
@@ -48,7 +48,7 @@ struct UnitPlan {
   Module* module = nullptr;
   std::vector<Parameter*> parameters;  // in the order of declaration
   std::string part = {};               // part of the module, for messages: "head"; empty: all of it
-  int chunk = 0;                       // of a pipeline rank: chunks have separate backwards
+  int chunk = 0;                       // chunk of a pipeline rank; chunks have separate backwards
   // Parameters whose gradient is added to that of another use, on this rank or on another stage.
   std::set<const Parameter*> tied = {};
   // Parameters of any unit for whose second use (Parameter::tied_value) this has the gradient.

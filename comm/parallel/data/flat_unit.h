@@ -25,7 +25,7 @@ class FlatUnit {
   const std::vector<std::unique_ptr<FlatBuffer>>& buffers() const { return buffers_; }
   // Gradients of the trainable buffers, then that of apart(), if any.
   const std::vector<FlatGradient*>& gradients() const { return gradients_; }
-  ApartGradient* apart() const { return apart_.get(); }  // of tables' second uses, or null
+  ApartGradient* apart() const { return apart_.get(); }  // tables' second uses, or null
   const std::vector<Parameter*>& parameters() const { return parameters_; }  // as declared
   bool trainable() const { return !gradients_.empty(); }
   int chunk() const { return chunk_; }  // see UnitPlan

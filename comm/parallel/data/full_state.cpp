@@ -116,7 +116,7 @@ View FullState::join_leaves(const Parameter& parameter) {
   ProcessGroup& group = (sharding.is_of_experts ? groups.experts : groups.tensor)->host();
   const bool has_part = receives(*parallel_.place_of(parameter).buffer);
   const bool is_cut = sharding.share == Share::kShard;
-  std::vector<float> own;  // of this process's tensor ranks
+  std::vector<float> own;  // values of this process's tensor ranks
   const auto count = static_cast<int64_t>(is_cut ? parameter.peers.size() : 1);
   const int64_t numel =
       part_shape(parameter.whole,

@@ -31,17 +31,17 @@ FlatUnit& fully_shard(Module& module, Context& context, ProcessGroup& group,
 
 // The DataParallel that fully_shard() made for the module's tree, for gradient accumulation
 // (begin_backward, set_no_sync), explicit unshard() and reshard(), full tensors. Throws
-// InternalError if it is not sharded.
+// InternalError unless the module is sharded.
 DataParallel& data_parallel_of(const Module& module);
 
-// This rank's shards, for an optimizer of the model. Throws InternalError if it is not sharded.
+// This rank's shards, for an optimizer. Throws InternalError unless the model is sharded.
 std::vector<OptimShard> optim_shards(const Module& model);
 // DataParallel::mean_over_ranks(): returns a loss whose gradients, added over the ranks, are those
 // of the mean over all samples. loss: this rank's mean over `weight` samples. Collective. Throws
-// InternalError if it is not sharded.
+// InternalError unless the model is sharded.
 Tensor mean_over_ranks(const Module& model, const Tensor& loss, double weight = 1);
 // Limits the norm of the whole gradient, over all units and ranks. The factor stays on the device;
-// optimizer steps apply it until zero_grad(). Collective. Throws InternalError if it is not
+// optimizer steps apply it until zero_grad(). Collective. Throws InternalError unless the model is
 // sharded.
 void clip_grad_norm(const Module& model, float max_norm);
 

@@ -52,7 +52,7 @@ class UnshardedGradient {
   const BufferSpec& spec_;
   Tensor whole_;
   std::vector<Tensor> of_copies_;
-  std::vector<size_t> parts_ready_;  // per entry, in this backward
+  std::vector<size_t> parts_ready_;  // completed parts per entry, in this backward
 };
 
 // Accumulates the reduced gradients of a step's backwards in the gradient of the shard.
@@ -70,7 +70,7 @@ class GradientAccumulator {
   void keep();         // copies the sum and restarts from zero
   void drop_zeroed();  // clears parts of the kept sum for which zero_grad() was called
 
-  Tensor destination() const;  // of a reduction
+  Tensor destination() const;  // destination of a reduction
   // Adds a finished reduction's sum in destination().
   void add(const Tensor& sum);
   void finish_step();  // completes the gradient after the last reduction

@@ -165,7 +165,7 @@ void LocalSteps::download(const Unit& unit, const Tensor& to) {
   tier_.download(unit.shard.master, to, {tier_.computed()}).synchronize();
 }
 
-// Copies the anchor to the masters, after pending transfers of these.
+// Copies the anchor to the masters, after pending transfers of the masters.
 void LocalSteps::upload(const Unit& unit) {
   if (unit.shard.changing != nullptr) unit.shard.changing();
   if (unit.outer.anchor.numel() == 0) return;

@@ -17,8 +17,8 @@ class FlatBuffer;
 struct LocalStepsOptions {
   int64_t every = 1;      // steps between two outer steps of a parameter; at least 1
   int64_t start = 0;      // steps with gradients of all replicas before the first local one
-  float lr = 0.7f;        // of the outer step
-  float momentum = 0.9f;  // of the outer step, Nesterov's: [0, 1)
+  float lr = 0.7f;        // learning rate of the outer step
+  float momentum = 0.9f;  // Nesterov momentum of the outer step: [0, 1)
   // Spread the outer steps of buffers over the steps, so that each step sends about the same amount
   // (arXiv:2501.18512, section 2.2); false: all buffers have theirs in the same step.
   bool in_turn = false;

@@ -3,7 +3,7 @@
 namespace shale::comm {
 
 void Reductions::begin_backward(const std::vector<FlatUnit*>& order, bool last) {
-  finish(/*leave=*/0);  // of a failed backward
+  finish(/*leave=*/0);  // reductions of a failed backward
   order_ = order;
   next_ = 0;
   last_ = last;

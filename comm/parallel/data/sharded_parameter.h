@@ -93,7 +93,7 @@ class ShardedParameter {
 };
 
 // All parameters of a model for which fully_shard() was called, in the order of
-// Module::parameters(). Throws InternalError if it is not sharded.
+// Module::parameters(). Throws InternalError if there was no such call.
 std::vector<ShardedParameter> sharded_parameters(const Module& model);
 
 }  // namespace shale::comm

@@ -128,7 +128,7 @@ struct ShardingOptions {
   // rounded values. Not used for offloaded units nor for buffers that one rank owns; incompatible
   // with gather_code and captured graphs.
   bool gather_fp8 = false;
-  uint64_t seed = 0;  // for initial values
+  uint64_t seed = 0;  // seed of the initial values
 
   friend bool operator==(const ShardingOptions&, const ShardingOptions&) = default;
 };

@@ -16,8 +16,8 @@ namespace shale::comm {
 
 // Messages between pipeline stages.
 struct PipelineOptions {
-  Shape boundary = {};            // of one micro-batch between two pieces, on one mesh rank
-  DType dtype = DType::kF32;      // of activations and their gradients
+  Shape boundary = {};            // shape between two pieces, for one micro-batch on one mesh rank
+  DType dtype = DType::kF32;      // dtype of activations and their gradients
   int slots = 2;                  // unread messages per link; two hide transfers
   HostedRanks* hosted = nullptr;  // their tensors form one message; null: one rank
 };

@@ -78,7 +78,7 @@ struct Destinations {
     });
   }
 
-  // Adds the gradients from some rows' logit gradients.
+  // Adds the gradients that follow from the logit gradients of some rows.
   void add(int64_t begin, int64_t end, const Tensor& d_logits, const Tensor& x,
            const Tensor& weight) {
     const Exec& exec = d_logits.exec();
