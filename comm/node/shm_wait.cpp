@@ -45,8 +45,7 @@ bool node_is_crowded(int ranks_on_node) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return true;
-  // If a launcher has bound this rank to a subset of the cores, it has them to itself, as the other
-  // ranks have theirs.
+  // A rank that a launcher has bound to a subset of the cores shares them with no other rank.
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   if (CPU_COUNT(&cores) < online) return false;
   return ranks_on_node > online;

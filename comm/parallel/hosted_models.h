@@ -14,7 +14,7 @@ namespace shale::comm {
 class HostedModels {
  public:
   // models: ordered by context rank, then by tensor rank, with `tensor` tensor ranks; identical,
-  // already cut, without memory. All outlive this.
+  // already sharded (Parallel::cut()), without memory. All outlive this.
   HostedModels(HostedRanks& ranks, std::vector<Module*> models, int tensor);
 
   HostedRanks& ranks() const { return ranks_; }

@@ -56,8 +56,8 @@ class FailureBoard {
   // Throws PeerFailure if a rank has posted.
   void check() const;
 
-  // Sets the listener of this process, which tell() calls, at most once; tell() returns when the
-  // listener has. The watchdog calls tell() on its own thread, as the main thread may be busy.
+  // Sets the function that tell() calls in this process, once; tell() returns after that call. The
+  // watchdog calls tell() on its own thread, as the main thread may be busy.
   void listen(FailureListener listener);  // empty: none
   void tell(int code, const std::string& message);
 

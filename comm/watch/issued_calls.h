@@ -40,7 +40,7 @@ class IssuedCalls {
   };
   const Step* find(uint64_t number) const;  // null: too old, or not issued yet
 
-  std::deque<Step> recent_;  // consecutive numbers
+  std::deque<Step> recent_;  // calls with consecutive numbers
 };
 
 }  // namespace shale::comm

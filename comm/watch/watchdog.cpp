@@ -162,8 +162,8 @@ void Watchdog::tell_of_failure() {
   }
 }
 
-// Ranks that fail by themselves print the reason. After communication failures the useful
-// information is what each rank was doing.
+// Reports what this rank was doing, after communication failures. Ranks that fail by themselves
+// print their reason instead.
 void Watchdog::report_failure() {
   const int here = failure_on_node(), elsewhere = table_.failure_elsewhere();
   if (here == kCommCode) {

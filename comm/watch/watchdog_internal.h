@@ -77,8 +77,8 @@ class Watchdog {
   bool reported_ = false;
   bool gave_up_ = false;
   double elsewhere_since_s_ = -1;        // time at which failures elsewhere became known
-  uint64_t kept_id_ = 0;                 // id of a collective that runs for long,
-  std::vector<std::string> kept_stack_;  // and the main thread's stack during it
+  uint64_t kept_id_ = 0;                 // a long-running collective
+  std::vector<std::string> kept_stack_;  // main thread's stack during that collective
 
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last member: it uses the others

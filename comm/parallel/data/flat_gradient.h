@@ -50,7 +50,7 @@ class FlatGradient {
   void add_ready_hook(const std::function<void(const FlatEntry&)>& ready) {
     unsharded_.add_ready_hook(ready);
   }
-  // Called when a backward of the context, which may reach these parameters, begins and ends.
+  // Call these when a backward of the context, which may reach these parameters, begins and ends.
   void prepare_backward();
   void end_backward();
   // Called when such a backward reaches the model.

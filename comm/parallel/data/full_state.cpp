@@ -56,7 +56,7 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
 FullState::FullState(DataParallel& parallel, std::optional<int> root)
     : parallel_(parallel), root_(root) {}
 
-// Index of the root among the ranks with different experts and those with the same, in mesh order.
+// Index of the root among all ranks of `experts` and `expert_shard`, in mesh order.
 int FullState::place_among_experts() const {
   const ShardGroups& groups = parallel_.shared().groups;
   const int tensor = groups.experts->size() * groups.expert_shard->size() / groups.shard->size();

@@ -28,7 +28,7 @@ class FullState {
   View read_here(const Parameter& parameter);
   View read_leaf(const Parameter& parameter);
   View join_leaves(const Parameter& parameter);
-  bool has_all() const;  // this rank gets the values
+  bool has_all() const;  // true if this rank gets the values
   int place_among_experts() const;
   std::optional<int> root_of(const FlatBuffer& buffer) const;
   bool receives(const FlatBuffer& buffer) const;

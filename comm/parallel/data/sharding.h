@@ -80,7 +80,8 @@ enum class ReplicaGradients : uint8_t {
 
 // Treatment of a unit's parameters between forward and backward in stage 3.
 enum class ReshardAfterForward {
-  kAuto,        // kNo for units around others, needed before and after these; else kYes
+  kAuto,        // kNo for a unit that encloses others, as it is needed before and after them; else
+                // kYes
   kYes,         // frees them; backward gathers them again
   kNo,          // keeps them: more memory, a third less communication
   kSmallGroup,  // keeps a shard of ShardGroups::reshard, so that backward gathers inside a node

@@ -62,7 +62,7 @@ class Pipeline {
  private:
   // A micro-batch between its forward and the end of its backward in one chunk, on one mesh rank.
   struct Flight {
-    Tensor root;                 // start of backward
+    Tensor root;                 // tensor at which backward starts
     std::shared_ptr<Tensor> dx;  // gradient of the chunk's input
     DeferredGrads rest;          // between kBackwardInput and kBackwardWeights
   };

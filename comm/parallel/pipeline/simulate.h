@@ -29,7 +29,8 @@ struct TimedAction {
 struct Simulation {
   double makespan = 0;                          // from the first start to the last end
   std::vector<double> idle;                     // by rank: time without work
-  std::vector<int> held;                        // by rank: most forwards before their backward
+  std::vector<int> held;                        // by rank: maximum number of forwards without their
+                                                // backward
   std::vector<std::vector<TimedAction>> ranks;  // by rank, in order
 };
 
