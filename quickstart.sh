@@ -69,7 +69,7 @@ train() {
   fi
 
   if [[ $(id -u) -eq 0 ]]; then
-    # Root is what a container runs as; Open MPI wants it said twice.
+    # Root is what a container runs as; Open MPI needs two variables for it.
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
   rm -rf "$out"

@@ -18,7 +18,7 @@ runs the tests, says what was skipped and why, and ends with the line
   --asan          also run the unit tests of base, kernels and runtime, and of what reads files,
                   under the address and undefined-behaviour sanitizers (another build, some minutes)
   --tsan          also run the tests of what has threads of its own (collectives, prefetching,
-                  watchdog, checkpoints, offload) under the thread sanitizer; wants clang and
+                  watchdog, checkpoints, offload) under the thread sanitizer; needs clang and
                   libomp-dev (another build, some minutes)
   --gpu           also run the kernels' tests on this machine's GPU, and fail without one; the others
                   run them on the emulator, and on a GPU too if there is one

@@ -7,7 +7,7 @@
 
 namespace shale {
 
-class HeldMultiprocessors;
+class ReservedSms;
 class Tracer;
 namespace kernels {
 class CallObserver;
@@ -75,7 +75,7 @@ struct Exec {
   int persistent_blocks = 0;
   // Multiprocessors reserved for collectives, which persistent kernels leave free; null: none.
   // Results do not depend on it.
-  const HeldMultiprocessors* held = nullptr;
+  const ReservedSms* held = nullptr;
   // The blocks of a kernel start while the kernel before it in the stream still runs, and wait for
   // its end (programmatic dependent launch). Requires a device whose kernels are compiled for
   // compute capability 9.0 or later; a launch elsewhere is an error.

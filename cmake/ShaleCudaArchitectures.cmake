@@ -19,7 +19,7 @@ function(shale_cuda_architectures out nvcc gpus)
       string(REPLACE "." "" gpu "${capability}")
       if(gpu LESS 75)
         message(STATUS "No kernels for compute capability ${capability}, which a GPU here has: they "
-                       "want 7.5 or later")
+                       "expected 7.5 or later")
       endif()
       math(EXPR family "${gpu} / 10")
       list(TRANSFORM wanted REPLACE ".$" "" OUTPUT_VARIABLE families)
@@ -40,7 +40,7 @@ function(shale_cuda_architectures out nvcc gpus)
   endif()
   foreach(architecture IN LISTS architectures)
     if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 75)
-      message(FATAL_ERROR "SHALE_CUDA_ARCHITECTURES: ${architecture}, want 75 or later: earlier GPUs "
+      message(FATAL_ERROR "SHALE_CUDA_ARCHITECTURES: ${architecture}, expected 75 or later: earlier GPUs "
                           "have no products of 16 x 8 x 8, of which the kernels are made")
     endif()
   endforeach()

@@ -3,7 +3,7 @@
 if(SHALE_SANITIZE MATCHES "thread")
   message(FATAL_ERROR "SHALE_EMULATOR is ON and SHALE_SANITIZE is thread: the emulator runs the "
     "threads of a block as fibers, whose changes of stack ThreadSanitizer is not told of, and its "
-    "race tracker takes the place of ThreadSanitizer's functions; want SHALE_EMULATOR=OFF")
+    "race tracker takes the place of ThreadSanitizer's functions; set SHALE_EMULATOR=OFF")
 endif()
 
 shale_add_layer(kernels_emu

@@ -82,7 +82,7 @@ void print_failure(std::string_view message, int rank, int size) {
 
 // True if two messages report the same failure. Times without a heartbeat may differ between ranks.
 bool tell_the_same(std::string_view one, std::string_view other) {
-  return one == other || (one.starts_with(kNoSignOfLife) && other.starts_with(kNoSignOfLife));
+  return one == other || (one.starts_with(kNoHeartbeat) && other.starts_with(kNoHeartbeat));
 }
 
 // True if another rank failed first; that rank reports the failure itself.

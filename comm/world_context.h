@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "shale/comm/comm_queue.h"
+#include "shale/comm/hosts/heartbeats.h"
 #include "shale/comm/hosts/rank_places.h"
-#include "shale/comm/hosts/signs_of_life.h"
 #include "shale/comm/node/shared_memory.h"
 #include "shale/comm/process_group.h"
 #include "shale/comm/watch/failure_board.h"
@@ -33,7 +33,7 @@ struct WorldContext {
   FailureBoard board;
   RecentCollectives recent;
   RankPlaces places;
-  SignsOfLife signs;
+  Heartbeats signs;
   std::atomic<Timeline*> timeline = nullptr;  // recorder of device activity of groups, or null
   // Memory left by failed groups: peers and MPI may still write to it. Freed after MPI.
   std::vector<std::shared_ptr<void>> kept;

@@ -73,7 +73,7 @@ const Measured* measured(const GemmProblem& p) {
 
 // Model of a nominal GPU, an H100. Other costs are in units of the multiply-adds that a
 // multiprocessor could do in that time with portable tiles of 128x256.
-constexpr int64_t kProcessors = 132;
+constexpr int64_t kMultiprocessors = 132;
 struct Costs {
   double per_byte;    // memory traffic; all multiprocessors share the bandwidth
   double per_launch;  // two microseconds
@@ -107,12 +107,12 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   const double k = double(p.k) / splits, extra = filling(p, tile);
   // Two overlapping tiles take the longer of both main loops, and one main loop with its epilogue.
   const double steps = tile.overlaps ? std::max(2 * k, k + extra) / 2 : k + extra;
-  const double rounds = double(ceil_div(blocks, kProcessors));
+  const double rounds = double(ceil_div(blocks, kMultiprocessors));
   double total = double(tile.rows * tile.cols) * (rounds * steps + (tile.overlaps ? extra : 0)) /
                  (is_f32 ? tile.speed_f32 : tile.speed_16);
   if (splits > 1) {  // partial results are written and read once
     const double bytes = 2.0 * sizeof(float) * double(p.m * p.n) * splits;
-    total += costs.per_launch + bytes * costs.per_byte / double(kProcessors);
+    total += costs.per_launch + bytes * costs.per_byte / double(kMultiprocessors);
   }
   return total;
 }
@@ -122,7 +122,7 @@ constexpr double kCycle = 1282;
 double cost_of_shares(const GemmProblem& p, const TileTraits& tile, int cluster, int64_t shares) {
   const TileCounts tiles = tiles_of(p, tile.tile, cluster);
   const double extra = filling(p, tile), k = double(p.k);
-  const double steps = double(tiles.all / (kProcessors / cluster)) * (k + extra) + extra +
+  const double steps = double(tiles.all / (kMultiprocessors / cluster)) * (k + extra) + extra +
                        k * double(tiles.shared) / double(shares);
   return double(tile.rows * tile.cols) * steps / tile.speed_16 +
          kCycle * sharing_cycles(tile.tile, tiles.shared, shares);
@@ -182,14 +182,14 @@ int cluster_blocks(GemmTile tile) {
 TileCounts tiles_of(const GemmProblem& p, GemmTile tile, int cluster) {
   const TileTraits& t = traits(tile);
   const int64_t all = ceil_div(p.m, t.rows * cluster) * ceil_div(product_cols(p), t.cols);
-  return {.all = all, .shared = can_share(tile) ? all % (kProcessors / cluster) : 0};
+  return {.all = all, .shared = can_share(tile) ? all % (kMultiprocessors / cluster) : 0};
 }
 
 int best_cluster(const GemmProblem& p, GemmTile tile) {
   const int blocks = cluster_blocks(tile);
   if (blocks == 1 || p.m <= traits(tile).rows) return 1;
-  const int64_t rounds = ceil_div(tiles_of(p, tile, 1).all, kProcessors);
-  const int64_t with_clusters = ceil_div(tiles_of(p, tile, blocks).all, kProcessors / blocks);
+  const int64_t rounds = ceil_div(tiles_of(p, tile, 1).all, kMultiprocessors);
+  const int64_t with_clusters = ceil_div(tiles_of(p, tile, blocks).all, kMultiprocessors / blocks);
   return with_clusters > rounds ? 1 : blocks;
 }
 
@@ -212,7 +212,7 @@ bool can_cut(const GemmProblem& p, int64_t tiles, int64_t shares) {
 }
 
 int best_shares(const GemmProblem& p, GemmTile tile, int cluster) {
-  const int64_t tiles = tiles_of(p, tile, cluster).shared, clusters = kProcessors / cluster;
+  const int64_t tiles = tiles_of(p, tile, cluster).shared, clusters = kMultiprocessors / cluster;
   if (tiles == 0) return 0;
   int64_t best = 0;
   double least = cost(p, traits(tile), 1);

@@ -63,17 +63,17 @@ void give_module(std::shared_ptr<Tree> tree, Module* module, shale_module* out) 
 }
 
 // Handles that are valid during one call only.
-class Handed {
+class TensorHandles {
  public:
-  explicit Handed(const std::vector<Tensor>& tensors) {
+  explicit TensorHandles(const std::vector<Tensor>& tensors) {
     for (const Tensor& tensor : tensors) {
       shale_tensor handle = nullptr;
       if (tensor.defined()) give_tensor(tensor, &handle);
       handles_.push_back(handle);
     }
   }
-  explicit Handed(size_t count) : handles_(count, nullptr) {}
-  ~Handed() {
+  explicit TensorHandles(size_t count) : handles_(count, nullptr) {}
+  ~TensorHandles() {
     for (const shale_tensor handle : handles_) {
       try {
         if (handle != nullptr) take_handle(Kind::kTensor, handle, "input");
@@ -82,8 +82,8 @@ class Handed {
       }
     }
   }
-  Handed(const Handed&) = delete;
-  Handed& operator=(const Handed&) = delete;
+  TensorHandles(const TensorHandles&) = delete;
+  TensorHandles& operator=(const TensorHandles&) = delete;
   shale_tensor* data() { return handles_.data(); }
   int32_t size() const { return static_cast<int32_t>(handles_.size()); }
   std::vector<Tensor> tensors(const char* argument) const {
@@ -98,7 +98,7 @@ class Handed {
 
 std::vector<Tensor> call_body(const Module& module, shale_body body, void* user,
                               const std::vector<Tensor>& inputs, size_t output_count) {
-  Handed in(inputs), out(output_count);
+  TensorHandles in(inputs), out(output_count);
   forget_last_error();
   const shale_status status = body(user, in.data(), in.size(), out.data(), out.size());
   if (status != SHALE_OK) {

@@ -165,7 +165,7 @@ class NcclGroup::NcclWork final : public WorkState {
   void* stream_;
   Traffic traffic_;
   bool captured_;
-  HeldMultiprocessors::Hold held_;
+  ReservedSms::Hold held_;
   Tracer* tracer_;
 };
 

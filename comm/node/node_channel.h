@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "shale/comm/fingerprint.h"
+#include "shale/comm/hosts/heartbeats.h"
 #include "shale/comm/hosts/rank_places.h"
-#include "shale/comm/hosts/signs_of_life.h"
 #include "shale/comm/node/shared_memory.h"
 #include "shale/comm/node/shm_wait.h"
 
@@ -34,7 +34,7 @@ struct ChannelOptions {
   const RankPlaces* places = nullptr;  // for messages; outlives the channel
   std::function<void(bool finishing)> poll =
       {};                        // called repeatedly while waiting; throws to give up
-  SignsOfLife* signs = nullptr;  // asked before a rank is reported missing; outlives the channel
+  Heartbeats* signs = nullptr;   // asked before a rank is reported missing; outlives the channel
 };
 
 // Synchronisation of the ranks of one group on one node: a segment of shared memory with a step

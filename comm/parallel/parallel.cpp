@@ -168,7 +168,7 @@ void Parallel::cut_layers(const std::vector<Module*>& models, const ModelPlan& p
 }
 
 SequenceParts Parallel::sequence_parts() const {
-  return {.leaves = degrees_.context,
+  return {.shards = degrees_.context,
           .first = mesh_.layout().coordinate("context", rank_) * degrees_.context_here,
           .count = degrees_.context_here,
           .slices = degrees_.tensor};
@@ -200,13 +200,13 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
   }
   if (!cuts_sequences()) return from_host<int32_t>(context_, tokens, {sequences, whole});
   const SequenceParts parts = sequence_parts();
-  const int leaf = parts.first + std::max(hosted_.current(), 0) / degrees_.tensor_here;
+  const int shard = parts.first + std::max(hosted_.current(), 0) / degrees_.tensor_here;
   const int64_t chunk = parts.chunk_tokens(whole);
   std::vector<int32_t> own(static_cast<size_t>(sequences * 2 * chunk));
   int32_t* next = own.data();
   for (int64_t row = 0; row < sequences; ++row) {
     const auto sequence = tokens.subspan(size_t(row * whole), size_t(whole));
-    next = parts.copy_leaf(sequence, leaf, padding, next);
+    next = parts.copy_shard(sequence, shard, padding, next);
   }
   return from_host<int32_t>(context_, own, {sequences, 2 * chunk});
 }
@@ -219,7 +219,7 @@ void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan
   tokens_ = for_layers(mesh_.group("context"), "tokens");
   groups_.layers.push_back(tokens_.get());
   require_same_on_all(*tokens_, "context parallelism",
-                      cat(parts.leaves, " parts of sequences of ", plan.tokens, " tokens, in ",
+                      cat(parts.shards, " parts of sequences of ", plan.tokens, " tokens, in ",
                           parts.slices, " slices, kind ", static_cast<int>(options_.context_kind),
                           " in groups of ", options_.context_group));
   const SequenceLines lines = sequence_lines(plan.key_heads);
@@ -241,9 +241,9 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
     throw ConfigError(cat("parallel: context ", degrees_.context,
                           " of a model without sequences that can be cut; use context 1"));
   }
-  if (tokens < 2 * parts.leaves) {
-    throw ConfigError(cat("parallel: context ", parts.leaves, " with sequences of ", tokens,
-                          " tokens, expected at least ", 2 * parts.leaves,
+  if (tokens < 2 * parts.shards) {
+    throw ConfigError(cat("parallel: context ", parts.shards, " with sequences of ", tokens,
+                          " tokens, expected at least ", 2 * parts.shards,
                           ", two chunks for each"));
   }
   const int64_t padded = parts.chunk_tokens(tokens) * parts.chunks();

@@ -189,7 +189,7 @@ void Watchdog::alarm(const std::vector<int>& silent, double silence_s) {
     if (step >= 0) steps = cat(", last seen in step ", step);
   }
   const std::string message =
-      cat(kNoSignOfLife, context_.places.list(silent), " for ", silence_s, " s",
+      cat(kNoHeartbeat, context_.places.list(silent), " for ", silence_s, " s",
           silent.size() == 1 ? steps : "",
           silent.size() == 1 ? ": it is stopped, or cut off" : ": they are stopped, or cut off");
   context_.board.tell(kCommCode, message);

@@ -19,7 +19,7 @@
 namespace shale::comm {
 
 // Start of the message about a lost rank.
-inline constexpr std::string_view kNoSignOfLife = "no sign of life of ";
+inline constexpr std::string_view kNoHeartbeat = "no heartbeat from ";
 
 // Watches the ranks of a World on a thread of its own, whatever this rank does. Every rank sends
 // heartbeats. If one sends none for the time-out (it is stopped, or its host is cut off or down),

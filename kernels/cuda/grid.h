@@ -2,7 +2,7 @@
 
 #include "shale/base/exec.h"
 #include "shale/base/gpu_model.h"
-#include "shale/base/held_multiprocessors.h"
+#include "shale/base/reserved_sms.h"
 
 namespace shale::kernels {
 

@@ -31,10 +31,10 @@ class GuidedModel {
   }
 
   // f32: the mean, and the output for variances, undefined if they are not learned.
-  struct Said {
+  struct ModelOutput {
     Tensor mean, variance;
   };
-  Said operator()(const Tensor& x, double time) const {
+  ModelOutput operator()(const Tensor& x, double time) const {
     const int64_t C = model_.config().channels, N = is_guided() ? 2 * count_ : count_;
     const std::vector<double> times(static_cast<size_t>(N), time);
     const Tensor features = from_host<float>(
@@ -43,7 +43,7 @@ class GuidedModel {
     const Tensor of_rank = model_.forward(in, features, labels_);
     const Tensor all = cast(model_.distribution().all_samples(of_rank), DType::kF32);
     const Tensor said = slice(all, 0, 0, count_);  // output for the classes
-    Said result{.mean = contiguous(slice(said, 3, 0, C))};
+    ModelOutput result{.mean = contiguous(slice(said, 3, 0, C))};
     if (model_.config().learned_variance) result.variance = contiguous(slice(said, 3, C, 2 * C));
     if (is_guided()) {
       const Tensor rest = contiguous(slice(slice(all, 0, count_, N), 3, 0, C));
@@ -81,7 +81,7 @@ Tensor flow_back(const GuidedModel& model, Tensor x, const SamplerOptions& optio
 }
 
 // Returns one step of DDPM without its noise, and the log variance of the noise.
-std::pair<Tensor, Tensor> posterior(const GuidedModel::Said& said, const Tensor& x,
+std::pair<Tensor, Tensor> posterior(const GuidedModel::ModelOutput& said, const Tensor& x,
                                     const NoiseSchedule::Step& step, bool clips) {
   const auto of = [](double value) { return static_cast<float>(value); };
   const float spread = of(std::sqrt(1 - step.a)), rate = of(1 / std::sqrt(step.a));

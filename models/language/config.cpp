@@ -131,11 +131,11 @@ void resolve_pattern(TrainConfig& config) {
                source.document_mask || source.packing == PackingChoice::kBestFit ||
                    source.objective != Objective::kPretrain);
   const RunConfig& run = config.run;
-  const comm::SequenceParts parts{.leaves = run.context, .slices = run.tensor};
+  const comm::SequenceParts parts{.shards = run.context, .slices = run.tensor};
   const bool is_padded = language.seq_len % parts.slices != 0;
   const int64_t chunk = parts.chunk_tokens(language.seq_len);
   constexpr int64_t kUnit = kernels::kAttentionBlock;
-  if ((parts.leaves > 1 || is_padded) && chunk % kUnit != 0) {
+  if ((parts.shards > 1 || is_padded) && chunk % kUnit != 0) {
     throw ConfigError(cat("--attention-pattern with ", is_padded ? "--tensor" : "--context",
                           ": --seq-len is ", language.seq_len, ", of which a chunk has ", chunk,
                           ", expected a multiple of ", parts.chunks() * kUnit));

@@ -12,13 +12,13 @@ void cut_field(const HostTensor& from, const comm::SequenceParts& parts, Batch& 
   const auto tokens = from.values<int32_t>();
   const auto to = own.set(from.name, DType::kI32, {parts.count * B, 2 * S}).values<int32_t>();
   int32_t* next = to.data();
-  for (int leaf = parts.first; leaf < parts.first + parts.count; ++leaf) {
+  for (int shard = parts.first; shard < parts.first + parts.count; ++shard) {
     for (int64_t b = 0; b < B; ++b) {
       const auto row = tokens.subspan(static_cast<size_t>(b * T), static_cast<size_t>(T));
       const int32_t padding = from.name == "inputs"    ? 0
                               : from.name == "targets" ? kernels::kIgnoreTarget
                                                        : row.back();
-      next = parts.copy_leaf(row, leaf, padding, next);
+      next = parts.copy_shard(row, shard, padding, next);
     }
   }
 }

@@ -15,9 +15,9 @@ namespace {
 constexpr int64_t kWarmUpShare = 15;
 
 // Checks what an option requires of other options.
-class Wanted {
+class OptionCheck {
  public:
-  explicit Wanted(std::string option) : option_(std::move(option)) {}
+  explicit OptionCheck(std::string option) : option_(std::move(option)) {}
 
   template <typename... What>
   void operator()(bool holds, const What&... what) const {
@@ -30,14 +30,14 @@ class Wanted {
 
 // Checks options that let gradients or parameters differ between replicas. does: describes that
 // difference.
-void check_replicas(int replicas, const char* does, const Wanted& want) {
+void check_replicas(int replicas, const char* does, const OptionCheck& want) {
   want(replicas > 1, does,
        " replicas of the model, and there is one; use --zero 1, 2 or 3 with --shard-ranks below "
        "the number of ranks");
 }
 
 void resolve_one_bit_adam(RunConfig& config, int replicas) {
-  const Wanted want("--optimizer 1bit-adam");
+  const OptionCheck want("--optimizer 1bit-adam");
   check_replicas(replicas, "exchanges moments between", want);
   if (config.freeze_step == 0) {
     config.freeze_step = std::max<int64_t>(1, config.steps * kWarmUpShare / 100);
@@ -45,7 +45,7 @@ void resolve_one_bit_adam(RunConfig& config, int replicas) {
 }
 
 void check_local_steps(const RunConfig& config, int replicas) {
-  const Wanted want(cat("--outer-every ", config.outer_every));
+  const OptionCheck want(cat("--outer-every ", config.outer_every));
   check_replicas(replicas, "lets steps differ between", want);
   want(config.outer_start < config.steps || config.steps == 0, "with --outer-start ",
        config.outer_start, " of ", config.steps,
@@ -62,7 +62,7 @@ void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
        {std::pair("--quantize-gathers", config.quantize_gathers),
         std::pair("--quantize-reductions", config.quantize_reductions)}) {
     if (bits == CodedBits::kNone) continue;
-    const Wanted want(cat(flag, bits_of(bits)));
+    const OptionCheck want(cat(flag, bits_of(bits)));
     want(config.zero >= 2, "needs --zero 2 or 3, and that is ", config.zero,
          "; use one of them, or none");
     const int ranks = sizes.shard * sizes.context;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "shale/base/device.h"
-#include "shale/base/held_multiprocessors.h"
+#include "shale/base/reserved_sms.h"
 #include "shale/runtime/tensor/memory_provider.h"
 
 namespace shale {
@@ -73,13 +73,13 @@ class DeviceBackend {
   virtual bool captures(void* stream) const;
 
   // SMs of this device that collectives reserve.
-  HeldMultiprocessors& held() { return held_; }
+  ReservedSms& held() { return held_; }
 
   // Shows kernels and phases by name in the device's profiler; null if there is none.
   virtual Tracer* tracer() { return nullptr; }
 
  private:
-  HeldMultiprocessors held_;
+  ReservedSms held_;
 };
 
 // GPUs that this process may use, by index. `ids` identifies each GPU on its machine, such as

@@ -55,7 +55,7 @@ loses() {
   [[ $code -eq 76 ]] || fail "$signal $*: exit code $code, expected 76"
   for ((rank = 0; rank < ranks; ++rank)); do
     ((rank == lost)) && continue
-    grep -qF "[rank $rank] no sign of life of rank $lost$place for " "$work/stderr" ||
+    grep -qF "[rank $rank] no heartbeat from rank $lost$place for " "$work/stderr" ||
       fail "$signal $*: rank $rank does not name rank $lost$place"
   done
   named=$(grep -oE 'no sign of (life of |the node of )?ranks? [0-9,]+' "$work/stderr" |

@@ -67,22 +67,22 @@ also() {  # MODE TEXT...
   shift
   for text in "$@"; do grep -qF -- "$text" "$output" || fail "$mode: no '$text'"; done
 }
-check 3 stopped-while-others-compute 76 1 'error: no sign of life of rank 1 for 2 s, last seen in step 41'
-also stopped-while-others-compute '[rank 0] no sign of life of rank 1' \
-  '[rank 2] no sign of life of rank 1' '[rank 2] in step 41; last collectives' \
+check 3 stopped-while-others-compute 76 1 'error: no heartbeat from rank 1 for 2 s, last seen in step 41'
+also stopped-while-others-compute '[rank 0] no heartbeat from rank 1' \
+  '[rank 2] no heartbeat from rank 1' '[rank 2] in step 41; last collectives' \
   "all_reduce_sum 0 of fp32[100000] for 'blocks.7 gradient', 391 KiB, group 'world'" \
   '[rank 0] main thread:' 'shale::test::run_failure_mode('
-check 3 stopped-in-collective 76 1 'error: no sign of life of rank 1 for 2 s, last seen in step 41'
-also stopped-in-collective '[rank 0] no sign of life of rank 1' '[rank 2] no sign of life of rank 1'
+check 3 stopped-in-collective 76 1 'error: no heartbeat from rank 1 for 2 s, last seen in step 41'
+also stopped-in-collective '[rank 0] no heartbeat from rank 1' '[rank 2] no heartbeat from rank 1'
 # For two seconds, or more where the machine has other things to do.
 running="running for [1-9][0-9]*\\.[0-9] s: all_reduce_sum 1 of fp32\\[100000\\] for 'blocks.8 gradient'"
 grep -q "$running" "$output" || fail "stopped-in-collective: no '$running'"
-check 2 stopped-on-link 76 1 'error: no sign of life of rank 1 for 2 s, last seen in step 41'
+check 2 stopped-on-link 76 1 'error: no heartbeat from rank 1 for 2 s, last seen in step 41'
 waits='running for [1-9][0-9]*\.[0-9] s: link 1 -> 0: waits for forward 7 of chunk 1 in step 41'
 grep -q "$waits" "$output" || fail "stopped-on-link: no '$waits'"
-check 3 training-pipeline-stopped 76 1 'error: no sign of life of rank 1 for 2 s, last seen in step 3'
-also training-pipeline-stopped '[rank 0] no sign of life of rank 1' \
-  '[rank 2] no sign of life of rank 1' 'link 1 -> 2: waits for forward'
+check 3 training-pipeline-stopped 76 1 'error: no heartbeat from rank 1 for 2 s, last seen in step 3'
+also training-pipeline-stopped '[rank 0] no heartbeat from rank 1' \
+  '[rank 2] no heartbeat from rank 1' 'link 1 -> 2: waits for forward'
 check 3 hung-in-compute 76 1 'error: group '"'world'"': no sign of rank 1 for 2 s in all_reduce_sum 1'
 also hung-in-compute '[rank 1]   shale::test::hang_in_computation()' '[rank 0] main thread:'
 

@@ -1,6 +1,6 @@
 // Hopper's GEMM kernels, whatever gemm_plan() would take for a shape, on the emulator and on a GPU
 // of compute capability 9.0 where there is one.
-#include "shale/base/held_multiprocessors.h"
+#include "shale/base/reserved_sms.h"
 #include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/gemm_plan.h"
 #include "shale/test/kernels/gemm_run.h"
@@ -237,19 +237,19 @@ TEST_CASE("clusters keep GELU's argument, its gradient and the bias's", "[gemm]"
 }
 
 TEST_CASE("persistent blocks leave free what collectives hold, with the same bits", "[gemm]") {
-  HeldMultiprocessors held;
+  ReservedSms held;
   Exec h100{.device = {.type = DeviceType::kCuda, .arch = 90}};
   h100.held = &held;
   CHECK(kernels::persistent_blocks(h100, 1000) == 132);
   {
-    HeldMultiprocessors::Hold wide(held, 16), narrow(held, 2);
+    ReservedSms::Hold wide(held, 16), narrow(held, 2);
     CHECK(kernels::persistent_blocks(h100, 1000) == 116);
     CHECK(kernels::persistent_blocks(h100, 100) == 100);
     wide.release();
     CHECK(kernels::persistent_blocks(h100, 1000) == 130);
     CHECK(kernels::persistent_blocks(h100, 1000, 4) == 128);
     CHECK(kernels::persistent_blocks(h100, 10, 4) == 40);
-    const HeldMultiprocessors::Hold moved = std::move(narrow), all(held, 200);
+    const ReservedSms::Hold moved = std::move(narrow), all(held, 200);
     CHECK(kernels::persistent_blocks(h100, 1000) == 1);
     CHECK(kernels::persistent_blocks(h100, 1000, 2) == 2);
   }
@@ -261,7 +261,7 @@ TEST_CASE("persistent blocks leave free what collectives hold, with the same bit
   g.plan = &plan;
   for (Exec exec : hopper_devices()) {
     const auto want = run_gemm(exec, g);
-    const HeldMultiprocessors::Hold hold(held, 1);
+    const ReservedSms::Hold hold(held, 1);
     exec.held = &held;
     CHECK(same_bits(run_gemm(exec, g).c, want.c));
   }

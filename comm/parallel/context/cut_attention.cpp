@@ -19,7 +19,7 @@ CutOptions checked(CutSequence& sequence, const Tensor& q, const AttentionOption
   const int64_t n = sequence.parts().count;
   if (q.size(0) % n != 0 || q.size(1) != 2 * sequence.chunk_tokens()) {
     throw ShapeError(cat("attention: q is ", q.shape(), " of a sequence of ", sequence.tokens(),
-                         " tokens in ", sequence.parts().leaves, " leaves, expected [", n, " B, ",
+                         " tokens in ", sequence.parts().shards, " shards, expected [", n, " B, ",
                          2 * sequence.chunk_tokens(), ", H, D]"));
   }
   const float scale =

@@ -5,20 +5,20 @@
 
 namespace shale::comm {
 
-// attention() (ops/attention.h) over sequences whose tokens are on several ranks. A leaf is one
-// context shard of a sequence, that of one mesh rank; a rank has one or more of them
+// attention() (ops/attention.h) over sequences whose tokens are on several ranks. A shard is
+// the part of a sequence that one mesh rank has; a process has one or more of them
 // (cut_sequence.h). The sequence's kind selects the algorithm:
 // - kGather: every rank gathers the keys and values of all tokens; each chunk of its queries
 //   attends to tokens up to the chunk's end (arXiv:2407.21783, section 3.3.2). Gradients of keys
-//   and values are added over the chunks of a leaf, then over leaves as a binary tree, in f32.
-// - kRing: keys and values move around the ring; each leaf of queries attends to one leaf of keys
-//   at a time (arXiv:2310.01889). Results are merged, and gradients added, leaf by leaf around the
-//   ring, in f32. Incompatible with blocks.
+//   and values are added over the chunks of a shard, then over shards as a binary tree, in f32.
+// - kRing: keys and values move around the ring; each shard of queries attends to one shard of keys
+//   at a time (arXiv:2310.01889). Results are merged, and gradients added, shard by shard around
+//   the ring, in f32. Incompatible with blocks.
 // - kUlysses: ranks exchange tokens for heads, and back (arXiv:2309.14509); the number of ranks
 //   must divide the key heads.
 // - kUlyssesRing: the ranks of a group exchange tokens for heads, and groups form a ring; same bits
 //   as kRing.
-// Shapes of kernel calls, and bits, depend on the number of leaves and not on the number of ranks.
+// Shapes of kernel calls, and bits, depend on the number of shards and not on the number of ranks.
 // Collective. q, k, v: [n B, T / R, H or Hkv, D], as in CutSequence; returns a tensor like q.
 // `options` has a causal mask, and optionally a window, a softcap, blocks, and first keys, which
 // count from the start of the whole sequence and are laid out like the queries. Throws ShapeError

@@ -11,8 +11,8 @@ struct Qkv {
   Tensor q, k, v;
 };
 
-// Checked arguments of attention over sharded sequences: B sequences of R leaves. A leaf is one
-// context shard of a sequence, with two chunks of S tokens; this rank has n leaves.
+// Checked arguments of attention over sharded sequences: B sequences of R shards. A shard has
+// two chunks of S tokens (cut_sequence.h); this process has n shards.
 struct CutOptions {
   CutSequence& sequence;
   float scale;

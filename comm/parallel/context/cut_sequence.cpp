@@ -7,11 +7,11 @@
 
 namespace shale::comm {
 
-int32_t* SequenceParts::copy_leaf(std::span<const int32_t> tokens, int leaf, int32_t padding,
-                                  int32_t* to) const {
+int32_t* SequenceParts::copy_shard(std::span<const int32_t> tokens, int shard, int32_t padding,
+                                   int32_t* to) const {
   const int64_t T = std::ssize(tokens), S = chunk_tokens(T);
   for (const int half : {0, 1}) {
-    const int64_t begin = std::min(chunk(leaf, half) * S, T), end = std::min(begin + S, T);
+    const int64_t begin = std::min(chunk(shard, half) * S, T), end = std::min(begin + S, T);
     to = std::copy(tokens.begin() + begin, tokens.begin() + end, to);
     to = std::fill_n(to, S - (end - begin), padding);
   }
@@ -29,7 +29,7 @@ void CutSequence::set_groups(std::unique_ptr<Exchange> heads, std::unique_ptr<Ex
 }
 
 SequenceParts CutSequence::parts() const {
-  return {.leaves = exchange_->ranks() * group_,
+  return {.shards = exchange_->ranks() * group_,
           .first = exchange_->rank() * group_,
           .count = group_,
           .slices = slices_};

@@ -25,27 +25,28 @@ enum class ContextKind : uint8_t {
   kUlyssesRing,
 };
 
-// Division of a sequence into R leaves. A leaf is one context shard of a sequence, that of one mesh
-// rank. The sequence has 2 R chunks of equal length; leaf i has chunk i and the i-th chunk from the
-// end, so that causal attention is equal work for all leaves (arXiv:2407.21783, section 3.3.2).
+// Division of a sequence into R shards. A shard is the part that one mesh rank
+// has. The sequence has 2 R chunks of equal length; shard i has chunk i and the i-th chunk from the
+// end, so that causal attention is equal work for all shards (arXiv:2407.21783, section 3.3.2).
 struct SequenceParts {
-  int leaves = 1;  // R
-  int first = 0;   // first leaf of this rank
-  int count = 1;   // leaves of this rank
-  int slices = 1;  // equal slices of a leaf's tokens, one for each tensor rank
+  int shards = 1;  // R
+  int first = 0;   // first shard of this rank
+  int count = 1;   // shards of this rank
+  int slices = 1;  // equal slices of a shard's tokens, one for each tensor rank
 
-  int chunks() const { return 2 * leaves; }
-  // Index of a leaf's earlier (0) or later (1) chunk.
-  int chunk(int leaf, int half) const { return half == 0 ? leaf : chunks() - 1 - leaf; }
+  int chunks() const { return 2 * shards; }
+  // Index of a shard's earlier (0) or later (1) chunk.
+  int chunk(int shard, int half) const { return half == 0 ? shard : chunks() - 1 - shard; }
   // Tokens per chunk for sequences of `tokens` tokens; the end of the last chunk may be padding.
   int64_t chunk_tokens(int64_t tokens) const {
-    const int64_t unit = slices % 2 == 0 ? slices / 2 : slices;  // a leaf has two chunks
+    const int64_t unit = slices % 2 == 0 ? slices / 2 : slices;  // a shard has two chunks
     const int64_t units = chunks() * unit;
     return (tokens + units - 1) / units * unit;
   }
-  // Copies a leaf's tokens of a sequence, earlier chunk first; `padding` follows the last token.
+  // Copies a shard's tokens of a sequence, earlier chunk first; `padding` follows the last token.
   // to: 2 chunk_tokens(). Returns the end of the written tokens.
-  int32_t* copy_leaf(std::span<const int32_t> tokens, int leaf, int32_t padding, int32_t* to) const;
+  int32_t* copy_shard(std::span<const int32_t> tokens, int shard, int32_t padding,
+                      int32_t* to) const;
   // Tokens per sequence on this rank.
   int64_t own_tokens(int64_t tokens) const { return 2 * count * chunk_tokens(tokens); }
 };
@@ -68,7 +69,7 @@ class CutSequence {
   Exchange& exchange() { return *exchange_; }
   // Ranks that exchange heads: for kUlysses all, for kUlyssesRing those of the group.
   Exchange& heads_exchange() { return heads_ != nullptr ? *heads_ : *exchange_; }
-  // For kUlyssesRing: the sequences after the exchange of heads, with the leaves of this rank's
+  // For kUlyssesRing: the sequences after the exchange of heads, with the shards of this rank's
   // group and some of the heads, of kind kRing; else null.
   CutSequence* ring() { return ring_.get(); }
   ContextKind kind() const { return kind_; }

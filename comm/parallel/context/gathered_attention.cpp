@@ -63,7 +63,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
   // Number of head groups. Heads are independent: the keys and values of one group are transferred
   // while another group is computed. Groups do not change bits.
   int64_t groups(const Tensor& k) const {
-    const int64_t all = 2 * k.bytes() * sequence.parts().leaves;
+    const int64_t all = 2 * k.bytes() * sequence.parts().shards;
     for (int64_t some = kMostGroups; some > 1; --some) {
       if (k.size(2) % some == 0 && all / some >= kLeastGroupBytes) return some;
     }
@@ -109,7 +109,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
 Arrival GatheredAttention::begin_gather(const Tensor& k, const Tensor& v) const {
   const SequenceParts parts = sequence.parts();
   const int64_t G = k.size(2), D = k.size(3), chunk = k.size(0) * S() * 2 * G * D;
-  const Tensor pairs = empty(k.context(), {parts.leaves, 2 * chunk}, k.dtype());
+  const Tensor pairs = empty(k.context(), {parts.shards, 2 * chunk}, k.dtype());
   for_chunks([&](int half, int) {
     for (const int which : {0, 1}) {
       kernels::copy(k.exec(), {.x = chunk_of(which == 0 ? k : v, half),
@@ -124,13 +124,13 @@ Tensor GatheredAttention::in_order(const Tensor& pairs, const Tensor& k) const {
   const int64_t G = k.size(2), D = k.size(3), chunk = k.size(0) * S() * 2 * G * D;
   const int64_t T = S() * parts.chunks(), row = 2 * G * D;
   const Tensor all = empty(k.context(), {k.size(0), T, 2, G, D}, k.dtype());
-  for (int leaf = 0; leaf < parts.leaves; ++leaf) {
+  for (int shard = 0; shard < parts.shards; ++shard) {
     for (const int half : {0, 1}) {
       const Shape shape = {k.size(0), S(), row};
       kernels::copy(
           k.exec(),
-          {.x = pairs.alias(shape, {S() * row, row, 1}, (2 * leaf + half) * chunk),
-           .y = all.alias(shape, {T * row, row, 1}, parts.chunk(leaf, half) * S() * row)});
+          {.x = pairs.alias(shape, {S() * row, row, 1}, (2 * shard + half) * chunk),
+           .y = all.alias(shape, {T * row, row, 1}, parts.chunk(shard, half) * S() * row)});
     }
   }
   return all;
@@ -191,9 +191,9 @@ void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64
     return x.alias({count}, {1}, offset);
   };
   for (int chunk = 0; chunk < parts.chunks(); ++chunk) {
-    const bool is_late = chunk >= parts.leaves;
-    const int leaf = is_late ? parts.chunks() - 1 - chunk : chunk;
-    const int64_t slot = (2 * leaf + (is_late ? 1 : 0)) * batch * run;
+    const bool is_late = chunk >= parts.shards;
+    const int shard = is_late ? parts.chunks() - 1 - chunk : chunk;
+    const int64_t slot = (2 * shard + (is_late ? 1 : 0)) * batch * run;
     if (chunk * S() >= tokens) {  // not seen by this chunk of queries
       if (first) kernels::fill(sums.exec(), {.y = vector(sums, batch * run, slot), .value = 0});
       continue;

@@ -6,37 +6,37 @@
 #include "shale/kernels/elementwise.h"
 
 // ContextKind::kRing: keys and values move around the ranks (arXiv:2310.01889), while each rank's
-// queries attend to the keys that it has. A leaf is one context shard, with one chunk from the
-// start and one from the end of a sequence. The attention of one leaf's queries to another leaf's
-// keys is one kernel call. Own leaf: a causal mask over both chunks. Keys of an earlier leaf: all
+// queries attend to the keys that it has. A shard has one chunk from the start
+// and one from the end of a sequence. The attention of one shard's queries to another shard's
+// keys is one kernel call. Own shard: a causal mask over both chunks. Keys of an earlier shard: all
 // queries attend to its first chunk alone, as its second is later than all of them. Keys of a later
-// leaf, whose chunks both lie between the chunks of the queries: only the second chunk of queries
+// shard, whose chunks both lie between the chunks of the queries: only the second chunk of queries
 // attends to them, to both chunks.
 //
-// The queries of leaf i attend to the keys of leaves i, i - 1, and so on around the ring, i + 1
-// last. The gradients of its keys are added over the queries of leaves i, i + 1, and so on. With
-// one leaf per rank, keys arrive in this order, so that no result waits for another. Every number
+// The queries of shard i attend to the keys of shards i, i - 1, and so on around the ring, i + 1
+// last. The gradients of its keys are added over the queries of shards i, i + 1, and so on. With
+// one shard per rank, keys arrive in this order, so that no result waits for another. Every number
 // of ranks uses the same order: bits depend neither on that number nor on the time of arrival.
 //
 // H query heads, G key heads, head size D.
 namespace shale::comm {
 namespace {
 
-// Keys and values of a rank's leaves, [n B, 2 S, G, D] each.
+// Keys and values of a rank's shards, [n B, 2 S, G, D] each.
 struct Keys {
   Tensor k, v;
 };
 
-// The queries of one leaf, on this rank, and the keys of another: their indices among all leaves
-// and among the leaves of their ranks, and the rows that take part.
+// The queries of one shard, on this rank, and the keys of another: their indices among all shards
+// and among the shards of their ranks, and the rows that take part.
 struct Pair {
-  int query_leaf, key_leaf;
+  int query_shard, key_shard;
   int64_t query_slot, key_slot;
-  int64_t first_query = 0;  // among the leaf's rows
+  int64_t first_query = 0;  // among the shard's rows
   int64_t queries = 0, keys = 0;
   kernels::TokenPlaces query_places{}, key_places{};
 
-  bool is_own() const { return query_leaf == key_leaf; }  // needs a causal mask
+  bool is_own() const { return query_shard == key_shard; }  // needs a causal mask
 };
 
 Tensor f32_empty(const Tensor& like, const Shape& shape) {
@@ -94,9 +94,9 @@ class RingAttention final : public CutAttention, private CutOptions {
     Keys of_keys;
   };
 
-  Pair make_pair(int query_leaf, int key_leaf) const;
+  Pair make_pair(int query_shard, int key_shard) const;
   bool is_seen(const Pair& pair) const;
-  // View of some rows of a leaf's sequences.
+  // View of some rows of a shard's sequences.
   Tensor rows_of(const Tensor& x, int64_t slot, int64_t first, int64_t count) const;
   Tensor queries_of(const Tensor& x, const Pair& pair) const {
     return rows_of(x, pair.query_slot, pair.first_query, pair.queries);
@@ -107,12 +107,12 @@ class RingAttention final : public CutAttention, private CutOptions {
   Tensor lse_of(const Tensor& lse, const Pair& pair) const;
   Tensor first_keys_of(const Pair& pair) const;
 
-  // Calls visit(keys, pair) for the pairs of leaves in the order above. Calls pass() when the keys
+  // Calls visit(keys, pair) for the pairs of shards in the order above. Calls pass() when the keys
   // of one rank are done and the next rank's keys, already in transfer, are due.
   template <typename Visit, typename Pass>
   void go_around(const Keys& own, const Visit& visit, const Pass& pass) const;
   // Visits the pairs of this rank's queries with the keys of a rank. For its own keys, kFirst
-  // visits those of leaves up to the leaf of the queries, kLast the rest, at the end.
+  // visits those of shards up to the shard of the queries, kLast the rest, at the end.
   enum class Which : uint8_t { kAll, kFirst, kLast };
   template <typename Visit>
   void visit_rank(const Keys& keys, int rank, Which which, const Visit& visit) const;
@@ -125,22 +125,22 @@ class RingAttention final : public CutAttention, private CutOptions {
   void add(const Tensor& part, const Tensor& sum, bool is_first) const;
 };
 
-Pair RingAttention::make_pair(int query_leaf, int key_leaf) const {
+Pair RingAttention::make_pair(int query_shard, int key_shard) const {
   const SequenceParts parts = sequence.parts();
-  const auto places = [&](int leaf) {
-    return kernels::TokenPlaces{.run = S(),
-                                .first = {parts.chunk(leaf, 0) * S(), parts.chunk(leaf, 1) * S()}};
+  const auto places = [&](int shard) {
+    return kernels::TokenPlaces{
+        .run = S(), .first = {parts.chunk(shard, 0) * S(), parts.chunk(shard, 1) * S()}};
   };
-  Pair pair{.query_leaf = query_leaf,
-            .key_leaf = key_leaf,
-            .query_slot = query_leaf % parts.count,
-            .key_slot = key_leaf % parts.count,
+  Pair pair{.query_shard = query_shard,
+            .key_shard = key_shard,
+            .query_slot = query_shard % parts.count,
+            .key_slot = key_shard % parts.count,
             .queries = 2 * S(),
             .keys = 2 * S(),
-            .query_places = places(query_leaf),
-            .key_places = places(key_leaf)};
-  if (key_leaf < query_leaf) pair.keys = S();
-  if (key_leaf > query_leaf) {
+            .query_places = places(query_shard),
+            .key_places = places(key_shard)};
+  if (key_shard < query_shard) pair.keys = S();
+  if (key_shard > query_shard) {
     pair.first_query = pair.queries = S();
     pair.query_places.first[0] = pair.query_places.first[1];
   }
@@ -224,7 +224,7 @@ void RingAttention::add_forward(const Qkv& in, const Keys& keys, const Pair& pai
                                 const Tensor& sum, const Tensor& lse) const {
   const Tensor q = queries_of(in.q, pair), sum_rows = queries_of(sum, pair);
   const Tensor lse_rows = lse_of(lse, pair), hidden = first_keys_of(pair);
-  // A leaf's own keys come first and start its sum.
+  // A shard's own keys come first and start its sum.
   const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
   const Tensor part = is_direct ? sum_rows : empty(q.context(), q.shape(), q.dtype());
   const Tensor part_lse = pair.is_own() ? lse_rows : f32_empty(q, lse_rows.shape());
@@ -289,7 +289,7 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
     return Qkv{queries_of(sums.q, pair), keys_of(sums.of_keys.k, pair),
                keys_of(sums.of_keys.v, pair)};
   };
-  // The leaf's own part starts every sum.
+  // The shard's own part starts every sum.
   const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
   const Qkv parts = is_direct ? rows_in(sums_of()) : Qkv{part_of(q), part_of(k), part_of(v)};
   kernels::attention_bwd(q.exec(), {.q = q,

@@ -10,9 +10,9 @@
 
 // ContextKind::kUlysses: before attention, ranks exchange their tokens of all heads for all tokens
 // of their heads, and back after it (arXiv:2309.14509). In between, attention() sees whole
-// sequences in token order, as the two chunks of a leaf (context shard) are not adjacent and a
+// sequences in token order, as the two chunks of a shard are not adjacent and a
 // causal mask depends on positions. kUlyssesRing: if the ranks that exchange heads are one group of
-// several, ring attention over the groups' leaves follows, in the order of leaves.
+// several, ring attention over the groups' shards follows, in the order of shards.
 namespace shale::comm {
 namespace {
 
@@ -36,8 +36,9 @@ class HeadTrade {
   // has one rank's heads of each tensor in turn.
   enum class Way : uint8_t { kIn, kOut };
   void copy_slices(const std::vector<Tensor>& tokens, const Tensor& slices, Way way) const;
-  // Copies between [R, B, 2 S, W], by leaf, and a result of to_heads(), with rows at `column` of W.
-  void copy_chunks(const Tensor& leaves, int64_t column, const Tensor& whole, Way way) const;
+  // Copies between [R, B, 2 S, W], by shard, and a result of to_heads(), with rows at `column` of
+  // W.
+  void copy_chunks(const Tensor& shards, int64_t column, const Tensor& whole, Way way) const;
   bool is_in_order() const { return sequence_.ring() == nullptr; }
   Shape shape_of_all(const Tensor& of_tokens, int64_t heads, int64_t size) const;
   Exchange& exchange() const { return sequence_.heads_exchange(); }
@@ -71,21 +72,21 @@ void HeadTrade::copy_slices(const std::vector<Tensor>& tokens, const Tensor& sli
   }
 }
 
-void HeadTrade::copy_chunks(const Tensor& leaves, int64_t column, const Tensor& whole,
+void HeadTrade::copy_chunks(const Tensor& shards, int64_t column, const Tensor& whole,
                             Way way) const {
   const SequenceParts parts = sequence_.parts();
-  const int64_t S = sequence_.chunk_tokens(), B = whole.size(0), row = leaves.size(-1);
+  const int64_t S = sequence_.chunk_tokens(), B = whole.size(0), row = shards.size(-1);
   if (!is_in_order()) {
-    copy(leaves.alias(whole.shape(), {2 * S * row, row, whole.size(3), 1}, column), whole,
+    copy(shards.alias(whole.shape(), {2 * S * row, row, whole.size(3), 1}, column), whole,
          way == Way::kOut);
     return;
   }
   const Shape shape = {B, S, whole.size(2), whole.size(3)};
-  for (int leaf = 0; leaf < parts.leaves; ++leaf) {
+  for (int shard = 0; shard < parts.shards; ++shard) {
     for (const int half : {0, 1}) {
-      copy(leaves.alias(shape, {2 * S * row, row, whole.size(3), 1},
-                        (leaf * B * 2 + half) * S * row + column),
-           whole.alias(shape, whole.strides(), parts.chunk(leaf, half) * S * whole.strides()[1]),
+      copy(shards.alias(shape, {2 * S * row, row, whole.size(3), 1},
+                        (shard * B * 2 + half) * S * row + column),
+           whole.alias(shape, whole.strides(), parts.chunk(shard, half) * S * whole.strides()[1]),
            way == Way::kOut);
     }
   }
@@ -95,7 +96,7 @@ Shape HeadTrade::shape_of_all(const Tensor& of_tokens, int64_t heads, int64_t si
   const SequenceParts parts = sequence_.parts();
   const int64_t rows = of_tokens.size(0), length = of_tokens.size(1);
   if (!is_in_order()) return {ranks() * rows, length, heads, size};
-  return {rows, parts.leaves * length, heads, size};
+  return {rows, parts.shards * length, heads, size};
 }
 
 std::vector<Tensor> HeadTrade::to_heads(const std::vector<Tensor>& tokens) const {
@@ -119,23 +120,23 @@ void HeadTrade::to_tokens(const std::vector<Tensor>& heads,
                           const std::vector<Tensor>& tokens) const {
   const Tensor& first = tokens.front();
   const Shape shape = {ranks(), first.size(0), first.size(1), row_of(heads)};
-  const Tensor leaves = empty(first.context(), shape, first.dtype());
+  const Tensor shards = empty(first.context(), shape, first.dtype());
   int64_t column = 0;
   for (const Tensor& x : heads) {
-    copy_chunks(leaves, column, x, Way::kOut);
+    copy_chunks(shards, column, x, Way::kOut);
     column += x.size(2) * x.size(3);
   }
-  copy_slices(tokens, exchange().all_to_all(leaves), Way::kOut);
+  copy_slices(tokens, exchange().all_to_all(shards), Way::kOut);
 }
 
 Tensor HeadTrade::all_tokens(const Tensor& of_tokens) const {
   const int64_t own = of_tokens.numel();
-  const Tensor leaves = empty(of_tokens.context(), {ranks(), own, 1}, of_tokens.dtype());
+  const Tensor shards = empty(of_tokens.context(), {ranks(), own, 1}, of_tokens.dtype());
   kernels::copy(of_tokens.exec(),
-                {.x = of_tokens.alias({own}, {1}), .y = leaves.alias({own}, {1}, rank() * own)});
-  exchange().gather_parts(leaves);
+                {.x = of_tokens.alias({own}, {1}), .y = shards.alias({own}, {1}, rank() * own)});
+  exchange().gather_parts(shards);
   const Tensor all = empty(of_tokens.context(), shape_of_all(of_tokens, 1, 1), of_tokens.dtype());
-  copy_chunks(leaves, 0, all, Way::kIn);
+  copy_chunks(shards, 0, all, Way::kIn);
   return all.alias({all.size(0), all.size(1)}, {all.size(1), 1});
 }
 
@@ -159,7 +160,8 @@ void check_heads(const HeadTrade& trade, const Tensor& k) {
 
 // parts_of: returns q, k and v of inputs, which are three tensors or one packed tensor.
 template <typename PartsOf>
-Tensor traded(const CutOptions& asked, const std::vector<Tensor>& inputs, const PartsOf& parts_of) {
+Tensor redistributed(const CutOptions& asked, const std::vector<Tensor>& inputs,
+                     const PartsOf& parts_of) {
   const HeadTrade trade(asked.sequence);
   const Qkv in = parts_of(inputs);
   check_heads(trade, in.k);
@@ -193,13 +195,13 @@ Tensor traded(const CutOptions& asked, const std::vector<Tensor>& inputs, const 
 }  // namespace
 
 Tensor ulysses_attention(const CutOptions& options, const Qkv& in) {
-  return traded(options, {in.q, in.k, in.v}, [](const std::vector<Tensor>& inputs) {
+  return redistributed(options, {in.q, in.k, in.v}, [](const std::vector<Tensor>& inputs) {
     return Qkv{inputs[0], inputs[1], inputs[2]};
   });
 }
 
 Tensor packed_ulysses_attention(const CutOptions& options, const Tensor& qkv, int64_t heads) {
-  const Tensor out = traded(options, {qkv}, [heads](const std::vector<Tensor>& inputs) {
+  const Tensor out = redistributed(options, {qkv}, [heads](const std::vector<Tensor>& inputs) {
     const auto [q, k, v] = split_qkv(inputs[0], heads);
     return Qkv{q, k, v};
   });

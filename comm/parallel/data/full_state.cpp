@@ -101,16 +101,16 @@ View FullState::read(const Parameter& parameter) {
 View FullState::read_here(const Parameter& parameter) {
   switch (parameter.sharding.share) {
     case Share::kWhole:
-    case Share::kReplicate: return read_leaf(parameter);
+    case Share::kReplicate: return read_local(parameter);
     case Share::kShard:
-    case Share::kFirst: return join_leaves(parameter);
+    case Share::kFirst: return join_shards(parameter);
   }
   return {};
 }
 
 // Assembles tensor or expert shards, over the ranks that received a shard's values: they have the
 // same index in each shard group.
-View FullState::join_leaves(const Parameter& parameter) {
+View FullState::join_shards(const Parameter& parameter) {
   const Sharding& sharding = parameter.sharding;
   const ShardGroups& groups = parallel_.shared().groups;
   ProcessGroup& group = (sharding.is_of_experts ? groups.experts : groups.tensor)->host();
@@ -124,7 +124,7 @@ View FullState::join_leaves(const Parameter& parameter) {
           .numel();
   own.resize(static_cast<size_t>(count * numel));
   for (int64_t i = 0; i < count; ++i) {
-    const View values = read_leaf(is_cut ? *parameter.peers[static_cast<size_t>(i)] : parameter);
+    const View values = read_local(is_cut ? *parameter.peers[static_cast<size_t>(i)] : parameter);
     if (has_part) std::copy_n(values.as<float>(), values.numel(), own.data() + i * numel);
   }
   if (!has_part) return {};
@@ -161,7 +161,7 @@ View FullState::join_leaves(const Parameter& parameter) {
 }
 
 // Reads the part of a parameter that is in this rank's buffer.
-View FullState::read_leaf(const Parameter& parameter) {
+View FullState::read_local(const Parameter& parameter) {
   const auto [buffer, entry] = parallel_.place_of(parameter);
   if (!buffer->is_sharded()) {
     copy(*buffer, *entry);

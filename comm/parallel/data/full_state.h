@@ -26,8 +26,8 @@ class FullState {
 
  private:
   View read_here(const Parameter& parameter);
-  View read_leaf(const Parameter& parameter);
-  View join_leaves(const Parameter& parameter);
+  View read_local(const Parameter& parameter);
+  View join_shards(const Parameter& parameter);
   bool has_all() const;  // true if this rank gets the values
   int place_among_experts() const;
   std::optional<int> root_of(const FlatBuffer& buffer) const;

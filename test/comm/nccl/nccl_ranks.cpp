@@ -69,7 +69,7 @@ TEST_CASE("collectives over NCCL follow each other and the caller's stream", "[n
 TEST_CASE("a collective over NCCL holds multiprocessors from its call to the wait for it",
           "[nccl]") {
   for_nccl(kOptions, [](const Setup& setup) {
-    const HeldMultiprocessors& held = setup.device->held();
+    const ReservedSms& held = setup.device->held();
     const Buffer buffer(setup, 400);
     std::fill_n(buffer.as<int32_t>(), 100, 1);
     buffer.give();

@@ -31,10 +31,10 @@ TEST_CASE("workers that cut sequences make the batches of one thread", "[data]")
       {.samples = std::make_shared<Numbered>(), .seq_len = kLength, .layout = layout});
   for (const int first : {0, 1}) {
     CAPTURE(first);
-    const comm::SequenceParts parts{.leaves = 2, .first = first, .count = 1};
+    const comm::SequenceParts parts{.shards = 2, .first = first, .count = 1};
     check_workers_agree(models::cut_batches(whole, parts), 500);
   }
-  check_workers_agree(models::cut_batches(whole, {.leaves = 2, .count = 2}), 500);
+  check_workers_agree(models::cut_batches(whole, {.shards = 2, .count = 2}), 500);
 }
 
 }  // namespace shale::test

@@ -41,8 +41,8 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
                        const models::LanguageModelConfig& config, const PipelineRun& run,
                        const TrainOptions& options) {
   comm::Degrees degrees{.replica = run.replicas,
-                        .tensor = std::max(run.tensor, options.tensor_leaves),
-                        .context = std::max(run.context, options.context_leaves),
+                        .tensor = std::max(run.tensor, options.tensor_shards),
+                        .context = std::max(run.context, options.context_shards),
                         .expert = run.expert,
                         .pipeline = run.ranks};
   degrees.tensor_here = degrees.tensor / run.tensor;

@@ -15,7 +15,7 @@ namespace shale::test {
 // ranks have different experts.
 struct PipelineRun {
   int ranks = 1;  // 1: no pipeline
-  // Processes; with TrainOptions::tensor_leaves and context_leaves each has several mesh ranks.
+  // Processes; with TrainOptions::tensor_shards and context_shards each has several mesh ranks.
   int tensor = 1;
   int context = 1;
   int expert = 1;

@@ -34,7 +34,7 @@ struct TrainOptions {
   int64_t length = kLength;
   std::optional<models::LanguageModelConfig> model = {};  // without: tiny_model()
   // Of train_pipeline(): mesh ranks, 0: as many as PipelineRun says.
-  int tensor_leaves = 0, context_leaves = 0;
+  int tensor_shards = 0, context_shards = 0;
   int tensor_pieces = 0;                                        // comm::ParallelOptions::row_pieces
   comm::ContextKind context_kind = comm::ContextKind::kGather;  // groups: context_group()
 };

@@ -299,7 +299,7 @@ TEST_CASE("sequences that are cut train as whole ones do, whatever the kind", "[
   }
 }
 
-TEST_CASE("four leaves make the bits of one rank, whatever the kind",
+TEST_CASE("four shards make the bits of one rank, whatever the kind",
           "[context][gate][many_ranks]") {
   const auto all = world().group();
   const int ranks = all->size();
@@ -311,7 +311,7 @@ TEST_CASE("four leaves make the bits of one rank, whatever the kind",
     if (family != "gpt2") model.kv_heads = 4;
     TrainOptions options{.micro_batch = 2, .steps = 3};
     options.length = 22;  // padded to 24
-    options.context_leaves = 4;
+    options.context_shards = 4;
     options.dropout = family == "gpt2" ? 0.1f : 0;
     options.parallel = {.reproducible = true};
     Trained of_ring;
@@ -342,7 +342,7 @@ TEST_CASE("four leaves make the bits of one rank, whatever the kind",
   }
 }
 
-TEST_CASE("kinds with leaves of layers, low precision and recomputation make the bits of one rank",
+TEST_CASE("kinds with shards of layers, low precision and recomputation make the bits of one rank",
           "[context][tensor][gate][many_ranks]") {
   const auto all = world().group();
   const int ranks = all->size();
@@ -351,7 +351,7 @@ TEST_CASE("kinds with leaves of layers, low precision and recomputation make the
   model.heads = model.kv_heads = 4;
   TrainOptions options{.micro_batch = 2, .steps = 3, .loss_scale = 1024};
   options.length = 22;  // padded to 24
-  options.context_leaves = options.tensor_leaves = 2;
+  options.context_shards = options.tensor_shards = 2;
   for (const ContextKind kind : kOthers) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       options.context_kind = kind;

@@ -118,7 +118,7 @@ TEST_CASE("sequences that are cut train as whole ones do", "[context]") {
   }
 }
 
-TEST_CASE("four leaves of sequences make the same bits on one, two and four ranks",
+TEST_CASE("four shards of sequences make the same bits on one, two and four ranks",
           "[context][gate][many_ranks]") {
   const auto all = world().group();
   const int ranks = all->size();
@@ -128,7 +128,7 @@ TEST_CASE("four leaves of sequences make the same bits on one, two and four rank
     models::LanguageModelConfig model = long_model(family);
     TrainOptions options{.micro_batch = 2, .steps = 3};
     options.length = 22;  // padded to 24
-    options.context_leaves = 4;
+    options.context_shards = 4;
     options.dropout = family == "gpt2" ? 0.1f : 0;
     for (const bool reproducible : {false, true}) {
       options.parallel = {.reproducible = reproducible};
@@ -160,7 +160,7 @@ TEST_CASE("four leaves of sequences make the same bits on one, two and four rank
   }
 }
 
-TEST_CASE("leaves of layers and of sequences together make the bits of one rank",
+TEST_CASE("shards of layers and of sequences together make the bits of one rank",
           "[context][tensor][gate][many_ranks]") {
   const auto all = world().group();
   const int ranks = all->size();
@@ -171,7 +171,7 @@ TEST_CASE("leaves of layers and of sequences together make the bits of one rank"
     if (family != "gpt2") model.kv_heads = 4;
     TrainOptions options{.micro_batch = 2, .steps = 3};
     options.length = 22;  // padded to 24
-    options.context_leaves = options.tensor_leaves = 2;
+    options.context_shards = options.tensor_shards = 2;
     options.dropout = family == "gpt2" ? 0.1f : 0;
     options.parallel.reproducible = true;
     const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
@@ -201,7 +201,7 @@ TEST_CASE("low precision and recomputation change no bit of sequences that are c
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     TrainOptions options{.micro_batch = 2, .steps = 3, .loss_scale = 1024};
     options.length = 24;
-    options.context_leaves = 2;
+    options.context_shards = 2;
     options.parallel = {.compute = compute, .stage = 1};
     const Trained want = train_pipeline(alone(), model, {.micro_batches = 2}, options);
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {

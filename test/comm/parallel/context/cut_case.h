@@ -40,10 +40,11 @@ inline std::vector<float> own_of(const std::vector<float>& whole, int64_t B, int
   const comm::SequenceParts parts = cut.parts();
   const int64_t S = cut.chunk_tokens(), row = int64_t(whole.size()) / (B * T);
   std::vector<float> own;
-  for (int leaf = parts.first; leaf < parts.first + parts.count; ++leaf) {
+  for (int shard = parts.first; shard < parts.first + parts.count; ++shard) {
     for (int64_t b = 0; b < B; ++b) {
       for (const int half : {0, 1}) {
-        for (int64_t t = parts.chunk(leaf, half) * S; t < (parts.chunk(leaf, half) + 1) * S; ++t) {
+        for (int64_t t = parts.chunk(shard, half) * S; t < (parts.chunk(shard, half) + 1) * S;
+             ++t) {
           for (int64_t i = 0; i < row; ++i) {
             own.push_back(t < T ? whole[size_t((b * T + t) * row + i)] : 0);
           }

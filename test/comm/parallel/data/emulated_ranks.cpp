@@ -189,7 +189,7 @@ TEST_CASE("layers that ranks share have the same bits on a device whose streams 
   if (world().size() != 2) return;
   TrainOptions options = train_options({"stage 1", {.stage = 1}});
   options.dropout = 0.1f;
-  options.tensor_leaves = 2;
+  options.tensor_shards = 2;
   for (const int tensor : {2, 1}) {  // one mesh rank in each process, or both
     const auto run = [&](const emulator::Options& order) {
       Context context({.deterministic = true}, gpu(order));

@@ -25,7 +25,7 @@ models::LanguageModelConfig four_heads(const std::string& family) {
 TrainOptions four_leaves(const models::LanguageModelConfig& model) {
   TrainOptions options{.micro_batch = 2, .steps = 3};
   options.length = 16;
-  options.tensor_leaves = 4;
+  options.tensor_shards = 4;
   if (model.family == "gpt2") options.dropout = 0.1f;
   options.parallel.reproducible = true;
   return options;
@@ -74,7 +74,7 @@ TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
   }
 }
 
-TEST_CASE("sequences that leaves do not divide are padded, to the same bits on any ranks",
+TEST_CASE("sequences that shards do not divide are padded, to the same bits on any ranks",
           "[gate][pipeline][tensor]") {
   const auto all = world().group();
   const int ranks = all->size();
@@ -96,7 +96,7 @@ TEST_CASE("sequences that leaves do not divide are padded, to the same bits on a
         CHECK(same(train_pipeline(*all, model, run, options), want));
       }
     }
-    options.tensor_leaves = 0;
+    options.tensor_shards = 0;
     options.parallel = {};
     const Trained whole = train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
     for (size_t i = 0; i < want.losses.size(); ++i) {

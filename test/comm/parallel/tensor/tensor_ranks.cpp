@@ -269,13 +269,13 @@ TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and o
   }
 }
 
-TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[tensor][gate]") {
+TEST_CASE("four shards make the same bits on one, two and four tensor ranks", "[tensor][gate]") {
   const auto group = world().group();
   if (!is_power_of_two(group->size()) || group->size() > 4) return;
   const char* family = GENERATE("gpt2", "llama", "qwen3", "olmo2", "olmoe");
   const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   TrainOptions options = small_run(model);
-  options.tensor_leaves = 4;
+  options.tensor_shards = 4;
   // Over data ranks the order of sums is fixed by reproducible runs alone.
   for (const bool reproducible : {false, true}) {
     for (const int stage : {0, 1, 2, 3}) {
@@ -312,7 +312,7 @@ TEST_CASE("pieces of rows are the same on any number of tensor ranks", "[tensor]
   TrainOptions options = small_run(model);
   options.length = 128;  // 64 rows of a micro-batch for each leaf
   options.global_batch = 8;
-  options.tensor_leaves = 4;
+  options.tensor_shards = 4;
   options.parallel = {.stage = 1, .reproducible = true};
   const Trained of_leaves = train_over(alone(), 1, options);
   for (const int pieces : {0, 1, 2}) {
@@ -343,7 +343,7 @@ TEST_CASE("a model that is cut follows one that is not", "[tensor]") {
   CHECK_FALSE(same(got, want));  // the comparison is of another way to compute
 }
 
-TEST_CASE("Muon orthogonalizes matrices whose leaves are on several ranks as one rank does",
+TEST_CASE("Muon orthogonalizes matrices whose shards are on several ranks as one rank does",
           "[tensor][gate]") {
   const auto group = world().group();
   if (!is_power_of_two(group->size()) || group->size() > 4) return;
@@ -355,7 +355,7 @@ TEST_CASE("Muon orthogonalizes matrices whose leaves are on several ranks as one
     return std::make_unique<optim::Muon>(std::move(shards), optim::MuonOptions{});
   };
   const Trained uncut = train_over(alone(), 1, options);
-  options.tensor_leaves = 4;
+  options.tensor_shards = 4;
   for (const int stage : {0, 1, 3}) {
     options.parallel = {.stage = stage, .reproducible = true};
     const Trained want = train_over(alone(), 1, options);
@@ -381,7 +381,7 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
     return std::make_unique<optim::AdamW>(std::move(shards),
                                           optim::AdamWOptions{.moments = optim::Moments::kInt8});
   };
-  options.tensor_leaves = 4;
+  options.tensor_shards = 4;
   for (const int stage : {0, 1, 2, 3}) {
     options.parallel = {.stage = stage, .reproducible = true};
     const Trained want = train_over(alone(), 1, options);
@@ -391,7 +391,7 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
     }
   }
   if (group->size() != 2) return;
-  options.model->width = 160, options.tensor_leaves = 2;
+  options.model->width = 160, options.tensor_shards = 2;
   CHECK_THROWS_WITH(train_over(*group, 2, options),
                     Catch::Matchers::Contains("2 tensor ranks with rows of 160 elements, and 64") &&
                         Catch::Matchers::Contains("expected rows of a multiple of 64"));
@@ -407,7 +407,7 @@ TEST_CASE("recomputation, low precision and loss scaling change no bit of a mode
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     TrainOptions options = small_run(small_gpt2());
     options.parallel = {.compute = compute, .stage = 1};
-    options.tensor_leaves = 4;
+    options.tensor_shards = 4;
     options.loss_scale = 1024;
     const Trained want = train_over(alone(), 1, options);
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {

@@ -9,7 +9,7 @@ namespace shale {
 // Multiprocessors of a GPU that are reserved for collectives in progress. Kernels of the compute
 // stream that would fill the GPU leave them free: otherwise a block without a free multiprocessor
 // would run after all other blocks have ended. Thread-safe.
-class HeldMultiprocessors {
+class ReservedSms {
  public:
   // Reservation of one collective. It lasts from the call of the collective until the compute
   // stream is told to wait for it. Both are points in the host's order of calls, which both streams
@@ -17,7 +17,7 @@ class HeldMultiprocessors {
   class Hold {
    public:
     Hold() = default;
-    Hold(HeldMultiprocessors& all, int count) : all_(&all), count_(count) { all.add(count); }
+    Hold(ReservedSms& all, int count) : all_(&all), count_(count) { all.add(count); }
     Hold(Hold&& other) noexcept : all_(std::exchange(other.all_, nullptr)), count_(other.count_) {}
     Hold& operator=(Hold&&) = delete;
     ~Hold() { release(); }
@@ -26,7 +26,7 @@ class HeldMultiprocessors {
     }
 
    private:
-    HeldMultiprocessors* all_ = nullptr;
+    ReservedSms* all_ = nullptr;
     int count_ = 0;
   };
 

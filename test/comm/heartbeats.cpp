@@ -1,11 +1,11 @@
-#include "shale/comm/hosts/signs_of_life.h"
+#include "shale/comm/hosts/heartbeats.h"
 
 #include "shale/test/support/catch.h"
 
 namespace shale::comm {
 
 TEST_CASE("waits take longer until the start is over") {
-  SignsOfLife signs;
+  Heartbeats signs;
   CHECK(signs.limit(4) == 4);
   signs.set_starting(60);
   CHECK(signs.limit(4) == 60);

@@ -8,7 +8,7 @@ namespace shale::comm {
 // Heartbeat state of the other ranks, for waits and their time limits. If rank A waits for a
 // stopped rank, then ranks that wait for A miss it too, although A is alive. A wait that reaches
 // its time-out therefore first asks whether all ranks are alive, before it names a missing one.
-class SignsOfLife {
+class Heartbeats {
  public:
   // Set by the watchdog in each iteration: longest silence of the ranks that have sent heartbeats.
   void set_longest_silence(double seconds);

@@ -1,4 +1,4 @@
-#include "shale/comm/hosts/signs_of_life.h"
+#include "shale/comm/hosts/heartbeats.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,28 +12,28 @@ constexpr double kLook_s = 0.2;
 
 }  // namespace
 
-void SignsOfLife::set_longest_silence(double seconds) {
+void Heartbeats::set_longest_silence(double seconds) {
   longest_silence_s_.store(seconds);
 }
 
-void SignsOfLife::end() {
+void Heartbeats::end() {
   longest_silence_s_.store(-1);
 }
 
-void SignsOfLife::set_starting(double seconds) {
+void Heartbeats::set_starting(double seconds) {
   start_s_.store(seconds);
 }
 
-void SignsOfLife::set_started() {
+void Heartbeats::set_started() {
   start_s_.store(-1);
 }
 
-double SignsOfLife::limit(double timeout_s) const {
+double Heartbeats::limit(double timeout_s) const {
   const double start_s = start_s_.load();
   return timeout_s == 0 || start_s == 0 ? 0 : std::max(timeout_s, start_s);
 }
 
-void SignsOfLife::wait_for_all(const std::function<void()>& poll) {
+void Heartbeats::wait_for_all(const std::function<void()>& poll) {
   struct Waiting {
     std::atomic<int>& count;
     explicit Waiting(std::atomic<int>& c) : count(c) { count.fetch_add(1); }
