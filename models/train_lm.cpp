@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "shale/base/cpu_affinity.h"
+#include "shale/base/host_memory.h"
 #include "shale/base/log.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/preference_task.h"
@@ -23,7 +24,10 @@ std::string advice(models::TrainConfig config, const DeviceOutOfMemory& error,
   if (error.budget_bytes() == 0 && has_host_memory) return {};  // maybe host memory ran out
   run.threads = resolve_threads(run.threads, world.local_size());
   if (run.device == "auto") run.device = to_string(error.device().type);
-  const int64_t limit = error.budget_bytes() > 0 ? error.budget_bytes() : error.held_bytes();
+  int64_t limit = error.budget_bytes() > 0 ? error.budget_bytes() : error.held_bytes();
+  if (error.budget_bytes() == 0 && error.device().type == DeviceType::kCpu) {
+    limit += available_host_memory().value_or(0) / world.local_size();
+  }
   try {
     return models::describe(
         models::find_remedies(config, world.rank(), world.size(), limit, kMostSeconds), limit);

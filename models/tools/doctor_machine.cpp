@@ -16,6 +16,7 @@
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/host_memory.h"
 #include "shale/base/parse.h"
 #include "shale/models/tools/doctor.h"
 #include "shale/models/training/checks/disk_room.h"
@@ -34,7 +35,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// Returns the value of "key" in /proc/cpuinfo or /proc/meminfo.
+// Returns the value of "key" in a file such as /proc/cpuinfo.
 std::string proc_field(const char* path, std::string_view key) {
   std::ifstream file(path);
   std::string line;
@@ -44,47 +45,6 @@ std::string proc_field(const char* path, std::string_view key) {
     return start == line.npos ? "" : line.substr(start);
   }
   return "";
-}
-
-int64_t meminfo_bytes(std::string_view key) {
-  return std::strtoll(proc_field("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
-}
-
-// Returns the folders of this process's control group for `controller` ("" for version 2), and of
-// its ancestors.
-std::vector<std::string> cgroup_folders(std::string_view controller) {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line, path;
-  bool found = false;
-  while (!found && std::getline(file, line)) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    found = controller.empty()
-                ? controllers.empty()
-                : cat(",", controllers, ",").find(cat(",", controller, ",")) != std::string::npos;
-    path = line.substr(second + 1);
-  }
-  if (!found) return {};
-  const std::string root =
-      controller.empty() ? "/sys/fs/cgroup" : cat("/sys/fs/cgroup/", controller);
-  std::vector<std::string> folders;
-  for (; path.size() > 1; path.erase(path.rfind('/'))) folders.push_back(root + path);
-  folders.push_back(root);
-  return folders;
-}
-
-// Returns the smallest limit of these groups; nothing if there is none.
-std::optional<int64_t> cgroup_memory_limit() {
-  std::optional<int64_t> smallest;
-  const auto consider = [&](const std::string& file) {
-    const auto limit = parse_int(first_line(file));
-    constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 uses a large number
-    if (limit && *limit < kNoLimit && (!smallest || *limit < *smallest)) smallest = limit;
-  };
-  for (const auto& folder : cgroup_folders("")) consider(folder + "/memory.max");
-  for (const auto& folder : cgroup_folders("memory")) consider(folder + "/memory.limit_in_bytes");
-  return smallest;
 }
 
 // Returns the CPU quota of the control groups, in CPUs; nothing if unlimited.
@@ -261,18 +221,16 @@ void examine_cpu(Findings& findings) {
 }
 
 void examine_memory(Findings& findings) {
-  const int64_t available = meminfo_bytes("MemAvailable");
+  const int64_t available = available_host_memory().value_or(0);
   Finding memory{.section = "Memory and limits",
                  .name = "memory",
                  .value = cat(size(available), " available of ", size(meminfo_bytes("MemTotal")))};
   constexpr int64_t kLittle = int64_t{1} << 30, kTooLittle = 128 << 20;
-  int64_t usable = available;
   if (const auto limit = cgroup_memory_limit()) {
     memory.value += cat(", at most ", size(*limit), " for this control group");
-    usable = std::min(usable, *limit);
   }
-  if (usable < kLittle) {
-    memory.state = usable < kTooLittle ? State::kFailed : State::kWarning;
+  if (available < kLittle) {
+    memory.state = available < kTooLittle ? State::kFailed : State::kWarning;
     memory.fix = "end other programs, or raise the container's memory limit";
   }
   findings.push_back(memory);

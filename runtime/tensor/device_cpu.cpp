@@ -2,10 +2,13 @@
 // synchronously on the calling thread, so every event is done when it is recorded.
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "shale/base/error.h"
+#include "shale/base/host_memory.h"
 #include "shale/runtime/tensor/device_backend.h"
 
 namespace shale {
@@ -14,6 +17,7 @@ namespace {
 class MappedMemory final : public MemoryProvider {
  public:
   void* allocate(size_t bytes) override {
+    require_host_memory(int64_t(bytes), std::max<int64_t>(mapped_ - resident_bytes(), 0));
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
       throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
@@ -22,9 +26,16 @@ class MappedMemory final : public MemoryProvider {
     // First-touch page faults of 4 KiB pages cost more than the kernels that write the memory. A
     // refusal only costs time, so the result is not checked.
     madvise(memory, bytes, MADV_HUGEPAGE);
+    mapped_ += int64_t(bytes);
     return memory;
   }
-  void free(void* memory, size_t bytes) noexcept override { munmap(memory, bytes); }
+  void free(void* memory, size_t bytes) noexcept override {
+    munmap(memory, bytes);
+    mapped_ -= int64_t(bytes);
+  }
+
+ private:
+  static inline std::atomic<int64_t> mapped_ = 0;  // bytes of all contexts
 };
 
 class CpuBackend final : public DeviceBackend {

@@ -9,6 +9,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
+#include "shale/base/host_memory.h"
 #include "shale/base/log.h"
 #include "shale/kernels/registry.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
@@ -72,6 +73,7 @@ class PinnedMemory final : public MemoryProvider {
     void* memory = nullptr;
     check(cudaSetDevice(index_), "cudaSetDevice");
     const RelaxedCapture relaxed;
+    require_host_memory(int64_t(bytes));
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
     return memory;
   }

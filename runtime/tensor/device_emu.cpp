@@ -8,6 +8,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
+#include "shale/base/host_memory.h"
 #include "shale/kernels/registry.h"
 #include "shale/kernels/simt/engine/mapping.h"
 #include "shale/kernels/simt/engine/stream.h"
@@ -27,6 +28,7 @@ class KnownMemory final : public MemoryProvider {
   explicit KnownMemory(StreamSet& streams) : streams_(streams) {}
 
   void* allocate(size_t bytes) override {
+    require_host_memory(int64_t(bytes));
     emulator::Mapping mapping(bytes);
     std::memset(mapping.data(), 0xff, bytes);
     const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
+#include "shale/base/host_memory.h"
 #include "shale/kernels/simt/engine/options.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/device_backend.h"
@@ -156,12 +157,27 @@ TEST_CASE("GPUs before the oldest that kernels are for have none, and are not em
 TEST_CASE("a GPU before 8.0 has no bf16, and says what fits", "[runtime][device]") {
   Context turing({.device = emulated_device("emu:75")});
   CHECK(empty(turing, {4}, DType::kF16).numel() == 4);
-  CHECK(
-      test::message_of<UnavailableError>([&] { empty(turing, {4}, DType::kBF16); })
-          .find("emu:75 of compute capability 7.5 has no bf16, which needs 8.0 or later; expected "
-                "--dtype fp16") != std::string::npos);
+  CHECK(test::message_of<UnavailableError>([&] { empty(turing, {4}, DType::kBF16); })
+            .find("emu:75 of compute capability 7.5 has no bf16, which needs 8.0 or later; use "
+                  "--dtype fp16") != std::string::npos);
   check_dtype_of({.type = DeviceType::kCpu}, DType::kBF16, "x");
   check_dtype_of({.type = DeviceType::kCuda, .arch = 80}, DType::kBF16, "x");
+}
+
+// The kernel would end the process when the memory is written, without a message.
+TEST_CASE("memory that the host does not have is refused before it is written", "[device]") {
+  const auto available = available_host_memory();
+  if (!available) return;
+  const auto backend = make_backend({});
+  const auto third = static_cast<size_t>(*available / 3);
+  void* const first = backend->memory().allocate(third);  // counts although no page is in use yet
+  void* const second = backend->memory().allocate(third);
+  CHECK(test::contains(
+      test::message_of<OutOfMemoryError>([&] { backend->memory().allocate(2 * third); }),
+      "more do not fit this host, which has "));
+  backend->memory().free(second, third);
+  backend->memory().free(backend->memory().allocate(third), third);
+  backend->memory().free(first, third);
 }
 
 TEST_CASE("a GPU that is not there is an error, not a crash", "[runtime][device]") {
