@@ -338,6 +338,7 @@ ExitCode Trainer::train() {
   }
   step_->with_anchors([this] { task_.finish(task_context()); });
   if (report_ != nullptr) report_->end(done_steps_);
+  report_end(run_s.count());
   checkpoints_->tell(RunState::kDone, done_steps_, 0);
   return ExitCode::kOk;
 }

@@ -67,6 +67,8 @@ class Trainer : private StepObserver {
   void settle();
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
+  // Logs what the run achieved, where it is saved and what to do next.
+  void report_end(double run_s) const;
   void report_data_wait(double run_s) const;
   const Batch& next_batch();
   void report_ranks(int64_t step);      // collective
@@ -107,6 +109,7 @@ class Trainer : private StepObserver {
     bool is_timed = false;  // the first is not: it includes building the model
   };
   std::optional<Told> told_;
+  std::optional<EvalMetrics> best_;    // lowest validation loss since this start
   std::optional<SaveNews> save_news_;  // of all ranks, of the last step that was settled
   bool stop_agreed_ = false;           // by all ranks
   double peak_flops_ = 0;              // of one rank's device; 0: unknown

@@ -1,6 +1,8 @@
 // What a Trainer tells of its steps: to the other ranks, to files, to people.
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <tuple>
 #include <utility>
 
@@ -135,8 +137,25 @@ void Trainer::evaluate(int64_t step) {
     });
   }
   if (report_ != nullptr) report_->write(metrics);
+  if (!best_ || metrics.val_loss < best_->val_loss) best_ = metrics;
   log_info(format_evaluation(metrics, config_.steps));
   task_.show(task_context(), step);
+}
+
+void Trainer::report_end(double run_s) const {
+  std::string line = cat("done: ", config_.steps, " steps");
+  if (first_step_ < config_.steps) line += cat(" in ", format_duration(run_s));
+  if (best_) {
+    std::array<char, 32> loss{};
+    std::snprintf(loss.data(), loss.size(), "%.4f", double{best_->val_loss});
+    line += cat("; best validation loss ", loss.data(), " at step ", best_->step);
+  }
+  log_info(line,
+           config_.no_save ? "; nothing is saved (--no-save)" : cat("; saved in ", config_.out));
+  if (config_.no_save) return;
+  const bool is_language_model = unit_.items == "tokens";
+  log_info("next: shale report ", config_.out,
+           is_language_model ? cat(", shale generate ", config_.out) : std::string());
 }
 
 void Trainer::report_ranks(int64_t step) {

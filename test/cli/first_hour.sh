@@ -30,7 +30,8 @@ loss_of() { sed -nE 's/.*"val_loss": ([0-9.]+).*/\1/p' "$1/metrics.jsonl"; }
 step "wrote tokenizer.json" -- "$shale" tokenizer train corpus/ --vocab 320 --out tokenizer.json \
   --special "<|endoftext|>,<|im_start|>,<|im_end|>"
 step "wrote tokens" -- "$shale" tokenize corpus/ --tokenizer tokenizer.json --out tokens
-step "validation" -- "$train" --model llama-nano --layers 2 --width 32 --heads 4 --kv-heads 2 \
+step "validation" "done: 60 steps in " "; best validation loss " "; saved in base" \
+  "next: shale report base, shale generate base" -- "$train" --model llama-nano --layers 2 --width 32 --heads 4 --kv-heads 2 \
   --hidden 64 --data tokens --tokenizer tokenizer.json --seq-len 64 --steps 60 --micro-batch 8 \
   --lr 1e-2 --eval-every 30 --save-every 30 --out base
 loss_of base | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < first) }' ||
