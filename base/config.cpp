@@ -99,11 +99,14 @@ class CommandLine {
     }
     const bool is_bool = argument == "true" || argument == "false";
     const bool takes_many = state_.program.ends_with("...");  // "shale report RUN..."
+    ConfigField* const data = state_.find("data");
     throw ConfigError(cat("unexpected argument '", excerpt(argument), "'",
                           is_bool && !previous_flag_.empty()
                               ? cat("; did you mean ", previous_flag_, "=", argument, "?")
                           : takes_many
                               ? cat("; put it before the flags: ", state_.program, " --flag")
+                          : data != nullptr && data->required && !values_.contains(data)
+                              ? cat("; did you mean --data ", excerpt(argument), "?")
                               : ""));
   }
 
@@ -117,6 +120,9 @@ class CommandLine {
     std::replace(name.begin(), name.end(), '_', '-');
     if (const RemovedOption* const removed = find_removed_option(name)) {
       return ConfigError(removed_message(spelled, *removed));
+    }
+    if (const std::string advice = synonym_advice(state_, name); !advice.empty()) {
+      return ConfigError(cat("unknown flag ", spelled, "; ", advice));
     }
     const auto nearest = nearest_name(name, names);
     return ConfigError(cat("unknown flag ", excerpt(spelled),
@@ -132,7 +138,7 @@ class CommandLine {
   std::map<ConfigField*, std::string_view> values_;
 };
 
-void assign(ConfigField& field, std::string_view value) {
+void assign(const ConfigState& state, ConfigField& field, std::string_view value) {
   if (field.assign_text(value)) {
     field.is_set = true;
     return;
@@ -140,7 +146,9 @@ void assign(ConfigField& field, std::string_view value) {
   if (const RemovedOption* const removed = find_removed_option(field.name, value)) {
     throw ConfigError(removed_message(cat(field.spelled(), " ", value), *removed));
   }
-  throw ConfigError(mismatch(field.spelled(), field, cat("'", value, "'")));
+  const std::string advice = synonym_advice(state, cat(field.name, "=", value));
+  throw ConfigError(cat(mismatch(field.spelled(), field, cat("'", value, "'")),
+                        advice.empty() ? "" : "; ", advice));
 }
 
 // Returns the topic after --help, if --help is given.
@@ -263,17 +271,17 @@ ConfigSpec::ConfigSpec(std::string program, std::string summary)
   ConfigState::Builtin& builtin = state_->builtin;
   auto& list = state_->builtin_fields;
   const TextLimits file = {.is_path = true, .help = {.metavar = "FILE"}};
-  list.push_back(make_text_field("config", builtin.config,
-                                 "read options from a JSON file: the flags' names with '_' for "
-                                 "'-'; flags win over the file",
-                                 file));
+  list.push_back(make_text_field(
+      "config", builtin.config,
+      "read options from a JSON file (keys are flag names with '_' for '-'); flags override it",
+      file));
   list.push_back(make_bool_field("print-config", builtin.print_config,
-                                 "print all options as such a file and exit"));
+                                 "print all options as such a JSON file and exit"));
   list.push_back(make_bool_field("version", builtin.version, "print the version and exit"));
-  list.push_back(make_text_field("help", builtin.help,
-                                 "print this text and exit; all: with every flag; GROUP: the "
-                                 "flags of a group; table: all, with tabs between columns",
-                                 {.help = {.metavar = "[GROUP]"}}));
+  list.push_back(make_text_field(
+      "help", builtin.help,
+      "print help and exit; all: every flag; GROUP: one group; table: tab-separated",
+      {.help = {.metavar = "[GROUP]"}}));
 }
 
 ConfigSpec::~ConfigSpec() = default;
@@ -391,7 +399,7 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
   const CommandLine line(state, arguments);
   for (const FieldPtr& field : state.builtin_fields) {
     if (const auto it = line.values().find(field.get()); it != line.values().end()) {
-      assign(*field, it->second);
+      assign(state, *field, it->second);
     }
   }
   if (state.builtin.version) {
@@ -400,7 +408,7 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
   if (!state.builtin.config.empty()) read_config_file(state, state.builtin.config);
   for (const FieldPtr& field : state.fields) {
     if (const auto it = line.values().find(field.get()); it != line.values().end()) {
-      assign(*field, it->second);
+      assign(state, *field, it->second);
     }
   }
   if (state.builtin.print_config) return {.should_exit = true, .output = spec.to_json()};

@@ -106,6 +106,11 @@ std::string mismatch(std::string_view where, const ConfigField& field, std::stri
 // Error text such as "--optimizer 01-adam was removed; use --optimizer 1bit-adam".
 std::string removed_message(std::string_view what, const RemovedOption& option);
 
+// What to use in place of an option that other trainers have: "use --lr" for "learning-rate". For a
+// value of one, `name` is "device=gpu". Empty: the name is not known, or the program has no such
+// option.
+std::string synonym_advice(const ConfigState& state, std::string_view name);
+
 // Returns a table of all options, one a line, from which shell completions and manual pages are
 // generated. Columns are separated by tabs: the command; "flag", "value" or "argument"; the
 // spelling; the placeholder of the value; offered(); the help text as in --help; the section. The

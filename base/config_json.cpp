@@ -35,18 +35,24 @@ ConfigField* field_of(const ConfigState& state, const std::string& source, const
     if (value.is_null() || value.dump() == removed->unused) return nullptr;
     throw ConfigError(removed_message(cat(source, ": ", key), *removed));
   }
+  if (const std::string advice = synonym_advice(state, name); !advice.empty()) {
+    throw ConfigError(cat(source, ": unknown key ", json_quote(key), "; ", advice));
+  }
   const auto nearest = nearest_name(key, keys);
   throw ConfigError(cat(source, ": unknown key ", excerpt(json_quote(key)),
                         nearest ? cat("; did you mean ", json_quote(*nearest), "?") : ""));
 }
 
-ConfigError not_assigned(const ConfigField& field, const std::string& where,
-                         const JsonValue& scalar) {
+ConfigError not_assigned(const ConfigState& state, const ConfigField& field,
+                         const std::string& where, const JsonValue& scalar) {
   const auto* const text = std::get_if<std::string>(&scalar.value);
   const auto* const removed = text != nullptr ? find_removed_option(field.name, *text) : nullptr;
-  return ConfigError(removed != nullptr
-                         ? removed_message(cat(where, " ", json_quote(*text)), *removed)
-                         : mismatch(where, field, scalar.found));
+  if (removed != nullptr) {
+    return ConfigError(removed_message(cat(where, " ", json_quote(*text)), *removed));
+  }
+  const std::string advice =
+      text != nullptr ? synonym_advice(state, cat(field.name, "=", *text)) : "";
+  return ConfigError(cat(mismatch(where, field, scalar.found), advice.empty() ? "" : "; ", advice));
 }
 
 // Calls fn and turns its errors into ConfigError: the file is a configuration, not data.
@@ -77,7 +83,8 @@ void read_config_text(ConfigState& state, std::string_view text, const std::stri
     ConfigField* const field = field_of(state, source, key, value);
     if (field == nullptr || (value.is_null() && field->is_open())) continue;
     const JsonValue scalar = scalar_of(value);
-    if (!field->assign_json(scalar)) throw not_assigned(*field, cat(source, ": ", key), scalar);
+    if (!field->assign_json(scalar))
+      throw not_assigned(state, *field, cat(source, ": ", key), scalar);
     field->is_set = true;
   }
 }

@@ -1,6 +1,8 @@
 // Main function of `shale`, a program with subcommands.
 #include <array>
 #include <exception>
+#include <string_view>
+#include <utility>
 
 #include "shale/base/failure.h"
 #include "shale/models/tools/tool_table.h"
@@ -10,28 +12,54 @@ namespace shale::models {
 namespace {
 
 constexpr std::array kTools = {
-    Tool{"ckpt", "looks at checkpoints, checks them, converts them", run_ckpt},
-    Tool{"config", "makes options of those of other trainers", run_config},
-    Tool{"doctor", "says what this machine offers to training, what is missing, and the way out",
-         run_doctor},
-    Tool{"evaluate", "says how well a model predicts a text, or answers questions", run_evaluate},
-    Tool{"generate", "continues texts, or answers them, with a model", run_generate},
-    Tool{"metrics", "prints the metrics of a run as CSV", run_metrics},
-    Tool{"plan", "says what memory a run needs, without the machines", run_plan},
-    Tool{"report", "writes a page about runs, with their curves over each other", run_report},
-    Tool{"run", "starts a training command, and starts it again when it fails", run_run},
-    Tool{"tokenize", "turns text into shards of tokens", run_tokenize},
-    Tool{"tokenizer", "trains tokenizers", run_tokenizer},
-    Tool{"trace", "says in words what a trace of some steps shows", run_trace},
+    Tool{"ckpt", "inspects, verifies and converts checkpoints", run_ckpt},
+    Tool{"config", "converts the options of other trainers", run_config},
+    Tool{"doctor", "checks what this machine can run, and how to fix what is missing", run_doctor},
+    Tool{"evaluate", "measures perplexity, or accuracy on a benchmark", run_evaluate},
+    Tool{"generate", "continues a text, or answers a message, with a model", run_generate},
+    Tool{"metrics", "exports the metrics of a run as CSV or to MLflow", run_metrics},
+    Tool{"plan", "plans memory and time of a run, without the machines", run_plan},
+    Tool{"report", "writes an HTML report that compares runs", run_report},
+    Tool{"run", "starts a training command, and restarts it when it fails", run_run},
+    Tool{"tokenize", "converts text to token shards", run_tokenize},
+    Tool{"tokenizer", "trains a BPE tokenizer", run_tokenizer},
+    Tool{"trace", "prints where the time of a step goes, from a trace", run_trace},
     Tool{"watch", "shows the curves of a run in the terminal", run_watch},
+};
+
+constexpr std::string_view kTrainers = "train_lm, train_image or train_diffusion";
+constexpr std::string_view kExport = "shale ckpt export, or --export of train_lm";
+constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
+    {"train", kTrainers},
+    {"pretrain", kTrainers},
+    {"finetune", "train_lm --init MODEL --task sft"},
+    {"sft", "train_lm --task sft"},
+    {"dpo", "train_lm --task dpo"},
+    {"lora", "train_lm --init MODEL --lora-rank 16"},
+    {"export", kExport},
+    {"convert", kExport},
+    {"eval", "shale evaluate"},
+    {"chat", "shale generate MODEL --chat"},
+    {"infer", "shale generate"},
+    {"sample", "shale generate"},
+    {"predict", "shale generate"},
+    {"launch", "shale run -- COMMAND, or mpirun"},
+    {"csv", "shale metrics RUN --csv"},
+    {"checkpoint", "shale ckpt"},
+    {"inspect", "shale ckpt inspect"},
+    {"import", "shale config import"},
+    {"memory", "shale plan"},
+    {"check", "shale doctor"},
+    {"info", "shale doctor"},
 };
 
 constexpr ToolTable kTable = {
     .program = "shale",
     .summary = "tools for machines, data, runs and checkpoints",
     .what = "tool",
-    .closing = "train_lm is a program of its own.",
+    .closing = "Programs that train: train_lm, train_image, train_diffusion.",
     .tools = kTools,
+    .synonyms = kSynonyms,
 };
 
 }  // namespace

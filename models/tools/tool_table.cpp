@@ -60,6 +60,10 @@ const Tool& find_tool(const ToolTable& table, std::string_view name) {
     if (tool.name == name) return tool;
     names.emplace_back(tool.name);
   }
+  for (const auto& [synonym, use] : table.synonyms) {
+    if (synonym != name) continue;
+    throw ConfigError(cat(table.program, ": unknown ", table.what, " '", name, "'; use ", use));
+  }
   const auto nearest = nearest_name(name, names);
   throw ConfigError(cat(table.program, ": unknown ", table.what, " '", excerpt(name), "'",
                         nearest ? cat("; did you mean ", *nearest, "?")

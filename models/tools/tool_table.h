@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace shale::models {
@@ -22,6 +23,8 @@ struct ToolTable {
   std::string_view what;     // word for its tools, in lower case: "tool", "action"
   std::string_view closing;  // the last lines of --help
   std::span<const Tool> tools;
+  // Names that other programs have, and what messages say to do instead.
+  std::span<const std::pair<std::string_view, std::string_view>> synonyms = {};
 };
 
 // Runs the tool that argv[1] names; --help lists all tools. Throws ConfigError, with the nearest

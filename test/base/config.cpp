@@ -136,6 +136,44 @@ TEST_CASE("an unknown flag names the nearest one", "[config]") {
   CHECK(contains(complaint({"---"}), "unknown flag ---"));
 }
 
+TEST_CASE("another trainer's name of an option is answered with the option", "[config]") {
+  CHECK(complaint({"--learning-rate", "1"}) == "unknown flag --learning-rate; use --lr");
+  CHECK(complaint({"--learning_rate=1"}) == "unknown flag --learning_rate; use --lr");
+  CHECK(contains(complaint({"--epochs", "3"}), "unknown flag --epochs; use --steps"));
+  CHECK(contains(complaint({"--fsdp"}), "use --zero 3"));
+  CHECK(file_complaint(R"({"learning_rate": 1})")
+            .ends_with("run.json: unknown key \"learning_rate\"; use --lr"));
+  // Of a row for a flag that this program does not have, nothing.
+  CHECK(contains(complaint({"--tensor-model-parallel-size", "2"}), "train --help lists the flags"));
+}
+
+TEST_CASE("another trainer's name of a value is answered with the value", "[config]") {
+  std::string device = "auto";
+  const auto complaint_of = [&](std::vector<const char*> arguments) {
+    ConfigSpec spec("train", "a program for tests");
+    spec.add_choice("device", device, {"auto", "cpu", "cuda"}, "where to compute");
+    return message_of<ConfigError>([&] { parse(spec, std::move(arguments)); });
+  };
+  CHECK(contains(complaint_of({"--device", "gpu"}), "found 'gpu'; use --device cuda"));
+  CHECK(contains(complaint_of({"--device", "cuda:0"}), "CUDA_VISIBLE_DEVICES"));
+  CHECK(complaint_of({"--device", "abacus"}).ends_with("found 'abacus'"));
+  CHECK(contains(complaint_of({"--gpus", "2"}), "unknown flag --gpus"));
+  const test::TempDir dir;
+  CHECK(contains(complaint_of({"--config", dir.write("run.json", R"({"device": "gpu"})").c_str()}),
+                 "use --device cuda"));
+}
+
+TEST_CASE("an argument without a flag may be the data", "[config]") {
+  std::string data;
+  ConfigSpec spec("train", "a program for tests");
+  spec.add("data", data, "what to read", {.required = true, .is_path = true});
+  CHECK(message_of<ConfigError>([&] { parse(spec, {"x.txt"}); }) ==
+        "unexpected argument 'x.txt'; did you mean --data x.txt?");
+  CHECK(message_of<ConfigError>([&] {
+          parse(spec, {"--data", "y.txt", "x.txt"});
+        }) == "unexpected argument 'x.txt'");
+}
+
 TEST_CASE("a wrong value names the flag, what was expected and what was found", "[config]") {
   CHECK(complaint({"--steps", "abc"}) == "--steps: expected an integer of at least 1, found 'abc'");
   CHECK(complaint({"--steps=0"}) == "--steps: expected an integer of at least 1, found '0'");

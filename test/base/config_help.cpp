@@ -52,13 +52,12 @@ TEST_CASE("help lists sections, values, ranges, units and defaults in columns", 
       "                        default one)\n"
       "\n"
       "Configuration\n"
-      "  --config FILE         read options from a JSON file: the flags' names with '_'\n"
-      "                        for '-'; flags win over the file\n"
-      "  --print-config        print all options as such a file and exit\n"
+      "  --config FILE         read options from a JSON file (keys are flag names with\n"
+      "                        '_' for '-'); flags override it\n"
+      "  --print-config        print all options as such a JSON file and exit\n"
       "  --version             print the version and exit\n"
-      "  --help [GROUP]        print this text and exit; all: with every flag; GROUP:\n"
-      "                        the flags of a group; table: all, with tabs between\n"
-      "                        columns\n";
+      "  --help [GROUP]        print help and exit; all: every flag; GROUP: one group;\n"
+      "                        table: tab-separated\n";
   CHECK(spec.help() == want);
   CHECK(spec.help_about("") == want);
   CHECK(spec.help_about("all") == want);

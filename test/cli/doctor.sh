@@ -109,6 +109,10 @@ variables=()
 
 run 64 docter
 has "unknown tool 'docter'; did you mean doctor?"
+run 64 train
+has "unknown tool 'train'; use train_lm, train_image or train_diffusion"
+run 64 export
+has "unknown tool 'export'; use shale ckpt export"
 run 64
 has 'Usage: shale TOOL' 'expected a tool'
 run 64 doctor --jsn
