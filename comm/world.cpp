@@ -67,7 +67,7 @@ bool started_by_launcher() {
 }
 
 void print_failure(std::string_view message, int rank, int size) {
-  print_error(cat(message, " (rank ", rank, " of ", size, ")"));
+  print_error(size == 1 ? std::string(message) : cat(message, " (rank ", rank, " of ", size, ")"));
 }
 
 // Ends the job, or at least this process.
