@@ -32,7 +32,7 @@ std::string advice(models::TrainConfig config, const DeviceOutOfMemory& error,
     return models::describe(
         models::find_remedies(config, world.rank(), world.size(), limit, kMostSeconds), limit);
   } catch (const std::exception& failure) {  // the original error is reported
-    log_info("no advice about memory: ", failure.what());
+    log_info("cannot advise on memory: ", failure.what());
     return {};
   }
 }

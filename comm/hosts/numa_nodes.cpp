@@ -29,7 +29,7 @@ std::vector<int> numa_nodes(int ranks_per_node, const std::vector<std::string>& 
   if (ranks_per_node == 0) return one_host && nodes_keep_tree(nodes) ? nodes : std::vector<int>();
   const int ranks = static_cast<int>(hosts.size());
   if (!one_host) {
-    throw ConfigError(cat("--numa-ranks: the ranks are on several hosts, whose sums are made host ",
+    throw ConfigError(cat("--numa-ranks: not supported for ranks on several hosts; use 0 or 1",
                           "by host; use 0 or 1"));
   }
   std::vector<int> wanted;

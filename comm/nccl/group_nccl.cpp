@@ -271,7 +271,7 @@ NcclGroup::~NcclGroup() {
       watchdog_->fail(std::make_exception_ptr(CommError("given up")));
     }
   } catch (const std::exception& error) {
-    log_warning("nccl: group '", options().name, "' ends badly: ", error.what());
+    log_warning("nccl: group '", options().name, "': error when it was closed: ", error.what());
     watchdog_->fail(std::current_exception());
     together = false;
   }

@@ -41,8 +41,8 @@ Degrees filled(Degrees degrees, int processes) {
   }
   if (degrees.expert > 1 && degrees.here() > 1) {
     throw ConfigError(cat("parallel: expert ", degrees.expert, " with ", degrees.here(),
-                          " mesh ranks a process: products of experts have the rows of several "
-                          "ranks, and round by their number; use one mesh rank per process"));
+                          " mesh ranks per process: rounding in experts would depend on the number "
+                          "of ranks; use one mesh rank per process"));
   }
   const int stage = processes / degrees.replica / degrees.pipeline;
   if (stage % degrees.expert == 0) return degrees;
@@ -239,7 +239,7 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
   const SequenceParts parts = sequence_parts();
   if (tokens == 0) {
     throw ConfigError(cat("parallel: context ", degrees_.context,
-                          " of a model without sequences that can be cut; use context 1"));
+                          ", but the model does not support context parallelism; use context 1"));
   }
   if (tokens < 2 * parts.shards) {
     throw ConfigError(cat("parallel: context ", parts.shards, " with sequences of ", tokens,
@@ -248,11 +248,11 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
   }
   const int64_t padded = parts.chunk_tokens(tokens) * parts.chunks();
   if (padded == tokens || number_of_experts(model) == 1) return;
-  throw ConfigError(cat("parallel: sequences of ", tokens, " tokens in ", parts.chunks(),
-                        " chunks, for ", parts.slices,
-                        " parts of layers: routers of a mixture of "
-                        "experts would weigh the padding; expected a multiple of ",
-                        parts.chunk_tokens(1) * parts.chunks()));
+  throw ConfigError(
+      cat("parallel: sequences of ", tokens, " tokens in ", parts.chunks(), " chunks, for ",
+          parts.slices,
+          " parts of layers: MoE routers would weigh the padding; expected a multiple of ",
+          parts.chunk_tokens(1) * parts.chunks()));
 }
 
 // Lines along the context axis for each hosted rank: over all ranks, and for kUlyssesRing over the

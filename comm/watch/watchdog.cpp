@@ -139,8 +139,8 @@ void Watchdog::warn_of_unheard() {
                         link_->watched().end(), std::back_inserter(unheard));
   if (unheard.empty() || context_.local_rank != 0) return;
   log_warning("no heartbeats arrive here from ", context_.places.list(unheard),
-              ", though MPI reaches them: does a firewall keep UDP out? If they stop or are cut "
-              "off, that shows only when a collective times out");
+              ", although MPI reaches them; a firewall may block UDP. If these ranks are lost, "
+              "only a timeout of a collective shows it");
 }
 
 // Exit code of this node's failed ranks; preferably one that no other failure has caused.

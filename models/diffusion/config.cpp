@@ -15,51 +15,48 @@ std::vector<std::string> preset_names() {
 
 void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
   spec.section("Model");
-  spec.add_choice("model", c.model, preset_names(), "preset")
-      .basic("preset, such as dit-nano or dit-b2");
-  spec.add("patch", c.patch, "edge of what becomes a token, in pixels",
+  spec.add_choice("model", c.model, preset_names(), "model preset")
+      .basic("model preset, such as dit-nano or dit-b2");
+  spec.add("patch", c.patch, "patch size: width and height of a token, in pixels",
            {.min = 1, .max = 64, .help = {.default_text = "4 for dit-nano, else 2"}});
   spec.add_choice("variant", c.variant,
                   {{"paper", DitVariant::kPaper}, {"diffusers", DitVariant::kDiffusers}},
-                  "whose numbers: other programs have other frequencies of times");
-  spec.add(
-          "init", c.init,
-          "start from a folder of diffusers (config.json, diffusion_pytorch_model.safetensors), or "
-          "from a safetensors file of the paper's names",
-          {.is_path = true, .help = {.metavar = "PATH"}})
+                  "frequencies of the time embedding: as in the DiT paper, or as in diffusers");
+  spec.add("init", c.init,
+           "start from local weights: a diffusers folder (config.json, "
+           "diffusion_pytorch_model.safetensors) or a safetensors file with the names of the DiT "
+           "paper",
+           {.is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
-      .basic("start from weights of diffusers");
+      .basic("start from diffusers weights");
   spec.section("Diffusion");
-  spec.add_choice("process", c.process,
-                  {{"flow", DiffusionKind::kFlow}, {"ddpm", DiffusionKind::kDdpm}},
-                  "rectified flow, whose model says the velocity, or DDPM of 1000 steps, whose "
-                  "model says the noise");
+  spec.add_choice(
+      "process", c.process, {{"flow", DiffusionKind::kFlow}, {"ddpm", DiffusionKind::kDdpm}},
+      "flow: rectified flow, predicts the velocity; ddpm: 1000 steps, predicts the noise");
   spec.add("learned-variance", c.learned_variance,
-           "of --process ddpm: the model says how much noise a step back has");
-  spec.add_choice("times", c.times,
-                  {{"uniform", TimeDraws::kUniform}, {"logit-normal", TimeDraws::kLogitNormal}},
-                  "how times of training are drawn; logit-normal: of --process flow, more of the "
-                  "middle");
+           "predict the variance of a denoising step too; for --process ddpm");
+  spec.add_choice(
+      "times", c.times,
+      {{"uniform", TimeDraws::kUniform}, {"logit-normal", TimeDraws::kLogitNormal}},
+      "distribution of training times; logit-normal: more in the middle, for --process flow");
   spec.add("time-shift", c.time_shift,
-           "of --process flow: above 1 training and samples have more of the times near noise, "
-           "where it is decided what a picture shows; 3 is usual for larger pictures",
+           "shift of times towards noise, for --process flow; 3 is usual for large images, 1: none",
            {.min = 0.01, .max = 100});
   spec.add("label-dropout", c.label_dropout,
-           "probability that the class of a training image is left out, for guidance",
+           "probability of dropping the class of a training image, for guidance",
            {.min = 0, .max = 1});
   spec.section("Samples");
-  spec.add(
-          "samples", c.samples,
-          "images that are made with each validation, by the average of --ema if there is one, and "
-          "written to OUT/samples; 0: none",
-          {.min = 0, .max = 4096})
+  spec.add("samples", c.samples,
+           "images to generate at each validation, with the --ema weights if there are any, in "
+           "OUT/samples; 0: none",
+           {.min = 0, .max = 4096})
       .may_change()
-      .basic("images made with each validation");
-  spec.add("sample-steps", c.sample_steps, "steps from noise to an image",
+      .basic("images to generate at each validation; 0: none");
+  spec.add("sample-steps", c.sample_steps, "denoising steps per generated image",
            {.min = 1, .max = NoiseSchedule::kSteps})
       .may_change();
   spec.add("guidance", c.guidance,
-           "how far samples go from what no class would be to what theirs is; 1: no guidance",
+           "classifier-free guidance scale of generated images; 1: no guidance",
            {.min = 0, .max = 100})
       .may_change();
 }
@@ -68,18 +65,18 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
 
 void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
   describe(spec, config.diffusion.data,
-           {.path = "as train_image's, or a folder of safetensors files of latents [N, C, H, W] "
-                    "and labels [N]; shapes: made, not read",
-            .pixels = "32 for shapes, CIFAR and IDX, else 256; of latents their own"});
+           {.path = "as for train_image, or a folder of safetensors files with latents [N, C, H, "
+                    "W] and labels [N], or shapes: generated images",
+            .pixels = "32 for shapes, CIFAR and IDX, 256 for other images, the size of latents"});
   describe_model(spec, config.diffusion);
   describe(spec, config.run, {.sample = "image", .default_lr = "by preset"});
   spec.section("Evaluation");
-  spec.add("eval-samples", config.diffusion.eval_samples, "images of a validation; 0: all",
+  spec.add("eval-samples", config.diffusion.eval_samples, "images per validation; 0: all",
            {.min = 0})
       .may_change();
   spec.add("export", config.diffusion.export_dir,
-           "write the weights, or the average of --ema, at the end: by diffusers' names and "
-           "numbers with --variant diffusers, else by the paper's",
+           "write the weights at the end (those of --ema if it is on): diffusers files with "
+           "--variant diffusers, else with the names of the DiT paper",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change()
       .basic("write the weights at the end");
@@ -96,27 +93,28 @@ void resolve(DiffusionTrainConfig& config, int ranks) {
   check_whole_samples(config.run, "diffusion transformers");
   const bool samples = diffusion.samples > 0 && config.run.eval_every > 0;
   if (samples && config.run.pipeline > 1) {
-    throw ConfigError(cat("--samples is ", diffusion.samples, ": a pipeline passes losses on, ",
-                          "no pictures; use --samples 0, or --pipeline 1"));
+    throw ConfigError(
+        cat("--samples is ", diffusion.samples,
+            ": images cannot be generated with --pipeline; use --samples 0 or --pipeline 1"));
   }
   if (samples && diffusion.guidance != 1 && diffusion.label_dropout == 0) {
     throw ConfigError(cat("--guidance ", format_real(diffusion.guidance),
-                          " goes by what the model says of no class, which it never learns; use "
-                          "--label-dropout above 0, or --guidance 1"));
+                          " needs a model that is trained without classes too; use --label-dropout "
+                          "above 0, or --guidance 1"));
   }
   if (diffusion.process == DiffusionKind::kDdpm) {
     if (diffusion.time_shift != 1) {
-      throw ConfigError(cat("--time-shift ", format_real(diffusion.time_shift),
-                            ": times of --process ddpm are steps of its own; use --time-shift 1, "
-                            "or --process flow"));
+      throw ConfigError(
+          cat("--time-shift ", format_real(diffusion.time_shift),
+              " is incompatible with --process ddpm; use --time-shift 1 or --process flow"));
     }
     if (diffusion.times == TimeDraws::kUniform) return;
     throw ConfigError(
-        "--times logit-normal: times of --process ddpm are uniform; use --times "
-        "uniform, or --process flow");
+        "--times logit-normal is incompatible with --process ddpm; use --times uniform or "
+        "--process flow");
   }
   if (diffusion.learned_variance) {
-    throw ConfigError("--learned-variance: a flow has no variances; use --process ddpm");
+    throw ConfigError("--learned-variance needs --process ddpm (found --process flow)");
   }
 }
 

@@ -83,8 +83,8 @@ std::vector<int64_t> shape_of_part(const Shape& whole, const DitTensor& tensor) 
 
 [[noreturn]] void refuse_pickle(const fs::path& path, const char* convert) {
   throw DataError(cat(path.string(),
-                      ": is a pickle, and reading one may run what is in it; use "
-                      "safetensors, which Python makes of one that you trust: ",
+                      ": is a Python pickle, which can run code when it is loaded; if you trust "
+                      "it, convert it to safetensors in Python: ",
                       convert));
 }
 
@@ -100,7 +100,7 @@ struct Place {
 };
 
 Place find_weights(const std::string& path) {
-  if (!is_there(path)) throw MissingInputError(cat("--init: nothing is there: ", path));
+  if (!is_there(path)) throw MissingInputError(cat("--init: no such file or folder: ", path));
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     if (is_pickle_name(path)) {
@@ -121,8 +121,8 @@ Place find_weights(const std::string& path) {
                   "NEW_FOLDER)");
   }
   if (is_there(folder / kPaperWeights)) return {.weights = folder / kPaperWeights, .config = {}};
-  throw MissingInputError(
-      cat(folder.string(), ": neither ", kDiffusersWeights, " nor ", kPaperWeights));
+  throw MissingInputError(cat(folder.string(), ": no weights found, expected ", kDiffusersWeights,
+                              " or ", kPaperWeights));
 }
 
 // ---- config.json ----

@@ -112,7 +112,7 @@ Tensor loss_of_result(const Dit& model, DiffusionKind kind, const DeviceBatch& b
 
 Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch) {
   if (model.config().learned_variance && kind != DiffusionKind::kDdpm) {
-    throw ConfigError("diffusion: a flow has no variances to learn; only DDPM has");
+    throw ConfigError("diffusion: learned_variance needs DDPM, found a flow");
   }
   const Tensor said = model.forward(noisy_images(batch), batch["times"], batch["labels"]);
   return loss_of_result(model, kind, batch, said);

@@ -16,7 +16,7 @@ constexpr double kFirstBeta = 1e-4, kLastBeta = 0.02;
 std::vector<int64_t> spread(int64_t steps) {
   if (steps < 1 || steps > NoiseSchedule::kSteps) {
     throw ConfigError(
-        cat("a diffusion of ", steps, " steps, expected 1 to ", NoiseSchedule::kSteps));
+        cat("diffusion: found ", steps, " steps, expected 1 to ", NoiseSchedule::kSteps));
   }
   std::vector<int64_t> times;
   constexpr int64_t kLast = NoiseSchedule::kSteps - 1;

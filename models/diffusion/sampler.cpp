@@ -125,11 +125,11 @@ Tensor sample_images(Dit& model, Context& context, const std::vector<int32_t>& l
   const DitConfig& config = model.config();
   if (options.steps < 1 || options.steps > NoiseSchedule::kSteps) {
     throw ConfigError(
-        cat("samples in ", options.steps, " steps, expected 1 to ", NoiseSchedule::kSteps));
+        cat("sampler: found ", options.steps, " steps, expected 1 to ", NoiseSchedule::kSteps));
   }
   for (const int32_t label : labels) {
     if (label >= 0 && label <= config.no_class()) continue;
-    throw ConfigError(cat("samples of class ", label, ", expected 0 to ", config.no_class()));
+    throw ConfigError(cat("sampler: class is ", label, ", expected 0 to ", config.no_class()));
   }
   const Inference inference(context);
   const GuidedModel guided(model, context, labels, options.guidance);

@@ -92,8 +92,9 @@ double DiffusionTask::step_weight(int64_t step) const {
 
 void DiffusionTask::check_evaluation() const {
   if (data_.val_images > 0) return;
-  throw DataError(cat("data: ", config_.data.path,
-                      " leaves nothing for validation, which --eval-every asks for"));
+  throw DataError(
+      cat("data: ", config_.data.path,
+          " has no data for validation, which --eval-every needs; raise --val-fraction"));
 }
 
 Evaluation DiffusionTask::evaluate(const TaskContext& run) {
@@ -158,7 +159,7 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
 void DiffusionTask::finish(const TaskContext& run) {
   int64_t damaged = damaged_->count();
   run.group.host().all_reduce_sum(make_view(&damaged, {1}), {.tag = "damaged images"});
-  if (damaged > 0) log_info(damaged, " images were damaged and left out, counted on each rank");
+  if (damaged > 0) log_info(damaged, " damaged images were skipped, counted on each rank");
   if (config_.export_dir.empty()) return;
   run.with_average([&] {
     export_dit(config_.export_dir, *model_, run.parallel, /*is_main=*/run.group.rank() == 0);

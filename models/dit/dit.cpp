@@ -28,12 +28,12 @@ Init xavier(int64_t in, int64_t out) {
 
 const DitConfig& checked(const DitConfig& config) {
   if (config.patch < 1 || config.pixels % config.patch != 0) {
-    throw ConfigError(cat("a diffusion transformer of patches of ", config.patch,
-                          " pixels needs images of a multiple of that, found ", config.pixels));
+    throw ConfigError(cat("diffusion transformer: patch is ", config.patch,
+                          ", expected a divisor of the image size, found ", config.pixels));
   }
   if (config.heads < 1 || config.width % config.heads != 0 || config.width % 4 != 0) {
-    throw ConfigError(cat("a diffusion transformer of width ", config.width, " has ", config.heads,
-                          " heads, expected a multiple of 4 that they divide"));
+    throw ConfigError(cat("diffusion transformer: width is ", config.width, " with ", config.heads,
+                          " heads, expected a multiple of 4 that the heads divide"));
   }
   return config;
 }

@@ -30,7 +30,7 @@ std::string gguf_name(const std::string& name) {
 GgufModel gpt2_gguf(const LanguageModelConfig& config, const std::vector<HfTensor>& tensors) {
   if (config.gelu != Gelu::kTanh) {
     throw ConfigError(
-        "gguf: the model has another GELU, expected the tanh form, as llama.cpp has it");
+        "gguf: the model uses another GELU than the tanh form of llama.cpp; use --to hf");
   }
   const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
   GgufModel model{.architecture = "gpt2"};

@@ -23,48 +23,47 @@ std::vector<std::string> preset_names() {
 
 void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
   describe(spec, c.data,
-           {.path = "folder with a folder of PNG and JPEG files for each class, perhaps in train/ "
-                    "and val/; or with CIFAR's binary files, or with IDX files; webdataset's tars, "
-                    "a folder of them or x-{000..012}.tar; shapes: made, not read",
+           {.path = "folder with a subfolder of PNG or JPEG files per class (train/ and val/ "
+                    "optional), CIFAR or IDX files, webdataset tars (a folder or "
+                    "x-{000..012}.tar), or shapes: generated images",
             .pixels = "64 for shapes, 32 for CIFAR and IDX, else 224"});
   spec.add("crop-area", c.crop_area,
-           "least share of an image's area that a random crop for training has; 1: the whole image",
+           "minimum share of the image area in a random training crop; 1: the whole image",
            {.min = 0.01, .max = 1, .help = {.default_text = "0.08 of a folder, else 0.6"}});
   spec.add("randaugment", c.randaugment,
-           "changes that are drawn for each training image, and how strong they are, 0 to 30, as "
-           "torchvision makes them; 2,9 is usual",
+           "RandAugment: operations per training image and their strength, 0 to 30; 2,9 is usual",
            {.help = {.metavar = "N,STRENGTH", .default_text = "none"}});
-  spec.add("random-erase", c.erase, "probability that a box of a training image is erased",
+  spec.add("random-erase", c.erase,
+           "random erasing: probability of erasing a box of a training image",
            {.min = 0, .max = 1});
   spec.add("mixup", c.mixup,
-           "mix training images with others by shares of the Beta distribution (a, a) of this a; "
-           "0.2 is usual",
+           "mixup: alpha of the Beta distribution of mixing shares; 0.2 is usual, 0: off",
            {.min = 0, .max = kMostMixing});
   spec.add("cutmix", c.cutmix,
-           "the same by a box of the other image; with --mixup either is as likely; 1 is usual",
+           "CutMix: alpha, 1 is usual, 0: off; with mixup, each is chosen half the time",
            {.min = 0, .max = kMostMixing});
   spec.add("label-smoothing", c.label_smoothing,
-           "part of a training target that is spread over all classes",
+           "label smoothing: share of the target that is spread over all classes",
            {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("mean", c.mean, "of a pixel's values from 0 to 1, by channel; is subtracted",
+  spec.add("mean", c.mean, "mean to subtract from pixel values of 0 to 1, per channel",
            {.help = {.metavar = "R,G,B", .default_text = "ImageNet's, 0.485,0.456,0.406"}});
-  spec.add("std", c.deviation, "of the same; what is left is divided by it",
+  spec.add("std", c.deviation, "standard deviation to divide by, per channel",
            {.help = {.metavar = "R,G,B", .default_text = "ImageNet's, 0.229,0.224,0.225"}});
 
   spec.section("Model");
-  spec.add_choice("model", c.model, preset_names(), "preset")
-      .basic("preset, such as resnet50 or vit-s16");
+  spec.add_choice("model", c.model, preset_names(), "model preset")
+      .basic("model preset, such as resnet50 or vit-s16");
   spec.add("init", c.init,
-           "start from weights of timm or torchvision: a safetensors file, or a folder with "
+           "start from local timm or torchvision weights: a safetensors file, or a folder with "
            "model.safetensors",
            {.is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
-      .basic("start from weights of timm or torchvision");
+      .basic("start from timm or torchvision weights");
   spec.add("new-head", c.new_head,
-           "with --init: begin with a new classifier, whatever classes the weights are for")
+           "replace the classifier of --init by a new one, for other classes")
       .may_change();
   spec.add("sync-batch-norm", c.sync_batch_norm,
-           "normalise with the statistics of all ranks' samples, and not of each rank's own");
+           "compute batch-norm statistics over all ranks, not per rank");
 }
 
 // Parses `count` comma-separated numbers within `range`. Throws ConfigError with the expected
@@ -95,8 +94,8 @@ void take_channels(const char* flag, const std::string& text, double least,
 
 void take_randaugment(const std::string& text, Augmentation& to) {
   if (text.empty()) return;
-  const std::string want = cat("changes, at most ", kMostChanges, ", and their strength, at most ",
-                               kStrongestChange, ", as 2,9");
+  const std::string want = cat("operations, at most ", kMostChanges,
+                               ", and their strength, at most ", kStrongestChange, ", as 2,9");
   const std::vector<double> numbers =
       numbers_of("randaugment", text, 2, {0, kStrongestChange}, want.c_str());
   to.changes = static_cast<int64_t>(numbers[0]), to.strength = static_cast<int64_t>(numbers[1]);
@@ -112,21 +111,21 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
   describe_data_and_model(spec, config.image);
   describe(spec, config.run, {.sample = "image", .default_lr = "by preset"});
   spec.section("Evaluation and export");
-  spec.add("eval-samples", config.image.eval_samples, "images of a validation; 0: all", {.min = 0})
+  spec.add("eval-samples", config.image.eval_samples, "images per validation; 0: all", {.min = 0})
       .may_change();
   spec.add("tensorboard-images", config.image.tensorboard_images,
-           "with --tensorboard, show so many images of each validation, framed in green where the "
-           "model is right, else in red; 0: none",
+           "images of each validation to show in TensorBoard, framed green if classified right, "
+           "else red; 0: none",
            {.min = 0, .max = kMostShown})
       .may_change();
   spec.add("export", config.image.export_dir,
-           "write the weights as model.safetensors at the end, with timm's config.json",
+           "write model.safetensors at the end, with the config.json of timm",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change()
       .basic("write model.safetensors at the end");
   spec.add_choice("export-names", config.image.export_names,
                   {{"timm", WeightNames::kTimm}, {"torchvision", WeightNames::kTorchvision}},
-                  "whose names the weights have there; of torchvision's without a config.json")
+                  "parameter names in --export; torchvision: without a config.json")
       .may_change();
   spec.needs("new-head", "--init");
   spec.needs("eval-samples tensorboard-images", "--eval-every");
@@ -150,13 +149,14 @@ void resolve(ImageTrainConfig& config, int ranks) {
   }
   const bool is_vit = find_image_preset(image.model).model.family == "vit";
   if (!is_vit) {
-    check_data_parallel_only(config.run, "residual networks",
-                             "are cut neither into stages nor over ranks, as batch norms need the "
-                             "statistics of all rows");
+    check_data_parallel_only(
+        config.run, "residual networks",
+        "do not support it, as batch norms need the statistics of all samples");
   }
   if (config.image.tensorboard_images > 0 && config.run.pipeline > 1) {
-    throw ConfigError(cat("--tensorboard-images with --pipeline ", config.run.pipeline,
-                          ": the rank that shows images has no logits; use --pipeline 1, or 0"));
+    throw ConfigError(cat(
+        "--tensorboard-images with --pipeline ", config.run.pipeline,
+        ": images cannot be shown with a pipeline; use --tensorboard-images 0 or --pipeline 1"));
   }
   if (config.image.tensorboard_images > 0) {  // fail now, not at the first validation
     encode_png({.rows = 1, .cols = 1, .channels = 1, .pixels = {0}}, "--tensorboard-images");

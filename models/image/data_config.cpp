@@ -15,7 +15,7 @@ void describe(ConfigSpec& spec, ImageDataConfig& c, const ImageDataWords& words)
   spec.add("data", c.path, words.path,
            {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
-      .basic("images, or shapes, which are made");
+      .basic("folder of images, or shapes: generated images");
   spec.add_choice("data-format", c.format,
                   {{"auto", ImageFormat::kAuto},
                    {"shapes", ImageFormat::kShapes},
@@ -23,20 +23,18 @@ void describe(ConfigSpec& spec, ImageDataConfig& c, const ImageDataWords& words)
                    {"cifar", ImageFormat::kCifar},
                    {"idx", ImageFormat::kIdx},
                    {"webdataset", ImageFormat::kWebdataset}},
-                  "how to read it")
+                  "format of --data")
       .may_change();
   spec.add("val-fraction", c.val_fraction,
-           "part held out for validation, unless the data says by its names what is",
+           "share of the data for validation, if no file name says val, valid, validation or dev",
            {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("made-images", c.made_images, "images of --data shapes, for training",
+  spec.add("made-images", c.made_images, "number of training images of --data shapes",
            {.min = 1, .max = kMaxImages});
-  spec.add("pixels", c.pixels, "edge of what the model is given",
+  spec.add("pixels", c.pixels, "width and height of the images that the model sees",
            {.min = 1, .max = kMaxPixels, .help = {.default_text = words.pixels}});
-  spec.add("mirror", c.mirror, "probability that an image is mirrored in training",
-           {.min = 0, .max = 1});
+  spec.add("mirror", c.mirror, "probability of mirroring a training image", {.min = 0, .max = 1});
   spec.add("max-damaged", c.max_damaged,
-           "images of a rank that cannot be read, and are left out, before the run is ended",
-           {.min = 0})
+           "unreadable images per rank that are skipped before the run fails", {.min = 0})
       .may_change();
 }
 

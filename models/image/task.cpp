@@ -81,8 +81,9 @@ ImageTask::ImageTask(const ImageTrainConfig& config)
       damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
       model_(make_image_model(model_config(config_, augmentation_, data_.classes.size()))) {
   if (data_.classes.size() < 2) {
-    throw DataError(cat("data: ", config_.data.path, ": expected two classes or more, found only ",
-                        data_.classes.front(), "; --data is the folder of their folders"));
+    throw DataError(cat("data: ", config_.data.path, ": expected at least two classes, found only ",
+                        data_.classes.front(),
+                        "; --data must be the folder with one folder per class"));
   }
   if (config_.init.empty()) return;
   check_normalisation(config_.init, augmentation_);
@@ -144,8 +145,9 @@ double ImageTask::step_weight(int64_t step) const {
 
 void ImageTask::check_evaluation() const {
   if (data_.val != nullptr) return;
-  throw DataError(cat("data: ", config_.data.path,
-                      " leaves nothing for validation, which --eval-every asks for"));
+  throw DataError(
+      cat("data: ", config_.data.path,
+          " has no data for validation, which --eval-every needs; raise --val-fraction"));
 }
 
 Evaluation ImageTask::evaluate(const TaskContext& run) {
@@ -218,7 +220,7 @@ void ImageTask::finish(const TaskContext& run) {
   }
   int64_t damaged = damaged_->count();
   run.group.host().all_reduce_sum(make_view(&damaged, {1}), {.tag = "damaged images"});
-  if (damaged > 0) log_info(damaged, " images were damaged and left out, counted on each rank");
+  if (damaged > 0) log_info(damaged, " damaged images were skipped, counted on each rank");
 }
 
 SampleUnit ImageTask::unit() const {

@@ -50,10 +50,10 @@ void refuse_beginning(const JsonObject& config, const Json& value) {
   if (value.is_null() || value.is_boolean()) return;
   const auto* const end = std::end(kPlainBeginnings);
   if (value.is_string() && std::find(kPlainBeginnings, end, value.text()) != end) return;
-  config.fail("init_lora_weights",
-              "true, false, gaussian, eva or orthogonal, whose adapters are of the whole base; "
-              "others change its weights: let PEFT save the adapters as ordinary ones "
-              "(path_initial_model_for_weight_conversion), or the merged model");
+  config.fail(
+      "init_lora_weights",
+      "true, false, gaussian, eva or orthogonal; other kinds change the base weights: convert the "
+      "adapters with PEFT (path_initial_model_for_weight_conversion), or merge them");
 }
 
 // Refuses every option that requests an unsupported feature.
@@ -64,7 +64,7 @@ void refuse_variants(const JsonObject& config, const Json& all) {
     const auto* const end = std::end(kKnownKeys);
     if (key == "init_lora_weights") refuse_beginning(config, value);
     if (std::find(kKnownKeys, end, key) == end && !is_empty(value)) {
-      config.fail(key, "nothing: adapters here have no such thing");
+      config.fail(key, "no such key, as Shale does not support it");
     }
   }
 }
@@ -143,7 +143,7 @@ StoredAdapters::StoredAdapters(const std::string& folder, const ModelFamily& fam
   for (const SafetensorsEntry& entry : file_.entries()) {
     if (wanted.contains(entry.name)) continue;
     throw DataError(cat(file_.path(), ": the tensor '", excerpt(entry.name),
-                        "' is of no layer that adapter_config.json names"));
+                        "' belongs to no layer that adapter_config.json names"));
   }
 }
 

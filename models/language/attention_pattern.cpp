@@ -139,8 +139,8 @@ AttentionPattern pattern_of(const NamedPattern& named, int64_t seed) {
 
 AttentionPattern pattern_of_file(const std::string& path, int64_t seed) {
   if (!std::filesystem::exists(path)) {
-    throw ConfigError(cat("--attention-pattern is '", path, "', expected ", kNames,
-                          ", or a file, and there is no such file"));
+    throw ConfigError(
+        cat("--attention-pattern is '", path, "', expected ", kNames, " or an existing file"));
   }
   const JsonObject json = JsonObject::load(path);
   AttentionPattern pattern{.kind = PatternKind::kListed};
@@ -227,8 +227,8 @@ void check_covers(const AttentionPattern& pattern, int64_t tokens, bool document
   for (int64_t i = 0; documents && i < std::ssize(pattern.rows); ++i) {
     if (pattern.rows[static_cast<size_t>(i)].back() == i) continue;
     throw ConfigError(cat("--attention-pattern with --document-mask: row ", i,
-                          " has not its own block, so the first tokens of a document would see "
-                          "nothing; expected it in every row"));
+                          " does not list its own block, expected it in every row, as the first "
+                          "tokens of a document see only that"));
   }
 }
 
@@ -289,7 +289,7 @@ AttentionPattern parse_pattern(const JsonObject& shape) {
 
 void require_no_pattern(const AttentionPattern& pattern, std::string_view format) {
   if (!pattern.is_on()) return;
-  throw ConfigError(cat("model: has a pattern of attention, for which ", format, " have no place"));
+  throw ConfigError(cat("model: the attention pattern cannot be stored in ", format));
 }
 
 }  // namespace shale::models

@@ -30,7 +30,7 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
   const Json shape = fact(reader, "model shape");
   if (shape.is_null()) {
     throw DataError(
-        cat(reader.path(), ": does not say what model it is of, expected 'model shape'"));
+        cat(reader.path(), ": 'model shape' is missing; expected a checkpoint of train_lm"));
   }
   return parse_model_shape(shape.dump(), cat(reader.path(), ": model shape"));
 }
@@ -40,8 +40,8 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
 void refuse_router_biases(const CheckpointReader& reader) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     if (!name.ends_with(".router_bias")) continue;
-    throw DataError(cat(reader.path(), ": has the biases of routers, such as ", name,
-                        ", which other programs have no place for; use --resume"));
+    throw DataError(cat(reader.path(), ": has MoE router biases, such as ", name,
+                        ", which only the same run supports; use --resume"));
   }
 }
 
@@ -76,7 +76,7 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
     const CheckpointTensor* stored = reader_.find(name);
     if (stored == nullptr && ema_ && parameter->trainable) {
       throw DataError(cat(reader_.path(), ": no tensor '", name,
-                          "', expected the checkpoint of a run with --ema"));
+                          "', which only the checkpoints of a run with --ema have"));
     }
     if (stored == nullptr) stored = reader_.find(parameter->full_name());
     const bool is_real =
@@ -84,9 +84,9 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
                               stored->dtype == DType::kF16 ||
                               (stored->dtype == DType::kU8 && nn::coded_layer(*parameter)));
     if (!is_real || !(Shape(stored->shape) == parameter->shape)) {
-      throw DataError(cat(reader_.path(), ": ", stored == nullptr ? "no" : "another form of",
-                          " tensor '", parameter->full_name(), "', expected fp32",
-                          to_string(parameter->shape)));
+      throw DataError(cat(reader_.path(), ": ",
+                          stored == nullptr ? "no" : "another shape or dtype of", " tensor '",
+                          parameter->full_name(), "', expected fp32", to_string(parameter->shape)));
     }
   }
 }

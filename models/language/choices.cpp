@@ -89,12 +89,12 @@ class Line {
   }
   std::string text_of(const Json& value, const char* key) const {
     if (!value.is_string())
-      fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a text"));
+      fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a string"));
     return value.text();
   }
   std::vector<std::string> texts_of(const Json& list, const char* key) const {
     if (!list.is_array() || list.size() < 2) {
-      fail(cat("'", key, "' is ", excerpt(list.dump()), ", expected two texts or more"));
+      fail(cat("'", key, "' is ", excerpt(list.dump()), ", expected at least two strings"));
     }
     std::vector<std::string> all;
     for (const Json& value : list) all.push_back(text_of(value, key));
@@ -139,8 +139,8 @@ ChoiceItem mmlu(const Line& line) {
   const std::vector<std::string> choices = line.texts("choices");
   constexpr size_t kLetters = 26;
   if (choices.size() > kLetters) {
-    line.fail(cat("'choices' are ", choices.size(), ", expected at most ", kLetters,
-                  ", one for each letter from A to Z"));
+    line.fail(cat("'choices' has ", choices.size(), " entries, expected at most ", kLetters,
+                  " (A to Z)"));
   }
   char letter = 'A';
   for (const std::string& choice : choices) {

@@ -19,82 +19,81 @@ constexpr int64_t kMaxExperts = 1 << 16;
 
 void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.section("Model");
-  spec.add_choice("model", c.model, preset_names(), "preset")
+  spec.add_choice("model", c.model, preset_names(), "model preset")
       .may_change()
-      .basic("preset, such as gpt2-124m or llama3.2-1b");
+      .basic("model preset, such as gpt2-124m or llama3.2-1b");
   const auto size = [&](const char* name, int64_t& field, int64_t max, const char* help) {
     spec.add(name, field, help, {.min = 1, .max = max, .help = {.default_text = "the preset's"}})
         .may_change();
   };
   size("layers", c.layers, kMaxLayers, "transformer blocks");
-  size("width", c.width, kMaxWidth, "channels of the residual stream");
+  size("width", c.width, kMaxWidth, "hidden size: channels of the residual stream");
   size("heads", c.heads, kMaxWidth, "attention heads");
-  size("kv-heads", c.kv_heads, kMaxWidth, "heads of keys and values, of Llama and its relatives");
-  size("hidden", c.hidden, kMaxWidth, "channels inside their feed-forward blocks");
-  size("experts", c.experts, kMaxExperts, "feed-forward blocks among which a router chooses");
-  size("active-experts", c.active_experts, kMaxExperts, "of them that a token goes through");
-  size("window", c.window, kMaxWidth, "tokens that their attention sees at most");
+  size("kv-heads", c.kv_heads, kMaxWidth, "key-value heads (GQA), for Llama-like models");
+  size("hidden", c.hidden, kMaxWidth, "hidden size of feed-forward blocks, for Llama-like models");
+  size("experts", c.experts, kMaxExperts, "experts per MoE layer");
+  size("active-experts", c.active_experts, kMaxExperts, "experts per token (top-k)");
+  size("window", c.window, kMaxWidth, "tokens of sliding-window attention, for Llama-like models");
   const RealLimits softcap = {.min = 0, .max = 1e3};
   spec.add("attention-softcap", c.attention_softcap,
-           "limit that scores of their attention approach; 0: as the model has it", softcap)
+           "soft cap on attention scores, for Llama-like models; 0: the model's own", softcap)
       .may_change();
   spec.add("logit-softcap", c.logit_softcap,
-           "limit that their logits approach; 0: as the model has it", softcap)
+           "soft cap on logits, for Llama-like models; 0: the model's own", softcap)
       .may_change();
   spec.add("attention-pattern", c.attention_pattern,
-           "blocks of tokens that attention does not leave out: local, fixed, strided, longformer, "
-           "bigbird, or a JSON file of a pattern and its sizes, or of all rows",
+           "block-sparse attention: local, fixed, strided, longformer, bigbird, or a JSON file "
+           "with a pattern and its sizes, or with all rows",
            {.help = {.metavar = "PATTERN", .default_text = "none"}})
       .may_change();
-  size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
-  spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20})
-      .basic("tokens of a sequence");
-  spec.add("init", c.init, "start from a Hugging Face folder (config.json, safetensors)",
+  size("vocab", c.vocab, kMaxVocab,
+       "vocabulary size; the embedding is padded to a multiple of 128");
+  spec.add("seq-len", c.seq_len, "tokens per sequence", {.min = 1, .max = 1 << 20})
+      .basic("tokens per sequence");
+  spec.add("init", c.init, "start from a local model: a Hugging Face folder, a checkpoint or a run",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change()
-      .basic("start from a Hugging Face folder");
-  spec.add("dropout", c.dropout, "after the embedding and on each residual branch",
+      .basic("start from a Hugging Face folder or a run");
+  spec.add("dropout", c.dropout,
+           "dropout probability after the embedding and on each residual branch",
            {.min = 0, .max = 1, .exclude_max = true});
-  spec.add(
-          "loss-chunk", c.loss_chunk,
-          "make the logits of at most so many tokens at a time, for less memory and one more GEMM; "
-          "0: of all",
-          {.min = 0})
+  spec.add("loss-chunk", c.loss_chunk,
+           "tokens whose logits exist at a time: saves memory, costs one more GEMM; 0: all tokens",
+           {.min = 0})
       .may_change();
-  spec.add("balance-loss", c.balance_loss,
-           "factor of the loss that keeps the experts of a mixture equally busy",
+  spec.add("balance-loss", c.balance_loss, "weight of the load-balancing loss of MoE layers",
            {.min = 0, .max = 1e3});
-  spec.add("router-z-loss", c.router_z_loss,
-           "factor of the loss that keeps the logits of a mixture's routers small",
+  spec.add("router-z-loss", c.router_z_loss, "weight of the z-loss of MoE routers",
            {.min = 0, .max = 1e3});
-  spec.add("router-bias-rate", c.router_bias_rate,
-           "biases of a mixture's routers move by so much a step towards equally busy experts, "
-           "without a loss; 0: they have none",
-           {.min = 0, .max = 1});
+  spec.add(
+      "router-bias-rate", c.router_bias_rate,
+      "update of MoE router biases per step, which balances experts without a loss; 0: no biases",
+      {.min = 0, .max = 1});
   spec.add("capacity-factor", c.capacity_factor,
-           "tokens that an expert takes at most, as a multiple of its even share; later ones are "
-           "dropped; 0: no limit",
+           "maximum tokens per expert, as a multiple of the even share; the rest is dropped; 0: no "
+           "limit",
            {.min = 0, .max = 1e6});
 }
 
 void describe_output(ConfigSpec& spec, LanguageConfig& c) {
   spec.section("Evaluation, samples and export");
-  spec.add("eval-samples", c.eval_samples, "sequences of a validation; 0: all", {.min = 0})
+  spec.add("eval-samples", c.eval_samples, "sequences per validation; 0: all", {.min = 0})
       .may_change();
   spec.add("sample-tokens", c.sample_tokens, "tokens to generate at the end", {.min = 0})
       .may_change()
       .basic("tokens to generate at the end");
   spec.add("sample-prompt", c.sample_prompt,
-           "text that the sample continues; without a tokenizer, its bytes",
+           "prompt of the sample; without a tokenizer its bytes are the tokens",
            {.help = {.metavar = "TEXT"}})
       .may_change();
   spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change()
       .basic("write a Hugging Face folder at the end");
-  spec.add_size("export-shard-size", c.export_shard_bytes,
-                "largest file of --export: a larger model is written as several and an index",
-                {.min = 1})
+  spec.add_size(
+          "export-shard-size", c.export_shard_bytes,
+          "maximum size of a file of --export; larger models become several files with an index",
+          {.min = 1})
       .may_change();
   spec.needs("eval-samples", "--eval-every");
   spec.needs("sample-prompt", "--sample-tokens");
@@ -103,7 +102,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
 
 void check_adapters(const TrainConfig& config) {
   if (!config.language.lora.is_on() || !config.language.init.empty()) return;
-  throw ConfigError("--lora-rank trains adapters of a model that has learnt something; use --init");
+  throw ConfigError("--lora-rank trains adapters on top of a trained model; use --init");
 }
 
 // With --init, --model may only name the preset of the stored model, apart from sizes set by flags.
@@ -118,7 +117,7 @@ void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& pr
   };
   if (sizes(preset) == sizes(stored)) return;
   throw ConfigError(cat("--model ", config.model, " is ", sizes(preset), ", the model in ",
-                        config.init, " is ", sizes(stored)));
+                        config.init, " is ", sizes(stored), "; leave out --model"));
 }
 
 // Builds the pattern of --attention-pattern and its size flags.
@@ -137,8 +136,8 @@ void resolve_pattern(TrainConfig& config) {
   constexpr int64_t kUnit = kernels::kAttentionBlock;
   if ((parts.shards > 1 || is_padded) && chunk % kUnit != 0) {
     throw ConfigError(cat("--attention-pattern with ", is_padded ? "--tensor" : "--context",
-                          ": --seq-len is ", language.seq_len, ", of which a chunk has ", chunk,
-                          ", expected a multiple of ", parts.chunks() * kUnit));
+                          ": --seq-len is ", language.seq_len, ", expected a multiple of ",
+                          parts.chunks() * kUnit));
   }
 }
 
@@ -149,7 +148,7 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
   describe_model(spec, config.language);
   describe(spec, config.language.lora);
   describe(spec, config.run,
-           {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init, 2e-4 of adapters"});
+           {.sample = "sequence", .default_lr = "by preset; 3e-5 with --init, 2e-4 with adapters"});
   describe_output(spec, config.language);
   if (!needs_data) return;  // other programs have their own data
 
@@ -177,7 +176,7 @@ void resolve(TrainConfig& config, int ranks) {
   check_compatible(incompatible_language_options(), config);
   if (!(static_cast<float>(language.dropout) < 1)) {
     throw ConfigError(cat("--dropout is ", language.dropout,
-                          ", which single precision rounds to 1; use less, such as 0.1"));
+                          ", which fp32 rounds to 1; use a smaller value, such as 0.1"));
   }
   resolve(config.run, ranks);
   resolve_pattern(config);
@@ -191,14 +190,15 @@ void take_pattern(const LanguageConfig& config, const StoredModel* stored,
   if (config.pattern.is_on()) {
     if (stored != nullptr && model.pattern.is_on() && model.pattern != config.pattern) {
       throw ConfigError(cat("--attention-pattern is ", config.attention_pattern, ", the model in ",
-                            config.init, " has another"));
+                            config.init, " has another; leave it out"));
     }
     model.pattern = config.pattern;
   }
   if (!model.pattern.is_on()) return;
   if (!config.export_dir.empty()) {
-    throw ConfigError(cat("--export with --attention-pattern, expected none: files of ",
-                          model.family, " have no place for it"));
+    throw ConfigError(
+        cat("--export is incompatible with --attention-pattern: Hugging Face files of ",
+            model.family, " cannot store it"));
   }
 }
 
@@ -218,8 +218,8 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
   const auto take = [&](const char* flag, int64_t wanted, int64_t& size) {
     if (wanted == 0) return;
     if (stored != nullptr && wanted != size) {
-      throw ConfigError(
-          cat("--", flag, " is ", wanted, ", the model in ", config.init, " has ", size));
+      throw ConfigError(cat("--", flag, " is ", wanted, ", the model in ", config.init, " has ",
+                            size, "; leave out --", flag));
     }
     size = wanted;
   };
@@ -227,10 +227,10 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
     if (wanted == 0) return;
     const std::string found = cat("--", flag, " is ", format_real(wanted));
     if (stored != nullptr)
-      throw ConfigError(cat(found, ", the model in ", config.init, " has none"));
+      throw ConfigError(cat(found, ", the model in ", config.init, " has none; leave it out"));
     if (!config.export_dir.empty()) {
-      throw ConfigError(cat(found, " with --export, expected 0: files of ", model.family,
-                            " have no place for it"));
+      throw ConfigError(cat(found, " is incompatible with --export: Hugging Face files of ",
+                            model.family, " cannot store it"));
     }
     softcap = static_cast<float>(wanted);
   };
@@ -255,16 +255,16 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
         {"capacity-factor", config.capacity_factor, initial.capacity_factor}}) {
     if (value == unused || model.experts > 0) continue;
     throw ConfigError(cat("--", flag, " is ", format_real(value),
-                          ", leave it out: the model has no mixtures of experts"));
+                          ", but the model has no MoE layers; leave it out"));
   }
   if (config.router_bias_rate > 0 && !config.export_dir.empty()) {
     throw ConfigError(cat("--router-bias-rate is ", config.router_bias_rate,
-                          " with --export, expected 0: files of ", model.family,
-                          " have no place for the biases of routers"));
+                          " is incompatible with --export: Hugging Face files of ", model.family,
+                          " cannot store router biases; use --router-bias-rate 0"));
   }
   if (config.seq_len > model.context) {
-    throw ConfigError(
-        cat("--seq-len is ", config.seq_len, ", the model has a context of ", model.context));
+    throw ConfigError(cat("--seq-len is ", config.seq_len,
+                          ", expected at most the context length of the model, ", model.context));
   }
   return model;
 }

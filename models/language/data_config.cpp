@@ -7,12 +7,11 @@ namespace {
 
 void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.add("data", c.data,
-           "text file or folder, jsonl, llm.c shards (.bin), Megatron's .bin and .idx, .npy, a "
-           "nanoGPT folder, or a pattern of names; several with weights are a mixture, "
-           "a:0.7,b:0.3, or a file NAME.mix.json",
+           "text file or folder, jsonl, token files (llm.c, Megatron, nanoGPT, .npy), or a glob; "
+           "a:0.7,b:0.3, or a file NAME.mix.json: a weighted mixture",
            {.required = needs_data, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
-      .basic("text, jsonl, or files of tokens; see --help data");
+      .basic("text, jsonl, or token files; see --help data");
   spec.add_choice("data-format", c.format,
                   {{"auto", DataFormat::kAuto},
                    {"text", DataFormat::kText},
@@ -21,59 +20,54 @@ void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
                    {"megatron", DataFormat::kMegatron},
                    {"raw", DataFormat::kRaw},
                    {"corpus", DataFormat::kCorpus}},
-                  "how to read it; raw: tokens without a header, corpus: jsonl or text, also .gz "
-                  "and .zst, whose tokens are made once and kept")
+                  "format of --data; raw: tokens without a header; corpus: jsonl or text, also .gz "
+                  "and .zst, tokenized once and cached")
       .may_change();
-  spec.add_choice("data-dtype", c.dtype, {"auto", "u8", "u16", "u32"},
-                  "of tokens in files that do not say it")
+  spec.add_choice("data-dtype", c.dtype, {"auto", "u8", "u16", "u32"}, "token dtype, for raw files")
       .may_change();
-  spec.add("data-field", c.field, "key of the text in a line of jsonl").may_change();
-  spec.add("data-cache", c.cache, "where tokens of a corpus are kept, for all runs that share it",
+  spec.add("data-field", c.field, "key of the text in jsonl").may_change();
+  spec.add("data-cache", c.cache,
+           "folder of the cached tokens of a corpus; several runs may share it",
            {.is_path = true, .help = {.metavar = "DIR", .default_text = "OUT/data-cache"}})
       .may_change();
   spec.add("tokenizer", c.tokenizer,
-           "makes tokens of text, in data and samples, and goes into checkpoints and exports: "
-           "tokenizer.json, tiktoken's file, or a SentencePiece model; none: text is bytes",
+           "tokenizer.json, tiktoken file or SentencePiece model; none: text is bytes",
            {.is_path = true,
             .help = {.metavar = "FILE", .default_text = "that of the checkpoint or --init"}})
       .may_change()
-      .basic("makes tokens of text; none: text is bytes");
+      .basic("tokenizer file; none: text is bytes");
   spec.add("val-fraction", c.val_fraction,
-           "part held out for validation, unless the data says by its names what is",
+           "share of the data for validation, if no file name says val, valid, validation or dev",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add("validate", c.validate,
-           "read all binary tokens before training, and compare all of them between ranks and with "
-           "the run that is resumed; without, pages spread over each file are compared, and tokens "
-           "checked where they are used")
+           "read and compare all binary tokens before training, not only samples of each file")
       .may_change();
 }
 
 void describe_rows(ConfigSpec& spec, DataConfig& c) {
   spec.add("document-mask", c.document_mask,
-           "documents of a sequence do not see each other, and count positions from their own "
-           "beginning");
-  spec.add("document-token", c.document_token, "the token between documents",
+           "mask attention between documents, and restart positions in each");
+  spec.add("document-token", c.document_token, "id of the token between documents",
            {.min = 0, .max = INT32_MAX, .help = {.default_text = "the tokenizer's"}});
   spec.add_choice("packing", c.packing,
                   {{"auto", PackingChoice::kAuto},
                    {"concat", PackingChoice::kConcat},
                    {"best-fit", PackingChoice::kBestFit},
                    {"none", PackingChoice::kNone}},
-                  "how documents come into sequences: one after the other; whole, the longest "
-                  "first, where they fit best; or one in each. auto: concat, of examples best-fit");
+                  "how documents fill sequences; concat: one after another; best-fit: whole, the "
+                  "longest first; none: one per sequence; auto: best-fit for sft, else concat");
 }
 
 }  // namespace
 
 void describe_chat_template(ConfigSpec& spec, ChatTemplate& style) {
-  spec.add_choice(
-      "chat-template", style,
-      {{"auto", ChatTemplate::kAuto},
-       {"chatml", ChatTemplate::kChatMl},
-       {"llama3", ChatTemplate::kLlama3},
-       {"qwen", ChatTemplate::kQwen}},
-      "how conversations are written; auto: by the chat template that the model comes with, else "
-      "by the one whose marks the tokenizer has");
+  spec.add_choice("chat-template", style,
+                  {{"auto", ChatTemplate::kAuto},
+                   {"chatml", ChatTemplate::kChatMl},
+                   {"llama3", ChatTemplate::kLlama3},
+                   {"qwen", ChatTemplate::kQwen}},
+                  "format of conversations; auto: the model's own template, else the one whose "
+                  "special tokens the tokenizer has");
 }
 
 void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
@@ -81,16 +75,17 @@ void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.add_choice(
           "task", c.objective,
           {{"pretrain", Objective::kPretrain}, {"sft", Objective::kSft}, {"dpo", Objective::kDpo}},
-          "what is learnt: every token of text, the answers of conversations in jsonl, or "
-          "which of two answers is better")
-      .basic("text, answers of chats, or preferences");
+          "pretrain: all tokens of text; sft: answers in conversations (jsonl); dpo: preference "
+          "pairs (jsonl)")
+      .basic("text, chat answers, or preference pairs");
   describe_source(spec, c, needs_data);
   describe_rows(spec, c);
   describe_chat_template(spec, c.chat_template);
-  spec.add("dpo-beta", c.dpo_beta, "how far dpo may go from the model that it begins with",
+  spec.add("dpo-beta", c.dpo_beta,
+           "DPO beta: higher values keep the model closer to the initial one",
            {.min = 0, .max = 1e3, .exclude_min = true});
   spec.add("dpo-label-smoothing", c.dpo_smoothing,
-           "part of the preferences that dpo takes to be wrong",
+           "DPO label smoothing: the share of preferences assumed to be wrong",
            {.min = 0, .max = 0.5, .exclude_max = true});
   spec.needs("data-dtype data-field data-cache", "--task pretrain");
   spec.needs("document-token", "--document-mask or --packing best-fit");
@@ -104,17 +99,20 @@ void check(const DataConfig& c) {
   };
   if (c.objective == Objective::kPretrain) {
     want(c.packing != PackingChoice::kNone,
-         "--packing none needs --task sft or dpo, whose data is examples; use concat or "
-         "best-fit");
+         "--packing none needs --task sft or dpo (found pretrain); use concat or best-fit");
     return;
   }
   want(c.packing != PackingChoice::kConcat,
-       "--packing concat cuts examples apart; use best-fit or none");
-  want(!c.document_mask, "--document-mask is of --task pretrain: examples never see each other");
-  want(c.objective != Objective::kDpo || c.packing != PackingChoice::kBestFit,
-       "--packing best-fit is of --task sft; dpo has an answer in each row");
-  want(c.format == DataFormat::kAuto, "--data-format is of --task pretrain: examples are jsonl");
-  want(!c.validate, "--validate is of --task pretrain: all of the examples are read anyway");
+       "--packing concat needs --task pretrain, as it cuts examples apart; use best-fit or none");
+  want(!c.document_mask,
+       "--document-mask needs --task pretrain: with sft and dpo, examples never attend to each "
+       "other");
+  want(
+      c.objective != Objective::kDpo || c.packing != PackingChoice::kBestFit,
+      "--packing best-fit does not support --task dpo, which has one answer per row; leave it out");
+  want(c.format == DataFormat::kAuto,
+       "--data-format needs --task pretrain: sft and dpo read jsonl");
+  want(!c.validate, "--validate needs --task pretrain: sft and dpo read all examples anyway");
 }
 
 }  // namespace shale::models

@@ -28,7 +28,7 @@ ExpertTally::ExpertTally(const std::vector<Module*>& models, Context& context, f
   for (const nn::MoE* mixture : mixtures_) {
     if (mixture->expert_count() == E) continue;
     throw ConfigError(cat("experts: ", mixture->full_name(), " has ", mixture->expert_count(),
-                          " experts, expected ", E, " as the first mixture has"));
+                          " experts, expected ", E, " as in the first MoE layer"));
   }
   loads_ = zeros(context, {L, E + 1}, DType::kI32);
   if (bias_rate > 0) bias_ = zeros(context, {L, E}, DType::kF32);

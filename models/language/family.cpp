@@ -37,10 +37,11 @@ std::string ModelFamily::hf_name(std::string_view) const {
 }
 
 GgufModel ModelFamily::gguf(const LanguageModelConfig&) const {
-  throw ConfigError(cat("gguf: models of the family ", name(), " cannot be written as GGUF"));
+  throw ConfigError(
+      cat("gguf: models of the family ", name(), " cannot be written as GGUF; use --to hf"));
 }
 void ModelFamily::have_none() const {
-  throw ConfigError(cat("model: ", name(), " models have no published form to read or write"));
+  throw ConfigError(cat("model: ", name(), " models have no Hugging Face format"));
 }
 
 void require_size(bool ok, std::string_view what, int64_t found, std::string_view want) {
@@ -60,13 +61,13 @@ std::vector<const ModelFamily*> model_families() {
 void add_model_family(const ModelFamily& family) {
   for (const ModelFamily* other : families()) {
     if (other->name() == family.name()) {
-      throw ConfigError(cat("model: there is a family ", family.name(), " already"));
+      throw ConfigError(cat("model: already registered: family ", family.name()));
     }
   }
   const std::vector<std::string> taken = preset_names();
   for (const ModelPreset& preset : family.presets()) {
     if (std::find(taken.begin(), taken.end(), preset.name) != taken.end()) {
-      throw ConfigError(cat("model: there is a preset ", preset.name, " already"));
+      throw ConfigError(cat("model: already registered: preset ", preset.name));
     }
   }
   families().push_back(&family);
@@ -130,8 +131,29 @@ LanguageModelConfig parse_model_shape(std::string_view json, const std::string& 
   shape.fail("family", cat("one of ", known));
 }
 
+namespace {
+
+void check_is_model(const std::string& folder, const std::string& config) {
+  constexpr std::string_view kExpected =
+      "expected a Hugging Face folder, a checkpoint or a run of train_lm";
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) {
+    throw MissingInputError(cat(folder, ": no such folder; ", kExpected,
+                                " on this machine, as Shale does not download models"));
+  }
+  if (!std::filesystem::is_directory(folder, error)) {
+    throw DataError(cat(folder, ": is a file, ", kExpected));
+  }
+  if (!std::filesystem::exists(config, error)) {
+    throw MissingInputError(cat(config, ": no such file; ", kExpected));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<StoredModel> open_stored_model(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  check_is_model(folder, path);
   const JsonObject config = JsonObject::load(path);
   const std::string type = config.text("model_type");
   std::string known;

@@ -74,8 +74,8 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
   std::vector<Found> all = of_tokens(language.source);
   if (asked == "none") {
     if (all.empty()) return nullptr;
-    throw ConfigError(cat("--tokenizer none, but ", all.front().of, " are of ",
-                          described(*all.front().tokenizer), "; leave --tokenizer out"));
+    throw ConfigError(cat("--tokenizer none, but ", all.front().of, " were made with ",
+                          described(*all.front().tokenizer), "; leave out --tokenizer"));
   }
   if (!language.init.empty()) {
     if (auto of_init = open_model_tokenizer(language.init)) {
@@ -98,11 +98,10 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
   const Found& first = all.front();
   for (const Found& other : all) {
     if (are_same(*first.tokenizer, *other.tokenizer)) continue;
-    throw ConfigError(cat(first.of, " has the tokenizer ", described(*first.tokenizer),
-                          ", which differs from ", described(*other.tokenizer), ", that of ",
-                          other.of,
-                          "; ids of one mean nothing to the other: use one for all, and "
-                          "leave out --tokenizer if another brings it"));
+    throw ConfigError(cat("tokenizers differ: ", first.of, " has ", described(*first.tokenizer),
+                          ", ", other.of, " has ", described(*other.tokenizer),
+                          "; use one for all (without --tokenizer it is that of the data or "
+                          "model)"));
   }
   return first.tokenizer;
 }

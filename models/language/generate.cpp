@@ -135,8 +135,9 @@ std::vector<std::vector<int32_t>> generate_all(
     const std::function<bool(size_t prompt, int32_t token)>& keeps_on) {
   for (const auto& prompt : prompts) {
     if (!prompt.empty() && std::ssize(prompt) < model.config().context) continue;
-    throw ShapeError(cat("generate: a prompt of ", prompt.size(), " tokens, expected 1 to ",
-                         model.config().context - 1, " in a context of ", model.config().context));
+    throw ShapeError(cat("generate: the prompt has ", prompt.size(), " tokens, expected 1 to ",
+                         model.config().context - 1, " with a context length of ",
+                         model.config().context));
   }
   PromptBatch batch(prompts);
   if (model.config().pattern.is_on() && !batch.is_even) {

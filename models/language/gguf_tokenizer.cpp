@@ -172,9 +172,9 @@ bool merges_make_all(const TokenizerSpec& spec) {
 const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
   for (const NormalizeStep& step : spec.normalizer) {
     if (std::holds_alternative<NfcStep>(step)) continue;
-    throw DataError(cat(path,
-                        ": its normalizer changes text, which llama.cpp does not do; expected "
-                        "none, or NFC"));
+    throw DataError(cat(
+        path,
+        ": its normalizer changes text, which llama.cpp does not support; expected none or NFC"));
   }
   std::string steps, known;
   for (const SplitStep& step : spec.splits)
@@ -189,7 +189,7 @@ const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
   }
   throw DataError(cat(path, ": splits text by ", steps.empty() ? "nothing" : steps,
                       spec.whole_pieces ? ", with ignore_merges" : "",
-                      ", for which llama.cpp has no name; expected one of ", known));
+                      ", which llama.cpp does not support; expected one of ", known));
 }
 
 // Refuses flags of added tokens that llama.cpp does not support: it would split text differently.
@@ -202,7 +202,7 @@ void check_added(const TokenizerSpec& spec, const std::string& path) {
     for (const auto& [name, flag] : kFlags) {
       if (!(token.*flag)) continue;
       throw DataError(cat(path, ": the added token '", token.text, "' has ", name,
-                          ", expected none, as GGUF files have no place for it"));
+                          ", expected none, as GGUF files cannot store it"));
     }
   }
 }
@@ -215,15 +215,14 @@ void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValu
   if (special.ends.empty()) {
     throw DataError(
         cat(stored.path,
-            ": expected a token that ends a text, found none; name it as eos_token in a "
-            "tokenizer_config.json beside it"));
+            ": no end-of-text token found; set eos_token in a tokenizer_config.json beside it"));
   }
   if (spec.before.size() > 1 || spec.behind.size() > 1 ||
       (spec.behind.size() == 1 && spec.behind[0] != special.ends[0])) {
-    throw DataError(cat(stored.path, ": puts ", spec.before.size(), " tokens before a text and ",
-                        spec.behind.size(),
-                        " behind it, expected at most one before it, and behind "
-                        "it the token that ends a text, as llama.cpp does"));
+    throw DataError(cat(
+        stored.path, ": puts ", spec.before.size(), " tokens before a text and ",
+        spec.behind.size(),
+        " after it; llama.cpp supports at most one before it, and the end-of-text token after it"));
   }
   const auto add = [&](const char* name, int64_t id) {
     if (!stored.tokenizer.has(static_cast<int32_t>(id))) {
@@ -238,8 +237,7 @@ void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValu
   constexpr const char* kEnds[] = {"eos", "eot", "eom"};
   for (size_t i = 0; i < special.ends.size(); ++i) {
     if (i == std::size(kEnds)) {
-      log_warning("gguf: a file has places for 3 tokens that end a text, and not for token ",
-                  special.ends[i]);
+      log_warning("gguf: a file can store 3 end-of-text tokens; left out: token ", special.ends[i]);
       break;
     }
     add(kEnds[i], special.ends[i]);
@@ -274,9 +272,9 @@ GgufValues gguf_tokenizer(const StoredTokenizer& stored, int64_t vocab, const Hf
   }
   const TokenizerSpec& spec = stored.tokenizer.spec();
   if (!spec.of_bytes && !is_sentencepiece(spec)) {
-    throw DataError(cat(stored.path,
-                        ": neither byte-level BPE nor SentencePiece's with byte fallback, which "
-                        "GGUF files are written of"));
+    throw DataError(
+        cat(stored.path,
+            ": expected byte-level BPE or SentencePiece with byte fallback, which GGUF supports"));
   }
   check_added(spec, stored.path);
   Tokens tokens = tokens_of(spec, vocab);

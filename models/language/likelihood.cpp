@@ -61,7 +61,7 @@ void add_answer(TokenEncoder& encoder, const StoredTokenizer& tokenizer, std::st
     all.insert(all.begin(), before.front());
   }
   if (all.size() <= before.size()) {
-    throw DataError(cat("an answer '", answer, "' makes no tokens of its own"));
+    throw DataError(cat("the answer '", answer, "' adds no tokens to the prompt"));
   }
   size_t first = before.size();
   const auto most = static_cast<size_t>(longest) + 1;
@@ -121,7 +121,7 @@ TextScore score_text(LanguageModel& model, Context& context, const std::vector<i
                      const TextWindows& windows, comm::ProcessGroup& group) {
   const int64_t targets = std::ssize(tokens) - 1;
   if (targets < 1)
-    throw DataError(cat("a text of ", tokens.size(), " tokens, expected two or more"));
+    throw DataError(cat("the text has ", tokens.size(), " tokens, expected at least two"));
   const int64_t count = (targets + windows.length - 1) / windows.length;
   // Each window is computed on one rank and added to zeros, so the sums do not depend on the number
   // of ranks.

@@ -23,30 +23,30 @@ std::vector<std::string> split(const std::string& names) {
 void describe(ConfigSpec& spec, LoraConfig& c) {
   spec.section("Adapters");
   spec.add("lora-rank", c.rank,
-           "train adapters of that rank (LoRA) and freeze the weights of --init; 0: train these",
+           "LoRA rank: train adapters and freeze the weights of --init; 0: train all weights",
            {.min = 0, .max = 1 << 16});
-  spec.add("lora-alpha", c.alpha, "what they count: multiplied with alpha / rank",
+  spec.add("lora-alpha", c.alpha, "LoRA alpha: adapters are scaled by alpha / rank",
            {.min = 0, .max = 1e6, .exclude_min = true, .help = {.default_text = "twice the rank"}});
-  spec.add("lora-dropout", c.dropout, "of what goes into them",
+  spec.add("lora-dropout", c.dropout, "dropout probability of the input of adapters",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add("lora-targets", c.targets,
-           "layers that have one, by the ends of their names, such as q_proj,v_proj; all-linear: "
+           "layers with adapters, by the ends of their names, such as q_proj,v_proj; all-linear: "
            "all but the output layer",
            {.help = {.metavar = "NAMES"}});
-  spec.add("lora-init", c.init, "begin with the adapters of a PEFT folder, which says their sizes",
+  spec.add("lora-init", c.init,
+           "start from a PEFT adapter folder, which sets rank, alpha and targets",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change();
-  spec.add_choice(
-      "frozen-dtype", c.frozen,
-      {{"auto", nn::FrozenDType::kCompute},
-       {"bf16", nn::FrozenDType::kBF16},
-       {"int8", nn::FrozenDType::kInt8},
-       {"nf4", nn::FrozenDType::kNf4}},
-      "how the frozen weights of linear layers are kept: in 16, 8 or 4 bits, the latter "
-      "two with an f32 for every 64; auto: in --dtype");
+  spec.add_choice("frozen-dtype", c.frozen,
+                  {{"auto", nn::FrozenDType::kCompute},
+                   {"bf16", nn::FrozenDType::kBF16},
+                   {"int8", nn::FrozenDType::kInt8},
+                   {"nf4", nn::FrozenDType::kNf4}},
+                  "storage of frozen linear weights; int8, nf4: quantized with an fp32 scale per "
+                  "64 values; auto: as --dtype");
   spec.add("export-merged", c.export_merged,
-           "--export writes the model with its adapters added to its weights; else they alone are "
-           "written, as PEFT's folder")
+           "merge adapters into the model that --export writes; else it writes a PEFT adapter "
+           "folder")
       .may_change();
   spec.needs("lora-alpha lora-dropout lora-targets frozen-dtype export-merged",
              "--lora-rank or --lora-init");
@@ -71,7 +71,7 @@ AdapterShape adapter_shape(const LoraConfig& config) {
   compare("--lora-alpha", config.alpha > 0, config.alpha, shape.options.alpha);
   if (config.targets != initial.targets && split(config.targets) != shape.targets) {
     throw ConfigError(cat("--lora-targets is ", config.targets, ", the adapters in ", config.init,
-                          " have others; leave it out"));
+                          " have others; leave out --lora-targets"));
   }
   shape.options.dropout = config.dropout;  // the dropout of this run, not the stored one
   return shape;

@@ -28,12 +28,10 @@ Tensor LanguageModel::token_losses(const Tensor& ids, const Tensor& targets,
   };
   const std::vector<nn::Piece> all = pieces();
   if (all.empty()) {
-    throw ConfigError(
-        "losses of tokens: the model is no list of pieces (nn/piece.h), expected one");
+    throw ConfigError("token_losses: the model is not a list of pieces (nn/piece.h)");
   }
   if (distribution().sample_ranks() > 1 || distribution().shares_sequences()) {
-    throw ConfigError(
-        "losses of tokens: ranks have parts of the model or of sequences, expected all");
+    throw ConfigError("token_losses: expected the whole model and whole sequences on each rank");
   }
   by_token_ = true;
   const Reset reset{by_token_};
@@ -73,8 +71,9 @@ int64_t LanguageModel::cache_room(const KvCache& cache, int64_t more) const {
   const int64_t context = config_.context;
   const int64_t room = cache.capacity > 0 ? std::min(cache.capacity, context) : context;
   if (cache.length + more > room) {
-    throw ShapeError(cat("next_logits: ", cache.length, " tokens are cached and ", more,
-                         " follow, there is room for ", room, " of a context of ", context));
+    throw ShapeError(cat("next_logits: ", cache.length, " cached and ", more,
+                         " new tokens, expected at most ", room, " with a context length of ",
+                         context));
   }
   return room;
 }

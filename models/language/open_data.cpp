@@ -99,9 +99,9 @@ bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   }
   const bool are_texts = texts == std::ssize(parts);
   if (texts > 0 && !are_texts && options.tokenizer == nullptr) {
-    throw ConfigError(cat("--data: ", texts, " of ", parts.size(),
-                          " sources are text, whose bytes are no tokens of the others; use "
-                          "--tokenizer"));
+    throw ConfigError(
+        cat("--data: ", texts, " of ", parts.size(),
+            " sources are text, the others are token files; use --tokenizer to tokenize the text"));
   }
   return are_texts;
 }
@@ -144,8 +144,7 @@ class RowMaker {
     if (asked < 0 && tokenizer == nullptr && is_bytes) token_ = 0;  // the separator of files
     if (with_documents_ && !token_) {
       throw ConfigError(cat(best_fit_ ? "--packing best-fit" : "--document-mask",
-                            ": nothing says which token separates documents; use "
-                            "--document-token"));
+                            ": the token between documents is unknown; use --document-token"));
     }
   }
 
@@ -233,13 +232,13 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
       model_config(config.language, data_vocab(is_bytes, tokenizer.get()), stored).vocab;
   if (is_bytes && tokenizer == nullptr && stored != nullptr && vocab > data_vocab(true, nullptr) &&
       config.language.source.tokenizer != "none") {
-    throw ConfigError(cat("--init ", config.language.init, ": expected a tokenizer for its ", vocab,
-                          " tokens, found none beside it; give --tokenizer FILE, or none to train "
-                          "it on bytes"));
+    throw ConfigError(cat("--init ", config.language.init, ": no tokenizer found for its ", vocab,
+                          " tokens; use --tokenizer FILE, or none to train it on bytes"));
   }
   if (tokenizer != nullptr && tokenizer->tokenizer.vocab_size() > vocab) {
     throw DataError(cat(tokenizer->path, ": ", tokenizer->tokenizer.vocab_size(),
-                        " tokens, the model's vocabulary is ", vocab));
+                        " tokens, the model's vocabulary is ", vocab,
+                        "; use the tokenizer of the model"));
   }
   // Byte data has 256 tokens whatever the model has; LanguageTask compares the two.
   if (!is_bytes && options.vocab_size == 0) options.vocab_size = vocab;
@@ -311,13 +310,13 @@ ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* st
                                 const std::shared_ptr<const StoredTokenizer>& tokenizer) {
   const DataConfig& source = config.language.source;
   if (tokenizer == nullptr) {
-    throw ConfigError("--task sft and dpo make tokens of conversations, use --tokenizer");
+    throw ConfigError("--task sft and dpo need a tokenizer; use --tokenizer");
   }
   const int64_t tokens = tokenizer->tokenizer.vocab_size();
   const int64_t vocab = model_config(config.language, tokens, stored).vocab;
   if (tokens > vocab) {
-    throw DataError(
-        cat(tokenizer->path, ": ", tokens, " tokens, the model's vocabulary is ", vocab));
+    throw DataError(cat(tokenizer->path, ": ", tokens, " tokens, the model's vocabulary is ", vocab,
+                        "; use the tokenizer of the model"));
   }
   ExampleOptions options{.paths = {},
                          .kind = source.objective == Objective::kDpo ? ExampleKind::kPreferences
@@ -329,9 +328,9 @@ ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* st
                          .on_reading = watch_reading()};
   for (const DataPart& part : parse_data(source.data)) {
     if (part.weight > 0) {
-      throw ConfigError(cat("--data: ", part.path,
-                            " has a weight, but --task sft and dpo use every "
-                            "example once an epoch; give none"));
+      throw ConfigError(
+          cat("--data: ", part.path,
+              " has a weight, which --task sft and dpo do not support; leave it out"));
     }
     options.paths.push_back(part.path);
   }

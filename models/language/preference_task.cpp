@@ -36,8 +36,8 @@ PreferenceTask::PreferenceTask(const TrainConfig& config)
       val_(usable(data().preferences.val)) {
   if (train_.size() == 0) {
     throw DataError(cat("data: ", config.language.source.data,
-                        ": no pair has tokens of both answers within --seq-len ",
-                        config.language.seq_len, "; use longer rows or other data"));
+                        ": no preference pair has both answers within --seq-len ",
+                        config.language.seq_len, "; use a larger --seq-len or other data"));
   }
   load_reference(config);
 }

@@ -32,8 +32,9 @@ LanguageTask::LanguageTask(const TrainConfig& config)
   const LanguageModelConfig model =
       model_config(config_, data_vocab(data_.is_text, tokenizer_.get()), init_.get());
   if (data_.vocab_bound > model.vocab) {
-    throw DataError(cat("data: ", config_.source.data, " has tokens up to ", data_.vocab_bound - 1,
-                        ", the model's vocabulary is ", model.vocab));
+    throw DataError(cat("data: ", config_.source.data, " has token ids up to ",
+                        data_.vocab_bound - 1, ", the model's vocabulary is ", model.vocab,
+                        "; use data of its tokenizer, or a larger --vocab"));
   }
   model_ = make_language_model(model, config_.policy());
   if (config_.lora.is_on()) {

@@ -109,7 +109,7 @@ void check(const LanguageModelConfig& c) {
   require_softcap("attention-softcap", c.attention_softcap);
   require_softcap("logit-softcap", c.logit_softcap);
   if (c.mlp_bias)
-    throw ConfigError("model: mlp_bias is true, expected false: there is no such block");
+    throw ConfigError("model: mlp_bias is true, expected false: biases there are not supported");
   if (!llama_variant(c.family).has_experts()) {
     const std::string none = cat("none: ", c.family, " models have no such");
     require_size(c.experts == 0, "experts", c.experts, none);
@@ -125,14 +125,14 @@ void check(const LanguageModelConfig& c) {
 // Refuses softcaps: other programs that read the files would compute something else.
 void require_no_softcap(const LanguageModelConfig& c) {
   if (c.attention_softcap == 0 && c.logit_softcap == 0) return;
-  throw ConfigError(cat("model: has capped ", c.attention_softcap > 0 ? "scores" : "logits",
-                        ", for which files of ", c.family, " have no place"));
+  throw ConfigError(cat("model: Hugging Face files of ", c.family, " cannot store a softcap of ",
+                        c.attention_softcap > 0 ? "attention scores" : "logits"));
 }
 
 void require_no_lost_window(const LanguageModelConfig& c) {
   if (c.window == 0 || llama_variant(c.family).window > 0) return;
-  throw ConfigError(cat("model: has a window of ", c.window, ", for which files of ", c.family,
-                        " have no place; use a family whose files have one, such as mistral"));
+  throw ConfigError(cat("model: Hugging Face files of ", c.family, " cannot store a window of ",
+                        c.window, "; use a family that has one, such as mistral"));
 }
 
 // ---- Shapes in checkpoints ----
@@ -228,8 +228,8 @@ class LlamaFamily final : public ModelFamily {
                                       const LanguageModelPolicy& policy) const override {
     check(config);
     if (policy.dropout > 0) {
-      throw ConfigError(
-          cat("model: dropout is ", policy.dropout, ", expected 0: ", name(), " models have none"));
+      throw ConfigError(cat("model: dropout is ", policy.dropout, ", expected 0: ", name(),
+                            " models do not support it"));
     }
     return std::make_unique<Llama>(config, policy);
   }

@@ -44,11 +44,11 @@ std::string architecture_of(const LanguageModelConfig& config) {
 void check(const LanguageModelConfig& config) {
   if (config.experts > 0) {
     throw ConfigError(cat("gguf: models of the family ", config.family,
-                          ", mixtures of experts, cannot be written as GGUF; use --to hf"));
+                          " (MoE) cannot be written as GGUF; use --to hf"));
   }
   if (config.window > 0) {
-    throw ConfigError(cat("gguf: the model has a window of ", config.window,
-                          " tokens, which llama.cpp would not keep to, expected none"));
+    throw ConfigError(cat("gguf: the model has a sliding window of ", config.window,
+                          " tokens, which llama.cpp would ignore; use --to hf"));
   }
   if (config.family == "qwen3" && config.attention_bias) {
     throw ConfigError(
@@ -57,8 +57,7 @@ void check(const LanguageModelConfig& config) {
   }
   if (config.rope.scaling == RopeScaling::kYarn) {
     throw ConfigError(
-        "gguf: the model's rotary positions are scaled by yarn, expected none, linear or "
-        "llama3");
+        "gguf: the model uses yarn RoPE scaling, expected none, linear or llama3; use --to hf");
   }
 }
 

@@ -76,10 +76,10 @@ void read_heads(const JsonObject& json, const LlamaVariant& variant, LanguageMod
 // Requires MoE blocks in all layers.
 void require_all_layers(const JsonObject& json) {
   if (size_of(json, "decoder_sparse_step", 1) != 1) {
-    json.fail("decoder_sparse_step", "1: a mixture of experts in every layer");
+    json.fail("decoder_sparse_step", "1: MoE in every layer");
   }
   if (json.has("mlp_only_layers") && !json.integers("mlp_only_layers").empty()) {
-    json.fail("mlp_only_layers", "none: a mixture of experts in every layer");
+    json.fail("mlp_only_layers", "none: MoE in every layer");
   }
 }
 
@@ -133,7 +133,7 @@ void reject_variants(const JsonObject& json) {
   const std::string activation = json.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") json.fail("hidden_act", "\"silu\"");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"}) {
-    if (json.has(key)) json.fail(key, "null: models of this family have none in other programs");
+    if (json.has(key)) json.fail(key, "null: not supported for this family");
   }
   if (json.has("quantization_config")) {
     json.fail("quantization_config", "none: weights of F32, BF16 or F16");
@@ -295,9 +295,8 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype) {
     json["sliding_window"] = config.window;
     if (config.full_layers > 0 && !variant.full_layers) {
       throw ConfigError(cat("model: the first ", config.full_layers,
-                            " layers have no window, expected the same window in all layers, as "
-                            "published models of the family ",
-                            config.family, " have it"));
+                            " layers have no window, but Hugging Face files of ", config.family,
+                            " store one window for all layers"));
     }
     if (variant.full_layers) {
       json["max_window_layers"] = config.full_layers;

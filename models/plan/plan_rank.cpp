@@ -58,8 +58,7 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
   if (!config.offload_folder.empty()) {
     throw ConfigError(
         cat("plan: --offload nvme:", config.offload_folder,
-            " keeps its memory in a file, which a "
-            "plan does not make; use --offload params, whose host memory that file takes"));
+            " cannot be planned; use --offload params, whose host memory is what the file takes"));
   }
   if (config.threads < 1) throw InternalError("plan: --threads is not known; set it");
 }

@@ -126,8 +126,9 @@ ResNet::ResNet(const ImageModelConfig& config)
     }
   }
   if (edge < 1) {
-    throw ConfigError(cat("a residual network needs images of more than ", config.pixels,
-                          " pixels: nothing is left of them in the last stage"));
+    throw ConfigError(cat(
+        "resnet: images of ", config.pixels,
+        " pixels are too small: nothing is left of them in the last stage; use larger --pixels"));
   }
   multiply_adds_ += static_cast<double>(in * config.classes);
 }

@@ -17,18 +17,17 @@ namespace shale::models {
 
 int run_ckpt(int argc, const char* const* argv) {
   static constexpr std::array kActions = {
-      Tool{"inspect", "says what is in a checkpoint", ckpt::run_inspect},
+      Tool{"inspect", "prints what is in a checkpoint", ckpt::run_inspect},
       Tool{"verify", "checks every byte of a checkpoint", ckpt::run_verify},
-      Tool{"reshard", "writes the same checkpoint as so many files", ckpt::run_reshard},
+      Tool{"reshard", "rewrites a checkpoint as another number of files", ckpt::run_reshard},
       Tool{"export", "writes the model of a checkpoint as a Hugging Face folder", ckpt::run_export},
       Tool{"diff", "lists the tensors in which two checkpoints differ", ckpt::run_diff},
   };
   return run_tool({.program = "shale ckpt",
-                   .summary = "looks at checkpoints, checks them, converts them",
+                   .summary = "inspects, verifies and converts checkpoints",
                    .what = "action",
-                   .closing = "A checkpoint is its folder,\nsuch as "
-                              "out/checkpoints/step_00000100, or that of a run, whose newest is "
-                              "taken.",
+                   .closing = "A checkpoint is a folder\nsuch as out/checkpoints/step_00000100, or "
+                              "a run, of which the newest is used.",
                    .tools = kActions},
                   argc, argv);
 }
@@ -37,8 +36,8 @@ namespace ckpt {
 
 std::string find_checkpoint(const std::string& path) {
   if (const auto newest = newest_checkpoint(path)) return *newest;
-  throw MissingInputError(cat(path, ": no checkpoint: expected a folder with ", kManifestName,
-                              ", or one of a run that has saved"));
+  throw MissingInputError(cat(path, ": no checkpoint found; expected a folder with ", kManifestName,
+                              ", or the --out folder of a run that has saved"));
 }
 
 bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv) {
@@ -83,12 +82,11 @@ int run_verify(int argc, const char* const* argv) {
   std::string path;
   bool quiet = false;
   ConfigSpec spec("shale ckpt verify",
-                  "checks every byte of a checkpoint: its manifest, sizes, checksums, that its "
-                  "files hold what they should, and that the tokenizer is that of the run; 0: "
-                  "sound, 65: damaged, 66: something is missing");
+                  "checks every byte of a checkpoint: manifest, sizes, checksums, contents and "
+                  "tokenizer; exit code 0: valid, 65: damaged, 66: files are missing");
   spec.add_positional("checkpoint", path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
-  spec.add("quiet", quiet, "print errors only");
+  spec.add("quiet", quiet, "print only errors");
   spec.example("shale ckpt verify out/checkpoints/step_00000100");
   if (parse_or_print(spec, argc, argv)) return 0;
 

@@ -44,9 +44,8 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   const GgufModel model = model_family(config.family).gguf(config);
   const bool of_bytes = request.tokenizer == nullptr;
   if (of_bytes && config.vocab != 256) {
-    throw ConfigError(cat("the model has ", config.vocab,
-                          " tokens, which a GGUF file has to spell: use --tokenizer FILE, a "
-                          "tokenizer.json"));
+    throw ConfigError(cat("a GGUF file needs the text of the ", config.vocab,
+                          " tokens of the model; use --tokenizer FILE, a tokenizer.json"));
   }
   const GgufValues tokenizer =
       of_bytes ? gguf_byte_tokenizer()
@@ -77,12 +76,12 @@ int run_reshard(int argc, const char* const* argv) {
   std::string path, out;
   int ranks = 1;
   ConfigSpec spec("shale ckpt reshard",
-                  "writes the same checkpoint as so many files of about the same size; training "
-                  "resumes from any number of files, so this is for moving and storing them");
+                  "rewrites a checkpoint as another number of files, of about equal size; for "
+                  "moving and storing it, as training resumes from any number of files");
   spec.add_positional("checkpoint", path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
-  spec.add("ranks", ranks, "files to write", {.min = 1, .max = 99'999});
-  spec.add("out", out, "folder of a run: writes DIR/checkpoints/step_...",
+  spec.add("ranks", ranks, "number of files to write", {.min = 1, .max = 99'999});
+  spec.add("out", out, "run folder to write to: DIR/checkpoints/step_...",
            {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
   spec.example("shale ckpt reshard out --ranks 8 --out out8");
   if (parse_or_print(spec, argc, argv)) return 0;
@@ -102,25 +101,24 @@ int run_export(int argc, const char* const* argv) {
                   "safetensors), or as a GGUF file for llama.cpp");
   spec.add_positional("checkpoint", path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
-  spec.add("out", request.out, "the folder, or the GGUF file",
+  spec.add("out", request.out, "folder or GGUF file to write",
            {.required = true, .is_path = true, .help = {.metavar = "PATH"}});
   spec.add_choice("to", request.format, {{"hf", ExportFormat::kHf}, {"gguf", ExportFormat::kGguf}},
-                  "what to write");
+                  "format to write");
   spec.add_choice("dtype", request.type,
                   {{"fp32", GgufType::kF32},
                    {"bf16", GgufType::kBF16},
                    {"fp16", GgufType::kF16},
                    {"q8_0", GgufType::kQ8_0}},
                   "of the weights; q8_0, 8 bits with a scale for 32, in GGUF alone");
-  spec.add(
-      "tokenizer", tokenizer,
-      "tokenizer.json, tiktoken's file or a SentencePiece model, which goes with the model; models "
-      "of bytes need none",
-      {.is_path = true, .help = {.metavar = "FILE", .default_text = "the checkpoint's"}});
-  spec.add("ema", request.ema, "the moving average of the weights, of a run with --ema");
-  spec.add_size("shard-size", request.max_shard_bytes,
-                "largest file of a folder: a larger model is written as several and an index",
-                {.min = 1});
+  spec.add("tokenizer", tokenizer,
+           "tokenizer.json, tiktoken file or SentencePiece model to include; byte models need none",
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "the checkpoint's"}});
+  spec.add("ema", request.ema, "export the moving average of the weights, of a run with --ema");
+  spec.add_size(
+      "shard-size", request.max_shard_bytes,
+      "maximum size of a safetensors file; larger models become several files with an index",
+      {.min = 1});
   spec.example("shale ckpt export out --out my_model --dtype bf16");
   spec.example("shale ckpt export out --to gguf --out my_model-Q8_0.gguf --dtype q8_0");
   if (parse_or_print(spec, argc, argv)) return 0;

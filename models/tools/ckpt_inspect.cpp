@@ -124,11 +124,11 @@ int run_inspect(int argc, const char* const* argv) {
   std::string path;
   bool as_json = false;
   ConfigSpec spec("shale ckpt inspect",
-                  "says what is in a checkpoint: step, training state, options of the run, files, "
-                  "tensors; the manifest is checked, the tensors' data is not");
+                  "prints step, training state, options, files and tensors of a checkpoint; checks "
+                  "the manifest, but not the data");
   spec.add_positional("checkpoint", path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
-  spec.add("json", as_json, "print an object");
+  spec.add("json", as_json, "print a JSON object");
   spec.example("shale ckpt inspect out");
   if (parse_or_print(spec, argc, argv)) return 0;
   const CheckpointReader reader(find_checkpoint(path));
@@ -140,12 +140,13 @@ int run_diff(int argc, const char* const* argv) {
   std::string first_path, second_path;
   bool as_json = false;
   ConfigSpec spec("shale ckpt diff",
-                  "lists the tensors in which two checkpoints differ, however many files each has; "
-                  "0: all are the same to the bit, 1: some differ");
+                  "lists the tensors that differ between two checkpoints, whatever their number of "
+                  "files; exit code 0: bit-identical, 1: some differ");
   spec.add_positional("first", first_path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
-  spec.add_positional("second", second_path, "another", {.required = true, .is_path = true});
-  spec.add("json", as_json, "print a list; max_abs is null where a value is not finite");
+  spec.add_positional("second", second_path, "the checkpoint or run to compare with",
+                      {.required = true, .is_path = true});
+  spec.add("json", as_json, "print a JSON list; max_abs is null if a value is not finite");
   spec.example("shale ckpt diff out/checkpoints/step_00000100 out/checkpoints/step_00000200");
   if (parse_or_print(spec, argc, argv)) return 0;
 

@@ -83,7 +83,7 @@ Trainer trainer_of(const Json& theirs, const std::string& file) {
   if (has("learning_rate") || has("per_device_train_batch_size") || has("output_dir")) {
     return Trainer::kTransformers;
   }
-  throw ConfigError(cat(file, ": nothing tells whose options these are; give --from"));
+  throw ConfigError(cat(file, ": cannot tell which trainer the options are for; use --from"));
 }
 
 // Prints the options, and whether train_lm accepts them.
@@ -100,11 +100,12 @@ int run_import(int argc, const char* const* argv) {
   std::string file, waive, out;
   Trainer from = Trainer::kAuto;
   int64_t ranks = 0;
-  ConfigSpec spec("shale config import",
-                  "makes options of train_lm of those of DeepSpeed, torchtitan or transformers");
+  ConfigSpec spec(
+      "shale config import",
+      "converts the options of DeepSpeed, torchtitan or transformers to those of train_lm");
   spec.add_positional("file", file,
-                      "a DeepSpeed JSON, a torchtitan TOML or its dotted options, a line each, or "
-                      "the JSON of TrainingArguments",
+                      "DeepSpeed JSON, torchtitan TOML (or its dotted options, one per line), or "
+                      "TrainingArguments JSON",
                       {.required = true, .is_path = true});
   spec.section("Options");
   spec.add_choice("from", from,
@@ -112,12 +113,12 @@ int run_import(int argc, const char* const* argv) {
                    {"deepspeed", Trainer::kDeepSpeed},
                    {"torchtitan", Trainer::kTorchTitan},
                    {"transformers", Trainer::kTransformers}},
-                  "whose options they are; auto: as their keys say");
-  spec.add("ranks", ranks, "on which it will run, where a batch is so many a rank",
-           {.min = 1, .help = {.default_text = "not known"}});
-  spec.add("waive", waive, "keys without a counterpart that are left out nevertheless",
+                  "trainer that the file is for; auto: recognized by its keys");
+  spec.add("ranks", ranks, "number of ranks of the run, if batch sizes are per rank",
+           {.min = 1, .help = {.default_text = "unknown"}});
+  spec.add("waive", waive, "keys to drop although Shale has no counterpart",
            {.help = {.metavar = "KEY,..."}});
-  spec.add("out", out, "where the options go, for train_lm --config",
+  spec.add("out", out, "file to write, for train_lm --config",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "standard output"}});
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
@@ -138,7 +139,7 @@ int run_import(int argc, const char* const* argv) {
     std::string text;
     for (const std::string& problem : in.problems()) text += cat("\n  ", problem);
     throw ConfigError(cat(file, ": ", in.problems().size(),
-                          " of its options cannot be had (--waive KEY leaves one out):", text));
+                          " options have no counterpart in Shale (--waive KEY drops one):", text));
   }
   const std::string options = checked(in.options(), file);
   if (out.empty()) {
@@ -158,10 +159,10 @@ int run_import(int argc, const char* const* argv) {
 
 int run_config(int argc, const char* const* argv) {
   static constexpr std::array kActions = {
-      Tool{"import", "makes them of another trainer's", run_import},
+      Tool{"import", "converts the options of another trainer", run_import},
   };
   return run_tool({.program = "shale config",
-                   .summary = "works on files of options, as --config reads them",
+                   .summary = "converts files of options to those that --config reads",
                    .what = "action",
                    .closing = "",
                    .tools = kActions},

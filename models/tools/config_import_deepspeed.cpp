@@ -65,11 +65,11 @@ void import_optimizer(ConfigImport& in) {
   if (has_more) import_lamb_and_bits(in, name);
   in.maps(params + "lr", "lr", 1e-3);
   if (name == "muon") {
-    in.refuse("optimizer.type",
-              "Muon multiplies steps of matrices with another factor here, for rates as of AdamW");
+    in.refuse("optimizer.type", "Shale's Muon scales its updates for the lr of AdamW");
   }
   if (name == "adam") {
-    in.refuse_unless(params + "adam_w_mode", true, "decay that is part of the gradient");
+    in.refuse_unless(params + "adam_w_mode", true,
+                     "L2 penalty in the gradient (Adam) has no counterpart");
   }
   if (name != "sgd") {
     const auto betas = in.numbers(params + "betas");
@@ -102,10 +102,9 @@ void import_warmup(ConfigImport& in, bool is_cosine) {
   in.maps(params + "warmup_num_steps", "warmup_steps", 1000);
   const auto type = in.text(params + "warmup_type");
   if (type.value_or("log") != "linear") {
-    in.refuse(
-        params + (type ? "warmup_type" : "warmup_num_steps"),
-        "the warm-up is logarithmic (warmup_type log, the default), and linear here; waive it "
-        "to have it linear");
+    in.refuse(params + (type ? "warmup_type" : "warmup_num_steps"),
+              "the warm-up is logarithmic (warmup_type log, the default), Shale's is linear; waive "
+              "it to accept that");
   }
   if (is_cosine) {
     in.refuse_unless(params + "warmup_min_ratio", 0.0, "a warm-up begins at 0");
@@ -136,7 +135,7 @@ void import_schedule(ConfigImport& in) {
       in.set("min_lr", ratio * in.option("lr").get<double>(), params + "cos_min_ratio");
     } else {
       in.refuse(in.has(params + "cos_min_ratio") ? params + "cos_min_ratio" : "scheduler.type",
-                "the rate ends at a share of one that the file does not have");
+                "the final lr is a share of an lr that the file does not have");
     }
   } else {
     return in.refuse("scheduler.type", "expected WarmupLR, WarmupDecayLR or WarmupCosineLR");
@@ -154,7 +153,7 @@ void import_precision(ConfigImport& in) {
   if (!bf16 && !fp16 && !is_left) in.set("dtype", "fp32", "bf16.enabled (not given)");
   if (fp16) {
     const double fixed = in.number("fp16.loss_scale").value_or(0);
-    if (fixed != 0) in.refuse("fp16.loss_scale", "a scale that never changes");
+    if (fixed != 0) in.refuse("fp16.loss_scale", "a static loss scale has no counterpart");
     const auto power = in.integer("fp16.initial_scale_power").value_or(16);
     in.set("loss_scale", static_cast<double>(int64_t{1} << std::min<int64_t>(power, 40)),
            "fp16.initial_scale_power");

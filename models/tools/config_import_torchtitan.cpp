@@ -169,7 +169,7 @@ void import_parallelism(ConfigImport& in) {
              part + "data_parallel_replicate_degree");
     } else {
       in.refuse(part + "data_parallel_replicate_degree",
-                "ranks of a copy depend on the number of ranks; give --ranks");
+                "--shard-ranks depends on the number of ranks; give --ranks");
     }
   }
   for (const char* const axis : {"tensor", "pipeline", "context", "expert"}) {
@@ -183,7 +183,7 @@ void import_parallelism(ConfigImport& in) {
   if (has_stages) import_pipeline(in);
   if (degree(in, "expert") > 1) {
     in.refuse_unless(part + "expert_tensor_parallel_degree", 1,
-                     "experts that are dealt out are whole");
+                     "tensor parallelism inside experts has no counterpart");
   }
   in.leave_out_rest(part, "of parallelism that is not asked for, or of speed alone");
 }

@@ -102,7 +102,7 @@ void import_batch(ConfigImport& in) {
     in.set("steps", steps, "max_steps");
     in.leave_out({"num_train_epochs"}, "max_steps counts");
   } else if (in.has("num_train_epochs")) {
-    in.refuse("num_train_epochs", "a run is so many steps: give --steps, and waive this");
+    in.refuse("num_train_epochs", "give --steps instead, and waive this");
   } else {
     in.lacks("max_steps", "a run is 3 epochs there, and so many steps here: give it");
   }
@@ -151,7 +151,7 @@ void import_warmup(ConfigImport& in) {
   if (steps == 0 && ratio > 0) steps = ratio, key = "warmup_ratio";
   if (steps >= 1 || steps == 0) return in.set("warmup_steps", static_cast<int64_t>(steps), key);
   if (!in.is_set("steps"))
-    return in.refuse(key, "a share of steps that are not known: give max_steps");
+    return in.refuse(key, "a share of an unknown number of steps; set max_steps");
   const auto all = in.option("steps").get<double>();
   in.set("warmup_steps", static_cast<int64_t>(std::ceil(steps * all)), key);
 }

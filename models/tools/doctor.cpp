@@ -103,20 +103,21 @@ int run_doctor(int argc, const char* const* argv) {
   bool as_json = false, quick = false, bench = false;
   doctor::BenchOptions measured{.folder = temporary_folder()};
   ConfigSpec spec("shale doctor",
-                  "says what this machine offers to training, what is missing, and the way out");
+                  "checks what this machine can run, and how to fix what is missing");
   spec.example("shale doctor");
   spec.example("shale doctor --json");
   spec.section("Flags");
-  spec.add("json", as_json, "print an object with a list of findings");
-  spec.add("quick", quick, "do not try whether mpirun can start two ranks");
-  spec.add("bench", bench, "measure memory, products, a disk and what connects ranks, too");
-  spec.add("folder", measured.folder, "--bench: on the disk that is measured, with 256 MiB",
-           {.is_path = true, .help = {.default_text = "TMPDIR, or /tmp"}});
-  spec.add("ranks", measured.ranks, "--bench: ranks that mpirun starts", {.min = 1, .max = 4096});
+  spec.add("json", as_json, "print a JSON object with a list of findings");
+  spec.add("quick", quick, "do not test whether mpirun can start two ranks");
+  spec.add("bench", bench, "also measure memory, GEMMs, a disk and the links between ranks");
+  spec.add("folder", measured.folder, "--bench: folder on the disk to measure, needs 256 MiB",
+           {.is_path = true, .help = {.default_text = "TMPDIR or /tmp"}});
+  spec.add("ranks", measured.ranks, "--bench: number of ranks to start with mpirun",
+           {.min = 1, .max = 4096});
   spec.add("pipeline", measured.pipeline, "--bench: ranks along this axis", {.min = 1});
   spec.add("context", measured.context, "--bench: ranks along this axis", {.min = 1});
   spec.add("tensor", measured.tensor, "--bench: ranks along this axis", {.min = 1});
-  spec.add("hostfile", measured.hostfile, "--bench: where the ranks run, as mpirun reads it",
+  spec.add("hostfile", measured.hostfile, "--bench: hostfile for mpirun",
            {.is_path = true, .help = {.default_text = "this machine"}});
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

@@ -30,18 +30,19 @@ constexpr int64_t kMaxTextBytes = int64_t{1} << 31;
 
 void describe(ConfigSpec& spec, Request& r) {
   describe(spec, r.model);
-  spec.add_choice("task", r.task,
-                  {{"perplexity", Evaluated::kPerplexity},
-                   {"hellaswag", Evaluated::kHellaSwag},
-                   {"arc", Evaluated::kArc},
-                   {"mmlu", Evaluated::kMmlu}},
-                  "perplexity of a text, or questions in jsonl as these benchmarks have them");
-  spec.add("data", r.data, "the text, or the questions",
+  spec.add_choice(
+      "task", r.task,
+      {{"perplexity", Evaluated::kPerplexity},
+       {"hellaswag", Evaluated::kHellaSwag},
+       {"arc", Evaluated::kArc},
+       {"mmlu", Evaluated::kMmlu}},
+      "perplexity: of a text; else a benchmark, with questions in its own jsonl format");
+  spec.add("data", r.data, "text file for perplexity, or jsonl questions",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("seq-len", r.seq_len, "tokens of a window of text",
+  spec.add("seq-len", r.seq_len, "tokens per window of text",
            {.min = 1, .max = 1 << 20, .help = {.default_text = "the context, at most 2048"}});
-  spec.add("batch", r.batch, "windows at a time", {.min = 1, .max = 1 << 16});
-  spec.add("limit", r.limit, "questions, the first ones; 0: all", {.min = 0});
+  spec.add("batch", r.batch, "windows per forward pass", {.min = 1, .max = 1 << 16});
+  spec.add("limit", r.limit, "number of questions to use, from the first on; 0: all", {.min = 0});
   spec.add("json", r.json, "print one JSON object");
   spec.example("shale evaluate my_model --data test.txt");
   spec.example("mpirun -np 4 shale evaluate out --task hellaswag --data hellaswag_val.jsonl");
@@ -52,7 +53,8 @@ Json perplexity(const Request& request, LoadedModel& loaded, comm::ProcessGroup&
   const int64_t context = loaded.model->config().context;
   const int64_t length = request.seq_len > 0 ? request.seq_len : std::min(context, kLongestWindow);
   if (length > context) {
-    throw ConfigError(cat("--seq-len is ", length, ", the model has a context of ", context));
+    throw ConfigError(cat("--seq-len is ", length,
+                          ", expected at most the context length of the model, ", context));
   }
   std::vector<int32_t> tokens = TokenEncoder(loaded.tokenizer->tokenizer).encode(text);
   loaded.tokenizer->tokenizer.begin_text(tokens);
@@ -112,9 +114,8 @@ int evaluate(const Request& request, comm::World& world) {
 
 int run_evaluate(int argc, const char* const* argv) {
   Request request;
-  ConfigSpec spec(
-      "shale evaluate",
-      "says how well a model predicts a text, or how often it finds the likelier answer");
+  ConfigSpec spec("shale evaluate",
+                  "measures the perplexity of a text, or the accuracy on a benchmark");
   describe(spec, request);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

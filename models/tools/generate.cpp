@@ -36,28 +36,29 @@ struct Request {
 void describe(ConfigSpec& spec, Request& r) {
   describe(spec, r.model);
   spec.section("What to continue");
-  spec.add("prompt", r.prompt, "text to continue, or with --chat to answer",
+  spec.add("prompt", r.prompt, "text to continue; with --chat, the message to answer",
            {.help = {.metavar = "TEXT"}});
   spec.add("prompts", r.prompts,
-           "file of lines {\"prompt\": TEXT} or {\"messages\": [...]}, with \"tools\"; a line "
-           "{\"text\": ...} is "
-           "printed for each, or {\"error\": ...} for one that cannot be answered",
+           "jsonl file of {\"prompt\": TEXT} or {\"messages\": [...]} (\"tools\" optional); prints "
+           "a line {\"text\": ...} or {\"error\": ...} for each",
            {.is_path = true, .help = {.metavar = "FILE.jsonl"}});
   spec.add("chat", r.chat,
-           "write prompts as the turn of a user; without --prompt each line of the input is one");
+           "treat each prompt as a user message; without --prompt, each line of stdin");
   describe_chat_template(spec, r.style);
-  spec.add("system", r.system, "the conversation's system message", {.help = {.metavar = "TEXT"}});
+  spec.add("system", r.system, "system message of the conversation", {.help = {.metavar = "TEXT"}});
   spec.section("Sampling");
-  spec.add("tokens", r.sampling.tokens, "at most so many", {.min = 1, .max = 1 << 20});
-  spec.add("temperature", r.temperature, "0: always the likeliest token", {.min = 0, .max = 100});
-  spec.add("top-k", r.sampling.top_k, "sample among so many of the likeliest tokens; 0: among all",
+  spec.add("tokens", r.sampling.tokens, "maximum number of tokens to generate",
+           {.min = 1, .max = 1 << 20});
+  spec.add("temperature", r.temperature, "sampling temperature; 0: always the likeliest token",
+           {.min = 0, .max = 100});
+  spec.add("top-k", r.sampling.top_k, "sample from this many of the likeliest tokens; 0: from all",
            {.min = 0});
-  spec.add("top-p", r.top_p, "and among those that have so much probability together",
+  spec.add("top-p", r.top_p, "sample from the likeliest tokens whose probabilities add up to this",
            {.min = 0, .max = 1, .exclude_min = true});
-  spec.add("stop", r.stop, "text at which to stop, which is left out",
+  spec.add("stop", r.stop, "stop at this text, which is not printed",
            {.help = {.metavar = "TEXT"}});
-  spec.add("seed", r.seed, "of random numbers");
-  spec.add("batch", r.batch, "prompts of --prompts at a time", {.min = 1, .max = 1 << 16});
+  spec.add("seed", r.seed, "random seed");
+  spec.add("batch", r.batch, "prompts of --prompts per forward pass", {.min = 1, .max = 1 << 16});
   spec.example("shale generate out --prompt \"Once upon a time\"");
   spec.example("shale generate my_model --chat --system \"Be brief.\"");
 }
@@ -190,7 +191,8 @@ std::vector<int32_t> encode_line(const std::string& line, const std::string& pla
                                  const Request& request, Generator& generator) {
   const Json object = Json::parse(line, {.max_bytes = int64_t{64} << 20}, place);
   const char* key = object.contains("messages") ? "messages" : "prompt";
-  if (!object.contains(key)) throw DataError(cat(place, ": no 'prompt', and no 'messages'"));
+  if (!object.contains(key))
+    throw DataError(cat(place, ": expected 'prompt' or 'messages', found neither"));
   const bool is_text =
       object[key].is_string() && !request.chat && key == std::string_view("prompt");
   std::map<std::string, int64_t> ignored;
@@ -200,7 +202,7 @@ std::vector<int32_t> encode_line(const std::string& line, const std::string& pla
     std::vector<ChatMessage> messages = begin_of(request);
     for (ChatMessage& message : read_chat_messages(object, key)) {
       if (message.role == "system" && !request.system.empty()) {
-        throw DataError("a system message beside --system, expected one of them");
+        throw DataError("found a system message and --system, expected one of them");
       }
       messages.push_back(std::move(message));
     }
@@ -260,14 +262,14 @@ void answer_file(const Request& request, Generator& generator) {
   print_answers(waiting, generator);
   if (problems == 0) return;
   throw DataError(
-      cat(problems, " of ", lines, " prompts have no answer; the first: ", first_problem));
+      cat(problems, " of ", lines, " prompts have no answer; first error: ", first_problem));
 }
 
 }  // namespace
 
 int run_generate(int argc, const char* const* argv) {
   Request request;
-  ConfigSpec spec("shale generate", "continues texts, or answers them, with a model");
+  ConfigSpec spec("shale generate", "continues a text, or answers a message, with a model");
   describe(spec, request);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
@@ -275,10 +277,10 @@ int run_generate(int argc, const char* const* argv) {
     return 0;
   }
   if (!request.prompts.empty() && !request.prompt.empty()) {
-    throw ConfigError("shale generate: --prompt and --prompts, expected one of them");
+    throw ConfigError("--prompt and --prompts exclude each other; use one of them");
   }
   if (!request.system.empty() && !request.chat) {
-    throw ConfigError("shale generate: --system is of --chat");
+    throw ConfigError("--system needs --chat");
   }
   request.sampling.temperature = static_cast<float>(request.temperature);
   request.sampling.top_p = static_cast<float>(request.top_p);

@@ -14,14 +14,14 @@ namespace shale::models {
 void describe(ConfigSpec& spec, ModelOptions& o) {
   spec.add_positional("model", o.path, "a Hugging Face folder, a checkpoint or a run",
                       {.required = true, .is_path = true});
-  spec.add("tokenizer", o.tokenizer, "tokenizer.json, tiktoken's file, or a SentencePiece model",
-           {.is_path = true, .help = {.metavar = "FILE", .default_text = "the model's; bytes"}});
+  spec.add("tokenizer", o.tokenizer, "tokenizer.json, tiktoken file or SentencePiece model",
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "the model's, or bytes"}});
   spec.add_choice("device", o.device, device_choices(),
-                  "auto: a GPU where there is one, else the CPU");
+                  "cpu, cuda, or emu: a GPU emulated on the CPU; auto: a GPU if there is one");
   spec.add_choice(
       "dtype", o.dtype,
       precision_choices({Precision::kAuto, Precision::kF32, Precision::kBF16, Precision::kF16}),
-      "of weights and activations; auto: bf16 on GPUs, else fp32");
+      "dtype of weights and activations; auto: bf16 on GPUs, fp32 on the CPU");
   spec.add("threads", o.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
 }
@@ -35,12 +35,13 @@ LoadedModel load(const ModelOptions& options, comm::World& world) {
     loaded.tokenizer = byte_tokenizer();
   }
   if (loaded.tokenizer == nullptr) {
-    throw ConfigError(cat(options.path, ": no tokenizer beside the model, whose vocabulary of ",
-                          stored->config().vocab, " is not that of bytes; use --tokenizer"));
+    throw ConfigError(cat(options.path, ": no tokenizer found for the vocabulary of ",
+                          stored->config().vocab, " tokens; use --tokenizer FILE"));
   }
   if (loaded.tokenizer->tokenizer.vocab_size() > stored->config().vocab) {
     throw DataError(cat(loaded.tokenizer->path, ": ", loaded.tokenizer->tokenizer.vocab_size(),
-                        " tokens, the model's vocabulary is ", stored->config().vocab));
+                        " tokens, but the model's vocabulary has ", stored->config().vocab,
+                        "; use the tokenizer of the model"));
   }
   const std::string origin = newest_checkpoint(options.path).value_or(options.path);
   HfExtras extras = read_extras(origin);

@@ -60,65 +60,56 @@ struct PlanOptions {
 
 void describe(ConfigSpec& spec, PlanOptions& options) {
   spec.section("Plan");
-  spec.add("ranks", options.ranks, "ranks of the run, which need not be there",
+  spec.add("ranks", options.ranks, "number of ranks to plan for; they need not exist",
            {.min = 1, .max = 1 << 20});
-  spec.add("rank", options.rank, "plans this one alone",
+  spec.add("rank", options.rank, "plan only this rank",
            {.min = 0, .help = {.default_text = "the first of each pipeline stage"}});
-  spec.add(
-      "check", options.check,
-      "holds this run, a folder of --out, against its plan, of each rank: ends with 0 if the "
-      "memory of its ranks is the planned one to the byte, else with 1; where it depends on the "
-      "ranks' speed, with 0 if it is at most that",
-      {.is_path = true, .help = {.metavar = "RUN"}});
-  spec.add(
-      "layouts", options.layouts,
-      "list every combination of --zero, --pipeline, --recompute and --offload with what its most "
-      "loaded rank needs, the most first, and which need more than --device-memory; with --cluster "
-      "the fastest layouts of all that fit");
-  spec.add("top", options.top, "with --layouts and --cluster: how many of the fastest",
+  spec.add("check", options.check,
+           "compare the plan with this run (its --out folder); exit code 0 if the memory of every "
+           "rank is as planned, else 1",
+           {.is_path = true, .help = {.metavar = "RUN"}});
+  spec.add("layouts", options.layouts,
+           "list all combinations of --zero, --pipeline, --recompute and --offload by peak memory, "
+           "and which exceed --device-memory; with --cluster: the fastest layouts that fit");
+  spec.add("top", options.top, "number of fastest layouts to list",
            {.min = 1, .max = kMostLayouts});
   spec.add("search-time", options.search_time,
-           "with --layouts and --cluster: after so many seconds the fastest so far, with what "
-           "others take at least; 0: until all are known",
+           "seconds after which the search stops with the fastest layout so far; 0: no limit",
            {.min = 0, .help = {.metavar = "S"}});
   spec.add("search-dry-runs", options.search_dry_runs,
-           "with --layouts and --cluster: after so many dry runs the fastest so far; 0: no limit",
+           "dry runs after which the search stops with the fastest layout so far; 0: no limit",
            {.min = 0});
   spec.add("write", options.write,
-           "with --layouts and --cluster: write the fastest layout, and the options of train_lm "
-           "that are given, as a file for train_lm --config",
+           "write the fastest layout and the given options to a file for train_lm --config",
            {.is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("explain", options.explain, "list what is in use at the peak: tag, module, asker");
-  spec.add("json", options.json, "print a line of JSON for each planned rank, in bytes");
+  spec.add("explain", options.explain, "list the allocations at peak memory: tag, module, caller");
+  spec.add("json", options.json, "print one JSON line per planned rank, in bytes");
   spec.section("Time");
   spec.add("cluster", options.cluster,
-           "machines, a file as in docs/planning.md, or here: these CPUs, which are measured by "
-           "--ranks processes that mpirun starts; then a plan says how long a step takes there, "
-           "and where the time goes",
+           "cluster file (docs/planning.md), or here: measure this machine with --ranks processes; "
+           "adds the time of a step, and where it goes",
            {.is_path = true, .help = {.metavar = "FILE|here", .default_text = "none"}});
-  spec.add(
-      "tensor-pieces", options.train.run.tensor_pieces,
-      "pieces in which the rows of a layer travel at most, in plans of other programs; 1: they "
-      "travel at once; 0: as in a run, a piece for each of --tensor",
-      {.min = 0, .max = 1 << 16});
+  spec.add("tensor-pieces", options.train.run.tensor_pieces,
+           "maximum chunks of tensor-parallel transfers; 1: no overlap; 0: one per rank of "
+           "--tensor, as in a run",
+           {.min = 0, .max = 1 << 16});
   spec.add("measure", options.measure,
-           "measure the kernels of the plan on this CPU, once for each kind of work, in place of "
-           "the cluster's figures");
-  spec.add("kernel-times", options.kernel_times,
-           "take times that --measure found before from this file, and keep new ones there",
+           "time the kernels on this CPU instead of using the figures of the cluster file");
+  spec.add("kernel-times", options.kernel_times, "cache file for the kernel times of --measure",
            {.is_path = true, .help = {.metavar = "FILE"}});
   spec.section("Failures");
   const auto seconds = [&](const char* name, double& field, const char* help) {
     spec.add(name, field, help, {.min = 0, .help = {.metavar = "SECONDS"}});
   };
-  spec.add(
-      "device-mtbf", options.device_mtbf_h,
-      "hours between two failures of a rank's device and what is with it, on average: then the "
-      "plan says how often to save, and what is left of the time; Llama 3 had 50700; 0: leave it",
-      {.min = 0, .help = {.metavar = "HOURS"}});
-  seconds("save-stall", options.failures.save_s, "that training waits for a save");
-  seconds("save-write", options.failures.write_s, "until a save is on the disk, beside training");
-  seconds("restart-time", options.failures.restart_s, "from a failure to the first step again");
+  spec.add("device-mtbf", options.device_mtbf_h,
+           "mean hours between failures of a device (Llama 3: 50700); adds how often to save, and "
+           "the goodput; 0: no failures",
+           {.min = 0, .help = {.metavar = "HOURS"}});
+  seconds("save-stall", options.failures.save_s, "time that training stops for a checkpoint");
+  seconds("save-write", options.failures.write_s,
+          "time until a checkpoint is on disk, written in the background");
+  seconds("restart-time", options.failures.restart_s,
+          "time from a failure to the first step after it");
   describe(spec, options.train, /*needs_data=*/false);
   spec.example("shale plan --model gpt2-1558m --seq-len 1024 --ranks 1024 --zero 3");
   spec.example("shale plan --ranks 8 --cluster h100.json --layouts --write layout.json");
@@ -378,7 +369,7 @@ int list_layouts(PlanOptions& options, const ConfigSpec& spec, const Cluster* cl
   for (const char* const name : {"zero", "pipeline", "recompute", "offload"}) {
     if (!spec.was_set(name)) continue;
     throw ConfigError(
-        cat("--layouts with --", name, ": without --cluster it lists every one; leave it out"));
+        cat("--layouts with --", name, ": it lists every value; leave it out, or use --cluster"));
   }
   resolve(options.train, options.ranks);
   const int64_t most = run.device_memory;
@@ -427,7 +418,7 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   try {
     spec.read_json(file.text(), path);
   } catch (const ConfigError& error) {
-    throw ConfigError(cat(error.what(), "; shale plan knows the options of train_lm alone"));
+    throw ConfigError(cat(error.what(), "; shale plan supports only train_lm runs"));
   }
   RunConfig& config = options.train.run;
   std::string& data = options.train.language.source.data;
@@ -460,7 +451,7 @@ int check(ConfigSpec& spec, PlanOptions& options) {
 
 int run_plan(int argc, const char* const* argv) {
   PlanOptions options;
-  ConfigSpec spec("shale plan", "says what memory a run of train_lm needs, without the machines");
+  ConfigSpec spec("shale plan", "plans memory and time of a train_lm run, without the machines");
   describe(spec, options);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
@@ -481,10 +472,8 @@ int run_plan(int argc, const char* const* argv) {
   }
   return comm::run(0, nullptr, [&](comm::World& world) {
     if (world.size() != options.ranks) {
-      throw ConfigError(cat(
-          "--cluster here measures with the processes of this start, of which there "
-          "are ",
-          world.size(), ", and --ranks is ", options.ranks, "; use mpirun -np ", options.ranks));
+      throw ConfigError(cat("--cluster here needs as many processes as --ranks, ", options.ranks,
+                            ", found ", world.size(), "; use mpirun -np ", options.ranks));
     }
     const Cluster cluster = measured_cluster(world, run.threads);
     return world.rank() == 0 ? planned(&cluster) : 0;

@@ -28,9 +28,9 @@ std::string metrics_path(const std::string& run) {
 int run_report(int argc, const char* const* argv) {
   std::string out = "report.html";
   ConfigSpec spec("shale report RUN...",
-                  "writes a page about runs, one over the other: a folder of --out each");
+                  "writes an HTML report that compares runs (--out folders)");
   spec.section("Options");
-  spec.add("out", out, "the page, one HTML file that needs no other", {.is_path = true});
+  spec.add("out", out, "HTML file to write, self-contained; -o FILE works too", {.is_path = true});
   spec.example("shale report out -o report.html");
   const std::vector<std::string> runs = take_arguments(argc, argv);
   std::vector<const char*> flags = flags_of(argc, argv);
@@ -43,7 +43,9 @@ int run_report(int argc, const char* const* argv) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  if (runs.empty()) throw ConfigError("shale report: expected the folder of a run, found none");
+  if (runs.empty())
+    throw ConfigError(
+        "shale report: expected run folders, found none; for example: shale report out");
   std::vector<RunData> data;
   for (const std::string& run : runs) data.push_back(read_run(run));
   write_file_atomically(out, html_report(data));

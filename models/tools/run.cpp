@@ -163,7 +163,7 @@ void drop_dead_hosts(LaunchCommand& command, const HostFile& host_file, const Ru
       say(cat("host ", host.name, " does not answer; going on without it"));
     }
   }
-  if (alive.empty()) throw UnavailableError("shale run: no host answers");
+  if (alive.empty()) throw UnavailableError("shale run: no host answers; check the hosts and ssh");
   if (alive.size() == hosts.size()) return;
   for (const LaunchHost& host : alive) {
     if (host.slots) continue;
@@ -220,16 +220,16 @@ void describe(ConfigSpec& spec, RunOptions& options) {
   spec.example(
       "shale run --elastic -- mpirun -np 16 --hostfile hosts train_lm --data my.txt --save-every "
       "100");
-  spec.section("Flags, before --; the command is what follows it");
+  spec.section("Flags (before --; the command follows it)");
   spec.add("max-restarts", options.policy.max_restarts,
-           "give up after so many restarts in a row without a newer checkpoint", {.min = 0});
+           "restarts in a row without a new checkpoint, after which to give up", {.min = 0});
   spec.add("delay", options.policy.first_delay_s,
-           "before the first restart without progress; doubles with each, up to a minute",
+           "delay of the first restart without progress; doubles each time, up to a minute",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}});
   spec.add("elastic", options.elastic,
-           "before each start ask mpirun's hosts for a sign of life, and use those that answer; "
-           "with fewer ranks, if need be");
-  spec.add("probe-timeout", options.probe_timeout_s, "how long a host may take to answer",
+           "before each start, ping the hosts of mpirun and use only those that answer, with fewer "
+           "ranks if necessary");
+  spec.add("probe-timeout", options.probe_timeout_s, "time for a host to answer --elastic",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
 }
 
@@ -240,7 +240,7 @@ int run_run(int argc, const char* const* argv) {
   const char* const* const dashes = std::find(argv + 1, end, std::string_view("--"));
   RunOptions options;
   ConfigSpec spec("shale run",
-                  "starts a training command, and again with --resume auto when it fails");
+                  "starts a training command, and restarts it with --resume auto when it fails");
   describe(spec, options);
   const ParseResult parsed = parse_config(spec, static_cast<int>(dashes - argv), argv);
   if (parsed.should_exit) {

@@ -50,7 +50,7 @@ class TokenizeReport {
     const auto percent =
         now.total == 0 ? 100 : static_cast<int>(100.0 * double(now.taken) / double(now.total));
     return cat(percent, "% | ", now.documents, " documents, ", now.tokens, " tokens | ",
-               format_number(bytes / seconds / 1e6), " MB/s | ", format_duration(seconds));
+               format_bytes(bytes / seconds), "/s | ", format_duration(seconds));
   }
 
  private:
@@ -77,8 +77,7 @@ void find_tokens_around(const std::string& begin, const std::string& end, Tokeni
   job.end = job.tokenizer->end_of_document;
   if (job.end) return;
   throw ConfigError(cat(job.tokenizer->path,
-                        ": neither it nor a file beside it says which token ends documents; use "
-                        "--document-end TOKEN, or none"));
+                        ": no end-of-document token found; use --document-end TOKEN, or none"));
 }
 
 }  // namespace
@@ -87,22 +86,22 @@ int run_tokenize(int argc, const char* const* argv) {
   TokenizeJob job{.inputs = {}, .val_fraction = 0.1};
   std::string tokenizer, begin = "auto", end = "auto";
   ConfigSpec spec("shale tokenize INPUT...",
-                  "turns text and jsonl (.gz, .zst), or folders of them, into shards of tokens for "
-                  "train_lm --data; goes on where it was stopped");
-  spec.add("tokenizer", tokenizer, "tokenizer.json, tiktoken's file, or a SentencePiece model",
+                  "converts text and jsonl files (.gz, .zst), or folders of them, to token shards "
+                  "for train_lm --data; an interrupted job continues");
+  spec.add("tokenizer", tokenizer, "tokenizer.json, tiktoken file or SentencePiece model",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("out", job.out, "folder to make, which appears when all is done",
+  spec.add("out", job.out, "folder to create; it appears when all is done",
            {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
-  spec.add("field", job.field, "key of the text in a line of jsonl");
+  spec.add("field", job.field, "key of the text in jsonl");
   spec.add("document-begin", begin, "token before each document, or none",
-           {.help = {.metavar = "TOKEN", .default_text = "what the tokenizer puts before a text"}});
-  spec.add("document-end", end, "token behind each document, or none",
-           {.help = {.metavar = "TOKEN", .default_text = "the tokenizer's"}});
+           {.help = {.metavar = "TOKEN", .default_text = "that of the tokenizer"}});
+  spec.add("document-end", end, "token after each document, or none",
+           {.help = {.metavar = "TOKEN", .default_text = "that of the tokenizer"}});
   spec.add("val-fraction", job.val_fraction,
-           "part of the documents that goes into shards for validation, chosen by a hash of each, "
-           "unless names of files say which are (docs/data.md)",
+           "share of the documents for validation, chosen by hash, unless file names say which "
+           "(val, valid, validation, dev)",
            {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("shard-tokens", job.shard_tokens, "tokens of a shard", {.min = 1, .max = INT32_MAX});
+  spec.add("shard-tokens", job.shard_tokens, "tokens per shard", {.min = 1, .max = INT32_MAX});
   job.threads = 0;
   spec.add("threads", job.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
@@ -114,7 +113,8 @@ int run_tokenize(int argc, const char* const* argv) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  if (inputs.empty()) throw ConfigError("shale tokenize: expected text or jsonl, found none");
+  if (inputs.empty())
+    throw ConfigError("shale tokenize: expected input files (text or jsonl), found none");
   const StopSignals stop_signals;
   if (job.threads == 0) job.threads = cpu_counts().bound;
   job.tokenizer = read_tokenizer(tokenizer);

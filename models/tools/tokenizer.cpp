@@ -94,24 +94,23 @@ int run_train(int argc, const char* const* argv) {
   BpeTrainerOptions& trainer = request.trainer;
   ConfigSpec spec(
       "shale tokenizer train INPUT...",
-      "trains byte pair encoding on text and jsonl (.gz, .zst), or folders of them, and "
-      "writes a tokenizer.json");
-  spec.add("out", request.out, "the tokenizer.json",
+      "trains a byte-level BPE tokenizer on text and jsonl files (.gz, .zst), or folders of them");
+  spec.add("out", request.out, "tokenizer.json to write",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("vocab", trainer.vocab_size, "tokens: special ones, 256 bytes, and merges",
+  spec.add("vocab", trainer.vocab_size, "vocabulary size: special tokens, 256 bytes, and merges",
            {.min = 256, .max = 1 << 22});
-  spec.add("min-frequency", trainer.min_frequency, "how often a pair comes at least to be merged",
+  spec.add("min-frequency", trainer.min_frequency, "minimum count of a pair to be merged",
            {.min = 0});
   spec.add_choice("split", trainer.pattern,
                   {{"gpt2", SplitPattern::kGpt2},
                    {"cl100k", SplitPattern::kCl100k},
                    {"qwen", SplitPattern::kQwen},
                    {"o200k", SplitPattern::kO200k}},
-                  "the tokenizer as which text is split before merging; cl100k is Llama 3's too");
-  spec.add("special", request.special, "special tokens, with commas between them: the first ids",
+                  "pre-tokenizer: how text is split before merging; cl100k is that of Llama 3");
+  spec.add("special", request.special, "comma-separated special tokens, which get the first ids",
            {.help = {.metavar = "TOKENS"}});
-  spec.add("field", request.field, "key of the text in a line of jsonl");
-  spec.add("threads", request.threads, "CPU threads that count",
+  spec.add("field", request.field, "key of the text in jsonl");
+  spec.add("threads", request.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
   spec.example("shale tokenizer train corpus/ --vocab 32000 --out tokenizer.json");
   const std::vector<std::string> inputs = take_arguments(argc, argv);
@@ -122,7 +121,7 @@ int run_train(int argc, const char* const* argv) {
     return 0;
   }
   if (inputs.empty()) {
-    throw ConfigError("shale tokenizer train: expected text or jsonl, found none");
+    throw ConfigError("shale tokenizer train: expected input files (text or jsonl), found none");
   }
   const StopSignals stop_signals;
   trainer.special = split_names(request.special);
@@ -132,7 +131,7 @@ int run_train(int argc, const char* const* argv) {
   request.inputs = list_corpus(inputs, request.field, &skipped);
   log_info("counting the pieces of ", request.inputs.size(), " files", skipped.describe());
   const PieceCounts counts = Counter(request).count();
-  if (counts.empty()) throw DataError("no text in any of the inputs, expected some");
+  if (counts.empty()) throw DataError("no text found in the inputs");
   log_info("merging pairs of ", counts.size(), " pieces");
   const TokenizerSpec tokenizer = train_bpe(counts, trainer, [&](int64_t tokens) {
     check_stop();
@@ -142,7 +141,7 @@ int run_train(int argc, const char* const* argv) {
   write_file_atomically(request.out, to_tokenizer_json(tokenizer));
   const auto size = std::ssize(tokenizer.tokens);
   if (size < trainer.vocab_size) {
-    log_warning("only ", size, " tokens: no other pair comes ", trainer.min_frequency,
+    log_warning("only ", size, " tokens: no other pair occurs ", trainer.min_frequency,
                 " times; use more text, or --min-frequency 1");
   }
   std::printf("%lld tokens\nwrote %s\n", static_cast<long long>(size), request.out.c_str());

@@ -16,9 +16,11 @@ namespace {
 
 int run_trace_report(int argc, const char* const* argv) {
   std::string file;
-  ConfigSpec spec("shale trace report",
-                  "says where a step goes, what ranks wait for, and which one is late");
-  spec.add_positional("file", file, "what --trace wrote", {.required = true, .is_path = true});
+  ConfigSpec spec(
+      "shale trace report",
+      "prints where the time of a step goes, what ranks wait for, and which rank is late");
+  spec.add_positional("file", file, "trace file that --trace wrote",
+                      {.required = true, .is_path = true});
   const ParseResult parsed = parse_config(spec, argc, argv);
   const std::string text = parsed.should_exit ? parsed.output : trace_report(read_trace(file));
   std::fputs(text.c_str(), stdout);
@@ -28,11 +30,12 @@ int run_trace_report(int argc, const char* const* argv) {
 int run_trace_draw(int argc, const char* const* argv) {
   std::string file, out;
   int64_t step = 0;
-  ConfigSpec spec("shale trace draw", "draws a step of all ranks");
-  spec.add_positional("file", file, "what --trace wrote", {.required = true, .is_path = true});
-  spec.add("out", out, "the picture, SVG",
+  ConfigSpec spec("shale trace draw", "draws the timeline of a step on all ranks");
+  spec.add_positional("file", file, "trace file that --trace wrote",
+                      {.required = true, .is_path = true});
+  spec.add("out", out, "SVG file to write",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("step", step, "which one, counted from 1; 0: the first", {.min = 0});
+  spec.add("step", step, "step to draw, the first is 1; 0: the first in the file", {.min = 0});
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
     std::fputs(parsed.output.c_str(), stdout);
@@ -47,13 +50,14 @@ int run_trace_draw(int argc, const char* const* argv) {
 
 int run_trace(int argc, const char* const* argv) {
   static constexpr std::array kActions = {
-      Tool{"report", "says where a step goes and which rank is late", run_trace_report},
-      Tool{"draw", "draws a step of all ranks", run_trace_draw},
+      Tool{"report", "prints where the time of a step goes, and which rank is late",
+           run_trace_report},
+      Tool{"draw", "draws the timeline of a step on all ranks", run_trace_draw},
   };
   return run_tool({.program = "shale trace",
-                   .summary = "looks at what train_lm --trace wrote",
+                   .summary = "analyses the traces of train_lm --trace",
                    .what = "action",
-                   .closing = "Viewers such as ui.perfetto.dev draw the same file.",
+                   .closing = "Viewers such as ui.perfetto.dev show the same file.",
                    .tools = kActions},
                   argc, argv);
 }

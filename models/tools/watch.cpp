@@ -91,13 +91,11 @@ int run_watch(int argc, const char* const* argv) {
   std::string run;
   double seconds = 1;
   bool once = false;
-  ConfigSpec spec("shale watch",
-                  "shows the curves of a run in the terminal until it ends, or Ctrl-C");
-  spec.add_positional("run", run, "folder of a run, its --out",
-                      {.required = true, .is_path = true});
+  ConfigSpec spec("shale watch", "shows the curves of a run in the terminal until it ends");
+  spec.add_positional("run", run, "run folder (its --out)", {.required = true, .is_path = true});
   spec.section("Options");
-  spec.add("every", seconds, "time between two looks", {.min = 0.1, .help = {.unit = "s"}});
-  spec.add("once", once, "print the page and end, as it does where there is no terminal");
+  spec.add("every", seconds, "refresh interval", {.min = 0.1, .help = {.unit = "s"}});
+  spec.add("once", once, "print once and exit, as without a terminal");
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
     std::fputs(parsed.output.c_str(), stdout);

@@ -141,7 +141,7 @@ std::vector<OptimizerRow> make_rows() {
       adam(OptimizerKind::kAdamW8bit, "adamw-8bit", "2 bytes", make_adamw<optim::Moments::kInt8>),
       {.kind = OptimizerKind::kLion,
        .name = "lion",
-       .help = "4 bytes; needs a third of the rate, three times the decay",
+       .help = "4 bytes; use 1/3 of the lr and 3x the weight decay",
        .beta1 = lion.beta1,
        .beta2 = lion.beta2,
        .make = make_lion},
@@ -154,12 +154,12 @@ std::vector<OptimizerRow> make_rows() {
        .adds_statistics = true},
       {.kind = OptimizerKind::kSgd,
        .name = "sgd",
-       .help = "4 bytes; none without momentum",
+       .help = "4 bytes, none without momentum",
        .momentum = optim::SgdOptions().momentum,
        .make = make_sgd},
       {.kind = OptimizerKind::kMuon,
        .name = "muon",
-       .help = "4 bytes for the matrices of blocks, AdamW for the rest",
+       .help = "4 bytes for matrices in blocks; AdamW for the rest",
        .beta1 = adamw.beta1,
        .beta2 = adamw.beta2,
        .eps = adamw.eps,
@@ -168,7 +168,7 @@ std::vector<OptimizerRow> make_rows() {
        .joins_matrices = true},
       {.kind = OptimizerKind::kLamb,
        .name = "lamb",
-       .help = "8 bytes; scales the step of each matrix by its norm, for large batches",
+       .help = "8 bytes; scales each matrix step by its norm, for large batches",
        .beta1 = lamb.beta1,
        .beta2 = lamb.beta2,
        .eps = lamb.eps,
@@ -176,9 +176,7 @@ std::vector<OptimizerRow> make_rows() {
        .joins_matrices = true,
        .adds_statistics = true},
       adam(OptimizerKind::kOneBitAdam, "1bit-adam",
-           "12 bytes and 4 / replicas; sends one bit an element between replicas, see "
-           "--freeze-step",
-           make_one_bit_adam),
+           "12 bytes + 4 / replicas; 1-bit communication, see --freeze-step", make_one_bit_adam),
   };
 }
 

@@ -61,7 +61,7 @@ void set_up_numa_nodes(const RunConfig& config, const Device& device, comm::Worl
     std::vector<int> distinct = nodes;
     std::sort(distinct.begin(), distinct.end());
     const auto count = std::unique(distinct.begin(), distinct.end()) - distinct.begin();
-    log_info("sums in host memory: inside ", count, " NUMA nodes of ",
+    log_info("reducing in host memory: within ", count, " NUMA nodes of ",
              static_cast<int64_t>(nodes.size()) / count, " ranks, then between nodes");
   }
   world.set_numa_nodes(std::move(nodes));

@@ -35,14 +35,13 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
   };
   if (config.pipeline == 1) {
     want(!config.pipeline_schedule && config.pipeline_chunks == 0,
-         "--pipeline-schedule and --pipeline-chunks are of a pipeline, and --pipeline is 1");
+         "--pipeline-schedule and --pipeline-chunks need --pipeline above 1 (found 1)");
     return;
   }
   const comm::Schedule schedule = pipeline_schedule(config, micro_batches);
   want(config.recompute != Recompute::kFull || !schedule.splits_backward(),
        "--recompute full with --pipeline-schedule ", comm::schedule_name(kind_of(config)),
-       ", which computes the gradients of inputs and weights apart; use 1f1b or interleaved, or "
-       "--recompute selective");
+       ", which splits the backward pass; use 1f1b or interleaved, or --recompute selective");
 }
 
 // "--pipeline 2, --tensor 4"
@@ -90,9 +89,8 @@ comm::Degrees parallel_degrees(const RunConfig& config, int processes) {
   }
   const int64_t of_model = degrees.model_processes();
   if (of_model > processes || processes % of_model != 0) {
-    throw ConfigError(cat(model_axes(config), ": a model on ", of_model,
-                          " ranks, expected a divisor ", "of the ", processes,
-                          processes == 1 ? " rank" : " ranks", "; start a multiple of ", of_model,
+    throw ConfigError(cat(model_axes(config), ": one copy of the model needs ", of_model,
+                          " ranks, found ", processes, "; start a multiple of ", of_model,
                           " processes"));
   }
   const int data = processes / static_cast<int>(of_model);
@@ -171,7 +169,7 @@ comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches)
                                                         : 1;
   if (micro_batches > kMostMicroBatches) {
     throw ConfigError(cat("--pipeline with ", micro_batches,
-                          " micro-batches of a step, expected at most ", kMostMicroBatches));
+                          " micro-batches per step, expected at most ", kMostMicroBatches));
   }
   return comm::make_schedule(kind, config.pipeline, chunks, static_cast<int>(micro_batches));
 }
@@ -181,7 +179,7 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
   StepPipeline pipeline{.group = &parallel.mesh().group("pipeline"), .pieces = task.pieces()};
   if (pipeline.pieces.empty()) {
     throw ConfigError(cat("--pipeline ", config.pipeline,
-                          ": the model is no list of pieces (nn/piece.h); use --pipeline 1"));
+                          ": this model cannot be split into stages; use --pipeline 1"));
   }
   pipeline.plan = comm::make_stage_plan(pipeline.pieces, pipeline_schedule(config, micro_batches));
   pipeline.boundary = task.boundary(config.micro_batch);
@@ -194,7 +192,8 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 
 void cut_model(const RunConfig& config, Task& task, comm::Parallel& parallel) {
   if (config.context > 1 && task.plan().tokens == 0) {
-    throw ConfigError("--context: this task has no sequences that can be cut; use --context 1");
+    throw ConfigError(
+        "--context: this model does not support context parallelism; use --context 1");
   }
   task.cut(parallel);
 }
@@ -248,9 +247,9 @@ namespace {
 void check_experts(const RunConfig& config, int shard_ranks) {
   const int ranks = shard_ranks * config.tensor;
   if (ranks % config.expert == 0) return;
-  throw ConfigError(cat(
-      "--expert ", config.expert, ": expected a divisor of the ", ranks, " ranks that ",
-      config.tensor > 1 ? "share a stage's layers and states" : "data parallelism shards over"));
+  throw ConfigError(
+      cat("--expert ", config.expert, ": expected a divisor of the ", ranks, " ranks that ",
+          config.tensor > 1 ? "share the layers of a stage" : "share the sharded parameters"));
 }
 
 }  // namespace
@@ -270,7 +269,7 @@ void check_parallel(const RunConfig& config, int ranks) {
        config.reshard_ranks, ", expected a divisor of the ", shard_ranks,
        " ranks that share the parameters");
   want(config.offload_ratio == 1 || config.offload != OffloadKind::kNone, "--offload-ratio is ",
-       config.offload_ratio, ", but --offload none leaves nothing to it");
+       config.offload_ratio, ", which needs --offload (found --offload none)");
   want(config.offload != OffloadKind::kParameters || config.zero == 3, "--offload ",
        config.offload_folder.empty() ? "params" : "nvme", ", but --zero ", config.zero,
        " keeps parameters whole on the device; use --zero 3");
@@ -281,12 +280,12 @@ void check_parallel(const RunConfig& config, int ranks) {
   check_experts(config, shard_ranks);
   if (!config.reproducible) return;
   want(std::has_single_bit(static_cast<uint64_t>(data)),
-       "--reproducible adds in binary trees: ", data, " ranks, expected a power of two");
+       "--reproducible needs a power of two of data-parallel ranks, found ", data);
   const auto want_tree = [&](const char* flag, int64_t batch) {
     const int64_t micro_batches = batch / (config.micro_batch * data);
     want(std::has_single_bit(static_cast<uint64_t>(micro_batches)),
-         "--reproducible adds in binary trees: ", flag, " makes ", micro_batches,
-         " micro-batches per rank, expected a power of two");
+         "--reproducible needs a power of two of micro-batches per rank, found ", micro_batches,
+         " with this ", flag);
   };
   want_tree("--global-batch", config.global_batch);
   for (const BatchPhase& phase : parse_batch_ramp(config.batch_ramp)) {
@@ -297,20 +296,18 @@ void check_parallel(const RunConfig& config, int ranks) {
 void check_graphs(const RunConfig& config, const Device& device, const comm::ProcessGroup& all) {
   if (!config.cuda_graph) return;
   const auto want = [](bool holds, const auto&... what) {
-    if (!holds) throw ConfigError(cat("--cuda-graph captures ", what...));
+    if (!holds) throw ConfigError(cat("--cuda-graph needs ", what...));
   };
-  want(device.type != DeviceType::kCpu, "what is queued on a GPU's stream, and --device ",
-       config.device, " has none; use --device cuda or emu");
-  want(all.size() == 1 || all.backend() == "nccl", "collectives of NCCL, and these ", all.size(),
-       " ranks exchange data through host memory and MPI; use one rank, or NCCL and a GPU for "
-       "each");
+  want(device.type != DeviceType::kCpu, "a GPU, found --device ", config.device,
+       "; use --device cuda or emu");
+  want(all.size() == 1 || all.backend() == "nccl", "NCCL for several ranks, found MPI for ",
+       all.size(), " ranks; use one rank, or --comm nccl with a GPU for each");
   const comm::ParallelSizes sizes = parallel_sizes(config, all.size());
   const int64_t samples = config.micro_batch * sizes.replica * sizes.shard;
   const int64_t micro_batches = config.global_batch / samples;
   want(!config.reproducible || micro_batches == 1,
-       "one way of adding a micro-batch to those before, and with --reproducible the ",
-       micro_batches, " of a step are each added in another; use --global-batch ",
-       config.micro_batch * all.size());
+       "one micro-batch per step with --reproducible, found ", micro_batches,
+       "; use --global-batch ", config.micro_batch * all.size());
 }
 
 }  // namespace shale::models

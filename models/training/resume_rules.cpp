@@ -80,8 +80,8 @@ void check_decay(const RunDescription& stored, const RunDescription& now, const 
     const Written written(now, name, before->second, after->second);
     throw ConfigError(cat("resume: ", spelled(name), " was ", written.was, " in ", source, ", is ",
                           written.is, " now; after ", step,
-                          " steps the decay of one of them, from step ", std::min(*was, *is),
-                          " on, has begun: use the same, or a checkpoint from before it"));
+                          " steps the decay of one of them has begun (at step ",
+                          std::min(*was, *is), "); use the same, or a checkpoint from before it"));
   }
 }
 
@@ -96,7 +96,7 @@ void check_removed(const RunDescription& stored, const RunDescription& now,
     if (!is_whole && was->second != cat('"', option.value, '"')) continue;
     if (option.may_change) {
       log_warning(source, " is of a run with --", option.name, " ", excerpt(was->second),
-                  ", which was removed; this run goes on without it; ", option.instead);
+                  ", which was removed; continuing without it; ", option.instead);
       continue;
     }
     throw ConfigError(cat("resume: ", source, " is of a run with --", option.name, " ",

@@ -148,9 +148,8 @@ void RunCheckpoints::find_candidates() {
   }
   if (candidates_.empty()) {
     throw MissingInputError(cat("--resume ", config_.resume,
-                                ": neither a checkpoint (a folder "
-                                "with ",
-                                kManifestName, ") nor the folder of a run that has some"));
+                                ": expected a checkpoint (a folder with ", kManifestName,
+                                ") or the --out folder of a run with checkpoints"));
   }
   const fs::path newest = candidates_.front();
   std::error_code error;
@@ -228,10 +227,10 @@ RunPosition RunCheckpoints::load_newest(const RunTensors& tensors) {
       return position;
     }
     if (first.empty()) first = problem;
-    if (group_.rank() == 0) log_warning("checkpoint ", candidate, " cannot be used: ", problem);
+    if (group_.rank() == 0) log_warning("checkpoint ", candidate, " is not usable: ", problem);
   }
   throw DataError(
-      cat("resume: of ", candidates_.size(), " checkpoints none can be used; the newest: ", first));
+      cat("resume: of ", candidates_.size(), " checkpoints, none is usable; the newest: ", first));
 }
 
 SaveNews RunCheckpoints::news() const {

@@ -24,15 +24,15 @@ void resolve_schedule(RunConfig& config) {
   const bool is_wsd = config.schedule == kWsd;
   if (is_wsd && config.decay_steps < 0) config.decay_steps = config.steps / 5;
   if (is_wsd && config.decay_steps > config.steps - config.warmup_steps) {
-    throw ConfigError(cat("--decay-steps is ", config.decay_steps, ", expected at most the ",
-                          config.steps, " of --steps less the ", config.warmup_steps,
-                          " of --warmup-steps"));
+    throw ConfigError(
+        cat("--decay-steps is ", config.decay_steps,
+            ", expected at most --steps - --warmup-steps = ", config.steps - config.warmup_steps));
   }
   const bool has_end = config.schedule != kConstant && config.schedule != kInverseSqrt;
   if (config.min_lr >= 0 && !has_end) {
     throw ConfigError(cat("--min-lr is ", config.min_lr,
-                          ", but neither constant nor inverse-sqrt, which --schedule is, ends "
-                          "anywhere; leave it out"));
+                          ", but --schedule constant and inverse-sqrt have no final rate; "
+                          "leave it out"));
   }
   if (config.schedule == kLinearToZero) {
     if (config.min_lr > 0) {
@@ -48,8 +48,8 @@ void resolve_schedule(RunConfig& config) {
 void resolve_batch(RunConfig& config, int64_t data) {
   int64_t samples = 0;
   if (__builtin_mul_overflow(config.micro_batch, data, &samples)) {
-    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", data,
-                          " times that is no number of samples"));
+    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", too large for ", data,
+                          " ranks; use a smaller one"));
   }
   if (config.global_batch == 0) config.global_batch = samples;
 }
@@ -67,8 +67,8 @@ void resolve_offload(RunConfig& config) {
     config.offload = OffloadKind::kParameters;
     config.offload_folder = to.substr(kDisk.size());
   } else {
-    throw ConfigError(cat("--offload is ", excerpt(to),
-                          ", expected none, optimizer, params, or nvme: and a folder"));
+    throw ConfigError(
+        cat("--offload is ", excerpt(to), ", expected none, optimizer, params or nvme:DIR"));
   }
 }
 

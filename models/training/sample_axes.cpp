@@ -12,16 +12,16 @@ void check_data_parallel_only(const RunConfig& run, std::string_view models, std
        {std::pair("pipeline", run.pipeline), std::pair("tensor", run.tensor),
         std::pair("context", run.context)}) {
     if (value <= 1) continue;
-    throw ConfigError(cat("--", flag, " ", value, ": ", models, " ", why,
-                          "; use 1, and ranks of data parallelism (--zero) instead"));
+    throw ConfigError(cat("--", flag, " ", value, ": ", models, " ", why, "; use --", flag,
+                          " 1, and data parallelism (--zero)"));
   }
 }
 
 void check_whole_samples(const RunConfig& run, std::string_view models) {
   if (run.context > 1) {
     throw ConfigError(cat("--context ", run.context, ": ", models,
-                          " attend to all of a sample, in which no token comes before another; "
-                          "use 1, and --tensor or --pipeline instead"));
+                          " have bidirectional attention, which context parallelism does not "
+                          "support; use --context 1, and --tensor or --pipeline"));
   }
   if (run.micro_batch % run.tensor != 0) {
     throw ConfigError(cat("--micro-batch is ", run.micro_batch, ": ranks of --tensor have whole ",

@@ -32,13 +32,13 @@ class OptionCheck {
 // difference.
 void check_replicas(int replicas, const char* does, const OptionCheck& want) {
   want(replicas > 1, does,
-       " replicas of the model, and there is one; use --zero 1, 2 or 3 with --shard-ranks below "
-       "the number of ranks");
+       " replicas of the model, found one; use --zero 1, 2 or 3 with --shard-ranks below the "
+       "number of ranks");
 }
 
 void resolve_one_bit_adam(RunConfig& config, int replicas) {
   const OptionCheck want("--optimizer 1bit-adam");
-  check_replicas(replicas, "exchanges moments between", want);
+  check_replicas(replicas, "needs several", want);
   if (config.freeze_step == 0) {
     config.freeze_step = std::max<int64_t>(1, config.steps * kWarmUpShare / 100);
   }
@@ -46,10 +46,9 @@ void resolve_one_bit_adam(RunConfig& config, int replicas) {
 
 void check_local_steps(const RunConfig& config, int replicas) {
   const OptionCheck want(cat("--outer-every ", config.outer_every));
-  check_replicas(replicas, "lets steps differ between", want);
+  check_replicas(replicas, "needs several", want);
   want(config.outer_start < config.steps || config.steps == 0, "with --outer-start ",
-       config.outer_start, " of ", config.steps,
-       " --steps: there would be no local steps; use a smaller one");
+       config.outer_start, ": expected less than --steps, which is ", config.steps);
 }
 
 const char* bits_of(CodedBits bits) {
@@ -63,17 +62,16 @@ void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
         std::pair("--quantize-reductions", config.quantize_reductions)}) {
     if (bits == CodedBits::kNone) continue;
     const OptionCheck want(cat(flag, bits_of(bits)));
-    want(config.zero >= 2, "needs --zero 2 or 3, and that is ", config.zero,
-         "; use one of them, or none");
+    want(config.zero >= 2, "needs --zero 2 or 3 (found --zero ", config.zero, ")");
     const int ranks = sizes.shard * sizes.context;
     want(ranks > 1,
-         "needs several ranks that share a copy of the model, and there is one; use "
-         "more ranks, or a larger --shard-ranks");
+         "needs several ranks per copy of the model, found one; use more ranks, or a larger "
+         "--shard-ranks");
   }
   if (config.quantize_reductions == CodedBits::kNone || sizes.replica == 1) return;
   throw ConfigError(
       cat("--quantize-reductions", bits_of(config.quantize_reductions), " with ", sizes.replica,
-          " replicas: gradients are added again between them, not in codes; leave out "
+          " replicas: gradients are reduced between them without quantization; leave out "
           "--shard-ranks"));
 }
 
@@ -82,30 +80,30 @@ void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
 void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
   spec.section("Slow links");
   spec.add("freeze-step", c.freeze_step,
-           "1bit-adam: steps before the second moment stays as it is; they are AdamW's, and "
-           "replicas then exchange first moments, one bit an element, in place of gradients",
+           "1bit-adam: AdamW steps before the second moment is frozen and momenta are exchanged in "
+           "1 bit",
            {.min = 1, .help = {.default_text = "15% of steps"}});
-  spec.add("outer-every", c.outer_every,
-           "local steps (DiLoCo): replicas, the groups of --shard-ranks ranks, step by their own "
-           "gradients, and every so many steps take an outer step by the mean of what they have "
-           "changed; 0: gradients of all replicas in every step",
-           {.min = 0, .max = 1 << 30});
-  spec.add("outer-start", c.outer_start, "local steps: steps before the first of them", {.min = 0});
-  spec.add("outer-lr", c.outer_lr, "local steps: learning rate of the outer step",
+  spec.add(
+      "outer-every", c.outer_every,
+      "DiLoCo: local steps between outer steps of replicas (groups of --shard-ranks ranks); 0: off",
+      {.min = 0, .max = 1 << 30});
+  spec.add("outer-start", c.outer_start, "DiLoCo: ordinary steps before the first local step",
+           {.min = 0});
+  spec.add("outer-lr", c.outer_lr, "DiLoCo: learning rate of the outer step",
            {.min = 0, .max = 10, .exclude_min = true});
-  spec.add("outer-momentum", c.outer_momentum, "local steps: Nesterov momentum of the outer step",
+  spec.add("outer-momentum", c.outer_momentum, "DiLoCo: Nesterov momentum of the outer step",
            {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("outer-streaming", c.outer_streaming,
-           "local steps: units take turns with their outer steps, so that each step sends about as "
-           "much as any other");
+  spec.add(
+      "outer-streaming", c.outer_streaming,
+      "DiLoCo: take the outer steps of different blocks in different steps, to even out traffic");
   const std::vector<std::pair<std::string, CodedBits>> bits = {
       {"none", CodedBits::kNone}, {"8", CodedBits::k8}, {"4", CodedBits::k4}};
   spec.add_choice("quantize-gathers", c.quantize_gathers, bits,
-                  "zero 2, 3: bits in which the parameters of matrices are gathered (ZeRO++), with "
-                  "a scale for 64; none: as they are")
+                  "zero 2, 3: bits of gathered weight matrices, with a scale per 64 values "
+                  "(ZeRO++); none: off")
       .may_change();
   spec.add_choice("quantize-reductions", c.quantize_reductions, bits,
-                  "the same of their gradients, which go to the rank that adds them up")
+                  "zero 2, 3: bits of reduced gradients of weight matrices; none: off")
       .may_change();
 }
 

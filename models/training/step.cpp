@@ -38,19 +38,16 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
       results_(context, options.micro_batches, tally_ ? tally_->counts().numel() : 0) {
   const auto micro_batches = static_cast<uint64_t>(options_.micro_batches);
   if (options_.parallel.reproducible && !std::has_single_bit(micro_batches)) {
-    throw ConfigError(cat("step: ", micro_batches,
-                          " micro-batches of a rank are added "
-                          "reproducibly, expected a power of two"));
+    throw ConfigError(
+        cat("step: ", micro_batches,
+            " micro-batches per rank, expected a power of two for reproducible sums"));
   }
   if (options_.graphs && options_.parallel.gather_fp8) {
-    throw ConfigError(
-        "step: graphs with gather_fp8: what is captured gathers without the exchange of maxima "
-        "that comes before; use one of the two");
+    throw ConfigError("step: CUDA graphs are incompatible with gather_fp8; use one of the two");
   }
   if (options_.graphs && groups.hosted != nullptr) {
     throw ConfigError(
-        "step: graphs of several mesh ranks in a process, whose passes take turns; use one rank a "
-        "process, or no graphs");
+        "step: CUDA graphs need one mesh rank per process; use as many processes, or no graphs");
   }
   const StepOffload& offload = options_.offload;
   if (offload.optimizer || offload.activations || options_.local_steps) {

@@ -18,12 +18,12 @@ constexpr int64_t kHiddenPerWidth = 4;
 
 const ImageModelConfig& checked(const ImageModelConfig& config) {
   if (config.patch < 1 || config.pixels % config.patch != 0) {
-    throw ConfigError(cat("a vision transformer of patches of ", config.patch,
-                          " pixels needs images of a multiple of that, found ", config.pixels));
+    throw ConfigError(cat("vision transformer: patch is ", config.patch,
+                          ", expected a divisor of the image size, found ", config.pixels));
   }
   if (config.heads < 1 || config.width % config.heads != 0) {
-    throw ConfigError(cat("a vision transformer of width ", config.width, " has ", config.heads,
-                          " heads, expected a divisor of it"));
+    throw ConfigError(cat("vision transformer: width is ", config.width, " with ", config.heads,
+                          " heads, expected a divisor of the width"));
   }
   return config;
 }

@@ -24,7 +24,8 @@ int64_t count_windows(int64_t tokens, int64_t seq_len) {
   if (seq_len < 1) throw ConfigError(cat("seq-len is ", seq_len, ", expected at least 1"));
   if (tokens < seq_len + 1) {
     throw DataError(cat("the data has ", tokens, " tokens, expected at least ", seq_len + 1,
-                        ": a sequence of ", seq_len, " and the token after it"));
+                        ": a sequence of ", seq_len,
+                        " and the token after it; use a shorter --seq-len or more data"));
   }
   return (tokens - 1) / seq_len;
 }

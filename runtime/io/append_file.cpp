@@ -46,7 +46,7 @@ void AppendFile::warn_if_removed() {
   struct stat info {};
   if (warned_ || ::fstat(fd_, &info) != 0 || info.st_nlink > 0) return;
   warned_ = true;
-  log_warning(path_, ": somebody has removed it; what was written to it is lost");
+  log_warning(path_, ": the file was removed; what was written to it is lost");
 }
 
 void AppendFile::sync() {

@@ -22,7 +22,7 @@ AsyncFile::AsyncFile(FileHandle file, std::string path, AsyncIo io)
     : file_(std::move(file)), path_(std::move(path)) {
   if (io != AsyncIo::kThreads) engine_ = make_io_uring_engine(file_.get());
   if (engine_ == nullptr && io == AsyncIo::kIoUring) {
-    throw UnavailableError(cat(path_, ": io_uring is asked for, which this system refuses"));
+    throw UnavailableError(cat(path_, ": this system does not allow io_uring"));
   }
   uses_io_uring_ = engine_ != nullptr;
   if (engine_ == nullptr) engine_ = make_thread_engine(file_.get());

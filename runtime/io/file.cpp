@@ -41,7 +41,7 @@ FileHandle open_to_read(int folder, const std::string& name, const std::string& 
       [&] { return ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | flags); }));
   if (handle.is_open()) return handle;
   const int error = errno;
-  if (error == ENOENT) throw MissingInputError(cat(path, ": there is no such file or folder"));
+  if (error == ENOENT) throw MissingInputError(cat(path, ": no such file or folder"));
   const char* want = (flags & O_DIRECTORY) != 0 ? "a folder" : "a file";
   if (error == ENOTDIR || error == ELOOP) {
     throw DataError(cat(path, ": a link, or a part of it is no folder; expected ", want));

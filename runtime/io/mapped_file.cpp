@@ -23,7 +23,7 @@ std::string in_message(const std::string& path) {
 
 [[noreturn]] void fail_open(const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
-    throw MissingInputError(cat(in_message(path), ": no such file, expected a readable file"));
+    throw MissingInputError(cat(in_message(path), ": no such file"));
   }
   throw DataError(cat(in_message(path), ": cannot be opened: ", std::strerror(error)));
 }

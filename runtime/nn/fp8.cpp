@@ -12,8 +12,7 @@ namespace {
 int64_t set_operands(Module& module, Operands operands) {
   if (dynamic_cast<const MoE*>(&module) != nullptr) {
     throw ConfigError(cat("--dtype fp8: ", module.full_name(),
-                          " is a mixture of experts, whose products are not made of fp8; use "
-                          "--dtype bf16"));
+                          " is a MoE layer, which does not support fp8; use --dtype bf16"));
   }
   int64_t count = 0;
   if (auto* const layer = dynamic_cast<LinearWeights*>(&module);
@@ -33,9 +32,11 @@ void compute_in_fp8(std::span<Module* const> blocks, int64_t kept, Operands oper
   for (int64_t i = kept; i < count - kept; ++i)
     layers += set_operands(*blocks[size_t(i)], operands);
   if (layers == 0) {
-    throw ConfigError(cat("--dtype fp8: of ", count, " blocks the first and last ", kept,
-                          " stay in bf16 (--fp8-kept-blocks), and the others have no linear layer; "
-                          "expected some that have, or --dtype bf16"));
+    throw ConfigError(
+        cat("--dtype fp8: no linear layer is left for fp8, as the first and the last ", kept,
+            " of ", count,
+            " blocks stay in bf16; use a smaller --fp8-kept-blocks, or "
+            "--dtype bf16"));
   }
 }
 

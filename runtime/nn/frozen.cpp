@@ -69,7 +69,7 @@ void LinearWeights::keep_as(FrozenDType dtype) {
   if (!code) return;
   if (in_ % kernels::kCodeBlock != 0) {
     throw ConfigError(cat("frozen weights in ", frozen_dtype_name(dtype), ": ", full_name(), " is ",
-                          weight_shape(), ", expected rows of whole blocks of ",
+                          weight_shape(), ", expected rows of a multiple of ",
                           kernels::kCodeBlock));
   }
   weight.init = Init::zeros();
@@ -79,7 +79,8 @@ void LinearWeights::keep_as(FrozenDType dtype) {
 void keep_frozen(Module& root, FrozenDType dtype) {
   int64_t count = 0;
   keep(root, dtype, count);
-  if (count == 0) throw ConfigError("frozen weights: the model has no linear layer to keep so");
+  if (count == 0)
+    throw ConfigError("frozen weights: the model has no linear layer to store in fewer bits");
 }
 
 std::optional<DType> kept_dtype(const Parameter& parameter) {

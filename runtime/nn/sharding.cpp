@@ -17,12 +17,12 @@ void check_sharding(std::string_view name, const Shape& whole, const Sharding& s
   if (sharding.share != Share::kShard) return;
   const auto [share, dim, groups, ranks, rank, is_of_experts] = sharding;
   if (dim < 0 || dim >= whole.ndim() || (groups > 1 && dim != 0)) {
-    throw ConfigError(cat("sharding: ", name, whole, " is to be cut along dimension ", dim,
+    throw ConfigError(cat("sharding: ", name, whole, " cannot be split along dimension ", dim,
                           ", expected one below ", whole.ndim(), ", and 0 for groups"));
   }
   const int64_t units = whole[dim] / (groups * unit);
   if (units * groups * unit == whole[dim] && units % ranks == 0) return;
-  throw ConfigError(cat("sharding: ", name, whole, " is to be cut into ", ranks,
+  throw ConfigError(cat("sharding: ", name, whole, " cannot be split into ", ranks,
                         " parts along dimension ", dim, ", of ", units,
                         unit > 1 ? cat(" times ", unit) : std::string(), " elements",
                         groups > 1 ? cat(" in each of ", groups, " groups") : std::string(),

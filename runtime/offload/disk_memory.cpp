@@ -24,12 +24,13 @@ constexpr size_t kHugePage = size_t{2} << 20;
 FileHandle open_file(const std::string& folder) {
   const int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-    throw MissingInputError(cat("offload: ", folder,
-                                ": there is no such folder; create it, on the disk that is meant"));
+    throw MissingInputError(
+        cat("offload: ", folder, ": no such folder; create it on the disk to use"));
   }
   if (fd < 0 && errno == EOPNOTSUPP) {
-    throw DiskError(cat("offload: ", folder, ": its file system has no files without a name ",
-                        "(O_TMPFILE); use ext4, XFS, Btrfs or tmpfs"));
+    throw DiskError(
+        cat("offload: ", folder,
+            ": the file system does not support O_TMPFILE; use ext4, XFS, Btrfs or tmpfs"));
   }
   if (fd < 0) fail(folder, "making a file in this folder failed", errno);
   // If the file system does not support O_DIRECT, I/O goes through the page cache.

@@ -68,8 +68,8 @@ void check_shard(const OptimShard& shard, const ShardPeers* peers) {
   const bool is_elsewhere = &shard.master.context() != &shard.grad.context();
   if (shard.fence != nullptr || is_elsewhere) {
     throw ConfigError(cat("lamb: ", shard.name,
-                          " is to be stepped in host memory, or while forward goes on; keep all on "
-                          "the device: norms over ranks come before"));
+                          " cannot be stepped in host memory or during forward, as norms over "
+                          "ranks come first; keep all on the device"));
   }
   for (const OptimSpan& span : shard.spans) {
     const Parameter& parameter = *span.parameter;

@@ -7,13 +7,13 @@ namespace shale::optim {
 DType moment_dtype(const char* optimizer, const char* rate_name, float rate, Moments moments) {
   if (moments == Moments::kF32) return DType::kF32;
   if (moments == Moments::kInt8) {
-    throw ConfigError(cat(optimizer, ": moments are to have 8 bits, expected fp32 or bf16"));
+    throw ConfigError(cat(optimizer, ": 8-bit moments are not supported, expected fp32 or bf16"));
   }
   // Rounding to bf16, with 8 significant bits, can undo a relative change of up to 2^-8.
   constexpr float kLargestRate = 1 - 0x1p-8f;
   if (rate >= kLargestRate) {
-    throw ConfigError(cat(optimizer, ": ", rate_name, " is ", rate,
-                          ", a bf16 moment decays only with less than ", kLargestRate));
+    throw ConfigError(cat(optimizer, ": ", rate_name, " is ", rate, ", expected less than ",
+                          kLargestRate, " with bf16 moments"));
   }
   return DType::kBF16;
 }

@@ -44,7 +44,7 @@ Matrices matrices_of(const Parameter& parameter) {
 Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
     : Optimizer(std::move(shards)), options_(options), peers_(peers_of("muon", this->shards())) {
   if (options_.adamw.moments != Moments::kF32) {
-    throw ConfigError("muon: AdamW's moments are to be other than fp32, expected fp32");
+    throw ConfigError("muon: adamw.moments must be fp32");
   }
   for (size_t i = 0; i < this->shards().size(); ++i) {
     for (const OptimSpan& span : this->shards()[i].spans) add_part(i, span);

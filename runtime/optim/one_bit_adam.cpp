@@ -69,9 +69,8 @@ void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
 // the updates done so far.
 void OneBitAdam::correct_second_moments() {
   if (updates_done() == 0) {
-    throw ConfigError(
-        cat("1bit-adam: of the ", options_.freeze_step,
-            " steps before the freeze none has changed anything, expected more of them"));
+    throw ConfigError(cat("1bit-adam: of the ", options_.freeze_step,
+                          " steps before the freeze, none was applied; use a larger freeze_step"));
   }
   const float scale = 1 / correction(options_.beta2, updates_done());
   for (size_t i = 0; i < shards().size(); ++i) {

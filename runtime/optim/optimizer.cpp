@@ -36,7 +36,7 @@ const Tensor& clipped_of(const OptimShard& shard) {
     throw ConfigError(cat("optimizer: in ", shard.name, " the gradients of ",
                           shard.spans.front().parameter->full_name(), " and ",
                           span.parameter->full_name(),
-                          " were clipped apart; use an optimizer for each"));
+                          " were clipped separately; use an optimizer for each"));
   }
   return first;
 }
@@ -183,9 +183,9 @@ std::shared_ptr<const Storage> Optimizer::hold_values() {
   check_prepared();
   for (const OptimShard& shard : shards_) {
     if (clipped_of(shard).impl_ptr() == clipped_of(shards_.front()).impl_ptr()) continue;
-    throw ConfigError(cat("optimizer: ", shard.name, " and ", shards_.front().name,
-                          " were clipped apart; use an optimizer for each where they are stepped "
-                          "in host memory"));
+    throw ConfigError(
+        cat("optimizer: ", shard.name, " and ", shards_.front().name,
+            " were clipped separately; use an optimizer for each when stepping in host memory"));
   }
   if (!shards_.empty()) take_clipped(shards_.front());
   return prepared_->memory;

@@ -113,7 +113,7 @@ refuses "would weigh the padding; expected a multiple of 4" 1 --context 2 --mode
 refuses "--sample-tokens 5 is incompatible with --context 2" 1 --context 2 --sample-tokens 5
 refuses "--context-leaves was removed; use --context" 1 --context-leaves 4
 refuses "has no effect without --context" 1 --context-kind ring
-refuses "ulysses deals out 1 heads of keys to 2 ranks" 1 --context 2 --context-kind ulysses --heads 1
+refuses "ulysses splits 1 key heads over 2 ranks" 1 --context 2 --context-kind ulysses --heads 1
 refuses "--context-group was removed" 1 --context 2 --context-kind ulysses+ring --context-group 2
 refuses "use --context-kind gather or ulysses" 1 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local

@@ -102,7 +102,7 @@ got=$(answers model "{\"messages\": [$ask], \"system\": \"Be brief.\"}" '{"promp
 grep -qF "prompts.jsonl:1: the key 'system'" <<<"$got" || fail "keys of prompts: $got"
 echo "{\"messages\": [$(say system brief), $ask]}" >prompts.jsonl
 "$shale" generate model --chat --system "Be brief." --prompts prompts.jsonl --tokens 2 >output 2>&1
-grep -qF "prompts.jsonl:1: a system message beside --system" output || fail "two system messages"
+grep -qF "prompts.jsonl:1: found a system message and --system" output || fail "two system messages"
 one=$(answers model "{\"messages\": [$ask]}")
 [[ $one == "$(answers written_model "{\"messages\": [$ask]}")" ]] || fail "the first token is there twice"
 scored() {

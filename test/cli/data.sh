@@ -130,12 +130,12 @@ says "validation tokens (by name); skipped 1 Parquet, 1 of test" --data hub --da
 says "(by a hash of each document)" --data hub/data/0.json --data-field body --model nano
 mkdir texts && printf 'a line\nand more of it, for a sequence\n%.0s' 1 2 3 >texts/train.txt && cp texts/train.txt texts/dev.txt
 says "validation: 1 file, 114 B, by name" --data texts --model nano --tokenizer none
-refused 64 "expected a tokenizer for lines of JSON" --data hub --data-field body --tokenizer none
-refused 64 "expected a tokenizer for lines of JSON" --data hub/data/0.json --tokenizer none
+refused 64 "jsonl and compressed text need a tokenizer" --data hub --data-field body --tokenizer none
+refused 64 "jsonl and compressed text need a tokenizer" --data hub/data/0.json --tokenizer none
 refused 65 "expected an object with 'text' in each line" --data all.json
 mkdir array && cp all.json array/a.json
 refused 65 "no text or jsonl in this folder; skipped 1 JSON not in lines" --data array
-refused 64 "expected a tokenizer for lines of JSON" --data array --tokenizer none
+refused 64 "jsonl and compressed text need a tokenizer" --data array --tokenizer none
 refused 65 "0.parquet: a file of Parquet, which is not read" --data hub/data/0.parquet
 refused 64 "texts/dev.txt: its name says that it is for validation" --data texts/train.txt,texts/dev.txt
 [[ ! -e refused/data-cache || -z $(ls refused/data-cache) ]] || fail "something half-written is left"

@@ -89,10 +89,10 @@ refuses() {
     fail "$*: exit code $code, expected 64 and \"$words\""
 }
 refuses "--expert 3: expected a divisor of the 2 ranks" 2 --expert 3
-refuses "no mixtures of experts" 2 --expert 2 --model llama-nano
+refuses "no MoE layers" 2 --expert 2 --model llama-nano
 refuses "use --expert 1" 2 --expert 2 --reproducible
 refuses "use muon, lamb, adafactor, or an optimizer that works" 2 --expert 2 --optimizer adamw-8bit
-refuses "--expert 3: expected a divisor of the 4 ranks that share a stage's layers" 4 --expert 3 --tensor 2
+refuses "--expert 3: expected a divisor of the 4 ranks that share the layers of a stage" 4 --expert 3 --tensor 2
 for axis in tensor context; do
   refuses "use as many processes as ranks" 4 --expert 2 --$axis 2 --ranks-per-process 2
 done

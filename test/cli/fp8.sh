@@ -67,7 +67,7 @@ refused() {
   [[ $code -ne 0 ]] || fail "$name: is not refused"
   cat "$work/stdout" "$work/stderr" | grep -q -- "$text" || fail "$name: no word of: $text"
 }
-refused emulated "of compute capability 9.0 so far, this has 8.9; use such a GPU" --device emu:89
+refused emulated "needs compute capability 9.0 (H100), found 8.9; use --dtype bf16" --device emu:89
 refused no_blocks "the first and last 1 stay in bf16" --layers 2
 refused experts "mixture of experts" --model moe-nano --kv-heads 2
 

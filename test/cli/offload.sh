@@ -82,7 +82,7 @@ refused() {
 
 refused "--zero 3" --zero 2 --offload params
 refused "--zero 3" --zero 2 --offload "nvme:$work/disk"
-refused "expected none, optimizer, params, or nvme" --zero 3 --offload nvme:
+refused "expected none, optimizer, params or nvme" --zero 3 --offload nvme:
 refused "--offload none" --offload-ratio 0.5
 refused "adafactor" --optimizer adafactor --offload optimizer
 refused "lamb" --optimizer lamb --offload optimizer

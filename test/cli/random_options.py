@@ -110,17 +110,17 @@ TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 5e-3, "fp16": 5e-3, "fp8": 1e-2
 # How refusals begin that are not of two options that never work together: of options that have no
 # effect without another, sizes that do not fit, and what one model has not. N is a number.
 OTHER_REASONS = [
-    r"--offload-ratio is N, but --offload none leaves nothing to it",
+    r"--offload-ratio is N, which needs --offload",
     r"--reshard-ranks is N, but --zero N keeps parameters whole",
     r"--check-replicas is N, but --zero N leaves one copy of each parameter",
-    r"--optimizer 1bit-adam exchanges moments between replicas of the model, and there is one",
+    r"--optimizer 1bit-adam needs several replicas of the model, found one",
     r"--(shard|reshard)-ranks is N, expected a divisor of the N ranks? ",
     r"--expert N: expected a divisor of the N ranks ",
     r"a batch of batch-ramp is N, expected a multiple of micro-batch N times N ranks?",
-    r"(partition|sharding): \S+ is to be cut into N parts along dimension N",
-    r"context: ulysses deals out N heads of keys to N ranks",
+    r"(partition|sharding): \S+ cannot be split into N parts along dimension N",
+    r"context: ulysses splits N key heads over N ranks",
     r"optimizer: \S+ is (cut into N leaves|on N tensor ranks) with rows of N elements, and N neighbours ",
-    r"--dtype fp8: \S+ is a mixture of experts",
+    r"--dtype fp8: \S+ is a MoE layer",
     r"--window is N, the model in PATH has N",
 ]
 # The tables of docs/compatibility.md: a head, and rows of two options, each with all of its values

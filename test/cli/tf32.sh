@@ -49,6 +49,6 @@ cat "$work/stdout" "$work/stderr" | grep -q "tf32 needs compute capability 8.0 o
 "$BIN_DIR/shale" plan --model nano --ranks 8 --dtype tf32 --threads 1 \
   --cluster "$(dirname "${BASH_SOURCE[0]}")/../../deploy/clusters/a100.json" >"$work/stdout" \
   2>"$work/stderr" && fail "the time of --dtype tf32 is planned"
-grep -q "no cluster says how fast" "$work/stderr" || fail "no word of the time: $(cat "$work/stderr")"
+grep -q "no tf32 throughput" "$work/stderr" || fail "no word of the time: $(cat "$work/stderr")"
 
 finish

@@ -108,9 +108,9 @@ echo '{"a":1}' >keys.jsonl
 bad 65 "truncated.jsonl.gz: ends in the middle" -- "$shale" tokenize truncated.jsonl.gz \
   --field body --tokenizer tokenizer.json --shard-tokens 10000000
 bad 65 "latin1.txt: not UTF-8 at byte 3" -- "$shale" tokenize latin1.txt --tokenizer tokenizer.json
-bad 65 "line.jsonl:1: a line of more than 64.0 MiB" -- "$shale" tokenize line.jsonl \
+bad 65 "line.jsonl:1: the line has more than 64.0 MiB" -- "$shale" tokenize line.jsonl \
   --tokenizer tokenizer.json
-bad 65 "keys.jsonl:1: no string under 'text'" -- "$shale" tokenize keys.jsonl \
+bad 65 "keys.jsonl:1: expected a string with the key 'text', found " -- "$shale" tokenize keys.jsonl \
   --tokenizer tokenizer.json
 bad 65 "WordPiece" -- "$shale" tokenize corpus --tokenizer wordpiece.json
 bad 65 "deep.json" -- "$shale" tokenize corpus --tokenizer deep.json
@@ -143,14 +143,14 @@ expect 64 "training data" -- "${lm[@]}" --data corpus/b.txt --steps 6 --resume a
 # Shards have their tokenizer with them; no other one, and not none, is taken for theirs.
 expect 0 "vocabulary 2000" "validation tokens (by name)" -- "${lm[@]}" --data one --steps 1 --out own
 same moved.json own/checkpoints/step_00000001/tokenizer.json
-expect 64 "other.json of 2000 tokens, which differs from one/tokenizer.json" -- "${lm[@]}" --data one \
+expect 64 "tokenizers differ: --tokenizer has other.json of 2000 tokens" -- "${lm[@]}" --data one \
   --tokenizer other.json --steps 1 --out none
-expect 64 "other.json of 2000 tokens, which differs from exported/tokenizer.json" -- "${lm[@]}" \
+expect 64 "tokenizers differ: --tokenizer has other.json of 2000 tokens" -- "${lm[@]}" \
   --data corpus/b.txt --init exported --tokenizer other.json --steps 1 --out none
 expect 64 "--tokenizer none, but the tokens of one" -- "${lm[@]}" --data one --tokenizer none --steps 1 \
   --out none
 mkdir bare && cp exported/*.safetensors exported/config.json bare
-expect 64 "expected a tokenizer for its 2000 tokens" -- "${lm[@]}" --data corpus/b.txt --init bare \
+expect 64 "no tokenizer found for its 2000 tokens" -- "${lm[@]}" --data corpus/b.txt --init bare \
   --steps 1 --out none
 absent none
 # From what was exported, on shards; into a GGUF file and another folder.
@@ -182,7 +182,7 @@ long=$(perl -e 'print "ab " x 100')
 expect 64 "--prompt has" "expected at most 31" -- "$shale" generate tuned --prompt "$long"
 [[ ! -s stdout ]] || fail "a prompt was printed that cannot go on"
 printf '{"prompt": "a"}\n{"prompt": "%s"}\n{"prompt": 1}\n{"prompt": "b"}\n' "$long" >prompts.jsonl
-expect 65 "2 of 4 prompts have no answer; the first: prompts.jsonl:2: the prompt has" -- \
+expect 65 "2 of 4 prompts have no answer; first error: prompts.jsonl:2: the prompt has" -- \
   "$shale" generate tuned --prompts prompts.jsonl --tokens 2 --batch 3
 [[ $(sed 's/":.*//' stdout) == $'{"text\n{"error\n{"error\n{"text' ]] ||
   fail "prompts in a file: $(cut -c 1-40 stdout)"

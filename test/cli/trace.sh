@@ -61,7 +61,7 @@ grep -q 'steps 7 to 8 of 2 ranks' "$work/output" || fail '7-8: not told'
 train --trace "$work/later.json" --steps 2 || fail "no step to trace: exit code $?"
 grep -q 'nothing was traced' "$work/output" || fail 'no step to trace: no warning'
 train --trace "$work/gone/trace.json" || fail "no folder: exit code $?"
-grep -q 'the trace is lost, training goes on' "$work/output" || fail 'no folder: no warning'
+grep -q 'cannot write the trace, training continues' "$work/output" || fail 'no folder: no warning'
 
 refused() {  # WORDS FLAG...
   local words=$1

@@ -146,12 +146,12 @@ run_training 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkp
 for flag in --pipeline --tensor --context; do
   run_training 2 cut "$flag" 2
   [[ $code -eq 64 ]] || fail "$flag: exit code $code, expected 64"
-  grep -q -- "$flag 2: residual networks .*; use 1, and ranks of data" "$work/stderr" ||
+  grep -q -- "$flag 2: residual networks .*; use $flag 1, and data" "$work/stderr" ||
     fail "$flag: no word of why"
 done
 "$BIN_DIR/shale" plan --check "$work/plain" >"$work/stdout" 2>"$work/stderr"
 [[ $? -eq 64 ]] || fail "plan: another exit code than 64"
-grep -q 'shale plan knows the options of train_lm alone' "$work/stderr" || fail "plan: no word of why"
+grep -q 'shale plan supports only train_lm' "$work/stderr" || fail "plan: no word of why"
 # refused WORDS CODE FLAGS...
 refused() {
   local words=$1 want=$2
@@ -173,7 +173,7 @@ refused 'nor model.safetensors.index.json' 66 --init "$work/nowhere"
 mkdir "$work/two" && cp -r "$work/folder/a" "$work/folder/c" && mv "$work/folder/c" "$work/two" &&
   cp -r "$work/folder/a" "$work/two"
 mkdir "$work/one" && cp -r "$work/two/a" "$work/one"
-refused 'expected two classes or more, found only a; ' 65 --data "$work/one"
+refused 'expected at least two classes, found only a; ' 65 --data "$work/one"
 refused 'expected a folder that has a folder of images for each class, found a file' 65 \
   --data "$(find "$work/two" -name '*.png' | head -n 1)"
 classes=(--data "$work/two" --val-fraction 0 --model vit-nano --init "$work/small_out" --micro-batch 8)

@@ -90,7 +90,7 @@ expect 64 "--export" "--attention-pattern" -- --data "$text" --attention-pattern
 expect 64 "kv-heads is 3" "divisor of heads = 4" -- --data "$text" --model llama-nano --kv-heads 3
 expect 64 "--window" "found '0'" -- --data "$text" --model llama-nano --window 0
 expect 64 "window is 8" "gpt2" -- --data "$text" --window 8
-expect 64 "--seq-len is 65" "context of 64" -- --data "$work/small.bin" --data-format llmc \
+expect 64 "--seq-len is 65" "context length of the model, 64" -- --data "$work/small.bin" --data-format llmc \
   --init "$llamas/llama_tied" --seq-len 65
 expect 65 "self_attn.q_proj.bias" "unknown" -- --data "$work/small.bin" --data-format llmc \
   --seq-len 16 --init "$work/foreign"
@@ -99,14 +99,14 @@ expect 64 "active-experts is 9" "1 to experts = 8" -- \
 expect 64 "attention-softcap is 0.0001" "0.001" \
   -- --data "$text" --model llama-nano --attention-softcap 0.0001
 expect 64 "softcap" "gpt2" -- --data "$text" --logit-softcap 15
-expect 64 "--logit-softcap is 15 with --export" "llama have no place" \
+expect 64 "--logit-softcap is 15" "files of llama cannot store it" \
   -- --data "$text" --model llama-nano --logit-softcap 15 --export "$work/none"
-expect 64 "window of 8" "llama have no place" "mistral" \
+expect 64 "window of 8" "files of llama" "mistral" \
   -- --data "$text" --model llama-nano --window 8 --export "$work/none"
 expect 64 "experts is 8" "none" -- --data "$text" --model llama-nano --experts 8
-expect 64 "--capacity-factor" "no mixtures" -- --data "$text" --capacity-factor 2
-expect 64 "--router-bias-rate" "no mixtures" -- --data "$text" --router-bias-rate 0.001
-expect 64 "--router-bias-rate" "olmoe have no place" \
+expect 64 "--capacity-factor" "no MoE" -- --data "$text" --capacity-factor 2
+expect 64 "--router-bias-rate" "no MoE" -- --data "$text" --router-bias-rate 0.001
+expect 64 "--router-bias-rate" "files of olmoe" \
   -- --data "$text" --model moe-nano --router-bias-rate 0.001 --export "$work/none"
 expect 64 "--seq-len" "1024" -- --data "$text" --model gpt2-124m --seq-len 2048
 expect 64 "--lr" -- --data "$text" --lr fast
@@ -114,12 +114,12 @@ expect 64 "--prometheus" "IPV4:PORT" "localhost" -- --data "$text" --prometheus 
 expect 64 "--min-lr" "constant" -- --data "$text" --schedule constant --min-lr 1e-5
 expect 64 "--min-lr" "linear-to-zero" -- --data "$text" --schedule linear-to-zero --min-lr 1e-5
 expect 64 "--decay-steps" "at most" -- --data "$text" --schedule wsd --steps 10 --decay-steps 11
-expect 64 "--eps" "no such thing" -- --data "$text" --optimizer sgd --eps 1e-6
+expect 64 "--eps" "does not use" -- --data "$text" --optimizer sgd --eps 1e-6
 expect 64 "beta2" "bf16" -- --data "$text" --optimizer adamw-bf16 --beta2 0.999
 expect 64 "--param-groups" "rate" -- --data "$text" --param-groups "*.bias:rate=2"
 expect 64 "*.scale" "no parameter" -- --data "$text" --param-groups "*.scale:lr=2"
 expect 64 "--ema" "1" -- --data "$text" --ema 1
-expect 64 "--balance-loss" "no mixtures" -- --data "$text" --balance-loss 0.1
+expect 64 "--balance-loss" "no MoE" -- --data "$text" --balance-loss 0.1
 expect 64 "--data-dtype" "do not say it" -- --data "$text" --data-dtype u16
 expect 64 "--data-field" "jsonl" -- --data "$text" --data-field body
 expect 64 "--data-cache" "corpus" -- --data "$text" --data-cache "$work/none"
@@ -170,7 +170,7 @@ expect 64 "--ranks-per-process is 8" "that divides --tensor times" -- --data "$t
 expect 64 "--ranks-per-process" "many" -- --data "$text" --tensor 4 --ranks-per-process many
 expect 64 "--expert 2" "processes as ranks" -- --data "$text" "${hosted[@]}" --expert 2
 expect 64 "--cuda-graph" "as many processes as ranks" -- --data "$text" "${hosted[@]}" --cuda-graph --device emu
-expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe
+expect 64 "--pipeline-schedule" "--pipeline above 1" -- --data "$text" --pipeline-schedule gpipe
 expect 64 "--micro-batches was removed; use --global-batch" -- --data "$text" --micro-batches 3
 expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1
 expect 64 "--check-replicas" "--zero 3" -- --data "$text" --zero 3 --check-replicas 5

@@ -330,8 +330,8 @@ void RingAttention::add(const Tensor& part, const Tensor& sum, bool is_first) co
 std::shared_ptr<const CutAttention> ring_attention(const CutOptions& options) {
   if (options.blocks != nullptr) {
     throw ConfigError(
-        "context: a ring takes no lists of blocks; use the kind gather or ulysses with an "
-        "attention pattern");
+        "context: ring attention does not support attention patterns; use the kind gather or "
+        "ulysses");
   }
   return std::make_shared<RingAttention>(options);
 }

@@ -153,9 +153,8 @@ AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trad
 
 void check_heads(const HeadTrade& trade, const Tensor& k) {
   if (k.size(2) % trade.ranks() == 0) return;
-  throw ConfigError(cat("context: ulysses deals out ", k.size(2), " heads of keys to ",
-                        trade.ranks(),
-                        " ranks, expected a number of ranks that divides them, or the kind ring"));
+  throw ConfigError(cat("context: ulysses splits ", k.size(2), " key heads over ", trade.ranks(),
+                        " ranks, expected a divisor of the heads; or use the kind ring"));
 }
 
 // parts_of: returns q, k and v of inputs, which are three tensors or one packed tensor.

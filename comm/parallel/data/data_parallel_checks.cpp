@@ -43,32 +43,26 @@ void check_options(const ShardingContext& shared, const DataParallelOptions& opt
   const auto ranks = static_cast<uint64_t>(groups.shard->size() * replicas);
   want(stage >= 0 && stage <= 3, "stage is ", stage, ", expected 0 to 3");
   want(stage <= 1 || groups.stages == nullptr, "stage is ", stage,
-       " in a pipeline, whose micro-batches would each be reduced, or gather parameters; expected "
-       "0 or "
-       "1");
+       " in a pipeline, where every micro-batch would reduce gradients or gather parameters; "
+       "expected 0 or 1");
   want(options.prefetch >= 0, "prefetch is ", options.prefetch, ", expected 0 or more");
-  want(options.offload_share > 0 && options.offload_share <= 1, "the share to offload is ",
+  want(options.offload_share > 0 && options.offload_share <= 1, "offload_share is ",
        options.offload_share, ", expected more than 0, at most 1");
   want(!reproducible || std::has_single_bit(ranks),
-       "a reproducible run has a power of two of ranks, not ", ranks,
-       ": its sums are binary trees");
-  want(
-      !reproducible || ranks == 1 || groups.shard->backend() != "nccl",
-      "a reproducible run does not go with NCCL, whose order of additions depends on the number of "
-      "ranks; use Transport::kMpi (--comm mpi)");
+       "reproducible needs a power of two of ranks, found ", ranks);
+  want(!reproducible || ranks == 1 || groups.shard->backend() != "nccl",
+       "reproducible is incompatible with NCCL, whose order of additions depends on the number of "
+       "ranks; use Transport::kMpi (--comm mpi)");
   want((!options.gather_code && !options.reduce_code) || (stage >= 2 && !reproducible),
-       "codes travel from stage 2 on, in runs that need not be reproducible; this one is of stage ",
-       stage, reproducible ? ", reproducible" : "");
+       "gather_code and reduce_code need stage 2 or 3 without reproducible, found stage ", stage,
+       reproducible ? " with reproducible" : "");
   want(!options.gather_fp8 || (stage >= 3 && !options.gather_code),
-       "weights are gathered in fp8 in stage 3, and not in other codes; this is stage ", stage,
-       options.gather_code ? ", with codes" : "");
-  want(
-      !options.reduce_code || groups.replicate == nullptr,
-      "gradients that travel in codes are added over one group, and hybrid sharding adds them over "
-      "another; use one group of all ranks");
+       "gather_fp8 needs stage 3 without gather_code, found stage ", stage,
+       options.gather_code ? " with gather_code" : "");
+  want(!options.reduce_code || groups.replicate == nullptr,
+       "reduce_code is incompatible with hybrid sharding; use one group of all ranks");
   want(groups.replicate == nullptr || stage != 0,
-       "hybrid sharding shards inside a group and replicates over groups, and stage 0 shards "
-       "nothing; use stage 1 to 3, or one group of all ranks");
+       "hybrid sharding needs stage 1, 2 or 3, found 0; or use one group of all ranks");
 }
 
 void check_unit_options(const ShardingContext& shared, const UnitOptions& options) {
@@ -79,23 +73,22 @@ void check_unit_options(const ShardingContext& shared, const UnitOptions& option
   }
   const auto check_offload = [&](bool wanted, const char* what, int stage) {
     want(!wanted || (tier != nullptr && shared.options.stage >= stage), what,
-         " are offloaded with a host tier and from stage ", stage, " on, not in stage ",
+         " can be offloaded from stage ", stage, " on with a host tier, found stage ",
          shared.options.stage, tier == nullptr ? " without a tier" : "");
   };
   check_offload(gradients, "gradients", 2);
   check_offload(parameters, "parameters", 3);
   want(options.reduce == DType::kF32 || options.reduce == DType::kBF16, "gradients are ",
        dtype_name(options.reduce), ", expected fp32 or bf16");
-  want(!reproducible || options.reduce == DType::kF32,
-       "a reproducible run has fp32 gradients, not ", dtype_name(options.reduce),
-       ": rounding between sums would show the number of ranks");
+  want(!reproducible || options.reduce == DType::kF32, "reproducible needs fp32 gradients, found ",
+       dtype_name(options.reduce));
   if (options.reshard_after_forward != ReshardAfterForward::kSmallGroup) return;
   const ProcessGroup& shard = *shared.groups.shard;
   const ProcessGroup* const small = shared.groups.reshard;
   want(small != nullptr && shard.size() % small->size() == 0 &&
            shard.rank() % small->size() == small->rank(),
-       "to reshard to a smaller group takes one whose size divides that of the shard group, ",
-       shard.size(), ", of consecutive ranks; there is ",
+       "ReshardAfterForward::kSmallGroup needs a group of consecutive ranks whose size divides ",
+       shard.size(), ", the size of the shard group; found ",
        small == nullptr ? "none" : cat("one of ", small->size()));
 }
 

@@ -48,8 +48,7 @@ bool GradientSync::reduces() const {
 
 void GradientSync::set_no_sync(bool no_sync) {
   if (no_sync && shared_.options.reproducible) {
-    throw ConfigError(
-        "data parallel: a reproducible run reduces every micro-batch; do not use no_sync");
+    throw ConfigError("data parallel: reproducible reduces every micro-batch; do not use no_sync");
   }
   no_sync_ = no_sync;
 }
@@ -200,9 +199,8 @@ void GradientSync::check_all_reduced() const {
 void GradientSync::check_micro_batches() const {
   const auto count = static_cast<uint64_t>(chunk().in_tree + 1);
   if (!shared_.options.reproducible || std::has_single_bit(count)) return;
-  throw ConfigError(
-      cat("data parallel: ", count,
-          " micro-batches of a rank are added reproducibly, expected a power of two"));
+  throw ConfigError(cat("data parallel: ", count,
+                        " micro-batches per rank, expected a power of two for reproducible"));
 }
 
 std::vector<std::string> GradientSync::unused_parameters() const {

@@ -15,7 +15,7 @@ void check(const LocalStepsOptions& options, const ShardGroups& groups) {
     if (!holds) throw ConfigError(cat("local steps: ", what...));
   };
   want(groups.replicate != nullptr && groups.replicate->size() > 1,
-       "there is one replica, expected hybrid sharding over two or more");
+       "expected hybrid sharding over two or more replicas, found one");
   want(options.every >= 1, "every is ", options.every, ", expected 1 or more");
   want(options.start >= 0, "start is ", options.start, ", expected 0 or more");
   want(options.lr > 0, "lr is ", options.lr, ", expected more than 0");

@@ -145,7 +145,7 @@ void check_numbers(ScheduleKind kind, int ranks, int chunks, int micros) {
     fail(chunks, chunks == 1 ? " chunk" : " chunks", " on a rank, expected ", want);
   }
   if (interleaves && micros % ranks != 0) {
-    fail(micros, " micro-batches of a step, expected a multiple of the ", ranks, " stages");
+    fail(micros, " micro-batches per step, expected a multiple of the ", ranks, " stages");
   }
 }
 

@@ -88,9 +88,9 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
   // With a single size, or equal times, only rounding errors are left.
   const bool has_sizes = determinant > kLeast * uu * vv;
   if (!has_sizes || !(of_byte * times.back().bytes > kLeast * times.back().seconds)) {
-    throw ConfigError(cat("links: ", comm::op_name(link.op), " of ", link.axis,
-                          ": more bytes took no longer; use two sizes, of which the larger "
-                          "shows its bandwidth"));
+    throw ConfigError(
+        cat("links: ", comm::op_name(link.op), " of ", link.axis,
+            ": the larger message was not slower; measure two sizes that show the bandwidth"));
   }
   link.latency_s = latency;
   link.bandwidth = 1 / of_byte;

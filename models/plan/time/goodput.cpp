@@ -36,7 +36,7 @@ Goodput goodput(const FailureModel& model, double interval_s) {
 Goodput best_goodput(const FailureModel& model) {
   check(model);
   if (model.save_s == 0) {
-    throw ConfigError("goodput: a save takes 0 s, expected more: the best interval would be none");
+    throw ConfigError("goodput: the time of a save is 0 s, expected more than 0");
   }
   const double mean = model.between_failures_s, save = model.save_s / mean;
   // x = 1 - exp(-(x + save)) has a single positive root. Newton's method decreases to it

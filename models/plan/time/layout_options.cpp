@@ -26,9 +26,8 @@ constexpr std::array kRefused{
 void check_free(const ConfigSpec& spec) {
   for (const char* const name : kRefused) {
     if (!spec.was_set(name)) continue;
-    throw ConfigError(cat("--layouts with --", name,
-                          ": it chooses how ranks share the model and its steps; use one of the "
-                          "two"));
+    throw ConfigError(
+        cat("--layouts with --", name, "; use one of the two, as --layouts chooses it"));
   }
 }
 

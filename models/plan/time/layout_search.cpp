@@ -468,10 +468,10 @@ void check_found(const FoundLayouts& found, const LayoutSearchOptions& options,
     throw ConfigError(
         cat(caller, ": none of ", found.candidates, " layouts is possible: ", found.refusal));
   }
-  throw OutOfMemoryError(cat(caller, ": none of ", found.candidates, " layouts fits in ",
-                             format_bytes(double(options.most_bytes)),
-                             " of a rank; --tensor was at most a node, --context and --pipeline ",
-                             kMostStages));
+  throw OutOfMemoryError(cat(
+      caller, ": none of ", found.candidates, " layouts fits in ",
+      format_bytes(double(options.most_bytes)),
+      " per rank, with --tensor up to a node and --context and --pipeline up to ", kMostStages));
 }
 
 std::string describe_left(const FoundLayouts& found) {

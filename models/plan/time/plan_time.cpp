@@ -9,10 +9,9 @@ void check_host_known(const RunConfig& config, const Cluster& cluster) {
   const bool offloads = config.offload != OffloadKind::kNone || config.offload_activations;
   if (!cluster.is_gpu || !offloads) return;
   if (cluster.host_bandwidth > 0 && cluster.host_memory_bandwidth > 0) return;
-  throw ConfigError(cat("plan: the cluster of ", cluster.device,
-                        " does not say how fast its hosts are, which --offload needs; set "
-                        "host_gbytes_per_s and host_memory_gbytes_per_s in its file, or leave out "
-                        "--offload"));
+  throw ConfigError(cat(
+      "plan: the time of offloading is unknown for the cluster of ", cluster.device,
+      "; set host_gbytes_per_s and host_memory_gbytes_per_s in its file, or use --offload none"));
 }
 
 }  // namespace

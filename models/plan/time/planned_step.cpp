@@ -85,7 +85,7 @@ std::string text_of(const char* format, double value) {
 void check_times(const RunConfig& config, const Cluster& cluster) {
   if (config.dtype != Precision::kTf32 || !cluster.is_gpu) return;
   throw ConfigError(cat("--dtype tf32 on ", cluster.device,
-                        ": no cluster says how fast its products are; use --dtype bf16 or fp32"));
+                        ": cluster files have no tf32 throughput; use --dtype bf16 or fp32"));
 }
 
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
@@ -151,9 +151,9 @@ std::string to_json(const PlannedStep& step) {
 std::string describe(const PlannedStep& step, const Cluster& cluster, const SampleUnit& unit,
                      int ranks) {
   const double rate = step.items / step.seconds;
-  std::string text = cat("a step of ", format_number(step.items), " ", unit.items, " on ", ranks,
+  std::string text = cat("a step of ", std::llround(step.items), " ", unit.items, " on ", ranks,
                          " x ", cluster.device, ": ", text_of("%.4g s, ", step.seconds),
-                         text_of("%.4g ", rate), unit.item, "/s");
+                         text_of(rate < 1000 ? "%.4g " : "%.0f ", rate), unit.item, "/s");
   if (step.flops > 0) {
     text += cat(", ", text_of("%.1f%% of the peak (MFU), ", 100 * step.mfu()),
                 text_of("%.4g TFLOP/s a device", step.flops / step.seconds / ranks / 1e12));

@@ -214,16 +214,16 @@ void check_bandwidth(comm::ProcessGroup& group, Context& context, const comm::Wo
   const ResetTraffic reset{group};
   const GroupBuffer buffer(group, kLarge);
   const Measured measured = measure(group, context, buffer);
-  std::string reason = "as --expect-bandwidth has it";
+  std::string reason = "from --expect-bandwidth";
   if (expected_bytes_per_s == 0 && !several_hosts && !measured.undisturbed) return;
   if (expected_bytes_per_s == 0 && copies_compare) {
     expected_bytes_per_s = measured.copy_bytes_per_s * kPartOfCopies;
-    reason = cat("1/", 1 / kPartOfCopies, " of what ranks reach when they copy memory");
+    reason = cat("1/", 1 / kPartOfCopies, " of the bandwidth of memory copies");
   }
   const std::string found =
       cat("all-reduce of ", format_bytes(static_cast<double>(measured.bytes)), " over ",
-          group.size(), " ranks: ", rate(measured.bytes_per_s), " of a rank",
-          measured.undisturbed ? "" : " (while other programs took their cores)");
+          group.size(), " ranks: ", rate(measured.bytes_per_s), " per rank",
+          measured.undisturbed ? "" : " (while other processes used the CPUs)");
   if (measured.bytes_per_s >= expected_bytes_per_s) {
     if (several_hosts) log_info(found);
     return;

@@ -100,7 +100,7 @@ void check_same_options(comm::ProcessGroup& group, std::string_view config) {
       return line == lines.end() ? std::string("nothing") : *line;
     };
     throw CommError(cat("options differ between ranks: rank 0 has ", text(a, first), ", rank ",
-                        rank, " has ", text(b, other), "; expected the same on all ranks"));
+                        rank, " has ", text(b, other), "; start all ranks with the same options"));
   }
 }
 
@@ -151,12 +151,11 @@ void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t cou
       cat("output: the disk of ", folder, " has ", text(room->free_bytes), " free, expected ");
   if (room->free_bytes < checkpoint_bytes) {
     throw DiskError(
-        cat(found, text(checkpoint_bytes), " for a checkpoint; --out elsewhere, or --no-save"));
+        cat(found, text(checkpoint_bytes), " for a checkpoint; use another --out, or --no-save"));
   }
   if (room->free_bytes / count >= checkpoint_bytes) return;
-  log_warning(
-      found, text(checkpoint_bytes * count), " for ", count,
-      " checkpoints, those that --keep keeps and the next; --keep less, or --out elsewhere");
+  log_warning(found, text(checkpoint_bytes * count), " for ", count,
+              " checkpoints (--keep and the next one); use a smaller --keep, or another --out");
 }
 
 void check_room_for_mpi(const comm::World& world) {
@@ -167,7 +166,7 @@ void check_room_for_mpi(const comm::World& world) {
     if (!room || room->free_bytes >= wanted_bytes) continue;
     log_warning(folder.path, " has ", format_bytes(static_cast<double>(room->free_bytes)),
                 " free, expected ", format_bytes(static_cast<double>(wanted_bytes)),
-                " for MPI's files, or ranks may hang or die of SIGBUS; ", folder.if_full);
+                " for MPI files; ranks may hang or die of SIGBUS; ", folder.if_full);
   }
 }
 

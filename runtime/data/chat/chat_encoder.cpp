@@ -69,9 +69,8 @@ std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
   }
   const std::string_view missing = missing_chat_token(stored, style);
   if (!missing.empty()) {
-    throw DataError(
-        cat(stored.path, ": no token ", missing,
-            ", which the template of conversations needs; --chat-template names another"));
+    throw DataError(cat(stored.path, ": no token ", missing,
+                        ", which the chat template needs; use another --chat-template"));
   }
   return std::make_shared<const JinjaTemplate>(
       chat_template_text(resolve_chat_template(stored, style)), "built-in chat template");
@@ -128,7 +127,7 @@ ChatMessage read_chat_message(const Json& message) {
     } else if (key == "weight") {
       const bool is_zero = value == Json(0) || value == Json(0.0);
       if (!is_zero && value != Json(1) && value != Json(1.0)) fail(key, "0 or 1");
-      if (!is_zero && read.role != kAnswers) fail(key, "it in messages of the assistant alone");
+      if (!is_zero && read.role != kAnswers) fail(key, "it only in messages of the assistant");
       read.is_learnt = !is_zero;
     } else if (key == "tool_calls") {
       if (!value.is_array() && !value.is_null()) fail(key, "a list");
@@ -147,7 +146,7 @@ ChatMessage read_chat_message(const Json& message) {
   if (read.role != kAnswers && read.more.is_object()) {
     for (const char* key : {"tool_calls", "reasoning_content"}) {
       if (read.more.contains(key) && !is_nothing(read.more[key])) {
-        fail(key, "it in messages of the assistant alone");
+        fail(key, "it only in messages of the assistant");
       }
     }
   }
@@ -250,7 +249,7 @@ ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
   }
   const auto found = special ? special : other ? other : tokenizer_->end_of_document;
   if (!found) {
-    throw DataError(cat(tokenizer_->path, ": no token ends a turn of the assistant"));
+    throw DataError(cat(tokenizer_->path, ": no end-of-turn token for the assistant found"));
   }
   end_ = *found;
 }
@@ -325,8 +324,8 @@ JinjaText ChatEncoder::render(Messages messages, const Json& tools, bool add_gen
 
 void ChatEncoder::check_written(Messages messages, const Json& tools) const {
   const auto fail = [](const char* key) {
-    throw DataError(cat("the template of conversations does not write '", key,
-                        "': remove it, or use a model whose template does"));
+    throw DataError(cat("the chat template ignores '", key,
+                        "'; remove it, or use a model whose template supports it"));
   };
   if (!is_nothing(tools) &&
       render(messages, tools, false).text == render(messages, nullptr, false).text) {
@@ -358,7 +357,7 @@ JinjaText ChatEncoder::rendered_turn(Messages messages, const Json& tools) const
     written.generations = {{begin, written.text.size()}};
   }
   if (written.generations.empty()) {
-    throw DataError("the template writes nothing that the assistant says");
+    throw DataError("the chat template does not write the messages of the assistant");
   }
   return written;
 }

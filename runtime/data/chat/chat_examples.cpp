@@ -57,8 +57,8 @@ class LineReader {
               continued(object, *both[i], i == 0 ? "chosen" : "rejected", shared);
           if (turns.size() != 1) {
             fail(
-                "the template rewrites turns once others follow: expected one turn of the "
-                "assistant");
+                "the chat template changes earlier turns when others follow, expected only one "
+                "turn of the assistant");
           }
           examples.push_back(std::move(turns.front()));
         }
@@ -79,13 +79,27 @@ class LineReader {
     throw DataError(cat(place_, ": ", what));
   }
 
+  // Names what makes examples of the usual other forms.
+  [[noreturn]] void fail_unknown(const Json& object) const {
+    const char* const convert =
+        object.contains("instruction")
+            ? "; of Alpaca lines make examples with jq -c '{prompt: ([.instruction, .input] | "
+              "join(\"\\n\")), completion: .output}'"
+        : object.contains("conversations")
+            ? "; of ShareGPT lines make examples with jq -c '{messages: [.conversations[] | {role: "
+              "({human: \"user\", gpt: \"assistant\"}[.from] // .from), content: .value}]}'"
+            : "";
+    fail(cat("expected 'messages', 'prompt' with 'completion', or 'text', found ",
+             keys_text(object), convert));
+  }
+
   const Json& member(const Json& object, const char* key) const {
     if (object.contains(key)) return object[key];
     fail(cat("no '", key, "'"));
   }
   std::string text(const Json& value, const char* key) const {
     if (!value.is_string())
-      fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a text"));
+      fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a string"));
     return value.text();
   }
   // `key`: the main key of the line; it is a conversation if its value is a list.
@@ -113,7 +127,7 @@ class LineReader {
       check_keys(object, "completion", {"prompt"});
       return continued(object, object["completion"], "completion", 0);
     }
-    if (!object.contains("text")) fail("no 'messages', 'prompt' with 'completion', or 'text'");
+    if (!object.contains("text")) fail_unknown(object);
     check_keys(object, "text", {});
     return written("", text(object["text"], "text"));
   }
@@ -148,7 +162,7 @@ class LineReader {
       });
       if (turn != answer.end() - 1) return static_cast<size_t>(turn - answer.begin()) + 1;
       if (turns != answer.end() && turns->role == "user") {
-        throw DataError("the answer begins with a user's turn, which is not the prompt's");
+        throw DataError("the answer begins with a user message; put it into 'prompt'");
       }
     }
     const size_t size = prompt.size();
@@ -180,7 +194,7 @@ class LineReader {
 
   std::vector<MaskedTokens> written(const std::string& before, const std::string& answer) {
     const std::optional<int32_t> end = options_.tokenizer->end_of_document;
-    if (!end) fail(cat(options_.tokenizer->path, " has no token that ends a text"));
+    if (!end) fail(cat(options_.tokenizer->path, " has no end-of-text token"));
     const std::string_view mark = encoder_.spelled(before + answer);
     if (!mark.empty()) ++found_.marks[std::string(mark)];
     MaskedTokens example = encoder_.text(before, answer);
@@ -193,7 +207,8 @@ class LineReader {
     const auto& flags = example.is_answer;
     const bool has_answer =
         flags.size() > 1 && std::find(flags.begin() + 1, flags.end(), 1) != flags.end();
-    if (!has_answer) fail("nothing to learn: expected an answer of the assistant, or a completion");
+    if (!has_answer)
+      fail("nothing to train on, expected a message of the assistant or a completion");
   }
 
   const ExampleOptions& options_;
@@ -274,13 +289,13 @@ std::vector<CorpusFile> find_files(const ExampleOptions& options,
   for (const CorpusFile& file : files) {
     const bool is_named = file.name == file.path;
     if (file.is_jsonl || !is_named) continue;
-    throw DataError(cat(file.path, ": expected lines of JSON (.jsonl), one for each example"));
+    throw DataError(cat(file.path, ": expected jsonl, with one example per line"));
   }
   skipped.no_lines += static_cast<int64_t>(
       std::erase_if(files, [](const CorpusFile& file) { return !file.is_jsonl; }));
   if (files.empty()) {
-    throw DataError(cat(options.paths.front(), ": no file with lines of JSON in this folder",
-                        skipped.describe()));
+    throw DataError(
+        cat(options.paths.front(), ": no jsonl file in this folder", skipped.describe()));
   }
   divide_corpus(files, options.paths.front(), skipped);
   return files;

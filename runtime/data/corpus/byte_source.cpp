@@ -39,7 +39,7 @@ class PlainSource final : public ByteSource {
   }
   void skip(int64_t bytes) override {
     if (bytes > static_cast<int64_t>(file_.bytes().size() - at_)) {
-      throw DataError(cat(file_.path(), ": fewer bytes than there were"));
+      throw DataError(cat(file_.path(), ": the file became shorter while it was read"));
     }
     at_ += static_cast<size_t>(bytes);
   }
@@ -52,8 +52,8 @@ class PlainSource final : public ByteSource {
 
 #if !defined(SHALE_HAVE_ZLIB) || !defined(SHALE_HAVE_ZSTD)
 [[noreturn]] void fail_without(const std::string& path, const char* library, const char* package) {
-  throw UnavailableError(cat(path, ": Shale was built without ", library, ", expected ", package,
-                             " installed and Shale built again, or the file decompressed"));
+  throw UnavailableError(cat(path, ": Shale was built without ", library, "; install ", package,
+                             " and build it again, or decompress the file"));
 }
 #endif
 
@@ -64,7 +64,7 @@ void ByteSource::skip(int64_t bytes) {
   while (bytes > 0) {
     const auto wanted = static_cast<size_t>(std::min<int64_t>(bytes, std::ssize(buffer)));
     const size_t got = read(std::span(buffer).first(wanted));
-    if (got == 0) throw DataError("the input has fewer bytes than there were");
+    if (got == 0) throw DataError("the input became shorter while it was read");
     bytes -= static_cast<int64_t>(got);
   }
 }

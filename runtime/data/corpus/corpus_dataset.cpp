@@ -42,14 +42,13 @@ DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) 
   if (options.tokenizer == nullptr) {
     throw ConfigError(
         cat(source.path,
-            ": expected a tokenizer for lines of JSON and compressed text, found none; "
-            "give --tokenizer FILE (shale tokenizer train makes one), or --data-format "
-            "text to train on the bytes as they are"));
+            ": jsonl and compressed text need a tokenizer; use --tokenizer FILE (shale tokenizer "
+            "train makes one), or --data-format text to train on the bytes"));
   }
   if (!options.tokenizer->end_of_document) {
-    throw DataError(cat(options.tokenizer->path,
-                        ": expected a token that ends a document, found none; name it as "
-                        "eos_token in a tokenizer_config.json beside it"));
+    throw DataError(cat(
+        options.tokenizer->path,
+        ": no end-of-document token found; set eos_token in a tokenizer_config.json beside it"));
   }
   if (options.cache.empty()) throw InternalError("corpus: no folder for its tokens");
   SkippedFiles skipped;

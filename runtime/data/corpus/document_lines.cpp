@@ -84,18 +84,17 @@ std::string text_of_line(std::string_view line, std::string_view field, const st
   FieldFinder finder(field);
   visit_json(line, place, finder);
   if (!finder.found().is_string()) {
-    throw DataError(
-        cat(place, ": no string under '", excerpt(field),
-            "', expected an object that has one; --data-field (of shale tokenize: --field) "
-            "names another key"));
+    throw DataError(cat(place, ": expected a string with the key '", excerpt(field), "', found ",
+                        keys_text(Json::parse(line, {}, place)),
+                        "; use --data-field KEY (of shale tokenize: --field)"));
   }
   return finder.found().text();
 }
 
 void check_text(std::string_view text, int64_t offset, const std::string& path) {
   if (const size_t nul = text.find('\0'); nul != text.npos) {
-    throw DataError(cat(path, ": byte 0 at position ", offset + static_cast<int64_t>(nul),
-                        ", expected text, which has none"));
+    throw DataError(
+        cat(path, ": byte 0 at position ", offset + static_cast<int64_t>(nul), ", expected text"));
   }
   if (const size_t broken = tokenizer_internal::find_broken_utf8(text); broken != text.npos) {
     throw DataError(cat(path, ": not UTF-8 at byte ", offset + static_cast<int64_t>(broken)));
@@ -107,6 +106,17 @@ bool is_blank(std::string_view line) {
 }
 
 }  // namespace
+
+std::string keys_text(const Json& object) {
+  constexpr size_t kShown = 6;
+  if (!object.is_object() || object.empty()) return "none";
+  std::string text;
+  for (const auto& [key, value] :
+       std::span(object.items()).first(std::min(object.size(), kShown))) {
+    text += cat(text.empty() ? "'" : ", '", excerpt(key, 40), "'");
+  }
+  return cat(text, object.size() > kShown ? ", ..." : "");
+}
 
 TextKind find_kind(std::string text, ByteSource& source, std::string_view field) {
   constexpr size_t kReadBytes = size_t{1} << 16;
@@ -167,7 +177,7 @@ void for_each_line(
     if (is_blank(line)) continue;
     const std::string place = cat(file.path, ":", number);
     if (line.size() > BatchReader::kMaxLineBytes) {
-      throw DataError(cat(place, ": a line of more than ",
+      throw DataError(cat(place, ": the line has more than ",
                           format_bytes(static_cast<double>(BatchReader::kMaxLineBytes)),
                           ", expected less"));
     }

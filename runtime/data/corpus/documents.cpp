@@ -106,11 +106,10 @@ std::vector<CorpusFile> find_corpus(const std::vector<std::string>& paths, std::
     }
     CorpusFile file = corpus_file(paths[i], paths[i]);
     file.below = names[i];
-    const std::string_view kind = data_internal::binary_kind(look_into(file, field, true));
-    if (kind != "binary") {
-      throw DataError(cat(file.path, ": a file of ", kind,
-                          ", which is not read; expected text or lines of JSON, as pandas' "
-                          "to_json(orient=\"records\", lines=True) writes"));
+    const auto [kind, instead] = data_internal::binary_kind(look_into(file, field, true));
+    if (*instead != '\0') {
+      throw DataError(
+          cat(file.path, ": expected text or jsonl, found a ", kind, " file; ", instead));
     }
     files.push_back(std::move(file));
   }
@@ -188,7 +187,7 @@ size_t BatchReader::find_end(const CorpusFile& file) {
     if (pending_.size() < most) continue;
     if (file.is_jsonl) {
       const int64_t line = at_.line + std::count(pending_.begin(), pending_.end(), '\n') + 1;
-      throw DataError(cat(file.path, ":", line, ": a line of more than ",
+      throw DataError(cat(file.path, ":", line, ": the line has more than ",
                           format_bytes(static_cast<double>(kMaxLineBytes)), ", expected less"));
     }
     throw DataError(cat(file.path, ": ", format_bytes(static_cast<double>(kMaxPartBytes)),

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shale/base/json.h"
 #include "shale/runtime/data/corpus/byte_source.h"
 #include "shale/runtime/data/text/text_files.h"
 
@@ -48,6 +49,9 @@ struct CorpusPosition {
   int64_t offset = 0;  // in the decompressed bytes of the file
   int64_t line = 0;    // number of lines before it
 };
+
+// Returns the first keys of an object for messages: "'id', 'body'", or "none".
+std::string keys_text(const Json& object);
 
 // Kind of a text, by its first lines.
 enum class TextKind {

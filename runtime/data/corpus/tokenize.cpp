@@ -151,7 +151,7 @@ class FolderLock {
     if (!handle_.is_open()) return;
     while (::flock(handle_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (!job.waits) {
-        throw ConfigError(cat(folder, ": another process works at it; wait until it ends"));
+        throw ConfigError(cat(folder, ": another process is writing it; wait until it ends"));
       }
       if (job.on_progress) job.on_progress({});
       look_after_holder(folder, job.stopped_patience_s);
@@ -239,7 +239,7 @@ class Pipeline {
     in_parallel(workers, workers, [this](size_t, size_t) { work(); });
     if (error_ != nullptr) std::rethrow_exception(error_);
     if (progress_.val_tokens == progress_.tokens) {
-      throw DataError(progress_.tokens == 0 ? "no text in any of the inputs, expected some"
+      throw DataError(progress_.tokens == 0 ? "no text found in the inputs"
                                             : cat("all ", progress_.documents,
                                                   " documents are for validation; use "
                                                   "more of them, or a --val-fraction of 0"));
@@ -382,7 +382,7 @@ std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::st
     return {};
   }
   const std::optional<TokenizeState> state = read_state(out.string());
-  if (!state) throw ConfigError(cat(out.string(), " is there already; use another --out"));
+  if (!state) throw ConfigError(cat(out.string(), " already exists; use another --out"));
   require_same_job(*state, job, out.string());
   return progress_of(*state);
 }
@@ -390,7 +390,7 @@ std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::st
 void check(const TokenizeJob& job) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // limit of the header's field
   if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
-    throw ConfigError(cat("shards of ", job.shard_tokens, " tokens, expected 1 to ", kMost));
+    throw ConfigError(cat("shard-tokens is ", job.shard_tokens, ", expected 1 to ", kMost));
   }
   if (job.inputs.empty()) throw ConfigError("tokenize: no inputs");
 }
@@ -422,7 +422,8 @@ TokenizeProgress tokenize(const TokenizeJob& asked) {
   if (!state) state = TokenizeState{.job = description};
   TokenizeJob job = asked;
   if (state->next.file > std::ssize(job.inputs)) {
-    throw DataError(cat(partial, ": begins behind the inputs; remove the folder to begin anew"));
+    throw DataError(
+        cat(partial, ": its progress is beyond the inputs; remove the folder to begin anew"));
   }
   TokenizeProgress progress = progress_of(*state);
   if (!state->is_complete) {

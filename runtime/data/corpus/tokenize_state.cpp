@@ -79,7 +79,7 @@ std::optional<TokenizeState> read_state(const std::string& folder) {
                          .val_tokens = count(json, "val_tokens"),
                          .is_complete = json["complete"].boolean()};
   } catch (const DataError&) {
-    throw DataError(cat(path, ": not what shale tokenize writes; remove the folder to begin anew"));
+    throw DataError(cat(path, ": not a folder that shale tokenize wrote; remove it to begin anew"));
   }
 }
 
@@ -109,11 +109,11 @@ void require_same_job(const TokenizeState& state, const std::string& job,
   for (const auto& [key, value] : is.items()) {
     const bool is_there = was.contains(key);
     if (is_there && was[key] == value) continue;
-    throw ConfigError(cat(folder, " is of another job: its ", key, " is ",
-                          is_there ? was[key].dump() : "not known", ", now ", value.dump(),
+    throw ConfigError(cat(folder, " belongs to another job: its ", key, " is ",
+                          is_there ? was[key].dump() : "unknown", ", now ", value.dump(),
                           "; use the same, another --out, or remove that folder"));
   }
-  throw ConfigError(cat(folder, " is of another job; use another --out"));
+  throw ConfigError(cat(folder, " belongs to another job; use another --out"));
 }
 
 }  // namespace shale::corpus_internal

@@ -18,8 +18,8 @@ bool begins_with(std::span<const std::byte> file, std::initializer_list<unsigned
 #if !defined(SHALE_HAVE_PNG) || !defined(SHALE_HAVE_JPEG)
 [[noreturn]] void fail_without(const std::string& source, const char* library,
                                const char* package) {
-  throw UnavailableError(cat(source, ": Shale was built without ", library, ", expected ", package,
-                             " installed and Shale built again"));
+  throw UnavailableError(cat(source, ": Shale was built without ", library, "; install ", package,
+                             " and build it again"));
 }
 #endif
 

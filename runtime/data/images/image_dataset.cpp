@@ -58,7 +58,8 @@ ImageFormat find_format(const ImageDataOptions& options) {
   if (image_internal::is_webdataset(options.path)) return ImageFormat::kWebdataset;
   if (!fs::exists(options.path, error)) {
     if (options.path == "shapes") return ImageFormat::kShapes;
-    throw MissingInputError(cat("--data ", options.path, ": nothing is there"));
+    throw MissingInputError(
+        cat("--data ", options.path, ": no such file or folder; expected images, or shapes"));
   }
   if (image_internal::is_cifar(options.path)) return ImageFormat::kCifar;
   if (image_internal::is_idx(options.path)) return ImageFormat::kIdx;

@@ -99,18 +99,17 @@ void check_classes(const fs::path& folder, const std::vector<std::string>& class
   for (const LabelledFile& file : files) ++counts[static_cast<size_t>(file.label)];
   for (size_t i = 0; i < classes.size(); ++i) {
     if (counts[i] > 0) continue;
-    throw DataError(cat((folder / classes[i]).string(),
-                        ": expected images for training in the folder of each class, found no PNG "
-                        "or JPEG file; remove the folder, or give it some"));
+    throw DataError(
+        cat((folder / classes[i]).string(),
+            ": no PNG or JPEG file for training in this class; add some, or remove the folder"));
   }
 }
 
 ImageSplits open(const ImageDataOptions& options) {
   const fs::path folder = options.path;
   if (!fs::is_directory(folder)) {
-    throw DataError(cat(options.path,
-                        ": expected a folder that has a folder of images for each class, found a "
-                        "file"));
+    throw DataError(
+        cat(options.path, ": expected a folder with one folder of images per class, found a file"));
   }
   const bool is_split = fs::is_directory(folder / "train");
   const fs::path train = is_split ? folder / "train" : folder;
@@ -123,19 +122,19 @@ ImageSplits open(const ImageDataOptions& options) {
     std::erase_if(splits.classes, [](const std::string& name) { return is_split_name(name); });
   }
   if (splits.classes.empty()) {
-    throw MissingInputError(cat(train.string(), ": no folder in it, expected one for each class"));
+    throw MissingInputError(
+        cat(train.string(), ": no class folders found; expected one folder of images per class"));
   }
   std::vector<NamedFile> all;
   int64_t others = 0, unused = 0;
   find_images(train, "", splits.classes, all, others);
   if (all.empty()) {
-    throw MissingInputError(cat(train.string(), ": no PNG or JPEG file in its folders"));
+    throw MissingInputError(cat(train.string(), ": no PNG or JPEG file in its class folders"));
   }
   for (const std::string& split : held_out) {
     for (const std::string& name : classes_in(folder / split)) {
       if (std::binary_search(splits.classes.begin(), splits.classes.end(), name)) continue;
-      throw DataError(
-          cat((folder / split / name).string(), ": there is no such class in ", train.string()));
+      throw DataError(cat((folder / split / name).string(), ": no such class in ", train.string()));
     }
     find_images(folder / split, split, splits.classes, all, others);
   }

@@ -246,7 +246,8 @@ ImageSplits open_cifar(const ImageDataOptions& options) {
     train.push_back(cifar_records(folder / cat("data_batch_", i, ".bin"), 1));
   }
   if (train.empty()) {
-    throw MissingInputError(cat(options.path, ": neither data_batch_1.bin nor train.bin"));
+    throw MissingInputError(
+        cat(options.path, ": no CIFAR files; expected data_batch_1.bin or train.bin"));
   }
   if (is_there(folder / "test_batch.bin"))
     val.push_back(cifar_records(folder / "test_batch.bin", 1));

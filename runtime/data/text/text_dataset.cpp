@@ -112,9 +112,10 @@ std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
     MappedFile mapped(path);
     const TextScan scan = read_file(mapped, options.on_reading);
     if (scan.first_nul >= 0) {
-      throw DataError(cat(path, ": a ", binary_kind(mapped.text()),
+      const auto [kind, instead] = binary_kind(mapped.text());
+      throw DataError(cat(path, ": expected text or jsonl, found a ", kind,
                           " file, with byte 0 at position ", scan.first_nul,
-                          "; expected text, or lines of JSON, without such bytes"));
+                          *instead == '\0' ? "" : "; ", instead));
     }
     if (const size_t at = broken_at(mapped, options); at != std::string_view::npos) {
       throw DataError(cat(path, ": not UTF-8 at byte ", at, ", expected text for a tokenizer"));
@@ -197,9 +198,9 @@ void check_vocabulary(const DataOptions& options) {
                           " for text, whose tokens are bytes"));
   }
   if (!options.tokenizer->end_of_document) {
-    throw DataError(cat(options.tokenizer->path,
-                        ": expected a token that ends a document, found none; name it as "
-                        "eos_token in a tokenizer_config.json beside it"));
+    throw DataError(cat(
+        options.tokenizer->path,
+        ": no end-of-document token found; set eos_token in a tokenizer_config.json beside it"));
   }
 }
 

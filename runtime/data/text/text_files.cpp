@@ -47,15 +47,25 @@ void list_folder(const fs::path& folder, const fs::path& root, std::vector<Liste
 
 }  // namespace
 
-const char* binary_kind(std::string_view start) {
-  if (start.starts_with("PAR1")) return "Parquet";
-  // Arrow files, and streams, whose messages begin with this mark.
-  if (start.starts_with("ARROW1") || start.starts_with("\xff\xff\xff\xff")) return "Arrow";
-  return "binary";
+BinaryKind binary_kind(std::string_view start) {
+  constexpr const char* kLines =
+      "convert it to jsonl, as with pandas' to_json(orient=\"records\", lines=True)";
+  if (start.starts_with("PAR1")) return {"Parquet", kLines};
+  // Files, and streams, whose messages begin with this mark.
+  if (start.starts_with("ARROW1") || start.starts_with("\xff\xff\xff\xff")) {
+    return {"Arrow", kLines};
+  }
+  if (start.starts_with("GGUF")) {
+    return {"GGUF", "it is a model; --init reads the Hugging Face folder that it was made from"};
+  }
+  if (start.size() > 10 && start.substr(8, 2) == "{\"") {
+    return {"safetensors", "it is a model; use --init with its Hugging Face folder"};
+  }
+  return {"binary", ""};
 }
 
 void SkippedFiles::add_binary(std::string_view start) {
-  const std::string_view kind = binary_kind(start);
+  const std::string_view kind = binary_kind(start).name;
   ++(kind == "Parquet" ? parquet : kind == "Arrow" ? arrow : binary);
 }
 

@@ -38,8 +38,12 @@ struct SkippedFiles {
   std::string describe() const;
 };
 
-// Kind of a file that contains a 0 byte: "Parquet", "Arrow", or "binary".
-const char* binary_kind(std::string_view start);
+// Kind of a file that contains a 0 byte, by its first bytes.
+struct BinaryKind {
+  const char* name;     // "Parquet", "Arrow", "GGUF", "safetensors", or "binary"
+  const char* instead;  // what to do with such a file; empty for "binary"
+};
+BinaryKind binary_kind(std::string_view start);
 
 // Regular files below a folder, sorted by the bytes of their names, which is the same order on
 // every file system and in every locale. Skips names that begin with '.' and further names of the

@@ -39,13 +39,12 @@ DataPart parse_part(const std::string& text, bool is_one_of_many) {
   const size_t colon = text.rfind(':');
   if (colon == text.npos) {
     if (!is_one_of_many) return {.path = text};  // opening it reports the problem
-    throw MissingInputError(
-        cat(excerpt(text, 300), ": no such file or folder, expected one of --data"));
+    throw MissingInputError(cat(excerpt(text, 300), ": no such file or folder (in --data)"));
   }
   const std::string path = text.substr(0, colon);
   if (!exists(path)) {
-    throw MissingInputError(cat("neither ", excerpt(text, 300), " nor ", excerpt(path, 300),
-                                " is there, expected a file or folder of --data"));
+    throw MissingInputError(cat("no such file or folder: neither ", excerpt(text, 300), " nor ",
+                                excerpt(path, 300), " exists (in --data)"));
   }
   return {.path = path,
           .weight = parse_number(std::string_view(text).substr(colon + 1),
@@ -128,7 +127,7 @@ std::vector<DataPart> read_mix_file(const std::string& path) {
     parts.push_back(PartReader(part, path, parts.size()).read(fs::path(path).parent_path()));
     if (!exists(parts.back().path)) {
       throw MissingInputError(cat(path, ": ", excerpt(parts.back().path, 300),
-                                  " is not there, expected a file or folder"));
+                                  " does not exist; expected a file or folder"));
     }
   }
   return parts;

@@ -51,7 +51,7 @@ Index read_index(const std::string& path) {
   Index index{.file = MappedFile(path)};
   const auto bytes = static_cast<int64_t>(index.file.bytes().size());
   if (bytes < kHeaderBytes || !index.file.text().starts_with(kMagic)) {
-    throw DataError(cat(path, ": does not begin as an index of Megatron-LM"));
+    throw DataError(cat(path, ": not an index of Megatron-LM"));
   }
   if (const auto version = value_at<uint64_t>(index.file, 9); version != kVersion) {
     throw DataError(cat(path, ": version ", version, ", expected ", kVersion));

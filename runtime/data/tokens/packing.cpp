@@ -165,9 +165,9 @@ PackedRows::PackedRows(std::shared_ptr<const TokenExamples> examples, Packing pa
     targets_.push_back(static_cast<int32_t>(targets));
   }
   if (packing_.rows() == 0) {
-    throw DataError(cat("none of ", examples_->size(),
-                        " examples has a token to predict within a row; use longer rows "
-                        "(--seq-len) or other data"));
+    throw DataError(cat(
+        "none of ", examples_->size(),
+        " examples has a token to train on within a row; use a larger --seq-len, or other data"));
   }
 }
 

@@ -113,10 +113,8 @@ std::pair<TokenPiece, TokenWidth> open_raw_file(const std::string& path,
     return {make_piece(file, header.offset, header.tokens), header.width};
   }
   if (!options.width) {
-    throw ConfigError(
-        cat(path,
-            ": nothing in the file says how wide its tokens are; use --data-dtype u16 or "
-            "u32"));
+    throw ConfigError(cat(
+        path, ": the file does not store the dtype of its tokens; use --data-dtype u16 or u32"));
   }
   return {open_headerless(path, *options.width, options.validate), *options.width};
 }

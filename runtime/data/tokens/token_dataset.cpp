@@ -149,7 +149,7 @@ DataSource resolve(const std::string& path) {
     std::vector<std::string> files = match_pattern(path);
     std::erase_if(files, [](const std::string& file) { return file.ends_with(".idx"); });
     if (!files.empty()) return {path, false, std::move(files)};
-    throw MissingInputError(cat(path, ": no file has such a name"));
+    throw MissingInputError(cat(path, ": no file has a name of this pattern"));
   }
   throw MissingInputError(cat(path, ": no such file or folder, expected token data or text"));
 }
@@ -159,8 +159,8 @@ DataSource resolve(const std::string& path) {
 namespace {
 
 [[noreturn]] void fail_ambiguous(const std::string& path, const std::string& why) {
-  throw ConfigError(cat(path, ": ", why,
-                        "; say which it is: --data-format text, llmc, nanogpt, megatron or raw"));
+  throw ConfigError(
+      cat(path, ": ", why, "; use --data-format text, llmc, nanogpt, megatron or raw"));
 }
 
 // Recognises NumPy arrays by name and JSON lines by content.

@@ -95,7 +95,7 @@ TEST_CASE("generation with the cache sees what a forward over the whole text see
   // Attention over cached keys adds in another order: a few roundings of values of order 1.
   CHECK(max_error(to_f64(got), to_f64(want)) <= 1e-5);
   CHECK(contains(message_of<ShapeError>([&] { f.model->next_logits(f.ids({1}), piecewise); }),
-                 "of a context of 16"));
+                 "with a context length of 16"));
 }
 
 TEST_CASE("the loss of one token is what its logits say") {

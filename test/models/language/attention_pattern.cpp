@@ -102,7 +102,7 @@ TEST_CASE("a pattern comes back from what checkpoints say of it") {
       CHECK(contains(message_of<ConfigError>([&] {
                        model_family(family).create(folder.path() / "out", config, {}, {});
                      }),
-                     "has a pattern of attention, for which files of"));
+                     "the attention pattern cannot be stored in files of"));
     }
   }
   LanguageModelConfig longer = tiny("gpt2", listed);
@@ -143,7 +143,7 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
   }();
   check_covers(open, 256, /*documents=*/false);
   CHECK(contains(message_of<ConfigError>([&] { check_covers(open, 256, /*documents=*/true); }),
-                 "row 1 has not its own block"));
+                 "row 1 does not list its own block"));
 }
 
 // Prompts of several blocks, tokens one by one over the end of a block, heads with other blocks.

@@ -161,7 +161,7 @@ TEST_CASE("the trainer trains a family that it does not know", "[models]") {
     LanguageTask exporting(config);
     CHECK(contains(
         message_of<ConfigError>([&] { Trainer(config.run, spec, exporting, world).run(); }),
-        "bigram models have no published form"));
+        "bigram models have no Hugging Face format"));
   }
 }
 

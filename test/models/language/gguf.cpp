@@ -265,7 +265,7 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
       R"({"model":{"type":"BPE","vocab":{"a":0,"</s>":1},"merges":[]}})";
   CHECK(contains(
       message_of<DataError>([&] { gguf_tokenizer(*parse_tokenizer(of_characters, "t"), 2); }),
-      "neither byte-level BPE"));
+      "expected byte-level BPE"));
 }
 
 namespace {
@@ -325,9 +325,9 @@ TEST_CASE("GGUF's name for how text is split is that of the tokenizer, or there 
   const auto refused = [](const std::shared_ptr<const StoredTokenizer>& tokenizer) {
     return message_of<DataError>([&] { gguf_tokenizer(*tokenizer, 300); });
   };
-  CHECK(
-      contains(refused(splitting(split_by(SplitPattern::kQwen), whole)),
-               "t.json: splits text by qwen, with ignore_merges, for which llama.cpp has no name"));
+  CHECK(contains(
+      refused(splitting(split_by(SplitPattern::kQwen), whole)),
+      "t.json: splits text by qwen, with ignore_merges, which llama.cpp does not support"));
   CHECK(contains(refused(splitting(cat(kDigits, split_by(SplitPattern::kQwen)))), "digits + qwen"));
   CHECK(contains(refused(splitting(R"({"type":"ByteLevel","add_prefix_space":true})")),
                  "prefix space + gpt2"));

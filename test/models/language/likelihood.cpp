@@ -80,7 +80,7 @@ TEST_CASE("what is wrong with a question is said, with its line") {
   for (int i = 1; i < 27; ++i) choices += ",\"a\"";
   CHECK(contains(error("{\"question\": \"q\", \"choices\": [" + choices + "], \"answer\": 0}",
                        ChoiceFormat::kMmlu),
-                 "'choices' are 27, expected at most 26"));
+                 "'choices' has 27 entries, expected at most 26"));
   const std::string labels = R"("choices": {"text": ["a", "b"], "label": ["A", "B"]})";
   CHECK(contains(
       error(cat(R"({"question": "q", "answerKey": "C", )", labels, "}"), ChoiceFormat::kArc),

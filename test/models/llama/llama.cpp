@@ -185,7 +185,7 @@ TEST_CASE("sizes that do not go together are one line") {
                  "active-experts is 5, expected 1 to experts = 4"));
   CHECK(contains(message_of<ConfigError>(
                      [] { models::make_language_model(small("qwen3"), {.dropout = 0.1f}); }),
-                 "qwen3 models have none"));
+                 "qwen3 models do not support it"));
 }
 
 }  // namespace shale::test

@@ -53,8 +53,8 @@ TEST_CASE("a pair that a run uses is an error with its values, the reason and wh
   config.zero = 3;
   CHECK(message_of<ConfigError>(
             [&] { models::check_compatible(models::incompatible_run_options(), config); }) ==
-        "--pipeline 4 is incompatible with --zero 3: each micro-batch would be reduced, or "
-        "gather parameters; use --zero 0 or 1");
+        "--pipeline 4 is incompatible with --zero 3: every micro-batch would reduce "
+        "gradients or gather parameters; use --zero 0 or 1");
   config.zero = 1;
   CHECK_NOTHROW(models::check_compatible(models::incompatible_run_options(), config));
   models::TrainConfig train;

@@ -126,9 +126,10 @@ TEST_CASE("a rank begins with the values that the whole has there", "[nn]") {
 TEST_CASE("a part that is not whole says what fits", "[nn]") {
   const Sharding sharding{.share = Share::kShard, .dim = 0, .groups = 3, .ranks = 4};
   CHECK_NOTHROW(check_sharding("w", {24, 5}, sharding, 2));
-  CHECK_THROWS_WITH(check_sharding("w", {24, 5}, sharding, 4),
-                    "sharding: w[24,5] is to be cut into 4 parts along dimension 0, of 2 times 4 "
-                    "elements in each of 3 groups; expected a divisor of 2");
+  CHECK_THROWS_WITH(
+      check_sharding("w", {24, 5}, sharding, 4),
+      "sharding: w[24,5] cannot be split into 4 parts along dimension 0, of 2 times 4 "
+      "elements in each of 3 groups; expected a divisor of 2");
   CHECK_THROWS_AS(check_sharding("w", {24, 5}, {.share = Share::kShard, .dim = 2, .ranks = 2}),
                   ConfigError);
 }

@@ -27,7 +27,7 @@ class ModelReader {
   ModelReader(const JsonNode& model, TokenizerSpec& spec) : model_(model), spec_(spec) {
     if (model_.has("type")) {
       const std::string type = model_["type"].text();
-      if (type != "BPE") model_["type"].fail("BPE, which is what is read here");
+      if (type != "BPE") model_["type"].fail("BPE, the only supported model");
     }
     refuse_extras();
     read_vocab();

@@ -379,7 +379,7 @@ TEST_CASE("kinds that do not fit say what does", "[context]") {
     return comm::attention(cut, q, k, k, options);
   };
   CHECK_THROWS_WITH(attention_of(ContextKind::kUlysses, 1, {}),
-                    Catch::Matchers::Contains("1 heads of keys to 2 ranks, expected"));
+                    Catch::Matchers::Contains("1 key heads over 2 ranks, expected"));
   const auto blocks = std::make_shared<BlockMask>(
       BlockMask::Options{}, [](int64_t, int64_t, int64_t) { return true; }, 4);
   CHECK_THROWS_WITH(attention_of(ContextKind::kRing, 2, {.blocks = blocks}),

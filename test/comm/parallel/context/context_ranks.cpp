@@ -218,7 +218,7 @@ TEST_CASE("sequences that do not fit say what does", "[context]") {
   CHECK(contains(refusal_of<ConfigError>(*group, {.context = 4, .context_here = 2}, {.tokens = 7}),
                  "context 4 with sequences of 7 tokens, expected at least 8"));
   CHECK(contains(refusal_of<ConfigError>(*group, {.context = 2}, {.tokens = 0}),
-                 "a model without sequences"));
+                 "the model does not support context parallelism"));
   CHECK(contains(refusal_of<CommError>(*group, {.context = 2}, {.tokens = 20 + group->rank()}),
                  "context parallelism"));
 }

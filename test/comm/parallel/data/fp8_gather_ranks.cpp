@@ -183,7 +183,7 @@ TEST_CASE("gathers in fp8 are refused where they cannot be") {
   CHECK(contains(refused({.stage = 2, .gather_fp8 = true}), "stage 2"));
   CHECK(
       contains(refused({.stage = 3, .gather_code = kernels::BlockCode::kInt8, .gather_fp8 = true}),
-               "with codes"));
+               "with gather_code"));
 }
 
 }  // namespace shale::test

@@ -148,9 +148,9 @@ TEST_CASE("offload that cannot be is refused") {
   const auto refused = [&](int stage, const models::StepOffload& offload) {
     return message_of<ConfigError>([&] { run(*group, stage, offload); });
   };
-  CHECK(contains(refused(2, {.optimizer = true, .parameters = true}), "not in stage 2"));
-  CHECK(contains(refused(1, {.optimizer = true, .gradients = true}), "not in stage 1"));
-  CHECK(contains(refused(0, {.optimizer = true, .share = 2}), "share to offload is 2"));
+  CHECK(contains(refused(2, {.optimizer = true, .parameters = true}), "found stage 2"));
+  CHECK(contains(refused(1, {.optimizer = true, .gradients = true}), "found stage 1"));
+  CHECK(contains(refused(0, {.optimizer = true, .share = 2}), "offload_share is 2"));
 }
 
 }  // namespace shale::test

@@ -426,7 +426,7 @@ TEST_CASE("options of data parallelism that do not go together are errors") {
   CHECK(contains(message(all, {.reduce = DType::kBF16, .reproducible = true}),
                  group->size() == 3 ? "power of two" : "rounding"));
   CHECK(contains(message({.shard = group.get(), .replicate = group.get()}, {.stage = 0}),
-                 "stage 0 shards nothing"));
+                 "hybrid sharding needs stage 1"));
   CHECK(contains(
       message(all, {.reshard_after_forward = comm::ReshardAfterForward::kSmallGroup, .stage = 3}),
       "there is none"));

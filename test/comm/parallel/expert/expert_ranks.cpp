@@ -140,7 +140,7 @@ TEST_CASE("what has no experts for all ranks is refused with what fits", "[exper
                     Catch::Matchers::Contains("expected a divisor of 3"));
   const auto dense = models::make_language_model(six_layers("llama"));
   CHECK_THROWS_WITH(comm::expert_parallel(*dense, *group),
-                    Catch::Matchers::Contains("no mixtures of experts"));
+                    Catch::Matchers::Contains("no MoE layers"));
 }
 
 }  // namespace shale::test

@@ -313,7 +313,7 @@ TEST_CASE("inputs whose names, sizes and times are kept are another job", "[data
   dir.write("a.txt", "Lines of a word\n");
   fs::last_write_time(path, time);
   job.inputs = list_corpus({path});
-  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "of another job: its inputs is"));
+  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "to another job: its inputs is"));
 }
 
 }  // namespace shale

@@ -228,7 +228,7 @@ TEST_CASE("a folder's folders are classes, in train and val if these are there")
   fs::create_directories(path + "/val/cow");
   CHECK(contains(error_of({.path = path}), "cow: there is no such class"));
   CHECK(contains(error_of({.path = path + "/none"}), "nothing is there"));
-  CHECK(contains(error_of({.path = path + "/train/cat"}), "no folder in it"));
+  CHECK(contains(error_of({.path = path + "/train/cat"}), "no class folders found"));
 }
 
 TEST_CASE("folders and names of images say what is for validation and test") {
@@ -259,7 +259,7 @@ TEST_CASE("folders and names of images say what is for validation and test") {
   CHECK(sizes("b") == Sizes{4, 2});
   CHECK(contains(open_images({.path = folder.file("b")}).summary, "skipped 1 images of test"));
   fs::create_directories(folder.file("b/z"));
-  CHECK(contains(error_of({.path = folder.file("b")}), "z: expected images for training"));
+  CHECK(contains(error_of({.path = folder.file("b")}), "z: no PNG or JPEG file for training"));
   CHECK(contains(error_of({.path = folder.file("b/x/1.png")}), "found a file"));
 }
 

@@ -169,7 +169,7 @@ TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokeni
     return refusal(root);
   };
   CHECK(with("/model/type", "WordPiece") ==
-        "t.json: 'model.type' is \"WordPiece\", expected BPE, which is what is read here");
+        "t.json: 'model.type' is \"WordPiece\", expected BPE, the only supported model");
   CHECK(with("/model/dropout", 0.1) ==
         "t.json: 'model.dropout' is 0.1, expected none: tokens must not be random");
   CHECK(with("/model/vocab/a", 5'000'000) ==
