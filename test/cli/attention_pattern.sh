@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Patterns of attention in train_lm: the same losses however ranks share layers and sequences, and
-# by the kernels of GPUs; the same bits with recomputation and after resuming; refusals.
+# Tests --attention-pattern of train_lm. Losses must be the same under tensor and context
+# parallelism and on emulated GPUs, and bit-identical with recomputation and after a resume. Invalid
+# combinations are refused.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -13,7 +14,7 @@ bigbird=(--attention-pattern "$work/bigbird.json")
 
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 bits() { sed -nE 's/^\{"step": .*"loss_bits": "([0-9a-f]*)".*/\1/p' "$work/$1/metrics.jsonl"; }
-# follows NAME WANT: it ended well, with the losses of WANT, to rounding.
+# follows NAME REFERENCE: run NAME succeeded, and its losses match REFERENCE up to rounding.
 follows() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
   paste <(losses "$1") <(losses "$2" | head -n "$(losses "$1" | wc -l)") |

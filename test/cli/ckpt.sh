@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# shale ckpt as users run it, on checkpoints that training made: what each action prints, writes and
-# returns, and what wrong input gets.
+# Tests shale ckpt on checkpoints written by training: output, files and exit code of each action,
+# and errors on wrong input.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
 shale="$BIN_DIR/shale"
 cases=0
 
-# expect CODE WORDS... -- ARGUMENTS...: the exit code; the words in the output; of errors one line.
+# expect CODE WORDS... -- ARGUMENTS...: checks the exit code and that the output contains the words;
+# an error must be one line.
 expect() {
   local code=$1 words=()
   shift
@@ -47,7 +48,7 @@ run=(mpirun --oversubscribe --bind-to none -np 2 "$train" --data "$work/text.txt
 last="$work/out/checkpoints/step_00000004"
 before="$work/out/checkpoints/step_00000002"
 
-# ---- Looking ----
+# ---- Inspecting ----
 
 expect 0 "Usage" "inspect" "verify" "reshard" "export" "diff" -- ckpt --help
 for action in inspect verify reshard export diff; do
@@ -70,7 +71,8 @@ expect 1 "wte.weight" "elements, by at most" -- ckpt diff "$before" "$last"
 expect 1 '"max_abs"' -- ckpt diff "$before" "$last" --json
 expect 64 "there already" -- ckpt reshard "$last" --ranks 5 --out "$work/five"
 
-# The same files as train_lm wrote at the same step, and split as asked.
+# The exported files equal those that train_lm wrote at the same step, split into files as
+# requested.
 expect 0 "wrote" -- ckpt export "$work/five" --out "$work/model"
 same "$work/model/model.safetensors" "$work/exported/model.safetensors"
 same "$work/model/config.json" "$work/exported/config.json"
@@ -90,7 +92,7 @@ expect 66 "nowhere" -- ckpt inspect "$work/nowhere"
 expect 66 "exported" -- ckpt verify "$work/exported"
 expect 66 "nowhere" -- ckpt diff "$last" "$work/nowhere"
 
-# ---- Damage: each kind is found and its file named ----
+# ---- Damage: each kind is detected and its file named ----
 
 damaged() { rm -rf "$work/damaged"; cp -r "$last" "$work/damaged"; }
 flip() { perl -e 'open(my $f, "+<:raw", $ARGV[0]) or die; seek($f, $ARGV[1], 0); read($f, my $c, 1);

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The commands in the code of the pages: each is parsed by its program, and run unless
-# test/fixtures/commands_not_run.txt says why not. Those of a page run in one folder in their order,
-# with trainings cut short.
+# Checks the commands in the code blocks of the pages. Each is parsed by its program, and run unless
+# test/fixtures/commands_not_run.txt gives a reason not to. The commands of a page run in order in
+# one folder, with shortened trainings.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 not_run=$root/test/fixtures/commands_not_run.txt
 export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
-# commands PAGE: its lines of code that are no other language's, without comments, a command a line
-# behind the number of its block.
+# commands PAGE: prints the page's commands, without comments and code in other languages, one a
+# line, each after the number of its code block.
 commands() {
   awk '
     /^```/ { fenced = !fenced; is_shell = fenced && /^```(sh|bash)$/; block += is_shell; next }
@@ -31,7 +31,7 @@ commands() {
     }' "$1"
 }
 
-# is_parsed COMMAND...: each program parses what follows it; launchers are taken off before.
+# is_parsed COMMAND...: checks that each program parses its arguments; launchers are removed first.
 is_parsed() {
   case "$1" in
     mpirun | srun)
@@ -65,18 +65,19 @@ is_parsed() {
   esac
 }
 
-# reason PAGE COMMAND: why it is not run; nothing: it is. Notes which lines were of use.
+# reason PAGE COMMAND: prints why the command is not run, or nothing if it is run. Records which
+# lines of the list were used.
 reason() {
   awk -F ' [|] ' -v page="$1" -v command="$2" -v used="$work/used" '
     !/^#/ && $1 == page && index(command, $2) == 1 { print $3; print >>used; exit }' "$not_run"
 }
 
-# What stands in for the reader's files.
+# Creates files that stand in for the reader's own.
 prepare() {
   mkdir -p "$work/bin" "$work/base/corpus" "$work/base/build/release"
   cat >"$work/bin/train_lm" <<SHIM
 #!/usr/bin/env bash
-# Twice the same flag: the last one counts.
+# A flag given twice takes its last value, so these override the page's.
 exec "$BIN_DIR/train_lm" "\$@" --steps 100 --save-every 50 --layers 1 --width 16 --heads 2 --threads 1 \
   --seq-len 16 --micro-batch 1 --timeout 60
 SHIM
@@ -105,7 +106,7 @@ SHIM
 PATH=$work/bin:$PATH
 prepare
 
-# check_page PAGE
+# check_page PAGE: checks all commands of the page.
 check_page() {
   local page=$1 block command why without=
   local -a words
@@ -117,11 +118,11 @@ check_page() {
     why=$(reason "$page" "$command")
     if [[ $why == 'no command'* ]]; then without=$block; continue; fi
     count=$((count + 1))
-    mapfile -t words < <(xargs -n 1 printf '%s\n' <<<"${command%%&&*}")  # which knows quotes
+    mapfile -t words < <(xargs -n 1 printf '%s\n' <<<"${command%%&&*}")  # ...  # it parses quotes
     is_parsed "${words[@]}" >"$work/output" 2>&1 || { fail "$page: not parsed: $command"; continue; }
     [[ -n $why ]] && continue
     ran=$((ran + 1))
-    # Trainings of a page begin anew, each in the same folder.
+    # Each training of a page starts afresh in the same folder.
     if [[ $command == *train_* && $command != *--resume* ]]; then rm -rf out; fi
     timeout 120 bash -c "$command" >"$work/output" 2>&1 </dev/null ||
       fail "$page: exit code $?: $command"
@@ -137,7 +138,7 @@ grep -v '^#' "$not_run" | sort >"$work/lines"
 sort -u "$work/used" | comm -23 "$work/lines" - >"$work/output"
 [[ -s $work/output ]] && fail 'lines of commands_not_run.txt that fit no command'
 
-# The checks can fail.
+# Verifies that the checks can fail.
 printf 'x\n\n    train_lm --data my.txt --no-such-flag 3\n    shale trace report gone.json\n' \
   >"$work/wrong.md"
 (

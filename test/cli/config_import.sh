@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# shale config import: what DeepSpeed, torchtitan and transformers call their options, and what they
-# become; what has no counterpart is an error unless it is waived by name.
+# Tests shale config import: how options of DeepSpeed, torchtitan and transformers are translated.
+# An option without a counterpart is an error unless it is waived by name.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 import() {  # FILE FLAG...
@@ -32,14 +32,14 @@ import "$work/ds.json" --out "$work/options.json" || fail "--out: exit code $?"
 import "$work/ds.json"
 notes 'reduce_bucket_size: left out'
 notes 'gradient_accumulation_steps: "auto"'
-# The file is one that train_lm takes, and nothing else in it: twice the same.
+# train_lm accepts the file, and a second import writes the same file.
 "$BIN_DIR/shale" config import "$work/ds.json" --out "$work/options.json" >/dev/null 2>&1
 "$BIN_DIR/train_lm" --config "$work/options.json" --data x --print-config >"$work/output" 2>&1 ||
   fail 'train_lm does not take the options'
 grep -q '"micro_batch": 4' "$work/output" || fail 'train_lm reads other options'
 
 
-# Optimizers that exchange one bit an element: every rank is a replica there.
+# 1-bit optimizers: every rank is a replica.
 bits() {  # TYPE PARAMS
   cat >"$work/bits.json" <<JSON
 {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
@@ -83,7 +83,7 @@ has '"quantize_reductions": "4"'
 import "$work/ds.json" --waive nothing
 [[ $? == 64 ]] || fail '--waive of no key: expected exit code 64'
 
-# As transformers' pages have it: all that its arguments say too is "auto".
+# The form that transformers' documentation shows: a value that its arguments also set is "auto".
 cat >"$work/auto.json" <<'JSON'
 {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto", "loss_scale": 0, "hysteresis": 2},
  "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
@@ -144,7 +144,8 @@ import "$work/titan.args" || fail "dotted options: exit code $?"
 has '"steps": 50'
 has '"seq_len": 64'
 has '"no_save": true'
-# What torchtitan's own files rarely have: inline tables, dotted keys, strings over lines, dates.
+# TOML syntax that is rare in torchtitan's own files: inline tables, dotted keys, multi-line
+# strings, dates.
 cat >"$work/rare.toml" <<'TOML'
 job = { dump_folder = 'runs\1', description = """
 two lines""" }
@@ -183,7 +184,7 @@ printf '[training]\nsteps = \n' >"$work/broken.toml"
 import "$work/broken.toml"
 [[ $? == 65 ]] || fail 'broken TOML: expected exit code 65'
 notes 'broken.toml:2: not valid TOML'
-# Nesting has a limit in both notations, lest a small file overflow the stack.
+# Nesting depth is limited in both formats, so that a small file cannot overflow the stack.
 perl -e 'print "a = ", "[" x 200000' >"$work/deep.toml"
 perl -e 'print "[", "a." x 200000, "a]\nb = 1\n"' >"$work/dotted.toml"
 perl -e 'print "{\"a\":" x 200000' >"$work/deep.json"
@@ -215,7 +216,8 @@ for option in '"global_batch": 128' '"steps": 500' '"warmup_steps": 15' '"schedu
     '"dtype": "bf16"'; do
   has "$option"
 done
-# Keys that decide results are honoured, or errors that name them; numbers may be written as texts.
+# A key that affects results is either translated or an error that names it. Numbers may be given as
+# strings.
 with() {  # MEMBERS: of transformers' arguments
   echo "{\"per_device_train_batch_size\": \"2\", \"max_steps\": \"100\", $1}" >"$work/with.json"
   import "$work/with.json" --ranks 1
@@ -282,17 +284,17 @@ with '"learning_rate": "fast"'
 notes 'learning_rate: expected a number, found "fast"'
 with '"fp16": 1'
 [[ $? == 65 ]] || fail 'a number for a flag: expected exit code 65'
-# Everything that transformers 4.57 and 5 write by themselves, with a number of steps.
+# Imports every argument that transformers 4.57 and 5 write by default, plus a number of steps.
 import "$(dirname "${BASH_SOURCE[0]}")/../fixtures/training_args/v4.57.json" --ranks 1 || fail "4.57's defaults: exit code $?"
 import "$(dirname "${BASH_SOURCE[0]}")/../fixtures/training_args/v5.json" --ranks 1 || fail "5's defaults: exit code $?"
-# The command that is printed has a model: that of the file, or a place for one.
+# The printed command contains a model: the one in the file, or a placeholder.
 with '"bf16": true'
 "$BIN_DIR/shale" config import "$work/with.json" --ranks 1 --out "$work/o" >"$work/output" 2>/dev/null
 notes '--model MODEL'
 "$BIN_DIR/shale" config import "$work/titan.toml" --out "$work/o" >"$work/output" 2>/dev/null
 notes '--model llama3.1-8b'
 
-# The same of the other two.
+# DeepSpeed's optimizer parameters; numbers may be strings.
 while IFS='|' read -r params wanted; do
   echo "{\"train_batch_size\": 8, \"optimizer\": {$params}}" >"$work/with.json"
   import "$work/with.json" || fail "$params: exit code $?"
@@ -329,7 +331,7 @@ import "$work/unknown.json"
 [[ $? == 64 ]] || fail 'nobody'"'"'s options: expected exit code 64'
 notes 'give --from'
 
-# A key can neither begin a line of its own nor drive the terminal.
+# A key with control characters cannot start a new line of output or send terminal escapes.
 printf '{"train_batch_size": 4, "a\\nerror: b\\u001b[31m": 1}' >"$work/forged.json"
 import "$work/forged.json" --from deepspeed
 [[ $? == 64 ]] || fail 'a key of two lines: expected exit code 64'

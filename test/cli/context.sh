@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sequences that ranks share: the losses of whole ones, to rounding; validations, checkpoints and
-# published weights that know nothing of it; errors that say what fits.
+# Tests context parallelism. Losses match those of one rank up to rounding. Validations, checkpoints
+# and exported weights do not depend on it. Errors name values that would work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -9,11 +9,12 @@ for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$w
 common=(--data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 61 --global-batch 4
   --micro-batch 1 --device cpu --threads 1 --steps 6 --keep 0 --eval-every 3 --eval-samples 5)
 
-# Losses after steps, and of validations.
+# losses NAME: prints losses of steps and validations.
 losses() {
   sed -nE 's/^\{"step": [0-9]+, "(val_)?loss": ([0-9.]+).*/\2/p' "$work/$1/metrics.jsonl"
 }
-# follows NAME WANT LINES: it ended well, with the last so many losses of WANT, to rounding.
+# follows NAME REFERENCE LINES: run NAME succeeded, and its last LINES losses match REFERENCE up to
+# rounding.
 follows() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
   paste <(losses "$1" | tail -n "$3") <(losses "$2" | tail -n "$3") |
@@ -36,10 +37,10 @@ follows back one 4
 run_training 2 on --dropout 0.1 --context 2 --zero 1 --resume "$work/one/checkpoints/step_00000003"
 follows on one 4
 
-# ---- Any number of processes, equal bits ----
+# ---- Any number of processes: identical bits ----
 bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
-# same NAME WANT FROM
+# same NAME REFERENCE FROM: the losses after step FROM are bit-identical.
 same() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
   [[ -n $(bits "$1" "$3") && $(bits "$1" "$3") == $(bits "$2" "$3") ]] ||
@@ -61,7 +62,8 @@ for kind in ring ulysses ulysses+ring; do
   same "$kind-cut2" "$kind-cut" 0
 done
 same ulysses+ring-cut ring-cut 0
-# Heads for two ranks that trade them, of four: a ring of two groups.
+# Four ranks as two groups of two: each group exchanges heads (Ulysses), and a ring connects the
+# groups.
 run_training 4 groups "${cut[@]}" --context-kind ulysses+ring --heads 2 --no-save
 trains group 1 "${cut[@]}" --context-kind ring --heads 2 --no-save
 same groups group 0
@@ -78,14 +80,14 @@ trains grid 4 "${llama[@]}" --no-save --context 2 --tensor 2 --seq-len 64
 run_training 2 stages "${llama[@]}" --no-save --context 2 --pipeline 2
 follows stages llama 8
 
-# ---- Adapters, for which a layer uses its rows twice ----
+# ---- LoRA adapters, for which a layer uses its rows twice ----
 adapters=(--model llama-nano --init "$work/stored_hf" --lora-rank 4 --dtype bf16 --lr 1e-2
   --context 4 --reproducible --no-save)
 trains adapters 1 "${adapters[@]}"
 run_training 4 adapters4 "${adapters[@]}"
 same adapters4 adapters 0
 
-# ---- Mixtures of experts, whose routers and balance know whole sequences ----
+# ---- MoE: router and load-balancing losses see whole sequences ----
 mixture=(--model moe-nano --layers 2 --seq-len 64 --balance-loss 0.3 --router-z-loss 0.1)
 trains mixture 1 "${mixture[@]}" --no-save
 run_training 2 mixture2 "${mixture[@]}" --context 2 --zero 3 --save-every 3
@@ -101,7 +103,7 @@ tokens() { grep -o '"expert_tokens_m[a-z]*": [0-9.]*' "$work/$1/metrics.jsonl"; 
 [[ -n $(tokens quarters) && $(tokens quarters2) == $(tokens quarters) ]] ||
   fail "tokens are counted otherwise"
 
-# refuses WORDS PROCESSES FLAGS...
+# refuses WORDS PROCESSES FLAGS...: the run fails with an error that contains WORDS.
 refuses() {
   run_training "$2" refused --no-save "${@:3}"
   [[ $code -eq 64 ]] && grep -qF -- "$1" "$work/stdout" "$work/stderr" ||

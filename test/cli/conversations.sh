@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Conversations as users have them: what keys of messages and lines do in training and in shale
-# generate, and the token that a tokenizer puts before a text in training, answers and scores.
+# Tests conversations: how keys of messages and lines affect training and shale generate, and how a
+# tokenizer's beginning-of-text token enters training, answers and scores.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stderr" "$work/output")
 
@@ -9,7 +9,7 @@ cd "$work" || exit 1
 perl -e 'srand(7); print "[user]some words ", int(rand(100)), "(f) [assistant]<r>\n" for 1 .. 200' >text.txt
 "$shale" tokenizer train text.txt --vocab 300 --out plain.json \
   --special "<|endoftext|>,<s>,<|im_end|>" >output 2>&1 || { fail "no tokenizer"; finish; }
-# The same with a post-processor that puts <s> before a text.
+# A copy of the tokenizer whose post-processor puts <s> before a text.
 perl -pe 's/"post_processor":(null|\{[^{}]*\})/"post_processor":{"type":"TemplateProcessing",
   "single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
   "pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],
@@ -35,7 +35,7 @@ printf '{{ bos_token }}%s' "$template" >written_model/chat_template.jinja
 
 common=(--task sft --init model --seq-len 128 --steps 2 --micro-batch 1 --threads 1 --lr 1e-3 --no-save
   --val-fraction 0 --packing none)
-# teaches NAME WANT LINE: the line is learnt as the line WANT is.
+# teaches NAME REFERENCE LINE: training on LINE gives the losses of the run REFERENCE.
 teaches() {
   tr '\n' ' ' <<<"$2" >want.jsonl
   tr '\n' ' ' <<<"$3" >line.jsonl
@@ -67,14 +67,14 @@ for line in '"weight": 0.5' '"system": "Be brief."' '"images": ["a.png"]' '"text
   [[ $code -eq 65 ]] || fail "$line: exit code $code, expected 65"
   grep -qF "line.jsonl:1: the key '$(cut -d'"' -f2 <<<"$line")'" stderr || fail "$line: it is not named"
 done
-# The first token is there once, whether the template writes it or the post-processor.
+# The beginning-of-text token appears once, whether the template or the post-processor adds it.
 echo "{\"messages\": [$ask, $(say assistant yes)]}" >line.jsonl
 trains begun 1 --data line.jsonl
 trains written 1 --data line.jsonl --init written_model
 trains plain 1 --data line.jsonl --init plain_model
 same begun written
 [[ $(rows begun) != "$(rows plain)" ]] || fail "the first token changes no loss"
-# A tokenizer without the tokens of a template has prompts and completions.
+# If the tokenizer lacks the template's tokens, only prompt and completion pairs can be trained on.
 echo '{"prompt": "some", "completion": " words"}' >line.jsonl
 rm plain_model/chat_template.jinja
 trains unmarked 1 --data line.jsonl --init plain_model
@@ -85,7 +85,7 @@ grep -qF "line.jsonl:1: plain_model/tokenizer.json: no token <|im_start|>" stder
 
 # ---- Answers and scores ----
 
-# answers MODEL LINE...: the texts under "text" or "error" of the prompts.
+# answers MODEL LINE...: prints the "text" or "error" of each prompt.
 answers() {
   printf '%s\n' "${@:2}" >prompts.jsonl
   "$shale" generate "$1" --prompts prompts.jsonl --temperature 0 --tokens 6 2>output
@@ -109,11 +109,11 @@ scored() {
   "$shale" evaluate "$1" --data text.txt --json >output 2>&1 || fail "evaluate $1: exit code $?"
   sed -nE 's/.*"tokens": ?([0-9]+).*/\1/p' output
 }
-# With a first token, all others are predicted.
+# With a beginning-of-text token, the first token of the text is predicted too.
 [[ $(scored model) -eq $(($(scored plain_model) + 1)) ]] || fail "evaluate: $(scored model) tokens"
-# It begins each document that is trained on.
+# Training puts the token at the start of each document.
 mkdir texts && echo some words >texts/a.txt && echo more words >texts/b.txt
-begins() {  # TOKENIZER FLAGS...: how often token 1 is in the shards of both documents
+begins() {  # TOKENIZER FLAGS...: counts token 1 in the shards of both documents
   rm -rf shards
   "$shale" tokenize texts --tokenizer "$1" --val-fraction 0 --out shards "${@:2}" >output 2>&1 ||
     fail "tokenize with $1: exit code $?"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A run whose steps are replayed graphs has the losses of one without, to the bit: also when it
-# evaluates, saves, goes on from a checkpoint, scales the loss. What cannot be captured is an error.
+# Tests --cuda-graph. Losses are bit-identical to those without it, also with evaluation, saving,
+# resuming and loss scaling. Operations that cannot be captured are errors.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 text="$work/text.txt"
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$text"
 
-# run NAME FLAGS...: leaves the exit code in `code`. LAUNCH is what starts it.
+# run NAME FLAGS...: sets `code` to the exit code. LAUNCH is the launcher command.
 run() {
   local name=$1
   shift
@@ -22,10 +22,11 @@ fail() {
   tail -n 5 "$work/$2.output"
 }
 
-# Losses of steps, and of validations.
+# losses NAME: prints losses of steps and validations.
 losses() { grep -oE '"(loss_bits|val_loss)": [^,}]*' "$work/$1/metrics.jsonl"; }
 
-# same NAME FLAGS...: without and with graphs; there are 6 losses and 3 of validations.
+# same NAME FLAGS...: runs without and with graphs and compares; there are 6 training losses and 3
+# validation losses.
 same() {
   local name=$1
   shift
@@ -38,13 +39,13 @@ same() {
 
 same plain --dropout 0.1 --save-every 4
 same zero3 --zero 3 --dtype bf16 --recompute full --device emu:90
-# What is made of a weight in a step's first micro-batch is read in the others.
+# Values computed from a weight in the first micro-batch of a step are reused in the others.
 same fp8 --dtype fp8 --fp8-kept-blocks 0 --device emu:90
-# Steps whose gradient overflows are skipped.
+# Steps whose gradients overflow are skipped.
 same scaled --dtype fp16 --loss-scale 16777216
 grep -q 'the step was skipped' "$work/scaled.graph.output" || fail "no step was skipped" scaled.graph
 
-# From a checkpoint of a run with graphs, without and with them.
+# Resumes a checkpoint of a run with graphs, without and with graphs.
 for flags in "" "--cuda-graph"; do
   name="resumed$flags"
   run "$name" --dropout 0.1 --resume "$work/plain.graph/checkpoints/step_00000004" $flags
@@ -52,7 +53,7 @@ for flags in "" "--cuda-graph"; do
     fail "resumed with '$flags': exit code $code, or other losses" "$name"
 done
 
-# refused WORD FLAGS...
+# refused WORD FLAGS...: the run fails with an error that contains WORD.
 refused() {
   local word=$1
   shift

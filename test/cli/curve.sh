@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# docs/curve.awk draws every step and every validation of a run's metrics, and refuses a file without.
+# docs/curve.awk draws every step and every validation of a metrics file, and refuses a file that
+# has none.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/curve.svg")
 
@@ -14,7 +15,7 @@ cat >"$work/metrics.jsonl" <<'ROWS'
 ROWS
 awk -f "$curve" "$work/metrics.jsonl" >"$work/curve.svg" || fail "exit code $?"
 [[ $(grep -c '<circle' "$work/curve.svg") == 1 ]] || fail 'one validation, another number of dots'
-# Steps 1 to 3 and losses 5.5 to 2.5 fill the picture.
+# The curve from step 1, loss 5.5 to step 3, loss 2.5 spans the whole picture.
 grep -q 'd="M56.0 32.0L656.0 292.0"' "$work/curve.svg" || fail 'another line'
 [[ $(tail -n 1 "$work/curve.svg") == '</svg>' ]] || fail 'the picture has no end'
 

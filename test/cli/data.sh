@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Data as users have it: a mixture of formats, whose order depends on the seed and the position alone;
-# documents kept apart; a corpus whose tokens are made once; what wrong input gets.
+# Tests data options: a mixture of formats whose order depends only on the seed and the position,
+# document masking, a corpus that is tokenized once and cached, and errors on wrong input.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/output")
 
@@ -28,7 +28,7 @@ END
 
 common=(--tokenizer tokenizer.json --layers 1 --width 32 --heads 2 --seq-len 32 --global-batch 8
   --micro-batch 1 --threads 1 --keep 0 --lr 1e-2)
-# run PROCESSES OUT FLAGS...
+# run PROCESSES OUT FLAGS...: runs train_lm with output folder OUT.
 run() {
   launch "$1" "$train" "${common[@]}" --out "$2" "${@:3}" >output 2>&1
   code=$?
@@ -42,7 +42,8 @@ grep -qF "50% of the sequences" output || fail "the log does not say the shares"
 grep -qF "epochs" output || fail "the log does not say the epochs"
 run 2 two --data all.mix.json --steps 8 --reproducible
 same_bits one two
-# Other ranks and another micro-batch from the middle on: the same samples, to rounding.
+# Resumes halfway with other ranks and another micro-batch: the samples are the same, losses match
+# up to rounding.
 run 2 rest --data all.mix.json --steps 8 --resume one/checkpoints/step_00000004 --micro-batch 2
 val() { sed -nE 's/^\{"step": 8, "loss": ([0-9.]+).*/\1/p' "$1/metrics.jsonl"; }
 awk -v a="$(val one)" -v b="$(val rest)" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }' ||
@@ -61,11 +62,12 @@ run 1 packed1 "${documents[@]}" --packing best-fit
 run 2 packed2 "${documents[@]}" --packing best-fit
 same_bits packed1 packed2
 
-# Layers, sequences and stages that ranks share have the documents of one rank, to rounding.
+# Tensor, context and pipeline parallelism give the losses of one rank up to rounding, with document
+# masks.
 shared=(--data corpus/a.jsonl --data-field body --data-cache cache0 --steps 6 --document-mask
   --eval-every 3 --eval-samples 5)
 all_losses() { sed -nE 's/^\{"step": [0-9]+, "(val_)?loss": ([0-9.]+).*/\2/p' "$1/metrics.jsonl"; }
-# follows NAME WANT: with its losses and validations.
+# follows NAME REFERENCE: losses and validations match REFERENCE up to rounding.
 follows() {
   paste <(all_losses "$1") <(all_losses "$2") |
     awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) bad = 1 } END { exit NR != 8 || bad }' ||
@@ -83,7 +85,7 @@ run 1 context1 "${documents[@]}" --document-mask --context 2
 run 2 context2 "${documents[@]}" --document-mask --context 2
 same_bits context1 context2
 
-# A corpus: compressed or not, of one rank or two, its tokens are made once.
+# A corpus, compressed or not, on one or two ranks, is tokenized once.
 run 2 corpus1 --data packed.jsonl.gz --data-field body --data-cache cache --steps 4 --reproducible
 [[ $(ls cache | wc -l) -eq 1 ]] || fail "the cache has $(ls cache)"
 touch -r cache/packed-*/tokenize.json before
@@ -91,7 +93,7 @@ run 1 corpus2 --data packed.jsonl.gz --data-field body --data-cache cache --step
 same_bits corpus1 corpus2
 [[ ! cache/packed-*/tokenize.json -nt before ]] || fail "tokens were made again"
 
-# refused CODE WORD FLAGS...
+# refused CODE WORD FLAGS...: the run ends with exit code CODE and an error that contains WORD.
 refused() {
   local want=$1 word=$2 got
   shift 2
@@ -112,7 +114,8 @@ refused 65 "broken.jsonl.gz" --data broken.jsonl.gz
 refused 64 "--packing none" --data text.txt --packing none
 refused 64 "--document-token" --data raw.npy --data-dtype u16 --document-mask --tokenizer none
 
-# What a folder has is divided by names, and what is left out is said; JSON never is plain text.
+# Files in a folder are split by name, and files left out are reported. JSON files are never read as
+# plain text.
 says() {
   local word
   timeout 60 "$train" "${common[@]}" --steps 0 --no-save --out said "${@:2}" >output 2>&1 ||

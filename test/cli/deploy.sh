@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# What deploy/ has for other machines: scripts and recipes parse, those that build Shale name all
-# that it is built with, and manifests have what the operators of Kubernetes take. Whether they work
-# there is not seen here.
+# Checks deploy/: scripts and recipes parse, build recipes name every dependency of Shale, and
+# Kubernetes manifests match the operators' schemas. Does not run them on their platforms.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -11,19 +10,20 @@ for script in slurm/*.sbatch; do
   bash -n "$script" 2>"$work/output" || fail "$script"
 done
 
-# Manifests, by tables of the operators' fields.
+# Checks the manifests against tables of the operators' fields.
 tables=("$root"/test/fixtures/kubernetes/*.txt)
 for manifest in kubernetes/*.yaml; do
   "$MANIFEST_CHECK" "$manifest" "${tables[@]}" >"$work/output" || fail "$manifest"
 done
-# The exit code of a run that was stopped starts it again; those that would come again do not.
+# The exit code of a run that was asked to stop causes a restart; codes of errors that would repeat
+# do not.
 grep -A 1 'action: Ignore' kubernetes/jobset.yaml | grep -q 'values: \[75\]' ||
   fail 'jobset.yaml: 75 is no reason to go on'
 grep -A 1 'action: FailJob$' kubernetes/jobset.yaml | grep -q 'values: \[64, 65, 66, 77\]' ||
   fail 'jobset.yaml: wrong options are tried again'
 grep -A 3 'Launcher:' kubernetes/mpijob.yaml | grep -q 'restartPolicy: OnFailure' ||
   fail 'mpijob.yaml: 75 is no reason to go on'
-# refused MANIFEST FROM TO WORDS: the manifest with a change is not taken.
+# refused MANIFEST FROM TO WORDS: the manifest is refused after FROM is replaced by TO.
 refused() {
   sed "s#$2#$3#" "kubernetes/$1" >"$work/changed.yaml"
   cmp -s "kubernetes/$1" "$work/changed.yaml" && fail "$1 has no '$2'"
@@ -40,7 +40,8 @@ refused jobset.yaml 'action: FailJobSet' 'action: Fail' 'rules[0].action is Fail
 refused jobset.yaml 'defaultMode: 0400' 'mode: 0400' '[0].secret.mode: JobSet has no such field'
 refused kueue.yaml v1beta2 v1beta1 'kueue.x-k8s.io/v1beta1 ResourceFlavor: no operator takes it'
 
-# scripts_of FILE: what RUN has in a Containerfile, or the sections of an Apptainer file.
+# scripts_of FILE: prints the RUN commands of a Containerfile, or the script sections of an
+# Apptainer file.
 scripts_of() {
   awk '
     FILENAME ~ /Containerfile$/ {
@@ -67,7 +68,8 @@ for file in containers/*; do
   done < <("$root/third_party/bootstrap.sh" --minimal --list)
 done
 
-# vcpkg's port, with vcpkg's functions left out; it names a tree that can be built.
+# Runs vcpkg's port with vcpkg's functions stubbed out; it must name a source tree that can be
+# built.
 "$JSON_VALUE" vcpkg/shale/vcpkg.json /name >"$work/output" || fail 'vcpkg.json is no JSON'
 cat >"$work/port.cmake" <<'CMAKE'
 function(vcpkg_cmake_configure)
@@ -100,7 +102,7 @@ if command -v python3 >/dev/null; then
 else
   echo 'skipped: no python3 is installed, so nobody parsed the recipe of Spack'
 fi
-# The options that the recipes set are there.
+# Checks that the CMake options which the recipes set exist.
 while read -r option; do
   grep -qE "\b$option\b" "$root/CMakeLists.txt" "$root"/cmake/*.cmake || fail "no option $option"
 done < <(grep -ohE 'SHALE_[A-Z_]+' spack/packages/shale/package.py vcpkg/shale/portfile.cmake \

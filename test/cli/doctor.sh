@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# shale doctor: a page for people, the same as JSON, and an exit code that says whether one can train.
+# Tests shale doctor: its text output, the same as JSON, and the exit code that says whether the
+# machine can train.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/out")
 
 shale=$BIN_DIR/shale
 
-variables=()  # NAME=value, for the tool alone
+variables=()  # NAME=value, for shale doctor only
 run() {  # CODE ARGUMENT...
   local want=$1
   shift
@@ -24,7 +25,7 @@ has '"can_train": true' '"name": "memory"' '"state": "ok"'
 grep -q 'ranks start' "$work/out" && fail '--quick starts ranks'
 [[ $("$JSON_VALUE" "$work/out" /can_train) == true ]] || fail 'not JSON, or without can_train'
 
-# Measured, each line with a verdict, the axes of the ranks too.
+# Benchmarks: each line has a verdict, also for the rank axes.
 run 0 doctor --quick --bench --ranks 2 --tensor 2 --folder "$work"
 for line in 'memory' 'products fp32' 'products bf16' 'disk' 'axis tensor'; do
   grep -qE "^  (ok|warning) +$line .*[0-9]" "$work/out" || fail "no figure and verdict: $line"
@@ -36,7 +37,7 @@ has 'axis pipeline' 'axis shard'
 run 0 doctor --quick --bench --ranks 3 --tensor 2 --folder "$work/nowhere"
 has 'nowhere' 'tensor=2'
 
-# What is missing is named with the way out.
+# Each missing requirement is named, with a way to fix it.
 variables=(TMPDIR="$work/nowhere")
 run 69 doctor --quick
 has "FAILED" "$work/nowhere: No such file" 'fix: export TMPDIR=' 'Training cannot run here: 1 failure'
@@ -51,7 +52,7 @@ variables=()
   exit "$failures"
 ) || failures=$((failures + 1))
 
-# What ranks that were killed with their mpirun leave.
+# Files left behind by ranks that were killed together with their mpirun.
 left=/dev/shm/vader_segment.$(hostname).shale-doctor-test.$$
 trap 'rm -rf "$work" "$left"' EXIT
 head -c 8192 /dev/zero >"$left"
@@ -59,7 +60,7 @@ run 0 doctor --quick
 has 'left by MPI' 'that no process uses' 'fix: while no mpirun is starting: rm /dev/shm/vader_segment.*'
 rm "$left"
 
-# Machines without NVLink, simulated: two GPUs behind a switch on one socket, two on the other.
+# Simulated machine without NVLink: two GPUs behind a switch on one socket, two on the other.
 add_gpu "$work/boxes" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 - \
   'NVIDIA GeForce RTX 4090'
 add_gpu "$work/boxes" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 - \
@@ -77,7 +78,7 @@ has '4, which SHALE_MACHINE simulates' \
   'refuses peer access between all (NVIDIA GeForce RTX 4090): data goes through host memory' \
   'at 15.7 GB/s each way at most: an all-reduce of 1 GB takes 63 ms or more' \
   'adds inside each of 2 nodes first, and sums cross between nodes once'
-# Peer access behind a switch alone; three GPUs are not the same number for each node.
+# Peer access only behind a switch; three GPUs cannot be split equally between nodes.
 add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 1 \
   L40S
 add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 0 \
@@ -87,13 +88,13 @@ variables=(SHALE_MACHINE="$work/switch")
 run 0 doctor --quick
 has 'to 1: one switch, peer access; to 2: two NUMA nodes, no peer access' \
   'refuses peer access between some' 'adds over all ranks alike'
-# What /sys shows is unknown, or nonsense.
+# Values in /sys are unknown or invalid.
 echo 'no number' >"$work/switch/sys/devices/pci0000:ac/0000:ac:01.0/0000:ad:00.0/numa_node"
 rm -r "$work/switch/sys/bus/pci/devices/0000:19:00.0"
 run 0 doctor --quick
 has '0000:19:00.0, NUMA node unknown' 'its width and speed unknown' 'to 1: unknown, peer access' \
   'some GPUs are of no known NUMA node'
-# One that no kernels are for, beside one without bf16.
+# One GPU for which there are no kernels, next to one without bf16.
 add_gpu "$work/old" pci0000:16/0000:16:01.0/0000:17:00.0 0 0-3 16 - 'Tesla V100' 70
 add_gpu "$work/old" pci0000:16/0000:16:03.0/0000:19:00.0 0 0-3 16 - 'Tesla T4' 75
 add_gpu "$work/old" pci0000:16/0000:16:02.0/0000:18:00.0 0 0-3 16 - L4

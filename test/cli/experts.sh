@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Experts that are dealt out over ranks: losses of ranks that have all, to rounding; checkpoints and
-# published weights that know nothing of it; errors that say what fits.
+# Tests expert parallelism. Losses match those of ranks that hold all experts, up to rounding.
+# Checkpoints and exported weights do not depend on it. Errors name values that would work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -9,7 +9,8 @@ common=(--data "$work/text.txt" --model moe-nano --layers 2 --width 32 --heads 4
   --global-batch 4 --micro-batch 1 --device cpu --threads 1 --steps 6 --keep 0)
 
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl"; }
-# follows NAME WANT LINES: it ended well, with the last so many losses of WANT, to rounding.
+# follows NAME REFERENCE LINES: run NAME succeeded, and its last LINES losses match REFERENCE up to
+# rounding.
 follows() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
   paste <(losses "$1" | tail -n "$3") <(losses "$2" | tail -n "$3") |
@@ -31,7 +32,7 @@ run_training 2 again --expert 2 --steps 0 --init "$work/hf_all" --export "$work/
 cmp -s "$work/hf_all/model.safetensors" "$work/hf_again/model.safetensors" ||
   fail "weights changed on their way through two ranks"
 
-# ---- Beside other axes: from any layout to any other, and back ----
+# ---- Combined with other axes: from any layout to any other, and back ----
 run_training 4 layers --expert 2 --tensor 2 --zero 3 --save-every 3 --check-replicas 2 --recompute full
 follows layers all 6
 run_training 4 tokens --expert 4 --context 2 --zero 2 --save-every 3 --check-replicas 2 \
@@ -55,7 +56,7 @@ run_training 4 folder --expert 4 --tensor 2 --steps 0 --init "$work/hf_all" --ex
 cmp -s "$work/hf_all/model.safetensors" "$work/hf_folder/model.safetensors" ||
   fail "weights changed on their way through ranks that share layers"
 
-# Tokens are counted once, whatever ranks have them.
+# Each token is counted once, however many ranks hold it.
 tokens() { grep -o '"expert_tokens_mean": [0-9.]*' "$work/$1/metrics.jsonl" | sort -u; }
 for name in layers tokens stages both; do
   [[ -n $(tokens all) && $(tokens "$name") == $(tokens all) ]] ||
@@ -80,7 +81,7 @@ for optimizer in muon adafactor lamb; do
   follows own "$optimizer" 6
 done
 
-# refuses WORDS RANKS FLAGS...
+# refuses WORDS RANKS FLAGS...: the run fails with an error that contains WORDS.
 refuses() {
   local words=$1 ranks=$2
   shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fine-tuning as users have it: conversations and preferences, with and without adapters, on several
-# ranks, stopped and resumed, merged and exported; what wrong input gets.
+# Tests fine-tuning on conversations and preferences, with and without adapters, on several ranks,
+# stopped and resumed, merged and exported; and errors on wrong input.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/output")
 
@@ -27,7 +27,7 @@ perl -e 'srand(5); open(my $t, ">", "text.txt") or die;
 
 common=(--init base_hf --seq-len 48 --global-batch 8 --micro-batch 1 --threads 1 --keep 0 --lr 1e-2)
 
-# run PROCESSES OUT FLAGS...: leaves the exit code in `code`.
+# run PROCESSES OUT FLAGS...: sets `code` to the exit code.
 run() {
   launch "$1" "$train" "${common[@]}" --out "$2" "${@:3}" >output 2>&1
   code=$?
@@ -42,7 +42,8 @@ falls() { losses "$1" | awk 'NR <= 3 { a += $1 } { l[NR] = $1 } END { exit !(l[N
 lora=(--task sft --data chats.jsonl --lora-rank 4 --lora-dropout 0.1)
 run 1 sft --task sft --data chats.jsonl --steps 12 --eval-every 6
 falls sft
-# Ranks have other numbers of targets, and stages other memory: the sums are the same to the bit.
+# Ranks hold different numbers of target tokens, and ZeRO stages shard memory differently; losses
+# are still bit-identical.
 run 1 lora1 "${lora[@]}" --steps 12 --reproducible --save-every 6
 falls lora1
 run 2 lora2 "${lora[@]}" --steps 12 --reproducible --zero 3
@@ -51,12 +52,12 @@ run 2 lora3 "${lora[@]}" --steps 12 --reproducible --zero 2 --offload optimizer 
 same_bits lora1 lora3
 run 2 again "${lora[@]}" --steps 12 --reproducible --resume lora1/checkpoints/step_00000006 --zero 1
 [[ $(bits again) == "$(bits lora1 | tail -n 6)" ]] || fail "a resumed run has other losses"
-# Optimizer states are of adapters alone; weights stay as they were.
+# Only adapters have optimizer states; base weights stay unchanged.
 "$shale" ckpt inspect lora1 >output 2>&1 || fail "inspect"
 grep -qF "layers.0.self_attn.q_proj.lora_A.weight/m" output || fail "no state of an adapter"
 grep -qF "layers.0.self_attn.q_proj.weight/m" output && fail "a state of a frozen weight"
 
-# Adapters out and in, merged.
+# Exports adapters, imports them again, and merges them.
 run 2 out1 "${lora[@]}" --steps 2 --export peft
 for file in adapter_config.json adapter_model.safetensors tokenizer.json tokenizer_config.json; do
   [[ -s peft/$file ]] || fail "no peft/$file"
@@ -68,7 +69,7 @@ run 1 out2 --task sft --data chats.jsonl --lora-init peft --steps 1 --lr 0 --exp
 cmp -s merged/model.safetensors from_checkpoint/model.safetensors ||
   fail "merged by train_lm and by shale ckpt export differ"
 
-# A model's own chat template, which checkpoints and exports keep.
+# Checkpoints and exports keep a model's own chat template.
 cp -r base_hf own_hf
 printf '%s' '{% for m in messages %}[{{ m.role }}]{{ m.content }}<|im_end|>{% endfor %}' \
   '{% if add_generation_prompt %}[assistant]{% endif %}' >own_hf/chat_template.jinja
@@ -83,7 +84,7 @@ done
 grep -qaF 'tokenizer.chat_template' own.gguf || fail "own.gguf has no chat template"
 "$shale" generate own --chat --prompt "2?" --tokens 4 >output 2>&1 || fail "generate with a template"
 
-# Sequences and stages that ranks share.
+# Context and pipeline parallelism.
 shared=(--task sft --data chats.jsonl --lora-rank 4 --steps 6)
 last() { losses "$1" | tail -n 1; }
 run 1 whole "${shared[@]}"
@@ -93,7 +94,8 @@ for axis in context pipeline; do
     fail "--$axis 2: the last loss is $(last "$axis"), expected $(last whole)"
 done
 
-# Frozen weights in few bits: the same to the bit wherever they lie, resumed, and exported.
+# Quantized frozen weights: bit-identical results wherever they are stored, after a resume, and when
+# exported.
 "$train" --data text.txt --tokenizer tokenizer.json --model llama-nano --layers 2 --width 64 \
   --heads 2 --kv-heads 1 --hidden 128 --seq-len 48 --steps 3 --threads 1 --out wide \
   --export wide_hf >output 2>&1 || fail "no wider model"
@@ -128,7 +130,7 @@ run 1 dpo3 --task dpo --data pairs.jsonl --steps 12 --reproducible --lr 1e-3 \
 [[ $(bits dpo3) == "$(bits dpo1 | tail -n 6)" ]] || fail "resumed preferences have other losses"
 run 1 dpo4 --task dpo --data pairs.jsonl --steps 3 --lora-rank 2
 
-# refused CODE WORD FLAGS...
+# refused CODE WORD FLAGS...: the run ends with exit code CODE and an error that contains WORD.
 refused() {
   local want=$1 word=$2 got
   shift 2

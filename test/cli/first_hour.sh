@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The steps of docs/first_hour.md, on small files: from text to a model that answers, in the formats
-# that others read.
+# Runs the steps of docs/first_hour.md on small files: from text to a chat model, exported in the
+# formats that other tools read.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/output")
 
@@ -17,7 +17,7 @@ perl -e 'srand(3); for my $f (1 .. 3) { open(my $o, ">", "corpus/$f.txt") or die
       "{\"role\":\"assistant\",\"content\":\"It is ", $x + $y, ".\"}]}\n" }'
 cp corpus/1.txt held_out.txt
 
-# step WORDS... -- COMMAND...: it succeeds and says these words.
+# step WORDS... -- COMMAND...: the command succeeds and prints these words.
 step() {
   local words=()
   while [[ $1 != -- ]]; do words+=("$1"); shift; done
@@ -55,13 +55,13 @@ step "wrote chat_hf" -- "$shale" ckpt export chat --out chat_hf --dtype bf16
 step "wrote chat.gguf" -- "$shale" ckpt export chat --out chat.gguf --to gguf --dtype q8_0
 [[ -s chat_hf/model.safetensors && -s chat_hf/tokenizer.json && -s chat.gguf ]] ||
   fail "something is missing: $(ls chat_hf)"
-# What was exported is what was trained: the merged model writes the same.
+# The exported (merged) model generates the same text as the trained one.
 "$shale" generate chat --chat --prompt "2 and 3?" --temperature 0 --tokens 10 >merged 2>&1
 step "wrote chat_f32" -- "$shale" ckpt export chat --out chat_f32
 "$shale" generate chat_f32 --chat --prompt "2 and 3?" --temperature 0 --tokens 10 >again 2>&1
 cmp -s merged again || fail "the export writes something else: $(head -c 200 merged again)"
 
-# A model of bytes needs no tokenizer, one of more tokens does.
+# A byte-level model needs no tokenizer; one with a larger vocabulary does.
 step "validation" -- "$train" --model nano --layers 1 --width 32 --heads 2 --data corpus --seq-len 64 \
   --steps 60 --micro-batch 8 --lr 1e-2 --eval-every 60 --out bytes
 step "The s" -- "$shale" generate bytes --prompt "The s" --tokens 20

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --dtype fp8: products of blocks in the middle have other operands than bf16's and train as well;
-# ZeRO, recomputation, ranks, pipelines and stops change no bit; what has no such products is
+# Tests --dtype fp8. GEMMs of the middle blocks are quantized, and training converges as in bf16.
+# ZeRO, recomputation, ranks, pipelines and resuming change no bit. Models without such GEMMs are
 # refused.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
@@ -45,7 +45,7 @@ trains resumed 1 "${few[@]}" --resume "$work/one/checkpoints/step_00000003"
 [[ $(rows resumed) == $(rows one | tail -n 3) ]] || fail "resumed: other losses than without a stop"
 trains to_bf16 1 "${few[@]}" --dtype bf16 --resume "$work/one/checkpoints/step_00000003"
 
-# ---- By the tensor cores of Hopper, emulated ----
+# ---- On Hopper's tensor cores, emulated ----
 hopper=(--steps 2 --reproducible --deterministic --seq-len 32 --global-batch 4 --micro-batch 1)
 trains reference 1 "${hopper[@]}"
 trains hopper 1 "${hopper[@]}" --device emu:90
@@ -59,7 +59,7 @@ trains hopper_staged 2 "${hopper[@]}" --device emu:90 --pipeline 2 --pipeline-sc
 same hopper_staged hopper
 
 # ---- What is refused ----
-# refused NAME TEXT FLAGS...
+# refused NAME TEXT FLAGS...: the run fails with an error that contains TEXT.
 refused() {
   local name=$1 text=$2
   shift 2

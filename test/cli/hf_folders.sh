@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A model goes out to a Hugging Face folder and comes back the same, as one file or as many, from one
-# rank or from two that hold a half each.
+# A model exported to a Hugging Face folder and imported again is unchanged: as one file or several,
+# from one rank or from two that hold half each.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
 fixtures=$(cd "$(dirname "${BASH_SOURCE[0]}")/../fixtures" && pwd)
-# run NAME LAUNCHER... -- FLAGS...
+# run NAME LAUNCHER... -- FLAGS...: runs train_lm with output folder NAME.
 run() {
   local name=$1 launcher=()
   shift
@@ -28,12 +28,13 @@ run parts "${two[@]}" -- --steps 2 --zero 3 --export "$work/parts" --export-shar
 parts=("$work"/parts/model-*-of-*.safetensors)
 [[ ${#parts[@]} -gt 2 && ! -e $work/parts/model.safetensors ]] || fail "a limit makes several files"
 for part in "${parts[@]}"; do
-  # No parameter of this model is larger than 256 KiB, so no file is above the limit but by its header.
+  # No parameter of this model exceeds 256 KiB, so a file exceeds the limit by its header at most.
   [[ $(stat -c %s "$part") -le $((300 * 1024 + 4096)) ]] || fail "$part is above the limit"
 done
 grep -q '"total_size"' "$work/parts/model.safetensors.index.json" || fail "the index has a size"
 
-# Two ranks add gradients in another order than one, so the two models differ; each is its own twin.
+# Two ranks add gradients in another order than one, so the two models differ; each equals its own
+# re-export.
 run again -- --steps 0 --init "$work/parts" --export "$work/again"
 run back "${two[@]}" -- --steps 0 --zero 3 --init "$work/again" --export "$work/back" --export-shard-size 300KiB
 for file in "$work"/parts/*; do
@@ -45,14 +46,14 @@ run from_one -- --steps 2 --init "$work/again"
 [[ -n $(loss_bits from_many) && $(loss_bits from_many) == "$(loss_bits from_one)" ]] \
   || fail "training goes on from both with the same losses"
 
-# A preset that is not what is stored.
+# A preset that does not match the stored model.
 "$train" --data "$work/text.txt" --init "$work/again" --model gpt2-124m --seq-len 32 \
   --out "$work/out_bad" >"$work/log" 2>&1
 [[ $? -eq 64 && ! -e $work/out_bad ]] &&
   grep -q "model gpt2-124m is gpt2 of 12 layers, width 768, 12 heads, the model in" "$work/log" ||
   fail "another --model than the stored one is refused, code 64: $(tail -n 1 "$work/log")"
 
-# A file that is missing, and one that is cut.
+# A missing file, and a truncated one.
 missing=("$work"/back/model-00002-of-*.safetensors)
 mv "${missing[0]}" "$work/elsewhere"
 "$train" --data "$work/text.txt" --init "$work/back" --seq-len 32 --out "$work/out_bad" >"$work/log" 2>&1
@@ -61,7 +62,7 @@ head -c 1000 "$work/elsewhere" >"${missing[0]}"
 "$train" --data "$work/text.txt" --init "$work/back" --seq-len 32 --out "$work/out_bad" >"$work/log" 2>&1
 [[ $? -eq 65 ]] && grep -q "model-00002-of" "$work/log" || fail "a cut file is named, code 65"
 
-# What a folder says besides its weights: which tokens end texts, and how conversations are written.
+# A folder's other files say which tokens end a text, and how conversations are formatted.
 cd "$work" || exit 1
 shown=("$work/output")
 value() { "$JSON_VALUE" "$1" "$2" 2>>"$work/output"; }
@@ -76,17 +77,17 @@ want() {  # FILE POINTER VALUE
 id() { value tokenizer.json "/model/vocab/$1"; }
 end=$(id '<|endoftext|>') turn=$(id '<|im_end|>') pad=$(id '<pad>')
 small=(--seq-len 48 --micro-batch 1 --steps 1 --layers 1 --width 32 --heads 4 --threads 1)
-# quiet NAME FLAGS...: trains into out_NAME and exports to NAME
+# quiet NAME FLAGS...: trains into out_NAME and exports to NAME.
 quiet() {
   timeout 120 "$train" "${@:2}" --out "out_$1" --export "$1" >output 2>&1 || fail "$1: exit code $?"
 }
-# Of a model that begins here they are the tokenizer's, whatever the family.
+# A model trained from scratch ends texts with the tokenizer's token, in every family.
 for model in nano llama-nano moe-nano; do
   quiet "$model" --data text.txt --tokenizer tokenizer.json --model "$model" "${small[@]}"
   want "$model/config.json" /eos_token_id "$end"
   want "$model/tokenizer_config.json" /eos_token '"<|endoftext|>"'
 done
-# Of one that was published they are its own, through training, checkpoints, a resumed run.
+# A published model keeps its own end tokens through training, checkpoints and a resumed run.
 cp -r llama-nano published
 sed -i "s/\"eos_token_id\": $end/\"eos_token_id\": $turn/; s/\"initializer_range\": 0.02/\"initializer_range\": 0.5/" \
   published/config.json
@@ -114,7 +115,7 @@ for folder in trained resumed converted; do
 done
 grep -qaF 'TEMPLATE{{ messages }}' model.gguf || fail "a GGUF file has the chat template"
 grep -qaF 'tokenizer.ggml.eot_token_id' model.gguf || fail "a GGUF file has the second end"
-# The same of a family whose config.json has no such key by itself, and of several templates.
+# The same for a family whose config.json lacks that key by default, and for several templates.
 cp -r nano gpt2
 sed -i "s/\"eos_token_id\": $end/\"eos_token_id\": [$turn, $end], \"pad_token_id\": $pad/" gpt2/config.json
 mkdir gpt2/additional_chat_templates
@@ -124,19 +125,21 @@ quiet gpt2_out --data text.txt --init gpt2 "${small[@]:0:4}" --steps 1 --threads
 want gpt2_out/config.json /eos_token_id "[$turn,$end]"
 want gpt2_out/config.json /pad_token_id "$pad"
 want gpt2_out/tokenizer_config.json /chat_template/1/name '"tool_use"'
-# The ids of another tokenizer mean nothing to the model.
+# A tokenizer other than the model's is refused, as its token ids have other meanings.
 "$BIN_DIR/shale" tokenizer train text.txt --vocab 280 --out other.json --special "<pad>,<|endoftext|>" >output 2>&1
 "$train" --data text.txt --init moved --tokenizer other.json --steps 1 --out other >output 2>&1
 [[ $? -eq 64 && ! -e other ]] && grep -q "tokenizers differ: .* moved/tokenizer.json" output ||
   fail "another tokenizer than the model's is refused, code 64: $(tail -n 1 output)"
-# A tokenizer.json that was made of another file is taken as it is, whatever class made tokens of that.
+# A tokenizer.json converted from a SentencePiece file is declared as PreTrainedTokenizerFast,
+# whichever class the original's configuration names.
 mkdir pieces
 gzip -dc "$fixtures/tokenizer/sentencepiece/small.model.gz" >pieces/tokenizer.model
 echo '{"tokenizer_class": "LlamaTokenizer", "eos_token": "</s>", "legacy": false}' >pieces/tokenizer_config.json
 quiet of_pieces --data text.txt --tokenizer pieces/tokenizer.model --model llama-nano "${small[@]}"
 want of_pieces/tokenizer_config.json /tokenizer_class '"PreTrainedTokenizerFast"'
 want of_pieces/tokenizer_config.json /legacy false
-# A model that has learnt conversations here ends with their turns, and says how to write them.
+# A model fine-tuned on conversations here ends its answers with the end-of-turn token and stores
+# its template.
 echo '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"a line"}]}' >chats.jsonl
 quiet chat --task sft --data chats.jsonl --val-fraction 0 --init out_llama-nano "${small[@]:0:4}" --steps 1 --threads 1
 "$BIN_DIR/shale" ckpt export out_chat --out chat_converted >output 2>&1 || fail "ckpt export of a chat"
@@ -146,17 +149,17 @@ for folder in chat chat_converted; do
   value "$folder/tokenizer_config.json" /chat_template | grep -qF "<|im_start|>assistant" ||
     fail "$folder has no chat template"
 done
-# What ends a turn is what the template writes behind an answer, whatever it is called.
+# The end-of-turn token is the one that the template writes after an answer, whatever its name.
 cp -r llama-nano own
 echo '{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ "<turn" ~ "|>" }}{% endfor %}' >own/chat_template.jinja
 quiet own_chat --task sft --data chats.jsonl --val-fraction 0 --init own "${small[@]:0:4}" --steps 1 --threads 1
 want own_chat/generation_config.json /eos_token_id "[$end,$(id '<turn|>')]"
-# Each of the ends stops `shale generate`.
+# Each of the end tokens stops `shale generate`.
 cp -r llama-nano silent
 echo "{\"eos_token_id\": [$(seq -s, 0 299)]}" >silent/generation_config.json
 "$BIN_DIR/shale" generate silent --prompt line --tokens 4 --threads 1 >output 2>&1
 [[ $(cat output) == line ]] || fail "generate goes on behind a token of eos_token_id"
-# A checkpoint, too, is a model that writes conversations as it has learnt to.
+# A checkpoint of a fine-tuned model also formats conversations with its template.
 quiet qwen --task sft --data chats.jsonl --val-fraction 0 --tokenizer tokenizer.json --chat-template qwen \
   --model llama-nano "${small[@]:2}" --seq-len 192
 "$BIN_DIR/shale" ckpt export out_qwen --out qwen_converted >output 2>&1 || fail "ckpt export of a Qwen chat"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Vision and diffusion transformers whose layers ranks share, and in stages of a pipeline: losses,
-# validations, samples, checkpoints and weights of one rank; what does not fit says what does.
+# Tests tensor and pipeline parallelism of vision and diffusion transformers. Losses, validations,
+# samples, checkpoints and weights are those of one rank; errors name values that would work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$work
 
 data=(--data shapes --made-images 64 --threads 1 --steps 4 --global-batch 16 --micro-batch 4
   --eval-every 2 --keep 0 --timeout 60)
 
-# rows NAME FROM: bits of losses, and all that validations have found, of steps after FROM.
+# rows NAME FROM: prints loss bits and all validation results of steps after FROM.
 rows() {
   sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p
     s/^\{"step": ([0-9]+), ("val_loss": .*), "val_ms".*/\1 \2/p' "$work/$1/metrics.jsonl" |
@@ -15,12 +15,12 @@ rows() {
 }
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.e-]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 
-# same NAME WANT [FROM]: it has what WANT has, from a step on.
+# same NAME REFERENCE [FROM]: the runs' rows are equal, from a step on.
 same() {
   [[ -n $(rows "$1" "${3:-0}") && $(rows "$1" "${3:-0}") == $(rows "$2" "${3:-0}") ]] ||
     fail "$1: other losses or validations than $2"
 }
-# follows NAME WANT: to rounding.
+# follows NAME REFERENCE: the losses match up to rounding.
 follows() {
   paste <(losses "$1") <(losses "$2") | awk '{ d = $1 - $2; if (d < 0) d = -d
     if (d > 2e-4 * $1) bad = 1 } END { exit NR != 4 || bad }' || fail "$1 does not follow $2"
@@ -29,14 +29,14 @@ same_weights() {
   cmp -s "$work/$1/model.safetensors" "$work/$2/model.safetensors" ||
     fail "$1: other weights than $2"
 }
-# refuses WORDS PROCESSES FLAGS...
+# refuses WORDS PROCESSES FLAGS...: the run fails with an error that contains WORDS.
 refuses() {
   run_training "$2" refused --no-save "${@:3}"
   [[ $code -eq 64 ]] && grep -q -- "$1" "$work/stderr" ||
     fail "${*:3}: exit code $code, expected 64 and \"$1\""
 }
 
-# check PROGRAM MODEL_FLAGS...: all of it, for one kind of model.
+# check PROGRAM MODEL_FLAGS...: runs all tests for one kind of model.
 check() {
   program=$1 work=$root/$1
   shown=("$work/stdout" "$work/stderr")
@@ -45,7 +45,7 @@ check() {
   trains one 1 --no-save
   trains two 1 --tensor 2 --no-save
   follows two one
-  # Any number of processes, equal bits; every layout goes on where another was.
+  # Any number of processes gives identical bits; every layout resumes checkpoints of every other.
   local tree=(--tensor 4 --reproducible)
   trains cut 1 "${tree[@]}" --no-save --export "$work/out_cut"
   trains cut2 2 "${tree[@]}" --no-save
@@ -70,7 +70,7 @@ check() {
   same zbv plain 2
   trains back 1 --reproducible --dtype bf16 --resume "$work/piped/checkpoints/step_00000002"
   same back plain 2
-  # Weights come in.
+  # Imports weights.
   trains sent 1 --tensor 2 --steps 0 --no-save --init "$work/out_cut" --export "$work/out_sent"
   same_weights out_sent out_cut
 
@@ -86,7 +86,7 @@ trains mixed 1 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save
 trains mixed2 2 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save --pipeline 2
 same mixed2 mixed
 
-unseen=(--samples 0)  # of a pipeline
+unseen=(--samples 0)  # sampling is skipped under a pipeline
 check train_diffusion --pixels 8 --sample-steps 4 --samples 5 --ema 0.5
 for name in cut4 sharded; do
   cmp -s "$work/$name/samples/step_00000004.png" "$work/cut/samples/step_00000004.png" ||

@@ -1,5 +1,5 @@
 // json_value FILE POINTER: prints the value at a JSON pointer (RFC 6901, such as /config/steps) of
-// a file. Ends with 1, and says why, where the file is no JSON or has no such value.
+// a file. Exits with 1 and a message if the file is not JSON or has no such value.
 #include <cstdio>
 #include <exception>
 #include <fstream>

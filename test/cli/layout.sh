@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# shale plan --layouts --write: a layout that train_lm --config takes, found for a cluster's file or by
-# what this machine measures.
+# Tests shale plan --layouts --write: it finds a layout, for a cluster file or from measurements of
+# this machine, and writes a file that train_lm --config accepts.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -9,7 +9,7 @@ clusters=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../deploy/clusters" && pwd)
 model=(--layers 2 --width 64 --heads 2 --seq-len 32 --threads 1)
 common=(--data "$work/text.txt" --global-batch 8)
 
-# plan RANKS FLAGS...: of a search that writes layout.json; leaves the exit code in `code`.
+# plan RANKS FLAGS...: searches and writes layout.json; sets `code` to the exit code.
 plan() {
   local ranks=$1
   shift
@@ -19,7 +19,7 @@ plan() {
   code=$?
 }
 start=()
-# refuses CODE WORDS RANKS FLAGS...
+# refuses CODE WORDS RANKS FLAGS...: the search ends with exit code CODE and an error with WORDS.
 refuses() {
   plan "${@:3}"
   [[ $code -eq $1 ]] || fail "${*:3}: exit code $code, expected $1"
@@ -28,7 +28,7 @@ refuses() {
 }
 losses() { grep -o '"loss":[^,]*' "$work/$1/metrics.jsonl"; }
 
-# ---- For a cluster's file: a run has the options, by the file or as flags ----
+# ---- For a cluster file: a run accepts the layout, as the file or as flags ----
 plan 4 --cluster "$clusters/cpu_host.json"
 [[ $code -eq 0 ]] || fail "4 ranks: exit code $code"
 grep -qF "$work/layout.json has the first" "$work/stdout" || fail "4 ranks: no word of the file"
@@ -47,12 +47,12 @@ run_training 4 given --steps 4 "${model[@]}" $flags
 run_training 4 filed --steps 4 --config "$work/layout.json" --resume auto
 [[ $code -eq 0 ]] || fail "resume: exit code $code"
 
-# A search that ends early gives the best layout so far, and says so.
+# A search that stops early gives the best layout so far, and says so.
 plan 2 --cluster "$clusters/cpu_host.json" --search-dry-runs 9
 [[ $code -eq 0 && -e $work/layout.json ]] || fail "9 dry runs: exit code $code, or no layout"
 grep -q 'were not evaluated' "$work/stdout" || fail "9 dry runs: no word of what is left"
 
-# ---- By what these CPUs are measured to do ----
+# ---- From measurements of these CPUs ----
 start=(timeout 120 mpirun --oversubscribe --bind-to none -np 2)
 plan 2 --cluster here
 [[ $code -eq 0 ]] || fail "here: exit code $code"
@@ -61,7 +61,7 @@ run_training 2 measured --steps 2 --config "$work/layout.json"
 refuses 64 'use mpirun -np 4' 4 --cluster here
 start=()
 
-# ---- What cannot be ----
+# ---- Incompatible options ----
 refuses 64 '--layouts with --zero' 2 --zero 1 --cluster "$clusters/cpu_host.json"
 refuses 64 '--layouts with --pipeline' 2 --pipeline 2 --cluster "$clusters/cpu_host.json"
 refuses 64 '--write has no effect without --cluster' 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a gradient that is not finite does: ends an f32 run with ranks and parameter named, makes an
-# f16 run skip the step, and ends that too when the loss scale can fall no more.
+# Tests gradients that are not finite. An f32 run ends and names ranks and parameter. An f16 run
+# skips the step, and ends once the loss scale cannot be lowered further.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
@@ -20,7 +20,7 @@ expect() {  # CODE TEXT...
   for text in "$@"; do grep -qF -- "$text" "$work/output" || fail "no '$text'"; done
 }
 
-# The first update throws the parameters so far that the next forward overflows, on both ranks.
+# The first update makes the parameters so large that the next forward overflows on both ranks.
 train f32 --steps 4 --lr 1e30 --warmup-steps 0
 expect 77 '(on rank 0, 1)' 'the gradient of' 'is not finite'
 
@@ -32,7 +32,7 @@ tail -n 1 "$work/f16/metrics.jsonl" | grep -qE '"loss_scale": [0-9]+, "skipped_s
 train hopeless --steps 40 --dtype fp16 --lr 1e30 --warmup-steps 0
 expect 77 'is not finite, with a loss scale of 1;'
 
-# A GPU without bf16, in tiles of its own; there are fewer steps, as it is emulated.
+# GPUs without bf16, which have kernels of their own; few steps, as they are emulated.
 for arch in 75 80; do
   train "emu$arch" --steps 2 --dtype fp16 --device "emu:$arch"
   expect 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A rank that is stopped, or killed unseen by the launcher, is named by all others, with its place
-# along each axis, and no rank that only waits for it is. One that only starts late is not lost.
-# REPEAT=20 does everything 20 times.
+# A rank that is stopped, or killed unnoticed by the launcher, is named by all others, with its
+# coordinate on each axis; ranks that merely wait for it are not named. A rank that only starts late
+# is not reported as lost. REPEAT=20 repeats everything 20 times.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stderr")
 
@@ -10,7 +10,8 @@ timeout_s=4
 small=(--data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 32 --global-batch 8
   --micro-batch 1 --device cpu --threads 1 --no-save)
 
-# A launcher ends a job when a process of its own dies. This one stands between.
+# A launcher ends a job when its own child process dies. This script runs in between and hides the
+# death.
 cat >"$work/unseen" <<'END'
 #!/usr/bin/env bash
 "$@" &
@@ -22,7 +23,8 @@ exit $code
 END
 chmod +x "$work/unseen"
 
-# The process of a rank of this run; its environment has the rank, and its command $work.
+# process_of RANK: finds the process of a rank of this run, by the rank in its environment and $work
+# in its command.
 process_of() {
   local pid
   for pid in $(pgrep -f -- "^$BIN_DIR/train_lm .*--out $work/run"); do
@@ -31,7 +33,8 @@ process_of() {
   return 0
 }
 
-# loses SIGNAL RANKS LOST PLACE FLAGS...: one run, whose rank LOST gets the signal after some steps.
+# loses SIGNAL RANKS LOST PLACE FLAGS...: starts a run and sends rank LOST the signal after some
+# steps.
 loses() {
   local signal=$1 ranks=$2 lost=$3 place=$4 launcher pid rank started named elapsed
   shift 4
@@ -66,7 +69,7 @@ loses() {
   echo "$signal of rank $lost of $ranks$place: named after $elapsed ms"
 }
 
-# Rank 1 comes to the others three seconds late.
+# Rank 1 starts three seconds after the others.
 cat >"$work/late" <<'END'
 #!/usr/bin/env bash
 [[ $OMPI_COMM_WORLD_RANK == 1 ]] && sleep 3

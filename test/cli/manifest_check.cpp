@@ -1,10 +1,10 @@
-// Reads manifests of Kubernetes, as deploy/ has them, and holds them to tables of what operators
-// take (fixtures/make_kubernetes.py), without Python.
+// Checks Kubernetes manifests, such as those in deploy/, against tables of the fields that
+// operators accept (fixtures/make_kubernetes.py), without Python.
 //
 //   manifest_check MANIFEST TABLE...
 //
-// Prints what is wrong, a line each, and ends with 1 then. Of YAML it knows what such files are
-// written in: mappings and sequences in blocks or in one line, literal blocks, anchors, several
+// Prints one line per problem and exits with 1 if there are any. Supports the subset of YAML that
+// such files use: block and flow mappings and sequences, literal blocks, anchors, several
 // documents.
 #include <algorithm>
 #include <fstream>
@@ -30,7 +30,8 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
-// Where a text that ends at one of `ends` does so, outside of quotes and brackets.
+// Position in `text` where a value ends, which is at one of the characters `ends` outside quotes
+// and brackets.
 size_t end_of(const std::string& text, size_t at, const std::string& ends) {
   char quote = 0;
   int depth = 0;
@@ -51,7 +52,7 @@ size_t end_of(const std::string& text, size_t at, const std::string& ends) {
   return text.npos;
 }
 
-// Where "key: value", or "key:", has its colon; npos: it is no such thing.
+// Position of the colon in "key: value" or "key:"; npos if the text is neither.
 size_t colon_of(const std::string& text) {
   for (size_t at = 0; (at = end_of(text, at, ":")) != text.npos; ++at) {
     if (at + 1 == text.size() || text[at + 1] == ' ') return at;
@@ -91,7 +92,7 @@ class Document {
   Json block(size_t indent) {
     if (is_item(lines_[at_].text, indent)) return sequence(indent);
     if (colon_of(lines_[at_].text.substr(indent)) == std::string::npos) {
-      // An item's: what is below it lies deeper than the dash before it.
+      // The value of a list item: its continuation is indented deeper than the item's dash.
       return value(trimmed(lines_[at_++].text), indent - 1);
     }
     Json object = Json::object();
@@ -119,7 +120,7 @@ class Document {
     return list;
   }
 
-  // What stands behind a key or a dash, and below it.
+  // Parses the value after a key or a dash, including lines below it.
   Json value(std::string text, size_t indent) {
     std::string anchor;
     if (text.starts_with("&")) {
@@ -215,7 +216,7 @@ std::vector<Json> read_yaml(const std::string& path) {
   return values;
 }
 
-// What an operator takes: fields by their paths.
+// Fields that an operator accepts, by path.
 class Table {
  public:
   explicit Table(const std::string& path) {
@@ -266,7 +267,7 @@ class Table {
 
  private:
   struct Field {
-    std::string type, required, values;  // values: divided by "|"
+    std::string type, required, values;  // values: separated by "|"
   };
 
   void check_field(const Json& value, const std::string& path, const std::string& shown,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What happens to runs that nobody meant: two of them in one folder, data that is another's, that
-# shrinks or is overwritten while it is read, signals at the wrong moment, ranks that are stopped
-# before they have met. Each ends with its exit code and one line, and status.json says the same.
+# Tests accidents: two runs in one folder; data of another run; data that is truncated or
+# overwritten while being read; signals at bad moments; ranks stopped before the ranks have
+# connected. Each run ends with its exit code and one error line, and status.json agrees.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
@@ -9,7 +9,8 @@ cd "$work" || exit 1
 yes 'a line of text to learn from' | head -n 2000 >text.txt
 small=(--layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1)
 mpi=(mpirun --oversubscribe --bind-to none)
-# run CODE WORDS -- COMMAND...: the code, and the words in its only error line (none with code 0).
+# run CODE WORDS -- COMMAND...: checks the exit code, and that the only error line has the words (no
+# error line for code 0).
 run() {
   local want=$1 words=$2
   shift 3
@@ -37,7 +38,8 @@ wait_for_rows() {  # OUT COUNT
   done
   fail "$1 never had $2 rows"
 }
-# A rank's command behind this: in a folder of its own, its number in a file.
+# Wrapper of a rank's command: runs it in a folder of its own and stores its process number in a
+# file.
 cat >as_rank <<'END'
 #!/bin/sh
 echo $$ >"$WORK/pid.$JOB.$OMPI_COMM_WORLD_RANK"
@@ -71,7 +73,7 @@ cp first output
 ended $code 75 '' 'the run that was there'
 status both saved 75
 [[ -e both/lock ]] && fail 'the lock is left behind'
-# A refused start changes nothing.
+# A refused start leaves existing files unchanged.
 mkdir both/checkpoints/step_00000001.tmp-0123456789abcdef
 (cd both && find . -printf '%p %s %T@\n' | grep -v '^\. ' | sort) >before
 run 64 'has checkpoints' -- "$train" "${small[@]}" --data text.txt --out both --steps 30
@@ -80,7 +82,7 @@ run 64 '--seed was' -- "$train" "${small[@]}" --data text.txt --out both --steps
 (cd both && find . -printf '%p %s %T@\n' | grep -v '^\. ' | sort) >after
 cmp -s before after || fail "a refused start changed $(diff before after)"
 
-# ---- Data of another content ----
+# ---- Data with other content ----
 run 0 '' -- "$train" "${small[@]}" --data text.txt --out mine --steps 2
 mkdir other
 tr 'a-y' 'b-z' <text.txt >other/text.txt
@@ -91,7 +93,7 @@ cp other/text.txt rank1/text.txt
 run 76 'training data checksum: rank 0 has' -- "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
   --data text.txt --out "$work/ranks" --steps 2
 
-# Images and latents: names, sizes and labels stay, one byte changes.
+# Images and latents: names, sizes and labels stay the same, one byte changes.
 mkdir -p images/a images/b latents
 for i in 1 2 3 4; do
   for class in a b; do printf "${png_pixel}x" >images/$class/$i.png; done
@@ -102,7 +104,8 @@ for class in 0 1; do
 done
 tar -cf images.tar 0.png 0.cls 1.png 1.cls
 write_latents latents/a.safetensors
-# other_content PROGRAM DATA FILE OFFSET FLAGS...: changes that byte of FILE, which is part of DATA.
+# other_content PROGRAM DATA FILE OFFSET FLAGS...: changes the byte at OFFSET of FILE, which is part
+# of DATA.
 other_content() {
   local program=$BIN_DIR/$1 data=$2 file=$3 at=$4
   shift 4
@@ -124,7 +127,7 @@ other_content train_image images images/b/3.png $((end - 1)) --model vit-nano --
 other_content train_image images.tar images.tar $((512 + end - 1)) --model vit-nano --pixels 16
 other_content train_diffusion latents latents/a.safetensors 1000 --patch 2 --samples 0
 
-# ---- Data that shrinks, or is overwritten, while it is read ----
+# ---- Data that is truncated or overwritten while it is read ----
 for ranks in 1 2; do
   launcher=()
   [[ $ranks -gt 1 ]] && launcher=("${mpi[@]}" -np $ranks)
@@ -138,7 +141,7 @@ for ranks in 1 2; do
   ended $? 65 'shrinks.txt: had 58000 bytes' "$ranks ranks with data that shrinks"
   status "shrinks$ranks" failed 65
 done
-# One rank of two finds tokens that there are not, while the other one is in a long step.
+# One of two ranks reads invalid tokens while the other one is in a long step.
 perl -e 'print pack("S<*", map { $_ % 900 } 0 .. 199999)' >rank0/tokens.bin
 cp rank0/tokens.bin rank1/tokens.bin
 timeout -k 5 60 "${mpi[@]}" -np 2 ./as_rank "$train" --data tokens.bin --data-format nanogpt \
@@ -170,7 +173,7 @@ while kill -TERM $pids 2>/dev/null && kill -USR1 $pids 2>/dev/null; do sleep 0.0
 wait $job
 ended $? 75 '' 'two ranks, SIGTERM and SIGUSR1 again and again'
 status storm saved 75
-# While a lock is waited for, data has been read, and no step was made.
+# Interrupts a run that waits for a lock: data has been read, but no step was made.
 mkdir early
 exec 8>early/lock
 flock 8
@@ -190,7 +193,7 @@ status early saved 75
   exit $((failures > 0))
 ) || failures=$((failures + 1))
 status large failed 74
-truncate -s 1T tokens.bin  # of zeros, which take no room
+truncate -s 1T tokens.bin  # zeros, which take no disk space
 timeout -k 5 60 "$train" "${small[@]}" --data tokens.bin --data-format nanogpt --validate \
   --vocab 9 --out reading >output 2>&1 &
 job=$!
@@ -205,7 +208,7 @@ ended $? 75 'stopped while reading tokens.bin' 'SIGTERM while data is read'
 [[ ${PIPESTATUS[0]} -eq 0 && $(wc -l <pipe/metrics.jsonl) -eq 30 ]] ||
   fail 'output that nobody reads'
 
-# ---- A rank that is stopped before the ranks have met ----
+# ---- A rank that is stopped before the ranks have connected ----
 stop_rank_after() {  # DELAY
   local job
   JOB=stop$1 timeout -k 2 20 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
@@ -225,18 +228,18 @@ done
 for ((i = 0; i < ${#stops[@]}; i += 2)); do
   wait "${stops[i]}"
   code=$?
-  # The stopped rank, woken to be ended, may find that the other one is gone, and say so.
+  # The stopped rank, resumed so that it can be ended, may report that the other one is gone.
   sed '/^error:.*(rank 1 of 2)$/d' "output.${stops[i + 1]}" >output
-  # Open MPI's own abort hangs now and then on a busy machine, behind an error of its own.
+  # Open MPI's own abort sometimes hangs on a busy machine, after an error of its own.
   [[ $code -ge 124 ]] && grep -q 'PMIX ERROR' output && code=76
   ended $code 76 'rank 1' "a rank that is stopped after ${stops[i + 1]} s"
 done
 
-# ---- Small things ----
+# ---- Small cases ----
 run 0 '' -- "$train" "${small[@]}" --data text.txt --out evaluated --steps 0 --eval-every 1
 grep -q 'val_loss' evaluated/metrics.jsonl || fail 'no evaluation without a step'
 run 64 'found '"'"'a\x0ab'"'" -- "$train" "${small[@]}" --data text.txt --out $'a\nb'
-# Any other name of a folder is fine, and links in it are not written through.
+# Any other folder name works, and output is not written through symbolic links in the folder.
 odd='a "b" %s it'"'"'s \d ü'
 mkdir "$odd"
 echo mine >planted
@@ -253,8 +256,8 @@ cp -r mine renamed
 mv renamed/checkpoints/step_0000000{2,9}
 run 65 'step_00000009: the manifest is of step 2' -- "$train" "${small[@]}" --data text.txt \
   --out renamed --steps 2 --resume auto
-# Threads that there may not be, in little more memory than the program itself has in this build.
-# With much less oneDNN crashes by itself.
+# Requests more threads than the system allows, in little more memory than the program itself needs
+# in this build. With much less memory oneDNN crashes.
 loaded=60000
 { until (ulimit -v $loaded && "$train" --version); do loaded=$((loaded + 2000)); done; } \
   >output 2>&1
@@ -269,13 +272,13 @@ done
 "$train" "${small[@]}" --data text.txt --out moved --steps 1000000 --save-every 50 >output 2>&1 &
 job=$!
 wait_for_rows moved 20
-kill -STOP $job  # or it makes the folder again
+kill -STOP $job  # otherwise it creates the folder again
 mv moved elsewhere
-touch moved  # nothing can be made below it
+touch moved  # a regular file: no folder can be created in it
 kill -CONT $job
 wait $job
 ended $? 74 'moved' 'an output folder that is moved away'
-# What a killed run could not say, its supervisor does.
+# The supervisor writes the status that a killed run could not write.
 "$BIN_DIR/shale" run --max-restarts 0 -- "$train" "${small[@]}" --data text.txt --out killed \
   --steps 1000000 >output 2>&1 &
 job=$!

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# train_lm on emulated GPUs of a machine of two sockets: sums NUMA node by NUMA node, and the losses
-# of sums over all ranks alike.
+# Runs train_lm on emulated GPUs of a machine with two sockets: hierarchical sums (within each NUMA
+# node, then across) give the losses of flat sums over all ranks.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -30,7 +30,7 @@ run_training 4 asked --zero 0 --numa-ranks 2
 [[ $code -eq 0 && $(bits asked) == "$(bits alike)" ]] || fail "--numa-ranks 2: exit code $code"
 said 'inside 2 NUMA nodes of 2 ranks' || fail '--numa-ranks 2: not by NUMA nodes'
 
-# On CPUs, in the last stage, with the bits of one rank.
+# On CPUs, in ZeRO stage 3, with the bits of one rank.
 for ranks in 1 4; do
   run_training $ranks tree$ranks --device cpu --reproducible --zero 3 --numa-ranks $((ranks / 2))
   [[ $code -eq 0 ]] || fail "--reproducible on $ranks ranks: exit code $code"

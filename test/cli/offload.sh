@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What does not fit the device's memory trains with offload, to the same bits as where it fits; what
-# cannot be offloaded is an error before training.
+# Tests offload: a model that does not fit in device memory trains with losses bit-identical to
+# those where it fits. What cannot be offloaded is an error before training.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
 text="$work/text.txt"
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$text"
 
-# run NAME FLAGS...: two ranks; leaves the exit code in `code`.
+# run NAME FLAGS...: runs two ranks; sets `code` to the exit code.
 run() {
   local name=$1
   shift
@@ -28,7 +28,7 @@ losses() { grep -o '"loss_bits": "[0-9a-f]*"' "$work/$1/metrics.jsonl"; }
 run plain
 [[ $code -eq 0 && $(losses plain | wc -l) -eq 4 ]] || fail "a plain run ended with $code" plain
 
-# same NAME FLAGS...: trains, with the losses of the run `reference`.
+# same NAME FLAGS...: trains, and compares the losses with those of the run `reference`.
 reference=plain
 same() {
   run "$@"
@@ -51,19 +51,19 @@ same on_disk --zero 3 --offload "nvme:$work/disk"
 same disk_recomputed --zero 3 --offload "nvme:$work/disk" --recompute full
 [[ -z $(ls -A "$work/disk") ]] || fail "files were left on the disk" on_disk
 
-# Both uses of a tied table are added on the disk.
+# The gradients of both uses of a tied table are added on disk.
 reference=reproducible
 run reproducible --zero 3 --reproducible
 same disk_reproducible --zero 3 --reproducible --offload "nvme:$work/disk"
 
-# Muon's matrices come to the device, and go back.
+# Muon's matrices are copied to the device and back.
 reference=muon
 run muon --optimizer muon --clip 0
 [[ $code -eq 0 && $(losses muon) != $(losses plain) ]] || fail "muon trains as adamw does" muon
 same muon0 --optimizer muon --clip 0 --offload optimizer
 same muon3 --optimizer muon --clip 0 --zero 3 --offload params --offload-ratio 0.5
 
-# Without clipping shards are stepped during backward.
+# Without gradient clipping, shards are updated during backward.
 reference=unclipped
 run unclipped --clip 0
 [[ $code -eq 0 && $(losses unclipped) != $(losses plain) ]] || fail "clipping changes nothing" unclipped
@@ -71,7 +71,7 @@ same early0 --clip 0 --offload optimizer
 same early2 --clip 0 --zero 2 --offload optimizer
 same early_disk --clip 0 --zero 3 --offload "nvme:$work/disk"
 
-# refused WORD FLAGS...
+# refused WORD FLAGS...: the run fails with an error that contains WORD.
 refused() {
   local word=$1
   shift

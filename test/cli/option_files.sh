@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Completions and manual pages, as they are made of the programs' options: each option of --help is
-# in each of them, shells take them, and bash offers what it should.
+# Tests the shell completions and manual pages generated from the programs' options: each option of
+# --help is in each file, shells can parse them, and bash offers the right words.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 awk=$(command -v awk) || { echo 'skipped: no awk is installed'; exit 4; }
@@ -39,7 +39,7 @@ for tool in doctor report watch metrics run; do has_all shale $tool; done
 for action in inspect verify diff reshard export; do has_all shale ckpt $action; done
 has_all shale trace report
 
-# --help is short, names the groups, and no line of all of it begins with a flag of another line.
+# --help is short and names the groups; in --help all each flag starts a line of its own.
 for program in train_lm train_image train_diffusion; do
   "$BIN_DIR/$program" --help >"$work/output" || fail "$program --help: exit code $?"
   [[ $(wc -l <"$work/output") -le 60 ]] || fail "$program --help: more than 60 lines"
@@ -57,7 +57,7 @@ for program in train_lm train_image train_diffusion; do
   [[ $? -eq 64 ]] && grep -q "groups are data, " "$work/output" || fail "$program: a group 'nothing'"
 done
 
-# Shells read the files as their own.
+# The shells parse the files.
 checked=
 for shell in bash zsh fish; do
   command -v $shell >/dev/null || continue
@@ -68,7 +68,7 @@ for shell in bash zsh fish; do
   checked+=" $shell"
 done
 
-# What bash offers for a command line whose last word is not finished.
+# offers WORD...: prints what bash offers for a command line whose last word is incomplete.
 offers() {  # WORD...
   local program=$1
   ( # shellcheck disable=SC1090
@@ -95,7 +95,7 @@ touch "$work/some-file"
 expect "$work/some-file" train_lm --data "$work/some-f"
 expect "$work/some-file" shale report "$work/some-f"
 
-# A manual page without a complaint of its formatter.
+# man formats each page without warnings.
 if command -v man >/dev/null; then
   for program in train_lm train_image train_diffusion shale; do
     MANWIDTH=80 man --warnings -l "$work/$program.man" >"$work/page" 2>"$work/output" ||

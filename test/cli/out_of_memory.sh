@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run that has too little memory says what was alive, by tag, and which options would have been
-# enough. They are.
+# A run that exceeds its memory budget prints what was allocated, by tag, and which options would
+# have sufficed. The test then verifies that they do.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 shown=("$work/stderr")
@@ -8,7 +8,7 @@ for i in {1..400}; do echo "line $i of a text that is trained on"; done >"$work/
 common=(--data "$work/text.txt" --steps 4 --threads 1 --no-save --seq-len 64 --device cpu)
 
 budget=24MiB
-# try FLAGS: a run within the budget.
+# try FLAGS: runs within the memory budget.
 try() {
   read -ra flags <<<"$1"
   run_training 2 "with_${#flags[@]}_${flags[0]#--}" --device-memory $budget "${flags[@]}"
@@ -25,7 +25,7 @@ mapfile -t remedies < <(sed -n 's/^  \(--.*\) ([0-9.]* [KM]iB).*/\1/p' "$work/st
 [[ ${#remedies[@]} -ge 2 ]] || fail "only ${#remedies[@]} options"
 for remedy in "${remedies[@]}"; do try "$remedy"; done
 
-# Less, for which no option is enough by itself.
+# A smaller budget, for which no single option suffices.
 budget=12MiB
 run_training 2 smaller --device-memory $budget
 remedy=$(sed -n 's/.*all of this would have been enough: \(.*\) ([0-9.]* MiB).*/\1/p' \

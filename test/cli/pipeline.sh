@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# train_lm over a pipeline: the losses of one rank, whatever the schedule; checkpoints, weights and
-# validations are those of any other layout; what does not go together is refused with what fits.
+# Tests pipeline parallelism of train_lm. Losses are those of one rank for every schedule;
+# checkpoints, weights and validations are those of any other layout; incompatible options are
+# refused with an alternative.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -9,7 +10,7 @@ for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$w
 common=(--data "$work/text.txt" --layers 2 --width 32 --heads 2 --seq-len 32 --micro-batch 2
   --threads 1 --steps 8)
 
-# bits OUT [FROM]: of the losses after a step, and of validations.
+# bits OUT [FROM]: prints the bits of losses after a step, and of validations.
 bits() {
   sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p;
     s/^\{"step": ([0-9]+), ("val_loss": [^,]*).*/\1 \2/p' "$work/$1/metrics.jsonl" |
@@ -22,7 +23,7 @@ same() {  # NAME FROM_OUT [FROM]
     fail "$1: other losses than $2"
 }
 
-# ---- GPT-2, whose table is tied ----
+# ---- GPT-2 with tied embeddings ----
 tied=(--reproducible --global-batch 8 --eval-every 4 --eval-samples 7 --dropout 0.1)
 run_training 1 one "${tied[@]}" --save-every 4 --keep 0 --export "$work/export1"
 [[ $code -eq 0 ]] || fail "one: exit code $code"
@@ -43,13 +44,13 @@ same one_to_four one 4
 run_training 2 init --pipeline 2 --init "$work/export2" --lr 1e-3 --micro-batch 1 --global-batch 4 --pipeline-schedule zb-h1
 [[ $code -eq 0 ]] || fail "init: exit code $code"
 
-# ---- Llama: as it is without --reproducible ----
+# ---- Llama, without --reproducible ----
 llama=(--model llama-nano --kv-heads 1 --hidden 48 --global-batch 8)
 run_training 1 llama1 "${llama[@]}"
 run_training 2 llama2 "${llama[@]}" --pipeline 2 --pipeline-chunks 2
 same llama2 llama1
 
-# ---- What does not go together ----
+# ---- Incompatible options ----
 refused() {  # TEXT FLAGS...
   local text=$1
   shift

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# shale plan: what a run needs, by unit and tag; a run against its plan; layouts that cannot be.
+# Tests shale plan: memory of a run by unit and tag, comparison of a run with its plan, and
+# impossible layouts.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -11,7 +12,7 @@ plan() {  # FLAGS...: leaves the exit code in `code`
 }
 says() { grep -qF -- "$1" "$work/stdout" || fail "no '$1'"; }
 
-# ---- A run, held against its plan ----
+# ---- A run compared with its plan ----
 timeout 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" --data "$work/text.txt" \
   --layers 2 --width 64 --heads 2 --seq-len 64 --steps 5 --zero 3 --no-overlap --threads 1 --offload optimizer \
   --eval-every 5 --eval-samples 4 --out "$work/out" >"$work/stdout" 2>"$work/stderr" ||
@@ -21,7 +22,7 @@ plan --check "$work/out"
 [[ $code -eq 0 ]] || fail "check: exit code $code"
 says 'the memory of 2 ranks is the planned one to the byte'
 
-# Another run's options: the check can fail.
+# Changes an option of the run, to show that the check can fail.
 sed -i 's/"seq_len": 64/"seq_len": 32/' "$work/out/config.json"
 plan --check "$work/out"
 [[ $code -eq 1 ]] || fail "check of another length: exit code $code, expected 1"
@@ -29,10 +30,10 @@ says 'rank 0, device, activations: the run had'
 plan --check "$work/none"
 [[ $code -eq 66 ]] || fail "check of no run: exit code $code, expected 66"
 
-# ---- Runs that nobody has machines for ----
+# ---- Runs larger than any test machine ----
 plan --model gpt2-1558m --seq-len 1024 --micro-batch 4 --ranks 1024 --zero 3 --explain
 [[ $code -eq 0 ]] || fail "gpt2-1558m: exit code $code"
-says '1557686400 parameters'  # with the rows that pad the vocabulary
+says '1557686400 parameters'  # including rows that pad the vocabulary
 says 'rank 0 (shard 0): '
 says 'planned 1 of 1024 ranks'
 plan --model llama-nano --ranks 8 --pipeline 4 --micro-batch 1 --global-batch 8 --layers 4 --threads 1 --json
@@ -85,13 +86,13 @@ plan --model nano --threads 1 --offload optimizer --cluster "$work/cluster.json"
 [[ $code -eq 64 ]] || fail "offload to hosts that nobody knows: exit code $code, expected 64"
 grep -qF 'set host_gbytes_per_s' "$work/stderr" || fail "offload: no word of what is missing"
 
-# A file of machines that nests without end is one line, not a stack that overflows.
+# A cluster file with very deep nesting gives a one-line error, not a stack overflow.
 perl -e 'print "{\"links\":", "[" x 200000' >"$work/deep.json"
 plan --model nano --threads 1 --cluster "$work/deep.json"
 [[ $code -eq 64 ]] || fail "nested machines: exit code $code, expected 64"
 grep -qF 'JSON is nested deeper than 64 levels' "$work/stderr" || fail 'no word of nested machines'
 
-# What costs: 700 W and 2 a GPU hour; a rate of r tokens/s makes 1e9 in 1e9 / r / 3600 hours.
+# Costs: 700 W and 2 per GPU hour. At r tokens/s, 1e9 tokens take 1e9 / r / 3600 hours.
 sed 's/"power_w": 700/"power_w": 700, "price_per_hour": 2/' "$clusters/h100.json" \
   >"$work/cluster.json"
 plan --model gpt2-124m --ranks 8 --zero 1 --threads 1 --cluster "$work/cluster.json"
@@ -129,13 +130,14 @@ plan --model nano --ranks 2 --global-batch 4 --threads 1 --device-memory 1MiB --
 grep -qE 'none of [0-9]+ layouts fits in 1.0 MiB' "$work/stderr" ||
   fail "layouts that do not fit: no word of it"
 
-# A short search finds a layout that fits, though most of the fastest by their bounds do not.
+# A short search finds a layout that fits, although most of those with the best time bounds do not
+# fit.
 plan --model llama3.1-70b --seq-len 8192 --ranks 256 --threads 1 --layouts --search-time 0 \
   --search-dry-runs 56 --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "70B in 56 dry runs: exit code $code"
 says 'after 56 dry runs'
 
-# A search that ends early: exit code 1 before a layout that fits, 0 after.
+# A search that stops early exits with 1 if no layout that fits was found yet, else with 0.
 plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" --layouts \
   --search-dry-runs 1
 [[ $code -eq 1 ]] || fail "1 dry run: exit code $code, expected 1"
@@ -168,8 +170,9 @@ for share in 1e-300 0 1.5; do
     fail "product_share $share: no word of its range"
 done
 
-# Rows of equally busy experts: 4096 tokens go to 8 of 128 experts each, 7/8 of them on other ranks,
-# and back, in 48 layers; backward does so too, and runs forward again. At 360 GB/s that is 94 ms.
+# All-to-all of a balanced MoE: each of 4096 tokens goes to 8 of 128 experts, 7/8 of them on other
+# ranks, and back, in 48 layers; backward does so too and repeats forward. At 360 GB/s this takes 94
+# ms.
 plan --model qwen3-30b-a3b --seq-len 4096 --micro-batch 1 --recompute full --dtype bf16 \
   --device cuda --ranks 8 --expert 8 --threads 1 --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "experts on 8 ranks: exit code $code"
@@ -189,7 +192,7 @@ says '--save-minutes 7.75'
 plan --model nano --device-mtbf 50700
 [[ $code -eq 64 ]] || fail "saves that take no time: exit code $code, expected 64"
 
-# ---- What cannot be ----
+# ---- Impossible layouts ----
 plan --ranks 6 --pipeline 4
 [[ $code -eq 64 ]] || fail "6 ranks: exit code $code, expected 64"
 plan --ranks 2 --rank 2

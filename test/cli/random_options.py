@@ -29,10 +29,10 @@ import sys
 import tempfile
 import threading
 
-# What a draw has one value of each of, as flags, and how many of 60 draws in a row have it; the
-# first value has those that are left. Which go together is the program's business. Of a flag that
-# is there twice the last one counts. {init} is a folder that --export wrote, of the draw's --model;
-# {work} an empty folder.
+# Each draw takes one value of each group below, as flags. The number says how many of 60
+# consecutive draws use a value; the first value gets the remaining draws. The program itself
+# decides which values are compatible. If a flag appears twice, the last one counts. {init} is a
+# folder written by --export for the draw's --model; {work} is an empty folder.
 DRAWS_OF_DECK = 60
 OPTIONS = {
     "zero": {
@@ -95,20 +95,21 @@ OPTIONS = {
         "--processes 4 --pipeline 2 --pipeline-schedule zbv --tensor 2 --ranks-per-process 2 "
         "--zero 1 --offload none --recompute none": 3},
 }
-# Flags that say who computes what, and where it is kept: without them a run in one process has the
-# same losses to rounding.
+# Flags that choose where values are computed and stored. A one-process run without them has the
+# same losses up to rounding.
 AXES = ["processes", "ranks-per-process", "pipeline", "pipeline-schedule", "pipeline-chunks",
         "expert"]
 KEPT = """zero shard-ranks reshard-ranks offload offload-ratio offload-activations recompute
     workers no-overlap check-replicas report-every""".split()
-# And others that say how losses are rounded.
+# Further flags that affect rounding of losses.
 ROUNDING = "reproducible loss-chunk tensor context context-kind".split()
-# Share of a loss by which rounding may move it in so few steps, several times what it did in 900
-# draws. It is more than the error of a sum in fp32: optimizers that go by the sign of a gradient
-# move a parameter whose gradient is about 0 either way.
+# Relative error of a loss that rounding may cause in so few steps: several times the largest error
+# in 900 draws. It exceeds the error of an fp32 sum, because optimizers that use the sign of a
+# gradient may move a parameter with a gradient near 0 in either direction.
 TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 5e-3, "fp16": 5e-3, "fp8": 1e-2}
-# How refusals begin that are not of two options that never work together: of options that have no
-# effect without another, sizes that do not fit, and what one model has not. N is a number.
+# Beginnings of other error messages, which do not name two incompatible options: options without
+# effect unless another is set, sizes that do not fit, and features that a model lacks. N stands for
+# a number.
 OTHER_REASONS = [
     r"--offload-ratio is N, which needs --offload",
     r"--reshard-ranks is N, but --zero N keeps parameters whole",
@@ -123,16 +124,17 @@ OTHER_REASONS = [
     r"--dtype fp8: \S+ is a MoE layer",
     r"--window is N, the model in PATH has N",
 ]
-# The tables of docs/compatibility.md: a head, and rows of two options, each with all of its values
-# or with those that the row lists.
+# Tables of docs/compatibility.md: a header, then rows of two options, each with all of its values
+# or with the values that the row lists.
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/compatibility.md")
 HEAD = ["| option | with | because | which | use |", "|---|---|---|---|---|"]
 SIDE = r"`--([a-z0-9-]+)(?: ([a-z0-9+-]+(?:, [a-z0-9+-]+)*))?`"
 ROW = re.compile(rf"\| {SIDE} \| {SIDE} \| ([^|]+) \| (?:cannot be|not built) \| ([^|]+) \|")
 Row = collections.namedtuple("Row", "sides because use")
-Side = collections.namedtuple("Side", "flag values")  # no values: all but that in UNUSED
-UNUSED = {"offload": "none", "ranks-per-process": "1"}  # as if the option were not there
-# What a row alone is tried with: its options, where it lists no values, and others that these need.
+Side = collections.namedtuple("Side", "flag values")  # empty values: all but UNUSED's
+UNUSED = {"offload": "none", "ranks-per-process": "1"}  # values that equal leaving the option out
+# Values with which a row's option is tried alone, if the row lists none, and other options that it
+# needs.
 ALONE = {
     "attention-pattern": "--attention-pattern local", "batch-ramp": "--batch-ramp 8:2",
     "context": "--context 2", "context-kind": "--context 2", "cuda-graph": "--cuda-graph",
@@ -146,7 +148,7 @@ ALONE = {
     "reshard-ranks": "--reshard-ranks 2", "sample-tokens": "--sample-tokens 5",
     "skip-outliers": "--skip-outliers 6", "tensor": "--tensor 2",
 }
-LEFT_OUT = "cuda-graph"  # --device cpu does not take it, with or without the other option
+LEFT_OUT = "cuda-graph"  # --device cpu refuses it in any case
 STEPS, GLOBAL_BATCH = 4, 16
 COMMON = ("--layers 2 --width 64 --heads 4 --seq-len 32 --warmup-steps 0 --lr 5e-3 "
           f"--steps {STEPS} --global-batch {GLOBAL_BATCH} --device cpu --threads 1 --no-save "
@@ -155,7 +157,7 @@ TIMEOUT_S = 120
 
 environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
                    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                   OMPI_MCA_odls_base_sigkill_timeout="0")  # a job that failed ends at once
+                   OMPI_MCA_odls_base_sigkill_timeout="0")  # ends a failed job immediately
 
 
 def values_of(seed, number):
@@ -252,7 +254,8 @@ def has_bits_of_one_process(flags):
     is_one = data_ranks(flags) == 1 and "pipeline" not in flags
     if flags.get("optimizer") == "adafactor" and not (is_one and "context" not in flags):
         return False
-    # Without --reproducible: these models tie the output layer to the embedding.
+    # These models tie the output layer to the embedding, so several ranks give the bits of one only
+    # with --reproducible.
     return is_one or "reproducible" in flags
 
 
@@ -260,7 +263,7 @@ def has_bits_of_all_kept(flags):
     """Whether it promises those of the same processes on which everything is kept."""
     zero = size_of(flags, "zero", 0)
     if flags.get("optimizer") == "adafactor" and zero > 0:
-        return False  # its statistics depend on how shards are cut
+        return False  # Adafactor's statistics depend on how shards are cut
     if "shard-ranks" in flags and "grad-dtype" in flags:
         return False
     micro_batches = GLOBAL_BATCH // (size_of(flags, "micro-batch") * data_ranks(flags))
@@ -269,7 +272,7 @@ def has_bits_of_all_kept(flags):
 
 def without(flags, dropped):
     left = {flag: value for flag, value in flags.items() if flag not in dropped}
-    if left.get("optimizer") == "1bit-adam":  # which has the bits of AdamW until --freeze-step
+    if left.get("optimizer") == "1bit-adam":  # bit-identical to AdamW until --freeze-step
         del left["optimizer"], left["freeze-step"]
     return left
 

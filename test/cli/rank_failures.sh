@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# However a rank fails, the job ends within seconds, mpirun returns the code of the first failure, and
-# exactly one line says what happened.
+# However a rank fails, the job ends within seconds, mpirun returns the exit code of the first
+# failure, and exactly one line says what happened.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 program=$BIN_DIR/../test/test_mpi
@@ -17,12 +17,14 @@ run() {
   elapsed=$(($(milliseconds) - start))
 }
 
-# What starting and ending take on this machine, now: the rest is ours.
+# Measures the time to start and end a job on this machine now, which the limit below takes into
+# account.
 run 3 none
 [[ $code -eq 0 ]] || fail "none: exit code $code, expected 0"
 baseline=$elapsed
 
-# check RANKS MODE CODE LINES TEXT
+# check RANKS MODE CODE LINES TEXT: runs failure MODE and checks exit code, number of error lines
+# and text.
 check() {
   local ranks=$1 mode=$2 want_code=$3 want_lines=$4 text=$5 lines
   run "$ranks" "$mode"
@@ -30,7 +32,7 @@ check() {
   [[ $code -eq $want_code ]] || fail "$mode: exit code $code, expected $want_code"
   [[ $lines -eq $want_lines ]] || fail "$mode: $lines lines begin with 'error: ', expected $want_lines"
   grep -qF "$text" "$output" || fail "$mode: no '$text'"
-  # 4 s, or more where starting alone takes long.
+  # Allows 4 s, or more if starting alone takes long.
   [[ $elapsed -lt $((4000 + 4 * baseline)) ]] || fail "$mode: took $elapsed ms"
   echo "$mode ($ranks ranks): exit code $code after $elapsed ms"
 }
@@ -61,7 +63,7 @@ check 3 leaves 76 1 "rank 1 has left while all_reduce_sum 1"
 check 2 leaves-a-link 76 1 "link 1 -> 0: rank 1 has left while rank 0 waits for forward 7 of chunk 1"
 check 3 killed 137 0 'signal 9'
 
-# A rank that is stopped, or hangs, is named by all others, which say what they were doing.
+# A rank that is stopped or hangs is named by all others, which say what they were waiting in.
 also() {  # MODE TEXT...
   local mode=$1 text
   shift
@@ -74,7 +76,7 @@ also stopped-while-others-compute '[rank 0] no heartbeat from rank 1' \
   '[rank 0] main thread:' 'shale::test::run_failure_mode('
 check 3 stopped-in-collective 76 1 'error: no heartbeat from rank 1 for 2 s, last seen in step 41'
 also stopped-in-collective '[rank 0] no heartbeat from rank 1' '[rank 2] no heartbeat from rank 1'
-# For two seconds, or more where the machine has other things to do.
+# The wait is two seconds, or more on a busy machine.
 running="running for [1-9][0-9]*\\.[0-9] s: all_reduce_sum 1 of fp32\\[100000\\] for 'blocks.8 gradient'"
 grep -q "$running" "$output" || fail "stopped-in-collective: no '$running'"
 check 2 stopped-on-link 76 1 'error: no heartbeat from rank 1 for 2 s, last seen in step 41'
@@ -86,7 +88,7 @@ also training-pipeline-stopped '[rank 0] no heartbeat from rank 1' \
 check 3 hung-in-compute 76 1 'error: group '"'world'"': no sign of rank 1 for 2 s in all_reduce_sum 1'
 also hung-in-compute '[rank 1]   shale::test::hang_in_computation()' '[rank 0] main thread:'
 
-# Without a launcher there is one rank, no MPI, and an answer at once.
+# Without a launcher there is one rank, no MPI, and an immediate answer.
 start=$(milliseconds)
 "$program" --fail=alike >"$output" 2>&1
 code=$?

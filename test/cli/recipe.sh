@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A recipe with Muon, an average of the weights, skipped outliers and a ramp of the batch: the same
-# losses and states when it goes on elsewhere, and the average as it is evaluated and exported.
+# Tests a recipe with Muon, weight averaging, outlier skipping and a batch-size ramp. Losses and
+# states are the same when it is resumed elsewhere, and the average that is exported is the one that
+# was evaluated.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -13,13 +14,14 @@ recipe=("${data[@]}" --layers 1 --width 32 --heads 2 --micro-batch 1 --global-ba
   --batch-ramp 4:3,8:4,16:57 --schedule constant --steps 72 --keep 0 --eval-every 36 --reproducible --optimizer muon --ema 0.8
   --skip-outliers 0.1 --lr 0.05 --warmup-steps 1)
 
-# run PROCESSES OUT FLAGS...: leaves the exit code in `code`.
+# run PROCESSES OUT FLAGS...: sets `code` to the exit code.
 run() {
   launch "$1" "$train" "${recipe[@]}" --out "$work/$2" "${@:3}" >"$work/stdout" 2>"$work/stderr"
   code=$?
 }
 
-# rows OUT FROM: what must not depend on where a run goes on, of steps after FROM.
+# rows OUT FROM: prints, for steps after FROM, the values that must not depend on where a run is
+# resumed.
 rows() { grep -oE '"step": [0-9]+|"(loss_bits|val_loss|ema_val_loss|grad_norm|tokens|outlier_steps)": [^,}]+' \
   "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 == "\"step\":" { on = $2 > from } on'; }
 
@@ -28,7 +30,7 @@ same_end() {
   timeout 60 "$shale" ckpt diff "$a" "$b" >"$work/stdout" 2>"$work/stderr"
 }
 
-# Outliers come when the norms of 64 steps are known, more with smaller batches.
+# Outlier detection starts after the norms of 64 steps; smaller batches have more outliers.
 run 2 whole --save-every 4
 [[ $code -eq 0 ]] || fail "whole: exit code $code"
 rows=$(rows whole 0)
@@ -40,7 +42,7 @@ skipped=$(grep '"outlier_steps"' <<<"$rows" | tail -n 1 | tr -dc '0-9')
 [[ $skipped -ge 1 && $skipped -le 8 ]] || fail "whole: $skipped steps were skipped"
 grep -q 'standard deviations above the mean' "$work/stdout" || fail 'whole: no word of a skipped step'
 
-# goes_on STEP RANKS FLAGS...
+# goes_on STEP RANKS FLAGS...: resumes at STEP and compares with the whole run.
 goes_on() {
   local step=$1 ranks=$2 name="from$1on$2"
   shift 2
@@ -53,7 +55,7 @@ goes_on 4 1 --offload optimizer
 goes_on 8 4 --zero 3
 goes_on 68 2 --zero 2 --offload optimizer
 
-# The average that was evaluated is what is exported.
+# The exported average is the one that was evaluated.
 timeout 60 "$shale" ckpt export "$work/whole" --ema --out "$work/average" >"$work/stdout" 2>"$work/stderr" ||
   fail "export --ema: exit code $?"
 timeout 60 "$train" "${data[@]}" --init "$work/average" --micro-batch 1 --steps 0 --eval-every 1 \
@@ -63,7 +65,7 @@ value() { grep -oE "\"$2\": [^,]+" "$work/$1/metrics.jsonl" | tail -n 1 | cut -d
   fail "the average has a loss of $(value again val_loss), was $(value whole ema_val_loss)"
 [[ $(value whole ema_val_loss) != $(value whole val_loss) ]] || fail 'the average is no average'
 
-# Families all have matrices in their blocks.
+# Blocks of every family have matrices for Muon.
 for model in llama-nano moe-nano; do
   timeout 120 "$train" "${data[@]}" --model $model --micro-batch 2 --steps 3 --optimizer muon --no-save \
     --out "$work/$model" >"$work/stdout" 2>"$work/stderr" || fail "$model with muon: exit code $?"

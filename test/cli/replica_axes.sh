@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What spares links between replicas, with the axes inside a replica: runs follow those whose model
-# nobody cuts, go on with the same bits, and on another layout.
+# Tests options that reduce traffic between replicas, combined with model axes inside a replica.
+# Runs match those with unsharded models, and resume with the same bits, also on another layout.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -8,15 +8,16 @@ for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$w
 common=(--data "$work/text.txt" --width 32 --heads 4 --seq-len 32 --global-batch 8 --micro-batch 1
   --device cpu --threads 1 --steps 8 --keep 0 --zero 1 --lr 1e-3)
 
-# rows OUT FROM: steps and bits of the losses of steps after FROM.
+# rows OUT FROM: prints step and loss bits of steps after FROM.
 rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 
-# check NAME MODEL AXIS SHARDS FLAGS...: two replicas, which are cut along an axis, on four ranks.
+# check NAME MODEL AXIS SHARDS FLAGS...: runs two replicas, each sharded along an axis, on four
+# ranks.
 check() {
   local name=$1 axis=$3 shards=$4 model slack=2e-3
-  # Blocks of signs begin with parameters, and those of experts elsewhere.
+  # Blocks for sign quantization start at parameters, so with sharded experts they start elsewhere.
   [[ $name == one_bit_expert ]] && slack=5e-2
   read -ra model <<<"$2"
   shift 4
@@ -30,7 +31,8 @@ check() {
     --resume "$work/$name/checkpoints/step_00000004"
   [[ $code -eq 0 && $(rows "$name.again" 4) == $(rows "$name" 4) ]] ||
     fail "$name with --$axis goes on otherwise: exit code $code"
-  # Masters, states and what replicas owe are what they were, in other parts.
+  # Resumes on a layout with other shards: masters, optimizer states and error feedback are
+  # unchanged.
   run_training 2 "$name.other" "${model[@]}" --shard-ranks 1 "$@" --no-save \
     --resume "$work/$name/checkpoints/step_00000004"
   [[ $code -eq 0 ]] || { fail "$name without --$axis: exit code $code"; return; }

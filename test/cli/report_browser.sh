@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A report in a real browser, in light and dark: nothing is wider than the page at any width, no
-# text lies over another, and the browser has nothing to complain of. It also takes the pictures
-# that people would see, at two widths, and prints the page.
+# Opens a report in a real browser, in light and dark mode: nothing is wider than the page at any
+# width, no texts overlap, and the browser logs no errors. Also takes screenshots at two widths and
+# prints the page.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -10,8 +10,8 @@ if [[ -z $browser ]]; then
   exit 4
 fi
 
-# Two runs of some length with everything a report can show: names that are long, figures that are
-# far apart.
+# Creates two longer runs with everything a report can show, with long names and very different
+# magnitudes.
 run() {  # FOLDER RATE
   mkdir "$work/$1"
   awk -v rate="$2" 'BEGIN {
@@ -66,7 +66,7 @@ for scheme in 0 1; do  # dark, light
   grep CONSOLE browser.log >output && fail "console, scheme $scheme"
 done
 
-# Pictures: what is on the screen is a page, and another one for those who choose dark.
+# Screenshots: the page fills the screenshot, and dark mode looks different.
 png_size() {  # FILE: "WIDTHxHEIGHT"; empty if it is no PNG file
   [[ $(head -c 4 "$1" | tail -c 3) == PNG ]] || return
   od -An -tu1 -j16 -N8 "$1" | awk '{ print $3 * 256 + $4 "x" $7 * 256 + $8 }'
@@ -77,7 +77,7 @@ for size in 1280,1600 390,1600; do
       --screenshot="$work/$scheme.png" >output || fail "no picture: code $?"
     [[ $(png_size "$scheme.png") == "${size/,/x}" ]] ||
       fail "the picture is of $(png_size "$scheme.png"), expected ${size/,/x}"
-    # One of a page of one colour is some kB.
+    # A screenshot of a page in a single colour is only a few kB.
     [[ $(stat -c %s "$scheme.png") -gt 20000 ]] || fail "the picture of $size shows hardly a thing"
   done
   cmp -s 0.png 1.png && fail "dark is as light, at $size"
@@ -85,7 +85,7 @@ done
 look report.html 1 --print-to-pdf="$work/report.pdf" >output || fail "not printed: code $?"
 [[ $(head -c 4 report.pdf) == %PDF && $(stat -c %s report.pdf) -gt 20000 ]] || fail 'no PDF file'
 
-# The checks can fail.
+# Verifies that the checks can fail.
 wide="<p style=\"white-space: nowrap\">$(printf 'wide %.0s' {1..400})</p>"
 sed -i "s|<main>|<main>$wide|; s|</body>|<script>nothing()</script></body>|" report.html
 look measure.html 1 --dump-dom --virtual-time-budget=20000 >dom

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run that goes on from a checkpoint has the losses and the final state of one that never stopped,
-# to the bit, whatever was changed in between that may be; what may not be is refused.
+# A run resumed from a checkpoint has bit-identical losses and final state to one that never
+# stopped, whichever permitted options change in between. Other changes are refused.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -9,11 +9,11 @@ for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$w
 common=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 32 --global-batch 8
   --micro-batch 1 --threads 1 --steps 12 --keep 0)
 
-# rows OUT FROM: steps and bits of the losses of steps after FROM.
+# rows OUT FROM: prints step and loss bits of steps after FROM.
 rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
 
-# same_end A B: the last checkpoints hold the same bytes.
+# same_end A B: the last checkpoints have equal bytes.
 same_end() {
   local a="$work/$1/checkpoints/step_00000012" b="$work/$2/checkpoints/step_00000012" file
   for file in "$a"/shard_*; do cmp -s "$file" "$b/$(basename "$file")" || return 1; done
@@ -29,7 +29,7 @@ goes_on() {
     fail "$name: other losses than without a stop"
 }
 
-# ---- Layouts: one rank count, bitwise without --reproducible ----
+# ---- Layouts: the same number of ranks, bit-identical without --reproducible ----
 run_training 2 plain --micro-batch 4 --save-every 4
 [[ $code -eq 0 && $(ls "$work/plain/checkpoints" | grep -c '^step_') -eq 3 ]] || fail "plain: exit code $code"
 grep -q 'saved step 8' "$work/stdout" || fail "plain: no word of the checkpoint"
@@ -45,14 +45,14 @@ run_training 2 tree --reproducible --save-every 4
 goes_on tree1 tree 4 1 --reproducible
 goes_on tree4 tree 8 4 --reproducible --zero 2
 
-# ---- 1-bit Adam: what its replicas owe ----
+# ---- 1-bit Adam: error feedback of its replicas ----
 one_bit=(--micro-batch 4 --zero 1 --shard-ranks 1 --optimizer 1bit-adam --freeze-step 3)
 run_training 2 one_bit "${one_bit[@]}" --save-every 4
 [[ $code -eq 0 ]] || fail "one_bit: exit code $code"
 goes_on one_bit_same one_bit 4 2 "${one_bit[@]}"
 same_end one_bit_same one_bit || fail "one_bit_same: another state at the end"
 
-# ---- Local steps: between two outer steps replicas differ ----
+# ---- Local steps: replicas differ between two outer steps ----
 local=(--micro-batch 4 --zero 1 --shard-ranks 1 --outer-every 5 --outer-start 2 --outer-streaming)
 run_training 2 local "${local[@]}" --save-every 4 --eval-every 3 --eval-samples 8
 [[ $code -eq 0 ]] || fail "local: exit code $code"
@@ -60,7 +60,7 @@ goes_on local_same local 8 2 "${local[@]}"
 same_end local_same local || fail "local_same: another state at the end"
 grep -q '"sent_gradients_bytes": 0,' "$work/local/metrics.jsonl" || fail "local: all steps send gradients"
 
-# ---- Parameters and gradients in codes, which a checkpoint knows nothing of ----
+# ---- Quantized gathers and reductions, which leave no trace in checkpoints ----
 codes=(--micro-batch 4 --zero 3 --quantize-gathers 8 --quantize-reductions 4)
 run_training 2 codes "${codes[@]}" --save-every 4
 [[ $code -eq 0 ]] || fail "codes: exit code $code"
@@ -75,12 +75,12 @@ goes_on half4 half 4 2 --micro-batch 4 --dtype fp16 --loss-scale 16777216
   $(tail -n 8 "$work/half/metrics.jsonl" | grep -o '"loss_scale.*') ]] || fail "half4: other loss scales"
 same_end half4 half || fail "half4: another state at the end"
 
-# ---- A batch of another size goes on where the data was ----
+# ---- A batch of another size continues at the same data position ----
 run_training 2 batch --micro-batch 4 --global-batch 16 --resume "$work/plain/checkpoints/step_00000004"
 [[ $(tail -n 1 "$work/batch/metrics.jsonl" | grep -o '"tokens": [0-9]*') == '"tokens": 5120' ]] ||
   fail "batch: expected 4 steps of 8 and 8 of 16 sequences of 32 tokens"
 
-# ---- A damaged newest checkpoint: named, and the one before is taken ----
+# ---- A damaged newest checkpoint: it is named, and the previous one is used ----
 cp -r "$work/plain" "$work/damaged"
 file="$work/damaged/checkpoints/step_00000012/shard_00001_of_00002.safetensors"
 printf 'x' | dd of="$file" bs=1 seek=9000 conv=notrunc status=none

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The site made of the pages: every link leads to a file and an anchor of it, nothing comes from
-# elsewhere, and, in a browser, searching works from file://, at every width, without complaints.
+# Tests the site generated from the pages: every link leads to an existing file and anchor, nothing
+# is loaded from other hosts, and in a browser search works from file://, at every width, without
+# errors.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -17,8 +18,8 @@ mkdir "$work/other" && touch "$work/other/mine"
 build "$work/other" >"$work/output" 2>&1 && fail 'a folder that is no site was replaced'
 [[ -e $work/other/mine ]] || fail 'a folder that is no site was removed'
 
-# dead_links: a line for each link of the site that leads nowhere, or elsewhere for what the page
-# loads.
+# dead_links: prints one line for each broken link, and for each resource that a page loads from
+# another host.
 dead_links() {
   (cd "$site" && find . -name '*.html' | sed 's|^\./||' | sort | xargs awk '
     FNR == 1 { folder = FILENAME; sub(/[^\/]*$/, "", folder); known[FILENAME] = 1 }
@@ -72,7 +73,7 @@ if [[ -z $browser ]]; then
   echo 'skipped: no chromium or google-chrome is installed, so nobody searched'
   finish
 fi
-look() {  # PAGE FLAG...: its document, as scripts have left it
+look() {  # PAGE FLAG...: the document after its scripts have run
   local page=$1
   shift
   timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What ranks find out before training: about each other (other options, another build, a slow
-# connection) and about the room that there is for checkpoints and for MPI's files. And that comparing
-# their copies of parameters while they train finds nothing wrong.
+# Tests the checks that ranks make before training: different options or builds, a slow connection,
+# and disk space for checkpoints and for MPI's files. Also: comparing replicas' parameters during
+# training finds no difference.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
@@ -37,7 +37,7 @@ expect 76 'options differ between ranks: rank 0 has "lr": 0.1, rank 2 has "lr": 
   -np 2 "$train" "${flags[@]}" --lr 0.1 : -np 1 "$train" "${flags[@]}" --lr 0.2
 expect 0 -- -np 1 "$train" "${flags[@]}" --threads 1 : -np 1 "$train" "${flags[@]}" --threads 2
 
-# The same program, but for the number that its linker gave it.
+# The same program with only the linker's build ID changed.
 if command -v objcopy >/dev/null; then
   objcopy --remove-section .note.gnu.build-id "$train" "$work/train_other"
   expect 76 "the program's build: rank 0 has" 'rank 1 has' -- \
@@ -45,6 +45,7 @@ if command -v objcopy >/dev/null; then
 fi
 
 # ---- Bandwidth ----
+# An unreachable expected bandwidth gives a warning; one that every machine reaches gives none.
 
 # What no machine reaches is missed, by a warning; what every machine reaches is not.
 expect 0 'all-reduce of' 'over 2 ranks:' ', expected at least' 'as --expect-bandwidth has it' \
@@ -53,14 +54,15 @@ expect 0 'all-reduce of' 'over 2 ranks:' ', expected at least' 'as --expect-band
 [[ $(grep -c 'slowest to receive' "$work/output") -eq 1 ]] || { echo 'FAILED: not one warning'; failures=1; }
 expect 0 'step 6/6' -- -np 2 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1kB
 lacks 'all-reduce of'
-# Ranks that share cores wait for each other's turns, which says nothing about how they are connected.
+# Ranks that share cores take turns, so a measurement would say nothing about their connection.
 expect 0 'step 6/6' -- -np $((2 * $(nproc) + 1)) "$train" "${flags[@]}" --threads 1
 lacks 'all-reduce of'
-# A rank alone has nothing to measure.
+# A single rank has nothing to measure.
 expect 0 'step 6/6' -- -np 1 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
 lacks 'all-reduce of'
 
-# ---- Room ----
+# ---- Disk space ----
+# on_disk SIZE: from here on $work/disk is a disk of this size.
 
 # on_disk SIZE: from here on there is a disk of this size at $work/disk.
 on_disk() {
@@ -68,13 +70,14 @@ on_disk() {
 }
 mkdir "$work/disk"
 if unshare -m mount -t tmpfs tmpfs "$work/disk" 2>/dev/null; then
-  # A million bytes of parameters, which AdamW's moments make three millions of a checkpoint.
+  # A million bytes of parameters: a checkpoint has three million with AdamW's moments.
   wide=("${flags[@]}" --width 128 --threads 1 --out "$work/disk/out")
   on_disk 2m
   expect 74 'disk/out has 2.0 MiB free, expected 2.' 'MiB for a checkpoint' -- -np 2 "$train" "${wide[@]}"
   expect 0 'step 6/6' -- -np 2 "$train" "${wide[@]}" --no-save
   expect 0 'step 6/6' -- -np 2 "$train" "${wide[@]}" --optimizer sgd --momentum 0
-  # Room for one, and two will be there at once: training begins, and was told.
+  # There is space for one checkpoint, but two will exist at a time: training starts after a
+  # warning.
   on_disk 4m
   expect 74 'expected 5.' 'for 2 checkpoints' 'saved step 3' 'checkpoint of step 6' -- \
     -np 2 "$train" "${wide[@]}" --save-every 3 --keep 1

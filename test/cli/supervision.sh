@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# shale run: what it starts again and what not, how it hands on requests to stop, and that a run whose
-# ranks are killed comes to its end with every step once.
+# Tests shale run: what it restarts and what it does not, how it forwards stop requests, and that a
+# run whose ranks are killed finishes with every step once.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 shale=$BIN_DIR/shale
@@ -13,12 +13,12 @@ run() {
   code=$?
 }
 
-# ---- What is started again ----
+# ---- What is restarted ----
 
 starts() { wc -l <"$work/starts"; }
 script() { echo "echo start >>$work/starts; $1"; }
 
-# check CODE STARTS SCRIPT
+# check CODE STARTS SCRIPT: SCRIPT is started STARTS times and ends with CODE.
 check() {
   : >"$work/starts"
   run --max-restarts 2 --delay 0.05 -- sh -c "$(script "$3")"
@@ -44,8 +44,8 @@ has "begin with '-'"
 run mpirun
 code_is 64
 
-# A host that does not answer is left out, and its ranks with it. The launcher stands for mpirun: it
-# prints what it is asked to do.
+# A host that does not answer is left out together with its ranks. A script in place of mpirun
+# prints its arguments.
 cat >"$work/mpirun" <<'END'
 #!/bin/sh
 echo "launched: $*"
@@ -59,8 +59,8 @@ run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" -np 4 \
   --host there:2,gone:2 train_lm --data x
 code_is 0
 has 'host gone does not answer' "launched: --mca plm_rsh_agent $work/remote_shell -np 2 --host there:2 train_lm"
-# One whose slots nobody has counted is asked for its cores: two of them, with two threads each. The
-# rest of its line stays.
+# A host without a slot count is asked for its cores: two of them, with two threads each. The rest
+# of its line is kept.
 cat >"$work/mpirun" <<'END'
 #!/bin/sh
 echo "launched: $*"
@@ -105,10 +105,10 @@ wait_for_rows() {  # FOLDER COUNT
   done
   fail "$1 never had $2 rows"
 }
-# Ranks write their process numbers nowhere; they are the children of the launcher.
+# Ranks are found as children of the launcher, as they write their process numbers nowhere.
 ranks_of() { pgrep -P "$(pgrep -P "$1" -x mpirun)" -x train_lm; }
 
-# Every step once, in order, and the losses of a run that nobody disturbed.
+# Every step appears once, in order, with the losses of an undisturbed run.
 steps=1200
 "${train[@]}" --steps $steps --out "$work/plain" >"$work/output" 2>&1 || fail 'the plain run failed'
 "$shale" run --delay 0.1 -- "${train[@]}" --steps $steps --out "$work/killed" >"$work/output" 2>&1 &
@@ -126,7 +126,7 @@ losses() { grep -o '"step": [0-9]*, "loss": [^,]*, "loss_bits": "[^"]*"' "$1/met
 cmp -s <(losses "$work/plain") <(losses "$work/killed") || fail 'the rows differ from the plain run'
 [[ $(losses "$work/killed" | wc -l) -eq $steps ]] || fail "not $steps rows"
 
-# A request to stop reaches the ranks, which save; nothing is started again.
+# A stop request reaches the ranks, which save a checkpoint; nothing is restarted.
 "$shale" run -- "${train[@]}" --steps 1000000 --out "$work/stopped" >"$work/output" 2>&1 &
 supervisor=$!
 wait_for_rows "$work/stopped" 50

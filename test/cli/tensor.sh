@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Layers that ranks share: losses of one rank to rounding, and of any number of processes to the bit;
-# checkpoints and published weights that know nothing of it; errors that say what fits.
+# Tests tensor parallelism. Losses match one rank up to rounding, and are bit-identical for any
+# number of processes. Checkpoints and exported weights do not depend on it. Errors name values that
+# would work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -8,18 +9,19 @@ for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$w
 common=(--data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 32 --global-batch 8
   --micro-batch 2 --device cpu --threads 1 --steps 8 --keep 0)
 
-# rows OUT FROM: steps and bits of the losses of steps after FROM.
+# rows OUT FROM: prints step and loss bits of steps after FROM.
 rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
-# values OUT: losses of steps and validations.
+# values OUT: prints losses of steps and validations.
 values() { grep -oE '"(val_)?loss": [0-9.]+' "$work/$1/metrics.jsonl" | awk '{ print $2 }'; }
-# same NAME WANT FROM: it ended well, with the losses of WANT.
+# same NAME REFERENCE FROM: run NAME succeeded, with bit-identical losses to REFERENCE.
 same() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
   [[ -n $(rows "$1" "$3") && $(rows "$1" "$3") == $(rows "$2" "$3") ]] ||
     fail "$1: other losses than $2"
 }
-# follows NAME WANT LINES WITHIN: it ended well, with the last so many losses of WANT, to rounding.
+# follows NAME REFERENCE LINES WITHIN: run NAME succeeded, and its last LINES losses match REFERENCE
+# up to rounding.
 follows() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
   paste <(values "$1" | tail -n "$3") <(values "$2" | tail -n "$3") |
@@ -28,20 +30,20 @@ follows() {
 }
 same_file() { cmp -s "$work/$1" "$work/$2" || fail "$1 and $2 differ"; }
 
-# ---- Two ranks follow one, to rounding ----
+# ---- Two ranks match one, up to rounding ----
 trains one 1 --dropout 0.1 --no-save
 run_training 1 two --dropout 0.1 --no-save --tensor 2
 follows two one 8 1e-4
 norms() { grep -o '"grad_norm": [0-9.]*' "$work/$1/metrics.jsonl"; }
 [[ $(norms one) != $(norms two) ]] || fail "--tensor 2 adds in the order of one rank, so cuts nothing"
 
-# A sequence that the ranks do not divide is padded; validations too.
+# A sequence length that the ranks do not divide is padded, also in validations.
 odd=(--seq-len 31 --dropout 0.1 --no-save --eval-every 4 --eval-samples 5)
 trains odd 1 "${odd[@]}"
 run_training 1 odd2 "${odd[@]}" --tensor 2
 follows odd2 odd 10 1e-4
 
-# ---- Any number of processes, equal bits; checkpoints of any layout go on on any other ----
+# ---- Any number of processes: identical bits; a checkpoint of any layout resumes on any other ----
 dropped=(--tensor 4 --dropout 0.1)
 trains dropped 1 "${dropped[@]}" --save-every 4 --export "$work/hf_one"
 run_training 2 dropped2 "${dropped[@]}" --no-save
@@ -57,7 +59,7 @@ run_training 2 resumed "${dropped[@]}" --resume "$work/dropped4/checkpoints/step
 same resumed dropped 4
 run_training 1 back "${dropped[@]}" --resume "$work/dropped4/checkpoints/step_00000004"
 same back dropped 4
-# Over data ranks too, with everything sharded.
+# Combined with data parallelism, with everything sharded.
 tree=(--tensor 4 --reproducible)
 trains tree 1 "${tree[@]}" --no-save --export "$work/hf_tree"
 run_training 4 tree22 "${tree[@]}" --ranks-per-process 2 --zero 3 --save-every 4 --check-replicas 2
@@ -65,15 +67,15 @@ same tree22 tree 0
 run_training 2 tree12 "${tree[@]}" --ranks-per-process 4 --zero 1 \
   --resume "$work/tree22/checkpoints/step_00000004"
 same tree12 tree 4
-# In stages of a pipeline, which also goes on from there.
+# Combined with a pipeline, whose checkpoints are resumed too.
 run_training 4 grid "${tree[@]}" --pipeline 2 --zero 1 --report-every 4 --save-every 8 \
   --resume "$work/tree22/checkpoints/step_00000004" --export "$work/hf_grid"
 same grid tree 4
 same_file hf_grid/model.safetensors hf_tree/model.safetensors
 grep -q '"comm_exposed_share_tensor_' "$work/grid/metrics.jsonl" || fail "grid: no word of the axis"
 
-# ---- A checkpoint of earlier versions, which had --tensor-leaves ----
-# The last line of a manifest is the checksum of those before, CRC-32C.
+# ---- A checkpoint of an earlier version, which had --tensor-leaves ----
+# The last line of a manifest is the CRC-32C of the lines before it.
 was_written_with() {  # RUN CHANGE: a change of the manifest's text, as perl has it
   perl -0777 -pi -e "$2"' or die; s/,"crc32c":"\w+"\}\n$//;
     my $sum = 0xffffffff;
@@ -99,14 +101,14 @@ run_training 1 former3 "${tree[@]}" --resume "$work/former/checkpoints/step_0000
 [[ $code -eq 64 ]] && grep -q -- '--local-most 8, which was removed; ' "$work/stderr" ||
   fail "former3: exit code $code, expected 64 and a word of --local-most"
 
-# ---- Llama, with published weights in and out ----
+# ---- Llama, importing and exporting published weights ----
 llama=(--model llama-nano --layers 2)
 trains llama 1 "${llama[@]}" --no-save --export "$work/hf_llama" --steps 2 --width 64
 trains llama2 1 --no-save --tensor 2 --init "$work/hf_llama" --export "$work/hf_again" --steps 0 \
   --width 64 --layers 2 --heads 4
 same_file hf_llama/model.safetensors hf_again/model.safetensors
 
-# ---- Mixtures of experts, whose norms are over all heads, with Muon, whose matrices are whole ----
+# ---- MoE with norms over all heads, and Muon, which needs whole matrices ----
 mixture=(--model moe-nano --optimizer muon "${tree[@]}")
 trains mixture 1 "${mixture[@]}" --save-every 4 --export "$work/hf_mixture"
 run_training 4 mixture4 "${mixture[@]}" --ranks-per-process 2 --zero 2 --save-every 4 --check-replicas 2
@@ -116,7 +118,7 @@ run_training 2 mixture2 "${mixture[@]}" --pipeline 2 \
 same mixture2 mixture 4
 same_file hf_mixture2/model.safetensors hf_mixture/model.safetensors
 
-# ---- LAMB, whose norms are of whole parameters ----
+# ---- LAMB, which needs norms of whole parameters ----
 lamb=(--optimizer lamb --lr 0.01 "${tree[@]}")
 trains lamb 1 "${lamb[@]}" --no-save
 run_training 4 lamb4 "${lamb[@]}" --ranks-per-process 2 --zero 2 --save-every 4
@@ -124,15 +126,15 @@ same lamb4 lamb 0
 run_training 2 lamb2 "${lamb[@]}" --pipeline 2 --resume "$work/lamb4/checkpoints/step_00000004"
 same lamb2 lamb 4
 
-# ---- Adafactor, whose means are of whole rows and columns ----
+# ---- Adafactor, which needs means of whole rows and columns ----
 means=(--optimizer adafactor --lr 0.01 "${tree[@]}")
 trains means 1 "${means[@]}" --no-save
 run_training 4 means4 "${means[@]}" --ranks-per-process 2 --save-every 4
 same means4 means 0
 run_training 2 means2 "${means[@]}" --pipeline 2 --resume "$work/means4/checkpoints/step_00000004"
 same means2 means 4
-# Shards add in another order: steps of 1% of the weights follow to rounding of losses near 5, which
-# other seeds or means of halves would miss by a tenth.
+# Shards change the summation order. With steps of 1% of the weights, losses near 5 match up to
+# rounding; other seeds or means of halves would differ by a tenth.
 trains wide 1 --optimizer adafactor --lr 0.01 --no-save
 for zero in 1 2 3; do
   run_training 2 "zero$zero" --optimizer adafactor --lr 0.01 --tensor 2 --ranks-per-process 2 \
@@ -143,7 +145,7 @@ run_training 4 zero4 --optimizer adafactor --lr 0.01 --tensor 2 --zero 3 --no-sa
 follows zero4 wide 8 1e-3
 trains alone 1 --optimizer adafactor --lr 0.01 --resume "$work/zero3/checkpoints/step_00000004"
 
-# ---- Moments of 8 bits, of which 64 neighbours share a scale, follow what is cut ----
+# ---- 8-bit moments, where 64 adjacent elements share a scale, are sharded with the weights ----
 codes=(--optimizer adamw-8bit --width 256 --layers 1)
 codes_tree=("${codes[@]}" "${tree[@]}")
 trains codes 1 "${codes_tree[@]}" --save-every 4
@@ -153,7 +155,7 @@ for zero in 0 1 2; do
 done
 run_training 4 codes3 "${codes_tree[@]}" --ranks-per-process 2 --zero 3 --save-every 4
 same codes3 codes 0
-# Scales and codes of any layout go on on any other.
+# Scales and codes of any layout resume on any other.
 run_training 4 codes4 "${codes_tree[@]}" --resume "$work/codes3/checkpoints/step_00000004"
 same codes4 codes 4
 run_training 1 codes_back "${codes_tree[@]}" --resume "$work/codes2/checkpoints/step_00000004"
@@ -161,13 +163,13 @@ same codes_back codes 4
 run_training 4 codes_grid "${codes_tree[@]}" --ranks-per-process 2 --zero 1 \
   --resume "$work/codes/checkpoints/step_00000004"
 same codes_grid codes 4
-# As does a run of layers that nobody cut, to rounding.
+# A run without tensor parallelism gives the same losses up to rounding.
 trains codes_one 1 "${codes[@]}" --save-every 4
 run_training 1 codes_two "${codes[@]}" --tensor 2 --no-save \
   --resume "$work/codes_one/checkpoints/step_00000004"
 follows codes_two codes_one 4 1e-3
 
-# ---- Adapters: A or B is cut where the weight is, every rank has the other ----
+# ---- Adapters: A or B is sharded like the weight, the other one is replicated ----
 lora=(--init "$work/hf_one" --lora-rank 4 --lr 0.01)
 trains lora_one 1 "${lora[@]}" --no-save
 run_training 1 lora_two "${lora[@]}" --no-save --tensor 2
@@ -190,19 +192,19 @@ run_training 1 lora_back "${lora[@]}" --resume "$work/lora0/checkpoints/step_000
   --export "$work/merged_one" --export-merged
 same lora_back lora 4
 same_file merged_grid/model.safetensors merged_one/model.safetensors
-# In on another layout, and out again as they were.
+# Adapters imported on another layout are exported unchanged.
 trains lora_in 1 --init "$work/hf_one" --lora-init "$work/peft_one" --tensor 2 --steps 0 --no-save \
   --export "$work/peft_again"
 same_file peft_again/adapter_model.safetensors peft_one/adapter_model.safetensors
-# Of Llama, whose frozen weights have another dtype.
+# Llama, whose frozen weights have another dtype.
 lora=(--init "$work/hf_llama" --lora-rank 4 --lr 0.01 --width 64 --frozen-dtype bf16
   --tensor 2 --reproducible --no-save --recompute full)
 trains lora_llama 1 "${lora[@]}"
 run_training 2 lora_llama2 "${lora[@]}"
 same lora_llama2 lora_llama 0
 
-# ---- What does not fit says what does ----
-# refuses WORDS PROCESSES FLAGS...
+# ---- Errors name values that would work ----
+# refuses WORDS PROCESSES FLAGS...: the run fails with an error that contains WORDS.
 refuses() {
   run_training "$2" refused --no-save "${@:3}"
   [[ $code -eq 64 ]] && grep -qF -- "$1" "$work/stdout" "$work/stderr" ||

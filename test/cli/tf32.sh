@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# --dtype tf32: products of fp32 have other operands and train as well; ZeRO, ranks and processes change
-# no bit; the GPU's kernels agree; a GPU without such products, and a plan of its time, are refused.
+# Tests --dtype tf32. Operands of fp32 GEMMs are rounded, and training converges as well. ZeRO,
+# ranks and processes change no bit, and GPU kernels agree. GPUs without TF32 and plans of its time
+# are refused.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
@@ -8,7 +9,7 @@ for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$w
 common=(--data "$work/text.txt" --layers 2 --width 64 --heads 2 --seq-len 64 --global-batch 8
   --micro-batch 2 --threads 1 --steps 30 --lr 3e-3 --keep 0 --dtype fp32)
 
-# is_rounded NAME WANT STEPS: close, and not in all bits.
+# is_rounded NAME REFERENCE STEPS: losses are close to REFERENCE but not bit-identical.
 is_rounded() {
   [[ $(rows "$1") != $(rows "$2") ]] || fail "$1 has the bits of $2"
   close "$@"
@@ -33,7 +34,7 @@ trains experts_exact 1 "${mixture[@]}"
 trains experts 1 "${mixture[@]}" --dtype tf32
 is_rounded experts experts_exact 4
 
-# ---- By the tensor cores of a GPU, emulated ----
+# ---- On a GPU's tensor cores, emulated ----
 emulated=(--steps 2 --reproducible --deterministic --seq-len 32 --global-batch 4 --micro-batch 1)
 trains reference 1 "${emulated[@]}" --dtype tf32
 trains gpu 1 "${emulated[@]}" --dtype tf32 --device emu:80

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tokenizers as users have them: shale tokenizer train, shale tokenize, and train_lm on text and on
-# shards with what they made; what wrong input gets, and that it leaves nothing half-written.
+# Tests tokenizers: shale tokenizer train, shale tokenize, and train_lm on text and on shards made
+# by them. Wrong input is refused and leaves no partial output.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
@@ -9,7 +9,8 @@ cases=0
 cd "$work" || exit 1
 
 shown=()
-# expect CODE WORDS... -- COMMAND...: the exit code; the words in what it prints; of errors a line.
+# expect CODE WORDS... -- COMMAND...: checks the exit code and the words in the output; an error
+# must be one line.
 expect() {
   local code=$1 words=() got lines
   shift
@@ -67,14 +68,14 @@ expect 0 "wrote three" -- "${tokenize[@]}" --out three --threads 3
 shards=$(cd one && echo tokens_*.bin)
 [[ $(wc -w <<<"$shards") -ge 5 ]] || fail "few shards: $shards"
 for shard in $shards; do same "one/$shard" "three/$shard"; done
-expect 0 "60001 documents" "by a hash of each" -- "${tokenize[@]}" --out one  # is done
+expect 0 "60001 documents" "by a hash of each" -- "${tokenize[@]}" --out one  # nothing left to do
 same one/tokenizer.json tokenizer.json
 grep -q '"eos_token": "<|endoftext|>"' one/tokenizer_config.json || fail "no declared end"
 [[ -s one/val_000000.bin && $shards != *val* ]] || fail "no shard for validation"
 for shard in $(cd one && echo val_*.bin); do same "one/$shard" "three/$shard"; done
 expect 64 "its shard_tokens is 150000" -- "${tokenize[@]}" --out one --shard-tokens 7
 
-# Killed when some shards are there, again and again, and told to stop.
+# Kills or stops the command repeatedly once some shards exist.
 for signal in KILL KILL TERM; do
   "${tokenize[@]}" --out killed --threads 2 >killed.log 2>&1 &
   pid=$!
@@ -132,7 +133,7 @@ grep -q '^The word' stdout || fail "the sample does not begin with its prompt"
 same tokenizer.json run/checkpoints/step_00000002/tokenizer.json
 same tokenizer.json exported/tokenizer.json
 grep -q '"eos_token": "<|endoftext|>"' exported/tokenizer_config.json || fail "no eos_token"
-# The checkpoint's, without being told; another is refused.
+# The checkpoint's tokenizer is found without a flag; another tokenizer is refused.
 mv tokenizer.json moved.json
 expect 0 "resumed" "tokens of run/checkpoints/step_00000002/tokenizer.json" -- "${lm[@]}" \
   --data corpus/b.txt --steps 4 --resume auto --out run
@@ -140,7 +141,7 @@ expect 64 "text tokenizer" "was" -- "${lm[@]}" --data corpus/b.txt --steps 6 --r
   --out run --tokenizer other.json
 expect 64 "training data" -- "${lm[@]}" --data corpus/b.txt --steps 6 --resume auto --out run \
   --tokenizer none --vocab 2000
-# Shards have their tokenizer with them; no other one, and not none, is taken for theirs.
+# Shards carry their tokenizer; another tokenizer, or a model without one, is refused.
 expect 0 "vocabulary 2000" "validation tokens (by name)" -- "${lm[@]}" --data one --steps 1 --out own
 same moved.json own/checkpoints/step_00000001/tokenizer.json
 expect 64 "tokenizers differ: --tokenizer has other.json of 2000 tokens" -- "${lm[@]}" --data one \
@@ -153,7 +154,7 @@ mkdir bare && cp exported/*.safetensors exported/config.json bare
 expect 64 "no tokenizer found for its 2000 tokens" -- "${lm[@]}" --data corpus/b.txt --init bare \
   --steps 1 --out none
 absent none
-# From what was exported, on shards; into a GGUF file and another folder.
+# Trains an exported model on shards, and exports it as a GGUF file and to another folder.
 expect 0 "vocabulary 2000" -- "${lm[@]}" --init exported --data one --steps 2 --out tuned \
   --sample-tokens 4
 same moved.json tuned/checkpoints/step_00000002/tokenizer.json
@@ -162,7 +163,7 @@ expect 0 "wrote hf" -- "$shale" ckpt export tuned --out hf
 same moved.json hf/tokenizer.json
 expect 0 -- "$shale" ckpt reshard tuned --ranks 2 --out resharded
 same moved.json resharded/checkpoints/step_00000002/tokenizer.json
-# One that was replaced, or is missing, makes other text: nothing takes it.
+# A replaced or missing tokenizer would produce other text: every program refuses it.
 expect 0 "ok       tokenizer.json" -- "$shale" ckpt verify tuned
 for case in replaced missing; do
   cp -r tuned "$case"
@@ -177,7 +178,7 @@ for case in replaced missing; do
 done
 expect 0 "wrote kept" -- "$shale" ckpt export replaced --tokenizer moved.json --out kept
 same moved.json kept/tokenizer.json
-# A prompt beyond the context is the user's mistake; those beside it in a file are answered.
+# A prompt longer than the context is a user error; other prompts in the same file are answered.
 long=$(perl -e 'print "ab " x 100')
 expect 64 "--prompt has" "expected at most 31" -- "$shale" generate tuned --prompt "$long"
 [[ ! -s stdout ]] || fail "a prompt was printed that cannot go on"
@@ -186,7 +187,7 @@ expect 65 "2 of 4 prompts have no answer; first error: prompts.jsonl:2: the prom
   "$shale" generate tuned --prompts prompts.jsonl --tokens 2 --batch 3
 [[ $(sed 's/":.*//' stdout) == $'{"text\n{"error\n{"error\n{"text' ]] ||
   fail "prompts in a file: $(cut -c 1-40 stdout)"
-# Paths have no control characters in any tool, and files that cannot be looked at are no bug.
+# Tools refuse paths with control characters, and report files they cannot access as user errors.
 bad=$'a\nerror: b'
 for command in "ckpt verify" "ckpt inspect" "ckpt reshard --ranks 1 --out r" "ckpt export --out r" \
     "generate --prompt a" "report" "tokenize --tokenizer moved.json --out r"; do
@@ -203,7 +204,7 @@ for command in "report loop" "metrics loop --csv" "watch loop --once"; do
 done
 expect 74 "loop: cannot be looked at" -- "${lm[@]}" --data corpus/b.txt --tokenizer moved.json \
   --steps 1 --out wrong --attention-pattern loop
-# What cannot be.
+# ---- Refused combinations ----
 expect 65 "moved.json: 2000 tokens, the model's vocabulary is 300" -- "${lm[@]}" --steps 1 \
   --data corpus/b.txt --tokenizer moved.json --vocab 300 --out wrong
 expect 65 "latin1.txt: not UTF-8 at byte 3" -- "${lm[@]}" --steps 1 --data latin1.txt \

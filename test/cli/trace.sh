@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A trace of two ranks in both formats: what train_lm writes, shale trace report reads.
+# A trace of two ranks in both formats: shale trace report reads what train_lm writes.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
@@ -22,7 +22,7 @@ for format in json pftrace; do
   done
 done
 
-# The same step of both formats has as many boxes, with both ranks.
+# Traces of the same step have equally many slices in both formats, of both ranks.
 for format in json pftrace; do
   "$BIN_DIR/shale" trace draw "$work/trace.$format" --step 4 --out "$work/$format.svg" \
     >"$work/output" 2>&1 || fail "$format: not drawn"
@@ -32,7 +32,7 @@ done
 "$BIN_DIR/shale" trace draw "$work/trace.json" --step 9 --out "$work/none.svg" >"$work/output" 2>&1
 [[ $? -eq 64 ]] && grep -qF 'no step 9, expected one of 3, 4, 5' "$work/output" || fail "step 9 is drawn"
 
-# Our reader and another one; Python is not asked for.
+# Compares our reader with another one, if Python is there.
 if command -v python3 >/dev/null; then
   for format in json pftrace; do
     python3 "$(dirname "${BASH_SOURCE[0]}")/../fixtures/check_trace.py" "$work/trace.$format" 2 \
@@ -40,8 +40,8 @@ if command -v python3 >/dev/null; then
   done
 fi
 
-# A device that runs later: the same by its clock, on a track of its own. Its host is ahead of it,
-# so its kernels, which take their time there, are not where the host was.
+# An asynchronous device has a track of its own, with the same events by its own clock. The host
+# runs ahead, so kernels appear later than their launches.
 train --device emu --layers 1 --steps 3 --trace "$work/emu.json" --trace-steps 2-3
 code=$?
 if [[ $code == 69 ]]; then

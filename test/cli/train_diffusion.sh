@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# train_diffusion: the same losses, to the bit, in every stage, with several workers, with offload and
-# after a stop; samples as grids; latents; weights in and out; what it refuses.
+# Tests train_diffusion: bit-identical losses in every ZeRO stage, with several workers, with
+# offload and after a stop; sample grids; latents; import and export of weights; refused options.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 program=train_diffusion
@@ -8,13 +8,13 @@ program=train_diffusion
 common=(--data shapes --made-images 64 --pixels 8 --threads 1 --steps 4 --global-batch 8
   --micro-batch 4 --sample-steps 4 --timeout 60)
 
-# bits OUT: of the losses of all steps; evaluations OUT: what validations have found.
+# bits OUT: prints loss bits of all steps. evaluations OUT: prints validation results.
 bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl"; }
 evaluations() { grep '"val_loss"' "$work/$1/metrics.jsonl" | sed 's/, "val_ms".*//'; }
 val_loss() { evaluations "$1" | sed -E 's/.*"val_loss": ([^,]*),.*/\1/'; }
 
-# runs NAME RANKS FLAGS...: a run that ends well.
+# runs NAME RANKS FLAGS...: runs successfully.
 runs() {
   local name=$1 ranks=$2
   shift 2
@@ -22,10 +22,10 @@ runs() {
   [[ $code -eq 0 && $(bits "$name" | wc -l) -eq 4 ]] || fail "$name: exit code $code"
 }
 
-# png_size FILE: its width and height, which lie at byte 16 of a PNG file.
+# png_size FILE: prints width and height, which are at byte 16 of a PNG file.
 png_size() { od -An -j16 -N8 -t u1 "$1" | awk '{ print $3 * 256 + $4, $7 * 256 + $8 }'; }
 
-# ---- Two ranks: stages, workers, a stop, and samples ----
+# ---- Two ranks: ZeRO stages, workers, a stop, and samples ----
 runs plain 2 --ema 0.5 --eval-every 2 --save-every 2 --keep 0 --samples 5 --workers 2
 [[ $(evaluations plain | grep -c '"val_images": 6') -eq 2 ]] || fail "plain: no validations"
 for step in 2 4; do
@@ -62,7 +62,8 @@ grep -q '2 training and 2 validation latents of 2 classes, 4 x 8 x 8' "$work/std
   fail "latents: no word of the data"
 [[ -s $work/latents/samples/step_00000004.safetensors ]] || fail "latents: no samples"
 
-# ---- Weights: a run that learns nothing more has the loss of the one whose weights it begins with ----
+# ---- Weights: a run with a negligible learning rate has the loss of the run whose weights it
+# starts from ----
 for variant in paper diffusers; do
   runs "out_$variant" 1 --variant "$variant" --no-save --eval-every 4 --samples 0 \
     --export "$work/$variant"
@@ -75,8 +76,8 @@ done
 [[ -s $work/diffusers/diffusion_pytorch_model.safetensors && -s $work/diffusers/config.json ]] ||
   fail "diffusers: other files"
 
-# ---- What cannot be ----
-# refuses CODE WORDS FLAGS...
+# ---- Refused options ----
+# refuses CODE WORDS FLAGS...: the run ends with exit code CODE and an error with WORDS.
 refuses() {
   local want=$1 words=$2
   shift 2

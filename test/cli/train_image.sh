@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# train_image: the same losses, to the bit, in every stage, with recomputation, with several workers
-# and after a stop; statistics of all ranks; damaged files; what it refuses.
+# Tests train_image: bit-identical losses in every ZeRO stage, with recomputation, with several
+# workers and after a stop; synchronized batch-norm statistics; damaged files; refused options.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 program=train_image
@@ -8,14 +8,14 @@ program=train_image
 common=(--data shapes --made-images 64 --pixels 16 --threads 1 --optimizer sgd --lr 0.01 --steps 4
   --global-batch 8 --timeout 60)
 
-# bits OUT: of the losses of all steps.
+# bits OUT: prints loss bits of all steps.
 bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl"; }
 
-# evaluations OUT: all that validations have found, but for their time.
+# evaluations OUT: prints all validation results except their time.
 evaluations() { grep '"val_loss"' "$work/$1/metrics.jsonl" | sed 's/, "val_ms".*//'; }
 
-# runs NAME RANKS FLAGS...: a run that ends well.
+# runs NAME RANKS FLAGS...: runs successfully.
 runs() {
   local name=$1 ranks=$2
   shift 2
@@ -23,7 +23,7 @@ runs() {
   [[ $code -eq 0 && $(bits "$name" | wc -l) -eq 4 ]] || fail "$name: exit code $code"
 }
 
-# ---- A residual network on two ranks: stages, and a stop ----
+# ---- A residual network on two ranks: ZeRO stages, and a stop ----
 net=(--model resnet18-small --micro-batch 4)
 runs plain 2 "${net[@]}" --eval-every 2 --save-every 2 --keep 0 --export "$work/plain_end"
 shares='"val_top1": [0-9.e-]*, "val_top5": [0-9.e-]*, "val_images": 6'
@@ -34,7 +34,7 @@ for stage in 1 2 3; do
   [[ $(bits "zero$stage") == $(bits plain) ]] || fail "zero$stage: other losses"
   [[ $(evaluations "zero$stage") == $(evaluations plain) ]] || fail "zero$stage: another validation"
 done
-# Of two validations, two images each.
+# Two validations with two images each.
 runs shown 2 "${net[@]}" --no-save --eval-every 2 --tensorboard --tensorboard-images 2 --ema 0.5
 [[ $(bits shown) == $(bits plain) ]] || fail "images for TensorBoard: other losses"
 for image in 1 2; do
@@ -55,16 +55,17 @@ run_training 2 resumed "${net[@]}" --resume "$work/plain/checkpoints/step_000000
 run_training 2 other "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --made-images 65
 [[ $code -eq 64 ]] || fail "other data: exit code $code, expected 64"
 
-# ---- Statistics of both ranks' samples are those of one rank with all of them ----
+# ---- Batch statistics of two ranks equal those of one rank with all samples ----
 runs whole 1 --model resnet18-small --micro-batch 8 --no-save
 runs synced 2 "${net[@]}" --no-save --sync-batch-norm
-# losses OUT: by step. Sums in other orders differ by roundings, which a few steps let grow.
+# losses OUT: prints losses by step. Other summation orders cause rounding differences, which grow
+# over steps.
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.e-]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 paste <(losses whole) <(losses synced) | awk '{ d = $1 - $2; if (d < 0) d = -d
   if (d > 1e-4 * $1) bad = 1 } END { exit bad || NR != 4 }' || fail "synced: other losses"
 [[ $(bits synced) != $(bits plain) ]] || fail "synced: the losses of ranks by themselves"
 
-# ---- Weights go out, and come in as they were ----
+# ---- Exported weights are imported unchanged ----
 runs sent 2 "${net[@]}" --no-save --zero 3 --export "$work/sent_out"
 [[ -s $work/sent_out/config.json ]] || fail "sent: no config.json"
 for ranks in 1 2; do
@@ -106,7 +107,7 @@ grep -q 'b/3.png: neither a PNG nor a JPEG file; 1 image is damaged, expected at
 runs left_out 1 "${vit[@]}" --max-damaged 1
 grep -q 'b/3.png: .*; left out' "$work/stderr" || fail "left_out: no word of the file"
 
-# ---- The same images in a tar, with one that is torn and one without a class ----
+# ---- The same images in a tar file, with a damaged one and one without a class ----
 mkdir "$work/members"
 for i in 1 2 3 4 5 6; do
   cp "$work/folder/a/$i.png" "$work/members/$i.png"
@@ -128,7 +129,7 @@ run_training 1 tar_strict "${tars[@]}"
 grep -q './5 has no .cls; 1 sample is damaged, expected at most 0' "$work/stderr" ||
   fail "tar_strict: no word of why"
 
-# ---- Augmentation: workers and a stop change nothing ----
+# ---- Augmentation: the number of workers and a stop change nothing ----
 drawn=(--model vit-nano --micro-batch 4 --randaugment 2,9 --random-erase 0.5 --mixup 0.2 --cutmix 1
   --label-smoothing 0.1)
 runs drawn 2 "${drawn[@]}" --save-every 2 --keep 0
@@ -142,7 +143,7 @@ runs undrawn 2 --model vit-nano --micro-batch 4 --no-save
 run_training 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkpoints/step_00000002"
 [[ $code -eq 64 ]] || fail "drawn_other: exit code $code, expected 64"
 
-# ---- What cannot be ----
+# ---- Refused options ----
 for flag in --pipeline --tensor --context; do
   run_training 2 cut "$flag" 2
   [[ $code -eq 64 ]] || fail "$flag: exit code $code, expected 64"
@@ -152,7 +153,7 @@ done
 "$BIN_DIR/shale" plan --check "$work/plain" >"$work/stdout" 2>"$work/stderr"
 [[ $? -eq 64 ]] || fail "plan: another exit code than 64"
 grep -q 'shale plan supports only train_lm' "$work/stderr" || fail "plan: no word of why"
-# refused WORDS CODE FLAGS...
+# refused WORDS CODE FLAGS...: the run ends with exit code CODE and an error with WORDS.
 refused() {
   local words=$1 want=$2
   shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a run shows of itself, stopped and gone on with: event files and metrics.jsonl have each step
-# once, Prometheus' file the newest, and shale report, watch and metrics read what is there.
+# Tests the outputs of a stopped and resumed run: event files and metrics.jsonl have each step once,
+# the Prometheus file has the newest, and shale report, watch and metrics read them.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
@@ -14,18 +14,18 @@ train() {  # FLAG...
     fail "train_lm $*: exit code $?"
 }
 
-# How often the event files have a word.
+# events WORD: counts a word in the event files.
 events() { cat "$out"/tensorboard/* | grep -aoF -- "$1" | wc -l; }
 
 train --steps 4
 train --steps 10 --resume auto
-rm -r "$out/checkpoints/step_00000010"  # goes back to step 8
+rm -r "$out/checkpoints/step_00000010"  # so that training resumes at step 8
 train --steps 12 --resume auto
-train --steps 12 --resume auto  # has nothing to do, and samples once more
+train --steps 12 --resume auto  # nothing to train; writes samples again
 
 shown=("$work/output" "$out/metrics.jsonl")
 [[ $(grep -c '"loss"' "$out/metrics.jsonl") == 12 ]] || fail 'metrics.jsonl: not 12 steps'
-# The table of hyper-parameters names the loss once more.
+# The hyper-parameter table names the loss once more.
 [[ $(events train/loss) == 13 ]] || fail "event files: train/loss $(events train/loss) times"
 [[ $(events validation/loss) == 4 ]] || fail "validation/loss $(events validation/loss) times"
 [[ $(events _hparams_/session_start_info) == 1 ]] || fail 'options more than once'
@@ -42,7 +42,7 @@ starts=$(sed -E 's/^[{]"step": ([0-9]+), "ranks": 1, "time": "[0-9TZ:.-]+"[}]$/\
 [[ $starts == '0 4 8 12' ]] || fail "starts.jsonl: has $starts, expected 0 4 8 12"
 grep -q '^shale_step{run=".*"} 12$' "$work/shale.prom" || fail 'Prometheus: not step 12'
 
-# By TensorBoard itself, where the python3 of this shell has it.
+# Reads them with TensorBoard itself, if python3 in this shell has it.
 if python3 -c 'import tensorboard' 2>/dev/null; then
   python3 "$(dirname "${BASH_SOURCE[0]}")/../fixtures/check_tensorboard.py" "$out" \
     >"$work/output" 2>&1 || fail 'TensorBoard reads something else'
@@ -65,7 +65,7 @@ grep -q 'Options that differ' "$work/report.html" || fail 'report: no difference
 "$BIN_DIR/shale" report "$work" >"$work/output" 2>&1
 [[ $? == 66 ]] || fail 'report of no run: expected exit code 66'
 
-# Not a terminal: the page once, without colours.
+# Output that is not a terminal: prints the page once, without colours.
 "$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1 || fail "watch: exit code $?"
 grep -q 'Loss, steps 1 to 12' "$work/output" || fail 'watch: no curve'
 grep -q $'\e' "$work/output" && fail 'watch: drives a terminal that is none'
@@ -74,7 +74,7 @@ grep -q $'\e' "$work/output" && fail 'watch: drives a terminal that is none'
 [[ $(head -n 1 "$work/metrics.csv") == step,loss,loss_bits,* ]] || fail 'CSV: another header'
 [[ $(wc -l <"$work/metrics.csv") == $(($(wc -l <"$out/metrics.jsonl") + 1)) ]] || fail 'CSV: rows'
 
-# The peak of host memory is of the run, and not of what started it.
+# The peak host memory is that of the run, not of its launcher.
 out=$work/small
 perl -e '$large = "x" x 400e6; exec @ARGV' "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 \
   --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1 --steps 1 --out "$out" \

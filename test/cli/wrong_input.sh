@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Wrong input to train_lm: each kind ends with its exit code and one clear line, before any training,
-# on every number of ranks, and without a hang.
+# Tests wrong input to train_lm: each kind ends with its exit code and one clear line, before any
+# training, on every number of ranks, and without a hang.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
@@ -39,6 +39,7 @@ echo '{"stepz": 3}' >"$work/unknown_key.json"
 echo '{"steps": "three"}' >"$work/wrong_type.json"
 
 # ---- Checks ----
+# expect CODE WORDS... -- FLAGS...: runs on 1 rank (without mpirun) and on 3.
 
 # expect CODE WORDS... -- FLAGS...: on 1 rank (without mpirun) and on 3.
 expect() {
@@ -50,7 +51,7 @@ expect() {
     cases=$((cases + 1))
     launch "$ranks" "$train" --out "$work/out" "$@" >"$work/stdout" 2>"$work/stderr"
     local got=$?
-    # mpirun adds its own notice; ours are the lines with "error:".
+    # mpirun adds its own message; the lines of the program contain "error:".
     local lines
     lines=$(grep -c 'error:' "$work/stderr")
     local bad=""
