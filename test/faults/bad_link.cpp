@@ -1,9 +1,9 @@
 // bad_link DEVICE DEVICE LOSS DELAY_MS
 //
-// A link that loses and delays packets, for kernels that cannot emulate one: makes two TUN devices,
-// prints "ready", and carries IP packets from each to the other until it is killed. A packet is
-// lost with probability LOSS, in either direction, and arrives DELAY_MS later otherwise. The
-// devices may be moved to other network namespaces once they are there. Needs root.
+// Emulates a link that loses and delays packets, for kernels without such an emulation. Creates two
+// TUN devices, prints "ready", and forwards IP packets between them until it is killed. A packet is
+// lost with probability LOSS, in either direction, and otherwise arrives DELAY_MS later. The
+// devices may be moved to other network namespaces after that. Needs root.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -69,7 +69,7 @@ class Way {
     packets_.push_back({Clock::now() + delay_, {buffer.data(), buffer.data() + count}});
   }
 
-  // A device that is down takes nothing, as a cable would that is not plugged in.
+  // Packets to a device that is down are dropped, like on an unplugged cable.
   void deliver(Clock::time_point now) {
     for (; !packets_.empty() && packets_.front().due <= now; packets_.pop_front()) {
       const std::vector<char>& bytes = packets_.front().bytes;
@@ -83,7 +83,7 @@ class Way {
   std::bernoulli_distribution lost_;
   std::chrono::milliseconds delay_;
   std::mt19937 random_;
-  std::deque<Packet> packets_;  // all wait as long, so the first is due first
+  std::deque<Packet> packets_;  // equal delays: the front is due first
 };
 
 volatile std::sig_atomic_t stopped = 0;

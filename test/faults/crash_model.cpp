@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSectorBytes = 512;  // what a disk writes whole
+constexpr int64_t kSectorBytes = 512;  // a disk writes sectors atomically
 
 uint64_t next_random(uint64_t& seed) {  // splitmix64
   uint64_t value = seed += 0x9e3779b97f4a7c15;
@@ -133,7 +133,7 @@ std::string CrashModel::data_of(const Node& file, Unsynced unsynced, uint64_t& s
   for (FileChange change : file.changes) {
     if (toss(seed)) continue;
     const auto size = static_cast<int64_t>(change.data.size());
-    if (!change.is_resize && toss(seed)) {  // a part of the sectors
+    if (!change.is_resize && toss(seed)) {  // some of the sectors
       const uint64_t sectors = next_random(seed) % static_cast<uint64_t>(size / kSectorBytes + 1);
       change.data.resize(static_cast<size_t>(sectors) * kSectorBytes);
     }

@@ -10,49 +10,49 @@
 
 namespace shale::test {
 
-// What may have become of changes that were not synced when the power failed. Data of a file is
-// synced by an fsync of the file, names in a folder by an fsync of the folder, and by nothing else:
-// file systems promise no more, although most do more.
+// What may happen to unsynced changes in a power failure. Only an fsync of a file makes its data
+// durable, and only an fsync of a folder makes its names durable: file systems promise no more,
+// although most do more.
 enum class Unsynced {
   kLost,
-  kKept,       // also what a process leaves that is killed
-  kNamesKept,  // the names are there, the data is not: files end where they were synced
-  kZeroed,     // the names and the sizes are there, the data is zeros
-  kAny,        // any of the changes, in any combination, and writes in part: by a seed
+  kKept,       // all changes survive, as when a process is killed
+  kNamesKept,  // names survive, data does not: files end where they were synced
+  kZeroed,     // names and sizes survive, data reads as zeros
+  kAny,        // a random subset of the changes survives, writes partly (by a seed)
 };
 
-// A folder on a disk, of which is known what was synced. Fed with the calls that a program made;
-// can lay out at any time what would be found after a crash.
+// Model of a folder on a disk that tracks what was synced. It is fed with the calls that a program
+// made, and can create the folder as it may be found after a crash.
 class CrashModel {
  public:
-  // `root`, an existing empty folder, is where the calls' paths begin.
+  // `root`: an existing empty folder, in which all paths of the calls lie.
   explicit CrashModel(std::string root);
 
-  // Throws std::runtime_error for a call that does not fit what came before.
+  // Applies a call. Throws std::runtime_error for a call that contradicts earlier ones.
   void apply(const DiskCall& call);
 
-  // Makes `folder`, which must not exist.
+  // Creates `folder`, which must not exist, as it may be found after a crash.
   void lay_out(const std::string& folder, Unsynced unsynced, uint64_t seed = 0) const;
 
  private:
   struct FileChange {
-    int64_t offset = 0;  // of the data; or the new size
+    int64_t offset = 0;  // offset of the data, or the new size
     std::string data;
     bool is_resize = false;
   };
   struct Node;
   struct NameChange {
-    std::string removed;  // empty: none
-    std::string added;    // empty: none
+    std::string removed;  // empty if none
+    std::string added;    // empty if none
     std::shared_ptr<Node> node;
   };
   using Names = std::map<std::string, std::shared_ptr<Node>>;
   struct Node {
     bool is_folder = false;
-    std::string synced;  // of a file
+    std::string synced;  // synced content of a file
     std::string now;
-    std::vector<FileChange> changes;  // from one to the other
-    Names names_synced;               // of a folder
+    std::vector<FileChange> changes;  // from `synced` to `now`
+    Names names_synced;               // synced names in a folder
     Names names_now;
     std::vector<NameChange> name_changes;
   };

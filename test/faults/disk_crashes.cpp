@@ -1,5 +1,6 @@
-// The machine stops after each call that saving makes, and each time the disk is left in several of
-// the states that it may then be in: every one has all committed checkpoints, and a run goes on.
+// Simulates a crash after each disk operation of saving, leaving the disk in several of the states
+// possible then. In every state all committed checkpoints must be intact, and a run must be able to
+// resume.
 
 #include <filesystem>
 #include <string>
@@ -14,7 +15,7 @@
 namespace shale::test {
 namespace {
 
-constexpr int64_t kSteps = 4;  // keeping two: the last ones delete others
+constexpr int64_t kSteps = 4;  // keeps two, so the last steps delete older ones
 
 struct Recorded {
   TempDir dir;
@@ -28,7 +29,7 @@ struct Recorded {
   }
 };
 
-// Checks one state of the disk, then saves on it, as the next run would. Empty, or what is wrong.
+// Checks one disk state, then saves on it, as the next run would. Returns the problem, or "".
 std::string problem_of(const CrashModel& model, Unsynced unsynced, uint64_t seed, int64_t saved) {
   const TempDir scratch;
   const std::string root = scratch.file("disk");
@@ -41,7 +42,7 @@ std::string problem_of(const CrashModel& model, Unsynced unsynced, uint64_t seed
   return problem_after_fault(root, kSteps + 1);
 }
 
-// All prefixes of the calls, in the plain states and in `seeds` random ones.
+// Checks all prefixes of the calls, in the fixed states and in `seeds` random ones.
 std::string problems(const Recorded& recorded, uint64_t seeds, int64_t& states) {
   std::string all;
   CrashModel model(recorded.dir.path());
@@ -79,7 +80,7 @@ TEST_CASE("a power failure after any call, in many states of the disk", "[.][fau
   CHECK(states > 20'000);
 }
 
-// The model must be able to find a mistake: a program that does not sync loses checkpoints in it.
+// Shows that the model detects mistakes: a program that does not sync loses checkpoints in it.
 TEST_CASE("without any one kind of sync, a power failure loses a checkpoint", "[faults]") {
   Recorded recorded;
   const DiskOp left_out = GENERATE(DiskOp::kSyncFile, DiskOp::kSyncFolder);

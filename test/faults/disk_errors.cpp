@@ -1,6 +1,6 @@
-// Each call of the system that saving makes fails in turn, in each way that it can: the program
-// ends with exit code 74 and one line that names path and reason, no committed checkpoint is lost,
-// and the next run goes on.
+// Makes each system call of saving fail in turn, in each possible way. The program must end with
+// exit code 74 and one line that names path and reason, lose no committed checkpoint, and the next
+// run must succeed.
 
 #include <algorithm>
 #include <cerrno>
@@ -15,8 +15,8 @@
 namespace shale::test {
 namespace {
 
-// How many calls a run without faults makes, as far as the fault can hit them. The same in each
-// run, for they do not depend on time.
+// Number of calls in a run without faults that the fault can affect. It is the same in each run, as
+// it does not depend on time.
 int64_t calls_of_a_run(const std::string& kind) {
   const TempDir dir;
   const SaverOutcome outcome = run_saver({.folder = dir.path(), .count = 3});
@@ -27,7 +27,7 @@ int64_t calls_of_a_run(const std::string& kind) {
   return last;
 }
 
-// One run with a fault, and what must hold after it. Empty, or what is wrong.
+// Runs once with a fault and checks the result. Returns the problem, or "".
 std::string problem_of(const std::string& kind, int64_t at, int want_code, int want_errno) {
   const TempDir dir;
   const SaverOutcome outcome =
@@ -46,7 +46,7 @@ std::string problem_of(const std::string& kind, int64_t at, int want_code, int w
   }
   const std::string problem = problem_after_fault(dir.path(), outcome.saved);
   if (!problem.empty()) return fail(problem);
-  // The same program, the disk being well again.
+  // Runs the same program with a healthy disk.
   const SaverOutcome next = run_saver({.folder = dir.path(), .first = outcome.saved + 1});
   if (next.run.code != 0)
     return fail("the next run ends with ", next.run.code, ", ", next.run.errors);
@@ -54,7 +54,7 @@ std::string problem_of(const std::string& kind, int64_t at, int want_code, int w
   return later.empty() ? "" : fail("after the next run: ", later);
 }
 
-// Every `stride`-th call.
+// Tests every `stride`-th call.
 std::string problems(const std::string& kind, int64_t stride, int want_code, int want_errno) {
   std::string all;
   const int64_t calls = calls_of_a_run(kind);
@@ -68,7 +68,7 @@ std::string problems(const std::string& kind, int64_t stride, int want_code, int
 }  // namespace
 
 TEST_CASE("a disk error at some calls ends the program cleanly and loses nothing", "[faults]") {
-  // Strides that have no common factor, so that the kinds meet different calls.
+  // Strides without a common factor, so that each kind of fault hits different calls.
   CHECK(problems("eio", 5, 74, EIO) == "");
   CHECK(problems("enospc", 7, 74, ENOSPC) == "");
 }

@@ -1,17 +1,20 @@
-// Stands between a program and the C library (LD_PRELOAD), and makes the disk fail. Counts the
-// calls that concern a folder, in all threads, from 1:
+// LD_PRELOAD library between a program and the C library that makes disk operations fail. It counts
+// the calls that concern a folder, in all threads, from 1:
 //
 //   SHALE_FAULT_UNDER=FOLDER   the folder, an absolute path
-//   SHALE_FAULT_LOG=FILE       appends each of these calls, once it succeeded, and what the program
+//   SHALE_FAULT_LOG=FILE       appends each of these calls that succeeded, and what the program
 //                              prints (disk_call.h)
 //   SHALE_FAULT_AT=N           the call that fails
-//   SHALE_FAULT_KIND=...       how: enospc, eio (with that error); eintr (nothing was done: try
-//                              again); short (a read or write moves half of its bytes); full (this
-//                              call and all later ones find no room for new data or names); kill
-//                              (the process dies instead)
-//   SHALE_FAULT_DELAY_MS=N     every open takes so much longer, as of throttled storage
+//   SHALE_FAULT_KIND=...       how it fails: enospc, eio (with that error); eintr (nothing was
+//   done:
+//                              try again); short (a read or write transfers half of its bytes);
+//                              full
+//                              (this call and all later ones find no space for new data or names);
+//                              kill (the process dies instead)
+//   SHALE_FAULT_DELAY_MS=N     delays every open by N ms, as throttled storage does
 //
-// Only what Shale uses is here. Calls that other libraries make from inside (stdio) are not seen.
+// Intercepts only functions that Shale uses. Calls made inside other libraries (stdio) are not
+// seen.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -64,7 +67,7 @@ Settings& settings() {
   return instance;
 }
 
-// The C library's own.
+// Returns the C library's own function.
 template <typename Function>
 Function real(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
@@ -90,7 +93,7 @@ void record(const DiskCall& call) {
   ::syscall(SYS_write, settings().log, text.data(), text.size());
 }
 
-// One call that may fail, or may be none of ours.
+// One intercepted call, which may fail. Calls outside the folder are not counted.
 class Call {
  public:
   Call(DiskOp op, const char* name, std::string path) {
@@ -117,10 +120,10 @@ class Call {
   bool is_counted() const { return is_counted_; }
   DiskCall& details() { return call_; }
   int error() const { return error_; }
-  // How many bytes a read or write of `size` shall move.
+  // Number of bytes that a read or write of `size` bytes shall transfer.
   size_t limit(size_t size) const { return is_short_ && size > 1 ? size / 2 : size; }
 
-  // What the call returns: -1 and errno if it shall fail, else what `run` returns.
+  // Returns -1 with errno if the call shall fail, otherwise the result of `run`.
   template <typename Run>
   auto operator()(const Run& run) -> decltype(run()) {
     if (error_ != 0) {
@@ -208,11 +211,11 @@ int openat64(int folder, const char* path, int flags, ...) {
 
 int close(int fd) {
   const int flags = ::fcntl(fd, F_GETFL);
-  // Only of files that were written: closing others has nothing to report.
+  // Counts only files opened for writing: closing others cannot report a write error.
   const bool is_written = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
   Call call(DiskOp::kOther, "close", is_written ? path_of(fd) : "");
   const int result =
-      real<decltype(&::close)>("close")(fd);  // also if it fails: the descriptor is gone
+      real<decltype(&::close)>("close")(fd);  // even if close fails, the descriptor is gone
   return call([&] { return result; });
 }
 

@@ -1,5 +1,5 @@
-// The machine stops after each call that an export over an earlier one makes: what is found then is
-// the old model, the new one, or none that a reader would take. Never some files of each.
+// Simulates a crash after each disk operation of an export over an earlier one. The folder then has
+// the old model, the new one, or none that a reader would accept, never a mixture of their files.
 
 #include <map>
 #include <optional>
@@ -19,7 +19,7 @@
 namespace shale::test {
 namespace {
 
-// All that says what model it is; none if a reader refuses the folder.
+// Content of all files that define the model; nullopt if a reader refuses the folder.
 std::optional<std::map<std::string, std::string>> model_in(const std::string& folder) {
   try {
     const HfGpt2Config config = load_gpt2_config(folder);
@@ -37,7 +37,7 @@ std::optional<std::map<std::string, std::string>> model_in(const std::string& fo
   }
 }
 
-// Exports an untrained model, different for each seed, in files of at most so many bytes.
+// Exports an untrained model, different for each seed, in files of at most `file_bytes`.
 std::vector<DiskCall> export_model(const TempDir& dir, int seed, const std::string& file_bytes) {
   const std::string program =
       cat(SHALE_TRAIN_LM " --data '", dir.file("text.txt"), "' --out '", dir.file("out"), "_", seed,
@@ -55,9 +55,9 @@ std::vector<DiskCall> export_model(const TempDir& dir, int seed, const std::stri
 TEST_CASE("a power failure during an export leaves the old model, the new one, or none",
           "[faults]") {
   const auto [before, after] = GENERATE(table<std::string, std::string>({
-      {"20KiB", "20KiB"},  // files of the same names
-      {"20KiB", "50KiB"},  // fewer
-      {"20KiB", "1MiB"},   // one
+      {"20KiB", "20KiB"},  // files with the same names
+      {"20KiB", "50KiB"},  // fewer files
+      {"20KiB", "1MiB"},   // a single file
       {"1MiB", "20KiB"},
       {"1MiB", "1MiB"},
   }));
@@ -89,8 +89,8 @@ TEST_CASE("a power failure during an export leaves the old model, the new one, o
     }
   }
   CHECK(problems == "");
-  CHECK(found_old > 5);   // it is there until all data is written
-  CHECK(found_new >= 5);  // and the other in the end, whatever was not synced
+  CHECK(found_old > 5);   // the old model stays until all data is written
+  CHECK(found_new >= 5);  // the new model is complete in the end, in any unsynced state
 }
 
 }  // namespace shale::test

@@ -8,26 +8,25 @@
 
 namespace shale::test {
 
-// How the disk fails; disk_fault_library.cpp explains it.
+// Injected disk fault; disk_fault_library.cpp documents the fields.
 struct DiskFault {
   std::string under;      // the folder, an absolute path
   std::string kind = {};  // "eio", "enospc", "full", "eintr", "short", "kill"
-  int64_t at = 0;         // the call that fails, from 1; 0: none
+  int64_t at = 0;         // number of the call that fails, from 1; 0: none
 };
 
 struct FaultyRun {
   int code = 0;  // the exit code, or 128 + signal
   std::string output;
   std::string errors;
-  std::vector<DiskCall> calls;  // that succeeded, and what it printed by write()
+  std::vector<DiskCall> calls;  // successful calls, and what write() printed
 };
 
-// Runs the shell command `before` + `program` + `after`, of which only `program` meets the fault.
+// Runs the shell command `before` + `program` + `after`, injecting the fault only into `program`.
 FaultyRun run_with_fault(const DiskFault& fault, const std::string& before,
                          const std::string& program, const std::string& after = "");
 
-// Counts, in a run without faults, to the last call at which a fault of this kind makes a
-// difference.
+// Number of the last call, in a run without faults, that a fault of this kind would affect.
 int64_t last_call(const FaultyRun& run, const std::string& kind);
 
 }  // namespace shale::test

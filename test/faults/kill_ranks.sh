@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Kills training runs with SIGKILL, one rank or the whole job with mpirun, at random instants and,
-# half the times, in the middle of saves, and starts them again with --resume auto:
+# Kills training runs with SIGKILL, one rank or the whole job with mpirun, at random times and, in
+# half of the cases, in the middle of saves, and restarts them with --resume auto:
 #
 #   BIN_DIR=build/release/bin test/faults/kill_ranks.sh [KILLS] [SEED]     default: 6 kills
 #
-# After every kill the job is gone, in 3 seconds where nothing else runs (the slowest time is printed,
-# 15 seconds are an error), and the next start goes on from the last checkpoint
-# that was reported, or a later one, and clears away what the killed run left. A run that gets to
-# its end has the losses and the state of one that was never killed, to the bit, and each step once.
+# After every kill the whole job must be gone: within 3 seconds on an idle machine (the slowest time
+# is printed; 15 seconds are an error). The next start must resume from the last reported checkpoint
+# or a later one, and delete what the killed run left behind. A run that finishes must have the
+# losses and the state of one that was never killed, bit-identical, and each step once.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 kills=${1:-6}
 seed=${2:-$$}
 RANDOM=$seed
 train="$BIN_DIR/train_lm"
-# Open MPI's own segments survive a kill of mpirun; in here they go with the folder.
+# Open MPI's shared-memory segments survive a kill of mpirun; here they are deleted with the folder.
 export OMPI_MCA_btl_vader_backing_directory="$work"
 ranks=3
 steps=90
@@ -26,7 +26,7 @@ fail() {
   tail -n 5 "$work/log" | sed 's/^/    /'
 }
 
-# command OUT: sets `command`.
+# set_command OUT: sets `command` to the command line of a run with output folder OUT.
 set_command() {
   command=(mpirun --oversubscribe --bind-to none -np "$ranks" "$train" --data "$work/text.txt"
     --layers 2 --width 256 --heads 4 --seq-len 64 --micro-batch 2 --threads 1 --steps "$steps"
@@ -44,7 +44,7 @@ check_end() {
 }
 
 leftovers() { ls -A "$work/run/checkpoints" 2>/dev/null | grep -E '\.tmp-|^\.trash' ; }
-# Named shared memory that these processes use now.
+# Lists the named shared memory that these processes use now.
 shared_by() {
   local pid
   for pid in "$@"; do grep -o '/dev/shm/.*' "/proc/$pid/maps" 2>/dev/null; done | grep -v ' (deleted)$' | sort -u
@@ -53,7 +53,7 @@ ranks_of() { pgrep -P "$1" -x train_lm; }
 
 milliseconds() { date +%s%3N; }
 
-# wait_gone PID...: whether all are gone in time. A zombie is.
+# wait_gone PID...: waits until all processes have ended (zombies count as ended); fails on timeout.
 wait_gone() {
   local start pid alive took
   start=$(milliseconds)
@@ -72,11 +72,11 @@ wait_gone() {
 }
 
 at_work() { grep -qE '^(step|saved step) ' "$work/log"; }
-# Prints the folders of saves that are not complete, without starting a process.
+# Prints the folders of incomplete saves, without starting a process.
 open_saves() { compgen -G "$work/run/checkpoints/*.tmp-*"; }
 
-# Waits for what the next kill wants: in turn a moment from the launcher's start on, one at work, and
-# twice one of a save. Returns when it is there, or the run has ended.
+# Waits for the moment of the next kill: in turn a random time after launch, a random time during
+# training, and twice the middle of a save. Returns at that moment, or when the run has ended.
 wait_for_moment() {
   local job=$1 saves=$((1 + RANDOM % 3)) last="" now
   if [[ $((killed % 4)) -gt 0 ]]; then
@@ -119,7 +119,7 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
     fi
     wait_gone "${pids[@]}" || fail "ranks are not gone after 15 s"
     if ! wait_gone "$job"; then
-      # Open MPI's PMIx server may lock up when a rank dies while it connects to it.
+      # Open MPI's PMIx server may hang if a rank dies while connecting to it.
       if grep -q 'PMIX ERROR' "$work/log"; then
         lock_ups=$((lock_ups + 1))
       else
@@ -138,7 +138,7 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
     [[ $code -eq 0 ]] || fail "the run ended with $code"
     ended=true
   fi
-  # A run that was killed before it had resumed says nothing.
+  # A run that was killed before it resumed prints no such line.
   resumed=$(sed -nE 's/^resumed from .* after ([0-9]+) steps$/\1/p' "$work/log")
   if [[ -n $resumed ]]; then
     [[ $resumed -ge $saved ]] || fail "resumed after step $resumed, step $saved was saved"
@@ -150,8 +150,8 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
   fi
   now=$(sed -nE 's/^saved step ([0-9]+)$/\1/p' "$work/log" | tail -n 1)
   if [[ -n $now ]]; then saved=$now; fi
-  # Ended, though nothing may have been left to do, or killed after its last checkpoint: then the
-  # last row is there too.
+  # If the run ended (perhaps with nothing left to do) or was killed after its last checkpoint, the
+  # metrics must have the last row too.
   if $ended || grep -q "^saved step $steps$" "$work/log"; then
     check_end
     finished=$((finished + 1))

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# lost_host.sh [all]      BAD_LINK: the program of that name
-# Two hosts, which are network namespaces of this one: when the link between them goes down, ranks on
-# both sides say within seconds whom they miss, and end with 76; a link that loses and delays packets
-# only slows them down. Skips (code 4) where namespaces cannot be made.
+# lost_host.sh [all]      BAD_LINK: path of the program bad_link
+#
+# Emulates two hosts by network namespaces. When the link between them goes down, ranks on both
+# sides must name the lost ranks within seconds and end with 76. A link that loses and delays
+# packets must only slow them down. Skips (code 4) if namespaces cannot be created.
 set -uo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../support/two_hosts.sh"
@@ -15,7 +16,7 @@ cleanup() {
 trap cleanup EXIT
 make_hosts
 
-# A lost host's output does not arrive: ranks write to files.
+# Output of a lost host does not reach mpirun, so ranks write to files.
 cat >"$work/rank" <<END
 #!/bin/sh
 "\$@" >"$work/out.\$OMPI_COMM_WORLD_RANK" 2>&1
@@ -33,7 +34,7 @@ fail() {
 }
 
 supervisor=()                # before mpirun
-rank_wrapper=("$work/rank")  # around what it starts
+rank_wrapper=("$work/rank")  # around the command of each rank
 start() {  # RANKS FLAG...: in the background
   local ranks=$1
   shift
@@ -53,14 +54,14 @@ timeout_s=3
 start 4 --steps 1000000 --timeout $timeout_s
 for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
 [[ $(rows) -ge 20 ]] || fail 'two hosts do not train'
-# Heartbeats are listened for on the addresses of the link and on no others: by two ranks on each side.
+# The heartbeat sockets of two ranks on each side are bound to the addresses of the link only.
 for end in "$left 014DD50A" "$right 024DD50A"; do
-  read -r ns address <<<"$end"  # as /proc has it
+  read -r ns address <<<"$end"  # the format of /proc
   listening=$(in_namespace "$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
   [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', expected $address twice"
 done
-# Datagrams of strangers are not taken: random ones, and such as a rank sends that fails, but for the
-# number that only ranks know.
+# Foreign datagrams are ignored: random ones, and copies of a failing rank's message without the
+# secret number that only ranks know.
 ports=$(in_namespace $left awk 'NR > 1 { split($2, a, ":"); print a[2] }' /proc/net/udp | xargs)
 before=$(rows)
 in_namespace $right perl -MSocket -e '
@@ -78,20 +79,21 @@ for _ in $(seq 200); do [[ $(rows) -ge $((before + 20)) ]] && break; sleep 0.05;
 [[ $(rows) -ge $((before + 20)) ]] || fail 'forged datagrams stop the run'
 in_namespace $left ip link set $left_device down
 cut=$(milliseconds)
-# Processes of ranks, which a command line shows by the program's name.
+# Counts rank processes, which are recognized by the program name.
 ranks_left() { { ip netns pids $left; ip netns pids $right; } | xargs -r ps -o comm= -p | grep -c train_lm; }
 for _ in $(seq 200); do
   [[ $(ranks_left) -eq 0 ]] && break
   sleep 0.05
 done
 took=$(($(milliseconds) - cut))
-# Ranks are placed host by host in turn: 0 and 2 are on the left.
+# Ranks are placed on hosts in turn: ranks 0 and 2 are on the left.
 for rank in 0 1 2 3; do
   lost=$([[ $((rank % 2)) -eq 0 ]] && echo 1,3 || echo 0,2)
   grep -qE "no sign of (life of ranks|the node of ranks) $lost for" "$work/out.$rank" ||
     fail "rank $rank does not name ranks $lost"
 done
-# Of each host the first to end gives the code; mpirun may kill the other together with its shell.
+# On each host the rank that ends first sets the exit code; mpirun may kill the other one together
+# with its shell.
 for host in '0 2' '1 3'; do
   read -r a b <<<"$host"
   codes=$(cat "$work/code.$a" "$work/code.$b" 2>/dev/null | sort -u | tr '\n' ' ')
@@ -107,11 +109,11 @@ in_namespace $left ip link set $left_device up
 rm -rf "$work/out"
 sleep 1
 
-# ---- Supervised, the run goes on with the host that is left ----
+# ---- Supervised, the run continues on the remaining host ----
 
 if [[ ${1:-} == all ]]; then
   supervisor=("$BIN_DIR/shale" run --elastic --)
-  rank_wrapper=()  # a shell would not hand on signals
+  rank_wrapper=()  # a shell would not forward signals
   start 4 --steps 200000 --save-every 20 --timeout $timeout_s --global-batch 4
   for _ in $(seq 400); do [[ $(rows) -ge 60 ]] && break; sleep 0.05; done
   touch "$work/right_is_gone"
@@ -132,9 +134,9 @@ if [[ ${1:-} == all ]]; then
   in_namespace $right ip link set $right_device up
 fi
 
-# ---- The link is bad ----
+# ---- A bad link ----
 
-# In place of the first, so that nothing has another way. TCP needs minutes for the worse one.
+# Replaces the first link, so that there is no other route. TCP takes minutes on the worse setting.
 loss=0.05 delay_ms=20
 [[ ${1:-} != all ]] || { loss=0.3 delay_ms=200; }
 in_namespace $left ip link del $left_device

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A rank of a run over several axes was given another plan, on 4 and on 8 ranks: the error names it and
-# what differs, before anything is trained.
+# One rank of a run over several axes, on 4 and on 8 ranks, gets other options: the error names it
+# and the difference, before any training.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 output=$work/output
@@ -8,7 +8,7 @@ for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$w
 flags=(--data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 32 --micro-batch 1
   --global-batch 8 --device cpu --threads 1 --no-save --steps 2)
 
-# other_plan VICTIM RANKS FLAG... -- FLAG...: one rank was given the second flags.
+# other_plan VICTIM RANKS FLAG... -- FLAG...: rank VICTIM runs with the second flags.
 other_plan() {
   local victim=$1 ranks=$2 all=() other=()
   shift 2

@@ -1,6 +1,6 @@
-// save_checkpoints FOLDER FIRST COUNT RANKS: cleans the folder of checkpoints, as a run does when
-// it starts, then saves COUNT steps from FIRST on, prints "saved step N" for each, and keeps the
-// newest two. Ends as a training program does: an error is one line and its exit code.
+// save_checkpoints FOLDER FIRST COUNT RANKS: cleans the checkpoint folder, as a starting run does,
+// then saves COUNT steps from FIRST on, prints "saved step N" for each, and keeps the newest two.
+// Ends like a training program: an error is one line and its exit code.
 
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     for (int64_t step = first; step < first + count; ++step) {
       shale::test::save_sample(folder, step, {.ranks = std::atoi(argv[4]), .rows = 100});
       const std::string line = shale::cat("saved step ", step, "\n");
-      // Straight to the system, so that a crash right after it cannot lose the line.
+      // Unbuffered, so that a crash right afterwards cannot lose the line.
       if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) return 1;
       folder.retire(2, step);
     }

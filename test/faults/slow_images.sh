@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Images from slow storage: the metrics and the end of a run say that data is the limit, and more
-# workers lift it; of storage that is not slow two workers leave nothing to wait for.
+# Reads images from slow storage: the metrics and the end of a run must report that data is the
+# bottleneck, and more workers remove it. With fast storage and two workers, ranks do not wait for
+# data.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 program=train_image
@@ -13,8 +14,8 @@ done
 common=(--data "$work/folder" --val-fraction 0 --model vit-nano --pixels 32 --threads 1
   --micro-batch 8 --global-batch 8 --steps 10 --no-save --timeout 60)
 
-# waits OUT: the percentage of its time that rank 0 waited for batches in the median step after the
-# first, as a machine that has other work delays a step now and then.
+# waits OUT: percentage of its time that rank 0 waited for batches in the median step after the
+# first. The median ignores steps that other load on the machine delays.
 waits() {
   sed -nE 's/^\{"step": ([0-9]+), .*"step_ms": ([0-9.]+).*"data_wait_ms": ([0-9.]+).*/\1 \2 \3/p' \
     "$work/$1/metrics.jsonl" |

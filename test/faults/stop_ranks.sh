@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# stop_ranks.sh [TIMES]: SIGTERM to ranks, or SIGUSR1 to mpirun, at random instants of a run, 4 times
-# or as often as asked. Each time all ranks save together and mpirun returns 75; the run goes on from
-# there; at the end every step is there once and the losses are those of a run that nobody stopped.
+# stop_ranks.sh [TIMES]: sends SIGTERM to a rank or SIGUSR1 to mpirun at random times of a run,
+# TIMES times (default 4). Each time all ranks must save together and mpirun must return 75, and the
+# run must be resumable. In the end every step exists once, with the losses of an undisturbed run.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 times=${1:-4}
@@ -16,7 +16,7 @@ train() {  # FOLDER FLAG...
     --warmup-steps 0 --out "$work/$folder" "$@" >>"$work/output" 2>&1
 }
 field() { grep -o "\"$1\": [^,}]*" "$work/run/status.json" | head -n 1 | sed 's/.*: //; s/"//g'; }
-rows() { grep -c '"loss"' "$work/run/metrics.jsonl" 2>/dev/null || true; }  # of steps
+rows() { grep -c '"loss"' "$work/run/metrics.jsonl" 2>/dev/null || true; }  # rows of steps
 
 last=0
 for i in $(seq "$times"); do
@@ -24,15 +24,15 @@ for i in $(seq "$times"); do
   before=$(rows)
   (train run --steps $steps --resume auto) &
   launcher=$!
-  for _ in $(seq 600); do  # at work
+  for _ in $(seq 600); do  # until it trains
     [[ $(rows) -gt $before ]] && break
     sleep 0.02
   done
   sleep "0.$(printf '%03d' $((RANDOM % 300)))"
   if [[ $((RANDOM % 3)) -eq 0 ]]; then
-    kill -USR1 $launcher  # passed on to both ranks
+    kill -USR1 $launcher  # mpirun forwards it to both ranks
   else
-    kill -TERM "$(pgrep -P $launcher -x train_lm | shuf -n 1)"  # one rank; the other hears of it
+    kill -TERM "$(pgrep -P $launcher -x train_lm | shuf -n 1)"  # it informs the other rank
   fi
   wait $launcher
   code=$?

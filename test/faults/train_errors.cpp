@@ -1,7 +1,7 @@
-// The disk fails under train_lm, which writes checkpoints on a thread beside training: whichever
-// rank it hits, the run ends with exit code 74 and a line that names path and reason (or goes on
-// with a warning, if only something old could not be deleted), no committed checkpoint is lost, and
-// the same command goes on.
+// Injects disk faults into train_lm, which writes checkpoints on a background thread. Whichever
+// rank is hit, the run must end with exit code 74 and a line that names path and reason (or
+// continue with a warning, if only something old could not be deleted), lose no committed
+// checkpoint, and be resumable by the same command.
 
 #include <cerrno>
 #include <cstdlib>
@@ -54,14 +54,14 @@ FaultyRun train(const Training& training) {
   return run_with_fault(fault, launcher + others + " : -np 1", program);
 }
 
-// The last step of the lines "saved step N"; 0: none.
+// Last step of the lines "saved step N"; 0 if none.
 int64_t last_saved(const std::string& output) {
   const std::string words = "saved step ";
   const size_t place = output.rfind(words);
   return place == std::string::npos ? 0 : std::atoll(output.c_str() + place + words.size());
 }
 
-// The step that the file "latest" named after these calls; 0: none. It is written once a checkpoint
+// Step that the file "latest" names after these calls; 0 if none. It is written once a checkpoint
 // is committed, so from then on that step must survive.
 int64_t last_committed(const std::vector<DiskCall>& calls, size_t count) {
   int64_t written = 0;
@@ -77,10 +77,10 @@ int64_t last_committed(const std::vector<DiskCall>& calls, size_t count) {
   return committed;
 }
 
-// Whether the run that goes on from this step finds the losses of all steps before. Empty, or what
-// is wrong.
+// Checks that a run resumed from this step finds the losses of all steps before. Returns the
+// problem, or "".
 std::string problem_with_metrics(const std::string& path, int64_t step) {
-  if (step == 0) return {};  // it begins anew
+  if (step == 0) return {};  // it starts from scratch
   try {
     drop_metrics_after(path, step);
     int64_t next = 1;
@@ -94,7 +94,7 @@ std::string problem_with_metrics(const std::string& path, int64_t step) {
   }
 }
 
-// The line that begins with or contains `word`; empty if there is none.
+// First line that contains `word`; empty if there is none.
 std::string line_with(const std::string& text, const std::string& word) {
   const size_t place = text.find(word);
   if (place == std::string::npos) return {};
@@ -129,7 +129,7 @@ std::string problem_of(const std::string& kind, int want_errno, int64_t at, int 
   return later.empty() ? "" : fail("after the next run: ", later);
 }
 
-// How many calls concern checkpoints in a run without faults, as far as the fault can hit them.
+// Number of calls that concern checkpoints in a run without faults and that the fault can affect.
 int64_t calls_of_a_run(const std::string& kind, int ranks, int rank) {
   const TempDir dir;
   dir.write("text.txt", std::string(5000, 'x'));
@@ -140,7 +140,7 @@ int64_t calls_of_a_run(const std::string& kind, int ranks, int rank) {
   return last_call(run, kind);
 }
 
-// One rank's calls, every `stride`-th from `first` on.
+// Tests every `stride`-th call of one rank from `first` on.
 std::string problems(const std::string& kind, int want_errno, int ranks, int faulty_rank,
                      int64_t first, int64_t stride) {
   std::string all;
@@ -163,7 +163,7 @@ TEST_CASE("a full disk under one rank of two ends both cleanly and loses nothing
   CHECK(problems("full", ENOSPC, 2, 1, 3, 13) == "");
 }
 
-// The calls of all ranks, in the order in which they returned.
+// Uses the calls of all ranks, in the order in which they returned.
 TEST_CASE("a power failure while two ranks train loses no committed checkpoint, and no loss before",
           "[faults]") {
   const TempDir dir;
