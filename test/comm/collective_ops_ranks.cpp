@@ -1,5 +1,4 @@
-// Collectives that gradients go back through: values, and gradients of the sum of all ranks'
-// losses.
+// Differentiable collectives: their values, and the gradients of the sum of all ranks' losses.
 #include "shale/comm/collective_ops.h"
 
 #include "shale/runtime/autograd/tape.h"
@@ -12,7 +11,7 @@ namespace {
 
 constexpr int64_t kRows = 4, kCols = 3;
 
-// Small integers, so that all sums are exact. `what` tells inputs, and weights of losses, apart.
+// Small integers, so that all sums are exact. `what` distinguishes inputs from loss weights.
 float value(int what, int rank, int64_t i) {
   return static_cast<float>((what * 31 + rank * 7 + i * 5) % 11 - 5);
 }
@@ -23,8 +22,8 @@ std::vector<float> values(int what, int rank, int64_t count) {
   return result;
 }
 
-// x of each rank, whose loss is sum(w * op(x * x)) with w of its own: a nonlinear op before, so
-// that what goes on backward is a gradient too.
+// Result for the loss sum(w * op(x * x)) with x and w of each rank. The square before the
+// collective makes its incoming gradient depend on x.
 struct Result {
   std::vector<float> y;
   std::vector<float> gradient;
@@ -59,7 +58,7 @@ TEST_CASE("gradients go back through all_gather") {
     CHECK(got.y[static_cast<size_t>(i)] == square(static_cast<int>(i / count), i % count));
   }
   for (int64_t i = 0; i < count; ++i) {
-    // Every rank's loss has this rank's slice, with a weight of its own.
+    // Every rank's loss includes this rank's slice, with a weight of its own.
     float weight = 0;
     for (int r = 0; r < ranks; ++r) weight += value(1, r, me * count + i);
     CHECK(got.gradient[static_cast<size_t>(i)] == 2 * value(0, me, i) * weight);
@@ -103,7 +102,8 @@ TEST_CASE("gradients go back through all_reduce_sum, whose input stays as it is"
   }
 }
 
-// As a contrastive loss uses it: each rank's loss sees all ranks' rows, by central differences.
+// Each rank's loss depends on all ranks' rows, as in a contrastive loss; checked by central
+// differences.
 TEST_CASE("a loss over the rows of all ranks has the gradient that central differences have") {
   Context context({.threads = 1});
   const auto group = world().group({.timeout_s = 60}, context.backend());
@@ -125,7 +125,7 @@ TEST_CASE("a loss over the rows of all ranks has the gradient that central diffe
       std::vector<float> above = x, below = x;
       if (rank == changed) above[i] += 0.5f, below[i] -= 0.5f;
       const double difference = loss_of(above, false).first - loss_of(below, false).first;
-      // Of a cubic, over 2h = 1, it is the derivative 3x^2 n plus h^2 n, exactly.
+      // For a cubic with 2h = 1, the central difference is exactly 3x^2 n + h^2 n.
       if (rank == changed) CHECK(gradient[i] == difference - 0.25 * group->size());
     }
   }

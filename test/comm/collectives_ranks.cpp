@@ -8,7 +8,7 @@
 namespace shale::test {
 namespace {
 
-// Empty, one, ragged, at once, several chunks.
+// Empty, one, ragged, a single chunk, several chunks.
 const std::vector<int64_t> kCounts = {0, 1, 7, 4099, 30013};
 const std::vector<int64_t> kSlices = {0, 1, 7, 9001};  // one per rank
 
@@ -144,7 +144,7 @@ TEMPLATE_TEST_CASE("all_reduce_max finds the largest value", "", float, double, 
     const int64_t count = 20'011;
     const Buffer buffer(setup, count * int64_t{sizeof(T)});
     if (group.backend() == "nccl" && is_float(dtype_of<T>)) {
-      // Its own would lose NaN.
+      // MPI's own maximum would drop NaN.
       CHECK_THROWS_AS(group.all_reduce_max(buffer.view<T>(count)), DTypeError);
       return;
     }
@@ -295,7 +295,7 @@ TEST_CASE("all_to_all gives every rank the slices that are for it") {
 
 namespace {
 
-// Elements from one rank to another: some none, some few, one that takes many chunks and messages.
+// Number of elements from one rank to another: zero, a few, or several chunks and messages.
 int64_t pair_count(int from, int to, int64_t longest) {
   if (from == to + 1) return 0;
   if (from == 0 && to == 1) return longest;
@@ -321,7 +321,7 @@ TEST_CASE("all_to_all_v moves slices of any lengths") {
     comm::ProcessGroup& group = setup.group;
     const int ranks = group.size(), me = group.rank();
     for (const int64_t longest : {int64_t{0}, int64_t{5}, int64_t{40'009}, int64_t{1'500'007}}) {
-      if (longest > 100'000 && setup.device != nullptr) continue;  // slots are small there
+      if (longest > 100'000 && setup.device != nullptr) continue;  // staging slots are small
       const auto in_counts = pair_counts(ranks, me, /*gives=*/true, longest);
       const auto out_counts = pair_counts(ranks, me, /*gives=*/false, longest);
       const int64_t given = sum_of(in_counts), received = sum_of(out_counts);
@@ -362,7 +362,7 @@ TEST_CASE("the bits of a sum do not depend on where the buffer is cut") {
 }
 
 TEST_CASE("a large sum on memory that peers reach is right to the last element") {
-  // Longer than what goes past the caches.
+  // Larger than the threshold for stores that bypass the caches.
   const auto group = world().group({.timeout_s = 60});
   const int64_t count = (12 << 20) / 4 + 5;
   for (const Place place : {Place::kGroup, Place::kOffset, Place::kAny, Place::kMixed}) {

@@ -58,7 +58,7 @@ TEST_CASE("a job's exception comes out where its end is waited for") {
   CHECK_THROWS_AS(work.wait(), std::runtime_error);
   CHECK_THROWS_AS(work.wait(), std::runtime_error);
   int ran = 0;
-  queue.run([&](bool) { ++ran; }, nullptr);  // the queue goes on
+  queue.run([&](bool) { ++ran; }, nullptr);  // the queue still works
   CHECK(ran == 1);
 }
 

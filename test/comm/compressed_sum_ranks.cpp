@@ -1,4 +1,4 @@
-// Means over ranks at one bit an element: what they are, what they owe, what they send.
+// 1-bit compressed means over ranks: results, error feedback, traffic.
 #include "shale/comm/sums/compressed_sum.h"
 
 #include <cmath>
@@ -17,7 +17,7 @@ using comm::Traffic;
 using kernels::kSignBlock;
 using kernels::kSignWords;
 
-// Less than a block, one, ragged, and more than there are ranks.
+// Less than a block, one block, empty, ragged, and more blocks than ranks.
 const std::vector<int64_t> kLengths = {700, 1024, 0, 3000, 7168};
 constexpr double kBlockBytes = 4 * kSignWords;
 
@@ -27,7 +27,7 @@ int64_t blocks_of(const std::vector<int64_t>& lengths) {
   return blocks;
 }
 
-// Vectors that are averaged again and again.
+// Vectors that are averaged repeatedly.
 class Means {
  public:
   Means(comm::ProcessGroup& group, Context& context, std::vector<int64_t> lengths)
@@ -48,12 +48,12 @@ class Means {
     for (size_t i = 0; i < mask.size(); i += 7) mask[i] = 0;
     return mask;
   }
-  // What rank r gives in round `round`.
+  // Input of rank r in round `round`.
   static std::vector<float> given(int rank, int round, size_t vector, int64_t n) {
     return randn<float>(n, uint64_t(1000 * round + 10 * rank) + vector);
   }
 
-  // The means of a round, of all vectors.
+  // Averages all vectors in a round.
   std::vector<std::vector<float>> mean(int round) {
     for (size_t i = 0; i < vectors_.size(); ++i) {
       const auto values = given(group_.rank(), round, i, lengths_[i]);
@@ -66,7 +66,7 @@ class Means {
     return means;
   }
 
-  // What is owed of an element over all ranks: the mean of the workers', and its owner's.
+  // Error feedback of each element over all ranks: the mean over workers plus the owner's.
   std::vector<double> owed(size_t i) {
     const auto n = size_t(lengths_[i]);
     const std::vector<float> mine = to_host<float>(vectors_[i].owed);
@@ -147,7 +147,8 @@ TEST_CASE("means are the same on all ranks, and with what is owed they are the e
     const std::vector<float> mask = Means::mask(kLengths[i]);
     for (size_t k = 0; k < owed.size(); ++k) {
       CAPTURE(i, k);
-      // Five roundings a round of numbers below 16; a masked element has neither mean nor debt.
+      // Each round has five roundings of numbers below 16; a masked element has neither mean nor
+      // error.
       const double want = mask[k] == 0 ? 0 : exact[i][k];
       REQUIRE(std::abs(told[i][k] + owed[k] - want) <= kRounds * 5 * 16 * 0x1p-24);
       if (mask[k] == 0) REQUIRE(told[i][k] == 0);

@@ -1,4 +1,4 @@
-// How a group of a device uses the link to the host, by a device whose copies take a known time.
+// Host link usage of a device group, on a device whose copies take a known time.
 #include "shale/comm/groups/group_staged.h"
 
 #include <algorithm>
@@ -13,22 +13,22 @@ namespace {
 
 constexpr double kBytesPerSecond = 1e9;  // in each direction
 
-// What time it is on the host, and for how long copies have been under way in each direction.
+// Host time, and the total duration of copies in each direction.
 struct Clock {
   double now = 0;
   double down = 0, up = 0;
 };
 
 struct TimedStream {
-  double end = 0;  // of what has been queued
+  double end = 0;  // end of all queued copies
 };
 
-// Host memory. A copy is made at once, and takes its time on its stream's clock.
+// A device in host memory. Copies happen immediately, but take time on their stream's clock.
 class TimedDevice final : public DeviceBackend {
  public:
   explicit TimedDevice(Clock& clock, MemoryProvider& memory) : clock_(clock), memory_(memory) {}
 
-  // Copies from here are to the host.
+  // Marks the device memory: copies from it go to the host.
   void own(const View& buffer) { own_ = buffer; }
 
   Device device() const override { return {.type = DeviceType::kEmu, .arch = 86}; }
@@ -71,7 +71,7 @@ class TimedDevice final : public DeviceBackend {
   TimedStream default_;
 };
 
-// Two ranks of which only this one is there: the other gives the same, later.
+// One of two ranks; the other one, simulated, contributes the same values after a delay.
 class TimedHost final : public HostGroup {
  public:
   TimedHost(std::shared_ptr<WorldContext> context, const GroupOptions& options, Clock& clock,
@@ -97,13 +97,13 @@ class TimedHost final : public HostGroup {
  private:
   std::shared_ptr<WorldContext> context_;
   Clock& clock_;
-  double share_;  // of a copy's time that the ranks take to add
+  double share_;  // reduction time as a share of the copy time
 };
 
 }  // namespace
 
 TEST_CASE("staging keeps both directions of the link busy", "[staged]") {
-  // Adding takes nothing, half as long as a copy, nearly as long, longer.
+  // Reduction takes no time, half a copy's time, nearly as long, longer.
   for (const double share : {0.0, 0.5, 0.9, 1.5}) {
     CAPTURE(share);
     const auto context = std::make_shared<WorldContext>();
@@ -123,7 +123,7 @@ TEST_CASE("staging keeps both directions of the link busy", "[staged]") {
     const double copy = kCount * 4 / kBytesPerSecond;
     CHECK(clock.down == Approx(copy));
     CHECK(clock.up == Approx(copy));
-    // The slowest of the three never waits, but at the ends for the first chunk and the last.
+    // The slowest of the three stages never idles, except for the first and the last chunk.
     const double ends = (2 + share) * copy / kChunks;
     CHECK(clock.now <= std::max(1.0, share) * copy + ends + 1e-9);
     device.destroy_stream(stream);

@@ -1,4 +1,5 @@
-// Every way in which one rank's collective may not be the others': all ranks find out at once.
+// Tests every way in which one rank's collective may differ from the others': all ranks must report
+// it immediately.
 #include <chrono>
 
 #include "shale/test/support/ranks/harness.h"
@@ -9,7 +10,7 @@ namespace {
 using comm::CollectiveOptions;
 using comm::ProcessGroup;
 
-// What the odd rank does differently from the others.
+// Difference between the odd rank's call and the others'.
 enum class Mistake { kKind, kCount, kDtype, kOp, kRoot, kGatherRoot, kOrder, kMissing };
 
 constexpr Mistake kMistakes[] = {Mistake::kKind,  Mistake::kCount,  Mistake::kDtype,

@@ -1,4 +1,4 @@
-// By which NUMA nodes sums are made, from where the ranks' GPUs are.
+// Grouping of ranks into NUMA nodes for hierarchical sums, from the locations of their GPUs.
 #include "shale/comm/hosts/numa_nodes.h"
 
 #include "shale/base/error.h"

@@ -1,5 +1,5 @@
-// Collectives in host memory, NUMA node by NUMA node: the bits of one tree, and what crosses
-// between nodes.
+// Hierarchical collectives in host memory by NUMA node: they give the bits of one tree and little
+// traffic between nodes.
 #include <bit>
 
 #include "shale/test/support/ranks/harness.h"
@@ -7,7 +7,7 @@
 namespace shale::test {
 namespace {
 
-// The World's groups are made by these nodes while this lives.
+// Makes the World's groups use simulated NUMA nodes during its lifetime.
 struct SimulatedNodes {
   explicit SimulatedNodes(int ranks_per_node) {
     std::vector<int> nodes;
@@ -54,10 +54,10 @@ TEMPLATE_TEST_CASE("sums over NUMA nodes have the bits of one tree", "[many_rank
 
 TEMPLATE_TEST_CASE("a chunk crosses between NUMA nodes once", "[many_ranks][numa]", float, bf16) {
   using T = TestType;
-  constexpr int64_t kSum = 4, kResult = sizeof(T);  // bytes of an element: sums travel as f32
+  constexpr int64_t kSum = 4, kResult = sizeof(T);  // bytes of an element: sums are sent as f32
   const int ranks = world().size();
   const int64_t nodes = ranks / 2, slice = 50001, count = slice * ranks;
-  if (ranks < 4 || ranks % 2 != 0) return;  // no nodes of two
+  if (ranks < 4 || ranks % 2 != 0) return;  // cannot form nodes of two ranks
   const SimulatedNodes simulated(2);
   const auto group = world().group({.timeout_s = 60});
   std::vector<T> whole(static_cast<size_t>(count)), part(static_cast<size_t>(slice));
@@ -65,7 +65,8 @@ TEMPLATE_TEST_CASE("a chunk crosses between NUMA nodes once", "[many_ranks][numa
   const View all = make_view(whole.data(), {count}), own = make_view(part.data(), {slice});
   const comm::CollectiveOptions options{.traffic = comm::Traffic::kGradients};
 
-  // Each node sends its sums to whoever adds them, and each result goes to all others.
+  // Each node sends its partial sums to the reducing rank's node, and each result goes to all
+  // others.
   group->all_reduce_sum(all, options);
   CHECK(crossed(*group) == static_cast<double>((nodes - 1) * count * (kSum + kResult)));
   group->reset_traffic();

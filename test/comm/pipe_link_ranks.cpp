@@ -1,4 +1,5 @@
-// Links between the ranks of a group: values, order, room, and what is said when ends differ.
+// Point-to-point links between ranks of a group: values, order, capacity, and errors when the ends
+// disagree.
 #include <chrono>
 #include <thread>
 
@@ -17,7 +18,8 @@ using comm::Work;
 constexpr int64_t kCount = 3001;
 using Links = std::vector<std::unique_ptr<PipeLink>>;
 
-// Every rank's to the next one, forward, and to the one before, backward; the last two meet too.
+// Links from every rank forward to the next one and backward to the previous one; the last two
+// ranks also have a link.
 std::vector<LinkSpec> ring(int ranks, int slots, int64_t bytes = kCount * 4) {
   std::vector<LinkSpec> specs;
   for (int r = 0; r < ranks; ++r) {
@@ -46,7 +48,7 @@ void fill(const Buffer& buffer, const PipeLink& link, int micro_batch, int64_t c
   }
 }
 
-// Passes messages of several lengths over all links of this rank, all sends before the receives.
+// Sends messages of several lengths over all links of this rank, all sends before the receives.
 void pass_all(const Setup& setup, const Links& links, int slots) {
   const int64_t counts[] = {kCount, 0, 1, 77};
   for (int first = 0; first < 8; first += slots) {
@@ -80,14 +82,14 @@ void pass_all(const Setup& setup, const Links& links, int slots) {
   }
 }
 
-// What a link says that cannot go on, on the host.
+// Error message of a failing send or receive on the host.
 std::string failure_of(PipeLink& link, float* values, int64_t count, const MessageId& id) {
   const View view = make_view(values, {count});
   return message_of<CommError>(
       [&] { (link.options().sends ? link.send(view, id) : link.receive(view, id)).wait(); });
 }
 
-// The links of ranks 0 and 1 alone, on a group of all.
+// Links between ranks 0 and 1 of a group of all ranks.
 Links pair(comm::ProcessGroup& group, int slots = 1) {
   return group.make_links(std::vector<LinkSpec>{
       {.sender = 0, .receiver = 1, .chunk = 1, .capacity_bytes = kCount * 4, .slots = slots}});
@@ -151,7 +153,7 @@ TEST_CASE("a sender is ahead by the slots and no further", "[link]") {
         }
         CHECK_FALSE(works.back().done());
       }
-      group->barrier();  // so far the receiver has done nothing
+      group->barrier();  // the receiver has done nothing so far
       if (group->rank() == 0) works.back().wait();
       if (group->rank() == 1) {
         for (int k = 0; k <= slots; ++k) {
@@ -209,7 +211,7 @@ TEST_CASE("a message that is not the expected one is named with both ends, on bo
       std::string message;
       if (group->rank() == 0) {
         links[0]->send(make_view(floats, {64}), id_of(*links[0], 7)).wait();
-        // The first finds room, whatever the receiver expects.
+        // The first message fits into the link's slot, whatever the receiver expects.
         message = failure_of(*links[0], floats, 64, id_of(*links[0], 8));
       } else if (group->rank() == 1) {
         MessageId id = id_of(*links[0], change == 0 ? 8 : 7);
@@ -267,7 +269,7 @@ TEST_CASE("an end that does not come is named after the time-out, with the messa
                        "step 12, fp32[1], which rank 1 does not make"));
       }
       meet->barrier();
-      // What was sent is still taken.
+      // Messages already sent are still delivered.
       if (group->rank() == 1) {
         links[0]->receive(make_view(&value, {1}), id_of(*links[0], 0)).wait();
       }

@@ -83,7 +83,7 @@ TEST_CASE("time spent blocked is exposed, time in flight is not") {
   work.wait();
   CHECK(group->traffic().totals().exposed_seconds == 0);
   if (group->size() == 1) return;
-  // Rank 0 waits for a rank that comes late, in a call that blocks and in one that does not.
+  // Rank 0 waits for a late rank, in a blocking call and in an asynchronous one.
   for (const bool async : {false, true}) {
     const double before = group->traffic().totals().exposed_seconds;
     group->barrier();
@@ -107,7 +107,7 @@ TEST_CASE("data parallelism sends 2 psi (N-1)/N gradients a step, however it acc
   config.context = 8;
   const auto model = models::make_language_model(config);
   comm::DataParallel parallel(*model, model->blocks(), context, *group, {.seed = 3});
-  double psi = 0;  // elements, with the padding of the flat buffers
+  double psi = 0;  // elements, with the flat buffers' padding
   for (const OptimShard& shard : parallel.shards()) psi += double(shard.grad.numel());
 
   const std::vector<int32_t> ids(8, 1);

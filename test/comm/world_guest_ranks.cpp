@@ -1,4 +1,4 @@
-// Worlds of a communicator that the program has, in a program that has started MPI itself.
+// Worlds on the program's own communicator, in a program that has initialized MPI itself.
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 using comm::MpiCommunicator;
 using comm::World;
 
-// A part of all ranks: those of this one's color, the last rank first.
+// Communicator of the ranks with this color, in reverse rank order.
 struct Part {
   explicit Part(int color) {
     MPI_Comm_split(MPI_COMM_WORLD, color, -world().rank(), &comm);
@@ -102,10 +102,10 @@ TEST_CASE("a guest's rank that fails ends no process, and keeps none waiting") {
     }
     return 0;
   });
-  CHECK(code == static_cast<int>(ExitCode::kData));  // of the rank that failed first, on all
+  CHECK(code == static_cast<int>(ExitCode::kData));  // of the first failing rank, on all
   if (part.rank > 0) CHECK(contains(heard, "an error that a test makes"));
   CHECK(mpi_works(part.comm, part.size));
-  // And the next one works.
+  // A later world works.
   World guest(MpiCommunicator{part.comm});
   CHECK(sum_of_ones(*guest.group({.timeout_s = 60})) == float(part.size));
 }
@@ -129,7 +129,7 @@ TEST_CASE("a World is of an intracommunicator") {
   CHECK(contains(message_of<InternalError>([&] { make(MPI_COMM_NULL); }), "MPI_COMM_NULL"));
   const int last = world().size() - 1;
   if (last == 0) return;
-  const Part part(world().rank() % 2);  // whose first rank is the highest
+  const Part part(world().rank() % 2);  // its first rank is the highest world rank
   const int leader_of_others = world().rank() % 2 == last % 2 ? last - 1 : last;
   MPI_Comm between = MPI_COMM_NULL;
   MPI_Intercomm_create(part.comm, 0, MPI_COMM_WORLD, leader_of_others, 7, &between);

@@ -117,7 +117,7 @@ TEST_CASE("data that does not fit the declared parts is an error", "[io]") {
   CHECK_THROWS_AS(declare(part), InternalError);
   CHECK_THROWS_AS(CheckpointShardWriter(dir.path(), "y", {parts[0], parts[0]}), InternalError);
   CHECK_THROWS_AS(CheckpointShardWriter(dir.path(), "y", parts, 4095), InternalError);
-  CHECK_THROWS_AS(CheckpointShardWriter(dir.path(), "x", parts), DiskError);  // it exists
+  CHECK_THROWS_AS(CheckpointShardWriter(dir.path(), "x", parts), DiskError);  // the file exists
 }
 
 TEST_CASE("reading what a tensor does not have is an error", "[io]") {
@@ -140,7 +140,7 @@ TEST_CASE("many ranges that are read at once are what each is alone", "[io]") {
   const SampleOptions options{.ranks = GENERATE(1, 3, 8), .chunk_bytes = 5000, .rows = 1000};
   save_sample(folder, 1, options);
   CheckpointReader reader(folder.path_of(1));
-  // Pieces from the last tensor to the first, with a gap behind every third one.
+  // Writes ranges from the last tensor to the first, with a gap after every third one.
   const int64_t piece = GENERATE(7, 100, 1'000'000);
   CAPTURE(options.ranks, piece);
   std::vector<TensorPart> wanted;
@@ -184,14 +184,14 @@ TEST_CASE("what is read at once is read from the disk once, in the order of the 
     reads.push_back({name, 0, found.emplace_back(static_cast<size_t>(tensor.bytes()))});
     if (tensor.numel() > 0) places.push_back(reader.place_of(name, 0));  // reads the headers
   }
-  // All that this process was given by read calls.
+  // Number of bytes that this process received from read calls.
   const auto bytes_read = [] {
     const std::string text = test::read_file("/proc/self/io");
     return std::stoll(text.substr(text.find("rchar: ") + 7));
   };
   const int64_t before = bytes_read();
   reader.read_all(reads);
-  // Once, and the few bytes of /proc.
+  // Each byte is read once, plus the few bytes of /proc.
   CHECK(bytes_read() - before <= bytes + 4096);
   std::sort(places.begin(), places.end());
   CHECK(places.front().file == 0);
@@ -227,7 +227,7 @@ TEST_CASE("a checkpoint has its name only when it is committed", "[io]") {
   CHECK(names_in(folder.path()) == std::vector<std::string>{"step_00000005.tmp-one"});
   CHECK(folder.steps().empty());
   CHECK_THROWS_AS(folder.begin(5, "one"), DiskError);
-  // A manifest of tensors that no file has whole is not written.
+  // A manifest is refused if the files do not hold each of its tensors completely.
   CheckpointManifest manifest{.step = 5};
   const std::vector<TensorPart> parts = {
       {.tensor = "w", .dtype = DType::kU8, .shape = {4}, .box = {}, .first = 0, .count = 3}};
@@ -289,10 +289,10 @@ TEST_CASE("retiring keeps the newest sound checkpoints and the one saved just no
   check(9, 5, {5, 4, 3, 2, 1});
   check(4, 5, {5, 4, 3, 2});
   fs::resize_file(folder.path_of(4) + "/" + shard_file_name(0, 2), 100);
-  check(2, 5, {5, 4, 3});  // 4 does not count
+  check(2, 5, {5, 4, 3});  // 4 is damaged and does not count
   fs::remove(folder.path_of(5) + "/" + kManifestName);
-  check(1, 3, {5, 4, 3});  // 3 is the newest sound one
-  // A run that went on from an older checkpoint than the newest: what it saves stays.
+  check(1, 3, {5, 4, 3});  // 3 is the newest undamaged one
+  // A run that resumed from an older checkpoint keeps what it saves, despite newer steps.
   for (const int64_t step : {6, 7, 8}) save_sample(folder, step, {});
   check(1, 6, {8, 6});
   CHECK(names_in(dir.path()).size() == 3);
@@ -325,12 +325,12 @@ TEST_CASE("the newest valid checkpoint is found behind damaged ones, which are n
   fs::rename(folder.path_of(2), folder.path_of(9));
   CHECK(find() == 1);
   CHECK(contains(problems[0], "the manifest is of step 2"));
-  // Whoever reads it by its name sees that, and it is none of those that are kept.
+  // Reading it by name reports the damage; it does not count as one of the kept ones.
   CHECK(contains(message_of<DataError>([&] { CheckpointReader reader(folder.path_of(9)); }),
                  "step_00000009: the manifest is of step 2"));
   save_sample(folder, 5, {});
   folder.retire(2, 5);
-  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // 4 is as long as it should be
+  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // 4 has its full length
   fs::rename(folder.path_of(9), dir.file("best"));
   CHECK(CheckpointReader(dir.file("best")).manifest().step == 2);
 }

@@ -1,5 +1,5 @@
-// Every number of ranks to every other, every stage to every other. Minutes; the short version is
-// in checkpoint.cpp.
+// Tests every pair of rank counts and every pair of ZeRO stages. Takes minutes; checkpoint.cpp has
+// the short version.
 #include <map>
 #include <string>
 
@@ -11,7 +11,7 @@ namespace {
 
 using State = std::map<std::string, std::string>;  // bytes of whole tensors, by name
 
-// What rank 0 knows, on all ranks. Collective.
+// Returns rank 0's state on all ranks. Collective.
 State shared_by_first(comm::ProcessGroup& all, const State& state) {
   std::string names;
   for (const auto& [name, bytes] : state) names += name + "\n";
@@ -26,8 +26,8 @@ State shared_by_first(comm::ProcessGroup& all, const State& state) {
   return shared;
 }
 
-// Whether what this rank has of a state is the bytes of `want`; and how many tensors it has whole,
-// or how many bytes of those that are cut. Empty, or the name of what differs.
+// Compares this rank's part of the state with `want` and sets `own_bytes` to the part's size.
+// Returns the name of the first tensor that differs, or "".
 std::string difference(TinyRun& run, const State& want, int64_t& own_bytes) {
   own_bytes = 0;
   for (const StatePart& part : run.parts()) {
@@ -71,7 +71,7 @@ TEST_CASE("a state saved by 1 to 8 ranks in any stage is the same on 1 to 8 in a
           run.load(CheckpointFolder(dir.path()).path_of(2));
           int64_t own_bytes = 0;
           REQUIRE(difference(run, want, own_bytes) == "");
-          // All ranks together have all of it; in stage 0 each has.
+          // All ranks together hold the whole state; in stage 0 each rank holds all of it.
           if (to_stage > 0) to->all_reduce_sum(make_view(&own_bytes, {1}));
           REQUIRE(own_bytes >= want_bytes);
         }

@@ -1,4 +1,4 @@
-// A training state that was saved on some layout and loaded on another is the same, to the bit.
+// A training state saved on one layout and loaded on another is bit-identical.
 #include "shale/comm/checkpoint/saver.h"
 
 #include <sys/resource.h>
@@ -17,7 +17,7 @@
 namespace shale::test {
 namespace {
 
-// Each stage, precision and tier at least once: saving waits for the disk.
+// Layouts with each stage, precision and offload tier at least once (saving is slow).
 std::vector<RunLayout> few_layouts() {
   return {{{.stage = 0}},
           {{.compute = DType::kBF16, .stage = 1}, {.optimizer = true}},
@@ -59,7 +59,7 @@ TEST_CASE("a state saved by N ranks is the same on M ranks, in every stage, prec
         CHECK_FALSE(TinyRun({.shard = group}, *group, table[i]).state() == want);
       }
       all->barrier("saved");
-      // Of the many pairs: every layout to every number of ranks, on another layout.
+      // Tests a subset of all pairs: every layout with every number of ranks, on another layout.
       for (int m = 1; m <= all->size(); ++m) {
         comm::ProcessGroup* const target = groups[size_t(m)].get();
         if (target == nullptr) continue;
@@ -69,7 +69,7 @@ TEST_CASE("a state saved by N ranks is the same on M ranks, in every stage, prec
         run.poison();
         run.load(CheckpointFolder(folder).path_of(2));
         const auto got = run.state();
-        if (group != nullptr) CHECK(got == want);  // the others do not know it
+        if (group != nullptr) CHECK(got == want);  // other ranks have no reference
       }
       all->barrier("loaded");
     }
@@ -230,8 +230,8 @@ TEST_CASE("all ranks together write every element once, and about as much each",
         CHECK(end == part.shape.numel());
         total += end * dtype_size(part.values.dtype());
       }
-      // Whole states are cut evenly, to a block of 1024 elements; shards are as even as their
-      // units.
+      // Unsharded states are split evenly, to blocks of 1024 elements; shards are as even as units
+      // are.
       if (stage == 0) CHECK(std::abs(my_bytes - total / all->size()) <= 4096);
     }
   }
@@ -285,7 +285,7 @@ TEST_CASE("a rank whose disk fails stops the save on all ranks; the checkpoint b
   run.train(1);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
-  // Files of this rank may have 4 KiB: the system refuses to write more.
+  // Limits this rank's files to 4 KiB, so that the system refuses to write more.
   std::signal(SIGXFSZ, SIG_IGN);
   if (all->rank() == all->size() - 1) {
     const rlimit tiny{.rlim_cur = 4096, .rlim_max = before.rlim_max};
@@ -299,7 +299,7 @@ TEST_CASE("a rank whose disk fails stops the save on all ranks; the checkpoint b
   CHECK(contains(message, "File too large"));
   CHECK(contains(message, cat("rank ", all->size() - 1)));
   CHECK(CheckpointFolder(dir.path()).steps() == std::vector<int64_t>{0});
-  if (all->rank() == 0) CHECK(CheckpointFolder(dir.path()).clean() == 0);  // nothing is left of it
+  if (all->rank() == 0) CHECK(CheckpointFolder(dir.path()).clean() == 0);  // nothing left behind
   run.start_save(saver);
   CHECK(saver.finish() == 1);
 }
@@ -312,7 +312,7 @@ TEST_CASE("a rank that cannot copy its share stops the save on all ranks, and th
   comm::CheckpointSaver saver(*all, run.context(), dir.path(), {});
   std::vector<StatePart> share = run.share();
   const bool is_last = all->rank() == all->size() - 1;
-  if (is_last) share.back().first = -1;  // no range of its tensor
+  if (is_last) share.back().first = -1;  // a range outside its tensor
   saver.save({.step = 1}, share);
   const std::string message = message_of<Error>([&] { saver.finish(); });
   all->barrier("rank 0 has cleared away");

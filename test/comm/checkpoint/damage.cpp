@@ -1,4 +1,4 @@
-// Everything that can happen to the files of a committed checkpoint is noticed, and the file named.
+// Every kind of damage to the files of a committed checkpoint is detected, and the file named.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ struct Saved {
   std::string path(int rank) const { return folder + "/" + shard_file_name(rank, kRanks); }
 };
 
-// Whether verifying the folder finds the damage and names `path`.
+// True if verifying the folder fails with an error that names `path`.
 bool is_noticed(const Saved& saved, const std::string& path) {
   try {
     CheckpointReader(saved.folder).verify();
@@ -55,7 +55,7 @@ bool is_noticed(const Saved& saved, const std::string& path) {
   return false;
 }
 
-// Flips bits of a file in place.
+// Flips single bits of a file in place.
 class Flipper {
  public:
   explicit Flipper(const std::string& path) : fd_(::open(path.c_str(), O_RDWR)) {
@@ -98,7 +98,7 @@ TEST_CASE("every flipped bit of a file's header is noticed, by reading too", "[i
     } catch (const DataError& error) {
       unnoticed += contains(error.what(), path) ? 0 : 1;
     }
-    try {  // of the middle of a tensor that three files share
+    try {  // reads the middle of a tensor spread over three files
       CheckpointReader(saved.folder).read("wte.weight", 8000, into);
       ++unnoticed;
     } catch (const DataError&) {
@@ -117,7 +117,7 @@ TEST_CASE("thousands of flipped bits of data are noticed, by file and chunk", "[
     const std::string path = saved.path(rank);
     const Flipper file(path);
     const auto bits = static_cast<int64_t>(8 * fs::file_size(path));
-    for (int64_t bit = rank; bit < bits; bit += 311) {  // a prime: every bit of a byte has its turn
+    for (int64_t bit = rank; bit < bits; bit += 311) {  // a prime: tests every bit position
       file.flip(bit);
       ++flips;
       try {
@@ -143,7 +143,7 @@ TEST_CASE("a flipped bit under what is read is noticed, one elsewhere does no ha
   CheckpointReader reader(saved.folder);
   CHECK(contains(message_of<DataError>([&] { sample_difference(reader, saved.options); }), path));
   std::vector<std::byte> into(1000 * 4);
-  CHECK_NOTHROW(reader.read("wte.weight", 0, into));  // all of it in the first file
+  CHECK_NOTHROW(reader.read("wte.weight", 0, into));  // lies entirely in the first file
 }
 
 TEST_CASE("a flipped bit in any chunk of which bytes are wanted at once is noticed", "[io]") {
@@ -159,7 +159,7 @@ TEST_CASE("a flipped bit in any chunk of which bytes are wanted at once is notic
   CHECK_NOTHROW(reader.read_all(reads));
   const auto bytes = static_cast<int64_t>(fs::file_size(path));
   const int64_t chunk = reader.manifest().chunk_bytes;
-  // Also in the header, whose chunk holds data too.
+  // Covers the header too, whose checksum chunk also contains data.
   for (int64_t begin = 0; begin < bytes; begin += chunk) {
     const int64_t bit = 8 * std::min(begin + begin % 997, bytes - 1);
     file.flip(bit);
@@ -179,7 +179,7 @@ TEST_CASE("a file cut at any 4 KiB, or longer by a byte, is noticed", "[io]") {
     const std::string name = "step_00000010/" + shard_file_name(rank, kRanks);
     saved.dir.write(name, text + 'x');
     unnoticed += is_noticed(saved, path) ? 0 : 1;
-    // Ever shorter, so that what is left is right.
+    // Sizes decrease, so that the remaining content stays unmodified.
     std::vector<size_t> sizes = {text.size() - 1};
     for (size_t size = (text.size() - 2) / 4096 * 4096; size > 0; size -= 4096) {
       sizes.push_back(size);
@@ -248,7 +248,7 @@ TEST_CASE("a file that is gone, a link, or another's is noticed", "[io]") {
 }
 
 TEST_CASE("files of equal size that were swapped are noticed", "[io]") {
-  // Each rank has the same parts of its own tensor.
+  // The ranks' tensors have equal sizes and different values.
   const TempDir dir;
   const CheckpointFolder folder(dir.path());
   folder.begin(1, "n");
@@ -278,7 +278,7 @@ TEST_CASE("files of equal size that were swapped are noticed", "[io]") {
 
 TEST_CASE("a file that belongs to a manifest by its checksums but not by its parts is refused",
           "[io]") {
-  // Two tensors change names in the manifest: all checksums are right.
+  // Two tensors swap names in the manifest: all checksums remain valid.
   const TempDir dir;
   const CheckpointFolder folder(dir.path());
   save_sample(folder, 1, {.ranks = 1});
@@ -290,7 +290,7 @@ TEST_CASE("a file that belongs to a manifest by its checksums but not by its par
   dir.write("step_00000001/manifest.json", to_json(manifest));
   CHECK(contains(message_of<DataError>([&] { CheckpointReader(folder.path_of(1)).verify(); }),
                  "no tensor 'h.1.bias'"));
-  // A type of the same size, and a shape of as many elements.
+  // Another dtype of the same size, and another shape with as many elements.
   std::vector<std::byte> into(4);
   const CheckpointTensor bias = manifest.tensors.at("h.1.bias");
   CheckpointTensor changed = bias;
@@ -306,7 +306,7 @@ TEST_CASE("a file that belongs to a manifest by its checksums but not by its par
     CHECK(contains(message_of<DataError>([&] { reader.verify(); }), "another type or shape"));
     CHECK_THROWS_AS(reader.read("h.0.bias", 0, into), DataError);
   }
-  // One fewer in the manifest than in the file.
+  // The manifest lacks one tensor of the file.
   manifest.tensors.erase("h.0.bias");
   dir.write("step_00000001/manifest.json", to_json(manifest));
   CHECK(contains(message_of<DataError>([&] { CheckpointReader(folder.path_of(1)).verify(); }),

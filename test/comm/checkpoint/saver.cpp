@@ -17,7 +17,7 @@ using test::message_of;
 TEST_CASE("a state that no checkpoint can hold is refused before a step is done", "[io]") {
   Context context{{}};
   const test::TempDir dir;
-  // Two ranks that give the same are one too many.
+  // Two ranks that contribute the same part are an error.
   SimulatedGroup one(0, 1, context.backend()), two(0, 2, context.backend());
   const auto check = [&](ProcessGroup& group, const std::string& name) {
     CheckpointSaver(group, context, dir.path(), {})

@@ -37,7 +37,7 @@ std::vector<std::byte> bytes_of(const TensorPart& part) {
   return bytes;
 }
 
-// A plan, and memory for it.
+// A write plan with memory for its data.
 struct Shard {
   ShardPlan plan;
   DirectMemory memory = allocate_direct_memory(size_t(ShardImage::bytes_for(plan)));
@@ -50,8 +50,8 @@ struct Shard {
   }
 };
 
-// Writes it on another thread, which by now has made the file and, where the file system does that,
-// reserved its room.
+// Writes the shard on another thread. At return the file exists and, if the file system supports
+// it, its space is reserved.
 std::future<std::string> start_writing(Shard& shard, const TempDir& dir) {
   auto written = std::async(std::launch::async, [&] { return shard.image.write(dir.path()); });
   const auto want = static_cast<uintmax_t>(shard.plan.file().bytes);
@@ -67,7 +67,7 @@ std::future<std::string> start_writing(Shard& shard, const TempDir& dir) {
 }  // namespace
 
 TEST_CASE("an image writes the file that a writer writes, while it is being filled", "[io]") {
-  // Around the multiples that writes past the cache need, and those of chunks.
+  // Sizes around multiples of the alignment of direct I/O and of the chunk size.
   for (const int64_t count : {1, 900, 1000, 1024, 1900, 2000, 2048, 5000, 100'000}) {
     CAPTURE(count);
     const TempDir dir, other;
@@ -97,12 +97,12 @@ TEST_CASE("an image that cannot be written is a disk error with the file and the
   const TempDir dir;
   Shard shard(100'000);
   std::future<std::string> written = start_writing(shard, dir);
-  const FileSizeLimit limit(50'000);  // the room was reserved, yet now it is gone
+  const FileSizeLimit limit(50'000);  // space was reserved, but writing it fails now
   shard.image.filled(shard.plan.file().bytes);
   const std::string message = message_of<DiskError>([&] { written.get(); });
   CHECK(contains(message, dir.file("shard")));
   CHECK(contains(message, "errno 27"));                       // EFBIG
-  CHECK_THROWS_AS(shard.image.write(dir.path()), DiskError);  // it exists
+  CHECK_THROWS_AS(shard.image.write(dir.path()), DiskError);  // the file exists already
 }
 
 }  // namespace shale

@@ -1,4 +1,4 @@
-// Checkpoints cut anew, and compared.
+// Tests resharding and comparing checkpoints.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -51,7 +51,7 @@ Content content() {
           {"w", {DType::kF32, {7, 5}, bytes_of(w)}}};
 }
 
-// A checkpoint of one file.
+// Writes a checkpoint with a single file.
 std::string write(const TempDir& dir, const std::string& name, const Content& tensors) {
   const CheckpointFolder folder(dir.file(name));
   CheckpointManifest manifest;
@@ -111,7 +111,7 @@ TEST_CASE("a checkpoint cut for any number of ranks has the same content", "[io]
     CHECK(read_all(cut, name) == stored.bytes);
   }
   CHECK(diff_checkpoints(from, cut).empty());
-  // And back.
+  // Reshards back to the original layout.
   const CheckpointFolder back(dir.file("back"));
   reshard_checkpoint(cut, back, 2);
   CheckpointReader again(back.path_of(12));
@@ -122,7 +122,7 @@ TEST_CASE("files have the same size to one element", "[io][checkpoint]") {
   const TempDir dir;
   const CheckpointReader from(write(dir, "from", content()));
   const int ranks = GENERATE(1, 2, 3, 5, 16);
-  // 6 + 8 + 2 + 140 bytes; an element has at most 8.
+  // The total is 6 + 8 + 2 + 140 bytes; an element has at most 8.
   for (const std::vector<TensorPart>& parts : even_parts(from.manifest(), ranks)) {
     int64_t bytes = 0;
     for (const TensorPart& part : parts) bytes += part.bytes();
@@ -168,7 +168,7 @@ TEST_CASE("a difference is found in every type, with its size", "[io][checkpoint
   CHECK(w.elements == 2);
   CHECK(w.max_abs == 0.5);
   CHECK(changed("b", [](Content& t) { set(t, "b", 2, bf16(1)); }).max_abs == 2);
-  // Two neighbours that are one double.
+  // Two adjacent integers that round to the same double.
   CHECK(changed("n", [](Content& t) { set(t, "n", 0, (int64_t{1} << 60) + 1); }).max_abs == 1);
   CHECK(changed("u", [](Content& t) { set(t, "u", 0, uint8_t{255}); }).max_abs == 255);
   const auto nan =

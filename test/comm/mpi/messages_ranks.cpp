@@ -1,5 +1,5 @@
-// How many messages a rank sends to other nodes, and how long they are: both for what nodes compare
-// before every collective and for the data. Each rank is a node of its own.
+// Number and length of messages between nodes, for the checks before every collective and for the
+// data. Each rank is a node of its own.
 #include <mpi.h>
 
 #include <bit>
@@ -9,12 +9,12 @@
 
 namespace {
 
-std::vector<int64_t> sent_bytes;  // of each message, while one looks
+std::vector<int64_t> sent_bytes;  // length of each message while recording
 bool looking = false;
 
 }  // namespace
 
-// In place of MPI's, which has a second name for programs that look on.
+// Intercepts MPI_Isend through MPI's profiling interface (PMPI).
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag,
                          MPI_Comm comm, MPI_Request* request) {
   if (looking) {
@@ -57,7 +57,7 @@ int64_t largest(comm::ProcessGroup& group, int64_t value) {
   return value;
 }
 
-// Rounds in which all nodes have heard of all: recursive doubling, and two for the nodes above the
+// Rounds until all nodes have heard from all: recursive doubling, plus two for the nodes above the
 // largest power of two.
 int64_t verdict_rounds(int nodes) {
   const auto n = static_cast<unsigned>(nodes);
@@ -65,7 +65,7 @@ int64_t verdict_rounds(int nodes) {
 }
 
 struct Nodes {
-  // Staging areas so small that a part of one for each rank would be far below 64 KiB.
+  // Staging areas so small that one rank's part would be far below 64 KiB.
   std::unique_ptr<comm::ProcessGroup> group =
       world().group({.timeout_s = 60, .ranks_per_node = 1, .staging_bytes = 32 << 10});
   int ranks = group->size();
@@ -119,7 +119,7 @@ TEST_CASE("messages between nodes have 64 KiB, however many ranks there are", "[
         chunks * others);
   check("all_gather", sent_in([&] { group.all_gather(part, whole); }), chunks * others);
   check("gather", sent_in([&] { group.gather(part, whole, 0); }), group.rank() == 0 ? 0 : chunks);
-  // As a reduce-scatter and an all-gather: of a sum over two nodes each adds the half.
+  // A reduce-scatter and an all-gather: in a sum over two nodes each node reduces half.
   check("all_reduce_sum", sent_in([&] { group.all_reduce_sum(whole); }), 2 * chunks * others);
   check("reduce_sum", sent_in([&] { group.reduce_sum(whole, 0); }),
         chunks * others + (group.rank() == 0 ? 0 : chunks));

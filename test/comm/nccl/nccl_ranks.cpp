@@ -1,4 +1,4 @@
-// What only NCCL has. nccl_on_one_gpu.sh runs it where there is one GPU.
+// Tests specific to NCCL. nccl_on_one_gpu.sh runs them on a machine with one GPU.
 #include <chrono>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace {
 
 const comm::GroupOptions kOptions = {.name = "nccl", .timeout_s = 60};
 
-// What the group says when it cannot be used any more; empty after a minute of being well.
+// Waits up to a minute for the group to fail and returns its message, or "" if it did not.
 std::string wait_for_failure(comm::ProcessGroup& group) {
   const auto start = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() < start + std::chrono::seconds(60)) {
@@ -109,7 +109,7 @@ TEST_CASE("a deterministic all-reduce over NCCL has the bits of reduce-scatter a
     const View own = sharded.view<float>(count).flat(group.rank() * slice, slice);
     group.reduce_scatter_sum(sharded.view<float>(count), own, on_stream);
     group.all_gather(own, sharded.view<float>(count), on_stream);
-    group.all_reduce_sum(ragged.view<float>(count - 1), on_stream);  // with a rest
+    group.all_reduce_sum(ragged.view<float>(count - 1), on_stream);  // not divisible by the ranks
     whole.take(), sharded.take(), ragged.take();
     CHECK(std::memcmp(whole.as<float>(), sharded.as<float>(), size_t(count) * 4) == 0);
     for (int64_t i = 0; i < count - 1; ++i) {

@@ -26,7 +26,7 @@ TEST_CASE("another process reaches a segment") {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // In the child the number of this process names the parent's descriptors.
+    // In the child, the address still refers to the parent's descriptors by process number.
     const auto mine = comm::SharedSegment::attach(address);
     if (mine) std::strcpy(static_cast<char*>(mine->data()), "hello");
     _exit(mine ? 0 : 1);

@@ -1,5 +1,5 @@
-// Axes on an emulated GPU, whose streams run late and in an order that a seed picks: a tensor that
-// is used before it has come, or dropped before it has gone, shows as other bits.
+// Parallel axes on an emulated GPU that delays and reorders its streams by a seed. Using a tensor
+// before it has arrived, or freeing it before it was sent, changes bits.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/devices.h"
@@ -33,7 +33,7 @@ Trained train_on(const emulator::Options& order, const PipelineRun& run,
 
 const emulator::Options kInOrder = {.order = Order::kFifo, .track = false};
 
-// Each rank takes its own turns.
+// Each rank has an order of its own.
 std::vector<emulator::Options> other_orders() {
   const auto rank = static_cast<uint64_t>(world().rank());
   return {{.order = Order::kLifo, .track = false},

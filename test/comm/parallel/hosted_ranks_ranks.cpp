@@ -1,5 +1,5 @@
-// Several mesh ranks in one process: what they exchange, whatever processes have them, and how
-// their errors end.
+// Several mesh ranks in one process: their exchanges, for any distribution over processes, and
+// errors.
 #include "shale/comm/parallel/hosted_ranks.h"
 
 #include <functional>
@@ -25,7 +25,7 @@ using comm::HostedExchange;
 using comm::HostedRanks;
 using comm::ShiftOf;
 
-// `mesh` ranks along a line over all processes of a group.
+// `mesh` ranks along a line, distributed over all processes of a group.
 struct Hosted {
   Hosted(comm::ProcessGroup& group, int mesh, bool overlap = true)
       : context(small_context(1)),
@@ -51,7 +51,8 @@ void check_values(const Tensor& x, const Shape& shape, const std::function<T(int
   CHECK(first_difference(got.data(), std::ssize(got), expected) == -1);
 }
 
-// What a mesh rank of `n` gets from calls on rows, against loops over the ranks.
+// Checks the results that a mesh rank of `n` gets from exchanges of rows against loops over the
+// ranks.
 template <typename T>
 struct Calls {
   static constexpr int64_t B = 2, T_ = 3, C = 5, count = B * T_ * C;
@@ -100,7 +101,7 @@ struct Calls {
     check_values<T>(given, {n, C},
                     [this](int64_t i) { return order_value<T>(int(i / C), rank * C + i % C); });
   }
-  // All under way before the first has come.
+  // Starts all exchanges before waiting for the first.
   void begun() const {
     comm::Arrival rows = exchange.begin_gather(own({B, T_, C}));
     comm::Arrival sum = exchange.begin_sum_slices(own({B, n * T_, C}));
@@ -163,7 +164,7 @@ TEST_CASE("slices of whole samples are exchanged along their first dimension", "
 
 namespace {
 
-// Two layers that mesh ranks share, of which one may fail.
+// Model with two layers that mesh ranks share, one of which may fail.
 struct Net : Module {
   explicit Net(int64_t hidden = 24)
       : up(this, "up", 8, hidden, Init::normal(0.2f)),
@@ -184,8 +185,8 @@ struct Net : Module {
   int calls = 0, fails_at = 0;
 };
 
-// Two mesh ranks in each process. No collective is under way beside what they compute: an error
-// would give it up, and its group with it (comm/work.h).
+// Two mesh ranks in each process. Collectives do not overlap with computation, as an error would
+// abandon a pending one and its group (comm/work.h).
 struct Nets {
   explicit Nets(comm::ProcessGroup& group)
       : context(small_context(1)),
@@ -194,7 +195,7 @@ struct Nets {
         nets(parallel.build<Net>({}, [] { return std::make_unique<Net>(24 * 8); })),
         data(*nets.front(), {}, context, parallel.groups(), {}) {}
 
-  // The gradients of the inputs.
+  // Gradients of the inputs.
   std::vector<std::vector<float>> step() {
     std::vector<std::vector<float>> grads(2);
     parallel.hosted().run([&](int rank) {
@@ -239,7 +240,8 @@ TEST_CASE("the error of one mesh rank ends the others, which can go on after it"
 
 namespace {
 
-// The message with which two mesh ranks of a process end that call this; then they can go on.
+// Error message of two mesh ranks in a process that make this call. Also checks that they can
+// continue.
 std::string mismatch(const std::function<void(HostedExchange&, const Tensor& x)>& call) {
   Hosted hosted(alone(), 2);
   const Tensor x = full(hosted.context, {1, 4, 3}, DType::kF32, 1);
@@ -336,7 +338,7 @@ TEST_CASE("dropout of mesh ranks has the masks of the whole, pass after pass", "
   const int n = 2 * group->size();
   const int64_t B = 2, C = 4, tokens = 8 * n;
   constexpr int kPasses = 3;
-  // Both masks of a pass.
+  // Both dropout masks of a pass.
   const auto masks = [&](Context& context, const Module& module, int64_t of) {
     const Tensor x = leaf(context, {B, of, C}, std::vector<float>(size_t(B * of * C), 1));
     const Tensor first = module.distribution().dropout(x, 0.5f, 1);

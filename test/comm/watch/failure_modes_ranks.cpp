@@ -1,4 +1,4 @@
-// What test/cli/rank_failures.sh runs: ranks that fail in all the ways that end a job.
+// Program for test/cli/rank_failures.sh: ranks that fail in every way that ends a job.
 
 #include <chrono>
 #include <csignal>
@@ -12,7 +12,7 @@
 
 namespace shale::test {
 
-// The watchdog's report names it, as it is no secret of this file.
+// Has external linkage, so that the watchdog's report can name it.
 __attribute__((noinline)) void hang_in_computation() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (std::chrono::steady_clock::now() < end) {
@@ -27,7 +27,7 @@ void compute_for_a_minute() {
   std::this_thread::sleep_for(std::chrono::minutes(1));
 }
 
-// Waits for rank 1, which does not come.
+// Waits for rank 1, which never calls.
 std::unique_ptr<comm::ProcessGroup> wait_for_rank_1(World& world, const comm::GroupOptions& options,
                                                     bool async) {
   auto group = world.group(options);
@@ -65,10 +65,10 @@ LinkedRanks wait_on_link(World& world, const comm::GroupOptions& options) {
   return ranks;
 }
 
-// Rank 1 gives no sign of life any more, or one that is not what the others wait for.
+// Rank 1 stops sending heartbeats, or sends them while not making the awaited call.
 void run_watched_mode(std::string_view mode, World& world) {
   const bool one = world.rank() == 1;
-  // Where ranks are stopped, main() has told comm::run() to watch.
+  // For stopped ranks, main() has requested the watchdog from comm::run().
   if (!mode.starts_with("stopped-")) world.watch({.timeout_s = 2});
   world.at_step(41);
   const auto group = world.group({.timeout_s = mode == "hung-in-compute" ? 2. : 60.});
@@ -163,7 +163,7 @@ int run_failure_mode(std::string_view mode, World& world) {
     compute_for_a_minute();
   }
   if (mode == "leaves-with-an-error") {
-    wait_for_rank_1(world, {}, /*async=*/false);  // the group goes before the error comes
+    wait_for_rank_1(world, {}, /*async=*/false);  // the group is destroyed before the error arrives
     throw_bad_data();
   }
   if (mode == "leaves") {

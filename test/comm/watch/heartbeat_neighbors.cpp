@@ -17,8 +17,8 @@ bool contains(const std::vector<int>& nodes, int node) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
-// One rank on each node, whose watchdog is in a look of every 50 ms: it beats, sends, forwards that
-// ranks have failed, and misses others.
+// One rank per node, whose watchdog wakes every 50 ms: it counts a beat, sends datagrams, forwards
+// failures, and reports silent ranks.
 class Nodes {
  public:
   static constexpr double kLook_s = 0.05;
@@ -50,7 +50,8 @@ class Nodes {
     return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(),
                                           [](const auto& node) { return node->failing; }));
   }
-  // Which nodes have been missed by others, by all of these alike; empty: they differ, or none.
+  // Nodes that others report as missing, if all reports agree; empty if they differ or there are
+  // none.
   std::vector<int> missed() const {
     std::vector<int> all;
     for (const auto& node : nodes_) {

@@ -49,7 +49,7 @@ TEST_CASE("a rank that was heard of and beats no more becomes silent, others do 
     table.put(0, {.beats = 2 + look});
     silence.look(table, 0.5, 1);
   }
-  // Rank 3 was never heard of; that is something else.
+  // Rank 3 was never heard from, which is reported separately.
   CHECK(silence.never_heard() == std::vector<int>{3});
   CHECK(silence.silent_for(4.9) == std::vector<int>{1, 2});
   CHECK(silence.silent_for(5.1).empty());

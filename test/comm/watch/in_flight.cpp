@@ -5,7 +5,7 @@
 namespace shale::comm {
 namespace {
 
-// A device that runs what it is given in order.
+// A device that executes in order.
 class Device {
  public:
   explicit Device(InFlight& in_flight) : in_flight_(in_flight) {}
@@ -62,7 +62,7 @@ TEST_CASE("collectives that ended between two looks are all noted, as ended") {
   CHECK(in_flight.empty());
   CHECK(sequences(recent) == std::vector<uint64_t>{3, 2, 1, 0});
   for (const auto& entry : recent.newest_first()) CHECK_FALSE(entry.running);
-  device.queue(1);  // and it goes on
+  device.queue(1);  // it continues
   CHECK(recent.newest_first()[0].running);
 }
 

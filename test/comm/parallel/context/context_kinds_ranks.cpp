@@ -1,5 +1,5 @@
-// The ways in which attention sees tokens of other ranks, against whole sequences, and what each
-// costs by the formulas of docs/parallelism.md.
+// Kinds of context parallelism, compared with attention over whole sequences, and the traffic and
+// memory of each against the formulas of docs/parallelism.md.
 #include <cmath>
 
 #include "shale/base/error.h"
@@ -22,20 +22,20 @@ constexpr ContextKind kKinds[] = {ContextKind::kGather, ContextKind::kRing, Cont
 constexpr ContextKind kOthers[] = {ContextKind::kRing, ContextKind::kUlysses,
                                    ContextKind::kUlyssesRing};
 
-// Sizes of one attention.
+// Sizes of an attention call.
 struct Sizes {
   int64_t B = 2, T = 64, H = 4, G = 4, D = 8;
 };
 
-// Attention of values that depend on `seed` alone, with a rank's part of them, forward and
-// backward.
+// Results of attention forward and backward on one rank's part of inputs that depend only on
+// `seed`.
 struct Run {
   std::vector<float> out, dq, dk, dv;
 
   std::vector<std::vector<float>> all() const { return {out, dq, dk, dv}; }
 };
 
-// Documents of 11 tokens: the first key of each query, as i32.
+// First key of each query, as i32: documents have 11 tokens.
 std::vector<float> first_keys(const Sizes& s) {
   std::vector<float> keys;
   for (int64_t i = 0; i < s.B * s.T; ++i) keys.push_back(float(i % s.T / 11 * 11));
@@ -54,7 +54,7 @@ std::vector<float> f32_values(const Tensor& x) {
   return values;
 }
 
-// cut null: whole sequences. has_documents: AttentionOptions::first_keys.
+// cut: null for whole sequences. has_documents: use AttentionOptions::first_keys.
 Run attend(Context& context, comm::CutSequence* cut, const Sizes& s, DType dtype,
            AttentionOptions options, bool has_documents) {
   const int64_t n = cut != nullptr ? cut->parts().count : 1;
@@ -92,7 +92,7 @@ TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
     for (const auto& [window, has_documents] :
          {std::pair(0, false), {5, false}, {0, true}, {30, true}}) {
       const Sizes sizes{.T = T, .H = 8};
-      if (has_documents && T % (2 * group->size()) != 0) continue;  // padding is a document's too
+      if (has_documents && T % (2 * group->size()) != 0) continue;  // padding would be a document
       const AttentionOptions options{.window = window, .softcap = window == 5 ? 2.f : 0.f};
       const Run whole = attend(context, nullptr, sizes, DType::kF32, options, has_documents);
       for (const ContextKind kind : kKinds) {
@@ -100,8 +100,8 @@ TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
         CAPTURE(T, window, has_documents, int(kind), group->size());
         comm::CutSequence cut = cut_over(*group, T, kind);
         const Run run = attend(context, &cut, sizes, DType::kF32, options, has_documents);
-        // Softmax over the same keys in other tiles and merges: some roundings of values near 1.
-        // What padding gets, nobody looks at.
+        // Softmax over the same keys with other tiles and merges: a few roundings of values near 1.
+        // Results for padding are ignored.
         for (size_t i = 0; i < 4; ++i) {
           const std::vector<float> all = whole.all()[i];
           std::vector<float> got = run.all()[i], want = own_of(all, sizes.B, T, cut);
@@ -119,7 +119,8 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
           "[context][gate]") {
   const auto group = world().group();
   if (group->size() != 1 && group->size() != 2 && group->size() != 4) return;
-  // Of eight mesh ranks, all in one process or equally many in each; by the number of the rank.
+  // Runs eight mesh ranks, all in one process or equally many in each. Returns results by mesh
+  // rank.
   const auto over = [&](comm::ProcessGroup& processes, ContextKind kind, DType dtype) {
     Context context(small_context(1));
     comm::HostedRanks ranks(context, 8 / processes.size());
@@ -138,7 +139,7 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
       CAPTURE(int(kind), dtype_name(dtype));
       const std::vector<Run> want = over(alone(), kind, dtype), got = over(*group, kind, dtype);
       for (size_t rank = 0; rank < want.size(); ++rank) {
-        if (int(rank) * group->size() / 8 != group->rank()) continue;  // another process's
+        if (int(rank) * group->size() / 8 != group->rank()) continue;  // in another process
         CHECK(got[rank].all() == want[rank].all());
       }
     }
@@ -156,8 +157,8 @@ TEST_CASE("in bf16 a ring's sums are in f32", "[context][many_ranks]") {
     const std::vector<float> want = own_of(whole.all()[i], sizes.B, sizes.T, cut);
     float largest = 0;
     for (const float x : want) largest = std::max(largest, std::abs(x));
-    // Of both a last rounding, of 2^-8 of the largest; of the ring's parts one each, which its sums
-    // weigh to one more, or in gradients add up as so many.
+    // Both round their result once, by 2^-8 of the largest value. The ring also rounds each part;
+    // its weighted sums add one more rounding, its gradient sums one per part.
     const double roundings = i == 0 ? 3 : 2 + 2 * group->size();
     CHECK(largest_difference(run.all()[i], want) < roundings * 0x1p-8 * double(largest));
   }
@@ -179,8 +180,8 @@ TEST_CASE("keys go around behind the attention of those before, and change no bi
     context.set_tracer(&watched.tracer);
     comm::CutSequence cut(std::move(exchange), sizes.T, ContextKind::kRing);
     const Run run = attend(context, &cut, sizes, DType::kF32, {}, false);
-    // One call of attention beside each: of keys forward; of keys and of the sums of the rank
-    // before backward, but for the last sums, which come home.
+    // One attention call overlaps each transfer: of keys in forward, of keys and of the previous
+    // rank's sums in backward. The last transfer returns the sums and overlaps with none.
     std::vector<int64_t> calls(size_t(3 * (ranks - 1)), 1);
     calls.push_back(0);
     CHECK(watched.passes == calls);
@@ -197,8 +198,9 @@ TEST_CASE("a ring computes the pairs of ranks of which a window shows something"
   context.set_tracer(&tracer);
   const Sizes sizes{.T = 64};
   for (const auto& [window, pairs] : {std::pair(0, 16), {3, 10}, {9, 10}, {10, 14}}) {
-    // Four ranks with two chunks of 8 tokens. Each sees itself, the rank before by its first chunk
-    // of queries, and the one after by its last; with 10 tokens also those two before and after.
+    // Four ranks with two chunks of 8 tokens. Each rank sees itself, the previous rank from its
+    // first chunk of queries, and the next one from its last; with 10 tokens also the ranks two
+    // before and after.
     const auto line = line_over(alone(), "context", &ranks);
     tracer.reset();
     ranks.run([&](int rank) {
@@ -216,7 +218,7 @@ TEST_CASE("a ring has keys of two ranks in memory at a time", "[context][many_ra
   const auto group = world().group();
   const int ranks = group->size();
   if (ranks == 1) return;
-  // Sizes of which the allocator rounds none up.
+  // Sizes that the allocator does not round up.
   const Sizes sizes{.B = 1, .T = 512 * ranks, .H = 2, .G = 2, .D = 64};
   const int64_t of_rank = 2 * sizes.T / ranks * sizes.G * sizes.D * 4, queries = of_rank / 2;
   const auto peak = [&](ContextKind kind) {
@@ -224,13 +226,14 @@ TEST_CASE("a ring has keys of two ranks in memory at a time", "[context][many_ra
     comm::CutSequence cut = cut_over(*group, sizes.T, kind);
     const Tensor x = random_leaf(context, {1, cut.parts().own_tokens(sizes.T), 2, 64}, 1);
     const NoGrad no_grad(context);
-    comm::attention(cut, x, x, x);  // the kernel's scratch memory stays
+    comm::attention(cut, x, x, x);  // allocates the kernel's scratch memory
     const int64_t before = context.allocator().stats().allocated;
     context.allocator().reset_peak();
     const Tensor y = comm::attention(cut, x, x, x);
     return context.allocator().stats().peak_allocated - before;
   };
-  // Besides keys: the result and a part of it, and for each query and head a sum of the softmax.
+  // Memory besides keys: the result, one partial result, and a softmax sum per query and head of
+  // each.
   const int64_t lse = queries / sizes.D, others = 2 * queries + 2 * lse;
   CHECK(peak(ContextKind::kRing) <= 2 * of_rank + others);
   CHECK(peak(ContextKind::kRing) > 2 * of_rank);
@@ -257,14 +260,15 @@ TEST_CASE("a rank sends what the formula of its kind says", "[context][many_rank
     backward(y, full(context, y.shape(), DType::kF32, 1));
     const double both = sent() - start;
     const double tokens = double(s.B * s.T);
-    // Ranks that trade heads, and those of a ring, which has 1 / of the heads.
+    // Size of the groups that exchange heads. A ring connects these groups, with 1 / traders of the
+    // heads.
     const int traders = kind == ContextKind::kUlysses ? ranks : context_group(kind, ranks);
     const int ring = ranks / traders;
     const auto share = [](int of) { return double(of - 1) / of; };
     const double heads = share(traders) * tokens / ranks * double(2 * (s.H + s.G) * s.D * 4);
     const double keys = share(ring) * tokens * double(2 * s.G / traders * s.D * 4);
     CHECK(forward == Approx(heads + keys));
-    // The sums of gradients, f32, go all the way around.
+    // Gradient sums in f32 go around the whole ring.
     const double sums = ring > 1 ? tokens * double(8 * s.G / traders * s.D) : 0;
     CHECK(both == Approx(2 * (heads + keys) + sums));
   }
@@ -290,7 +294,7 @@ TEST_CASE("sequences that are cut train as whole ones do, whatever the kind", "[
         const Trained got =
             train_pipeline(*all, model, {.context = ranks, .micro_batches = 4}, options);
         for (size_t i = 0; i < want.losses.size(); ++i) {
-          // Sums are rounded in another order: 2^-24 for each of some hundred additions.
+          // Sums are rounded in another order: 2^-24 for each of several hundred additions.
           CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
           CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
         }

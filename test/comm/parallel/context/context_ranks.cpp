@@ -1,4 +1,4 @@
-// Sequences whose tokens are on several ranks, against sequences that are whole.
+// Context parallelism compared with whole sequences.
 #include <cmath>
 
 #include "shale/base/error.h"
@@ -26,7 +26,7 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       };
       const std::vector<float> q = values(H, 1), k = values(G, 2), v = values(G, 3);
       const std::vector<float> dy = values(H, 4);
-      // Those of a window have capped scores too.
+      // Windowed attention is tested with capped scores too.
       const AttentionOptions options{.window = window, .softcap = window > 0 ? 2.f : 0.f};
       const Tensor whole[] = {leaf(context, {B, T, H, D}, q), leaf(context, {B, T, G, D}, k),
                               leaf(context, {B, T, G, D}, v)};
@@ -40,7 +40,7 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       const Tensor parts[] = {mine(q, H), mine(k, G), mine(v, G)};
       const Tensor got = comm::attention(cut, parts[0], parts[1], parts[2], options);
       backward(got, from_host<float>(context, own_of(dy, B, T, cut), got.shape()));
-      // Softmax over the same keys in tiles of other places: some roundings of values near 1.
+      // Softmax over the same keys in other tiles: a few roundings of values near 1.
       const auto compare = [&](const Tensor& a, const Tensor& b) {
         return largest_difference(to_host<float>(a), own_of(to_host<float>(b), B, T, cut));
       };
@@ -48,7 +48,7 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       const std::vector<float> out = to_host<float>(got);
       std::vector<float> reference = own_of(to_host<float>(want), B, T, cut);
       for (size_t i = 0; i < out.size(); ++i) {
-        if (reference[i] == 0) reference[i] = out[i];  // padding, which nobody looks at
+        if (reference[i] == 0) reference[i] = out[i];  // results for padding are ignored
       }
       CHECK(largest_difference(out, reference) < 1e-5);
     }
@@ -77,7 +77,8 @@ TEST_CASE("keys of some heads travel behind the attention of others, and change 
     const Tensor q = mine(H, 1), k = mine(G, 2), v = mine(G, 3);
     const Tensor y = comm::attention(cut, q, k, v, {});
     backward(y, mine(H, 4).detach());
-    // Two chunks of a rank's queries for each of four groups of heads, forward and backward.
+    // Counts attention calls during transfers, for four head groups in forward and backward; each
+    // rank has two chunks of queries.
     CHECK(watched.gathers == std::vector<int64_t>{0, 2, 2, 2, 0, 2, 2, 2});
     CHECK(watched.sums == std::vector<int64_t>{2, 2, 2, 0});
     const std::vector<std::vector<float>> now = {to_host<float>(y), to_host<float>(q.grad()),
@@ -93,7 +94,7 @@ TEST_CASE("sequences that are cut train as whole ones do", "[context]") {
   const int ranks = all->size();
   if (ranks != 2 && ranks != 4) return;
   for (const std::string family : {"gpt2", "llama", "mistral"}) {
-    for (const int64_t length : {24, 22}) {  // the second is padded
+    for (const int64_t length : {24, 22}) {  // 22 tokens are padded
       TrainOptions options{.micro_batch = 2, .steps = 3};
       options.length = length;
       options.dropout = family == "gpt2" ? 0.1f : 0;
@@ -108,7 +109,7 @@ TEST_CASE("sequences that are cut train as whole ones do", "[context]") {
               *all, model, {.context = context, .micro_batches = 4 * context / ranks}, options);
           REQUIRE(got.losses.size() == want.losses.size());
           for (size_t i = 0; i < want.losses.size(); ++i) {
-            // Sums are rounded in another order: 2^-24 for each of some hundred additions.
+            // Sums are rounded in another order: 2^-24 for each of several hundred additions.
             CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
             CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
           }
@@ -136,11 +137,11 @@ TEST_CASE("four shards of sequences make the same bits on one, two and four rank
           train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
       REQUIRE(std::isfinite(want.losses.back()));
       for (int context = 1; context <= std::min(ranks, 4); context *= 2) {
-        // Over data ranks the order of sums is fixed by reproducible runs alone.
+        // With data parallelism, only reproducible runs fix the order of sums.
         if (!reproducible && context != ranks) continue;
         if (ranks / context > kMicroBatches) continue;
         for (const int stage : {0, 1, 2, 3}) {
-          if (!reproducible && stage > 1) continue;  // every micro-batch is reduced
+          if (!reproducible && stage > 1) continue;  // these stages reduce every micro-batch
           CAPTURE(family, reproducible, context, stage);
           options.parallel.stage = stage;
           const PipelineRun run{.context = context,

@@ -1,5 +1,5 @@
-// The moving average of the weights, and steps that are skipped for their gradient's norm, are the
-// same however the state lies on ranks and tiers.
+// The moving average of weights and the skipping of steps by gradient norm do not depend on the
+// distribution of the state over ranks and tiers.
 #include <cmath>
 #include <cstring>
 
@@ -50,7 +50,7 @@ TEST_CASE("the average of the weights is what its formula says, after each step 
   constexpr double kDecay = 0.9;
   for (const int stage : {0, 3}) {
     CAPTURE(stage);
-    // The first gradients overflow: these steps leave the average alone.
+    // The first gradients overflow, so these steps do not change the average.
     TinyRun run({.shard = all.get()}, *all,
                 {.parallel = {.compute = DType::kF16, .stage = stage},
                  .loss_scale = 0x1p24f,
@@ -73,7 +73,7 @@ TEST_CASE("the average of the weights is what its formula says, after each step 
         for (size_t i = 0; counts && i < got.size(); ++i) {
           average[i] = kDecay * average[i] + (1 - kDecay) * double{master[i]};
         }
-        // A subtraction and an FMA in f32 a step, of numbers below 2.
+        // Each step has one subtraction and one FMA in f32, of numbers below 2.
         CHECK(max_error(got, average) <= (step + 1) * 0x1p-23);
       }
     }

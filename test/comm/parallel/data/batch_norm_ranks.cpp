@@ -1,5 +1,5 @@
-// Batch norm over several ranks: statistics of all ranks' samples are those of one rank with all of
-// them, and running statistics that are each rank's own count as their mean.
+// Batch norm over several ranks: synchronized statistics equal those of one rank with all samples;
+// unsynchronized running statistics are averaged over ranks.
 #include "shale/comm/parallel/data/batch_norm_sync.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/runtime/autograd/tape.h"
@@ -23,7 +23,7 @@ struct Net : Module {
   nn::BatchNorm norm;
 };
 
-// Rows of a rank: not as many as of the others, and the second of several ranks has none.
+// Number of rows of a rank: ranks have different numbers, and the second of several ranks has none.
 int64_t rows_of(int rank, int ranks) {
   return ranks > 1 && rank == 1 ? 0 : 3 + 2 * rank;
 }
@@ -45,7 +45,7 @@ struct Result {
   Tensor dgain, dbias;
 };
 
-// Of `rows` rows from `first` on.
+// Runs the norm on `rows` rows from `first` on.
 Result run_norm(Context& context, Net& net, int64_t first, int64_t rows) {
   const Tensor x = part(context, 1, first, rows);
   const Tensor y = net.forward(x);
@@ -78,14 +78,14 @@ TEST_CASE("synchronised batch norm is that of one rank with all rows") {
   const int64_t first = rows_before(rank, ranks), rows = rows_of(rank, ranks);
   const Result want = run_norm(context, whole, 0, rows_before(ranks, ranks));
   const Result got = run_norm(context, net, first, rows);
-  // A few roundings of f32 each way, of numbers below 8.
+  // A few f32 roundings in each direction, of numbers below 8.
   constexpr double kNear = 32 * 0x1p-24 * 8;
   const int64_t begin = first * kChannels, count = rows * kChannels;
   CHECK(max_error(got.y, slice_of(want.y, begin, count)) <= kNear);
   CHECK(max_error(got.dx, slice_of(want.dx, begin, count)) <= kNear);
   CHECK(max_error(got.running_mean, to_f64(want.running_mean)) <= kNear);
   CHECK(max_error(got.running_variance, to_f64(want.running_variance)) <= kNear);
-  // Gradients of parameters are each rank's own, and are added over the ranks as all are.
+  // Gradients of parameters are local to each rank and summed over ranks as usual.
   all->all_reduce_sum(got.dgain, {.tag = "gain"});
   all->all_reduce_sum(got.dbias, {.tag = "bias"});
   CHECK(max_error(to_host<float>(got.dgain), to_f64(to_host<float>(want.dgain))) <= 8 * kNear);

@@ -1,5 +1,5 @@
-// Sharding, overlap, prefetch, offload and the like change where numbers are and when they move,
-// never a bit.
+// Sharding, overlap, prefetch, offload and similar options change memory placement and timing, but
+// no bit of the results.
 #include "shale/comm/mesh.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/ranks/harness.h"
@@ -11,7 +11,7 @@ namespace {
 using comm::DataParallelOptions;
 using comm::ReshardAfterForward;
 
-// One way to train the same model; a row is a line.
+// One configuration to train the same model with.
 struct Row {
   std::string name;
   DataParallelOptions parallel;
@@ -66,7 +66,7 @@ constexpr int64_t kSteps = 20;
 TEST_CASE("20 steps have the same bits in every stage, with recomputation and overlap or without",
           "[gate]") {
   const auto group = world().group();
-  if (12 % group->size() != 0) return;  // the table is for worlds that divide the batch
+  if (12 % group->size() != 0) return;  // the table needs rank counts that divide the batch
   struct Precision {
     DType compute, reduce;
   };
@@ -83,7 +83,7 @@ TEST_CASE("20 steps have the same bits in every stage, with recomputation and ov
       return train(*group, options);
     };
     const Trained want = run({"stage 0", {}});
-    TrainOptions other = options;  // the comparison sees what is different
+    TrainOptions other = options;  // shows that the comparison detects a difference
     other.clip = 0.99f;
     CHECK_FALSE(same(train(*group, other), want));
     for (const Row& row : rows()) {
@@ -203,7 +203,7 @@ TEST_CASE("a reproducible run has the same bits on 1, 2, 4 and 8 ranks, in every
       options.parallel.stage = stage;
       const Trained got = train(*group, options);
       CHECK(same(got, want));
-      CHECK(same_bits(got.gradients, want.gradients));  // of each parameter
+      CHECK(same_bits(got.gradients, want.gradients));  // for each parameter
     }
   }
 }

@@ -1,4 +1,4 @@
-// N ranks against one: gradients, losses and trained parameters.
+// N ranks compared with one: gradients, losses and trained parameters.
 #include "shale/comm/parallel/data/data_parallel.h"
 
 #include <cmath>
@@ -25,8 +25,8 @@ using comm::ProcessGroup;
 
 constexpr int64_t kGlobalBatch = 12;  // 1, 2, 3 and 4 ranks divide it
 
-// Sums in another order: a handful of f32 roundings of gradients and losses of order 1, carried
-// through four steps of AdamW, which divides by the gradient's size.
+// Sums have another order: a few f32 roundings of gradients and losses of order 1, carried through
+// four AdamW steps, which divide by the gradient's magnitude.
 void check_close(const Trained& got, const Trained& want) {
   CHECK(max_error(to_f64(got.gradients), to_f64(want.gradients)) <= 1e-6);
   CHECK(max_error(to_f64(got.losses), to_f64(want.losses)) <= 1e-5);
@@ -87,7 +87,7 @@ TEST_CASE("all ranks hold the same bits after training") {
 
 namespace {
 
-// Two branches; a step may use one of them only.
+// Model with two branches; a step may use only one of them.
 struct Branches : Module {
   Branches()
       : left(this, "left", 4, 4, Init::normal(1)), right(this, "right", 4, 4, Init::normal(1)) {}
@@ -103,7 +103,7 @@ TEST_CASE("ranks that use different parameters agree: unused ones count as gradi
   DataParallel parallel(net, {&net.left, &net.right}, context, *group, {.seed = 1});
   const Tensor x = full(context, {1, 4}, DType::kF32, 1);
   const bool uses_left = group->rank() % 2 == 0;
-  for (int step = 0; step < 2; ++step) {  // twice, so that old values could shine through
+  for (int step = 0; step < 2; ++step) {  // twice, to detect stale values
     parallel.begin_backward(true);
     backward(sum((uses_left ? net.left : net.right).forward(x)));
     parallel.finish_gradients();
@@ -123,7 +123,7 @@ TEST_CASE("a parameter that backward passes without a gradient is reduced as zer
   Context context(small_context(1));
   Stream net;
   DataParallel parallel(net, {&net.norm}, context, *group, {.seed = 1});
-  // The reduction is over before backward returns, so that nothing can put it right afterwards.
+  // Forces the reduction to finish before backward returns, so that nothing can correct it later.
   leaf_state(net.norm.bias.value).ready_hooks.push_back([&] { group->barrier("test"); });
   for (const bool all_use_norm : {true, false}) {
     const auto [y, stream] = net.norm.forward_stream(random_leaf(context, {2, 4}, 1));
@@ -192,7 +192,7 @@ TEST_CASE("a model can be in data parallelism once at a time, and again afterwar
 
 TEST_CASE("ordered_sum is one tree over micro-batches, whatever the number of ranks") {
   const auto group = world().group();
-  // 12 leaves whose sum depends on the order; rank r has leaves j * n + r.
+  // 12 leaves with an order-dependent sum; rank r has leaves j * n + r.
   std::vector<double> leaves;
   for (int i = 0; i < 12; ++i) leaves.push_back(order_value<double>(1, i));
   std::vector<double> mine;

@@ -1,5 +1,5 @@
-// N ranks against one in low precision, with numbers whose sums are exact: gradients and trained
-// parameters then have the same bits in any order of additions.
+// N ranks compared with one in low precision, with numbers whose sums are exact, so that gradients
+// and trained parameters are bit-identical in any summation order.
 #include <cmath>
 #include <map>
 
@@ -20,8 +20,9 @@ using comm::DataParallelOptions;
 
 constexpr int64_t kRows = 12;
 
-// A rank's shard begins inside a weight of width 40. A weight of width 32, alone in its buffer, is
-// less than shards of two ranks: one rank has it, and a frozen bias the same.
+// With width 40 a rank's shard begins inside a weight. A weight of width 32 that is alone in its
+// buffer is smaller than the shards of two ranks, so one rank owns it; the same holds for a frozen
+// bias.
 struct Layers {
   int64_t width = 40;
   bool trains_bias = true;
@@ -36,9 +37,10 @@ struct TwoLayers : Module {
   nn::Linear first, second;
 };
 
-// -1, 0 or 1; in each row and column of a weight at most 5 are not zero. With inputs and output
-// gradients of -1, 0 and 1 the hidden values are at most 5 + 1, a gradient of a weight is at most
-// 12 (5 + 1) = 72: integers that bf16's 8 bits and f16's 11 hold, as they hold every partial sum.
+// Returns -1, 0 or 1, with at most 5 nonzeros in each row and column of a weight. With inputs and
+// output gradients of -1, 0 and 1, hidden values are at most 5 + 1, and weight gradients at most 12
+// (5 + 1) = 72. The 8 bits of bf16 and the 11 of f16 represent these integers and every partial sum
+// exactly.
 float small_integer(int64_t i, int64_t j) {
   if ((7 * i + 2 * j) % 9 != 0) return 0;
   return (i + j) % 2 == 0 ? 1.f : -1.f;
@@ -58,7 +60,7 @@ struct Result {
   std::map<std::string, std::vector<float>> gradients, parameters;  // by name
 };
 
-// One step of gradient descent over kRows rows, `micro_batch` at a time.
+// One step of gradient descent over kRows rows, with micro-batches of `micro_batch` rows.
 Result one_step(comm::ProcessGroup& group, const Layers& layers, const DataParallelOptions& options,
                 int64_t micro_batch) {
   Context context(small_context(1));

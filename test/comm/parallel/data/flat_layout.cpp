@@ -98,7 +98,7 @@ TEST_CASE("a tied parameter belongs to the lowest unit that encloses its owner a
   CHECK(names(plans[0]) == std::vector<std::string>{"first.b.weight"});
   CHECK(names(plans[2]) == std::vector<std::string>{"embedding.weight", "first.a.weight"});
 
-  Net local;  // both users inside one unit: the unit keeps it
+  Net local;  // both users are in one unit, which owns the parameter
   local.first.b.use(local.first.a.weight);
   CHECK(names(comm::plan_units(local, {&local.first})[0]) ==
         std::vector<std::string>{"first.a.weight", "first.b.weight"});

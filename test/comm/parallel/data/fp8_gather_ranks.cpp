@@ -1,4 +1,4 @@
-// Weights of products of fp8 that travel as the numbers that the products read.
+// Gathering the weights of fp8 GEMMs in the quantized form that the GEMMs read.
 #include <cmath>
 
 #include "shale/base/trace.h"
@@ -24,8 +24,8 @@ TrainOptions fp8_options(Operands operands) {
   return options;
 }
 
-// Of which a block has several blocks of scales side by side and below each other, some of them cut
-// by the edge of the matrix and some by the end of a rank's part.
+// A model whose matrices have several scale blocks in each direction, some cut by the edge of the
+// matrix and some by the end of a rank's shard.
 models::LanguageModelConfig wide_model() {
   models::LanguageModelConfig config = tiny_model();
   config.layers = 2;
@@ -76,7 +76,7 @@ TEST_CASE("weights gathered in fp8 go with reproducible sums, skipped steps and 
                      .fp8 = Operands::kFp8};
     TinyRun run(groups, *all, layout);
     run.train(1);
-    run.train(1, INFINITY);  // masters stay as they are
+    run.train(1, INFINITY);  // masters stay unchanged
     CHECK(run.skipped_steps() == 1);
     return run.train(2);
   };
@@ -131,13 +131,13 @@ TEST_CASE("a gather in fp8 sends a byte of each element of a weight, and each st
   double coded = 0, maxima = 0, unused = 0;
   const double fp8 = sent_in_step(true, coded, maxima);
   REQUIRE(coded > 0);
-  // Two gathers of each micro-batch; an all-reduce sends twice what a gather does.
+  // Two gathers per micro-batch; an all-reduce sends twice as much as a gather.
   const double micro_batches = 12 / n;
   const double bf16 = sent_in_step(false, unused, unused);
   CHECK(bf16 - fp8 == Approx(others * (2 * micro_batches * coded - 2 * 4 * maxima)).epsilon(0.02));
 }
 
-// Of a unit whose products read codes; who asks for values has them, rounded, on all ranks.
+// Tests a unit whose GEMMs read codes: a reader of plain values gets them, rounded, on all ranks.
 TEST_CASE("weights gathered in fp8 are decoded for who asks for their values alone") {
   const auto all = world().group();
   if (world().size() == 1) return;
@@ -162,7 +162,7 @@ TEST_CASE("weights gathered in fp8 are decoded for who asks for their values alo
         if (nn::weight_operands(*entry.parameter) == Operands::kPlain) continue;
         const auto values = to_host<bf16>(entry.parameter->value);
         CHECK(calls("fp8_decode") > 0);
-        // The masters here, in the blocks of the whole matrix.
+        // This rank's masters, in the scale blocks of the whole matrix.
         const auto masters = to_host<float>(buffer->master());
         const OptimSpan span = buffer->spec().span_of(entry, all->rank());
         for (int64_t i = 0; i < span.count; ++i) {

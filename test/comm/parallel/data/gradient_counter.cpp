@@ -8,7 +8,7 @@
 namespace shale::test {
 namespace {
 
-// The binary tree over values[begin, begin + count), count a power of two.
+// Sum over a binary tree of values[begin, begin + count); count is a power of two.
 float tree(const std::vector<float>& values, size_t begin, size_t count) {
   if (count == 1) return values[begin];
   return tree(values, begin, count / 2) + tree(values, begin + count / 2, count / 2);

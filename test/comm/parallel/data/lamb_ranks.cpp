@@ -1,4 +1,4 @@
-// LAMB, whose norms are of whole parameters, on ranks that have parts of them.
+// LAMB, which needs norms of whole parameters, with parameters sharded over ranks.
 #include "shale/runtime/optim/lamb.h"
 
 #include "shale/test/support/ranks/tiny_run.h"
@@ -10,7 +10,7 @@ bool is_power_of_two(int n) {
   return (n & (n - 1)) == 0;
 }
 
-// What a run comes to in five steps.
+// Result of a run after five steps.
 struct End {
   std::vector<float> losses;
   std::map<std::string, std::string> state;

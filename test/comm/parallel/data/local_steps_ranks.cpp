@@ -1,5 +1,5 @@
-// Local steps over the replicas of hybrid sharding: what an outer step does, what it sends, and
-// what is saved between two of them.
+// Local steps between replicas of hybrid sharding: the outer step, its traffic, and checkpoints
+// between two outer steps.
 #include "shale/comm/parallel/data/local_steps.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ RunLayout layout_of(const LocalStepsOptions& options, int stage = 1) {
   return layout;
 }
 
-// Of one tensor of this rank's state, all parts.
+// All of this rank's parts of one state tensor.
 std::vector<float> part_of(TinyRun& run, const std::string& name) {
   return floats_of(local_state(run).at(name));
 }
@@ -37,7 +37,7 @@ std::vector<std::string> parameters_of(TinyRun& run) {
   return names;
 }
 
-// Whether all replicas have the same bits.
+// True if all replicas have the same bits.
 bool are_alike(const Replicas& replicas, const std::vector<float>& values) {
   const std::string_view bytes(reinterpret_cast<const char*>(values.data()),
                                values.size() * sizeof(float));
@@ -61,7 +61,7 @@ TEST_CASE("an outer step after each, of rate 1 without momentum, is data paralle
     const std::vector<float> local_losses = got.train(5);
     for (size_t i = 0; i < losses.size(); ++i) {
       CAPTURE(count, i, losses[i], local_losses[i]);
-      // Gradients, sums and steps of six steps each round a few times.
+      // Gradients, sums and updates of six steps round a few times each.
       CHECK(std::abs(local_losses[i] - losses[i]) <= 100 * 0x1p-24 * losses[i]);
     }
   }
@@ -98,7 +98,7 @@ TEST_CASE("the first steps have the bits of runs without local ones") {
     TinyRun warm(replicas.groups, *all, layout_of({.every = 2, .start = 3}));
     CHECK(warm.train(3) == plain.train(3));
     CHECK(same_bits(values_of(warm), values_of(plain)));
-    CHECK(warm.train(1) == plain.train(1));  // of parameters before that step
+    CHECK(warm.train(1) == plain.train(1));  // loss of the parameters before that step
     CHECK_FALSE(same_bits(values_of(warm), values_of(plain)));
   }
 }
@@ -115,7 +115,7 @@ TEST_CASE("an outer step is Nesterov's, of the mean of what replicas have change
     run.save(dir / "checkpoints");
     for (const int64_t begin : {0, 2}) {
       CAPTURE(count, begin);
-      // Masters as they are before the outer step, which this one does not make.
+      // Computes the masters before the outer step, by a run that skips the outer step.
       TinyRun apart(replicas.groups, *all, layout_of(never));
       apart.load(dir / "checkpoints" + cat("/step_0000000", begin));
       apart.train(2);
@@ -132,7 +132,7 @@ TEST_CASE("an outer step is Nesterov's, of the mean of what replicas have change
           const double d = double(start[i]) - mean[i] / count;
           const double m = double{0.9f} * double(momentum[i]) + d;
           const double a = double(start[i]) - double{0.7f} * (d + double{0.9f} * m);
-          // Differences of numbers below 4, a sum of some, and three sums of products.
+          // Rounding of differences of numbers below 4, a sum of a few, and three sums of products.
           const double bound = 16 * 0x1p-24 * (std::abs(double(start[i])) + 1);
           REQUIRE(std::abs(double(after[i]) - m) <= bound);
           REQUIRE(std::abs(double(anchor[i]) - a) <= bound);
@@ -157,7 +157,7 @@ TEST_CASE("local steps send 4 bytes a step, and of each element a sum in every o
       for (const OptimShard& shard : run.optimizer().shards()) {
         elements += double(shard.grad.numel());
       }
-      run.train(kEvery);  // the turns are shorter in the first ones
+      run.train(kEvery);  // the first turns are shorter
       const double factor = 2 * (count - 1.0) / count;
       between.reset_traffic();
       for (int64_t step = 0; step < kEvery; ++step) {
@@ -168,11 +168,11 @@ TEST_CASE("local steps send 4 bytes a step, and of each element a sum in every o
       }
       CHECK(between.traffic().totals(comm::Traffic::kGradients).sent_bytes ==
             Approx(factor * 4 * elements));
-      // A group of all ranks has what the test itself asks them too.
+      // A group of all ranks also carries the test's own control traffic.
       const double control = between.traffic().totals(comm::Traffic::kControl).sent_bytes;
       if (count < world().size()) CHECK(control == Approx(factor * 4 * kEvery));
       CHECK(between.traffic().totals(comm::Traffic::kParameters).sent_bytes == 0);
-      // Of the tiny model the table is the largest of five.
+      // In the tiny model the embedding table is the largest of five parts.
       if (in_turn) CHECK(most < 0.6 * factor * 4 * elements);
     }
   }
@@ -183,7 +183,7 @@ TEST_CASE("local steps resume with the same bits, wherever they were", "[checkpo
   for (const int count : replica_counts()) {
     const Replicas replicas(*all, count);
     for (const bool in_turn : {false, true}) {
-      // Before the first local step, between two outer steps, and after one.
+      // Saves before the first local step, between two outer steps, and after one.
       for (const int64_t at : {1, 2, 3, 5}) {
         CAPTURE(count, in_turn, at);
         const SharedDir dir(*all);

@@ -1,4 +1,4 @@
-// Loss scaling over ranks: all skip the same steps, whoever's gradient overflows.
+// Loss scaling over ranks: all ranks skip the same steps, whichever rank's gradient overflows.
 #include <algorithm>
 
 #include "shale/kernels/loss.h"
@@ -14,7 +14,7 @@ constexpr int64_t kSequence = 8, kSteps = 14;
 
 struct Seen {
   std::vector<float> scales;       // after each step
-  std::vector<float> skips;        // in all, after each step
+  std::vector<float> skips;        // total after each step
   std::vector<float> parameters;   // after the last step
   std::vector<float> at_overflow;  // after the first step, which overflows
 };
@@ -30,8 +30,7 @@ models::LanguageModelConfig small() {
   return config;
 }
 
-// Only `loud` has targets in the first steps, so that no other rank has a gradient of its own
-// there.
+// In the first steps only rank `loud` has targets, so that no other rank has a gradient of its own.
 Batch batch_of(int rank, int loud, int64_t step) {
   Batch batch = token_batch(rand_int<int32_t>(kSequence + 1, uint64_t(100 * step + rank), 0, 60), 1,
                             kSequence);
@@ -42,7 +41,7 @@ Batch batch_of(int rank, int loud, int64_t step) {
   return batch;
 }
 
-// Trains in float16.
+// Trains in f16.
 Seen train(comm::ProcessGroup& group, int loud, int stage) {
   Context context(small_context(1));
   const auto model = models::make_language_model(small());
@@ -97,11 +96,12 @@ TEST_CASE("an overflow on one rank makes all ranks skip the step, and training r
       CHECK(sharded.scales == seen.scales);
       CHECK(same_bits(sharded.parameters, seen.parameters));
     }
-    // 2^22 / 8 is beyond float16's 65504: the first steps overflow, and the first is tolerated.
+    // 2^22 / 8 exceeds f16's maximum of 65504: the first steps overflow, and the first one is
+    // tolerated.
     CHECK(seen.skips[1] == 2);
     CHECK(seen.scales[0] == 0x1p22f);
     CHECK(seen.scales[1] == 0x1p21f);
-    CHECK(kSteps - int64_t(seen.skips.back()) >= 6);                        // steps were done
+    CHECK(kSteps - int64_t(seen.skips.back()) >= 6);                        // some were done
     CHECK_FALSE(std::is_sorted(seen.scales.rbegin(), seen.scales.rend()));  // the scale grew again
     CHECK(seen.parameters != seen.at_overflow);
     for (const auto& values : {seen.scales, seen.skips, seen.at_overflow, seen.parameters}) {

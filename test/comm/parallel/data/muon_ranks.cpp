@@ -1,4 +1,4 @@
-// Matrices that come together on one rank are stepped to the bits of one rank.
+// Muon gathers each matrix on one rank and updates it with the bits of a one-rank run.
 #include "shale/runtime/optim/muon.h"
 
 #include <cmath>
@@ -36,7 +36,7 @@ std::vector<Row> rows() {
   return rows;
 }
 
-// What a run comes to in six steps.
+// Result of a run after six steps.
 struct End {
   std::vector<float> losses;
   std::map<std::string, std::string> state;
@@ -138,7 +138,7 @@ TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a 
     const auto matrices = dynamic_cast<const optim::Muon&>(run.optimizer()).matrices();
     const int owners = stage == 0 ? 1 : all->size();
     std::vector<double> load(static_cast<size_t>(owners));
-    // Of a matrix, what is in this rank's shards.
+    // Number of a matrix's elements in this rank's shards.
     const auto held = [&](const optim::Muon::Matrix& matrix) {
       const int64_t end = matrix.first + matrix.rows * matrix.cols;
       int64_t count = 0;
@@ -159,9 +159,10 @@ TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a 
       const bool owns = matrix.owner == all->rank();
       sent += double(owns ? matrix.rows * matrix.cols - held(matrix) : held(matrix));
     }
-    // Longest processing time first: no owner has more than the others and one matrix.
+    // Longest processing time first: owners' loads differ by at most one matrix.
     CHECK(std::ranges::max(load) - std::ranges::min(load) <= largest);
-    // bf16: this rank's parts to other owners, and other ranks' parts of its matrices back.
+    // In bf16: this rank's parts go to other owners, and other ranks' parts of its matrices come
+    // back.
     const double want = 2 * sent * kSteps;
     const double got =
         gradient_bytes(OptimizerKind::kMuon, stage) - gradient_bytes(OptimizerKind::kAdamW, stage);

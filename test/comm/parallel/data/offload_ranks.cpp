@@ -1,4 +1,4 @@
-// What offload takes from the device. That it changes no bit is in bitwise_gate_ranks.cpp.
+// Device memory saved by offload. bitwise_gate_ranks.cpp tests that offload changes no bit.
 #include "shale/runtime/offload/host_tier.h"
 
 #include <algorithm>
@@ -65,18 +65,18 @@ TEST_CASE("parameters that are offloaded leave nothing on the device between the
   constexpr MemoryTag kTag = MemoryTag::kParameter;
   const Trained optimizer = run(*group, 3, {.optimizer = true});
   const Trained parameters = run(*group, 3, {.optimizer = true, .parameters = true});
-  // The bf16 shards are half the masters' size.
+  // The bf16 shards, half the size of the masters.
   CHECK(bytes(optimizer.memory, kTag) > 0);
   CHECK(bytes(parameters.memory, kTag) == 0);
 }
 
 namespace {
 
-// What is said about gradients in a step of `micro_batches` backwards.
+// Gradient completion callbacks in a step of `micro_batches` backward passes.
 struct Told {
   std::vector<size_t> shards;  // in this order
-  bool right = true;           // they held what the step found
-  int before_last = 0;         // how many came before the last gradient of the model
+  bool right = true;           // the shards had their final gradients
+  int before_last = 0;         // callbacks before the model's last gradient
 };
 
 Told listen(comm::ProcessGroup& group, const comm::DataParallelOptions& options,
@@ -97,7 +97,7 @@ Told listen(comm::ProcessGroup& group, const comm::DataParallelOptions& options,
                         values.push_back(to_host<float>(parallel.shards()[i].grad));
                       }});
   }
-  // By the first block's backward, the last but one, the reductions of those behind it are over.
+  // At the first block's backward (second to last), the reductions of later blocks have finished.
   for (const Parameter* parameter : parallel.unit(*model->blocks().front()).parameters()) {
     leaf_state(parameter->value).ready_hooks.push_back([&] { group.barrier("test"); });
   }
@@ -134,8 +134,8 @@ TEST_CASE("a gradient is called complete once a step, as soon as its unit is red
         const Told told = listen(*group, {.stage = stage, .overlap = overlap}, micro_batches);
         CHECK(told.shards == each);
         CHECK(told.right);
-        // Stage 3 leaves one reduction and one unit's gradients on their way; what is added to a
-        // sum on the host is complete when the CPU has added it.
+        // In stage 3 one reduction and one unit's gradients are still in flight. A sum on the host
+        // is complete only once the CPU has added to it.
         const bool added = stage >= 2 && micro_batches > 1;
         if (overlap && !added) CHECK(told.before_last >= (stage == 3 ? 1 : 2));
       }

@@ -1,5 +1,5 @@
-// 1-bit Adam over the replicas of hybrid sharding: before and after its freeze, on checkpoints, and
-// when a gradient overflows.
+// 1-bit Adam between replicas of hybrid sharding: before and after its freeze, with checkpoints,
+// and with overflowing gradients.
 #include <cmath>
 
 #include "shale/comm/parallel/data/replica_check.h"
@@ -36,8 +36,8 @@ struct Mlp : Module {
 using MakeOptimizer =
     std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
 
-// The mean squared distance to another network of the same shape after 300 steps, over its start;
-// each rank has rows of its own.
+// Mean squared distance to another network of the same shape after 300 steps, relative to its
+// initial value. Each rank has rows of its own.
 double remaining_loss(const ShardGroups& groups, comm::ProcessGroup& all,
                       const MakeOptimizer& make) {
   constexpr int kSteps = 300;
@@ -68,8 +68,8 @@ double remaining_loss(const ShardGroups& groups, comm::ProcessGroup& all,
 
 constexpr int64_t kFreeze = 4;
 
-// 1-bit Adam in f64, of one parameter on all replicas, as arXiv:2102.02888 has it and with bias
-// corrections; the bias has no decay.
+// 1-bit Adam in f64 for one parameter on all replicas, as in arXiv:2102.02888 plus bias
+// corrections; the bias has no weight decay.
 class Reference {
  public:
   Reference(size_t parameter, size_t replicas, std::vector<double> start)
@@ -147,7 +147,7 @@ TEST_CASE("1-bit Adam is the paper's") {
       const std::vector<double> got = run.values(p);
       for (size_t i = 0; i < got.size(); ++i) {
         CAPTURE(step, p, i);
-        // Weights of at most 4 and all that is added to them are rounded to f32 twice a step.
+        // Weights of at most 4 and their updates are rounded to f32 twice a step.
         REQUIRE(std::abs(got[i] - want[p].w()[i]) < 2e-5);
       }
     }
@@ -186,8 +186,8 @@ TEST_CASE("1-bit Adam trains as far as AdamW does, within a factor of two") {
             std::move(shards), optim::OneBitAdamOptions{.weight_decay = 0, .freeze_step = step});
       });
     };
-    // After a quarter of the run, the most that is usual; what is lost to v that stays and to the
-    // noise of signs is part of what is left.
+    // Freezes after a quarter of the run, the largest usual share. The frozen v and the noise of
+    // signs leave a larger loss.
     CHECK(frozen_at(75) < 2 * want);
   }
 }
@@ -234,12 +234,12 @@ TEST_CASE("after the freeze v stays, and elements that never had a gradient are 
           REQUIRE((m[i] == 0 && owed[i] == 0));
         }
       } else if (!name.ends_with("owner_error") && !bytes.empty()) {
-        CHECK(after.at(name) != bytes);  // moments, errors and parameters move
+        CHECK(after.at(name) != bytes);  // moments, errors and parameters change
       }
     }
     double sum = double(masked);
     all->all_reduce_sum(make_view(&sum, {1}));
-    CHECK(sum > 0);  // rows of padding of the vocabulary
+    CHECK(sum > 0);  // all but rows that pad the vocabulary
   }
 }
 
@@ -284,8 +284,8 @@ TEST_CASE("other numbers of replicas owe the mean of what those before owed", "[
     TinyRun loaded(after.groups, *all, {{.stage = 1}}, OptimizerKind::kOneBitAdam);
     loaded.poison();
     loaded.load(dir / "checkpoints" + cat("/step_0000000", kFreezeStep + 3));
-    // The sum of what a state has over all ranks, in units of a replica: for worker_error the sum
-    // over replicas of each, for owner_error that of all elements.
+    // Sum of a state over all ranks: worker_error is averaged over replicas, owner_error is summed
+    // over all elements.
     const auto sums = [&](TinyRun& of, int replicas, const char* what) {
       std::map<std::string, double> sum;
       for (const auto& [name, bytes] : local_state(of)) {
@@ -306,7 +306,7 @@ TEST_CASE("other numbers of replicas owe the mean of what those before owed", "[
         CHECK(got.at(name) == Approx(sum).margin(1e-5));
       }
     }
-    // All have the same debts now.
+    // All replicas now have the same error feedback.
     for (const auto& [name, bytes] : local_state(loaded)) {
       if (!name.ends_with("worker_error")) continue;
       for (const std::string& other : after.groups.replicate->all_gather_bytes(bytes)) {

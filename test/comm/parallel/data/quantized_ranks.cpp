@@ -1,5 +1,4 @@
-// Parameters and gradients that travel in codes: what they come to, what they send, and that ranks
-// stay alike.
+// Quantized gathers and reductions: their accuracy and traffic, and that replicas stay identical.
 #include <cmath>
 
 #include "shale/comm/parallel/data/replica_check.h"
@@ -17,14 +16,14 @@ namespace {
 using kernels::BlockCode;
 using Code = std::optional<BlockCode>;
 
-// Losses of so many steps; `all` shards.
+// Losses of `steps` steps; all ranks shard.
 std::vector<float> losses_of(comm::ProcessGroup& all, const comm::DataParallelOptions& parallel,
                              int64_t steps) {
   TinyRun run({.shard = &all}, all, {.parallel = parallel});
   return run.train(steps);
 }
 
-// Elements of the model's matrices, and what else there is, as buffers hold them.
+// Number of elements in the model's matrices, and in other parameters, as laid out in buffers.
 struct Elements {
   double coded = 0, plain = 0;
 };
@@ -99,7 +98,7 @@ TEST_CASE("codes send a byte, or half of one, and a scale for 64, of each elemen
     all->reset_traffic();
     run.train(1);
     run.step().finish_update();
-    const double micro_batches = 12 / n;  // stage 2 adds the gradients of each
+    const double micro_batches = 12 / n;  // stage 2 reduces the gradients of each
     const auto sent = [&](comm::Traffic traffic) {
       return all->traffic().totals(traffic).sent_bytes;
     };
@@ -126,7 +125,7 @@ TEST_CASE("a run with codes resumes with the same bits, and goes on without them
   CHECK(again.train(3) == want);
   TinyRun plain({.shard = all.get()}, *all, {.parallel = {.stage = 1}});
   plain.load(dir / "checkpoints/step_00000002");
-  CHECK(same_bits(values_of(plain), values));  // masters, not what codes say
+  CHECK(same_bits(values_of(plain), values));  // masters, not decoded values
   plain.train(1);
 }
 

@@ -10,7 +10,8 @@
 namespace shale::test {
 namespace {
 
-// Trains for two steps, flips a bit on `bad_rank` (-1: on none) and compares; what is found.
+// Trains for two steps, flips a bit on `bad_rank` (-1: on none) and compares replicas. Returns the
+// error message.
 std::string message_after_flip(const comm::ShardGroups& groups, comm::ProcessGroup& everyone,
                                int stage, int bad_rank) {
   Context context(small_context(1));
@@ -74,7 +75,7 @@ TEST_CASE("a shard that differs from its replica's is found by the ranks that ho
   const auto group = world().group({.timeout_s = 60});
   comm::Mesh mesh(*group, {{"replica", 2}, {"node", 2}});
   const comm::ShardGroups hybrid{.shard = &mesh.group("node"), .replicate = &mesh.group("replica")};
-  // Ranks 1 and 3 hold the same shard; 0 and 2 see nothing wrong.
+  // Ranks 1 and 3 hold the same shard; 0 and 2 see no difference.
   const bool sees_it = world().rank() % 2 == 1;
   const std::string message = message_after_flip(hybrid, *group, 3, 3);
   CAPTURE(message);

@@ -1,4 +1,4 @@
-// Steps with several backwards, graphs and models: in every stage, reproducible or not.
+// Steps with several backward passes, graphs and models: in every ZeRO stage, reproducible or not.
 #include <bit>
 #include <functional>
 
@@ -35,7 +35,7 @@ struct Layer : Module {
   std::function<void()> on_forward;
 };
 
-// Two losses share a trunk, which each uses twice.
+// Model with two losses that share a trunk; each uses it twice.
 struct TwoHeads : Module {
   TwoHeads() : trunk(this, "trunk"), a(this, "a"), b(this, "b") {}
   Tensor output(const Tensor& x, Layer& head) {
@@ -46,7 +46,7 @@ struct TwoHeads : Module {
   std::vector<Module*> units() { return {&trunk, &a, &b}; }
 };
 
-// A model on this rank's own batch.
+// A model with this rank's own batch.
 struct Run {
   Run(comm::ProcessGroup& ranks, const DataParallelOptions& options)
       : group(ranks),
@@ -75,7 +75,7 @@ struct Run {
   DataParallel parallel;
 };
 
-// Calls check(options) for all stages, reproducible too where the ranks allow it.
+// Calls check(options) for all stages, also reproducible if the number of ranks allows it.
 void for_all_stages(const std::function<void(const DataParallelOptions&)>& check) {
   const bool power_of_two = std::has_single_bit(unsigned(world().size()));
   for (const bool reproducible : {false, true}) {
@@ -87,13 +87,13 @@ void for_all_stages(const std::function<void(const DataParallelOptions&)>& check
   }
 }
 
-// The losses of a test, each a head and a batch.
+// One loss of a test: a head and a batch.
 struct Loss {
   bool of_a;
   int seed;
 };
 
-// What they give by themselves, added up in f64.
+// Sum of the gradients that each loss gives alone, in f64.
 std::vector<double> sum_of(comm::ProcessGroup& group, const std::vector<Loss>& losses) {
   std::vector<double> want;
   for (const Loss& loss : losses) {
@@ -106,7 +106,7 @@ std::vector<double> sum_of(comm::ProcessGroup& group, const std::vector<Loss>& l
   return want;
 }
 
-// The additions of a handful of terms, in f32 and in any order.
+// Tolerance for f32 sums of a few terms in any order.
 void check_close(const std::vector<float>& got, const std::vector<double>& want) {
   REQUIRE(got.size() == want.size());
   CHECK(max_error(to_f64(got), want) <= 16 * ulp<float>() * max_abs(want));
@@ -134,11 +134,12 @@ TEST_CASE("several backwards in a step add up, with the same bits in every stage
       const std::vector<float> got = run.gradient();
       check_close(got, want);
       if (options.stage == 0) of_stage_0 = got;
-      // Alone, stage 0 reduces nothing: backward adds every use of a parameter to the sum.
+      // On one rank stage 0 reduces nothing: backward adds each use of a parameter to the sum
+      // directly.
       const bool adds_uses = group->size() == 1 && !options.reproducible;
       if (options.stage == 1 && adds_uses) of_stage_0 = got;
       CHECK(same_bits(got, of_stage_0));
-      // And again after zero_grad(), from where nothing is left.
+      // Repeats it after zero_grad(), which must leave nothing behind.
       zero_grad(run.parallel.shards());
       for (const Loss& loss : losses) {
         backward(run.loss(loss.of_a ? run.net.a : run.net.b, loss.seed));
@@ -171,7 +172,7 @@ TEST_CASE("local gradients after a sum are added to it when they are reduced, or
     const std::vector<Loss> all = {{true, 1}, {false, 2}, {true, 3}};
     const std::vector<double> want = sum_of(*group, dropped ? std::vector{all.back()} : all);
     for_all_stages([&](const DataParallelOptions& options) {
-      if (options.reproducible) return;  // takes no local gradients
+      if (options.reproducible) return;  // local gradients are not supported
       CAPTURE(dropped);
       Run run(*group, options);
       backward(run.loss(run.net.a, 1));
@@ -192,7 +193,7 @@ TEST_CASE("a backward leaves other models of its context alone") {
     TwoHeads other;
     DataParallel parallel(other, other.units(), run.context, *group, options);
     const Tensor mine = run.loss(run.net.a, 1), waiting = run.loss(run.net.b, 2);
-    backward(other.loss(run.batch(3), other.a));  // before any of the model's own
+    backward(other.loss(run.batch(3), other.a));  // before any of the model's own losses
     backward(mine);
     const std::vector<std::string> unused = run.parallel.unused_parameters();
     CHECK(unused == std::vector<std::string>{"b.linear.weight", "b.linear.bias"});
@@ -322,7 +323,7 @@ TEST_CASE("units that come too late or differ where they must not are refused") 
 
 TEST_CASE("memory of the group is given back when the model that was sharded over it goes") {
   const auto group = world().group();
-  if (group->size() == 1) return;  // which lends none
+  if (group->size() == 1) return;  // a single rank lends no memory
   for_all_stages([&](const DataParallelOptions& options) {
     Context context(small_context(1));
     const int64_t before = context.allocator().stats().reserved;

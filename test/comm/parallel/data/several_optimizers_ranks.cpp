@@ -1,4 +1,5 @@
-// Rates, decays, clipping and statistics that belong to an optimizer, on shards of all stages.
+// Several optimizers with their own rates, decays, clipping and statistics, on shards in all
+// stages.
 #include <functional>
 #include <optional>
 
@@ -44,7 +45,7 @@ struct Net : Module {
   Layer first, second;
 };
 
-// A model on shards, whose gradient is the same in every stage.
+// A sharded model whose gradient is the same in every stage.
 struct Run {
   Run(comm::ProcessGroup& ranks, const DataParallelOptions& options)
       : group(ranks),
@@ -69,7 +70,7 @@ struct Run {
   DataParallel parallel;
 };
 
-// What `body` leaves in the parameters, the same to the bit in every stage.
+// Parameters after `body`; checks that they are bit-identical in every stage.
 std::vector<float> in_all_stages(const std::function<void(Run&)>& body) {
   const auto group = world().group();
   std::vector<float> of_stage_0;
@@ -101,7 +102,7 @@ TEST_CASE("clipping lasts until zero_grad(), whatever is prepared after it") {
       for (int step = 0; step < 2; ++step) {
         if (prepare_first) optimizer.prepare(run.context, step, 0.1f);
         run.pass(step);
-        run.parallel.clip_grad_norm(step == 0 ? 0.01f : 0);  // a rate later again without
+        run.parallel.clip_grad_norm(step == 0 ? 0.01f : 0);  // the second step is unclipped again
         if (!prepare_first) optimizer.prepare(run.context, step, 0.1f);
         optimizer.step();
         optimizer.zero_grad();
@@ -114,14 +115,14 @@ TEST_CASE("clipping lasts until zero_grad(), whatever is prepared after it") {
 }
 
 TEST_CASE("two optimizers of a model have rates of their own and one norm, or a norm for each") {
-  // One optimizer at a time, with the other's parameters still: what each has to do.
+  // Reference for each optimizer: runs one at a time, with the other's parameters fixed.
   const auto moved = [](bool weights, bool biases, bool apart) {
     return in_all_stages([&](Run& run) {
       const auto shards = run.parallel.shards();
       optim::Sgd a = plain_sgd(select_parameters(shards, "*.weight"));
       optim::Sgd b = plain_sgd(select_parameters(shards, "*.bias"));
       run.pass(1);
-      run.pass(2);  // and gradients are added while they wait
+      run.pass(2);  // gradients accumulate before the update
       if (apart) {
         optim::clip_grad_norm(run.context, a.shards(), 0.5f);
         optim::clip_grad_norm(run.context, b.shards(), 0.25f);
@@ -171,7 +172,7 @@ TEST_CASE("what one optimizer drops, another keeps") {
     all.step();
     all.zero_grad();
   });
-  // Weights saw the second pass only, biases the first one too.
+  // Weights saw only the second pass, biases also the first one.
   const auto group = world().group();
   Run run(*group, {.stage = 0, .seed = 7});
   size_t at = 0;
@@ -199,7 +200,7 @@ TEST_CASE("parameter options are those of an optimizer with these options for al
         optimizer.zero_grad();
         run.parallel.load([&](const Parameter& parameter, int64_t first_row, const View& rows) {
           const int64_t row = parameter.numel() / parameter.shape[0];
-          // Gradients stay the same.
+          // Resets the parameters, so that gradients stay the same.
           parameter.write_initial(run.context.exec(), 7, first_row * row, rows);
         });
       }
@@ -235,7 +236,7 @@ TEST_CASE("Adafactor on shards has the statistics of whole parameters") {
     }
     const std::vector<float> got = run.values();
     if (stage == 0) want = to_f64(got);
-    // Sums of 40 squares in another order, through three steps of at most 0.01.
+    // Sums of 40 squares in another order, through three updates of at most 0.01.
     CHECK(max_error(to_f64(got), want) <= 1e-6);
   }
   Run run(*group, {.stage = 3, .seed = 7});

@@ -1,4 +1,4 @@
-// What sharding saves and what it sends, against the formulas.
+// Memory and traffic of sharding, compared with the formulas.
 #include "shale/comm/mesh.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/runtime/autograd/tape.h"
@@ -22,7 +22,7 @@ struct Precision {
 constexpr Precision kPrecisions[] = {
     {DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16}};
 
-// Large enough that buffers are not all padding, small enough for eight ranks on two cores.
+// Large enough that buffers are not mostly padding, small enough for eight ranks on two cores.
 models::LanguageModelConfig wide_model() {
   models::LanguageModelConfig config = tiny_model();
   config.layers = 4;
@@ -31,7 +31,7 @@ models::LanguageModelConfig wide_model() {
   return config;
 }
 
-// One rank's model, its optimizer and what it holds.
+// One rank's model and optimizer, and their memory.
 struct Run {
   Run(comm::ProcessGroup& group, const DataParallelOptions& options)
       : context(small_context(1)),
@@ -61,7 +61,7 @@ struct Run {
     return bytes(MemoryTag::kParameter) + bytes(MemoryTag::kGradient) +
            bytes(MemoryTag::kOptimizer);
   }
-  // Elements with padding: of a unit, of all.
+  // Number of elements with padding: of a unit, of all units.
   int64_t numel(const comm::FlatUnit& unit) const {
     int64_t count = 0;
     for (const auto& buffer : unit.buffers()) count += buffer->layout().numel;
@@ -94,7 +94,7 @@ TEST_CASE("parameters, gradients and states take p + g + 12 bytes, divided where
                        .stage = static_cast<int>(stage)});
       run.step();
       const int64_t p = dtype_size(precision.compute), g = dtype_size(precision.reduce);
-      // f32 parameters are their own masters, and a stage-3 shard is nothing but the master.
+      // f32 parameters are their own masters, so a stage-3 shard is just the master.
       const bool has_master = precision.compute != DType::kF32;
       const int64_t parameters = stage == 3 && has_master ? 0 : p;
       const int64_t states = has_master ? 12 : 8;
@@ -103,7 +103,7 @@ TEST_CASE("parameters, gradients and states take p + g + 12 bytes, divided where
       const int64_t sharded = parameters + g + states - whole;
       const int64_t want = run.numel() * whole + run.numel() / ranks * sharded;
       CHECK(run.state_bytes() == want);
-      // And no more than the published formula.
+      // Also at most the published formula.
       CHECK(want <= run.numel() * (stage < 3 ? p : 0) + run.numel() * (stage < 2 ? g : 0) +
                         run.numel() * (stage < 1 ? 12 : 0) +
                         run.numel() / ranks *
@@ -154,7 +154,7 @@ TEST_CASE("stage 3 holds the root, two units of parameters and two of gradients 
     const int64_t units = overlap ? 2 : 1;
     CHECK(parameters - parameters_before == 4 * (root + units * block));
     CHECK(gradients - gradients_before <= 4 * (root + 2 * block));
-    // All is given back.
+    // All memory is released.
     CHECK(run.bytes(MemoryTag::kParameter) == parameters_before);
     CHECK(run.bytes(MemoryTag::kGradient) == gradients_before);
   }

@@ -8,7 +8,7 @@ namespace {
 
 using comm::FlatUnit;
 
-// Units are only told apart: none is looked into.
+// Units serve only as identities; their content is not used.
 struct Units {
   FlatUnit& operator[](int i) {
     void* const unit = &memory[i];
@@ -38,8 +38,8 @@ TEST_CASE("units are gathered ahead by the order of the last forward, and in rev
 
   CHECK(order.forward(u[0], 2) == u.list({2, 1}));
   CHECK(order.forward(u[2], 1) == u.list({1}));
-  CHECK(order.forward(u[3], 1).empty());  // another order: no guess
-  // A forward whose backward never comes, then the next one.
+  CHECK(order.forward(u[3], 1).empty());  // another order: no prediction
+  // A forward without a backward, followed by the next forward.
   CHECK(order.forward(u[0], 3) == u.list({2, 3}));
 }
 

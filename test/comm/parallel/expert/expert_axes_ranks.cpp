@@ -1,4 +1,4 @@
-// Mixtures of experts on ranks of several axes at once, against one rank that has all of it.
+// MoE models on ranks of several axes at a time, compared with one rank that holds everything.
 #include <cmath>
 
 #include "shale/runtime/optim/adafactor.h"
@@ -10,7 +10,7 @@
 namespace shale::test {
 namespace {
 
-// Three layers, so that stages differ; four heads, for four tensor ranks.
+// Three layers, so that pipeline stages differ; four heads, for four tensor ranks.
 models::LanguageModelConfig mixture(const std::string& family) {
   models::LanguageModelConfig config = six_layers(family);
   config.layers = 3;
@@ -21,7 +21,7 @@ models::LanguageModelConfig mixture(const std::string& family) {
   return config;
 }
 
-// Ranks along the axes; what is left is data parallel.
+// Number of ranks along each axis; the remaining factor is data parallelism.
 struct Axes {
   int expert = 1, tensor = 1, context = 1, pipeline = 1;
 
@@ -29,8 +29,8 @@ struct Axes {
   bool fit(int ranks) const { return ranks % model_ranks() == 0 && ranks / pipeline % expert == 0; }
 };
 
-// Every pair and triple with experts, and context alone, of which experts know nothing. Experts are
-// fewer than the ranks of a layer, as many, and more.
+// Every pair and triple of axes with experts, and context alone, which experts do not see. There
+// are fewer experts than ranks of a layer, as many, and more.
 constexpr Axes kAxes[] = {
     {1, 1, 2, 1}, {1, 1, 4, 1}, {1, 2, 2, 1}, {1, 1, 2, 2}, {1, 2, 2, 2},  //
     {2, 2, 1, 1}, {4, 2, 1, 1}, {2, 4, 1, 1}, {4, 4, 1, 1}, {8, 2, 1, 1},  //
@@ -47,7 +47,7 @@ PipelineRun run_of(const Axes& axes) {
                   .context = axes.context,
                   .expert = axes.expert,
                   .micro_batches = 2};
-  // Gradients of both are of the size of the loss's own.
+  // Makes the gradients of both losses about as large as the main loss's.
   run.policy.balance_loss = 0.2f;
   run.policy.router_z_loss = 0.05f;
   return run;
@@ -64,7 +64,8 @@ Trained on_one_rank(const models::LanguageModelConfig& model, const PipelineRun&
   return train_pipeline(alone(), model, one, whole);
 }
 
-// The largest relative difference of losses, of norms, and that of all parameters as a vector.
+// Largest relative difference of losses and of norms, and the relative distance of parameter
+// vectors.
 struct Distance {
   double losses = 0, norms = 0, parameters = 0;
 };
@@ -109,7 +110,7 @@ TEST_CASE("mixtures of experts on every pair and triple of axes train as one ran
   for (const std::string family : {"olmoe", "mixtral"}) {
     const models::LanguageModelConfig model = mixture(family);
     for (const Axes& axes : kAxes) {
-      // Eight ranks have what four have no room for.
+      // Eight ranks test only what does not fit on four.
       if (!axes.fit(ranks) || (ranks == 8 && axes.fit(4))) continue;
       const PipelineRun run = run_of(axes);
       TrainOptions options = small_steps();
@@ -117,11 +118,11 @@ TEST_CASE("mixtures of experts on every pair and triple of axes train as one ran
       for (int stage = 0; stage <= (axes.pipeline > 1 ? 1 : 3); ++stage) {
         CAPTURE(family, axes.expert, axes.tensor, axes.context, axes.pipeline, stage);
         options.parallel.stage = stage;
-        // Half of the rows choose and send again in backward.
+        // Half of the cases route and send tokens again in backward.
         options.recompute = stage % 2 == 1 ? Recompute::kFull : Recompute::kNone;
         const Distance off = distance(train_pipeline(*all, model, run, options), want);
-        // Sums over ranks and products of other numbers of rows: 2^-24 for each of some hundred
-        // additions. AdamW moves what has next to no gradient by its sign.
+        // Sums over ranks and GEMMs with other numbers of rows: 2^-24 for each of several hundred
+        // additions. AdamW moves parameters with tiny gradients by the gradient's sign.
         CHECK(off.losses < 2e-5);
         CHECK(off.norms < 1e-4);
         CHECK(off.parameters < 1e-3);
@@ -136,7 +137,7 @@ TEST_CASE("replicas of mixtures whose layers are cut train as one rank does",
   const int ranks = all->size();
   if (ranks != 4 && ranks != 8) return;
   const models::LanguageModelConfig model = mixture("olmoe");
-  // Experts over the ranks of a replica: of a layer, of data, of both.
+  // Experts over the ranks of a replica: those of a layer, of data parallelism, of both.
   for (const Axes& axes : {Axes{2, 1}, {2, 2}, {4, 2}, {4, 1}, {2, 2, 2}}) {
     PipelineRun run = run_of(axes);
     run.replicas = 2;

@@ -1,4 +1,4 @@
-// Pipelines, their schedules, chunks and splits change where and when numbers are made, never a bit.
+// Pipelines, schedules, chunks and splits change where and when values are computed, but no bit.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
@@ -10,7 +10,7 @@ namespace {
 using comm::ScheduleKind;
 using enum comm::ScheduleKind;
 
-// Sizes of pipelines that this number of ranks has; 1 for chunks of one rank.
+// Pipeline sizes that divide this number of ranks; 1 is for chunks on one rank.
 std::vector<int> pipeline_sizes(int ranks) {
   std::vector<int> sizes;
   for (const int size : {1, 2, 4}) {
@@ -19,7 +19,7 @@ std::vector<int> pipeline_sizes(int ranks) {
   return sizes;
 }
 
-// The groups of so many ranks in which each would train without a pipeline.
+// Groups of `count` ranks, each of which would train without a pipeline.
 std::unique_ptr<comm::ProcessGroup> data_ranks(comm::ProcessGroup& all, int count) {
   return all.split(all.rank() / count, all.rank(), "data");
 }
@@ -36,7 +36,7 @@ std::vector<ScheduleOf> schedules(int ranks) {
   return all;
 }
 
-// Checks every schedule of every size against no pipeline on as many data ranks.
+// Checks every schedule and size against data parallelism without a pipeline.
 void check_all(comm::ProcessGroup& all, const models::LanguageModelConfig& model,
                const TrainOptions& options, const std::vector<int64_t>& micro_batches) {
   for (const int ranks : pipeline_sizes(all.size())) {
@@ -46,7 +46,7 @@ void check_all(comm::ProcessGroup& all, const models::LanguageModelConfig& model
           train_pipeline(*data, model, {.micro_batches = micros}, options);
       REQUIRE(std::isfinite(want.losses.back()));
       for (const auto [kind, chunks] : schedules(ranks)) {
-        if (ranks * chunks > 8) continue;  // pieces
+        if (ranks * chunks > 8) continue;  // too many pipeline layers
         const bool splits = kind == kZbH1 || kind == kZbV;
         if (splits && options.recompute == Recompute::kFull) continue;
         CAPTURE(model.family, ranks, micros, schedule_name(kind), chunks,
@@ -84,7 +84,7 @@ TEST_CASE("a tied table has the bits of one rank in a reproducible run", "[gate]
 
 namespace {
 
-// With mixed precision, stages of ZeRO and recomputation: of all of these, or of a part.
+// Checks mixed precision, ZeRO stages and recomputation: all combinations if `every`, else some.
 void check_beside(comm::ProcessGroup& all, bool every) {
   const models::LanguageModelConfig model = six_layers("qwen3");
   for (const DType compute : {DType::kF32, DType::kBF16}) {
@@ -131,7 +131,7 @@ TEST_CASE("uneven stages, one slot and other micro-batches change no bit", "[gat
              want));
   CHECK(same(got({.ranks = 2, .kind = kZbV, .chunks = 2, .split = {1, 3, 3, 1}, .micro_batches = 5}),
              want));
-  // The comparison sees what is different.
+  // Shows that the comparison detects a difference.
   CHECK_FALSE(same(got({.ranks = 2, .micro_batches = 4}), want));
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("a stage sends each activation and each gradient once", "[gate][pipeli
     train_pipeline(*all, model, {.ranks = ranks, .kind = kind, .chunks = chunks}, options);
     const comm::StagePlacement place =
         make_schedule(kind, ranks, chunks, /*micros=*/4).placement;
-    int messages = 0;  // of a micro-batch
+    int messages = 0;  // messages of a micro-batch
     for (int stage = 0; stage < place.stages(); ++stage) {
       if (place.rank_of(stage) != all->rank()) continue;
       for (const int next : {stage + 1, stage - 1}) {

@@ -16,7 +16,7 @@ using enum ScheduleKind;
 
 constexpr int kTries = 300;
 
-// Numbers that a kind takes.
+// Arguments that are valid for a kind of schedule.
 struct Numbers {
   int ranks, chunks, micros;
 };
@@ -64,7 +64,7 @@ TEST_CASE("every schedule ends, with one slot and more, whatever actions take") 
   }
 }
 
-// In units of what one rank does for one micro-batch; docs/parallelism.md has the table.
+// Time is in units of one rank's work for one micro-batch; docs/parallelism.md has the table.
 TEST_CASE("idle time is what the formulas say when all stages take the same time") {
   std::mt19937 random(2);
   std::uniform_real_distribution<double> any(0.5, 2);
@@ -74,7 +74,7 @@ TEST_CASE("idle time is what the formulas say when all stages take the same time
       double f = any(random), b = any(random), w = any(random);
       if (kind == kZbH1) {
         micros = std::max(micros, ranks);
-        w *= std::min(f, b) / 2;  // weights fit where other ranks work on inputs
+        w *= std::min(f, b) / 2;  // weight gradients fit where other ranks compute input gradients
       } else if (kind == kZbV) {
         micros = std::max(micros, 2 * ranks);
         f = b = w = 1;
@@ -149,7 +149,8 @@ TEST_CASE("a list that lacks an action, or has it elsewhere, is refused by name"
 
 TEST_CASE("two actions that are swapped make ranks wait for each other, who are named") {
   Schedule schedule = make_schedule(k1F1B, 2, 1, 4);
-  // The first rank wants a gradient before it gives the forward that the second wants before it.
+  // The first rank waits for a gradient before it sends the forward that the second rank needs for
+  // it.
   auto& first = schedule.lists[0];
   REQUIRE(first[1] == Action{ActionKind::kForward, 0, 1});
   REQUIRE(first[2] == Action{ActionKind::kBackward, 0, 0});
@@ -164,7 +165,7 @@ TEST_CASE("two actions that are swapped make ranks wait for each other, who are 
                  "forward 1 of chunk 0 for rank 0"));
 }
 
-// Lists that keep the order of a chunk's micro-batches, and are otherwise shuffled.
+// Shuffles the lists but keeps the order of micro-batches within each chunk.
 TEST_CASE("a shuffled schedule ends at all speeds or at none") {
   std::mt19937 random(4);
   int refused = 0, proven = 0;

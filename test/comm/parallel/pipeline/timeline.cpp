@@ -8,7 +8,7 @@
 
 namespace shale::test {
 
-// Where it differs, the file that the test has written takes its place.
+// If this fails, replace the page's picture by the file that the test has written.
 TEST_CASE("the timeline of docs/parallelism.md is that of the simulation") {
   const std::string drawn = comm::timeline_svg(comm::simulate(
       comm::make_schedule(comm::ScheduleKind::k1F1B, /*ranks=*/4, /*chunks=*/1, /*micros=*/8)));

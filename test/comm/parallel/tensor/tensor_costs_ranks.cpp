@@ -1,4 +1,4 @@
-// What layers that ranks share save and send, against the formulas of docs/parallelism.md.
+// Memory and traffic of tensor parallelism, compared with the formulas of docs/parallelism.md.
 #include "shale/comm/parallel/parallel.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/optimizer.h"
@@ -12,7 +12,7 @@ namespace {
 
 using comm::Traffic;
 
-// Sizes of which the allocator rounds none up.
+// Sizes that the allocator does not round up.
 constexpr int64_t B = 2, T = 256, C = 128, H = 4, V = 512;  // padded vocabulary
 constexpr int64_t kTokens = B * T;
 
@@ -27,7 +27,7 @@ models::LanguageModelConfig costs_model(int64_t layers) {
   return config;
 }
 
-// One rank's model, whose layers all ranks of a group share.
+// One rank's model, with all layers sharded over the group.
 struct Run {
   Run(int64_t layers, comm::ProcessGroup& group)
       : context(small_context(1)),
@@ -92,12 +92,12 @@ TEST_CASE("a micro-batch sends 10 slices of a block, (t - 1) / t B T C e each",
     const double activations = sent(*group, Traffic::kActivations);
     const double gradients = sent(*group, Traffic::kGradients);
     run.step();
-    // Besides those of blocks: the embedding's sum, and gather in backward; the head's gather
-    // twice, and sum in backward; three numbers of each leaf per row.
+    // Besides the blocks: the embedding's sum, and its gather in backward; the head's two gathers,
+    // and its sum in backward; three numbers per row of each leaf.
     const double want = share * double((10 * layers + 5) * kTokens * C * 4) +
                         share * double(ranks * kTokens * 3 * 4);
     CHECK(sent(*group, Traffic::kActivations) - activations == Approx(want));
-    // Two norms of a block and the last one: gains and biases, padded to 1,024 each.
+    // Two norms per block and the last one: gains and biases, padded to 1,024 elements each.
     const double norms = share * 2 * double((4 * layers + 2) * 1024 * 4);
     CHECK(sent(*group, Traffic::kGradients) - gradients == Approx(norms));
   }
@@ -117,7 +117,7 @@ TEST_CASE("parameters of a block are 1 / t but for norms and the first rank's bi
   const int64_t biases = group->rank() == 0 ? 2 * C : 0;
   CHECK(numel == cut / ranks + norms + biases);
   CHECK(whole_numel(*run.model) ==
-        2 * (cut + norms + 2 * C) + V * C + T * C + 2 * C);  // as if nobody cut it
+        2 * (cut + norms + 2 * C) + V * C + T * C + 2 * C);  // as without tensor parallelism
 }
 
 }  // namespace shale::test

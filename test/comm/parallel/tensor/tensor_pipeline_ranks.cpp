@@ -1,5 +1,5 @@
-// Layers that ranks share, in pipelines, beside data parallelism: with equal leaves every way to
-// place a model on ranks has the bits of one rank.
+// Tensor parallelism combined with pipelines and data parallelism: with equally many leaves, every
+// layout has the bits of one rank.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
@@ -11,7 +11,7 @@ namespace {
 using comm::ScheduleKind;
 using enum comm::ScheduleKind;
 
-constexpr int64_t kMicroBatches = 8;  // of a step, on all ranks of data parallelism
+constexpr int64_t kMicroBatches = 8;  // of a step, over all data-parallel ranks
 
 models::LanguageModelConfig four_heads(const std::string& family) {
   models::LanguageModelConfig config = six_layers(family);
@@ -21,7 +21,7 @@ models::LanguageModelConfig four_heads(const std::string& family) {
   return config;
 }
 
-// What does not depend on the ranks: four leaves, dropout where the family has it.
+// Options that do not depend on the ranks: four leaves, and dropout if the family has it.
 TrainOptions four_leaves(const models::LanguageModelConfig& model) {
   TrainOptions options{.micro_batch = 2, .steps = 3};
   options.length = 16;
@@ -35,7 +35,7 @@ struct Layout {
   int pipeline, tensor;
 };
 
-// Those of this many ranks in which layers are cut and staged.
+// Layouts of this many ranks with tensor and pipeline parallelism.
 std::vector<Layout> layouts(int ranks) {
   std::vector<Layout> all;
   for (const Layout& layout : {Layout{2, 1}, Layout{2, 2}, Layout{4, 2}, Layout{2, 4}}) {
@@ -61,7 +61,7 @@ TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
       for (const auto& [kind, chunks, stage] :
            {std::tuple(k1F1B, 1, 0), std::tuple(kZbH1, 1, 1), std::tuple(kZbV, 2, 1)}) {
         CAPTURE(family, pipeline, tensor, schedule_name(kind), stage);
-        if (pipeline * chunks > 8) continue;  // pieces
+        if (pipeline * chunks > 8) continue;  // too many pipeline layers
         options.parallel.stage = stage;
         const PipelineRun run{.ranks = pipeline,
                               .tensor = tensor,
@@ -100,7 +100,7 @@ TEST_CASE("sequences that shards do not divide are padded, to the same bits on a
     options.parallel = {};
     const Trained whole = train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
     for (size_t i = 0; i < want.losses.size(); ++i) {
-      // Sums are rounded in another order: 2^-24 for each of some hundred additions.
+      // Sums are rounded in another order: 2^-24 for each of several hundred additions.
       CHECK(std::abs(want.losses[i] - whole.losses[i]) < 2e-5f * whole.losses[i]);
       CHECK(std::abs(want.norms[i] - whole.norms[i]) < 1e-4f * whole.norms[i]);
     }

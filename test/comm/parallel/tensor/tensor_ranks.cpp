@@ -1,5 +1,5 @@
-// Models whose layers are cut over ranks: against those that nobody cut, and with equal leaves to
-// the last bit.
+// Tensor parallelism: compared with unsharded models, and bit-identical for equal numbers of
+// leaves.
 #include "shale/base/error.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/parallel.h"
@@ -21,7 +21,7 @@
 namespace shale::test {
 namespace {
 
-// Four heads, so that there are leaves for four ranks; no width is the same as another.
+// Four heads give leaves for four ranks; all widths are different.
 models::LanguageModelConfig small_gpt2() {
   models::LanguageModelConfig config = tiny_model();
   config.layers = 2;
@@ -50,7 +50,7 @@ TrainOptions small_run(const models::LanguageModelConfig& model) {
   return options;
 }
 
-// This many processes share each layer, the rest are data parallel.
+// `tensor` processes share each layer; the rest is data parallelism.
 Trained train_over(comm::ProcessGroup& all, int tensor, const TrainOptions& options) {
   const int64_t data = all.size() / tensor;
   return train_pipeline(
@@ -59,7 +59,7 @@ Trained train_over(comm::ProcessGroup& all, int tensor, const TrainOptions& opti
       options);
 }
 
-// The sizes of a tensor axis that the world has room for.
+// Tensor sizes that fit the number of ranks.
 std::vector<int> tensor_sizes(int ranks) {
   std::vector<int> sizes;
   for (const int size : {1, 2, 4}) {
@@ -91,7 +91,8 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
       return linear(linear(rows, up), down);
     });
     backward(sum(y));
-    // Both products of the gradient of what `down` makes, and what `up` wants before.
+    // Overlaps both GEMMs of down's backward, and the weight-gradient GEMM of `up` before its
+    // input's.
     REQUIRE(exchange.gathers.size() == 1);
     CHECK(exchange.gathers[0] >= 2);
     const std::vector<std::vector<float>> now = {
@@ -106,17 +107,17 @@ namespace {
 struct PiecesRun {
   std::vector<std::vector<std::vector<float>>> values;  // by mesh rank of this process
   double sent = 0;                                      // bytes
-  std::vector<int64_t> products_meanwhile;  // of each rank's rows that travelled by pieces
+  std::vector<int64_t> products_meanwhile;              // GEMMs during each transfer of a piece
 };
 
 struct PiecesCase {
   DType dtype;
-  int here = 1;  // mesh ranks of a process
+  int here = 1;  // mesh ranks per process
   int pieces = 0;
   bool overlap = true;
 };
 
-// A block of two products of so many rows that each of two mesh ranks has a piece.
+// A block of two GEMMs with so many rows that each of two mesh ranks has a piece.
 PiecesRun run_pieces(comm::ProcessGroup& group, const PiecesCase& of) {
   constexpr int64_t C = 16, F = 24, T = 64;
   Context context(small_context(1));
@@ -159,7 +160,7 @@ PiecesRun run_pieces(comm::ProcessGroup& group, const PiecesCase& of) {
   return run;
 }
 
-// How a row is summed may depend on how many are multiplied at once.
+// The order of a row's sum may depend on the number of rows in the GEMM.
 void check_near(const PiecesRun& got, const PiecesRun& want, DType dtype) {
   for (size_t rank = 0; rank < want.values.size(); ++rank) {
     for (size_t i = 0; i < want.values[rank].size(); ++i) {
@@ -189,11 +190,11 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
         if (overlap) CHECK(run.values == waited.values);
         waited = run;
         CHECK(run.sent == whole.sent);
-        if (pieces == 2 && ranks % 2 != 0) {  // no piece has a part of a rank's rows
+        if (pieces == 2 && ranks % 2 != 0) {  // a piece would hold part of a rank's rows
           CHECK(run.products_meanwhile.empty());
           continue;
         }
-        // From each rank its rows, and from each a summand of this one's.
+        // Receives each rank's rows, and from each rank a partial sum of its own rows.
         REQUIRE(run.products_meanwhile.size() == size_t(2 * (ranks - 1)));
         if (pieces == 2 && ranks > 2) continue;  // a piece has rows of several ranks
         for (const int64_t products : run.products_meanwhile) CHECK(products >= 1);
@@ -205,7 +206,7 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
 TEST_CASE("whatever reads rows first finds all of them, and the sum has what the body gives",
           "[tensor]") {
   const auto group = world().group();
-  constexpr int64_t C = 16, T = 64;  // rows of a rank, which travel as a piece
+  constexpr int64_t C = 16, T = 64;  // rows of a rank, which form a piece
   const int n = group->size();
   Context context(small_context(1));
   comm::HostedExchange exchange(line_over(*group, "tensor"), 0);
@@ -217,7 +218,7 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
     const std::vector<float> of = values(rank);
     all.insert(all.end(), of.begin(), of.end());
   }
-  // By rows of the whole, as many as all ranks have.
+  // Residual in the layout of the whole rows, with as many rows as all ranks have.
   Tensor kept;
   const auto sum_of = [&](const std::function<Tensor(const Tensor&, const Tensor&)>& body) {
     return to_host<float>(comm::across(exchange, x, {}, body));
@@ -225,7 +226,7 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
   sum_of([&](const Tensor& rows, const Tensor& residual) {
     kept = residual;
     CHECK(!residual.defined());
-    CHECK(to_host<float>(reshape(rows, {-1})) == all);  // no product has asked for them
+    CHECK(to_host<float>(reshape(rows, {-1})) == all);  // before any GEMM has waited for them
     return linear(rows, weight);
   });
   const std::vector<float> want =
@@ -234,14 +235,14 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
     return linear(scale(rows, 2), weight, {}, residual);
   });
   CHECK(max_error(passed, to_f64(want)) <= 1e-5 * max_abs(to_f64(want)));
-  // A view of some of the rows is not the rows.
+  // A slice of the rows is treated as an ordinary tensor.
   const auto half = sum_of([&](const Tensor& rows, const Tensor&) {
     const Tensor some = linear(contiguous(slice(rows, 1, 0, T)), weight);
     return n == 1 ? scale(some, 2)
                   : scale(concat({some, slice(linear(rows, weight), 1, T, n * T)}, 1), 2);
   });
   CHECK(max_error(half, to_f64(want)) <= 1e-5 * max_abs(to_f64(want)));
-  // Once the layer is done it is an undefined tensor as any other.
+  // After the layer it is an ordinary undefined tensor.
   CHECK(!kept.defined());
   CHECK(to_host<float>(linear(x, weight, {}, kept)) == to_host<float>(linear(x, weight)));
   if (n == 1) return;
@@ -261,7 +262,7 @@ TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and o
       const PiecesRun want =
           run_pieces(alone(), {.dtype = dtype, .here = 2 * group->size(), .pieces = pieces});
       const PiecesRun got = run_pieces(*group, {.dtype = dtype, .here = 2, .pieces = pieces});
-      CHECK(got.products_meanwhile.empty());  // rows come at once
+      CHECK(got.products_meanwhile.empty());  // rows are not split into pieces
       for (int i = 0; i < 2; ++i) {
         CHECK(got.values[size_t(i)] == want.values[size_t(2 * group->rank() + i)]);
       }
@@ -276,7 +277,7 @@ TEST_CASE("four shards make the same bits on one, two and four tensor ranks", "[
   const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   TrainOptions options = small_run(model);
   options.tensor_shards = 4;
-  // Over data ranks the order of sums is fixed by reproducible runs alone.
+  // With data parallelism, only reproducible runs fix the order of sums.
   for (const bool reproducible : {false, true}) {
     for (const int stage : {0, 1, 2, 3}) {
       options.parallel = {.stage = stage, .reproducible = reproducible};
@@ -292,7 +293,7 @@ TEST_CASE("four shards make the same bits on one, two and four tensor ranks", "[
 
 namespace {
 
-// Sums are rounded in another order: 2^-24 for each of some hundred additions.
+// Sums are rounded in another order: 2^-24 for each of several hundred additions.
 void check_follows(const Trained& got, const Trained& want) {
   REQUIRE(got.losses.size() == want.losses.size());
   for (size_t i = 0; i < want.losses.size(); ++i) {
@@ -340,7 +341,7 @@ TEST_CASE("a model that is cut follows one that is not", "[tensor]") {
   const Trained got = train_over(*group, group->size(), options);
   CAPTURE(family, group->size());
   check_follows(got, want);
-  CHECK_FALSE(same(got, want));  // the comparison is of another way to compute
+  CHECK_FALSE(same(got, want));  // the other run computes in another order
 }
 
 TEST_CASE("Muon orthogonalizes matrices whose shards are on several ranks as one rank does",
@@ -359,7 +360,7 @@ TEST_CASE("Muon orthogonalizes matrices whose shards are on several ranks as one
   for (const int stage : {0, 1, 3}) {
     options.parallel = {.stage = stage, .reproducible = true};
     const Trained want = train_over(alone(), 1, options);
-    // Sums in another order change momentum, whose bf16 rounding is 2^-9 of an element at most.
+    // Another summation order changes momentum, whose bf16 rounding is at most 2^-9 of an element.
     for (size_t i = 0; i < want.losses.size(); ++i) {
       CHECK(std::abs(want.losses[i] - uncut.losses[i]) < 2e-3f * uncut.losses[i]);
     }
@@ -374,7 +375,7 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
   const auto group = world().group();
   if (!is_power_of_two(group->size()) || group->size() > 4) return;
   models::LanguageModelConfig model = small_gpt2();
-  model.width = 256;  // rows of a block of 64 on each of four leaves
+  model.width = 256;  // a 64-row block on each of four leaves
   model.layers = 1;
   TrainOptions options = small_run(model);
   options.optimizer = [](std::vector<OptimShard> shards) -> std::unique_ptr<optim::Optimizer> {
