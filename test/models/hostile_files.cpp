@@ -1,5 +1,5 @@
-// Rules that every reader of text from outside keeps, whatever its own grammar. What is special to
-// a format is tested with it.
+// Rules for every reader of external text, whatever its grammar. Rules of a single format are
+// tested with that format.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -34,13 +34,13 @@ namespace {
 
 struct JsonReader {
   std::string name;
-  std::string good;  // an object; `read` takes it, and other keys beside its own
+  std::string good;  // an object that `read` accepts, with additional keys too
   std::function<void(const std::string&)> read;
   size_t max_bytes;
-  std::string with_fraction;  // `good`, but 2.0 where an integer belongs
+  std::string with_fraction;  // `good` with 2.0 in place of an integer
 };
 
-// A manifest in which this is the training state, with the checksum that belongs to it.
+// Parses a manifest with this training state and a valid checksum.
 void parse_manifest_with(const std::string& state) {
   const std::string body =
       R"({"format":"shale-checkpoint","format_version":1,"writer":"x","step":1,"state":)" + state +
@@ -83,7 +83,7 @@ const std::vector<JsonReader>& readers() {
          spec.add("k", k, "k");
          try {
            spec.read_json(text, "source");
-         } catch (const ConfigError& error) {  // what the others call DataError
+         } catch (const ConfigError& error) {  // other readers throw DataError
            throw DataError(error.what());
          }
        },
@@ -91,7 +91,7 @@ const std::vector<JsonReader>& readers() {
   return all;
 }
 
-// The message; it must be one clear line that names the source.
+// Error message, which must be one clear line that names the source.
 std::string complaint(const JsonReader& reader, const std::string& text) {
   const std::string message = message_of<DataError>([&] { reader.read(text); });
   CHECK(message.starts_with("source:"));
@@ -105,7 +105,7 @@ std::string complaint(const JsonReader& reader, const std::string& text) {
 
 TEST_CASE("every reader of JSON takes its good text, and no text that breaks a rule", "[io]") {
   const std::string deep = std::string(65, '[') + std::string(65, ']');
-  // What comes before the members of the good text.
+  // Members inserted before those of the good text.
   const std::vector<std::pair<std::string, std::string>> rules = {
       {"a key twice", R"("k":1,"k":1,)"},
       {"a key twice, once escaped", R"("k":1,"\u006b":1,)"},
@@ -145,7 +145,7 @@ TEST_CASE("no reader of JSON takes a fraction where an integer belongs", "[io]")
 
 TEST_CASE("every reader of JSON stops at its size limit, not behind it", "[io]") {
   for (const JsonReader& reader : readers()) {
-    if (reader.max_bytes > 1 << 20) continue;  // no need to make 100 MB here
+    if (reader.max_bytes > 1 << 20) continue;  // avoids creating 100 MB
     CAPTURE(reader.name);
     const std::string full = reader.good + std::string(reader.max_bytes - reader.good.size(), ' ');
     CHECK_NOTHROW(reader.read(full));
@@ -172,7 +172,8 @@ TEST_CASE("a pipe in the place of a model's file is refused, not waited for", "[
   CHECK_THROWS_AS(read_metrics(dir.file("metrics.jsonl")), DataError);
 }
 
-// Each file of a folder that transformers wrote, damaged at random: bytes changed, cut out, put in.
+// Damages each file of a folder written by transformers at random: changes, removes and inserts
+// bytes.
 TEST_CASE("no random damage of a model's folder is more than an error with the file's name",
           "[io]") {
   const test::TempDir dir;
@@ -185,7 +186,7 @@ TEST_CASE("no random damage of a model's folder is more than an error with the f
   for (int i = 0; i < 600; ++i) {
     std::string damaged_config = config, damaged_weights = weights;
     std::string& text = i % 3 == 0 ? damaged_config : damaged_weights;
-    // Most of the weights' bytes are numbers, any of which is one.
+    // Later bytes of the weights are mostly numbers, of which every bit pattern is valid.
     const size_t extent = std::min(text.size(), size_t{3000});
     const size_t place = below(extent);
     if (i % 4 == 0) text.erase(place, 1 + below(20));

@@ -1,5 +1,6 @@
-// Weights of diffusion transformers in files: what is written is read again; diffusers' names and
-// config.json are those of its own model (test/fixtures/make_dit.py); what does not fit is refused.
+// Files with weights of diffusion transformers: exported weights are imported unchanged; names and
+// config.json in diffusers' format match those of its own model (test/fixtures/make_dit.py); files
+// that do not fit are refused.
 #include "shale/models/diffusion/dit_weights.h"
 
 #include <algorithm>
@@ -47,7 +48,7 @@ std::vector<float> values_of(const Parameter& parameter) {
   return values;
 }
 
-// Writes a model with those values.
+// Writes a model with the values of values_of().
 void write_model(const std::string& folder, DitVariant variant) {
   comm::World world(0, nullptr);
   const auto group = world.group();
@@ -62,7 +63,7 @@ void write_model(const std::string& folder, DitVariant variant) {
   models::export_dit(folder, model, parallel, /*is_main=*/true);
 }
 
-// All tensors of a file, which a test changes and writes again.
+// All tensors of a file, for a test to change and write again.
 using Stored = std::map<std::string, std::pair<std::vector<int64_t>, std::vector<float>>>;
 Stored stored_in(const std::string& path) {
   const SafetensorsFile file(path);
@@ -95,7 +96,7 @@ TEST_CASE("weights of diffusion transformers are read as they were written") {
       std::vector<float> all(want.size());
       weights.read(*parameter, 0, make_view(all.data(), parameter->shape));
       CHECK(all == want);
-      // Rows from the second on, which begin in one part and may end in another.
+      // Rows from the second on, which begin in one stored tensor and may end in another.
       const int64_t cols = parameter->numel() / parameter->shape[0];
       Shape rest = parameter->shape;
       rest[0] -= 1;
@@ -117,7 +118,7 @@ TEST_CASE("diffusers' names, shapes and config.json are its own") {
     REQUIRE(want["stored"].contains(name));
     CHECK(tensor.first == want["stored"][name].get<std::vector<int64_t>>());
   }
-  // Queries, keys and values are rows of one matrix here.
+  // Shale keeps queries, keys and values as rows of one matrix.
   const models::Dit model(small(DitVariant::kDiffusers));
   const std::vector<float> qkv = values_of(*model.find_parameter("blocks.1.attn.qkv.weight"));
   const std::vector<float>& keys = found.at("transformer_blocks.1.attn1.to_k.weight").second;

@@ -12,7 +12,7 @@ using models::DiffusionKind;
 constexpr models::DitConfig kSmall{
     .pixels = 4, .channels = 3, .patch = 2, .layers = 1, .width = 16, .heads = 2, .classes = 3};
 
-// A model whose layers all say something: zeros are replaced.
+// A model whose zero-initialized parameters are replaced by random ones, so that all layers matter.
 struct Small {
   explicit Small(models::DitConfig config = kSmall) : context(small_context()), model(config) {
     materialize(model, context, DType::kF32, 1);
@@ -45,7 +45,7 @@ TEST_CASE("samples do not depend on how they are cut into calls") {
       std::vector<float> parts = small.sample({0}, 4, options);
       const std::vector<float> rest = small.sample({2, 1}, 5, options);
       parts.insert(parts.end(), rest.begin(), rest.end());
-      // Products of other shapes may add in another order.
+      // GEMMs with other shapes may sum in another order.
       CHECK(max_error(parts, std::vector<double>(all.begin(), all.end())) < 1e-4);
       CHECK(small.sample({1, 2, 1}, 4, options) != all);
     }
@@ -53,7 +53,7 @@ TEST_CASE("samples do not depend on how they are cut into calls") {
 }
 
 TEST_CASE("a flow's samples are its noise less what the model says on the way") {
-  // A new model says 0: nothing moves, whatever the guidance.
+  // A new model predicts 0: samples do not move, whatever the guidance.
   Context context(small_context());
   models::Dit model(kSmall);
   materialize(model, context, DType::kF32, 1);
@@ -67,13 +67,13 @@ TEST_CASE("a flow's samples are its noise less what the model says on the way") 
   const models::SamplerOptions one{.steps = 1, .seed = 9};
   const std::vector<float> moved = small.sample({0, 1}, 0, one);
   CHECK(moved != noise);
-  // Of one step the shift has nothing to move; of two, the time between them.
+  // With one step the shift has no effect; with two it moves the intermediate time.
   models::SamplerOptions shifted{.steps = 1, .shift = 3, .seed = 9};
   CHECK(small.sample({0, 1}, 0, shifted) == moved);
   shifted.steps = 2;
   CHECK(small.sample({0, 1}, 0, shifted) !=
         small.sample({0, 1}, 0, {.steps = 2, .seed = 9}));
-  // Guidance by 0 leaves the class alone.
+  // Guidance 0 ignores the class.
   const models::SamplerOptions none{.steps = 1, .guidance = 0, .seed = 9};
   CHECK(small.sample({0, 1}, 0, none) == small.sample({2, 2}, 0, none));
 }

@@ -62,7 +62,7 @@ TEST_CASE("presets have the published numbers of parameters") {
                                                        {"gpt2-1558m", 1557611200}};
   for (const auto& [name, want] : published) {
     const LanguageModelConfig config = models::preset(name, 1024);
-    const auto model = models::make_language_model(config);  // no memory: nothing is materialised
+    const auto model = models::make_language_model(config);  // never materialized
     int64_t count = 0;
     for (const Parameter* parameter : model->parameters()) count += parameter->numel();
     CAPTURE(name);
@@ -92,7 +92,7 @@ TEST_CASE("generation with the cache sees what a forward over the whole text see
     got = to_host<float>(
         f.model->next_logits(f.ids({tokens.begin() + begin, tokens.begin() + end}), piecewise));
   }
-  // Attention over cached keys adds in another order: a few roundings of values of order 1.
+  // Attention over cached keys sums in another order: a few roundings of values of order 1.
   CHECK(max_error(to_f64(got), to_f64(want)) <= 1e-5);
   CHECK(contains(message_of<ShapeError>([&] { f.model->next_logits(f.ids({1}), piecewise); }),
                  "with a context length of 16"));
@@ -128,7 +128,7 @@ TEST_CASE("text can grow beyond the context, and does not depend on who writes i
 TEST_CASE("training has the same bits whatever the number of threads") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   LanguageModelConfig config = small();
-  config.width = 72;  // work enough for several threads
+  config.width = 72;  // enough work for several threads
   config.vocab = 300;
   config.padded_vocab = 384;
   config.context = 64;
@@ -157,7 +157,7 @@ TEST_CASE("beyond the context the model reads the latest half of it, and goes on
   std::vector<int32_t> text = some_tokens(3, 50);
   const std::vector<int32_t> written =
       models::generate(*f.model, f.context, text, {.tokens = 40, .temperature = 0});
-  int64_t begin = 0;  // of what the model should have read
+  int64_t begin = 0;  // start of the context that the model should see
   for (size_t i = 0; i < written.size(); ++i) {
     const auto length = static_cast<int64_t>(text.size());
     if (length - begin > context) begin = length - context / 2;
@@ -213,8 +213,8 @@ TEST_CASE("hooks of the whole model run around its loss and around generation") 
 namespace {
 
 struct Footprint {
-  int64_t kept = 0;  // activation bytes between forward and backward
-  int64_t peak = 0;  // of activations, over both
+  int64_t kept = 0;  // activation bytes kept between forward and backward
+  int64_t peak = 0;  // peak activation bytes over both
   std::vector<std::vector<float>> gradients;
 };
 
@@ -260,7 +260,7 @@ TEST_CASE("recomputation keeps the documented bytes less per block, and changes 
   const int64_t full_saves = (15 * C + config.heads + 4) * tokens * f32;
   CHECK(none.kept - selective.kept == blocks * selective_saves);
   CHECK(none.kept - full.kept == blocks * full_saves);
-  // The peak is in the backward of the last block, which has its own tensors back by then.
+  // The peak is in the backward of the last block, whose own tensors have been recomputed by then.
   CHECK(none.peak - selective.peak >= (blocks - 1) * selective_saves);
   CHECK(none.peak - full.peak >= (blocks - 1) * full_saves);
 }
@@ -284,7 +284,8 @@ TEST_CASE("a folder that transformers wrote gives the logits that transformers c
     for (size_t b = 0; b < 2; ++b) {
       for (int64_t v = 0; v < config.vocab; ++v) {
         const float got = logits[b * size_t(config.padded_vocab) + size_t(v)];
-        // transformers' own f32 strays 2e-7 from f64; a few times that for another order of sums
+        // transformers' own f32 result deviates from f64 by 2e-7; another summation order may have
+        // a few times that
         REQUIRE(got == Approx(want["last_logits"][b][size_t(v)].get<double>()).margin(2e-6));
       }
     }

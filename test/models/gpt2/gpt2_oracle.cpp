@@ -1,5 +1,6 @@
-// GPT-2 against PyTorch: loss, per-parameter gradients and 20 steps of AdamW with the same weights
-// and tokens. test/fixtures/make_gpt2.py made the numbers, in f64, and its head explains every key.
+// Compares GPT-2 with PyTorch: loss, per-parameter gradients and 20 steps of AdamW from the same
+// weights and tokens. The numbers were computed in f64 by test/fixtures/make_gpt2.py, which
+// explains every key at its top.
 #include <bit>
 #include <cmath>
 
@@ -33,10 +34,10 @@ void fill_weights(const Parameter& parameter, const View& to, uint32_t seed, int
   for (int64_t e = 0; e < count; ++e) {
     values[e] = formula.value(e, is_gain ? 1 : 0, is_bias ? 0x1p-4f : 0x1p-3f);
   }
-  std::fill(values + count, values + parameter.numel(), 0.0f);  // padding of the vocabulary
+  std::fill(values + count, values + parameter.numel(), 0.0f);  // rows that pad the vocabulary
 }
 
-// A model with the fixture's weights, one rank, trained the way train_lm does.
+// A model with the fixture's weights on one rank, trained in the way of train_lm.
 class Run {
  public:
   explicit Run(const Json& fixture, int64_t loss_chunk_rows = 0)
@@ -51,7 +52,7 @@ class Run {
     });
   }
 
-  // Mean loss of the batch `name`, with its gradient.
+  // Mean loss of the batch `name`; computes its gradient.
   double forward_backward(const std::string& name) {
     const int64_t B = sizes_["batch"].integer(), T = sizes_["length"].integer();
     const int64_t vocab = sizes_["vocab"].integer();
@@ -72,7 +73,7 @@ class Run {
     return to_host<float>(loss).front() / double(B * T);
   }
 
-  // One step; returns the gradient's norm.
+  // Makes one step and returns the gradient norm.
   double step() {
     const Json& adamw = sizes_["adamw"];
     optim::clip_grad_norm(context_, parallel_.shards(), adamw["clip"].real());
@@ -108,9 +109,9 @@ class Run {
   optim::AdamW optimizer_;
 };
 
-// A second correct f32 implementation strays from the f64 truth about as far as torch's, in another
-// direction; sums in another order may stray a few times as far. What is asserted is 8 times
-// torch's deviation, and never less than 1e-6.
+// A second correct f32 implementation deviates from the f64 result about as far as torch's, in
+// another direction; another summation order may deviate a few times as far. The limit is 8 times
+// torch's deviation, but at least 1e-6.
 double allowed(const Json& deviation, const char* key) {
   return std::max(1e-6, 8 * deviation[key].get<double>());
 }
@@ -174,7 +175,7 @@ void check_fixture(const std::string& file) {
     const float first = Formula(name, fixture["config"]["seed"].get<uint32_t>())
                             .value(0, is_gain && !is_bias ? 1 : 0, is_bias ? 0x1p-4f : 0x1p-3f);
     const auto bits = std::stoul(want["first_bits"][0].get<std::string>(), nullptr, 16);
-    REQUIRE(std::bit_cast<uint32_t>(first) == bits);  // the formula is repeated exactly
+    REQUIRE(std::bit_cast<uint32_t>(first) == bits);  // the formula gives the same bits
   }
   Run run(fixture);
   const double loss = run.forward_backward("tokens");
@@ -182,7 +183,7 @@ void check_fixture(const std::string& file) {
         allowed(fixture["f32_deviation"], "loss"));
   check_gradients(run, fixture);
   for (const Parameter* parameter : run.model().parameters()) {
-    leaf_state(parameter->value).has_value = false;  // as zero_grad()
+    leaf_state(parameter->value).has_value = false;  // as zero_grad() does
   }
   check_training(run, fixture);
 }

@@ -57,7 +57,7 @@ HfGpt2Config small() {
   return config;
 }
 
-// Writes the folder with formula values; `padded` rows of wte, the last ones 99.
+// Writes a folder with the formula's values. The last `padded` rows of wte are 99.
 void export_small(const std::string& folder, const Gpt2ExportOptions& options = {},
                   int64_t padded = 5) {
   std::vector<float> values;
@@ -187,7 +187,7 @@ TEST_CASE("an export in another type rounds to nearest", "[io]") {
 TEST_CASE("large parameters are exported in several pieces", "[io]") {
   HfGpt2Config config = small();
   config.layers = 1;
-  config.width = 640;  // c_fc is 2560 x 640, more than a piece of 2^20, and so is wte
+  config.width = 640;  // c_fc is 2560 x 640, more than a part of 2^20, and so is wte
   config.vocab = 2000;
   const TempDir dir;
   std::vector<float> values;
@@ -339,7 +339,7 @@ TEST_CASE("missing, unknown and misshapen tensors are listed with expected and f
   CHECK(contains(message, "attn.bias.more"));
 
   HfGpt2Config deeper = small();
-  deeper.layers = 4;  // 24 tensors are missing, and the four problems from above
+  deeper.layers = 4;  // 24 tensors are missing, besides the four problems above
   CHECK(contains(message_of<DataError>([&] { Gpt2Weights(dir.path(), deeper); }), "and 18 more"));
 }
 
@@ -397,8 +397,8 @@ TEST_CASE("a config.json that Shale's GPT-2 cannot honour is an error that names
     keys[key] = value;
     return keys;
   };
-  HfGpt2Config want = small();  // what is absent has GPT-2's value
-  want.end_token = std::nullopt;  // which is the tokenizer's to say
+  HfGpt2Config want = small();  // missing keys have GPT-2's values
+  want.end_token = std::nullopt;  // the tokenizer decides it
   CHECK(load(good) == want);
   CHECK(load(with("n_inner", "null")) == want);
   CHECK(load(with("n_inner", "24")) == want);

@@ -1,6 +1,6 @@
-// Residual networks and the vision transformer against torchvision and timm: logits, loss, the
-// gradient of every parameter, running statistics, and steps of SGD. test/fixtures/make_images.py
-// made the numbers, in f64, and its head explains every key.
+// Compares residual networks and the vision transformer with torchvision and timm: logits, loss,
+// the gradient of every parameter, running statistics, and steps of SGD. The numbers were computed
+// in f64 by test/fixtures/make_images.py, which explains every key at its top.
 #include <cmath>
 
 #include "shale/comm/parallel/data/data_parallel.h"
@@ -18,7 +18,7 @@ namespace shale::test {
 namespace {
 
 const char* const kCases[] = {"resnet18", "resnet50", "vit"};
-const char* const kTrained[] = {"resnet18", "vit"};  // the fixture of the third has no steps
+const char* const kTrained[] = {"resnet18", "vit"};  // the third fixture has no steps
 
 struct Fixture : Oracle {
   explicit Fixture(const std::string& name) : Oracle(name) {
@@ -67,7 +67,7 @@ Batch batch_of(const Fixture& fixture) {
   return batch;
 }
 
-// The model of a fixture on one rank, with its weights.
+// A fixture's model with its weights on one rank.
 struct Loaded {
   explicit Loaded(const Fixture& fixture)
       : context(small_context()),
@@ -149,9 +149,9 @@ TEST_CASE("image models have the sizes that are published") {
   struct Published {
     const char* preset;
     int64_t parameters;
-    double multiply_adds;  // 1e9, of forward, at 224 pixels
+    double multiply_adds;  // in 1e9, of forward, at 224 pixels
   };
-  // torchvision's and timm's tables; the latter count a vision transformer's products alone.
+  // Tables of torchvision and timm; timm counts only the matmuls of a vision transformer.
   for (const auto& [preset, parameters, multiply_adds] : {Published{"resnet18", 11'689'512, 1.81},
                                                           {"resnet50", 25'557'032, 4.09},
                                                           {"vit-s16", 22'050'664, 4.6},

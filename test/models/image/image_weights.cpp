@@ -1,5 +1,5 @@
-// Weights of torchvision and timm, in and out: test/fixtures/make_images.py made the names, the
-// shapes and the logits of images/weights.json.
+// Imports and exports weights of torchvision and timm. test/fixtures/make_images.py made the names,
+// shapes and logits of images/weights.json.
 #include <algorithm>
 #include <cmath>
 
@@ -51,7 +51,7 @@ bool ends(const std::string& name, const char* with) {
   return name.ends_with(with);
 }
 
-// The values of a tensor of a state dict, as the script makes them.
+// Values of a tensor of a state dict, by the script's formula.
 std::vector<float> values_of(const std::string& name, const Shape& shape, uint32_t seed) {
   float base = 0, scale = 0.25f;
   if (shape.ndim() == 2 || shape.ndim() == 4) {
@@ -65,7 +65,7 @@ std::vector<float> values_of(const std::string& name, const Shape& shape, uint32
   return values;
 }
 
-// Writes the state dict of a case; `change` may do something else to the list of its tensors.
+// Writes the state dict of a case; `change` may modify the list of its tensors first.
 std::string write_weights(const TempDir& dir, const Case& of,
                           const std::function<void(std::vector<SafetensorsSpec>&)>& change = {}) {
   std::vector<SafetensorsSpec> specs;
@@ -127,7 +127,7 @@ TEST_CASE("weights of torchvision and timm give their logits", "[io]") {
     for (const Json& row : of.data["logits"]) {
       for (const Json& value : row) want.push_back(value.real());
     }
-    // As in image_oracle.cpp.
+    // The limit is that of image_oracle.cpp.
     const double allowed = std::max(1e-6, 8 * of.data["f32_deviation"]["logits"].get<double>());
     CHECK(max_error(got, want) <= allowed * max_abs(want));
   }
@@ -193,7 +193,7 @@ TEST_CASE("image weights that do not fit are listed by name", "[io]") {
                  "blocks.2.mlp.fc1.bias is missing, expected [768]"));
   CHECK(contains(refused([&](auto& specs) { find(specs, "norm.bias")->shape = {5}; }),
                  "norm.bias is F32[5], expected F32, BF16 or F16 [192]"));
-  // Neither 4 x 4 places and a class token, nor another square.
+  // The shape matches neither 4 x 4 patches plus a class token, nor another square grid.
   CHECK(contains(refused([&](auto& specs) {
                    find(specs, "pos_embed")->shape = {1, 16, 192};
                  }),
@@ -213,7 +213,7 @@ TEST_CASE("a new head keeps its initial values, the rest is loaded", "[io]") {
       if (spec.name.starts_with("heads.")) spec.shape[0] = 1000;
     }
   });
-  constexpr uint64_t kSeed = 0;  // of the initial values of Made
+  constexpr uint64_t kSeed = 0;  // seed of Made's initial values
   Made made(of.config);
   const auto values = [&](const char* name) {
     return to_host<float>(made.parallel.full_tensor(*made.model->find_parameter(name)));

@@ -1,5 +1,5 @@
-// Adapters against PEFT, preferences against TRL's formula: test/fixtures/make_lora.py made the
-// numbers, in f64, and its head explains every key.
+// Compares adapters with PEFT, and preference losses with TRL's formula. The numbers were computed
+// in f64 by test/fixtures/make_lora.py, which explains every key at its top.
 #include "shale/models/language/adapters.h"
 
 #include <cmath>
@@ -20,7 +20,7 @@
 namespace shale::test {
 namespace {
 
-// A model of transformers with the adapters of a fixture, on one rank.
+// A transformers model with a fixture's adapters on one rank.
 struct Adapted {
   explicit Adapted(const std::string& name, Recompute recompute = Recompute::kNone, int stage = 0)
       : folder(fixture_path("lora/" + name)),
@@ -62,8 +62,8 @@ struct Adapted {
   int64_t rows = 0, length = 0;
 };
 
-// Sums of some dozens of products of f32: a second correct implementation strays about as far as
-// the models of llama_oracle.cpp do, whose bound this is.
+// Sums of several dozen f32 products: a second correct implementation deviates about as far as the
+// models of llama_oracle.cpp do, which have the same limit.
 constexpr double kAllowed = 1e-5;
 
 void check_logits(const Adapted& run, const Tensor& logits) {
@@ -212,7 +212,7 @@ TEST_CASE("what is wrong with adapters is said") {
   CHECK(contains(refused("rank_pattern", {{"q_proj", 3}}), "rank_pattern"));
   CHECK(contains(refused("target_modules", ".*q_proj"), "target_modules"));
   CHECK(contains(refused("r", 0), "'r'"));
-  // Adapters that were taken out of the base's weights, and keys that nobody knows.
+  // Initializations that change the base weights, and unknown keys.
   for (const char* beginning :
        {"pissa", "pissa_niter_16", "olora", "loftq", "corda", "lora_ga", "mica", "something"}) {
     CAPTURE(beginning);

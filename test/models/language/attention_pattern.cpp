@@ -23,7 +23,7 @@ using test::message_of;
 
 using Row = std::vector<int32_t>;
 
-// As a file has it that says its sizes. 0: left out.
+// Pattern from a file that gives its sizes; 0 leaves a size out.
 AttentionPattern named(const char* name, int64_t local, int64_t global = 0, int64_t random = 0,
                        int64_t seed = 7) {
   const test::TempDir folder;
@@ -52,7 +52,7 @@ TEST_CASE("patterns have the blocks that their papers say") {
   CHECK(named("longformer", 2, 2).keys_of(0, 2) == Row{0, 1, 2});
   CHECK(named("strided", 3).keys_of(0, 10) == Row{1, 4, 7, 8, 9, 10});
   CHECK(named("fixed", 3, 1).keys_of(0, 7) == Row{2, 5, 6, 7});
-  CHECK(named("fixed", 3, 1).keys_of(1, 7) == Row{1, 4, 6, 7});  // the next head's
+  CHECK(named("fixed", 3, 1).keys_of(1, 7) == Row{1, 4, 6, 7});  // of the next head
   CHECK(named("fixed", 3, 1).keys_of(3, 7) == Row{2, 5, 6, 7});
   CHECK(named("fixed", 4, 2).keys_of(0, 5) == Row{2, 3, 4, 5});
 }
@@ -146,7 +146,8 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
                  "row 1 does not list its own block"));
 }
 
-// Prompts of several blocks, tokens one by one over the end of a block, heads with other blocks.
+// Tests prompts of several blocks, token-by-token decoding across a block boundary, and heads with
+// different blocks.
 TEST_CASE("generation with a cache sees the blocks that training sees") {
   for (const char* family : {"gpt2", "llama"}) {
     for (const AttentionPattern& pattern :
@@ -171,7 +172,7 @@ TEST_CASE("generation with a cache sees the blocks that training sees") {
         const std::vector<float> want = logits(0, i + 1, whole);
         for (size_t j = 0; j < 50; ++j) CHECK(std::abs(got[j] - want[j]) <= 1e-5f);
       }
-      // Texts of different lengths side by side are those of each alone.
+      // Prompts of different lengths in one batch give the same texts as each alone.
       const std::vector<std::vector<int32_t>> prompts = {{text.begin(), text.begin() + 300},
                                                          {4, 5}};
       const auto both = generate_all(*model, context, prompts, {.tokens = 3});

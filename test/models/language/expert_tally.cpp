@@ -37,9 +37,9 @@ struct Tallies : models::StepObserver {
 };
 
 struct Run {
-  std::vector<std::vector<int32_t>> tallies;  // of each step
-  std::vector<float> bias;                    // after the last
-  std::set<std::string> saved;                // names of parts of the training state
+  std::vector<std::vector<int32_t>> tallies;  // per step
+  std::vector<float> bias;                    // after the last step
+  std::set<std::string> saved;                // names of training state tensors
 };
 
 Run train_mixture(Recompute level, const models::LanguageModelPolicy& policy, float rate,
@@ -74,7 +74,7 @@ Run train_mixture(Recompute level, const models::LanguageModelPolicy& policy, fl
     }
     if (bias.defined()) run.bias = to_host<float>(bias);
   }
-  // Nothing of the context is left in the model.
+  // The model keeps no tensor of the context.
   for (const Buffer* buffer : model->buffers()) CHECK_FALSE(buffer->value.defined());
   run.tallies = seen.all;
   return run;
@@ -97,7 +97,7 @@ TEST_CASE("a step counts the tokens of each expert once, recomputed or not", "[e
   CHECK(train_mixture(Recompute::kSelective, {}, 0, 3).tallies == plain.tallies);
 }
 
-// An expert has room for 0.5 * 2 * 24 / 8 = 3 choices of a micro-batch.
+// An expert has a capacity of 0.5 * 2 * 24 / 8 = 3 tokens per micro-batch.
 TEST_CASE("what finds no room at its expert is counted as dropped", "[experts]") {
   const Run run = train_mixture(Recompute::kNone, {.capacity_factor = 0.5}, 0, 1);
   for (int64_t l = 0; l < kLayers; ++l) {
@@ -107,7 +107,7 @@ TEST_CASE("what finds no room at its expert is counted as dropped", "[experts]")
   }
 }
 
-// Algorithm 1 of arXiv:2408.15664, from the counts that were reported.
+// Algorithm 1 of arXiv:2408.15664, applied to the reported counts.
 TEST_CASE("biases of routers follow the loads of all steps by their formula", "[experts]") {
   const Run run = train_mixture(Recompute::kFull, {.balance_loss = 0}, kRate, 5);
   std::vector<float> want(size_t(kLayers * kExperts));
@@ -120,10 +120,10 @@ TEST_CASE("biases of routers follow the loads of all steps by their formula", "[
       }
     }
   }
-  CHECK(run.bias == want);  // multiples of a power of two
+  CHECK(run.bias == want);  // exact: multiples of a power of two
   CHECK(std::any_of(want.begin(), want.end(), [](float bias) { return bias != 0; }));
   CHECK(run.saved.contains("layers.2.mlp.router_bias"));
-  // They do what they are for: what the first layer's router would choose without them differs.
+  // The biases change routing: without them the first layer's router chooses other experts.
   const Run without = train_mixture(Recompute::kFull, {.balance_loss = 0}, 0, 5);
   CHECK(without.tallies.front() == run.tallies.front());
   CHECK(without.tallies.back() != run.tallies.back());

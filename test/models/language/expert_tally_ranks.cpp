@@ -1,4 +1,5 @@
-// Tokens of experts are those of all ranks, on each of them, and so are the biases that follow.
+// Token counts of experts are summed over all ranks and equal on each, and so are the router
+// biases.
 #include "shale/models/language/expert_tally.h"
 #include "shale/models/training/task.h"
 
@@ -63,7 +64,7 @@ TEST_CASE("tokens of experts are added up over the ranks", "[experts]") {
   REQUIRE(seen.all.size() == size_t(3 * (kExperts + 1)));
   const int sum = std::accumulate(seen.all.begin(), seen.all.end(), 0);
   CHECK(sum == 3 * all->size() * kRows * kLength * kActive);
-  // The same on all ranks: the largest of each number is this rank's.
+  // The counts are equal on all ranks: each maximum is this rank's own value.
   std::vector<int32_t> largest = seen.all;
   all->all_reduce_max(make_view(largest.data(), {std::ssize(largest)}));
   CHECK(largest == seen.all);
@@ -73,7 +74,7 @@ TEST_CASE("tokens of experts are added up over the ranks", "[experts]") {
   CHECK(largest_bias == mine);
 }
 
-// A stage counts the experts of its own layers.
+// Each pipeline stage counts the experts of its own layers.
 TEST_CASE("tokens of experts are added up over the stages of a pipeline", "[experts][pipeline]") {
   const auto all = world().group();
   if (all->size() == 1) return;

@@ -1,4 +1,4 @@
-// A family of language models that only this test has.
+// Tests a family of language models that is defined only here.
 #include "shale/models/language/family.h"
 
 #include "shale/base/error.h"
@@ -20,7 +20,7 @@ using test::contains;
 using test::message_of;
 using test::TempDir;
 
-// Predicts the next token from the last one alone: a table, a linear layer a block.
+// Predicts the next token from the last one alone, by a table and one linear layer per block.
 class Bigram : public LanguageModel {
  public:
   Bigram(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
@@ -149,11 +149,11 @@ TEST_CASE("the trainer trains a family that it does not know", "[models]") {
   const EvalMetrics& evaluation = std::get<EvalMetrics>(rows.back());
   const float last = evaluation.val_loss;
   REQUIRE(evaluation.items.has_value());
-  CHECK(*evaluation.items % 16 == 0);  // whole sequences, and no padding
+  CHECK(*evaluation.items % 16 == 0);  // whole sequences without padding
   CHECK(*evaluation.items <= 800);     // a tenth of the text
   CHECK(*evaluation.items >= 800 - 16);
   CHECK(first > 5.4f);  // log 256
-  CHECK(last < 0.2f);   // a and b take turns
+  CHECK(last < 0.2f);   // a and b alternate
 
   SECTION("what it cannot do is an error that says so") {
     config.language.export_dir = dir.file("hf");

@@ -1,4 +1,4 @@
-// Adapters over weights in 16, 8 and 4 bits, against the same weights, rounded so, in f32.
+// Adapters over weights in 16, 8 and 4 bits, compared with equally rounded weights in f32.
 #include "shale/runtime/nn/frozen.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ models::LanguageModelConfig small_llama(int64_t width) {
           .hidden = 2 * width};
 }
 
-// Random values; of linear layers, those that the dtype has for them.
+// Random values; those of linear layers are exactly representable in the dtype.
 class RoundedModel final : public models::StoredModel {
  public:
   RoundedModel(const models::LanguageModelConfig& config, FrozenDType rounded)
@@ -62,7 +62,7 @@ class RoundedModel final : public models::StoredModel {
   std::unique_ptr<models::LanguageModel> model_;
 };
 
-// A model with adapters, on one rank, of which B begins at random too.
+// A model with adapters on one rank; B is initialized at random too.
 struct Run {
   Run(FrozenDType rounded, FrozenDType kept, int stage = 0, Recompute recompute = Recompute::kNone)
       : stored(small_llama(64), rounded), model(models::make_language_model(stored.config())) {
@@ -85,7 +85,7 @@ struct Run {
     context.update_step([](StepState& s) { s.grad_scale = 1; });
     return model->loss(ids(), ids());
   }
-  // The loss, then the gradients of all adapters.
+  // Returns the loss followed by the gradients of all adapters.
   std::vector<float> step() {
     const Tensor loss = forward();
     parallel->begin_backward(true);
@@ -141,13 +141,13 @@ TEST_CASE("weights in few bits take the memory of their codes and scales, and no
       const int64_t elements = layer->weight_shape().numel();
       REQUIRE(elements % comm::kFlatAlignment == 0);
       const auto bytes = int64_t(double(elements) * bits / 8);
-      // Parameters begin at multiples of so many of their elements, which codes are bytes of.
+      // Parameters start at multiples of kFlatAlignment elements; codes are parameters of bytes.
       const int64_t unit = comm::kFlatAlignment;
       const int64_t padded = (bytes + unit - 1) / unit * unit;
       saved += 4 * elements - (dtype == FrozenDType::kBF16 ? bytes : padded);
     }
     CHECK(before - held == saved);
-    // What products have had of a weight is not kept for backward.
+    // Backward keeps no dequantized weight of the GEMMs.
     const Tensor loss = run.forward();
     CHECK(run.context.allocator().stats().allocated - held == plain_forward);
   }

@@ -1,4 +1,4 @@
-// Models as GGUF files: names, rows and tokens. The format's bytes are in test/runtime/io.
+// Export of models to GGUF files: names, rows and tokens. test/runtime/io tests the binary format.
 #include "shale/models/language/gguf.h"
 
 #include <cstring>
@@ -18,7 +18,7 @@ using test::contains;
 using test::message_of;
 using test::TempDir;
 
-// What the test reads back of a file: keys as texts (arrays: their lengths), tensors of f32.
+// Content of a GGUF file: keys as texts (arrays as their lengths), tensors in f32.
 struct File {
   std::map<std::string, std::string> values;
   std::map<std::string, std::vector<float>> tensors;
@@ -109,7 +109,7 @@ LanguageModelConfig tiny(const std::string& family) {
   return config;
 }
 
-// Element i of every parameter is i.
+// Writes a model in which element i of every parameter is i.
 File written(const TempDir& dir, const LanguageModelConfig& config) {
   const ModelFamily& family = model_family(config.family);
   const auto model = make_language_model(config);
@@ -148,7 +148,7 @@ TEST_CASE("GPT-2 in a GGUF file has llama.cpp's names, keys and rows", "[io]") {
     CAPTURE(name);
     CHECK(file.tensors.contains(name));
   }
-  // Shale's weights are [out, in], as GGUF's.
+  // Weights are [out, in] in Shale and in GGUF.
   CHECK(file.tensors["blk.0.attn_qkv.weight"][16 * 3 + 5] == 16 * 3 + 5);
   LanguageModelConfig erf = tiny("gpt2");
   erf.gelu = Gelu::kErf;
@@ -160,14 +160,14 @@ TEST_CASE("Llama in a GGUF file turns neighbours, and its relatives halves", "[i
   File llama = written(dir, tiny("llama"));
   CHECK(llama.values["llama.attention.head_count_kv"] == "1");
   CHECK(llama.values["llama.rope.freq_base"] == "10000");
-  // Row 2 i of a head of 8 was row i, row 2 i + 1 was row i + 4.
+  // With a head size of 8, row i of the head becomes row 2 i, and row i + 4 becomes row 2 i + 1.
   const auto row = [](const std::vector<float>& q, int64_t i) { return q[size_t(i) * 16] / 16; };
   const std::vector<float>& q = llama.tensors["blk.1.attn_q.weight"];
   CHECK(row(q, 0) == 0);
   CHECK(row(q, 1) == 4);
   CHECK(row(q, 2) == 1);
   CHECK(row(q, 7) == 7);
-  CHECK(row(q, 8) == 8);  // of the second head
+  CHECK(row(q, 8) == 8);  // second head
   CHECK(row(q, 9) == 12);
   CHECK(row(llama.tensors["blk.0.attn_k.weight"], 1) == 4);
   CHECK(row(llama.tensors["blk.0.attn_v.weight"], 1) == 1);
@@ -195,7 +195,7 @@ TEST_CASE("Llama 3's scaling is written as divisors of the frequencies", "[io]")
   File file = written(dir, config);
   const std::vector<float>& divisors = file.tensors["rope_freqs.weight"];
   REQUIRE(divisors.size() == 4);
-  // Waves of 6.3, 167, 4443 and 118,144 tokens: kept, kept, between (s = 0.2814), divided.
+  // Wavelengths of 6.3, 167, 4443 and 118,144 tokens: kept, kept, blended (s = 0.2814), divided.
   CHECK(divisors[0] == 1);
   CHECK(divisors[1] == 1);
   CHECK(divisors[2] == Approx(1 / ((1 - 0.28129) / 8 + 0.28129)).epsilon(1e-4));
@@ -244,7 +244,7 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
                  "tokenizer.json: 258 tokens, expected at most 257"));
   CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*trained("<end>"), 258); }),
                  "ends a text"));
-  // SentencePiece's: scores in place of merges, bytes by their names.
+  // A SentencePiece tokenizer has scores in place of merges, and byte tokens by name.
   const auto pieces = parse_tokenizer(
       test::unpacked_fixture("tokenizer/sentencepiece/small.model.gz"), "small.model");
   const GgufValues llama = gguf_tokenizer(*pieces, 800);
@@ -270,7 +270,7 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
 
 namespace {
 
-// A tokenizer.json of bytes, with these pre-tokenizers and this model's members.
+// A byte-level tokenizer.json with these pre-tokenizers and model members.
 std::shared_ptr<const StoredTokenizer> splitting(const std::string& pre_tokenizers,
                                                  const std::string& members = "",
                                                  const std::string& normalizer = "null",
@@ -317,7 +317,7 @@ TEST_CASE("GGUF's name for how text is split is that of the tokenizer, or there 
   CHECK(name(*splitting(split_by(SplitPattern::kO200k))) == "gpt-4o");
   CHECK(name(*splitting(cat(kDigits, kBytesAndGpt2))) == "smollm");
   CHECK(name(*splitting(split_by(SplitPattern::kQwen), "", R"({"type":"NFC"})")) == "qwen2");
-  // llama-bpe looks for whole pieces before it merges, which matters here: nothing makes "Xbc".
+  // llama-bpe looks up whole words before merging, which matters here: no merge makes "Xbc".
   const char* const whole = R"("ignore_merges":true,)";
   CHECK(name(*splitting(split_by(SplitPattern::kCl100k), whole)) == "llama-bpe");
   CHECK(name(*splitting(split_by(SplitPattern::kCl100k))) == "dbrx");
@@ -365,11 +365,11 @@ TEST_CASE("tokens with a meaning in a GGUF file are those of the model's folder"
 
   const auto plain = splitting(kBytesAndGpt2);
   values = values_of(*plain);
-  CHECK(id(values, "bos_token_id") == 0);  // what ends documents is before the first one too
+  CHECK(id(values, "bos_token_id") == 0);  // the document end token also starts the first one
   CHECK_FALSE(flag(values, "add_bos_token"));
   CHECK(id(values, "eot_token_id") == -1);
 
-  // What the folder says, which has several files for it.
+  // Settings from several files of the folder.
   const HfExtras extras = {
       {"generation_config.json", R"({"eos_token_id":[2,7,0],"pad_token_id":9})"},
       {"hf_extras.json", R"({"bos_token_id":1,"eos_token_id":5})"},
@@ -385,7 +385,7 @@ TEST_CASE("tokens with a meaning in a GGUF file are those of the model's folder"
   CHECK(std::get<std::string>(values.at("tokenizer.chat_template")) == "A");
   CHECK(std::get<std::string>(values.at("tokenizer.chat_template.tool_use")) == "B");
 
-  // -1 is none; what no token has cannot be written.
+  // -1 means none; an id without a token cannot be written.
   values = values_of(*plain, {{"hf_extras.json", R"({"eos_token_id":2,"pad_token_id":-1})"}});
   CHECK(id(values, "eos_token_id") == 2);
   CHECK(id(values, "padding_token_id") == -1);

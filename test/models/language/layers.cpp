@@ -1,4 +1,4 @@
-// What data parallelism and recomputing ask of the layers of every family.
+// Requirements of data parallelism and recomputation on the layers of every family.
 #include <map>
 
 #include "shale/base/error.h"
@@ -10,7 +10,7 @@
 namespace shale::models {
 namespace {
 
-// Calls `visit` of a module and all below it.
+// Calls `visit` for a module and all its descendants.
 void walk(Module& module, const std::function<void(Module&)>& visit) {
   visit(module);
   for (Module* child : module.children()) walk(*child, visit);
@@ -30,7 +30,7 @@ LanguageModelConfig small(const ModelFamily& family) {
   return config;
 }
 
-// How often the hooks of each module were called: one digit per point.
+// Number of calls of each module's hooks: one digit per hook point.
 using Calls = std::map<std::string, std::array<int, 4>>;
 
 Calls count_hooks(LanguageModel& model, Context& context) {

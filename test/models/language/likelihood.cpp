@@ -1,5 +1,5 @@
-// Questions and texts against lm-evaluation-harness: test/fixtures/make_choices.py made the
-// numbers, in f64, and its head explains every key.
+// Compares likelihoods of answers and texts with lm-evaluation-harness. The numbers were computed
+// in f64 by test/fixtures/make_choices.py, which explains every key at its top.
 #include "shale/models/language/likelihood.h"
 
 #include "shale/base/error.h"
@@ -102,7 +102,7 @@ TEST_CASE("prompts of different lengths go on together as each alone") {
       CHECK(alone[0].size() == 12);
     }
   }
-  // One ends before the others do.
+  // One text ends before the others.
   const auto ends = generate_all(*run.model, run.context, prompts, {.tokens = 6}, 0,
                                  [](size_t prompt, int32_t) { return prompt != 1; });
   CHECK(ends[0].size() == 6);

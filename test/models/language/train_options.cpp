@@ -1,5 +1,5 @@
-// Every numeric option of train_lm meets every number that has made trouble somewhere: each is
-// refused with its name, or gives a run whose sizes can be multiplied.
+// Tries numbers that often cause errors for every numeric option of train_lm: each is refused by
+// name, or gives a run whose sizes do not overflow.
 
 #include <limits>
 #include <string>
@@ -58,7 +58,7 @@ std::vector<std::string> numeric_options() {
   return names;
 }
 
-// The error's message; empty if there is none. Any other exception fails the test.
+// Error message; empty if there is no error. Any other exception fails the test.
 std::string refusal(const std::vector<std::string>& flags, int ranks, TrainConfig& config) {
   std::vector<const char*> argv = {"train_lm", "--data", "x"};
   for (const std::string& flag : flags) argv.push_back(flag.c_str());
@@ -74,7 +74,7 @@ std::string refusal(const std::vector<std::string>& flags, int ranks, TrainConfi
   return {};
 }
 
-// Nothing that a run multiplies may overflow.
+// Checks that no product of a run's sizes overflows.
 void check_sizes(const TrainConfig& config, int ranks) {
   const RunConfig& run = config.run;
   const LanguageConfig& language = config.language;
@@ -93,7 +93,7 @@ void check_sizes(const TrainConfig& config, int ranks) {
   CHECK(static_cast<float>(language.dropout) < 1);
 }
 
-// What a command line is refused for, before anything is run; empty if it is not.
+// Error of a command line at parsing; empty if it is accepted.
 std::string parse_refusal(const Flags& flags) {
   TrainConfig config;
   ConfigSpec spec("train_lm", "");
@@ -190,7 +190,7 @@ TEST_CASE("a config file of a version with more options is read where it used no
   TrainConfig config;
   ConfigSpec spec("train_lm", "");
   describe(spec, config);
-  // What version 0.2.0 wrote, before options were removed.
+  // Written by version 0.2.0, before some options were removed.
   std::string text = test::read_file(test::fixture_path("former_config.json"));
   spec.read_json(text, "config.json");
   CHECK(config.language.seq_len == 32);
@@ -201,7 +201,7 @@ TEST_CASE("a config file of a version with more options is read where it used no
 }
 
 TEST_CASE("an option that does nothing alone is refused, with the name of what it needs") {
-  // The option, alone and as it is by default; what the refusal names; with that it is fine.
+  // Columns: the option alone; its default value; what the error names; flags that make it valid.
   const struct {
     Flags given, by_default;
     std::string names;

@@ -23,7 +23,7 @@ bool is_mixture(const std::string& family) {
   return family == "mixtral" || family == "olmoe" || family == "qwen3_moe";
 }
 
-// Of every kind there is, and heads that are wider than width / heads.
+// A small model with every feature of its family, and heads wider than width / heads.
 LanguageModelConfig small(const std::string& family) {
   LanguageModelConfig config;
   config.family = family;
@@ -105,7 +105,7 @@ TEST_CASE("every kind learns, alike on any number of threads and on a GPU's kern
     CHECK(one.losses.front() - one.losses.back() > 0.3f);
     CHECK(same_bits(one.losses, two.losses));
     CHECK(same_bits(one.parameters, two.parameters));
-    if (is_mixture(family)) continue;  // its kernels are the CPU's alone
+    if (is_mixture(family)) continue;  // only the CPU has MoE kernels
     const ShortRunResult gpu = run(
         {.device = {.type = DeviceType::kEmu}, .threads = 2, .deterministic = true, .seed = 1}, 3);
     for (size_t i = 0; i < gpu.losses.size(); ++i) {
@@ -154,8 +154,8 @@ TEST_CASE("what several layers read becomes numbers of fp8 once") {
     models::KvCache cache;
     const std::vector<int32_t> text = rand_int<int32_t>(12, 3, 0, 49);
     model->next_logits(from_host<int32_t>(context, text, {1, 12}), cache);
-    // In each of two blocks seven weights, and the inputs of attention, of its output, of SwiGLU's
-    // halves and of what follows them.
+    // Each of two blocks quantizes seven weights and four inputs: of attention, of its output
+    // projection, of the SwiGLU halves and of the down projection.
     CHECK(tracer.totals().at("quantize_fp8").calls == 2 * (7 + 4));
   }
 }

@@ -22,7 +22,7 @@ using test::contains;
 using test::fixture_path;
 using test::message_of;
 using test::TempDir;
-using Keys = std::map<std::string, std::string>;  // of a config.json, values as JSON
+using Keys = std::map<std::string, std::string>;  // members of a config.json, values as JSON
 
 const char* const kFolders[] = {"llama_tied", "llama_untied_llama3", "llama_yarn", "mistral",
                                 "qwen2",      "qwen2_window",        "qwen3",      "olmo2",
@@ -66,7 +66,7 @@ LanguageModelConfig small(std::string_view family) {
   return config;
 }
 
-// The least that a config.json may say.
+// Minimal config.json of a family.
 Keys least(const std::string& family) {
   return {{"model_type", "\"" + family + "\""},
           {"num_hidden_layers", "2"},
@@ -93,7 +93,7 @@ struct NamedTensor {
   std::vector<float> values;
 };
 
-// Different in every element of a model.
+// Values that differ in every element of a model.
 std::vector<float> values_of(const HfTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(Shape(tensor.shape).numel()));
   const auto base = static_cast<float>(std::hash<std::string>()(tensor.name) % 1000);
@@ -101,7 +101,7 @@ std::vector<float> values_of(const HfTensor& tensor) {
   return values;
 }
 
-// The files of a model, and what is changed in them.
+// Writes a model's files, with changes.
 void write_folder(const std::string& folder, const LanguageModelConfig& config,
                   const std::function<void(std::vector<NamedTensor>&)>& change = {}) {
   std::vector<NamedTensor> tensors;
@@ -182,7 +182,7 @@ TEST_CASE("config.json of transformers 5 is read, for every family", "[io]") {
 }
 
 TEST_CASE("config.json of older versions is read", "[io]") {
-  // Llama 3.2 1B and Qwen2.5 with the scaling that its card says to add.
+  // Llama 3.2 1B, and Qwen2.5 with the scaling that its model card recommends.
   const LanguageModelConfig llama =
       parse(with(least("llama"),
                  {{"rope_theta", "500000.0"},
@@ -223,7 +223,7 @@ TEST_CASE("keys that config.json lacks have the values of transformers", "[io]")
         Default{"qwen3", 22016, 32, 128, 32768, 1e-6f},
         Default{"olmo2", 11008, 32, 4, 2048, 1e-5f}}) {
     CAPTURE(want.family);
-    // Where the window is not said, Mistral has one.
+    // Set to null, as Mistral has a window by default.
     const LanguageModelConfig found = parse(with(least(want.family), {{"sliding_window", "null"}}));
     CHECK(found.hidden == want.hidden);
     CHECK(found.kv_heads == want.kv_heads);
@@ -299,8 +299,8 @@ TEST_CASE("a config.json that would compute something else is an error that name
       {"gpt2", {}, "'model_type'"},
       {"llama", {{"hidden_size", "0"}}, "'hidden_size'"},
       {"llama", {{"hidden_size", "2e2"}}, "'hidden_size'"},
-      {"llama", {{"hidden_size", "100"}}, "'hidden_size'"},  // 32 heads
-      {"llama", {{"hidden_size", "96"}}, "'hidden_size'"},   // of 3 elements
+      {"llama", {{"hidden_size", "100"}}, "'hidden_size'"},  // not divisible by 32 heads
+      {"llama", {{"hidden_size", "96"}}, "'hidden_size'"},   // odd head size, 3
       {"llama", {{"hidden_size", "4611686018427387904"}}, "'hidden_size'"},
       {"llama", {{"num_hidden_layers", "10001"}}, "'num_hidden_layers'"},
       {"llama", {{"num_key_value_heads", "5"}}, "'num_key_value_heads'"},
@@ -371,7 +371,7 @@ TEST_CASE("a window that no layer or no position notices is none", "[io]") {
                            Keys{{"max_position_embeddings", "4096"}}}) {
     CHECK(parse(with(least("mistral"), keys)).window == 0);
   }
-  for (const Keys& keys : {Keys{}, Keys{{"use_sliding_window", "true"}},  // from layer 28 on
+  for (const Keys& keys : {Keys{}, Keys{{"use_sliding_window", "true"}},  // window from layer 28 on
                            Keys{{"use_sliding_window", "true"}, {"sliding_window", "32768"}},
                            Keys{{"use_sliding_window", "true"},
                                 {"max_window_layers", "0"},
@@ -392,7 +392,7 @@ TEST_CASE("windows of attention are those that transformers takes", "[io]") {
                                                                  {"layer_types", layers}}));
     CHECK(qwen.window == 100);
     CHECK(qwen.full_layers == 1);
-    // Its relatives that do not read these keys have the window in all layers.
+    // Related models that do not read these keys use the window in all layers.
     const LanguageModelConfig moe = parse(with(least("qwen3_moe"), {{"use_sliding_window", "true"},
                                                                     {"sliding_window", "100"},
                                                                     {"max_window_layers", "1"},

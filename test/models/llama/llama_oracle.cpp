@@ -1,6 +1,6 @@
-// Llama and its relatives against transformers: logits, loss, the gradient of every parameter, and
-// 20 steps of AdamW, from folders that transformers wrote. test/fixtures/make_llama.py made the
-// numbers, in f64, and its head explains every key.
+// Compares Llama and its relatives with transformers, from folders that transformers wrote: logits,
+// loss, the gradient of every parameter, and 20 steps of AdamW. The numbers were computed in f64 by
+// test/fixtures/make_llama.py, which explains every key at its top.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -32,7 +32,7 @@ const char* const kCases[] = {"llama_tied",   "llama_untied_llama3",
                               "olmo2",        "mixtral",
                               "olmoe",        "qwen3_moe"};
 
-// The model of a fixture on one rank, with its weights.
+// A fixture's model with its weights on one rank.
 struct Loaded {
   explicit Loaded(const LlamaFixture& fixture, DType compute = DType::kF32)
       : context(small_context()),
@@ -67,7 +67,7 @@ void check_last_logits(const LlamaFixture& fixture, const Tensor& logits) {
   CHECK(worst <= fixture.allowed("logit", dtype));
 }
 
-// Files of gradients have the tensors of weights; the reader of weights knows where each belongs.
+// Reads gradients as a model's weights: the files have the same tensors.
 std::unique_ptr<models::StoredModel> stored_gradients(const LlamaFixture& fixture,
                                                       const TempDir& folder) {
   namespace fs = std::filesystem;
@@ -90,7 +90,7 @@ void check_gradient(const LlamaFixture& fixture, const Parameter& parameter,
   }
   CHECK(largest > 0);
   CHECK(std::sqrt(difference / norm) <= fixture.allowed("grad_l2", dtype));
-  // 0 where the vocabulary is padded.
+  // Gradients of rows that pad the vocabulary are 0.
   CHECK(worst <= fixture.allowed("grad_element", dtype) * largest);
 }
 
@@ -129,8 +129,7 @@ TEST_CASE("loss and gradients of models that transformers wrote are its own, in 
     run.parallel.finish_gradients();
     CHECK(std::abs(to_host<float>(loss).front() / fixture.expected["loss"].get<double>() - 1) <=
           fixture.allowed("loss", dtype));
-    // A token between two experts goes to another one when scores are rounded, and its gradients
-    // too.
+    // Rounded scores route tokens with nearly equal experts differently, which changes gradients.
     if (dtype == DType::kBF16 && fixture.expected.contains("router")) continue;
     const TempDir folder;
     const auto gradients = stored_gradients(fixture, folder);

@@ -1,5 +1,5 @@
-// Llama and its relatives whose layers, stages and sequences ranks share, against torch in f64 on
-// one rank: the numbers that one rank is held to in llama_oracle.cpp.
+// Compares Llama and its relatives under tensor, pipeline and context parallelism with torch's f64
+// results on one rank, by the limits of llama_oracle.cpp.
 #include "shale/models/language/stored_model.h"
 #include "shale/test/support/llama_fixture.h"
 #include "shale/test/support/numbers.h"
@@ -13,7 +13,7 @@ TEST_CASE("20 steps of AdamW on ranks that share a model go as torch's on one",
           "[tensor][pipeline][context]") {
   const auto all = world().group();
   const int ranks = all->size();
-  if (ranks != 2 && ranks != 4) return;  // the fixtures have two heads of keys and values
+  if (ranks != 2 && ranks != 4) return;  // the fixtures have two KV heads
   for (const char* name : {"llama_tied", "llama_untied_llama3", "qwen2_window", "qwen3"}) {
     const LlamaFixture fixture(name);
     const auto& train = fixture.expected["train"];

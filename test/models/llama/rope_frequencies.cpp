@@ -1,4 +1,4 @@
-// Frequencies of rotary positions for published settings, against numbers that were computed apart.
+// RoPE frequencies for published settings, compared with independently computed numbers.
 #include <cmath>
 #include <vector>
 
@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-// The numbers have 9 digits.
+// The expected numbers have 9 digits.
 void check(double found, double want) {
   CHECK(std::abs(found / want - 1) <= 1e-8);
 }

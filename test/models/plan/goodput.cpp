@@ -9,11 +9,11 @@
 namespace shale::models {
 namespace {
 
-// Llama 3's 466 interruptions in 54 days on 16,384 GPUs (arXiv:2407.21783, section 3.3.4), of which
-// 419 were not planned: one in 3.09 hours.
+// Llama 3 had 466 interruptions in 54 days on 16,384 GPUs (arXiv:2407.21783, section 3.3.4), of
+// which 419 were unplanned: one every 3.09 hours.
 constexpr double kLlama3 = 54. * 24 * 3600 / 419;
 
-// A job that trains, saves and fails, step by step: the share of its time that counts.
+// Goodput (useful share of time) of a simulated job that trains, saves and fails.
 double simulated(const FailureModel& model, double interval_s, double seconds) {
   std::mt19937_64 random(7);
   std::exponential_distribution<double> next(1 / model.between_failures_s);
@@ -26,7 +26,7 @@ double simulated(const FailureModel& model, double interval_s, double seconds) {
       continue;
     }
     time = failure;
-    // Failures while it starts again make it start again.
+    // A failure during a restart causes another restart.
     for (failure = time + next(random); failure < time + model.restart_s;) {
       time = failure;
       failure = time + next(random);
@@ -51,7 +51,7 @@ TEST_CASE("the best interval is close to Young's, and the loss to his first orde
     const Goodput best = best_goodput({.between_failures_s = kLlama3, .save_s = row.save_s});
     CHECK(best.interval_s == Approx(young).epsilon(0.1));
     CHECK(1 - best.share == Approx(row.loss).epsilon(0.12));
-    // Llama 3's share of effective training time, above 90%, takes saves of less than a minute.
+    // Llama 3's effective training time of more than 90% requires saves of less than a minute.
     CHECK((best.share > 0.9) == (row.save_s < 60));
   }
 }
@@ -69,7 +69,7 @@ TEST_CASE("no other interval has a larger share") {
 TEST_CASE("the share is that of a job that fails at random") {
   for (const double interval_s : {100., 700., 3000.}) {
     const FailureModel model{.between_failures_s = 2000, .save_s = 50, .restart_s = 200};
-    // 100,000 failures: the standard deviation is about a third of a percent.
+    // With 100,000 failures, the standard deviation is about a third of a percent.
     CHECK(simulated(model, interval_s, 2e8) ==
           Approx(goodput(model, interval_s).share).epsilon(0.015));
   }

@@ -14,7 +14,7 @@ using Pass = KernelTimes::Pass;
 
 constexpr double kMillisecond = 1e-3;
 
-// Takes so much of this thread's processor time, whatever else the machine does.
+// Uses this much of the thread's CPU time, whatever else runs on the machine.
 void work(double seconds) {
   const auto now = [] {
     timespec time{};
@@ -77,7 +77,7 @@ TEST_CASE("kernels are measured in their places, the first ones of each kind", "
   CHECK(found.basis == Basis::kMeasured);
   CHECK(found.seconds == Approx(kMillisecond).epsilon(0.3));
   CHECK(kernel.runs() == 32);
-  // Three ranks for a core.
+  // Three ranks per core.
   times.set_crowding(3);
   CHECK(times.of(kernel.call()).seconds == Approx(3 * found.seconds));
 }

@@ -34,13 +34,13 @@ const PlannedLayout* find(const std::vector<PlannedLayout>& layouts, std::string
   return found == layouts.end() ? nullptr : &*found;
 }
 
-// Machines whose links count.
+// A search over ranks whose links matter.
 constexpr int kSearchRanks = 4;
 
 struct Searched {
   double gbytes_per_s = 10;  // of the network
   bool mixture = false;
-  bool offload = false;  // is searched, too
+  bool offload = false;  // search offload too
   CodedBits gather_bits = CodedBits::kNone;
 };
 
@@ -88,7 +88,7 @@ FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options,
       options);
 }
 
-// Whose kernels say what scratch memory those of a GPU take.
+// False in a build without the emulator, whose kernels report the scratch memory of GPU kernels.
 bool emulates_gpus() {
   try {
     static_cast<void>(make_backend(emulated_device("emu:90")));
@@ -98,7 +98,7 @@ bool emulates_gpus() {
   }
 }
 
-// A layout planned step by step as the run would make them.
+// Checks that a layout's plan equals a full plan of every step of the run.
 void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const Searched& of) {
   CAPTURE(layout.flags);
   const TrainConfig config = searched_config(of);
@@ -115,8 +115,8 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const
   }
   const PlannedStep step = planned_step(layout.config, unit, cluster, stages, kSearchRanks);
   CHECK(layout.device.reserved == reserved);
-  // The end of a step copies the losses of its micro-batches, 16 at most, of which the search has
-  // fewer: 4 bytes each, which take a launch and a tenth of one.
+  // At the end of a step the losses of its micro-batches are copied, at most 16, 4 bytes each. A
+  // copy takes a launch and a tenth of one. The search plans fewer micro-batches.
   const double copies = 16 * 1.2 * cluster.launch_s;
   CHECK(layout.step->seconds == Approx(step.seconds).epsilon(1e-6).margin(copies));
   CHECK(layout.step->products == Approx(step.products).epsilon(1e-6));
@@ -124,7 +124,7 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const
   CHECK(layout.step->bubble == Approx(step.bubble).epsilon(1e-6).margin(copies));
 }
 
-// Error with which check_found() ends, as its exit code and message; {0, ""} if it returns.
+// Exit code and message of the error from check_found(); {0, ""} if it returns.
 std::pair<int, std::string> ending_of(const FoundLayouts& found,
                                       const LayoutSearchOptions& options) {
   try {
@@ -195,7 +195,7 @@ TEST_CASE("a search that runs out of time says what others take at least", "[pla
   CHECK(late.planned < all.planned);
   CHECK(late.least_seconds <= all.best.front().step->seconds);
   CHECK(late.candidates == all.candidates);
-  // Planned ones that are too large are counted twice.
+  // Planned layouts that are too large are counted twice.
   CHECK(late.left + late.planned + late.slower + late.too_large + late.refused >= late.candidates);
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("no layout fits only if every one was evaluated or excluded by a bound
 }
 
 TEST_CASE("a layout is refused by its own plan alone", "[plan]") {
-  // Dry runs for bounds are of --zero 0, which these options refuse.
+  // Dry runs for time bounds use --zero 0, which is incompatible with these options.
   const Searched of{.gbytes_per_s = 10, .gather_bits = CodedBits::k8};
   const Cluster cluster = searched_cluster(of);
   const FoundLayouts found = search(cluster, {.top = 5}, of);
@@ -270,7 +270,7 @@ TEST_CASE("layouts that are all refused are no lack of memory", "[plan]") {
   const Searched of{.gbytes_per_s = 10};
   const Cluster cluster = searched_cluster(of);
   TrainConfig config = searched_config(of);
-  config.run.offload_ratio = 0.5;  // needs --offload, which a CPU's search does not try
+  config.run.offload_ratio = 0.5;  // needs --offload, which a CPU search does not try
   KernelTimes kernels(cluster);
   const FoundLayouts found =
       search_layouts(config.run, [&] { return std::make_unique<LanguageTask>(config); },

@@ -1,4 +1,4 @@
-// How long a step takes of which a part lies in host memory.
+// Planned step time when part of the state is in host memory.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -14,7 +14,7 @@
 namespace shale::models {
 namespace {
 
-// Kernels and collectives take next to nothing, copies and the host do.
+// A cluster in which only copies and the host take noticeable time.
 Cluster cluster_of() {
   return {.device = "device",
           .memory_bandwidth = 1e18,
@@ -62,7 +62,7 @@ Planned plan_of(const std::string& offload, int zero, bool activations, const Cl
   return planned;
 }
 
-// False in a build without the emulator, whose kernels say what scratch memory those of a GPU take.
+// False in a build without the emulator, whose kernels report the scratch memory of GPU kernels.
 bool can_plan_gpus() {
   try {
     plan_of("none", 0, false, cluster_of(), 1);
@@ -135,18 +135,18 @@ TEST_CASE("an offloaded optimizer moves gradients down and parameters up", "[pla
     CAPTURE(zero);
     const Planned planned = plan_of("optimizer", zero, false, cluster);
     const double count = double(planned.parameters) / (zero == 0 ? 1 : 2);
-    // Gradients are f32, parameters bf16. In stage 2 those of each micro-batch travel. So do the
-    // rows that pad the vocabulary, which are 3% of so small a model.
+    // Gradients are f32, parameters bf16. In stage 2 the gradients of each micro-batch are copied.
+    // Rows that pad the vocabulary are copied too, 3% of so small a model.
     CHECK(planned.time.to_host == Approx((zero == 0 ? 4 : 8) * count / 10e9).epsilon(0.05));
     CHECK(planned.time.from_host == Approx(2 * count / 10e9).epsilon(0.05));
-    // AdamW reads four values of 4 bytes, and writes three of them and one of 2; two ranks share
-    // the host's memory.
+    // AdamW reads four values of 4 bytes and writes three of 4 and one of 2 bytes per element; two
+    // ranks share the host's memory bandwidth.
     CHECK(planned.time.on_host >= 30 * count / 50e9 * 0.98);
-    // Nothing else takes time, and what a step needs is there only when it was stepped.
+    // Nothing else takes time, and the next step needs the updated parameters.
     CHECK(planned.step.seconds >= planned.time.on_host);
     CHECK(planned.step.seconds <
           1.05 * (planned.time.on_host + planned.time.to_host + planned.time.from_host));
-    // The gather of parameters waits for them too, and counts as waiting for these.
+    // The parameter gather waits for the update too, and this counts as exposed host time.
     CHECK(planned.step.exposed_host > 0.5 * planned.step.seconds);
   }
 }
@@ -157,14 +157,14 @@ TEST_CASE("what is offloaded is hidden as far as the step is long enough", "[pla
   cluster.flops_bf16 = 1e12;
   const Planned activations = plan_of("none", 3, true, cluster);
   CHECK(activations.time.to_host > 0);
-  // What is still on the device when backward asks for it does not come back.
+  // Activations still on the device when backward needs them are not copied back.
   CHECK(activations.time.from_host <= 1.001 * activations.time.to_host);
   CHECK(activations.time.from_host > 0.5 * activations.time.to_host);
   double before = 0;
   for (const double rate : {1e9, 10e9, 100e9}) {
     cluster.host_bandwidth = rate;
     const Planned planned = plan_of("params", 3, true, cluster);
-    // It ends no earlier than the busiest of device, host and links.
+    // The step takes at least as long as the busiest of device, host and links.
     const RankTime& time = planned.time;
     const double kernels = time.total - time.exposed_host;
     CHECK(time.total >= std::max({kernels, time.to_host, time.from_host, time.on_host}) * 0.999);
@@ -192,7 +192,7 @@ TEST_CASE("a CPU copies with its own hands what it offloads", "[plan]") {
     return plan_time(config.run, task, 0, 1, machines).time;
   };
   const RankTime none = seconds_of("none"), optimizer = seconds_of("optimizer");
-  // Gradients go one way, parameters the other.
+  // Gradients are copied in one direction, parameters in the other.
   CHECK(optimizer.kernels.at("copy") > none.kernels.at("copy"));
   CHECK(optimizer.kernels.at("adamw") == Approx(none.kernels.at("adamw")).epsilon(0.02));
   CHECK(optimizer.exposed_host == 0);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// As `shale plan` would plan these flags of train_lm.
+// Plan of `shale plan` for these flags of train_lm.
 PlannedRank plan(std::vector<const char*> flags, int rank, int ranks) {
   TrainConfig config;
   ConfigSpec spec("train_lm", "of a test");
@@ -33,7 +33,7 @@ int64_t tagged(const PlannedRank& rank, MemoryTag tag) {
   return rank.memory.device.by_tag[static_cast<size_t>(tag)];
 }
 
-// What the first block's forward has made and is in use at the peak.
+// Activations of the first block's forward that are in use at the peak.
 int64_t kept_by_block(const PlannedRank& rank) {
   int64_t bytes = 0;
   for (const MemoryLedger::Share& share : rank.at_peak) {
@@ -43,10 +43,10 @@ int64_t kept_by_block(const PlannedRank& rank) {
   return bytes;
 }
 
-// Models of arXiv:2205.05198, table 3. What activations take on each of 8 tensor ranks of the first
-// of p stages with v chunks, in GiB: with tensor parallelism alone, and with sequence parallelism
-// and selective recomputation of attention, too (table 2; the figures have more than one chunk in
-// flight where v > 1).
+// Models of arXiv:2205.05198, table 3, with activation memory on each of 8 tensor ranks of the
+// first of p stages with v chunks, in GiB: with tensor parallelism alone, and with sequence
+// parallelism and selective attention recomputation too (table 2; with v > 1 the figures include
+// more than one chunk in flight).
 struct Published {
   const char* width;
   const char* heads;
@@ -71,7 +71,7 @@ TEST_CASE("a plan of 1,024 ranks takes next to no memory, and states are shared 
   getrusage(RUSAGE_SELF, &after);
   CHECK(planned.place == "shard 5");
   CHECK(after.ru_maxrss - before.ru_maxrss < 600 << 10);  // KiB
-  // AdamW's two states, of parameters that are f32 and hence their own masters.
+  // AdamW's two states; parameters are f32 and therefore their own masters.
   const double states = 8 * 1'557'611'200. / 1024;
   CHECK(double(tagged(planned, MemoryTag::kOptimizer)) >= states);
   CHECK(double(tagged(planned, MemoryTag::kOptimizer)) < 1.2 * states);
@@ -89,8 +89,8 @@ TEST_CASE("blocks of published sizes keep what the literature says, less what is
                 "--micro-batch", sequences.c_str(), "--dtype", "bf16", "--recompute", recompute},
                0, 1));
     };
-    // models/gpt2.h has the table. A block of memory may have a rest of less than 1 MiB, which is
-    // not split off.
+    // models/gpt2.h has the table. A memory block may exceed its tensor by less than 1 MiB, which
+    // is not split off.
     const int64_t tokens = T * of.sequences, statistics = tokens * 4 * (of.H + 4);
     const int64_t all = kept("none");
     const auto is_near = [](int64_t found, int64_t want) {
@@ -100,10 +100,10 @@ TEST_CASE("blocks of published sizes keep what the literature says, less what is
     CHECK(is_near(kept("selective"), tokens * 10 * of.C * 2 + statistics));
     CHECK(is_near(kept("full"), tokens * of.C * 2));
 
-    // Theirs keep masks of dropout, 2 bytes for an element of the stream, which are made again
-    // here, and, unless they recompute them, 5 bytes for each element of the attention matrices,
-    // which are never whole here. Tensor parallelism alone leaves both norms' inputs and outputs
-    // and the masks whole on every rank.
+    // The paper also keeps dropout masks, 2 bytes per element of the residual stream, which Shale
+    // regenerates, and, unless recomputed, 5 bytes per element of the attention matrices, which
+    // Shale never stores. Tensor parallelism alone keeps both norms' inputs and outputs and the
+    // masks complete on every rank.
     const int64_t masks = 2 * tokens * of.C, matrices = 5 * of.H * T * tokens;
     const int64_t block = all - statistics + masks, whole = tokens * 4 * of.C * 2 + masks;
     const double in_flight = of.v == 1 ? 1 : 1 + double(of.p - 1) / double(of.p * of.v);

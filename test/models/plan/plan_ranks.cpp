@@ -1,4 +1,4 @@
-// A plan's memory against that of the run itself, which is made here, on the ranks of the test.
+// Compares planned memory with that of an actual run on the ranks of the test.
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@
 namespace shale::models {
 namespace {
 
-// Blocks of less and of more than what a small segment holds.
+// Model sizes with tensors smaller and larger than a small memory segment.
 constexpr const char* kSmall = "--layers 2 --width 32 --heads 2 --seq-len 32 --micro-batch 2 ";
 constexpr const char* kLarge = "--layers 3 --width 192 --heads 3 --seq-len 128 --micro-batch 4 ";
 
@@ -51,7 +51,7 @@ constexpr Case kCases[] = {
     {2, kLarge, "--model nano --zero 1 --grad-dtype bf16 --dtype bf16"},
     {2, kLarge, "--model nano --zero 2 --no-overlap --global-batch 16"},
     {2, kLarge, "--model nano --zero 3 --no-overlap"},
-    // Beside backward, gradients are given back when their sums are done: at most what is planned.
+    // With overlap, gradients are freed when their reductions finish: the plan is an upper bound.
     {2, kLarge, "--model nano --zero 2"},
     {2, kLarge, "--model nano --zero 3 --dtype bf16 --recompute full"},
     {2, kLarge, "--model nano --zero 3 --no-overlap --recompute full"},
@@ -81,7 +81,7 @@ constexpr Case kCases[] = {
     {4, kLarge, "--model llama-nano --kv-heads 1 --context 4 --context-kind ring --zero 1"},
 };
 
-// Of this folder, in which rank 0 has put a text.
+// A run in this folder, in which rank 0 has created a text.
 struct Run {
   TrainConfig config;
   ConfigSpec spec{"train_lm", "of a test"};
@@ -91,7 +91,7 @@ struct Run {
     const std::string common = cat("train_lm --data ", folder, "/text.txt --out ", folder,
                                    "/out --steps 4 --no-save --threads ");
     std::istringstream words(
-        cat(common, of.ranks == 1 ? "2 " : "1 ", of.sizes, of.flags));  // of equal ones the last
+        cat(common, of.ranks == 1 ? "2 " : "1 ", of.sizes, of.flags));  // the last flag counts
     std::vector<std::string> arguments;
     for (std::string word; words >> word;) arguments.push_back(word);
     std::vector<const char*> argv;
@@ -119,7 +119,7 @@ TEST_CASE("the memory of a planned rank is that of the run, to the byte", "[plan
     LanguageTask task(run.config);
     Trainer(run.config.run, run.spec, task, test::world()).run();
     all->barrier();
-    // Each rank plans itself, with a task whose model nothing has cut yet.
+    // Each rank plans itself, with a task whose model is not sharded yet.
     LanguageTask planned_task(run.config);
     CAPTURE(of.sizes, of.flags);
     const std::vector<RankMemory> found = read_memory(cat(folder, "/out"));

@@ -21,7 +21,7 @@
 namespace shale::models {
 namespace {
 
-// Round numbers, whose kernels are so fast that only what a test asks about takes time.
+// A cluster with round numbers and kernels so fast that only what a test examines takes time.
 Cluster cluster_of(int64_t devices_per_node = 8) {
   return {.device = "device",
           .memory_bandwidth = 1e15,
@@ -84,18 +84,19 @@ TEST_CASE("a collective takes what its slowest link takes", "[plan]") {
   const auto seconds = [&](comm::CollectiveOp op, const std::vector<int>& ranks) {
     return collective_seconds(cluster, call_of(op, 8'000'000'000), spread_of(cluster, ranks));
   };
-  // 7/8 of 8 GB at 100 GB/s, twice for a sum that all get; six or seven steps of latency.
+  // 7/8 of 8 GB at 100 GB/s, twice for an all-reduce, plus six or seven latencies.
   CHECK(seconds(kAllGather, ranks_of(8)) == Approx(0.07).epsilon(1e-3));
   CHECK(seconds(kAllReduceSum, ranks_of(8)) == Approx(0.14).epsilon(1e-3));
-  // Four nodes: 3/4 of it leaves each, over the links of all eight who are there.
+  // Four nodes: 3/4 of the data leaves each node, over the links of all eight devices.
   CHECK(seconds(kAllGather, ranks_of(32)) == Approx(0.75 * 8 / 80).epsilon(1e-2));
-  // The same devices of four nodes: each has its own link alone.
+  // The same device on each of four nodes: each uses only its own link.
   CHECK(seconds(kAllGather, ranks_of(4, 8)) == Approx(0.75 * 8 / 10).epsilon(1e-2));
-  // What is short takes the latency: of two trees among many nodes.
+  // A short message takes only latency, here of two trees over many nodes.
   const comm::CollectiveCall short_sum = call_of(kAllReduceSum, 4);
   CHECK(collective_seconds(cluster, short_sum, spread_of(cluster, ranks_of(1024, 8))) ==
         Approx(20 * 10e-6).epsilon(1e-2));
-  // Around a ring each gives all that it has to the next, over a network where one is between two.
+  // In a ring each rank passes all its data to the next, over the network if two neighbours are on
+  // different nodes.
   comm::CollectiveCall pass = call_of(kAllToAllV, 8'000'000'000);
   pass.in_counts = {0, 2'000'000'000, 0, 0};
   CHECK(collective_seconds(cluster, pass, spread_of(cluster, ranks_of(4))) ==
@@ -120,7 +121,7 @@ TEST_CASE("the clock runs collectives beside kernels, those of a lane in turn", 
   CHECK(second == Approx(0.02).epsilon(1e-9));
   CHECK(clock.queue(call, ranks, comm::Lane::kModel) == Approx(0.01).epsilon(1e-9));
   clock.wait_until(second, comm::Lane::kData);
-  clock.wait_until(second, comm::Lane::kData);  // nothing is left to wait for
+  clock.wait_until(second, comm::Lane::kData);  // returns immediately
   const RankTime time = clock.end_step();
   CHECK(time.total == Approx(0.02).epsilon(1e-9));
   CHECK(time.exposed[size_t(comm::Lane::kData)] == Approx(0.02).epsilon(1e-9));
@@ -132,13 +133,14 @@ TEST_CASE("scores in memory cost their traffic, and their products over all pair
   cluster.memory_bandwidth = 1e12;
   cluster.bandwidth_share = 1;
   cluster.scores = Cluster::Scores::kKept;
-  // 1e9 scores of heads of 64: 13 bytes a score forward and 19 backward take longer than products.
+  // 1e9 scores with head size 64: reading and writing 13 bytes per score in forward and 19 in
+  // backward takes longer than the GEMMs.
   const double kept = attention_seconds(cluster, 1e9, 64, DType::kBF16, true);
   CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, false) == Approx(13e-3).epsilon(1e-6));
   CHECK(kept == Approx(19e-3).epsilon(1e-6));
   cluster.scores = Cluster::Scores::kAgain;
   CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, true) == Approx(kept + 13e-3));
-  // Where memory is fast, products of 128 GFLOP count: two forward, four backward.
+  // With fast memory, GEMMs of 128 GFLOP dominate: two in forward, four in backward.
   cluster.memory_bandwidth = 1e18;
   cluster.scores = Cluster::Scores::kKept;
   CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, true) ==
@@ -154,7 +156,7 @@ TEST_CASE("other programs' exchanges and rows change a tensor rank's step alone"
   const PlannedStep waited = step_of(config, cluster, 2);
   cluster.exchanges_in_pieces = true;
   const PlannedStep pieces = step_of(config, cluster, 2);
-  // The first of two pieces has no product beside it.
+  // The first of two pieces overlaps with no GEMM.
   CHECK(pieces.exposed_model >= 0.5 * waited.exposed_model * (1 - 1e-9));
   CHECK(pieces.exposed_model < waited.exposed_model);
   CHECK(pieces.products == Approx(waited.products));
@@ -194,7 +196,7 @@ TEST_CASE("a slower network is waited for, and stage 3 waits for more of it", "[
   const double ddp = step_of(config, cluster, 4).exposed_data;
   config.run.zero = 3;
   const double sharded = step_of(config, cluster, 4).exposed_data;
-  // Parameters are gathered for forward and for backward, beside the sum of gradients.
+  // Parameters are gathered for forward and for backward, in addition to gradient reduction.
   CHECK(sharded > 1.3 * ddp);
   cluster.network.bandwidth /= 10;
   cluster.network.latency_s *= 10;
@@ -203,13 +205,14 @@ TEST_CASE("a slower network is waited for, and stage 3 waits for more of it", "[
 
 TEST_CASE("equal stages idle as the formula of 1f1b has it", "[plan]") {
   Cluster cluster = cluster_of();
-  cluster.flops_fp32 = 1e9;  // so slow that messages and latency do not count
+  cluster.flops_fp32 = 1e9;  // so slow that messages and latency are negligible
   cluster.memory_bandwidth = 1e18;
   cluster.node = {.bandwidth = 1e15, .latency_s = 0};
   TrainConfig config = config_of(4);
   config.run.pipeline = 4;
   const PlannedStep step = step_of(config, cluster, 4);
-  // (p - 1) / m of what a stage does, 32 micro-batches; the ends of the model do a little more.
+  // The bubble is (p - 1) / m of a stage's time with m = 32 micro-batches; the first and last stage
+  // do a little more work.
   CHECK(step.bubble / (step.seconds - step.bubble) == Approx(3.0 / 32).epsilon(0.25));
 }
 
@@ -238,7 +241,7 @@ TEST_CASE("measured kernels are kept, and taken again", "[plan]") {
   const RankTime again = plan(stored);
   CHECK(again.total == Approx(measured.total).epsilon(1e-9));
   CHECK(again.by_basis[size_t(Basis::kMeasured)] > 0);
-  // Of other work nothing is known.
+  // Sizes that were not measured are extrapolated.
   config.run.micro_batch = config.run.global_batch = 2;
   resolve(config, 1);
   CHECK(plan(stored).by_basis[size_t(Basis::kExtrapolated)] > 0);
@@ -252,7 +255,7 @@ TEST_CASE("measured kernels are kept, and taken again", "[plan]") {
 TEST_CASE("what a collective's time takes to find does not grow with its ranks", "[plan]") {
   const Cluster cluster = cluster_of();
   const comm::CollectiveCall call = call_of(comm::CollectiveOp::kAllGather, 8);
-  // The least of several, as others use the machine too.
+  // Minimum of several runs, as other processes use the machine too.
   const auto seconds_of = [&](int ranks) {
     KernelTimes kernels(cluster);
     StepClock clock(cluster, kernels);

@@ -34,7 +34,7 @@ std::vector<std::string> words_of(std::string text) {
   return words;
 }
 
-// What a rank with these flags holds within that budget. Throws OutOfMemoryError beyond it.
+// Planned memory of a rank with these flags and this budget. Throws OutOfMemoryError beyond it.
 int64_t bytes_within(int64_t budget, std::vector<std::string> flags, const std::string& more,
                      int ranks) {
   for (const std::string& word : words_of(more)) flags.push_back(word);
@@ -69,7 +69,7 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
   const int64_t all = bytes_within(0, flags, "", 1);
   int64_t limit = all;
   Remedies found;
-  do {  // less and less, until no option is enough
+  do {  // reduces the budget until no option suffices
     limit -= kMiB;
     found = find_remedies(parsed(flags, 1), 0, 1, limit, 1e9);
   } while (found.fits || !found.alternatives.empty());
@@ -95,7 +95,7 @@ TEST_CASE("remedies that ran out of time say that options were not planned") {
 }
 
 TEST_CASE("remedies together are the strongest that go with each other and the options given") {
-  // Replicas of parameters are what is compared, and --zero 3 leaves none.
+  // --check-replicas needs replicas of parameters, and --zero 3 leaves none.
   const std::vector<std::string> flags = {"--model", "nano", "--check-replicas", "1"};
   const Remedies found = find_remedies(parsed(flags, 2), 0, 2, 3 * kMiB, 1e9);
   CHECK(found.alternatives.empty());

@@ -1,4 +1,4 @@
-// What a plan says of slow links: which steps it rehearses, and who wins over which link.
+// Plans for slow links: which steps get a dry run, and which method is faster on which link.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -39,7 +39,7 @@ TrainConfig config_of(const std::string& flags) {
   return config;
 }
 
-// Two hosts of two ranks that share a core, and a link.
+// Two hosts of two ranks; ranks of a host share a core and a link.
 Cluster cluster_of(double gbit_per_s) {
   return {.device = "half a core",
           .is_gpu = false,
@@ -52,7 +52,7 @@ Cluster cluster_of(double gbit_per_s) {
           .network = {.bandwidth = gbit_per_s * 1e9 / 8 / 2, .latency_s = 200e-6}};
 }
 
-// The mean step, in seconds, and the bytes in use at the peak.
+// Mean step in seconds, and peak memory in bytes.
 struct Planned {
   double seconds = 0;
   int64_t bytes = 0;
@@ -71,8 +71,8 @@ Planned plan_of(const TrainConfig& config, double gbit_per_s) {
 const std::string kModel =
     "--model llama-nano --vocab 32000 --seq-len 256 --micro-batch 1 --threads 1 --dtype fp32";
 
-// The methods of bench/slow_links.sh, by the names that its page has. Its steps are those after the
-// freeze, and one in ten is an outer one.
+// Methods of bench/slow_links.sh, by their names on its page. All steps are after the freeze, and
+// one in ten is an outer step.
 const std::map<std::string, std::string> kMethods = {
     {"AdamW", "--zero 1 --shard-ranks 2"},
     {"1-bit Adam", "--zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step 1"},
@@ -86,7 +86,7 @@ struct Row {
   double tokens_per_s = 0;
 };
 
-// The rows of bench/results/slow_links.md, of methods that are known here.
+// Rows of bench/results/slow_links.md with methods that are listed above.
 std::vector<Row> measured_rows() {
   std::ifstream page(test::fixture_path("../../bench/results/slow_links.md"));
   std::vector<Row> rows;
@@ -127,7 +127,7 @@ TEST_CASE("a plan knows how often each kind of step comes", "[plan]") {
 TEST_CASE("a plan knows the memory of steps that come after the freeze", "[plan]") {
   const std::string flags =
       kModel + " --zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step ";
-  // However late it is.
+  // The freeze step does not matter.
   CHECK(plan_of(config_of(flags + "500"), 1).bytes == plan_of(config_of(flags + "1"), 1).bytes);
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("a plan orders what spares slow links as measured", "[plan]") {
     };
     const double of_slow = seconds_of(slow);
     for (const Row& fast : rows) {
-      // A plan is no better than that.
+      // Ratio of measured rates below which a plan need not predict the faster method.
       constexpr double kApart = 1.25;
       const bool is_faster =
           fast.gbit_per_s == slow.gbit_per_s && fast.tokens_per_s > kApart * slow.tokens_per_s;

@@ -102,7 +102,7 @@ TEST_CASE("TOML that options cannot have is refused", "[toml]") {
     for (int i = 0; i < times; ++i) text += part;
     return text;
   };
-  // Lists and tables inside each other: fewer than allowed, more, and more than are counted.
+  // Nested lists and tables: fewer than the limit, more, and more than the parser counts.
   const auto lists = [&](int depth) {
     return cat("x = ", repeated("[", depth), repeated("]", depth));
   };
@@ -114,7 +114,7 @@ TEST_CASE("TOML that options cannot have is refused", "[toml]") {
   CHECK(contains(error_of(cat(key(70), " = 1")), "f.toml:1: expected at most 64 tables"));
   CHECK(error_of(cat("\n[", key(200'000), "]")) ==
         "f.toml:2: expected at most 128 dots, found more");
-  // As deep as both limits of a text let it be.
+  // Both nesting limits of a text used fully.
   const std::string inner = cat("{", key(129), " = [\n");
   CHECK(contains(error_of(cat("x = [\n", repeated(inner, 126), "1\n", repeated("]}\n", 126), "]")),
                  "expected at most 64 tables"));

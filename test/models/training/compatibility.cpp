@@ -1,4 +1,4 @@
-// Options that do not work together: one table for checks, messages and the page.
+// Incompatible options: one table for checks, messages and the page.
 #include "shale/models/training/compatibility.h"
 
 #include <fstream>
@@ -33,7 +33,7 @@ void check_table(std::span<const models::Incompatible<Config>> table) {
     CHECK(seen.emplace(pair.a.name, pair.b.name).second);
     CHECK(!seen.contains({pair.b.name, pair.a.name}));
     CHECK(!std::string(pair.reason).ends_with('.'));
-    CHECK(pair.a.in(Config()).empty());  // defaults go together
+    CHECK(pair.a.in(Config()).empty());  // defaults are compatible
     CHECK(pair.b.in(Config()).empty());
   }
 }

@@ -1,4 +1,4 @@
-// The GPU's kernels in whole training runs, on the emulator and under its race tracker.
+// GPU kernels in whole training runs, on the emulator with its race tracker.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -15,7 +15,7 @@ namespace shale::test {
 namespace {
 
 constexpr int kSteps = 30;
-constexpr int64_t kBatch = 3, kTokens = 11;  // no multiple of any tile
+constexpr int64_t kBatch = 3, kTokens = 11;  // not multiples of any tile
 
 models::LanguageModelConfig two_layers() {
   models::LanguageModelConfig config;
@@ -28,13 +28,13 @@ models::LanguageModelConfig two_layers() {
   return config;
 }
 
-// A few batches that come again, so that there is something to learn.
+// Batches repeat, so that the model can learn them.
 Batch batch_of(int64_t step) {
   return token_batch(rand_int<int32_t>(kBatch * (kTokens + 1), uint32_t(step % 4), 0, 49), kBatch,
                      kTokens);
 }
 
-// Mean loss per token, step by step.
+// Mean loss per token of each step.
 std::vector<float> losses_on(DeviceType device, DType dtype) {
   return train({.model = two_layers(),
                 .dropout = 0.1f,
@@ -110,7 +110,7 @@ TEST_CASE("an evaluation waits for the device once, and counts the tokens that i
 
 TEST_CASE("training on the GPU's kernels gives the losses of the CPU's, in f32 and bf16") {
   const std::vector<float> f32 = losses_on(DeviceType::kCpu, DType::kF32);
-  REQUIRE(f32.front() - f32.back() > 0.3);  // it learns
+  REQUIRE(f32.front() - f32.back() > 0.3);  // the model learns
   CHECK(largest_difference(losses_on(DeviceType::kEmu, DType::kF32), f32) <= 1e-4);
 
   const std::vector<float> bf16 = losses_on(DeviceType::kCpu, DType::kBF16);

@@ -1,4 +1,4 @@
-// Training steps whose forward and backward are replayed graphs, on the emulator.
+// Training steps whose forward and backward are replayed CUDA graphs, on the emulator.
 #include "shale/models/training/micro_batches.h"
 
 #include <memory>
@@ -17,7 +17,7 @@
 namespace shale::test {
 namespace {
 
-constexpr int64_t kRows = 2, kTokens = 11;  // no multiple of any tile
+constexpr int64_t kRows = 2, kTokens = 11;  // not multiples of any tile
 
 struct Case {
   const char* name = "";
@@ -48,7 +48,7 @@ Batch batch_at(int64_t index, int64_t length = kTokens) {
   return batch;
 }
 
-// Races are the business of the kernels' own tests.
+// Races are tested with the kernels themselves.
 constexpr emulator::Options kUntracked = {.track = false};
 
 // A run, step by step.
@@ -72,7 +72,7 @@ class Training : models::StepObserver {
                   make_adamw(), static_cast<models::StepObserver*>(this));
   }
 
-  // Returns the losses of its micro-batches.
+  // Makes a step and returns the losses of its micro-batches.
   std::vector<float> step(int64_t length = kTokens) {
     int64_t index = steps_ * case_.micro_batches;
     Batch batch;
@@ -103,7 +103,7 @@ class Training : models::StepObserver {
     return values;
   }
 
-  // As in the middle of a run: the model is used otherwise, and so is memory.
+  // Evaluates as in the middle of a run, which uses the model and its memory in another way.
   float evaluate() {
     const Inference inference(context_);
     const DeviceBatch batch(context_, batch_at(1000));
@@ -246,7 +246,7 @@ TEST_CASE("replays need no more memory than the step before the capture") {
     graphs.steps(2);
     const MemoryStats after = graphs.context().allocator().stats();
     CHECK(after.peak_reserved == eager.peak_reserved);
-    // One loss per graph stays, in a block of 512 bytes.
+    // Each graph keeps one loss, in a block of 512 bytes.
     CHECK(after.allocated <= eager.allocated + micro_batches * 512);
   }
 }

@@ -26,7 +26,7 @@ std::string owner_text(const LockOwner& owner) {
              "\", \"pid\": ", owner.pid, ", \"started\": ", owner.started, "}");
 }
 
-// A process that runs `body` and then waits to be killed, or ends by itself with what it returns.
+// A process that runs `body` and exits with its result, unless it is killed before.
 class Child {
  public:
   explicit Child(const std::function<int()>& body) : pid_(fork()) {
@@ -89,7 +89,7 @@ TEST_CASE("of many that start at once exactly one wins", "[lock]") {
   for (const bool left_over : {false, true}) {
     for (int round = 0; round < 20; ++round) {
       LockOwner gone = this_process();
-      gone.started += 1;  // its number is another process's now
+      gone.started += 1;  // the process number has been reused
       if (left_over) dir.write("lock", owner_text(gone));
       std::filesystem::remove(dir.file("go"));
       std::vector<std::unique_ptr<Child>> starts;
@@ -99,7 +99,7 @@ TEST_CASE("of many that start at once exactly one wins", "[lock]") {
           try {
             const OutputLock lock(dir.path(), 0);
             dir.write(cat("winner-", getpid()), "");
-            // Until all others were refused.
+            // Holds the lock until all other processes were refused.
             for (;;) {
               int count = 0;
               for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
@@ -127,7 +127,7 @@ TEST_CASE("of many that start at once exactly one wins", "[lock]") {
   }
 }
 
-// Without a lock of the system, as of a file system that has none: the name decides.
+// Without a system file lock (some file systems have none), the lock file's content decides.
 TEST_CASE("a living process of this host is believed by its number and start", "[lock]") {
   const TempDir dir;
   LockOwner owner = this_process();
@@ -144,7 +144,7 @@ TEST_CASE("what is no lock file of ours is followed on a disk of this host", "[l
     dir.write("lock", text);
     CHECK_NOTHROW(OutputLock(dir.path(), 0));
   }
-  // Nor is another file written through a link.
+  // A symbolic link is not followed, so no other file is overwritten.
   dir.write("precious", "text");
   std::filesystem::create_symlink("precious", dir.file("lock"));
   CHECK_THROWS_AS(OutputLock(dir.path(), 0), DiskError);

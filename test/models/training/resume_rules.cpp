@@ -13,7 +13,7 @@
 namespace shale::test {
 namespace {
 
-// A run's options, resolved for so many ranks, and what a checkpoint says of it.
+// A run's options, resolved for a number of ranks, and their description in a checkpoint.
 struct Described {
   explicit Described(const TempDir& dir,
                      const std::function<void(models::TrainConfig&)>& change = {}, int of = 1)
@@ -57,7 +57,7 @@ TEST_CASE("where and how fast a run runs may change on resume") {
         c.run.out = "elsewhere";
         c.run.resume = "auto";
         c.run.save_every = 7;
-        c.language.layers = 4;  // what the preset has
+        c.language.layers = 4;  // the preset's value
       },
       3);
   check_same_run(stored.run, now.run, "step_00000005", 5);
@@ -123,7 +123,7 @@ TEST_CASE("an option that a checkpoint of an older version has not is refused wh
   now.run.given.insert("beta1");
   CHECK(contains(refusal(old, now), "--beta1 was not known in step_00000005, is 0.9"));
   CHECK(contains(refusal(now, old), "--beta1 was 0.9 in step_00000005, is not known now"));
-  old.run.values["momentum"] = "0.9";  // of AdamW, as versions wrote it that had one field for all
+  old.run.values["momentum"] = "0.9";  // AdamW runs of old versions wrote it, too
   now.run.given.clear();
   check_same_run(old.run, now.run, "step_00000005", 5);
 }
@@ -131,12 +131,12 @@ TEST_CASE("an option that a checkpoint of an older version has not is refused wh
 TEST_CASE("an option that was removed since is refused where the run used it") {
   const TempDir dir;
   Described old(dir), now(dir);
-  old.run.values["local-most"] = "4";  // as of all runs of versions that had it
+  old.run.values["local-most"] = "4";  // its default in versions that had it
   check_same_run(old.run, now.run, "step_00000005", 5);
   old.run.values["local-most"] = "8";
   CHECK(contains(refusal(old, now), "step_00000005 is of a run with --local-most 8, which was"));
   old.run.values.erase("local-most");
-  old.run.values["tensor-leaves"] = "4";  // which may change from start to start
+  old.run.values["tensor-leaves"] = "4";  // may change at each start
   check_same_run(old.run, now.run, "step_00000005", 5);
   old.run.values["optimizer"] = "\"01-adam\"";
   CHECK(refusal(old, now) ==
@@ -147,7 +147,7 @@ TEST_CASE("an option that was removed since is refused where the run used it") {
 TEST_CASE("a checkpoint of a version with more options goes on where its run used none of them") {
   const TempDir dir;
   const Described now(dir);
-  // What version 0.2.0 wrote, before they were removed, of a run without them.
+  // Written by version 0.2.0, before some options were removed, for a run that used none of them.
   const Json former = Json::parse(read_file(fixture_path("former_options.json")), {}, "fixture");
   Described old(dir);
   for (const auto& [name, value] : former.items()) old.run.values[name] = value.dump();
@@ -180,7 +180,7 @@ TEST_CASE("other data of the same size is refused, and a checkpoint that knows n
   now.describe();
   CHECK(stored.run.values.at("training data") == now.run.values.at("training data"));
   CHECK(contains(refusal(stored, now), "the training data checksum was"));
-  // As versions wrote them that knew of data the names and sizes of files alone.
+  // Older versions recorded only names and sizes of data files.
   Described old = stored;
   CHECK(old.run.values.erase("training data checksum") == 1);
   CHECK(old.run.values.erase("validate") == 1);

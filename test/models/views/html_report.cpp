@@ -28,7 +28,7 @@ RunData run_of(const std::string& name, int64_t steps, float faster) {
   return run;
 }
 
-// Whether each element that is opened is closed, in order. Throws nothing; names the first problem.
+// Checks that elements are closed in order. Returns the first problem, or "".
 std::string unbalanced(std::string_view html) {
   std::vector<std::string> open;
   const auto is_void = [](const std::string& name) { return name == "meta" || name == "br"; };
@@ -68,9 +68,9 @@ TEST_CASE("a report is one page that needs nothing from elsewhere", "[html_repor
   CHECK(contains(html, "prefers-color-scheme: dark"));
   CHECK(contains(html, "@media print"));
   CHECK(contains(html, "lang=\"en\""));
-  // Each with more than one curve says whose they are.
+  // Each chart with several curves has a legend.
   CHECK(count(html, "<ul class=\"legend\">") == 5);
-  // Loss, twice, gradient norm, throughput and time of a step: every picture says what it shows.
+  // Loss (twice), gradient norm, throughput and step time: every chart has a description.
   CHECK(count(html, "<svg role=\"img\"") == 5);
   CHECK(count(html, "</title>\n<desc>") == 5);
   CHECK(contains(html, "a training, smoothed: 8 at step 1"));
@@ -84,7 +84,7 @@ TEST_CASE("runs over each other differ in the options that differ", "[html_repor
   CHECK(contains(part, "losses differ from step 1 on"));
   CHECK(contains(part, "<th scope=\"row\">lr</th><td class=\"number\">0.1</td>"));
   CHECK_FALSE(contains(part, "seed"));
-  CHECK(contains(html, "<th scope=\"row\">seed</th>"));  // among all options
+  CHECK(contains(html, "<th scope=\"row\">seed</th>"));  // listed among all options
   CHECK_FALSE(contains(html_report(std::span(runs).first(1)), "Differences"));
 }
 
@@ -121,7 +121,7 @@ TEST_CASE("a chart of nothing is nothing, and of one point a picture", "[html_re
   CHECK(svg_of({.title = "t", .is_logarithmic = true, .curves = {{.points = {{1, -1}}}}}).empty());
   const std::string svg = svg_of({.title = "t", .curves = {{.label = "x", .points = {{1, 2}}}}});
   CHECK(unbalanced(svg).empty());
-  CHECK(contains(svg, ">1.8</text>"));  // marks that differ
+  CHECK(contains(svg, ">1.8</text>"));  // different axis labels
   CHECK(contains(svg, ">2.2</text>"));
   CHECK_FALSE(contains(svg, "nan"));
   CHECK_FALSE(contains(svg, "inf"));

@@ -9,8 +9,8 @@ namespace {
 using Slice = TraceRecord::Slice;
 constexpr int64_t kMs = 1'000'000;
 
-// A step of 100 ms: 1 of data, 40 of forward, 50 of backward, in which the rank waits for 20.
-// Rank `late` computes in the time in which the others wait.
+// A step of 100 ms: 1 of data, 40 of forward, 50 of backward, including 20 of waiting. Rank `late`
+// computes while the others wait.
 TraceRecord rank_of(int rank, int late) {
   TraceRecord record{.rank = rank,
                      .host = "node",

@@ -10,7 +10,7 @@ using test::contains;
 
 namespace {
 
-// Letters that a line takes in a terminal: its colours and the later bytes of letters take none.
+// Columns of a line in a terminal: colour codes and UTF-8 continuation bytes take none.
 int width_of(std::string_view line) {
   int width = 0;
   for (size_t i = 0; i < line.size(); ++i) {

@@ -26,8 +26,8 @@ std::string resumed(const std::string& line) {
   return text;
 }
 
-// The command without the hosts after the first `count`. SLOTS are what was found out of those that
-// have none.
+// Command line with only the first `count` hosts. `slots` is the detected number of slots for hosts
+// that give none.
 std::string kept(const std::string& line, size_t count, int64_t slots = 0,
                  const std::string& host_file = "") {
   LaunchCommand command(words(line));
@@ -70,7 +70,7 @@ TEST_CASE("hosts come from the list or the file, and none may look like an optio
   CHECK(list[0].slots == 2);
   CHECK(list[1].slots == 1);
   CHECK_FALSE(LaunchCommand(words("mpirun --host a:* train_lm")).hosts()[0].slots.has_value());
-  // What mpirun makes of each of these was tried with Open MPI 4.1.
+  // The expected values are those of Open MPI 4.1's mpirun.
   const std::string file = folder.write("hosts",
                                         "# ours\na slots=3\n\nb # slots=9\n"
                                         "c max_slots=8\nd slots = 2 max_slots=8\ne cpu=5\n");

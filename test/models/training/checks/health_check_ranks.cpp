@@ -7,7 +7,7 @@
 namespace shale::test {
 namespace {
 
-// Brings one element of whatever it copies from memory of the device back wrong.
+// Corrupts one element of every copy from device memory.
 class FaultyDevice final : public ChangedDevice {
  public:
   FaultyDevice() : ChangedDevice({.order = emulator::Order::kFifo, .track = false}) {}

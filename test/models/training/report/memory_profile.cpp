@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// 3 MiB and 1 MiB together at the peak, then 2 MiB instead of the first.
+// Allocates 3 MiB and 1 MiB (the peak), then 2 MiB in place of the first.
 void allocate_some(Context& context, MemoryLedger& ledger) {
   ledger.mark("step 1");
   ledger.set_place("h.0");
@@ -28,7 +28,7 @@ void allocate_some(Context& context, MemoryLedger& ledger) {
   const Tensor third = empty(context, {2 * kMiB}, DType::kU8, MemoryTag::kGradient, "h.1");
 }
 
-// What follows a text in a pickle of MemoryLedger's: the number of 8 bytes, and where it is.
+// The 8-byte integers that follow `key` in a pickle written by MemoryLedger.
 std::vector<int64_t> numbers_after(std::string_view pickle, std::string_view key) {
   const std::string mark = std::string(key) + "\x8a\x08";
   std::vector<int64_t> numbers;
@@ -129,7 +129,7 @@ TEST_CASE("a snapshot has each allocation, where it ends, and what is left") {
   CHECK(count(pickle, "free_completed") == 3);
   CHECK(numbers_after(pickle, "allocated_size") == std::vector<int64_t>{5 * kMiB});
   CHECK(numbers_after(pickle, "requested_size").front() == 5 * kMiB);
-  // What lives together lies apart.
+  // Tensors that exist at the same time have different addresses.
   const std::vector<int64_t> addresses = numbers_after(pickle, "addr");
   CHECK(addresses[1] == addresses[0] + 5 * kMiB);
   CHECK(addresses[2] == addresses[1] + 3 * kMiB);

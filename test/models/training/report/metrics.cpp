@@ -283,10 +283,10 @@ TEST_CASE("behind the last step dropping takes anything that a stopped machine m
   const TempDir dir;
   const std::string good =
       to_json_line(full_row(1)) + to_json_line(full_row(2)) + to_json_line(EvalMetrics{2, 2.f});
-  // Zeros where a block was not written, and a row that was.
+  // Zeros of a block that was not written, then a row that was.
   const std::string path =
       dir.write("m", good + std::string(50, '\0') + "7}\n" + to_json_line(full_row(4)));
-  CHECK_THROWS_AS(drop_metrics_after(path, 3), DataError);  // row 3 may be what was damaged
+  CHECK_THROWS_AS(drop_metrics_after(path, 3), DataError);  // the damage may be row 3
   CHECK(drop_metrics_after(path, 2) == 0);
   CHECK(test::read_file(path) == good);
 }
@@ -318,7 +318,7 @@ TEST_CASE("dropping that cannot write its new file is a DiskError and keeps the 
   const std::string path = dir.file("m");
   write_rows(path, {full_row(1), full_row(2)});
   {
-    const test::FileSizeLimit limit(100);  // holds for root too
+    const test::FileSizeLimit limit(100);  // also limits root
     CHECK(contains(message_of<DiskError>([&] { drop_metrics_after(path, 1); }), path));
   }
   CHECK(read_metrics(path).size() == 2);

@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-// A logger into a file that is no terminal, and a clock that only the test moves.
+// A logger that writes to a file (no terminal), and a clock that only the test advances.
 struct Run {
   std::unique_ptr<FILE, int (*)(FILE*)> file{std::tmpfile(), std::fclose};
   Logger log{{.out = file.get(), .err = file.get()}};

@@ -41,7 +41,7 @@ RunGauges full() {
 
 using Clock = std::chrono::steady_clock;
 
-// A connection of which these bytes were sent.
+// Connects to the server and sends these bytes.
 int connect_to(int port, std::string_view request) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -53,7 +53,7 @@ int connect_to(int port, std::string_view request) {
   return socket;
 }
 
-// What a server answers to these bytes.
+// The server's response to these bytes.
 std::string ask(int port, std::string_view request) {
   const int socket = connect_to(port, request);
   std::string answer;
@@ -219,7 +219,7 @@ TEST_CASE("the loopback interface answers its own names alone", "[prometheus]") 
   CHECK(status("Host: localhost:9400\r\n") == "200");
   CHECK(status("HOST:127.0.0.1\r\n") == "200");
   CHECK(status("Host: evil.example:9400\r\n") == "403");
-  PrometheusServer everywhere("0.0.0.0:0");  // whoever can reach it may read it
+  PrometheusServer everywhere("0.0.0.0:0");  // open to every host
   CHECK(contains(ask(everywhere.port(), "GET / HTTP/1.1\r\nHost: node7:9400\r\n\r\n"), "200 OK"));
 }
 

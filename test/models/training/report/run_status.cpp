@@ -29,12 +29,12 @@ TEST_CASE("where there is no room for another file, status.json is written in pl
   const test::TempDir dir;
   models::RunStatus status{.message = std::string(500, 'x')};
   models::write_run_status(dir.path(), status);
-  // All names under which it could be written first are taken.
+  // Occupies all names of temporary files.
   for (int i = 0; i < 1000; ++i) dir.write(cat(".status.json.tmp-", getpid(), "-", i), "");
   status = {.state = models::RunState::kFailed, .step = 7, .exit_code = 74, .message = "full"};
   models::write_run_status(dir.path(), status);
   CHECK(models::read_run_status(dir.path()) == status);
-  // A link is not followed, and what is not there cannot be written in place.
+  // A symbolic link is not followed, and without the file there is nothing to write in place.
   std::filesystem::remove(dir.file("status.json"));
   CHECK_THROWS_AS(models::write_run_status(dir.path(), status), DiskError);
   std::filesystem::create_symlink(dir.write("other", "text"), dir.file("status.json"));

@@ -17,7 +17,7 @@ TEST_CASE("samples are kept over a restart, each once", "[samples_file]") {
     CHECK(file.write({6, "samples/end", "six"}));
   }
   {
-    SamplesFile file(path, 4);  // goes on after step 4
+    SamplesFile file(path, 4);  // resumes after step 4
     CHECK(read_samples(path) ==
           std::vector<Sample>{{2, "samples/end", "two\n\"lines\""}, {4, "samples/end", "four"}});
     CHECK_FALSE(file.write({4, "samples/end", "four"}));

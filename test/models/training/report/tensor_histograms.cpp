@@ -10,13 +10,13 @@
 namespace shale::models {
 namespace {
 
-// How many of the values a histogram's ranges have, by their definition.
+// Counts of values in each range of a histogram, by definition.
 std::vector<double> counted(const Histogram& histogram, const std::vector<float>& values) {
   std::vector<double> counts(histogram.counts.size());
   for (const float value : values) {
     if (!std::isfinite(value)) continue;
     size_t place = 0;
-    // Ranges of negative values have their right edge in them, others do not.
+    // Ranges of negative values include their right edge, others do not.
     while (place + 1 < counts.size() &&
            (histogram.right_edges[place] < 0 ? value > histogram.right_edges[place]
                                              : value >= histogram.right_edges[place])) {

@@ -17,7 +17,7 @@ std::vector<Json> lines_of(const std::string& text) {
   return lines;
 }
 
-// Where the log prints meanwhile.
+// Redirects the log to a file during its lifetime.
 struct SilentLog {
   std::unique_ptr<FILE, int (*)(FILE*)> file{std::tmpfile(), std::fclose};
   SilentLog() { set_process_log({.err = file.get()}); }
