@@ -45,14 +45,14 @@ TEST_CASE("in a region ops compute in the dtype of their list") {
   CHECK(layer_norm(half, gain, gain).dtype() == DType::kF32);
   CHECK(rms_norm(half, gain).dtype() == DType::kF32);
   CHECK(sum(half).dtype() == DType::kF32);
-  // the widest dtype
+  // Result has the widest dtype.
   CHECK(add(half, x).dtype() == DType::kF32);
   CHECK(mul(half, x).dtype() == DType::kF32);
   CHECK(add(half, half).dtype() == low);
   CHECK(linear(x, w, gain, x).dtype() == DType::kF32);
   CHECK(linear(x, w, gain, half).dtype() == low);
   CHECK(stream_layer_norm(half, x, gain, gain).stream.dtype() == DType::kF32);
-  // as they come
+  // Result has the input's dtype.
   CHECK(gelu(half).dtype() == low);
   CHECK(gelu(x).dtype() == DType::kF32);
   {
@@ -110,7 +110,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
     return context.allocator().stats().current[size_t(MemoryTag::kActivation)];
   };
   const Autocast region(context, DType::kBF16);
-  // What a product takes: its result, and a copy of the weight for backward.
+  // Memory of a matmul: its result, and the weight copy that is kept for backward.
   constexpr int64_t kResult = 4 * 64 * 2, kCopy = 64 * 64 * 2;
   std::vector<Tensor> kept;
   const auto use = [&] {
@@ -132,9 +132,9 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
   kept.clear();
   {
     const NoGrad no_grad(context);
-    CHECK(use() == kResult);  // nobody keeps the copy
+    CHECK(use() == kResult);  // nothing keeps the copy
   }
-  // Uses of one copy go backward on their own.
+  // Two uses of the same copy have independent backward passes.
   const Tensor first = sum(linear(x, w)), second = sum(linear(x, w));
   backward(first);
   const std::vector<float> once = values(w.grad());
@@ -145,7 +145,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
 
 TEST_CASE("the gradient of a weight is not rounded on its way to f32") {
   Context context(small_context());
-  // 1 + 2^-9 needs more than bf16's 8 bits; as a sum of two products it is exact in f32.
+  // 1 + 2^-9 needs more than bf16's 8 bits; as a sum of two terms it is exact in f32.
   const Tensor x = leaf(context, {2, 1}, {1, 0x1p-9f}), w = leaf(context, {1, 1}, {1});
   const Autocast region(context, DType::kBF16);
   backward(sum(linear(x, w)));
@@ -183,7 +183,7 @@ TEST_CASE("a checkpoint runs again under the region of its first run") {
           scale(x, 1));
       y = sum(y);
     }
-    backward(y);  // outside
+    backward(y);  // outside the region
     return std::pair(values(x.grad()), values(w.grad()));
   };
   const auto want = gradient(Recompute::kNone);

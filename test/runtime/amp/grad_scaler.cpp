@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kRows = 8, kWidth = 16, kVocab = 12;
 
-// A classifier in float16 and its training loop.
+// A classifier in f16 and its training loop.
 struct Classifier : Module {
   Classifier() : linear(this, "linear", kWidth, kVocab, Init::normal(0.5f)) {}
   Tensor loss(const Tensor& x, const Tensor& targets) {
@@ -38,7 +38,7 @@ class Training {
         std::make_unique<optim::AdamW>(local_shards(model_, context_), optim::AdamWOptions{});
   }
 
-  // Returns what the step left in the step values.
+  // Makes a step and returns the step state after it.
   StepState step(float input_std = 1) {
     optimizer_->prepare(context_, number_, 0.01f);
     optimizer_->set_updates(number_ - int64_t(skipped()));
@@ -80,7 +80,7 @@ class Training {
 TEST_CASE("an overflow skips the step, lowers the scale, and training recovers") {
   Training training({.initial_scale = 0x1p22f, .growth_interval = 1000});
   const std::vector<float> before = training.master();
-  // dlogits are up to 2^22 / 8: far beyond 65504, the largest float16.
+  // dlogits are up to 2^22 / 8, far beyond f16's maximum of 65504.
   int64_t skipped = 0;
   float scale = 0x1p22f;
   while (training.step().non_finite != 0) {
@@ -91,7 +91,7 @@ TEST_CASE("an overflow skips the step, lowers the scale, and training recovers")
     CHECK(training.scaler().state().value == scale);
     REQUIRE(skipped < 20);
   }
-  // The first scale at which the largest of them, below 1/8 each, fits for sure is 2^18.
+  // The largest dlogit is below 1/8 times the scale, so a scale of 2^18 surely fits.
   CHECK(skipped >= 3);
   CHECK(skipped <= 5);
   CHECK(training.skipped() == skipped);
@@ -109,8 +109,8 @@ TEST_CASE("a power of two as scale changes no bit where nothing underflows or ov
 }
 
 TEST_CASE("bias corrections count the steps that were done") {
-  // Skipping the first batches by overflow gives what never seeing them gives: the moments, and
-  // the first update's full size, which is lr only if the correction is that of the first step.
+  // Skipping the first batches by overflow must give the same as never seeing them: the moments,
+  // and an update of full size, which is lr only with the bias correction of a first step.
   Training skipping({.initial_scale = 0x1p24f, .growth_interval = 1000});
   int64_t skipped = 0;
   while (skipping.step().non_finite != 0) ++skipped;
@@ -163,7 +163,7 @@ TEST_CASE("every term of a loss has the loss scale and 1 / N, whatever ops it is
     const Tensor logits = leaf(context, {1, 2}, {0, 0});
     const Tensor targets = from_host<int32_t>(context, std::vector<int32_t>{1}, {1});
     const Tensor zero = zeros(context, {2}, DType::kF32);
-    // 1/2 |w|² by ops, as a loss of the library, and beside a cross-entropy with a factor.
+    // 1/2 |w|² by plain ops, as a library loss, and combined with a scaled cross-entropy.
     const Tensor squares = sum(mul(mul(w, w), 0.5f));
     const Tensor squared_error = scale(mse_loss(w, zero, LossReduction::kSum), 0.5f);
     const Tensor of_classes = mul(cross_entropy(logits, targets, 2), 3.f);
@@ -171,7 +171,7 @@ TEST_CASE("every term of a loss has the loss scale and 1 / N, whatever ops it is
     CHECK(to_host<float>(w.grad()) == std::vector<float>{6 * 256, -8 * 256});
     CHECK(to_host<float>(logits.grad()) == std::vector<float>{1.5f * 256, -1.5f * 256});
 
-    // A gradient that the caller begins with is the caller's.
+    // A gradient that the caller passes to backward is not scaled.
     const Tensor v = leaf(context, {1, 2}, {0, 0});
     backward(cross_entropy(v, targets, 2), full(context, {}, DType::kF32, 2));
     CHECK(to_host<float>(v.grad()) == std::vector<float>{1, -1});

@@ -96,7 +96,7 @@ TEST_CASE("low-precision parameters have f32 masters, and gradients the reductio
     CHECK(shard.compute.defined() == low);
     CHECK(shard.grad.dtype() == (low ? DType::kBF16 : DType::kF32));
   }
-  const Parameter& bias = *net.first.linear.bias;  // zeros at first
+  const Parameter& bias = *net.first.linear.bias;  // initialized to zeros
   const Tensor x = random_leaf(context, {3, 8}, 1);
   optimizer.prepare(context, 0, 0.5f);
   backward(sum(net.first.forward(x)));

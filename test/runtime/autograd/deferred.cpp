@@ -25,7 +25,7 @@ Tensor parameter(Context& context, const Shape& shape, uint64_t seed) {
   return x;
 }
 
-// A model with a leaf of each kind: of products, norms, a table, and of elementwise ops.
+// A model with a leaf of each kind: in matmuls, norms, a table, and elementwise ops.
 struct Model {
   explicit Model(Context& context)
       : table(parameter(context, {kVocab, kWidth}, 1)),
@@ -75,7 +75,7 @@ TEST_CASE("a backward in two halves has the bits of one, whatever comes between 
       backward(whole.rest(whole.first(ids), targets, chunk));
       backward_inputs(halves.rest(halves.first(ids), targets, chunk), {}, rests[micro]);
       CHECK_FALSE(rests[micro].empty());
-      CHECK_FALSE(leaf_state(halves.up).grad.defined());  // nothing of a leaf is done
+      CHECK_FALSE(leaf_state(halves.up).grad.defined());  // leaf gradients are deferred
     }
     for (DeferredGrads& rest : rests) {
       backward_weights(context, rest);
@@ -93,7 +93,7 @@ TEST_CASE("a leaf is ready once, in the second half, after its last gradient") {
                                            .end = [&] { seen.push_back("end"); }});
   leaf_state(model.up).ready_hooks.push_back([&] { seen.push_back("up"); });
   const Tensor x = model.first(tokens(context, 0, {1, kRows}));
-  // Both uses of `up` are one leaf's.
+  // Both uses belong to the same leaf `up`.
   const Tensor y = add(linear(x, model.up), linear(scale(x, 2), model.up));
   DeferredGrads rest;
   backward_inputs(sum(y), {}, rest);

@@ -1,4 +1,5 @@
-// Recomputation: the bits of an ordinary backward, with less memory between forward and backward.
+// Recomputation gives the bits of an ordinary backward and keeps less memory between forward and
+// backward.
 #include "shale/runtime/autograd/recompute.h"
 
 #include <cstring>
@@ -24,7 +25,7 @@ using In = std::vector<Tensor>;
 
 constexpr int64_t kRows = 6, kWidth = 8, kHidden = 32;
 
-// The two halves of a transformer block on leaves of their own, with dropout.
+// Leaves of the two halves of a transformer block, with dropout.
 struct Weights {
   explicit Weights(Context& context)
       : gain(random_leaf(context, {kWidth}, 1)),
@@ -51,14 +52,14 @@ struct Weights {
 
 using Run = std::function<Tensor(const Weights&, const Tensor&)>;
 
-// Values of the result and of all gradients, x's last.
+// Values of the result and of all gradients; x's gradient is last.
 std::vector<std::vector<float>> results(const Run& run, bool x_has_gradient = true) {
   Context context(small_context());
   const Weights weights(context);
   Tensor x = random_leaf(context, {2, kRows / 2, kWidth}, 9);
   x.set_requires_grad(x_has_gradient);
   const Tensor y = run(weights, scale(x, 1));
-  // What happens between forward and backward must not matter to the second run.
+  // Changes to the step state between forward and backward must not affect recomputation.
   context.update_step([](StepState& state) { state.sample = 100, state.step = 7; });
   backward(y, from_host<float>(context, randn<float>(y.numel(), 10), y.shape()));
   std::vector<std::vector<float>> values = {to_host<float>(y)};
@@ -72,7 +73,7 @@ void check_same(const Run& run, bool x_has_gradient = true) {
   CHECK(results(run, x_has_gradient) == results(twice, x_has_gradient));
 }
 
-// Bytes in use after forward that were not there before it.
+// Increase of the bytes in use by forward.
 int64_t bytes_kept(const std::function<Tensor(const Tensor&)>& forward) {
   Context context(small_context());
   const Tensor x = random_leaf(context, {1 << 16}, 1);
@@ -147,7 +148,7 @@ TEST_CASE("a checkpoint keeps nothing of what its ops save, and runs again once"
     ++runs;
     return gelu(gelu(gelu(x)));
   };
-  CHECK(bytes_kept(segment) == 2 * 4 << 16);  // the middle results; the input is kept anyway
+  CHECK(bytes_kept(segment) == 2 * 4 << 16);  // the intermediate results; the input is kept anyway
   CHECK(bytes_kept([&](const Tensor& x) { return checkpoint(segment, x); }) == 0);
 
   Context context(small_context());
@@ -208,7 +209,7 @@ TEST_CASE("tensors with recipes are computed again only while their recipe is tr
     const Tensor input = scale(x, 1);
     const auto forward = [&](const Tensor& in) {
       Tensor y = gelu(in);
-      scale_(y, 3);  // from here on y is not gelu(in)
+      scale_(y, 3);  // from here on y differs from gelu(in)
       return sum(linear(y, w));
     };
     backward(recompute(selective ? Recompute::kSelective : Recompute::kNone, forward, input));

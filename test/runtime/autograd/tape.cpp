@@ -29,7 +29,7 @@ TEST_CASE("a chain of 100,000 ops goes forward, backward and away without deep r
   CHECK(only(x.grad()) == 100001);
   Tensor unused = x;
   for (int i = 0; i < 100000; ++i) unused = add(unused, x);
-  unused = Tensor();  // a graph that no backward takes apart
+  unused = Tensor();  // a graph without a backward
 }
 
 TEST_CASE("gradients of a tensor that is used several times add up") {
@@ -52,7 +52,7 @@ TEST_CASE("a graph over two contexts is refused where it would begin") {
 TEST_CASE("a shared gradient is not changed by adding to it") {
   Context context(small_context());
   const Tensor x = leaf(context, {1}, {1}), y = leaf(context, {1}, {1});
-  // add() sends one tensor to both of its inputs; x then gets a second gradient.
+  // The backward of add() passes one gradient tensor to both inputs; x then gets a second gradient.
   const Tensor a = scale(x, 1), b = scale(y, 1);
   backward(add(add(a, b), scale(a, 5)));
   CHECK(only(x.grad()) == 6);
@@ -177,7 +177,7 @@ TEST_CASE("saved tensors go through the innermost hooks of their context") {
     const SavedTensorHooksScope outer(context, hooks("outer"));
     const Tensor a = scale(x, 1);
     const SavedTensorHooksScope inner(context, hooks("inner"));
-    y = sum(mul(a, scale(x, 1)));  // both operands are saved, ten times too large
+    y = sum(mul(a, scale(x, 1)));  // both operands are saved; x is ten times too large
   }
   backward(y);
   CHECK(log ==

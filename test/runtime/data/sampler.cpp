@@ -68,7 +68,7 @@ TEST_CASE("every order of three elements comes up", "[data]") {
   std::map<std::vector<int64_t>, int> counts;
   for (uint64_t epoch = 0; epoch < 1200; ++epoch) ++counts[all_values(Permutation(3, 5, epoch))];
   REQUIRE(counts.size() == 6);
-  // 200 expected each, standard deviation 13: five of them either way.
+  // 200 expected each, with a standard deviation of 13; the limit is five of them.
   for (const auto& [order, count] : counts) CHECK((count > 135 && count < 265));
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("each element goes to each place equally often over epochs and seeds",
     }
   }
   // Chi-square of a 10 x 10 table with fixed margins: 81 degrees of freedom, so mean 81 and
-  // standard deviation 12.7. Six of them above the mean.
+  // standard deviation 12.7. The limit is six standard deviations above the mean.
   double chi_square = 0;
   for (const auto& row : counts) {
     for (const int count : row) chi_square += (count - 500.0) * (count - 500.0) / 500.0;
@@ -100,7 +100,7 @@ TEST_CASE("seeds and epochs give unrelated orders", "[data]") {
         all_values(Permutation(1000, (uint64_t{1} << 32) + 1, 0))}) {
     int same = 0;
     for (size_t i = 0; i < base.size(); ++i) same += base[i] == other[i];
-    CHECK(same < 10);  // one is expected; ten happen once in ten million times
+    CHECK(same < 10);  // one expected; ten have probability 1e-7
   }
   CHECK(all_values(Permutation(1000, 1, 0)) == base);
 }
@@ -132,7 +132,7 @@ TEST_CASE("an epoch has every window once, inside the stream and without overlap
     for (size_t i = 1; i < begins.size(); ++i) REQUIRE(begins[i] - begins[i - 1] == seq_len);
     offsets.insert(begins.front());
   }
-  // The tiling moves: of 30 draws from 7 or more places, four or fewer differ with p < 1e-7.
+  // The tiling's offset varies: 30 draws from 7 or more offsets give four or fewer with p < 1e-7.
   if (seq_len >= 7) CHECK(offsets.size() > 4);
 }
 
@@ -196,10 +196,10 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
           "[data]") {
   struct Stretch {
     BatchLayout layout;
-    int64_t killed_after;  // steps done, of which some were not saved
+    int64_t killed_after;  // steps done, some of them not saved
     int64_t saved_after;
   };
-  // The batch grows and shrinks; origins become negative and positive.
+  // The batch grows and shrinks, so origins become negative and positive.
   const std::vector<Stretch> stretches = {
       {{.global_batch = 8, .micro_batch = 2, .ranks = 2}, 9, 7},
       {{.global_batch = 24, .micro_batch = 4, .ranks = 3}, 8, 8},
@@ -209,7 +209,7 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
   int64_t step = 0;
   for (auto [layout, killed_after, saved_after] : stretches) {
     layout.origin = int64_t(used.size()) - step * layout.global_batch;
-    size_t saved = 0;  // positions that the checkpoint knows of
+    size_t saved = 0;  // positions recorded in the checkpoint
     for (; step < killed_after; ++step) {
       CHECK(layout.begin(step) == int64_t(used.size()));
       for (int64_t j = 0; j < layout.micro_batches(step); ++j) {
@@ -221,7 +221,7 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
       }
       if (step + 1 == saved_after) saved = used.size();
     }
-    used.resize(saved);  // what came after is lost, and done again
+    used.resize(saved);  // later samples are lost and repeated
     step = saved_after;
   }
   CHECK(used.size() == 7 * 8 + (8 - 7) * 24 + (11 - 8) * 24 + (14 - 11) * 5);
@@ -251,7 +251,7 @@ TEST_CASE("a ramp of batches uses each sample once, on every number of ranks", "
     CHECK(used.size() == 3 * 8 + 2 * 16 + 3 * 24);
     for (int64_t& position : used) position -= 100;
     CHECK(sorted(used) == iota(int64_t(used.size())));
-    // A rank's micro-batches in a row, from wherever it resumes.
+    // Consecutive micro-batches of a rank, from any resumed step on.
     for (const int64_t first : {0, 2, 3, 4, 6}) {
       int64_t index = 0;
       for (int64_t step = first; step < 8; ++step) {
@@ -283,7 +283,7 @@ TEST_CASE("a global batch that ranks cannot share evenly is a configuration erro
   ramp.ramp.push_back({.global_batch = 16, .end = 8});
   CHECK(test::contains(test::message_of<ConfigError>([&] { ramp.validate(); }), "is 16"));
   ramp.ramp.back() = {.global_batch = 18, .end = 5};
-  CHECK_THROWS_AS(ramp.validate(), ConfigError);  // no step
+  CHECK_THROWS_AS(ramp.validate(), ConfigError);  // step 0
 }
 
 TEST_CASE("validation windows are the same for every number of ranks, each once", "[data]") {
@@ -303,7 +303,7 @@ TEST_CASE("validation windows are the same for every number of ranks, each once"
         in_round += range.count;
         for (int64_t i = 0; i < range.count; ++i) seen.push_back(range.first + i);
       }
-      REQUIRE(in_round > 0);  // no round is useless
+      REQUIRE(in_round > 0);  // every round has samples
     }
     CHECK(seen == iota(windows));
   }

@@ -17,7 +17,7 @@ using test::TempDir;
 
 namespace {
 
-// A file with this header, not padded, and so many bytes of data.
+// A file with this header, without padding, and `data_bytes` bytes of data.
 std::string make_file(const std::string& header, size_t data_bytes = 0) {
   const uint64_t length = header.size();
   std::string file(8, '\0');
@@ -40,7 +40,7 @@ std::string entry(const std::string& dtype, const std::string& shape, const std:
   return R"({"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
 }
 
-// Element i should be first + i.
+// Checks that element i is first + i.
 template <typename T>
 void check_counting(const SafetensorsFile& file, const char* name, double first,
                     const Shape& shape) {
@@ -126,7 +126,8 @@ TEST_CASE("a flipped bit in the header gives an error or a header that is consis
         ++rejected;
       }
     }
-    // Letters of names may change unseen; lengths, shapes, offsets and structure may not.
+    // Changed letters of names may go undetected; changed lengths, shapes, offsets and structure
+    // must not.
     CHECK(rejected > static_cast<int>(header_bytes * 8 / 2));
   }
 }
@@ -231,7 +232,7 @@ TEST_CASE("headers that are not what the format says are rejected", "[io]") {
       R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
       R"({"a":{"dtype":"U8","shape":[0],"shape":[0],"data_offsets":[0,0]}})",
       "{\"a\":" + good + ",\"a\":" + good + "}",
-      "{\"a\":" + good + ",\"\\u0061\":" + good + "}",  // the same name, escaped
+      "{\"a\":" + good + ",\"\\u0061\":" + good + "}",  // the same name with an escape
       "{\"" + std::string(513, 'n') + "\":" + good + "}",
       "{\"\xff\":" + good + "}",          // not UTF-8
       "{\"\xc0\x80\":" + good + "}",      // overlong
@@ -329,7 +330,7 @@ TEST_CASE("a folder of several files is read through its index, and must agree w
   dir.write("m-2.safetensors", one("b"));
   CHECK(open(R"({"a":"m-1.safetensors","b":"m-2.safetensors"})") == 2);
   const std::vector<std::string> bad = {
-      R"({"a":"m-1.safetensors","b":"m-1.safetensors"})",  // b is elsewhere
+      R"({"a":"m-1.safetensors","b":"m-1.safetensors"})",  // b is in another file
       R"({"a":"m-2.safetensors","b":"m-1.safetensors"})",
       R"({"b":"m-1.safetensors"})",
       R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-2.safetensors"})",
@@ -350,7 +351,7 @@ TEST_CASE("a folder of several files is read through its index, and must agree w
   CHECK(contains(
       message_of<DataError>([&] { open(R"({"a":"m-1.safetensors","b":"m-2.safetensors"})"); }),
       "is also in"));
-  // The single file wins, as it does elsewhere.
+  // The single file takes precedence, as in other libraries.
   dir.write("model.safetensors", one("c"));
   const SafetensorsFolder folder(dir.path());
   CHECK(folder.tensors().size() == 1);

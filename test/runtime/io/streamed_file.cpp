@@ -36,7 +36,7 @@ TEST_CASE("a streamed file has what was appended, in pieces and blocks of any si
   const TempDir dir;
   const Folder folder = Folder::open(dir.path());
   int64_t different = 0, files = 0;
-  // Around the multiples that writes past the cache need, and those of blocks.
+  // Sizes around multiples of the alignment of direct I/O and of the block size.
   for (const size_t size : {0, 1, 4095, 4096, 4097, 8192, 12'288, 20'000, 65'536, 100'001}) {
     for (const size_t block : {4096, 8192, 1 << 20}) {
       for (const size_t piece : {7, 4096, 5000, 1'000'000}) {
@@ -60,7 +60,7 @@ TEST_CASE("a block that cannot be written is a disk error of a later call", "[io
   const std::vector<std::byte> bytes = some_bytes(100'000);
   const std::string message = message_of<DiskError>([&] {
     StreamedFile file(folder, "x", 100'000, 8192);
-    const FileSizeLimit limit(50'000);  // the room was reserved, yet now it is gone
+    const FileSizeLimit limit(50'000);  // space was reserved, but writing it fails now
     file.append(bytes);
     file.finish();
   });

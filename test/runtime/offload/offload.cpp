@@ -1,5 +1,5 @@
-// Offload to host memory: the same bits, less device memory. On the emulated GPU, under every order
-// of its streams, so that a missing wait shows.
+// Offload to host memory: bit-identical results with less device memory. Runs on the emulated GPU
+// in every stream order, to detect missing waits.
 #include <optional>
 
 #include "shale/kernels/elementwise.h"
@@ -56,7 +56,7 @@ TEST_CASE("saved tensors come back from the host as they were", "[offload]") {
     std::vector<std::shared_ptr<void>> packed;
     for (int i = 0; i < 5; ++i) {
       packed.push_back(hooks.pack(scaled(source, float(i + 1))));
-      // Memory that was saved is free again: what is written there now must not be what comes back.
+      // Saved memory is free again; overwriting it must not change the value that is restored.
       scaled(source, -1);
     }
     const Tensor view = scaled(source, 10);
@@ -75,7 +75,7 @@ TEST_CASE("saved tensors come back from the host as they were", "[offload]") {
       }
       kernels::axpby(context->exec(), {.a = x, .b = sum, .y = sum});
     }
-    // 5x + 4x + 3x + 2x + x in this order; powers of two and sums are as the CPU rounds them.
+    // 5x + 4x + 3x + 2x + x in this order, with the CPU's rounding.
     std::vector<float> want(kCount);
     for (int i = 5; i > 0; --i) {
       for (size_t k = 0; k < want.size(); ++k) want[k] += float(i) * values[k];
@@ -92,10 +92,10 @@ TEST_CASE("one storage travels once, however many ops save it", "[offload]") {
   const Tensor x = full(context, {100}, DType::kF32, 1);
   const auto first = hooks.pack(x), half = hooks.pack(x.alias({50}, {1}, 50));
   CHECK(offload.bytes_offloaded() == 400);
-  x.bump_version();  // it is another tensor now
+  x.bump_version();  // a new version
   const auto second = hooks.pack(x);
   CHECK(offload.bytes_offloaded() == 800);
-  CHECK(hooks.unpack(first).storage() == x.storage());  // still there: nothing to fetch
+  CHECK(hooks.unpack(first).storage() == x.storage());  // still on the device: nothing to fetch
 }
 
 namespace {
@@ -117,7 +117,7 @@ struct Net : Module {
 
 struct NetRun {
   std::vector<float> gradient;
-  int64_t device_activations = 0;  // at most
+  int64_t device_activations = 0;  // peak
   int64_t host_activations = 0;
 };
 
@@ -155,7 +155,7 @@ TEST_CASE("activations on the host leave gradients as they are and the device em
   const NetRun plain = run_net(false), offloaded = run_net(true);
   CHECK(same_bits(offloaded.gradient, plain.gradient));
   CHECK(plain.host_activations == 0);
-  // Of each hidden layer its input and GELU's wait for backward.
+  // Each hidden layer saves its input and GELU's input for backward.
   constexpr int64_t kWaiting = 2 * kDepth * (256 * 128 * 4);
   CHECK(plain.device_activations >= kWaiting);
   CHECK(offloaded.host_activations >= kWaiting);
@@ -168,7 +168,7 @@ namespace {
 
 constexpr int64_t kParameters = 5000;
 
-// A parameter in a device's memory whose master is in a host tier, or not.
+// A parameter in device memory, whose master may be in a host tier.
 struct OneParameter : Module {
   OneParameter(Context& device, Context& masters, DType compute)
       : parameter(declare("weight", {kParameters}, Init::normal(1))) {
@@ -193,19 +193,19 @@ struct OneParameter : Module {
 struct StepOptions {
   DType compute = DType::kF32;
   bool background = true;
-  int bad_step = -1;       // whose gradient is not finite
-  bool announced = false;  // gradients are said to be complete before the step
-  bool early = false;      // and are stepped then
+  int bad_step = -1;       // step whose gradient is not finite
+  bool announced = false;  // gradients are announced as complete before the step
+  bool early = false;      // and the update runs then
 };
 
-// Some steps whose gradients depend on the parameters of the step before, as forward's do. The
-// device does what an emulated GPU can: copies and axpby.
+// Makes steps whose gradients depend on the updated parameters, as in real training. Uses only
+// operations of an emulated GPU: copies and axpby.
 std::vector<float> masters_after_steps(Context& device, bool offloaded,
                                        const StepOptions& options) {
   HostTier tier(device, {});
   Context& memory = offloaded ? tier.context() : device;
   OneParameter one(device, memory, options.compute);
-  if (offloaded) {  // the first parameters, as data parallelism publishes them
+  if (offloaded) {  // publishes the first parameters, as data parallelism does
     const Tensor rounded = empty(memory, {kParameters}, options.compute);
     kernels::axpby(memory.exec(), {.a = one.shard.master, .y = rounded});
     device.copy(one.shard.compute.data(), rounded.data(), rounded.bytes());
@@ -234,7 +234,7 @@ std::vector<float> masters_after_steps(Context& device, bool offloaded,
     optimizer.zero_grad();
   }
   offload.finish();
-  // What the next forward would see must be the rounded master.
+  // The next forward must see the rounded master.
   const Tensor seen = empty(device, {kParameters}, DType::kF32);
   kernels::axpby(device.exec(), {.a = one.parameter.value.alias({kParameters}, {1}), .y = seen});
   std::vector<float> values = to_host<float>(seen);

@@ -18,7 +18,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// A gate with most of the ops, of x [4, 33], a row, and a column.
+// A gate that uses most ops, on x [4, 33], a row, and a column.
 Tensors gate(const Tensors& in) {
   const Tensor &x = in[0], &row = in[1], &column = in[2];
   const Tensor h = tanh(add(mul(x, row), column));
@@ -35,7 +35,7 @@ std::vector<float> as_floats(const Tensor& x) {
   return to_host<float>(cast(x, DType::kF32));
 }
 
-// With results weighted and added up. x is the result of an op, row and column are leaves.
+// Runs the gate and sums its weighted results. x is the result of an op; row and column are leaves.
 Result run_gate(Context& context, DType dtype, bool is_fused) {
   const Tensor x0 = random_leaf(context, {4, 33}, 1);
   const Tensor row = cast(random_leaf(context, {33}, 2).detach(), dtype).set_requires_grad(true);
@@ -102,7 +102,7 @@ TEST_CASE("a fused chain is one kernel, and its backward another, that keeps inp
     const Context::Observation observation(context, calls);
     backward(y, dy);
   }
-  CHECK(calls.programs == 2);  // of the chain and of exp
+  CHECK(calls.programs == 2);  // for the chain and for exp
   CHECK(to_host<float>(x.grad()).size() == 64);
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("what cannot be fused is an error that says why") {
   CHECK(contains(message_of<InternalError>(
                      [&] { fused([](const Tensor& in) { return softmax(exp(in)); }, x); }),
                  "inside fused() only elementwise ops take their results"));
-  // An error leaves no trace behind.
+  // The context works after an error.
   CHECK(to_host<float>(exp(x)).size() == 12);
   CHECK(message_of<ShapeError>([&] {
           fused(

@@ -28,8 +28,8 @@ Vec times_transposed(const Vec& x, const double* w, int64_t rows) {
   return y;
 }
 
-// A token's experts are those of the largest logits; inputs: x, gate, w_gate, w_up, w_down, and
-// perhaps residual.
+// MoE reference: each token uses the experts with the largest logits. Inputs: x, gate, w_gate,
+// w_up, w_down, and optionally residual.
 Vec reference(const Values& in, const Sizes& n, bool renormalise) {
   Vec y = in.size() > 5 ? in[5] : Vec(static_cast<size_t>(n.tokens * n.width));
   for (int64_t t = 0; t < n.tokens; ++t) {
@@ -85,8 +85,8 @@ OpCase mixture_case(const Sizes& n, bool renormalise, bool residual) {
 
 }  // namespace
 
-// Some experts have no tokens, all have all, and there are enough for rows that belong to nobody.
-// In f32 only: 16 bits would choose other experts than the reference.
+// Cases: experts without tokens, all experts active, and unused rows. Only f32, as 16-bit logits
+// would choose other experts than the reference.
 TEST_CASE("a mixture of experts is its formula, and so are its gradients") {
   const Sizes sizes[] = {{1, 5, 3, 4, 1}, {3, 6, 4, 8, 2}, {4, 5, 3, 3, 3}, {140, 6, 5, 2, 1}};
   for (const Sizes& n : sizes) {
@@ -96,7 +96,7 @@ TEST_CASE("a mixture of experts is its formula, and so are its gradients") {
       CAPTURE(op_case.name, renormalise);
       const OpErrors errors = check_op(context, op_case);
       CHECK(errors.complete);
-      // Sums of up to 140 products in f32 and the functions between them.
+      // Sums of up to 140 terms in f32, and nonlinear functions in between.
       CHECK(errors.forward <= 2e-5);
       CHECK(errors.backward <= 5e-5);
     }
@@ -105,7 +105,7 @@ TEST_CASE("a mixture of experts is its formula, and so are its gradients") {
 
 TEST_CASE("tokens beyond an expert's capacity pass by it, and get no gradient from it") {
   Context context(small_context());
-  // All three tokens choose the first of two experts, which takes two.
+  // All three tokens choose the first of two experts, which has a capacity of two.
   const Tensor x = leaf(context, {3, 2}, {1, 2, 1, 3, 1, 4});
   const Tensor gate = leaf(context, {2, 2}, {1, 0, 0, 0});
   const Tensor up = random_leaf(context, {2, 3, 2}, 1), down = random_leaf(context, {2, 2, 3}, 2);
@@ -131,7 +131,7 @@ TEST_CASE("a loss that balances experts weighs what all parts of the tokens coun
   constexpr int64_t N = 12, C = 4, E = 4;
   const RouterOptions options{.active = 2, .balance_loss = 1};
   const std::vector<float> values = randn<float>(N * C, 1), gates = randn<float>(E * C, 2);
-  // Gradients of the tokens, whose weights have none: of the balance alone.
+  // Token gradients with zero weight gradients, so only from the balance loss.
   const auto gradients = [&](const Tensor& x, const Routing& routing) {
     backward(routing.weights, zeros(context, routing.weights.shape(), DType::kF32));
     return to_host<float>(x.grad());
@@ -139,7 +139,7 @@ TEST_CASE("a loss that balances experts weighs what all parts of the tokens coun
   const Tensor gate = leaf(context, {E, C}, gates), whole = leaf(context, {N, C}, values);
   const std::vector<float> want = gradients(whole, moe_route(whole, gate, {}, options));
   CHECK(std::any_of(want.begin(), want.end(), [](float value) { return std::abs(value) > 1e-3f; }));
-  // A third, then the rest, both before the first backward.
+  // A third of the tokens, then the rest, both before the first backward.
   CountsOfParts counts{.all = zeros(context, {2, E}, DType::kI32), .tokens = N};
   std::vector<float> got;
   std::vector<std::pair<Tensor, Routing>> parts;
@@ -153,7 +153,7 @@ TEST_CASE("a loss that balances experts weighs what all parts of the tokens coun
     const std::vector<float> of_part = gradients(x, routing);
     got.insert(got.end(), of_part.begin(), of_part.end());
   }
-  // Products of other numbers of rows: some roundings of sums of E terms near 1.
+  // GEMMs with other numbers of rows: a few roundings of sums of E terms near 1.
   for (size_t i = 0; i < want.size(); ++i) CHECK(std::abs(got[i] - want[i]) < 1e-6f);
 }
 

@@ -1,4 +1,4 @@
-// Every op against an f64 reference: values, and gradients against finite differences of it.
+// Compares every op with an f64 reference: values, and gradients against finite differences.
 #include <cmath>
 #include <numbers>
 
@@ -20,13 +20,13 @@ using In = std::vector<Tensor>;
 using Vec = std::vector<double>;
 using Values = std::vector<Vec>;
 
-// Sums of up to 64 products in f32: 64 roundings of 2^-24 on values of order 1, with room for the
-// functions between them.
+// Sums of up to 64 terms in f32: 64 roundings of 2^-24 on values of order 1, with a margin for the
+// functions in between.
 constexpr double kTolerance = 2e-5;
 
-// In 16 bits every tensor between two kernels is rounded, by half an ulp of its largest value at
-// most; a result or a gradient has up to four such roundings behind it, carried through sums that
-// make them grow by a factor of two.
+// In 16 bits every tensor between two kernels is rounded, by at most half an ulp of its largest
+// value. A result or gradient accumulates up to four such roundings, and sums grow them by a factor
+// of two.
 constexpr double kRoundings = 4;
 
 void expect_agrees(const OpCase& op_case) {
@@ -50,7 +50,7 @@ double gelu_erf(double x) {
   return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
 }
 
-// [rows, in] times the transpose of [out, in], plus a bias unless it is empty.
+// [rows, in] times the transpose of [out, in], plus a bias unless empty.
 Vec matmul(const Vec& x, const Vec& w, const Vec& bias, int64_t rows, int64_t in, int64_t out) {
   Vec y(size_t(rows * out));
   for (int64_t r = 0; r < rows; ++r) {

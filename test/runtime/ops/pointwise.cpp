@@ -19,7 +19,7 @@ namespace {
 using Vec = std::vector<double>;
 using Values = std::vector<Vec>;
 
-// Element i of `to`, in a tensor that is broadcast to it.
+// Index in a tensor, broadcast to shape `to`, of the source of element i.
 size_t source_of(size_t i, const Shape& to, const Shape& from) {
   size_t at = 0, factor = 1;
   for (int d = 1; d <= to.ndim(); ++d) {
@@ -62,7 +62,7 @@ OpCase binary_case(const char* name, BinaryOp op, double (*fn)(double, double), 
               }};
 }
 
-// Denominators and arguments of logarithms that stay away from 0.
+// Denominators and logarithm arguments away from 0.
 Tensor positive(const Tensor& x) {
   return add(mul(x, x), 0.5f);
 }

@@ -13,7 +13,7 @@ namespace {
 
 using Vec = std::vector<double>;
 
-// Of x [2, 3, 5]: joins what lies along the named dimensions.
+// Reduces x [2, 3, 5] along the given dimensions by `join`.
 template <class Join>
 Vec reduced(const Vec& x, const std::vector<int>& dims, double first, Join join) {
   const int64_t sizes[] = {2, 3, 5};

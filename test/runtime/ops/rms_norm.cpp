@@ -29,7 +29,7 @@ Vec normed(const Vec& x, const Vec& gain) {
   return out;
 }
 
-// Sums of up to 37 products in f32, with room for the functions between them; in 16 bits up to four
+// Sums of up to 37 terms in f32, with a margin for the functions in between; in 16 bits up to four
 // roundings (see ops.cpp).
 void expect_agrees(const OpCase& op_case) {
   const std::pair<DType, double> dtypes[] = {

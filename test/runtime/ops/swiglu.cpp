@@ -34,7 +34,7 @@ Vec matmul(const Vec& x, const Vec& w, int64_t rows, int64_t in, int64_t out) {
   return y;
 }
 
-// Inputs: x, w_gate, w_up, w_down and perhaps residual.
+// Inputs: x, w_gate, w_up, w_down and optionally residual.
 Vec reference(const Values& in, const Sizes& n) {
   Vec hidden = matmul(in[0], in[1], n.rows, n.width, n.hidden);
   const Vec up = matmul(in[0], in[2], n.rows, n.width, n.hidden);
@@ -60,8 +60,8 @@ OpCase swiglu_case(const Sizes& n, bool residual) {
   return op_case;
 }
 
-// Sums of up to 37 products in f32, with room for the functions between them; in 16 bits up to four
-// roundings (see ops.cpp): of a product, the activation or its gradient, dx by the gate, and dx.
+// Sums of up to 37 terms in f32, with a margin for the functions in between; in 16 bits up to four
+// roundings (see ops.cpp): of a GEMM, the activation or its gradient, dx by the gate, and dx.
 void expect_agrees(const ContextOptions& options, const OpCase& op_case) {
   const std::pair<DType, double> dtypes[] = {
       {DType::kF32, 2e-5}, {DType::kBF16, 4 * ulp<bf16>()}, {DType::kF16, 4 * ulp<f16>()}};
@@ -131,7 +131,7 @@ TEST_CASE("swiglu is what its parts are one by one") {
     }
     const Tensor act = from_host<float>(context, hidden, {2, 3, 24});
     const auto want = to_f64(to_host<float>(linear(act, w_down, {}, x)));
-    // The activation may differ by a few ulp: 24 products of it, of magnitude below 100.
+    // The activation may differ by a few ulp, which enter sums of 24 terms below 100.
     CHECK(max_error(got, want) <= 24 * 4 * 100 * 0x1p-24);
   }
 }

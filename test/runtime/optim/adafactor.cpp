@@ -28,7 +28,7 @@ struct Net : Module {
   }
 };
 
-// The first elements of a tensor.
+// Writes the first elements of a tensor.
 void upload(const Tensor& to, const std::vector<float>& values) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   to.context().copy(to.data(), values.data(), bytes);
@@ -61,7 +61,7 @@ TEST_CASE("Adafactor does to matrices and vectors what transformers' does, padde
     for (size_t i = 0; i < parameters.size(); ++i) {
       CAPTURE(step, i);
       const auto want = parameters[i]["after"][step].get<std::vector<double>>();
-      // Both round in f32, in different places: a few roundings of numbers of order one.
+      // Both round in f32 in different places: a few roundings of numbers of order one.
       std::vector<float> got = to_host<float>(optimizer.shards()[i].master);
       got.resize(want.size());
       CHECK(max_error(got, want) <= 1e-6);
@@ -98,7 +98,7 @@ TEST_CASE("Adafactor refuses shards whose step goes on beside forward") {
   CHECK(contains(message, "keep all on the device"));
 }
 
-// Two halves of a model's shards.
+// Two shards of a matrix.
 TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rounding") {
   struct Matrix : Module {
     Matrix() : weight(declare("weight", {6, 512}, Init::normal(1))) {}
@@ -121,7 +121,7 @@ TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rou
   }
   CHECK(contains(message_of<ConfigError>([&] { optim::Adafactor refused(cut, {}); }),
                  "has 1024 of the 3072 elements of weight"));
-  // As parts of one optimizer, both halves add to the same statistics.
+  // In one optimizer, both shards add to the same statistics.
   const auto peers = std::make_shared<ShardPeers>();
   peers->sum = [](const Tensor&) {};
   for (OptimShard& shard : cut) shard.peers = peers;

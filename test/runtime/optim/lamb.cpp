@@ -64,16 +64,16 @@ TEST_CASE("LAMB does to parameters what its paper says") {
       CAPTURE(step, i);
       const auto want = parameters[i]["after"][step].get<std::vector<double>>();
       const double size = std::max(max_abs(want), 0.1);
-      // Some roundings in f32 of the weights and of what changes them, in each step.
+      // A few f32 roundings of the weights and their updates in each step.
       CHECK(max_error(to_host<float>(optimizer.shards()[i].master), want) <=
             4 * ulp<float>() * size * double(step + 1));
     }
   }
 }
 
-// Two halves of a matrix, which gather by hand what two ranks would.
+// Two shards of a matrix, whose sums are gathered by hand as two ranks would.
 TEST_CASE("LAMB over parts of a matrix has the bits of LAMB over the matrix") {
-  constexpr int64_t kCount = 600 * 512, kCut = 270 * 1024;  // past a piece of work
+  constexpr int64_t kCount = 600 * 512, kCut = 270 * 1024;  // beyond the first work item
   Context context(small_context(1));
   Matrix whole, parts;
   materialize(whole, context, DType::kF32, 1);

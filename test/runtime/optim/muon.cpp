@@ -17,8 +17,8 @@ namespace {
 
 using Matrix = std::vector<double>;
 
-// Each of five steps rounds three matrices, whose elements are of the order of one at most, to 8
-// bits: 15 roundings.
+// Each of five steps rounds three matrices, with elements of order one at most, to 8 bits: 15
+// roundings.
 constexpr double kTolerance = 15 * 0x1p-9;
 
 struct Net : Module {
@@ -38,7 +38,7 @@ void set_gradient(const OptimShard& shard, const std::vector<float>& values) {
   leaf_state(shard.spans[0].parameter->value).has_value = true;
 }
 
-// a b, of [m, k] and [k, n].
+// a b for a [m, k] and b [k, n].
 Matrix product(const Matrix& a, const Matrix& b, int64_t m, int64_t k, int64_t n) {
   Matrix c(size_t(m * n));
   for (int64_t i = 0; i < m; ++i) {
@@ -58,7 +58,7 @@ Matrix transposed(const Matrix& a, int64_t m, int64_t n) {
   return t;
 }
 
-// The iteration as it is published, in f64.
+// The published iteration in f64.
 Matrix reference(Matrix x, int64_t m, int64_t n, const optim::NewtonSchulz& method) {
   double squares = 0;
   for (const double value : x) squares += value * value;
@@ -75,7 +75,7 @@ Matrix reference(Matrix x, int64_t m, int64_t n, const optim::NewtonSchulz& meth
   return x;
 }
 
-// The largest distance of orthogonalize() to the reference, by elements.
+// Largest elementwise error of orthogonalize() against the reference.
 double orthogonalize_error(Context& context, const Shape& shape,
                            const optim::NewtonSchulz& method) {
   const int64_t m = shape.at(0), n = shape.at(1);
@@ -186,7 +186,7 @@ TEST_CASE("Muon does to matrices what torch.optim.Muon does, to the rounding of 
       optimizer.zero_grad();
       CAPTURE(to_string(shard.spans[0].parameter->shape), step);
       const auto want = matrix["after"][step].get<std::vector<double>>();
-      // Torch's products are in bf16 too, and round in other places.
+      // Torch's matmuls are in bf16 too, and round in other places.
       const double torchs = matrix["error_of_torch"][step].get<double>();
       CHECK(max_error(to_host<float>(shard.master), want) <= 3 * torchs);
     }

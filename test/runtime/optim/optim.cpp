@@ -23,7 +23,7 @@ struct Net : Module {
   nn::Linear unused;
 };
 
-// One AdamW trajectory in f64.
+// An AdamW trajectory in f64.
 struct AdamWReference {
   double w, m = 0, v = 0;
   void step(double g, int t, double lr, double decay) {
@@ -57,7 +57,7 @@ TEST_CASE("AdamW follows its f64 definition, with weight decay on matrices only"
       bias.step(4, t, 0.01, 0);
     }
     CAPTURE(dtype_name(dtype));
-    // Per step about ten f32 roundings of values below 1.
+    // About ten f32 roundings of values below 1 per step.
     CHECK(to_host<float>(weights.master)[0] == Approx(weight.w).margin(5e-6));
     CHECK(to_host<float>(biases.master)[0] == Approx(bias.w).margin(5e-6));
     if (dtype == DType::kBF16) {
@@ -81,7 +81,7 @@ TEST_CASE("SGD follows its definition, and keeps no state without momentum") {
     heavy.step();
     heavy.zero_grad();
   }
-  // g = 4: m is 4, then 6; the steps are 0.5 and 0.75, exact in f32 from 0
+  // g = 4: m is 4, then 6; the updates are 0.5 and 0.75, exact in f32 from 0.
   CHECK(start == 0);
   CHECK(to_host<float>(net.linear.bias->value)[0] == -1.25f);
 }
@@ -352,7 +352,7 @@ TEST_CASE("a model has memory and shards once") {
     CHECK(contains(message, "the gradient of linear.weight is in use already"));
     CHECK(contains(message, "select_parameters"));
   }
-  CHECK(local_shards(net, context).size() == 4);  // nobody has the earlier ones any more
+  CHECK(local_shards(net, context).size() == 4);  // the earlier shards are gone
 }
 
 TEST_CASE("whether a parameter is trained is decided before it has memory") {

@@ -1,4 +1,4 @@
-// Optimizers with small states: what they keep, and that they train.
+// Optimizers with small states: their memory, and that they train.
 #include <cmath>
 
 #include "shale/runtime/autograd/tape.h"
@@ -33,7 +33,8 @@ MakeOptimizer maker(const Options& options) {
   };
 }
 
-// The mean squared distance to another network of the same shape after `steps`, over its start.
+// Mean squared distance to another network of the same shape after `steps`, relative to its initial
+// value.
 double remaining_loss(const MakeOptimizer& make, float lr, int steps) {
   Context context(small_context(1));
   Mlp teacher, student;
@@ -84,7 +85,7 @@ using optim::SgdOptions;
 }  // namespace
 
 TEST_CASE("optimizer states take the bytes that they are said to take") {
-  constexpr int64_t kCount = 1 << 20;  // so that rounding of allocations does not show
+  constexpr int64_t kCount = 1 << 20;  // large enough to hide allocation rounding
   const auto bytes = [&](const MakeOptimizer& make) {
     return state_bytes_per_parameter(make, kCount);
   };
@@ -105,8 +106,8 @@ TEST_CASE("optimizers with small states train as far as AdamW with f32 states do
     return remaining_loss(maker<AdamW>(AdamWOptions{.weight_decay = 0, .moments = moments}), 1e-2f,
                           kSteps);
   };
-  // Rounding moments is noise on the direction of a step, not on its place: what remains of the
-  // loss may differ by a fraction of itself.
+  // Rounded moments add noise to the direction of a step, not a bias: the remaining loss may differ
+  // by a fraction of itself.
   CHECK(with(Moments::kBF16) < 1.2 * want);
   CHECK(with(Moments::kInt8) < 1.5 * want);
   const auto lion = [&](Moments moments) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// A device whose streams and events are played by the test: an event is done when it says so.
+// A device whose streams and events the test controls: events complete when the test says so.
 class FakeBackend final : public DeviceBackend {
  public:
   class Memory final : public MemoryProvider {
@@ -161,7 +161,7 @@ TEST_CASE("statistics divide the peak by tags") {
   CHECK(stats.at_peak[size_t(MemoryTag::kParameter)] == 4 * kMiB);
   CHECK(stats.at_peak[size_t(MemoryTag::kActivation)] == 6 * kMiB);
   CHECK(stats.at_peak[size_t(MemoryTag::kGradient)] == 0);
-  // 6 MiB are in use in two segments, of which the freed block's has 4 MiB left.
+  // 6 MiB are in use in two segments; the freed block's segment has 4 MiB left.
   const std::string summary = f.allocator.memory_summary();
   CHECK(contains(summary, "sum of parts          6.0 MiB     10.0 MiB"));
   CHECK(contains(summary, "free of it            4.0 MiB          0 B"));
@@ -222,12 +222,13 @@ TEST_CASE("a capture asks for no events and gives nothing back") {
   f.allocator.free(before);
   CHECK(f.backend.events == 1);
   f.allocator.begin_capture();
-  CHECK(f.backend.events == 0);  // it was waited for
+  CHECK(f.backend.events == 0);  // waited for
   f.backend.events_done = false;
   void* where = CachingAllocator::data(within);
   f.allocator.free(within);
   CHECK(f.backend.events == 0);
-  // Neither the block nor the free one goes to another stream, though memory runs out.
+  // Neither the freed block nor the free one may be used by another stream, even when out of
+  // memory.
   CHECK_THROWS_AS(f.take(8 * kMiB, MemoryTag::kActivation, &streams[1]), OutOfMemoryError);
   CHECK(f.backend.events == 0);
   CHECK(f.backend.device_memory.held == 8 * kMiB);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kBytes = 4096;
 
-// Memory of a provider that goes back to it.
+// Owns memory of a provider.
 class Memory {
  public:
   explicit Memory(MemoryProvider& provider)
@@ -35,7 +35,7 @@ std::unique_ptr<DeviceBackend> emulated(const emulator::Options& options) {
   return make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, options);
 }
 
-// Host to device on one stream, device to host on another. Returns what arrives.
+// Copies from host to device on one stream, and back on another. Returns a byte of the result.
 int round_trip(const emulator::Options& options, bool wait) {
   const auto backend = emulated(options);
   const Memory device(backend->memory()), from(backend->host_memory()), to(backend->host_memory());
@@ -73,10 +73,10 @@ TEST_CASE("an emulated copy reads pinned memory late and other host memory at on
   backend->copy(device.data(), ordinary.data(), kBytes, stream);
   ordinary.assign(kBytes, 2);
   backend->copy(result.data(), device.data(), kBytes, stream);
-  CHECK(result[0] == 1);  // and there when the call returns
+  CHECK(result[0] == 1);  // complete when the call returns
   pinned.fill(3);
   backend->copy(device.data(), pinned.data(), kBytes, stream);
-  pinned.fill(4);  // too early
+  pinned.fill(4);  // too early: before the copy runs
   backend->copy(result.data(), device.data(), kBytes, stream);
   CHECK(result[0] == 4);
   backend->destroy_stream(stream);

@@ -15,7 +15,7 @@
 namespace shale {
 namespace {
 
-// Its epilogue wants scratch memory on every CPU; the library's product does on some.
+// GEMM whose epilogue needs scratch memory on every CPU; the library's own GEMM does on some.
 MemoryStats stats_after_product(Context& context, int64_t n) {
   const auto matrix = [&] { return zeros(context, {n, n}, DType::kBF16); };
   const Tensor a = matrix(), b = matrix(), c = matrix(), aux = matrix();
@@ -53,7 +53,7 @@ TEST_CASE("a plan copies what is short, and longer values read as zeros") {
   const std::vector<int64_t> many(1000, 7);
   const std::vector<int64_t> zeros(1000);
   CHECK(to_host<int64_t>(from_host<int64_t>(context, many, {1000})) == zeros);
-  // Also where something was before.
+  // Also if the memory had other content.
   const Tensor used = empty(context, {2000}, DType::kI64);
   std::fill_n(static_cast<int64_t*>(used.data()), 2000, 7);
   const Tensor part = used.alias({1000}, {1}, 1);

@@ -64,7 +64,7 @@ TEST_CASE("a context that ends before its tensors says so") {
   process_log().listen([&heard](LogLevel, std::string_view text) { heard += text; });
   {
     Context context(small_context());
-    zeros(context, {1000}, DType::kF32);  // and is gone
+    zeros(context, {1000}, DType::kF32);  // destroyed immediately
   }
   CHECK(heard.empty());
   auto context = std::make_unique<Context>(small_context());

@@ -19,7 +19,7 @@ Image picture(int64_t rows, int64_t cols, int64_t channels = 3) {
   return image;
 }
 
-// Values from 0 to 1, as they come.
+// No augmentation; values from 0 to 1 without normalization.
 Augmentation plain(int64_t pixels) {
   return {.pixels = pixels, .mean = {0, 0, 0}, .deviation = {1, 1, 1}};
 }
@@ -33,7 +33,7 @@ std::vector<float> pixels_of(const Image& image, const Crop& crop, const Augment
 }  // namespace
 
 TEST_CASE("crops are resized as PIL resizes them") {
-  // PIL's bilinear filter on f32 pictures, of one channel at a time.
+  // PIL's bilinear filter on f32 pictures with a single channel.
   const Json fixture = json_file(fixture_path("images/resize.json"));
   Image image;
   image.resize(9, 13, 3);
@@ -51,7 +51,7 @@ TEST_CASE("crops are resized as PIL resizes them") {
     for (size_t i = 0; i < got.size(); ++i) {
       worst = std::max(worst, std::abs(255.0 * got[i] - fixture[name]["values"][i].get<double>()));
     }
-    // The fixture's four decimals, and roundings of f32.
+    // The fixture has four decimals; the rest are f32 roundings.
     CHECK(worst < 2e-4);
   }
 }
@@ -94,7 +94,7 @@ TEST_CASE("training crops are a function of seed and position, inside of the pic
     REQUIRE(crop.col + crop.cols <= 80);
     const double share = double(crop.rows * crop.cols) / (60 * 80);
     const double ratio = double(crop.cols) / double(crop.rows);
-    // Edges are whole pixels.
+    // Crop edges are rounded to whole pixels.
     CHECK(share >= 0.2 * 0.93);
     CHECK(ratio >= 0.75 * 0.94);
     CHECK(ratio <= 1.34 * 1.06);
@@ -102,7 +102,7 @@ TEST_CASE("training crops are a function of seed and position, inside of the pic
     mirrored += crop.mirrored ? 1 : 0;
   }
   CHECK(sizes.size() > 200);
-  CHECK(mirrored > 150);  // of 400 that are as likely as not: five deviations of 10 below 200
+  CHECK(mirrored > 150);  // 200 of 400 expected; five standard deviations of 10
   CHECK(mirrored < 250);
   CHECK_FALSE(training_crop(how, 60, 80, 5, 3) == training_crop(how, 60, 80, 6, 3));
 }

@@ -11,7 +11,7 @@
 namespace shale::test {
 namespace {
 
-// Images of one gray each, its number; some are damaged.
+// Images of uniform gray, whose value is the image's number; some are damaged.
 class Grays final : public ImageDataset {
  public:
   explicit Grays(int64_t size, std::set<int64_t> damaged = {})
@@ -60,7 +60,7 @@ TEST_CASE("an epoch has each image once, and ranks share its positions") {
       CHECK(batch.first_position == layout.first_position(i / 2, rank, i % 2));
       const auto labels = labels_of(batch);
       seen.insert(labels.begin(), labels.end());
-      // The gray of a crop is that of the image.
+      // A crop has the gray value of its image.
       CHECK(batch.field("images").values<float>()[7] == Approx(float(labels[0]) / 255));
     }
   }
@@ -95,7 +95,7 @@ TEST_CASE("augmented and mixed samples do not depend on batches, ranks and where
     spec.classes = 10;
     return spec;
   };
-  // What each of 12 positions has, as one rank with one batch sees it.
+  // Reference for each of 12 positions: one rank with a single batch.
   Batch all;
   image_train_batches(spec_of({.global_batch = 12, .micro_batch = 12}, 0, 0))(0, all);
   const auto row_of = [](const Batch& batch, const char* field, int64_t row) {
@@ -107,7 +107,7 @@ TEST_CASE("augmented and mixed samples do not depend on batches, ranks and where
   int mixed = 0;
   for (int64_t row = 0; row < 12; ++row) {
     const auto softening = row_of(all, "softening", row);
-    // Two classes have more than what smoothing spreads.
+    // A mixed image has two classes with more than the smoothing's share.
     mixed += std::count_if(softening.begin(), softening.end(),
                            [](float value) { return value < -0.011f; });
   }
@@ -168,7 +168,7 @@ TEST_CASE("damaged images are left out up to a limit, each counted once") {
   }
   CHECK(spec.damaged->count() == 2);
   CHECK(seen.count(2) + seen.count(3) == 0);
-  CHECK(seen.count(4) == 6);  // in the place of both, too
+  CHECK(seen.count(4) == 6);  // also replaces both damaged ones
   spec.damaged = std::make_shared<DamagedImages>(1);
   const BatchSource strict = image_train_batches(spec);
   const std::string message = message_of<DataError>([&] {

@@ -10,8 +10,8 @@
 namespace shale::test {
 namespace {
 
-// Writes latents whose value at [i, c, y, x] is first + i + c / 4 + y / 16 + x / 64, of labels
-// first, first + 1, ...
+// Writes latents with value first + i + c / 4 + y / 16 + x / 64 at [i, c, y, x], and labels first,
+// first + 1, ...
 void write_file(const std::string& path, int64_t count, int64_t first, int64_t edge = 2) {
   const Shape shape{count, 4, edge, edge};
   std::vector<f16> values;
@@ -50,15 +50,15 @@ TEST_CASE("latents of several files are read with their channels last") {
   CHECK_THROWS_AS(splits.train->label(4), InternalError);
   CHECK(open_latents(folder.path(), 0).val == nullptr);
   CHECK(open_latents(folder.path(), 0).fingerprint == splits.fingerprint);
-  // Files whose names say it are for validation, whatever the fraction, and those of test for
-  // nothing.
+  // Files named for validation are used for it, whatever the fraction; files named for test are
+  // skipped.
   write_file(folder.file("interval.safetensors"), 1, 4);
   write_file(folder.file("dev.safetensors"), 2, 1);
   write_file(folder.file("test.safetensors"), 2, 5);
   const LatentSplits named = open_latents(folder.path(), 0);
   CHECK((named.train->size() == 6 && named.val->size() == 2 && named.classes == 5));
   CHECK(contains(named.summary, "skipped 1 files of test"));
-  // They may lie in folders of their use.
+  // Files may also be in folders named after their split.
   std::filesystem::create_directories(folder.file("val"));
   write_file(folder.file("val/0.safetensors"), 1, 3);
   CHECK(open_latents(folder.path(), 0).val->size() == 3);

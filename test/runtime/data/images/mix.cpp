@@ -23,7 +23,7 @@ TEST_CASE("shares of mixup have the moments of their Beta distribution") {
     }
     const double mean = sum / kDraws, variance = squares / kDraws - mean * mean;
     const double want = 1 / (4 * (2 * a + 1));
-    // Five deviations of the mean; of a variance of something in [0, 1] no more than a tenth.
+    // Five standard deviations of the mean; the variance of a value in [0, 1] is within a tenth.
     CHECK(std::abs(mean - 0.5) < 5 * std::sqrt(want / kDraws));
     CHECK(variance == Approx(want).epsilon(0.1));
   }
@@ -44,12 +44,12 @@ TEST_CASE("a box of cutmix lies in the picture, and its area is the other's shar
     if (!mix.is_box) continue;
     for (const float value : mixed) CHECK((value == 1 || value == 2));
   }
-  CHECK(boxes > 150);  // as likely as not: five deviations of 10 below 200
+  CHECK(boxes > 150);  // 200 expected; five standard deviations of 10
   CHECK(boxes < 250);
 }
 
 TEST_CASE("softened targets are those of timm's formula") {
-  // Of 4 classes, smoothed by 0.2: 0.05 everywhere, and 0.8 of the shares.
+  // Four classes with smoothing 0.2: each gets 0.05, the labels share the other 0.8.
   std::vector<float> softening(4);
   const auto targets = [&](const Mix& mix, double smoothing, std::pair<int32_t, int32_t> labels) {
     write_softening(mix, smoothing, labels, softening);

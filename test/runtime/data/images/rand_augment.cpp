@@ -1,4 +1,4 @@
-// Changes of pictures against torchvision's of PIL images: test/fixtures/make_images.py made
+// Compares image augmentations with torchvision's on PIL images. test/fixtures/make_images.py made
 // images/augment.json.
 #include "shale/runtime/data/images/rand_augment.h"
 

@@ -26,7 +26,7 @@ void put(const TempDir& dir, const std::string& name, std::string_view text) {
   dir.write(name, text);
 }
 
-// The tokens as bytes, with '|' where files are joined.
+// Tokens as bytes, with '|' between files.
 std::string text_of(const std::shared_ptr<const TokenStream>& stream) {
   if (stream == nullptr) return "(none)";
   std::vector<int32_t> tokens(static_cast<size_t>(stream->size()));
@@ -94,12 +94,12 @@ TEST_CASE("what is not text is skipped and counted", "[data]") {
   const TempDir dir;
   put(dir, "good.txt", "good");
   put(dir, "early.o", std::string("ELF\0x", 5));
-  put(dir, "late.o", std::string(100000, 'x') + '\0');  // behind the first 8 KiB
+  put(dir, "late.o", std::string(100000, 'x') + '\0');  // after the first 8 KiB
   put(dir, "empty.txt", "");
   put(dir, ".git/config", "hidden");
   put(dir, ".hidden", "hidden");
   fs::create_symlink("nowhere", dir.file("dangling"));
-  REQUIRE(::mkfifo(dir.file("pipe").c_str(), 0600) == 0);  // opening it would wait for ever
+  REQUIRE(::mkfifo(dir.file("pipe").c_str(), 0600) == 0);  // opening it would block
   const DatasetSplits splits = open_text(dir.path());
   CHECK(text_of(splits.train) == "good");
   CHECK(contains(splits.summary, "1 file"));
@@ -119,7 +119,7 @@ TEST_CASE("links make neither loops nor repetitions", "[data]") {
   const DatasetSplits splits = open_text(dir.path());
   CHECK(text_of(splits.train) == "aaa|else");
   CHECK(contains(splits.summary, "2 repeated"));
-  // The folder that was asked for may itself be a link.
+  // The given folder itself may be a symbolic link.
   fs::create_directory_symlink(dir.path(), elsewhere.file("link"));
   CHECK(text_of(open_text(elsewhere.file("link")).train) == "aaa|else");
 }
@@ -141,12 +141,12 @@ TEST_CASE("validation is whole files, near the wanted fraction, and stable", "[d
   const auto val = names(text_of(before.val));
   CHECK(train.size() + val.size() == 400);
   for (const std::string& name : val) REQUIRE(train.count(name) == 0);
-  // Binomial: 100 expected, standard deviation 8.7; five of them.
+  // Binomial: 100 expected, standard deviation 8.7; the limit is five of them.
   CHECK((val.size() > 56 && val.size() < 144));
   put(dir, "another", "another");
   const auto later = names(text_of(open_text(dir.path(), 0.25).val));
   for (const std::string& name : val) CHECK(later.count(name) == 1);
-  // A larger fraction keeps what a smaller one had.
+  // A larger fraction includes the files of a smaller one.
   const auto more = names(text_of(open_text(dir.path(), 0.5).val));
   for (const std::string& name : val) CHECK(more.count(name) == 1);
 }
@@ -169,13 +169,13 @@ TEST_CASE("one file keeps its end for validation, from the start of a line", "[d
     return text_of(splits.train) + "^" + text_of(splits.val);
   };
   CHECK(parts(0) == "0123\n5678\nabcd\nfghi\n^(none)");
-  CHECK(parts(0.25) == "0123\n5678\nabcd\n^fghi\n");  // byte 15 is a line's first
+  CHECK(parts(0.25) == "0123\n5678\nabcd\n^fghi\n");  // byte 15 starts a line
   CHECK(parts(0.30) == "0123\n5678\nabcd\n^fghi\n");  // byte 14 is not
   CHECK(parts(0.10) == "0123\n5678\nabcd\n^fghi\n");  // no line starts in the last two bytes
   CHECK(parts(0.999) == "0123\n^5678\nabcd\nfghi\n");
-  // A folder with one file is divided in the same way.
+  // A folder with one file is split in the same way.
   CHECK(text_of(open_text(dir.path(), 0.25).val) == "fghi\n");
-  // Without lines it is cut where the fraction says.
+  // A text without line ends is split at the exact fraction.
   const DatasetSplits one_line = open_text(dir.write("y.txt", "0123456789"), 0.2);
   CHECK(text_of(one_line.train) == "01234567");
   CHECK(text_of(one_line.val) == "89");
@@ -236,7 +236,7 @@ TEST_CASE("the fingerprint follows names and sizes, not the folder's place", "[d
 
 TEST_CASE("the checksum of text follows every byte of it, and nothing else", "[data]") {
   const TempDir one, two;
-  std::string text(3'000'000, 'x');  // more than is read at a time
+  std::string text(3'000'000, 'x');  // more than one read
   put(one, "a", text);
   put(two, "a", text);
   const uint64_t checksum = open_text(one.path()).checksum;

@@ -66,7 +66,7 @@ TEST_CASE("a document begins with what its tokenizer puts before a text", "[data
   CHECK(tokens_of(*splits.train) == want);
   CHECK(splits.fingerprint != open_with(dir.path(), tokenizer_with("<|endoftext|>")).fingerprint);
   CHECK(encode_prompt(*begun, "text") == two);
-  // What ends documents stands between them already.
+  // A beginning-of-text token that also ends documents is not added twice.
   CHECK(tokens_of(*open_with(dir.path(), tokenizer_with("<|endoftext|>", {0})).train) ==
         tokens_of(*open_with(dir.path(), tokenizer_with("<|endoftext|>")).train));
   CHECK(contains(message_of<DataError>([&] {
@@ -112,7 +112,7 @@ TEST_CASE("a long text is cut among threads and has the tokens of the whole", "[
     const DatasetSplits splits = open_with(path, tokenizer, threads);
     CHECK(tokens_of(*splits.train) == want);
   }
-  // What is held out begins at a line.
+  // The validation part starts at the beginning of a line.
   const DatasetSplits splits = open_with(path, tokenizer, 2, 0.1);
   const Ids train = tokens_of(*splits.train), val = tokens_of(*splits.val);
   CHECK(tokenizer->tokenizer.decode(train) + tokenizer->tokenizer.decode(val) == text);

@@ -15,7 +15,7 @@
 namespace shale::tokenizer_internal {
 namespace {
 
-// As make_splits.py has them.
+// Texts of make_splits.py.
 constexpr std::u32string_view kShort = U"'sLl\u017f\u5b57\u03011\u00b2 \n\u3000/_";
 constexpr std::u32string_view kMore =
     U"aZtTdDmMrReEvV0\u0663\u2167\t\r\u0085\u00a0.-=\u00e9\u01c5\u02b0\U0001f44d\u200d";
@@ -118,14 +118,14 @@ TEST_CASE("the normal form C is that of Unicode", "[tokenizer]") {
   };
   CHECK(nfc("plain caf\u00e9") == "plain caf\u00e9");
   CHECK(nfc("cafe\u0301") == "caf\u00e9");
-  CHECK(nfc("a\u0323\u0307") == nfc("a\u0307\u0323"));  // marks in the canonical order
+  CHECK(nfc("a\u0323\u0307") == nfc("a\u0307\u0323"));  // canonical order of marks
   CHECK(nfc("\u1112\u1161\u11ab") == "\ud55c");         // Hangul
   CHECK(nfc("\u212b") == "\u00c5");                     // a singleton
-  CHECK(nfc("\u0958") == "\u0915\u093c");               // never composed again
+  CHECK(nfc("\u0958") == "\u0915\u093c");               // excluded from composition
   CHECK(nfc("e\xff\u0301 \xed\xa0\x80") == "e\xff\u0301 \xed\xa0\x80");
 }
 
-// The hash is of what Python's unicodedata of Unicode 16.0.0 makes of the same texts.
+// The hash is that of the results of Python's unicodedata (Unicode 16.0.0) for the same texts.
 TEST_CASE("the normal form C holds for every character beside others", "[tokenizer]") {
   uint64_t hash = 0xcbf29ce484222325;
   std::string text, out;

@@ -9,7 +9,7 @@ namespace {
 
 using tokenizer_internal::SplitPattern;
 
-// What stands beside line ends, of all kinds that patterns tell apart.
+// Random texts with line ends next to every kind of character that patterns distinguish.
 std::string random_lines(std::mt19937& random, size_t pieces) {
   const std::vector<std::string> kinds = {
       "\n", "\n", "\r\n", " ", "  ", "a",      "B",      "word",   "'s",      "1",      "234",
