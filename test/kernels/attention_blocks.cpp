@@ -1,4 +1,4 @@
-// Attention whose blocks of queries see listed blocks of keys.
+// Block-sparse attention: blocks of queries see listed blocks of keys.
 #include "shale/kernels/attention_blocks.h"
 
 #include <algorithm>
@@ -18,9 +18,8 @@ AttentionShape with_blocks(AttentionShape shape, const Sees& sees) {
   return shape;
 }
 
-// Blocks are numbered from the first query and the first key of a call. The first block and the
-// query's own, of a call with as many queries as keys; another block by head, which some heads
-// have not.
+// Masks by block number, counted from the first query and key of a call. sees_ends: the first block
+// and the query's own. sees_by_head: another block for each head; some heads see none.
 bool sees_ends(int64_t, int64_t query, int64_t key) {
   return key == 0 || key == query;
 }
@@ -45,9 +44,9 @@ std::vector<Exec> variants(bool gpu) {
 
 }  // namespace
 
-// Ragged ends, one and several blocks, groups of heads with a pattern of their own; more keys than
-// queries, as of a chunk; few queries, as in generation; few and many heads, which backward takes
-// in two ways; besides windows, documents and a softcap.
+// Cases: ragged ends; one and several blocks; head groups with their own pattern; more keys than
+// queries, as with a chunk; few queries, as in generation; few and many heads, for both backward
+// schemes; combinations with windows, documents and a softcap.
 TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on the CPU", "[kernels][attention]",
                    float, bf16) {
   const auto devices = variants(/*gpu=*/false);
@@ -75,7 +74,7 @@ TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on GPUs", "[kerne
     check<float>(with_blocks(shape_of(1, 100, 300, 2, 1, 20), sees_by_head), devices);
     return;
   }
-  const int64_t head_size = GENERATE(64, 128, 200);  // Hopper has kernels of its own for two
+  const int64_t head_size = GENERATE(64, 128, 200);  // Hopper has its own kernels for two of these
   if (head_size == 200) {
     return check<TestType>(with_blocks(shape_of(1, 260, 260, 1, 1, head_size), sees_ends), devices);
   }
@@ -88,7 +87,7 @@ TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on GPUs", "[kerne
 
 TEST_CASE("lists of all blocks have the bits of none", "[kernels][attention]") {
   const auto all = [](int64_t, int64_t, int64_t) { return true; };
-  // Of a head size that has the same kernels on every GPU.
+  // A head size for which every GPU uses the same kernels.
   const AttentionShape plain = shape_of(1, 200, 300, 2, 1, 80);
   const AttentionInputs<bf16> in(plain, 42), listed(with_blocks(plain, all), 42);
   for (const Exec& exec : reproducible_devices()) {
@@ -97,7 +96,7 @@ TEST_CASE("lists of all blocks have the bits of none", "[kernels][attention]") {
   }
 }
 
-// A product with anything of them would be NaN.
+// Unseen blocks contain NaN, which would spread through any GEMM that reads them.
 TEST_CASE("blocks that nobody sees are neither computed nor read", "[kernels][attention]") {
   const auto not_the_second = [](int64_t, int64_t query, int64_t key) {
     return key != 1 && query != 2;

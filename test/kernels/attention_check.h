@@ -14,9 +14,9 @@ inline AttentionShape shape_of(int64_t batch, int64_t queries, int64_t keys, int
           kv_heads, head_size, causal, 1 / std::sqrt(static_cast<double>(head_size))};
 }
 
-// At most twice what rounding costs in f64, and half an ulp for results so few that none is near
-// the middle of two numbers of T. Where the exact results vanish, they are sums of f32 that cancel:
-// for the other bounds.
+// Checks that the error is at most twice that of rounding in f64, or half an ulp for so few results
+// that none is near a rounding boundary of T. If the exact results vanish, they are f32 sums that
+// cancel, which the other bounds check.
 template <typename T>
 bool as_good_as_rounding(const std::vector<T>& got, const Bounded& exact, const Bounded& rounded) {
   if (max_abs(exact.value) < 1e-5) return true;
@@ -28,7 +28,7 @@ void check_against_f64(const Exec& exec, const AttentionInputs<T>& in,
                        kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize) {
   const RefAttention want = in.reference(exec.device);
   const AttentionResults<T> got = run_attention(exec, in, {}, tile);
-  // The bounds are derived in ref_attention.cpp.
+  // ref_attention.cpp derives the bounds.
   CHECK(error_over_bound(to_f64(got.out), want.out) <= 1);
   CHECK(error_over_bound(to_f64(got.lse), want.lse) <= 1);
   CHECK(error_over_bound(to_f64(got.dq), want.dq) <= 1);

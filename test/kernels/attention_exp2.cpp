@@ -1,4 +1,4 @@
-// Exponentials by the FMA pipe in Hopper's forward attention.
+// Exponentials computed with FMA instructions in Hopper's forward attention.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace {
 
 using kernels::emu::exp2_by_fma;
 
-// The largest relative error of exp2_by_fma for y in [first, last] / 2^24.
+// Largest relative error of exp2_by_fma for y in [first, last] / 2^24.
 double largest_error(int64_t first, int64_t last) {
   double worst = 0;
   for (int64_t i = first; i <= last; ++i) {
@@ -24,14 +24,14 @@ double largest_error(int64_t first, int64_t last) {
 
 }  // namespace
 
-// All f32 in [1/2, 1], which are powers from -24 to 8, and as many between 0 and 1/2. The
-// polynomial is within 2^-13.7; its coefficients and four operations round in f32. bf16 and f16
-// round results by up to 2^-9 and 2^-12.
+// Tests all f32 in [1/2, 1], which cover powers from -24 to 8, and as many values between 0 and
+// 1/2. The polynomial's error is below 2^-13.7; its coefficients and four operations round in f32.
+// bf16 and f16 results round by up to 2^-9 and 2^-12.
 TEST_CASE("exponentials by FMA are four times as exact as probabilities are rounded",
           "[attention]") {
   const double error = largest_error(0, int64_t{1} << 24);
   CHECK(error < 7.48e-5 + 0x1p-21);
-  CHECK(error > 0x1p-14);  // or this looks at something else
+  CHECK(error > 0x1p-14);  // shows that the approximation was used
 }
 
 TEST_CASE("exponentials by FMA are clamped to their range", "[attention]") {

@@ -1,4 +1,5 @@
-// Attention whose queries do not see the first keys: sliding windows, documents in one sequence.
+// Attention whose queries do not see the first keys: sliding windows, and several documents in a
+// sequence.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +14,7 @@ AttentionShape windowed(AttentionShape shape, int64_t window) {
   return shape;
 }
 
-// Documents of different lengths, the first of which began before the batch's first query.
+// Documents of different lengths; the first one starts before the batch's first query.
 AttentionShape of_documents(AttentionShape shape, const std::vector<int64_t>& lengths) {
   for (int64_t b = 0; b < shape.batch; ++b) {
     int64_t begin = 0, document = b;
@@ -45,8 +46,8 @@ std::vector<Exec> devices_of(bool gpu) {
 
 }  // namespace
 
-// Windows smaller than a vector, a tile and a block of queries, not a multiple of any; documents of
-// one token and of several tiles; both; few queries, as in generation; groups of heads.
+// Cases: windows smaller than a vector, a tile and a block of queries, and not multiples of them;
+// documents of one token and of several tiles; both; few queries, as in generation; head groups.
 TEMPLATE_TEST_CASE("attention with hidden keys agrees with f64 on the CPU", "[kernels][attention]",
                    float, bf16) {
   const auto devices = devices_of(/*gpu=*/false);
@@ -73,7 +74,7 @@ TEMPLATE_TEST_CASE("attention with hidden keys agrees with f64 on GPUs", "[kerne
     check<float>(of_documents(shape_of(1, 140, 140, 1, 1, 80), lengths), devices);
     return;
   }
-  // Hopper has kernels of its own for all of these.
+  // Hopper has its own kernels for all of these.
   const int64_t head_size = GENERATE(64, 96, 128, 192, 256);
   check<TestType>(windowed(shape_of(1, 420, 420, 1, 1, head_size), 70), devices);
   check<TestType>(windowed(shape_of(1, 200, 330, 2, 1, head_size), 3), devices);
@@ -87,7 +88,7 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
   const AttentionShape window = windowed(plain, 45);
   for (int64_t b = 0; b < plain.batch; ++b) {
     for (int64_t i = 0; i < plain.queries; ++i) {
-      // What is below 0 hides nothing.
+      // Negative first keys hide nothing.
       given.first_keys.push_back(static_cast<int32_t>(i + plain.keys - plain.queries + 1 - 45));
     }
   }
@@ -95,7 +96,7 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
     CAPTURE(describe(exec));
     const AttentionInputs<bf16> one(window, 32), other(given, 32);
     CHECK(same_bits(run_attention(exec, one).all(), run_attention(exec, other).all()));
-    // One that hides nothing has those of plain attention.
+    // A window that hides nothing gives the bits of plain attention.
     const AttentionInputs<bf16> wide(windowed(plain, 190), 32), all(plain, 32);
     CHECK(same_bits(run_attention(exec, wide).all(), run_attention(exec, all).all()));
   }
@@ -103,7 +104,7 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
 
 TEST_CASE("runs of a sequence's tokens have the bits of the first keys that they stand for",
           "[kernels][attention]") {
-  // Chunks of 48 tokens, of a longer sequence: the second and the seventh; the first and the last.
+  // 48-token chunks of a longer sequence: the second and the seventh; the first and the last.
   constexpr int64_t kRun = 48;
   const kernels::TokenPlaces own{.run = kRun, .first = {48, 288}};
   const kernels::TokenPlaces others{.run = kRun, .first = {0, 336}};
@@ -167,7 +168,7 @@ TEST_CASE("hidden keys change nothing for those that do not see them", "[kernels
   const AttentionShape shape = windowed(shape_of(1, 200, 200, 1, 1, 64), 30);
   const AttentionInputs<float> in(shape, 34);
   AttentionInputs<float> other = in;
-  const size_t row = 64, cut = 100;  // keys before it are seen by queries before 129 alone
+  const size_t row = 64, cut = 100;  // only queries before 129 see keys before 100
   for (size_t i = 0; i < cut * row; ++i) other.k[i] += 1, other.v[i] -= 1;
   for (const Exec& exec : attention_devices()) {
     CAPTURE(describe(exec));
@@ -181,18 +182,18 @@ TEST_CASE("hidden keys change nothing for those that do not see them", "[kernels
   }
 }
 
-// A product with anything of them would be NaN. Documents are as long as the largest tile, and a
-// chunk of a sequence begins after the first of three.
+// Unseen tiles contain NaN, which would spread through any GEMM that reads them. Documents are as
+// long as the largest tile, and the queries start after the first of three documents.
 TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[kernels][attention]",
                    float, bf16) {
   constexpr int64_t kDocument = 128;
-  // Of 16 bits and heads of 64 Hopper has tiles of 96 keys.
+  // With 16 bits and heads of 64, Hopper would use tiles of 96 keys.
   constexpr int64_t kHeadSize = sizeof(TestType) == 2 ? 128 : 64;
   constexpr auto kRows = static_cast<std::ptrdiff_t>(kDocument * kHeadSize);
   const AttentionShape shape =
       of_documents(shape_of(1, 2 * kDocument, 3 * kDocument, 1, 1, kHeadSize), {kDocument});
   const AttentionInputs<TestType> whole(shape, 36);
-  // Of rows that begin with a document's.
+  // Overwrites all rows of a document with NaN.
   const auto poison = [](std::vector<TestType>& rows, int64_t document) {
     std::fill_n(rows.begin() + document * kRows, kRows,
                 TestType(std::numeric_limits<float>::quiet_NaN()));
@@ -204,7 +205,7 @@ TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[k
   for (const Exec& exec : attention_variants()) {
     CAPTURE(describe(exec));
     const AttentionResults<TestType> want = run_attention(exec, whole);
-    // But for the first so many documents of queries and of keys.
+    // Compares all but the first `queries` and `keys` documents.
     const auto agree = [&](const AttentionResults<TestType>& got, int64_t queries, int64_t keys) {
       const auto alike = [&](const std::vector<TestType>& a, const std::vector<TestType>& b,
                              int64_t documents) {
@@ -216,7 +217,7 @@ TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[k
       CHECK(alike(got.out, want.out, queries));
       CHECK(alike(got.dk, want.dk, keys));
       CHECK(alike(got.dv, want.dv, keys));
-      // Without `deterministic` GPUs add to it in any order.
+      // Without `deterministic`, GPUs add to dq in any order.
       if (exec.deterministic || !is_gpu(exec)) CHECK(alike(got.dq, want.dq, queries));
       CHECK(std::all_of(got.dq.begin() + queries * kRows, got.dq.end(),
                         [](TestType x) { return std::isfinite(to_f32(x)); }));

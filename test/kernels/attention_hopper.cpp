@@ -1,7 +1,7 @@
-// Hopper's attention kernels, on the emulator and on a GPU of compute capability 9.0 where there is
-// one. Tiles have 128 or 192 queries and 64, 96 or 128 keys in forward. In backward by keys they
-// have 128 keys and 64 or 128 queries, of heads of 192 and 256 64 of both; by queries 128 queries
-// and 48, 64 or 128 keys. Two blocks of forward do all tiles.
+// Hopper's attention kernels, on the emulator and on a GPU of compute capability 9.0 if there is
+// one. Forward tiles have 128 or 192 queries and 64, 96 or 128 keys. Backward by keys has tiles of
+// 128 keys and 64 or 128 queries (64 of both for heads of 192 and 256), backward by queries 128
+// queries and 48, 64 or 128 keys. Two thread blocks of forward process all tiles.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -30,7 +30,7 @@ void check_on_hopper(const AttentionShape& shape) {
   }
 }
 
-// NaN in what lies beyond the first `used` rows of each sequence.
+// Writes NaN beyond the first `used` rows of each sequence.
 template <typename T>
 void poison_rows(std::vector<T>& values, int64_t batch, int64_t length,
                  const std::vector<int32_t>& used) {
@@ -44,14 +44,14 @@ void poison_rows(std::vector<T>& values, int64_t batch, int64_t length,
 
 }  // namespace
 
-// One query; one tile of each kind exactly; tiles of keys that are odd in number, ragged, fewer and
-// more than there are stages; groups of heads; more queries than keys, which leaves whole tiles of
-// queries without a key, and the other way round.
+// Cases: one query; exactly one tile of each kind; key tiles that are odd in number, ragged, fewer
+// and more than the pipeline stages; head groups; more queries than keys, so that whole query tiles
+// see no key, and the reverse.
 TEMPLATE_TEST_CASE("Hopper's attention agrees with f64 in every number of tiles", "[attention]",
                    bf16, f16) {
   const int64_t head_size = GENERATE(64, 128, 192, 256);
   const bool causal = GENERATE(true, false);
-  if constexpr (std::is_same_v<TestType, f16>) {  // the same code, and the emulator is slow
+  if constexpr (std::is_same_v<TestType, f16>) {  // same code, and the emulator is slow
     if (causal) check_on_hopper<f16>(shape_of(1, 257, 257, 1, 1, head_size, causal));
     return;
   }
@@ -62,14 +62,14 @@ TEMPLATE_TEST_CASE("Hopper's attention agrees with f64 in every number of tiles"
   check_on_hopper<TestType>(shape_of(1, 330, 100, 1, 1, head_size, causal));
 }
 
-// Half of the last box of columns is zeros. Whole tiles of queries without a key come last.
+// Half of the last column box is zeros. Query tiles without a key come last.
 TEST_CASE("Hopper's attention with heads of 96 agrees with f64", "[attention]") {
   check_on_hopper<bf16>(shape_of(1, 257, 257, 1, 1, 96, true));
   check_on_hopper<bf16>(shape_of(1, 70, 250, 2, 1, 96, false));
   check_on_hopper<bf16>(shape_of(1, 330, 40, 1, 1, 96, true));
 }
 
-// Scores that spread over 60 units of log2: rows exceed what is subtracted from them in most tiles.
+// Scores spread over 60 units of log2, so that rows exceed their subtracted maximum in most tiles.
 TEST_CASE("Hopper's forward agrees with f64 where scores rise from tile to tile", "[attention]") {
   const int64_t head_size = GENERATE(64, 128);
   const AttentionInputs<bf16> in(shape_of(1, 100, 700, 1, 1, head_size, false), 25, 3.);
@@ -79,14 +79,14 @@ TEST_CASE("Hopper's forward agrees with f64 where scores rise from tile to tile"
   }
 }
 
-// By whichever pipe the key's exponentials are computed.
+// Tests both ways of computing a key's exponential.
 TEST_CASE("a NaN or an infinity in Hopper's attention reaches all that see it", "[attention]") {
   const float bad =
       GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
   const AttentionShape shape = shape_of(1, 70, 300, 8, 8, 64, false);
   AttentionInputs<bf16> in(shape, 26);
   for (int64_t head = 0; head < shape.heads; ++head) {
-    const int64_t key = 17 * head;  // in both tiles of keys that need no mask
+    const int64_t key = 17 * head;  // in both key tiles that need no mask
     in.k[size_t((key * shape.heads + head) * shape.head_size)] = bf16(bad);
     for (int64_t query = 0; query < shape.queries; ++query) {
       in.q[size_t((query * shape.heads + head) * shape.head_size)] = bf16(1.f);
@@ -183,7 +183,7 @@ TEST_CASE("Hopper's attention reads slices of one tensor and writes rows of any 
                                   shape.causal};
     kernels::attention_fwd(exec, fwd);
     CHECK(same(out, want.out));
-    // Backward sums over rows in another order where out is not aligned.
+    // Backward sums over rows in another order if `out` is not aligned.
     const DeviceArray<bf16> dense_out(exec, want.out);
     fwd.out = dense_out.view(q_shape(shape));
     kernels::attention_bwd(
@@ -195,7 +195,7 @@ TEST_CASE("Hopper's attention reads slices of one tensor and writes rows of any 
   }
 }
 
-// With atomics, all but dQ.
+// With atomics, all results but dQ.
 TEST_CASE("Hopper's attention has the same bits in every order of threads", "[attention]") {
   const int64_t head_size = GENERATE(64, 128, 192, 256);
   const AttentionInputs<bf16> in(shape_of(1, 200, 300, 2, 1, head_size), 24);

@@ -16,7 +16,7 @@ struct Size {
 
   int64_t rows() const { return B * T * H; }
   Shape shape() const { return {B, T, H, D}; }
-  // Of [B, H, T], the place of row [B, T, H].
+  // Index in [B, H, T] of row [B, T, H].
   size_t lse(int64_t row) const { return size_t((row / H / T * H + row % H) * T + row / H % T); }
 };
 
@@ -39,7 +39,7 @@ Merged merge(const Exec& exec, Size n, const std::vector<float>& sum, const std:
   return {y.download(), y_lse.download()};
 }
 
-// Of scores far apart, near each other, of any size, and of none.
+// Log-sum-exps far apart, close together, of extreme size, and of no keys.
 std::vector<float> extreme(int64_t count, uint64_t seed) {
   std::vector<float> lse = randn<float>(count, seed, 0, 3);
   for (int64_t i = 0; i < count; ++i) {
@@ -69,8 +69,7 @@ TEMPLATE_TEST_CASE("attention_merge agrees with f64, of scores of any size", "[k
       const bool sees = top != double(kNothing);
       const double of_a = sees ? std::exp(a - top) : 0, of_b = sees ? std::exp(b - top) : 0;
       const double total = of_a + of_b, want_lse = sees ? top + std::log(total) : top;
-      // Exponentials of differences that are rounded, of up to 88 before they vanish; a logarithm
-      // and a sum.
+      // Exponentials of rounded differences, of up to 88 before they vanish; a logarithm and a sum.
       constexpr double kUnit = 0x1p-24;
       const double weights = 2 * (std::min(std::abs(a - b), 110.0) + 6) * kUnit;
       const float got_lse = got.lse[n.lse(row)];
@@ -98,7 +97,7 @@ TEST_CASE("attention_merge does not look at what saw no key", "[kernels][attenti
     CHECK(merge<float>(exec, n, values, seen, none, unseen).sum == values);
     CHECK(merge<float>(exec, n, none, unseen, none, unseen).sum == std::vector<float>(16, 0.f));
     CHECK(merge<float>(exec, n, values, seen, none, unseen).lse == seen);
-    // A NaN that counts stays one.
+    // A NaN that has weight remains NaN.
     const auto nan = merge<float>(exec, n, values, {none[0], 1}, values, seen);
     CHECK(std::isnan(nan.sum[0]));
     CHECK(nan.sum[8] == Approx(2));
@@ -106,7 +105,7 @@ TEST_CASE("attention_merge does not look at what saw no key", "[kernels][attenti
 }
 
 TEST_CASE("parts of the keys, merged, are attention of all in f64", "[kernels][attention]") {
-  // Scores of some tens: most queries see one key, and hardly any part of the others.
+  // Scores of several tens: most queries attend to one key, so other parts have almost no weight.
   const double spread = GENERATE(1.0, 8.0);
   const AttentionShape all = shape_of(2, 37, 90, 4, 2, 32, /*causal=*/false);
   const AttentionInputs<float> in(all, 40, spread);
@@ -134,8 +133,8 @@ TEST_CASE("parts of the keys, merged, are attention of all in f64", "[kernels][a
       }
     }
     const RefAttention want = in.reference(exec.device);
-    // The bounds of one call, which have the error of scores, and as much for two merges: an lse is
-    // rounded to as much as a score is.
+    // Twice the bounds of a single call, which has the scores' error: the two merges may add as
+    // much, as an lse rounds as much as a score.
     CHECK(error_over_bound(to_f64(sum), want.out) <= 2);
     CHECK(error_over_bound(to_f64(lse), want.lse) <= 2);
   }
@@ -146,7 +145,7 @@ TEST_CASE("attention_merge takes rows of any strides, and any number of threads"
   const Size n{2, 40, 3, 24};
   const auto sum = randn<float>(n.rows() * n.D, 1), part = randn<float>(n.rows() * n.D, 2);
   const auto lse = extreme(n.rows(), 3), part_lse = extreme(n.rows(), 4);
-  // The last 17 queries of each sequence, between rows that stay.
+  // Updates the last 17 queries of each sequence; the other rows must not change.
   constexpr int64_t kFirst = 23, kCount = 17;
   for (const Exec& exec : devices_with({&kernels::attention_merge})) {
     CAPTURE(to_string(exec.device));

@@ -15,7 +15,7 @@ using test::RefAttention;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// [B, T, 3, H, D], and q, k or v of it.
+// Packed [B, T, 3, H, D], with q, k and v as views.
 struct Packed {
   int64_t batch, length, heads, head_size;
 
@@ -27,7 +27,7 @@ struct Packed {
     return array.view({batch, length, heads, head_size}, {length * row, row, head_size, 1},
                       offset(which));
   }
-  // A dense slice into or out of packed values.
+  // Copies a dense slice into or out of packed values.
   template <typename T>
   void put(std::vector<T>& packed, const std::vector<T>& dense, int64_t which) const {
     each(which, [&](size_t at, size_t dense_at) { packed[at] = dense[dense_at]; });
@@ -51,7 +51,7 @@ struct Packed {
   }
 };
 
-// Values beyond the first `count` rows of each head's lse, or of a [length, heads, D] sequence.
+// True if all values from index `begin` on equal `want`.
 template <typename T>
 bool all_are(const std::vector<T>& values, size_t begin, float want) {
   return std::all_of(values.begin() + static_cast<std::ptrdiff_t>(begin), values.end(),
@@ -74,7 +74,7 @@ kernels::AttentionFwdArgs dense_args(const AttentionShape& s, const test::Device
 
 TEMPLATE_TEST_CASE("attention has the same bits for any number of threads", "[kernels][attention]",
                    float, bf16) {
-  // Both schemes of backward, and forward with few queries.
+  // Covers both backward schemes, and forward with few queries.
   const AttentionShape shape = GENERATE(AttentionShape{2, 150, 150, 4, 4, 32, true, 0.2},
                                         AttentionShape{1, 150, 190, 6, 3, 20, true, 0.2},
                                         AttentionShape{1, 3, 300, 4, 2, 64, false, 0.2});
@@ -88,8 +88,7 @@ TEST_CASE("attention of a sequence does not depend on the rest of the batch",
           "[kernels][attention]") {
   for (const Exec& exec : test::reproducible_devices()) {
     CAPTURE(test::describe(exec));
-    // On the CPU, one sequence alone takes the other scheme of backward: both must add in one
-    // order.
+    // On the CPU a single sequence uses the other backward scheme: both must add in the same order.
     const AttentionShape shape = test::is_gpu(exec)
                                      ? AttentionShape{2, 70, 70, 2, 1, 24, true, 0.3}
                                      : AttentionShape{4, 140, 170, 4, 2, 24, true, 0.3};
@@ -161,8 +160,8 @@ TEMPLATE_TEST_CASE("sequences of different lengths are as if each were alone",
 
 TEMPLATE_TEST_CASE("deterministic attention has the same bits in every order of threads",
                    "[kernels][attention]", float, bf16) {
-  // Several blocks of keys add to each query, several heads and tiles of queries to each key. Heads
-  // of 80, for which the emulated devices, which differ in their order, run the same kernels.
+  // Several key blocks add to each query, and several heads and query tiles to each key. Heads of
+  // 80, for which the emulated devices, which differ in their order, run the same kernels.
   const AttentionInputs<TestType> in({1, 140, 140, 2, 1, 80, true, 0.125}, 13);
   const std::vector<Exec> all = test::reproducible_devices();
   std::vector<float> first;
@@ -176,7 +175,7 @@ TEMPLATE_TEST_CASE("deterministic attention has the same bits in every order of 
 
 TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else",
                    "[kernels][attention]", float, bf16) {
-  // Rows of 40 bytes are packed first on GPUs, those of 128 are not.
+  // Rows of 40 bytes are packed first on GPUs, rows of 128 are not.
   const auto [length, head_size] =
       GENERATE(std::pair<int64_t, int64_t>{3, 20}, std::pair<int64_t, int64_t>{70, 64});
   const AttentionShape shape{2, length, length, 3, 3, head_size, true, 0.25};
@@ -203,7 +202,7 @@ TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else",
     packed.put(want_out, want.out, 1);
     CHECK(test::same_bits(out.download(), want_out));
 
-    // One gradient at a time goes into the packed tensor, so that each shows what it leaves alone.
+    // Writes one gradient at a time into the packed tensor, to show that the others stay unchanged.
     for (int64_t which = 0; which < 3; ++which) {
       const test::DeviceArray<TestType> scratch(exec, packed.count());
       grads.upload(marker);
@@ -231,7 +230,7 @@ TEST_CASE("attention with scores of 1e4 neither overflows nor loses the sum",
           "[kernels][attention]") {
   const bool causal = GENERATE(false, true);
   const int64_t queries = GENERATE(2, 70);
-  // q and k of standard deviation 40: scores have 40^2 sqrt(64) = 1e4.
+  // q and k with a standard deviation of 40 give scores of 40^2 sqrt(64) = 1e4.
   const AttentionInputs<float> in({1, queries, 70, 2, 2, 64, causal, 1.}, 8, 40.);
   const RefAttention want = in.reference();
   for (const Exec& exec : test::attention_devices()) {
@@ -262,7 +261,7 @@ TEST_CASE("a query that sees no key gives zeros and takes no gradient", "[kernel
       REQUIRE(got.lse[i] == -kInfinity);
       REQUIRE(got.lse[size_t(queries) + i] == -kInfinity);
     }
-    // Nothing of theirs reaches a key.
+    // These queries do not affect the gradients of keys.
     AttentionInputs<float> other = in;
     for (size_t i = 0; i < blind * row; ++i) other.q[i] = 100, other.dout[i] = 100;
     const AttentionResults<float> same = test::run_attention(exec, other);

@@ -24,7 +24,7 @@ struct AttentionInputs {
         v(randn<T>(s.kv_count(), seed + 2)),
         dout(randn<T>(s.q_count(), seed + 3)) {}
 
-  // With the bounds for `device`: GPUs multiply on tensor cores.
+  // Reference with the error bounds of `device`: GPUs multiply on tensor cores.
   RefAttention reference(const Device& device = {}) const {
     // Half an ulp; f16 results may be subnormal.
     const StorageRounding storage{.relative = ulp<T>() / 2,
@@ -43,7 +43,7 @@ struct AttentionResults {
   std::vector<T> out, dq, dk, dv;
   std::vector<float> lse;
 
-  // All values in one array, for comparison of bits.
+  // All values in one array, to compare bits.
   std::vector<float> all() const {
     std::vector<float> values = lse;
     for (const auto* array : {&out, &dq, &dk, &dv}) {
@@ -56,7 +56,7 @@ struct AttentionResults {
 inline std::vector<Exec> attention_devices() {
   return devices_with({&kernels::attention_fwd, &kernels::attention_bwd});
 }
-// The same where results are bitwise the same each time: GPUs with backward without atomics.
+// Devices in the mode in which results are bit-reproducible: on GPUs, backward without atomics.
 inline std::vector<Exec> reproducible_devices() {
   std::vector<Exec> all = attention_devices();
   for (Exec& exec : all) exec.deterministic = true;
@@ -65,7 +65,7 @@ inline std::vector<Exec> reproducible_devices() {
 inline bool is_gpu(const Exec& exec) {
   return exec.device.type != DeviceType::kCpu;
 }
-// The same with both variants. The CPU has one.
+// Devices in both modes. The CPU has only one.
 inline std::vector<Exec> attention_variants() {
   std::vector<Exec> all = attention_devices();
   for (const Exec& exec : reproducible_devices()) {
@@ -84,17 +84,17 @@ inline Shape kv_shape(const AttentionShape& s) {
   return {s.batch, s.keys, s.kv_heads, s.head_size};
 }
 
-// Lengths of each sequence; empty: all of the array.
+// Lengths of each sequence; if empty, sequences have full length.
 struct SequenceLengths {
   std::vector<int32_t> queries{}, keys{};
 };
 
-// Where the tokens stand; runs of 0: nothing is said.
+// Positions of tokens; a run of 0 means none are given.
 struct SequencePlaces {
   kernels::TokenPlaces queries{}, keys{};
 };
 
-// The lists of a shape's blocks; P: as many as heads, or 1 where all see alike.
+// Block lists of a shape. They are given per head, or once if all heads see the same.
 inline kernels::HostBlockLists block_lists_of(const AttentionShape& s) {
   const int64_t query_blocks = kernels::attention_blocks(s.queries);
   const int64_t key_blocks = kernels::attention_blocks(s.keys);
@@ -117,7 +117,7 @@ inline kernels::HostBlockLists block_lists_of(const AttentionShape& s) {
   return patterns(1);
 }
 
-// Lists in a device's memory.
+// Block lists in device memory.
 struct DeviceBlockLists {
   DeviceArray<int32_t> key_begins, keys, query_begins, queries;
   int64_t patterns;
@@ -136,7 +136,7 @@ struct DeviceBlockLists {
   }
 };
 
-// Forward and backward on dense arrays. What the kernels write is NaN before.
+// Forward and backward on dense arrays. Outputs are filled with NaN first.
 template <typename T>
 AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in,
                                   const SequenceLengths& lengths = {},
@@ -196,7 +196,7 @@ AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in
   return {out.download(), dq.download(), dk.download(), dv.download(), lse.download()};
 }
 
-// Sequence b of an array of sequences, its first `rows` rows.
+// The first `rows` rows of sequence b.
 template <typename T>
 std::vector<T> rows_of(const std::vector<T>& from, int64_t sequences, int64_t b, int64_t length,
                        int64_t rows) {

@@ -1,4 +1,4 @@
-// Attention with capped scores.
+// Attention with softcapped scores.
 #include <algorithm>
 #include <limits>
 
@@ -7,8 +7,8 @@
 namespace shale::test {
 namespace {
 
-// Scores of inputs such as these have a standard deviation of 1: `softcap` 0.7 bends most of them,
-// 50 hardly any.
+// Scores of these inputs have a standard deviation of 1: a softcap of 0.7 changes most of them, 50
+// hardly any.
 AttentionShape capped(AttentionShape shape, double softcap, int64_t window = 0) {
   shape.softcap = softcap;
   shape.window = window;
@@ -27,7 +27,7 @@ void check(const AttentionShape& shape, bool gpu) {
 
 }  // namespace
 
-// Both schemes of backward, few queries as in generation, groups of heads, hidden keys.
+// Covers both backward schemes, few queries as in generation, head groups, hidden keys.
 TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on the CPU",
                    "[kernels][attention]", float, bf16, f16) {
   const double softcap = GENERATE(0.7, 3., 50.);
@@ -38,7 +38,7 @@ TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on the CPU",
   check<TestType>(capped(shape_of(1, 200, 200, 1, 1, 16), softcap, 30), false);
 }
 
-// Hopper has kernels of its own for all heads of 16 bits here.
+// Hopper has its own kernels for all 16-bit heads here.
 TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on GPUs", "[kernels][attention]",
                    float, bf16, f16) {
   if constexpr (std::is_same_v<TestType, float>) {
@@ -46,7 +46,7 @@ TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on GPUs", "[ker
     check<float>(capped(shape_of(1, 33, 65, 1, 1, 80), 50), true);
     return;
   }
-  if constexpr (std::is_same_v<TestType, f16>) {  // the same code, and the emulator is slow
+  if constexpr (std::is_same_v<TestType, f16>) {  // same code, and the emulator is slow
     check<f16>(capped(shape_of(1, 70, 70, 1, 1, 64), 3), true);
     check<f16>(capped(shape_of(1, 70, 70, 1, 1, 256), 3), true);
     return;
@@ -69,7 +69,7 @@ TEST_CASE("capped scores stay below their limit, and what is beyond a sequence's
     CAPTURE(describe(exec));
     const AttentionResults<bf16> got = run_attention(exec, in, lengths);
     for (int64_t i = 0; i < 70; ++i) {
-      // Of n keys, whose scores are 2 at most, and -2 at least.
+      // lse of n keys with scores between -2 and 2.
       const double keys = double(i + 140 - 70 + 1), lse = double{got.lse[size_t(i)]};
       CHECK(std::abs(lse - std::log(keys)) <= 2 + 1e-5);
     }
@@ -96,8 +96,8 @@ TEST_CASE("a softcap far above all scores changes hardly a bit", "[kernels][atte
   for (const Exec& exec : reproducible_devices()) {
     CAPTURE(describe(exec));
     const auto want = run_attention(exec, in).all(), got = run_attention(exec, wide).all();
-    // c tanh(s / c) is s - s^3 / (3 c^2) + ...: with scores below 6 a change of 7e-5, which sums of
-    // some values of order 1 have in proportion.
+    // c tanh(s / c) is s - s^3 / (3 c^2) + ...: for scores below 6 a change of 7e-5, which changes
+    // sums of some values of order 1 proportionally.
     CHECK(max_error(got, to_f64(want)) <= 4 * 7e-5);
   }
 }

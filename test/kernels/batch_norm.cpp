@@ -14,13 +14,13 @@ using Doubles = std::vector<double>;
 
 constexpr float kEps = 1e-5f;
 
-// One row, less than a vector, ragged, exact vectors, several blocks of rows, strips of four vectors
-// and of one with a ragged end.
+// Cases: one row; less than a vector; ragged; exact vectors; several row blocks; strips of four
+// vectors, and of one with a ragged end.
 const std::vector<std::pair<int64_t, int64_t>> kSizes = {{1, 1},   {2, 5},    {3, 31},   {40, 16},
                                                          {67, 64}, {1000, 7}, {1300, 48}, {40, 85}};
 
 struct Moments {
-  Doubles mean, squares;  // by channel
+  Doubles mean, squares;  // per channel
 };
 
 template <typename T>
@@ -71,7 +71,7 @@ Merged merge(const Exec& exec, const std::vector<float>& moments, int64_t cols,
 
 TEMPLATE_TEST_CASE("batch_moments agrees with f64", "[kernels][batch_norm]", float, bf16, f16) {
   const auto [rows, cols] = GENERATE(from_range(kSizes));
-  // A mean that dwarfs the deviations does not spoil them, as far as T itself can tell them.
+  // A mean much larger than the deviations must not affect them beyond the precision of T.
   const double mean = GENERATE(0.0, 30.0);
   const auto x = test::randn<TestType>(rows * cols, 1, mean, 2);
   const Moments want = ref_moments(x, cols);
@@ -82,7 +82,7 @@ TEMPLATE_TEST_CASE("batch_moments agrees with f64", "[kernels][batch_norm]", flo
     CHECK(got.back() == float(rows));
     for (size_t c = 0; c < size_t(cols); ++c) {
       // A block's mean is a sum of at most 21 values (rows / 64, at least 16), each rounded by half
-      // an ulp of the sum so far, corrected by the deviations' own sum.
+      // an ulp of the partial sum, then corrected by the sum of the deviations.
       CHECK(std::abs(got[c] - want.mean[c]) <= 4 * 0x1p-24 * (std::abs(mean) + 8));
       CHECK(std::abs(got[size_t(cols) + c] - want.squares[c]) <=
             32 * 0x1p-24 * (want.squares[c] + 1) + 1e-6 * std::abs(mean));
@@ -139,7 +139,7 @@ TEST_CASE("the running variance of a single row stays, and nothing moves without
 
 namespace {
 
-// Forward and backward in f64, of x with the statistics of all rows.
+// Forward and backward in f64 for x, with the statistics of all rows.
 struct Reference {
   Doubles y, dx, d_residual, dgain, dbias;
 };
@@ -167,7 +167,7 @@ Inputs<T> make_inputs(int64_t rows, int64_t cols, bool with_residual, bool relu)
   return in;
 }
 
-// mask: where the kernel's own y is positive, as rounding decides that for values near 0.
+// The ReLU mask is taken from the kernel's own y, as rounding decides the sign near 0.
 template <typename T>
 Reference reference(const Inputs<T>& in, const std::vector<T>& y_of_kernel) {
   const size_t cols = in.gain.size(), rows = in.x.size() / cols;
@@ -211,7 +211,7 @@ void check_norm(const Exec& exec, const Inputs<T>& in) {
                              .relu = in.relu,
                              .y = y.view(shape)});
   const Reference want = reference(in, y.download());
-  // One rounding to T, and a few of f32: of the factor, the shift, their sum and the residual's.
+  // One rounding to T, and a few in f32: of the factor, the shift, their sum and the residual's.
   const double f32 = 8 * 0x1p-24 * (test::max_abs(want.y) + 8);
   CHECK(test::max_error(y.download(), want.y) <= f32 + test::ulp<T>() * test::max_abs(want.y));
 
@@ -227,7 +227,7 @@ void check_norm(const Exec& exec, const Inputs<T>& in) {
                                   .dgain = dgain.view(),
                                   .dbias = dbias.view(),
                                   .accumulate_dgain = true});
-  // Sums of `rows` products of numbers of some size, added in blocks of at least 16.
+  // Sums of `rows` products of moderate size, added in blocks of at least 16.
   const double of_sums = 64 * 0x1p-24 * std::sqrt(double(rows)) * 12;
   Doubles gain_want = want.dgain;
   for (double& value : gain_want) value += 2;
@@ -257,7 +257,7 @@ TEMPLATE_TEST_CASE("batch_norm and its gradients agree with f64", "[kernels][bat
                    bf16, f16) {
   const auto [rows, cols] = GENERATE(from_range(kSizes));
   const bool with_residual = GENERATE(false, true), relu = GENERATE(false, true);
-  if (rows < 3) return;  // deviations of which only eps is left, divided by themselves
+  if (rows < 3) return;  // deviations too small, only eps is left
   for (const Exec& exec : test::devices_with(
            {&kernels::batch_norm, &kernels::batch_norm_sums, &kernels::batch_norm_grad})) {
     CAPTURE(rows, cols, with_residual, relu);

@@ -23,11 +23,11 @@ struct Size {
   Shape y() const { return {images, out_rows(), out_cols(), out}; }
 };
 
-// No image, one pixel, a window as large as the image, windows that leave a rest, a stem, a
-// downsampling, patches, more images than a block has, ragged and whole vectors of channels,
-// windows that leave out pixels, pixels for two parts of a weight's gradient, a stride beyond the
-// image, a window most of which is over padding, and weights so large for their pixels that their
-// gradient is made by slices of channels, of all images at once and of two halves.
+// Cases: no image, one pixel, a window as large as the image, windows with a remainder, a stem, a
+// downsampling, patches, more images than a block, ragged and whole channel vectors, windows that
+// skip pixels, pixels for two parts of a weight gradient, a stride beyond the image, a window
+// mostly over padding, and weights so large compared to the pixels that their gradient is computed
+// by channel slices, for all images together and for two halves.
 const std::vector<Size> kSizes = {
     {0, 4, 4, 3, 8, 3, 1, 1},      {1, 1, 1, 1, 1, 1, 1, 0},   {2, 5, 5, 3, 4, 5, 1, 0},
     {3, 6, 5, 7, 9, 3, 2, 1},      {2, 11, 9, 3, 16, 7, 2, 3}, {2, 7, 8, 16, 32, 1, 2, 0},
@@ -36,7 +36,7 @@ const std::vector<Size> kSizes = {
     {1, 3, 4, 8, 8, 2, 5, 0},      {1, 3, 4, 8, 8, 2, 5, 1},   {4, 8, 8, 32, 256, 3, 1, 1},
     {8, 16, 16, 5, 384, 3, 1, 1}};
 
-// fn(x, weight, y) for the indices of all products, where the window's pixel is inside.
+// Calls fn(x, weight, y) with the indices of each multiplication whose pixel is inside the image.
 template <typename Fn>
 void for_each_product(const Size& s, const Fn& fn) {
   for (int64_t n = 0; n < s.images; ++n)
@@ -64,7 +64,7 @@ Doubles rounded(const Doubles& values) {
   return result;
 }
 
-// Small integers, so that all sums are exact in f32 and rounded once.
+// Small integers, so that all sums are exact in f32 and round once.
 template <typename T>
 std::vector<T> integers(int64_t count, uint64_t seed) {
   return test::rand_int<T>(count, seed, -3, 3);
@@ -138,7 +138,7 @@ TEMPLATE_TEST_CASE("a convolution and its gradients are exact in integers", "[ke
   const Size size = GENERATE(from_range(kSizes));
   for (const Exec& exec : test::devices_with(
            {&kernels::conv, &kernels::conv_input_grad, &kernels::conv_weight_grad})) {
-    // The emulator takes its time.
+    // Larger cases are too slow on the emulator.
     constexpr int64_t kEmulated = 1 << 18;
     const int64_t products = size.y().numel() * size.weight().numel() / size.out;
     if (exec.device.type == DeviceType::kEmu && products > kEmulated) continue;
@@ -154,7 +154,7 @@ TEMPLATE_TEST_CASE("a convolution and its gradients are exact in integers", "[ke
 }
 
 TEMPLATE_TEST_CASE("tiles of a convolution's GPU kernels agree", "[kernels][conv]", float, bf16) {
-  // More than a tile of rows, of columns and of k, none of them whole.
+  // More than one tile of rows, columns and k, all with a remainder.
   const Size size = GENERATE(Size{2, 9, 8, 24, 136, 3, 1, 1}, Size{3, 13, 11, 136, 9, 3, 2, 1});
   for (const Exec& exec : test::devices_with({&kernels::conv})) {
     if (exec.device.type == DeviceType::kCpu) continue;

@@ -9,7 +9,7 @@
 namespace shale::kernels {
 namespace {
 
-// A view of the right size; no cost looks at the memory.
+// A view of the given shape without memory; cost functions do not read it.
 View view_of(DType dtype, const Shape& shape) {
   static char memory[1];
   return make_view(memory, dtype, shape);
@@ -63,10 +63,10 @@ TEST_CASE("causal attention counts the pairs that the mask leaves", "[kernels]")
         .v = view_of(kF32, {2, keys, 3, 8}), .out = view_of(kF32, {2, queries, 3, 8}),
         .lse = view_of(kF32, {2, 3, queries}), .causal = causal});
   };
-  // Two products of 2 FLOP over D = 8 elements, B H = 6 heads.
+  // Two GEMMs of 2 FLOP over D = 8 elements, for B H = 6 heads.
   CHECK(fwd(4, 4, false).flops == 4 * 8 * 6 * 16);
   CHECK(fwd(4, 4, true).flops == 4 * 8 * 6 * (1 + 2 + 3 + 4));
-  CHECK(fwd(2, 4, true).flops == 4 * 8 * 6 * (3 + 4));  // aligned at the bottom right
+  CHECK(fwd(2, 4, true).flops == 4 * 8 * 6 * (3 + 4));  // causal: aligned at the bottom right
   CHECK(fwd(4, 2, true).flops == 4 * 8 * 6 * (0 + 0 + 1 + 2));
 }
 

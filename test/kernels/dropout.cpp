@@ -35,7 +35,7 @@ std::vector<T> run(const Exec& base, int64_t samples, const std::vector<T>& x,
   return y.download();
 }
 
-// The mask as kernels/elementwise.h defines it.
+// The mask as defined in kernels/elementwise.h.
 bool kept(const StepState& state, int64_t sample, int64_t element, float p, uint32_t site) {
   const PhiloxCounter words =
       philox({uint32_t(element / 4), site, uint32_t(state.sample + uint64_t(sample)),
@@ -87,7 +87,7 @@ TEST_CASE("a part of samples has the mask that they have there", "[kernels][drop
   for (const Exec& base : test::devices_with({&kernels::dropout})) {
     const auto whole = run<bf16>(base, samples, x, {}, 0.5f, state);
     const test::DeviceStep step(base, state);
-    // Inside a sample, over the end of one, over all; ragged.
+    // Within a sample, across the end of one, over all; ragged.
     for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 16}, {8, 1000}, {1024, 7}, {2064, 9}, {2000, 3000}, {4, samples * elements - 4}}) {
       CAPTURE(first, count);

@@ -30,7 +30,7 @@ std::vector<Y> run_axpby(const Exec& exec, const std::vector<A>& a, const std::v
   return y.download();
 }
 
-// Small integers times powers of two: exact in every dtype, so that results are too.
+// Small integers times powers of two: exact in every dtype, and so are the results.
 template <typename Y, typename A, typename B>
 void check_axpby_exact(const Exec& exec, int64_t n) {
   const auto a = test::rand_int<A>(n, 1, -8, 8);
@@ -66,7 +66,7 @@ double gelu_slope(double x, bool exact) {
   return s + x * s * (1 - s) * 2 * root * (1 + 3 * 0.044715 * x * x);
 }
 
-// Which bits a NaN has is the device's choice.
+// NaNs have device-specific bits.
 template <typename T>
 std::vector<T> with_one_nan(std::vector<T> values) {
   for (T& value : values) {
@@ -166,7 +166,8 @@ TEMPLATE_TEST_CASE("gelu and its slope agree with f64 in both forms", "[kernels]
     const DeviceArray<TestType> d_x(exec, x), d_dy(exec, dy), y(exec, n), dx(exec, n);
     kernels::gelu_fwd(exec, {.x = d_x.view(), .y = y.view(), .exact = exact});
     kernels::gelu_bwd(exec, {.x = d_x.view(), .dy = d_dy.view(), .dx = dx.view(), .exact = exact});
-    // Of f32's ulps the sigmoid has 3, erf 2.5 of 1, times x: the largest |x| is the scale.
+    // In f32 ulps, the sigmoid has an error of 3 and erf 2.5 ulps of 1, times x: the largest |x| is
+    // the scale.
     CHECK(test::error_ratio(y.download(), want_y, rounded_y, 2) <= 1);
     CHECK(test::error_ratio(dx.download(), want_dx, rounded_dx, 2) <= 1);
     CHECK((y.margins_intact() && dx.margins_intact()));

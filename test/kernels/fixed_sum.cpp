@@ -30,7 +30,7 @@ TEST_CASE("a FixedSum holds every value of up to 53 bits that fits, exactly",
   for (const double value : {0.0, 1.0, 0x1p-80, 3 * 0x1p-80, 0x1.fffffffffffffp46, 0x1p46, 0x1p-28,
                              0x1.8000000000001p-28, 0x1p-16, 0x1.23456789abcdep-17, 1e-12, 1e9}) {
     CAPTURE(value);
-    // What lies below the last bit, 2^-80, is cut off.
+    // Bits below the last one, 2^-80, are cut off.
     CHECK(sum_of({value}).value() == std::ldexp(std::floor(std::ldexp(value, 80)), -80));
   }
   CHECK(sum_of({-0.0, 5e-324, 0x1p-81, 0x1p-200}).value() == 0);
@@ -74,7 +74,7 @@ TEST_CASE("a FixedSum counts what it cannot hold", "[kernels][fixed_sum]") {
     total.add(sum);
     CHECK(total.value() == kInf);
   }
-  // The sum of values that fit may not fit itself.
+  // The sum of representable values may overflow.
   CHECK(sum_of({0x1p46, 0x1p46}).value() == kInf);
   CHECK(sum_of({0x1p46, 0x1p46, 0x1p46, 0x1p46, 1.0}).value() == kInf);
 }

@@ -18,7 +18,7 @@ using kernels::Fp8Blocks;
 using kernels::Fp8Format;
 using kernels::Fp8Operand;
 
-// What shares a scale, and the numbers.
+// Block kind, which says what shares a scale, and number format.
 struct Kind {
   Fp8Blocks blocks = Fp8Blocks::kLines;
   Fp8Format format = Fp8Format::kE4M3;
@@ -26,7 +26,7 @@ struct Kind {
 constexpr Kind kLines, kSquares{Fp8Blocks::kSquares}, kTensor{Fp8Blocks::kTensor},
     kGradient{Fp8Blocks::kTensor, Fp8Format::kE5M2};
 
-// The number of a code, by the formats' definition: it shares nothing with the kernels.
+// Value of a code by the format's definition, independent of the kernels.
 double number_of(int code, Fp8Format format) {
   const bool is_e4m3 = format == Fp8Format::kE4M3;
   const int mantissa_bits = is_e4m3 ? 3 : 2, one = 1 << mantissa_bits, bias = is_e4m3 ? 7 : 15;
@@ -41,7 +41,7 @@ double largest_of(Fp8Format format) {
   return format == Fp8Format::kE4M3 ? 448 : 57344;
 }
 
-// The nearest of all finite numbers; of two as near, that of the even code.
+// Nearest finite number; a tie goes to the even code.
 double nearest(double x, Fp8Format format) {
   int best = 0;
   for (int code = 0; code < 256; ++code) {
@@ -52,7 +52,7 @@ double nearest(double x, Fp8Format format) {
   return number_of(best, format);
 }
 
-// An operand in a device's memory. What no kernel writes is 0.
+// An operand in device memory, initialized to 0.
 class OperandArrays {
  public:
   OperandArrays(const Exec& exec, int64_t lines, int64_t length, const Kind& kind)
@@ -70,7 +70,7 @@ class OperandArrays {
   }
   bool margins_intact() const { return codes_.margins_intact() && scales_.margins_intact(); }
 
-  // What lies in memory, but for what is between the lines.
+  // Content of the lines, without the padding between them.
   std::vector<uint8_t> codes() const {
     const std::vector<uint8_t> memory = codes_.download();
     std::vector<uint8_t> codes;
@@ -116,7 +116,7 @@ struct Block {
   int64_t rows, columns;
 };
 
-// x [rows, columns] rounded in f64, block by block.
+// x [rows, columns] quantized in f64, block by block.
 std::vector<double> rounded(const std::vector<bf16>& x, int64_t rows, int64_t columns, Block block,
                             Fp8Format format) {
   std::vector<double> y(x.size());
@@ -148,7 +148,7 @@ std::vector<T> transpose(const std::vector<T>& x, int64_t rows, int64_t columns)
   return y;
 }
 
-// Blocks of other magnitudes beside each other.
+// Values in which adjacent blocks have different magnitudes.
 std::vector<bf16> uneven(int64_t count, int seed) {
   std::vector<bf16> values = randn<bf16>(count, uint64_t(seed));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -157,7 +157,7 @@ std::vector<bf16> uneven(int64_t count, int seed) {
   return values;
 }
 
-// The CPU, and every device that multiplies codes.
+// The CPU, and every device that has fp8 GEMMs.
 std::vector<Exec> devices_of_products() {
   std::vector<Exec> execs = devices_with({&kernels::fp8_gemm});
   std::erase_if(execs, [](const Exec& exec) {
@@ -215,7 +215,7 @@ TEST_CASE("codes of E4M3 and E5M2 are the numbers of their definition, rounded t
   check_numbers<e5m2>(Fp8Format::kE5M2);
 }
 
-// Rows and columns of one call, and each alone.
+// Quantizes rows and columns in one call, and each alone.
 TEST_CASE("quantize_fp8 has the scale of each block, or of x, for x and its transpose, anywhere",
           "[kernels]") {
   const Kind kind = GENERATE(kLines, kSquares, kTensor, kGradient);
@@ -279,9 +279,9 @@ TEST_CASE("quantize_fp8 makes NaN of all of a block that is not finite", "[kerne
 
 namespace {
 
-// What tensor cores add besides, relative to the magnitudes that they add: of each of the four
-// instructions of a block 32 products, and what they are added to, are cut off at 2^-13 of the
-// largest (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). The emulator's sums are f32's.
+// Additional error of tensor cores, relative to the magnitudes that they add: each of the four
+// instructions per block truncates 32 products and the accumulator at 2^-13 of the largest one
+// (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). The emulator sums in f32.
 double hardware_error(const Exec& exec) {
   return exec.device.type == DeviceType::kCuda ? 4 * 33 * 0x1p-13 : 0;
 }
@@ -293,7 +293,7 @@ struct ProductCase {
   int64_t pad = 0;  // elements between rows of c
 };
 
-// Holds a product of random operands to f64 on every device, two of the same to each other's bits.
+// Compares a GEMM of random operands with f64 on every device, and the bits of two identical calls.
 template <typename TOut>
 void check_product(const ProductCase& g) {
   const std::vector<bf16> a_values = uneven(g.m * g.k, 1), b_values = uneven(g.n * g.k, 2);
@@ -326,7 +326,7 @@ void check_product(const ProductCase& g) {
     const auto plain = [](double term) { return term; };
     const auto magnitude = [](double term) { return std::abs(term); };
     const std::vector<TOut> memory = c.download(), found = gather(c_at, memory);
-    // Sums of 128, scaled exactly, which are terms of a sum themselves.
+    // Sums of 128 terms, scaled exactly, are terms of an outer sum.
     CHECK(worst_ratio(
               found, [&](size_t i) { return ref.value[i] + more(i, plain); },
               [&](size_t i) {
@@ -343,8 +343,8 @@ void check_product(const ProductCase& g) {
 
 }  // namespace
 
-// Stages: one, a ragged one, an even and an odd number, more than the ring has places; tiles: one,
-// and several that are ragged in both directions.
+// Pipeline stages: one, a ragged one, an even and an odd number, more than the ring has slots.
+// Tiles: one, and several that are ragged in both directions.
 TEST_CASE("fp8_gemm agrees with f64 for all numbers of stages and tiles", "[gemm]") {
   const auto [a_kind, b_kind] =
       GENERATE(std::pair{kLines, kLines}, std::pair{kLines, kSquares}, std::pair{kTensor, kTensor},
@@ -367,7 +367,7 @@ TEST_CASE("fp8_gemm adds bias and residual, or to c, in bf16 and f32, aligned or
   check_product<float>({.m = 140, .n = 200, .k = 272, .bias = true, .pad = pad});
 }
 
-// Few tiles with a long k are cut along k, the last part shorter.
+// Few tiles with a long k are split along k; the last part is shorter.
 TEST_CASE("fp8_gemm adds the products of parts of k", "[gemm]") {
   constexpr int64_t kLong = 3 * 8 * 128 + 200;
   check_product<float>({.m = 72, .n = 136, .k = kLong, .accumulate = true});
@@ -381,8 +381,7 @@ TEST_CASE("fp8_gemm without rows, columns or k writes what is left", "[gemm]") {
   check_product<float>({.m = 8, .n = 16, .k = 0, .accumulate = true});
 }
 
-// The tensor cores' sums are of 128 and no more: one number that dwarfs the rest of its block does
-// so in no other.
+// Tensor cores sum only 128 terms at a time, so a huge value affects no block but its own.
 TEST_CASE("fp8_gemm keeps small blocks beside a large one", "[gemm]") {
   constexpr int64_t kK = 256;
   std::vector<bf16> values(kK, bf16(0.0f));

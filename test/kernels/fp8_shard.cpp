@@ -1,4 +1,4 @@
-// Weights of fp8 in ranges: their codes against quantize_fp8() of the whole.
+// Quantization of weight shards to fp8: codes compared with quantize_fp8() of the whole weight.
 #include "shale/kernels/fp8_shard.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Matrix {
   Shape blocks(Fp8Blocks of) const { return kernels::fp8_weight_blocks(of, shape()); }
 };
 
-// Some numbers lie halfway between two of bf16, and blocks beside each other have other magnitudes.
+// Some numbers are halfway between two bf16 numbers, and adjacent blocks have different magnitudes.
 std::vector<float> uneven_weights(int64_t count) {
   std::vector<float> values = randn<float>(count, 11);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -35,7 +35,7 @@ std::vector<float> uneven_weights(int64_t count) {
   return values;
 }
 
-// What quantize_fp8() of x in bf16 has, by the CPU.
+// Result of quantize_fp8() for x in bf16, on the CPU.
 struct Quantized {
   std::vector<uint8_t> codes;
   std::vector<double> numbers;
@@ -93,7 +93,7 @@ class OperandArray {
   bool margins_intact() const { return codes_.margins_intact() && scales_.margins_intact(); }
 
  private:
-  // What is in the lines, not between them.
+  // Content of the lines, without the padding between them.
   template <typename T>
   static std::vector<T> parts_of(const std::vector<T>& all, int64_t lines, int64_t length,
                                  int64_t stride) {
@@ -116,7 +116,7 @@ std::vector<bf16> in_bf16(const std::vector<float>& x) {
   return y;
 }
 
-// What ranks do that have so many elements each: maxima, codes, then all numbers.
+// Simulates ranks with `of_rank` elements each: finds maxima, encodes shards, then decodes all.
 struct Shared {
   std::vector<uint8_t> codes;
   std::vector<bf16> numbers;
@@ -198,7 +198,7 @@ TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernel
     kernels::fp8_encode(
         exec, {.x = input.view(), .columns = m.columns, .largest = maxima, .codes = codes.view()});
     const std::vector<uint8_t> before = codes.download();
-    // Either alone, both, and rows in the place of the codes.
+    // Requests rows, columns, both, and rows in place of the codes.
     for (const int asked : {1, 2, 3, 5, 7}) {
       const bool in_place = (asked & 4) != 0;
       if (in_place && kernels::fp8_codes_stride(m.columns) != m.columns) continue;
@@ -220,7 +220,7 @@ TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernel
       CHECK(codes.download() == before);
       CHECK((rows.margins_intact() && columns.margins_intact() && codes.margins_intact()));
     }
-    // Not NaN's sign, which is nobody's.
+    // The sign of NaN is not preserved.
     CHECK(want_rows.lines() == before);
   }
 }
@@ -229,7 +229,7 @@ TEST_CASE("numbers out of codes of fp8 are the same when they are quantized agai
   const Fp8Blocks blocks = GENERATE(Fp8Blocks::kSquares, Fp8Blocks::kTensor);
   const Matrix m = {150, 256};
   std::vector<float> x = uneven_weights(m.numel());
-  // The largest of this block is rounded down to half of the format's largest: another scale.
+  // This block's maximum rounds down to half of the format's maximum, which changes the scale.
   for (int64_t i = 0; i < 128; ++i) x[size_t(i)] = i == 3 ? 225.0f : 0.01f * float(i);
   const Quantized once = quantized(in_bf16(x), m, blocks);
   std::vector<bf16> numbers;

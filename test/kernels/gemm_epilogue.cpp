@@ -29,7 +29,7 @@ const std::vector<Size>& sizes() {
   return all;
 }
 
-// The inputs of GELU should spread over where it bends: a·b of this has a deviation of 2.
+// GELU inputs should cover its nonlinear range: a·b has a standard deviation of 2.
 template <typename TIn, typename TOut>
 GemmCase<TIn, TOut> epilogue_case(const Size& s) {
   auto g = random_case<TIn, TOut>(s.m, s.n, s.k);
@@ -37,8 +37,8 @@ GemmCase<TIn, TOut> epilogue_case(const Size& s) {
   return g;
 }
 
-// GELU and its derivative are computed in f32 with errors of a few units in the last place of their
-// largest intermediate, which is below max(1, |x|) (their own tests have the numbers).
+// GELU and its derivative are computed in f32 with errors of a few ulps of their largest
+// intermediate value, which is below max(1, |x|) (their own tests have the numbers).
 double activation_error(double x) {
   return 16 * 0x1p-24 * std::max(1., std::abs(x));
 }
@@ -92,7 +92,7 @@ TEMPLATE_LIST_TEST_CASE("gemm with GELU keeps its argument, and c is the GELU of
                 [&](size_t i) {
                   return sum_error(s.k, 1, ref.magnitude[i] + std::abs(bias(i)));
                 }) <= 1);
-      // From the stored argument on, the error no longer depends on k.
+      // Relative to the stored argument, the error no longer depends on k.
       const auto want = [&](size_t i) {
         return ref_gelu(to_f64(got.aux[i]), form) + to_f64(g.residual[i]);
       };

@@ -1,5 +1,5 @@
-// Hopper's GEMM kernels, whatever gemm_plan() would take for a shape, on the emulator and on a GPU
-// of compute capability 9.0 where there is one.
+// Hopper's GEMM kernels, independent of the choices of gemm_plan(), on the emulator and on a GPU of
+// compute capability 9.0 if there is one.
 #include "shale/base/reserved_sms.h"
 #include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/gemm_plan.h"
@@ -24,9 +24,9 @@ struct Size {
 
 }  // namespace
 
-// Two blocks do all tiles, and on a GPU besides as many as it has multiprocessors. Stages: one, an
-// odd number, more than the ring has places; the last tile is ragged in both directions, and so is
-// the last stage.
+// Two thread blocks process all tiles; on a GPU also as many blocks as it has SMs. Pipeline stages:
+// one, an odd number, more than the ring has slots. The last tile is ragged in both directions, and
+// so is the last stage.
 TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of stages", "[gemm]",
                    bf16, f16) {
   for (const GemmTile tile : kTiles) {
@@ -51,7 +51,7 @@ TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of 
   }
 }
 
-// bf16 and f32 results go by different boxes; lines that are not aligned go without.
+// bf16 and f32 results use different TMA boxes; unaligned lines use none.
 TEST_CASE("Hopper's tiles add to f32, and add bias and residual, aligned or not", "[gemm]") {
   for (const GemmTile tile : kTiles) {
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
@@ -82,14 +82,14 @@ TEST_CASE("Hopper's tiles add to f32, and add bias and residual, aligned or not"
   }
 }
 
-// What the portable kernels compute is tested against f64 (gemm_epilogue.cpp). The epilogue is the
-// same code on sums that differ in their last bits, so each activation may differ by what that and
-// one rounding to bf16 make of it.
+// gemm_epilogue.cpp tests the portable kernels against f64. The epilogue is the same code on sums
+// that differ in their last bits, so activations may differ by what that and one rounding to bf16
+// cause.
 TEST_CASE("Hopper's tiles keep GELU's argument and give its gradient and the bias's", "[gemm]") {
   const GemmPlan portable{GemmEngine::kOwn, GemmTile::k128x128, 1};
   for (const GemmTile tile : kTiles) {
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
-    // Small integers: sums are exact, so that both kernels see the same ones.
+    // Small integers: sums are exact, so that both kernels have the same ones.
     auto g = random_case<bf16, bf16>(150, cols_of(tile) + 8, 72);
     g.a = rand_int<bf16>(g.m * g.k, 1, -2, 2);
     g.b = rand_int<bf16>(g.k * g.n, 2, -1, 1);
@@ -139,13 +139,13 @@ TEST_CASE("Hopper's tiles give the same bits under every order of threads", "[ge
   }
 }
 
-// One after the other by the same counter, which each has to leave as it found it.
+// Calls in a row share a counter, which each must reset to zero.
 TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of those in turns",
           "[gemm]") {
   for (const GemmTile tile : kTiles) {
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
     auto many = random_case<bf16, bf16>(300, cols_of(tile) + 8, 136);
-    auto few = random_case<bf16, bf16>(130, 40, 72);  // as many tiles as blocks: nobody asks
+    auto few = random_case<bf16, bf16>(130, 40, 72);  // as many tiles as blocks: counter unused
     many.align = few.align = 8;
     many.plan = few.plan = &plan;
     for (const Exec& exec : hopper_devices()) {
@@ -158,8 +158,8 @@ TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of
   }
 }
 
-// In clusters of two: pairs of rows of tiles and one row left over, two clusters that ask the
-// counter for tiles or none of it.
+// Clusters of two, with pairs of tile rows and a single row left; two clusters that take tiles from
+// the counter or in fixed turns.
 TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that do not",
           "[gemm]") {
   for (const GemmTile tile : kTiles) {
@@ -176,7 +176,7 @@ TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that
         const GemmPlan clusters{GemmEngine::kOwn, tile, 1, blocks};
         for (Exec exec : hopper_devices()) {
           CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
-          exec.persistent_blocks = 5;  // two clusters, and a block that finds no other one
+          exec.persistent_blocks = 5;  // two clusters, and an unpaired block
           g.plan = &alone;
           const auto want = run_gemm(exec, g);
           g.plan = &clusters;

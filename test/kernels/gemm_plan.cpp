@@ -40,7 +40,7 @@ TEST_CASE("where a block has little shared memory, no tile is planned that takes
 TEST_CASE("few tiles over a long k are split", "[gemm]") {
   CHECK(gemm_plan(problem(768, 768, 16384), {}).splits > 1);
   CHECK(gemm_plan(problem(16384, 768, 768), {}).splits == 1);
-  // As much memory as the partial products may take.
+  // Partial products use at most the memory allowed for them.
   const GemmProblem wide = problem(4096, 4096, 65536);
   CHECK(gemm_plan(wide, {}).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);
 }
@@ -52,22 +52,22 @@ TEST_CASE("blocks form clusters unless a row of tiles without a pair costs a rou
   CHECK(best_cluster(problem(256, 256, 512), GemmTile::kHopper128x256) == 2);
   CHECK(best_cluster(problem(128, 256, 512), GemmTile::kHopper128x256) == 1);
   CHECK(best_cluster(problem(8192, 8192, 512), GemmTile::kHopper128x64) == 1);
-  // 3 rows of 44 tiles are one round, as 4 rows are not.
+  // 3 rows of 44 tiles take one round, 4 rows would take two.
   CHECK(best_cluster(problem(384, 44 * 256, 512), GemmTile::kHopper128x256) == 1);
   CHECK(best_cluster(problem(384, 33 * 256, 512), GemmTile::kHopper128x256) == 2);
 }
 
-// On Hopper, of 132 multiprocessors.
+// On Hopper with 132 SMs.
 TEST_CASE("tiles beyond whole rounds are shared where that ends sooner", "[gemm]") {
   using kernels::best_shares;
   const auto shares = [](int64_t m, int64_t n, int64_t k, int cluster = 1) {
     return best_shares(problem(m, n, k), GemmTile::kHopper128x256, cluster);
   };
   CHECK(shares(768, 3072, 16384) == 132);  // 72 tiles
-  CHECK(shares(768, 3072, 512) == 0);      // what is saved is less than what moves
+  CHECK(shares(768, 3072, 512) == 0);      // saves less than the traffic costs
   CHECK(shares(768, 768, 16384) == 18 * 7);
   CHECK(shares(12 * 128, 11 * 256, 16384) == 0);      // 132 tiles
-  CHECK(shares(16 * 128, 12 * 256, 4096) == 60 * 2);  // 60 more
+  CHECK(shares(16 * 128, 12 * 256, 4096) == 60 * 2);  // 60 more than a round
   CHECK(shares(768, 3072, 16384, 2) == 66);
   CHECK(best_shares(problem(768, 3072, 16384), GemmTile::kHopperPingPong128x128, 1) == 0);
   CHECK(best_shares(problem(768, 3072, 16384), GemmTile::k128x256, 1) == 0);
@@ -122,7 +122,7 @@ TEST_CASE("on Hopper two tiles take turns where the epilogue is long beside k", 
   gelu.k = 16384;
   CHECK(gemm_plan(gelu, hopper).tile == GemmTile::kHopper128x256);
   CHECK(gemm_plan(problem(8192, 8192, 8192), hopper).tile == GemmTile::kHopper128x256);
-  // A block with one tile has nobody to take turns with.
+  // A block with a single tile cannot alternate between two.
   CHECK(gemm_plan(problem(1024, 1024, 1024), hopper).tile != GemmTile::kHopperPingPong128x128);
 }
 

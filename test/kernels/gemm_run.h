@@ -9,8 +9,8 @@
 
 namespace shale::test {
 
-// One call of the gemm slot. Matrices are row-major here; how they lie in the kernel's memory is
-// chosen by a_transposed, b_transposed, pad and align.
+// One call of the gemm slot. Matrices here are row-major; a_transposed, b_transposed, pad and align
+// choose their layout in the kernel's memory.
 template <typename TIn, typename TOut>
 struct GemmCase {
   int64_t m = 0, n = 0, k = 0;
@@ -18,8 +18,8 @@ struct GemmCase {
   int64_t pad = 0, align = 1;
   std::vector<TIn> a, b;
   std::vector<TOut> c;            // before the call; NaN if empty
-  std::vector<TIn> bias;          // left out if empty
-  std::vector<TIn> aux;           // of an epilogue; where it is written, any of the right size
+  std::vector<TIn> bias;          // empty: no bias
+  std::vector<TIn> aux;           // of an epilogue; for outputs, any values of the right size
   std::vector<TIn> b_up, aux_up;  // of SwiGLU
   std::vector<TOut> residual;
   std::vector<float> bias_grad;  // before the call
@@ -107,21 +107,21 @@ GemmResult<TIn, TOut> run_gemm(const Exec& exec, const GemmCase<TIn, TOut>& g) {
   return r;
 }
 
-// Largest error of rounding x to T: half a unit in the last place, or in the last subnormal one.
+// Largest error of rounding x to T: half an ulp, or half of the smallest subnormal.
 template <typename T>
 double rounding_error(double x) {
   const double smallest = std::is_same_v<T, f16> ? 0x1p-25 : 0x1p-134;
   return std::max(0.5 * ulp<T>() * std::abs(x), smallest);
 }
 
-// error(i) over allowed(i), the largest of all elements; at most 1 is a pass, NaN is infinite.
+// Largest ratio error(i) / allowed(i) over all elements; at most 1 passes, NaN counts as infinite.
 template <typename T, typename Want, typename Allowed>
 double worst_ratio(const std::vector<T>& got, Want&& want, Allowed&& allowed) {
   double worst = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const double expected = want(i), error = std::abs(to_f64(got[i]) - expected);
     if (error == 0) continue;
-    // The result is `expected` with an error below allowed(i), and then rounded to T.
+    // The result is `expected` with an error below allowed(i), then rounded to T.
     const double bound = allowed(i) + rounding_error<T>(std::abs(expected) + allowed(i));
     worst = std::max(worst,
                      std::isnan(error) ? std::numeric_limits<double>::infinity() : error / bound);
@@ -129,8 +129,8 @@ double worst_ratio(const std::vector<T>& got, Want&& want, Allowed&& allowed) {
   return worst;
 }
 
-// The error of c, bias and residual and what was there added, in units of what sums of k and so
-// many `others` allow.
+// Error of c with bias, residual and initial value, relative to the bound for sums of k + `others`
+// terms.
 template <typename TIn, typename TOut>
 double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
                      const RefProduct& ref, int others = 3) {

@@ -1,5 +1,5 @@
-// Tiles of Hopper's GEMM that several blocks share, on the emulator and on a GPU of compute
-// capability 9.0 where there is one.
+// Hopper GEMM tiles that several blocks share (stream-K), on the emulator and on a GPU of compute
+// capability 9.0 if there is one.
 #include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/gemm_problem.h"
 #include "shale/test/kernels/gemm_run.h"
@@ -17,7 +17,7 @@ using kernels::GemmTile;
 constexpr GemmTile kTiles[] = {GemmTile::kHopper128x64, GemmTile::kHopper128x128,
                                GemmTile::kHopper128x256};
 
-// Four tiles, of which two lie below the others, as does a cluster's second row.
+// Four tiles in two tile rows, as in a cluster of two.
 template <typename TIn, typename TOut>
 GemmCase<TIn, TOut> four_tiles(GemmTile tile, int64_t k) {
   auto g = random_case<TIn, TOut>(200, cols_of(tile) + 40, k);
@@ -25,7 +25,7 @@ GemmCase<TIn, TOut> four_tiles(GemmTile tile, int64_t k) {
   return g;
 }
 
-// Small integers: sums are exact, in whatever order they are added.
+// Small integers: sums are exact in any order.
 template <typename TIn, typename TOut>
 void make_exact(GemmCase<TIn, TOut>& g) {
   g.a = rand_int<TIn>(g.m * g.k, 1, -2, 2);
@@ -52,8 +52,8 @@ void check_same(const GemmResult<TIn, TOut>& got, const GemmResult<TIn, TOut>& w
 
 }  // namespace
 
-// Of 4 stages each: one share of all, less shares than tiles, parts of two tiles in one, as many of
-// each tile, one for each stage.
+// Tiles with 4 stages each. Shares: one for everything, fewer than tiles, parts of two tiles in
+// one, equally many per tile, one per stage.
 TEST_CASE("shares of tiles make the sums of whole ones", "[gemm]") {
   for (const GemmTile tile : kTiles) {
     auto g = four_tiles<bf16, float>(tile, 232);
@@ -106,7 +106,7 @@ TEST_CASE("shares are added in one order, whoever is last", "[gemm]") {
       g.plan = &plan;
       const auto first = run_gemm(emulator_with_kernels({})->exec(), g);
       CHECK(product_ratio(first, g, ref) <= 1);
-      CHECK_FALSE(same_bits(first.c, other));  // or nothing was shared
+      CHECK_FALSE(same_bits(first.c, other));  // shows that tiles were shared
       for (const auto& options : emulator_orders()) {
         const auto emulator = emulator_with_kernels(options);
         CAPTURE(describe(options), name_of(tile), shares);
@@ -175,7 +175,7 @@ TEST_CASE("clusters share tiles as blocks do", "[gemm]") {
     auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 232);  // three rows of tiles
     g.align = 8;
     g.b_transposed = true;
-    // Three of each tile, so that they are cut alike.
+    // Three shares per tile, so that both plans cut tiles at the same places.
     const GemmPlan alone = shared(tile, 3 * 6), clusters = shared(tile, 3 * 4, blocks);
     const GemmPlan across = shared(tile, 7, blocks);
     for (const auto& options : {emulator_orders()[0], emulator_orders()[1], emulator_orders()[4]}) {
@@ -199,7 +199,7 @@ TEST_CASE("clusters share tiles as blocks do", "[gemm]") {
   }
 }
 
-// 12 x 12 tiles, of which a nominal GPU does 132 in one round.
+// 12 x 12 tiles, of which a nominal GPU processes 132 in one round.
 TEST_CASE("tiles of whole rounds come before those that are shared", "[gemm]") {
   const GemmTile tile = GemmTile::kHopper128x64;
   auto g = random_case<bf16, bf16>(12 * 128, 12 * 64, 136);

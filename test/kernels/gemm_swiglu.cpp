@@ -1,4 +1,5 @@
-// SwiGLU in the gemm slot's epilogues, and the elementwise slot that makes the activation again.
+// SwiGLU in the epilogues of the gemm slot, and the elementwise slot that recomputes the
+// activation.
 #include <cmath>
 #include <tuple>
 
@@ -37,7 +38,7 @@ struct Size {
   int64_t m, n, k;
 };
 
-// One element; lines of one element; nothing to sum; more than a tile each way, and a bit.
+// One element; lines of one element; an empty sum; more than a tile in each direction.
 const std::vector<Size>& sizes() {
   static const std::vector<Size> all{{1, 1, 1},   {1, 70, 20},    {3, 16, 8},
                                      {40, 1, 33}, {33, 61, 0},    {5, 33, 1},
@@ -55,14 +56,14 @@ double ref_dsilu(double x) {
   return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
 }
 
-// silu and its slope are computed in f32. The sigmoid has a relative error of a few units in the
-// last place besides the exponent's, |x| (1 - sigmoid(x)) of them; times x or x (1 - sigmoid(x)),
-// both of which stay below max(1, |x|), this is below 16 units of that.
+// silu and its slope are computed in f32. The sigmoid has a relative error of a few ulps plus the
+// exponent's, |x| (1 - sigmoid(x)) ulps. Multiplied by x or x (1 - sigmoid(x)), which both stay
+// below max(1, |x|), this is below 16 ulps of that.
 double silu_error(double x) {
   return 16 * 0x1p-24 * std::max(1., std::abs(x));
 }
 
-// The inputs of silu should spread over where it bends: the products have a deviation of 2.
+// silu inputs should cover its nonlinear range: the GEMM results have a standard deviation of 2.
 template <typename TIn, typename TOut>
 GemmCase<TIn, TOut> forward_case(const Size& s) {
   auto g = random_case<TIn, TOut>(s.m, s.n, s.k);
@@ -95,7 +96,8 @@ void check_forward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& go
   };
   check_product(g.b, got.aux);
   check_product(g.b_up, got.aux_up);
-  // From the stored products on, the error no longer depends on k: silu's, and a multiplication.
+  // Relative to the stored GEMM results, the error no longer depends on k: silu's, and a
+  // multiplication.
   const auto want = [&](size_t i) { return ref_silu(to_f64(got.aux[i])) * to_f64(got.aux_up[i]); };
   CHECK(worst_ratio(got.c, want, [&](size_t i) {
           return silu_error(to_f64(got.aux[i])) * std::abs(to_f64(got.aux_up[i])) +
@@ -107,7 +109,7 @@ void check_forward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& go
 template <typename TIn, typename TOut>
 void check_backward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& got) {
   const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), g.m, g.n, g.k);
-  // d times a factor that has an error of its own, by up to two multiplications.
+  // Checks d times a factor with an error of its own and up to two multiplications.
   const auto check_times = [&](const std::vector<TOut>& result, auto&& factor,
                                auto&& factor_error) {
     CHECK(worst_ratio(
@@ -136,7 +138,7 @@ std::vector<Exec> gpus() {
   return execs;
 }
 
-// fn(exec, plan) for the tiles that a device has for these operands.
+// Calls fn(exec, plan) for the tiles that a device has for these operands.
 template <typename T, typename Fn>
 void for_tiles(Fn&& fn) {
   for (const GemmTile tile : kTiles) {
@@ -190,13 +192,13 @@ TEMPLATE_LIST_TEST_CASE("gemm gives the gradients of SwiGLU's gate and up", "[ge
   }
 }
 
-// Several tiles each way, the last ones ragged, and more stages than a ring has places.
+// Several tiles in each direction, the last ones ragged, and more stages than the ring has slots.
 TEMPLATE_TEST_CASE("every tile pairs the columns of SwiGLU's two products", "[gemm]", float, bf16,
                    f16) {
   for_tiles<TestType>([](const Exec& exec, const GemmPlan& plan) {
     auto g = forward_case<TestType, TestType>({140, cols_of(plan.tile) / 2 + 24, 456});
     g.plan = &plan;
-    for (const int64_t align : {8, 1}) {  // by boxes and packs, or element by element
+    for (const int64_t align : {8, 1}) {  // by boxes and packs, or by element
       g.align = align;
       g.pad = align == 1 ? 3 : 0;
       CAPTURE(align);
@@ -215,7 +217,7 @@ TEMPLATE_TEST_CASE("every tile pairs the columns of SwiGLU's two products", "[ge
   });
 }
 
-// Small integers: sums are exact, in whatever order they are added.
+// Small integers: sums are exact in any order.
 TEST_CASE("every tile, k cut or not, gives the same gradients of SwiGLU", "[gemm]") {
   const GemmPlan first{GemmEngine::kOwn, GemmTile::k64x64, 1};
   for_tiles<bf16>([&](const Exec& exec, GemmPlan plan) {
@@ -310,7 +312,7 @@ TEST_CASE("SwiGLU far from zero is the product, or zero; a NaN stays one", "[gem
     auto g = backward_case<float, float>({1, 6, 1});
     g.a = {1}, g.b.assign(6, 1), g.aux = gate, g.aux_up = up;
     const auto back = run_gemm(exec, g);
-    CHECK(back.c[0] == 3);  // of the gate: up, where silu is the identity
+    CHECK(back.c[0] == 3);  // gate gradient: up, where silu is linear
     CHECK(std::abs(back.c[1]) < 1e-30f);
     CHECK(back.c[2] == 2);
     CHECK(std::abs(back.c[3]) < 1e-6f);

@@ -15,13 +15,13 @@
 
 namespace shale::test {
 
-// What a kernel around one primitive reads, and what it has to write.
+// Input words of a kernel that wraps one primitive, and the expected output words.
 struct Golden {
   std::string name;
   std::vector<uint32_t> in, want;
 };
 
-// Its name, its words in and those out, in hexadecimal.
+// Name, input words and output words in hexadecimal.
 inline std::string text_of(const Golden& golden) {
   std::string text = cat(golden.name, "\n");
   const auto add = [&text](const char* what, const std::vector<uint32_t>& list) {
@@ -38,8 +38,9 @@ inline std::string text_of(const Golden& golden) {
   return text;
 }
 
-// Compares with test/fixtures/`name`.txt, which has `head` and a line for each: how many words, and
-// the FNV-1a of its text. SHALE_WRITE_GOLDEN=DIR writes that file and `name`_words.txt, all texts.
+// Compares with test/fixtures/`name`.txt, which has `head` and a line per case with the number of
+// words and the FNV-1a hash of its text. SHALE_WRITE_GOLDEN=DIR writes that file and
+// `name`_words.txt with all texts.
 inline void check_table(const std::string& name, const std::string& head,
                         const std::vector<Golden>& all) {
   std::string table = head, words;

@@ -29,8 +29,8 @@ View weights_view(const DeviceArray<T>& w, const Size& s) {
 
 }  // namespace
 
-// Products of whole numbers, whose sums are exact in every dtype's accumulator; c in f32. In tf32
-// operands are off by what rounding takes away.
+// GEMMs of integers, whose sums are exact in every dtype's accumulator; c in f32. For tf32 the
+// operands deviate by amounts that its rounding removes.
 TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "[kernels][moe]",
                    float, bf16, f16) {
   const bool tf32 = std::is_same_v<TestType, float> && GENERATE(false, true);
@@ -75,7 +75,7 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
                                    .accumulate = true});
       CHECK(dc.margins_intact());
       CHECK(test::max_error(dc.download(), rows) == 0);
-      // Rows of no group stay as they were.
+      // Rows outside all groups stay unchanged.
       const std::vector<float> untouched = test::poison<float>(s.rows * s.k);
       const DeviceArray<float> dx(exec, untouched);
       kernels::grouped_gemm(exec, {.offsets = offsets.view(),
@@ -118,7 +118,7 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
       }
     }
   }
-  // Rounded once.
+  // Sums are rounded once.
   std::vector<double> rounded;
   for (const double sum : rows) {
     rounded.push_back(test::to_f64(TestType(static_cast<float>(sum))));
@@ -152,7 +152,7 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
                                                    .align = 16,
                                                    .tile = &tile};
       if (tile == GemmTile::kHopper128x256 ||
-          tile == GemmTile::kHopperPingPong128x128) {  // registers would not suffice
+          tile == GemmTile::kHopperPingPong128x128) {  // too few registers
         CHECK_THROWS_AS(kernels::grouped_gemm(exec, inner_args), UnavailableError);
         continue;
       }
@@ -165,8 +165,8 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
 
 namespace {
 
-// The matrices of SwiGLU's product, or of its derivative's: rows of group g of what is by rows, its
-// matrix of weights.
+// Matrices of a SwiGLU GEMM or of its backward: a group has its rows of row-wise matrices, and a
+// weight matrix of its own.
 struct SwiGluArrays {
   const Size& s;
   DeviceArray<float> a, gate, up, c, aux, aux_up, c_up;
@@ -194,7 +194,7 @@ struct SwiGluArrays {
             .aux_up = aux_up.view(rows),
             .c_up = is_forward ? View{} : c_up.view(rows)};
   }
-  // All that is written, one after the other.
+  // All outputs, concatenated.
   std::vector<float> results() const {
     std::vector<float> all;
     for (const DeviceArray<float>* array : {&c, &aux, &aux_up, &c_up}) {
@@ -228,7 +228,7 @@ TEST_CASE("a grouped SwiGLU product has the bits of each group's own, for any th
       const int64_t begin = s.offsets[size_t(g)], end = s.offsets[size_t(g + 1)];
       if (begin < end) kernels::gemm(device, kernels::group_of(grouped, g, begin, end));
     }
-    // Rows of no group stay as they were, here and there.
+    // Rows outside all groups are unchanged in both.
     CHECK(test::same_bits(run(device), arrays.results()));
   }
 }
@@ -244,14 +244,14 @@ TEST_CASE("grouped products refuse matrices that do not lie one after the other"
   };
   CHECK_THROWS_AS(run(b.view({2, 3, 4}, {20, 4, 1})), ShapeError);
   CHECK_THROWS_AS(run(b.view({2, 3, 4}, {24, 8, 2})), ShapeError);
-  // Groups of columns of a that are no lines.
+  // Groups of a's columns that are not contiguous lines.
   CHECK_THROWS_AS(kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                                .by = GroupedBy::kInner,
                                                .a = a.view({3, 2}),
                                                .b = c.view({2, 4}),
                                                .c = b.view({2, 3, 4})}),
                   ShapeError);
-  // Offsets that no number divides which was promised to.
+  // Offsets that `align` does not divide.
   CHECK_THROWS_AS(kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                                .a = a.view({2, 3}),
                                                .b = b.view({2, 3, 4}),

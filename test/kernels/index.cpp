@@ -29,7 +29,7 @@ std::vector<int32_t> random_index(Size n, bool is_list) {
   return test::rand_int<int32_t>(total, 3, 0, n.count - 1);
 }
 
-// fn(element of [outer, count, inner], element of [outer, picks, inner]) in order of k.
+// Calls fn(index in [outer, count, inner], index in [outer, picks, inner]) in order of k.
 template <class Fn>
 void for_picks(Size n, bool is_list, const std::vector<int32_t>& index, const Fn& fn) {
   for (int64_t o = 0; o < n.outer; ++o) {

@@ -21,7 +21,7 @@ std::ostream& operator<<(std::ostream& out, const Row& r) {
              << "}";
 }
 
-// The state after each step; '.' is a finite gradient, 'x' an overflow.
+// States after each step; '.' is a finite gradient, 'x' an overflow.
 std::vector<Row> schedule(const Exec& exec, const LossScaleArgs& args, float start,
                           std::string_view gradients) {
   StepState state;
@@ -38,7 +38,7 @@ std::vector<Row> schedule(const Exec& exec, const LossScaleArgs& args, float sta
   return rows;
 }
 
-// Whether each norm is an outlier, and what is left in the window.
+// Which norms are outliers, and the content of the window at the end.
 struct Window {
   std::string outliers;
   std::vector<float> norms;
@@ -69,17 +69,17 @@ TEST_CASE("a norm far above those before is an outlier, once half the window is 
           "[kernels][loss_scale]") {
   const float inf = std::numeric_limits<float>::infinity();
   for (const Exec& exec : test::devices_with({&kernels::skip_outliers})) {
-    // Of 1, 2, 3 the mean is 2 and the standard deviation 1: 5 is just no outlier, more is one.
+    // 1, 2, 3 have mean 2 and standard deviation 1: 5 is just not an outlier, larger values are.
     const Window first = windowed(exec, 4, 3, {100, 1, inf, 2, 3, 1, 2, 4, 4.5f});
     CHECK(first.outliers == "..x......");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 5}).outliers == "....");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 5.01f}).outliers == "...o");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 0}).outliers == "....");
-    CHECK(windowed(exec, 8, 3, {1, 2, 3, 100, 9}).outliers == ".....");  // three are not half of 8
-    // What is put in takes the place of the oldest, an outlier too; infinities are not put in.
+    CHECK(windowed(exec, 8, 3, {1, 2, 3, 100, 9}).outliers == ".....");  // 3 is under half of 8
+    // A new value replaces the oldest, even if it is an outlier; infinities are not stored.
     CHECK(first.count == 8);
     CHECK(first.norms == std::vector<float>{1, 2, 4, 4.5f});
-    // A level that stays is the usual one before long.
+    // A persistent new level soon stops being an outlier.
     CHECK(windowed(exec, 4, 3, {1, 1.1f, 1, 1.1f, 9, 9, 9, 9}).outliers == "....o...");
   }
 }
@@ -97,7 +97,7 @@ TEST_CASE("an outlier leaves the loss scale as a finite gradient does", "[kernel
   }
 }
 
-// The rows are written by hand from the documentation of torch.amp.GradScaler.
+// Rows written by hand from the documentation of torch.amp.GradScaler.
 TEST_CASE("without hysteresis the scale follows PyTorch's GradScaler", "[kernels][loss_scale]") {
   for (const Exec& exec : test::devices_with({&kernels::update_loss_scale})) {
     const LossScaleArgs args{.growth_interval = 3};
@@ -108,7 +108,7 @@ TEST_CASE("without hysteresis the scale follows PyTorch's GradScaler", "[kernels
                            {64, 0, 0, 1},
                            {64, 1, 0, 1},
                            {64, 2, 0, 1},
-                           {32, 0, 0, 2},  // the count starts over
+                           {32, 0, 0, 2},  // the count restarts
                            {32, 1, 0, 2},
                            {32, 2, 0, 2},
                            {64, 0, 1, 2},
@@ -116,7 +116,7 @@ TEST_CASE("without hysteresis the scale follows PyTorch's GradScaler", "[kernels
   }
 }
 
-// By hand from Megatron-LM's DynamicGradScaler: growth_tracker, hysteresis_tracker.
+// Rows written by hand from Megatron-LM's DynamicGradScaler: growth_tracker, hysteresis_tracker.
 TEST_CASE("hysteresis tolerates overflows until the scale has grown again",
           "[kernels][loss_scale]") {
   for (const Exec& exec : test::devices_with({&kernels::update_loss_scale})) {

@@ -28,7 +28,7 @@ const std::vector<RouterRule> kRules = {
     {.score = RouterScore::kSigmoid, .scale = 2.5f},
     {.score = RouterScore::kSigmoid, .renormalise = true, .scale = 2.5f}};
 
-// ---- The formulas, of one token ----
+// ---- Formulas for one token ----
 
 double log_sum_exp(const Vec& logits) {
   double sum = 0;
@@ -55,7 +55,7 @@ Vec weights_of(const Vec& logits, const std::vector<int32_t>& experts, const Rou
   return weights;
 }
 
-// What choosing by a full sort gives: by falling choice score, then by number.
+// Expected choice by a full sort: by decreasing choice score, then by number.
 std::vector<int32_t> best_of(const Vec& choice, int64_t count) {
   std::vector<int32_t> order(choice.size());
   std::iota(order.begin(), order.end(), 0);
@@ -130,7 +130,7 @@ TEST_CASE("routers choose and weigh by their formulas", "[kernels][moe]") {
           const auto first = got.experts.begin() + t * n.active;
           const std::vector<int32_t> experts(first, first + n.active);
           CHECK(experts == best_of(row, n.active));
-          // A few roundings of an exponential, a sum of up to 300 and a quotient.
+          // A few roundings of an exponential, a sum of up to 300 terms and a quotient.
           CHECK(test::max_error(row_of(got.weights, t, n.active), weights_of(row, experts, rule)) <=
                 32 * test::ulp<float>() * rule.scale);
         }
@@ -149,7 +149,7 @@ TEST_CASE("among equal scores routers choose the lower expert", "[kernels][moe]"
 }
 
 TEST_CASE("a bias moves the choice, not the weights, and groups limit it", "[kernels][moe]") {
-  // Sigmoids rise with logits; groups are {0, 1}, {2, 3}, {4, 5}.
+  // Sigmoids increase with logits; groups are {0, 1}, {2, 3}, {4, 5}.
   const Size n{1, 6, 2};
   const std::vector<float> logits = {0, 1, 2, -9, 1.5f, 1.25f};
   const RouterRule rule{.score = RouterScore::kSigmoid, .renormalise = true, .scale = 2};
@@ -161,9 +161,9 @@ TEST_CASE("a bias moves the choice, not the weights, and groups limit it", "[ker
           8 * test::ulp<float>());
     RouterRule one_group = rule;
     one_group.groups = 3, one_group.active_groups = 1;
-    // The best is in the second group, whose two are worth less together than those of the third.
+    // The best expert is in the second group, whose sum of two is below that of the third.
     CHECK(route(exec, n, one_group, logits).experts == std::vector<int32_t>{4, 5});
-    // Among equal groups the lower one.
+    // Among equal groups the first one is chosen.
     CHECK(route(exec, n, one_group, std::vector<float>(6, 0)).experts ==
           std::vector<int32_t>{0, 1});
   }
@@ -182,7 +182,7 @@ TEST_CASE("gradients of routers are those of their formulas", "[kernels][moe]") 
       const Routed routed = route(exec, n, rule, logits);
       const Sorted sorted = sort(exec, n, routed.experts, 0, 1);
       const DeviceArray<float> x(exec, logits), dw(exec, d_weights), dx(exec, x.size());
-      // Of these tokens and of as many others.
+      // Counts of these tokens and of as many others.
       std::vector<int32_t> of_all = sorted.counts;
       for (int32_t e = 0; e < n.experts; ++e) of_all.push_back(e % 4);
       const DeviceArray<int32_t> experts(exec, routed.experts), counts(exec, of_all);
@@ -195,7 +195,7 @@ TEST_CASE("gradients of routers are those of their formulas", "[kernels][moe]") 
                                     .balance = balances ? balance : 0,
                                     .z = z,
                                     .tokens = 2 * n.tokens});
-      // The losses of one token, whose derivatives do not depend on the others: counts are given.
+      // Losses of one token, whose derivatives do not depend on the other tokens: counts are given.
       const auto value = [&](const Vec& row, int64_t t) {
         const auto first = routed.experts.begin() + t * n.active;
         const Vec weights = weights_of(row, {first, first + n.active}, rule);
@@ -269,7 +269,7 @@ TEST_CASE("sorting adds up what experts found and what was dropped", "[kernels][
 }
 
 TEST_CASE("biases of routers move by the sign of their experts' loads", "[kernels][moe]") {
-  // The means are 3 and 7 / 3, which no load has; what was dropped does not count.
+  // The means are 3 and 7 / 3, which equal no load; dropped tokens do not count.
   const std::vector<int32_t> loads = {3, 4, 2, 99, 2, 3, 2, 0};
   const std::vector<float> bias = {0, 1, 2, 3, 4, 5};
   for (const Exec& exec : test::devices_with({&kernels::moe_balance})) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of layer norm and of RMS norm share: inputs, and references in f64.
+// Inputs and f64 references for the tests of layer norm and RMS norm.
 
 #include <cmath>
 #include <limits>
@@ -13,15 +13,15 @@ namespace shale::test {
 
 using Doubles = std::vector<double>;
 
-// RMS norm is layer norm that takes every mean for 0.
+// RMS norm is layer norm with a mean of 0.
 enum class Norm { kLayer, kRms };
 
 constexpr float kNormEps = 1e-5f;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// No rows, one element, less than a vector, ragged, exact vectors, many blocks of rows; on a GPU a
-// row of one pack a lane, of several, of a block (2048 of f32 and 4096 of 16 bits fill a queue of
-// exactly 48 KiB), of as much as a block holds, not everywhere, and of more.
+// Cases: no rows, one element, less than a vector, ragged, exact vectors, many row blocks. On a
+// GPU: rows of one pack per lane, of several, of a block (2048 f32 or 4096 16-bit elements fill a
+// queue of exactly 48 KiB), of a block's capacity (not on every GPU), and beyond.
 inline const std::vector<std::pair<int64_t, int64_t>> kNormSizes = {
     {0, 8},    {1, 1},   {2, 5},    {3, 31},   {4, 32},   {5, 1000}, {67, 64},  {400, 37},
     {40, 256}, {3, 768}, {3, 1600}, {2, 2048}, {2, 4096}, {1, 4104}, {1, 8192}, {1, 8208},
@@ -119,8 +119,8 @@ NormGradients ref_norm_bwd(Norm norm, const NormBwdCase<T>& at, Round round, Rou
   return out;
 }
 
-// By central differences, good to h^2, of the loss sum(dy * y). None for the bias, which enters
-// linearly.
+// Gradients of the loss sum(dy * y) by central differences, with an error of h^2. None for the
+// bias, which enters linearly.
 inline NormGradients norm_differences(Norm norm, const NormBwdCase<float>& at) {
   NormInputs in = {.x = to_f64(at.s), .residual = {}, .gain = to_f64(at.gain), .bias = {}};
   const auto loss = [&] {

@@ -1,4 +1,4 @@
-// Blocks of signs, against f64, and what packing leaves out.
+// Sign quantization in blocks, compared with f64, including its quantization error.
 #include "shale/kernels/one_bit.h"
 
 #include <bit>
@@ -26,7 +26,7 @@ StepState step_state(uint32_t non_finite = 0) {
   return state;
 }
 
-// A third of the elements, and all of the second block, are masked.
+// Masks a third of the elements, and all of the second block.
 std::vector<float> mask_of(int64_t n) {
   std::vector<float> mask;
   for (int64_t i = 0; i < n; ++i) {
@@ -44,7 +44,7 @@ float scale_of(const Packed& packed, int64_t i) {
   return std::bit_cast<float>(packed.words[size_t(i / kSignBlock * kSignWords)]);
 }
 
-// scale * sign, read as the header says.
+// scale * sign, decoded as the header describes.
 float unpacked(const Packed& packed, const std::vector<float>& mask, int64_t i) {
   const int64_t in_block = i % kSignBlock;
   const auto word = uint32_t(packed.words[size_t(i / kSignBlock * kSignWords + 1 + in_block / 32)]);
@@ -80,7 +80,7 @@ Packed pack(const Exec& exec, const Operands& o, const std::vector<Grad>& grad,
   return {packed.download(), owed.download()};
 }
 
-// The mean magnitude of a block's elements that count, in f64.
+// Mean magnitude of a block's unmasked elements, in f64.
 double mean_magnitude(const std::vector<double>& u, const std::vector<float>& mask, int64_t block) {
   double sum = 0, count = 0;
   for (int64_t i = block * kSignBlock; i < std::min((block + 1) * kSignBlock, int64_t(u.size()));
@@ -91,8 +91,8 @@ double mean_magnitude(const std::vector<double>& u, const std::vector<float>& ma
   return count > 0 ? sum / count : 0;
 }
 
-// Whether what was packed is u, but for what is owed: signs and owed exactly, scales to the
-// rounding of 32 sequential additions, 5 of the lanes, a division, and of u itself.
+// Checks that the packed values plus the owed error give u: signs and owed errors exactly, scales
+// up to the rounding of 32 sequential additions, 5 of the lanes, a division, and of u itself.
 void check_packed(const Packed& got, const std::vector<double>& u, const std::vector<float>& mask) {
   for (int64_t i = 0; i < int64_t(u.size()); ++i) {
     if (i % kSignBlock == 0) {
@@ -105,7 +105,7 @@ void check_packed(const Packed& got, const std::vector<double>& u, const std::ve
       continue;
     }
     if (std::abs(u[size_t(i)]) > 1e-5) REQUIRE((sent >= 0) == (u[size_t(i)] >= 0));
-    // What is sent and what is owed are u, rounded three times.
+    // The sum of the sent and the owed value is u, rounded three times.
     const double want = u[size_t(i)] - double(sent);
     REQUIRE(std::abs(double(got.owed[size_t(i)]) - want) <= 3 * 0x1p-24 * (std::abs(want) + 4));
   }

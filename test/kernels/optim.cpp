@@ -25,7 +25,7 @@ struct Factors {
   float lr_factor = 0.5f, weight_decay = 0.1f, momentum = 0.9f;
 };
 
-// Master weights, moments and the low-precision copy, as after some steps.
+// Master weights, moments and the low-precision copy after some steps.
 template <typename Grad>
 struct Case {
   std::vector<float> master, m, v;
@@ -224,7 +224,7 @@ TEST_CASE("an optimizer step writes nothing when gradients are not finite", "[ke
     CHECK(test::same_bits(got.master, c.master));
     CHECK(test::same_bits(got.m, c.m));
     CHECK(test::same_bits(got.v, c.v));
-    CHECK(got.param[0].bits == 0xffff);  // as it was made
+    CHECK(got.param[0].bits == 0xffff);  // the initial value
   }
 }
 

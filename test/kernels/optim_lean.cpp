@@ -1,4 +1,4 @@
-// Optimizers with small states, against the same step with states in f32 and against f64.
+// Optimizers with small states, compared with the same step with f32 states and with f64.
 #include <cmath>
 
 #include "shale/kernels/dynamic_map.h"
@@ -69,7 +69,7 @@ std::vector<float> values_of(const Codes& codes, const kernels::DynamicMap& map)
   return out;
 }
 
-// The nearest level, by trying all of them; of two equally near ones that farther from zero.
+// Nearest level, by trying all of them; a tie goes to the one farther from zero.
 uint8_t nearest_code(const kernels::DynamicMap& map, float x, bool is_signed) {
   int best = map.zero;
   for (int code = 0; code < 256; ++code) {
@@ -145,7 +145,7 @@ struct Case8 {
 
 Case8 case_8bit(int64_t n) {
   std::vector<float> g = test::randn<float>(n, 4);
-  // Neighbours of very different size, among them one without a gradient.
+  // Adjacent values of very different size, some of them zero.
   for (size_t i = 0; i < g.size(); ++i) g[i] *= i % 7 == 3 ? 0.f : std::pow(10.f, -float(i % 5));
   return {test::randn<float>(n, 1), std::move(g),
           quantized(test::randn<float>(n, 2, 0, 0.1), kernels::kSignedMap, true),
@@ -158,7 +158,7 @@ TEST_CASE("the 8-bit levels are those of dynamic quantisation", "[kernels][optim
   const auto& s = kernels::kSignedMap.levels;
   const auto& u = kernels::kUnsignedMap.levels;
   CHECK((s[127] == 0 && s[255] == 1 && u[0] == 0 && u[255] == 1));
-  // By hand: the one level of the lowest decade, the ends of the highest one.
+  // By hand: the only level of the lowest decade, the ends of the highest one.
   CHECK(s[128] == Approx(0.55e-6));
   CHECK(s[254] == Approx(1 - 0.9 / 128));
   CHECK(s[254 - 63] == Approx(0.1 + 0.9 / 128));
@@ -196,7 +196,7 @@ TEST_CASE("8-bit moments of zero are what zeroed memory holds", "[kernels][optim
   for (const Exec& exec : test::devices_with({&kernels::adamw, &kernels::adamw_8bit})) {
     const Stepped8 got = adamw_8bit(exec, w, g, zero, zero);
     CHECK(test::same_bits(got.master, adamw_f32(exec, w, g, none, none).master));
-    // Without gradients nothing moves, and the moments stay zero.
+    // Without gradients nothing changes, and the moments stay zero.
     const Stepped8 still = adamw_8bit(exec, none, none, zero, zero);
     CHECK(still.master == none);
     CHECK(still.m.scale == std::vector<float>(5));
@@ -278,7 +278,7 @@ TEMPLATE_TEST_CASE("lion agrees with f64 on every device", "[kernels][optim]", f
   const auto w = test::randn<float>(n, 1);
   auto g = test::randn<float>(n, 4);
   auto m = convert<TestType>(test::randn<float>(n, 2));
-  for (size_t i = 0; i < g.size(); i += 9) g[i] = 0, m[i] = TestType(0.f);  // nothing to follow
+  for (size_t i = 0; i < g.size(); i += 9) g[i] = 0, m[i] = TestType(0.f);  // a zero update
   const auto exact = ref_lion(w, g, convert<float>(m), test::Exact());
   const auto rounded = ref_lion(w, g, convert<float>(m), test::RoundTo<float>());
   for (const Exec& exec : test::devices_with({&kernels::lion})) {

@@ -22,7 +22,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 const std::vector<int64_t> kSizes = {0, 1, 3, 255, 256, 257, 5000, 40001};
 
-// One op of one, two or three inputs.
+// A program with one op on one, two or three inputs.
 PointwiseProgram program_of(PointwiseOp op, DType dtype) {
   PointwiseGraph graph;
   std::array<int, 3> in{};
@@ -51,11 +51,11 @@ std::vector<T> run_op(const Exec& exec, PointwiseOp op, const std::vector<std::v
 struct OpCase {
   PointwiseOp op;
   std::function<double(double, double, double)> reference;
-  double low = -4, high = 4;  // of the inputs
-  double ulps = 1;            // besides the rounding of the result
+  double low = -4, high = 4;  // range of the inputs
+  double ulps = 1;            // error besides the result's rounding
 };
 
-// Errors in units of the last place of the result itself, or of the smallest normal number.
+// Errors are in ulps of the result itself, or of the smallest normal number.
 const std::vector<OpCase> kCases = {
     {PointwiseOp::kConvert, [](double a, double, double) { return a; }},
     {PointwiseOp::kAdd, [](double a, double b, double) { return a + b; }},
@@ -64,7 +64,7 @@ const std::vector<OpCase> kCases = {
     {PointwiseOp::kDiv, [](double a, double b, double) { return a / b; }},
     {PointwiseOp::kMaximum, [](double a, double b, double) { return std::max(a, b); }},
     {PointwiseOp::kMinimum, [](double a, double b, double) { return std::min(a, b); }},
-    // p log x is below 16: 4 bits before the point, and the errors of exp and log.
+    // p log x is below 16: 4 bits before the binary point, plus the errors of exp and log.
     {PointwiseOp::kPow, [](double a, double b, double) { return std::pow(a, b); }, 0.02, 4, 24},
     {PointwiseOp::kNeg, [](double a, double, double) { return -a; }},
     {PointwiseOp::kAbs, [](double a, double, double) { return std::abs(a); }},
@@ -80,7 +80,7 @@ const std::vector<OpCase> kCases = {
      4},
     {PointwiseOp::kSoftplus, [](double a, double, double) { return std::log1p(std::exp(a)); }, -80,
      80, 4},
-    // Near a multiple of pi the results are tiny: the reduction is exact enough for these too.
+    // Results near multiples of pi are tiny; argument reduction is exact enough for these too.
     {PointwiseOp::kSin, [](double a, double, double) { return std::sin(a); }, -1e5, 1e5, 2},
     {PointwiseOp::kCos, [](double a, double, double) { return std::cos(a); }, -1e5, 1e5, 2},
     {PointwiseOp::kLess, [](double a, double b, double) { return double(a < b); }},
@@ -95,7 +95,7 @@ std::vector<std::vector<T>> inputs_of(const OpCase& c, int64_t n) {
   std::vector<std::vector<T>> inputs(size_t(kernels::arity_of(c.op)));
   for (size_t k = 0; k < inputs.size(); ++k) {
     for (int64_t i = 0; i < n; ++i) {
-      // Some are equal, and some zero where that is in the range.
+      // Some inputs are equal, and some zero if that is in the range.
       const double u = i % 7 == 3 ? 0.5 : test::uniform_at(k + 1, i);
       inputs[k].push_back(test::make<T>(c.low + (c.high - c.low) * u));
     }
@@ -103,7 +103,8 @@ std::vector<std::vector<T>> inputs_of(const OpCase& c, int64_t n) {
   return inputs;
 }
 
-// With one NaN for all: which bits a NaN has that an op makes, such as 0 / 0, is the hardware's.
+// Replaces every NaN by the same one: the bits of a NaN from an op such as 0 / 0 depend on the
+// hardware.
 std::vector<float> with_one_nan(std::vector<float> values) {
   for (float& value : values) {
     if (std::isnan(value)) value = kNan;
@@ -111,7 +112,7 @@ std::vector<float> with_one_nan(std::vector<float> values) {
   return values;
 }
 
-// The largest error in ulps of the wanted value.
+// Largest error in ulps of the expected value.
 template <typename T>
 double error_in_ulps(const std::vector<T>& got, const OpCase& c,
                      const std::vector<std::vector<T>>& inputs) {
@@ -131,7 +132,7 @@ double error_in_ulps(const std::vector<T>& got, const OpCase& c,
 
 template <typename T>
 void check_op(const OpCase& c) {
-  // Of 16 bits, results beyond the range are left out by keeping exponents small.
+  // Small exponents avoid f16 overflow.
   OpCase narrow = c;
   if (std::is_same_v<T, f16>)
     narrow.low = std::max(c.low, -8.0), narrow.high = std::min(c.high, 8.0);
@@ -195,7 +196,7 @@ TEST_CASE("pointwise ops at the ends of their ranges", "[kernels][pointwise]") {
       const float got = run_op<float>(exec, end.op, {{end.x}})[0];
       CHECK(std::isnan(got) == std::isnan(end.want));
       CHECK((std::isnan(got) || std::signbit(got) == std::signbit(end.want)));
-      // Limits are met exactly, values to 2 ulp.
+      // Limits are exact, values within 2 ulp.
       const bool near = std::abs(got - end.want) <= 2 * 0x1p-23f * std::abs(end.want);
       CHECK((got == end.want || std::isnan(end.want) || near));
     }
@@ -329,7 +330,7 @@ TEST_CASE("a graph compiles to what its outputs need", "[kernels][pointwise]") {
   CHECK(program.loads(0));
   CHECK_FALSE(program.loads(1));
   CHECK(unused != y);
-  // Inputs and constants may be outputs, and a value several.
+  // Inputs and constants may be outputs, and a value may be output several times.
   const PointwiseProgram copies = graph.compile("test", {a, graph.constant(2), y, y});
   for (const Exec& exec : test::devices_with({&kernels::pointwise})) {
     const DeviceArray<float> x(exec, std::vector<float>{1, 5});

@@ -22,7 +22,7 @@ using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 using test::DeviceArray;
 
-// Every op once, over inputs of every dtype, rounded to bf16, f16 and not at all.
+// A program with every op once, on inputs of every dtype, rounded to bf16, f16 and not at all.
 kernels::PointwiseProgram golden_program() {
   PointwiseGraph graph;
   const int x = graph.input(DType::kF32), row = graph.input(DType::kBF16);
@@ -32,7 +32,7 @@ kernels::PointwiseProgram golden_program() {
   for (int number = int(PointwiseOp::kAdd); number < int(PointwiseOp::kStore); ++number) {
     const auto op = PointwiseOp(number);
     const DType dtype = dtypes[turn++ % 3];
-    // Kept within the domain of roots and logarithms.
+    // Values within the domain of roots and logarithms.
     const int a = graph.apply(PointwiseOp::kAbs, DType::kF32, {y});
     const int third = op == PointwiseOp::kClamp ? graph.constant(2.5f) : column;
     const int value = kernels::arity_of(op) == 1   ? graph.apply(op, dtype, {a})
@@ -111,7 +111,7 @@ TEST_CASE("a chain that is compiled when it runs has the bits of the interpreted
     PointwiseArgs args = got.args(program);
     args.compiled = true;
     try {
-      // The second launch finds the kernel that the first one made.
+      // The second launch reuses the kernel compiled by the first one.
       for (int launch = 0; launch < 2; ++launch) kernels::pointwise(exec, args);
     } catch (const UnavailableError& error) {
       std::cout << "skipped: a fused kernel is not compiled: " << error.what() << "\n";

@@ -25,7 +25,7 @@ std::vector<T> run(const Exec& exec, int64_t n, int64_t first, float mean = 0, f
   return y.download();
 }
 
-// As the header defines it: a pair of words makes a pair of normals.
+// As defined in the header: a pair of words gives a pair of normals.
 double reference(int64_t element) {
   const auto group = static_cast<uint64_t>(element / 4);
   const PhiloxCounter words =
@@ -66,7 +66,8 @@ TEST_CASE("an element of random_normal does not depend on the range", "[kernels]
 }
 
 TEST_CASE("a box of a matrix has the elements that the matrix has there", "[kernels][random]") {
-  // first, elements of a row, from row to row, rows: aligned, ragged, longer than a block.
+  // Columns: first, elements of a row, row stride, rows. Cases: aligned, ragged, longer than a
+  // block.
   const auto [first, run_length, stride, rows] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>(
       {{8, 4, 16, 5}, {3, 5, 7, 9}, {1020, 64, 64, 3}, {5, 2049, 3001, 4}, {16, 192, 768, 40}}));
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
@@ -112,7 +113,7 @@ TEST_CASE("random_normal is normal, and other seeds and streams are independent"
       }
       return std::pair{sum / double(n), product / double(n)};
     };
-    // Five standard deviations of a mean of 2^20: 5 / 1024; of squares: sqrt 2 times that.
+    // Five standard deviations of a mean of 2^20 values: 5 / 1024; for squares sqrt 2 times that.
     CHECK(std::abs(moments(x).first) < 5.0 / 1024);
     CHECK(std::abs(moments(x).second - 1) < 7.1 / 1024);
     for (const auto& other : {run<float>(exec, n, 0, 0, 1, kSeed + 1), run<float>(exec, n, n),

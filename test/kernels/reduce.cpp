@@ -32,7 +32,7 @@ float run_sum(const Exec& exec, const std::vector<float>& x, double scale = 1) {
   return y.download()[0];
 }
 
-// A sum in device memory, added to span by span.
+// A sum in device memory that is accumulated span by span.
 template <typename T>
 FixedSum run_sum_squares(const Exec& exec, const std::vector<T>& x,
                          const std::vector<std::pair<int64_t, int64_t>>& spans) {
@@ -100,7 +100,8 @@ TEST_CASE("column_sum takes rows with a stride", "[kernels][reduce]") {
 TEST_CASE("sum is the f64 binary tree over the elements", "[kernels][reduce]") {
   // Three numbers: (big + small) + small loses both smalls, big + (small + small) would not.
   const std::vector<float> x = {0x1p60f, 32.f, 32.f, -0x1p60f, 0.f, 7.f};
-  // f64 near 2^60 has steps of 256: neighbours are added first, ((2^60 + 32) + (32 - 2^60)) + 7.
+  // f64 near 2^60 has steps of 256: adjacent values are added first, ((2^60 + 32) + (32 - 2^60)) +
+  // 7.
   for (const Exec& exec : test::devices_with({&kernels::sum})) CHECK(run_sum(exec, x) == 7.f);
 }
 
@@ -132,7 +133,7 @@ TEMPLATE_TEST_CASE("sum_squares agrees with f64 on every device", "[kernels][red
   for (const TestType value : x) want += test::to_f64(value) * test::to_f64(value);
   for (const Exec& exec : test::devices_with({&kernels::sum_squares})) {
     CAPTURE(n);
-    // f64 sums of at most 1024 squares, each cut off at 2^-80; `want` itself has n roundings.
+    // f64 sums of at most 1024 squares, each truncated at 2^-80; `want` itself has n roundings.
     CHECK(run_sum_squares(exec, x, {{0, n}}).value() ==
           Approx(want).epsilon(double(n + 1024) * 0x1p-53));
   }
@@ -157,7 +158,7 @@ TEMPLATE_TEST_CASE("sum_squares has the same bits however it is cut at blocks, i
 }
 
 TEST_CASE("sum_squares adds elements of a block in eight lanes", "[kernels][reduce]") {
-  // The order that every device must have: lane l adds elements l, l + 8, ...; then a tree.
+  // Required order on every device: lane l adds elements l, l + 8, ...; then a tree.
   const auto x = test::randn<float>(kNormBlock, 3);
   double lanes[8] = {};
   for (size_t i = 0; i < x.size(); ++i) lanes[i % 8] += double{x[i]} * double{x[i]};
@@ -195,9 +196,9 @@ TEST_CASE("clip_factor writes norm, factor and flag of the step", "[kernels][red
   for (const Exec& exec : test::devices_with({&kernels::clip_factor})) {
     StepState state;
     state.loss_scale.value = want.loss_scale;
-    state.non_finite = 1 - want.non_finite;  // must be written either way
+    state.non_finite = 1 - want.non_finite;  // must be written in both cases
     const test::DeviceStep step(exec, state);
-    std::array<FixedSum, 3> parts;  // as of three ranks; the first has nothing
+    std::array<FixedSum, 3> parts;  // as of three ranks; the first is empty
     test::DeviceBytes sum(exec, sizeof parts);
     parts[1].add(want.sum / 4);
     parts[2].add(want.sum * 3 / 4);

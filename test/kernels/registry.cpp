@@ -13,7 +13,7 @@
 namespace shale {
 namespace {
 
-// A kernel of one's own: x doubled in place, by other kernels, so that it runs wherever they do.
+// A custom kernel: doubles x in place by other kernels, so it runs wherever they do.
 struct TwiceArgs {
   View x;
 };
@@ -32,7 +32,7 @@ void run_twice(const Exec& exec, const TwiceArgs& a) {
   return true;
 }();
 
-// Makes every call so many times, and keeps the slots' names.
+// Repeats every call, and records the slots' names.
 class Repeater final : public kernels::CallObserver {
  public:
   explicit Repeater(int times) : times_(times) {}

@@ -50,7 +50,7 @@ std::vector<T> run(const Exec& exec, const Case& c, const std::vector<T>& x,
   return y.download();
 }
 
-// The formula in f64, with angles reduced exactly.
+// The formula in f64, with exact argument reduction.
 template <typename T>
 std::vector<double> reference(const Case& c, const std::vector<T>& x,
                               const std::vector<int32_t>& positions = {}) {
@@ -128,7 +128,7 @@ TEST_CASE("rope takes positions, each token's own", "[kernels][rope]") {
   for (const Exec& exec : test::devices_with({&kernels::rope})) {
     const std::vector<float> got = run(exec, c, x, positions);
     CHECK(largest_error(got, reference(c, x, positions)) <= 1.5e-6);
-    // The first token stands at position 0: nothing turns, to the bit.
+    // The first token has position 0, so it is not rotated, bit for bit.
     CHECK(std::equal(got.begin(), got.begin() + 3 * 64, x.begin()));
   }
 }
@@ -146,7 +146,7 @@ TEST_CASE("rope's inverse turns back", "[kernels][rope]") {
 }
 
 TEST_CASE("rope works in place, on slices of a wider tensor", "[kernels][rope]") {
-  // q of q, k and v side by side, at an odd offset: without packs.
+  // q of adjacent q, k and v, at an odd offset, so without packed access.
   const int64_t rows = 6, heads = 2, D = 64, width = 3 * heads * D + 1;
   const Case c{.shape = {2, 3, heads, D}};
   const auto all = test::randn<float>(rows * width, 7);

@@ -11,7 +11,7 @@ namespace {
 
 alignas(64) std::byte g_data[64];
 
-// Describes a [2, 3, 64] array whose lines are 192 bytes apart.
+// Describes a [2, 3, 64] array with lines 192 bytes apart.
 TensorMapSpec good() {
   return {.data = g_data,
           .dtype = DType::kBF16,
@@ -22,7 +22,7 @@ TensorMapSpec good() {
           .swizzle = true};
 }
 
-// What is said of a spec with one mistake.
+// Error message for a spec with one mistake.
 std::string refused(const std::function<void(TensorMapSpec&)>& mistake) {
   TensorMapSpec spec = good();
   mistake(spec);
@@ -31,7 +31,7 @@ std::string refused(const std::function<void(TensorMapSpec&)>& mistake) {
 
 }  // namespace
 
-// PTX ISA and CUDA driver API, cuTensorMapEncodeTiled.
+// Limits of the PTX ISA and of the CUDA driver API, cuTensorMapEncodeTiled.
 TEST_CASE("a tensor map that the hardware cannot have is refused by name", "[kernels]") {
   CHECK_NOTHROW(check_tensor_map(good()));
   const auto says = [](const char* text, const std::function<void(TensorMapSpec&)>& mistake) {

@@ -22,7 +22,8 @@ struct Size {
   int64_t m, n, k;
 };
 
-// Weight gradients (small c, long k), activations, one row, ragged, several blocks both ways.
+// Weight gradients (small c, long k), activations, one row, ragged, several blocks in both
+// directions.
 const std::vector<Size>& sizes() {
   static const std::vector<Size> all{{128, 128, 4096}, {96, 64, 20000}, {16, 16, 30000},
                                      {8, 500, 5000},   {300, 40, 9000}, {512, 384, 128},
@@ -97,7 +98,7 @@ TEST_CASE("one product may run in several threads at once", "[gemm]") {
   }
   for (auto& thread : threads) thread.join();
   for (const auto& c : results) CHECK(same_bits(c, results[0]));
-  // 101 roundings of sums of 100 products of magnitude 1 or so.
+  // 101 roundings in sums of 100 products of magnitude 1 or so.
   CHECK(max_error(run_gemm(cpu(), g).c, to_f64(results[0])) < 200 * 0x1p-24 * 100);
 }
 

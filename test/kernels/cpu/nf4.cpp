@@ -1,4 +1,5 @@
-// test/fixtures/make_block_codes.py has had bitsandbytes make the numbers of block_codes/nf4.json.
+// Compares with block_codes/nf4.json, which test/fixtures/make_block_codes.py made with
+// bitsandbytes.
 #include <algorithm>
 #include <cstring>
 #include <vector>

@@ -2,7 +2,7 @@
 
 #include "shale/kernels/pointwise.h"
 
-// Runs the kernel in test/fixtures/fused_kernel.txt, as kernels/pointwise_source.h has written it.
+// Runs the kernel in test/fixtures/fused_kernel.txt, which kernels/pointwise_source.h generated.
 namespace shale::kernels::emu {
 void run_fused_kernel(const Exec& exec, const PointwiseArgs& args);
 }

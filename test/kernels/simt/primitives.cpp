@@ -1,7 +1,7 @@
-// What each primitive of kernels/simt gives, from the PTX ISA's definitions by element index and in
-// integer or f64 arithmetic, on the emulator and on a GPU where there is one: what emulated tests
-// say of a kernel is worth as much as this agreement. test/fixtures/primitives.txt has their hashes,
-// so that the definitions stay as they are; SHALE_WRITE_GOLDEN=DIR writes it and the values.
+// Checks each primitive of kernels/simt against the PTX ISA's definitions, by element index and in
+// integer or f64 arithmetic, on the emulator and on a GPU if there is one. Emulated tests of
+// kernels rely on this agreement. test/fixtures/primitives.txt has hashes of the expected values,
+// so that the definitions stay unchanged; SHALE_WRITE_GOLDEN=DIR writes it and the values.
 #include "shale/test/kernels/simt/primitives.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ float float_of(uint32_t word) {
   return std::bit_cast<float>(word);
 }
 
-// The words of `count` words a lane, by fn(word, lane).
+// Words of all lanes, `count` per lane, by fn(word, lane).
 template <typename Fn>
 Words words(int count, Fn&& fn) {
   Words out;
@@ -45,6 +45,7 @@ int small_integer(uint64_t seed, int64_t index) {
 }
 
 // ---- Conversions by integer arithmetic: no float is rounded here ----
+// f32 to a format with the given exponent and mantissa bits: to nearest, ties to even.
 
 // f32 to a format of so many exponent and mantissa bits: to nearest, ties to even.
 uint32_t narrowed(uint32_t word, int exponent_bits, int mantissa_bits) {
@@ -68,12 +69,12 @@ uint32_t narrowed(uint32_t word, int exponent_bits, int mantissa_bits) {
   const uint64_t half = uint64_t{1} << (shift - 1), rest = mantissa & (2 * half - 1);
   uint64_t units = mantissa >> shift;
   units += rest > half || (rest == half && units % 2 == 1);
-  const int field = unit + mantissa_bits + bias;  // of the exponent, were the number normal
+  const int field = unit + mantissa_bits + bias;  // exponent field of a normal number
   const uint64_t bits = (uint64_t(field - 1) << mantissa_bits) + units;
   return sign | uint32_t(std::min<uint64_t>(bits, infinity));
 }
 
-// f32 to tf32: ten bits of mantissa, to nearest, ties away from zero.
+// f32 to tf32: ten mantissa bits, to nearest, ties away from zero.
 uint32_t to_tf32(uint32_t word) {
   if ((word & 0x7f800000u) == 0x7f800000u) return word;
   return (word + 0x1000u) & 0xffffe000u;
@@ -87,12 +88,12 @@ uint32_t widened_f16(uint32_t half) {
   return sign | word_of(float(value));  // exact
 }
 
-// A NaN is a NaN, whatever its other bits: PTX leaves those to the instruction.
+// Maps every NaN to the same one, as PTX leaves its bits unspecified.
 uint32_t one_nan_f32(uint32_t word) {
   return (word & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : word;
 }
 
-// ---- Values that are worth converting ----
+// ---- Interesting values to convert ----
 
 Words interesting_floats() {
   return {0x00000000, 0x80000000, 0x3f800000, 0xbf800000,  // 0, -0, 1, -1
@@ -106,6 +107,8 @@ Words interesting_floats() {
 }
 
 // ---- The primitives ----
+// Register m of a lane holds row lane / 4, columns 2 (lane % 4) and the next of matrix m, or of its
+// transpose. A matrix has 8 rows of 8 halves, two to a word.
 
 // Register m of a lane holds row lane / 4, columns 2 (lane % 4) and the next of matrix m; the same
 // of its transpose when transposed. A matrix is 8 rows of 8 halves, two to a word.
@@ -132,8 +135,8 @@ void add_matrix_moves(std::vector<Golden>& out) {
   }
 }
 
-// d [16, 8] += a [16, depth] b [depth, 8] of small integers: exact in any order. Elements of a
-// fragment and their places are numbered as in the PTX ISA, "Matrix Fragments for mma".
+// d [16, 8] += a [16, depth] b [depth, 8] of small integers: exact in any order. Elements and
+// positions of fragments are numbered as in the PTX ISA, "Matrix Fragments for mma".
 struct Place {
   int row, column;
 };
@@ -236,7 +239,7 @@ void add_conversions(std::vector<Golden>& out) {
                  })});
 }
 
-// The product needs more bits than an f32 has, so that rounding it first shows.
+// The product needs more bits than f32 has, which reveals an intermediate rounding.
 void add_multiply_add(std::vector<Golden>& out) {
   const Words in = words(3, [](int i, int lane) {
     return word_of(float(1 + (i == 2 ? -1.5 : test::uniform_at(6, i * 32 + lane))));
@@ -300,7 +303,7 @@ constexpr const char* kHead =
     "# What a warp reads and writes around each primitive, as test/kernels/simt/primitives.cu\n"
     "# says: hash of its words, how many in, how many out, name.\n";
 
-// The GPUs, emulated or real; there is always one.
+// Emulated and real GPUs; there is always at least one.
 std::vector<Exec> gpus() {
   std::vector<Exec> execs = test::devices_with({});
   std::erase_if(execs, [](const Exec& exec) { return exec.device.type == DeviceType::kCpu; });
@@ -356,7 +359,7 @@ TEST_CASE("fast functions stay within their bounds", "[kernels][simt]") {
   for (int lane = 0; lane < kLanes; ++lane) {
     in.push_back(word_of(float(std::ldexp(1 + test::uniform_at(9, lane), lane / 4 - 4))));
   }
-  // In units of the result's last place; the result of 2^x has an absolute error in x too.
+  // Errors in ulps of the result; 2^x has an absolute error in x too.
   const auto error = [](uint32_t got, double want) {
     return std::abs(double(float_of(got)) - want) / std::ldexp(1, std::ilogb(want) - 23);
   };

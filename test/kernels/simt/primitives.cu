@@ -2,8 +2,8 @@
 
 #include "shale/kernels/simt/simt.h"
 
-// One warp each. in[32 * i + lane] is word i of a lane, and so is out; "tile" is memory that all
-// lanes see, word by word.
+// Kernels of one warp each. in[32 * i + lane] is word i of a lane, and out has the same layout;
+// "tile" is memory that all lanes see, word by word.
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ uint32_t as_word(float value) {
 }
 
 struct MatrixTile {
-  alignas(16) uint32_t words[4 * 32];  // four matrices of 8x8 halves, row by row
+  alignas(16) uint32_t words[4 * 32];  // four row-major 8x8 matrices of halves
 };
 
 // in: the tile. out word m: register m.
@@ -77,8 +77,8 @@ __global__ void mma_8_kernel(const uint32_t* in, uint32_t* out) {
   for (int i = 0; i < 4; ++i) out[32 * i + lane_id()] = as_word(d[i]);
 }
 
-// in: kBytes / 4 words a lane, which odd lanes do not want. out: what lies in shared memory, once
-// the lane next to it has copied.
+// in: kBytes / 4 words per lane, of which odd lanes copy none. out: shared memory as read by the
+// adjacent lane after the copy.
 template <int kBytes>
 __global__ void cp_async_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
@@ -129,7 +129,7 @@ __global__ void multiply_add_kernel(const uint32_t* in, uint32_t* out) {
 }
 
 // in word 0: any. out words: from lane 5, lane ^ 9, lane + 3, lane - 3; 64 bits from lane ^ 16; and
-// lane ^ 2 among the lower 16 lanes alone.
+// lane ^ 2 within the lower 16 lanes only.
 __global__ void shuffle_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const uint32_t x = in[lane_id()];
@@ -143,8 +143,8 @@ __global__ void shuffle_kernel(const uint32_t* in, uint32_t* out) {
   out[192 + lane_id()] = lane_id() < 16 ? shfl_xor(x, 2, 0x0000ffffu) : 0;
 }
 
-// in word 0: any. out words: votes on its lowest bit: ballot, any, all, and ballot of lanes 16
-// to 31.
+// in word 0: any. out words: votes on its lowest bit: ballot, any, all, and ballot of lanes 16 to
+// 31.
 __global__ void vote_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const bool odd = in[lane_id()] % 2 == 1;
@@ -154,10 +154,10 @@ __global__ void vote_kernel(const uint32_t* in, uint32_t* out) {
   out[96 + lane_id()] = lane_id() >= 16 ? ballot(odd, 0xffff0000u) : 0;
 }
 
-// in word 0: a small integer n. out, ten words that all lanes work on: 0: sum of n as f32; 1: of -n
-// as i32; 2: of n as u32; 3: the number of lanes modulo 5, counted so; 4 and 5: of n << 20 as u64;
-// 6: largest n as i32; 7: as u32; 8: 0 again, after each lane has tried to swap its number for the
-// 0 in it; 9: whether exactly one lane could.
+// in word 0: a small integer n. out, ten words that all lanes update: 0: sum of n as f32; 1: of -n
+// as i32; 2: of n as u32; 3: number of lanes modulo 5, by atomic increments; 4 and 5: sum of n <<
+// 20 as u64; 6: largest n as i32; 7: as u32; 8: 0 again, after each lane has tried to exchange its
+// number with the 0 in it; 9: whether exactly one lane succeeded.
 __global__ void atomic_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const uint32_t n = in[lane_id()];

@@ -7,14 +7,14 @@
 
 namespace shale::test {
 
-// A kernel of one warp around one primitive of kernels/simt, compiled for both of its backends. It
-// reads words that the test made and writes words that the test knows. What lane l reads and writes
-// stands at its kernel in primitives.cu.
+// A one-warp kernel around one primitive of kernels/simt, compiled for both of its backends. It
+// reads input words of a test and writes words that the test checks. Comments in primitives.cu
+// describe each lane's words.
 using RunPrimitive = void (*)(const Exec& exec, const uint32_t* in, uint32_t* out);
 
 }  // namespace shale::test
 
-// By name; null for an unknown one. The second only in builds with CUDA.
+// Finds a kernel by name; null if there is none. The cuda version exists only in builds with CUDA.
 namespace shale::kernels::emu {
 test::RunPrimitive find_primitive(std::string_view name);
 }

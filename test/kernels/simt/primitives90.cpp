@@ -1,7 +1,7 @@
-// What Hopper's primitives give, from the PTX ISA's definitions by element: on the emulator, and on
-// a GPU of compute capability 9.0 where there is one. No such GPU has confirmed it yet. Hashes of
-// the values are in test/fixtures/hopper_primitives.txt, so that the definitions stay as they are;
-// SHALE_WRITE_GOLDEN=DIR writes it and the values.
+// Checks Hopper's primitives against the PTX ISA's definitions by element, on the emulator and on a
+// GPU of compute capability 9.0 if there is one. Not yet confirmed on such a GPU.
+// test/fixtures/hopper_primitives.txt has hashes of the expected values, so that the definitions
+// stay unchanged; SHALE_WRITE_GOLDEN=DIR writes it and the values.
 #include "shale/test/kernels/simt/primitives90.h"
 
 #include <cmath>
@@ -32,7 +32,7 @@ std::vector<Exec> hopper_devices() {
   return execs;
 }
 
-// The kernels, compiled for the device.
+// Kernels compiled for the device.
 struct Primitives {
   decltype(&kernels::emu::run_hopper_boxes) run_boxes;
   decltype(&kernels::emu::run_hopper_runs) run_runs;
@@ -52,6 +52,9 @@ Primitives primitives([[maybe_unused]] const Exec& exec) {
 }
 
 // ---- Boxes ----
+// Offset in shared memory of byte `byte` in line `line` of a box. Lines are consecutive; with the
+// swizzle, the eight 16-byte chunks of a line are permuted by the line's number, in a pattern of
+// eight lines (PTX ISA, "Tensors", "Swizzling modes", 128B).
 
 // Where byte `byte` of line `line` of a box lies in shared memory: one line behind the other, and
 // with the swizzle the eight 16-byte chunks of a line change places with the line's number, in a
@@ -62,7 +65,8 @@ int64_t place_in_box(const HopperBoxes& boxes, int64_t line, int64_t byte) {
   return line * 128 + (byte / 16 ^ line % 8) * 16 + byte % 16;
 }
 
-// fn(byte of the box in shared memory, element of the array or -1 outside) for all of a box.
+// Calls fn(byte of the box in shared memory, element of the array or -1 if outside) for a whole
+// box.
 template <typename Fn>
 void for_box(const HopperBoxes& boxes, const std::array<int, 4>& at, Fn&& fn) {
   std::array<int, 4> box = boxes.box;
@@ -93,7 +97,7 @@ int64_t array_words(const HopperBoxes& boxes) {
   return int64_t{boxes.sizes[last]} * boxes.strides[last] * dtype_size(boxes.dtype) / 4;
 }
 
-// Inside, over the last edges, over the first.
+// Boxes inside the array, across its last edges, and across its first edges.
 std::vector<HopperBoxes> all_boxes() {
   return {
       {DType::kBF16, 2, true, {90, 20}, {1, 96}, {64, 16}, {{{8, 2}, {40, 10}, {-24, -3}}}},
@@ -123,8 +127,8 @@ std::vector<HopperBoxes> all_boxes() {
   };
 }
 
-// "tma_load 2-D bf16 swizzled, array 90x20 by 96, box 64x16, at 8,2 40,10 -24,-3": sizes and
-// coordinates innermost first, strides from the second dimension on, in elements.
+// Name such as "tma_load 2-D bf16 swizzled, array 90x20 by 96, box 64x16, at 8,2 40,10 -24,-3":
+// sizes and coordinates innermost first, strides from the second dimension on, in elements.
 std::string named(const char* what, const HopperBoxes& boxes) {
   const auto joined = [&](const std::array<int, 4>& list, const char* between, int first = 0) {
     std::string text;
@@ -139,7 +143,7 @@ std::string named(const char* what, const HopperBoxes& boxes) {
   return name;
 }
 
-// Words whose 16-bit halves are all different, and not zero.
+// Words whose 16-bit halves are all different and not zero.
 Words counted_words(int64_t count) {
   Words words;
   for (int64_t i = 0; i < count; ++i) words.push_back(uint32_t((2 * i + 1) | (2 * i + 2) << 16));
@@ -153,11 +157,11 @@ void copy_element(void* to, int64_t to_byte, const void* from, int64_t from_byte
 
 }  // namespace
 
-// ---- What the definitions give ----
+// ---- Expected values by definition ----
 
 namespace {
 
-// Shared memory after the box has come from each of its places; elements outside the array are
+// Shared memory after the box was loaded from each of its positions; elements outside the array are
 // zeros (PTX ISA, "Tensors", "Bounding box" and "Out-of-boundary access").
 Golden loaded_boxes(const HopperBoxes& boxes) {
   const int64_t each = box_words(boxes), bytes = dtype_size(boxes.dtype);
@@ -173,7 +177,7 @@ Golden loaded_boxes(const HopperBoxes& boxes) {
   return golden;
 }
 
-// The array after the box has gone to its first two places; outside nothing is written.
+// The array after the box was stored at its first two positions; nothing is written outside.
 Golden stored_boxes(const HopperBoxes& boxes) {
   const int64_t bytes = dtype_size(boxes.dtype);
   Golden golden = {named("tma_store", boxes), counted_words(box_words(boxes)),
@@ -197,8 +201,8 @@ Golden copied_run(bool add) {
   return golden;
 }
 
-// Every thread sees the phase's four words: a copy of those in, or their sums with the phase
-// before (PTX ISA, "mbarrier", "Phase of the mbarrier object").
+// Every thread sees the phase's four words: a copy of the input words, or their sums with the
+// previous phase (PTX ISA, "mbarrier", "Phase of the mbarrier object").
 Golden phases() {
   constexpr int kThreads = 128;
   Golden golden = {"mbarrier phases", counted_words(4 * test::kPhases), {}};
@@ -213,7 +217,7 @@ Golden phases() {
   return golden;
 }
 
-// The sums of rounds in order: were turns lost or changed, they would differ.
+// Sums of rounds in order: lost or reordered turns would change them.
 Golden roles() {
   constexpr int kThreads = 128;
   Golden golden = {"roles", counted_words(int64_t{kThreads} * test::kRounds), {}};
@@ -225,7 +229,7 @@ Golden roles() {
 
 }  // namespace
 
-// ---- What the kernels give ----
+// ---- Results of the kernels ----
 
 TEST_CASE("tma_load brings a box in its layout, and zeros from outside", "[kernels][simt]") {
   for (const HopperBoxes& boxes : all_boxes()) {
@@ -270,7 +274,7 @@ TEST_CASE("bulk copies move runs of bytes, and add f32", "[kernels][simt]") {
 
 namespace {
 
-// Runs the kernel of that name on every device.
+// Runs the kernel of that name on every device and compares.
 void check_golden(const Golden& golden) {
   for (const Exec& exec : hopper_devices()) {
     CAPTURE(to_string(exec.device), golden.name);
@@ -295,13 +299,13 @@ TEST_CASE("warpgroups with roles hand on a ring's stages and take turns", "[kern
   check_golden(roles());
 }
 
-// ---- Products ----
+// ---- wgmma ----
 
 namespace {
 
 constexpr int kRows = 64, kDepth = 64, kThreads = 128;
 
-// Small integers, so that every order and width of accumulation gives the same.
+// Small integers, so that every order and width of accumulation gives the same result.
 int element(uint64_t seed, int64_t index) {
   return int(test::uniform_at(seed, index) * 17) - 8;
 }
@@ -320,8 +324,8 @@ uint32_t pair_of(int low, int high) {
   return uint32_t{T(float(low)).bits} | uint32_t{T(float(high)).bits} << 16;
 }
 
-// An operand [count, 64], element(i, k), as it lies in device memory, two elements to a word: along
-// k, or across.
+// An operand [count, 64] with values element(i, k) in device memory, two elements per word: k-major
+// or mn-major.
 template <typename T, typename Element>
 Words operand(int count, bool mn_major, Element&& element_of) {
   const int lines = mn_major ? kDepth : count, length = mn_major ? count : kDepth;
@@ -335,7 +339,7 @@ Words operand(int count, bool mn_major, Element&& element_of) {
   return words;
 }
 
-// The same, 64 lines of 64, as it lies in shared memory: lines of 128 bytes with TMA's swizzle (PTX
+// The same operand, 64 lines of 64, in shared memory: lines of 128 bytes with TMA's swizzle (PTX
 // ISA, "Asynchronous warpgroup level matrix shared memory layout", 128-byte swizzle).
 Words tile_of(const Words& lines) {
   const HopperBoxes boxes = {.box = {64, 64}};
@@ -348,7 +352,7 @@ Words tile_of(const Words& lines) {
   return tile;
 }
 
-// a as the registers of four steps of 16: register i of thread t at (4 step + i) 128 + t (PTX ISA,
+// a as registers for four steps of 16: register i of thread t is at (4 step + i) 128 + t (PTX ISA,
 // "Register fragments for wgmma.mma_async.m64nNk16", of A in bf16 and f16).
 template <typename T>
 Words a_fragments() {
@@ -365,7 +369,7 @@ Words a_fragments() {
   return words;
 }
 
-// The registers of factor a b: register i of thread t at 128 i + t (the same section, of D).
+// Registers of factor a b: register i of thread t is at 128 i + t (same section, of D).
 Words d_fragments(int columns, int factor, int depth = kDepth) {
   Words words;
   for (int i = 0; i < columns / 2; ++i) {
@@ -408,7 +412,8 @@ Golden written_product(bool mn_major) {
   return golden;
 }
 
-// ---- Of 8 bits ----
+// ---- wgmma with 8-bit operands ----
+// A tile [64, 128] of integers in shared memory, as E4M3 (3) or E5M2 (2).
 
 // A tile [64, 128] of integers as it lies in shared memory, of E4M3 (3) or E5M2 (2).
 template <typename Element>
@@ -419,7 +424,7 @@ Words byte_tile(int mantissa_bits, Element&& element_of) {
   for (int i = 0; i < kRows * kBytes; ++i) {
     const int value = element_of(i / kBytes, i % kBytes, kBytes);
     if (value == 0) continue;
-    int exponent = 0;  // of a number below 1, which is a half at least
+    int exponent = 0;  // of a number in [1/2, 1)
     const double half = std::frexp(std::abs(value), &exponent);
     const auto mantissa = uint32_t((2 * half - 1) * (1 << mantissa_bits));
     const int biased = exponent - 1 + (mantissa_bits == 3 ? 7 : 15);
@@ -461,7 +466,7 @@ TEMPLATE_TEST_CASE("wgmma reads tiles that threads wrote and fenced, byte for by
   check_golden(written_product<TestType>(true));
 }
 
-// f16 differs from bf16 in the bits of its elements only.
+// f16 differs from bf16 only in the bits of its elements.
 TEST_CASE("the table of Hopper's primitives is what the definitions give", "[kernels][simt]") {
   std::vector<Golden> all;
   for (const HopperBoxes& boxes : all_boxes()) {

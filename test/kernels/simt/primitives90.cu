@@ -2,8 +2,8 @@
 
 #include "shale/test/kernels/simt/primitives90.h"
 
-// One warpgroup each. What a kernel reads and writes is said where the words are made, in
-// test/kernels/simt/primitives90.cpp.
+// Kernels of one warpgroup each. primitives90.cpp describes the words that each kernel reads and
+// writes.
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
@@ -17,7 +17,7 @@ struct OneBarrier {
   MBarrier full;
 };
 
-// After this every thread may wait for the barrier.
+// Creates a barrier; afterwards every thread may wait for it.
 __device__ __forceinline__ MBarrier& make_barrier() {
   MBarrier& full = shared<OneBarrier>().full;
   if (thread_id() == 0) {
@@ -34,7 +34,7 @@ struct Place {
   int x, y, z, w;
 };
 
-// out: shared memory after the box at each place has been loaded, one behind the other.
+// out: shared memory after loading the box at each position, one after the other.
 template <int kDims>
 __global__ void load_boxes_kernel(const __grid_constant__ TensorMap map, const Place first,
                                   const Place second, const Place third, int bytes, uint32_t* out) {
@@ -57,11 +57,11 @@ __global__ void load_boxes_kernel(const __grid_constant__ TensorMap map, const P
     }
     mbarrier_wait(full, turn % 2);
     for (int i = thread_id(); i < count; i += kThreads) out[turn * count + i] = words[i];
-    __syncthreads();  // all have read before the next box comes
+    __syncthreads();  // all have read before the next box arrives
   }
 }
 
-// in: shared memory. Stores it as the box at each place.
+// in: shared memory, which is stored as the box at each position.
 template <int kDims>
 __global__ void store_boxes_kernel(const uint32_t* in, const __grid_constant__ TensorMap map,
                                    const Place first, const Place second, int bytes) {
@@ -91,7 +91,7 @@ __global__ void fill_words_kernel(uint32_t* out, int count, uint32_t value) {
   for (int i = thread_id(); i < count; i += kThreads) out[i] = value;
 }
 
-// in to shared memory in two runs, and from there to out; added to what is there if kAdd.
+// Copies `in` to shared memory in two runs, and from there to out; adds to out if kAdd.
 template <bool kAdd>
 __global__ void copy_runs_kernel(const uint32_t* in, uint32_t* out, int bytes) {
   await_previous_grid();
@@ -151,13 +151,13 @@ void store_boxes(const Exec& exec, const test::HopperBoxes& boxes, const uint32_
                make_tensor_map(spec), place_of(boxes, 0), place_of(boxes, 1), bytes);
 }
 
-// ---- Products ----
+// ---- wgmma ----
 
-constexpr int kDepth = 64;      // of the operands: four products
+constexpr int kDepth = 64;      // of the operands: four wgmma steps
 constexpr int kBox = 64 * 128;  // bytes of 64 lines
 
-// A group of products: d (+)= a [64, 64] b [64, kColumns], of tiles that lie along k or across, or
-// with a in registers.
+// One wgmma group: d (+)= a [64, 64] b [64, kColumns], from k-major or mn-major tiles, or with a in
+// registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __device__ __forceinline__ void multiply_tiles(float (&d)[kColumns / 2],
                                                const uint32_t (&a_registers)[4][4],
@@ -193,8 +193,8 @@ __device__ __forceinline__ void write_registers(const float (&d)[kColumns / 2], 
   for (int i = 0; i < kColumns / 2; ++i) out[i * kThreads + thread_id()] = d[i];
 }
 
-// d = 2 a b: in one group, and then added once more in a second. Both operands come by TMA; or a
-// from a_words, as the registers of each step of 16: register i of thread t at (4 step + i) 128 +
+// d = 2 a b: computed in one group and added again in a second. Both operands come by TMA; or a
+// comes from a_words, as registers of each step of 16: register i of thread t at (4 step + i) 128 +
 // t.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ TensorMap a_map,
@@ -232,8 +232,8 @@ __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ Te
   write_registers<kColumns>(d, out);
 }
 
-// in: two tiles of [64, 64], byte for byte as they lie in shared memory, where threads write them.
-// out: the registers of d = a b.
+// in: two tiles of [64, 64] with the bytes of shared memory, which threads write there. out: the
+// registers of d = a b.
 template <typename T, bool kMnMajor>
 __global__ void wgmma_written_kernel(const uint32_t* in, float* out) {
   await_previous_grid();
@@ -249,7 +249,7 @@ __global__ void wgmma_written_kernel(const uint32_t* in, float* out) {
   write_registers<64>(d, out);
 }
 
-// The same of 8 bits: two tiles of [64, 128].
+// The same with 8-bit operands: two tiles of [64, 128].
 template <typename TA, typename TB>
 __global__ void wgmma_bytes_kernel(const uint32_t* in, float* out) {
   await_previous_grid();
@@ -291,8 +291,8 @@ TensorMap operand_map(DType dtype, const uint32_t* words, int lines, int length,
                           .box = {64, box_lines}});
 }
 
-// in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major; a as its registers if it
-// comes in registers.
+// in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major; a as registers if it comes
+// in registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 void multiply(const Exec& exec, const uint32_t* in, uint32_t* out) {
   constexpr DType kType = std::is_same_v<T, bf16> ? DType::kBF16 : DType::kF16;
@@ -323,9 +323,9 @@ struct PhaseData {
   alignas(16) uint32_t words[4 * test::kPhases];
 };
 
-// Phases of one mbarrier of 32 arrivals. In phase p warp p % 4 makes four words: those of `in`, by
-// a bulk copy that the phase has to wait for, if p % 3 is 2; else the sums of those and the words
-// of the phase before. out: the words, as every thread sees them after the phase.
+// Phases of an mbarrier with 32 arrivals. In phase p, warp p % 4 writes four words: those of `in`,
+// by a bulk copy that the phase waits for, if p % 3 is 2; otherwise the sums of those and the
+// previous phase's words. out: the words as every thread sees them after the phase.
 __global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   PhaseData& data = shared<PhaseData>();
@@ -336,7 +336,7 @@ __global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
   }
   __syncthreads();
   mbarrier_wait(data.turn, 1);  // the phase before the first is complete
-  __syncthreads();              // nobody is two phases behind, here and below
+  __syncthreads();              // here and below: none is two phases late
   for (int p = 0; p < test::kPhases; ++p) {
     if (warp == p % 4) {
       uint32_t* const words = data.words + 4 * p;
@@ -367,9 +367,9 @@ struct RoleData {
   uint32_t sums[kThreads];
 };
 
-// Warpgroup 0 shrinks and loads rounds of 128 words of `in` into a ring of three stages; warpgroups
-// 1 and 2 grow and take turns at them, by named barriers. out: sums = 3 sums + words, after each
-// round.
+// Warpgroup 0 releases registers and loads rounds of 128 words of `in` into a ring of three stages;
+// warpgroups 1 and 2 get more registers and alternate on them, by named barriers. out: sums = 3
+// sums + words, after each round.
 __global__ void __launch_bounds__(3 * kThreads, 1) roles_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   RoleData& data = shared<RoleData>();
@@ -394,7 +394,7 @@ __global__ void __launch_bounds__(3 * kThreads, 1) roles_kernel(const uint32_t* 
   } else {
     grow_registers<232>();
     const int mine = group, other = 3 - group;            // barriers
-    if (group == 2) barrier_arrive(other, 2 * kThreads);  // the first turn is warpgroup 1's
+    if (group == 2) barrier_arrive(other, 2 * kThreads);  // warpgroup 1 has the first turn
     for (int round = group - 1; round < test::kRounds; round += 2) {
       const int stage = round % kStages, turn = round / kStages;
       mbarrier_wait(data.full[stage], turn % 2);

@@ -10,7 +10,7 @@
 
 namespace shale::test {
 
-// An array, its boxes, and where they are copied: elements, innermost first.
+// An array, its boxes, and the positions where they are copied: in elements, innermost first.
 struct HopperBoxes {
   DType dtype = DType::kBF16;
   int dims = 2;
@@ -19,32 +19,32 @@ struct HopperBoxes {
   std::array<std::array<int, 4>, 3> places{};
 };
 
-// A product of [64, 64] by [64, columns], by wgmma.
+// A product of [64, 64] by [64, columns] with wgmma.
 struct HopperProduct {
   DType dtype = DType::kBF16;
   int columns = 8;
   bool a_registers = false, a_mn_major = false, b_mn_major = false;
 };
 
-// What `out` holds before anything is stored; as f32 it is 1.
+// Content of `out` before anything is stored; 1 as f32.
 inline constexpr uint32_t kNotStored = 0x3f800000u;
 
-// Counts of the kernels "mbarrier phases" and "roles" in primitives90.cu.
+// Numbers of phases and rounds in the kernels "mbarrier phases" and "roles" of primitives90.cu.
 inline constexpr int kPhases = 12, kRounds = 12;
 
 }  // namespace shale::test
 
-// What test/kernels/simt/primitives90.cu has for each backend.
+// Functions of test/kernels/simt/primitives90.cu, for each backend.
 namespace shale::kernels::emu {
-// Loads the boxes at all three places and writes shared memory to `out`, after each; or (`store`)
-// stores `in` as the boxes at the first two places of the array `out`.
+// Loads the boxes at all three positions and writes shared memory to `out` after each; or (`store`)
+// stores `in` as the boxes at the first two positions of the array `out`.
 void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool store,
                       const uint32_t* in, uint32_t* out, int out_words);
-// Copies, or adds as f32, so many bytes.
+// Copies `bytes` bytes, or adds them as f32.
 void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes);
-test::RunPrimitive find_wgmma(const test::HopperProduct& product);  // null: not one of the tests'
-// "mbarrier phases", "roles", "wgmma k-major bf16", "wgmma e4m3 e5m2" and its like; null for
-// another name.
+test::RunPrimitive find_wgmma(const test::HopperProduct& product);  // null if no test uses it
+// Finds kernels such as "mbarrier phases", "roles", "wgmma k-major bf16", "wgmma e4m3 e5m2"; null
+// for another name.
 test::RunPrimitive find_hopper_primitive(std::string_view name);
 }  // namespace shale::kernels::emu
 namespace shale::kernels::cuda {

@@ -1,5 +1,5 @@
-// Kernels of clusters, and what they do wrong. The emulator has to find every mistake under every
-// order of threads, or, where a comment says so, under some.
+// Cluster kernels with deliberate mistakes. The emulator must find each under every order of
+// threads, or, where noted, under some.
 #include <algorithm>
 
 #include "shale/kernels/simt/hopper.h"
@@ -12,9 +12,9 @@ namespace {
 using emulator::Fault;
 
 constexpr int kThreads = 64, kTurns = 3;
-constexpr int kHalf = 8 * 32;  // floats of a box: 8 lines of 32
+constexpr int kHalf = 8 * 32;  // floats in a box: 8 lines of 32
 
-// The mistakes that a kernel makes, as bits; 0: none.
+// Mistakes that a kernel makes, as bits; 0: none.
 enum Mistake : unsigned {
   kNone = 0,
   kNoFirstSync = 1,
@@ -37,7 +37,7 @@ __device__ int thread_id() {
   return static_cast<int>(threadIdx.x);
 }
 
-// ---- Each of two blocks loads half of a tile and multicasts it; both read all of it. ----
+// ---- Two blocks each load half of a tile and multicast it; both read the whole tile. ----
 // out: [turns, blocks, 2 kHalf].
 __global__ void shared_tiles_kernel(const __grid_constant__ TensorMap map, float* out,
                                     unsigned mistakes) {
@@ -78,7 +78,7 @@ __global__ void shared_tiles_kernel(const __grid_constant__ TensorMap map, float
   if (!does(kNoLastSync)) cluster_sync();
 }
 
-// ---- Block 0 sends words to both, one after the other, which all threads read. ----
+// ---- Block 0 sends words to both blocks in turn, and all threads read them. ----
 struct Mail {
   MBarrier full, read;
   uint32_t word;
@@ -114,7 +114,7 @@ __global__ void half_a_cluster_syncs_kernel() {
   if (cluster_rank() == 0) cluster_sync();
 }
 
-// Block 1 reaches for a barrier of block 0 when that may have ended.
+// Block 1 accesses a barrier of block 0, which may have ended.
 __global__ void arrive_late_kernel() {
   Barriers& barriers = shared<Barriers>();
   if (thread_id() == 0) {
@@ -157,7 +157,7 @@ void expect(std::initializer_list<Fault> faults, const char* text, void (*kernel
   }
 }
 
-// Lines of 32 counted floats, of which clusters read the first 16 kTurns.
+// Lines of 32 floats with consecutive values; clusters read the first 16 kTurns lines.
 struct Tiles {
   Tiles() : in(32 * 16 * kTurns) {
     for (size_t i = 0; i < in.size(); ++i) in[i] = float(i);
@@ -173,7 +173,7 @@ struct Tiles {
   std::vector<float> in;
 };
 
-// What only the tracker sees.
+// False, with a warning, if the build lacks the tracker, which alone can see some mistakes.
 bool tracked() {
   if (emulator::has_instrumented_kernels()) return true;
   WARN("skipped: this build's kernels are not instrumented");
@@ -228,9 +228,9 @@ TEST_CASE("misused barriers of a cluster are reported and do not hang", "[kernel
   expect({Fault::kDeadlock}, "block 1 of the cluster: threads 0-63 have ended",
          half_a_cluster_syncs_kernel);
   if (!tracked()) return;
-  // A static object, which the barriers are in, may not be there yet.
+  // The static object that contains the barriers may not exist yet.
   tile({Fault::kRace, Fault::kBarrierMisuse, Fault::kOutOfBounds}, "shared", kNoFirstSync);
-  // One half may have come, and not the other.
+  // One half may have arrived without the other.
   tile({Fault::kAsyncCopy, Fault::kUninitialised, Fault::kRace}, "dynamic shared memory",
        kExpectsHalf);
   tile({Fault::kAsyncCopy, Fault::kUninitialised, Fault::kRace}, "dynamic shared memory",
@@ -248,7 +248,7 @@ TEST_CASE("a tile is not loaded anew before all blocks of the cluster have read 
          out.data(), unsigned{kOwnArrivalOnly});
 }
 
-// Under some orders only: else the block that ends is there long enough.
+// Found only under some orders: in others, the block that ends still exists long enough.
 TEST_CASE("nobody reaches into a block of the cluster that has ended", "[kernels][emulator]") {
   const Tiles tiles;
   std::vector<float> out(kTurns * 2 * 2 * kHalf);

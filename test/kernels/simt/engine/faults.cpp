@@ -1,5 +1,5 @@
-// Kernels with a bug each. The emulator has to find every one under every order of threads, or,
-// where a comment says so, under some.
+// Kernels with one bug each. The emulator must find each under every order of threads, or, where
+// noted, under some.
 #include "shale/base/gpu_model.h"
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/simt/simt.h"
@@ -242,7 +242,7 @@ TEST_CASE("a store outside shared memory is a fault", "[kernels][emulator]") {
          write_behind_a_static_object, {.grid = 1, .block = 32}, 128);
   expect({Fault::kOutOfBounds, "dynamic shared memory (512 bytes) + 512"},
          write_behind_the_dynamic_part, {.grid = 1, .block = 32, .smem_bytes = 512}, 128);
-  // Without the tracker the red zone shows it.
+  // Without the tracker, guard bytes detect it.
   const auto found = test::fault_of({.track = false}, [](const Exec& exec) {
     simt::launch(write_behind_the_dynamic_part, {.grid = 1, .block = 32, .smem_bytes = 512}, exec,
                  129);
@@ -313,8 +313,8 @@ TEST_CASE("no launch passes the limits of the GPU that is emulated", "[kernels][
   CHECK(test::contains(refused(100, 228, false), "a block has 232448"));
 }
 
-// As a runtime refuses it: with what the kernel's static objects need, in whole kilobytes since the
-// dynamic part begins at one.
+// The limit is the runtime's: it includes the kernel's static objects, rounded up to whole
+// kilobytes as the dynamic part starts at one.
 TEST_CASE("shared memory above 48 KiB has to be asked for", "[kernels][emulator]") {
   const auto refused = [](size_t dynamic_bytes, bool asked) {
     return test::fault_of({}, [&](const Exec& exec) {

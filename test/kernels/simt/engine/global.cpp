@@ -1,5 +1,5 @@
-// Kernels that misuse global memory, each next to the kernel that does not: accesses outside of
-// what was allocated, reads of what nobody wrote, blocks that get in each other's way.
+// Kernels that misuse global memory, each next to a correct one: out-of-bounds accesses, reads of
+// uninitialized memory, races between blocks.
 #include <algorithm>
 #include <numeric>
 
@@ -14,7 +14,7 @@ namespace {
 using emulator::Fault;
 using test::DeviceArray;
 
-constexpr int kCount = 64;  // elements of an array, and threads of a block
+constexpr int kCount = 64;  // elements of an array, and threads per block
 
 struct Shared {
   alignas(128) float tile[kCount];
@@ -27,7 +27,7 @@ enum class By { kLoad, kStore, kPack, kAtomic, kCpAsync, kBulkLoad, kBulkStore, 
 
 struct Reach {
   By by;
-  int at;         // the element that thread 37 begins with
+  int at;         // first element accessed by thread 37
   float* p;       // kCount elements
   TensorMap map;  // of p
 };
@@ -90,7 +90,7 @@ void expect_outside(const emulator::Options& options, By by, int at, const char*
   CHECK(test::contains(found.message, "[block (0,0,0), thread (37,0,0)"));
 }
 
-// What is no global memory, and may be read or written all the same.
+// Memory that is not global but may be accessed.
 constexpr float kConstants[] = {2, 3, 5, 7};
 
 struct Arguments {
@@ -106,7 +106,7 @@ __global__ void other_memory_kernel(const __grid_constant__ Arguments arguments,
   arguments.out[i] = arguments.factor[i % 8] * arguments.in[i] + mine[i % 4];
 }
 
-// A host's variable, which a GPU would not find.
+// A host variable, which a real GPU could not access.
 float g_host = 0;
 __global__ void host_variable_kernel(float* out) {
   out[threadIdx.x] = g_host;
@@ -116,7 +116,7 @@ __global__ void copy_kernel(const float* in, float* out) {
   out[threadIdx.x] = in[threadIdx.x];
 }
 
-// ---- Blocks in each other's way ----
+// ---- Races between blocks ----
 
 enum class Way {
   kOwnElements,
@@ -170,7 +170,7 @@ test::FoundFault blocks_go(const emulator::Options& options, Way way) {
   return test::fault_of(options, [&](const Exec& exec) {
     const DeviceArray<float> p(exec, std::vector<float>(kCount, 0.f)), out(exec, kCount);
     const DeviceArray<uint8_t> bytes(exec, 16);
-    // Twice: what one launch did is nothing to the next.
+    // Launches twice: a launch must not conflict with an earlier one.
     for (int i = 0; i < 2; ++i) {
       simt::launch(ways_kernel, {.grid = 2, .block = kCount, .smem_bytes = sizeof(Shared)}, exec,
                    way, p.data(), bytes.data(), out.data());
@@ -183,7 +183,7 @@ test::FoundFault blocks_go(const emulator::Options& options, Way way) {
 
 enum Missing { kNothing, kFenceBefore, kFenceAfter };
 
-// The last block to finish adds up what all have left.
+// The last block to finish sums the parts of all blocks.
 __global__ void last_block_kernel(float* parts, uint32_t* tickets, float* sum, Missing missing) {
   struct Last {
     uint32_t ticket;
@@ -255,7 +255,7 @@ TEST_CASE("a primitive outside of global memory is a fault", "[kernels][emulator
           expect_outside(options, by, 52, "208 bytes into an allocation of 256 bytes");
         }
       }
-      // What of a box is outside the array is not read; an array that is not there is.
+      // Elements of a box outside the array are not read; a box of a missing array is an error.
       CHECK_FALSE(reach(options, By::kBox, 60).found);
       expect_outside(options, By::kBox, 60, "240 bytes into an allocation of 256 bytes", 68);
     }
@@ -356,7 +356,7 @@ TEST_CASE("blocks of a launch leave each other's global memory alone", "[kernels
   expect(Way::kBulkStores, "64 bytes of global memory");
 }
 
-// A launch has one of 2^16 - 1 numbers; those of the memory's cells are old ones.
+// Launch numbers have 16 bits and repeat; memory cells may have old ones.
 TEST_CASE("what a launch left is not taken for a later one of its number", "[kernels][emulator]") {
   if (!tracked()) return;
   const auto found = test::fault_of({}, [](const Exec& exec) {

@@ -1,5 +1,5 @@
-// Grids that are launched as dependent: what they may do before they have waited for the grid
-// before them, and that the emulator finds everything else.
+// Dependent launches (PDL): what a grid may do before it has waited for the previous grid. The
+// emulator must find everything else.
 #include <algorithm>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 64, kBlocks = 3;
 constexpr int kRun = 64;  // bytes
 
-// What a thread does too early.
+// Access that a thread makes too early.
 enum class Early {
   kNothing,
   kLoad,
@@ -31,9 +31,9 @@ enum class Early {
 
 struct Operands {
   Early early;
-  int culprit;      // the thread that does it
-  float scale[40];  // large enough to be copied by memcpy
-  TensorMap map;    // in, in boxes of kRun bytes
+  int culprit;      // thread that accesses too early
+  float scale[40];  // large enough for a memcpy
+  TensorMap map;    // `in`, in boxes of kRun bytes
   const float* in;
   float* out;
   uint32_t* count;
@@ -45,7 +45,7 @@ struct Shared {
   MBarrier full;
 };
 
-// Returns what it has read, if anything.
+// Makes the early access and returns the value read, if any.
 __device__ float touch(const Operands& o, Shared& shared) {
   const auto wait_for_tile = [&] {
     mbarrier_arrive_expect(shared.full, kRun);
@@ -87,7 +87,8 @@ __device__ float touch(const Operands& o, Shared& shared) {
   return 0;
 }
 
-// out[i] = scale[1] * in[i]. All that comes before the wait is allowed, but for the culprit's.
+// out[i] = scale[1] * in[i]. Everything before the wait is allowed, except for the culprit's
+// access.
 __global__ void scale_kernel(const __grid_constant__ Operands o) {
   Shared& shared = *dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -156,7 +157,7 @@ void expect(const emulator::Options& options, Early early, const char* text) {
   CHECK(test::contains(found.message, text));
   CHECK(test::contains(found.message, "engine/grid_order.cpp:"));
   CHECK(test::contains(found.message, "[block (2,0,0), thread (37,0,0)"));
-  // The grid was right but for that.
+  // Without a dependent launch the grid is correct.
   CHECK_FALSE(run(options, arrays, early, /*is_dependent=*/false).found);
 }
 

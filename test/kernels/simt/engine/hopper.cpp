@@ -1,5 +1,5 @@
-// Kernels that misuse Hopper's primitives, each next to the kernel that does not, which has to
-// pass. The emulator has to find every mistake under every order of threads.
+// Kernels that misuse Hopper's primitives, each next to a correct one, which must pass. The
+// emulator must find every mistake under every order of threads.
 #include <cmath>
 
 #include "shale/kernels/simt/hopper.h"
@@ -17,7 +17,7 @@ struct Barriers {
   MBarrier full, empty;
 };
 
-// The mistakes that a kernel makes, as bits; 0: none.
+// Mistakes that a kernel makes, as bits; 0: none.
 enum Mistake : unsigned {
   kNone = 0,
   kNoInit = 1,
@@ -88,7 +88,7 @@ __global__ void store_kernel(float* out, unsigned mistakes) {
   if (thread == 0) bulk_wait<0>();
 }
 
-// ---- Products: a tile of ones times one of twos, both written by threads ----
+// ---- wgmma: a tile of ones times one of twos, both written by threads ----
 
 __global__ void product_kernel(float* out, unsigned mistakes) {
   auto* const a = dynamic_shared<uint32_t>();
@@ -142,7 +142,7 @@ __global__ void operand_outside_kernel() {
   wgmma<bf16, 8>(d, k_major(dynamic_shared() + 1024, 0), k_major(dynamic_shared(), 0), false);
 }
 
-// Ways of 384 threads, which start with 168 registers each.
+// Register reallocations in 384 threads that start with 168 registers each.
 enum class Registers { kFit, kTooMany, kNobodyShrinks, kShrinkToMore, kGrowToFewer, kOneWarp };
 __global__ void registers_kernel(Registers how) {
   if (threadIdx.x < 128) {
@@ -184,7 +184,8 @@ __global__ void prefetch_kernel(const __grid_constant__ TensorMap map) {
   if (threadIdx.x == 0) prefetch_tensor_map(map);
 }
 
-// Two products under way; the first one's operand is free when it is done, the second's not.
+// Two wgmma groups in flight; the first one's operand may be overwritten once that group is done,
+// the second's not.
 __global__ void two_groups_kernel(float* out, bool frees_second) {
   auto* const tiles = dynamic_shared<uint32_t>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -237,7 +238,7 @@ void expect_none(void (*kernel)(Params...), int threads, Args... args) {
   }
 }
 
-// What only the tracker sees.
+// False, with a warning, if the build lacks the tracker, which alone can see some mistakes.
 bool tracked() {
   if (emulator::has_instrumented_kernels()) return true;
   WARN("skipped: this build's kernels are not instrumented");
@@ -282,11 +283,10 @@ TEST_CASE("shared memory is used only between a bulk copy and the next", "[kerne
   const std::vector<float> in = counted(384);
   std::vector<float> out(384);
   if (!tracked()) return;
-  // A thread that does not wait finds nothing there yet, a copy on its way, or one that just
-  // landed.
+  // A thread that does not wait finds nothing yet, a pending copy, or one that just arrived.
   expect({Fault::kUninitialised, Fault::kAsyncCopy, Fault::kRace}, "thread", ring_kernel, 128,
          in.data(), out.data(), unsigned{kNoWait});
-  // One that says too early that it has read finds the next copy, or is found reading.
+  // A thread that reports too early that it has read conflicts with the next copy.
   expect({Fault::kAsyncCopy, Fault::kRace}, "a bulk copy for mbarrier 0", ring_kernel, 128,
          in.data(), out.data(), unsigned{kArrivesEarly});
 }
@@ -325,7 +325,7 @@ TEST_CASE("bulk stores read what was written and fenced, until they are waited f
 TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator]") {
   std::vector<float> out(128);
   expect_none(product_kernel, 128, out.data(), unsigned{kNone});
-  for (const float x : out) REQUIRE(x == 64);  // 32 of k, each 1 * 2
+  for (const float x : out) REQUIRE(x == 64);  // 32 terms of 1 * 2
   const auto product = [&](Fault fault, const char* text, Mistake mistake) {
     expect({fault}, text, product_kernel, 128, out.data(), unsigned{mistake});
   };
@@ -339,7 +339,7 @@ TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator
   product(Fault::kWgmma, "reads 4 bytes of a's registers before their wgmma_wait()", kReadsA);
 }
 
-// What is left of that where plain accesses are not seen.
+// The checks that remain if plain accesses are not tracked.
 TEST_CASE("without the tracker wgmma's registers are looked at in the wait",
           "[kernels][emulator]") {
   std::vector<float> out(128);

@@ -1,4 +1,4 @@
-// Races that the tracker has to find, each next to the kernel without it, which has to pass.
+// Races that the tracker must find, each next to the same kernel without the race, which must pass.
 #include "shale/kernels/simt/simt.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/emulator.h"
@@ -13,8 +13,8 @@ struct Counter {
   uint32_t value;
 };
 
-// Thread i leaves a value for thread (i + distance) of its block. Unless `first` and `second`, the
-// barrier before the read or before the next round's write is missing.
+// Thread i stores a value for thread (i + distance) of its block. If `first` or `second` is false,
+// the barrier before the read or before the next round's write is missing.
 __global__ void exchange(float* out, int distance, bool first, bool second) {
   float* row = shared<Row>().of;
   const int threads = blockDim.x;
@@ -26,7 +26,7 @@ __global__ void exchange(float* out, int distance, bool first, bool second) {
   }
 }
 
-// The same within each warp.
+// The same exchange within each warp.
 __global__ void exchange_in_warp(float* out, bool first, bool second) {
   float* row = shared<Row>().of;
   const int lane = threadIdx.x % kWarpSize, base = threadIdx.x - lane;
@@ -38,7 +38,7 @@ __global__ void exchange_in_warp(float* out, bool first, bool second) {
   }
 }
 
-// Warp 0 produces, warp 1 consumes, warp 2 has nothing to do with it. Then warp 0 writes again.
+// Warp 0 produces, warp 1 consumes, warp 2 is not involved. Then warp 0 writes again.
 __global__ void named_barrier_handover(float* out, bool full, bool empty) {
   float* row = shared<Row>().of;
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
@@ -60,7 +60,7 @@ __global__ void read_without_write(float* out) {
   out[threadIdx.x] = shared<Row>().of[threadIdx.x];
 }
 
-// The last read of a value that many threads read is not ordered before the write.
+// The last of many threads' reads of a value is not ordered before the write.
 __global__ void write_after_broadcast(float* out, bool barrier) {
   float* row = shared<Row>().of;
   if (threadIdx.x == 0) row[0] = 1;
@@ -93,7 +93,7 @@ __global__ void copy_in(const float* in, float* out, bool wait, bool barrier) {
   if (!wait) cp_async_wait<0>();
 }
 
-// Two stages; with `newest` 1 the stage that is read has landed, with 2 it may not have.
+// Two stages; with kNewest 1 the stage that is read has arrived, with 2 it may not have.
 template <int kNewest>
 __global__ void copy_two_stages(const float* in, float* out) {
   float* row = dynamic_shared<float>();
@@ -117,7 +117,7 @@ __global__ void load_matrix_after(uint32_t* out, bool barrier) {
   out[threadIdx.x] = registers[0];
 }
 
-// A copy of a struct is a call of memcpy to the compiler.
+// The compiler copies this struct by calling memcpy.
 struct Large {
   float of[256];
 };
@@ -128,8 +128,8 @@ __global__ void copy_struct(Large* out, bool barrier) {
   if (threadIdx.x == 0) *out = large;
 }
 
-// Memory that is accessed as a whole, then one word of it apart, then as a whole again. Thread 2
-// reads all of it or the word beside the one that thread 1 wrote.
+// Accesses memory as a whole, then a single word, then as a whole again. Thread 2 reads all of it,
+// or the word next to the one that thread 1 wrote.
 struct Whole {
   uint32_t of[64];
 };
@@ -148,8 +148,8 @@ __global__ void part_of_whole(Whole* out, bool all, bool after_part, bool after_
   if (threadIdx.x == 4) out->of[5] = whole.of[5];
 }
 
-// Thread 2 of the first warp reads all of it between the write of a word there and the other warp's
-// read of that word.
+// Thread 2 of the first warp reads the whole struct between the write of a word and the other
+// warp's read of that word.
 __global__ void part_behind_whole(Whole* out, bool barrier) {
   Whole& whole = shared<Whole>();
   if (threadIdx.x == 0) whole = out[0];
@@ -171,7 +171,8 @@ test::FoundFault run(const emulator::Options& options, void (*kernel)(Params...)
   });
 }
 
-// Found under every order of threads: happens-before does not depend on who came first.
+// Checks that the race is found under every order of threads: happens-before does not depend on
+// timing.
 template <typename... Params, typename... Args>
 void expect(Fault fault, const char* text, void (*kernel)(Params...), int threads, Args... args) {
   if (!emulator::has_instrumented_kernels()) {
@@ -186,8 +187,8 @@ void expect(Fault fault, const char* text, void (*kernel)(Params...), int thread
   }
 }
 
-// A thread that reads too early finds memory that nobody wrote yet, or that was written just now:
-// the order of threads decides which.
+// A thread that reads too early finds uninitialized memory or a concurrent write, depending on the
+// order of threads.
 template <typename... Params, typename... Args>
 void expect_early_read(void (*kernel)(Params...), int threads, Args... args) {
   if (!emulator::has_instrumented_kernels()) {
@@ -276,7 +277,7 @@ TEST_CASE("a wait for a cp.async and then a barrier precede the read", "[kernels
     WARN("skipped: this build's kernels are not instrumented");
     return;
   }
-  // The other thread's copy may not be issued yet, be on its way, or have landed unordered.
+  // The other thread's copy may not be issued yet, be pending, or have arrived unordered.
   for (const auto& options : test::emulator_orders()) {
     const auto found = run(options, copy_in, 128, g_in.data(), g_out.data(), wait, false);
     CAPTURE(test::describe(options), found.message);

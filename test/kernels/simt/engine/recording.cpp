@@ -42,8 +42,8 @@ struct TwoStreams {
   Stream *origin, *other;
 };
 
-// a += 1 on the captured stream; b += a on another, which is forked and joined; c += b. Replayed
-// three times, between which a grows by 10 on the stream of the replays.
+// Records a += 1 on the captured stream; b += a on another, which is forked and joined; c += b.
+// Replays it three times and adds 10 to a between the replays.
 int forked_and_joined(const Options& options, bool join) {
   TwoStreams s(options);
   int a[32] = {}, b[32] = {}, c[32] = {};
@@ -116,7 +116,7 @@ TEST_CASE("the host cannot wait for captured work", "[kernels][emulator]") {
   CHECK(contains(s.refused([&] { s.streams.synchronize(nullptr); }), want));
   CHECK(contains(s.refused([&] { s.streams.synchronize(*event); }), want));
   CHECK(contains(s.refused([&] { s.streams.done(*event); }), want));
-  s.streams.synchronize(s.other);  // which has nothing to do with it
+  s.streams.synchronize(s.other);  // a stream that is not involved
   static_cast<void>(s.streams.end_capture(s.origin));
   s.streams.synchronize(s.origin);
   CHECK(contains(s.refused([&] { s.streams.done(*event); }), want));
@@ -140,7 +140,7 @@ TEST_CASE("a capture that ends before its streams have joined is an error", "[ke
   s.streams.begin_capture(s.origin);
   s.streams.wait(s.other, s.streams.record(s.origin));
   s.streams.wait(s.origin, s.streams.record(s.other));
-  add(s.other, a, 1);  // after what the origin waits for
+  add(s.other, a, 1);  // after the event that origin waits for
   CHECK(contains(s.refused([&] { s.streams.end_capture(s.origin); }), "does not wait for"));
   CHECK_FALSE(s.streams.captures(s.origin));
   add(s.origin, a, 1);

@@ -21,7 +21,8 @@ Exec exec_on(Stream* stream) {
 }
 constexpr simt::LaunchConfig kWarp = {.grid = 1, .block = 32};
 
-// One stream produces, another consumes and hands back; each handover has an event, or not.
+// One stream produces, another consumes and returns the buffer; `full` and `empty` say which
+// handover uses an event.
 int consume_after_produce(const Options& options, bool full, bool empty) {
   StreamSet streams(options);
   Stream *producer = streams.create(), *consumer = streams.create();
@@ -29,7 +30,7 @@ int consume_after_produce(const Options& options, bool full, bool empty) {
   simt::launch(set_kernel, kWarp, exec_on(producer), buffer, 1);
   if (full) streams.wait(consumer, streams.record(producer));
   simt::launch(copy_kernel, kWarp, exec_on(consumer), first, buffer);
-  // The buffer is used again: by the producer, for something else.
+  // The producer reuses the buffer for something else.
   if (empty) streams.wait(producer, streams.record(consumer));
   simt::launch(set_kernel, kWarp, exec_on(producer), buffer, 2);
   if (full) streams.wait(consumer, streams.record(producer));
@@ -38,7 +39,7 @@ int consume_after_produce(const Options& options, bool full, bool empty) {
   return first[31] * 10 + second[31];
 }
 
-// Orders under which the result is another than 12.
+// Number of orders whose result differs from 12.
 int visible(bool full, bool empty) {
   int count = 0;
   for (const Options& options : test::emulator_orders()) {
