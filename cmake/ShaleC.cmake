@@ -32,6 +32,7 @@ target_link_options(shale_c PRIVATE
   -Wl,--version-script=${exports_map} -Wl,-z,defs -Wl,-z,nodelete)
 set_target_properties(shale_c PROPERTIES
   EXPORT_NAME c
+  INSTALL_RPATH $ORIGIN
   LINK_DEPENDS ${exports_map}
   VERSION ${SHALE_C_SOVERSION}.0
   SOVERSION ${SHALE_C_SOVERSION}
@@ -46,14 +47,15 @@ install(TARGETS shale_c EXPORT ShaleTargets
 install(FILES ${PROJECT_BINARY_DIR}/shale_c.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
-# Builds a wheel of the Python module with this library.
+# Builds a wheel of the Python module, the programs and this library.
 find_program(SHALE_PYTHON_PROGRAM python3)
 mark_as_advanced(SHALE_PYTHON_PROGRAM)
 if(SHALE_PYTHON_PROGRAM)
+  set(tree ${PROJECT_BINARY_DIR}/wheel/tree)
   add_custom_target(shale_wheel
+    COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --component runtime --prefix ${tree}
     COMMAND ${SHALE_PYTHON_PROGRAM} ${PROJECT_SOURCE_DIR}/bindings/python/build_wheel.py
-            --library $<TARGET_FILE:shale_c> --version ${PROJECT_VERSION}
-            --out ${PROJECT_BINARY_DIR}/wheel
-    DEPENDS shale_c
+            --tree ${tree} --version ${PROJECT_VERSION} --out ${PROJECT_BINARY_DIR}/wheel
+    DEPENDS shale_c shale_tool shale_option_files
     VERBATIM)
 endif()

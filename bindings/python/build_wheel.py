@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes a wheel of the Python module and the shared library, with the standard library alone.
+"""Makes a wheel of the Python module, the programs and the libraries that they need.
 
-Run: build_wheel.py --library build/release/lib/libshale_c.so.1 --version 0.2.0 --out FOLDER
+Run: cmake --install build/release --component runtime --prefix build/wheel/tree
+     build_wheel.py --tree build/wheel/tree --version 0.2.0 --out build/wheel
 
-The wheel is for the machine's own MPI, oneDNN and so on: what the library was linked with. Times in
-it are SOURCE_DATE_EPOCH's, or 1980, so that equal inputs make equal wheels.
+Needs readelf and strip. Times in the wheel are SOURCE_DATE_EPOCH's, or 1980, so that equal inputs
+make equal wheels.
 """
 
 import argparse
@@ -12,17 +13,22 @@ import base64
 import hashlib
 import os
 import pathlib
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
 
+import shale_wheel
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-TAG = "py3-none-linux_x86_64"
 LIBRARY = "libshale_c.so.1"
+PROGRAMS = ("shale", "train_diffusion", "train_image", "train_lm")
+#: Libraries of every system, which the wheel does not carry.
+SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so\.\d")
+MPI = re.compile(r"libmpi(ch)?\.so")
 
 METADATA = """Metadata-Version: 2.1
 Name: shale
@@ -33,8 +39,8 @@ Requires-Python: >=3.9
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Programming Language :: Python :: 3
 
-Trains over several ranks from Python. Needs libraries of the system, as the shared library in it
-was linked with them; on Debian: {packages}.
+The programs train_lm, train_image, train_diffusion and shale, and the module shale, which trains
+over several ranks from Python. Requires {mpi} and glibc {glibc}; tried on Debian 12 alone.
 """
 
 WHEEL = """Wheel-Version: 1.0
@@ -44,14 +50,63 @@ Tag: {tag}
 """
 
 
-def stripped(library, folder):
-    """The library without what only debuggers need, where there is a program for that."""
-    copy = pathlib.Path(folder) / LIBRARY
-    shutil.copyfile(library, copy)
-    strip = shutil.which("strip")
-    if strip is not None:
-        subprocess.run([strip, "--strip-unneeded", str(copy)], check=True)
-    return copy.read_bytes()
+def fail(text):
+    """Ends the program with this message."""
+    sys.exit(f"build_wheel.py: {text}")
+
+
+def output(*command):
+    """What the command prints."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        fail(f"found no {command[0]}: install binutils")
+    except subprocess.CalledProcessError as error:
+        fail(f"{' '.join(command)}: {error.stderr.strip()}")
+
+
+def needed(file):
+    """The names of the shared libraries that the file asks for."""
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "-dW", str(file)))
+
+
+def carried(files):
+    """The files of all libraries that these need and that not every system has, by name."""
+    libraries = {}
+    left = list(files)
+    while left:
+        file = left.pop()
+        names = [name for name in needed(file)
+                 if not SYSTEM.match(name) and not MPI.match(name) and name not in libraries]
+        if names:
+            paths = dict(re.findall(r"(\S+) => (/\S+)", output("ldd", str(file))))
+            for name in names:
+                if name not in paths:
+                    fail(f"{file} needs {name}, which is not installed here")
+                libraries[name] = pathlib.Path(paths[name])
+                left.append(libraries[name])
+    return libraries
+
+
+def check_glibc(name, file, newest):
+    """Refuses a file that needs a newer glibc than the wheel promises."""
+    def number(version):
+        return [int(part) for part in version.split(".")]
+
+    for symbol, version in re.findall(r"(\S+)@GLIBC_([\d.]+)",
+                                      output("readelf", "--dyn-syms", "-W", str(file))):
+        if number(version) > number(newest):
+            fail(f"{name} needs {symbol} of glibc {version}, expected at most {newest}: build the "
+                 f"wheel on a system with glibc {newest}")
+
+
+def stripped(file, folder):
+    """The file without what only debuggers need."""
+    copy = pathlib.Path(folder) / "stripped"
+    output("strip", "--strip-unneeded", "-o", str(copy), str(file))
+    # MPICH's library has two names, so it is loaded before by either (shale_wheel.py) and asked for
+    # by none: libm, which is loaded anyway, takes its place.
+    return copy.read_bytes().replace(b"\0libmpich.so.12\0", b"\0libm.so.6\0".ljust(16, b"\0"))
 
 
 def license_name():
@@ -60,25 +115,49 @@ def license_name():
 
 
 def contents(arguments, folder):
-    """Names in the wheel and their bytes."""
+    """The wheel's version, and names in the wheel and their bytes."""
+    tree = pathlib.Path(arguments.tree)
+    native = {f"shale/bin/{name}": tree / "bin" / name for name in PROGRAMS}
+    native[f"shale/lib/{LIBRARY}"] = tree / "lib" / LIBRARY
+    for file in native.values():
+        if not file.is_file():
+            fail(f"--tree {tree}: found no {file.relative_to(tree)}; expected what "
+                 "cmake --install --component runtime installs")
+    asked = [name for name in needed(tree / "lib" / LIBRARY) if MPI.match(name)]
+    abi = next((abi for abi, (_, names, *_) in shale_wheel.ABIS.items() if {*asked} & {*names}), None)
+    if abi is None:
+        fail(f"{LIBRARY} needs {', '.join(asked) or 'no MPI'}, expected Open MPI's libmpi.so.40 or "
+             "MPICH's libmpich.so.12")
+    version = arguments.version + ("" if abi == "openmpi" else f"+{abi}")
+    native.update((f"shale/lib/{name}", path) for name, path in carried(native.values()).items())
+
     files = {f"shale/{path.name}": path.read_bytes()
              for path in sorted((HERE / "shale").glob("*.py"))}
-    files[f"shale/{LIBRARY}"] = stripped(arguments.library, folder)
-    info = f"shale-{arguments.version}.dist-info"
+    text = (HERE / "shale_wheel.py").read_text()
+    files["shale_wheel.py"] = text.replace('\nABI = "openmpi"', f'\nABI = "{abi}"').encode()
+    for name, file in sorted(native.items()):
+        check_glibc(name, file, arguments.glibc)
+        files[name] = stripped(file, folder)
+    info = f"shale-{version}.dist-info"
+    # With this tag pip refuses systems with an older glibc.
+    tag = f"py3-none-manylinux_{arguments.glibc.replace('.', '_')}_x86_64"
     files[f"{info}/METADATA"] = METADATA.format(
-        version=arguments.version, license=license_name(), packages=arguments.packages).encode()
-    files[f"{info}/WHEEL"] = WHEEL.format(tag=TAG).encode()
+        version=version, license=license_name(), mpi=shale_wheel.ABIS[abi][0],
+        glibc=arguments.glibc).encode()
+    files[f"{info}/WHEEL"] = WHEEL.format(tag=tag).encode()
+    files[f"{info}/entry_points.txt"] = "".join(
+        ["[console_scripts]\n", *(f"{name} = shale_wheel:main\n" for name in PROGRAMS)]).encode()
     files[f"{info}/licenses/LICENSE"] = (ROOT / "LICENSE").read_bytes()
     record = ""
     for name, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         record += f"{name},sha256={digest},{len(data)}\n"
     files[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
-    return files
+    return f"shale-{version}-{tag}.whl", files
 
 
 def write(files, wheel):
-    """The zip file, whole or not at all."""
+    """Writes the zip file, whole or not at all."""
     seconds = max(315532800, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))  # zip knows no 1970s
     moment = time.gmtime(seconds)[:6]
     part = wheel.with_suffix(".part")
@@ -86,27 +165,25 @@ def write(files, wheel):
         for name, data in files.items():
             entry = zipfile.ZipInfo(name, moment)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if name.endswith(LIBRARY) else 0o644) << 16
+            entry.external_attr = (0o100755 if name.startswith("shale/bin/") else 0o100644) << 16
             archive.writestr(entry, data)
     part.replace(wheel)
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes a wheel of the Python module.")
-    parser.add_argument("--library", required=True, help="libshale_c.so.1")
+    parser = argparse.ArgumentParser(description="Makes a wheel of programs and Python module.")
+    parser.add_argument("--tree", required=True,
+                        help="folder that cmake --install --component runtime wrote")
     parser.add_argument("--version", required=True)
     parser.add_argument("--out", required=True, help="folder for the wheel")
-    parser.add_argument("--packages", default="libopenmpi3, libdnnl2, libspdlog1.10, libgomp1",
-                        help="system packages, for its description")
+    parser.add_argument("--glibc", default="2.36", help="newest glibc that may be needed")
     arguments = parser.parse_args()
-    if not pathlib.Path(arguments.library).is_file():
-        sys.exit(f"build_wheel.py: --library {arguments.library}: there is no such file")
     out = pathlib.Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
-    wheel = out / f"shale-{arguments.version}-{TAG}.whl"
     with tempfile.TemporaryDirectory() as folder:
-        write(contents(arguments, folder), wheel)
-    print(wheel)
+        name, files = contents(arguments, folder)
+        write(files, out / name)
+    print(out / name)
 
 
 if __name__ == "__main__":

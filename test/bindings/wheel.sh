@@ -1,37 +1,73 @@
 #!/usr/bin/env bash
-# A wheel: what is in it, that equal inputs make equal bytes, and that it installs into a fresh
-# environment of Python, without network, and trains there on one rank and on two.
+# A wheel: what is in it, that equal inputs make equal bytes, that it refuses a newer glibc and another
+# MPI, and that it installs into a fresh environment of Python, without network, and trains there
+# with its programs on two ranks and from Python on one.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
-  { echo 'skipped: python3 has no venv with pip; install the package python3-venv'; exit 4; }
+  { echo 'skipped: python3 has no venv with pip: install the package python3-venv'; exit 4; }
 unset PYTHONPATH SHALE_LIBRARY
 
-build() {  # FOLDER
-  "$PYTHON" "$root/bindings/python/build_wheel.py" --library "$LIBRARY" --version "$VERSION" \
-    --out "$1" >"$work/output" 2>&1 || fail "build_wheel.py: exit code $?"
+cmake --install "$BUILD" --component runtime --prefix "$work/tree" >"$work/output" 2>&1 ||
+  { fail "cmake --install: exit code $?"; finish; }
+build() {  # FOLDER FLAGS...
+  "$PYTHON" "$root/bindings/python/build_wheel.py" --tree "$work/tree" --version "$VERSION" \
+    --out "$@" >"$work/output" 2>&1
 }
-build "$work/first"
-build "$work/second"
-wheel=shale-$VERSION-py3-none-linux_x86_64.whl
+build "$work/old" --glibc 2.17 && fail "--glibc 2.17: exit code 0"
+grep -qE '^build_wheel.py: shale/\S+ needs \S+ of glibc 2\.\S+, expected at most 2\.17: ' \
+  "$work/output" || fail "--glibc 2.17 does not name the symbol"
+build "$work/first" || fail "build_wheel.py: exit code $?"
+build "$work/second" || fail "build_wheel.py: exit code $?"
+wheel=$(basename "$work/first/shale-$VERSION"*-py3-none-manylinux_2_36_x86_64.whl)
 cmp "$work/first/$wheel" "$work/second/$wheel" || fail "two wheels of the same differ"
 
 "$PYTHON" -m venv "$work/env" >"$work/output" 2>&1 || fail "venv: exit code $?"
-"$work/env/bin/pip" install --no-index --no-deps --disable-pip-version-check \
+"$work/env/bin/pip" install --no-index --disable-pip-version-check \
   "$work/first/$wheel" >"$work/output" 2>&1 || fail "pip install: exit code $?"
 
 cd "$work" || exit 1
 env/bin/python -c 'import shale, sys; sys.exit(not shale._c._name.startswith(sys.prefix))' \
   >"$work/output" 2>&1 || fail "the environment does not use the wheel's library"
-for ranks in 1 2; do
-  timeout 120 mpirun --oversubscribe --bind-to none -np $ranks env/bin/python \
-    "$root/examples/python/train.py" "$root/README.md" 4 >"$work/output" 2>&1
-  code=$?
-  [[ $code -eq 0 && $(grep -c '^step . | loss ' "$work/output") -eq 4 ]] ||
-    fail "train.py on $ranks ranks: code $code"
+package=$(echo "$work"/env/lib/python3*/site-packages/shale)
+for file in "$package"/bin/* "$package/lib/libshale_c.so.1"; do
+  ldd "$file" | grep -E "lib(dnnl|fmt|gomp|hwy|spdlog|tomlplusplus)" | grep -vF "$package" \
+    >"$work/output" && fail "$(basename "$file") does not use libraries of the wheel"
 done
+for program in shale train_lm train_image train_diffusion; do
+  [[ $("env/bin/$program" --version 2>&1) == *"$VERSION"* ]] || fail "$program --version"
+done
+trains() {  # RANKS COMMAND...
+  local ranks=$1
+  shift
+  launch "$ranks" "$@" >"$work/output" 2>&1
+  local code=$?
+  [[ $code -eq 0 && $(grep -cE '^step +2.* loss ' "$work/output") -ge 1 ]] ||
+    fail "$* on $ranks ranks: code $code"
+}
+trains 1 env/bin/python "$root/examples/python/train.py" "$root/README.md" 2
+trains 2 env/bin/train_lm --data "$root/README.md" --steps 2
+
+# refused NAME EXPECTED COMMAND...: exit code 69 and one line that contains EXPECTED
+refused() {
+  local name=$1 expected=$2
+  shift 2
+  "$@" >"$work/output" 2>&1
+  local code=$?
+  [[ $code -eq 69 && $(wc -l <"$work/output") -eq 1 && $(<"$work/output") == *"$expected"* ]] ||
+    fail "$name: exit code $code, expected 69 and '$expected' in one line"
+}
+export SIGN  # what the other MPI's mpirun sets
+SIGN=$(env/bin/python -c 'import shale_wheel as w; (x,) = w.ABIS.keys() - {w.ABI}; print(w.ABIS[x][3])')
+refused "mpirun of another MPI" ", found mpirun of " env "$SIGN=2" env/bin/train_lm
+refused "no MPI" ", found no MPI library: install " env/bin/python -c '
+import sys, shale_wheel as w
+w.ABIS = {k: (v[0], ("libmpi.so.0",), *v[2:]) for k, v in w.ABIS.items()}
+sys.argv = ["train_lm"]
+w.main()'
+
 env/bin/pip uninstall -y shale >"$work/output" 2>&1 || fail "pip uninstall: exit code $?"
 [[ -z $(find env -path '*shale*' -not -name '*.pyc') ]] || fail "uninstalling leaves files"
 
-finish
+finish "all passed: $(du -h "$work/first/$wheel" | cut -f 1) $wheel"

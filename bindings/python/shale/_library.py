@@ -156,15 +156,28 @@ _FUNCTIONS = {
     "metrics_write": "hp", "metrics_close": "h"}
 
 
+def _path():
+    """$SHALE_LIBRARY, the library of this wheel or of the module's own prefix, or the system's."""
+    name = "libshale_c.so.1"
+    if os.environ.get("SHALE_LIBRARY"):
+        return os.environ["SHALE_LIBRARY"]
+    here = pathlib.Path(__file__).resolve().parent
+    if (here / "lib" / name).exists():
+        import shale_wheel  # which only wheels have
+        shale_wheel.load_mpi()
+        return str(here / "lib" / name)
+    installed = (here / "../../.." / name).resolve()  # from PREFIX/lib/python3/dist-packages/shale
+    return str(installed) if installed.exists() else name
+
+
 def _load():
-    """Loads $SHALE_LIBRARY, or the library in this folder (of a wheel), or the system's."""
-    beside = pathlib.Path(__file__).with_name("libshale_c.so.1")
-    path = os.environ.get("SHALE_LIBRARY") or (str(beside) if beside.exists() else beside.name)
+    """Loads the shared library and declares its functions."""
+    path = _path()
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError(f"shale: {error}; expected libshale_c.so.1 beside the module, installed, or "
-                          "in the variable SHALE_LIBRARY") from None
+        raise ImportError(f"shale: {error}; expected libshale_c.so.1 in a wheel, in the module's own "
+                          "prefix, among the system's libraries or in SHALE_LIBRARY") from None
     library.shale_api_version.restype = ctypes.c_int32
     major, minor = divmod(library.shale_api_version(), 1000)
     if major != API_MAJOR or minor < API_MINOR:
