@@ -156,25 +156,27 @@ _FUNCTIONS = {
     "metrics_write": "hp", "metrics_close": "h"}
 
 
-def _path():
-    """$SHALE_LIBRARY, the library of this wheel or of the module's own prefix, or the system's."""
+def _paths():
+    """Paths of the shared library and of MPI's: of $SHALE_LIBRARY, of this wheel, of the module's
+    own prefix, or the system's. MPI's is the library itself where it brings its MPI."""
     name = "libshale_c.so.1"
-    if os.environ.get("SHALE_LIBRARY"):
-        return os.environ["SHALE_LIBRARY"]
+    chosen = os.environ.get("SHALE_LIBRARY")
+    if chosen:
+        return chosen, chosen
     here = pathlib.Path(__file__).resolve().parent
     if (here / "lib" / name).exists():
         import shale_wheel  # which only wheels have
-        shale_wheel.load_mpi()
-        return str(here / "lib" / name)
+        return str(here / "lib" / name), shale_wheel.load_mpi()
     installed = (here / "../../.." / name).resolve()  # from PREFIX/lib/python3/dist-packages/shale
-    return str(installed) if installed.exists() else name
+    path = str(installed) if installed.exists() else name
+    return path, path
 
 
 def _load():
-    """Loads the shared library and declares its functions."""
-    path = _path()
+    """Loads the shared library, declares its functions, and returns it and the one with MPI's."""
+    path, mpi_path = _paths()
     try:
-        library = ctypes.CDLL(path)
+        library, mpi = ctypes.CDLL(path), ctypes.CDLL(mpi_path)
     except OSError as error:
         raise ImportError(f"shale: {error}; expected libshale_c.so.1 in a wheel, in the module's own "
                           "prefix, among the system's libraries or in SHALE_LIBRARY") from None
@@ -189,10 +191,10 @@ def _load():
         function = getattr(library, "shale_" + name)
         function.restype = ctypes.c_int32
         function.argtypes = [_LETTERS[letter] for letter in letters]
-    return library
+    return library, mpi
 
 
-library = _load()
+library, mpi = _load()
 _functions = {name: getattr(library, "shale_" + name) for name in _FUNCTIONS}
 
 

@@ -126,7 +126,7 @@ class Runtime:
 
 def _mpi_runs():
     flag = ctypes.c_int()
-    _library.library.MPI_Initialized(ctypes.byref(flag))  # of the MPI that the library uses
+    _library.mpi.MPI_Initialized(ctypes.byref(flag))  # of the MPI that the library uses
     return flag.value != 0
 
 
