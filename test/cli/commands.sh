@@ -58,7 +58,7 @@ is_parsed() {
     awk) [[ -e $root/$3 ]] ;;
     cc) [[ $2 == -std=c* ]] ;;
     cpack) [[ $2 == --config ]] ;;
-    apt-get) [[ $2 == install ]] ;;
+    apt-get | */pip) [[ $2 == install ]] ;;
     python3) [[ $2 == -m || -e $root/$2 ]] ;;
     tensorboard) [[ $2 == --logdir ]] ;;
     *) echo "no rule for $1"; return 1 ;;
