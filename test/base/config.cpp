@@ -73,7 +73,7 @@ std::string complaint(const std::vector<const char*>& arguments) {
   return message_of<ConfigError>([&] { options_of(arguments); });
 }
 
-// What comes of a config file with this text, and these flags.
+// Options from a config file with this text and from these flags.
 Options options_of_file(const std::string& text, std::vector<const char*> flags = {}) {
   const test::TempDir dir;
   const std::string path = dir.write("run.json", text);
@@ -321,7 +321,7 @@ TEST_CASE("a path that is empty is refused as a flag, and left alone in a file",
   spec.add("data", data, "training data", {.required = true, .is_path = true});
   spec.add("init", init, "a model", {.is_path = true});
   spec.add("out", out, "results", {.is_path = true});
-  // What --print-config writes of fields without a value.
+  // Written by --print-config for fields without a value.
   spec.read_json(R"({"data": "", "init": ""})", "file.json");
   CHECK(init.empty());
   CHECK(contains(message_of<ConfigError>([&] { parse(spec, {}); }), "--data is required"));
@@ -361,7 +361,7 @@ TEST_CASE("an option that needs another is refused without it", "[config]") {
     spec.add("ahead", ahead, "units");
     spec.add("depth", depth, "of what is ahead");
     spec.needs("ahead", "--zero 3 or --elsewhere");
-    spec.needs("depth", "--elsewhere");  // which this program does not have
+    spec.needs("depth", "--elsewhere");  // an option that this program lacks
     try {
       parse(spec, flags);
       return std::string();
@@ -395,7 +395,7 @@ TEST_CASE("a config file with an unknown key names the nearest one", "[config]")
   CHECK(contains(file_complaint(R"({"zeor": 1})"),
                  "run.json: unknown key \"zeor\"; did you mean \"zero\"?"));
   CHECK(contains(file_complaint(R"({"device-memory": 1})"), "did you mean \"device_memory\"?"));
-  // What only a command line can say.
+  // Options that exist only on the command line.
   CHECK(contains(file_complaint(R"({"print_config": true})"), "unknown key \"print_config\""));
   CHECK(contains(file_complaint(R"({"config": "x"})"), "unknown key \"config\""));
   CHECK(contains(file_complaint(R"({"": 1})"), "unknown key \"\""));

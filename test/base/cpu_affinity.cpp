@@ -13,7 +13,7 @@ using test::contains;
 using test::message_of;
 
 TEST_CASE("the default is the mask, but at most the rank's share of the node", "[affinity]") {
-  // ranks, bound, node, threads
+  // Columns: ranks, bound, node, threads.
   const auto [ranks, bound, node, threads] = GENERATE(table<int, int, int, int>({
       {1, 8, 8, 8},    // no launcher
       {1, 1, 8, 1},    // mpirun -np 1 binds to a core
@@ -55,7 +55,7 @@ TEST_CASE("a request above the share is an error with the way out", "[affinity]"
 }
 
 TEST_CASE("a narrowed mask is seen, left alone, and widened on request", "[affinity]") {
-  // On a thread of its own, because masks stay.
+  // Runs on its own thread, as affinity masks persist.
   std::thread([] {
     const CpuCounts whole = cpu_counts();
     CHECK(whole.bound >= 1);
@@ -93,7 +93,7 @@ TEST_CASE("a thread stays beside its GPU where CPUs are enough", "[affinity]") {
     }
     const int all = static_cast<int>(allowed.size());
     CHECK_FALSE(bind_to_cpus({}, 1, 1));
-    CHECK_FALSE(bind_to_cpus({16383}, 1, 1));  // none that it may use
+    CHECK_FALSE(bind_to_cpus({16383}, 1, 1));  // no CPU that it may use
     CHECK_FALSE(bind_to_cpus(allowed, 1, 1));  // nothing to narrow
     CHECK_FALSE(bind_to_cpus({allowed[0]}, 2, 1));
     CHECK(cpu_counts().bound == all);
@@ -101,7 +101,7 @@ TEST_CASE("a thread stays beside its GPU where CPUs are enough", "[affinity]") {
       WARN("skipped: one CPU cannot be narrowed");
       return;
     }
-    CHECK_FALSE(bind_to_cpus({allowed[0]}, 1, 1));  // one in place of all
+    CHECK_FALSE(bind_to_cpus({allowed[0]}, 1, 1));  // one of all
     CHECK(bind_to_cpus({allowed[0], 16383}, 1, all));
     CHECK(cpu_counts().bound == 1);
   }).join();

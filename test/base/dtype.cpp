@@ -88,7 +88,7 @@ TEST_CASE("every bf16 is the upper half of a float and comes back", "[dtype]") {
     const auto bits = static_cast<uint16_t>(i);
     const float value = from_bits<bf16>(bits);
     wrong += std::bit_cast<uint32_t>(value) != i << 16;
-    // A signalling NaN comes back quiet.
+    // A signalling NaN becomes quiet.
     wrong += bf16_bits(value) != (std::isnan(value) ? (bits | 0x40) : bits);
   }
   CHECK(wrong == 0);
@@ -96,7 +96,7 @@ TEST_CASE("every bf16 is the upper half of a float and comes back", "[dtype]") {
 
 TEST_CASE("bf16 rounds to nearest, and to even half way between neighbours", "[dtype]") {
   int wrong = 0;
-  for (uint32_t low = 0; low < 0x7f80; ++low) {  // up to infinity, the neighbour of the largest
+  for (uint32_t low = 0; low < 0x7f80; ++low) {  // up to infinity, next to the largest
     const uint32_t middle = (low << 16) | 0x8000u;
     const uint32_t even = low % 2 == 0 ? low : low + 1;
     for (const uint32_t sign : {0u, 0x80000000u}) {

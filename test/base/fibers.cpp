@@ -1,4 +1,4 @@
-// Functions that take turns on one thread.
+// Functions that alternate on one thread.
 #include "shale/base/fibers.h"
 
 #include <stdexcept>
@@ -11,7 +11,7 @@
 namespace shale::test {
 namespace {
 
-// Lets the others have a turn.
+// Lets other fibers run.
 void yield(Fibers& fibers) {
   bool is_open = false;
   fibers.park("yield", [&] { return std::exchange(is_open, true); });
@@ -30,7 +30,7 @@ std::string error_of(Fibers& fibers, const Fibers::Body& body) {
 
 TEST_CASE("fibers take turns in the order of their numbers", "[fibers]") {
   Fibers fibers(3);
-  for (int again = 0; again < 2; ++again) {  // their stacks are used again
+  for (int again = 0; again < 2; ++again) {  // reuses their stacks
     std::vector<int> order;
     fibers.run([&](int i) {
       for (int turn = 0; turn <= i; ++turn) {
@@ -120,8 +120,8 @@ TEST_CASE("the error of one fiber ends all, and is the one that is told", "[fibe
     fibers.park("a sum", [] { return false; });
   };
   CHECK(error_of(fibers, body) == "the second is wrong");
-  CHECK(unwound == 2);                          // the third had not begun
-  CHECK(error_of(fibers, [](int) {}).empty());  // and can be used again
+  CHECK(unwound == 2);                          // the third had not started
+  CHECK(error_of(fibers, [](int) {}).empty());  // can be used again
 }
 
 TEST_CASE("fibers that wait for each other are named", "[fibers]") {

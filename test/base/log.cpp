@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-// What a logger writes to its two files.
+// A logger with its two output files.
 struct Capture {
   std::unique_ptr<FILE, int (*)(FILE*)> out{std::tmpfile(), std::fclose};
   std::unique_ptr<FILE, int (*)(FILE*)> err{std::tmpfile(), std::fclose};
@@ -128,7 +128,7 @@ TEST_CASE("a warning is one line that drives no terminal, whatever it quotes", "
   std::string heard;
   log.listen([&heard](LogLevel, std::string_view text) { heard = text; });
   log.warning("a\nerror: b\x1b[2J\x9b\u4e2d");
-  log.info("table:\n\ta\x1b[2J\xff");  // tables and samples have lines
+  log.info("table:\n\ta\x1b[2J\xff");  // tables and samples have several lines
   CHECK(heard == "a\\x0aerror: b\\x1b[2J\\x9b\u4e2d");
   CHECK(Capture::text(capture.err.get()) == "warning: " + heard + "\n");
   CHECK(Capture::text(capture.out.get()) == "table:\n\ta\\x1b[2J\\xff\n");

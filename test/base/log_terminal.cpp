@@ -1,4 +1,4 @@
-// The status line, on a pseudo-terminal.
+// Tests the status line on a pseudo-terminal.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -36,8 +36,8 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // What appears next, read until it is as long as `want`: a pseudo-terminal passes its text on
-  // some time after the write, and in pieces. What comes too much shows up in the next call.
+  // Reads output until it has the length of `want`: a pseudo-terminal forwards text with a delay
+  // and in pieces. Excess output shows up in the next call.
   std::string shown_instead_of(const std::string& want) const {
     std::string text;
     pollfd poll_master = {.fd = master_, .events = POLLIN, .revents = 0};
@@ -95,7 +95,7 @@ TEST_CASE("the status line is cut to the terminal, so that it never wraps", "[lo
   }
   Logger log({.out = terminal.file.get(), .err = terminal.file.get()});
   log.status("0123456789abc");
-  log.status("");  // and nothing between the two
+  log.status("");  // nothing between the two
   CHECK(shows(terminal, kClear + "012345678" + kClear));
 }
 

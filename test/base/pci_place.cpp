@@ -1,4 +1,4 @@
-// Where GPUs are, read from folders that look as /sys does.
+// Reads GPU locations from folders that imitate /sys.
 #include "shale/base/pci_place.h"
 
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ class Sys {
  public:
   const fs::path& root() const { return folder_.path(); }
 
-  // path: from the host bridge to the device, "pci0000:00/0000:00:01.0/0000:01:00.0".
+  // path: from host bridge to device, such as "pci0000:00/0000:00:01.0/0000:01:00.0".
   void add(const std::string& path, const std::string& node, const std::string& cpus,
            const Speed& speed = {}) const {
     const fs::path device = root() / "devices" / path;
@@ -55,8 +55,8 @@ class Sys {
   test::TempDir folder_;
 };
 
-// Two sockets; on the first a switch with two GPUs and one GPU beside it, then one of another host
-// bridge; on the second one with half of its lanes.
+// Two sockets. On the first: a switch with two GPUs, a GPU next to it, and one on another host
+// bridge. On the second: a GPU with half of its lanes.
 const std::string kPort = "pci0000:16/0000:16:01.0/";
 const std::string kSwitch = kPort + "0000:17:00.0/";
 
@@ -77,7 +77,7 @@ const std::vector<std::string> kGpus = {"0000:19:00.0", "0000:1a:00.0", "0000:1d
 TEST_CASE("a GPU's place: bridges, NUMA node, CPUs, and its link at its best", "[topology]") {
   const Sys sys;
   add_machine(sys);
-  const PciPlace place = sys.read("00000000:1A:00.0");  // as CUDA may spell it
+  const PciPlace place = sys.read("00000000:1A:00.0");  // CUDA's spelling
   CHECK(place.address == "0000:1a:00.0");
   CHECK(place.path == std::vector<std::string>{"pci0000:16", "0000:16:01.0", "0000:17:00.0",
                                                "0000:18:01.0", "0000:1a:00.0"});
@@ -149,7 +149,7 @@ TEST_CASE("what is wrong below /sys is unknown", "[topology]") {
     Sys::put(device / "current_link_width", width);
     CHECK(place().links[0].width == 0);
   }
-  Sys::put(device / "local_cpulist", std::string(1 << 20, '0'));  // no end of it
+  Sys::put(device / "local_cpulist", std::string(1 << 20, '0'));  // an endless list
   CHECK(place().cpus.empty());
   fs::remove(device / "numa_node");
   fs::create_directory(device / "numa_node");
@@ -162,7 +162,7 @@ TEST_CASE("what is wrong below /sys is unknown", "[topology]") {
     CHECK(sys.read(address).numa_node == -1);
   }
   CHECK(read_pci_place("0000:ad:00.0", "/nowhere").path.empty());
-  // A link that leads out of the tree of devices, and one that leads to itself.
+  // A link out of the device tree, and one to itself.
   const auto links = sys.root() / "bus/pci/devices";
   fs::create_symlink("/", links / "0000:aa:00.0");
   fs::create_symlink(links / "0000:ab:00.0", links / "0000:ab:00.0");

@@ -6,7 +6,7 @@
 
 namespace shale {
 
-// The known-answer vectors of the Random123 distribution (kat_vectors, philox4x32 10).
+// Known-answer vectors of the Random123 distribution (kat_vectors, philox4x32 10).
 TEST_CASE("philox gives the published words", "[rng]") {
   CHECK(philox({0, 0, 0, 0}, {0, 0}) ==
         PhiloxCounter{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u});

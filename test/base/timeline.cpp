@@ -16,7 +16,7 @@ std::vector<std::string> names_of(const TraceRecord& record, const std::string& 
   return names;
 }
 
-// Numbers from 0; a stream of null cannot have marks.
+// Marks numbered from 0; a null stream has none.
 class CountedMarks final : public StreamMarks {
  public:
   size_t mark(void* stream) override { return stream == nullptr ? kNone : count_++; }
@@ -25,7 +25,7 @@ class CountedMarks final : public StreamMarks {
   size_t count_ = 0;
 };
 
-// Keeps the names of what it was shown.
+// Records the names of ranges.
 class ShownRanges final : public Tracer {
  public:
   void enter(std::string_view name) override { text += std::string(name) + "("; }
@@ -107,9 +107,9 @@ TEST_CASE("scopes are also when a device runs what was queued in them", "[timeli
     timeline.add_device_slice("collectives: all", "captured", timeline.mark(nullptr), begin);
   }
   timeline.stop();
-  CHECK(timeline.mark(&stream) == StreamMarks::kNone);  // nobody would read it
+  CHECK(timeline.mark(&stream) == StreamMarks::kNone);  // unused marks are not set
   CHECK(ranges.text == "outer(inner())");
-  // The device comes to mark n at 1000 n, whenever it was set.
+  // The device reaches mark n at time 1000 n, whenever it was set.
   const TraceRecord record =
       timeline.take([](size_t mark) { return static_cast<int64_t>(1000 * mark); });
   CHECK(names_of(record, "host") == names_of(record, "device"));
@@ -145,7 +145,7 @@ TEST_CASE("a scope costs a microsecond at most while it is recorded, and less el
       "a scope: %.0f ns recorded, %.0f ns with a timeline that does not record, %.1f ns "
       "without\n",
       1e9 * on, 1e9 * off, 1e9 * without);
-  // 124M parameters take some 1,000 scopes and 100 ms a step at the least: 1%.
+  // 124M parameters need about 1,000 scopes per step of at least 100 ms: 1%.
   CHECK(on < 1e-6);
   CHECK(off < 1e-6);
   CHECK(without < 5e-8);

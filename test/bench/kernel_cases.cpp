@@ -13,7 +13,7 @@ std::vector<KernelCase> all_cases(DeviceType type) {
   return kernel_cases(type, {DType::kF32, DType::kBF16});
 }
 
-// Runs what matches; returns how many cases did.
+// Runs all matching cases and returns their number.
 int run_cases(BenchDevice& device, std::string_view part) {
   const KernelBench bench(device, /*rotation_bytes=*/1);
   std::vector<KernelCase> cases = all_cases(device.device().type);
@@ -120,7 +120,7 @@ TEST_CASE("cases of a family that the device lacks are left out, and named", "[b
       cases, [](const KernelCase& c) { return c.family == KernelFamily::kHopper; }));
 }
 
-// An FFN of T tokens and width d is six products of 2 T 4 d^2 FLOP.
+// An FFN on T tokens of width d has six GEMMs of 2 T 4 d^2 FLOP.
 TEST_CASE("an FFN counts six products", "[bench]") {
   const auto device = make_bench_device({.type = DeviceType::kEmu, .arch = 90}, 1);
   const KernelBench bench(*device, /*rotation_bytes=*/1);

@@ -11,7 +11,7 @@ namespace {
 
 using test::DeviceArray;
 
-// x [4, 6] · w^T with w [5, 6].
+// x [4, 6] · w^T for w [5, 6].
 struct Product {
   explicit Product(kernels::CallObserver* observer) { exec.observer = observer; }
 
@@ -45,7 +45,7 @@ TEST_CASE("a recorder counts calls and work by phase and slot", "[bench]") {
   CHECK(product.y.download() == std::vector<float>(20, 1.f));  // the kernel itself ran
 }
 
-// As cuBLASLt's products call a kernel for GELU.
+// For example, cuBLASLt GEMMs call a kernel for GELU.
 TEST_CASE("what a kernel calls itself is not counted again", "[bench]") {
   KernelRecorder recorder;
   const Product product(&recorder);

@@ -24,7 +24,7 @@ std::string part_of(const kernels::GemmArgs& args,
   return names.of({.slot = "gemm", .gemm = &args});
 }
 
-// The product of a layer [out, in] over 10 tokens.
+// GEMM of a layer [out, in] on 10 tokens.
 std::string forward(int64_t in, int64_t out) {
   return part_of(
       {.a = view_of(10, in, false), .b = view_of(in, out, true), .c = view_of(10, out, false)});

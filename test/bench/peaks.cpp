@@ -5,7 +5,7 @@
 namespace shale::bench {
 namespace {
 
-// 100 FLOP/s, 10 bytes/s, 20 when only reading.
+// 100 FLOP/s, 10 bytes/s, 20 for reading only.
 Peaks round_numbers() {
   Peaks peaks{.copy = 10, .triad = 8, .update = 9, .read = 20};
   peaks.gemm[DType::kF32] = 100;

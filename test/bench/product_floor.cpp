@@ -22,7 +22,7 @@ ProductCall call_of(const char* name, const float* a, const float* b, float* c, 
 TEST_CASE("the floor runs the products in memory of its own", "[bench]") {
   std::vector<float> memory(4096, 7.f);
   float* const p = memory.data();
-  // The second product reads what the first wrote and writes over the first's input.
+  // The second GEMM reads the first one's output and overwrites its input.
   ProductFloor floor({call_of("first", p, p + 100, p + 200, 8, 8, 8),
                       call_of("second", p + 200, p + 1000, p, 8, 8, 8)});
   CHECK(floor.flops() == 2 * 2 * 8 * 8 * 8);
@@ -39,12 +39,12 @@ TEST_CASE("operands that overlap in the step overlap in the floor", "[bench]") {
   std::vector<float> memory(1 << 20);
   float* const p = memory.data();
   constexpr int64_t kPage = 4096;
-  // All three operands in one stretch of 16 KiB, then two stretches far from each other.
+  // All three operands in one region of 16 KiB, then two distant regions.
   const ProductFloor one({call_of("x", p, p + 32 * 32, p + 64 * 32, 32, 32, 32)});
   CHECK(one.memory_bytes() >= 3 * kPage);
   CHECK(one.memory_bytes() < 5 * kPage);
   const ProductFloor apart({call_of("x", p, p + (1 << 19), p + 32, 32, 32, 32)});
-  CHECK(apart.memory_bytes() < 5 * kPage);  // the gap between is not there
+  CHECK(apart.memory_bytes() < 5 * kPage);  // the gap is left out
 }
 
 TEST_CASE("a product that oneDNN lacks is an error that names it", "[bench]") {

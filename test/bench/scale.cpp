@@ -1,4 +1,4 @@
-// What grows with the ranks of a job, and what does not.
+// Costs that grow with the number of ranks, and costs that do not.
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -28,7 +28,7 @@ TEST_CASE("a step has the same collectives on any number of ranks, and waits for
   };
   const comm::SimulatedCounts few = second_step(kFew), many = second_step(kMany);
   CHECK(few.calls == many.calls);
-  CHECK(many.blocking == 1);  // the gradient's norm, for which the device waits
+  CHECK(many.blocking == 1);  // the gradient norm, for which the device waits
 }
 
 TEST_CASE("a lock is counted where it is taken") {
@@ -64,20 +64,20 @@ TEST_CASE("a checkpoint of more ranks has more files, and no longer lists of the
   test::TempDir few_dir, many_dir;
   const SimulatedCheckpoint few = write_checkpoint(job_of(kFew), few_dir.path());
   const SimulatedCheckpoint many = write_checkpoint(job_of(kMany), many_dir.path());
-  // A file is an object of three members; parts that lie in order are an entry of four numbers.
+  // A file is an object with three members; consecutive parts are an entry of four numbers.
   CHECK(many.manifest_values - few.manifest_values < 6 * (kMany - kFew));
-  // A rank's record has what the rank has.
+  // A rank's record covers only that rank.
   CHECK(many.record_bytes / kMany <= few.record_bytes / kFew);
 
-  // One rank looks at all files, the others at their own.
+  // Rank 0 opens all files, the others only their own.
   CHECK(SimulatedRank(job_of(kMany), 0).resume(many.path).opens < kMany + 8);
   SimulatedRank rank(job_of(kMany), 1);
   CHECK(rank.resume(many.path).opens < 8);
-  // Nor do they open those of all where each has the whole state.
+  // Without sharding, the other ranks open none.
   SimulatedJob whole = job_of(kMany);
   whole.stage = 0;
   CHECK(SimulatedRank(whole, 1).resume(many.path).opens == 0);
-  // In a save it hears little but the name of the folder.
+  // While saving, a rank receives little more than the folder's name.
   rank.step();
   CHECK(rank.save(many_dir.path()).traffic.received_bytes < 1024);
 }
@@ -88,19 +88,19 @@ TEST_CASE("an export moves each unit once, to one rank", "[comm]") {
     const comm::SimulatedCounts traffic = rank.export_weights().traffic;
     CHECK(traffic.calls <= 8);
     CHECK(traffic.messages <= traffic.calls);
-    // It sends its part, and takes part in rounds of small buffers, which one rank has.
+    // A rank sends its shard and takes part in rounds for small buffers that one rank owns.
     CHECK(traffic.sent_bytes < double(4 * rank.model_elements() / 16));
   }
 }
 
 TEST_CASE("a rank reads the rows of a stored model that it has a part of", "[comm]") {
   SimulatedRank rank(job_of(kMany), 1);
-  const int64_t cut = 2 * 1536;  // the rows at the ends of its part of a block
+  const int64_t cut = 2 * 1536;  // partial rows at the ends of its shard of a block
   CHECK(rank.load_weights().read <= 2 * rank.model_elements() / kMany + 2 * cut);
 }
 
 TEST_CASE("what one rank has is summed to that rank, and its values come from there", "[comm]") {
-  // Of models so small that no buffer is divided. What a step sends besides is the same for both.
+  // Models so small that no buffer is sharded. Other traffic of a step is the same for both.
   const auto step_of = [](int layers) {
     SimulatedRank rank({.ranks = kMany, .stage = 1, .layers = layers, .width = 64}, 1);
     rank.step();

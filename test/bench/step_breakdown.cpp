@@ -10,7 +10,7 @@ namespace {
 
 using test::contains;
 
-// Every mark comes a second after the one before.
+// Each mark comes one second after the previous one.
 class SteadyClock final : public StreamClock {
  public:
  private:
@@ -36,7 +36,7 @@ const PartTime& part_named(const std::vector<PartTime>& parts, std::string_view 
   return *found;
 }
 
-// One block of width 128 and 256 tokens to tell apart, over 2 x 32 tokens.
+// One block of width 128 with a vocabulary of 256, on 2 x 32 tokens.
 StepBreakdown breakdown_of(const Device& device, const Peaks& peaks) {
   comm::World world(0, nullptr);
   TrainOptions options{.device = device,
@@ -82,7 +82,7 @@ TEST_CASE("a part's time is that of its calls; repeated calls count as their mea
   const PartTime& copies = part_named(parts, "copies");
   CHECK(copies.calls == 2);
   CHECK(copies.in_step_seconds == 2);
-  CHECK(copies.alone_seconds == Approx(1.0 / (runs - 4)));  // one second for so many in a row
+  CHECK(copies.alone_seconds == Approx(1.0 / (runs - 4)));  // one second per group of calls
   CHECK(copies.floor_seconds == 2 * 5);
   CHECK(copies.cost.bytes() == 2 * 50);
 }
@@ -163,11 +163,11 @@ TEST_CASE("work and floors of parts are those of their sizes", "[bench]") {
   const PartTime& up = part_named(breakdown.parts, "FFN up, forward (bias gelu)");
   CHECK(up.calls == 1);
   CHECK(up.cost.flops == 2 * T * C * 4 * C);
-  // x, weight and bias are read; the result, and what GELU was taken of, are written.
+  // Reads x, weight and bias; writes the result and GELU's argument.
   CHECK(up.cost.bytes() == 4 * (T * C + 4 * C * C + 4 * C + 2 * T * 4 * C));
   CHECK(up.floor_seconds == Approx(up.cost.flops / 1e9));
   CHECK(part_named(breakdown.parts, "classifier, weight gradient").cost.flops == 2 * T * C * V);
-  // Two products of 2 FLOP over the pairs that a causal mask leaves of 2 sequences of 32.
+  // Two matmuls of 2 FLOP for the causally unmasked pairs of 2 sequences of 32.
   CHECK(part_named(breakdown.parts, "attention, forward").cost.flops == 4 * C * 2 * 32 * 33 / 2);
   // Two norms of the block and the last one.
   CHECK(part_named(breakdown.parts, "norm, forward").calls == 3);

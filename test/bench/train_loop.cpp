@@ -23,7 +23,7 @@ TEST_CASE("steps train, and their parts add up to the whole", "[bench]") {
   KernelRecorder recorder;
   TrainLoop loop(options, world);
   const float first = loop.step(recorder).loss;
-  CHECK(first == Approx(std::log(256.0)).epsilon(0.02));  // all tokens are as likely at first
+  CHECK(first == Approx(std::log(256.0)).epsilon(0.02));  // all tokens are equally likely at first
   recorder.reset();
   loop.reset_times();
   double seconds = 0;
@@ -124,14 +124,14 @@ TEST_CASE("steps on images train, and their convolutions are in the floor", "[be
   CHECK(first > 0);
   CHECK(loop.items_per_step() == 2);
   ProductFloor floor(recorder.product_calls());
-  // The first convolution, of 3 x 3 pixels of 3 channels to 64, has no gradient of its input.
+  // The first convolution, of 3 x 3 pixels and 3 channels to 64, needs no input gradient.
   const double missing = 2.0 * 2 * 16 * 16 * 64 * 3 * 3 * 3;
   CHECK(floor.flops() == loop.work().item_flops * 2 - missing);
   CHECK(floor.run() > 0);
   CHECK(floor.totals().at("conv 3x3/1 2x16x16x3 -> 64, weight gradient").calls == 1);
   CHECK(floor.totals().count("conv 3x3/1 2x16x16x3 -> 64, input gradient") == 0);
 
-  // The same images in every step would be learned by heart; these are others each time.
+  // Images differ in each step, so that they cannot be memorized.
   const Batch one = loop.work().batch(0, 1), other = loop.work().batch(1, 1);
   CHECK(loop.work().batch(0, 2).count == 2);
   const auto pixels = [](const Batch& batch) { return batch.field("images").values<float>(); };

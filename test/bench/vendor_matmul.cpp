@@ -11,7 +11,7 @@ namespace {
 
 using test::rand_int;
 
-// Integers small enough that every sum is exact, whatever the order.
+// Integers small enough that every sum is exact in any order.
 std::vector<float> naive(const MatmulSpec& s, const std::vector<float>& a,
                          const std::vector<float>& b, std::vector<float> c) {
   for (int64_t i = 0; i < s.m; ++i) {
@@ -43,7 +43,7 @@ TEST_CASE("the vendor's product is a·b, or is added to c", "[bench]") {
   const auto want = naive(spec, a, b, c);
   CHECK(spec.a_bytes() == int64_t(a.size()) * 4);
   CHECK(spec.b_bytes() == int64_t(b.size()) * 4);
-  CHECK(spec.c_bytes() == ((m - 1) * (n + 3) + n) * 4);  // the last row ends with the matrix
+  CHECK(spec.c_bytes() == ((m - 1) * (n + 3) + n) * 4);  // no padding after the last row
 
   const VendorMatmul matmul(spec);
   const Buffer scratch(matmul.scratch_bytes());

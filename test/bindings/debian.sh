@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packages for Debian: what is in them, what they depend on, and that what they hold works where it
-# is unpacked: programs, the C library by its pkg-config file, the Python module.
+# Tests the Debian packages: their contents and dependencies, and that the unpacked programs, the C
+# library (by its pkg-config file) and the Python module work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 

@@ -1,6 +1,5 @@
-/* What the library says to programs that misuse it: each call here has to fail with its status and
- * say why, and the runtime has to go on afterwards. Loads the library while it runs, as foreign
- * programs do.
+/* Misuses the library: each call here must fail with its status and a message, and the runtime must
+ * keep working. Loads the library at run time, as foreign programs do.
  *
  * Run: misuse LIBRARY
  */
@@ -19,7 +18,7 @@
 static void* library;
 static atomic_int problems, checks;
 
-/* The function of that name and type; ends the program where there is none. */
+/* Returns the function of that name; ends the program if there is none. */
 static void* find(const char* name) {
   void* function = dlsym(library, name);
   if (function == NULL) {
@@ -29,7 +28,7 @@ static void* find(const char* name) {
   return function;
 }
 
-/* C has no conversion of data pointers to functions, POSIX has. */
+/* POSIX, unlike C, converts data pointers to function pointers. */
 #define FUNCTION(name) (*(__typeof__(&name)*)(void*[]){find(#name)})
 
 static void expect(int line, shale_status wanted, const char* text, shale_status found) {
@@ -157,7 +156,7 @@ static void memory(shale_runtime runtime) {
   given.data = NULL;
   FAILS(SHALE_ERROR_ARGUMENT, "data is NULL",
         FUNCTION(shale_tensor_from_memory)(runtime, &given, &x));
-  if (released != 1) ++problems; /* memory that was refused stays the program's */
+  if (released != 1) ++problems; /* the program keeps refused memory */
 }
 
 static shale_status bad_body(void* user, const shale_tensor* in, int32_t in_count,
@@ -220,7 +219,7 @@ static void modules(shale_runtime runtime) {
   FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_optimizer_step)(optimizer));
 }
 
-/* Calls in an order that cannot be: SHALE_ERROR_STATE, and never an internal error. */
+/* Calls in an invalid order: SHALE_ERROR_STATE, and never an internal error. */
 static void order(shale_runtime runtime) {
   shale_module root = NULL, inner = NULL, language = NULL;
   shale_optimizer optimizer = NULL;
@@ -254,7 +253,7 @@ static void order(shale_runtime runtime) {
   FAILS(SHALE_ERROR_STATE, "has no memory", FUNCTION(shale_tensor_clone)(weight, &y));
   SUCCEEDS(FUNCTION(shale_language_model_create)(runtime, "nano", NULL, &language));
   FAILS(SHALE_ERROR_STATE, "not sharded", FUNCTION(shale_language_model_loss)(language, x, x, &y));
-  /* Options that cannot be leave a model as it was. */
+  /* Invalid options leave a model unchanged. */
   shard.compute = SHALE_I32;
   FAILS(SHALE_ERROR_CONFIG, "compute is int32", FUNCTION(shale_module_shard)(inner, &shard));
   shard.compute = SHALE_F32;
@@ -274,7 +273,7 @@ static void order(shale_runtime runtime) {
   FAILS(SHALE_ERROR_ARGUMENT, "shape is [9], expected [3,3]",
         FUNCTION(shale_parameter_write_shaped)(root, "weight", 1, (const int64_t[]){9}, values));
   SUCCEEDS(FUNCTION(shale_parameter_write_shaped)(root, "weight", 2, shape, values));
-  /* Paths that nobody means. */
+  /* Invalid paths. */
   FAILS(SHALE_ERROR_ARGUMENT, "folder is \"a\\x0ab\", expected a path",
         FUNCTION(shale_checkpoint_save)(root, optimizer, "a\nb", 1, NULL, 0));
   FAILS(SHALE_ERROR_ARGUMENT, "expected a path",
@@ -302,7 +301,7 @@ static shale_status weighing_body(void* user, const shale_tensor* in, int32_t in
   return FUNCTION(shale_tensor_destroy)(y);
 }
 
-/* Steps of two micro-batches: the second is the last, or the step is refused. */
+/* In steps of two micro-batches, a step is refused unless the second is marked as the last. */
 static void micro_batches(shale_runtime runtime) {
   shale_module root = NULL;
   shale_optimizer optimizer = NULL;
@@ -336,7 +335,7 @@ static void micro_batches(shale_runtime runtime) {
   SUCCEEDS(FUNCTION(shale_optimizer_step)(optimizer));
 }
 
-/* What a body must not end: the call that it is part of. */
+/* A module's body must not end the call that it is part of. */
 static shale_runtime running;
 static shale_status ending_body(void* user, const shale_tensor* in, int32_t in_count,
                                 shale_tensor* out, int32_t out_count) {
@@ -358,7 +357,7 @@ static void bodies(shale_runtime runtime) {
   SUCCEEDS(FUNCTION(shale_tensor_destroy)(y));
 }
 
-/* Sizes have the limits of train_lm's options, and numbers are what a formula can take. */
+/* Sizes have the limits of train_lm's options, and numbers must be valid for their formulas. */
 static void limits(shale_runtime runtime) {
   shale_module model = NULL;
   shale_tensor x = NULL, gain = NULL, four = NULL, y = NULL;
@@ -414,7 +413,7 @@ static void limits(shale_runtime runtime) {
   if (bf16 != 1) ++problems;
 }
 
-/* GPUs have bf16 from compute capability 8.0 on; a tensor of it elsewhere is an error. */
+/* GPUs have bf16 from compute capability 8.0 on; a bf16 tensor on others is an error. */
 static void emulated(const char* device, int32_t has_bf16) {
   shale_runtime runtime = NULL;
   shale_runtime_options given = SHALE_RUNTIME_OPTIONS_INIT;
@@ -430,7 +429,7 @@ static void emulated(const char* device, int32_t has_bf16) {
   SUCCEEDS(FUNCTION(shale_runtime_destroy)(runtime));
 }
 
-/* Each has errors of its own, and handles that it alone uses. */
+/* Each thread has its own errors, and handles that no other thread uses. */
 static void* thread_main(void* argument) {
   shale_runtime runtime = argument;
   const int64_t shape[] = {8, 8};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Python module under mpirun: stages agree to the bit, the examples train, and an exception on
-# one rank ends the others, with its words and its code.
+# Runs the Python module under mpirun: ZeRO stages agree bit for bit, the examples train, and an
+# exception on one rank ends the others with its message and exit code.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 

@@ -1,5 +1,5 @@
-"""The Python module, with the standard library alone. What needs numpy or torch is skipped where
-they are not there.
+"""Tests the Python module with the standard library alone. Tests that need numpy or torch are
+skipped if these are missing.
 
 Run: python_test.py, or mpirun -np 2 python3 python_test.py ranks FOLDER
 """
@@ -344,7 +344,7 @@ class Torch(unittest.TestCase):
 
 
 class Exits(unittest.TestCase):
-    """Programs that end with tensors and capsules alive, and processes that are forked."""
+    """Programs that exit while tensors and capsules exist, and forked processes."""
 
     def test_nothing_is_said(self):
         for text in ("keep = [shale.zeros((2,)) for _ in range(3)]\n"
@@ -369,7 +369,7 @@ class Mlp(shale.Module):
 
 
 def train(steps, stage, folder=None, begin=0):
-    """The losses of some steps."""
+    """Losses of some steps."""
     runtime = shale.runtime()
     model = Mlp()
     model.first.shard(stage, seed=3)
@@ -441,7 +441,7 @@ class Models(unittest.TestCase):
 
 
 def masks(count=2, site=None, sample=None):
-    """Those of some dropouts of one forward, and a backward that ends it."""
+    """Masks of some dropouts in one forward, followed by a backward."""
     if sample is not None:
         shale.runtime().set_sample(sample)
     x = shale.full((8, 64), 1.0)
@@ -456,8 +456,8 @@ class Dropout(unittest.TestCase):
         model = Mlp()
         model.shard(seed=1)
         optimizer = shale.Optimizer(model, "sgd")
-        # Of dropouts in a forward, of forwards in a step, and of steps, all differ, and all come
-        # back; but for those of one site.
+        # Masks differ between dropouts of a forward, forwards of a step, and steps, and are
+        # reproducible; only dropouts with the same site number agree.
         def run():
             all_masks = []
             for step in (7, 8):
@@ -469,7 +469,7 @@ class Dropout(unittest.TestCase):
         self.assertEqual(len({str(mask) for mask in first}), 8)
         one, other = masks(site=3)
         self.assertEqual(one, other)
-        # Samples 4 to 7 have their masks wherever a forward begins.
+        # Samples 4 to 7 have the same masks wherever a forward begins.
         whole = masks(sample=0)
         half = masks(sample=4)
         for mask, part in zip(whole, half):
@@ -503,12 +503,12 @@ class Training(unittest.TestCase):
 
 
 def hash_of(text):
-    """A number of a text that a double holds."""
+    """Hash of a text that a double represents exactly."""
     return zlib.crc32(text.encode())
 
 
 def main_of_ranks(folder):
-    """Several ranks: stages agree, and one that fails ends the job with its words."""
+    """Several ranks: ZeRO stages agree, and a failing rank ends the job with its message."""
     with shale.init("cpu") as runtime:
         seen = str(masks())
         assert seen != str(masks()), "two forwards have one mask"
@@ -525,9 +525,9 @@ def main_of_ranks(folder):
 
 
 def main_of_guest():
-    """A program that has started MPI itself, as mpi4py does: Shale works in it, and leaves it."""
+    """A program that has initialized MPI itself, as mpi4py does: Shale does not finalize it."""
     multiple, level, flag = 3, ctypes.c_int(), ctypes.c_int()
-    mpi = shale._c  # with the libraries that it is linked with
+    mpi = shale._c  # with the libraries it links to
     assert mpi.MPI_Init_thread(None, None, multiple, ctypes.byref(level)) == 0
     for _ in range(2):
         with shale.init("cpu", timeout_s=60) as runtime:

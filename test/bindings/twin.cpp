@@ -1,4 +1,4 @@
-// The training of examples/c/main.c by the C++ interface: its losses are the same to the bit.
+// The training of examples/c/main.c by the C++ interface, with bit-identical losses.
 //
 // Run: twin [STAGE]
 #include <shale/shale.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The C example trains as its twin in C++ does, to the bit: on one rank and two, replicated and
-# sharded. Its checkpoints carry it on, and its metrics are read.
+# The C example trains bit-identically to its C++ twin: on one rank and two, replicated and sharded.
+# It resumes from its checkpoints, and its metrics are readable.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 run() {  # RANKS PROGRAM ARGUMENTS...: its output in $work/output
@@ -21,7 +21,7 @@ for ranks in 1 2; do
   done
 done
 
-# Two ranks save; one goes on from the first checkpoint, with rows of each step once.
+# Two ranks save; one rank resumes from the first checkpoint, with one row per step.
 run 2 "$TRAIN_C" 1 "$work/run"
 cp "$work/output" "$work/whole"
 rm -r "$work/run/step_00000060"

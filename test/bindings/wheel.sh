@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A wheel: what is in it, that equal inputs make equal bytes, that it refuses a newer glibc and another
-# MPI, and that it installs into a fresh environment of Python, without network, and trains there
-# with its programs on two ranks and from Python on one.
+# Tests the Python wheel: its contents, that equal inputs give equal bytes, that it refuses a newer
+# glibc and another MPI, and that it installs into a fresh environment without network and trains
+# there, with its programs on two ranks and from Python on one.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 

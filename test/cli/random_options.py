@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Draws options of train_lm at random and runs them.
 
-A draw must either be refused, with exit code 64, one line and no step, or train and have the losses
-of one rank with the same options but without axes, stages and offload, to rounding. It must have
-the bits of the same mesh in one process where docs/numerics.md promises that; elsewhere those of
-the same processes without stages and offload, where these are promised.
+A draw must either be refused, with exit code 64, one line and no step, or train with losses that
+match, up to rounding, those of one rank with the same options but without axes, ZeRO stages and
+offload. Where docs/numerics.md promises it, the losses must have the bits of the same mesh in one
+process, or else of the same processes without ZeRO stages and offload.
 
-A draw that has both options of a row of docs/compatibility.md must be refused. The message must be
-that of such a row, or one of OTHER_REASONS. Each row is also tried alone: its two options, with no
-others than these need, must be refused with its message. Prints what trained and what was refused,
-and why.
+A draw with both options of a row of docs/compatibility.md must be refused. The message must be that
+of such a row, or one of OTHER_REASONS. Each row is also tried alone: its two options, with only the
+options that they need, must be refused with its message. Prints which draws trained and which were
+refused, and why.
 
     random_options.py BIN_DIR [--draws N] [--seed N|random] [--only N] [--jobs N] [--page FILE]
 """
@@ -161,7 +161,7 @@ environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
 
 
 def values_of(seed, number):
-    """What draw `number` has of each of OPTIONS."""
+    """Values of each of OPTIONS in draw `number`."""
     chosen = []
     for option, weights in OPTIONS.items():
         deck = [value for value, count in weights.items() for _ in range(count)]
@@ -222,14 +222,14 @@ def read_rows(page):
 
 
 def draws_of(row):
-    """Of a row alone: each value of one option with each of the other."""
+    """Draws for a row alone: each value of one option with each of the other."""
     first, second = ([f"{ALONE.get(flag, '')} --{flag} {value}" for value in values] or
                      [ALONE.get(flag, "")] for flag, values in row.sides)
     return [flags_of([one, other]) for one in first for other in second]
 
 
 def text_of(side, flags):
-    """A row's option as a refusal has it, "--zero 3"; empty if a draw does not use it so."""
+    """A row's option as in error messages, "--zero 3"; empty if the draw does not use it so."""
     value = flags.get(side.flag)
     if side.flag == "ranks-per-process":
         value = str(ranks_per_process(flags))
@@ -239,14 +239,14 @@ def text_of(side, flags):
 
 
 def refusals_of(rows, flags):
-    """What those rows say of a draw that has both of their options."""
+    """Messages of the rows whose two options a draw has."""
     pairs = [(row, *(text_of(side, flags) for side in row.sides)) for row in rows]
     return [f"{a} is incompatible with {b}: {row.because}; use {row.use}"
             for row, a, b in pairs if a and b]
 
 
 def has_bits_of_one_process(flags):
-    """Whether docs/numerics.md promises a draw that trains the bits of its mesh in one process."""
+    """True if docs/numerics.md promises the bits of the same mesh in one process."""
     if size_of(flags, "expert") > 1:
         return False
     if "grad-dtype" in flags and size_of(flags, "tensor") * size_of(flags, "context") > 1:
@@ -260,7 +260,7 @@ def has_bits_of_one_process(flags):
 
 
 def has_bits_of_all_kept(flags):
-    """Whether it promises those of the same processes on which everything is kept."""
+    """True if it promises the bits of the same processes without ZeRO stages and offload."""
     zero = size_of(flags, "zero", 0)
     if flags.get("optimizer") == "adafactor" and zero > 0:
         return False  # Adafactor's statistics depend on how shards are cut
@@ -278,7 +278,7 @@ def without(flags, dropped):
 
 
 def references_of(flags):
-    """What losses a draw must have: flags, and whether to the bit."""
+    """Reference for a draw's losses: its flags, and whether bits must be equal."""
     wanted = [(without(flags, AXES + KEPT + ROUNDING), False)]
     if has_bits_of_all_kept(flags):
         is_one = has_bits_of_one_process(flags)
@@ -326,7 +326,7 @@ class Run:
 
 
 class References:
-    """Runs that several draws are compared with, each made once."""
+    """Reference runs, shared by several draws; each runs once."""
 
     def __init__(self, work):
         self.work, self.runs, self.lock = work, {}, threading.Lock()
@@ -356,18 +356,18 @@ def difference(run, want):
 
 
 def message_of(line):
-    """A refusal without what is around it in all of them."""
+    """Message of a refusal, without the text common to all."""
     return re.sub(r"^error: | \(rank \d+ of \d+\)$", "", line)
 
 
 def reason_of(line):
-    """A refusal without its numbers, so that equal ones are counted together."""
+    """A refusal with numbers replaced, so that equal reasons are counted together."""
     line = re.sub(r"\S*/\S+", "PATH", message_of(line))
     return re.sub(r"\b\d+(\.\d+)?\b", "N", line)
 
 
 def what_is_wrong(run, refusals, others):
-    """With a draw that was refused; `refusals` are those of rows, `others` other reasons."""
+    """Problem with a refused draw; `refusals` are messages of rows, `others` other reasons."""
     if not run.said.startswith("error: ") or "\n" in run.said or run.losses:
         return f"refused after {len(run.bits)} steps, expected one line before any:\n{run.said}"
     reason = reason_of(run.said)
@@ -379,8 +379,8 @@ def what_is_wrong(run, refusals, others):
 
 
 def check(flags, refusals, others, references, work):
-    """What became of a draw: "trained" and its largest difference, "refused" and the message, or
-    "failed"; and words that say what is wrong with that, or none."""
+    """Outcome of a draw: "trained" with its largest difference, "refused" with the message, or
+    "failed"; and the problem with it, if any."""
     run = Run(flags, work)
     if run.code == 64:
         wrong = what_is_wrong(run, refusals, others)
@@ -404,7 +404,7 @@ def check(flags, refusals, others, references, work):
 
 
 def try_rows(rows, pool, work):
-    """Tries each row alone. Names those that are not refused as they say."""
+    """Tries each row alone. Returns rows that are not refused with their message."""
     names = [" with ".join(f"--{flag} {', '.join(values)}".rstrip() for flag, values in row.sides)
              for row in rows]
     left_out = [name for name in names if LEFT_OUT in name]

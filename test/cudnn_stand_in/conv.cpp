@@ -1,5 +1,5 @@
-// Convolutions by graphs of cuDNN, against a stand-in for the library: on emulated devices, whose
-// memory it can reach.
+// Convolutions by cuDNN graphs, with a library stand-in, on emulated devices, whose memory it can
+// access.
 #include "shale/kernels/conv.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ Function* from_stand_in(const char* name) {
   void* const handle = dlopen(std::getenv("SHALE_CUDNN"), RTLD_NOW | RTLD_LOCAL);
   REQUIRE(handle != nullptr);
   auto* const function = reinterpret_cast<Function*>(dlsym(handle, name));
-  REQUIRE(function != nullptr);  // else SHALE_CUDNN names a real one
+  REQUIRE(function != nullptr);  // otherwise SHALE_CUDNN names a real one
   return function;
 }
 test::CudnnCounts& stand_in_counts() {
@@ -113,11 +113,11 @@ TEMPLATE_TEST_CASE("graphs of cuDNN compute what our kernels do", "[cudnn]", flo
   CHECK(counts.non_deterministic == 0);
   const int64_t plans = counts.plans;
   REQUIRE(kernels::emu::conv_by_cudnn(exec, weight_grad(dw2)));
-  CHECK(counts.plans == plans);  // kept
+  CHECK(counts.plans == plans);  // cached
 }
 
 TEST_CASE("a graph of cuDNN adds a bias, cuts at 0 and gathers statistics", "[cudnn]") {
-  // One image of 2 x 1 pixels, one channel to two by weights 2 and -1.
+  // One image of 2 x 1 pixels, one channel to two with weights 2 and -1.
   const ConvGraph graph = {.dtype = DType::kF32,
                            .images = 1,
                            .rows = 2,
@@ -167,7 +167,7 @@ TEST_CASE("the stand-in for cuDNN refuses what its documentation forbids", "[cud
     return lib.set_attribute(of, name, AttributeType::kInt64, std::ssize(values), values.data());
   };
   const Descriptor tensor = make(DescriptorType::kTensor);
-  CHECK(set(tensor, Attribute::kForwardX, {1}) == kBadParam);  // another descriptor's
+  CHECK(set(tensor, Attribute::kForwardX, {1}) == kBadParam);  // of another descriptor
   const float wrong = 1;
   CHECK(lib.set_attribute(tensor, Attribute::kTensorUniqueId, AttributeType::kFloat, 1, &wrong) ==
         kBadParam);
@@ -191,7 +191,7 @@ TEST_CASE("the stand-in for cuDNN refuses what its documentation forbids", "[cud
   CHECK(lib.finalize(tensor) == kSuccess);
   CHECK(set(tensor, Attribute::kTensorUniqueId, {2}) == kNotInitialized);
 
-  // A graph whose y is not what the windows leave.
+  // The size of y does not match the windows.
   CHECK_THROWS_AS(conv_plan(0, {.images = 1,
                                 .rows = 4,
                                 .cols = 4,

@@ -1,6 +1,6 @@
-// A libcudnn.so.9 for machines without GPUs. It holds descriptors to the documented rules of
-// cuDNN's graphs and says what it refused, and computes convolutions in f64, in host memory: that
-// of an emulated device.
+// A libcudnn.so.9 for machines without GPUs. It checks descriptors against the documented rules of
+// cuDNN graphs and reports what it refused, and computes convolutions in f64 in host memory, which
+// emulated devices use.
 #include <algorithm>
 
 #include "execution.h"

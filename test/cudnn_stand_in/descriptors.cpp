@@ -149,7 +149,7 @@ std::vector<Operation> operations_of(const Object& graph) {
   return operations;
 }
 
-// ---- What a descriptor must hold when it is finalized ----
+// ---- Requirements of a descriptor when it is finalized ----
 
 namespace {
 

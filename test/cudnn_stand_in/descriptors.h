@@ -10,7 +10,7 @@
 #include "shale/base/error.h"
 #include "shale/kernels/cuda/cudnn/abi.h"
 
-// Descriptors of the stand-in for cuDNN, and the rules that they are held to.
+// Descriptors of the cuDNN stand-in, and the rules for them.
 namespace shale::test {
 
 using namespace kernels::cudnn;
@@ -18,7 +18,7 @@ using A = Attribute;
 using T = AttributeType;
 using D = DescriptorType;
 
-// A rule that was broken, as the status that the library returns.
+// A violated rule, with the status that the library returns.
 struct Refused : std::runtime_error {
   Refused(Status code, const std::string& what) : std::runtime_error(what), status(code) {}
   Status status;
@@ -34,11 +34,11 @@ struct Rule {
 };
 using Rules = std::map<A, Rule>;
 
-// Attributes of a type of descriptor. Throws Refused for a type that is not known.
+// Attributes of a descriptor type. Throws Refused for an unknown type.
 const Rules& rules_of(D type);
 size_t bytes_of(T type);
 
-// What a tensor was when it was finalized.
+// State of a tensor when it was finalized.
 struct Tensor {
   int64_t uid = 0, alignment = 1;
   DataType type = DataType::kFloat;
@@ -56,7 +56,7 @@ struct Operation {
   std::vector<Tensor> writes;
 };
 
-// Tensors and operations are copied to what is made of them: descriptors may be destroyed before.
+// A descriptor copies the tensors and operations that it uses, so these may be destroyed earlier.
 struct Object {
   D type{};
   bool finalized = false;
@@ -79,20 +79,20 @@ struct Object {
   }
 };
 
-// All that there are.
+// All existing descriptors.
 std::map<Descriptor, std::shared_ptr<Object>>& objects();
 std::shared_ptr<Object> object_of(Descriptor descriptor);
-// One that another's attribute names, kept by it.
+// Descriptor stored in another one's attribute.
 const Object& part(const Object& of, A name, size_t index = 0);
 Tensor tensor_of(const Object& of, A name);
 
 bool is_convolution(D type);
-// A convolution operation's attribute: alpha, beta, the convolution, W, X, Y or what stands for
-// them.
+// Attribute of a convolution operation: alpha, beta, the convolution, W, X, Y or their
+// counterparts.
 A attribute(const Object& conv, int number);
 std::vector<Operation> operations_of(const Object& graph);
 
-// Throws Refused where a descriptor lacks something, or says what cannot be.
+// Throws Refused if a descriptor is incomplete or inconsistent.
 void check_finalized(const Object& o);
 
 }  // namespace shale::test

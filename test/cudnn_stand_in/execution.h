@@ -6,9 +6,9 @@
 
 namespace shale::test {
 
-inline constexpr int64_t kWorkspaceBytes = 96;  // of every plan, all of which it writes
+inline constexpr int64_t kWorkspaceBytes = 96;  // of every plan, which overwrites all of it
 
-// What an execution needs of its descriptors, which may be gone when it runs.
+// Data of an execution, independent of its descriptors, which may be gone when it runs.
 struct Execution {
   std::vector<std::shared_ptr<Object>> kept;
   std::vector<Operation> operations;
@@ -21,7 +21,7 @@ struct Execution {
 Execution execution_of(const Object& plan, const Object& pack);
 
 using Written = std::function<void(const void* data, size_t bytes)>;
-// Computes in f64, from memory to memory, of which it tells what it has written.
+// Computes in f64, from memory to memory, and reports the memory that it writes to `tell`.
 void execute(Execution& run, const Written& tell);
 
 }  // namespace shale::test

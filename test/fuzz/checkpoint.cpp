@@ -1,8 +1,7 @@
-// A whole checkpoint's folder, on a file system in memory. The input says what its manifest says of
-// tensors, and the headers of its shards; sizes and checksums are made right, for otherwise no
-// change would get past them. Layout: two bytes, how long the first text is, and two, how many
-// bytes of data each shard has; the text of "tensors"; the headers, one or several, separated by
-// newlines.
+// A whole checkpoint folder in a file system in memory. The input gives the manifest's text on
+// tensors and the headers of its shards; sizes and checksums are corrected, as no change would pass
+// them otherwise. Layout: two bytes with the length of the first text, two with the data bytes per
+// shard; the text of "tensors"; the headers, separated by newlines.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -43,7 +42,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
   const std::string& path() const { return path_; }
-  // In place: making and removing files would take most of the time.
+  // Overwrites in place, as creating and removing files would take most of the time.
   void write(const std::string& name, std::string_view bytes) const {
     const FileHandle file(
         ::open(cat(path_, "/", name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -67,7 +66,7 @@ std::string hex(uint32_t value) {
   return digits;
 }
 
-// A safetensors file with this header and so many bytes of data, no two neighbours of which agree.
+// A safetensors file with this header and data bytes of which adjacent ones differ.
 std::string make_shard(std::string_view header, size_t data_bytes) {
   std::string file(8, '\0');
   const uint64_t size = header.size();
@@ -98,7 +97,7 @@ std::string make_manifest(std::string_view tensors, const std::vector<std::strin
   return cat(body, ",\"crc32c\":\"", hex(crc_of(body)), "\"}\n");
 }
 
-// What was found valid can be read, to the byte, in every way.
+// Checks that a valid checkpoint can be read, to the byte, in every way.
 void check_reads(CheckpointReader& reader, const std::vector<std::string>& shards) {
   std::map<std::string, std::vector<std::byte>, std::less<>> whole, again;
   std::vector<CheckpointRead> reads;
@@ -146,7 +145,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     reader.verify();
     check_reads(reader, shards);
   });
-  // As a run that resumes does: without looking at all of it first.
+  // As a resuming run does: without validating everything first.
   fuzz::accepts<DataError>([&] {
     CheckpointReader reader(scratch.path());
     for (const auto& tensor : reader.manifest().tensors) {

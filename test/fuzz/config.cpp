@@ -1,5 +1,5 @@
-// Input that begins with '{' is the text of a --config file, other input a command line, one
-// argument a line.
+// Input starting with '{' is the text of a --config file, other input a command line with one
+// argument per line.
 #include "shale/base/config.h"
 
 #include "shale/test/fuzz/fuzz.h"
@@ -60,7 +60,7 @@ void read_arguments(std::string_view text) {
   }
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) {
-    if (argument.starts_with("--co")) return;  // it would read files of this machine
+    if (argument.starts_with("--co")) return;  // it would read files
     argv.push_back(argument.c_str());
   }
   Options options;

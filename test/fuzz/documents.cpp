@@ -1,4 +1,4 @@
-// Lines of jsonl, and text, as documents.
+// Documents from lines of jsonl, and from text.
 #include "shale/runtime/data/corpus/documents.h"
 
 #include "shale/runtime/data/text/tokenizer/unicode.h"

@@ -1,5 +1,5 @@
-// The input is a manifest without its last line, which is added with the right checksum: otherwise
-// no change would get past it. The input itself is parsed too.
+// The input is a manifest without its last line, which is added with the right checksum, as no
+// change would pass it otherwise. The input itself is parsed too.
 #include <cstdio>
 
 #include "shale/comm/checkpoint/manifest.h"
@@ -17,7 +17,7 @@ std::string with_checksum(std::string_view body) {
   return std::string(body) + line;
 }
 
-// Every element of every tensor is in exactly one part.
+// Checks that every element of every tensor is in exactly one part.
 void check_parts(const CheckpointManifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) {
     int64_t elements = 0;
@@ -42,7 +42,7 @@ void check_parts(const CheckpointManifest& manifest) {
 
 bool is_small(const CheckpointManifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) {
-    // A run is at least an element of each dimension but the last few.
+    // A run covers at least one element of each dimension but the last few.
     if (tensor.numel() > 1'000'000) return false;
   }
   return true;

@@ -49,12 +49,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<MetricsRow> rows;
   const auto parse = [&] { rows = parse_metrics(fuzz::text_of(data, size), "metrics.jsonl"); };
   if (!fuzz::accepts<DataError>(parse)) return 0;
-  // Printing rounds, so it is the second text that must stay.
+  // Printing rounds, so only the second text must be stable.
   const std::string once = text_of(parse_metrics(text_of(rows), "once"));
   fuzz::require(text_of(parse_metrics(once, "twice")) == once,
                 "rows read back as they are written");
 
-  models::CurvePoints as_read;  // in the order of the file, NaN included
+  models::CurvePoints as_read;  // in file order, including NaN
   for (const MetricsRow& row : rows) {
     if (const auto* step = std::get_if<StepMetrics>(&row)) {
       as_read.push_back({step->step, step->grad_norm.value_or(step->loss)});

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # test/fuzz/run.sh [EXECUTIONS] [TARGET...]
 # Builds the fuzz targets with Clang and the address and undefined-behaviour sanitizers, and runs
-# each of them (or those that are named) so many times, 10 million by default, in at most 512 MB.
-# A finding ends the script; its input lies in build/fuzz/findings/ and becomes a seed when it is
-# fixed. What a run learns is kept in build/fuzz/corpus/, so that the next one goes on from there.
+# each of them (or the named ones) EXECUTIONS times (default 10 million) with at most 512 MB. A
+# finding ends the script; its input is in build/fuzz/findings/ and becomes a seed once fixed. The
+# corpus is kept in build/fuzz/corpus/ for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,7 +17,7 @@ fi
 cmake --preset fuzz
 cmake --build --preset fuzz
 
-# Freed memory that the sanitizer holds back must not count as ours.
+# Freed memory that the sanitizer keeps must not count towards the limit.
 export ASAN_OPTIONS=quarantine_size_mb=64
 mkdir -p build/fuzz/findings
 for target in "${targets[@]}"; do

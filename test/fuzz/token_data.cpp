@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-// A file in memory, under a name that can be opened.
+// A file in memory with a name that can be opened.
 class MemoryFile {
  public:
   MemoryFile() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {

@@ -1,6 +1,6 @@
-// A tokenizer.json or a SentencePiece model, where it begins as one, and what it makes of a text;
-// else the first byte chooses the pattern by which a tokenizer of bytes and a few merges divides
-// the rest.
+// A tokenizer.json or a SentencePiece model, if the input starts as one, and its encoding of a
+// text; otherwise the first byte chooses the split pattern of a byte-level tokenizer with a few
+// merges for the rest.
 #include <array>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// A research code that embeds the runtime through its installed package: a model of its own,
-// trained by a loop of its own. Works alone and under mpirun.
+// A research program that uses the installed package: its own model with its own training loop.
+// Works with and without mpirun.
 #include <shale/autograd.h>
 #include <shale/comm.h>
 #include <shale/nn.h>
@@ -30,7 +30,7 @@ int train(shale::comm::World& world) {
   shale::comm::DataParallel parallel(model, {&model.first, &model.second}, context, *group, {});
   shale::optim::AdamW optimizer(parallel.shards(), {.weight_decay = 0});
 
-  // Exclusive or: no linear model can learn it.
+  // XOR, which no linear model can learn.
   const std::vector<float> points = {0, 0, 0, 1, 1, 0, 1, 1}, wanted = {0, -1, -1, 0};
   const Tensor x = shale::from_host<float>(context, points, {4, 2});
   const Tensor minus_y = shale::from_host<float>(context, wanted, {4, 1});

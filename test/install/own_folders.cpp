@@ -1,5 +1,4 @@
-// A project may have folders with the names of Shale's, and headers in them with the names of
-// Shale's: each of the two includes its own.
+// A project may have folders and headers with the names of Shale's: each include finds its own.
 #include <shale/kernels.h>
 #include <shale/language.h>
 #include <shale/shale.h>

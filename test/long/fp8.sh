@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# Products of fp8 train about as well as those of bf16: the validation loss of a model of 10 million
-# parameters after 1,000 steps of 4,096 tokens of the headers of C++ is at most 0.5% above bf16's, in
-# the mean of two seeds, one of which alone says little: what rounding changes grows with the steps.
-# Takes hours on two cores; test/cli/fp8.sh is its short twin.
-# Usage: test/long/fp8.sh BUILD_DIR [STEPS [FLAG...]]     other steps, flags of another model
-# In the environment FOLDER keeps the runs there, and goes on with them when it is started again
-# after a stop.
+# fp8 training quality: after 1,000 steps of 4,096 tokens of C++ headers, the validation loss of a
+# 10M-parameter model is at most 0.5% above bf16's. The mean of two seeds is used, as rounding
+# differences grow with the steps and a single seed says little. Takes hours on two cores;
+# test/cli/fp8.sh is the short version.
+# Usage: test/long/fp8.sh BUILD_DIR [STEPS [FLAG...]]     other steps, flags for another model
+# The environment variable FOLDER names a folder for the runs, which are resumed if started again.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../support/long_training.sh"
 
-# loss DTYPE SEED: of validation, after the last step.
+# loss DTYPE SEED: validation loss after the last step.
 loss() {
   "$train" "${model[@]}" --data "$data" --data-cache "$work/cache" --seq-len 256 \
     --global-batch 16 --micro-batch 16 --threads 2 --dtype "$1" --steps "$steps" \

@@ -4,8 +4,8 @@
 # Fails if a step's ratio is more than 10% off, except for the steps that the page explains. Takes
 # minutes and requires nvcc 13 and those repositories, but no GPU.
 # Usage: test/long/ladders.sh BUILD_DIR
-# In the environment FAST_CU, FLASH_ATTENTION and CUTLASS are checkouts of those repositories, which
-# are cloned if there are none, and FOLDER is where what was compiled stays.
+# The environment variables FAST_CU, FLASH_ATTENTION and CUTLASS are checkouts of those
+# repositories, which are cloned otherwise; FOLDER keeps the compiled objects.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -13,7 +13,7 @@ build=$(cd "$1" && pwd)
 source "$root/test/support/work_folder.sh"
 mkdir -p "$work/objects"
 
-# checkout NAME URL COMMIT: the folder $work/NAME.
+# checkout NAME URL COMMIT: checks out a repository to $work/NAME.
 checkout() {
   [[ -d $work/$1/.git ]] && return
   git init -q "$work/$1"
@@ -40,7 +40,7 @@ fast=${FAST_CU:-$work/fast.cu}
 attention=${FLASH_ATTENTION:-$work/flash-attention}
 cutlass=${CUTLASS:-$work/cutlass}
 
-# compile OUT SOURCE FLAG...: for compute capability 9.0, unless it is there.
+# compile OUT SOURCE FLAG...: compiles for compute capability 9.0, unless OUT exists.
 compile() {
   local out=$work/objects/$1 source=$2
   shift 2
@@ -70,8 +70,8 @@ END
   compile "fast$step.cubin" "$work/fast$step.cu" "${theirs[@]}"
 done
 
-# FlashAttention-3's forward of heads of 128. Its tile says whether products of a warpgroup overlap;
-# without that its warpgroups take turns, or `neither`.
+# FlashAttention-3's forward with heads of 128. `overlaps` selects whether matmuls of a warpgroup
+# overlap; otherwise its warpgroups alternate, or do not (`neither`).
 for kind in neither:false plain:false overlaps:true; do
   folder=$work/fa3_${kind%:*}
   rm -rf "$folder"

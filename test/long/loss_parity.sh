@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that saves memory, together, trains as well as plain float32 on one rank: the mean
-# losses of steps 181 to 200 differ by at most 0.02. Takes minutes.
+# All memory-saving features together train as well as plain f32 on one rank: mean losses of steps
+# 181 to 200 differ by at most 0.02. Takes minutes.
 # Usage: test/long/loss_parity.sh BUILD_DIR [RANKS]
 set -euo pipefail
 
@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# The C++ standard library's headers, as in quickstart.sh.
+# Headers of the C++ standard library, as in quickstart.sh.
 data=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |
   sed -n 's|^\. \(/.*\)/vector$|\1|p')
 flags=(--data "$data" --model nano --seq-len 128 --global-batch 16 --steps 200 --lr 2e-3
@@ -24,7 +24,7 @@ run() {
     --out "$work/$name" "$@" >"$work/$name.log" 2>&1 || { tail -n 20 "$work/$name.log"; exit 1; }
 }
 
-# mean NAME: of the losses of steps 181 to 200.
+# mean NAME: mean loss of steps 181 to 200.
 mean() {
   sed -n 's/.*"step": \([0-9]*\), "loss": \([^,]*\),.*/\1 \2/p' "$work/$1/metrics.jsonl" |
     awk '$1 > 180 { sum += $2; n++ } END { if (n != 20) exit 1; printf "%.6f", sum / n }'
@@ -33,7 +33,7 @@ mean() {
 run plain 1 --dtype fp32 --zero 0 --micro-batch 16
 plain=$(mean plain)
 
-# check NAME FLAGS...: of everything that saves memory, with these flags besides.
+# check NAME FLAGS...: runs with all memory-saving features and these flags.
 check() {
   local name=$1
   shift

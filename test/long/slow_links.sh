@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# What spares slow links trains about as well as what it stands for: the validation losses of 1-bit
-# Adam and ZeRO-3 in codes are at most 1% above that of AdamW, of local steps, started warm, at most
-# 3% above it, for a model of 10 million parameters after 1,000 steps of 4,096 tokens of the headers
-# of C++. Takes hours on two cores.
-# Usage: test/long/slow_links.sh BUILD_DIR [STEPS [FLAG...]]     other steps, flags of another model
-# In the environment:
-#   FOLDER   keeps the runs there, and goes on with them when it is started again after a stop
-#   REPLICAS of two ranks each (default 2); 0: two replicas of one rank each
-#   DTYPE    of products (default fp32)
+# Methods for slow links train about as well as the plain ones. After 1,000 steps of 4,096 tokens of
+# C++ headers, for a 10M-parameter model, validation losses of 1-bit Adam and quantized ZeRO-3 are
+# at most 1% above AdamW's, and those of warm-started local steps at most 3%. Takes hours on two
+# cores.
+# Usage: test/long/slow_links.sh BUILD_DIR [STEPS [FLAG...]]     other steps, flags for another
+# model
+# Environment variables:
+#   FOLDER   folder for the runs, which are resumed if started again
+#   REPLICAS number of replicas of two ranks each (default 2); 0: two replicas of one rank each
+#   DTYPE    dtype of GEMMs (default fp32)
 #   EVERY    steps between outer steps (default 10)
-#   METHODS  names of those that are run, in order, adamw first (default all)
+#   METHODS  methods to run, in order, adamw first (default all)
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../support/long_training.sh"
@@ -19,14 +20,14 @@ replicas=${REPLICAS:-2}
 ranks=$((replicas > 0 ? 2 * replicas : 2))
 hybrid=(--zero 1 --shard-ranks $((replicas > 0 ? 2 : 1)))
 warm=$((steps * 15 / 100))
-# Few outer steps want little momentum: docs/parallelism.md, "Local steps".
+# Few outer steps need little momentum: docs/parallelism.md, "Local steps".
 outer=(--outer-every "${EVERY:-10}" --outer-start "$warm" --outer-momentum 0.5)
 flags=("${model[@]}" --data "$data" --data-cache "$work/cache" --seq-len 256 --global-batch 16
   --micro-batch 4 --threads 1 --dtype "${DTYPE:-fp32}" --steps "$steps"
   --warmup-steps $((steps / 20)) --lr 1e-3 --eval-every "$steps" --seed 1 --quiet --timeout 80000
   --save-every $(((steps + 19) / 20)) --keep 1 --resume auto)
 
-# loss NAME FLAG...: of validation, after the last step.
+# loss NAME FLAG...: validation loss after the last step.
 loss() {
   local out="$work/$1"
   shift
@@ -36,7 +37,7 @@ loss() {
 }
 
 failures=0
-# check LIMIT NAME FLAG...: how far above the loss of AdamW, in percent.
+# check LIMIT NAME FLAG...: the loss is at most LIMIT percent above AdamW's.
 declare -A losses
 check() {
   local limit=$1 name=$2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# deploy/slurm on a Slurm that this script starts, as two nodes on this machine: a job whose time is
-# up saves, goes back to the queue and resumes; so does one whose node dies; an array trains its
-# runs. Takes some three minutes. Code 4: this machine cannot do it.
+# Tests deploy/slurm on a Slurm cluster that this script starts, with two nodes on this machine. A
+# job that reaches its time limit saves, is requeued and resumes; so does one whose node dies; an
+# array trains its runs. Takes about three minutes. Exits with 4 if this machine cannot run it.
 # Usage: test/long/slurm.sh BUILD_DIR
 set -uo pipefail
 
@@ -65,7 +65,7 @@ start_node() {  # NAME
   daemon[$1]=$!
 }
 
-# Processes of a node's jobs: a step's daemon, and what it started.
+# Processes of a node's jobs: step daemons and their children.
 processes_of() {  # NODE
   local file
   for file in /proc/[0-9]*/environ; do
@@ -76,7 +76,7 @@ processes_of() {  # NODE
   done
 }
 
-# The daemon of a step has the environment of the node's own.
+# A step's daemon inherits the environment of the node's daemon.
 steps_of() {  # NODE
   local pid
   for pid in $(pgrep slurmstepd); do
@@ -101,7 +101,7 @@ daemon[control]=$!
 start_node n1
 start_node n2
 
-# Until the command succeeds, for so many seconds.
+# Retries until the command succeeds, with a limit in seconds.
 await() {  # SECONDS COMMAND...
   local seconds=$1 i
   shift
@@ -138,7 +138,7 @@ each_once() {  # OUT
   steps "$1" | awk '$1 != NR { exit 1 }' || fail "$1: not every step once"
 }
 
-# The time is up: the signal comes 5 to 35 seconds before the minute has passed.
+# Time limit: the signal comes 5 to 35 seconds before the minute is over.
 job=$(submit train.sbatch --nodes=2 --time=1 --signal=B:USR1@5 -- --out limit --steps 10000000) ||
   fail 'sbatch --time=1'
 await 120 has_restarted "$job" || fail "a job whose time is up: not started again"
@@ -153,7 +153,7 @@ each_once limit
 # A node dies, and comes back.
 job=$(submit train.sbatch --nodes=2 --time=10 -- --out node --steps 10000000 --save-every 20) ||
   fail 'sbatch'
-# Steps are fast: the first checkpoint may be gone for newer ones when it is looked for.
+# Steps are fast: the first checkpoint may already be replaced by newer ones.
 has_checkpoint() { compgen -G "$1/checkpoints/step_????????" >/dev/null; }
 await 60 has_checkpoint node || fail 'no checkpoint'
 kill -9 "${daemon[n2]}" $(processes_of n2) $(steps_of n2) 2>/dev/null

@@ -6,15 +6,15 @@
 
 #include "shale/test/machine_code/sass.h"
 
-// What machine code says of a kernel's speed before it has run: how long each pipe of a
-// multiprocessor is busy with a loop. Nothing here was measured.
+// Performance bounds from machine code, without running it: how long a loop occupies each pipe of
+// an SM. Nothing here was measured.
 namespace shale::machine_code {
 
-// A GPU as its maker describes it.
+// A GPU by its manufacturer's data.
 struct Gpu {
   std::string name;
   double multiprocessors = 0, clock_hz = 0;
-  double tensor_fma = 0;  // of 16-bit operands, in a cycle of a multiprocessor, dense
+  double tensor_fma = 0;  // 16-bit operands, per SM cycle, dense
   double bytes_per_s = 0;
 
   double flops() const { return 2 * tensor_fma * multiprocessors * clock_hz; }
@@ -22,40 +22,40 @@ struct Gpu {
 };
 const std::vector<Gpu>& gpus();  // A100, H100, H200
 
-// What one warp gives each pipe.
+// Work of one warp for each pipe.
 struct Work {
   double issued = 0;        // instructions
-  double tensor_fma = 0;    // the warp's part of a warpgroup's products
-  double fma = 0, alu = 0;  // cycles of a multiprocessor's pipes: of floating point and IMAD;
+  double tensor_fma = 0;    // the warp's part of a warpgroup's GEMM
+  double fma = 0, alu = 0;  // SM pipe cycles: of floating point and IMAD;
   double special = 0;       //   of integers, comparisons, conversions; of MUFU and the like
   double shared_bytes = 0;  // between shared memory and registers, shuffles included
   double global_bytes = 0;  // loaded and stored
-  std::map<std::string, int> unknown{};  // opcodes that no table has
+  std::map<std::string, int> unknown{};  // opcodes missing in the tables
 
   Work& operator+=(const Work& other);
-  Work& operator*=(double times);  // of what is counted; not `unknown`
+  Work& operator*=(double times);  // all but `unknown`
 };
 Work work_of(const Instruction& instruction);
 Work work_of(const Kernel& kernel, const Loop& loop);
 
-// Cycles that a multiprocessor's pipes are busy with the work of so many warps.
+// Cycles that each pipe of an SM is busy with the work of a number of warps.
 struct Cycles {
   double tensor = 0, special = 0, alu = 0, fma = 0, shared = 0, issue = 0, memory = 0;
 
   double longest_besides_tensor() const;
-  // Of the tensor cores' time, if all runs beside it, and if nothing does.
+  // Tensor core utilization if everything overlaps, and if nothing does.
   double best_share() const;
   double worst_share() const { return tensor / (tensor + longest_besides_tensor()); }
-  std::string limit() const;  // the pipe that is busy longest
+  std::string limit() const;  // the busiest pipe
 };
 Cycles cycles_of(const Work& work, double warps, const Gpu& gpu);
 
-// Blocks of a kernel that a multiprocessor has registers and shared memory for.
+// Thread blocks that fit an SM's registers and shared memory.
 int64_t resident_blocks(const Resources& needs, int64_t dynamic_bytes, int arch);
 
-std::string format(const char* pattern, double value);  // as printf() has it, 31 characters
+std::string format(const char* pattern, double value);  // like printf(), up to 31 characters
 
-// The page docs/gpu/bounds.md of the objects in a folder, compiled by that version of CUDA.
+// The page docs/gpu/bounds.md for the objects in a folder, compiled by that version of CUDA.
 std::string bounds_page(const std::string& objects, const std::string& cuda_version);
 
 }  // namespace shale::machine_code

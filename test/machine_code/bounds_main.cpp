@@ -1,4 +1,4 @@
-// Prints the page of bounds for the objects of this build.
+// Prints the bounds page for the objects of this build.
 #include <cstdio>
 #include <exception>
 

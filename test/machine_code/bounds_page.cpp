@@ -1,4 +1,4 @@
-// The page of bounds: which kernels are in it, and how it is laid out.
+// The bounds page: its kernels and its layout.
 #include <cstdio>
 
 #include "shale/base/error.h"
@@ -8,7 +8,7 @@
 namespace shale::machine_code {
 namespace {
 
-// A kernel with products: `warps` of a block multiply, whose shared memory is `dynamic_kib`.
+// A GEMM kernel, with `warps` multiplying warps per block and `dynamic_kib` of shared memory.
 struct ProductKernel {
   std::string file, architecture, name;
   const char* tile;
@@ -67,7 +67,7 @@ const std::vector<ProductKernel> kProducts = {
      4, 32, "A100"},
 };
 
-// A kernel that reads and writes arrays once, by its loop over them, or its whole code.
+// A kernel that reads and writes arrays once; measured by its loop over them, or by all its code.
 struct StreamingKernel {
   std::string file, name;
 };
@@ -96,7 +96,7 @@ const Kernel& find_kernel(const std::string& objects, const std::string& file,
   throw InternalError(cat(file, " has no ", name, " for ", architecture));
 }
 
-// The loop with the most products, of several the shortest: that without masks.
+// The loop with the most matmul work; the shortest (without masks) if there are several.
 Loop product_loop(const Kernel& kernel) {
   Loop best;
   Work most;
@@ -112,7 +112,7 @@ Loop product_loop(const Kernel& kernel) {
   return best;
 }
 
-// Work without an opcode whose pipe is not known.
+// Returns `work` after checking that the pipes of all its opcodes are known.
 const Work& known(const Kernel& kernel, const Work& work) {
   for (const auto& [opcode, count] : work.unknown) {
     throw InternalError(cat(kernel.name, ": ", opcode, " is in no table of bounds.cpp"));
@@ -126,7 +126,7 @@ std::string number(double value, int digits = 0) {
   return text;
 }
 
-// Without what a table takes for its own.
+// Name as code in a table.
 std::string code_of(const std::string& name) {
   return cat("`", name, "`");
 }
@@ -147,7 +147,7 @@ std::string product_rows(const std::string& objects, std::string& pipes) {
     const Work work = known(kernel, work_of(kernel, product_loop(kernel)));
     const Gpu& gpu = gpu_named(row.gpu);
     Cycles cycles = cycles_of(work, row.warps, gpu);
-    cycles.memory = 0;  // operands come from the second-level cache
+    cycles.memory = 0;  // operands come from the L2 cache
     const double best = cycles.best_share(), worst = cycles.worst_share();
     const double peak = gpu.flops() / 1e12;
     text += cat("| ", code_of(kernel.name), ", ", row.gpu, " | ", row.tile, " | ", needs.registers,
@@ -161,7 +161,7 @@ std::string product_rows(const std::string& objects, std::string& pipes) {
   return text;
 }
 
-// The longest loop with accesses to global memory, or all the code where there is none.
+// The longest loop that accesses global memory, or all code if there is none.
 Loop streaming_loop(const Kernel& kernel) {
   Loop best{0, kernel.code.size() - 1};
   double most = 0;

@@ -11,7 +11,7 @@
 namespace shale::machine_code {
 namespace {
 
-// What makes a way the one that is looked for, most important first.
+// Criteria for the best path, most important first.
 using Merit = std::array<double, 3>;
 
 Merit merit_of(const Instruction& instruction, EpilogueKind kind) {
@@ -23,9 +23,9 @@ Merit merit_of(const Instruction& instruction, EpilogueKind kind) {
 }
 
 struct Way {
-  Loop within, main;  // the loop over tiles, and in it that with products
+  Loop within, main;  // loop over tiles, and its loop over k
   EpilogueKind kind;
-  double parts;  // of a tile
+  double parts;  // per tile
 };
 
 bool holds(const Loop& outer, const Loop& inner) {
@@ -33,7 +33,7 @@ bool holds(const Loop& outer, const Loop& inner) {
          (outer.first < inner.first || outer.last > inner.last);
 }
 
-// The best way from a loop's first instruction to its last.
+// The best path from a loop's first instruction to its last.
 class Ways {
  public:
   Ways(const Kernel& kernel, const Way& way)
@@ -43,7 +43,7 @@ class Ways {
       const double times = height_of(loop, loops) == 1 ? way.parts : 2;
       for (size_t i = loop.first; i <= loop.last; ++i) passes_[i] *= times;
     }
-    for (size_t i = way.main.first; i <= way.main.last; ++i) passes_[i] = 0;  // counted apart
+    for (size_t i = way.main.first; i <= way.main.last; ++i) passes_[i] = 0;  // counted separately
     best_.resize(kernel.code.size());
     state_.resize(kernel.code.size(), State::kNew);
     find(way.kind);
@@ -65,7 +65,7 @@ class Ways {
  private:
   enum class State { kNew, kOpen, kDone };
 
-  // Those beside the products, each once, from wherever code jumps back to its begin.
+  // Loops besides the main one, one per target of back edges.
   std::vector<Loop> loops_of(const Way& way) const {
     std::map<size_t, size_t> ends;
     for (const Loop& loop : kernel_.loops()) {
@@ -76,7 +76,7 @@ class Ways {
     for (const auto& [first, last] : ends) loops.push_back({first, last});
     return loops;
   }
-  // Of loops in it that are in each other.
+  // Nesting depth of the loops inside it.
   static int height_of(const Loop& loop, const std::vector<Loop>& loops) {
     int height = 0;
     for (const Loop& inner : loops) {
@@ -90,7 +90,7 @@ class Ways {
     size_t next = 0;
   };
 
-  // Depth first, without recursion: jumps back, to what is open, are not gone.
+  // Iterative depth-first search; back edges to open instructions are ignored.
   void find(EpilogueKind kind) {
     std::vector<size_t> stack = {within_.first};
     while (!stack.empty()) {
@@ -166,15 +166,15 @@ double parts_of(const Kernel& kernel) {
 
 TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps, bool overlaps,
                        const Gpu& gpu) {
-  // A warp alone at its scheduler issues at most one instruction in a cycle.
+  // A warp alone on its scheduler issues at most one instruction a cycle.
   Cycles rest = cycles_of(epilogue, warps, gpu);
   return {.products = cycles_of(main_loop, warps, gpu).tensor,
           .epilogue = rest.longest_besides_tensor(),
           .overlaps = overlaps};
 }
 
-// Two tiles that take turns: products of both have to pass the tensor cores, and each tile's
-// epilogue follows its products.
+// Two alternating tiles: the tensor cores run the matmuls of both, and each tile's epilogue follows
+// its own.
 double share_at(const TileCycles& tile, double k) {
   const double products = tile.products * k / 64;
   const double both = tile.overlaps ? std::max(2 * products, products + tile.epilogue)

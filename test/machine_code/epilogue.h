@@ -2,39 +2,38 @@
 
 #include "shale/test/machine_code/bounds.h"
 
-// What a tile of a product costs besides its main loop, and what that leaves of the tensor cores'
-// peak at a given k. Nothing here was measured.
+// Cost of a GEMM tile besides its main loop, and the share of the tensor cores' peak that remains
+// for a given k. Nothing here was measured.
 namespace shale::machine_code {
 
 enum class EpilogueKind {
-  kPlain,  // products go from registers to boxes
-  kGelu,   // they go through shared memory to GELU by tanh, whose argument is stored too
+  kPlain,  // results go from registers to boxes
+  kGelu,   // through shared memory to tanh GELU, which also stores its argument
 };
 
-// The work of one warp between a tile's main loop and the next one's, on the way through the code
-// that such an epilogue takes: of the ways with the most special functions and boxes the shortest.
-// Loops on that way go round twice, over rows, and as often as a tile has parts, which hold those
-// over rows; around these twice again, over slabs.
+// Work of one warp between the main loops of two tiles, on the path of this kind of epilogue: the
+// shortest of the paths with the most special functions and boxes. Loops on the path run twice
+// (over rows), loops around them `parts` times, and loops around these twice (over slabs).
 Work epilogue_of(const Kernel& kernel, EpilogueKind kind, double parts);
 
-// Parts of 32 columns of the tile of a kernel of gemm90_bf16, by its name.
+// Number of 32-column parts in the tile of a kernel of gemm90_bf16, by its name.
 double parts_of(const Kernel& kernel);
 
-// Cycles of a multiprocessor for a tile, of the warps that work on it.
+// SM cycles for a tile, with all warps that work on it.
 struct TileCycles {
-  double products = 0;  // 64 of k
+  double products = 0;  // per 64 of k
   double epilogue = 0;
-  bool overlaps = false;  // the epilogue runs beside another tile's products
+  bool overlaps = false;  // overlaps with another tile's main loop
 };
 TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps, bool overlaps,
                        const Gpu& gpu);
 
-// Of the tensor cores' time over all of a tile.
+// Tensor core utilization over a whole tile.
 double share_at(const TileCycles& tile, double k);
 
-// The section of the page of bounds, of these kernels of gemm90_bf16.
+// Section of the bounds page on these kernels of gemm90_bf16.
 std::string epilogue_section(const std::vector<Kernel>& kernels, const Gpu& gpu);
-// That of tiles that blocks share (kernels/gemm_plan.h).
+// Section on tiles that blocks share (kernels/gemm_plan.h).
 std::string shares_section(const Gpu& gpu);
 
 }  // namespace shale::machine_code

@@ -1,4 +1,4 @@
-// The part of the page of bounds that is about tiles: what their epilogues leave of the peak.
+// Section of the bounds page on epilogues, and how much of the peak they leave.
 #include <vector>
 
 #include "shale/base/error.h"
@@ -7,7 +7,7 @@
 namespace shale::machine_code {
 namespace {
 
-// `warps` work on a tile.
+// A tile on which `warps` work.
 struct Tile {
   const char* kernel;
   double rows, cols, warps;

@@ -1,4 +1,4 @@
-// The machine code of this build's CUDA kernels, held to what their sources intend.
+// Checks the machine code of this build's CUDA kernels against the intent of their sources.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -13,7 +13,7 @@
 namespace shale::machine_code {
 namespace {
 
-// Kernels of one object of the library. bf16's stand for f16's, which are the same source.
+// Kernels of one object of the library. bf16 stands for f16, which has the same source.
 const std::vector<Kernel>& kernels_of(const std::string& file) {
   const bool hopper = file.find("90") != std::string::npos;
   const auto& kernels =
@@ -22,7 +22,7 @@ const std::vector<Kernel>& kernels_of(const std::string& file) {
   return kernels;
 }
 
-// Every file's kernels obey the rule.
+// Checks a rule for the kernels of every file.
 template <class Rule>
 void hold(const std::vector<std::string>& files, const Rule& rule) {
   for (const std::string& file : files) {
@@ -39,7 +39,7 @@ const std::vector<std::string> kHopper = {"attention90_fwd_bf16", "attention90_b
 const std::vector<std::string> kStreaming = {
     "loss", "dropout", "embedding", "norm_fwd",  "norm_bwd", "elementwise", "optim",
     "rope", "softmax", "index",     "moe_route", "moe_sort", "moe"};
-// Operands of any strides: to find an element is to divide its number by their sizes.
+// Operands with arbitrary strides, where finding an element needs integer division.
 const std::vector<std::string> kStrided = {"pointwise", "reduce_dims"};
 
 const Kernel& kernel_named(const std::string& file, const std::string& name) {
@@ -50,7 +50,7 @@ const Kernel& kernel_named(const std::string& file, const std::string& name) {
   throw 0;
 }
 
-// Loops around products in which there are such instructions too.
+// Number of loops with matmuls that also contain this instruction.
 size_t product_loops_with(const std::vector<std::string>& files, std::string_view opcode) {
   size_t found = 0;
   for (const std::string& file : files) {
@@ -69,19 +69,20 @@ TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_co
   };
   hold(kAttention, [&](const Kernel& kernel) {
     if (!is_by_keys(kernel)) return exponentials_beside_products(kernel);
-    // Of capped heads of 64 ptxas caps the scores before it issues what should hide that.
+    // With softcap and heads of 64, ptxas caps the scores before issuing the work that should
+    // overlap.
     const bool caps_before = kernel.name.starts_with("attention90_bwd_keys_kernel<bf16, 64, ") &&
                              kernel.name.ends_with(", true>");
     return caps_before ? Findings{} : work_beside_products(kernel);
   });
-  // For each of five head sizes a masked and an unmasked loop of forward, one of dQ, and two of dK
-  // and dV, with dQ and without, of 192 for each of two warpgroups; with capped scores and without:
-  // what the rule is about.
+  // Loops that the rule covers. For each of five head sizes: a masked and an unmasked forward loop,
+  // one for dQ, and two for dK and dV (with and without dQ); for size 192, dK and dV have them for
+  // each of two warpgroups. All with and without softcap.
   CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (5 * 2 + 5 + 5 * 2 + 2));
 }
 
-// 128 keys are 64 scores of a thread, of which every seventh is for the FMA pipe. Two products
-// scale the maxima of its rows.
+// 128 keys give 64 scores per thread, every seventh of which uses the FMA pipe. Two multiplications
+// scale the row maxima.
 TEST_CASE("exponentials of heads of 64 are shared by two pipes", "[machine_code]") {
   CHECK(few_exponentials(
             kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 64, false>"), 54, 2)
@@ -136,7 +137,7 @@ TEST_CASE("blocks of a cluster read each part of b once and wait for stages alon
     CHECK((multicasts > 0) != is_narrow);
     found += multicasts > 0;
   }
-  CHECK(found == 3 * 3 + 3);  // three tiles in three layouts each, and with SwiGLU
+  CHECK(found == 3 * 3 + 3);  // three tiles in three layouts, and SwiGLU
 }
 
 TEST_CASE("two tiles of Hopper's products take turns, whose epilogues cost nothing",
@@ -157,7 +158,7 @@ TEST_CASE("two tiles of Hopper's products take turns, whose epilogues cost nothi
   CHECK(found == 4);
 }
 
-// So a row is read once, and memory is never idle while its gradients are written.
+// Each row is read once, and memory stays busy while its gradients are written.
 TEST_CASE("the next row of logits comes while gradients of this one are written",
           "[machine_code]") {
   size_t found = 0;
@@ -166,7 +167,7 @@ TEST_CASE("the next row of logits comes while gradients of this one are written"
     CAPTURE(kernel.name);
     size_t loops = 0;
     for (const Loop& loop : kernel.inner_loops("STG.E.128")) {
-      if (kernel.count("MUFU.EX2", loop) == 0) continue;  // zeros of rows that do not count
+      if (kernel.count("MUFU.EX2", loop) == 0) continue;  // zeros of ignored rows
       ++loops;
       CHECK(kernel.count("LDGSTS", loop) > 0);
       CHECK(kernel.count("LDG.", loop) == 0);
@@ -174,7 +175,7 @@ TEST_CASE("the next row of logits comes while gradients of this one are written"
     CHECK(loops >= 1);
     ++found;
   }
-  CHECK(found == 3 * 3 * 2);  // dtypes, packs in registers, with a softcap and without
+  CHECK(found == 3 * 3 * 2);  // dtypes, packs in registers, softcap or not
 }
 
 TEST_CASE("convolutions multiply by the tensor cores what they copy", "[machine_code]") {
@@ -184,12 +185,12 @@ TEST_CASE("convolutions multiply by the tensor cores what they copy", "[machine_
     CAPTURE(kernel.name);
     CHECK_FALSE(kernel.inner_loops("HMMA").empty());
     CHECK(kernel.count("LDGSTS") > 0);
-    CHECK(kernel.count("LDL") + kernel.count("STL") == 0);  // nothing in local memory
+    CHECK(kernel.count("LDL") + kernel.count("STL") == 0);  // no local memory
   }
 }
 
-// Sizes with CUDA 13.0, and a quarter more for other compilers. What grows beyond that has unrolled
-// or specialised something that it did not before.
+// Budgets are the sizes with CUDA 13.0, plus a quarter for other compilers. A larger kernel was
+// unrolled or specialized unexpectedly.
 TEST_CASE("kernels keep within their budgets of instructions", "[machine_code]") {
   std::ifstream file(SHALE_BUDGETS);
   std::map<std::string, size_t> sizes;
@@ -221,10 +222,10 @@ TEST_CASE("kernels keep within their budgets of instructions", "[machine_code]")
       }
     }
   }
-  CHECK(found == sizes.size());  // or the file names what is there no more
+  CHECK(found == sizes.size());  // or the file lists a kernel that is gone
 }
 
-// ---- Each rule finds what it is for, in this build's kernels, as the compiler once made them ----
+// ---- Each rule detects its violation, in this build's kernels changed as compilers once did ----
 
 TEST_CASE("a wait that moved above the exponentials is found", "[machine_code]") {
   Kernel kernel = kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 128, false>");
@@ -256,7 +257,7 @@ TEST_CASE("a step of backward that waits for more than it needs is found", "[mac
   for (size_t i = loop.first; i <= loop.last; ++i) {
     std::string& operands = kernel.code[i].operands;
     if (!kernel.code[i].opcode.starts_with("WARPGROUP.DEPBAR")) continue;
-    operands.back() = '0';  // for dV too, where only dP is meant
+    operands.back() = '0';  // for dV too, although only dP should be
     break;
   }
   CHECK_FALSE(work_beside_products(kernel).empty());

@@ -13,7 +13,7 @@
 namespace shale::machine_code {
 namespace {
 
-// What power leaves of an H100: the fastest products of bf16 that were found, of 989 TFLOP/s
+// Power limit of an H100: the fastest bf16 GEMM reported, out of a peak of 989 TFLOP/s
 // (github.com/stas00/ml-engineering, "Maximum Achievable Matmul FLOPS").
 constexpr double kFastestProducts = 794.5e12;
 
@@ -35,8 +35,8 @@ Rung::Rest rest_of(const std::string& word) {
   return found->second;
 }
 
-// The share of the tensor cores over whole tiles, at a multiple of the boost clock. Results wait
-// for memory, whose clock is its own.
+// Tensor core utilization over whole tiles, at a multiple of the boost clock. Stores wait for
+// memory, which has a clock of its own.
 double share_with_stores(const Rung& rung, const PlayedKernel& kernel, double clock) {
   const Gpu& gpu = gpus()[1];
   const HopperTimes times;

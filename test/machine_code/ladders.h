@@ -6,49 +6,51 @@
 
 #include "shale/test/machine_code/timing.h"
 
-// Whether play() (timing.h) says what was measured: kernels of others, each a little faster than
-// the one before for one reason, whose authors published how much.
+// Compares play() (timing.h) with measurements: kernels of other projects, each slightly faster
+// than the previous one for a single reason, with published speeds.
 namespace shale::machine_code {
 
-// A kernel of a ladder, and of its problem what is not in its machine code.
+// One kernel of a ladder, with the facts that are not in its machine code.
 struct Rung {
   std::string ladder, step;
-  std::string object, kernel;  // a file, and what the kernel's name has, without spaces
-  PlayedLoop loop{};           // but for the kernel and its loop
-  double m = 0, n = 0, k = 0;  // of a block's tile of a product; 0: there is none
+  std::string object, kernel;  // file, and part of the kernel's name without spaces
+  PlayedLoop loop{};           // without the kernel and its loop
+  double m = 0, n = 0, k = 0;  // per block; 0: not a GEMM
   double tiles = 0, multiprocessors = 0;
-  // What comes after a tile's products: its sums go to memory at its bandwidth, in blocks of one
-  // tile; in blocks that go on to the next tile, whose copies have begun; nothing, of what has no
-  // tiles.
+  // What follows a tile's main loop: stores at memory bandwidth, in blocks of one tile (kStores) or
+  // in blocks that continue with the next tile, already being copied (kStoresOfMany); or nothing
+  // (kNone).
   enum class Rest { kStores, kStoresOfMany, kNone } rest = Rest::kNone;
   double published = 0;  // TFLOP/s
 };
 
-// Cycles, a guess, of a turn of the warp that asks for boxes, where there is one.
+// Estimated cycles per box request of the producer warp, if there is one.
 double request_cycles(int stages);
 
-// Reads ladders.txt. Throws DataError for a line that is none.
+// Reads ladders.txt. Throws DataError for a malformed line.
 std::vector<Rung> read_rungs(const std::string& path);
 
-// A kernel's loop over products, of those that it has the quickest.
+// A kernel with its fastest matmul loop.
 struct PlayedKernel {
   Kernel kernel;
   Played played;
 };
-// Of an object of compute capability 9.0. Throws DataError where there is no such kernel.
+// Finds and plays a kernel of an object for compute capability 9.0. Throws DataError if there is
+// none.
 PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop);
 
-// The clock in Hz that an H100's power allows for what does so much, in operations a second, at a
-// clock: power goes with operations and with the square of the voltage, which goes with the clock.
+// Clock in Hz that an H100's power limit allows for a kernel with `flops_at(clock)` operations a
+// second. Power is proportional to operations and to the squared voltage, which is proportional to
+// the clock.
 double allowed_clock(const std::function<double(double)>& flops_at);
 
-// Of an H100 with that clock, and of one that keeps its boost clock.
+// Prediction for an H100 at its power-limited clock, and at its boost clock.
 struct Prediction {
   double flops = 0, clock_hz = 0, flops_at_boost = 0;
 };
 Prediction predicted(const Rung& rung, const PlayedKernel& kernel);
 
-// The table of the ladders, of objects in a folder.
+// The table of ladders for the objects in a folder.
 std::string ladders_table(const std::vector<Rung>& rungs, const std::string& folder);
 
 }  // namespace shale::machine_code

@@ -1,7 +1,7 @@
-// Prints the table of docs/gpu/ladders.md, or how long one kernel's loop takes as it is played.
-// Usage: machine_code_ladders LADDERS.TXT FOLDER
-//        machine_code_ladders OBJECT KERNEL WARPGROUPS BLOCKS STAGES BYTES
-// The latter are those of a line of ladders.txt.
+// Prints the table of docs/gpu/ladders.md, or the predicted time of one kernel's loop. Usage:
+//   machine_code_ladders LADDERS.TXT FOLDER
+//   machine_code_ladders OBJECT KERNEL WARPGROUPS BLOCKS STAGES BYTES
+// The second form takes the values of a line of ladders.txt.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -5,59 +5,59 @@
 
 #include "shale/test/machine_code/sass.h"
 
-// What the sources of kernels intend and a compiler may undo. Each rule gives a line for everything
-// that it finds wrong with a kernel.
+// Intentions of the kernel sources that a compiler may defeat. Each rule returns a line per
+// violation that it finds in a kernel.
 namespace shale::machine_code {
 
 using Findings = std::vector<std::string>;
 
-// In loops with products and exponentials: between the wait that leaves one group of products under
-// way and the wait for that one stand all exponentials of the loop, so that they run beside it.
+// In loops with matmuls and exponentials, all exponentials are between the wait that leaves one
+// matmul group pending and the wait for that group, so that they overlap with it.
 Findings exponentials_beside_products(const Kernel& kernel);
 
-// In loops with products and exponentials: exponentials, rounding, stores to shared memory and
-// barriers stand where a product has been issued and not been waited for, so that the tensor cores
-// have something to do meanwhile.
+// In loops with matmuls and exponentials, all exponentials, rounding, stores to shared memory and
+// barriers occur while a matmul is pending, so that the tensor cores stay busy.
 Findings work_beside_products(const Kernel& kernel);
 
-// Of the loops with products and exponentials one has at most so many of the latter by their own
-// pipe, and no more products of floats than that: others by FMA, and sums are scaled elsewhere.
+// One of the loops with matmuls and exponentials has at most `most` exponentials on the
+// special-function pipe and `most_products` float multiplications: the others use FMA, and sums are
+// scaled elsewhere.
 Findings few_exponentials(const Kernel& kernel, size_t most, size_t most_products);
 
-// No four stores of 4 bytes to neighbouring words of one address: they were one of 16 bytes.
+// No four 4-byte stores to adjacent words, which should be a single 16-byte store.
 Findings whole_stores(const Kernel& kernel);
 
-// In loops with a warpgroup's products: at most one register in six products is moved to a
-// uniform one, so descriptors are computed there.
+// In warpgroup matmul loops, at most one register per six matmuls is moved to a uniform one, so
+// descriptors are computed in uniform registers.
 Findings uniform_descriptors(const Kernel& kernel);
 
-// In loops with products of 8 bits, which there are: their results are added up, and no wait is for
-// all groups of products, so that one is under way meanwhile.
+// Loops with 8-bit matmuls exist, accumulate their results, and never wait for all matmul groups,
+// so that one stays pending.
 Findings sums_beside_products(const Kernel& kernel);
 
-// In inner loops: no integer is divided by another that is not a constant.
+// Inner loops have no integer division except by constants.
 Findings no_division(const Kernel& kernel);
 
-// No conversion by the pipe of the special functions, which takes four times as long as the ALU's.
+// No conversion uses the special-function pipe, which takes four times as long as the ALU.
 Findings fast_rounding(const Kernel& kernel);
 
-// Four stmatrix fill a box of results: from one box's departure to the next one's there is a way of
-// at most so many instructions.
+// A box of results is filled by four stmatrix: some path between two box stores has at most `most`
+// instructions.
 Findings boxes_from_registers(const Kernel& kernel, size_t most);
 
-// In kernels whose warpgroups take turns at the tensor cores: behind the loop with products the
-// turn is passed on, and then comes the wait for the last products.
+// In kernels whose warpgroups alternate on the tensor cores, the turn is passed on after the matmul
+// loop and before the wait for the last matmuls.
 Findings turns_pass_before_waits(const Kernel& kernel);
 
-// The number of the next tile, which an atomic operation brings, is used behind a copy of this
-// one's operands at the earliest: what uses it waits for it.
+// The next tile's number, fetched by an atomic operation, is not used before the current tile's
+// operands are being copied, as its use waits for it.
 Findings next_tile_behind_copies(const Kernel& kernel);
 
-// Stages are filled and given back, to the blocks of a cluster too, without a wait until the whole
-// GPU sees what the thread wrote: that is for who comes to a cluster, leaves it, or shares a tile.
+// Pipeline stages are filled and released, also across a cluster, without GPU-wide memory fences,
+// which are only for joining or leaving a cluster and for sharing a tile.
 Findings stages_without_fences(const Kernel& kernel);
 
-// At most so many instructions.
+// The kernel has at most `most` instructions.
 Findings within_budget(const Kernel& kernel, size_t most);
 
 }  // namespace shale::machine_code

@@ -39,8 +39,8 @@ bool read_instruction(std::string_view line, Instruction& out) {
   return !out.opcode.empty();
 }
 
-// The upper half of an instruction's bits, which follow on a line of their own:
-// "                                           /* 0x000fe20000000f00 */"
+// Parses the upper half of an instruction's bits, which follows on its own line: "
+// /* 0x000fe20000000f00 */"
 bool read_control(std::string_view line, uint32_t& control) {
   std::string_view rest = trimmed(line);
   if (!rest.starts_with("/* 0x") || !rest.ends_with("*/")) return false;
@@ -54,7 +54,7 @@ std::string_view after(std::string_view line, std::string_view word) {
   return at == std::string_view::npos ? std::string_view() : trimmed(line.substr(at + word.size()));
 }
 
-// Where each instruction can be come to from, and where it leads.
+// Control flow graph: predecessors and successors of each instruction.
 class Flow {
  public:
   explicit Flow(const std::vector<Instruction>& code) : before_(code.size()), next_(code.size()) {
@@ -80,8 +80,8 @@ class Flow {
   const std::vector<std::vector<size_t>>& next() const { return next_; }
   const std::vector<Loop>& back_jumps() const { return back_jumps_; }
 
-  // Whether the last instruction can be come to from the kernel's first by way of the loop's first
-  // alone. What waits again behind a kernel's end jumps back too, to where others come from.
+  // True if the last instruction is reachable from the kernel's start only through the loop's
+  // first. Wait loops after a kernel's end jump back too, but to targets of other code.
   bool is_loop(const Loop& jump) const {
     std::vector<bool> seen(before_.size());
     std::vector<size_t> open = {jump.last};
@@ -108,8 +108,8 @@ class Flow {
   std::vector<Loop> back_jumps_;
 };
 
-// `cuobjdump -res-usage`: " Function NAME:" and "  REG:168 STACK:0 SHARED:1024 ..." by file of one
-// architecture; `cuobjdump -elf`: ".nv.info.NAME" and the attribute of its bounds.
+// Parses `cuobjdump -res-usage` (" Function NAME:" and "  REG:168 STACK:0 SHARED:1024 ..." per file
+// of an architecture) and `cuobjdump -elf` (".nv.info.NAME" with the launch bounds attribute).
 std::map<std::string, Resources> read_resources(const std::string& object,
                                                 const std::string& architecture) {
   std::map<std::string, Resources> table;
@@ -148,7 +148,7 @@ std::vector<Kernel> read_kernels(const std::string& object, const std::string& a
   return read_sass(output_of(cat(SHALE_CUOBJDUMP " -sass -arch ", architecture, " ", object)));
 }
 
-// What kRead gives for an object and an architecture.
+// Cached result of kRead for an object and an architecture.
 template <auto kRead>
 const auto& once(const std::string& object, const std::string& architecture) {
   static std::map<std::pair<std::string, std::string>, decltype(kRead(object, architecture))> all;

@@ -15,31 +15,31 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// What an instruction does besides its turn to be issued.
+// Effect of an instruction besides its issue slot.
 enum class Event : uint8_t {
   kNone,
-  kProduct,        // gives the tensor core work
-  kAwaitProducts,  // until at most so many groups are under way
-  kAwaitBox,       // for a barrier of copies
-  kArrive,         // at a barrier: a box is free again
-  kRequest,        // asks for a box
-  kAwaitTurn,      // for a named barrier that another warpgroup arrives at
+  kProduct,        // tensor core work
+  kAwaitProducts,  // until few enough groups are pending
+  kAwaitBox,       // waits on a barrier for copies
+  kArrive,         // at a barrier: frees a box
+  kRequest,        // requests a box
+  kAwaitTurn,      // named barrier that another warpgroup arrives at
   kPassTurn,
-  kMeet,  // all warpgroups of the block
+  kMeet,  // barrier of all warpgroups of the block
 };
 
 struct Step {
   Event event = Event::kNone;
   int stall = 1;
-  double latency = 0;  // until the scoreboard that it sets
+  double latency = 0;  // until its scoreboard is set
   int write_board = 7, read_board = 7;
   uint32_t awaited = 0;
-  int pipe = 0;  // of kPipes
+  int pipe = 0;  // index below kPipes
   double pipe_cycles = 0;
   double tensor_cycles = 0;
   bool ends_group = false;
   int groups = 0;
-  bool frees = false;  // the first arrival after products were awaited
+  bool frees = false;  // first arrival after a wait for matmuls
 };
 
 constexpr int kPipes = 4;  // FMA, integers, special functions, shared memory
@@ -87,7 +87,7 @@ Step step_of(const Instruction& instruction, const HopperTimes& times) {
             .read_board = instruction.read_board(),
             .awaited = instruction.awaited_boards()};
   const Work work = work_of(instruction);
-  constexpr double kSchedulers = 4;  // of which each has its own pipes, a quarter of them
+  constexpr double kSchedulers = 4;  // each with its own quarter of the pipes
   constexpr double kSharedBytes = 128;
   const std::array<double, kPipes> cycles = {work.fma, work.alu, work.special,
                                              work.shared_bytes / kSharedBytes};
@@ -96,30 +96,30 @@ Step step_of(const Instruction& instruction, const HopperTimes& times) {
     step.pipe = pipe;
     step.pipe_cycles = kSchedulers * cycles[size_t(pipe)];
   }
-  // 512 products of 16-bit operands a cycle.
+  // 512 FMAs of 16-bit operands a cycle.
   step.tensor_cycles = work.tensor_fma / (gpus()[1].tensor_fma / kSchedulers);
   step.ends_group = instruction.operands.find("gsb0") != std::string::npos;
   if (step.event == Event::kAwaitProducts) step.groups = number_at_end(instruction.operands);
   return step;
 }
 
-// A warpgroup's warp of the scheduler that is played.
+// The warp of a warpgroup on the simulated scheduler.
 struct Warp {
-  int block = 0, place = 0;  // of its warpgroup in the block
+  int block = 0, place = 0;  // block; warpgroup's place in it
   size_t at = 0;
   int turns = 0;
   double ready = 0;
   std::array<double, 8> boards{};
-  std::deque<double> groups{};  // when those that were not awaited are over
-  int64_t boxes = 0;            // that were waited for
-  size_t meeting = 0;           // that it came to last; 0: none that others may not have come to
+  std::deque<double> groups{};  // end times of groups not yet awaited
+  int64_t boxes = 0;            // number of awaited boxes
+  size_t meeting = 0;           // last meeting reached; 0 if all others have reached it
   double credit = 0;            // when its turn came
   int credits = 0;
 };
 
 struct Block {
-  std::vector<double> boxes;                        // when each is there
-  std::vector<std::vector<double>> freed{}, met{};  // by warpgroup: boxes, meetings
+  std::vector<double> boxes;                        // arrival time of each
+  std::vector<std::vector<double>> freed{}, met{};  // times by warpgroup: boxes, meetings
 };
 
 class Player {
@@ -137,7 +137,7 @@ class Player {
       for (int place = 0; place < loop.warpgroups; ++place) {
         warps_.push_back({.block = block, .place = place});
         if (place == 0 || are_exchanges_) warps_.back().credits = 1;
-        // Blocks do not begin together.
+        // Blocks start at different times.
         warps_.back().ready = 97.0 * block;
       }
       for (int box = 0; box < loop.stages; ++box) request(block, 0);
@@ -161,11 +161,11 @@ class Player {
   }
 
  private:
-  // Which arrivals say that a box is free: who waits for boxes of its own may arrive there too.
+  // Finds the arrivals that free a box: warps that wait for their own boxes may arrive there too.
   void find_frees() {
     int64_t waits = 0, frees = 0;
     bool awaited = false;
-    for (const bool is_second : {false, true}) {  // of two turns, as what comes before counts
+    for (const bool is_second : {false, true}) {  // two turns, as earlier steps matter
       waits = frees = 0;
       for (Step& step : steps_) {
         if (step.event == Event::kAwaitProducts) awaited = true;
@@ -184,13 +184,13 @@ class Player {
     of_arrival_ = waits / frees;
   }
 
-  // Where nobody only arrives at a named barrier, all wait there for each other. Where somebody
-  // does, and there are products between a wait and the arrival that follows, warpgroups take turns
-  // at them, of which one has the first; else they give each other what they have made, of the turn
-  // before the first one too.
+  // Determines the role of named barriers. If no warp merely arrives, all wait there for each
+  // other. If one does, with matmuls between a wait and the next arrival, warpgroups alternate on
+  // the matmuls and one has the first turn. Otherwise they exchange results, and start with an
+  // exchange done.
   void find_meetings() {
     bool passes = false, waits = false, holds_products = false;
-    for (int turn = 0; turn < 2; ++turn) {  // as what comes before counts
+    for (int turn = 0; turn < 2; ++turn) {  // two, as earlier steps matter
       for (const Step& step : steps_) {
         if (step.event == Event::kAwaitTurn) waits = true, holds_products = false;
         if (step.event == Event::kProduct) holds_products = true;
@@ -204,7 +204,7 @@ class Player {
     }
   }
 
-  // When a warp's next instruction can be issued, as far as is known.
+  // Earliest time to issue a warp's next instruction, as far as is known.
   double earliest(const Warp& warp) const {
     const Step& step = steps_[warp.at];
     double time = warp.ready;
@@ -215,7 +215,7 @@ class Player {
     return std::max({time, released(warp, step), met(warp)});
   }
 
-  // When what the instruction waits for has happened.
+  // Time at which the event that the instruction waits for has happened.
   double released(const Warp& warp, const Step& step) const {
     const Block& block = blocks_[size_t(warp.block)];
     switch (step.event) {
@@ -232,7 +232,7 @@ class Player {
     }
   }
 
-  // When all have come to the meeting that the warp's last instruction was, if it was one.
+  // Time at which all warps have reached the meeting of the warp's last instruction, if it was one.
   double met(const Warp& warp) const {
     double all = 0;
     if (warp.meeting == 0) return all;
@@ -264,7 +264,7 @@ class Player {
     scheduler_ = now_ + 1;
     if (step.pipe_cycles > 0) pipes_[size_t(step.pipe)] = now_ + step.pipe_cycles;
     warp.boards[size_t(step.write_board)] = now_ + step.latency;
-    // Operands have been read once the pipe has taken them.
+    // Operands have been read once the pipe has accepted them.
     warp.boards[size_t(step.read_board)] = now_ + std::max(step.pipe_cycles, 8.0);
     warp.ready = now_ + step.stall;
     carry_out(warp, step);
@@ -329,7 +329,7 @@ class Player {
   PlayedLoop loop_;
   HopperTimes times_;
   std::vector<Step> steps_;
-  int64_t of_arrival_ = 1;  // boxes that one frees
+  int64_t of_arrival_ = 1;  // boxes freed by one arrival
   bool are_exchanges_ = true;
   std::vector<Warp> warps_;
   std::vector<Block> blocks_;
@@ -341,8 +341,8 @@ class Player {
 
 std::vector<size_t> usual_way(const Kernel& kernel, const Loop& loop) {
   const std::vector<std::vector<size_t>> next = kernel.next();
-  // Of the ways on to the loop's last: how much of what counts there is on the best, and how many
-  // instructions, and which comes next.
+  // Best path from an instruction to the loop's last: its counted instructions, its length, and the
+  // next instruction.
   struct Way {
     int counted = -1, length = 0;
     size_t next = 0;

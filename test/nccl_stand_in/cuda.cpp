@@ -1,5 +1,5 @@
-// What comm/nccl and a GPU's clock call of CUDA's runtime, for machines without it: a device that
-// is always done, and comes to each event a millisecond after the one before.
+// The CUDA runtime functions used by comm/nccl and GPU clocks, for machines without CUDA: a device
+// that is always idle, and whose events are a millisecond apart.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include "shale/base/error.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
 
-#ifndef SHALE_HAVE_CUDA  // else the kernels have it
+#ifndef SHALE_HAVE_CUDA  // otherwise the kernels define it
 
 namespace shale::kernels::cuda {
 

@@ -1,9 +1,9 @@
-// What kernels and the device backend call of CUDA's runtime, in builds with CUDA: nothing of it runs
-// where there is no GPU, but it is linked. Kernels register themselves when the program starts.
+// The CUDA runtime functions that kernels and the device backend link to in builds with CUDA. None
+// of them runs without a GPU, but kernels register themselves at program start.
 #include <cstdio>
 #include <cstdlib>
 
-// Without CUDA's headers, as their prototypes do not matter to what is never called.
+// CUDA's headers are not needed: prototypes do not matter for functions that are never called.
 #define SHALE_IGNORED(name) \
   void* name() {            \
     static void* handle;    \

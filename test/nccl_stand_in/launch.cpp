@@ -1,5 +1,5 @@
-// What a launch over NCCL costs the host, and how it ends when a rank does not come: against a
-// stand-in for the library, which counts.
+// Host cost of launches over NCCL, and how they end when a rank is missing, measured with a library
+// stand-in that counts calls.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <time.h>
@@ -23,7 +23,7 @@
 #include "shale/runtime/tensor/nvtx_ranges_internal.h"
 #include "shale/test/support/catch.h"
 
-// ---- Locks, threads and sleeps of this program ----
+// ---- Counters of this program's locks, threads and sleeps ----
 
 namespace {
 
@@ -80,7 +80,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A GPU that has nothing to do.
+// A GPU that is always idle.
 class IdleDevice final : public DeviceBackend {
  public:
   Device device() const override { return {.type = DeviceType::kCuda, .index = 0}; }
@@ -108,7 +108,7 @@ NcclCounts& counts() {
     REQUIRE(library != nullptr);
     const auto of_stand_in =
         reinterpret_cast<NcclCounts* (*)()>(dlsym(library, "shale_test_nccl_counts"));
-    REQUIRE(of_stand_in != nullptr);  // else the search path leads to a real one
+    REQUIRE(of_stand_in != nullptr);  // otherwise the search path has a real one
     return of_stand_in;
   }();
   return *get();
@@ -138,7 +138,8 @@ struct Fixture {
   std::unique_ptr<comm::NcclGroup> group;
 };
 
-// Rank 0 of four, whose other ranks give what it gives and pass messages to each other alone.
+// Rank 0 of four; the simulated others contribute the same values and exchange messages only among
+// themselves.
 class FirstOfFour final : public comm::HostGroup {
  public:
   FirstOfFour(std::shared_ptr<comm::WorldContext> context, const comm::GroupOptions& options)
@@ -170,7 +171,7 @@ class FirstOfFour final : public comm::HostGroup {
   std::shared_ptr<comm::WorldContext> context_;
 };
 
-// A link whose two ends are in this process.
+// A link with both ends in this process.
 struct LinkedEnds {
   explicit LinkedEnds(double timeout_s = 60)
       : group(timeout_s),
@@ -214,7 +215,7 @@ struct LinkedEnds {
   std::unique_ptr<comm::NcclLink> sender, receiver;
 };
 
-// What it says when it has been ended; empty after some seconds of being well.
+// Error message once the work has failed; empty if it has not after some seconds.
 std::string failure_of(const comm::Work& work) {
   for (int i = 0; i < 5000; ++i) {
     try {
@@ -255,7 +256,7 @@ TEST_CASE("the stand-in's launch on a communicator that does not block starts a 
   CHECK(nccl.all_reduce(nullptr, nullptr, 0, ncclFloat, ncclSum, comm, nullptr) == ncclInProgress);
   CHECK(counts().threads == 1);
   wait();
-  // A split has only begun when it returns, also for a rank without a color.
+  // A split is only started when it returns, also for a rank without a color.
   ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
   for (const int color : {NCCL_SPLIT_NOCOLOR, 0}) {
     ncclComm_t child = comm;
@@ -325,8 +326,8 @@ TEST_CASE("a launch is one call of the library, with no thread, no sleep, and no
   CHECK(threads_started == threads);
   CHECK(times_slept == slept);
   CHECK(counts().locks_held == 0);
-  // The accounts of the group, the note for the watchdog, and the multiprocessors that are held and
-  // let go.
+  // Locks of the group's traffic statistics, the watchdog's record, and the reserved and released
+  // SMs.
   CHECK(locks_taken - locks <= 4 * kLaunches);
 }
 
@@ -356,7 +357,7 @@ TEST_CASE(
   CAPTURE(message);
   CHECK(Clock::now() - start < std::chrono::seconds(5));
   CHECK(contains(message, "waited 0.2 s in all_reduce_sum 1 of fp32[4] for 'gradient'"));
-  CHECK(contains(message_of_launch(fixture), "waited 0.2 s"));  // it cannot be used any more
+  CHECK(contains(message_of_launch(fixture), "waited 0.2 s"));  // the group is unusable now
   fixture.group.reset();
   CHECK(counts().revoked == 1);
   CHECK(counts().freed == 2);
@@ -399,7 +400,7 @@ TEST_CASE("a GPU's clock reads pairs of events, and uses them again") {
     clock->mark(&device);
     clock->read();
   }
-  // A millisecond from each to the next.
+  // Marks are a millisecond apart.
   CHECK(clock->seconds(first, first + 1) == Approx(1e-3));
   CHECK(clock->seconds(first, first + 40) == Approx(40e-3));
   CHECK(clock->seconds(first + 40, first + 39) == Approx(-1e-3));
@@ -435,7 +436,7 @@ TEST_CASE("a trace has a collective when the device ran it, once, and what waite
   const auto& waits = record.tracks.at("device");
   REQUIRE(waits.size() == 1);
   CHECK(record.names[waits[0].name] == "comm/wait");
-  CHECK(waits[0].begin >= slices[0].end);  // the stand-in comes to one event after another
+  CHECK(waits[0].begin >= slices[0].end);  // the stand-in's events are in order
 }
 
 TEST_CASE("a link connects when it is made; a message is a launch of its own at each end") {

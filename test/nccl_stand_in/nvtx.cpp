@@ -1,6 +1,5 @@
-// A profiler, as NVTX looks for one in the program itself: it notes the ranges that it is shown.
-// NVTX's interface for that is declared here by hand, as its headers would declare what is defined
-// here.
+// A profiler that NVTX finds in the program itself; it records ranges. NVTX's interface is declared
+// by hand here, as its headers would also declare the functions defined here.
 #include <cstdint>
 #include <string>
 

@@ -1,10 +1,10 @@
-"""Chat models that were trained and exported here, as transformers and llama.cpp run them.
+"""Runs chat models trained and exported by Shale with transformers and llama.cpp.
 
-test/support/chat_exports.sh makes the models. Both programs get the conversations that the models have
-learnt, by the exported files alone: prompts must have the same tokens in both, and so must answers,
-which must end by themselves, and be the text of `shale generate --chat`. Differences go to stderr and
-fail the script. Prints a line each, with the number of answers, and what the exported files say of how
-texts begin and end, which test/cli/chat_exports.sh checks without Python.
+test/support/chat_exports.sh makes the models. Both programs use only the exported files, on the
+conversations that the models have learned. Prompts must have the same tokens in both, and so must
+answers, which must end by themselves and match `shale generate --chat`. Differences go to stderr
+and fail the script. Prints a line per model with the number of answers, and the begin and end tokens in
+the exported files, which test/cli/chat_exports.sh checks without Python.
 """
 
 import json
@@ -72,7 +72,7 @@ class LlamaCpp:
 
 
 def by_shale(program, run, messages):
-    """The answer of `shale generate`, to a conversation."""
+    """Answer of `shale generate` to a conversation."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         file.write(json.dumps({"messages": messages}) + "\n")
         file.flush()

@@ -1,10 +1,10 @@
-"""Published chat templates, rendered by transformers and by Shale.
+"""Compares published chat templates rendered by transformers and by Shale.
 
 The templates come from the packages below, and from folders that are given as arguments. Each is
 rendered with transformers' own environment and with JinjaTemplate, on the conversations of this
 file; texts, generation blocks and errors must agree. Differences go to stderr and fail the script.
-Prints the name of each template and a hash of transformers' results a line: neither the templates
-nor what they write is kept.
+Prints a line per template with its name and a hash of transformers' results: neither the templates
+nor their output is kept.
 """
 
 import datetime

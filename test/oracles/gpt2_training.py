@@ -1,8 +1,7 @@
-"""Losses of ten AdamW steps of GPT-2 in float64, by JAX.
+"""Computes losses of ten AdamW steps of GPT-2 in float64 with JAX.
 
-The model is that of test/fixtures/gpt2/hf_tiny; the data are the four windows that tokens() makes,
-all of them in every step. test/quick/run.sh trains the same with train_lm and compares.
-Prints a step and its loss a line.
+The model is that of test/fixtures/gpt2/hf_tiny; each step uses all four windows from tokens().
+test/quick/run.sh trains the same with train_lm and compares. Prints a step and its loss per line.
 """
 
 import pathlib

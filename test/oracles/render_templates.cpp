@@ -1,6 +1,6 @@
-// Renders templates for chat_templates.py. Reads a JSON object on each line of stdin,
-// {"template": TEXT, "now": SECONDS, "cases": [VALUES, ...]}, and writes an array on a line for it:
-// {"text": TEXT, "generations": [[BEGIN, END], ...]} or {"error": MESSAGE} for each case.
+// Renders templates for chat_templates.py. Reads a JSON object per line of stdin, {"template":
+// TEXT, "now": SECONDS, "cases": [VALUES, ...]}, and writes an array per line: {"text": TEXT,
+// "generations": [[BEGIN, END], ...]} or {"error": MESSAGE} for each case.
 #include <iostream>
 #include <string>
 

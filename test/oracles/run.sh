@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Computes reference results with other projects' libraries, in a virtual environment of its own, and
-# prints them beside the frozen ones (<name>.txt), which tests compare with and need no Python for.
+# Computes reference results with other projects' libraries, in its own virtual environment, and
+# prints them next to the stored ones (<name>.txt), which tests use without Python.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

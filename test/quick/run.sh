@@ -21,7 +21,7 @@ claim() {
   fi
 }
 found() { echo "     $*"; }
-# last_loss NAME: of the last step, as the run printed it.
+# last_loss NAME: prints the loss of the last step.
 last_loss() { losses "$1" | tail -n 1 | cut -d' ' -f2; }
 
 for i in $(seq 3000); do echo "line $i of a text; the square of $i is $((i * i))"; done >"$work/text.txt"
@@ -58,7 +58,7 @@ axes() {
 kill_and_resume() {
   common=("${text[@]}" --global-batch 8 --micro-batch 2 --steps 120 --save-every 10 --keep 0)
   trains whole 2
-  # All processes die with SIGKILL as soon as there is a checkpoint of step 10.
+  # Kills all processes with SIGKILL as soon as there is a checkpoint of step 10.
   timeout 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" "${common[@]}" \
     --out "$work/killed" >"$work/stdout" 2>"$work/stderr" &
   local launcher=$!
@@ -76,8 +76,8 @@ kill_and_resume() {
 }
 
 float64() {
-  # The four windows of test/oracles/gpt2_training.py, as 16-bit tokens. Each is a source of its own,
-  # so that every step has all four.
+  # The four windows of test/oracles/gpt2_training.py as 16-bit tokens, each a separate source, so
+  # that every step uses all four.
   local window i
   for window in 0 1 2 3; do
     mkdir "$work/window$window"

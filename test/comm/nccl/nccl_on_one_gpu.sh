@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the NCCL tests on a machine with one GPU: with one rank, then with two that look like two
-# hosts, since NCCL refuses two ranks of one host on one GPU. Usage:
-# test/comm/nccl/nccl_on_one_gpu.sh BUILD_DIR
+# hosts, since NCCL refuses two ranks of one host on one GPU.
+# Usage: test/comm/nccl/nccl_on_one_gpu.sh BUILD_DIR
 set -euo pipefail
 
 test_mpi="$1/test/test_mpi"

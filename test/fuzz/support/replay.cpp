@@ -1,5 +1,5 @@
-// A fuzz target without libFuzzer: feeds it the files that are named, or all in a folder, each of
-// them whole, cut at every byte, and with every bit flipped.
+// Runs a fuzz target without libFuzzer: feeds it the given files, or all files of a folder, each
+// whole, truncated at every byte, and with every bit flipped.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 int64_t runs = 0;
 
 void feed(const std::string& bytes) {
-  // A copy of exactly that size: a sanitizer sees what is read behind it.
+  // A copy of exactly that size, so that sanitizers detect reads beyond it.
   const std::vector<uint8_t> input(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(input.data(), input.size());
   ++runs;

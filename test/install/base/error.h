@@ -1,4 +1,4 @@
 #pragma once
 
-// A header of the consumer's own, where Shale has one of the same path.
+// A consumer's header with the path of one of Shale's.
 struct OwnError {};
