@@ -3,9 +3,8 @@
 //
 //   manifest_check MANIFEST TABLE...
 //
-// Prints one line per problem and exits with 1 if there are any. Supports the subset of YAML that
-// such files use: block and flow mappings and sequences, literal blocks, anchors, several
-// documents.
+// Prints one line per problem and exits with 1 if there are any. Supports the YAML of such files:
+// block and flow mappings and sequences, literal blocks, anchors, several documents.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -30,8 +29,7 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
-// Position in `text` where a value ends, which is at one of the characters `ends` outside quotes
-// and brackets.
+// Position in `text` where a value ends: at one of `ends` outside quotes and brackets.
 size_t end_of(const std::string& text, size_t at, const std::string& ends) {
   char quote = 0;
   int depth = 0;

@@ -102,8 +102,7 @@ TEST_CASE("gradients go back through all_reduce_sum, whose input stays as it is"
   }
 }
 
-// Each rank's loss depends on all ranks' rows, as in a contrastive loss; checked by central
-// differences.
+// Each rank's loss depends on all ranks' rows, like a contrastive loss. By central differences.
 TEST_CASE("a loss over the rows of all ranks has the gradient that central differences have") {
   Context context({.threads = 1});
   const auto group = world().group({.timeout_s = 60}, context.backend());

@@ -103,8 +103,7 @@ TEST_CASE("a lane does not wait for what is queued in another") {
       const auto queue = [&] {
         work = data->all_reduce_sum(make_view(queued.data(), {9000}), {.async = true});
       };
-      // Rank 0 queues a sum in one lane first; the other ranks reach it only after one in another
-      // lane.
+      // Rank 0 queues a sum in one lane first; other ranks do so after one in another lane.
       if (data->rank() == 0) queue();
       model->all_reduce_sum(make_view(&one, {1}));
       parts->all_reduce_sum(make_view(&part, {1}));

@@ -147,8 +147,7 @@ TEST_CASE("means are the same on all ranks, and with what is owed they are the e
     const std::vector<float> mask = Means::mask(kLengths[i]);
     for (size_t k = 0; k < owed.size(); ++k) {
       CAPTURE(i, k);
-      // Each round has five roundings of numbers below 16; a masked element has neither mean nor
-      // error.
+      // Five roundings per round of numbers below 16; a masked element has no mean and no error.
       const double want = mask[k] == 0 ? 0 : exact[i][k];
       REQUIRE(std::abs(told[i][k] + owed[k] - want) <= kRounds * 5 * 16 * 0x1p-24);
       if (mask[k] == 0) REQUIRE(told[i][k] == 0);

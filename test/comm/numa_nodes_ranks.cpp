@@ -65,8 +65,7 @@ TEMPLATE_TEST_CASE("a chunk crosses between NUMA nodes once", "[many_ranks][numa
   const View all = make_view(whole.data(), {count}), own = make_view(part.data(), {slice});
   const comm::CollectiveOptions options{.traffic = comm::Traffic::kGradients};
 
-  // Each node sends its partial sums to the reducing rank's node, and each result goes to all
-  // others.
+  // Each node sends its partial sums to the reducing rank's node, and results to all others.
   group->all_reduce_sum(all, options);
   CHECK(crossed(*group) == static_cast<double>((nodes - 1) * count * (kSum + kResult)));
   group->reset_traffic();

@@ -1,5 +1,4 @@
-// Point-to-point links between ranks of a group: values, order, capacity, and errors when the ends
-// disagree.
+// Point-to-point links between ranks: values, order, capacity, and errors when the ends disagree.
 #include <chrono>
 #include <thread>
 

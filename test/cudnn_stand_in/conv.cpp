@@ -1,5 +1,4 @@
-// Convolutions by cuDNN graphs, with a library stand-in, on emulated devices, whose memory it can
-// access.
+// Convolutions by cuDNN graphs, with a library stand-in, on emulated devices.
 #include "shale/kernels/conv.h"
 
 #include <dlfcn.h>

@@ -87,8 +87,7 @@ const Object& part(const Object& of, A name, size_t index = 0);
 Tensor tensor_of(const Object& of, A name);
 
 bool is_convolution(D type);
-// Attribute of a convolution operation: alpha, beta, the convolution, W, X, Y or their
-// counterparts.
+// Convolution operation attribute: alpha, beta, the convolution, W, X, Y or their counterparts.
 A attribute(const Object& conv, int number);
 std::vector<Operation> operations_of(const Object& graph);
 

@@ -16,8 +16,7 @@ inline constexpr int kEngines = 2, kNonDeterministicEngine = 0;
 struct CudnnCounts {
   int64_t plans = 0, executions = 0;
   int64_t non_deterministic = 0;  // executions with such an engine
-  // Runs work in stream order, and is told what memory it wrote. Without a stream work runs
-  // immediately.
+  // Runs work in stream order (immediately without a stream), and is told what memory it wrote.
   std::function<void(void* stream, std::function<void()> work)> queue{};
   std::function<void(void* stream, const void* data, size_t bytes)> written{};
 };

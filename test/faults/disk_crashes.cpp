@@ -1,5 +1,5 @@
 // Simulates a crash after each disk operation of saving, leaving the disk in several of the states
-// possible then. In every state all committed checkpoints must be intact, and a run must be able to
+// possible then. In each, all committed checkpoints must be intact, and a run must be able to
 // resume.
 
 #include <filesystem>

@@ -5,16 +5,13 @@
 //   SHALE_FAULT_LOG=FILE       appends each of these calls that succeeded, and what the program
 //                              prints (disk_call.h)
 //   SHALE_FAULT_AT=N           the call that fails
-//   SHALE_FAULT_KIND=...       how it fails: enospc, eio (with that error); eintr (nothing was
-//   done:
-//                              try again); short (a read or write transfers half of its bytes);
-//                              full
-//                              (this call and all later ones find no space for new data or names);
+//   SHALE_FAULT_KIND=...       how: enospc, eio (with that error); eintr (nothing was done: try
+//                              again); short (a read or write transfers half of its bytes); full
+//                              (this and all later calls find no space for new data or names);
 //                              kill (the process dies instead)
 //   SHALE_FAULT_DELAY_MS=N     delays every open by N ms, as throttled storage does
 //
-// Intercepts only functions that Shale uses. Calls made inside other libraries (stdio) are not
-// seen.
+// Intercepts only functions that Shale uses. Calls inside other libraries (stdio) are not seen.
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -25,8 +25,7 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Calls fn. Returns true if it returned, false if it threw E with a clear message; anything else is
-// a finding.
+// Calls fn. Returns true if it returned, false if it threw E with a clear message; else a finding.
 template <typename E, typename Fn>
 bool accepts(Fn&& fn) {
   try {

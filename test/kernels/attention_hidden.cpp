@@ -1,5 +1,4 @@
-// Attention whose queries do not see the first keys: sliding windows, and several documents in a
-// sequence.
+// Attention whose queries do not see the first keys: sliding windows, and packed documents.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -7,8 +7,7 @@
 namespace shale::test {
 namespace {
 
-// Scores of these inputs have a standard deviation of 1: a softcap of 0.7 changes most of them, 50
-// hardly any.
+// Scores of these inputs have standard deviation 1: softcap 0.7 changes most of them, 50 few.
 AttentionShape capped(AttentionShape shape, double softcap, int64_t window = 0) {
   shape.softcap = softcap;
   shape.window = window;

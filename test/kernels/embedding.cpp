@@ -15,8 +15,7 @@ struct Sizes {
   int64_t B, T, V, C, max_T, first;
 };
 
-// Cases: empty, one, ragged, exact, a batch that repeats every row often, a table that is mostly
-// unused.
+// Cases: empty, one, ragged, exact, a batch that often repeats every row, a mostly unused table.
 const std::vector<Sizes> kSizes = {{0, 4, 5, 8, 4, 0},      {1, 1, 1, 1, 1, 0},
                                    {2, 3, 7, 31, 5, 2},     {2, 8, 16, 32, 8, 0},
                                    {4, 100, 3, 17, 200, 9}, {2, 16, 5000, 40, 16, 0}};

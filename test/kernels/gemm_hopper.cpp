@@ -83,8 +83,7 @@ TEST_CASE("Hopper's tiles add to f32, and add bias and residual, aligned or not"
 }
 
 // gemm_epilogue.cpp tests the portable kernels against f64. The epilogue is the same code on sums
-// that differ in their last bits, so activations may differ by what that and one rounding to bf16
-// cause.
+// that differ in their last bits, so activations may differ by that and one rounding to bf16.
 TEST_CASE("Hopper's tiles keep GELU's argument and give its gradient and the bias's", "[gemm]") {
   const GemmPlan portable{GemmEngine::kOwn, GemmTile::k128x128, 1};
   for (const GemmTile tile : kTiles) {

@@ -33,8 +33,7 @@ bool has_kernel(GemmTile tile, bool a_transposed, bool b_transposed) {
   return kernels::has_kernel(problem, tile);
 }
 
-// Calls fn(plan) for the kernels of this layout, with k in one part and, for the last layout, in
-// three.
+// Calls fn(plan) for kernels of this layout, with k in one part and, for the last one, in three.
 template <typename T, typename Fn>
 void for_plans(int layout, Fn&& fn) {
   for (const GemmTile tile : kTiles) {

@@ -129,8 +129,7 @@ double worst_ratio(const std::vector<T>& got, Want&& want, Allowed&& allowed) {
   return worst;
 }
 
-// Error of c with bias, residual and initial value, relative to the bound for sums of k + `others`
-// terms.
+// Error of c with bias, residual and initial value, relative to the bound of k + `others` terms.
 template <typename TIn, typename TOut>
 double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
                      const RefProduct& ref, int others = 3) {

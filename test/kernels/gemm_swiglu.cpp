@@ -1,5 +1,4 @@
-// SwiGLU in the epilogues of the gemm slot, and the elementwise slot that recomputes the
-// activation.
+// SwiGLU in epilogues of the gemm slot, and the elementwise slot that recomputes the activation.
 #include <cmath>
 #include <tuple>
 

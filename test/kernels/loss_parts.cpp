@@ -63,8 +63,7 @@ Run<T> run(const Exec& base, const Case<T>& c, int64_t parts, bool write_grad = 
 
 TEMPLATE_TEST_CASE("cross_entropy of parts agrees with f64 on every device", "[kernels][loss]",
                    float, bf16, f16) {
-  // Columns: rows, columns, vocabulary. Cases: empty, one, ragged, exact, a part with only padding,
-  // several packs.
+  // rows, columns, vocabulary: empty, one, ragged, exact, a part with only padding, several packs.
   const auto [rows, cols, vocab] = GENERATE(table<int64_t, int64_t, int64_t>(
       {{0, 8, 8}, {1, 4, 4}, {3, 44, 41}, {4, 128, 128}, {5, 512, 257}, {2, 6144, 6100}}));
   const int64_t parts = GENERATE(1, 2, 4);

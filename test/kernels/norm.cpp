@@ -102,8 +102,8 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
     const auto got = run_fwd(exec, x, residual, gain, bias);
     CHECK(got.intact);
     if (with_residual) CHECK(test::max_error(got.sum, rounded.sum) == 0);
-    // One rounding to T, which the rounded reference may have missed by chance in a small case, and
-    // f32 sums.
+    // One rounding to T, which the rounded reference may avoid by chance in a small case, and f32
+    // sums.
     CHECK(test::error_ratio(got.y, exact.y, rounded.y, 1) <= 1);
     CHECK(test::error_ratio(got.mean, exact.mean, rounded.mean, 2) <= 1);
     CHECK(test::error_ratio(got.rstd, exact.rstd, rounded.rstd, 4) <= 1);

@@ -103,8 +103,7 @@ std::vector<std::vector<T>> inputs_of(const OpCase& c, int64_t n) {
   return inputs;
 }
 
-// Replaces every NaN by the same one: the bits of a NaN from an op such as 0 / 0 depend on the
-// hardware.
+// Replaces every NaN by the same one, as the bits of a NaN depend on the hardware.
 std::vector<float> with_one_nan(std::vector<float> values) {
   for (float& value : values) {
     if (std::isnan(value)) value = kNan;

@@ -66,8 +66,7 @@ TEST_CASE("an element of random_normal does not depend on the range", "[kernels]
 }
 
 TEST_CASE("a box of a matrix has the elements that the matrix has there", "[kernels][random]") {
-  // Columns: first, elements of a row, row stride, rows. Cases: aligned, ragged, longer than a
-  // block.
+  // first, elements of a row, row stride, rows: aligned, ragged, longer than a block.
   const auto [first, run_length, stride, rows] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>(
       {{8, 4, 16, 5}, {3, 5, 7, 9}, {1020, 64, 64, 3}, {5, 2049, 3001, 4}, {16, 192, 768, 40}}));
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {

@@ -100,8 +100,7 @@ TEST_CASE("column_sum takes rows with a stride", "[kernels][reduce]") {
 TEST_CASE("sum is the f64 binary tree over the elements", "[kernels][reduce]") {
   // Three numbers: (big + small) + small loses both smalls, big + (small + small) would not.
   const std::vector<float> x = {0x1p60f, 32.f, 32.f, -0x1p60f, 0.f, 7.f};
-  // f64 near 2^60 has steps of 256: adjacent values are added first, ((2^60 + 32) + (32 - 2^60)) +
-  // 7.
+  // f64 near 2^60 has steps of 256: neighbours add first, ((2^60 + 32) + (32 - 2^60)) + 7.
   for (const Exec& exec : test::devices_with({&kernels::sum})) CHECK(run_sum(exec, x) == 7.f);
 }
 

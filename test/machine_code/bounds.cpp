@@ -68,8 +68,7 @@ std::string format(const char* pattern, double value) {
 }
 
 const std::vector<Gpu>& gpus() {
-  // NVIDIA's data sheets: dense bf16 of 312 and 989 TFLOP/s is 1024 and 2048 FMAs a cycle at the
-  // boost clock.
+  // Data sheets: dense bf16 of 312 and 989 TFLOP/s is 1024 and 2048 FMAs a cycle at boost clock.
   static const std::vector<Gpu> all = {{"A100", 108, 1.41e9, 1024, 2.039e12},
                                        {"H100", 132, 1.83e9, 2048, 3.35e12},
                                        {"H200", 132, 1.83e9, 2048, 4.8e12}};

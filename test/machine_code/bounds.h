@@ -24,12 +24,12 @@ const std::vector<Gpu>& gpus();  // A100, H100, H200
 
 // Work of one warp for each pipe.
 struct Work {
-  double issued = 0;        // instructions
-  double tensor_fma = 0;    // the warp's part of a warpgroup's GEMM
-  double fma = 0, alu = 0;  // SM pipe cycles: of floating point and IMAD;
-  double special = 0;       //   of integers, comparisons, conversions; of MUFU and the like
-  double shared_bytes = 0;  // between shared memory and registers, shuffles included
-  double global_bytes = 0;  // loaded and stored
+  double issued = 0;                     // instructions
+  double tensor_fma = 0;                 // the warp's part of a warpgroup's GEMM
+  double fma = 0, alu = 0;               // SM cycles: FMA pipe (float, IMAD), ALU (integer,
+  double special = 0;                    // comparisons, conversions); MUFU and the like
+  double shared_bytes = 0;               // between shared memory and registers, shuffles included
+  double global_bytes = 0;               // loaded and stored
   std::map<std::string, int> unknown{};  // opcodes missing in the tables
 
   Work& operator+=(const Work& other);

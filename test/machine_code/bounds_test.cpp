@@ -47,8 +47,8 @@ TEST_CASE("a loop's instructions are counted by their pipes", "[machine_code]") 
   CHECK(cycles.limit() == "memory");
 }
 
-// A loop over tiles that contains one over k, followed by a path with a box store in a loop, and a
-// path without.
+// A loop over tiles that contains one over k, then a path with a box store in a loop, and one
+// without.
 constexpr const char* kTiles = R"(
 	code for sm_90a
 		Function : tiles_kernel

@@ -173,8 +173,7 @@ TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps
           .overlaps = overlaps};
 }
 
-// Two alternating tiles: the tensor cores run the matmuls of both, and each tile's epilogue follows
-// its own.
+// Two alternating tiles: the tensor cores run matmuls of both; epilogues follow their own tile's.
 double share_at(const TileCycles& tile, double k) {
   const double products = tile.products * k / 64;
   const double both = tile.overlaps ? std::max(2 * products, products + tile.epilogue)

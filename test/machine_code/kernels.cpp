@@ -69,8 +69,7 @@ TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_co
   };
   hold(kAttention, [&](const Kernel& kernel) {
     if (!is_by_keys(kernel)) return exponentials_beside_products(kernel);
-    // With softcap and heads of 64, ptxas caps the scores before issuing the work that should
-    // overlap.
+    // With softcap and heads of 64, ptxas caps scores before issuing work that should overlap.
     const bool caps_before = kernel.name.starts_with("attention90_bwd_keys_kernel<bf16, 64, ") &&
                              kernel.name.ends_with(", true>");
     return caps_before ? Findings{} : work_beside_products(kernel);

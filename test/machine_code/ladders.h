@@ -18,7 +18,7 @@ struct Rung {
   double m = 0, n = 0, k = 0;  // per block; 0: not a GEMM
   double tiles = 0, multiprocessors = 0;
   // What follows a tile's main loop: stores at memory bandwidth, in blocks of one tile (kStores) or
-  // in blocks that continue with the next tile, already being copied (kStoresOfMany); or nothing
+  // in blocks that continue with the next, already being copied (kStoresOfMany); or nothing
   // (kNone).
   enum class Rest { kStores, kStoresOfMany, kNone } rest = Rest::kNone;
   double published = 0;  // TFLOP/s
@@ -35,13 +35,11 @@ struct PlayedKernel {
   Kernel kernel;
   Played played;
 };
-// Finds and plays a kernel of an object for compute capability 9.0. Throws DataError if there is
-// none.
+// Plays a kernel of an object for compute capability 9.0. Throws DataError if there is none.
 PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop);
 
 // Clock in Hz that an H100's power limit allows for a kernel with `flops_at(clock)` operations a
-// second. Power is proportional to operations and to the squared voltage, which is proportional to
-// the clock.
+// second. Power grows with operations and with the squared voltage, which is proportional to clock.
 double allowed_clock(const std::function<double(double)>& flops_at);
 
 // Prediction for an H100 at its power-limited clock, and at its boost clock.

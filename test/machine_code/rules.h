@@ -41,7 +41,7 @@ Findings no_division(const Kernel& kernel);
 // No conversion uses the special-function pipe, which takes four times as long as the ALU.
 Findings fast_rounding(const Kernel& kernel);
 
-// A box of results is filled by four stmatrix: some path between two box stores has at most `most`
+// A results box is filled by four stmatrix: a path between two box stores has at most `most`
 // instructions.
 Findings boxes_from_registers(const Kernel& kernel, size_t most);
 

@@ -48,8 +48,7 @@ struct Kernel {
 // Parses the kernels in the output of `cuobjdump -sass`.
 std::vector<Kernel> read_sass(std::string_view text);
 
-// Kernels of an object file, by cuobjdump, which runs once per process. Throws InternalError if it
-// fails.
+// Kernels of an object file, by cuobjdump, run once per process. Throws InternalError on failure.
 const std::vector<Kernel>& disassemble(const std::string& object, const std::string& architecture);
 
 // Resources that a kernel needs per SM, from its object file.

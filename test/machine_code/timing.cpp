@@ -186,7 +186,7 @@ class Player {
 
   // Determines the role of named barriers. If no warp merely arrives, all wait there for each
   // other. If one does, with matmuls between a wait and the next arrival, warpgroups alternate on
-  // the matmuls and one has the first turn. Otherwise they exchange results, and start with an
+  // the matmuls, one having the first turn. Otherwise they exchange results, starting with an
   // exchange done.
   void find_meetings() {
     bool passes = false, waits = false, holds_products = false;

@@ -138,8 +138,7 @@ struct Fixture {
   std::unique_ptr<comm::NcclGroup> group;
 };
 
-// Rank 0 of four; the simulated others contribute the same values and exchange messages only among
-// themselves.
+// Rank 0 of four; the simulated others contribute the same values, and message only each other.
 class FirstOfFour final : public comm::HostGroup {
  public:
   FirstOfFour(std::shared_ptr<comm::WorldContext> context, const comm::GroupOptions& options)
@@ -326,8 +325,7 @@ TEST_CASE("a launch is one call of the library, with no thread, no sleep, and no
   CHECK(threads_started == threads);
   CHECK(times_slept == slept);
   CHECK(counts().locks_held == 0);
-  // Locks of the group's traffic statistics, the watchdog's record, and the reserved and released
-  // SMs.
+  // Locks of traffic statistics, the watchdog's record, and reserved and released SMs.
   CHECK(locks_taken - locks <= 4 * kLaunches);
 }
 

@@ -230,8 +230,7 @@ TEST_CASE("all ranks together write every element once, and about as much each",
         CHECK(end == part.shape.numel());
         total += end * dtype_size(part.values.dtype());
       }
-      // Unsharded states are split evenly, to blocks of 1024 elements; shards are as even as units
-      // are.
+      // Unsharded states are split evenly, to blocks of 1024 elements; shards as evenly as units.
       if (stage == 0) CHECK(std::abs(my_bytes - total / all->size()) <= 4096);
     }
   }

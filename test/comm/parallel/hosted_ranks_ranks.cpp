@@ -1,5 +1,4 @@
-// Several mesh ranks in one process: their exchanges, for any distribution over processes, and
-// errors.
+// Several mesh ranks in one process: their exchanges, for any number of processes, and errors.
 #include "shale/comm/parallel/hosted_ranks.h"
 
 #include <functional>
@@ -51,8 +50,7 @@ void check_values(const Tensor& x, const Shape& shape, const std::function<T(int
   CHECK(first_difference(got.data(), std::ssize(got), expected) == -1);
 }
 
-// Checks the results that a mesh rank of `n` gets from exchanges of rows against loops over the
-// ranks.
+// Compares results that a mesh rank of `n` gets from exchanging rows with loops over the ranks.
 template <typename T>
 struct Calls {
   static constexpr int64_t B = 2, T_ = 3, C = 5, count = B * T_ * C;
@@ -240,8 +238,7 @@ TEST_CASE("the error of one mesh rank ends the others, which can go on after it"
 
 namespace {
 
-// Error message of two mesh ranks in a process that make this call. Also checks that they can
-// continue.
+// Error message of two mesh ranks that make this call. Also checks that they can continue.
 std::string mismatch(const std::function<void(HostedExchange&, const Tensor& x)>& call) {
   Hosted hosted(alone(), 2);
   const Tensor x = full(hosted.context, {1, 4, 3}, DType::kF32, 1);

@@ -50,8 +50,7 @@ class Nodes {
     return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(),
                                           [](const auto& node) { return node->failing; }));
   }
-  // Nodes that others report as missing, if all reports agree; empty if they differ or there are
-  // none.
+  // Nodes reported as missing, if all reports agree; empty if they differ or there are none.
   std::vector<int> missed() const {
     std::vector<int> all;
     for (const auto& node : nodes_) {

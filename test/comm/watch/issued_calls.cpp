@@ -91,8 +91,7 @@ TEST_CASE("counts that do not fit are found when all ranks have issued equally m
 }
 
 TEST_CASE("what a beat looks at does not grow with the history") {
-  // The last call of these ranks is at the far end of the history, where a search would find it
-  // last.
+  // The last call of these ranks is the oldest in the history, where a search finds it last.
   constexpr size_t kRanks = 4096;
   Rank few, many;
   for (int i = 0; i < 16; ++i) few.issue(i);

@@ -22,8 +22,7 @@ struct Size {
   int64_t m, n, k;
 };
 
-// Weight gradients (small c, long k), activations, one row, ragged, several blocks in both
-// directions.
+// Weight gradients (small c, long k), activations, one row, ragged, several blocks each way.
 const std::vector<Size>& sizes() {
   static const std::vector<Size> all{{128, 128, 4096}, {96, 64, 20000}, {16, 16, 30000},
                                      {8, 500, 5000},   {300, 40, 9000}, {512, 384, 128},

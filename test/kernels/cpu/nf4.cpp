@@ -1,5 +1,4 @@
-// Compares with block_codes/nf4.json, which test/fixtures/make_block_codes.py made with
-// bitsandbytes.
+// Compares with block_codes/nf4.json, made by test/fixtures/make_block_codes.py.
 #include <algorithm>
 #include <cstring>
 #include <vector>

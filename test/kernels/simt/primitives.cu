@@ -143,8 +143,7 @@ __global__ void shuffle_kernel(const uint32_t* in, uint32_t* out) {
   out[192 + lane_id()] = lane_id() < 16 ? shfl_xor(x, 2, 0x0000ffffu) : 0;
 }
 
-// in word 0: any. out words: votes on its lowest bit: ballot, any, all, and ballot of lanes 16 to
-// 31.
+// in word 0: any. out words: votes on its lowest bit: ballot, any, all, ballot of lanes 16 to 31.
 __global__ void vote_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const bool odd = in[lane_id()] % 2 == 1;

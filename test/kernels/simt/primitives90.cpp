@@ -65,8 +65,7 @@ int64_t place_in_box(const HopperBoxes& boxes, int64_t line, int64_t byte) {
   return line * 128 + (byte / 16 ^ line % 8) * 16 + byte % 16;
 }
 
-// Calls fn(byte of the box in shared memory, element of the array or -1 if outside) for a whole
-// box.
+// Calls fn(byte of the box in shared memory, element of the array or -1) for a whole box.
 template <typename Fn>
 void for_box(const HopperBoxes& boxes, const std::array<int, 4>& at, Fn&& fn) {
   std::array<int, 4> box = boxes.box;
@@ -324,8 +323,7 @@ uint32_t pair_of(int low, int high) {
   return uint32_t{T(float(low)).bits} | uint32_t{T(float(high)).bits} << 16;
 }
 
-// An operand [count, 64] with values element(i, k) in device memory, two elements per word: k-major
-// or mn-major.
+// An operand [count, 64] of element(i, k) in device memory, two per word: k-major or mn-major.
 template <typename T, typename Element>
 Words operand(int count, bool mn_major, Element&& element_of) {
   const int lines = mn_major ? kDepth : count, length = mn_major ? count : kDepth;

@@ -2,8 +2,7 @@
 
 #include "shale/test/kernels/simt/primitives90.h"
 
-// Kernels of one warpgroup each. primitives90.cpp describes the words that each kernel reads and
-// writes.
+// Kernels of one warpgroup each. primitives90.cpp describes the words that they read and write.
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
@@ -156,7 +155,7 @@ void store_boxes(const Exec& exec, const test::HopperBoxes& boxes, const uint32_
 constexpr int kDepth = 64;      // of the operands: four wgmma steps
 constexpr int kBox = 64 * 128;  // bytes of 64 lines
 
-// One wgmma group: d (+)= a [64, 64] b [64, kColumns], from k-major or mn-major tiles, or with a in
+// One wgmma group: d (+)= a [64, 64] b [64, kColumns], tiles k-major or mn-major, or a in
 // registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __device__ __forceinline__ void multiply_tiles(float (&d)[kColumns / 2],
@@ -194,8 +193,7 @@ __device__ __forceinline__ void write_registers(const float (&d)[kColumns / 2], 
 }
 
 // d = 2 a b: computed in one group and added again in a second. Both operands come by TMA; or a
-// comes from a_words, as registers of each step of 16: register i of thread t at (4 step + i) 128 +
-// t.
+// from a_words, as registers of each step of 16: register i of thread t at (4 step + i) 128 + t.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ TensorMap a_map,
                              const __grid_constant__ TensorMap b_map, float* out) {
@@ -291,8 +289,7 @@ TensorMap operand_map(DType dtype, const uint32_t* words, int lines, int length,
                           .box = {64, box_lines}});
 }
 
-// in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major; a as registers if it comes
-// in registers.
+// in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major; or a as its registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 void multiply(const Exec& exec, const uint32_t* in, uint32_t* out) {
   constexpr DType kType = std::is_same_v<T, bf16> ? DType::kBF16 : DType::kF16;

@@ -1,5 +1,4 @@
-// Token counts of experts are summed over all ranks and equal on each, and so are the router
-// biases.
+// Expert token counts are summed over all ranks and equal on each, and so are router biases.
 #include "shale/models/language/expert_tally.h"
 #include "shale/models/training/task.h"
 

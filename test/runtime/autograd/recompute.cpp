@@ -1,5 +1,4 @@
-// Recomputation gives the bits of an ordinary backward and keeps less memory between forward and
-// backward.
+// Recomputation gives the bits of an ordinary backward, and keeps less memory after forward.
 #include "shale/runtime/autograd/recompute.h"
 
 #include <cstring>

@@ -115,8 +115,7 @@ TEST_CASE("every format of tokens and text is divided by names", "[data]") {
   put(dir, "nano/valid.bin", two);
   put(dir, "nano/other.bin", "odd");
   CHECK(sizes("nano") == Sizes{3, 2});
-  // Shards may be in folders named after their split; other token files in such folders are
-  // ignored.
+  // Shards may be in folders named after their split; other token files there are ignored.
   put(dir, "parts/train/0.bin", llmc_shard({1, 2, 3}));
   put(dir, "parts/validation/0.bin", llmc_shard({1, 2}));
   put(dir, "parts/test/fixture.bin", "other");

@@ -114,8 +114,7 @@ TEST_CASE("an exception comes out after the batches made before it, in every lat
 }
 
 TEST_CASE("a prefetcher can be destroyed at any moment", "[data]") {
-  // 0: immediately; 1: after the first batch; 2: with a full queue; 3: at the end; 4: after a
-  // failure.
+  // 0: immediately; 1: after the first batch; 2: with a full queue; 3: at the end; 4: on failure.
   for (int moment = 0; moment < 5; ++moment) {
     auto done = std::async(std::launch::async, [moment] {
       for (int repeat = 0; repeat < 20; ++repeat) {

@@ -126,8 +126,7 @@ TEST_CASE("a flipped bit in the header gives an error or a header that is consis
         ++rejected;
       }
     }
-    // Changed letters of names may go undetected; changed lengths, shapes, offsets and structure
-    // must not.
+    // Changes to letters of names may go undetected; to lengths, shapes, offsets and structure not.
     CHECK(rejected > static_cast<int>(header_bytes * 8 / 2));
   }
 }

@@ -178,9 +178,8 @@ TEST_CASE("a weight's order for convolutions is kept while it does not change") 
     CHECK(workspace() > before);  // kept after the second use
     CHECK(product_and_gradient(context, weight, 3) == want);
 
-    // Changes weights and image counts: results must not depend on cached copies. Copies may be in
-    // another order for another image count and then take other memory, but the same for the same
-    // count.
+    // Changes weights and image counts: results must not depend on cached copies. Copies may have
+    // another order for another image count and take other memory, but the same for the same count.
     std::vector<int64_t> taken;
     for (const int64_t images : {3, 4, 1, 3, 4, 1, 3, 4, 1}) {
       Tensor values = weight.detach();

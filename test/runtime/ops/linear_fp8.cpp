@@ -316,8 +316,7 @@ TEST_CASE("a weight's operands of fp8 are kept while it does not change", "[ops]
   const int64_t kept = workspace() - before;
   CHECK(kept >= 2 * kOut * kIn);
 
-  // A change without a version bump is not seen; with it, the operands are made again in the same
-  // memory.
+  // A change without a version bump is not seen; with it, operands are remade in the same memory.
   Tensor values = w.detach();
   {
     const View to = values.view();

@@ -25,8 +25,7 @@ using Values = std::vector<Vec>;
 constexpr double kTolerance = 2e-5;
 
 // In 16 bits every tensor between two kernels is rounded, by at most half an ulp of its largest
-// value. A result or gradient accumulates up to four such roundings, and sums grow them by a factor
-// of two.
+// value. A result or gradient has up to four such roundings, which sums grow by a factor of two.
 constexpr double kRoundings = 4;
 
 void expect_agrees(const OpCase& op_case) {

@@ -17,8 +17,7 @@ namespace {
 
 using Matrix = std::vector<double>;
 
-// Each of five steps rounds three matrices, with elements of order one at most, to 8 bits: 15
-// roundings.
+// Each of five steps rounds three matrices, with elements of order one, to 8 bits: 15 roundings.
 constexpr double kTolerance = 15 * 0x1p-9;
 
 struct Net : Module {

@@ -33,8 +33,7 @@ MakeOptimizer maker(const Options& options) {
   };
 }
 
-// Mean squared distance to another network of the same shape after `steps`, relative to its initial
-// value.
+// Mean squared distance to another network of the same shape after `steps`, relative to the start.
 double remaining_loss(const MakeOptimizer& make, float lr, int steps) {
   Context context(small_context(1));
   Mlp teacher, student;

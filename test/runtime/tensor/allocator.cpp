@@ -227,8 +227,7 @@ TEST_CASE("a capture asks for no events and gives nothing back") {
   void* where = CachingAllocator::data(within);
   f.allocator.free(within);
   CHECK(f.backend.events == 0);
-  // Neither the freed block nor the free one may be used by another stream, even when out of
-  // memory.
+  // Neither the freed block nor the free one goes to another stream, even when out of memory.
   CHECK_THROWS_AS(f.take(8 * kMiB, MemoryTag::kActivation, &streams[1]), OutOfMemoryError);
   CHECK(f.backend.events == 0);
   CHECK(f.backend.device_memory.held == 8 * kMiB);

@@ -27,8 +27,7 @@ struct Sizes {
   int64_t B = 2, T = 64, H = 4, G = 4, D = 8;
 };
 
-// Results of attention forward and backward on one rank's part of inputs that depend only on
-// `seed`.
+// Results of attention forward and backward on one rank's part of inputs made from `seed`.
 struct Run {
   std::vector<float> out, dq, dk, dv;
 
@@ -119,8 +118,7 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
           "[context][gate]") {
   const auto group = world().group();
   if (group->size() != 1 && group->size() != 2 && group->size() != 4) return;
-  // Runs eight mesh ranks, all in one process or equally many in each. Returns results by mesh
-  // rank.
+  // Runs eight mesh ranks, all in one process or equally many in each; results by mesh rank.
   const auto over = [&](comm::ProcessGroup& processes, ContextKind kind, DType dtype) {
     Context context(small_context(1));
     comm::HostedRanks ranks(context, 8 / processes.size());
@@ -232,8 +230,7 @@ TEST_CASE("a ring has keys of two ranks in memory at a time", "[context][many_ra
     const Tensor y = comm::attention(cut, x, x, x);
     return context.allocator().stats().peak_allocated - before;
   };
-  // Memory besides keys: the result, one partial result, and a softmax sum per query and head of
-  // each.
+  // Memory besides keys: result, one partial result, and softmax sums per query and head.
   const int64_t lse = queries / sizes.D, others = 2 * queries + 2 * lse;
   CHECK(peak(ContextKind::kRing) <= 2 * of_rank + others);
   CHECK(peak(ContextKind::kRing) > 2 * of_rank);
@@ -260,8 +257,7 @@ TEST_CASE("a rank sends what the formula of its kind says", "[context][many_rank
     backward(y, full(context, y.shape(), DType::kF32, 1));
     const double both = sent() - start;
     const double tokens = double(s.B * s.T);
-    // Size of the groups that exchange heads. A ring connects these groups, with 1 / traders of the
-    // heads.
+    // Size of the groups that exchange heads. A ring connects them, with 1 / traders of the heads.
     const int traders = kind == ContextKind::kUlysses ? ranks : context_group(kind, ranks);
     const int ring = ranks / traders;
     const auto share = [](int of) { return double(of - 1) / of; };

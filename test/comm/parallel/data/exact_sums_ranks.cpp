@@ -21,8 +21,7 @@ using comm::DataParallelOptions;
 constexpr int64_t kRows = 12;
 
 // With width 40 a rank's shard begins inside a weight. A weight of width 32 that is alone in its
-// buffer is smaller than the shards of two ranks, so one rank owns it; the same holds for a frozen
-// bias.
+// buffer is smaller than the shards of two ranks, so one rank owns it, and likewise a frozen bias.
 struct Layers {
   int64_t width = 40;
   bool trains_bias = true;
@@ -37,10 +36,9 @@ struct TwoLayers : Module {
   nn::Linear first, second;
 };
 
-// Returns -1, 0 or 1, with at most 5 nonzeros in each row and column of a weight. With inputs and
+// Returns -1, 0 or 1, with at most 5 nonzeros in each row and column of a weight. For inputs and
 // output gradients of -1, 0 and 1, hidden values are at most 5 + 1, and weight gradients at most 12
-// (5 + 1) = 72. The 8 bits of bf16 and the 11 of f16 represent these integers and every partial sum
-// exactly.
+// (5 + 1) = 72. bf16 (8 bits) and f16 (11 bits) hold these integers and all partial sums exactly.
 float small_integer(int64_t i, int64_t j) {
   if ((7 * i + 2 * j) % 9 != 0) return 0;
   return (i + j) % 2 == 0 ? 1.f : -1.f;

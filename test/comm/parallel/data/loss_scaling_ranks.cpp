@@ -96,8 +96,7 @@ TEST_CASE("an overflow on one rank makes all ranks skip the step, and training r
       CHECK(sharded.scales == seen.scales);
       CHECK(same_bits(sharded.parameters, seen.parameters));
     }
-    // 2^22 / 8 exceeds f16's maximum of 65504: the first steps overflow, and the first one is
-    // tolerated.
+    // 2^22 / 8 exceeds f16's 65504: the first steps overflow, and the first one is tolerated.
     CHECK(seen.skips[1] == 2);
     CHECK(seen.scales[0] == 0x1p22f);
     CHECK(seen.scales[1] == 0x1p21f);

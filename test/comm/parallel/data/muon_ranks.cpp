@@ -161,8 +161,7 @@ TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a 
     }
     // Longest processing time first: owners' loads differ by at most one matrix.
     CHECK(std::ranges::max(load) - std::ranges::min(load) <= largest);
-    // In bf16: this rank's parts go to other owners, and other ranks' parts of its matrices come
-    // back.
+    // In bf16: this rank's parts go to other owners, and others' parts of its matrices return.
     const double want = 2 * sent * kSteps;
     const double got =
         gradient_bytes(OptimizerKind::kMuon, stage) - gradient_bytes(OptimizerKind::kAdamW, stage);

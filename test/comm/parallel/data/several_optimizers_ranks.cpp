@@ -1,4 +1,4 @@
-// Several optimizers with their own rates, decays, clipping and statistics, on shards in all
+// Several optimizers with their own rates, decays, clipping and statistics, on shards of all
 // stages.
 #include <functional>
 #include <optional>

@@ -64,8 +64,7 @@ Trained on_one_rank(const models::LanguageModelConfig& model, const PipelineRun&
   return train_pipeline(alone(), model, one, whole);
 }
 
-// Largest relative difference of losses and of norms, and the relative distance of parameter
-// vectors.
+// Largest relative difference of losses and norms, and relative distance of parameter vectors.
 struct Distance {
   double losses = 0, norms = 0, parameters = 0;
 };

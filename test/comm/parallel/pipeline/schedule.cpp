@@ -149,8 +149,7 @@ TEST_CASE("a list that lacks an action, or has it elsewhere, is refused by name"
 
 TEST_CASE("two actions that are swapped make ranks wait for each other, who are named") {
   Schedule schedule = make_schedule(k1F1B, 2, 1, 4);
-  // The first rank waits for a gradient before it sends the forward that the second rank needs for
-  // it.
+  // The first rank waits for a gradient before sending the forward that the second one needs.
   auto& first = schedule.lists[0];
   REQUIRE(first[1] == Action{ActionKind::kForward, 0, 1});
   REQUIRE(first[2] == Action{ActionKind::kBackward, 0, 0});

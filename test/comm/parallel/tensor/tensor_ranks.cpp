@@ -1,5 +1,4 @@
-// Tensor parallelism: compared with unsharded models, and bit-identical for equal numbers of
-// leaves.
+// Tensor parallelism: close to unsharded models, and bit-identical for equal numbers of leaves.
 #include "shale/base/error.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/parallel.h"
@@ -91,8 +90,7 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
       return linear(linear(rows, up), down);
     });
     backward(sum(y));
-    // Overlaps both GEMMs of down's backward, and the weight-gradient GEMM of `up` before its
-    // input's.
+    // Overlaps both GEMMs of down's backward, and the weight gradient of `up`.
     REQUIRE(exchange.gathers.size() == 1);
     CHECK(exchange.gathers[0] >= 2);
     const std::vector<std::vector<float>> now = {

@@ -87,8 +87,7 @@ __device__ float touch(const Operands& o, Shared& shared) {
   return 0;
 }
 
-// out[i] = scale[1] * in[i]. Everything before the wait is allowed, except for the culprit's
-// access.
+// out[i] = scale[1] * in[i]. All accesses before the wait are allowed, except the culprit's.
 __global__ void scale_kernel(const __grid_constant__ Operands o) {
   Shared& shared = *dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);

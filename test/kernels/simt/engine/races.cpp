@@ -171,8 +171,7 @@ test::FoundFault run(const emulator::Options& options, void (*kernel)(Params...)
   });
 }
 
-// Checks that the race is found under every order of threads: happens-before does not depend on
-// timing.
+// Checks that the race is found in every order of threads: happens-before is not about timing.
 template <typename... Params, typename... Args>
 void expect(Fault fault, const char* text, void (*kernel)(Params...), int threads, Args... args) {
   if (!emulator::has_instrumented_kernels()) {

@@ -1,5 +1,4 @@
-// Reading images from files: PNG, JPEG, CIFAR and IDX records, folders of classes; and synthetic
-// shapes.
+// Images from files: PNG, JPEG, CIFAR and IDX records, folders of classes; and synthetic shapes.
 #include <array>
 #include <filesystem>
 #include <fstream>

@@ -146,8 +146,7 @@ TEST_CASE("pax headers say how large a member is, and which extensions belong to
         });
     return found + problem;
   };
-  // This looks like another member to a reader that ignores the pax record, but is content of this
-  // one.
+  // A reader that ignores the pax record would see another member in this one's content.
   const std::string inside = tar_member("inside.cls", "1"), block(512, 'x');
   const std::string about = tar_member("p", pax(std::to_string(512 + inside.size()), "size"), 'x');
   CHECK(members(about + tar_member("a", block) + inside + tar_member("b", "2") + kEnd) ==

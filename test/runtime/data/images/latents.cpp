@@ -50,7 +50,7 @@ TEST_CASE("latents of several files are read with their channels last") {
   CHECK_THROWS_AS(splits.train->label(4), InternalError);
   CHECK(open_latents(folder.path(), 0).val == nullptr);
   CHECK(open_latents(folder.path(), 0).fingerprint == splits.fingerprint);
-  // Files named for validation are used for it, whatever the fraction; files named for test are
+  // Files named for validation are used so, whatever the fraction; files named for test are
   // skipped.
   write_file(folder.file("interval.safetensors"), 1, 4);
   write_file(folder.file("dev.safetensors"), 2, 1);
