@@ -84,7 +84,7 @@ TEST_CASE("a GPU's place: bridges, NUMA node, CPUs, and its link at its best", "
   CHECK(place.numa_node == 0);
   CHECK(place.cpus == std::vector<int>{0, 1, 2, 3, 8, 9, 10, 11});
   REQUIRE(place.links.size() == 2);
-  // 16 lanes, 16 GT/s, 128 of 130 bits, 8 of a byte.
+  // 16 lanes at 16 GT/s with 128b/130b encoding, 8 bits per byte.
   CHECK(place.links[1].bytes_per_second() == Approx(16 * 16e9 * 128 / 130 / 8));
   CHECK(link_text(place) == "PCIe 4.0 x16");
   CHECK(link_text(sys.read("0000:ad:00.0")) == "PCIe 3.0 x8");

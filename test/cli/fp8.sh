@@ -26,7 +26,7 @@ awk -v a="$(val_loss bf16)" -v b="$(val_loss tensors)" \
 trains all_blocks 1 --fp8-kept-blocks 0 --steps 2
 [[ $(rows all_blocks) != $(rows fp8 | head -n 2) ]] || fail "--fp8-kept-blocks 0 changes nothing"
 
-# ---- What changes no bit ----
+# ---- Options that change no bit ----
 few=(--steps 6 --reproducible)
 trains one 1 "${few[@]}" --save-every 3
 trains two 2 "${few[@]}" --zero 3

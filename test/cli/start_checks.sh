@@ -45,9 +45,8 @@ if command -v objcopy >/dev/null; then
 fi
 
 # ---- Bandwidth ----
-# An unreachable expected bandwidth gives a warning; one that every machine reaches gives none.
 
-# What no machine reaches is missed, by a warning; what every machine reaches is not.
+# An unreachable expected bandwidth gives a warning; one that every machine reaches gives none.
 expect 0 'all-reduce of' 'over 2 ranks:' ', expected at least' 'as --expect-bandwidth has it' \
   'slowest to receive: rank' "on $(hostname)" 'step 6/6' -- \
   -np 2 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
@@ -62,9 +61,8 @@ expect 0 'step 6/6' -- -np 1 "$train" "${flags[@]}" --threads 1 --expect-bandwid
 lacks 'all-reduce of'
 
 # ---- Disk space ----
-# on_disk SIZE: from here on $work/disk is a disk of this size.
 
-# on_disk SIZE: from here on there is a disk of this size at $work/disk.
+# on_disk SIZE: from here on $work/disk is a disk of this size.
 on_disk() {
   launcher=(unshare -m sh -c "mount -t tmpfs -o size=$1 tmpfs $work/disk && exec \"\$@\"" sh mpirun)
 }

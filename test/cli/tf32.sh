@@ -21,7 +21,7 @@ is_rounded rounded exact 30
 "$BIN_DIR/shale" plan --check "$work/rounded" >"$work/stdout" 2>"$work/stderr" ||
   fail "the plan of memory is not the run's: $(cat "$work/stdout")"
 
-# ---- What changes no bit ----
+# ---- Options that change no bit ----
 few=(--steps 4 --reproducible --dtype tf32)
 trains one 1 "${few[@]}"
 trains three 2 "${few[@]}" --zero 3

@@ -39,9 +39,8 @@ echo '{"stepz": 3}' >"$work/unknown_key.json"
 echo '{"steps": "three"}' >"$work/wrong_type.json"
 
 # ---- Checks ----
-# expect CODE WORDS... -- FLAGS...: runs on 1 rank (without mpirun) and on 3.
 
-# expect CODE WORDS... -- FLAGS...: on 1 rank (without mpirun) and on 3.
+# expect CODE WORDS... -- FLAGS...: runs on 1 rank (without mpirun) and on 3.
 expect() {
   local code=$1 words=()
   shift

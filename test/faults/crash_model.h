@@ -10,7 +10,7 @@
 
 namespace shale::test {
 
-// What may happen to unsynced changes in a power failure. Only an fsync of a file makes its data
+// Possible fates of unsynced changes in a power failure. Only an fsync of a file makes its data
 // durable, and only an fsync of a folder makes its names durable: file systems promise no more,
 // although most do more.
 enum class Unsynced {
@@ -18,7 +18,7 @@ enum class Unsynced {
   kKept,       // all changes survive, as when a process is killed
   kNamesKept,  // names survive, data does not: files end where they were synced
   kZeroed,     // names and sizes survive, data reads as zeros
-  kAny,        // a random subset of the changes survives, writes partly (by a seed)
+  kAny,        // a random subset survives (by a seed), some writes only in part
 };
 
 // Model of a folder on a disk that tracks what was synced. It is fed with the calls that a program

@@ -145,7 +145,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     reader.verify();
     check_reads(reader, shards);
   });
-  // As a resuming run does: without validating everything first.
+  // Reads it as a resuming run does, without validating everything first.
   fuzz::accepts<DataError>([&] {
     CheckpointReader reader(scratch.path());
     for (const auto& tensor : reader.manifest().tensors) {

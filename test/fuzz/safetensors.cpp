@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   int64_t data_begin = 0;
   const bool is_read =
       fuzz::accepts<DataError>([&] { header = parse_safetensors_header(file, "x.safetensors"); });
-  // As a reader that does not have the whole file in memory.
+  // Parses the header as a reader does that does not have the whole file in memory.
   const bool has_front = fuzz::accepts<DataError>([&] {
     data_begin = safetensors_data_begin(file.first(std::min<size_t>(size, 8)), file_bytes, "x");
   });

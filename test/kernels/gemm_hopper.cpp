@@ -213,7 +213,7 @@ TEST_CASE("clusters keep GELU's argument, its gradient and the bias's", "[gemm]"
   for (const GemmTile tile : {GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     const GemmPlan alone{GemmEngine::kOwn, tile, 1}, clusters{GemmEngine::kOwn, tile, 1, 2};
     for (const auto epilogue : {Epilogue::kGeluTanh, Epilogue::kDGeluTanh}) {
-      auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 136);  // two slabs are below c
+      auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 136);  // two slabs are beyond c
       g.align = 8;
       g.b_transposed = true;
       g.epilogue = epilogue;

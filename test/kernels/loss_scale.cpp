@@ -38,7 +38,7 @@ std::vector<Row> schedule(const Exec& exec, const LossScaleArgs& args, float sta
   return rows;
 }
 
-// Which norms are outliers, and the content of the window at the end.
+// Outlier flags of the norms, and the content of the window at the end.
 struct Window {
   std::string outliers;
   std::vector<float> norms;

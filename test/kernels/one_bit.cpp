@@ -16,7 +16,7 @@ using kernels::kSignWords;
 using kernels::sign_blocks;
 using test::DeviceArray;
 
-// Empty, one, ragged, a block, one more, several and ragged.
+// Empty, one, around a word, around a block, ragged, several blocks.
 const std::vector<int64_t> kSizes = {0, 1, 31, 33, 1023, 1024, 1025, 5000, 40960};
 
 StepState step_state(uint32_t non_finite = 0) {

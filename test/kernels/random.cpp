@@ -25,7 +25,7 @@ std::vector<T> run(const Exec& exec, int64_t n, int64_t first, float mean = 0, f
   return y.download();
 }
 
-// As defined in the header: a pair of words gives a pair of normals.
+// Normals as defined in the header: a pair of words gives a pair of normals.
 double reference(int64_t element) {
   const auto group = static_cast<uint64_t>(element / 4);
   const PhiloxCounter words =
@@ -47,7 +47,7 @@ TEST_CASE("random_normal makes the numbers that its header defines", "[kernels][
   for (int64_t i = 0; i < n; ++i) want.push_back(0.5 + 2 * reference(first + i));
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
     CAPTURE(first, n);
-    // log 2 ulp, halved by the root, sine 2 ulp, two roundings: 6 ulp of values below 12.
+    // Errors: log 2 ulp, halved by the root; sine 2 ulp; two roundings: 6 ulp of values below 12.
     CHECK(test::max_error(run<float>(exec, n, first, 0.5f, 2.f), want) <=
           6 * 8 * test::ulp<float>());
   }

@@ -26,8 +26,8 @@ const std::vector<Gpu>& gpus();  // A100, H100, H200
 struct Work {
   double issued = 0;                     // instructions
   double tensor_fma = 0;                 // the warp's part of a warpgroup's GEMM
-  double fma = 0, alu = 0;               // SM cycles: FMA pipe (float, IMAD), ALU (integer,
-  double special = 0;                    // comparisons, conversions); MUFU and the like
+  double fma = 0, alu = 0;               // SM cycles of the FMA pipe (also IMAD) and the ALU
+  double special = 0;                    // SM cycles of MUFU and the like
   double shared_bytes = 0;               // between shared memory and registers, shuffles included
   double global_bytes = 0;               // loaded and stored
   std::map<std::string, int> unknown{};  // opcodes missing in the tables

@@ -17,7 +17,7 @@ struct Rung {
   PlayedLoop loop{};           // without the kernel and its loop
   double m = 0, n = 0, k = 0;  // per block; 0: not a GEMM
   double tiles = 0, multiprocessors = 0;
-  // What follows a tile's main loop: stores at memory bandwidth, in blocks of one tile (kStores) or
+  // Work after a tile's main loop: stores at memory bandwidth, in blocks of one tile (kStores) or
   // in blocks that continue with the next, already being copied (kStoresOfMany); or nothing
   // (kNone).
   enum class Rest { kStores, kStoresOfMany, kNone } rest = Rest::kNone;

@@ -43,7 +43,7 @@ std::string row_of(const Product& product, const Gpu& gpu) {
   const auto [all, shared] = tiles_of(problem, plan.tile, plan.cluster);
   const auto clusters = double(int(gpu.multiprocessors) / plan.cluster);
   const double rounds = double((all + int64_t(clusters) - 1) / int64_t(clusters));
-  // For one tile.
+  // Cycles of one tile.
   const double cycles =
       double(rows_of(plan.tile) * cols_of(plan.tile) * product.k) / gpu.tensor_fma;
   const bool shares = plan.shares > 0;

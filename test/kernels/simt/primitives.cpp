@@ -45,9 +45,8 @@ int small_integer(uint64_t seed, int64_t index) {
 }
 
 // ---- Conversions by integer arithmetic: no float is rounded here ----
-// f32 to a format with the given exponent and mantissa bits: to nearest, ties to even.
 
-// f32 to a format of so many exponent and mantissa bits: to nearest, ties to even.
+// f32 to a format with the given exponent and mantissa bits: to nearest, ties to even.
 uint32_t narrowed(uint32_t word, int exponent_bits, int mantissa_bits) {
   const uint32_t sign = word >> 31 << (exponent_bits + mantissa_bits);
   const uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
@@ -107,11 +106,9 @@ Words interesting_floats() {
 }
 
 // ---- The primitives ----
+
 // Register m of a lane holds row lane / 4, columns 2 (lane % 4) and the next of matrix m, or of its
 // transpose. A matrix has 8 rows of 8 halves, two to a word.
-
-// Register m of a lane holds row lane / 4, columns 2 (lane % 4) and the next of matrix m; the same
-// of its transpose when transposed. A matrix is 8 rows of 8 halves, two to a word.
 uint32_t matrix_half(const Words& tile, int matrix, int row, int column) {
   return tile[size_t(matrix * 32 + row * 4 + column / 2)] >> (column % 2 * 16) & 0xffffu;
 }

@@ -52,13 +52,10 @@ Primitives primitives([[maybe_unused]] const Exec& exec) {
 }
 
 // ---- Boxes ----
+
 // Offset in shared memory of byte `byte` in line `line` of a box. Lines are consecutive; with the
 // swizzle, the eight 16-byte chunks of a line are permuted by the line's number, in a pattern of
 // eight lines (PTX ISA, "Tensors", "Swizzling modes", 128B).
-
-// Where byte `byte` of line `line` of a box lies in shared memory: one line behind the other, and
-// with the swizzle the eight 16-byte chunks of a line change places with the line's number, in a
-// pattern of eight lines (PTX ISA, "Tensors", "Swizzling modes", 128B).
 int64_t place_in_box(const HopperBoxes& boxes, int64_t line, int64_t byte) {
   const int64_t line_bytes = boxes.box[0] * dtype_size(boxes.dtype);
   if (!boxes.swizzle) return line * line_bytes + byte;
@@ -411,9 +408,8 @@ Golden written_product(bool mn_major) {
 }
 
 // ---- wgmma with 8-bit operands ----
-// A tile [64, 128] of integers in shared memory, as E4M3 (3) or E5M2 (2).
 
-// A tile [64, 128] of integers as it lies in shared memory, of E4M3 (3) or E5M2 (2).
+// A tile [64, 128] of integers in shared memory, as E4M3 (3) or E5M2 (2).
 template <typename Element>
 Words byte_tile(int mantissa_bits, Element&& element_of) {
   constexpr int kBytes = 128;

@@ -177,7 +177,7 @@ TEST_CASE("saved tensors go through the innermost hooks of their context") {
     const SavedTensorHooksScope outer(context, hooks("outer"));
     const Tensor a = scale(x, 1);
     const SavedTensorHooksScope inner(context, hooks("inner"));
-    y = sum(mul(a, scale(x, 1)));  // both operands are saved; x is ten times too large
+    y = sum(mul(a, scale(x, 1)));  // saves both operands, ten times too large
   }
   backward(y);
   CHECK(log ==

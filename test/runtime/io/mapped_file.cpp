@@ -44,7 +44,7 @@ TEST_CASE("a file that shrinks while it is mapped reads as zeros, and says so", 
   std::filesystem::resize_file(path, left);
   CHECK(count_of(file.bytes(), 'x') == left);
   CHECK(contains(message_of<DataError>([&] { file.check(); }), path));
-  // Another file, and the truncated file opened again, are not affected.
+  // Another file is not affected.
   const MappedFile other(dir.write("y", "text"));
   CHECK(other.text() == "text");
   CHECK_NOTHROW(other.check());

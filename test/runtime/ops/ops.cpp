@@ -334,7 +334,8 @@ TEST_CASE("shape ops move values and gradients to their places") {
                  .output = {3, 2, 2},
                  .op =
                      [](const In& x) {
-                       // [4,6] as [2,4,3] to [3,4,2] to its middle [3,2,2]
+                       // [4,6] reshaped to [2,4,3], transposed to [3,4,2], sliced to its middle
+                       // [3,2,2]
                        const Tensor y = transpose(reshape(x[0], {2, -1, 3}), 0, 2);
                        return contiguous(slice(y, 1, 1, 3));
                      },

@@ -53,7 +53,7 @@ TEST_CASE("a plan copies what is short, and longer values read as zeros") {
   const std::vector<int64_t> many(1000, 7);
   const std::vector<int64_t> zeros(1000);
   CHECK(to_host<int64_t>(from_host<int64_t>(context, many, {1000})) == zeros);
-  // Also if the memory had other content.
+  // The result is also zeros if the memory had other content.
   const Tensor used = empty(context, {2000}, DType::kI64);
   std::fill_n(static_cast<int64_t*>(used.data()), 2000, 7);
   const Tensor part = used.alias({1000}, {1}, 1);

@@ -74,7 +74,7 @@ namespace {
 
 // Gradient completion callbacks in a step of `micro_batches` backward passes.
 struct Told {
-  std::vector<size_t> shards;  // in this order
+  std::vector<size_t> shards;  // in callback order
   bool right = true;           // the shards had their final gradients
   int before_last = 0;         // callbacks before the model's last gradient
 };

@@ -103,7 +103,7 @@ TEST_CASE("parameters, gradients and states take p + g + 12 bytes, divided where
       const int64_t sharded = parameters + g + states - whole;
       const int64_t want = run.numel() * whole + run.numel() / ranks * sharded;
       CHECK(run.state_bytes() == want);
-      // Also at most the published formula.
+      // The published formula is an upper bound.
       CHECK(want <= run.numel() * (stage < 3 ? p : 0) + run.numel() * (stage < 2 ? g : 0) +
                         run.numel() * (stage < 1 ? 12 : 0) +
                         run.numel() / ranks *

@@ -46,7 +46,7 @@ void check_all(comm::ProcessGroup& all, const models::LanguageModelConfig& model
           train_pipeline(*data, model, {.micro_batches = micros}, options);
       REQUIRE(std::isfinite(want.losses.back()));
       for (const auto [kind, chunks] : schedules(ranks)) {
-        if (ranks * chunks > 8) continue;  // too many pipeline layers
+        if (ranks * chunks > 8) continue;  // more than the model's layers
         const bool splits = kind == kZbH1 || kind == kZbV;
         if (splits && options.recompute == Recompute::kFull) continue;
         CAPTURE(model.family, ranks, micros, schedule_name(kind), chunks,

@@ -61,7 +61,7 @@ TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
       for (const auto& [kind, chunks, stage] :
            {std::tuple(k1F1B, 1, 0), std::tuple(kZbH1, 1, 1), std::tuple(kZbV, 2, 1)}) {
         CAPTURE(family, pipeline, tensor, schedule_name(kind), stage);
-        if (pipeline * chunks > 8) continue;  // too many pipeline layers
+        if (pipeline * chunks > 8) continue;  // more than the model's layers
         options.parallel.stage = stage;
         const PipelineRun run{.ranks = pipeline,
                               .tensor = tensor,

@@ -313,8 +313,8 @@ TEST_CASE("no launch passes the limits of the GPU that is emulated", "[kernels][
   CHECK(test::contains(refused(100, 228, false), "a block has 232448"));
 }
 
-// The limit is the runtime's: it includes the kernel's static objects, rounded up to whole
-// kilobytes as the dynamic part starts at one.
+// The limit is the CUDA runtime's: it counts static objects too, rounded up to whole kilobytes, as
+// the dynamic part starts at a kilobyte boundary.
 TEST_CASE("shared memory above 48 KiB has to be asked for", "[kernels][emulator]") {
   const auto refused = [](size_t dynamic_bytes, bool asked) {
     return test::fault_of({}, [&](const Exec& exec) {
