@@ -36,7 +36,7 @@ Run<T> run(const Exec& base, const Case<T>& c, bool write_grad = true) {
 
 TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every device",
                    "[kernels][loss]", float, bf16, f16) {
-  // Columns: rows, columns, vocabulary. Cases: empty, one, ragged, exact, padded, several groups,
+  // Rows, columns, vocabulary. Cases: empty, one, ragged, exact, padded, several groups,
   // two rows in exactly 48 KiB of f32 and of 16 bits, real vocabularies, and rows larger than a
   // block's storage, which on some GPUs is shared memory, with few and with many registers.
   const auto [rows, cols, vocab] =

@@ -173,7 +173,7 @@ TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps
           .overlaps = overlaps};
 }
 
-// Two alternating tiles: the tensor cores run matmuls of both; epilogues follow their own tile's.
+// Two tiles alternate: tensor cores run both tiles' matmuls, and each tile then its epilogue.
 double share_at(const TileCycles& tile, double k) {
   const double products = tile.products * k / 64;
   const double both = tile.overlaps ? std::max(2 * products, products + tile.epilogue)

@@ -172,7 +172,7 @@ TEST_CASE("a pipe in the place of a model's file is refused, not waited for", "[
   CHECK_THROWS_AS(read_metrics(dir.file("metrics.jsonl")), DataError);
 }
 
-// Damages each file of a folder of transformers at random: changes, removes, inserts bytes.
+// Damages each file of a folder from transformers at random: changes, removes, inserts bytes.
 TEST_CASE("no random damage of a model's folder is more than an error with the file's name",
           "[io]") {
   const test::TempDir dir;

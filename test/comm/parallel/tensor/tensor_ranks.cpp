@@ -90,7 +90,7 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
       return linear(linear(rows, up), down);
     });
     backward(sum(y));
-    // Overlaps both GEMMs of down's backward, and the weight gradient of `up`.
+    // The gather overlaps both GEMMs of down's backward and the input-gradient GEMM of `up`.
     REQUIRE(exchange.gathers.size() == 1);
     CHECK(exchange.gathers[0] >= 2);
     const std::vector<std::vector<float>> now = {
