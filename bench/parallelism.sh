@@ -215,7 +215,7 @@ second=$(grep -n '^one rank' "$work/rows" | sed -n 2p | cut -d: -f1)
 # Parallelism
 
 Made by \`bench/parallelism.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores.
-One model along each axis of [parallelism](../../docs/parallelism.md), f32, ranks of one thread, 8
+One model along each axis of [parallelism](../../docs/explanation/parallelism.md), f32, ranks of one thread, 8
 sequences of 256 tokens a step in micro-batches of one.
 
 - **Tokens/s** are of the median step. On $(nproc) cores they can be at most $(nproc) times those of

@@ -14,7 +14,7 @@
 #
 #   correctness  `tests`, the kernel tests on the GPU; `train` and `train_graph`, a short run, whose
 #                losses must decrease; `tests_dependent`, the tests with dependent launches
-#                (docs/dependent_launch.md), which require compute capability 9.0
+#                (docs/contributing/dependent_launch.md), which require compute capability 9.0
 #   figures      `figures`, the main kernels; `peer_figures`, the same in other libraries, if python3
 #                has PyTorch (and optionally FlashAttention, Liger-Kernel and more; the page lists
 #                the missing ones);

@@ -82,8 +82,9 @@ constexpr Costs kCosts16 = {.per_byte = 90, .per_launch = 4.5e6};
 constexpr Costs kCostsF32 = {.per_byte = 9, .per_launch = 4.5e5};
 
 // Cost of a block's first loads and its epilogue, in steps of k. Hopper tiles overlap the first
-// loads with the tile before; their numbers come from the machine code (docs/gpu/bounds.md):
-// results stored as they are or with a bias, with another operand added, or with an activation.
+// loads with the tile before; their numbers come from the machine code
+// (docs/contributing/bounds.md): results stored as they are or with a bias, with another operand
+// added, or with an activation.
 constexpr double kFilling = 192;
 constexpr double kPlainSteps = 56, kSumSteps = 192, kActivationSteps = 448;
 

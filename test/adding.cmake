@@ -1,6 +1,6 @@
-# cmake -DROOT=<tree> -P adding.cmake: compares docs/adding.md with the tree. A recipe is a section
-# with a line that starts with "Example: ": values of its placeholders (x = `dropout`), and a
-# command `git grep -lwE '<names>' <folder>...`; each item of its list starts with a path. Fails,
+# cmake -DROOT=<tree> -P adding.cmake: compares docs/contributing/adding.md with the tree. A recipe
+# is a section with a line that starts with "Example: ": values of its placeholders (x = `dropout`),
+# and a command `git grep -lwE '<names>' <folder>...`; each item of its list starts with a path. Fails,
 # naming the line, when
 #  - the numbers of a list are not 1, 2, 3, ...;
 #  - a path, with the example's values in place of the placeholders, does not exist;
@@ -9,7 +9,7 @@
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
-set(page docs/adding.md)
+set(page docs/contributing/adding.md)
 set(problems)
 set(recipes 0)
 

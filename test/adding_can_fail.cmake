@@ -1,5 +1,5 @@
 # cmake -DSCRATCH=<folder> -P adding_can_fail.cmake: shows on small trees that the check of
-# docs/adding.md finds errors, at the right line, and accepts correct pages.
+# docs/contributing/adding.md finds errors, at the right line, and accepts correct pages.
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
@@ -10,7 +10,7 @@ function(check what expected list)
   file(WRITE ${SCRATCH}/ops/norm.h "Tensor norm(const Tensor& x);\n")
   file(WRITE ${SCRATCH}/ops/matrix.h "Shape normal(const Shape& x);\n")
   file(WRITE ${SCRATCH}/nn/layers.h "// calls norm(x)\n")
-  file(WRITE ${SCRATCH}/docs/adding.md "# Adding\n\n## An op\n\n${list}")
+  file(WRITE ${SCRATCH}/docs/contributing/adding.md "# Adding\n\n## An op\n\n${list}")
   expect("${what}" "${expected}" -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/adding.cmake)
   file(REMOVE_RECURSE ${SCRATCH})
 endfunction()

@@ -1,5 +1,5 @@
-# cmake -DROOT=<tree> -P commits.cmake: checks commit messages against docs/style.md as far as
-# possible: a subject of at most 72 characters that starts with a capital letter, has no full stop
+# cmake -DROOT=<tree> -P commits.cmake: checks commit messages against docs/contributing/style.md as
+# far as possible: a subject of at most 72 characters that starts with a capital letter, has no full stop
 # at its end and does not mark unfinished work; an empty line after it. Ignores older commits.
 #
 # cmake -DMESSAGE=<file> -P commits.cmake checks one message, as the hook commit-msg does.

@@ -2,7 +2,7 @@
 # outside code. Fails, naming page and line, when
 #  - a relative target does not exist, or is outside the tree;
 #  - the #anchor of a target is not a heading of that page;
-#  - README.md does not link to a page in docs/.
+#  - docs/README.md does not link to a page in docs/, or README.md not to docs/README.md.
 # Targets with a scheme (https:) are ignored.
 
 cmake_minimum_required(VERSION 3.25)
@@ -113,6 +113,7 @@ endfunction()
 file(GLOB_RECURSE pages RELATIVE ${ROOT} ${ROOT}/*.md)
 list(FILTER pages EXCLUDE REGEX "^(build|out|third_party/cuda_tools)/|/[.]|^[.]")
 set(from_readme)
+set(from_index)
 foreach(page IN LISTS pages)
   lines_of(${page} lines)
   set(line_number 0)
@@ -129,13 +130,19 @@ foreach(page IN LISTS pages)
       endif()
       if(page STREQUAL "README.md")
         list(APPEND from_readme "${path}")
+      elseif(page STREQUAL "docs/README.md")
+        list(APPEND from_index "${path}")
       endif()
     endforeach()
   endforeach()
 endforeach()
 foreach(page IN LISTS pages)
-  if(page MATCHES "^docs/" AND NOT page IN_LIST from_readme)
-    list(APPEND problems "README.md: no link to ${page}")
+  if(page STREQUAL "docs/README.md")
+    if(NOT page IN_LIST from_readme)
+      list(APPEND problems "README.md: no link to ${page}")
+    endif()
+  elseif(page MATCHES "^docs/" AND NOT page IN_LIST from_index)
+    list(APPEND problems "docs/README.md: no link to ${page}")
   endif()
 endforeach()
 

@@ -3,14 +3,19 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
-# check(<what> <expected output, a regex, or OK> <text of docs/page.md> [<text of README.md>])
+# check(<what> <expected output, a regex, or OK> <text of docs/page.md> [<text of docs/README.md> [<text of README.md>]])
 function(check what expected text)
-  set(readme "[A page](docs/page.md)\n")
+  set(index "[A page](page.md)\n")
+  set(readme "[Pages](docs/README.md)\n")
   if(ARGC GREATER 3)
-    set(readme "${ARGV3}")
+    set(index "${ARGV3}")
+  endif()
+  if(ARGC GREATER 4)
+    set(readme "${ARGV4}")
   endif()
   file(REMOVE_RECURSE ${SCRATCH})
   file(WRITE ${SCRATCH}/README.md "# Name\n\n${readme}\n## One; two [three](base)\n\n## Two\n## Two\n")
+  file(WRITE ${SCRATCH}/docs/README.md "# Pages\n\n${index}")
   file(WRITE ${SCRATCH}/base/error.h "\n")
   file(WRITE ${SCRATCH}/docs/page.md "# Page\n\n${text}")
   expect("${what}" "${expected}" -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/links.cmake)
@@ -35,5 +40,7 @@ check("an anchor in a source" "docs/page.md:3: an anchor in base/error.h, which 
 check("a target outside the tree" "docs/page.md:3: the target ../x.md lies outside the tree"
   "[a](../../x.md)\n")
 check("a target at a root" "docs/page.md:3: the target /base begins at a root" "[a](/base)\n")
-check("a page that README.md does not link to" "README.md: no link to docs/page.md"
-  "Text.\n" "[a](base/error.h)\n")
+check("a page that docs/README.md does not link to" "docs/README.md: no link to docs/page.md"
+  "Text.\n" "[a](../base/error.h)\n")
+check("pages that README.md does not link to" "README.md: no link to docs/README.md"
+  "Text.\n" "[A page](page.md)\n" "[a](base/error.h)\n")

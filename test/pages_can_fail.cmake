@@ -21,10 +21,10 @@ function(check what expected page text)
   file(WRITE ${SCRATCH}/models/training/report/warnings_file.cpp "cat(\"{\\\"text\\\": \", x)\n")
   file(WRITE ${SCRATCH}/models/training/report/prometheus.cpp "gauge(\"shale_loss\", x);\n")
   file(WRITE ${SCRATCH}/base/log.cpp "std::getenv(\"NOCOLOR\");\nf(\"NO_COLOR\", \"[A;B]\");\n")
-  file(WRITE ${SCRATCH}/docs/interface.md "\n| `--data` | x |\n| `--comm X` | x |\n")
-  file(WRITE ${SCRATCH}/docs/environment.md "| `NOCOLOR`, `NO_COLOR` |\n")
-  file(WRITE ${SCRATCH}/docs/metrics.md "${metrics}")
-  file(WRITE ${SCRATCH}/docs/monitoring.md "| `shale_loss` |\n")
+  file(WRITE ${SCRATCH}/docs/reference/flags.md "\n| `--data` | x |\n| `--comm X` | x |\n")
+  file(WRITE ${SCRATCH}/docs/reference/environment.md "| `NOCOLOR`, `NO_COLOR` |\n")
+  file(WRITE ${SCRATCH}/docs/reference/metrics.md "${metrics}")
+  file(WRITE ${SCRATCH}/docs/howto/monitoring.md "| `shale_loss` |\n")
   file(WRITE ${SCRATCH}/docs/grafana.json "\"shale_loss{a}\", \"shale_rank_host_peak{a}\"\n")
   file(WRITE ${SCRATCH}/docs/${page} "${text}")
   expect("${what}" "${expected}" -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/pages.cmake)
@@ -32,24 +32,24 @@ function(check what expected page text)
 endfunction()
 
 check("tables that are as the code is" OK index.md "\n")
-check("a flag that the page lacks" "interface.md: no word of the flag --comm"
-  interface.md "\n| `--data` | x |\n| `--comm-x` | x |\n")
-check("a flag that is not there" "interface.md: --date is no flag"
-  interface.md "\n| `--data` | x |\n| `--comm` | x |\n| `--date` | x |\n")
-check("a variable that is read" "environment.md: no word of the variable NOCOLOR"
-  environment.md "`NO_COLOR`\n")
-check("a variable that is handed on" "environment.md: no word of the variable NO_COLOR"
-  environment.md "`NOCOLOR`, NO_COLOR\n")
-check("a column" "metrics.md: no word of the column loss" metrics.md "`loss_bits`, `state`\n${of_ranks}")
-check("a key of status.json" "metrics.md: no word of the key state" metrics.md "`loss`, `status`\n${of_ranks}")
-check("a figure of all ranks" "metrics.md: no word of the column comm_share_replica"
-  metrics.md "`loss`, `state`, `host_peak`, `text`, `comm_share_all`, `comm_share_shard`, \
+check("a flag that the page lacks" "reference/flags.md: no word of the flag --comm"
+  reference/flags.md "\n| `--data` | x |\n| `--comm-x` | x |\n")
+check("a flag that is not there" "reference/flags.md: --date is no flag"
+  reference/flags.md "\n| `--data` | x |\n| `--comm` | x |\n| `--date` | x |\n")
+check("a variable that is read" "reference/environment.md: no word of the variable NOCOLOR"
+  reference/environment.md "`NO_COLOR`\n")
+check("a variable that is handed on" "reference/environment.md: no word of the variable NO_COLOR"
+  reference/environment.md "`NOCOLOR`, NO_COLOR\n")
+check("a column" "reference/metrics.md: no word of the column loss" reference/metrics.md "`loss_bits`, `state`\n${of_ranks}")
+check("a key of status.json" "reference/metrics.md: no word of the key state" reference/metrics.md "`loss`, `status`\n${of_ranks}")
+check("a figure of all ranks" "reference/metrics.md: no word of the column comm_share_replica"
+  reference/metrics.md "`loss`, `state`, `host_peak`, `text`, `comm_share_all`, `comm_share_shard`, \
 `comm_share_reshard`\n")
-check("a column that is not there" "metrics.md: no row has lose"
-  metrics.md "${metrics}| `lose` | nats | x |\n")
-check("a column without a unit" "metrics.md: loss has no unit"
-  metrics.md "| `loss` | | x |\n`state`\n${of_ranks}")
-check("a metric of Prometheus" "monitoring.md: no word of the metric shale_loss"
-  monitoring.md "`shale_lost`\n")
+check("a column that is not there" "reference/metrics.md: no row has lose"
+  reference/metrics.md "${metrics}| `lose` | nats | x |\n")
+check("a column without a unit" "reference/metrics.md: loss has no unit"
+  reference/metrics.md "| `loss` | | x |\n`state`\n${of_ranks}")
+check("a metric of Prometheus" "howto/monitoring.md: no word of the metric shale_loss"
+  howto/monitoring.md "`shale_lost`\n")
 check("a metric that the dashboard alone has" "grafana.json: there is no metric shale_lost"
   grafana.json "\"shale_loss{a}\", \"shale_lost{a}\"\n")

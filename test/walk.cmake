@@ -1,11 +1,11 @@
-# cmake -DROOT=<tree> -P walk.cmake: compares the walk of docs/architecture.md, from a program to a
-# kernel, with the code. The first link of each step is its file. Fails, naming the step, when
+# cmake -DROOT=<tree> -P walk.cmake: compares the walk of docs/explanation/architecture.md, from
+# a program to a kernel, with the code. The first link of each step is its file. Fails, naming the step, when
 #  - no name in `code` of a step occurs both in its file and in the next step's (or its header);
 #  - the walk does not start at train_lm, does not end in a kernel, or has more than 12 files.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
-set(page docs/architecture.md)
+set(page docs/explanation/architecture.md)
 set(most_files 12)
 set(problems)
 
@@ -20,7 +20,7 @@ string(REGEX MATCHALL "\n[0-9]+[.] [^\n]+" steps "\n${text}")
 
 set(files)
 foreach(step IN LISTS steps)
-  string(REGEX MATCH "\\([.][.]/([^)# ]+)\\)" link "${step}")
+  string(REGEX MATCH "\\([.][.]/[.][.]/([^)# ]+)\\)" link "${step}")
   list(APPEND files "${CMAKE_MATCH_1}")
 endforeach()
 

@@ -16,8 +16,8 @@
 
 namespace shale::comm {
 
-// Number of mesh ranks along each axis of a training run (docs/parallelism.md). A mesh rank is one
-// position in the mesh; a process may host several of them.
+// Number of mesh ranks along each axis of a training run (docs/explanation/parallelism.md). A mesh
+// rank is one position in the mesh; a process may host several of them.
 struct Degrees {
   int replica = 1;   // replicas of the ranks of `shard`
   int shard = 0;     // ranks that shard the training state; 0: the rest of the ranks

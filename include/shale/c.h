@@ -1,5 +1,5 @@
 /* The C interface, for training from C or from a language that can call C. Link libshale_c;
- * docs/c_interface.md is the guide, examples/c/ has a complete program.
+ * docs/reference/c.md is the guide, examples/c/ has a complete program.
  *
  * - Calls return a shale_status, except those that return text. shale_last_error() describes the
  *   last failure on this thread. No C++ exception leaves a call, and no call ends the process.
@@ -223,7 +223,7 @@ SHALE_API shale_status shale_tensor_from_dlpack(shale_runtime runtime, void* man
                                                 int32_t legacy, shale_tensor* out);
 
 /* ---- Differentiable functions ---- Shapes, dtypes and formulas are those of the functions of the
- * same name in docs/c_interface.md. */
+ * same name in docs/reference/c.md. */
 
 /* Elementwise functions. */
 typedef int32_t shale_unary_op;
@@ -357,7 +357,7 @@ SHALE_API shale_status shale_module_run(shale_module module, shale_body body, vo
                                         int32_t output_count, shale_tensor* outputs);
 
 /* A language model by preset, as in train_lm ("nano", "gpt2-124m", "llama-nano"). Zero means the
- * preset's value. Limits are those of train_lm's options (docs/interface.md). */
+ * preset's value. Limits are those of train_lm's options (docs/reference/flags.md). */
 typedef struct shale_language_model_options {
   size_t size;
   int64_t context;                  /* longest sequence in tokens; 0: 256 */
@@ -447,7 +447,7 @@ SHALE_API shale_status shale_parameter_local_changed(shale_module root, const ch
 
 /* ---- Optimizers ---- */
 
-/* Optimizer options. Negative means the optimizer's default (docs/interface.md). */
+/* Optimizer options. Negative means the optimizer's default (docs/reference/flags.md). */
 typedef struct shale_optimizer_options {
   size_t size;
   double beta1, beta2, eps, weight_decay, momentum;

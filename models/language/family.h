@@ -35,8 +35,8 @@ class StoredModel {
 
 struct GgufModel;  // models/language/gguf.h
 
-// A model architecture: how to make, describe and export its models. docs/adding.md explains how to
-// add one.
+// A model architecture: how to make, describe and export its models. docs/contributing/adding.md
+// explains how to add one.
 class ModelFamily {
  public:
   virtual ~ModelFamily() = default;

@@ -1,5 +1,5 @@
-// Follows the table in docs/config_import.md; names and defaults are those of torchtitan's job
-// configuration of 2025 (torchtitan/config/job_config.py).
+// Follows the table in docs/howto/config_import.md; names and defaults are those of torchtitan's
+// job configuration of 2025 (torchtitan/config/job_config.py).
 #include "shale/models/tools/config_import.h"
 
 #include <cmath>

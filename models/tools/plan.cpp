@@ -86,7 +86,8 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
   spec.add("json", options.json, "print one JSON line per planned rank, in bytes");
   spec.section("Time");
   spec.add("cluster", options.cluster,
-           "cluster file (docs/planning.md), or here: measure this machine with --ranks processes; "
+           "cluster file (docs/explanation/planning.md), or here: measure this machine with "
+           "--ranks processes; "
            "adds the time of a step, and where it goes",
            {.is_path = true, .help = {.metavar = "FILE|here", .default_text = "none"}});
   spec.add("tensor-pieces", options.train.run.tensor_pieces,

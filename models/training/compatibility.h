@@ -25,8 +25,8 @@ struct OptionUse {
   std::string (*in)(const Config& config);
 };
 
-// Two incompatible options. The checks, their messages and docs/compatibility.md come from tables
-// of these. ConfigSpec::needs() has the options that require another one.
+// Two incompatible options. The checks, their messages and docs/reference/compatibility.md come
+// from tables of these. ConfigSpec::needs() has the options that require another one.
 template <typename Config>
 struct Incompatible {
   OptionUse<Config> a, b;

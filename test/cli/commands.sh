@@ -93,7 +93,7 @@ SHIM
   ln -s "$work/bin" build/release/bin
   ln -s "$root/docs" "$root/deploy" .
   local i
-  for i in {1..60}; do sed "s/the/the $i/" "$root/docs/numerics.md"; done >my.txt
+  for i in {1..60}; do sed "s/the/the $i/" "$root/docs/explanation/numerics.md"; done >my.txt
   for i in 1 2 3; do cp my.txt "corpus/$i.txt"; done
   for i in out other; do
     train_lm --data my.txt --out "$i" >"$work/output" 2>&1 || fail "prepare $i: exit code $?"
@@ -131,7 +131,7 @@ check_page() {
 
 count=0
 ran=0
-mapfile -t pages < <(cd "$root" && ls README.md CONTRIBUTING.md docs/*.md examples/*.md)
+mapfile -t pages < <(cd "$root" && ls README.md CONTRIBUTING.md docs/{,*/}*.md examples/*.md)
 for page in "${pages[@]}"; do check_page "$page"; done
 [[ $count -ge 40 && $ran -ge 20 ]] || fail "only $count commands were found, and $ran run"
 grep -v '^#' "$not_run" | sort >"$work/lines"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the steps of docs/first_hour.md on small files: from text to a chat model, exported in the
+# Runs the steps of docs/tutorials/first_hour.md on small files: from text to a chat model, exported in the
 # formats that other tools read.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/output")

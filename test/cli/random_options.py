@@ -3,10 +3,10 @@
 
 A draw must either be refused, with exit code 64, one line and no step, or train with losses that
 match, up to rounding, those of one rank with the same options but without axes, ZeRO stages and
-offload. Where docs/numerics.md promises it, the losses must have the bits of the same mesh in one
+offload. Where docs/explanation/numerics.md promises it, the losses must have the bits of the same mesh in one
 process, or else of the same processes without ZeRO stages and offload.
 
-A draw with both options of a row of docs/compatibility.md must be refused. The message must be that
+A draw with both options of a row of docs/reference/compatibility.md must be refused. The message must be that
 of such a row, or one of OTHER_REASONS. Each row is also tried alone: its two options, with only the
 options that they need, must be refused with its message. Prints which draws trained and which were
 refused, and why.
@@ -124,9 +124,10 @@ OTHER_REASONS = [
     r"--dtype fp8: \S+ is a MoE layer",
     r"--window is N, the model in PATH has N",
 ]
-# Tables of docs/compatibility.md: a header, then rows of two options, each with all of its values
+# Tables of docs/reference/compatibility.md: a header, then rows of two options, each with all of its values
 # or with the values that the row lists.
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/compatibility.md")
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                    "../../docs/reference/compatibility.md")
 HEAD = ["| option | with | because | which | use |", "|---|---|---|---|---|"]
 SIDE = r"`--([a-z0-9-]+)(?: ([a-z0-9+-]+(?:, [a-z0-9+-]+)*))?`"
 ROW = re.compile(rf"\| {SIDE} \| {SIDE} \| ([^|]+) \| (?:cannot be|not built) \| ([^|]+) \|")
@@ -246,7 +247,7 @@ def refusals_of(rows, flags):
 
 
 def has_bits_of_one_process(flags):
-    """True if docs/numerics.md promises the bits of the same mesh in one process."""
+    """True if docs/explanation/numerics.md promises the bits of the same mesh in one process."""
     if size_of(flags, "expert") > 1:
         return False
     if "grad-dtype" in flags and size_of(flags, "tensor") * size_of(flags, "context") > 1:
@@ -439,7 +440,7 @@ def read_arguments():
     parser.add_argument("--seed", default="680", help="of the draws, or random")
     parser.add_argument("--only", type=int, help="run this draw alone")
     parser.add_argument("--jobs", type=int, default=1, help="draws at a time")
-    parser.add_argument("--page", default=PAGE, help="the tables: docs/compatibility.md")
+    parser.add_argument("--page", default=PAGE, help="the tables: docs/reference/compatibility.md")
     return parser.parse_args()
 
 

@@ -59,14 +59,14 @@ dead_links() {
 }
 dead_links >"$work/output"
 [[ -s $work/output ]] && fail 'links that lead nowhere'
-cp "$site/docs/style.html" "$work/style.html"
-echo '<a href="gone.html">x</a><a href="metrics.html#gone">x</a><img src="https://a.org/x.png">' \
-  >>"$site/docs/style.html"
+cp "$site/docs/contributing/style.html" "$work/style.html"
+echo '<a href="gone.html">x</a><a href="bounds.html#gone">x</a><img src="https://a.org/x.png">' \
+  >>"$site/docs/contributing/style.html"
 dead_links >"$work/output"
-for what in 'no docs/gone.html' 'no docs/metrics.html#gone' 'loads https://a.org/x.png'; do
-  grep -qxF "docs/style.html: $what" "$work/output" || fail "not found by this test: $what"
+for what in 'no docs/contributing/gone.html' 'no docs/contributing/bounds.html#gone' 'loads https://a.org/x.png'; do
+  grep -qxF "docs/contributing/style.html: $what" "$work/output" || fail "not found by this test: $what"
 done
-cp "$work/style.html" "$site/docs/style.html"
+cp "$work/style.html" "$site/docs/contributing/style.html"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 if [[ -z $browser ]]; then
@@ -81,14 +81,14 @@ look() {  # PAGE FLAG...: the document after its scripts have run
     2>"$work/browser.log" >"$work/dom" || fail "$page: exit code $?"
   grep CONSOLE "$work/browser.log" >"$work/output" && fail "$page: the browser complains"
 }
-look "$site/docs/metrics.html?q=offload+ratio"
+look "$site/docs/reference/metrics.html?q=offload+ratio"
 sed -n '/id="found"/,/id="count"/p' "$work/dom" >"$work/output"
-grep -q 'href="../docs/interface.html#offload-to-host-memory"' "$work/output" ||
+grep -q 'href="../../docs/reference/flags.html#offload-to-host-memory"' "$work/output" ||
   fail 'a search does not find the section about its words'
 look "$site/index.html?q=nothing-has-this-word"
 grep -q '>0 sections<' "$work/dom" || fail 'a search for nothing finds something'
 cp "$root/test/fixtures/measure_page.html" "$site/measure.html"
-pages='page=index.html&page=docs/interface.html&page=models/plan/plan_rank.h.html'
+pages='page=index.html&page=docs/reference/flags.html&page=models/plan/plan_rank.h.html'
 look "$site/measure.html?$pages" --allow-file-access-from-files
 sed -n '/id="result"/,/<\/p>/p' "$work/dom" >"$work/output"
 grep -q '<p id="result">nothing wrong</p>' "$work/dom" || fail 'layout'

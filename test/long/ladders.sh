@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares the timing model of Hopper kernels (test/machine_code/timing.h) with published speeds of
-# other projects' kernels, which are compiled here, and prints the table of docs/gpu/ladders.md.
+# other projects' kernels, which are compiled here, and prints the table of docs/contributing/ladders.md.
 # Fails if a step's ratio is more than 10% off, except for the steps that the page explains. Takes
 # minutes and requires nvcc 13 and those repositories, but no GPU.
 # Usage: test/long/ladders.sh BUILD_DIR

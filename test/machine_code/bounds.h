@@ -55,7 +55,8 @@ int64_t resident_blocks(const Resources& needs, int64_t dynamic_bytes, int arch)
 
 std::string format(const char* pattern, double value);  // like printf(), up to 31 characters
 
-// The page docs/gpu/bounds.md for the objects in a folder, compiled by that version of CUDA.
+// The page docs/contributing/bounds.md for the objects in a folder, compiled by that version of
+// CUDA.
 std::string bounds_page(const std::string& objects, const std::string& cuda_version);
 
 }  // namespace shale::machine_code

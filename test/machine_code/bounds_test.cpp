@@ -134,7 +134,7 @@ TEST_CASE("the page of bounds is that of this build's kernels", "[machine_code]"
     WARN("skipped: the page is of another version of CUDA than " << version);
     return;
   }
-  // If this fails: build/release/test/machine_code_bounds > docs/gpu/bounds.md
+  // If this fails: build/release/test/machine_code_bounds > docs/contributing/bounds.md
   CHECK(page.str() == bounds_page(SHALE_CUDA_OBJECTS, version));
 }
 

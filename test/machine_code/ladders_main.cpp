@@ -1,4 +1,5 @@
-// Prints the table of docs/gpu/ladders.md, or the predicted time of one kernel's loop. Usage:
+// Prints the table of docs/contributing/ladders.md, or the predicted time of one kernel's loop.
+// Usage:
 //   machine_code_ladders LADDERS.TXT FOLDER
 //   machine_code_ladders OBJECT KERNEL WARPGROUPS BLOCKS STAGES BYTES
 // The second form takes the values of a line of ladders.txt.

@@ -198,8 +198,8 @@ TEST_CASE("a loop whose warps would wait for ever is an error", "[machine_code]"
                   InternalError);
 }
 
-// The model has no shared-memory port (docs/gpu/ladders.md), so these shares are upper bounds. A
-// lower share means that a source change has serialized a loop.
+// The model has no shared-memory port (docs/contributing/ladders.md), so these shares are upper
+// bounds. A lower share means that a source change has serialized a loop.
 TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are played",
           "[machine_code]") {
   const std::string folder = SHALE_CUDA_OBJECTS;

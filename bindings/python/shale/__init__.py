@@ -8,7 +8,7 @@
         optimizer.prepare(step, lr=1e-3)
         ...
 
-Run it with mpirun, or alone. docs/python.md is the guide.
+Run it with mpirun, or alone. docs/reference/python.md is the guide.
 """
 
 from . import functions, nn

@@ -1,4 +1,4 @@
-"""Differentiable functions. Shapes and formulas: docs/c_interface.md."""
+"""Differentiable functions. Shapes and formulas: docs/reference/c.md."""
 
 import builtins
 import ctypes

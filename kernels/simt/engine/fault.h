@@ -4,8 +4,8 @@
 
 namespace shale::emulator {
 
-// Kinds of errors that the emulator finds in a kernel. docs/emulator.md describes what each check
-// finds and what it misses.
+// Kinds of errors that the emulator finds in a kernel. docs/contributing/emulator.md describes what
+// each check finds and what it misses.
 enum class Fault : uint8_t {
   kLaunch,               // sizes that the hardware would reject
   kDeadlock,             // no thread can run, but not all have ended

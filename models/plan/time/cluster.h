@@ -56,7 +56,7 @@ struct Cluster {
   bool exchanges_in_pieces = false;
 };
 
-// Reads a JSON file with the fields above, in the units of docs/planning.md. Throws
+// Reads a JSON file with the fields above, in the units of docs/explanation/planning.md. Throws
 // MissingInputError if the file does not exist, ConfigError for a missing or unknown field or an
 // impossible value.
 Cluster read_cluster(const std::string& path);

@@ -22,7 +22,7 @@ struct RunGauges {
 
 // Formats gauges as Prometheus text format 0.0.4
 // (prometheus.io/docs/instrumenting/exposition_formats), in base units. Omits unknown values.
-// docs/monitoring.md lists the names.
+// docs/howto/monitoring.md lists the names.
 std::string prometheus_text(const RunGauges& gauges);
 
 // File of metrics for the textfile collector of node_exporter, replaced atomically at most once

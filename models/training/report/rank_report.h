@@ -40,7 +40,7 @@ class RankReport {
   // Starts the run's measurements; earlier work does not count.
   void begin();
   // Returns the metrics of all ranks since begin() or the last gather(), equal on all ranks.
-  // Collective, blocking. docs/metrics.md lists the figures.
+  // Collective, blocking. docs/reference/metrics.md lists the figures.
   RanksMetrics gather(int64_t step);
   // Returns the metrics since begin(), regardless of gather().
   RanksMetrics gather_whole_run(int64_t step);

@@ -47,8 +47,8 @@ class TensorBoardWriter {
   // Throws DiskError.
   explicit TensorBoardWriter(const Options& options);
 
-  // Writes scalars of all known values, with tags such as "train/loss" (docs/tensorboard.md), in
-  // single precision.
+  // Writes scalars of all known values, with tags such as "train/loss" (docs/howto/tensorboard.md),
+  // in single precision.
   void write(const MetricsRow& row);
   // Writes a text verbatim, with invalid UTF-8 replaced. Tags have the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);

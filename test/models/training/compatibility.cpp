@@ -64,14 +64,14 @@ TEST_CASE("a pair that a run uses is an error with its values, the reason and wh
                     Catch::Matchers::Contains("--task dpo is incompatible with --tensor 2: "));
 }
 
-TEST_CASE("docs/compatibility.md has the rows of the tables", "[compatibility]") {
-  std::ifstream file(fixture_path("../../docs/compatibility.md"));
+TEST_CASE("docs/reference/compatibility.md has the rows of the tables", "[compatibility]") {
+  std::ifstream file(fixture_path("../../docs/reference/compatibility.md"));
   std::ostringstream page;
   page << file.rdbuf();
   for (const std::string& rows : {rows_of(models::incompatible_run_options()),
                                   rows_of(models::incompatible_language_options())}) {
     const bool has_rows = contains(page.str(), rows);
-    if (!has_rows) WARN("expected in docs/compatibility.md:\n" << rows);
+    if (!has_rows) WARN("expected in docs/reference/compatibility.md:\n" << rows);
     CHECK(has_rows);
   }
 }

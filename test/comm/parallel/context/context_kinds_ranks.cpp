@@ -1,5 +1,5 @@
 // Kinds of context parallelism, compared with attention over whole sequences, and the traffic and
-// memory of each against the formulas of docs/parallelism.md.
+// memory of each against the formulas of docs/explanation/parallelism.md.
 #include <cmath>
 
 #include "shale/base/error.h"

@@ -64,7 +64,8 @@ TEST_CASE("every schedule ends, with one slot and more, whatever actions take") 
   }
 }
 
-// Time is in units of one rank's work for one micro-batch; docs/parallelism.md has the table.
+// Time is in units of one rank's work for one micro-batch; docs/explanation/parallelism.md has the
+// table.
 TEST_CASE("idle time is what the formulas say when all stages take the same time") {
   std::mt19937 random(2);
   std::uniform_real_distribution<double> any(0.5, 2);

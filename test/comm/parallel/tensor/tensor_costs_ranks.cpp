@@ -1,4 +1,5 @@
-// Memory and traffic of tensor parallelism, compared with the formulas of docs/parallelism.md.
+// Memory and traffic of tensor parallelism, compared with the formulas of
+// docs/explanation/parallelism.md.
 #include "shale/comm/parallel/parallel.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/optimizer.h"

@@ -194,7 +194,7 @@ TEST_CASE("images are PNG files of the sizes that are said", "[tensorboard]") {
     std::puts("skipped: this build has no libpng, so no image was written");
     return;
   }
-  // Time given in docs/tensorboard.md for an incompressible picture, plus a margin.
+  // Time given in docs/howto/tensorboard.md for an incompressible picture, plus a margin.
   CHECK(seconds() - before < 0.1);
   const Seen seen = look(dir.path() / "tb");
   CHECK(seen.images.at("validation/image_1").pixels == picture.pixels);
