@@ -13,7 +13,7 @@ runs the tests, says what was skipped and why, and ends with the line
 "N passed, N failed, N skipped". Exits non-zero when one failed.
 
   --quick         only check the README's claims, one by one, in a few minutes after quickstart.sh
-                  (docs/contributing/checking.md says what each check does)
+                  (CONTRIBUTING.md says what each check does)
   --full          also run the tests that take minutes each
   --asan          also run the unit tests of base, kernels and runtime, and of what reads files,
                   under the address and undefined-behaviour sanitizers (another build, some minutes)

@@ -37,7 +37,7 @@ foreach(target IN ITEMS train_lm train_image train_diffusion shale_tool)
     else()
       set(name ${program}.1)
       set(place ${CMAKE_INSTALL_MANDIR}/man1)
-      set(page ${PROJECT_SOURCE_DIR}/docs/reference/flags.md)
+      set(page ${PROJECT_SOURCE_DIR}/docs/reference/files.md)
     endif()
     set(file ${option_files}/${kind}/${name})
     add_custom_command(

@@ -3,7 +3,7 @@
 #
 #   awk -v kind=bash|zsh|fish|man -v program=train_lm -v version=0.2.0 -f option_files.awk TABLE
 #
-# For a manual page docs/reference/flags.md may follow the table: its exit codes become a section.
+# For a manual page docs/reference/files.md may follow the table: its exit codes become a section.
 
 BEGIN { FS = "\t"; commands = 0 }
 

@@ -3,7 +3,8 @@
 #    comment;
 #  - a folder is missing in examples/README.md or in examples/CMakeLists.txt, or has no
 #    CMakeLists.txt;
-#  - a main.cpp does not start with a comment that says what it shows and how to run it.
+#  - a main.cpp does not start with a comment that says what it shows and how to run it;
+#  - C++ or Python code in a page about examples is in none of them, ignoring white space.
 
 cmake_minimum_required(VERSION 3.25)
 set(problems)
@@ -48,6 +49,38 @@ foreach(folder IN LISTS folders)
     list(APPEND problems "examples/CMakeLists.txt: no ${folder}")
   endif()
 endforeach()
+
+# Sets <out> to the text without white space, brackets and what lists of CMake mean something by.
+function(compact text out)
+  string(REGEX REPLACE "[][ \n]+" "" text "${text}")
+  set(${out} "${text}" PARENT_SCOPE)
+endfunction()
+
+set(code)
+file(GLOB sources ${ROOT}/examples/*/*.cpp ${ROOT}/examples/*/*.h ${ROOT}/examples/python/*.py)
+foreach(source IN LISTS sources)
+  read_text(${source} text)
+  compact("${text}" text)
+  string(APPEND code "${text}\n")
+endforeach()
+set(block_count 0)
+foreach(page IN ITEMS tutorials/embedding.md howto/prefetch_and_precision.md)
+  read_text(${ROOT}/docs/${page} text)
+  string(REGEX REPLACE "[][]" "" text "${text}")
+  string(REGEX MATCHALL "```(cpp|python)\n[^`]*```" blocks "${text}")
+  foreach(block IN LISTS blocks)
+    math(EXPR block_count "${block_count} + 1")
+    string(REGEX REPLACE "```(cpp|python)?" "" block "${block}")
+    compact("${block}" compacted)
+    string(FIND "${code}" "${compacted}" place)
+    if(place EQUAL -1)
+      list(APPEND problems "docs/${page}: code that is in no example:${block}")
+    endif()
+  endforeach()
+endforeach()
+if(block_count EQUAL 0)
+  list(APPEND problems "examples: no code found in the pages about them")
+endif()
 
 if(problems OR NOT folders)
   list(JOIN problems "\n" report)

@@ -1,9 +1,9 @@
 # cmake -DROOT=<tree> -P pages.cmake: compares the tables of docs/ with the code. Fails, naming page
 # and name, when
 #  - docs/reference/flags.md lacks a flag of a training program or of a tool, or has an unknown one;
-#  - docs/reference/environment.md lacks a variable that a program or a test reads;
-#  - docs/reference/metrics.md lacks a column of metrics.jsonl or a key of status.json;
-#  - docs/howto/monitoring.md lacks a Prometheus metric, or docs/grafana.json uses an unknown one.
+#  - docs/reference/files.md lacks a variable that a program or a test reads;
+#  - docs/reference/metrics.md lacks a column of metrics.jsonl, a key of status.json or a Prometheus
+#    metric, or docs/grafana.json uses an unknown one.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
@@ -71,7 +71,7 @@ endforeach()
 names_in("getenv\\(\"([A-Za-z0-9_]+)\"" 1 direct ${readers})
 # Names passed to functions that call getenv: with an underscore, to exclude other strings.
 names_in("\"([A-Z][A-Z0-9]*_[A-Z0-9_]+|OMPI_MCA_[a-z_]+)\"" 1 handed ${readers})
-expect_in(reference/environment.md "the variable" ${direct} ${handed})
+expect_in(reference/files.md "the variable" ${direct} ${handed})
 
 # ---- Metrics ----
 
@@ -90,12 +90,14 @@ endforeach()
 names_in("\\\\\"([a-z]+)\\\\\": " 1 warning_keys ${report}/warnings_file.cpp)
 expect_in(reference/metrics.md "the column" ${columns} ${figures})
 expect_in(reference/metrics.md "the key" ${keys} ${warning_keys})
+names_in("\"(shale_[a-z_]*[a-z])\"" 1 gauges ${report}/prometheus.cpp)
 # The reverse: the page's names exist, with their units. Tasks choose the names of counts.
 file(STRINGS ${ROOT}/docs/reference/metrics.md rows REGEX "^[|] `[a-z_]+` [|]")
 foreach(row IN LISTS rows)
   string(REGEX REPLACE "^[|] `([a-z_]+)` [|].*" "\\1" name "${row}")
   if(NOT name IN_LIST columns AND NOT name IN_LIST figures AND NOT name IN_LIST keys
-     AND NOT name IN_LIST warning_keys AND NOT name MATCHES "^(val_)?tokens(_per_s)?$")
+     AND NOT name IN_LIST warning_keys AND NOT name IN_LIST gauges
+     AND NOT name MATCHES "^(val_)?tokens(_per_s)?$|^shale_tokens_")
     list(APPEND problems "docs/reference/metrics.md: no row has ${name}")
   elseif(row MATCHES "^[|][^|]*[|] *[|]")
     list(APPEND problems "docs/reference/metrics.md: ${name} has no unit")
@@ -104,8 +106,7 @@ endforeach()
 
 # ---- Prometheus ----
 
-names_in("\"(shale_[a-z_]*[a-z])\"" 1 gauges ${report}/prometheus.cpp)
-expect_in(howto/monitoring.md "the metric" ${gauges})
+expect_in(reference/metrics.md "the metric" ${gauges})
 names_in("(shale_[a-z_]+)[{,]" 1 asked ${ROOT}/docs/grafana.json)
 foreach(name IN LISTS asked)
   string(REGEX REPLACE "^shale_rank_" "" figure "${name}")

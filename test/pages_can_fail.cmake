@@ -5,7 +5,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
 set(of_ranks "| `host_peak` | bytes |\n| `text` | none |\n`comm_share_all`, `comm_share_shard`, \
 `comm_share_replica`, `comm_share_reshard`\n")
-set(metrics "| `loss` | nats | x |\n| `state` | saved or not |\n${of_ranks}")
+set(prometheus "| `shale_loss` | gauge |\n")
+set(metrics "| `loss` | nats | x |\n| `state` | saved or not |\n${of_ranks}${prometheus}")
 
 # check(<what> <expected output, a regex, or OK> <page> <its text>): the other pages are correct.
 function(check what expected page text)
@@ -22,9 +23,8 @@ function(check what expected page text)
   file(WRITE ${SCRATCH}/models/training/report/prometheus.cpp "gauge(\"shale_loss\", x);\n")
   file(WRITE ${SCRATCH}/base/log.cpp "std::getenv(\"NOCOLOR\");\nf(\"NO_COLOR\", \"[A;B]\");\n")
   file(WRITE ${SCRATCH}/docs/reference/flags.md "\n| `--data` | x |\n| `--comm X` | x |\n")
-  file(WRITE ${SCRATCH}/docs/reference/environment.md "| `NOCOLOR`, `NO_COLOR` |\n")
+  file(WRITE ${SCRATCH}/docs/reference/files.md "| `NOCOLOR`, `NO_COLOR` |\n")
   file(WRITE ${SCRATCH}/docs/reference/metrics.md "${metrics}")
-  file(WRITE ${SCRATCH}/docs/howto/monitoring.md "| `shale_loss` |\n")
   file(WRITE ${SCRATCH}/docs/grafana.json "\"shale_loss{a}\", \"shale_rank_host_peak{a}\"\n")
   file(WRITE ${SCRATCH}/docs/${page} "${text}")
   expect("${what}" "${expected}" -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/pages.cmake)
@@ -36,10 +36,10 @@ check("a flag that the page lacks" "reference/flags.md: no word of the flag --co
   reference/flags.md "\n| `--data` | x |\n| `--comm-x` | x |\n")
 check("a flag that is not there" "reference/flags.md: --date is no flag"
   reference/flags.md "\n| `--data` | x |\n| `--comm` | x |\n| `--date` | x |\n")
-check("a variable that is read" "reference/environment.md: no word of the variable NOCOLOR"
-  reference/environment.md "`NO_COLOR`\n")
-check("a variable that is handed on" "reference/environment.md: no word of the variable NO_COLOR"
-  reference/environment.md "`NOCOLOR`, NO_COLOR\n")
+check("a variable that is read" "reference/files.md: no word of the variable NOCOLOR"
+  reference/files.md "`NO_COLOR`\n")
+check("a variable that is handed on" "reference/files.md: no word of the variable NO_COLOR"
+  reference/files.md "`NOCOLOR`, NO_COLOR\n")
 check("a column" "reference/metrics.md: no word of the column loss" reference/metrics.md "`loss_bits`, `state`\n${of_ranks}")
 check("a key of status.json" "reference/metrics.md: no word of the key state" reference/metrics.md "`loss`, `status`\n${of_ranks}")
 check("a figure of all ranks" "reference/metrics.md: no word of the column comm_share_replica"
@@ -49,7 +49,9 @@ check("a column that is not there" "reference/metrics.md: no row has lose"
   reference/metrics.md "${metrics}| `lose` | nats | x |\n")
 check("a column without a unit" "reference/metrics.md: loss has no unit"
   reference/metrics.md "| `loss` | | x |\n`state`\n${of_ranks}")
-check("a metric of Prometheus" "howto/monitoring.md: no word of the metric shale_loss"
-  howto/monitoring.md "`shale_lost`\n")
+check("a metric of Prometheus" "reference/metrics.md: no word of the metric shale_loss"
+  reference/metrics.md "| `loss` | nats | x |\n| `state` | saved or not |\n${of_ranks}")
+check("a metric of Prometheus that is not there" "reference/metrics.md: no row has shale_lost"
+  reference/metrics.md "${metrics}| `shale_lost` | gauge |\n")
 check("a metric that the dashboard alone has" "grafana.json: there is no metric shale_lost"
   grafana.json "\"shale_loss{a}\", \"shale_lost{a}\"\n")

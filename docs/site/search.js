@@ -1,6 +1,7 @@
-// Searches the pages for words, in the reader's browser: every word must be in a section, as the
-// beginning of a word of it; a word in a title counts most. search_index.js has the sections, so
-// that this works from file://, where a page may not read files.
+// Searches the pages for words, in the reader's browser. Every word of the query must begin a word of a
+// section. Whole words, words in titles, and the words side by side count more; guides come before
+// records of changes and measurements. search_index.js has the sections, so that this works from
+// file://, where a page may not read files.
 'use strict';
 
 const up = document.body.dataset.up;
@@ -9,32 +10,67 @@ const found = document.getElementById('found');
 const count = document.getElementById('count');
 const shown = 30;
 
+// Words that readers use, and the pages do not.
+const synonyms = {
+  finetune: 'fine-tune', finetuning: 'fine-tune', oom: 'out of memory', divergence: 'diverge',
+  gpu: 'gpus', checkpointing: 'recompute', quantization: 'quantize',
+};
+
+// Words that say nothing by themselves.
+const empty = new Set(['a', 'do', 'for', 'how', 'i', 'in', 'is', 'my', 'the', 'to', 'what']);
+
+// Lower case, words apart by one blank: "Fine-tuning" is "fine tuning".
+function plain(text) {
+  return ' ' + text.toLowerCase().replace(/[^a-z0-9]+/g, ' ').trim() + ' ';
+}
+
 const sections = searchIndex.map(([page, anchor, title, heading, text]) => ({
-  page, anchor, title, heading, text,
-  lowerTitle: (title + ' ' + heading).toLowerCase(), lowerText: text.toLowerCase(),
+  page, anchor, title, heading, text, inTitle: plain(title + ' ' + heading), inText: plain(text),
 }));
 
-// Where `word` begins a word of `text`; -1: nowhere. Names with dashes are words, and their parts.
-function placeOf(word, text) {
-  for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + 1)) {
-    if (at === 0 || !/[a-z0-9]/.test(text[at - 1])) return at;
-  }
-  return -1;
+function wordsOf(text) {
+  const all = plain(text).trim().split(' ').filter((word) => word !== '');
+  const words = all.some((word) => !empty.has(word)) ? all.filter((word) => !empty.has(word)) : all;
+  return words.flatMap((word) => (synonyms[word] ? plain(synonyms[word]).trim().split(' ') : [word]));
+}
+
+// What a word counts: 0 if no word of the text begins with it. "tuned" stands for "tune" and "tuning".
+function countOf(word, text) {
+  if (text.includes(' ' + word + ' ')) return 3;
+  if (text.includes(' ' + word)) return 2;
+  const stem = word.replace(/(e|es|ed|ing|s)$/, '');
+  return stem.length > 2 && stem !== word && text.includes(' ' + stem) ? 1 : 0;
 }
 
 function scoreOf(section, words) {
   let score = 0;
   for (const word of words) {
-    const inTitle = placeOf(word, section.lowerTitle) >= 0;
-    if (!inTitle && placeOf(word, section.lowerText) < 0) return 0;
-    score += inTitle ? 10 : 1;
+    const inTitle = countOf(word, section.inTitle), inText = countOf(word, section.inText);
+    if (inTitle + inText === 0) return 0;
+    score += 10 * inTitle + inText;
   }
-  return score;
+  const phrase = ' ' + words.join(' ');
+  if (section.inTitle.includes(phrase)) score += 15;
+  if (section.inText.includes(phrase)) score += 5;
+  if (/^docs\/(tutorials|howto)\//.test(section.page)) score += 4;
+  if (section.heading === section.title) score += 6;
+  if (/^(CHANGELOG|bench|test)/.test(section.page)) score -= 40;
+  return Math.max(score, 1);
 }
 
-// What stands around the first of the words that the text has.
+// Sections that have all words of the text, the best first.
+function rank(text) {
+  const words = wordsOf(text);
+  if (words.length === 0) return [];
+  return sections.map((section) => ({ section, score: scoreOf(section, words) }))
+      .filter(({ score }) => score > 0).sort((a, b) => b.score - a.score)
+      .map(({ section }) => section);
+}
+
+// The text around the first of the words.
 function excerptOf(section, words) {
-  const places = words.map((word) => placeOf(word, section.lowerText)).filter((at) => at >= 0);
+  const text = section.text.toLowerCase();
+  const places = words.map((word) => text.indexOf(word)).filter((at) => at >= 0);
   const from = Math.max(0, (places.length > 0 ? Math.min(...places) : 0) - 40);
   return (from > 0 ? '… ' : '') + section.text.slice(from, from + 120);
 }
@@ -52,14 +88,13 @@ function show(section, words) {
 }
 
 function search() {
-  const words = query.value.toLowerCase().split(/\s+/).filter((word) => word !== '');
+  const words = wordsOf(query.value);
+  const ranked = rank(query.value);
   found.replaceChildren();
   found.hidden = words.length === 0;
   count.textContent = '';
   if (words.length === 0) return;
-  const ranked = sections.map((section) => ({ section, score: scoreOf(section, words) }))
-      .filter(({ score }) => score > 0).sort((a, b) => b.score - a.score);
-  for (const { section } of ranked.slice(0, shown)) show(section, words);
+  for (const section of ranked.slice(0, shown)) show(section, words);
   count.textContent = ranked.length > shown ? `${shown} of ${ranked.length} sections`
       : ranked.length === 1 ? '1 section' : `${ranked.length} sections`;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks the commands in the code blocks of the pages. Each is parsed by its program, and run unless
 # test/fixtures/commands_not_run.txt gives a reason not to. The commands of a page run in order in
-# one folder, with shortened trainings.
+# one folder, with shortened trainings. Output that README.md and tutorials show must be what
+# programs print, except for numbers.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -106,6 +107,25 @@ SHIM
 PATH=$work/bin:$PATH
 prepare
 
+# shape FILE...: prints their lines with N instead of numbers, and without units that depend on them.
+shape() {
+  sed -E 's/[0-9]+([.][0-9]+)?[kM]?/N/g; s/N [KMG]iB/N B/g; s/Nm Ns/Ns/g; s/, by a hash.*|, the end of.*//
+    s/ +/ /g; s/(layer|head|file|rank|class|image)(es|s)?\b/\1/g' "$@"
+}
+
+# shows_output PAGE: checks that the page's commands have printed each line of output that the page
+# shows, except for numbers.
+shows_output() {
+  local line lines=0
+  shape "$work/printed" | sort -u >"$work/shapes"
+  while IFS= read -r line; do
+    lines=$((lines + 1))
+    grep -qxF -- "$line" "$work/shapes" || fail "$1: no program prints: $line"
+  done < <(grep -E '^ *(text: |shapes: |model |[a-z]+-nano: |step +[0-9]|saved |sample:)' "$root/$1" |
+    sed 's/^    //' | shape)
+  [[ $lines -ge 3 ]] || fail "$1: only $lines lines of output"
+}
+
 # check_page PAGE: checks all commands of the page.
 check_page() {
   local page=$1 block command why without=
@@ -113,6 +133,7 @@ check_page() {
   rm -rf "$work/page"
   cp -r "$work/base" "$work/page"
   cd "$work/page" || exit 1
+  : >"$work/printed"
   while read -r block command; do
     [[ $block == "$without" ]] && continue
     why=$(reason "$page" "$command")
@@ -123,16 +144,26 @@ check_page() {
     [[ -n $why ]] && continue
     ran=$((ran + 1))
     # Each training of a page starts afresh in the same folder.
-    if [[ $command == *train_* && $command != *--resume* ]]; then rm -rf out; fi
+    if [[ $command == *train_* && ! $command =~ --resume|--init\ out ]]; then rm -rf out; fi
     timeout 120 bash -c "$command" >"$work/output" 2>&1 </dev/null ||
       fail "$page: exit code $?: $command"
+    cat "$work/output" >>"$work/printed"
   done < <(commands "$root/$page")
 }
 
 count=0
 ran=0
 mapfile -t pages < <(cd "$root" && ls README.md CONTRIBUTING.md docs/{,*/}*.md examples/*.md)
-for page in "${pages[@]}"; do check_page "$page"; done
+for page in "${pages[@]}"; do
+  check_page "$page"
+  case "$page" in
+    README.md)
+      train_lm --data my.txt --out shown --eval-every 50 --sample-tokens 20 >"$work/printed" 2>&1
+      shows_output "$page" ;;
+    docs/tutorials/first_model.md | docs/tutorials/images.md | docs/tutorials/diffusion.md)
+      shows_output "$page" ;;
+  esac
+done
 [[ $count -ge 40 && $ran -ge 20 ]] || fail "only $count commands were found, and $ran run"
 grep -v '^#' "$not_run" | sort >"$work/lines"
 sort -u "$work/used" | comm -23 "$work/lines" - >"$work/output"
@@ -148,5 +179,13 @@ printf 'x\n\n    train_lm --data my.txt --no-such-flag 3\n    shale trace report
 ) >"$work/said" 2>/dev/null
 grep -q 'not parsed: train_lm --data my.txt --no-such-flag' "$work/said" &&
   grep -q 'exit code 66: shale trace report gone.json' "$work/said" || fail 'nothing can fail here'
+printf '    step 1/3 33%% | loss 2\n    saved step 3\n    step 3/3 | loss 2 tok/s\n' >"$work/wrong.md"
+echo 'saved step 7' >"$work/printed"
+(
+  root=$work
+  shown=()
+  shows_output wrong.md
+) >"$work/said" 2>/dev/null
+[[ $(grep -c 'no program prints: step' "$work/said") -eq 2 ]] || fail 'no shown output can fail here'
 
 finish "$count commands parsed, $ran run"

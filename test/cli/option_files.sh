@@ -10,7 +10,7 @@ make_files() {  # PROGRAM
   "$BIN_DIR/$1" --help table >"$work/$1.table" || fail "$1 --help table: exit code $?"
   for kind in bash zsh fish man; do
     "$awk" -v kind=$kind -v program="$1" -v version=test -f "$root/cmake/option_files.awk" \
-      "$work/$1.table" $([[ $kind == man ]] && echo "$root/docs/reference/flags.md") >"$work/$1.$kind" ||
+      "$work/$1.table" $([[ $kind == man ]] && echo "$root/docs/reference/files.md") >"$work/$1.$kind" ||
       fail "$1: no $kind"
   done
 }

@@ -68,6 +68,30 @@ for what in 'no docs/contributing/gone.html' 'no docs/contributing/bounds.html#g
 done
 cp "$work/style.html" "$site/docs/contributing/style.html"
 
+# finds QUERY PAGE [HEADING]: the page is the first that a search finds.
+finds() {
+  node "$root/test/support/search_pages.js" "$site" "$1" >"$work/output" 2>&1 || fail "search for $1"
+  head -n 1 "$work/output" | grep -qF -- "$2" || fail "a search for '$1' does not find $2 first"
+}
+if command -v node >/dev/null; then
+  finds 'fine-tune' 'docs/howto/finetuning.html'
+  finds 'finetuning' 'docs/howto/finetuning.html'
+  finds 'nan' 'docs/howto/nan_and_slow.html'
+  finds 'out of memory' 'docs/howto/out_of_memory.html'
+  finds 'learning rate' 'docs/howto/resume.html Change the learning rate'
+  finds 'how to install' 'index.html Install'
+  node "$root/test/support/search_pages.js" "$site" 'zzyzx' >"$work/output"
+  [[ ! -s $work/output ]] || fail 'a search for nothing finds something'
+else
+  echo 'skipped: no node is installed, so the order of what searches find was not checked'
+fi
+
+# The landing page leads to each kind, and pages to those before and after them.
+grep -q '<li><a href="docs/tutorials/first_model.html"><b>' "$site/index.html" || fail 'no doors'
+grep -q 'rel="next" href="../../docs/tutorials/first_hour.html"' "$site/docs/tutorials/first_model.html" &&
+  grep -q 'rel="prev" href="../../docs/tutorials/first_model.html"' "$site/docs/tutorials/first_hour.html" ||
+  fail 'pages do not lead to their neighbours'
+
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 if [[ -z $browser ]]; then
   echo 'skipped: no chromium or google-chrome is installed, so nobody searched'
