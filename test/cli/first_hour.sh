@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the steps of docs/tutorials/first_hour.md on small files: from text to a chat model, exported in the
-# formats that other tools read.
+# Runs the steps of docs/tutorials/first_hour.md and lora.md on small files: from text to a chat
+# model, exported in the formats that other tools read.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/output")
 
@@ -43,10 +43,16 @@ evaluate=(evaluate base --data held_out.txt --seq-len 32 --batch 3 --json --thre
 timeout 60 mpirun --oversubscribe --bind-to none -np 2 "$shale" "${evaluate[@]}" >together 2>&1
 grep -qF '"perplexity"' alone && cmp -s alone together ||
   fail "two ranks evaluate otherwise: $(cat alone together)"
-step "adapters of rank 4" -- "$train" --task sft --data chats.jsonl --init base --lora-rank 4 \
+step "validation" -- "$train" --task sft --data chats.jsonl --init base --seq-len 64 --steps 40 \
+  --micro-batch 4 --lr 5e-3 --eval-every 20 --out whole
+loss_of whole | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < first) }' ||
+  fail "the validation loss of fine-tuning does not fall: $(loss_of whole)"
+# Runs the steps of docs/tutorials/lora.md, with this model in place of a published one.
+step "wrote published" -- "$shale" ckpt export whole --out published
+step "adapters of rank 4" -- "$train" --task sft --data chats.jsonl --init published --lora-rank 4 \
   --seq-len 64 --steps 40 --micro-batch 4 --lr 2e-2 --eval-every 20 --out chat
 loss_of chat | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < first) }' ||
-  fail "the validation loss of fine-tuning does not fall: $(loss_of chat)"
+  fail "the validation loss of adapters does not fall: $(loss_of chat)"
 step -- "$shale" generate chat --chat --prompt "2 and 3?" --tokens 20
 printf '2 and 3?\n4 and 4?\n' | timeout 60 "$shale" generate chat --chat --tokens 12 >output 2>&1 ||
   fail "a conversation: exit code $?"
