@@ -75,6 +75,7 @@ std::string bytes_text(int64_t bytes) {
   for (const auto& [shift, unit] : {std::pair{30, "GiB"}, {20, "MiB"}, {10, "KiB"}}) {
     if (bytes != 0 && bytes % (int64_t{1} << shift) == 0) return cat(bytes >> shift, unit);
   }
+  if (bytes != 0 && bytes % 1'000'000'000 == 0) return cat(bytes / 1'000'000'000, "e9");
   return std::to_string(bytes);
 }
 

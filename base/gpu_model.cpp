@@ -49,7 +49,7 @@ void check_dtype_of(const Device& device, DType dtype, std::string_view what) {
   throw UnavailableError(cat(what, ": ", device, " of compute capability ",
                              capability_text(device.arch), " has no bf16, which needs ",
                              capability_text(kFirstWithBF16),
-                             " or later; use --dtype fp16, whose losses are scaled, or fp32"));
+                             " or later; use --dtype fp16 or fp32"));
 }
 
 bool driver_compiles(const Device& gpu, int kernel_arch) {

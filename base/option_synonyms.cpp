@@ -24,11 +24,11 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"global-batch-size total-batch-size", "global-batch", ""},
     {"gradient-accumulation-steps gradient-accumulation grad-accum grad-accum-steps ga "
      "accumulate-grad-batches accumulation-steps",
-     "global-batch", "use --global-batch, of micro-batch x ranks x accumulation steps"},
+     "global-batch", "use --global-batch = micro-batch x ranks x accumulation steps"},
     {"per-device-eval-batch-size eval-batch-size", "eval-samples",
      "use --micro-batch, which validation has too, and --eval-samples"},
     {"epoch epochs num-epochs num-train-epochs max-epochs n-epochs", "steps",
-     "use --steps, of epochs x samples / --global-batch"},
+     "use --steps = epochs x samples / --global-batch"},
     {"max-steps train-steps training-steps num-steps train-iters max-iters iters iterations "
      "num-iterations max-train-steps",
      "steps", ""},
@@ -37,7 +37,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"min-learning-rate lr-min", "min-lr", ""},
     {"warmup warmup-iters num-warmup-steps lr-warmup-steps lr-warmup-iters", "warmup-steps", ""},
     {"warmup-ratio warmup-fraction lr-warmup-fraction", "warmup-steps",
-     "use --warmup-steps, of ratio x --steps"},
+     "use --warmup-steps = ratio x --steps"},
     {"lr-scheduler lr-scheduler-type scheduler lr-schedule lr-decay-style", "schedule", ""},
     {"lr-decay-iters lr-decay-steps wsd-decay-steps", "decay-steps", ""},
     {"optim optimizer-type", "optimizer", ""},

@@ -13,9 +13,8 @@ namespace shale {
 std::string read_text_file(const std::string& path, int64_t max_bytes) {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (!file) {
-    const std::string message = cat(path, ": cannot be opened: ", std::strerror(errno));
-    if (errno == ENOENT || errno == ENOTDIR) throw MissingInputError(message);
-    throw DataError(message);
+    if (errno == ENOENT || errno == ENOTDIR) throw MissingInputError(cat(path, ": no such file"));
+    throw DataError(cat(path, ": cannot be opened: ", std::strerror(errno)));
   }
   // Read in chunks, because pipes and files in /proc do not report their size.
   std::string text;

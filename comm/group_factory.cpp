@@ -31,7 +31,7 @@ std::unique_ptr<ProcessGroup> make_device_group(std::shared_ptr<WorldContext> co
                                                 DeviceBackend& device) {
   const Transport transport = host->options().transport;
   const Device& place = device.device();
-  std::string obstacle = cat("its tensors are on GPUs, and these are on ", place);
+  std::string obstacle = cat("it needs tensors on GPUs, found ", place);
   if (place.type == DeviceType::kCuda && transport != Transport::kMpi) {
     obstacle = "this build is without it: nccl.h was not found";
 #ifdef SHALE_HAVE_NCCL

@@ -44,7 +44,8 @@ ProgramModule& program_module(const ModuleObject& object) {
 
 void check_not_sharded(const Tree& tree) {
   if (tree.root().attachment() == nullptr) return;
-  throw CallError(SHALE_ERROR_STATE, "the model was sharded, and its tree is fixed");
+  throw CallError(SHALE_ERROR_STATE,
+                  "the model was sharded, so its modules cannot change any more");
 }
 
 std::string checked_name(const char* name) {

@@ -29,8 +29,8 @@ int64_t stored_replicas(const CheckpointTensor& stored, const StatePart& part) {
 void read_mean(const std::vector<StatePart>& parts, int64_t stored,
                const std::function<void(const std::vector<StatePart>&)>& read) {
   if (parts.empty()) return;
-  log_info("checkpoint: what each of ", stored, " replicas has of its own becomes the mean for ",
-           parts.front().shape[0]);
+  log_info("checkpoint: averaging the states of ", stored, " replicas for the ",
+           parts.front().shape[0], " of this run");
   for (const StatePart& part : parts) {
     const Tensor& mean = part.values;
     if (mean.numel() == 0) continue;

@@ -78,7 +78,7 @@ void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int 
   manifest.config = from.manifest().config;
   const std::vector<int64_t> steps = to.steps();
   if (std::find(steps.begin(), steps.end(), manifest.step) != steps.end()) {
-    throw ConfigError(cat("reshard: ", to.path_of(manifest.step), " is there already"));
+    throw ConfigError(cat("reshard: ", to.path_of(manifest.step), " already exists"));
   }
   const std::vector<std::vector<TensorPart>> parts = even_parts(from.manifest(), ranks);
   const std::string nonce = make_checkpoint_nonce();

@@ -144,8 +144,9 @@ void CheckpointSaver::check(const std::vector<StatePart>& share) {
     });
   }
   if (problem.empty()) return;
-  throw ConfigError(cat("checkpoint: what ", group_.size(), group_.size() == 1 ? " rank" : " ranks",
-                        " would save cannot be written: ", problem.substr(problem.find(' ') + 1)));
+  throw ConfigError(cat("checkpoint: cannot save the state of ", group_.size(),
+                        group_.size() == 1 ? " rank" : " ranks", ": ",
+                        problem.substr(problem.find(' ') + 1)));
 }
 
 std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
@@ -296,7 +297,7 @@ void CheckpointSaver::give_up() {
     try {
       folder_.discard(info_.step, nonce_);
     } catch (const Error& error) {
-      log_warning("checkpoint: what is left of it cannot be removed: ", error.what());
+      log_warning("checkpoint: cannot remove the unfinished checkpoint: ", error.what());
     }
   }
   throw_problem(problem);

@@ -238,8 +238,7 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
     if (parameter.sharding.share == Share::kWhole) return parts.push_back(std::move(part));
     throw ConfigError(cat("checkpoint: ", part.name, part.shape, " is a state of ",
                           parameter.full_name(),
-                          ", whose layer is cut; expected a state with a value "
-                          "for each of its elements"));
+                          ", whose layer is split; expected a state with one value per element"));
   }
   part.shape = whole;
   part.is_copy = !parameter.sharding.counts();

@@ -112,7 +112,7 @@ void NcclWatchdog::wait_for_all() {
     const double limit_s = comm_.options().timeout_s();
     if (limit_s > 0 && Clock::now() > start + std::chrono::duration<double>(limit_s)) {
       throw CommError(cat("group '", comm_.options().group_name,
-                          "': not all ranks have come to its end after ", limit_s, " s"));
+                          "': not all ranks reached its end after ", limit_s, " s"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -100,7 +100,11 @@ struct Place {
 };
 
 Place find_weights(const std::string& path) {
-  if (!is_there(path)) throw MissingInputError(cat("--init: no such file or folder: ", path));
+  if (!is_there(path))
+    throw MissingInputError(
+        cat("--init ", path,
+            ": no such file or folder; weights must be on this machine, as none "
+            "are downloaded"));
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     if (is_pickle_name(path)) {

@@ -93,7 +93,7 @@ double DiffusionTask::step_weight(int64_t step) const {
 void DiffusionTask::check_evaluation() const {
   if (data_.val_images > 0) return;
   throw DataError(
-      cat("data: ", config_.data.path,
+      cat("--data ", config_.data.path,
           " has no data for validation, which --eval-every needs; raise --val-fraction"));
 }
 

@@ -29,7 +29,7 @@ Init xavier(int64_t in, int64_t out) {
 const DitConfig& checked(const DitConfig& config) {
   if (config.patch < 1 || config.pixels % config.patch != 0) {
     throw ConfigError(cat("diffusion transformer: patch is ", config.patch,
-                          ", expected a divisor of the image size, found ", config.pixels));
+                          ", expected a divisor of the image size, ", config.pixels));
   }
   if (config.heads < 1 || config.width % config.heads != 0 || config.width % 4 != 0) {
     throw ConfigError(cat("diffusion transformer: width is ", config.width, " with ", config.heads,

@@ -81,8 +81,8 @@ ImageTask::ImageTask(const ImageTrainConfig& config)
       damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
       model_(make_image_model(model_config(config_, augmentation_, data_.classes.size()))) {
   if (data_.classes.size() < 2) {
-    throw DataError(cat("data: ", config_.data.path, ": expected at least two classes, found only ",
-                        data_.classes.front(),
+    throw DataError(cat("--data ", config_.data.path,
+                        ": expected at least two classes, found only ", data_.classes.front(),
                         "; --data must be the folder with one folder per class"));
   }
   if (config_.init.empty()) return;
@@ -146,7 +146,7 @@ double ImageTask::step_weight(int64_t step) const {
 void ImageTask::check_evaluation() const {
   if (data_.val != nullptr) return;
   throw DataError(
-      cat("data: ", config_.data.path,
+      cat("--data ", config_.data.path,
           " has no data for validation, which --eval-every needs; raise --val-fraction"));
 }
 

@@ -270,7 +270,7 @@ AttentionPattern parse_pattern(const JsonObject& shape) {
   if (name == kListed) {
     const std::vector<std::vector<int64_t>> rows = shape.integer_lists("attention_rows");
     const std::string wrong = wrong_rows(rows);
-    if (!wrong.empty()) shape.fail("attention_rows", cat("others: ", wrong));
+    if (!wrong.empty()) shape.fail("attention_rows", cat("valid rows: ", wrong));
     pattern.kind = PatternKind::kListed;
     pattern.rows = narrow(rows);
     return pattern;
@@ -283,7 +283,7 @@ AttentionPattern parse_pattern(const JsonObject& shape) {
   pattern.random = shape.integer("attention_random", 0);
   pattern.seed = shape.integer("attention_seed", 0);
   const std::string wrong = wrong_sizes(*named, pattern);
-  if (!wrong.empty()) shape.fail("attention_pattern", cat("other sizes: ", wrong));
+  if (!wrong.empty()) shape.fail("attention_pattern", cat("valid sizes: ", wrong));
   return pattern;
 }
 

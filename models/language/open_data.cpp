@@ -119,7 +119,7 @@ void check_formats(const DataConfig& source, const std::vector<DataPart>& parts)
                           to_string(parts.front().format), "; leave out ", flag));
   };
   if (source.dtype != initial.dtype) {
-    refuse_without("--data-dtype", {kRaw, kNanogpt}, "files of tokens that do not say it");
+    refuse_without("--data-dtype", {kRaw, kNanogpt}, "token files that do not store it");
   }
   if (source.field != initial.field) refuse_without("--data-field", {kCorpus}, "jsonl");
   if (source.cache != initial.cache) refuse_without("--data-cache", {kCorpus}, "a corpus");
@@ -206,8 +206,8 @@ void open_evaluation(const MixedData& data, const Mixture& mixture, const RowMak
                      const LanguageConfig& config, TrainingData& to) {
   std::vector<std::shared_ptr<const EvalRows>> sources;
   std::vector<double> shares;
-  to.no_eval = cat("data: ", config.source.data,
-                   " leaves nothing for validation, which --eval-every asks for");
+  to.no_eval = cat("--data ", config.source.data,
+                   " has no data for validation, which --eval-every needs; raise --val-fraction");
   for (size_t i = 0; i < data.sources.size(); ++i) {
     if (data.sources[i].val == nullptr) continue;
     try {
@@ -344,7 +344,7 @@ TrainingData open_examples(const TrainConfig& config, const StoredModel* stored,
   const bool is_dpo = language.source.objective == Objective::kDpo;
   TrainingData all{.train = {},
                    .eval = {},
-                   .no_eval = cat("data: ", language.source.data, " leaves nothing for validation"),
+                   .no_eval = cat("--data ", language.source.data, " has no data for validation"),
                    .has_all_targets = false,
                    .vocab_bound = tokenizer->tokenizer.vocab_size(),
                    .size = cat(examples.examples, is_dpo ? " preferences" : " examples"),

@@ -35,7 +35,7 @@ PreferenceTask::PreferenceTask(const TrainConfig& config)
       train_(usable(data().preferences.train)),
       val_(usable(data().preferences.val)) {
   if (train_.size() == 0) {
-    throw DataError(cat("data: ", config.language.source.data,
+    throw DataError(cat("--data ", config.language.source.data,
                         ": no preference pair has both answers within --seq-len ",
                         config.language.seq_len, "; use a larger --seq-len or other data"));
   }

@@ -32,7 +32,7 @@ LanguageTask::LanguageTask(const TrainConfig& config)
   const LanguageModelConfig model =
       model_config(config_, data_vocab(data_.is_text, tokenizer_.get()), init_.get());
   if (data_.vocab_bound > model.vocab) {
-    throw DataError(cat("data: ", config_.source.data, " has token ids up to ",
+    throw DataError(cat("--data ", config_.source.data, " has token ids up to ",
                         data_.vocab_bound - 1, ", the model's vocabulary is ", model.vocab,
                         "; use data of its tokenizer, or a larger --vocab"));
   }

@@ -188,24 +188,25 @@ Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t l
 std::string describe(const Remedies& remedies, int64_t limit_bytes) {
   const auto size = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   if (remedies.fits) {
-    return cat("a plan of the training has ", size(remedies.planned_bytes), " of the ",
-               size(limit_bytes), ": what took the rest is not part of it");
+    return cat("the plan of this run needs ", size(remedies.planned_bytes), " of the ",
+               size(limit_bytes), "; the rest was used by something else");
   }
   const std::string unknown =
       remedies.is_cut_short ? "; not all options were planned in the time there was" : "";
-  const std::string wanted = cat("the training takes ", size(remedies.planned_bytes),
-                                 " of a rank, and ", size(limit_bytes), " were to be had");
+  const std::string wanted = cat("this run needs ", size(remedies.planned_bytes),
+                                 " per rank, and there are ", size(limit_bytes));
   if (!remedies.alternatives.empty()) {
-    std::string text = cat(wanted, "; each of these would have been enough:");
+    std::string text = cat(wanted, "; each of these is enough:");
     for (const Remedy& remedy : remedies.alternatives) {
       text += cat("\n  ", remedy.flags, " (", size(remedy.bytes), ")");
     }
     return text;
   }
   if (remedies.together.flags.empty()) return wanted + unknown;
-  return cat(wanted, "; ", remedies.together_fits ? "all of this would have been" : "not even",
-             remedies.together_fits ? " enough: " : " this is: ", remedies.together.flags, " (",
-             size(remedies.together.bytes), ")", remedies.together_fits ? "" : unknown);
+  return cat(wanted,
+             remedies.together_fits ? "; all of this is enough: " : "; too much even with: ",
+             remedies.together.flags, " (", size(remedies.together.bytes), ")",
+             remedies.together_fits ? "" : unknown);
 }
 
 }  // namespace shale::models

@@ -110,7 +110,7 @@ int run_export(int argc, const char* const* argv) {
                    {"bf16", GgufType::kBF16},
                    {"fp16", GgufType::kF16},
                    {"q8_0", GgufType::kQ8_0}},
-                  "of the weights; q8_0, 8 bits with a scale for 32, in GGUF alone");
+                  "dtype of the weights; q8_0 (GGUF only): 8 bits with a scale per 32 values");
   spec.add("tokenizer", tokenizer,
            "tokenizer.json, tiktoken file or SentencePiece model to include; byte models need none",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "the checkpoint's"}});

@@ -138,8 +138,9 @@ int run_import(int argc, const char* const* argv) {
   if (!in.problems().empty()) {
     std::string text;
     for (const std::string& problem : in.problems()) text += cat("\n  ", problem);
-    throw ConfigError(cat(file, ": ", in.problems().size(),
-                          " options have no counterpart in Shale (--waive KEY drops one):", text));
+    const size_t count = in.problems().size();
+    throw ConfigError(cat(file, ": ", count, count == 1 ? " option has" : " options have",
+                          " no counterpart in Shale (--waive KEY drops one):", text));
   }
   const std::string options = checked(in.options(), file);
   if (out.empty()) {

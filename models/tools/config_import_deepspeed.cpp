@@ -38,8 +38,7 @@ void import_lamb_and_bits(ConfigImport& in, const std::string& name) {
   in.refuse_unless(params + "max_grad_norm", 0.0, "clipping is gradient_clipping");
   if (name == "lamb") return;
   in.maps(params + "freeze_step", "freeze_step", 100000);
-  in.leave_out({params + "cuda_aware", params + "comm_backend_name"},
-               "how bytes travel changes no result");
+  in.leave_out({params + "cuda_aware", params + "comm_backend_name"}, "it changes no result");
 }
 
 void import_optimizer(ConfigImport& in) {
@@ -57,7 +56,8 @@ void import_optimizer(ConfigImport& in) {
   }
   const auto ours = names.find(name);
   if (ours == names.end()) {
-    return in.refuse("optimizer.type", cat("expected one of ", keys_of(names), " in any letters"));
+    return in.refuse("optimizer.type",
+                     cat("expected one of ", keys_of(names), " in upper or lower case"));
   }
   const bool has_more = name == "lamb" || name == "onebitadam";
   const bool is_adam = ours->second == "adamw" || has_more;
@@ -224,7 +224,7 @@ void import_zero(ConfigImport& in) {
   for (const char* const key : {"zeropp_loco_param", "zenflow"}) {
     in.refuse_unless(zero + key, nullptr, "changes results");
   }
-  in.leave_out_rest(zero, "it changes speed and memory alone");
+  in.leave_out_rest(zero, "it only changes speed and memory");
 }
 
 }  // namespace

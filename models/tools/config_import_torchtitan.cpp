@@ -91,8 +91,8 @@ void import_training(ConfigImport& in) {
     in.set("offload", "params", "training.enable_cpu_offload");
   }
   in.leave_out({"training.dataset", "training.dataset_path"}, "give --data");
-  in.leave_out_rest("training.compile", "it changes speed alone");
-  in.leave_out_rest("training.gc_", "it changes speed alone");
+  in.leave_out_rest("training.compile", "it only changes speed");
+  in.leave_out_rest("training.gc_", "it only changes speed");
 }
 
 void import_optimizer(ConfigImport& in) {
@@ -104,7 +104,7 @@ void import_optimizer(ConfigImport& in) {
   in.maps("optimizer.beta2", "beta2", 0.95);
   in.maps("optimizer.eps", "eps", 1e-8);
   in.maps("optimizer.weight_decay", "weight_decay", 0.1);
-  in.leave_out({"optimizer.implementation"}, "it changes speed alone");
+  in.leave_out({"optimizer.implementation"}, "it only changes speed");
 }
 
 void import_schedule(ConfigImport& in) {
@@ -185,7 +185,7 @@ void import_parallelism(ConfigImport& in) {
     in.refuse_unless(part + "expert_tensor_parallel_degree", 1,
                      "tensor parallelism inside experts has no counterpart");
   }
-  in.leave_out_rest(part, "of parallelism that is not asked for, or of speed alone");
+  in.leave_out_rest(part, "parallelism that is not used, or it only changes speed");
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ void import_torchtitan(ConfigImport& in) {
     in.maps("checkpoint.interval", "save_every", 500);
     in.maps("checkpoint.keep_latest_k", "keep", 10);
     in.set("resume", "auto", "checkpoint.enable");
-    in.leave_out_rest("checkpoint.", "checkpoints lie in --out and are written beside training");
+    in.leave_out_rest("checkpoint.", "checkpoints are in --out, and written in the background");
   } else {
     in.set("no_save", true,
            in.has("checkpoint.enable") ? "checkpoint.enable" : "checkpoint.enable (not given)");

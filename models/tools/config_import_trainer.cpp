@@ -104,7 +104,8 @@ void import_batch(ConfigImport& in) {
   } else if (in.has("num_train_epochs")) {
     in.refuse("num_train_epochs", "give --steps instead, and waive this");
   } else {
-    in.lacks("max_steps", "a run is 3 epochs there, and so many steps here: give it");
+    in.lacks("max_steps",
+             "the default is 3 epochs there, a run has a number of steps here: set it");
   }
 }
 

@@ -104,7 +104,7 @@ void measure_memory(Findings& findings, int cores) {
   const double all = copy_bytes_per_s(cores), one = cores == 1 ? all : copy_bytes_per_s(1);
   std::string fix;
   if (all < kLeast * std::min(cores, 4)) {
-    fix = "other programs take it, or the machine has memory in one of its channels alone";
+    fix = "other programs use it, or only one memory channel is populated";
   } else if (cores >= 4 && all < 1.2 * one) {
     fix = "one core takes all there is: more ranks or threads will not be faster";
   }
@@ -124,12 +124,12 @@ void measure_products(Findings& findings, int cores) {
   const double all = cores == 1 ? one : products_per_s(cores, DType::kF32);
   const double half = products_per_s(cores, DType::kBF16);
   const auto flops = [](double value) { return cat(rounded(value / 1e9), " GFLOP/s"); };
-  add(findings, "products fp32", cat(flops(all), " by ", cores, " cores, ", flops(one), " by one"),
+  add(findings, "GEMM fp32", cat(flops(all), " by ", cores, " cores, ", flops(one), " by one"),
       all < kShared * one * cores
           ? "cores are shared, by hyper-threads, a quota or other programs: fewer ranks x --threads"
           : "");
-  add(findings, "products bf16", cat(flops(half), ", ", rounded(half / all), " times fp32's"),
-      half < all ? "train with --dtype fp32 here: the CPU has no bf16 products" : "");
+  add(findings, "GEMM bf16", cat(flops(half), ", ", rounded(half / all), " times fp32's"),
+      half < all ? "use --dtype fp32 here: the CPU has no bf16 instructions" : "");
 }
 
 // ---- Disks ----
@@ -216,7 +216,7 @@ void measure_gpus(Findings& findings) {
                            speed.upload_bytes_per_s < kAlike * best.upload_bytes_per_s ||
                            speed.flops < kAlike * best.flops;
     add(findings, cat("cuda:", i),
-        cat(rounded(speed.flops / 1e12), " TFLOP/s of bf16 products; memory ",
+        cat(rounded(speed.flops / 1e12), " TFLOP/s in bf16 GEMMs; memory ",
             rate(speed.copy_bytes_per_s), "; from the host ", rate(speed.upload_bytes_per_s)),
         is_slower ? "slower than another GPU here, and all wait for it: nvidia-smi -q -d "
                     "PERFORMANCE says what holds it back"

@@ -159,7 +159,7 @@ void examine_gpu_libraries(Findings& findings) {
   } else {
     products.state = State::kWarning;
     products.value = "not found: " + blas.error();
-    products.fix = "its folder in LD_LIBRARY_PATH; else products run on Shale's own kernels";
+    products.fix = "put its folder into LD_LIBRARY_PATH; else GEMMs run on kernels of Shale";
   }
   findings.push_back(products);
   Finding convolutions{.section = "GPU", .name = "cuDNN", .value = "found"};

@@ -32,7 +32,7 @@ std::string describe(const StepPipeline& pipeline) {
   }
   const comm::Simulation run = comm::simulate(pipeline.plan.schedule, {.times = times});
   const double idle = *std::min_element(run.idle.begin(), run.idle.end());
-  return cat(text, "; by its products, ranks are idle for at least ",
+  return cat(text, "; ranks are idle for at least ",
              static_cast<int>(std::lround(100 * idle / run.makespan)), "% of a step");
 }
 

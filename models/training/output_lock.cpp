@@ -180,7 +180,7 @@ std::string OutputLock::try_to_take() {
   const bool is_gone = owner && is_this_host(*owner) ? locked && !is_alive(*owner)
                                                      : locked && locks_hold_everywhere(path_);
   if (!is_new && !text.empty() && !is_gone) {
-    return cat(describe(owner), ", of which cannot be seen from here whether it lives");
+    return cat(describe(owner), ", which may still run, as this cannot be checked from here");
   }
   // Without file locks, another run may be about to write its name to an empty file.
   if (!is_new && text.empty() && !locked) return describe(owner);

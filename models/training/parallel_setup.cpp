@@ -247,9 +247,10 @@ namespace {
 void check_experts(const RunConfig& config, int shard_ranks) {
   const int ranks = shard_ranks * config.tensor;
   if (ranks % config.expert == 0) return;
-  throw ConfigError(
-      cat("--expert ", config.expert, ": expected a divisor of the ", ranks, " ranks that ",
-          config.tensor > 1 ? "share the layers of a stage" : "share the sharded parameters"));
+  throw ConfigError(cat("--expert ", config.expert, ": expected a divisor of the ", ranks,
+                        ranks == 1 ? " rank" : " ranks",
+                        config.tensor > 1 ? " that share the layers of a stage"
+                                          : " that share the sharded parameters"));
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ void RunCheckpoints::find_candidates() {
     if (steps.empty() || config_.no_save) return;
     throw ConfigError(cat("--out ", config_.out, " has checkpoints, the newest of step ",
                           steps.front(),
-                          "; use --resume auto to go on from there, or another "
+                          "; use --resume auto to continue, or another "
                           "--out"));
   }
   fs::path given = fs::path(config_.resume).lexically_normal();

@@ -19,7 +19,7 @@ constexpr int64_t kHiddenPerWidth = 4;
 const ImageModelConfig& checked(const ImageModelConfig& config) {
   if (config.patch < 1 || config.pixels % config.patch != 0) {
     throw ConfigError(cat("vision transformer: patch is ", config.patch,
-                          ", expected a divisor of the image size, found ", config.pixels));
+                          ", expected a divisor of the image size, ", config.pixels));
   }
   if (config.heads < 1 || config.width % config.heads != 0) {
     throw ConfigError(cat("vision transformer: width is ", config.width, " with ", config.heads,

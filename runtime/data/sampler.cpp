@@ -104,7 +104,7 @@ void BatchLayout::validate() const {
   const auto require_multiple = [&](const char* name, int64_t batch) {
     if (!overflows && batch % unit == 0) return;
     throw ConfigError(cat(name, " is ", batch, ", expected a multiple of micro-batch ", micro_batch,
-                          " times ", ranks, " ranks"));
+                          " x ", ranks, ranks == 1 ? " rank" : " ranks"));
   };
   require_multiple("global-batch", global_batch);
   int64_t begin = 0;

@@ -59,9 +59,9 @@ std::vector<FileUse> divide_files(const std::vector<std::string>& names,
     return std::find(uses.begin(), uses.end(), use) != uses.end();
   };
   if (!names.empty() && !has(FileUse::kTrain)) {
-    throw DataError(cat(source, ": expected files for training, found ", names.size(),
-                        " that their names keep for validation or test, such as ", names.front(),
-                        "; give the folder above, or a file by its own path"));
+    throw DataError(cat(source, ": no files for training; the names of all ", names.size(),
+                        " files, such as ", names.front(),
+                        ", are for validation or test; use the folder above, or name one file"));
   }
   if (!has(FileUse::kValidation)) {
     std::replace(uses.begin(), uses.end(), FileUse::kNone, FileUse::kValidation);

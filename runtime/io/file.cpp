@@ -44,7 +44,7 @@ FileHandle open_to_read(int folder, const std::string& name, const std::string& 
   if (error == ENOENT) throw MissingInputError(cat(path, ": no such file or folder"));
   const char* want = (flags & O_DIRECTORY) != 0 ? "a folder" : "a file";
   if (error == ENOTDIR || error == ELOOP) {
-    throw DataError(cat(path, ": a link, or a part of it is no folder; expected ", want));
+    throw DataError(cat(path, ": is a link, or a parent of it is not a folder; expected ", want));
   }
   fail_at(path, "open", error);
 }

@@ -86,10 +86,15 @@ SafetensorsFolder::SafetensorsFolder(const std::string& path) {
     open_index(path, index);
   } else if (fs::exists(single, error)) {
     add_file(single);
+  } else if (!fs::exists(path, error)) {
+    throw MissingInputError(
+        cat(path,
+            ": no such file or folder; weights must be on this machine, as none are "
+            "downloaded"));
   } else {
     const std::string pickle = find_pickle(path);
     throw MissingInputError(
-        cat(path, ": neither ", kSafetensorsSingleFile, " nor ", kSafetensorsIndexFile,
+        cat(path, ": found neither ", kSafetensorsSingleFile, " nor ", kSafetensorsIndexFile,
             pickle.empty() ? "" : cat("; ", pickle, " is ", how_to_convert(pickle))));
   }
 }

@@ -138,8 +138,9 @@ void Parameter::add_copy(Parameter& copy) {
 
 void Parameter::shard(const Sharding& of_rank) {
   if (value.impl().storage != nullptr || sharding.share != Share::kWhole) {
-    throw ConfigError(cat("sharding: ", full_name(),
-                          " is shared by ranks already or has its memory; declare it alone"));
+    throw ConfigError(
+        cat("sharding: ", full_name(),
+            " is sharded already, or has memory; shard it once, before it has memory"));
   }
   check_sharding(full_name(), whole, of_rank, split.unit);
   sharding = of_rank;

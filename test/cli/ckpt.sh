@@ -69,7 +69,7 @@ expect 0 "shard_00004_of_00005" -- ckpt verify "$work/five"
 expect 0 "0 tensors of" -- ckpt diff "$last" "$work/five"
 expect 1 "wte.weight" "elements, by at most" -- ckpt diff "$before" "$last"
 expect 1 '"max_abs"' -- ckpt diff "$before" "$last" --json
-expect 64 "there already" -- ckpt reshard "$last" --ranks 5 --out "$work/five"
+expect 64 "already exists" -- ckpt reshard "$last" --ranks 5 --out "$work/five"
 
 # The exported files equal those that train_lm wrote at the same step, split into files as
 # requested.

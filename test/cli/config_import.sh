@@ -72,7 +72,7 @@ cat >"$work/bad.json" <<'JSON'
 JSON
 import "$work/bad.json"
 [[ $? == 64 ]] || fail 'what cannot be had: expected exit code 64'
-notes '3 of its options cannot be had'
+notes '3 options have no counterpart in Shale'
 notes 'give --ranks'
 notes 'zero_quantized_nontrainable_weights true: communication in fewer bits'
 notes 'compression_training.a 1: has no counterpart'
@@ -100,7 +100,7 @@ cat >"$work/auto.json" <<'JSON'
 JSON
 import "$work/auto.json"
 [[ $? == 64 ]] || fail 'a logarithmic warm-up: expected exit code 64'
-notes '1 of its options cannot be had'
+notes '1 option has no counterpart in Shale'
 import "$work/auto.json" --waive scheduler.params.warmup_num_steps || fail "auto: exit code $?"
 has '"zero": 3'
 grep -q '"lr"\|"micro_batch"\|"clip"\|"dtype"\|"beta' "$work/options" && fail 'auto: an option all the same'
@@ -329,7 +329,7 @@ notes 'checkpoint.initial_load_path'
 echo '{"a": 1}' >"$work/unknown.json"
 import "$work/unknown.json"
 [[ $? == 64 ]] || fail 'nobody'"'"'s options: expected exit code 64'
-notes 'give --from'
+notes 'use --from'
 
 # A key with control characters cannot start a new line of output or send terminal escapes.
 printf '{"train_batch_size": 4, "a\\nerror: b\\u001b[31m": 1}' >"$work/forged.json"

@@ -109,7 +109,7 @@ refuses() {
   [[ $code -eq 64 ]] && grep -qF -- "$1" "$work/stdout" "$work/stderr" ||
     fail "${*:3}: exit code $code, expected 64 and \"$1\""
 }
-refuses "--context 3: a model on 3 ranks, expected a divisor of the 2 ranks" 2 --context 3
+refuses "--context 3: one copy of the model needs 3 ranks, found 2" 2 --context 3
 refuses "--ranks-per-process is 4 on 1 process with --context 2" 1 --context 2 --ranks-per-process 4
 refuses "would weigh the padding; expected a multiple of 4" 1 --context 2 --model moe-nano
 refuses "--sample-tokens 5 is incompatible with --context 2" 1 --context 2 --sample-tokens 5

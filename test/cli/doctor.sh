@@ -27,7 +27,7 @@ grep -q 'ranks start' "$work/out" && fail '--quick starts ranks'
 
 # Benchmarks: each line has a verdict, also for the rank axes.
 run 0 doctor --quick --bench --ranks 2 --tensor 2 --folder "$work"
-for line in 'memory' 'products fp32' 'products bf16' 'disk' 'axis tensor'; do
+for line in 'memory' 'GEMM fp32' 'GEMM bf16' 'disk' 'axis tensor'; do
   grep -qE "^  (ok|warning) +$line .*[0-9]" "$work/out" || fail "no figure and verdict: $line"
 done
 has 'all-reduce of 8 B' 'a checkpoint of GPT-2 124M takes'

@@ -68,7 +68,7 @@ refused() {
   cat "$work/stdout" "$work/stderr" | grep -q -- "$text" || fail "$name: no word of: $text"
 }
 refused emulated "needs compute capability 9.0 (H100), found 8.9; use --dtype bf16" --device emu:89
-refused no_blocks "the first and last 1 stay in bf16" --layers 2
-refused experts "mixture of experts" --model moe-nano --kv-heads 2
+refused no_blocks "the first and the last 1 of 2 blocks stay in bf16" --layers 2
+refused experts "is a MoE layer" --model moe-nano --kv-heads 2
 
 finish

@@ -74,7 +74,7 @@ check() {
   trains sent 1 --tensor 2 --steps 0 --no-save --init "$work/out_cut" --export "$work/out_sent"
   same_weights out_sent out_cut
 
-  refuses 'attend to all of a sample' 1 --context 2
+  refuses 'bidirectional attention' 1 --context 2
   refuses 'micro-batch is 3: .* expected a multiple of 2' 1 --tensor 2 --global-batch 3 --micro-batch 3
   refuses 'use --zero 0 or 1' 2 --pipeline 2 --zero 2 "${unseen[@]}"
 }
@@ -92,7 +92,7 @@ for name in cut4 sharded; do
   cmp -s "$work/$name/samples/step_00000004.png" "$work/cut/samples/step_00000004.png" ||
     fail "$name: other samples than cut"
 done
-refuses 'use --samples 0, or --pipeline 1' 2 --pipeline 2
+refuses 'use --samples 0 or --pipeline 1' 2 --pipeline 2
 ddpm=(--process ddpm --learned-variance --samples 0 --no-save)
 trains ddpm 1 "${ddpm[@]}" --tensor 2
 trains ddpm2 2 "${ddpm[@]}" --tensor 2

@@ -65,6 +65,6 @@ refused 'use 1f1b or interleaved, or --recompute selective' --pipeline-schedule 
 refused '--pipeline-split was removed; leave it out: stages have equal costs' --pipeline-split 2,2
 refused '--sample-tokens 5 is incompatible with --pipeline 2' --sample-tokens 5
 run_training 1 refused --pipeline 2
-[[ $code -eq 64 ]] && grep -qF -- '--pipeline 2: a model on 2 ranks, expected a divisor of the 1 rank' \
+[[ $code -eq 64 ]] && grep -qF -- '--pipeline 2: one copy of the model needs 2 ranks, found 1' \
   "$work/stderr" || fail "--pipeline 2 on one process: exit code $code, expected 64 and what fits"
 finish

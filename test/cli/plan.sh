@@ -76,7 +76,7 @@ done
 for cluster in "$clusters"/*.json; do
   plan --model gpt2-124m --ranks 8 --dtype bf16 --threads 1 --offload optimizer --cluster "$cluster"
   [[ $code -eq 0 ]] || fail "offload, $cluster: exit code $code"
-  [[ $cluster == */cpu_host.json ]] || says 'waiting for copies from the host, and for its steps'
+  [[ $cluster == */cpu_host.json ]] || says 'waiting for copies from the host, and for the CPU step'
 done
 plan --model gpt2-124m --ranks 8 --zero 3 --threads 1 --offload params --offload-activations \
   --cluster "$clusters/rtx4090.json"

@@ -47,7 +47,7 @@ fi
 # ---- Bandwidth ----
 
 # An unreachable expected bandwidth gives a warning; one that every machine reaches gives none.
-expect 0 'all-reduce of' 'over 2 ranks:' ', expected at least' 'as --expect-bandwidth has it' \
+expect 0 'all-reduce of' 'over 2 ranks:' ', expected at least' 'from --expect-bandwidth' \
   'slowest to receive: rank' "on $(hostname)" 'step 6/6' -- \
   -np 2 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
 [[ $(grep -c 'slowest to receive' "$work/output") -eq 1 ]] || { echo 'FAILED: not one warning'; failures=1; }

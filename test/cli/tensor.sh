@@ -211,14 +211,14 @@ refuses() {
     fail "${*:3}: exit code $code, expected 64 and \"$1\""
 }
 refuses "expected a divisor of" 1 --tensor 2 --heads 1
-refuses "--tensor 3: a model on 3 ranks, expected a divisor of the 1 rank" 1 --tensor 3
-refuses "--tensor 4: a model on 4 ranks, expected a divisor of the 3 ranks" 3 --tensor 4
-refuses "cut into 3 parts along dimension 0, of 256 elements; expected a divisor of 256" 3 --tensor 3 \
+refuses "--tensor 3: one copy of the model needs 3 ranks, found 1" 1 --tensor 3
+refuses "--tensor 4: one copy of the model needs 4 ranks, found 3" 3 --tensor 4
+refuses "split into 3 parts along dimension 0, of 256 elements; expected a divisor of 256" 3 --tensor 3 \
   --reproducible
-refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 1 --tensor 2 --pipeline 2
+refuses "--pipeline 2, --tensor 2: one copy of the model needs 4 ranks" 1 --tensor 2 --pipeline 2
 refuses "that divides --tensor times --context" 1 --tensor 4 --ranks-per-process 8
 refuses "--ranks-per-process is 3 on 1 process with --tensor 3" 1 --tensor 3 --ranks-per-process 3
-refuses "--tensor 4: a model on 2 ranks, expected a divisor of the 1 rank" 1 --tensor 4 --ranks-per-process 2
+refuses "--tensor 4: one copy of the model needs 2 ranks, found 1" 1 --tensor 4 --ranks-per-process 2
 refuses "--ranks-per-process has no effect without --tensor or --context" 1 --ranks-per-process 2
 refuses "--ranks-per-process 2 is incompatible with --cuda-graph" 1 --tensor 2 --cuda-graph --device emu
 refuses "--tensor-leaves was removed; use --tensor" 1 --tensor-leaves 4

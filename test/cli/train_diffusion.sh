@@ -85,13 +85,13 @@ refuses() {
   [[ $code -eq $want ]] || fail "$*: exit code $code, expected $want"
   grep -q -- "$words" "$work/stderr" || fail "$*: no word of '$words'"
 }
-refuses 64 'a flow has no variances; use --process ddpm' --learned-variance
-refuses 64 'times of --process ddpm are uniform' --process ddpm --times logit-normal
-refuses 64 'needs images of a multiple of that, found 8' --patch 3
+refuses 64 '--learned-variance needs --process ddpm' --learned-variance
+refuses 64 'logit-normal is incompatible with --process ddpm' --process ddpm --times logit-normal
+refuses 64 'patch is 3, expected a divisor of the image size, 8' --patch 3
 refuses 64 'guidance 2 .* --label-dropout above 0, or --guidance 1' --label-dropout 0 \
   --eval-every 2
-refuses 66 'nothing is there' --data "$work/nowhere"
-refuses 66 'nothing is there' --init "$work/nowhere"
+refuses 66 'no such file or folder' --data "$work/nowhere"
+refuses 66 'no such file or folder' --init "$work/nowhere"
 refuses 65 'is of another model .*num_layers is 6, expected 12' --init "$work/diffusers" --model dit-s2
 refuses 65 'the weights do not fit the model: ' --init "$work/paper" --model dit-s2
 touch "$work/DiT-XL-2.pt"

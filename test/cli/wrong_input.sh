@@ -120,7 +120,7 @@ expect 64 "--param-groups" "rate" -- --data "$text" --param-groups "*.bias:rate=
 expect 64 "*.scale" "no parameter" -- --data "$text" --param-groups "*.scale:lr=2"
 expect 64 "--ema" "1" -- --data "$text" --ema 1
 expect 64 "--balance-loss" "no MoE" -- --data "$text" --balance-loss 0.1
-expect 64 "--data-dtype" "do not say it" -- --data "$text" --data-dtype u16
+expect 64 "--data-dtype" "do not store it" -- --data "$text" --data-dtype u16
 expect 64 "--data-field" "jsonl" -- --data "$text" --data-field body
 expect 64 "--data-cache" "corpus" -- --data "$text" --data-cache "$work/none"
 expect 64 "--batch-ramp" "BATCH:STEPS" "6;9" -- --data "$text" --micro-batch 1 --global-batch 12 --batch-ramp "6:6;9"

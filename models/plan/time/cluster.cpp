@@ -25,42 +25,47 @@ constexpr double kLeastFigure = 1e-6, kMostFigure = 1e9;
 void describe(ConfigSpec& spec, Cluster& c) {
   const RealLimits any{.min = 0, .max = kMostFigure};
   const RealLimits share{.min = kLeastShare, .max = 1};
-  spec.add("device", c.device, "a device's name", {.required = true});
-  spec.add("source", c.source, "where the figures are from", {});
-  spec.add("gpu", c.is_gpu, "whether ranks are of GPUs");
-  spec.add("memory-gib", c.memory, "of a device", any);
-  spec.add("memory-gbytes-per-s", c.memory_bandwidth, "of a device's memory", any);
-  spec.add("bf16-tflops", c.flops_bf16, "of products of bf16 and fp16", any);
-  spec.add("fp32-tflops", c.flops_fp32, "of products of f32", any);
-  spec.add("launch-us", c.launch_s, "that a kernel takes besides its work", any);
-  spec.add("product-share", c.product_share, "of the peak that large products reach", share);
-  spec.add("attention-share", c.attention_share, "of the peak, forward", share);
-  spec.add("attention-grad-share", c.attention_grad_share, "of the peak, backward", share);
-  spec.add("bandwidth-share", c.bandwidth_share, "that long traffic reaches", share);
-  spec.add("overlap-tax", c.overlap_tax, "of its speed that a device loses beside a collective",
-           {.min = 0, .max = 1});
-  spec.add("devices-per-node", c.devices_per_node, "devices of a node", {.min = 1});
-  spec.add("node-gbytes-per-s", c.node.bandwidth, "a device sends within its node", any);
-  spec.add("node-latency-us", c.node.latency_s, "of a step of a collective", any);
-  spec.add("network-gbytes-per-s", c.network.bandwidth, "a device sends to other nodes", any);
-  spec.add("network-latency-us", c.network.latency_s, "of a step of a collective", any);
+  spec.add("device", c.device, "name of the device", {.required = true});
+  spec.add("source", c.source, "source of the figures", {});
+  spec.add("gpu", c.is_gpu, "whether the devices are GPUs");
+  spec.add("memory-gib", c.memory, "memory of a device", any);
+  spec.add("memory-gbytes-per-s", c.memory_bandwidth, "memory bandwidth of a device", any);
+  spec.add("bf16-tflops", c.flops_bf16, "peak throughput of bf16 and fp16 GEMMs", any);
+  spec.add("fp32-tflops", c.flops_fp32, "peak throughput of fp32 GEMMs", any);
+  spec.add("launch-us", c.launch_s, "time to launch a kernel", any);
+  spec.add("product-share", c.product_share, "share of the peak that large GEMMs reach", share);
+  spec.add("attention-share", c.attention_share,
+           "share of the peak that attention reaches, forward", share);
+  spec.add("attention-grad-share", c.attention_grad_share,
+           "share of the peak that attention reaches, backward", share);
+  spec.add("bandwidth-share", c.bandwidth_share, "share of the bandwidth that large messages reach",
+           share);
+  spec.add("overlap-tax", c.overlap_tax,
+           "share of its speed that a device loses during a collective", {.min = 0, .max = 1});
+  spec.add("devices-per-node", c.devices_per_node, "devices per node", {.min = 1});
+  spec.add("node-gbytes-per-s", c.node.bandwidth, "bandwidth of a device within its node", any);
+  spec.add("node-latency-us", c.node.latency_s, "latency of a step of a collective", any);
+  spec.add("network-gbytes-per-s", c.network.bandwidth, "bandwidth of a device to other nodes",
+           any);
+  spec.add("network-latency-us", c.network.latency_s, "latency of a step of a collective", any);
   spec.add("host-gbytes-per-s", c.host_bandwidth,
-           "that a device copies to its host, and from it at the same time", any);
+           "bandwidth between a device and its host, in each direction", any);
   spec.add("host-shared-gbytes-per-s", c.host_shared_bandwidth,
-           "the same of all devices of a node together; 0: each has a link of its own", any);
-  spec.add("host-memory-gib", c.host_memory, "of a node's host", any);
-  spec.add("host-memory-gbytes-per-s", c.host_memory_bandwidth, "of a node's host memory", any);
-  spec.add("links-fitted", c.links_are_fitted, "whether the links' figures were measured here");
+           "that bandwidth for all devices of a node together; 0: not shared", any);
+  spec.add("host-memory-gib", c.host_memory, "host memory of a node", any);
+  spec.add("host-memory-gbytes-per-s", c.host_memory_bandwidth, "bandwidth of a node's host memory",
+           any);
+  spec.add("links-fitted", c.links_are_fitted, "whether the links were measured here");
   using S = Cluster::Scores;
   spec.add_choice("scores", c.scores,
                   {{"fused", S::kFused}, {"kept", S::kKept}, {"again", S::kAgain}},
-                  "of attention, in programs that write them to memory");
+                  "attention scores, in programs that write them to memory");
   spec.add("sequence-parallel", c.sequence_parallel,
-           "whether tensor ranks share the rows between their layers");
+           "whether tensor parallelism includes sequence parallelism");
   spec.add("exchanges-in-pieces", c.exchanges_in_pieces,
-           "whether exchanges inside layers go beside products");
-  spec.add("power-w", c.power_w, "of a device and what is with it", any);
-  spec.add("price-per-hour", c.price_per_hour, "of a device", any);
+           "whether tensor-parallel transfers overlap GEMMs");
+  spec.add("power-w", c.power_w, "power of a device and its share of the node", any);
+  spec.add("price-per-hour", c.price_per_hour, "price of a device", any);
 }
 
 // Reads the fields of `spec`, and the list of links.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
@@ -56,22 +57,22 @@ std::string known(double seconds, double better, Basis basis) {
 
 std::array<Part, 9> parts_of(const PlannedStep& step) {
   constexpr Basis kMeasured = Basis::kMeasured, kFitted = Basis::kFitted;
-  return {{{"products_s", "matrix products", step.products,
-            known(step.products, step.products_measured, kMeasured)},
-           {"attention_s", "attention", step.attention,
-            known(step.attention, step.attention_measured, kMeasured)},
-           {"others_s", "other kernels", step.others,
-            known(step.others, step.others_measured, kMeasured)},
-           {"host_s", "between kernels", step.host, basis_name(kMeasured)},
-           {"slowed_s", "kernels slower beside collectives", step.slowed,
-            basis_name(Basis::kExtrapolated)},
-           {"exposed_data_s", "waiting for parameters and gradients", step.exposed_data,
-            known(step.exposed_data, step.data_fitted, kFitted)},
-           {"exposed_model_s", "waiting inside layers, for other tensor, context or expert ranks",
-            step.exposed_model, known(step.exposed_model, step.model_fitted, kFitted)},
-           {"exposed_host_s", "waiting for copies from the host, and for its steps",
-            step.exposed_host, basis_name(Basis::kExtrapolated)},
-           {"bubble_s", "waiting for other stages", step.bubble, "as their times"}}};
+  return {
+      {{"products_s", "GEMMs", step.products,
+        known(step.products, step.products_measured, kMeasured)},
+       {"attention_s", "attention", step.attention,
+        known(step.attention, step.attention_measured, kMeasured)},
+       {"others_s", "other kernels", step.others,
+        known(step.others, step.others_measured, kMeasured)},
+       {"host_s", "between kernels", step.host, basis_name(kMeasured)},
+       {"slowed_s", "kernels slowed by collectives", step.slowed, basis_name(Basis::kExtrapolated)},
+       {"exposed_data_s", "waiting for parameters and gradients", step.exposed_data,
+        known(step.exposed_data, step.data_fitted, kFitted)},
+       {"exposed_model_s", "waiting for other tensor, context or expert ranks", step.exposed_model,
+        known(step.exposed_model, step.model_fitted, kFitted)},
+       {"exposed_host_s", "waiting for copies from the host, and for the CPU step",
+        step.exposed_host, basis_name(Basis::kExtrapolated)},
+       {"bubble_s", "waiting for other pipeline stages", step.bubble, "as their times"}}};
 }
 
 std::string text_of(const char* format, double value) {

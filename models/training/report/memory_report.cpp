@@ -35,7 +35,7 @@ void MemoryReport::end_profile() {
     write_memory_profile(profile_, *ledger_, cat("memory of ", context_.device()));
     log_info("wrote ", profile_);
   } catch (const DiskError& error) {
-    log_warning("the memory profile is lost, training goes on: ", error.what());
+    log_warning("cannot write the memory profile, training continues: ", error.what());
   }
   places_.reset();
   ledger_.reset();

@@ -259,7 +259,7 @@ int64_t drop_metrics_after(const std::string& path, int64_t last_step) {
     });
   } catch (const DataError& error) {
     if (!has_last) throw;
-    log_warning(error.what(), "; dropped, as all rows after step ", last_step);
+    log_warning(error.what(), "; dropped it and all rows after step ", last_step);
   }
   old.check();
   write_file_atomically(path, kept);

@@ -145,7 +145,7 @@ void PrometheusFile::update(const RunGauges& gauges, bool at_once) {
   if (file != nullptr) unlink(temporary.c_str());
   if (std::exchange(warned_, true)) return;
   log_warning(path_, ": cannot be written: ", std::strerror(error),
-              "; Prometheus will not see this run, which goes on");
+              "; training continues without metrics for Prometheus");
 }
 
 }  // namespace shale::models

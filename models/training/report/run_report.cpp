@@ -22,7 +22,8 @@ std::string file_of(const RunReport::Options& options, const char* name, const R
     read(path);
     return path;
   } catch (const DataError& error) {
-    log_warning(error.what(), "; the file is kept as ", name, ".NUMBER.jsonl, and a new one begun");
+    log_warning(error.what(), "; the file was renamed to ", name,
+                ".NUMBER.jsonl, and a new one started");
     return fresh_file(options.out, name);
   }
 }
@@ -70,7 +71,7 @@ RunReport::RunReport(const Options& options)
     if (prometheus_server_ != nullptr) prometheus_server_->update(gauges_);
   }
   if (prometheus_server_ != nullptr) {
-    log_info("metrics for Prometheus are at port ", prometheus_server_->port());
+    log_info("serving metrics for Prometheus on port ", prometheus_server_->port());
   }
 }
 

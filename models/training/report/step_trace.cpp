@@ -94,7 +94,7 @@ void StepTrace::finish() {
   if (timeline_.is_recording()) return stop();
   if (is_over_ || group_.rank() != 0) return;
   log_warning("--trace: steps ", window_.first, " to ", window_.last,
-              " were not done, nothing was traced");
+              " did not run, nothing was traced");
 }
 
 comm::ClockOffset StepTrace::clock_offset() const {
@@ -113,8 +113,7 @@ void StepTrace::start() {
     marks_ = std::make_unique<DeviceMarks>(context_.backend(), stream);
     marks_->anchor();
   }
-  timeline_.start(
-      {.marks = marks_.get(), .stream = stream, .ranges = context_.backend().tracer()});
+  timeline_.start({.marks = marks_.get(), .stream = stream, .ranges = context_.backend().tracer()});
 }
 
 void StepTrace::stop() {
@@ -156,11 +155,10 @@ void StepTrace::write(TraceRecord record, const comm::ClockOffset& after, int64_
   try {
     write_file_atomically(file_, join_traces(ranks, format_));
     log_info("wrote ", file_, ": steps ", window_.first, " to ", last_step_, " of ", group_.size(),
-             group_.size() == 1 ? " rank" : " ranks",
-             within(", clocks within ", error_ns[0]),
+             group_.size() == 1 ? " rank" : " ranks", within(", clocks within ", error_ns[0]),
              within(", devices' within ", error_ns[1]));
   } catch (const DiskError& error) {
-    log_warning("the trace is lost, training goes on: ", error.what());
+    log_warning("cannot write the trace, training continues: ", error.what());
   }
 }
 

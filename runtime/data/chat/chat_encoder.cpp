@@ -140,7 +140,7 @@ ChatMessage read_chat_message(const Json& message) {
     } else {
       throw DataError(cat("a message has the key '", excerpt(key),
                           "', expected role, content, tool_calls, reasoning_content, name, "
-                          "tool_call_id and weight alone"));
+                          "tool_call_id or weight"));
     }
   }
   if (read.role != kAnswers && read.more.is_object()) {

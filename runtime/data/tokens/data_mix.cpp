@@ -206,8 +206,8 @@ void check_names(const std::vector<DataPart>& parts) {
     if (use == data_internal::FileUse::kTrain) continue;
     throw ConfigError(cat("--data: ", parts[i].path, ": its name says that it is for ",
                           use == data_internal::FileUse::kNone ? "test" : "validation",
-                          ", and a source of several is for training; put it into one folder with "
-                          "the files for training, or give it another name"));
+                          ", but several sources are all for training; put it into one folder with "
+                          "the files for training, or rename it"));
   }
 }
 

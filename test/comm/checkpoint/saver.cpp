@@ -27,10 +27,10 @@ TEST_CASE("a state that no checkpoint can hold is refused before a step is done"
   };
   CHECK_NOTHROW(check(one, "w"));
   const std::string twice = message_of<ConfigError>([&] { check(two, "w"); });
-  CHECK(contains(twice, "what 2 ranks would save cannot be written"));
+  CHECK(contains(twice, "cannot save the state of 2 ranks"));
   CHECK(contains(twice, "appears twice"));
   const std::string long_name = message_of<ConfigError>([&] { check(one, std::string(600, 'w')); });
-  CHECK(contains(long_name, "what 1 rank would save cannot be written"));
+  CHECK(contains(long_name, "cannot save the state of 1 rank"));
   CHECK(contains(long_name, "too long a name"));
 }
 

@@ -243,7 +243,7 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
   CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*tokenizer, 257); }),
                  "tokenizer.json: 258 tokens, expected at most 257"));
   CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*trained("<end>"), 258); }),
-                 "ends a text"));
+                 "no end-of-text token"));
   // A SentencePiece tokenizer has scores in place of merges, and byte tokens by name.
   const auto pieces = parse_tokenizer(
       test::unpacked_fixture("tokenizer/sentencepiece/small.model.gz"), "small.model");

@@ -134,7 +134,7 @@ TEST_CASE("what is generated with a cache is what the model says of the whole te
     for (int64_t i = 5; i < 11; ++i) logits(i, 1, parts);
     const std::vector<float> got = logits(11, 1, parts);
     for (size_t i = 0; i < 50; ++i) CHECK(std::abs(got[i] - want[i]) <= 2e-6f);
-    CHECK(contains(message_of<ShapeError>([&] { logits(0, 1, parts); }), "there is room for 12"));
+    CHECK(contains(message_of<ShapeError>([&] { logits(0, 1, parts); }), "expected at most 12"));
   }
 }
 

@@ -121,7 +121,7 @@ TEST_CASE("numbers that a schedule does not take are refused, with what fits") {
     return message_of<ConfigError>([&] { make_schedule(kind, ranks, chunks, micros); });
   };
   CHECK(contains(error(kInterleaved, 4, 2, 6),
-                 "6 micro-batches of a step, expected a multiple of the 4"));
+                 "6 micro-batches per step, expected a multiple of the 4"));
   CHECK(contains(error(k1F1B, 4, 2, 8), "1f1b: 2 chunks on a rank, expected 1"));
   CHECK(contains(error(kZbV, 4, 1, 8), "zbv: 1 chunk on a rank, expected 2"));
   CHECK(contains(error(kGpipe, 0, 1, 8), "expected 1 or more"));

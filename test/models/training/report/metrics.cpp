@@ -309,7 +309,7 @@ TEST_CASE("metrics that somebody removes are missed once", "[metrics]") {
   set_process_log({});
   std::fclose(file);
   const std::string text = test::read_file(log);
-  CHECK(contains(text, path + ": somebody has removed it"));
+  CHECK(contains(text, path + ": the file was removed"));
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
 }
 

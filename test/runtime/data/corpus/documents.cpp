@@ -189,8 +189,8 @@ TEST_CASE("what is damaged, not text, or too long is said with file and place", 
   damaged[damaged.size() / 2] ^= 64;
   CHECK(contains(message("d.jsonl.gz", damaged), "d.jsonl.gz"));
 
-  CHECK(contains(message("a.jsonl", "{\"text\":\"a\"}\n{\"text\":1}\n"), "a.jsonl:2: no string"));
-  CHECK(contains(message("a.jsonl", "[\"text\"]\n"), "a.jsonl:1: no string"));
+  CHECK(contains(message("a.jsonl", "{\"text\":\"a\"}\n{\"text\":1}\n"), "a.jsonl:2: expected a string"));
+  CHECK(contains(message("a.jsonl", "[\"text\"]\n"), "a.jsonl:1: expected a string"));
   CHECK(contains(message("a.jsonl", "\n\n{\"text\":\n"), "a.jsonl:3: not valid JSON"));
   CHECK(contains(message("a.jsonl", "{\"text\":\"\xff\"}\n"), "a.jsonl:1: not valid JSON"));
   CHECK(contains(message("a.jsonl", std::string(100'000, '[')), "a.jsonl:1"));

@@ -270,7 +270,7 @@ TEST_CASE("what cannot be tokenized leaves nothing; another job is refused", "[d
   job.out = dir.file("other");
   fs::create_directory(job.out);
   dir.write("other/file", "");
-  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "is there already"));
+  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "already exists"));
   job.inputs = list_corpus({dir.write("empty.jsonl", "\n\n")});
   job.out = dir.file("none");
   CHECK(contains(message_of<DataError>([&] { tokenize(job); }), "no text"));

@@ -98,7 +98,7 @@ TEST_CASE("text with a tokenizer is its tokens, joined by the end of a document"
                  "latin1.txt: not UTF-8 at byte 3"));
   CHECK(contains(
       message_of<DataError>([&] { open_with(dir.file("a.txt"), tokenizer_with("<stop>")); }),
-      "expected a token that ends a document"));
+      "no end-of-document token"));
 }
 
 TEST_CASE("a long text is cut among threads and has the tokens of the whole", "[data]") {
