@@ -1,6 +1,7 @@
 # cmake -DROOT=<tree> -P pages.cmake: compares the tables of docs/ with the code. Fails, naming page
 # and name, when
 #  - docs/reference/flags.md lacks a flag of a training program or of a tool, or has an unknown one;
+#  - docs/reference/flags.md does not say what others call a flag in base/option_synonyms.cpp;
 #  - docs/reference/files.md lacks a variable that a program or a test reads;
 #  - docs/reference/metrics.md lacks a column of metrics.jsonl, a key of status.json or a Prometheus
 #    metric, or docs/grafana.json uses an unknown one.
@@ -54,6 +55,23 @@ names_in("\n[|] `(--[a-z0-9-]+)`" 1 documented ${ROOT}/docs/reference/flags.md)
 foreach(flag IN LISTS documented)
   if(NOT flag IN_LIST flags)
     list(APPEND problems "docs/reference/flags.md: ${flag} is no flag of a program")
+  endif()
+endforeach()
+
+# The column of other programs' names, in the first table that has the flag.
+names_in("\"([a-z0-9-]+)\",[ \n]*\"[^{}]*\"[}]" 1 renamed ${ROOT}/base/option_synonyms.cpp)
+file(STRINGS ${ROOT}/docs/reference/flags.md rows REGEX "^[|] `--")
+list(REVERSE rows)
+foreach(row IN LISTS rows)
+  string(REGEX MATCH "^[|][^|]*" names "${row}")
+  string(REGEX MATCHALL "--[a-z0-9-]+" names "${names}")
+  foreach(name IN LISTS names)
+    set(row_of_${name} "${row}")
+  endforeach()
+endforeach()
+foreach(flag IN LISTS renamed)
+  if(row_of_--${flag} MATCHES "^[|][^|]*[|][^|]*[|][^|]*[|] *[|]")
+    list(APPEND problems "docs/reference/flags.md: no names of other programs for --${flag}")
   endif()
 endforeach()
 
@@ -117,7 +135,7 @@ foreach(name IN LISTS asked)
 endforeach()
 
 report_problems(pages)
-foreach(list IN ITEMS flags direct handed columns keys figures prefixes warning_keys gauges asked)
+foreach(list IN ITEMS flags renamed direct handed columns keys figures prefixes warning_keys gauges asked)
   if(NOT ${list})
     message(NOTICE "pages: no ${list} found under '${ROOT}', so nothing was checked")
     message(FATAL_ERROR "pages")

@@ -21,6 +21,7 @@ function(check what expected page text)
   file(WRITE ${SCRATCH}/models/training/report/samples_file.cpp "  json[\"state\"] = x;\n")
   file(WRITE ${SCRATCH}/models/training/report/warnings_file.cpp "cat(\"{\\\"text\\\": \", x)\n")
   file(WRITE ${SCRATCH}/models/training/report/prometheus.cpp "gauge(\"shale_loss\", x);\n")
+  file(WRITE ${SCRATCH}/base/option_synonyms.cpp "    {\"file text\", \"data\", \"\"},\n")
   file(WRITE ${SCRATCH}/base/log.cpp "std::getenv(\"NOCOLOR\");\nf(\"NO_COLOR\", \"[A;B]\");\n")
   file(WRITE ${SCRATCH}/docs/reference/flags.md "\n| `--data` | x |\n| `--comm X` | x |\n")
   file(WRITE ${SCRATCH}/docs/reference/files.md "| `NOCOLOR`, `NO_COLOR` |\n")
@@ -36,6 +37,8 @@ check("a flag that the page lacks" "reference/flags.md: no word of the flag --co
   reference/flags.md "\n| `--data` | x |\n| `--comm-x` | x |\n")
 check("a flag that is not there" "reference/flags.md: --date is no flag"
   reference/flags.md "\n| `--data` | x |\n| `--comm` | x |\n| `--date` | x |\n")
+check("a flag without its names elsewhere" "flags.md: no names of other programs for --data"
+  reference/flags.md "\n| `--data` | x | y | | yes |\n| `--comm` | x |\n")
 check("a variable that is read" "reference/files.md: no word of the variable NOCOLOR"
   reference/files.md "`NO_COLOR`\n")
 check("a variable that is handed on" "reference/files.md: no word of the variable NO_COLOR"
