@@ -155,6 +155,11 @@ std::unique_ptr<StoredModel> open_stored_model(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
   check_is_model(folder, path);
   const JsonObject config = JsonObject::load(path);
+  if (!config.has("model_type")) {
+    throw DataError(cat(path,
+                        ": no 'model_type', so this is not a Hugging Face folder; a run has a "
+                        "model once it has saved a checkpoint"));
+  }
   const std::string type = config.text("model_type");
   std::string known;
   for (const ModelFamily* family : families()) {

@@ -242,6 +242,9 @@ int run_run(int argc, const char* const* argv) {
   ConfigSpec spec("shale run",
                   "starts a training command, and restarts it with --resume auto when it fails");
   describe(spec, options);
+  constexpr const char* kNoCommand =
+      "shale run: expected -- and a command: shale run -- mpirun -np 2 train_lm --data my.txt";
+  if (dashes == end && argc > 1 && argv[1][0] != '-') throw ConfigError(kNoCommand);
   const ParseResult parsed = parse_config(spec, static_cast<int>(dashes - argv), argv);
   if (parsed.should_exit) {
     std::string output = parsed.output;
@@ -252,11 +255,7 @@ int run_run(int argc, const char* const* argv) {
     std::fputs(output.c_str(), stdout);
     return 0;
   }
-  if (dashes == end) {
-    throw ConfigError(
-        "shale run: expected -- and a command: shale run -- mpirun -np 2 train_lm "
-        "--data my.txt");
-  }
+  if (dashes == end) throw ConfigError(kNoCommand);
   const LaunchCommand command({dashes + 1, end});
   if (options.elastic && command.hosts().empty()) {
     throw ConfigError("--elastic: expected mpirun with --host or --hostfile in the command");

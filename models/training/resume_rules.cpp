@@ -57,6 +57,19 @@ struct Written {
   }
 };
 
+// Removes the members that two objects, such as model shapes, have in common.
+void leave_differing_members(std::string& before, std::string& after) {
+  Json was = Json::parse(before, {}, "value"), is = Json::parse(after, {}, "value");
+  if (!was.is_object() || !is.is_object()) return;
+  const Json::Object members = was.items();
+  for (const auto& [key, value] : members) {
+    if (!is.contains(key) || is[key] != value) continue;
+    was.erase(key);
+    is.erase(key);
+  }
+  before = was.dump(), after = is.dump();
+}
+
 // Returns the step at which the decay begins; nothing for other schedules.
 std::optional<int64_t> decay_begin(const RunDescription& run) {
   const auto number = [&](const char* name) -> std::optional<int64_t> {
@@ -130,9 +143,9 @@ std::string differences(const RunDescription& stored, const RunDescription& now,
     if (is_new && !facts && !now.given.contains(name)) continue;
     if (is_gone && find_removed_option(name) != nullptr) continue;  // see check_removed()
     if (!is_new && !is_gone && was->second == is->second) continue;
-    const std::string unknown;
-    const Written written(now, name, is_new ? unknown : was->second,
-                          is_gone ? unknown : is->second);
+    std::string before = is_new ? "" : was->second, after = is_gone ? "" : is->second;
+    if (!is_new && !is_gone) leave_differing_members(before, after);
+    const Written written(now, name, before, after);
     found += cat(found.empty() ? "" : ", ", spelled(excerpt(name)), " was ",
                  is_new ? "not known" : written.was, found.empty() ? cat(" in ", source) : "",
                  ", is ", is_gone ? "not known" : written.is, " now",
@@ -190,7 +203,10 @@ void check_same_run(const RunDescription& stored, const RunDescription& now,
   for (const bool facts : {false, true}) {
     const std::string found = differences(stored, now, source, facts);
     if (found.empty()) continue;
-    throw ConfigError(cat("resume: ", found, "; use the same, or another --out for another run"));
+    const bool has_init = !facts && now.values.contains("seq-len");
+    throw ConfigError(cat(
+        "resume: ", found, "; use the same, or another --out for a new run",
+        has_init ? cat(", with --init ", source, " to start from its weights") : std::string()));
   }
   check_decay(stored, now, source, step);
 }

@@ -46,7 +46,7 @@ void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
 void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Optimizer");
   std::vector<std::pair<std::string, OptimizerKind>> kinds;
-  std::string help = "optimizer, with the size of its states: ";
+  std::string help = "optimizer, with the bytes of its states per parameter: ";
   for (const OptimizerRow& row : optimizers()) {
     help += cat(kinds.empty() ? "" : ", ", row.name, " (", row.help, ")");
     kinds.emplace_back(row.name, row.kind);
@@ -99,8 +99,8 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            "last 128 steps (6 is usual); 0: off",
            {.min = 0});
   spec.add("ema", c.ema,
-           "decay of a moving average of the weights, such as 0.9999, which is validated too; "
-           "costs 4 bytes per parameter; 0: off",
+           "decay of a moving average of the weights, validated too, such as 0.9999 (4 bytes per "
+           "parameter); 0: off",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add("seed", c.seed, "seed of initial weights, data order, dropout and samples", {.min = 0});
 }
@@ -108,9 +108,8 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
 void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
   spec.section("Data parallelism");
   spec.add("zero", c.zero,
-           "ZeRO stage; 0: DDP, 1: shard optimizer states, 2: also gradients, 3: also parameters; "
-           "losses are bit-identical, with gradient accumulation in stages 2 and 3 only with "
-           "--reproducible",
+           "ZeRO stage; 0: DDP, 1: shard optimizer states, 2: and gradients, 3: and parameters; "
+           "bit-identical losses (2 and 3 with gradient accumulation: use --reproducible)",
            {.min = 0, .max = 3})
       .may_change()
       .basic("ZeRO stage; 1 shards states, 2 gradients, 3 parameters");
@@ -346,9 +345,8 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
   spec.add("keep", c.keep, "newest checkpoints to keep; 0: all", {.min = 0}).may_change();
   spec.add("no-save", c.no_save, "write no checkpoints").may_change();
   spec.add("resume", c.resume,
-           "auto: continue from the newest valid checkpoint in --out, or begin if there is none; "
-           "DIR: from that checkpoint or run; none: begin; ranks, sharding, precision, device and "
-           "batch may change",
+           "auto: continue from the newest valid checkpoint in --out, if any; DIR: from that "
+           "checkpoint or run; none: new run; layout, precision, device and batch may change",
            {.is_path = true, .help = {.metavar = "auto|none|DIR"}})
       .may_change()
       .basic("continue from a checkpoint; auto: the newest in --out");

@@ -23,9 +23,10 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 CorpusFile corpus_file(std::string name, std::string path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
-    const std::string problem = cat(path, ": ", std::strerror(errno));
-    if (errno == ENOENT || errno == ENOTDIR) throw MissingInputError(problem);
-    throw DataError(problem);
+    if (errno == ENOENT || errno == ENOTDIR) {
+      throw MissingInputError(cat(path, ": no such file or folder"));
+    }
+    throw DataError(cat(path, ": ", std::strerror(errno)));
   }
   if (!S_ISREG(info.st_mode)) throw DataError(cat(path, ": neither a file nor a folder"));
   return {.name = std::move(name),
