@@ -370,7 +370,7 @@ TEST_CASE("an option that needs another is refused without it", "[config]") {
     }
   };
   CHECK(message({"--ahead", "2", "--zero", "2"}) ==
-        "--ahead has no effect without --zero 3; expected it as well, or --ahead left out");
+        "--ahead has no effect without --zero 3; add it, or leave out --ahead");
   CHECK(message({"--ahead", "2", "--zero", "3", "--depth", "1"}).empty());
   CHECK(message({"--ahead", "1"}).empty());
   CHECK(message({"--ahead", "2", "--print-config"}).empty());

@@ -163,7 +163,7 @@ expect 64 "--outer-momentum" "1" -- --data "$text" --outer-every 5 --outer-momen
 expect 64 "--quantize-gathers 8" "--zero 2" -- --data "$text" --quantize-gathers 8 --zero 1
 expect 64 "--quantize-reductions" "5" -- --data "$text" --quantize-reductions 5
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
-expect 64 "--pipeline 4" "expected a divisor of the" -- --data "$text" --pipeline 4
+expect 64 "--pipeline 4" "start a multiple of 4 processes" -- --data "$text" --pipeline 4
 expect 64 "--ranks-per-process" "--tensor" -- --data "$text" --ranks-per-process 2
 expect 64 "--ranks-per-process is 8" "that divides --tensor times" -- --data "$text" --tensor 4 \
   --ranks-per-process 8
