@@ -25,14 +25,13 @@ foreach(declaration IN LISTS declarations)
 endforeach()
 file(CONFIGURE OUTPUT ${exports_map}
   CONTENT "SHALE_${SHALE_C_SOVERSION} {\n  global:\n${exports}  local: *;\n};\n")
-target_link_libraries(shale_c PRIVATE shale_models MPI::MPI_C)
+target_link_libraries(shale_c PRIVATE ${shale_code} MPI::MPI_C)
 target_compile_definitions(shale_c PRIVATE
   SHALE_C_BUILD OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 target_link_options(shale_c PRIVATE
   -Wl,--version-script=${exports_map} -Wl,-z,defs -Wl,-z,nodelete)
 set_target_properties(shale_c PROPERTIES
   EXPORT_NAME c
-  INSTALL_RPATH $ORIGIN
   LINK_DEPENDS ${exports_map}
   VERSION ${SHALE_C_SOVERSION}.0
   SOVERSION ${SHALE_C_SOVERSION}

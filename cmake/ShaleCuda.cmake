@@ -1,6 +1,7 @@
 # Builds the CUDA kernels: sets SHALE_HAVE_CUDA, and adds the library shale_kernels_cuda. CUDA's
-# runtime library is linked statically, so programs start on machines without a driver. A test reads
-# what ptxas says of each kernel, cuda/shale_kernels_cuda/<file>.ptxas.
+# runtime library is linked statically, or with SHALE_SHARED copied to the build folder and
+# installed, so programs start on machines without toolkit and driver. A test reads what ptxas says
+# of each kernel, cuda/shale_kernels_cuda/<file>.ptxas.
 
 # `auto`, `all` (ShaleCudaArchitectures.cmake), or names as for CMAKE_CUDA_ARCHITECTURES. If all are
 # -virtual (90-virtual), only PTX is built, uncompressed, for tools that read or run it.
@@ -34,9 +35,24 @@ message(STATUS "Building the CUDA kernels with ${CUDAToolkit_NVCC_EXECUTABLE} ${
                " for ${SHALE_CUDA_ARCHITECTURES}")
 set(SHALE_HAVE_CUDA TRUE)
 
+# One copy of the kernels for all programs: they are nearly all of what is installed.
+set(shared_default ${PROJECT_IS_TOP_LEVEL})
+if(SHALE_KERNELS_ONLY)
+  set(shared_default OFF)
+endif()
+option(SHALE_SHARED
+  "One shared library for all programs, CUDA's kernels in another" ${shared_default})
+
 set(shale_cudart CUDA::cudart_static)
 if(SHALE_CUDART_LIBRARY)
   set(shale_cudart ${SHALE_CUDART_LIBRARY})
+elseif(SHALE_SHARED)
+  # Both shared libraries need the same one. It is copied because its folder has other libraries,
+  # which must not get onto the search path of programs.
+  get_target_property(file CUDA::cudart IMPORTED_LOCATION)
+  file(COPY ${file} DESTINATION ${PROJECT_BINARY_DIR}/lib FOLLOW_SYMLINK_CHAIN)
+  cmake_path(GET file FILENAME name)
+  set(shale_cudart ${PROJECT_BINARY_DIR}/lib/${name})
 endif()
 set(SHALE_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "Compiles the CUDA kernels")
 shale_hopper_architectures(shale_hopper_architectures ${SHALE_CUDA_ARCHITECTURES})
@@ -71,6 +87,7 @@ shale_add_layer(kernels_cuda
   FOLDERS ${folders}
   PUBLIC shale_kernels
   PRIVATE ${shale_cudart} ${CMAKE_DL_LIBS})
+set_target_properties(shale_kernels_cuda PROPERTIES UNITY_BUILD OFF)  # names recur
 if(SHALE_NVRTC_INCLUDE_DIR)
   include(ShaleNvrtc)
   shale_add_nvrtc_texts(shale_kernels_cuda)

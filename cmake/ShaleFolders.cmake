@@ -30,6 +30,7 @@ set(SHALE_emulator_FOLDERS kernels/simt/engine)
 set(SHALE_cublaslt_FOLDERS kernels/cuda/gemm/cublaslt)
 set(SHALE_nvrtc_FOLDERS kernels/cuda/nvrtc)
 set(SHALE_cuda_FOLDERS kernels/simt/cuda)
+set(SHALE_cuda_loader_FOLDERS kernels/cuda/loader)  # of the shared library with CUDA's kernels
 set(SHALE_cuda_kernel_FOLDERS
   kernels/cuda kernels/cuda/attention kernels/cuda/conv kernels/cuda/elementwise
   kernels/cuda/embedding

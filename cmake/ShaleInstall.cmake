@@ -1,4 +1,4 @@
-# Headers, static libraries and a CMake package: find_package(Shale) gives shale::shale.
+# Headers, libraries and a CMake package: find_package(Shale) gives shale::shale and shale::cpu.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -17,7 +17,22 @@ endif()
 target_include_directories(shale_base INTERFACE
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
-install(TARGETS shale ${layers} EXPORT ShaleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(SHALE_PARTS)  # targets that the package defines for the parts of the shared library
+if(SHALE_SHARED)
+  list(TRANSFORM layers REPLACE "^shale_" "shale::" OUTPUT_VARIABLE SHALE_PARTS)
+  set(layers)
+endif()
+if(TARGET shale_cpu)
+  list(APPEND layers shale_cpu)
+endif()
+install(TARGETS shale ${layers} EXPORT ShaleTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
+if(TARGET shale_cuda)
+  install(TARGETS shale_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
+  file(GLOB cudart ${PROJECT_BINARY_DIR}/lib/libcudart.so.*)
+  install(FILES ${cudart} DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
+endif()
 install(EXPORT ShaleTargets NAMESPACE shale:: DESTINATION ${package_dir})
 
 install(CODE "set(shale_root ${PROJECT_SOURCE_DIR})

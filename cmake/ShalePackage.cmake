@@ -1,5 +1,5 @@
-# Packages for Debian, by `cpack` in the build folder: shale (programs and the library of the C
-# interface), libshale-dev (headers, static libraries, the CMake package), python3-shale. Their
+# Packages for Debian, by `cpack` in the build folder: shale (programs, shared libraries),
+# libshale-dev (headers, the CMake package, static libraries if any), python3-shale. Their
 # dependencies are the libraries that the programs link, found by dpkg-shlibdeps.
 
 include(GNUInstallDirs)
@@ -57,6 +57,7 @@ set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME shale)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "openmpi-bin")
 set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION}
 Programs that train language models over several ranks, tools, and the
@@ -67,12 +68,14 @@ set(same_version "shale (= ${PROJECT_VERSION}-${release})")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libshale-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-  "${same_version}, libopenmpi-dev, libdnnl-dev, libspdlog-dev, libhwy-dev, zlib1g-dev, \
-libzstd-dev, libpng-dev, libjpeg-dev")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${same_version}")
+if(NOT SHALE_SHARED)
+  string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libopenmpi-dev, libdnnl-dev, libspdlog-dev, \
+libhwy-dev, zlib1g-dev, libzstd-dev, libpng-dev, libjpeg-dev")
+endif()
 set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "cmake (>= 3.25), g++, pkg-config")
 set(CPACK_DEBIAN_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}, for programs in C and C++
-Headers, static libraries, a CMake package and a file of pkg-config.")
+Headers, a CMake package and a file of pkg-config.")
 
 set(CPACK_DEBIAN_PYTHON_PACKAGE_NAME python3-shale)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)

@@ -1,7 +1,9 @@
 # cmake -DROOT=<tree> -DPREFIX=<where Shale is installed> -DSCRATCH=<folder> -DGENERATOR=<name>
 #       -DCOMPILER=<c++> [-DFLAGS=<compiler flags>] -P install_consumer.cmake
-# Builds and runs the project in test/install against the installed package. Then configures that
-# project with Shale's tree as a subdirectory, and compiles what only needs its headers.
+# Builds and runs the project in test/install against the installed package. Fails if the package
+# takes more than 1.0 GB, or the program of one tensor more than 30 MB, stripped and with the
+# library of Shale that it loads. Then configures that project with Shale's tree as a subdirectory,
+# and compiles what only needs its headers.
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
@@ -11,6 +13,39 @@ set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -S ${CMAKE_CURRENT_LIST_DIR}/inst
 run("configure" ${configure} -B ${SCRATCH}/build -DCMAKE_PREFIX_PATH=${PREFIX})
 run("build" ${CMAKE_COMMAND} --build ${SCRATCH}/build)
 run("consumer" ${SCRATCH}/build/consumer)
+
+# size_of(<out> <file>...): bytes of these files, each file once, whatever links lead to it.
+function(size_of out)
+  set(sum 0)
+  foreach(file IN LISTS ARGN)
+    if(NOT IS_SYMLINK ${file})
+      file(SIZE ${file} bytes)
+      math(EXPR sum "${sum} + ${bytes}")
+    endif()
+  endforeach()
+  set(${out} ${sum} PARENT_SCOPE)
+endfunction()
+file(GLOB_RECURSE files ${PREFIX}/*)
+size_of(installed ${files})
+message(STATUS "install: ${installed} bytes, expected at most 1000000000")
+if(installed GREATER 1000000000 AND NOT FLAGS)  # a sanitizer's code is larger
+  message(FATAL_ERROR "install: ${PREFIX} has ${installed} bytes, expected at most 1000000000")
+endif()
+if(EXISTS ${SCRATCH}/build/one_tensor AND NOT FLAGS)
+  run("one_tensor" ${SCRATCH}/build/one_tensor)
+  file(GLOB libraries ${PREFIX}/lib*/libshale.so.*.*.* ${PREFIX}/lib/*/libshale.so.*.*.*)
+  set(stripped)
+  foreach(file IN ITEMS ${SCRATCH}/build/one_tensor ${libraries})
+    cmake_path(GET file FILENAME name)
+    run("strip" strip --strip-unneeded -o ${SCRATCH}/${name}.stripped ${file})
+    list(APPEND stripped ${SCRATCH}/${name}.stripped)
+  endforeach()
+  size_of(bytes ${stripped})
+  message(STATUS "one_tensor: ${bytes} bytes, expected at most 30000000")
+  if(bytes GREATER 30000000)
+    message(FATAL_ERROR "one_tensor: ${bytes} bytes in ${stripped}, expected at most 30000000")
+  endif()
+endif()
 
 run("configure with the tree inside" ${configure} -B ${SCRATCH}/build_inside
     -DSHALE_SOURCE_DIR=${ROOT} -DSHALE_CUDA=OFF -DSHALE_EMULATOR=OFF)

@@ -1,0 +1,10 @@
+// The smallest program on CPUs: its size is measured.
+#include <shale/tensor.h>
+
+#include <vector>
+
+int main() {
+  shale::Context context({.threads = 1});
+  const std::vector<float> values = {1, 2, 3};
+  return shale::to_host<float>(shale::from_host<float>(context, values, {3})) == values ? 0 : 1;
+}
