@@ -29,6 +29,9 @@ PROGRAMS = ("shale", "train_diffusion", "train_image", "train_lm")
 #: Libraries of every system, which the wheel does not carry.
 SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so\.\d")
 MPI = re.compile(r"libmpi(ch)?\.so")
+#: NVIDIA's packages with the libraries that runs on GPUs load, by CUDA's major version.
+NVIDIA = {"12": ("cublas-cu12", "cuda-nvrtc-cu12", "cudnn-cu12", "nccl-cu12"),
+          "13": ("cublas", "cuda-nvrtc", "cudnn-cu13", "nccl-cu13")}
 
 METADATA = """Metadata-Version: 2.1
 Name: shale
@@ -36,7 +39,7 @@ Version: {version}
 Summary: Distributed training runtime
 License: {license}
 Requires-Python: >=3.9
-Classifier: Operating System :: POSIX :: Linux
+{extra}Classifier: Operating System :: POSIX :: Linux
 Classifier: Programming Language :: Python :: 3
 
 The programs train_lm, train_image, train_diffusion and shale, and the module shale, which trains
@@ -124,11 +127,20 @@ def contents(arguments, folder):
             fail(f"--tree {tree}: found no {file.relative_to(tree)}; expected what "
                  "cmake --install --component runtime installs")
     asked = [name for name in needed(tree / "lib" / LIBRARY) if MPI.match(name)]
-    abi = next((abi for abi, (_, names, *_) in shale_wheel.ABIS.items() if {*asked} & {*names}), None)
+    abi = next((abi for abi, row in shale_wheel.ABIS.items() if {*asked} & {*row[1]}), None)
     if abi is None:
         fail(f"{LIBRARY} needs {', '.join(asked) or 'no MPI'}, expected Open MPI's libmpi.so.40 or "
              "MPICH's libmpich.so.12")
-    version = arguments.version + ("" if abi == "openmpi" else f"+{abi}")
+    local = [] if abi == "openmpi" else [abi]
+    extra = ""
+    cuda = tree / "lib" / "libshale_cuda.so"
+    if cuda.is_file():
+        native[f"shale/lib/{cuda.name}"] = cuda
+        major = re.search(r"libcudart\.so\.(\d+)", " ".join(needed(cuda)))[1]
+        local.insert(0, f"cuda{major}")
+        extra = "".join(["Provides-Extra: nvidia\n", *(
+            f"Requires-Dist: nvidia-{name}; extra == \"nvidia\"\n" for name in NVIDIA[major])])
+    version = "+".join([arguments.version, *filter(None, [".".join(local)])])
     native.update((f"shale/lib/{name}", path) for name, path in carried(native.values()).items())
 
     files = {f"shale/{path.name}": path.read_bytes()
@@ -142,7 +154,7 @@ def contents(arguments, folder):
     # With this tag pip refuses systems with an older glibc.
     tag = f"py3-none-manylinux_{arguments.glibc.replace('.', '_')}_x86_64"
     files[f"{info}/METADATA"] = METADATA.format(
-        version=version, license=license_name(), mpi=shale_wheel.ABIS[abi][0],
+        version=version, license=license_name(), extra=extra, mpi=shale_wheel.ABIS[abi][0],
         glibc=arguments.glibc).encode()
     files[f"{info}/WHEEL"] = WHEEL.format(tag=tag).encode()
     files[f"{info}/entry_points.txt"] = "".join(

@@ -49,6 +49,21 @@ trains() {  # RANKS COMMAND...
 trains 1 env/bin/python "$root/examples/python/train.py" "$root/README.md" 2
 trains 2 env/bin/train_lm --data "$root/README.md" --steps 2
 
+# Libraries in the folders of NVIDIA's pip packages come before others.
+if [[ -f $package/lib/libshale_cuda.so ]]; then
+  nccl=$(dirname "$package")/nvidia/nccl/lib/libnccl.so.2
+  mkdir -p "$(dirname "$nccl")"
+  "${CC:-cc}" -shared -o "$nccl" -x c /dev/null
+  LD_DEBUG=libs env/bin/shale doctor >"$work/debug" 2>&1
+  grep -F "calling init:" "$work/debug" | grep -qF "/nvidia/nccl/lib/libnccl.so.2" ||
+    fail "the wheel does not use libraries of NVIDIA's packages"
+  for file in "$package"/bin/shale "$package"/lib/libshale.so.* "$package/lib/libshale_cuda.so"; do
+    readelf -d "$file" | grep -qF '../../nvidia/nccl/lib' ||
+      fail "$(basename "$file") does not search the folders of NVIDIA's packages"
+  done
+  rm -r "$(dirname "$package")/nvidia"
+fi
+
 # refused NAME EXPECTED COMMAND...: exit code 69 and one line that contains EXPECTED
 refused() {
   local name=$1 expected=$2
@@ -59,7 +74,10 @@ refused() {
     fail "$name: exit code $code, expected 69 and '$expected' in one line"
 }
 export SIGN  # what the other MPI's mpirun sets
-SIGN=$(env/bin/python -c 'import shale_wheel as w; (x,) = w.ABIS.keys() - {w.ABI}; print(w.ABIS[x][3])')
+SIGN=$(env/bin/python -c '
+import shale_wheel as w
+(other,) = w.ABIS.keys() - {w.ABI}
+print(w.ABIS[other][3])')
 refused "mpirun of another MPI" ", found mpirun of " env "$SIGN=2" env/bin/train_lm
 refused "no MPI" ", found no MPI library: install " env/bin/python -c '
 import sys, shale_wheel as w
