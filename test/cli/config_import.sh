@@ -278,7 +278,7 @@ echo '{"per_device_train_batch_size": 2, "average_tokens_across_devices": false}
 import "$work/with.json" --ranks 2
 [[ $? == 64 ]] || fail 'what the ranks and the epochs of a run decide: expected exit code 64'
 notes 'average_tokens_across_devices false: '
-notes 'max_steps (not given): a run is 3 epochs'
+notes 'max_steps (not given): the default is 3 epochs'
 with '"learning_rate": "fast"'
 [[ $? == 65 ]] || fail 'a text that is no number: expected exit code 65'
 notes 'learning_rate: expected a number, found "fast"'
@@ -315,9 +315,9 @@ done <<'CASES'
 "bf16": {"enabled": true, "bf16_optimizer_states": true}|bf16_optimizer_states
 "zero_optimization": {"stage": 2, "zeropp_loco_param": {"err_beta": 0.8}}|zeropp_loco_param.err_beta
 "optimizer": {"type": "SGD", "params": {"nesterov": true}}|nesterov
-"optimizer": {"type": "Muon"}|optimizer.type "Muon": Muon multiplies
+"optimizer": {"type": "Muon"}|optimizer.type "Muon": Shale's Muon scales
 "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}|warmup_max_lr (not given): --lr would be 0.001
-"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "linear", "total_num_steps": 9}}|scheduler.type "WarmupCosineLR": the rate ends at a share
+"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "linear", "total_num_steps": 9}}|scheduler.type "WarmupCosineLR": the final lr is a share
 CASES
 printf '[optimizer]\nearly_step_in_backward = true\n[model]\nconverters = ["float8"]\n[training]\nsteps = 3\n[checkpoint]\nenable = true\ninitial_load_path = "x"\n' >"$work/with.toml"
 import "$work/with.toml"
