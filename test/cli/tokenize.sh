@@ -55,7 +55,7 @@ expect 0 "only" -- "$shale" tokenizer train corpus/b.txt --vocab 1000000 --split
   --out large.json
 expect 0 -- "$shale" tokenizer train corpus/b.txt --vocab 2000 --split gpt2 --out other.json
 expect 64 "expected 257" -- "$shale" tokenizer train corpus/b.txt --vocab 256 --out none.json
-expect 64 "expected text" -- "$shale" tokenizer train --out none.json
+expect 64 "expected input files" -- "$shale" tokenizer train --out none.json
 expect 66 "nowhere" -- "$shale" tokenizer train nowhere.txt --out none.json
 absent none.json
 
@@ -63,7 +63,7 @@ absent none.json
 
 tokenize=("$shale" tokenize corpus/a.jsonl corpus/b.txt --field body --tokenizer tokenizer.json
           --shard-tokens 150000)
-expect 0 "60001 documents" "100%" "MB/s" "wrote one" -- "${tokenize[@]}" --out one --threads 1
+expect 0 "60001 documents" "100%" "iB/s" "wrote one" -- "${tokenize[@]}" --out one --threads 1
 expect 0 "wrote three" -- "${tokenize[@]}" --out three --threads 3
 shards=$(cd one && echo tokens_*.bin)
 [[ $(wc -w <<<"$shards") -ge 5 ]] || fail "few shards: $shards"
@@ -118,7 +118,7 @@ bad 65 "deep.json" -- "$shale" tokenize corpus --tokenizer deep.json
 bad 65 "latin1.txt" "tiktoken" -- "$shale" tokenize corpus --tokenizer latin1.txt
 bad 66 "nowhere.json" -- "$shale" tokenize corpus --tokenizer nowhere.json
 bad 66 "nowhere.txt" -- "$shale" tokenize nowhere.txt --tokenizer tokenizer.json
-bad 64 "expected text" -- "$shale" tokenize --tokenizer tokenizer.json
+bad 64 "expected input files" -- "$shale" tokenize --tokenizer tokenizer.json
 bad 64 "--document-end" "<none>" -- "$shale" tokenize corpus/b.txt --tokenizer tokenizer.json \
   --document-end '<none>'
 
