@@ -139,7 +139,7 @@ refused 65 "expected an object with 'text' in each line" --data all.json
 mkdir array && cp all.json array/a.json
 refused 65 "no text or jsonl in this folder; skipped 1 JSON not in lines" --data array
 refused 64 "jsonl and compressed text need a tokenizer" --data array --tokenizer none
-refused 65 "0.parquet: a file of Parquet, which is not read" --data hub/data/0.parquet
+refused 65 "0.parquet: expected text or jsonl, found a Parquet file" --data hub/data/0.parquet
 refused 64 "texts/dev.txt: its name says that it is for validation" --data texts/train.txt,texts/dev.txt
 [[ ! -e refused/data-cache || -z $(ls refused/data-cache) ]] || fail "something half-written is left"
 
