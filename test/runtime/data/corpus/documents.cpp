@@ -141,7 +141,7 @@ TEST_CASE("what is left out of a folder is counted by kind", "[data]") {
   CHECK(contains(text, "damaged.gz: not gzip"));
   CHECK(contains(text, "1 empty"));
   CHECK(contains(message_of<DataError>([&] { list_corpus({dir.file("a.parquet")}); }),
-                 "a.parquet: a file of Parquet, which is not read"));
+                 "a.parquet: expected text or jsonl, found a Parquet file"));
 }
 
 TEST_CASE("batches follow from where they begin, whatever was read before", "[data]") {
