@@ -110,7 +110,7 @@ prepare
 # shape FILE...: prints their lines with N instead of numbers, and without units that depend on them.
 shape() {
   sed -E 's/[0-9]+([.][0-9]+)?[kM]?/N/g; s/N [KMG]iB/N B/g; s/Nm Ns/Ns/g; s/, by a hash.*|, the end of.*//
-    s/ +/ /g; s/(layer|head|file|rank|class|image)(es|s)?\b/\1/g' "$@"
+    s/ +/ /g; s/(layer|head|file|rank|class|image)(es|s)?\b/\1/g; s/saved in .*/saved/' "$@"
 }
 
 # shows_output PAGE: checks that the page's commands have printed each line of output that the page
@@ -121,7 +121,7 @@ shows_output() {
   while IFS= read -r line; do
     lines=$((lines + 1))
     grep -qxF -- "$line" "$work/shapes" || fail "$1: no program prints: $line"
-  done < <(grep -E '^ *(text: |shapes: |model |[a-z]+-nano: |step +[0-9]|saved |sample:)' "$root/$1" |
+  done < <(grep -E '^ *(text: |shapes: |model |[a-z]+-nano: |step +[0-9]|saved |sample:|done: )' "$root/$1" |
     sed 's/^    //' | shape)
   [[ $lines -ge 3 ]] || fail "$1: only $lines lines of output"
 }
