@@ -23,7 +23,7 @@ int64_t Shape::at(int i) const {
 
 void Shape::push_back(int64_t size) {
   if (ndim_ == kMaxDims) {
-    throw ShapeError(cat("a tensor has at most ", kMaxDims, " dimensions"));
+    throw ShapeError(cat("shape: expected at most ", kMaxDims, " dimensions, found more"));
   }
   sizes_[static_cast<size_t>(ndim_++)] = size;
 }

@@ -90,7 +90,8 @@ struct AttentionProblem {
   BlockRows keys_of_queries, queries_of_keys;
 
   bool hides_first_keys() const { return window > 0 || given_first_keys != nullptr; }
-  // Set by the implementations for their kernels, from HiddenKeys; null: no keys are hidden.
+  // First key that each query sees, and end of the queries that see each key. Implementations fill
+  // these in from HiddenKeys for their kernels; null: no keys are hidden.
   const int32_t* first_keys = nullptr;   // [batch, queries]
   const int32_t* end_queries = nullptr;  // [batch, keys]
 };

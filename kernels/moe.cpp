@@ -63,7 +63,8 @@ void check_args(const MoeRouteBwdArgs& a) {
   check_dense(kOp, "d_logits", a.d_logits, shape, DType::kF32);
   if (a.balance == 0) return;
   if (a.counts.ndim() != 2) {
-    throw ShapeError(cat(kOp, ": counts is ", a.counts, ", expected [P,", shape[1], "]"));
+    throw ShapeError(
+        cat(kOp, ": counts is ", a.counts, ", expected partial counts [P,", shape[1], "]"));
   }
   check_dense(kOp, "counts", a.counts, {a.counts.size(0), shape[1]}, DType::kI32);
   if (a.rule.score != RouterScore::kSoftmax) {

@@ -52,7 +52,8 @@ class Operands {
 // Environment of kernel calls.
 class KernelBench {
  public:
-  // rotation_bytes: see copies(); 0: the device's.
+  // rotation_bytes: total size of the operand copies that calls use in turn, so that caches are
+  // cold (copies()); 0: by the size of the device's caches.
   explicit KernelBench(BenchDevice& device, int64_t rotation_bytes = 0);
   KernelBench(const KernelBench&) = delete;  // exec() points into it
   KernelBench& operator=(const KernelBench&) = delete;

@@ -81,8 +81,8 @@ class CallTimer final : public kernels::CallObserver {
   std::vector<Timed> timed_;
 };
 
-// Alternates `rounds` times between a normal step, one with timed calls, and one with repeated
-// calls. `peaks` bound the parts. Collective.
+// Runs `rounds` times a normal step, a step that times each kernel call, and a step that repeats
+// kernel calls. `peaks` gives the roofline limit of each part of the step. Collective.
 StepBreakdown measure_breakdown(TrainLoop& loop, KernelRecorder& recorder, const Peaks& peaks,
                                 StreamClock& clock, int64_t rounds);
 

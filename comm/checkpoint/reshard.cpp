@@ -16,7 +16,8 @@ int64_t begin_of(int64_t total, int64_t rank, int64_t ranks) {
   return total / ranks * rank + total % ranks * rank / ranks;
 }
 
-// First element, of a tensor that starts at byte `begin`, that starts at or after byte `place`.
+// Index of the first element at or after byte `place` of a file, for a tensor whose data begins at
+// byte `begin`.
 int64_t element_at(int64_t place, int64_t begin, int64_t numel, int64_t size) {
   return std::clamp((place - begin + size - 1) / size, int64_t{0}, numel);
 }

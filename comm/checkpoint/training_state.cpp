@@ -227,7 +227,8 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
   const Shape whole = state_shape(parameter.whole, part.block);
   const bool is_cut = parameter.sharding.share == Share::kShard;
-  // Blocks that extend over shard boundaries would be different blocks of the whole tensor.
+  // If a shard cuts a block, the block of the shard has other elements than that of the whole
+  // tensor, so their states differ.
   const bool follows = !is_cut || part_shape(whole, parameter.sharding) == part.shape;
   if (!follows || !(part.shape == state_shape(parameter.shape, part.block))) {
     // Statistics of the whole parameter, which every tensor rank has.
@@ -265,8 +266,8 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
 
 namespace {
 
-// Adds a buffer's parameters by name. With local steps these are the anchors; the masters, which
-// differ between replicas, are added as "/local".
+// Adds a buffer's parameters by name. With local steps, NAME has the values of the last outer step,
+// which are equal on all replicas, and NAME/local has each replica's own masters.
 void add_parameters(std::vector<StatePart>& parts, const FlatBuffer& buffer,
                     const LocalSteps::Outer* outer) {
   for (const OptimSpan& span : buffer.spans()) {

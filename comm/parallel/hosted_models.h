@@ -21,7 +21,8 @@ class HostedModels {
   const std::vector<Module*>& models() const { return models_; }
   int tensor() const { return tensor_; }
   int context() const { return static_cast<int>(models_.size()) / tensor_; }
-  // Counterparts of a module of the first model in all models, the module itself first.
+  // `module` belongs to the first model. Returns the module of the same name in each model,
+  // `module` first.
   std::vector<Module*> copies_of(const Module& module) const;
 
  private:

@@ -60,7 +60,8 @@ Descs descs_of(const Spec& s, const memory::desc& weight) {
           .y = {{s.images, s.out_channels, s.out_rows, s.out_cols}, type, Tag::nhwc}};
 }
 
-// Strides and padding. oneDNN derives the padding after an image from the number of windows.
+// Strides, and padding before the first row and column. oneDNN derives the padding after the last
+// ones from the output size.
 struct Places {
   explicit Places(const Spec& s) : strides{s.stride, s.stride}, padding{s.padding, s.padding} {}
   memory::dims strides, padding;

@@ -66,7 +66,7 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
 void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
   describe(spec, config.diffusion.data,
            {.path = "as for train_image, or a folder of safetensors files with latents [N, C, H, "
-                    "W] and labels [N], or shapes: generated images",
+                    "W] and labels [N], or the word shapes, for generated images",
             .pixels = "32 for shapes, CIFAR and IDX, 256 for other images, the size of latents"});
   describe_model(spec, config.diffusion);
   describe(spec, config.run, {.sample = "image", .default_lr = "by preset"});

@@ -30,7 +30,7 @@ class GuidedModel {
     labels_ = from_host<int32_t>(context, all, {std::ssize(all)});
   }
 
-  // f32: the mean, and the output for variances, undefined if they are not learned.
+  // Both f32. The variances are computed from the second; undefined if they are not learned.
   struct ModelOutput {
     Tensor mean, variance;
   };

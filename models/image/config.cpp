@@ -25,7 +25,7 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
   describe(spec, c.data,
            {.path = "folder with a subfolder of PNG or JPEG files per class (train/ and val/ "
                     "optional), CIFAR or IDX files, webdataset tars (a folder or "
-                    "x-{000..012}.tar), or shapes: generated images",
+                    "x-{000..012}.tar), or the word shapes, for generated images",
             .pixels = "64 for shapes, 32 for CIFAR and IDX, else 224"});
   spec.add("crop-area", c.crop_area,
            "minimum share of the image area in a random training crop; 1: the whole image",

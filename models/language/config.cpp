@@ -43,7 +43,7 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
       .may_change();
   spec.add("attention-pattern", c.attention_pattern,
            "block-sparse attention: local, fixed, strided, longformer, bigbird, or a JSON file "
-           "with a pattern and its sizes, or with all rows",
+           "that has a pattern with its sizes, or the visible blocks of each row",
            {.help = {.metavar = "PATTERN", .default_text = "none"}})
       .may_change();
   size("vocab", c.vocab, kMaxVocab,

@@ -40,7 +40,7 @@ void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
            "share of the data for validation, if no file name says val, valid, validation or dev",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add("validate", c.validate,
-           "read and compare all binary tokens before training, not only samples of each file")
+           "check all binary tokens against the vocabulary before training, not only samples")
       .may_change();
 }
 

@@ -95,8 +95,8 @@ class LanguageModel : public Module {
   // connects them. Empty: the model does not support pipelines, and overrides loss().
   virtual std::vector<nn::Piece> pieces() { return {}; }
 
-  // Returns the sum of the cross-entropy over all tokens, an f32 scalar: the output of all pieces.
-  // ids, targets: [B, T] i32, T <= context.
+  // Returns the sum of the cross-entropy over all tokens, an f32 scalar. The default runs all
+  // pieces, one after the other. ids, targets: [B, T] i32, T <= context.
   virtual Tensor loss(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
   // Returns the cross-entropy of each token: [B T] f32, 0 for ignored targets. Throws ConfigError
   // for a model without pieces, or a sharded one.

@@ -185,7 +185,9 @@ void describe_tensor(ConfigSpec& spec, RunConfig& c) {
            {.min = 1, .max = 1 << 16})
       .may_change();
   spec.add("ranks-per-process", c.ranks_per_process,
-           "ranks of --tensor and --context per process, a power of two; losses are bit-identical",
+           "host this many ranks of --tensor and --context in each process, a power of two; does "
+           "not "
+           "change losses",
            {.min = 1, .help = {.default_text = "1, or more if there are too few processes"}})
       .may_change();
 }
@@ -194,8 +196,8 @@ void describe_offload(ConfigSpec& spec, RunConfig& c) {
   spec.section("Offload to host memory");
   spec.add("offload", c.offload_to,
            "what to keep in host memory; optimizer: masters and optimizer states, stepped by the "
-           "CPU during the next forward; params: with zero 3 parameters too; nvme:DIR: all that in "
-           "a folder on a disk",
+           "CPU during the next forward; params: also parameters, with --zero 3; nvme:DIR: all of "
+           "that in a folder on a disk",
            {.help = {.metavar = "none|optimizer|params|nvme:DIR"}})
       .may_change();
   spec.add("offload-ratio", c.offload_ratio,
@@ -312,8 +314,9 @@ void describe_output(ConfigSpec& spec, RunConfig& c) {
            {.min = 0})
       .may_change();
   spec.add("prometheus", c.prometheus,
-           "write the newest metrics to NAME.prom (node_exporter), or serve them at /metrics on a "
-           "port, of 127.0.0.1 by default",
+           "write the newest metrics to FILE, which ends in .prom (for node_exporter), or serve "
+           "them at "
+           "/metrics on a port, of 127.0.0.1 by default",
            {.help = {.metavar = "FILE|[IPV4:]PORT", .default_text = "none"}})
       .may_change();
   spec.add("trace", c.trace,

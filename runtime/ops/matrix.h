@@ -21,8 +21,8 @@ class StepHold {
   std::shared_ptr<const Storage> storage_;
 };
 
-// dy() divided by backward_seed(), whose factors cross-entropy kernels have already included in
-// their gradient; undefined: 1.
+// Returns the incoming gradient dy() divided by backward_seed(), which cross-entropy kernels have
+// already applied. An undefined tensor stands for 1.
 Tensor multiple_of_seed(const BackwardArgs& args);
 
 // Shape of x with the last size replaced.

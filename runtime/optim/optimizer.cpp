@@ -22,7 +22,7 @@ std::byte* results_in(const Storage& values) {
   return static_cast<std::byte*>(values.data()) + kResults;
 }
 
-// Result of clip_grad_norm() for this shard's spans.
+// Returns the clip factor that clip_grad_norm() computed for this shard's parameters.
 const Tensor& clipped_of(const OptimShard& shard) {
   const ShardGradient& gradient = *shard.gradient;
   if (gradient.clipped_apart.empty() || shard.spans.empty()) return gradient.clipped;

@@ -14,10 +14,10 @@ __device__ __forceinline__ int quotient(int number, const Divisor& by) {
   return static_cast<int>((high + n) >> by.shift);
 }
 
-// The pixels of one axis of `to` that a block may have, and the pixels that they see in the other
-// image: pixel begin + step a sees from + from_step a with the first of `taps` taps, and the next
-// pixel (in the input gradient the previous one) with the next tap. Taps are every tap_step-th from
-// tap_begin on.
+// Pixels of one axis of `to` that a block computes, and the pixels of the other image that they
+// read. For i from 0 on, pixel begin + step * i reads pixel from + from_step * i for the first tap,
+// and the next pixel (in the input gradient the previous one) for each further tap. There are
+// `taps` taps: tap_begin, tap_begin + tap_step, and so on.
 struct Axis {
   int begin, step, count;
   int from, from_step;

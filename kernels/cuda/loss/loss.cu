@@ -148,7 +148,8 @@ struct OwnPacks {
     }
   }
 
-  // Writes the gradient to `row`, and starts to read `next` in its place, like fetch().
+  // Writes the gradient to `row`. Starts to load the row `next` into the registers and shared
+  // memory that this frees, as fetch() does; null: none.
   template <bool kCapped>
   __device__ __forceinline__ void replace(const CrossEntropy<T>& a, T* row,
                                           const RowGradient& gradient, const T* next) {

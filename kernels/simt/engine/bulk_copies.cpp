@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPoison = 0xff;
 
-// Atomic, because blocks run on several OS threads.
+// Atomic, because the emulator runs thread blocks on several OS threads.
 void add_floats(std::byte* to, const std::byte* from, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; i += sizeof(float)) {
     float value = 0;

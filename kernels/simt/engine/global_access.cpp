@@ -175,7 +175,8 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   if (kind == Access::kRead) {
     result.after = (cell & ~GlobalCell{kMany}) | (reader == 0 || reader == me_ ? me_ : kMany);
   } else if (!is_atomic) {
-    // An access that is ordered after a plain write is also ordered after all accesses before it.
+    // Whatever is ordered after this plain write is also ordered after all accesses before the
+    // write, so that the write alone is kept.
     result.after = mine;
   } else {
     // After the block's own plain write the cell stays plainly written.

@@ -6,7 +6,7 @@
 
 namespace shale::emulator {
 
-// The tensor-core instructions, on the current thread; all 32 lanes of its warp take part.
+// Emulated tensor-core instructions. Each of the 32 threads of a warp calls them.
 // kernels/simt/matrix.h describes the fragments.
 
 // Copies `count` (1, 2, 4) matrices of 8x8 16-bit elements between shared memory and registers.

@@ -59,7 +59,8 @@ class LayoutBounds {
     int64_t micro_batch = 0;
     Recompute recompute = Recompute::kFull;
   };
-  // Costs that do not depend on micro-batches: equal for the same --tensor, --expert and --offload.
+  // Lower bounds of the costs that micro-batches do not change. Computed once for each combination
+  // of --tensor, --expert and --offload.
   struct StepBound {
     double states = 0;  // bytes
     double host_s = 0;  // of copies in one direction, or of kernels on the host

@@ -77,8 +77,8 @@ void find_merges(TokenizerSpec& spec) {
 void add_merge(TokenizerSpec& spec, const MergeRule& merge) {
   constexpr size_t kMostMerges = size_t{1} << 24;
   if (spec.merges.size() == kMostMerges) {
-    throw DataError(cat(spec.source, ": its tokens are made of each other in more than ",
-                        kMostMerges, " ways, expected a vocabulary of shorter tokens"));
+    throw DataError(cat(spec.source, ": tokens merge from pairs of other tokens in more than ",
+                        kMostMerges, " ways; expected a BPE vocabulary with shorter tokens"));
   }
   spec.merges.push_back(merge);
 }
