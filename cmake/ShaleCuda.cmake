@@ -52,7 +52,7 @@ elseif(SHALE_SHARED)
   get_target_property(file CUDA::cudart IMPORTED_LOCATION)
   file(COPY ${file} DESTINATION ${PROJECT_BINARY_DIR}/lib FOLLOW_SYMLINK_CHAIN)
   cmake_path(GET file FILENAME name)
-  set(shale_cudart ${PROJECT_BINARY_DIR}/lib/${name})
+  set(shale_cudart ${PROJECT_BINARY_DIR}/lib/${name} CUDA::toolkit)  # the latter has the headers
 endif()
 set(SHALE_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "Compiles the CUDA kernels")
 shale_hopper_architectures(shale_hopper_architectures ${SHALE_CUDA_ARCHITECTURES})

@@ -30,7 +30,8 @@ else()
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   target_compile_features(shale PUBLIC cxx_std_20)
   target_link_libraries(shale PUBLIC Threads::Threads
-    PRIVATE shale_planning shale_views shale_vision ${CMAKE_DL_LIBS})  # these link the others
+    PRIVATE shale_planning shale_views shale_vision  # these link the others
+            ${shale_cudart} ${CMAKE_DL_LIBS})
   target_link_options(shale PRIVATE -Wl,-Bsymbolic-functions)
   if(SHALE_HAVE_CUDA)
     # libshale.so comes first, so that the kernels call its functions, not copies of the archives.
