@@ -29,7 +29,7 @@ target_link_libraries(shale_c PRIVATE ${shale_code} MPI::MPI_C)
 target_compile_definitions(shale_c PRIVATE
   SHALE_C_BUILD OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 target_link_options(shale_c PRIVATE
-  -Wl,--version-script=${exports_map} -Wl,-z,defs -Wl,-z,nodelete)
+  -Wl,--version-script=${exports_map} -Wl,-z,defs -Wl,-z,nodelete ${shale_rpath})
 set_target_properties(shale_c PROPERTIES
   EXPORT_NAME c
   LINK_DEPENDS ${exports_map}

@@ -32,7 +32,7 @@ else()
   target_link_libraries(shale PUBLIC Threads::Threads
     PRIVATE shale_planning shale_views shale_vision  # these link the others
             ${shale_cudart} ${CMAKE_DL_LIBS})
-  target_link_options(shale PRIVATE -Wl,-Bsymbolic-functions)
+  target_link_options(shale PRIVATE -Wl,-Bsymbolic-functions ${shale_rpath})
   if(SHALE_HAVE_CUDA)
     # libshale.so comes first, so that the kernels call its functions, not copies of the archives.
     add_library(shale_cuda MODULE kernels/cuda/loader/library.cpp)
@@ -40,7 +40,7 @@ else()
       LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,shale_kernels_cuda"
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
     target_link_libraries(shale_cuda PRIVATE shale shale_kernels_cuda)
-    target_link_options(shale_cuda PRIVATE -Wl,-Bsymbolic-functions)
+    target_link_options(shale_cuda PRIVATE -Wl,-Bsymbolic-functions ${shale_rpath})
   endif()
 endif()
 add_library(shale::shale ALIAS shale)
