@@ -35,14 +35,6 @@ message(STATUS "Building the CUDA kernels with ${CUDAToolkit_NVCC_EXECUTABLE} ${
                " for ${SHALE_CUDA_ARCHITECTURES}")
 set(SHALE_HAVE_CUDA TRUE)
 
-# One copy of the kernels for all programs: they are nearly all of what is installed.
-set(shared_default ${PROJECT_IS_TOP_LEVEL})
-if(SHALE_KERNELS_ONLY)
-  set(shared_default OFF)
-endif()
-option(SHALE_SHARED
-  "One shared library for all programs, CUDA's kernels in another" ${shared_default})
-
 set(shale_cudart CUDA::cudart_static)
 if(SHALE_CUDART_LIBRARY)
   set(shale_cudart ${SHALE_CUDART_LIBRARY})

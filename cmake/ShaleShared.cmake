@@ -1,9 +1,9 @@
 # Defines what programs link, `shale_code`, and what embedding projects link, shale::shale.
 #
 # With SHALE_SHARED, programs share libshale.so, and a run on GPUs loads CUDA's kernels from
-# libshale_cuda.so. Without it, each program contains the code that it uses.
+# libshale_cuda.so: one copy of the kernels, which are nearly all of what is installed. Without it,
+# each program contains the code that it uses.
 
-option(SHALE_SHARED "One shared library for all programs, CUDA's kernels in another" OFF)
 if(NOT SHALE_SHARED)
   set(shale_code shale_models)
   add_library(shale INTERFACE)
