@@ -176,8 +176,8 @@ done
 plan --model qwen3-30b-a3b --seq-len 4096 --micro-batch 1 --recompute full --dtype bf16 \
   --device cuda --ranks 8 --expert 8 --threads 1 --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "experts on 8 ranks: exit code $code"
-awk '/waiting inside layers/ { ms = $1 } END { exit !(ms >= 94 && ms <= 130) }' "$work/stdout" ||
-  fail "experts on 8 ranks: $(grep 'waiting inside' "$work/stdout"), expected 94 to 130 ms"
+awk '/waiting for other tensor/ { ms = $1 } END { exit !(ms >= 94 && ms <= 130) }' "$work/stdout" ||
+  fail "experts on 8 ranks: $(grep 'waiting for other tensor' "$work/stdout"), expected 94 to 130 ms"
 plan --model moe-nano --ranks 2 --expert 2 --capacity-factor 0.5 --threads 1
 [[ $code -eq 0 ]] || fail "experts with little room: exit code $code"
 plan --model moe-nano --ranks 8 --expert 4 --tensor 2 --context 2 --threads 1
