@@ -168,7 +168,7 @@ TEST_CASE("pickles of weights are refused with the way to convert them") {
   const auto refusal = [&](const std::string& path) {
     return message_of<DataError>([&] { DitWeights(path, model); });
   };
-  CHECK(contains(refusal(file), "is a pickle"));
+  CHECK(contains(refusal(file), "is a Python pickle"));
   CHECK(contains(refusal(file), "safetensors.torch.save_file"));
   CHECK(contains(refusal(dir.path()), "save_pretrained"));
   CHECK_THROWS_AS(DitWeights(dir.file("nothing"), model), MissingInputError);

@@ -114,13 +114,13 @@ TEST_CASE("a family that is added has presets, shapes and models by its names", 
 
 TEST_CASE("a family or preset that is there is not added again", "[models]") {
   CHECK(contains(message_of<ConfigError>([] { add_model_family(bigram()); }),
-                 "a family bigram already"));
+                 "already registered: family bigram"));
   class Again : public BigramFamily {
     std::string name() const override { return "bigram2"; }
   };
   static const Again again;
   CHECK(contains(message_of<ConfigError>([] { add_model_family(again); }),
-                 "a preset bigram-tiny already"));
+                 "already registered: preset bigram-tiny"));
 }
 
 TEST_CASE("the trainer trains a family that it does not know", "[models]") {

@@ -206,7 +206,7 @@ TEST_CASE("models that llama.cpp would compute otherwise are refused", "[io]") {
   LanguageModelConfig config = tiny("mistral");
   config.window = 4;
   CHECK(contains(message_of<ConfigError>([&] { model_family("mistral").gguf(config); }),
-                 "a window of 4 tokens"));
+                 "a sliding window of 4"));
   config = tiny("olmo2");
   CHECK(contains(message_of<ConfigError>([&] { model_family("olmo2").gguf(config); }), "olmo2"));
   config = tiny("qwen2");

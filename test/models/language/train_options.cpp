@@ -180,7 +180,7 @@ TEST_CASE("what spares slow links says what it does not go with", "[options]") {
   const Flags codes = {"--zero", "3", "--quantize-gathers", "8", "--quantize-reductions", "4"};
   check(codes, {}, {});
   check(codes, {"--shard-ranks", "2"}, {"--quantize-reductions 4", "2 replicas"});
-  check(codes, {"--shard-ranks", "1"}, {"--quantize-gathers 8", "there is one"});
+  check(codes, {"--shard-ranks", "1"}, {"--quantize-gathers 8", "found one"});
   check(codes, {"--reproducible"}, {"--quantize-gathers 8", "--reproducible"});
   check(codes, {"--offload", "params"}, {"--quantize-gathers 8", "--offload params"});
   check(codes, {"--cuda-graph"}, {"--quantize-gathers 8", "--cuda-graph"});

@@ -109,7 +109,7 @@ TEST_CASE("remedies know what is no part of the training") {
   const Remedies found = find_remedies(parsed({"--model", "nano"}, 1), 0, 1, 4096 * kMiB, 1e9);
   CHECK(found.fits);
   CHECK(found.alternatives.empty());
-  CHECK(test::contains(describe(found, 4096 * kMiB), "is not part of it"));
+  CHECK(test::contains(describe(found, 4096 * kMiB), "was used by something else"));
 }
 
 }  // namespace shale::models

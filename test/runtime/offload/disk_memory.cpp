@@ -193,10 +193,10 @@ TEST_CASE("kernels and copies do not write to memory on a disk that was not acqu
 TEST_CASE("memory on a disk that cannot be names the folder", "[offload]") {
   const TempDir folder;
   CHECK(contains(message_of<MissingInputError>([&] { DiskMemory memory(folder.file("none")); }),
-                 folder.file("none") + ": there is no such folder; expected one"));
+                 folder.file("none") + ": no such folder; create it"));
   CHECK(contains(message_of<MissingInputError>(
                      [&] { DiskMemory memory(folder.write("file", "x") + "/none"); }),
-                 "there is no such folder"));
+                 "no such folder"));
   DiskMemory memory(folder.path());
   CHECK(contains(message_of<DiskError>([&] { memory.allocate(size_t{1} << 60); }), "no room for"));
   std::vector<std::byte> elsewhere(4 * kPage);

@@ -282,7 +282,7 @@ TEST_CASE("Muon refuses parts without peers, and moments that it does not keep")
   part[0].spans[0].count = 20;
   CHECK(contains(refused(std::move(part), {}), "has 20 of the 24 elements of p0"));
   CHECK(contains(refused(local_shards(net, context), {.adamw = {.moments = optim::Moments::kBF16}}),
-                 "expected fp32"));
+                 "adamw.moments must be fp32"));
 }
 
 }  // namespace shale::test

@@ -157,7 +157,7 @@ TEST_CASE("moments that could not decay are refused") {
         "adamw: beta2 is 0.999, expected less than 0.99609375 with bf16 moments");
   CHECK(contains(message_of<ConfigError>(
                      [&] { Lion(local_shards(net, context), {.moments = Moments::kInt8}); }),
-                 "8 bits"));
+                 "8-bit moments are not supported"));
 }
 
 }  // namespace shale::test

@@ -518,7 +518,7 @@ TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
   CHECK(contains(message_of<DataError>([&] {
                    read_examples({.paths = {text}, .tokenizer = marks, .val_fraction = 0});
                  }),
-                 ".jsonl"));
+                 "expected jsonl"));
 }
 
 }  // namespace shale
