@@ -19,7 +19,7 @@ done
 export SHALE_MACHINE=$work/machine
 run_training 4 nodes --zero 2
 [[ $code -eq 0 ]] || fail "by GPUs' places: exit code $code"
-said 'inside 2 NUMA nodes of 2 ranks, then between nodes' || fail 'not by NUMA nodes'
+said 'within 2 NUMA nodes of 2 ranks, then between nodes' || fail 'not by NUMA nodes'
 run_training 4 alike --zero 2 --numa-ranks 1
 [[ $code -eq 0 ]] || fail "--numa-ranks 1: exit code $code"
 said 'NUMA nodes' && fail '--numa-ranks 1: by NUMA nodes'
@@ -28,7 +28,7 @@ unset SHALE_MACHINE
 
 run_training 4 asked --zero 0 --numa-ranks 2
 [[ $code -eq 0 && $(bits asked) == "$(bits alike)" ]] || fail "--numa-ranks 2: exit code $code"
-said 'inside 2 NUMA nodes of 2 ranks' || fail '--numa-ranks 2: not by NUMA nodes'
+said 'within 2 NUMA nodes of 2 ranks' || fail '--numa-ranks 2: not by NUMA nodes'
 
 # On CPUs, in ZeRO stage 3, with the bits of one rank.
 for ranks in 1 4; do
