@@ -127,7 +127,7 @@ int train(shale::comm::World& world, int argc, char** argv) {
   shale::set_process_log({.quiet = config.quiet});
   resolve(config, world.size());
   world.watch({.timeout_s = config.timeout_s});
-  SpiralTask task(config, dtype_of_flag(config, device_of(config, world)));
+  SpiralTask task(config, dtype_of_flag(config.dtype, device_of(config, world)));
   return static_cast<int>(shale::models::Trainer(config, spec, task, world).run());
 }
 
