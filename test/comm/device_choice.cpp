@@ -47,7 +47,7 @@ TEST_CASE("a launcher that shows every rank its own GPU is followed", "[comm]") 
         std::vector<int>{0, 1});
 }
 
-TEST_CASE("without a GPU ranks are on the CPU, unless they expected one", "[comm]") {
+TEST_CASE("without a GPU ranks are on the CPU, unless they ask for one", "[comm]") {
   const std::vector<RankGpus> none = {{"a", sees({})}, {"b", sees({})}};
   CHECK(chosen(none) == std::vector<int>{-1, -1});
   CHECK(refusal(none, 0, {.gpu = true}) ==

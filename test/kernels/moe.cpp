@@ -247,7 +247,7 @@ TEST_CASE("rows are in order of expert and token, and capacity drops the last", 
   }
 }
 
-TEST_CASE("sorting adds up what experts found and what was dropped", "[kernels][moe]") {
+TEST_CASE("sorting adds up what experts got and what was dropped", "[kernels][moe]") {
   const std::vector<int32_t> experts = {2, 0, 0, 2, 2, 3, 3, 2, 0, 2};
   for (const Exec& exec : devices()) {
     const DeviceArray<int32_t> chosen(exec, experts), counts(exec, 4), offsets(exec, 5),

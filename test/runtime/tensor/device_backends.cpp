@@ -126,7 +126,7 @@ TEST_CASE("a GPU that is not known has the limits of those for graphics", "[devi
 }
 
 TEST_CASE(
-    "kernels that the driver compiles are said to be, with the build that would not expected it",
+    "kernels that the driver compiles are said to be, with the build that would not need it",
     "[device]") {
   const Device b200{.type = DeviceType::kCuda, .arch = 100};
   CHECK(kernels_text(b200, 100) == "machine code for 10.0");

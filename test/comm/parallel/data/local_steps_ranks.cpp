@@ -254,12 +254,12 @@ TEST_CASE("an overflow on one replica skips the local step of all of them") {
   }
 }
 
-TEST_CASE("local steps expected replicas, and numbers that can be") {
+TEST_CASE("local steps need replicas, and numbers that can be") {
   const auto all = world().group();
   const auto refused = [&](const comm::ShardGroups& groups, const LocalStepsOptions& options) {
     return message_of<ConfigError>([&] { TinyRun(groups, *all, layout_of(options)); });
   };
-  CHECK(contains(refused({.shard = all.get()}, {}), "there is one replica"));
+  CHECK(contains(refused({.shard = all.get()}, {}), "two or more replicas, found one"));
   if (world().size() < 2) return;
   const Replicas replicas(*all, world().size());
   CHECK(contains(refused(replicas.groups, {.every = 0}), "every is 0"));

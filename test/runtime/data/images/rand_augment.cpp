@@ -39,7 +39,7 @@ TEST_CASE("changes of pictures are torchvision's, to the bit") {
   CHECK(names.size() == kImageChanges);
 }
 
-TEST_CASE("changes expected three channels and a strength that there is") {
+TEST_CASE("changes need three channels and a strength that there is") {
   Image gray;
   gray.resize(2, 2, 1);
   CHECK_THROWS_AS(change_image(gray, ImageChange::kRotate, 1, false), InternalError);
