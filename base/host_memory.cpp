@@ -45,6 +45,14 @@ void take_smaller(std::optional<int64_t>& smallest, int64_t value) {
   smallest = std::min(smallest.value_or(value), value);
 }
 
+// Returns the bytes of this process that are in memory now.
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t mapped = 0, resident = 0;
+  file >> mapped >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
 }  // namespace
 
 int64_t meminfo_bytes(std::string_view key) {
@@ -99,21 +107,15 @@ std::optional<int64_t> available_host_memory() {
   return smallest;
 }
 
-void require_host_memory(int64_t bytes, int64_t unused) {
+void require_host_memory(int64_t bytes, int64_t mapped) {
   if (bytes < kLeastChecked) return;
+  const int64_t unused = std::max<int64_t>(mapped - resident_bytes(), 0);
   const auto available = available_host_memory();
   if (!available || bytes + unused <= *available) return;
   throw OutOfMemoryError(cat("memory: ", format_bytes(double(bytes)), " more do not fit this host, ",
                              "which has ",
                              format_bytes(double(std::max<int64_t>(*available - unused, 0))),
                              " available"));
-}
-
-int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t mapped = 0, resident = 0;
-  file >> mapped >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace shale

@@ -23,11 +23,8 @@ std::optional<int64_t> cgroup_memory_limit();
 std::optional<int64_t> available_host_memory();
 
 // Throws OutOfMemoryError if `bytes` more would not fit the host's memory, where the kernel would
-// end a process later, without a message. `unused`: bytes that this process has mapped and not
-// touched yet, which available_host_memory() does not know. Small requests are not checked.
-void require_host_memory(int64_t bytes, int64_t unused = 0);
-
-// Returns the bytes of this process that are in memory now.
-int64_t resident_bytes();
+// end a process later, without a message. `mapped`: bytes that this process has mapped, some of
+// them not touched yet, which available_host_memory() does not know. Small requests are not checked.
+void require_host_memory(int64_t bytes, int64_t mapped = 0);
 
 }  // namespace shale

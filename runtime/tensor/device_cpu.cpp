@@ -2,7 +2,6 @@
 // synchronously on the calling thread, so every event is done when it is recorded.
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -17,7 +16,7 @@ namespace {
 class MappedMemory final : public MemoryProvider {
  public:
   void* allocate(size_t bytes) override {
-    require_host_memory(int64_t(bytes), std::max<int64_t>(mapped_ - resident_bytes(), 0));
+    require_host_memory(int64_t(bytes), mapped_);
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
       throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
