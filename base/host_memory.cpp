@@ -112,10 +112,9 @@ void require_host_memory(int64_t bytes, int64_t mapped) {
   const int64_t unused = std::max<int64_t>(mapped - resident_bytes(), 0);
   const auto available = available_host_memory();
   if (!available || bytes + unused <= *available) return;
-  throw OutOfMemoryError(cat("memory: ", format_bytes(double(bytes)), " more do not fit this host, ",
-                             "which has ",
-                             format_bytes(double(std::max<int64_t>(*available - unused, 0))),
-                             " available"));
+  throw OutOfMemoryError(
+      cat("memory: ", format_bytes(double(bytes)), " more do not fit this host, ", "which has ",
+          format_bytes(double(std::max<int64_t>(*available - unused, 0))), " available"));
 }
 
 }  // namespace shale
