@@ -55,12 +55,13 @@ failed=0
 skipped=0
 log=$(mktemp)
 reasons=$(mktemp)
+causes=$(mktemp)
 
 # The last lines are there however the script ends; a build that failed counts as one failure.
 finish() {
   local status=$?
-  cat "$reasons"
-  rm -f "$log" "$reasons"
+  cat "$reasons" "$causes"
+  rm -f "$log" "$reasons" "$causes"
   if [[ $status -ne 0 && $failed -eq 0 ]]; then failed=1; fi
   echo "$passed passed, $failed failed, $skipped skipped"
 }
@@ -90,7 +91,32 @@ skip_reasons() {
   ' "$1"
 }
 
-# run_tests PRESET [CTEST_ARGUMENT...]: adds to the counts and the reasons.
+# failure_causes FILE: from ctest's output, the name of each failed test and the lines that say why:
+# eight lines from each of Catch's first three "FAILED:" on, or else the last eight of the output.
+failure_causes() {
+  awk '
+    function report(   i) {
+      if (name == "") return
+      print "failed: " name
+      if (causes == "") {
+        for (i = count > 8 ? count - 8 : 0; i < count; ++i) causes = causes "    " lines[i] "\n"
+      }
+      printf "%s", causes
+      name = causes = ""
+    }
+    /^ *[0-9]+\/[0-9]+ Test +#|^ +Start +[0-9]+:|^[0-9]+% tests passed/ {
+      report()
+      if (/\*\*\*/ && !/\*\*\*Skipped/) { name = $4; count = blocks = left = 0 }
+      next
+    }
+    name == "" || /^[[:space:]]*$/ { next }
+    { lines[count++] = $0 }
+    /FAILED:/ && ++blocks <= 3 { left = 8 }
+    left-- > 0 { causes = causes "    " $0 "\n" }
+  ' "$1"
+}
+
+# run_tests PRESET [CTEST_ARGUMENT...]: adds to the counts, the reasons and the causes.
 run_tests() {
   local preset=$1 counts skips
   shift
@@ -111,6 +137,7 @@ run_tests() {
   skipped=$((skipped + skips))
   passed=$((passed + ${counts#* } - ${counts% *} - skips))
   skip_reasons "build/$preset/Testing/Temporary/LastTest.log" >>"$reasons"
+  failure_causes "$log" >>"$causes"
 }
 
 if $with_tsan && ! command -v clang++ >/dev/null; then
