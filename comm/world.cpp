@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "shale/base/failure.h"
+#include "shale/base/host_name.h"
 #include "shale/base/log.h"
 #include "shale/comm/collective_slices.h"
 #include "shale/comm/group_factory_internal.h"
@@ -304,16 +305,15 @@ Device World::device(const DeviceWish& wish) {
 }
 
 Device World::device(const DeviceWish& wish, const GpuList& gpus) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  // Lines: the host, the reason for having no GPU, then the GPUs.
-  std::string mine = cat(host.data(), '\n', gpus.why_none, '\n');
+  // Lines: the host, its identity, the reason for having no GPU, then the GPUs.
+  std::string mine = cat(host_name(), '\n', host_identity(), '\n', gpus.why_none, '\n');
   for (const std::string& id : gpus.ids) mine += id + '\n';
   std::vector<RankGpus> ranks;
   for (const std::string& text : group()->all_gather_bytes(mine, "GPUs")) {
     std::istringstream lines(text);
     RankGpus& rank = ranks.emplace_back();
     std::getline(lines, rank.host);
+    std::getline(lines, rank.host_identity);
     std::getline(lines, rank.gpus.why_none);
     for (std::string id; std::getline(lines, id);) rank.gpus.ids.push_back(id);
   }

@@ -13,11 +13,11 @@ constexpr int64_t kPair = 2;    // offset and error
 
 }  // namespace
 
-ClockOffset measure_clock_offset(ProcessGroup& group, const std::string& host_name,
+ClockOffset measure_clock_offset(ProcessGroup& group, const std::string& host_identity,
                                  const HostClock& clock) {
   const auto ranks = static_cast<size_t>(group.size());
   const auto rank = static_cast<size_t>(group.rank());
-  const std::vector<std::string> hosts = group.all_gather_bytes(host_name, "host names");
+  const std::vector<std::string> hosts = group.all_gather_bytes(host_identity, "host names");
   std::array<int64_t, kRounds> before_of_first{}, before{}, after{};
   std::vector<int64_t> begins(ranks);
   for (size_t i = 0; i < kRounds; ++i) {

@@ -19,9 +19,9 @@ using HostClock = std::function<int64_t()>;
 
 // Compares the ranks' clocks with some small all-gathers: none ends on a rank before all have
 // started it, so the offset lies between two bounds; returns their middle. Ranks of one host,
-// identified by `host_name`, share the offset of the lowest of them. Collective, on a group for
+// identified by `host_identity`, share the offset of the lowest of them. Collective, on a group for
 // host memory.
-ClockOffset measure_clock_offset(ProcessGroup& group, const std::string& host_name,
+ClockOffset measure_clock_offset(ProcessGroup& group, const std::string& host_identity,
                                  const HostClock& clock);
 
 }  // namespace shale::comm

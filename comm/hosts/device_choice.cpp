@@ -43,8 +43,10 @@ Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceW
   std::map<std::pair<std::string, std::string>, std::vector<int>> users;  // key: host and GPU
   Device device{.type = DeviceType::kCuda};
   for (size_t other = 0; other < ranks.size(); ++other) {
-    const auto& [host, gpus] = ranks[other];
-    const auto users_of = [&](const std::string& id) -> auto& { return users[{host, id}]; };
+    const auto& [host, gpus, identity] = ranks[other];
+    const auto users_of = [&](const std::string& id) -> auto& {
+      return users[{host + identity, id}];
+    };
     const auto least = std::min_element(
         gpus.ids.begin(), gpus.ids.end(), [&](const std::string& a, const std::string& b) {
           return users_of(a).size() < users_of(b).size();

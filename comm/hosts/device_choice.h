@@ -18,6 +18,7 @@ struct DeviceWish {
 struct RankGpus {
   std::string host;
   GpuList gpus;
+  std::string host_identity;  // differs between hosts of one name
 };
 
 // Chooses the device of `rank` from what all ranks see; gives the same answers on every rank. Ranks

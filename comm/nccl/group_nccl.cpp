@@ -1,6 +1,4 @@
 #include <cuda_runtime.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -8,6 +6,7 @@
 #include <exception>
 
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/log.h"
 #include "shale/base/trace.h"
 #include "shale/comm/collective_slices.h"
@@ -24,12 +23,10 @@ using kernels::cuda::check;
 
 // Identifies one GPU of one host as NCCL does; NCCL refuses two ranks on one GPU.
 std::string place_of(int device) {
-  std::array<char, 256> host{};
   const char* const host_id = std::getenv("NCCL_HOSTID");
-  if (host_id == nullptr) gethostname(host.data(), host.size() - 1);
   std::array<char, 32> bus{};
   check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), device), "cudaDeviceGetPCIBusId");
-  return cat("GPU ", bus.data(), " of ", host_id != nullptr ? host_id : host.data());
+  return cat("GPU ", bus.data(), " of ", host_id != nullptr ? host_id : host_identity());
 }
 
 // Sends rank 0's id to all; if rank 0 fails, the others get an error too.

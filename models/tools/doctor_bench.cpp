@@ -15,6 +15,7 @@
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/json.h"
 #include "shale/base/text.h"
 #include "shale/comm/mesh.h"
@@ -262,9 +263,7 @@ AxisSpeed measure_axis(comm::Mesh& mesh, const std::string& axis) {
 }
 
 bool on_several_hosts(comm::ProcessGroup& group) {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  const auto names = group.all_gather_bytes(name.data(), "doctor");
+  const auto names = group.all_gather_bytes(host_identity(), "doctor");
   return std::set<std::string>(names.begin(), names.end()).size() > 1;
 }
 

@@ -12,6 +12,7 @@
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/parse.h"
 #include "shale/models/tools/supervision/child_process.h"
 #include "shale/models/tools/supervision/launch_command.h"
@@ -87,9 +88,7 @@ void check_room_for_mpi() {
 }
 
 bool is_this_host(const std::string& name) {
-  std::string own(256, '\0');
-  if (gethostname(own.data(), own.size() - 1) != 0) own.clear();
-  own.resize(own.find('\0'));
+  const std::string own = host_name();
   return name == "localhost" || name.starts_with("127.") || name == own ||
          name == own.substr(0, own.find('.'));
 }

@@ -1,14 +1,12 @@
 #include "shale/models/training/numa_setup.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <sstream>
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/gpu_machine.h"
+#include "shale/base/host_name.h"
 #include "shale/base/log.h"
 #include "shale/comm/hosts/numa_nodes.h"
 #include "shale/runtime/tensor/device_backend.h"
@@ -35,11 +33,9 @@ struct Places {
 };
 
 Places gather_places(comm::World& world, int node) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   Places all;
   for (const std::string& text :
-       world.group()->all_gather_bytes(cat(host.data(), '\n', node), "NUMA nodes")) {
+       world.group()->all_gather_bytes(cat(host_identity(), '\n', node), "NUMA nodes")) {
     std::istringstream lines(text);
     std::getline(lines, all.hosts.emplace_back());
     lines >> all.nodes.emplace_back(-1);

@@ -9,7 +9,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include <thread>
 
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/json.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/json_object.h"
@@ -150,9 +150,7 @@ bool is_still_at(int fd, const std::string& path) {
 }  // namespace
 
 LockOwner this_process() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return {.host = host.data(),
+  return {.host = host_name(),
           .boot = word_in("/proc/sys/kernel/random/boot_id"),
           .pid = getpid(),
           .started = start_of(getpid())};

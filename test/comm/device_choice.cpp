@@ -40,6 +40,13 @@ TEST_CASE("ranks of a host take one GPU each, on every host from the first", "[c
         std::vector<int>{0, 0, 1, 1});
 }
 
+TEST_CASE("hosts that share a name, as clones of an image do, are told apart", "[comm]") {
+  const RankGpus one{"localhost", sees({"17:00"}), "localhost 1"};
+  const RankGpus other{"localhost", sees({"17:00"}), "localhost 2"};
+  CHECK(chosen({one, other}) == std::vector<int>{0, 0});
+  CHECK(test::contains(refusal({one, one}, 0), "finds all of its 1 GPUs taken"));
+}
+
 TEST_CASE("a launcher that shows every rank its own GPU is followed", "[comm]") {
   CHECK(chosen({{"a", sees({"17:00"})}, {"a", sees({"3d:00"})}}) == std::vector<int>{0, 0});
   // Two ranks that see two GPUs each, in different order.

@@ -1,7 +1,5 @@
 #include "shale/models/training/checks/bandwidth_check.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/log.h"
 #include "shale/base/text.h"
 #include "shale/comm/node/shm_wait.h"
@@ -144,12 +143,6 @@ Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer&
   measured.copy_bytes_per_s = static_cast<double>(kLarge) / copies.seconds();
   measured.undisturbed = large.undisturbed() && copies.undisturbed();
   return measured;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // All ranks finish an all-reduce at the same time. Instead the ranks send in turn: a badly

@@ -1,12 +1,11 @@
 #include "shale/models/training/report/step_trace.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/runtime/io/atomic_file.h"
@@ -23,12 +22,6 @@ TraceWindow window_of(const StepTrace::Options& options) {
                           options.total_steps, " steps"));
   }
   return {.first = std::max(window.first, options.first_step + 1), .last = window.last};
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // ", clocks within 12 us"; empty for 0.
@@ -98,7 +91,7 @@ void StepTrace::finish() {
 }
 
 comm::ClockOffset StepTrace::clock_offset() const {
-  return comm::measure_clock_offset(group_.host(), host_name(), now_ns);
+  return comm::measure_clock_offset(group_.host(), host_identity(), now_ns);
 }
 
 void StepTrace::start() {

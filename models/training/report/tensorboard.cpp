@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <system_error>
 
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/json.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/io/event_file.h"
@@ -211,12 +211,10 @@ void set_aside(const std::string& folder) {
 
 // Returns "events.out.tfevents.<time>.<host>.<process>.<n>"; readers sort files by name.
 std::string new_file(const std::string& folder) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   for (int n = 0;; ++n) {
     const std::string path =
         file_in(folder, cat("events.out.tfevents.", static_cast<int64_t>(unix_seconds()), ".",
-                            std::string_view(host.data()), ".", getpid(), ".", n));
+                            host_name(), ".", getpid(), ".", n));
     if (!fs::exists(path)) return path;
   }
 }

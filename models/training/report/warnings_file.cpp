@@ -1,15 +1,13 @@
 #include "shale/models/training/report/warnings_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <thread>
 #include <utility>
 
+#include "shale/base/host_name.h"
 #include "shale/base/json.h"
 #include "shale/models/training/report/utc_time.h"
 
@@ -22,12 +20,6 @@ constexpr double kPerSecond = 1;
 // Limits the wait for a rank that holds the lock: a stopped rank must not block the others.
 constexpr int kLockTries = 100;
 constexpr std::chrono::milliseconds kLockPause{1};
-
-std::string host_name() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return host.data();
-}
 
 double steady_seconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
