@@ -1,5 +1,6 @@
 #include "shale/comm/world.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/collective_slices.h"
 #include "shale/comm/group_factory_internal.h"
+#include "shale/comm/hosts/launcher.h"
 #include "shale/comm/mpi_communicator.h"
 #include "shale/comm/node/node_memory.h"
 #include "shale/comm/node/shm_wait.h"
@@ -49,22 +51,13 @@ void refuse_other_launchers() {
                         size, " PROGRAM, or srun; or unset WORLD_SIZE for a run of one rank"));
 }
 
-// True if an MPI launcher started this process. Starting MPI takes a few hundred milliseconds, so a
-// program without a launcher skips it.
-bool started_by_launcher() {
-  constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE",
-                                 "PMIX_RANK",
-                                 "PMI_RANK",
-                                 "PMI_FD",
-                                 "PMI_SIZE",
-                                 "SLURM_PROCID",
-                                 "MPI_LOCALRANKID",
-                                 "PALS_RANKID",
-                                 "FLUX_TASK_RANK",
-                                 "MV2_COMM_WORLD_RANK",
-                                 "JSM_NAMESPACE_RANK"};
-  return std::any_of(kSigns.begin(), kSigns.end(),
-                     [](const char* name) { return std::getenv(name) != nullptr; });
+// Raises the soft limit of open files to the hard limit. MPI over TCP opens a socket for each rank
+// of another host that it talks to, and the usual soft limit is 1,024.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void print_failure(std::string_view message, int rank, int size) {
@@ -138,11 +131,15 @@ void World::Impl::start_mpi() {
                         "World(argc, argv), or comm::run(), or MPI_Init in the program and "
                         "World(communicator) as often as wanted");
   }
+  raise_descriptor_limit();
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
     throw UnavailableError("MPI does not support several threads (MPI_THREAD_MULTIPLE)");
   }
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
+  check_launched_ranks(ranks, mpi_version());
   join();
 }
 
@@ -183,6 +180,7 @@ std::unique_ptr<HostGroup> World::Impl::host_group(const GroupOptions& options) 
 }
 
 World::World(int, char**) : impl_(std::make_unique<Impl>()) {
+  // Starting MPI takes a few hundred milliseconds, so a program without a launcher skips it.
   if (started_by_launcher()) {
     impl_->start_mpi();
   } else {

@@ -15,6 +15,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/comm/hosts/launcher.h"
 
 namespace shale::comm {
 namespace {
@@ -27,10 +28,6 @@ constexpr double kLongestTick_s = 1;
 // Time after which the launcher ends ranks that have not reported.
 constexpr std::chrono::seconds kPatience{4};
 
-// Variables in which launchers give a process its rank: Open MPI, PMIx, PMI, Slurm.
-constexpr const char* kRankNames[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                      "SLURM_PROCID"};
-
 struct Sibling {
   int64_t rank = 0;
   bool stopped = false;
@@ -42,8 +39,8 @@ std::string read_all(const std::filesystem::path& path) {
 }
 
 std::optional<int64_t> own_rank() {
-  for (const char* name : kRankNames) {
-    if (const char* value = std::getenv(name)) return parse_int(value);
+  for (const Launcher& launcher : launchers()) {
+    if (const char* value = std::getenv(launcher.rank)) return parse_int(value);
   }
   return std::nullopt;
 }
@@ -51,8 +48,8 @@ std::optional<int64_t> own_rank() {
 // Rank of a process according to the environment with which it was started.
 std::optional<int64_t> rank_of(const std::filesystem::path& process) {
   const std::string variables = '\0' + read_all(process / "environ");
-  for (const char* name : kRankNames) {
-    const std::string key = cat('\0', name, "=");
+  for (const Launcher& launcher : launchers()) {
+    const std::string key = cat('\0', launcher.rank, "=");
     const size_t at = variables.find(key);
     if (at == variables.npos) continue;
     const size_t begin = at + key.size();
