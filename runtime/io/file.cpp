@@ -134,7 +134,8 @@ int64_t File::bytes() const {
 void File::reserve(int64_t bytes) {
   if (bytes <= 0) return;
   const int status = repeat_if_interrupted([&] { return ::fallocate(handle_.get(), 0, 0, bytes); });
-  if (status != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
+  // Other errors come from file systems that cannot reserve, and the writes may still succeed.
+  if (status != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)) {
     const int error = errno;
     fail(cat("reserving ", bytes, " bytes"), error);
   }
