@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 namespace shale::comm {
@@ -11,21 +10,14 @@ struct Topology {
   int node = 0;                            // node of this rank
   int local = 0;                           // index of this rank on its node
   std::vector<std::vector<int>> ranks_of;  // group ranks, by node
+  std::vector<int> node_of_rank;           // inverse of ranks_of
   std::vector<int> world_ranks;            // by group rank, for messages
   bool one_host = false;                   // the nodes are parts of one host
 
   int nodes() const { return static_cast<int>(ranks_of.size()); }
   const std::vector<int>& local_ranks() const { return ranks_of[static_cast<size_t>(node)]; }
 
-  int node_of(int rank) const {
-    int found = 0;
-    while (std::find(ranks_of[static_cast<size_t>(found)].begin(),
-                     ranks_of[static_cast<size_t>(found)].end(),
-                     rank) == ranks_of[static_cast<size_t>(found)].end()) {
-      ++found;
-    }
-    return found;
-  }
+  int node_of(int rank) const { return node_of_rank[static_cast<size_t>(rank)]; }
 
   // Ranks with the same local index on different nodes form a rail; each rail carries a part of
   // every message.

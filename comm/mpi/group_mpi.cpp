@@ -63,11 +63,15 @@ Topology find_topology(const MpiComm& comm, const NodeOfGroup& of_group, int wor
     by_leader[place.leader].push_back(r);
     topology.world_ranks.push_back(place.world_rank);
   }
+  topology.node_of_rank.resize(places.size());
   for (auto& [leader, ranks] : by_leader) {
     if (leader == mine.leader) {
       topology.node = static_cast<int>(topology.ranks_of.size());
       const auto found = std::find(ranks.begin(), ranks.end(), comm.rank());
       topology.local = static_cast<int>(found - ranks.begin());
+    }
+    for (const int rank : ranks) {
+      topology.node_of_rank[static_cast<size_t>(rank)] = topology.nodes();
     }
     topology.ranks_of.push_back(std::move(ranks));
   }

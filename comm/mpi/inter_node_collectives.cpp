@@ -338,6 +338,20 @@ void InterNode::sum_by_tree(const CollectiveCall& call, int64_t count) {
 
 // ---- Broadcast ----
 
+// Sends `bytes` at `data` from the root's node to the same place on all nodes, down a binomial tree
+// in log2(nodes) rounds.
+void InterNode::broadcast_to_nodes(int root_node, std::byte* data, int64_t bytes) {
+  const int nodes = topology_.nodes();
+  const auto real = [&](int place) { return (place + root_node) % nodes; };
+  const int place = (topology_.node - root_node + nodes) % nodes;  // 0: the root's node
+  int distance = 1;
+  while (distance < nodes && place % (2 * distance) == 0) distance *= 2;
+  if (place != 0) exchange({}, {{real(place - distance), data, bytes}});
+  for (distance /= 2; distance > 0; distance /= 2) {
+    if (place + distance < nodes) exchange({{real(place + distance), data, bytes}}, {});
+  }
+}
+
 void InterNode::broadcast(const CollectiveCall& call, bool blocking) {
   const DType dtype = call.out.dtype;
   const int64_t total = call.out.numel(), step = node_.chunk_elements(dtype, 1);
@@ -354,16 +368,9 @@ void InterNode::broadcast(const CollectiveCall& call, bool blocking) {
     }
     channel_.sync(current_, blocking);
     const Range part = on_rail() ? rail_part(count, dtype) : Range{};
-    const int64_t bytes = part.count() * dtype_size(dtype);
-    std::vector<Transfer> sends, receives;
-    for (int j = 0; j < topology_.nodes(); ++j) {
-      if (topology_.node == root_node && j != root_node) {
-        sends.push_back({j, staged(root_local, half, part.begin, dtype), bytes});
-      } else if (topology_.node != root_node && j == root_node) {
-        receives.push_back({j, staged(topology_.local, half, part.begin, dtype), bytes});
-      }
-    }
-    if (on_rail()) exchange(sends, receives);
+    std::byte* const data =
+        staged(topology_.node == root_node ? root_local : topology_.local, half, part.begin, dtype);
+    if (on_rail()) broadcast_to_nodes(root_node, data, part.count() * dtype_size(dtype));
     channel_.sync(current_, blocking);
     if (me == call.root) continue;
     if (topology_.node != root_node) {

@@ -89,6 +89,7 @@ class InterNode {
   void sum_over_nodes(const CollectiveCall& call, int64_t count);
   void sum_by_tree(const CollectiveCall& call, int64_t count);
   void broadcast(const CollectiveCall& call, bool blocking);
+  void broadcast_to_nodes(int root_node, std::byte* data, int64_t bytes);
 
   // True if this rank, or any rank of its node, receives the result of a gather or reduction.
   bool receives(const CollectiveCall& call) const {
