@@ -50,9 +50,11 @@ std::vector<std::string> StragglerWatch::report() {
     times.push_back(ranks_[r].busy_s / static_cast<double>(steps_));
     by_stage[stage_of(r)].push_back(times.back());
   }
+  std::map<int, double> medians;
+  for (const auto& [stage, of_stage] : by_stage) medians[stage] = lower_median(of_stage);
   for (size_t r = 0; r < ranks_.size(); ++r) {
     Rank& rank = ranks_[r];
-    const double median_s = lower_median(by_stage[stage_of(r)]);
+    const double median_s = medians[stage_of(r)];
     const double limit_s = std::max(median_s * options_.factor, median_s + options_.least_s);
     rank.slow_reports = times[r] > limit_s ? rank.slow_reports + 1 : 0;
     rank.name_at = std::max(rank.name_at, options_.reports);
