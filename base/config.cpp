@@ -98,7 +98,7 @@ class CommandLine {
       return;
     }
     const bool is_bool = argument == "true" || argument == "false";
-    const bool takes_many = state_.program.ends_with("...");  // "shale report RUN..."
+    const bool takes_many = state_.program.ends_with("...");  // as in "shale report RUN..."
     ConfigField* const data = state_.find("data");
     throw ConfigError(cat("unexpected argument '", excerpt(argument), "'",
                           is_bool && !previous_flag_.empty()

@@ -50,7 +50,7 @@ struct RealLimits {
 };
 struct TextLimits {
   bool required = false;  // an error if it is not set, except with --print-config
-  bool is_path = false;   // neither empty nor with control characters
+  bool is_path = false;   // the value must be non-empty, without control characters
   HelpText help = {};
 };
 
@@ -71,14 +71,14 @@ class ConfigOption {
   ConfigField& field_;
 };
 
-// Value that an option chooses from a list; strings have an overload of their own.
+// Type of an option whose value is chosen by name. Strings have an add_choice() of their own.
 template <typename T>
 concept ChoiceValue = !std::is_same_v<T, std::string>;
 
 // The options that a program declares: its flags and the keys of its --config file.
 class ConfigSpec {
  public:
-  // `summary` is one line for --help, without the name.
+  // `summary` describes the program in one line for --help, without the program's name.
   ConfigSpec(std::string program, std::string summary);
   ~ConfigSpec();
   ConfigSpec(ConfigSpec&&) noexcept;
@@ -95,12 +95,13 @@ class ConfigSpec {
   ConfigOption add(std::string name, double& field, std::string help, RealLimits limits = {});
   ConfigOption add(std::string name, bool& field, std::string help);  // --name or --name=true|false
   ConfigOption add(std::string name, std::string& field, std::string help, TextLimits limits = {});
-  // A size in bytes: "512MiB", "2GiB", "1e6".
+  // Adds an option whose value is a size in bytes: "512MiB", "2GiB", "1e6".
   ConfigOption add_size(std::string name, int64_t& bytes, std::string help, IntLimits limits = {});
-  // A string that must be one of `names`.
+  // Adds an option whose value is a string that must be one of `names`.
   ConfigOption add_choice(std::string name, std::string& field, std::vector<std::string> names,
                           std::string help, HelpText text = {});
-  // One of several values, such as an enum's, by name: {{"cosine", Schedule::kCosine}, ...}.
+  // Adds an option that chooses a value, such as an enum's, by name: {{"cosine",
+  // Schedule::kCosine}}.
   template <ChoiceValue Value>
   ConfigOption add_choice(std::string name, Value& field,
                           std::vector<std::pair<std::string, Value>> choices, std::string help,
@@ -111,14 +112,14 @@ class ConfigSpec {
   // its default while all of `wanted` are missing. Flags in `wanted` that the program does not have
   // are ignored.
   void needs(std::string names, std::string wanted);
-  // Adds a positional argument, in the order of these calls. The JSON file has it by name.
+  // Adds a positional argument, after those added before. Its JSON key is the name.
   void add_positional(std::string name, std::string& field, std::string help,
                       TextLimits limits = {});
 
   // Returns whether the option was set. Throws InternalError for an unknown name.
   bool was_set(std::string_view name) const;
 
-  std::string help(int columns = 80) const;  // help text of all options
+  std::string help(int columns = 80) const;  // help text of all options, wrapped to this width
   // Returns what "--help TOPIC" prints. An empty topic gives all options if they fit into 60 lines,
   // else the basic ones and the names of the groups, which come from the section titles. "all"
   // gives all options; a group's name, or a unique prefix of it, gives that group; "table" gives

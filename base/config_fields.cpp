@@ -146,7 +146,8 @@ class RealField : public ConfigField {
 
  private:
   bool in_limits() const override {
-    // A default of 0.1f is slightly above a limit of 0.1.
+    // A float default of 0.1f, converted to double, is above a limit of 0.1, so its text is checked
+    // too.
     return accepts(field_) || accepts(parse_real(format_real(field_)));
   }
 
@@ -155,7 +156,7 @@ class RealField : public ConfigField {
     if (limits_.exclude_min && *value == limits_.min) return false;
     if (limits_.exclude_max && *value == limits_.max) return false;
     const T narrow = static_cast<T>(*value);
-    return std::isfinite(narrow) && (narrow != 0 || *value == 0);  // fits f32
+    return std::isfinite(narrow) && (narrow != 0 || *value == 0);  // T can represent it
   }
   bool assign(std::optional<double> value) {
     if (!accepts(value)) return false;
@@ -262,7 +263,7 @@ class ChoiceField : public ConfigField {
   std::string expected() const override { return cat("one of ", join(names_, ", ")); }
   std::string offered() const override { return join(names_, " "); }
 
-  // A long list goes into the help text, where it is wrapped.
+  // A long list of choices is left to the help text, where it is wrapped.
   std::string default_metavar() const override { return names_fit() ? join(names_, "|") : "NAME"; }
   std::string range_text() const override { return names_fit() ? "" : join(names_, ", "); }
 

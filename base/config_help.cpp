@@ -156,7 +156,7 @@ std::string group_name(std::string_view title) {
 class HelpWriter {
  public:
   HelpWriter(const ConfigState& state, int columns) : state_(state), column_(flag_column(state)) {
-    // With fewer columns, wrapping would give a column of single words.
+    // If this column were narrower than 30 characters, most of its lines would hold a single word.
     width_ = std::max(static_cast<size_t>(std::max(columns, 0)), column_ + 30);
   }
 

@@ -38,7 +38,7 @@ class ConfigField {
   // Completions for a shell: words separated by spaces, "FILE" for paths, empty if there are none.
   virtual std::string offered() const { return ""; }
   virtual bool is_bool() const { return false; }
-  virtual bool in_limits() const { return true; }  // checks the current value
+  virtual bool in_limits() const { return true; }  // checks the field's current value
 
   // True for an option whose default is found at run time and has no value yet (null in JSON).
   bool is_open() const { return !is_set && !text.default_text.empty(); }
@@ -54,7 +54,7 @@ class ConfigField {
   bool positional = false;
   bool required = false;
   bool is_set = false;
-  bool may_change = false;  // see ConfigOption, also for `brief`
+  bool may_change = false;  // see ConfigOption::may_change(); for `brief`, basic()
   std::string brief;
 };
 
@@ -80,7 +80,7 @@ struct ConfigState {
     std::string config;
     bool print_config = false;
     bool version = false;
-    std::string help;  // the topic; parse_config() reads it before the other flags
+    std::string help;  // topic of "--help TOPIC"; parse_config() reads it before the other flags
   };
 
   std::string program;
@@ -106,9 +106,9 @@ std::string mismatch(std::string_view where, const ConfigField& field, std::stri
 // Error text such as "--optimizer 01-adam was removed; use --optimizer 1bit-adam".
 std::string removed_message(std::string_view what, const RemovedOption& option);
 
-// What to use in place of an option that other trainers have: "use --lr" for "learning-rate". For a
-// value of one, `name` is "device=gpu". Empty: the name is not known, or the program has no such
-// option.
+// Returns what to use in place of an option that other trainers have: "use --lr" for
+// "learning-rate". To ask about a value of an option, pass both as `name`: "device=gpu". Returns an
+// empty string if the name is not known or the program has no such option.
 std::string synonym_advice(const ConfigState& state, std::string_view name);
 
 // Returns a table of all options, one a line, from which shell completions and manual pages are

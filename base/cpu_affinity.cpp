@@ -59,7 +59,7 @@ class CpuMask {
 CpuCounts cpu_counts() {
   CpuMask before = CpuMask::of_this_thread();
   CpuCounts counts = {.bound = before.count(), .node = before.count()};
-  // A sandbox may forbid changing masks. The node then counts as what the mask shows.
+  // A sandbox may forbid changing the mask. `node` is then the number of CPUs in the mask, too.
   if (!CpuMask::all().apply()) return counts;
   counts.node = CpuMask::of_this_thread().count();
   if (!before.apply()) {

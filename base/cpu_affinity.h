@@ -7,11 +7,11 @@ namespace shale {
 // Number of CPUs that the threads of this process may use.
 struct CpuCounts {
   int bound = 1;  // in the affinity mask, which a launcher may have reduced
-  int node = 1;   // most it can be widened to: the cpuset of the container or job
+  int node = 1;   // after widening the mask to the cpuset of the container or job
 };
 
-// Asks the kernel. To find `node`, it widens the calling thread's mask for a moment, because only
-// the kernel knows which CPUs of a mask the cpuset allows.
+// Asks the kernel for both numbers. To find `node`, it widens the calling thread's mask for a
+// moment, because only the kernel knows which CPUs the cpuset allows.
 CpuCounts cpu_counts();
 
 struct ThreadPlan {

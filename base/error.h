@@ -38,7 +38,8 @@ class ErrorWithCode : public Error {  // an error with a fixed exit code
   explicit ErrorWithCode(const std::string& message) : Error(kCode, message) {}
 };
 
-class ConfigError : public ErrorWithCode<ExitCode::kUsage> {  // named after their ExitCode
+// Subclasses have the names of their ExitCode.
+class ConfigError : public ErrorWithCode<ExitCode::kUsage> {
   using ErrorWithCode::ErrorWithCode;
 };
 class DataError : public ErrorWithCode<ExitCode::kData> {

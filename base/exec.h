@@ -15,26 +15,26 @@ class CallObserver;
 
 // The state of dynamic loss scaling (kernels/loss_scale.h), which only float16 needs.
 struct LossScale {
-  float value = 1;             // factor of all gradients: backward() starts from it
+  float value = 1;             // loss scale: backward() starts from this gradient of the loss
   uint32_t good_steps = 0;     // number of steps since the value last changed
-  uint32_t tolerance = 1;      // overflows, the last one included, until the value is lowered
-  uint32_t skipped_steps = 0;  // total number
+  uint32_t tolerance = 1;      // number of further overflows after which the value is lowered
+  uint32_t skipped_steps = 0;  // total number of skipped steps
 };
 
 // Values that change from step to step. They are in device memory, and kernels read them there in
 // stream order, so that a step never synchronises with the host and can be captured as a graph.
 struct StepState {
-  // Written by the host and uploaded as one piece.
+  // The host writes the fields from here to grad_scale, and uploads them in one copy.
   uint64_t seed = 0;
   uint64_t step = 0;    // optimizer steps done before this one
   uint64_t sample = 0;  // global index of this micro-batch's first sample in the step
-  float lr = 0;         // set in each optimizer's own StepState, as are the next two; else unused
+  float lr = 0;         // this and the next two are set only in an optimizer's own StepState
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
   float grad_scale = 1;        // 1 / tokens of the global batch: backward() starts from it
-  // Written by kernels; keeps its value from step to step.
+  // Kernels write loss_scale, which keeps its value from step to step.
   LossScale loss_scale;
-  // Written by kernels, and reset by the host when a step begins.
+  // Kernels write the fields below; the host resets them when a step begins.
   float grad_norm = 0;      // norm of the whole gradient, written by clip_factor
   float clip_factor = 1;    // factor that optimizers apply to gradients (unscaling included)
   uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN (2: see kernels/loss_scale.h)
@@ -45,8 +45,8 @@ struct StepState {
 // them, not even a dependent launch or one of a graph.
 struct BlockCounters {
   uint32_t next_tile = 0;  // see kernels/cuda/tile_queue.cuh
-  // For tiles that several blocks share (kernels/cuda/gemm/gemm90_shares.cuh): one counter for each
-  // slab of 64 rows, of the blocks that have written their share.
+  // For tiles that several blocks share (kernels/cuda/gemm/gemm90_shares.cuh): for each slab of 64
+  // rows, the number of blocks that have written their share.
   static constexpr int kSlabs = 272;
   uint32_t written[kSlabs] = {};
 };
@@ -62,7 +62,7 @@ class Workspace {
 struct Exec {
   Device device;
   void* stream = nullptr;             // a cudaStream_t or an emulator queue; null on the CPU
-  Workspace* workspace = nullptr;     // not null in calls by the runtime
+  Workspace* workspace = nullptr;     // scratch memory; the runtime always sets it
   StepState* step = nullptr;          // in device memory; null in calls that do not need it
   BlockCounters* counters = nullptr;  // in device memory; null: kernels are a little slower
   int threads = 1;                    // CPU threads

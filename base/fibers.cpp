@@ -25,7 +25,7 @@
 namespace shale {
 namespace {
 
-// Enough for kernels, oneDNN and recursive graph traversal. Only touched pages use memory.
+// Large enough for kernels, oneDNN and recursive graph traversal. Only touched pages use memory.
 constexpr size_t kStackBytes = 8 << 20;
 constexpr size_t kGuardBytes = 64 << 10;
 
@@ -83,7 +83,7 @@ struct SanitizerFiber {
 #endif
 };
 
-// Unwinds a fiber that waits for another one that has failed.
+// Thrown in a waiting fiber to unwind it after another fiber has failed.
 class Stopped : public CommError {
   using CommError::CommError;
 };
@@ -98,7 +98,8 @@ struct Fibers::Fiber {
   SanitizerFiber sanitizer = {};
   bool has_begun = false, has_ended = true;
   std::string waits_for = {};
-  const std::function<bool()>* is_open = nullptr;  // null: can continue
+  // What park() waits for; null: the fiber can continue.
+  const std::function<bool()>* is_open = nullptr;
 };
 
 struct Fibers::Run {
@@ -111,7 +112,7 @@ struct Fibers::Run {
 };
 
 namespace {
-// The Fibers whose fiber gets its first turn on this thread.
+// The Fibers object that starts a fiber on this thread: tells main() which one it belongs to.
 constinit thread_local void* t_beginning = nullptr;
 }  // namespace
 
@@ -145,7 +146,7 @@ void Fibers::main() {
   switch_context(self.context, run.outside, /*last=*/true);
 }
 
-// Returns the next fiber in order that can continue: after an error, any waiting fiber.
+// Returns the next fiber, in order, that can continue. After an error every waiting fiber can.
 Fibers::Fiber* Fibers::next() {
   for (int i = 1; i <= count(); ++i) {
     Fiber& fiber = *run_->fibers[static_cast<size_t>((run_->last + i) % count())];
@@ -158,7 +159,7 @@ Fibers::Fiber* Fibers::next() {
 void Fibers::enter(Fiber& fiber) {
   if (!fiber.has_begun) {
     fiber.has_begun = true;
-    if (run_->error != nullptr) {  // another has failed
+    if (run_->error != nullptr) {  // another fiber has failed
       fiber.has_ended = true;
       return;
     }

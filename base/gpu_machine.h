@@ -12,7 +12,7 @@ struct MachineGpu {
   PciPlace place;
   int arch = 0;                 // compute capability times ten
   std::string name{};           // "NVIDIA GeForce RTX 4090"
-  std::vector<bool> reaches{};  // by GPU index: can access its memory directly
+  std::vector<bool> reaches{};  // reaches[i]: it can access the memory of GPU i directly
 };
 
 // The GPUs of a machine and the links between them.
@@ -26,8 +26,8 @@ struct GpuMachine {
 // access (`0,1`, or `-`), and name. Throws ConfigError, which names the line.
 GpuMachine read_gpu_machine(const std::string& folder);
 
-// Returns the machine that SHALE_MACHINE names, or nothing if it is not set. Emulated GPUs take
-// their places in it, and `shale doctor` reports it in place of the driver's GPUs.
+// Returns the machine that SHALE_MACHINE names, or nothing if it is not set. Emulated GPUs get the
+// PCI positions of its GPUs, and `shale doctor` reports it in place of the driver's GPUs.
 std::optional<GpuMachine> simulated_machine();
 
 }  // namespace shale

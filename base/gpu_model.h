@@ -27,8 +27,8 @@ inline constexpr int kOldestArch = 75;
 // First compute capability with bf16 and with asynchronous copies from global to shared memory.
 inline constexpr int kFirstWithBF16 = 80;
 
-// Maximum shared memory of a block on graphics GPUs, the lowest of all GPUs: portable kernels must
-// fit in.
+// Maximum shared memory of a block on graphics GPUs, the smallest of all GPUs: kernels that run on
+// every GPU must not need more.
 inline constexpr size_t kGraphicsBlockShared = size_t{99} << 10;
 inline constexpr size_t kLeastBlockShared = size_t{64} << 10;
 
@@ -50,14 +50,15 @@ void check_dtype_of(const Device& device, DType dtype, std::string_view what);
 bool driver_compiles(const Device& gpu, int kernel_arch);
 
 // Describes the kernels that a run uses on a GPU: "machine code for 8.0", or PTX that the driver
-// compiles, with the build option that adds machine code; below kOldestArch, why there are none.
+// compiles, with the build option that adds machine code; below kOldestArch, the reason why there
+// are none.
 std::string kernels_text(const Device& gpu, int kernel_arch);
 
 // Compute capability as text: "8.6".
 std::string capability_text(int arch);
 
-// Names of the emulated GPUs ("emu:80", ...); the device with a name. Throws ConfigError for
-// others.
+// emulated_names() lists the emulated GPUs ("emu:80", ...). emulated_device() returns the one with
+// this name and throws ConfigError for any other name.
 std::vector<std::string> emulated_names();
 Device emulated_device(std::string_view name);
 

@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-// Requests below it are not worth the time of reading files in /proc and /sys.
+// Smallest request that is checked. For smaller ones, reading /proc and /sys takes too long.
 constexpr int64_t kLeastChecked = 64 << 20;
 
 // Returns the number that the file begins with, or that follows `key` in it.
@@ -27,7 +27,7 @@ std::optional<int64_t> number_in(const std::string& path, std::string_view key =
   return std::nullopt;
 }
 
-// Memory files of the control groups, by version.
+// Names of a control group's memory files, in cgroup version 2 and version 1.
 struct GroupFiles {
   std::string_view controller, limit, usage, inactive;
 };
@@ -36,7 +36,8 @@ constexpr GroupFiles kGroupFiles[] = {
     {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}};
 
 std::optional<int64_t> limit_of(const std::string& folder, const GroupFiles& files) {
-  constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 uses a large number
+  // Without a limit, cgroup version 1 reports a large number.
+  constexpr int64_t kNoLimit = int64_t{1} << 60;
   const auto limit = number_in(cat(folder, "/", files.limit));
   return limit && *limit < kNoLimit ? limit : std::nullopt;
 }
@@ -98,7 +99,7 @@ std::optional<int64_t> available_host_memory() {
     for (const std::string& folder : cgroup_folders(files.controller)) {
       const auto limit = limit_of(folder, files);
       if (!limit) continue;
-      // Cached pages of files count as usage, and the kernel drops them for others.
+      // A group's usage includes cached file pages, which the kernel drops when memory is needed.
       const int64_t used = number_in(cat(folder, "/", files.usage)).value_or(0) -
                            number_in(cat(folder, "/memory.stat"), files.inactive).value_or(0);
       take_smaller(smallest, std::max<int64_t>(*limit - used, 0));

@@ -15,16 +15,17 @@ int64_t meminfo_bytes(std::string_view key);
 // its ancestors.
 std::vector<std::string> cgroup_folders(std::string_view controller);
 
-// Returns the smallest memory limit of these groups, in bytes; nothing if there is none.
+// Returns the smallest memory limit of this process's control groups, in bytes; nullopt: no limit.
 std::optional<int64_t> cgroup_memory_limit();
 
-// Returns the bytes that this host's processes can still take: MemAvailable, or what a control
+// Returns the bytes that processes of this host can still allocate: MemAvailable, or what a control
 // group of this process has left, if that is less. nullopt: unknown.
 std::optional<int64_t> available_host_memory();
 
-// Throws OutOfMemoryError if `bytes` more would not fit the host's memory, where the kernel would
-// end a process later, without a message. `mapped`: bytes that this process has mapped, some of
-// them not touched yet, which available_host_memory() does not know. Small requests are not checked.
+// Throws OutOfMemoryError if the host's memory cannot hold `bytes` more; otherwise the kernel would
+// kill a process later, without a message. `mapped`: bytes that this process has mapped. Some of
+// them are not touched yet, so available_host_memory() counts them as free. Small requests pass
+// unchecked.
 void require_host_memory(int64_t bytes, int64_t mapped = 0);
 
 }  // namespace shale

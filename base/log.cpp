@@ -158,8 +158,9 @@ struct Logger::State {
     lowest = lowest_level(options);
     logger.set_level(spdlog_level(lowest));
   }
-  // Tables and samples have several log lines, a warning or an error is a single one. spdlog
-  // catches exceptions of its sinks. The text is passed as a message, never as a format string.
+  // Text below the level of warnings may have several lines, such as a table; a warning or error is
+  // one message. spdlog catches exceptions of its sinks. The text is an argument, not a format
+  // string.
   void log(LogLevel level, std::string_view text) noexcept try {
     if (level < lowest) return;
     const std::string shown =

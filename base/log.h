@@ -14,7 +14,7 @@ namespace shale {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };  // ascending
 
 struct LogOptions {                  // identity and output of a Logger
-  std::optional<int> rank = {};      // nullopt: unchanged; 0 at first
+  std::optional<int> rank = {};      // nullopt: keep the logger's rank, which is 0 at first
   LogLevel level = LogLevel::kInfo;  // lower levels are dropped
   bool quiet = false;                // warnings and errors only
   FILE* out = stdout;                // debug, info and the status line
@@ -33,7 +33,7 @@ class Logger {
   Logger& operator=(Logger&&) noexcept;
   // Changes rank, level and files. Safe while other threads log.
   void configure(const LogOptions& options);
-  // Changes only the rank. Returns the rank before.
+  // Changes only the rank. Returns the previous rank.
   int set_rank(int rank);
 
   // `text` has no newline at its end. These never throw: a line that cannot be written is lost.

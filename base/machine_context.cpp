@@ -14,8 +14,9 @@ namespace {
 
 #ifdef SHALE_HAVE_ASAN
 
-// AddressSanitizer must know which stack is in use. The context that was switched to reports its
-// arrival, and gets the bounds of the stack that was left.
+// AddressSanitizer must know which stack is in use: after a switch, the resumed context
+// (t_arriving) reports its arrival and receives the bounds of the stack of the suspended one
+// (t_left).
 constinit thread_local MachineContext* t_left = nullptr;
 constinit thread_local MachineContext* t_arriving = nullptr;
 
@@ -84,7 +85,7 @@ shale_start_stack:
 extern "C" void shale_switch_stack(void** old_stack_pointer, void* new_stack_pointer);
 extern "C" void shale_start_stack();
 // The new stack holds the entry point in the slot of r15, because contexts of one thread may have
-// different ones.
+// different entry points.
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void shale_start_context(void (*entry)()) {
   start(entry);
 }

@@ -25,8 +25,8 @@ struct MachineContext {
 // Prepares `context` to start in entry() on this stack. entry() must never return.
 void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes, void (*entry)());
 
-// Continues with `to`. Returns when a context switches to `from`. `last`: none will switch to
-// `from` again.
+// Suspends `from` and resumes `to`. Returns when a context switches to `from`. `last`: no context
+// will switch to `from` again.
 void switch_context(MachineContext& from, MachineContext& to, bool last = false);
 
 }  // namespace shale

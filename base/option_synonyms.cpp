@@ -15,7 +15,7 @@ struct OptionSynonym {
 };
 
 constexpr auto kRows = std::to_array<OptionSynonym>({
-    // Batches and steps.
+    // Options for batches and steps.
     {"batch batch-size train-batch train-batch-size bs mbs gbs", "global-batch",
      "use --micro-batch (samples per rank and forward) or --global-batch (samples per step)"},
     {"micro-batch-size micro-bs per-device-train-batch-size local-batch-size device-batch-size "
@@ -32,7 +32,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"max-steps train-steps training-steps num-steps train-iters max-iters iters iterations "
      "num-iterations max-train-steps",
      "steps", ""},
-    // The optimizer.
+    // Options of the optimizer.
     {"learning-rate max-lr peak-lr", "lr", ""},
     {"min-learning-rate lr-min", "min-lr", ""},
     {"warmup warmup-iters num-warmup-steps lr-warmup-steps lr-warmup-iters", "warmup-steps", ""},
@@ -52,7 +52,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"max-grad-norm grad-clip clip-grad clip-grad-norm gradient-clipping gradient-clip-val", "clip",
      ""},
     {"random-seed data-seed", "seed", ""},
-    // Ranks and parallelism.
+    // Options for ranks and parallelism.
     {"gpu cuda use-gpu use-cuda no-cpu", "device", "use --device cuda"},
     {"gpus num-gpus n-gpus ngpus ngpu n-gpu nproc nproc-per-node num-processes world-size", "ranks",
      ""},
@@ -91,7 +91,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"local-rank rank node-rank master-addr master-port rdzv-endpoint", "zero",
      "leave it out: ranks come from mpirun or srun"},
     {"nccl backend distributed-backend ddp-backend", "comm", ""},
-    // Precision and memory.
+    // Options for precision and memory.
     {"bf16 bfloat16", "dtype", "use --dtype bf16"},
     {"fp16 half float16", "dtype", "use --dtype fp16"},
     {"fp8", "dtype", "use --dtype fp8"},
@@ -106,7 +106,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"compile torch-compile flash-attn use-flash-attn flash-attention attn-implementation", "dtype",
      "leave it out: attention is always fused, and nothing is compiled at run time"},
     {"num-workers dataloader-num-workers", "workers", ""},
-    // The model.
+    // Options of the model.
     {"model-name-or-path model-name model-path base-model pretrained pretrained-model load "
      "finetune",
      "init", "use --init with a local folder or file; Shale does not download models"},
@@ -128,7 +128,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"load-in-8bit", "frozen-dtype", "use --frozen-dtype int8"},
     {"stage", "task", "use --task pretrain, sft or dpo, or --zero for a ZeRO stage"},
     {"beta", "dpo-beta", ""},
-    // Data.
+    // Options for data.
     {"dataset dataset-name dataset-path dataset-dir data-path data-dir train-data train-file file "
      "input text",
      "data", ""},
@@ -141,7 +141,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"text-column dataset-text-field text-key text-field json-keys data-field", "field", ""},
     {"image-size img-size input-size resolution", "pixels", ""},
     {"num-classes", "data", "leave it out: there are as many classes as the data has"},
-    // Output.
+    // Options for output.
     {"output output-dir out-dir outdir save save-dir logdir log-dir logging-dir checkpoint-dir "
      "ckpt-dir run-name",
      "out", ""},
@@ -159,7 +159,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"profile profiler", "trace", ""},
     {"verbose debug", "quiet", "leave it out: --quiet prints less, nothing prints more"},
     {"config-file", "data", "use --config"},
-    // Of `shale generate`.
+    // Options of `shale generate`.
     {"max-new-tokens max-tokens n-predict num-tokens n n-tokens max-length", "tokens", ""},
     {"system-prompt", "system", ""},
     {"temp", "temperature", ""},

@@ -30,7 +30,8 @@ bool read_exponent(std::string_view text, int64_t& exponent) {
   if (!text.empty() && text[0] == '+') text.remove_prefix(1);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, exponent);
-  // The bound leaves room for arithmetic on exponents; sensible numbers stay far below it.
+  // kBound ensures that arithmetic on exponents cannot overflow; sensible exponents are far below
+  // it.
   constexpr int64_t kBound = 1'000'000;
   return error == std::errc{} && stop == end && -kBound < exponent && exponent < kBound;
 }
@@ -84,7 +85,7 @@ std::optional<double> unit_bytes(std::string_view unit) {
 template <typename T>
 std::string shortest(T value) {
   std::array<char, 48> buffer{};
-  // std::to_chars without a precision is also shortest, but prefers 3e-04 to 0.0003.
+  // std::to_chars without a precision gives the shortest text too, but prefers 3e-04 to 0.0003.
   for (int precision = 6; precision <= std::numeric_limits<T>::max_digits10; ++precision) {
     const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
                                             std::chars_format::general, precision);
@@ -242,10 +243,11 @@ bool names_a_path(std::string_view text) {
 
 std::optional<std::string> nearest_name(std::string_view text, std::span<const std::string> names) {
   const std::string* nearest = nullptr;
-  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // more would make a misleading guess
+  // With more typing errors the guess would mislead.
+  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;
   for (const std::string& name : names) {
     if (text.size() >= 2 && name.starts_with(text)) return name;
-    // The lengths give a lower bound of the errors, which avoids comparing very long texts.
+    // The difference in length is a lower bound of the edit distance, and is cheap for long texts.
     const auto [shorter, longer] = std::minmax({name.size(), text.size()});
     if (longer - shorter >= fewest) continue;
     const size_t slips = typing_slips(text, name);

@@ -55,7 +55,7 @@ bool is_address(std::string_view text) {
          all_hex(text.substr(n - 4, 2)) && all_hex(text.substr(n - 1));
 }
 
-// Path from the host bridge to the device. Empty if the link leads elsewhere.
+// Path from the host bridge to the device. Empty if `device` is not a path of PCI devices.
 std::vector<std::string> bridges(const std::filesystem::path& device) {
   std::vector<std::string> path;
   for (const auto& part : device) {
@@ -123,7 +123,7 @@ PciPlace read_pci_place(std::string_view address, const std::string& sys) {
   place.path = bridges(device);
   std::filesystem::path folder = device;
   for (size_t part = place.path.size(); part-- > 2; folder = folder.parent_path()) {
-    if (part % 2 != 0) continue;  // a switch port, whose link is inside the switch
+    if (part % 2 != 0) continue;  // a switch port: this link is inside the switch
     place.links.insert(place.links.begin(), read_link(folder.parent_path(), folder));
   }
   return place;

@@ -7,7 +7,7 @@
 
 namespace shale {
 
-// A PCI Express link at its maximum: idle GPUs lower the link's speed, but not its width.
+// A PCI Express link at full speed: an idle GPU lowers its current speed, but not its width.
 struct PciLink {
   int width = 0;                    // lanes in use; 0: unknown
   int possible_width = 0;           // lanes that the device supports; 0: unknown
@@ -24,8 +24,8 @@ struct PciPlace {
   // links[i] leads from path[2 * i + 1], a root port or a switch port, to path[2 * i + 2].
   std::vector<PciLink> links{};
   int numa_node = -1;       // -1: unknown, or the machine has only one
-  std::vector<int> cpus{};  // CPUs of that node; empty: unknown
-  std::string cpu_list{};   // the same as text, "0-15,32-47"
+  std::vector<int> cpus{};  // CPUs of that NUMA node; empty: unknown
+  std::string cpu_list{};   // `cpus` as text, "0-15,32-47"
 };
 
 // Reads the position of the device with this address from `sys`. Does not throw.

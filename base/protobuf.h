@@ -11,18 +11,18 @@ namespace shale {
 // The wire format of protocol buffers (protobuf.dev/programming-guides/encoding), for the few
 // messages that other programs read. The caller chooses the field numbers.
 
-// A message that is written field by field.
+// Writes a message field by field.
 class ProtoMessage {
  public:
-  // An int32, int64, uint64, bool or enum. A negative number takes ten bytes.
+  // Appends an int32, int64, uint64, bool or enum. A negative number takes ten bytes.
   ProtoMessage& integer(uint32_t field, int64_t value);
   ProtoMessage& fixed64(uint32_t field, uint64_t value);
   ProtoMessage& real(uint32_t field, double value);
   ProtoMessage& real32(uint32_t field, float value);
-  // A string, or bytes.
+  // Appends a string or bytes.
   ProtoMessage& text(uint32_t field, std::string_view bytes);
   ProtoMessage& message(uint32_t field, const ProtoMessage& value);
-  // A repeated double.
+  // Appends a repeated double.
   ProtoMessage& packed(uint32_t field, std::span<const double> values);
 
   const std::string& bytes() const { return bytes_; }
@@ -40,7 +40,7 @@ struct ProtoField {
   enum class Kind { kVarint, kFixed64, kBytes, kFixed32 };
   uint32_t number = 0;
   Kind kind = Kind::kVarint;
-  uint64_t value = 0;           // the bits of a number
+  uint64_t value = 0;           // value of a number, as raw bits
   std::string_view bytes = {};  // contents of strings, messages and packed numbers
 
   int64_t integer() const { return static_cast<int64_t>(value); }

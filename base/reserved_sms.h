@@ -30,7 +30,7 @@ class ReservedSms {
     int count_ = 0;
   };
 
-  // Maximum that one collective reserves. The collectives of a stream run one after the other.
+  // Maximum number of SMs that one collective reserves. Collectives of a stream run one by one.
   int most() const {
     const std::lock_guard lock(mutex_);
     return counts_.empty() ? 0 : *counts_.rbegin();

@@ -12,7 +12,7 @@ inline std::string to_string(std::string_view text) {
 inline std::string to_string(bool value) {
   return value ? "true" : "false";
 }
-// Shortest of six digits and all digits (17, or 9 for a float) that reads back as the same value.
+// Returns the shortest decimal text of at least six digits' precision that reads back as `value`.
 std::string to_string(double value);
 std::string to_string(float value);
 

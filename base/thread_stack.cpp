@@ -25,15 +25,16 @@ constexpr int kMaxFrames = 48;
 std::array<void*, kMaxFrames> frames;
 std::atomic<int> frame_count{0};  // -1: a sample is requested
 
-// Holds the processor's state (11 KiB with AMX tiles) and the frames of the stack walk.
+// Stack of the signal handler: must hold the processor's state (11 KiB with AMX) and the stack
+// walk.
 alignas(64) std::array<std::byte, 128 << 10> signal_stack;
 
 int sample_signal() {
   return SIGRTMAX - 3;
 }
 
-// Neither allocates nor takes a lock: the constructor made backtrace()'s one-time initialisation,
-// and glibc finds shared objects without a lock since 2.35.
+// The handler neither allocates nor takes a lock: the constructor has run backtrace()'s one-time
+// initialisation, and glibc finds shared objects without a lock since 2.35.
 void take_sample(int) {
   const int saved = errno;
   if (frame_count.load(std::memory_order_acquire) == -1) {
@@ -63,7 +64,7 @@ std::string name_of(const void* address) {
 
 ThreadStack::ThreadStack() : thread_(pthread_self()) {
   std::array<void*, 2> warm_up{};
-  backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // loads the libraries that it needs
+  backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // the first call loads libraries
   stack_t before{};
   sigaltstack(nullptr, &before);
   owns_signal_stack_ = (before.ss_flags & SS_DISABLE) != 0;

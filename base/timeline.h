@@ -97,7 +97,8 @@ class Timeline final : public Tracer {
   // Adds a slice to another track. Kept only if it ended while recording.
   void add_slice(const std::string& track, std::string_view name, Clock::time_point begin,
                  Clock::time_point end, TraceRecord::About about = {});
-  // Marks a point in a stream's work for add_device_slice(); returns kNone without marks.
+  // Marks a point in a stream's work for add_device_slice(); returns kNone if Device::marks is
+  // null.
   size_t mark(void* stream);
   // Adds a slice to another track between two marks of one stream, which the device need not have
   // reached yet. Dropped if a mark is kNone.
@@ -126,7 +127,7 @@ class Timeline final : public Tracer {
     uint32_t name = 0;
     int32_t about = -1;
   };
-  uint32_t place_of(std::string_view name);  // these two are called with the mutex held
+  uint32_t place_of(std::string_view name);  // this and keep() are called with the mutex held
   int32_t keep(TraceRecord::About about);
   void end_top() noexcept;
 
@@ -137,13 +138,13 @@ class Timeline final : public Tracer {
   Device device_;
   std::map<std::string, std::vector<Marked>> marked_;  // device slices, by track
   std::vector<TraceRecord::Slice> host_;               // scopes of the thread that called start()
-  std::vector<Marked> of_scopes_;                      // the same scopes on the device
+  std::vector<Marked> of_scopes_;                      // slices of the same scopes on the device
   std::deque<std::string> kept_names_;                 // owns the names that `places_` refers to
   std::unordered_map<std::string_view, uint32_t> places_;
   std::vector<Open> open_;
 };
 
-// A scope that does nothing without a timeline.
+// A scope that records to `timeline`; does nothing if that is null.
 class TimelineScope {
  public:
   TimelineScope(Timeline* timeline, std::string_view name) : timeline_(timeline) {

@@ -13,8 +13,8 @@ namespace shale::comm {
 // on a device are left to DeviceSlice.
 void add_slice(Timeline& timeline, const RecentCollectives::Entry& entry, int rank);
 
-// Slice of a call on a device stream, from construction until end(), by the device's clock. Costs
-// two branches while nothing is recorded.
+// Slice of a call on a device stream, with times of the device's clock: it begins with the
+// constructor and ends with end(). Costs two branches while nothing is recorded.
 class DeviceSlice {
  public:
   // timeline: null if nothing records.

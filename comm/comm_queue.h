@@ -15,9 +15,9 @@ namespace shale::comm {
 
 // Runs the collectives of a process one after another, in the order in which they were queued.
 //
-// Queued jobs run on a thread, which the first of them starts: nothing else makes progress while
-// the program computes. A blocking call runs on the caller's thread if nothing is queued before it,
-// as two thread switches take longer than a small collective.
+// Queued jobs run on a thread of the queue, which starts with the first of them, so that they make
+// progress while the program computes. A blocking call runs on the caller's thread if nothing is
+// queued before it, as two thread switches take longer than a small collective.
 class CommQueue {
  public:
   // blocking: nothing else computes on this core during the job.
@@ -32,14 +32,14 @@ class CommQueue {
   void run(const Job& job, Tracer* tracer);
   Work enqueue(Job job, Tracer* tracer);
   void drain();  // returns when nothing is queued or running
-  // drain(), after jobs have been told to give up.
+  // Asks queued and running jobs to give up, see cancelled(), then waits like drain().
   void cancel();
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
   void thread_main();
   void run_next(std::unique_lock<std::mutex>& lock);
-  void end_job();  // with the mutex held
+  void end_job();  // called with the mutex held
 
   class QueuedWork;
   struct Item {

@@ -38,13 +38,13 @@ Fingerprint fingerprint(const CollectiveCall& call, uint64_t sequence);
 // "all_reduce_sum 12 of fp32[768] for 'blocks.3 gradient'"
 std::string describe(const Fingerprint& fingerprint);
 
-// Prints world ranks: "ranks 0-2,5".
+// Formats world ranks as "ranks 0-2,5".
 std::string rank_list(std::vector<int> ranks);
 
 // Hash of all fields that ranks compare.
 uint64_t hash_of(const Fingerprint& fingerprint);
 
-// Empty if all agree; else lists the differing calls with their ranks. ranks[i] called calls[i].
+// Returns "" if all agree; else the calls that differ, with their ranks. ranks[i] called calls[i].
 std::string disagreement(const std::vector<Fingerprint>& calls, const std::vector<int>& ranks);
 
 }  // namespace shale::comm

@@ -13,14 +13,14 @@ namespace shale::comm {
 // One dimension of a mesh.
 struct MeshAxis {
   std::string name;  // "shard", "tensor"; with hybrid sharding "replica" and "node"
-  int size = 0;      // 0: the rest of the ranks
+  int size = 0;      // 0: number of ranks divided by the other sizes
 };
 
 // Number of ranks, or groups of ranks, along each axis of a training run.
 struct ParallelSizes {
   int replica = 1;   // data-parallel groups with full copies of the training state
   int pipeline = 1;  // pipeline stages
-  int shard = 0;     // ranks that shard the training state of a stage; 0: the rest of the ranks
+  int shard = 0;     // ranks that shard a stage's training state; 0: all that the other axes leave
   int context = 1;   // context-parallel degree
   int tensor = 1;    // tensor-parallel degree
 
@@ -47,9 +47,9 @@ class MeshLayout {
   int coordinate(std::string_view axis, int rank) const;
   // Ranks whose coordinates differ from those of `rank` only in these axes, in the mesh's order.
   std::vector<int> peers(const std::vector<std::string_view>& axes, int rank) const;
-  // Lowest of its peers, for each rank.
+  // For each rank, the lowest rank of its peers().
   std::vector<int> lowest_peers(const std::vector<std::string_view>& axes) const;
-  // Mask of `axes` over the mesh's axes, without axes of size 1.
+  // result[i] is true if axis i of the mesh is one of `axes` and its size is not 1.
   std::vector<bool> varying(const std::vector<std::string_view>& axes) const;
   // Coordinates of a rank for messages, without axes of size 1: "pipeline 1, tensor 3".
   std::string place_of(int rank) const;
@@ -78,12 +78,13 @@ class Mesh {
   int size(std::string_view axis) const { return layout_.size(axis); }
   int coordinate(std::string_view axis) const { return layout_.coordinate(axis, group_.rank()); }
 
-  // Ranks that differ from this one only in that axis; rank() is this rank's coordinate.
+  // Group of the ranks that differ from this one only in that axis; rank() is the coordinate in it.
   ProcessGroup& group(std::string_view axis) { return flatten({axis}); }
   ProcessGroup& all() { return group_; }
-  // Ranks that differ from this one only in these axes, in the mesh's order, whatever the order of
-  // `axes`. The first call for a group makes it, which is collective over all ranks; later calls
-  // return it. The group of all ranks is all() itself. Throws ConfigError for an unknown axis.
+  // Group of the ranks that differ from this one only in these axes, in the mesh's order, whatever
+  // the order of `axes`. The first call for a group makes it, which is collective over all ranks;
+  // later calls return it. The group of all ranks is all() itself. Throws ConfigError for an
+  // unknown axis.
   ProcessGroup& flatten(const std::vector<std::string_view>& axes);
 
  private:

@@ -11,7 +11,7 @@ namespace shale::comm {
 
 // Throws CommError unless `result` is success. MPI's default handler ends the job on an error,
 // which is intended: with a handler that returns, one rank was seen to get an error while its peer
-// continued. This is for calls that return errors anyway.
+// continued. check_mpi() is for calls that return errors with any handler.
 inline void check_mpi(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -27,7 +27,7 @@ inline bool mpi_running() {
   return started != 0 && finished == 0;
 }
 
-// Throws unless a World can be a guest in the communicator (see World).
+// Throws an error unless a World can be a guest in this communicator (see World).
 void check_for_guest(MPI_Comm comm);
 
 // Owner of a communicator.

@@ -132,7 +132,8 @@ class ProcessGroup {
 
   // Gathers control data in rank order. The length may differ between ranks. Blocking.
   std::vector<std::string> all_gather_bytes(std::string_view mine, std::string_view tag = {});
-  // all_gather_bytes for root alone; others get nothing. Root's memory: size() times the longest.
+  // all_gather_bytes for root alone: other ranks get nothing. Needs size() times the longest text
+  // on root.
   std::vector<std::string> gather_bytes(std::string_view mine, int root, std::string_view tag = {});
   // Sends root's control data, of any length, to all ranks; the argument of other ranks is ignored.
   // Blocking.
@@ -184,9 +185,9 @@ class ProcessGroup {
   // True if this device stream is being captured.
   virtual bool captures(void* /*stream*/) const { return false; }
   virtual void watch_replay(const std::vector<CollectiveCall>& /*calls*/, void* /*stream*/) {}
-  // Adds the traffic of `part` to this group's too.
+  // Counts the traffic of `part` in the statistics of this group too.
   void account_for(ProcessGroup& part) { part.meter_->set_parent(meter_); }
-  // For times that are known only later.
+  // Traffic meter, for owners of works whose waiting time is known only later.
   std::shared_ptr<TrafficMeter> meter() const { return meter_; }
 
  private:

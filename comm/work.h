@@ -33,10 +33,10 @@ class Work {
   // the collective's exception, on each call.
   void wait() const;
 
-  // Orders another stream after the collective. Call it after wait().
+  // Makes work that is queued on another stream from now on wait too. Call it after wait().
   void hold(void* stream) const;
 
-  // For backends.
+  // Used by backends.
   const std::shared_ptr<WorkState>& state() const { return state_; }
 
   // Adds the time for which wait() blocks to the meter from now on.

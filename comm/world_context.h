@@ -35,10 +35,11 @@ struct WorldContext {
   RankPlaces places;
   Heartbeats signs;
   std::atomic<Timeline*> timeline = nullptr;  // recorder of device activity of groups, or null
-  // Memory left by failed groups: peers and MPI may still write to it. Freed after MPI.
+  // Memory of failed groups, to which peers and MPI may still write. Freed after MPI_Finalize.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue& queue(Lane lane) { return queues[static_cast<size_t>(lane)]; }
-  std::array<CommQueue, kLanes> queues;  // last member: their threads use the others
+  // The last member, destroyed first: threads of the queues use the other members.
+  std::array<CommQueue, kLanes> queues;
 };
 
 }  // namespace shale::comm

@@ -127,8 +127,8 @@ class CachingAllocator {
   void wait_for_streams(Block* block);
   void return_to_pool(Block* block);
   Block* absorb_next(Block* block);
-  void reclaim_pending();   // those whose work is done
-  void wait_for_pending();  // then reclaims all
+  void reclaim_pending();   // reclaims the pending blocks whose work is done
+  void wait_for_pending();  // waits for all pending blocks, then reclaims them
   void release_cached_locked();
   std::string summary_locked() const;
 
@@ -140,7 +140,7 @@ class CachingAllocator {
   std::map<PoolKey, Pool> pools_;
   std::map<Segment*, std::unique_ptr<Segment>> segments_;
   std::vector<Block*> pending_;   // freed, but possibly still used by other streams
-  std::vector<Block*> captured_;  // the same, freed during the capture
+  std::vector<Block*> captured_;  // freed during a capture, perhaps still in use by other streams
   bool capturing_ = false;
   uint64_t pools_made_ = 0;
   uint64_t pool_ = 0;              // pool that blocks come from

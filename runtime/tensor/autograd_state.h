@@ -25,7 +25,7 @@ struct SavedTensorHooks {
 struct AutogradModes {
   bool enabled = true;           // false: ops record nothing
   bool training = true;          // false: dropout has no effect
-  bool selective = false;        // recipes are kept instead of cheap tensors (SelectiveRecompute)
+  bool selective = false;        // saves recipes to recompute cheap tensors (SelectiveRecompute)
   DType autocast = DType::kF32;  // set by amp::Autocast; f32: off
   bool recomputing = false;      // a segment is being recomputed during backward
 };
@@ -41,7 +41,7 @@ struct BackwardHooks {
 struct AutogradState : AutogradModes {
   int backward_depth = 0;  // running backward() calls; they nest
   std::list<BackwardHooks> backward_hooks;
-  uint64_t next_node = 0;  // number of the next node; creation order
+  uint64_t next_node = 0;  // number of the next node; nodes count in creation order
   std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;  // the innermost is last
   // Inside backward_inputs(): destination of postponed leaf gradients.
   DeferredGrads* deferred = nullptr;

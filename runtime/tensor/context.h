@@ -60,7 +60,7 @@ class Context {
   // Seed for the initial values of a model that was given no seed: 0, 1, 2, and so on, so that two
   // models of the same class differ.
   uint64_t next_model_seed() { return model_seeds_++; }
-  // As last set by update_step().
+  // Optimizer step as set by the last update_step().
   int64_t step() const { return static_cast<int64_t>(host_step_.step); }
   // Returns the current per-step values, for an op whose backward reads them. While they are held,
   // update_step() writes to new memory. To compute with held values, set exec.step to
@@ -79,8 +79,8 @@ class Context {
     Context& context_;
     std::shared_ptr<Storage> before_;
   };
-  // The device's copy of the per-step values, including those that kernels write. Waits for the
-  // compute stream.
+  // Returns the device's copy of the per-step values, including those that kernels write. Waits for
+  // the compute stream.
   StepState read_step();
 
   // State of a running forward or backward: autograd state and per-step values. Hosted ranks that

@@ -24,8 +24,8 @@ class DeviceMarks final : public StreamMarks {
   // Reads the marks that the device has passed, so that they need not all be kept until the end.
   void read();
 
-  // Waits for the stream several times and keeps the shortest try. Call it before the first mark
-  // and after the last, when nothing is queued.
+  // Records a mark, waits for it, and repeats this to keep the try with the shortest wait. Call it
+  // before the first mark and after the last, when nothing is queued.
   void anchor();
   // Time at which the device passed a mark, in the units of Timeline::nanoseconds(). Call it after
   // the second anchor. Waits if the mark has not been passed.

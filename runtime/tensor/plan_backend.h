@@ -75,7 +75,7 @@ class PlanBackend final : public DeviceBackend {
   PlanClock::Way way_of(const void* to, const void* from) const;
 
   Device device_;
-  const size_t copied_;  // bytes
+  const size_t copied_;  // longest copy that is performed, in bytes
   PlanClock* clock_;
   Addresses memory_, host_;
   std::deque<char> streams_;  // their addresses are the handles

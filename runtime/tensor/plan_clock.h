@@ -5,8 +5,8 @@
 
 namespace shale {
 
-// Simulated time of a dry run's streams (plan_backend.h). It is told about the host's calls in
-// their order, and computes when work is done. Times are in seconds from an arbitrary start.
+// Simulated time of a dry run's streams (plan_backend.h). The backend reports the host's calls in
+// their order; the clock computes when work is done. Times are in seconds from an arbitrary start.
 class PlanClock {
  public:
   // Direction of a copy, seen from the device.

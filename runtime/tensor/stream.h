@@ -6,10 +6,11 @@
 
 namespace shale {
 
-// A point in the work of a stream; copies are the same point. Must not outlive its backend.
+// A point in the work of a stream; copies of an Event are the same point. Must not outlive its
+// backend.
 class Event {
  public:
-  Event() = default;  // already done
+  Event() = default;  // an event that is done already
   // Is done after all work that is now queued on `stream`.
   Event(DeviceBackend& backend, void* stream)
       : handle_(std::make_shared<Handle>(backend, backend.record_event(stream))) {}

@@ -42,7 +42,7 @@ class StreamClock {
     virtual ~Point() = default;
   };
   virtual std::unique_ptr<Point> make_point() = 0;
-  virtual void record(Point& point, void* stream) = 0;  // may have been recorded before
+  virtual void record(Point& point, void* stream) = 0;  // overwrites an earlier record of the point
   virtual bool passed(const Point& point) = 0;
   virtual void wait(const Point& point, void* stream) = 0;
   virtual double seconds_between(const Point& from, const Point& to) = 0;  // both passed
@@ -54,7 +54,7 @@ class StreamClock {
   };
   struct Last {
     std::shared_ptr<Point> point;
-    double seconds = 0;  // since the first mark
+    double seconds = 0;  // time since the first mark
   };
   void read_first();
 

@@ -38,7 +38,7 @@ struct LeafState {
   std::shared_ptr<PackedConvWeights> packed;
   std::shared_ptr<Fp8Weight> fp8;
 
-  // Allocates and fills values on first use; null: not possible.
+  // Allocates and fills the leaf's values on first use; null: the values cannot be made later.
   std::function<void()> make_values;
 
   // Drops copies of the values, because their memory goes away.
@@ -79,7 +79,7 @@ struct TensorImpl {
 // An undefined tensor, passed as the residual of a matmul whose result is summed over ranks. The
 // rows of that result may be sent as soon as they are computed (nn/distribution.h).
 Tensor no_residual(RowPieces& rows);
-// Pieces of such a tensor, while they still accept rows; else null.
+// Pieces of a tensor made by no_residual(), while they still accept rows; else null.
 RowPieces* rows_of_sum(const Tensor& residual);
 
 // State of a leaf that requires a gradient; created on first use.

@@ -30,9 +30,9 @@ class UploadRing {
  private:
   struct Upload {
     size_t begin, end;
-    void* read;  // an event
+    void* read;  // event: the device has read the data
   };
-  // Returns the offset of `bytes` that no pending upload uses.
+  // Returns the offset of `bytes` bytes of the ring that no pending upload uses.
   size_t make_room(size_t bytes);
   void retire_first();
 
