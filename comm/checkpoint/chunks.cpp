@@ -20,10 +20,10 @@ std::string hex(uint32_t value) {
   return digits;
 }
 
-// Enough to keep the disk busy while some threads compute checksums.
+// Number of reading threads: keeps the disk busy while some of them compute checksums.
 constexpr size_t kReaders = 4;
 
-// Opens the files of chunks that are taken roughly in order; keeps the last one open.
+// Opens a chunk's file. Keeps the last file open, because chunks are read roughly in file order.
 class FileInTurn {
  public:
   FileInTurn(const Folder& folder, const CheckpointManifest& manifest, bool shared)
@@ -92,7 +92,7 @@ void read_chunks(const Folder& folder, const CheckpointManifest& manifest,
     const ChunkId id = order[i];
     const std::shared_ptr<File> file = files.get(id.file);
     if (memory[reader] == nullptr) {
-      // Chunks may start and end between multiples of the alignment: extra room on both sides.
+      // A buffer has extra room on both sides: a chunk may start and end between aligned offsets.
       memory[reader] =
           allocate_direct_memory(align_up(size_t(manifest.chunk_bytes)) + 2 * kDirectAlignment);
     }

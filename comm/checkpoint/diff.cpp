@@ -26,13 +26,13 @@ double to_f64(T value) {
 template <typename T>
 double distance(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
-    // Exact also if a double cannot distinguish adjacent integers.
+    // Subtracts integers, because a double cannot distinguish large adjacent integers.
     const auto high = static_cast<uint64_t>(std::max(a, b));
     return static_cast<double>(high - static_cast<uint64_t>(std::min(a, b)));
   } else {
     const double x = to_f64(a), y = to_f64(b);
     if (std::isnan(x) && std::isnan(y)) return 0;
-    return x == y ? 0 : std::abs(x - y);  // infinities too
+    return x == y ? 0 : std::abs(x - y);  // equal infinities differ by 0, not by NaN
   }
 }
 

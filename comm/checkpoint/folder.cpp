@@ -31,7 +31,7 @@ std::string temporary_name(int64_t step, std::string_view nonce) {
 bool is_leftover(std::string_view name) {
   if (name.starts_with(kTrash)) return true;
   const size_t end = name.find(kTemporary);
-  // Also ".latest.tmp-1-0", which AtomicFile makes.
+  // Names such as ".latest.tmp-1-0" are leftovers of AtomicFile.
   return end != name.npos &&
          (parse_checkpoint_name(name.substr(0, end)) || name.starts_with(".latest"));
 }

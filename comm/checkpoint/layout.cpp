@@ -93,7 +93,7 @@ class Runs {
       : box_(is_whole_tensor(part) ? whole_box(part.shape) : part.box),
         strides_(part.shape.size(), 1) {
     for (size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * part.shape[i];
-    // A run covers the full dimensions at the end, and the first partial one before them.
+    // A run covers the last dimensions that the box has in full, and the dimension before them.
     outer_ = part.shape.size();
     while (outer_ > 0) {
       --outer_;
@@ -184,7 +184,7 @@ void for_each_run(const TensorPart& part, int64_t first, int64_t count,
   const Runs runs(part);
   const int64_t length = runs.length();
   const int64_t last_run = (part.first + part.count - 1) / length;
-  // Binary search for the first run that does not end before `first`(starts increase).
+  // Binary search for the first run that does not end before `first`; starts of runs increase.
   int64_t run = part.first / length;
   for (int64_t high = last_run + 1; run < high;) {
     const int64_t middle = run + (high - run) / 2;

@@ -22,8 +22,8 @@ namespace shale {
 struct TensorPart {
   std::string tensor;
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // whole tensor's
-  TensorBox box = {};          // without dimensions: the whole tensor
+  std::vector<int64_t> shape;  // shape of the whole tensor
+  TensorBox box = {};          // a box without dimensions stands for the whole tensor
   int64_t first = 0;
   int64_t count = 0;
 

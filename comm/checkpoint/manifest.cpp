@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kFormat = "shale-checkpoint";
 constexpr JsonLimits kLimits = {.max_bytes = kMaxManifestBytes};
-constexpr size_t kLastLineBytes = sizeof(R"(,"crc32c":"01234567"})");  // with its newline
+constexpr size_t kLastLineBytes = sizeof(R"(,"crc32c":"01234567"})");  // length, newline included
 
 std::string last_line(std::string_view before) {
   char line[kLastLineBytes + 1];
@@ -277,7 +277,7 @@ void PartReader::read(const Json& value, const Place& place,
     place.fail(shown(value), ", expected ", want, " integers");
   }
   if (version != 1) return read_run(value, place, to);
-  ++parts;  // needs no limit: the text has as many values
+  ++parts;  // needs no limit: each part takes some of the text's values
   to.push_back({.file = integer(value[0], 0, kMaxCheckpointFiles, place),
                 .first = integer(value[1], 0, kMax, place),
                 .count = integer(value[2], 1, kMax, place)});

@@ -12,7 +12,7 @@ namespace shale::comm {
 // Errors as text that ranks exchange, so that all of them throw the same one: the exit code, a
 // space, the message; empty: no error.
 
-// Packs any exception. Others than Error get the code for out of memory or internal error.
+// Packs any exception. One that is no Error gets the code for out of memory or internal error.
 std::string pack_problem(std::exception_ptr error);
 // Throws the error in the class of its code if callers distinguish that class: DataError,
 // MissingInputError, DiskError; else Error. Does nothing if there is none.

@@ -96,7 +96,7 @@ std::span<const std::byte> CheckpointReader::cached_chunk(ChunkId id) {
     if (oldest == nullptr || cached.last_use < oldest->last_use) oldest = &cached;
   }
   if (cache_.size() < kCachedChunks) oldest = &cache_.emplace_back();
-  oldest->id = CachedChunk().id;  // invalid if the read fails
+  oldest->id = CachedChunk().id;  // the entry stays invalid if the read fails
   oldest->bytes.resize(static_cast<size_t>(chunk_bytes(manifest_, id)));
   read_chunk(id, oldest->bytes);
   oldest->id = id;
@@ -201,7 +201,7 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
   const auto chunk_of = [&](const Place& place) {
     return ChunkId{place.file, place.offset / manifest_.chunk_bytes};
   };
-  std::vector<Run> runs;  // each inside one chunk
+  std::vector<Run> runs;  // each run lies inside one chunk
   for (const CheckpointRead& one : wanted) {
     for_each_run_of(one, [&](Run run) {
       while (!run.into.empty()) {

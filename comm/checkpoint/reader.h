@@ -66,7 +66,7 @@ class CheckpointReader {
   // Reads a whole file of the manifest and checks every checksum and that the file holds exactly
   // the expected parts. Ranks can divide the files of a checkpoint among themselves.
   void verify_file(size_t file);
-  void verify();  // all files
+  void verify();  // verifies all files
 
  private:
   struct OpenFile {
@@ -74,7 +74,7 @@ class CheckpointReader {
     std::map<std::string, SafetensorsEntry, std::less<>> entries;  // by name; read once
     int64_t last_use = 0;
   };
-  // Bytes of a file, and their destination.
+  // Bytes of a file, and the place in memory that they are read to.
   struct Run {
     Place place;
     std::span<std::byte> into;

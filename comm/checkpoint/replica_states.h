@@ -11,13 +11,13 @@ namespace shale::comm {
 // States that differ between replicas (OverReplicas::kEach): a checkpoint stores those of all
 // replicas as one tensor with an additional first dimension, which has a box for each replica.
 
-// Returns the part with its position in that tensor.
+// Returns a replica's part at its position in the tensor of all replicas' states.
 StatePart stacked(StatePart part, int replica, int replicas);
 
 // Number of replicas in a stored tensor if it matches the part in everything else; otherwise 0.
 int64_t stored_replicas(const CheckpointTensor& stored, const StatePart& part);
 
-// Sets stacked parts to the mean of the states of `stored` replicas. read() reads such parts.
+// Reads the states of `stored` replicas with read(), and sets each of the parts to their mean.
 void read_mean(const std::vector<StatePart>& parts, int64_t stored,
                const std::function<void(const std::vector<StatePart>&)>& read);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
-// Start of rank `rank` among `total` bytes; total * rank may exceed 64 bits.
+// First byte of rank `rank` if `total` bytes are split evenly; total * rank may exceed 64 bits.
 int64_t begin_of(int64_t total, int64_t rank, int64_t ranks) {
   return total / ranks * rank + total % ranks * rank / ranks;
 }
@@ -52,7 +52,7 @@ std::vector<std::vector<TensorPart>> even_parts(const CheckpointManifest& manife
   for (const auto& [name, tensor] : manifest.tensors) {
     const TensorPart whole{
         .tensor = name, .dtype = tensor.dtype, .shape = tensor.shape, .count = tensor.numel()};
-    if (whole.count == 0) parts[0].push_back(whole);  // recorded, so that it is known
+    if (whole.count == 0) parts[0].push_back(whole);  // an empty tensor is recorded in file 0
     const int64_t size = dtype_size(tensor.dtype);
     for (int rank = 0; rank < ranks; ++rank) {
       const auto cut = [&](int at) {
@@ -97,7 +97,7 @@ void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int 
     try {
       to.discard(manifest.step, nonce);
     } catch (const Error&) {
-      // A second disk error is not reported; the next run removes the leftovers.
+      // Only the first error is reported; the next run removes what discard() left.
     }
     throw;
   }

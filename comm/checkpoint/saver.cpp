@@ -94,7 +94,7 @@ struct CheckpointSaver::Staged {
   std::byte* data = nullptr;
   int64_t bytes = 0;
   std::optional<ShardPlan> plan;
-  std::optional<ShardImage> image;  // uses this memory
+  std::optional<ShardImage> image;  // writes from this memory
 };
 
 CheckpointSaver::CheckpointSaver(ProcessGroup& group, Context& context, std::string folder,
@@ -171,7 +171,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
   try {
     stage(share);
   } catch (...) {
-    // The other ranks do not know yet: all of them throw in poll().
+    // The other ranks do not know this error yet: all ranks throw it in poll().
     if (staged_->image) staged_->image->cancel();
     join();
     running_ = false;
@@ -216,7 +216,7 @@ void CheckpointSaver::stage(const std::vector<StatePart>& share) {
   image.filled(plan.file().bytes);
 }
 
-// Runs on the thread.
+// Runs on the writing thread.
 void CheckpointSaver::write() {
   const auto begin = Clock::now();
   report_ = staged_->image->write(folder_.temporary_path(info_.step, nonce_));
@@ -229,7 +229,7 @@ void CheckpointSaver::record(const char* what, Clock::time_point begin) const {
   options_.timeline->add_slice("checkpoint", what, begin, Clock::now());
 }
 
-// Runs on rank 0's thread.
+// Runs on rank 0's writing thread.
 void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   const auto begin = Clock::now();
   CheckpointManifest manifest;

@@ -124,7 +124,7 @@ class CheckpointSaver {
   std::string report_;              // this rank's record for rank 0
   std::thread thread_;
   std::atomic<bool> running_{false};
-  std::exception_ptr error_;  // thrown on the thread
+  std::exception_ptr error_;  // exception of the writing thread
 };
 
 }  // namespace shale::comm

@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-// Small enough to be still in the cache when copied after the checksum.
+// A piece is small enough to be still in the cache when it is copied after its checksum.
 constexpr size_t kPieceBytes = size_t{128} << 10;
 
 void check_part(const TensorPart& part) {

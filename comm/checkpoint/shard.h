@@ -12,7 +12,7 @@
 
 namespace shale {
 
-// "shard_00003_of_00008.safetensors"
+// Returns "shard_00003_of_00008.safetensors" for rank 3 of 8.
 std::string shard_file_name(int rank, int ranks);
 
 // Plan of one rank's file of a checkpoint: a safetensors file of parts of tensors.
@@ -50,7 +50,7 @@ class CheckpointShardWriter {
   // Index in `parts` of the part that the next write continues. Only valid if !is_complete().
   size_t next() const { return plan_.order[next_]; }
 
-  // Writes the next bytes of that part. Throws InternalError if the part has fewer bytes left.
+  // Writes the next bytes of part next(). Throws InternalError if it has fewer bytes left.
   void write(std::span<const std::byte> bytes);
 
   // Syncs and closes the file; its name is durable only after CheckpointFolder::commit. Returns the

@@ -99,7 +99,7 @@ void check_inventory(const CheckpointReader& checkpoint, const std::vector<State
 struct Target {
   CheckpointReader::Place place;
   const StatePart* part = nullptr;
-  int64_t begin = 0;  // in the part
+  int64_t begin = 0;  // index of the first element in the part
   Tensor to;
 
   // True: read directly into `to`; false: through host memory.
@@ -116,7 +116,7 @@ TensorPart stored_part(const StatePart& part, int64_t begin, int64_t count) {
           .count = count};
 }
 
-// Index of a part's element in its tensor.
+// Index in the tensor of a part's element.
 int64_t index_of(const StatePart& part, int64_t element) {
   int64_t index = 0;
   for_each_run(stored_part(part, element, 1), 0, part.shape.numel(),
@@ -212,7 +212,7 @@ bool is_elsewhere(const StatePart& part, const PipelineStages* stages) {
   return !stages->is_first_holder(*part.parameter);
 }
 
-// True if other ranks of its shard group have other elements.
+// True if each rank of its shard group has other elements, because it has other experts.
 bool is_of_experts(const StatePart& part) {
   return part.parameter != nullptr && part.parameter->sharding.is_of_experts;
 }
@@ -227,11 +227,11 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
   const Shape whole = state_shape(parameter.whole, part.block);
   const bool is_cut = parameter.sharding.share == Share::kShard;
-  // If a shard cuts a block, the block of the shard has other elements than that of the whole
-  // tensor, so their states differ.
+  // If a shard boundary cuts a block in two, the shard's block has other elements than the block of
+  // the whole tensor, and the states of the two differ.
   const bool follows = !is_cut || part_shape(whole, parameter.sharding) == part.shape;
   if (!follows || !(part.shape == state_shape(parameter.shape, part.block))) {
-    // Statistics of the whole parameter, which every tensor rank has.
+    // A state of the whole parameter, which is equal on every tensor rank.
     if (part.of_whole) {
       part.is_copy = parameter.sharding.share != Share::kWhole && parameter.sharding.rank > 0;
       return parts.push_back(std::move(part));
@@ -333,7 +333,7 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
                    replicas != nullptr ? replicas->size() : 1);
   }
   if (parallel.units().empty()) return parts;
-  // Module buffers of the whole tree, once.
+  // Buffers of all modules of the model, each once.
   const ProcessGroup* const tensor = parallel.shared().groups.tensor;
   for (const Buffer* buffer : root_of(parallel.units().front()->module()).buffers()) {
     const bool has_values = buffer->value.defined() && buffer->value.numel() > 0;
@@ -353,7 +353,7 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
   const auto cut_at = [&](int64_t r) { return total / ranks * r + total % ranks * r / ranks; };
   const int64_t begin = cut_at(rank), end = cut_at(rank + 1);
   std::vector<StatePart> share;
-  int64_t before = 0;  // in bytes
+  int64_t before = 0;  // bytes of the parts before this one
   for (const StatePart& part : parts) {
     const int64_t from = boundary(part, begin - before);
     const int64_t to = rank + 1 == ranks ? part.count() : boundary(part, end - before);
@@ -420,10 +420,11 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   const std::vector<StatePart> parts = training_state(parallel, optimizers);
   check_inventory(checkpoint, parts, parallel.shared().groups.stages);
   const int ranks = parallel.shared().groups.shard->size();
-  // Parts that several tensor ranks of this process have are read once for each rank.
+  // If this process hosts several tensor ranks, each has its own copy of replicated parts to read.
   std::map<size_t, std::pair<std::vector<StatePart>, std::vector<StatePart>>> by_leaf;
   std::map<std::string_view, size_t> copies;
-  std::map<int64_t, std::vector<StatePart>> of_other_replicas;  // by replicas that wrote them
+  // By number of replicas in the checkpoint.
+  std::map<int64_t, std::vector<StatePart>> of_other_replicas;
   for (const StatePart& part : parts) {
     const int64_t replicas = stored_replicas(*checkpoint.find(part.name), part);
     if (replicas > 0 && replicas != part.shape[0]) {

@@ -20,20 +20,20 @@
 namespace shale::models {
 namespace {
 
-// The first step allocates gradients and states, the second one has everything that can be freed,
-// and the third shows that memory stays the same.
+// Dry-run steps: the first allocates gradients and optimizer states, the second runs with all of
+// them, and the third confirms that the peak memory stays the same.
 constexpr int64_t kSteps = 3;
 
-// With measured kernels: the second step runs them, the third times them, as its memory is at the
-// same addresses as the second's, and the fourth uses these times.
+// Dry-run steps with measured kernels: the second runs the kernels, the third times them (its
+// memory has the same addresses as the second's), and the fourth uses these times.
 constexpr int64_t kMeasuredSteps = 4;
 
-// Limit of the bytes gathered from all ranks by a collective of small values, so that a plan does
-// not take longer for more ranks: 16 bytes from each of 16,384 ranks.
+// A collective that gathers at most this many bytes from all ranks really moves them: 16 bytes from
+// each of 16,384 ranks. The limit keeps plans for many ranks fast.
 constexpr size_t kMostGathered = 64 * PlanBackend::kCopied;
 
-// Steps of the dry run, and their shares of the planned time: the first ones, then one of each kind
-// (step_kinds()), or only the last of the first ones if all are alike.
+// A step of the dry run and its share of the planned time. The first steps come first, then one of
+// each kind (step_kinds()); if there is one kind, the last of the first steps stands for it.
 struct Rehearsed {
   int64_t step = 0;
   double share = 0;
@@ -63,25 +63,25 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
   if (config.threads < 1) throw InternalError("plan: --threads is not known; set it");
 }
 
-// Returns the device whose kernels define the scratch memory. For a GPU it is the emulator, which
-// has the same kernels. Throws UnavailableError in a build without it.
+// Returns the device whose kernels determine the size of scratch memory: for a GPU the emulator,
+// which has the same kernels. Throws UnavailableError in a build without it.
 Device device_of_kernels(const RunConfig& config) {
   if (config.device == "cpu" || config.device == "auto") return {};
   const Device device = emulated_device(config.device == "emu"    ? "emu:80"
                                         : config.device == "cuda" ? "emu:90"
                                                                   : config.device);
-  static_cast<void>(make_backend(device));  // registers them
+  static_cast<void>(make_backend(device));  // registers its kernels
   return device;
 }
 
-// Used if the time is not planned.
+// Stepper of offloaded shards in a plan of memory alone: it takes no time.
 class UntimedStepper final : public offload::InlineStepper {
  public:
   void step(size_t, const std::function<void()>& work) override { work(); }
   void await(size_t) override {}
 };
 
-// Returns cached memory before its group is destroyed.
+// Gives cached memory back on destruction, before the group that provided it is destroyed.
 class ReleaseCached {
  public:
   explicit ReleaseCached(Context& context) : context_(context) {}
@@ -248,9 +248,9 @@ PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
                       RehearsalClock* clock, bool lists_memory) {
   check_plannable(config, rank, ranks);
   RunConfig planned = config;
-  planned.batch_ramp.clear();  // the steps after the ramp need most
+  planned.batch_ramp.clear();  // steps after the batch ramp need the most memory
   if (config.device == "cuda" && config.dtype == Precision::kAuto) {
-    planned.dtype = Precision::kBF16;  // as on a GPU
+    planned.dtype = Precision::kBF16;  // what Precision::kAuto means on a GPU
   }
   const kernels::DryRun dry;
   Rehearsal rehearsal(planned, task, rank, ranks, clock,

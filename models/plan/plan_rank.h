@@ -22,7 +22,7 @@ class RehearsalClock : public kernels::CallObserver,
                        public offload::InlineStepper,
                        public StepObserver {
  public:
-  // When kernels without a time are run for measurement.
+  // Which kernels the dry run executes, to measure those whose time is unknown.
   enum class Pass : uint8_t {
     // Repeatedly, at the first call of each kind. Caches are warmer than in a real step.
     kAtOnce,
@@ -48,8 +48,8 @@ class RehearsalClock : public kernels::CallObserver,
 // Needs of one rank of a run, found by a dry run of its training steps on the CPU.
 struct PlannedRank {
   RankMemory memory;
-  std::string place;                         // "pipeline 1, shard 3": axes longer than 1
-  std::vector<MemoryLedger::Share> at_peak;  // of device memory
+  std::string place;                         // "pipeline 1, shard 3"; omits axes of size 1
+  std::vector<MemoryLedger::Share> at_peak;  // device memory in use at the peak
 };
 
 // Dry-runs the first steps of rank `rank` of `ranks` with the run's own allocator, tape, sharding,

@@ -45,7 +45,7 @@ Strengths stages(const TrainConfig& config, int ranks) {
       result.push_back({cat("--zero ", stage), [stage](auto& c) { c.run.zero = stage; }});
       continue;
     }
-    // If the reduction overlaps backward, gradients are freed when it ends, later than planned.
+    // With overlap, a gradient is freed when its reduction ends, which may be later than planned.
     result.push_back({cat("--zero ", stage, " --no-overlap"), [stage](auto& c) {
                         c.run.zero = stage;
                         c.run.no_overlap = true;
@@ -54,7 +54,8 @@ Strengths stages(const TrainConfig& config, int ranks) {
   return result;
 }
 
-// Offloads to memory outside the budget. On the CPU without a budget it would be the same memory.
+// Offloads to host memory, which the budget does not count. A CPU without a budget has no other
+// memory.
 Strengths offload(const TrainConfig& config) {
   const bool has_other_memory = config.run.device != "cpu" || config.run.device_memory > 0;
   if (config.run.offload != OffloadKind::kNone || !has_other_memory) return {};

@@ -11,14 +11,14 @@ namespace shale::models {
 // Flags of train_lm that reduce a rank's device memory.
 struct Remedy {
   std::string flags;  // "--recompute selective"
-  int64_t bytes = 0;  // that its allocator would then hold
+  int64_t bytes = 0;  // device memory that the rank's allocator reserves with them
 };
 
 // Options that would make a run fit.
 struct Remedies {
   int64_t planned_bytes = 0;         // needed by the run's own options, without a limit
-  bool fits = false;                 // the own options fit: something unplanned took the memory
-  std::vector<Remedy> alternatives;  // at most three; each is enough by itself
+  bool fits = false;                 // the run's own options fit: unplanned memory was the cause
+  std::vector<Remedy> alternatives;  // at most three options; each is enough by itself
   // If there are no alternatives: all remedies combined, which are enough if `together_fits`.
   Remedy together;
   bool together_fits = false;

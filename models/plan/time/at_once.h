@@ -9,7 +9,8 @@
 
 namespace shale::models {
 
-inline constexpr size_t kPlanThreads = 2;  // one plan uses up to this much
+// Threads that compute plans; one plan runs on one thread.
+inline constexpr size_t kPlanThreads = 2;
 
 // Returns `work(item)` for every item, computed on up to kPlanThreads threads. If any call throws,
 // rethrows the exception of the first such item.

@@ -107,7 +107,7 @@ double share_of(const std::array<Step, 5>& steps, double size) {
   return steps.back().share;
 }
 
-// Returns the share of the whole that the busiest rank of a collective sends.
+// Returns the share of the call's bytes that the busiest rank of a collective sends.
 double sent_share(comm::CollectiveOp op, double ranks) {
   using enum comm::CollectiveOp;
   const double others = (ranks - 1) / ranks;
@@ -211,12 +211,12 @@ double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& ca
                           const GroupSpread& group) {
   const double bytes = double(call.larger_bytes());
   const auto [ranks, groups, stride] = group;
-  if (is_pass(call) && ranks > 1) {  // all wait for the slowest
+  if (is_pass(call) && ranks > 1) {  // every rank waits for the slowest link
     const ClusterLink& link = groups > 1 ? cluster.network : cluster.node;
     return link.latency_s + bytes / link.bandwidth;
   }
   if (const FittedLink* link = fitted_link(cluster, call.op, group)) return link->seconds(bytes);
-  // The fullest node counts if the nodes differ.
+  // If nodes hold different numbers of the group's ranks, the fullest node determines the time.
   const double beside = std::ceil(double(ranks) / double(groups));
   double inside = sent_share(call.op, beside) * bytes / cluster.node.bandwidth;
   double outside = sent_share(call.op, double(groups)) * bytes / cluster.network.bandwidth;

@@ -20,7 +20,7 @@ struct ClusterLink {
 // Machines of a run, as input of the time planner. Ranks fill one node after the other.
 struct Cluster {
   std::string device;  // "NVIDIA H100 SXM 80 GB"
-  std::string source;  // origin of the figures
+  std::string source;  // where the figures come from
   bool is_gpu = true;
   double memory = 0;                      // bytes of a device; 0: unknown
   double memory_bandwidth = 0;            // bytes/s
@@ -40,7 +40,7 @@ struct Cluster {
   double host_bandwidth = 0, host_shared_bandwidth = 0, host_memory_bandwidth = 0;
   double host_memory = 0;                  // bytes of a node's host; 0: unknown
   bool links_are_fitted = false;           // links come from measured collectives
-  std::vector<FittedLink> links;           // of measured groups; other groups use the figures above
+  std::vector<FittedLink> links;  // links of measured groups; other groups use the figures above
   double power_w = 0, price_per_hour = 0;  // per device, with its host; 0: not reported
 
   double flops(DType operands) const { return dtype_size(operands) < 4 ? flops_bf16 : flops_fp32; }
@@ -61,11 +61,11 @@ struct Cluster {
 // impossible value.
 Cluster read_cluster(const std::string& path);
 
-// Host rates available to one device, bytes/s, while all ranks of its node use the host the same
-// way. ranks: of the run.
+// Bandwidths of the host available to one device, in bytes/s, while all ranks of its node use the
+// host in the same way. `ranks`: number of ranks of the run.
 struct HostRates {
-  double copies = 0;  // in one direction
-  double memory = 0;  // for kernels on the host
+  double copies = 0;  // copies between device and host, in one direction
+  double memory = 0;  // host memory, for kernels on the host
 };
 HostRates host_rates(const Cluster& cluster, int64_t ranks);
 
@@ -76,17 +76,18 @@ struct GroupSpread {
 };
 GroupSpread spread_of(const Cluster& cluster, std::span<const int> members);
 
-// Returns the measurement of this operation in such a group, or null.
+// Returns the measurement of this operation in a group with such a spread, or null.
 const FittedLink* fitted_link(const Cluster& cluster, comm::CollectiveOp op,
                               const GroupSpread& group);
-// Returns the duration of a collective in such a group. Uses the fitted link if there is one.
-// Otherwise, whatever the algorithm: the larger of the time to send each device's bytes within its
-// node and the time to send its share of the node's traffic to other nodes (a ring and a
+// Returns the duration of a collective in a group with such a spread. Uses the fitted link if there
+// is one. Otherwise, whatever the algorithm: the larger of the time to send each device's bytes
+// within its node and the time to send its share of the node's traffic to other nodes (a ring and a
 // hierarchical algorithm both reach this bound), plus the latency of the steps of a ring or of two
 // trees, whichever are fewer.
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
                           const GroupSpread& group);
-double collective_latency(const Cluster& cluster, const GroupSpread& group);  // ignores fits
+// Seconds; ignores fitted links.
+double collective_latency(const Cluster& cluster, const GroupSpread& group);
 // Communication steps of a collective among `ranks` ranks.
 double steps_among(int64_t ranks);
 double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int receiver);

@@ -85,7 +85,7 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
     latency = 0;
     of_byte = v_sum / vv;
   }
-  // With a single size, or equal times, only rounding errors are left.
+  // If all sizes or all times are equal, the fit is determined by rounding errors only.
   const bool has_sizes = determinant > kLeast * uu * vv;
   if (!has_sizes || !(of_byte * times.back().bytes > kLeast * times.back().seconds)) {
     throw ConfigError(

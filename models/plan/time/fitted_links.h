@@ -13,9 +13,9 @@ namespace shale::models {
 // Fitted duration of an operation while all groups of a mesh axis run it at the same time, as
 // measured by `bench_collectives --axes`: a latency plus the whole buffer's bytes over a bandwidth.
 struct FittedLink {
-  std::string axis;  // of the mesh; for display only
+  std::string axis;  // mesh axis of the groups; for display only
   comm::CollectiveOp op = comm::CollectiveOp::kAllReduceSum;
-  int64_t ranks = 0, stride = 0;  // of a group: size, and distance between its members in the world
+  int64_t ranks = 0, stride = 0;  // group size, and distance between members in the world
   double latency_s = 0;
   double bandwidth = 0;  // bytes/s
 

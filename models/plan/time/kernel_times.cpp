@@ -20,8 +20,8 @@ namespace shale::models {
 namespace {
 
 constexpr int kFewestRuns = 3, kMostRuns = 30;
-constexpr double kEnoughSeconds = 0.05;  // enough for all runs of a kernel together
-constexpr int kMostPlaces = 16;          // measured calls in place, per kind of work
+constexpr double kEnoughSeconds = 0.05;  // stop measuring a kernel after its runs took this long
+constexpr int kMostPlaces = 16;          // calls measured in place, at most, per kind of work
 constexpr std::string_view kHost = "host before a kernel";
 
 KernelKind kind_of(std::string_view slot) {

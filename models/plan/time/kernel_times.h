@@ -13,15 +13,15 @@
 
 namespace shale::models {
 
-// Confidence in a time.
+// How a time was found, the most reliable way first.
 enum class Basis : uint8_t {
-  kMeasured,      // for exactly this work, on this machine
+  kMeasured,      // measured for exactly this work, on this machine
   kFitted,        // from a formula whose constants were measured
   kExtrapolated,  // from a formula, with constants of data sheets
 };
 inline constexpr int kBases = 3;
 const char* basis_name(Basis basis);
-// Basis of the time of an operation in such groups.
+// Basis of the duration of an operation in groups with this spread.
 Basis basis_of(const Cluster& cluster, comm::CollectiveOp op, const GroupSpread& group);
 
 struct KernelTime {
@@ -44,7 +44,7 @@ class KernelTimes {
   // When kernels without a time are run for measurement.
   using Pass = RehearsalClock::Pass;
   void set_pass(Pass pass);
-  // Ranks that share a node's cores: every single-threaded time is multiplied by `times`.
+  // Multiplies each single-threaded time by `times`, for ranks that share a node's cores.
   void set_crowding(double times) { crowding_ = times; }
 
   // Loads times of an earlier plan, and stores them for a later one: one line per kind, seconds and
@@ -66,7 +66,7 @@ class KernelTimes {
  private:
   struct Kind {
     int visits = 0;
-    std::vector<double> runs;  // seconds
+    std::vector<double> runs;  // duration of each run, in seconds
   };
   // Returns the stored time of this name, or measures it with `run` if the pass allows that;
   // otherwise nothing.

@@ -77,7 +77,7 @@ LayoutBound LayoutBounds::coarse(const RunConfig& layout) {
   const Key key{layout.tensor, layout.context, layout.expert, of.micro_batch, of.recompute};
   if (!knows(key)) rehearse_classes();
   Rehearsed least = rehearsed_.at(key);
-  if (!least.is_possible) return {};  // possibly just because of its size
+  if (!least.is_possible) return {};  // the dry run failed, perhaps only for its larger micro-batch
   least.micro_s *= double(layout.micro_batch) / double(of.micro_batch);
   least.activations = 0;
   return bound_of(layout, least);
@@ -121,7 +121,8 @@ TimedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) con
   layout.pipeline_chunks = layout.zero = layout.shard_ranks = 0;
   if (layout.offload == OffloadKind::kParameters) layout.offload = OffloadKind::kOptimizer;
   const bool adds_statistics = optimizer_row(layout.optimizer).adds_statistics;
-  if (layout.expert > 1 && adds_statistics) layout.zero = 1;  // then required
+  // Such an optimizer then requires ZeRO.
+  if (layout.expert > 1 && adds_statistics) layout.zero = 1;
   const int model_ranks = layout.tensor * layout.context;
   const int data = layout.expert / std::gcd(layout.expert, model_ranks);
   layout.global_batch = layout.micro_batch * data;
@@ -144,7 +145,7 @@ LayoutBounds::StepBound LayoutBounds::step_bound(const RunConfig& layout) const 
 LayoutBound LayoutBounds::bound_of(const RunConfig& layout, const Rehearsed& of) const {
   const StepBound& step = steps_.at(step_key(layout));
   const double held = least_bytes(layout, of, step);
-  // A first stage keeps activations of as many micro-batches as there are stages.
+  // The first stage keeps activations of as many micro-batches as there are stages.
   const double likely = held + of.activations;
   return {.seconds = least_seconds(layout, of, step),
           .bytes = static_cast<int64_t>(layout.pipeline == 1 ? likely : held),
@@ -194,8 +195,8 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,
 
 LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
                                                     const Rehearsed& of) const {
-  // One rank of each tensor group. A tensor group fits in a node, so these ranks are on every node
-  // up to the last one.
+  // A shard group has one rank of each tensor group. As a tensor group fits in a node, the shard
+  // group has ranks on every node up to its last one.
   const int64_t ranks = shard_ranks(layout);
   const int64_t last = (ranks - 1) * layout.tensor / machines_.cluster.devices_per_node;
   const GroupSpread group{.ranks = ranks, .nodes = last + 1};

@@ -41,7 +41,7 @@ class LayoutBounds {
 
   // Input of fine(): rehearse() computes it, on any thread; learn() stores it.
   struct Rehearsed {
-    bool is_possible = false;  // false: nothing is known about these layouts
+    bool is_possible = false;  // false: no bound is known for these layouts
     double micro_s = 0, update_s = 0;
     double parameters = 0, gradients = 0, activations = 0;  // bytes
   };
@@ -53,17 +53,17 @@ class LayoutBounds {
   LayoutBound fine(const RunConfig& layout) const;
 
  private:
-  // Group of layouts with the same coarse bound, apart from their sizes.
+  // Layouts that share a coarse bound: one dry run of `micro_batch` and `recompute` stands for all.
   struct Class {
-    RunConfig layout;  // only its parallel sizes count
+    RunConfig layout;  // only its parallel sizes matter
     int64_t micro_batch = 0;
     Recompute recompute = Recompute::kFull;
   };
   // Lower bounds of the costs that micro-batches do not change. Computed once for each combination
   // of --tensor, --expert and --offload.
   struct StepBound {
-    double states = 0;  // bytes
-    double host_s = 0;  // of copies in one direction, or of kernels on the host
+    double states = 0;  // optimizer states, in bytes
+    double host_s = 0;  // time of copies in one direction, or of kernels on the host
   };
   using ClassKey = std::tuple<int, int, int>;
   using StepKey = std::tuple<int, int, bool>;
@@ -98,7 +98,7 @@ class LayoutBounds {
   double in_units_ = 0, in_experts_ = 0, in_all_ = 0;
   std::map<ClassKey, Class> classes_;
   std::map<Key, Rehearsed> rehearsed_;
-  std::map<StepKey, RunConfig> of_step_;  // one layout per key
+  std::map<StepKey, RunConfig> of_step_;  // a layout for each key, to compute its bound
   std::map<StepKey, StepBound> steps_;
 };
 

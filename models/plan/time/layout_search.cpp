@@ -23,9 +23,9 @@ using Clock = std::chrono::steady_clock;
 using MakeTask = std::function<std::unique_ptr<Task>()>;
 
 constexpr int kMostStages = 16;          // maximum pipeline ranks
-constexpr int kMostContext = 16;         // ranks that share a sequence
+constexpr int kMostContext = 16;         // maximum context-parallel ranks
 constexpr int64_t kMostMicroBatch = 64;  // samples
-constexpr std::array kChunks{1, 2, 4};   // stages on a rank
+constexpr std::array kChunks{1, 2, 4};   // chunks per pipeline rank
 struct OffloadChoice {
   OffloadKind kind;
   const char* flag;  // value of --offload
@@ -33,15 +33,15 @@ struct OffloadChoice {
 constexpr std::array<OffloadChoice, 3> kOffloads{{{OffloadKind::kNone, "none"},
                                                   {OffloadKind::kOptimizer, "optimizer"},
                                                   {OffloadKind::kParameters, "params"}}};
-constexpr int64_t kMicroBatches = 3;  // first, middle and last: they show the cost of one more
+constexpr int64_t kMicroBatches = 3;  // first, middle, last: the middle one is the cost of one more
 constexpr int64_t kSteps = 2;         // all optimizer states exist in the second step
-constexpr double kLast = 1e9;         // seconds; longer than any step
-constexpr size_t kWave = 8;           // plans made before their results improve the expectations
+constexpr double kLast = 1e9;         // expected time in seconds that sorts a layout last
+constexpr size_t kWave = 8;           // plans made between two updates of the expected times
 
 struct Candidate {
   RunConfig config;
   LayoutBound bound;
-  bool is_fine = false;  // whether `bound` is a fine bound
+  bool is_fine = false;  // true: a fine bound; false: a coarse bound
 };
 
 std::vector<int> divisors(int64_t of, int64_t most) {
@@ -161,7 +161,7 @@ class Search {
     }
   }
 
-  // samples: of a rank and step
+  // `samples`: number of samples of one rank in one step.
   void add_batches(RunConfig config, int64_t samples) {
     const int64_t given = start_.micro_batch;
     const std::vector<int> sizes = options_.keep_micro_batch
@@ -439,13 +439,13 @@ class Search {
   const std::unique_ptr<Task> task_;
   const std::vector<nn::Piece> pieces_;
   const int64_t experts_;  // of an MoE model; 1: the model has none
-  const bool knows_host_;  // true: plans know the time of --offload; a CPU is its own host
+  const bool knows_host_;  // true: plans include the time of --offload (a CPU is its own host)
   LayoutBounds bounds_;
   std::vector<Candidate> candidates_;
   std::set<std::pair<double, size_t>> queue_;  // sorted by expected time; indices of candidates
-  std::map<Ratio, double> ratios_;             // least ratio of plan to bound
+  std::map<Ratio, double> ratios_;  // by axis sizes, least ratio of planned time to bound
   double least_ratio_ = 1;
-  std::map<LayoutBounds::Key, double> least_excess_;  // bytes
+  std::map<LayoutBounds::Key, double> least_excess_;  // in bytes
   FoundLayouts found_;
 };
 

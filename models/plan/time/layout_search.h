@@ -32,8 +32,8 @@ class IncompleteSearchError : public Error {
 // Fastest layouts of a run, and counts of the others.
 struct FoundLayouts {
   std::vector<PlannedLayout> best;  // fastest first
-  int64_t candidates = 0;           // that train_lm accepts by its options
-  int64_t refused = 0;              // candidates that the model does not support
+  int64_t candidates = 0;           // layouts whose options train_lm accepts
+  int64_t refused = 0;              // candidates that do not suit the model
   int64_t too_large = 0;            // candidates that need more memory than a device has
   int64_t slower = 0;               // excluded: a bound shows that they are not among the best
   int64_t planned = 0;              // candidates whose step was planned

@@ -11,7 +11,7 @@
 namespace shale::models {
 namespace {
 
-// Every stage needs a plan of its own, and every number of stages has layouts of its own.
+// Maximum number of pipeline stages to plan: each stage of each layout needs a plan of its own.
 constexpr int kMostStages = 16;
 
 // One value of an option. Empty text: the default, which the flags omit.
@@ -95,7 +95,7 @@ PlannedLayout plan_combination(const Combination& of, const MakeTask& make_task,
   return layout;
 }
 
-// Returns true if train_lm accepts it.
+// Returns true if train_lm accepts the combination.
 bool is_taken(Combination& combination, int ranks) {
   try {
     resolve(combination.config, ranks);

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kLong = 4 << 20, kShort = 8;  // bytes of an all-reduce
 constexpr int64_t kCopied = 32 << 20;
 constexpr int kRuns = 6;
-constexpr double kUsable = 0.9;  // share of a node's memory
+constexpr double kUsable = 0.9;  // share of a node's memory that ranks can use
 
 // Returns the time of the slowest rank while all ranks run the same, the fastest of kRuns; a first
 // run does not count.

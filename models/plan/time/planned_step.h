@@ -26,9 +26,9 @@ struct PlannedStep {
   double products_measured = 0, attention_measured = 0, others_measured = 0;
   double data_fitted = 0, model_fitted = 0;
 
-  double items = 0;       // tokens (or other items) of the step, all ranks
+  double items = 0;       // tokens (or other items) in the step, of all ranks
   double flops = 0;       // forward and backward of the model, without recomputation
-  double peak_flops = 0;  // of all devices
+  double peak_flops = 0;  // FLOP/s of all devices together
   double mfu() const { return flops / (seconds * peak_flops); }
 };
 

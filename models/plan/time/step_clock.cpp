@@ -14,7 +14,7 @@ bool is_product(std::string_view slot) {
   return slot == "gemm" || slot == "fp8_gemm";
 }
 
-// Slots between the layers that tensor ranks shard.
+// True for slots between tensor-parallel layers, whose rows tensor ranks can divide.
 bool is_of_rows(std::string_view slot) {
   return slot.starts_with("layer_norm") || slot.starts_with("rms_norm") || slot == "dropout";
 }
@@ -117,7 +117,7 @@ TimeParts StepClock::reading() const {
   return parts;
 }
 
-// A concurrent collective takes a share of the device.
+// A concurrent collective slows kernels down, so that they take longer than `seconds`.
 void StepClock::advance(double seconds) {
   const double busy_until = *std::max_element(free_.begin(), free_.end());
   const double beside = std::clamp(busy_until - now_, 0.0, seconds);
@@ -132,7 +132,7 @@ void StepClock::slow(double beside) {
   now_ += slowed;
 }
 
-// Advances by a kernel, or a copy on the compute stream.
+// Advances the clock by the time of a kernel, or of a copy on the compute stream.
 void StepClock::run_for(const std::string& what, const KernelTime& kernel) {
   wait_for_host(host_now_);
   time_.kernels[what] += kernel.seconds;

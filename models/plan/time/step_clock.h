@@ -17,7 +17,7 @@ struct TimeParts {
   std::map<std::string, double> measured;      // part of `kernels` with measured times
   std::array<double, comm::kLanes> exposed{};  // waiting for collectives, by lane
   std::array<double, comm::kLanes> fitted{};   // part of `exposed` with fitted times
-  std::array<double, kBases> by_basis{};       // of kernels and `exposed`
+  std::array<double, kBases> by_basis{};       // seconds of kernels and `exposed`, by basis
   double host = 0;                             // host time before kernel launches
   double slowed = 0;                           // slowdown of kernels by concurrent collectives
   double exposed_host = 0;  // device waiting for copies from the host, or for the host's work
@@ -98,7 +98,7 @@ class StepClock final : public RehearsalClock {
  private:
   struct ChunkSums {
     comm::StageTimes sums{.forward = 0, .backward_input = 0, .backward_weights = 0};
-    std::array<int, 4> counts{};  // by ActionKind
+    std::array<int, 4> counts{};  // number of actions by ActionKind
   };
 
   struct HostObserver final : kernels::CallObserver {
@@ -114,7 +114,7 @@ class StepClock final : public RehearsalClock {
   void add_host(int threads);
   void wait_for_host(double time);
   void advance(double seconds);
-  void slow(double beside);  // by a collective that overlaps for so long
+  void slow(double beside);  // adds the slowdown by a collective that overlaps for so long
   void wait(double seconds, comm::Lane lane);
   double beside_products(double seconds);
   void end_exchange();
@@ -140,7 +140,7 @@ class StepClock final : public RehearsalClock {
   // Times of the host's two threads: the launching one, and the one that steps offloaded shards.
   double host_now_ = 0, stepper_now_ = 0;
   bool is_stepping_ = false;
-  std::map<size_t, double> stepped_;  // by shard
+  std::map<size_t, double> stepped_;  // end of the optimizer step, by shard
   // Exchanges in pieces: remaining time of the last one that a GEMM may still hide, and remaining
   // time of the last GEMM that may still hide an exchange.
   double left_ = 0, product_ = 0;
@@ -149,10 +149,10 @@ class StepClock final : public RehearsalClock {
   comm::Action action_;
   bool is_in_pipeline_ = false;
   double action_began_ = 0;
-  TimeParts at_begin_;  // at the begin of an action or a micro-batch
+  TimeParts at_begin_;  // reading at the begin of an action or a micro-batch
   int64_t micro_batches_ = 0, forwards_ = 0;
   std::map<int, ChunkSums> chunks_;
-  RankTime time_;  // of the current step
+  RankTime time_;  // time of the current step
   RankTime mean_;
 };
 
