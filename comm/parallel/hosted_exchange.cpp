@@ -24,7 +24,7 @@ void copy(const Tensor& from, const Tensor& to) {
   kernels::copy(to.exec(), {.x = from, .y = to});
 }
 
-// Multiplies the size of the row dimension by a / b.
+// Returns `shape` with the size of the row dimension multiplied by a / b.
 Shape with_rows(const Exchange& exchange, Shape shape, int64_t a, int64_t b) {
   int64_t& rows = shape[exchange.row_dim(shape)];
   rows = rows * a / b;
@@ -83,7 +83,7 @@ std::shared_ptr<MeshLine::Round> MeshLine::join(int member, std::string_view wha
       start();
     }
   } catch (...) {
-    open_ = nullptr;  // the next run() starts without it
+    open_ = nullptr;  // discards the failed round: the next run() starts a new one
     throw;
   }
   return round;
@@ -124,7 +124,7 @@ Arrival HostedExchange::begin_gather(const Tensor& slice) {
   return gathered(slice, /*async=*/true);
 }
 
-// All members get the same tensor, which must not be written.
+// All members get the same gathered tensor, which they must not write.
 Arrival HostedExchange::gathered(const Tensor& slice, bool async) {
   if (ranks() == 1) return Arrival([slice] { return slice; });
   return meet(line_->name_of(Of::kGather), slice, {}, [&](Round& round) {
@@ -155,8 +155,8 @@ Arrival HostedExchange::begin_sum_slices(const Tensor& part) {
   return summed(part, /*async=*/true);
 }
 
-// The sum over several members stays in f32 until the sum over processes is added, so that it is
-// rounded as in one process with all members.
+// A sum over several members of a process stays in f32 until the sum over processes is added, so
+// that it is rounded only once, as in one process with all members.
 Arrival HostedExchange::summed(const Tensor& part, bool async) {
   if (ranks() == 1) return Arrival([part] { return part; });
   return meet(line_->name_of(Of::kSum), part, {}, [&](Round& round) {
@@ -187,7 +187,7 @@ Arrival HostedExchange::summed(const Tensor& part, bool async) {
   });
 }
 
-// All members get the first member's tensor; the tensors of the others are unchanged.
+// All members get the first member's tensor; the tensors of the other members are unchanged.
 Arrival HostedExchange::parts_gathered(const Tensor& all, bool async) {
   if (ranks() == 1) return Arrival([all] { return all; });
   return meet(line_->name_of(Of::kParts), all, {}, [&](Round& round) {
@@ -230,7 +230,7 @@ void HostedExchange::add_counts(const Tensor& counts) {
   }).get();
 }
 
-// Layout between processes: [processes, sending members, receiving members, ...].
+// Data sent between processes is laid out [processes, sending members, receiving members, ...].
 Tensor HostedExchange::all_to_all(const Tensor& slices) {
   if (ranks() == 1) return slices;
   return meet(line_->name_of(Of::kHeads), slices, {},
@@ -270,13 +270,14 @@ Tensor HostedExchange::all_to_all(const Tensor& slices) {
 
 Arrival HostedExchange::begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) {
   const Of what = of == ShiftOf::kRing ? Of::kRing : of == ShiftOf::kRows ? Of::kGather : Of::kSum;
-  // The tag alone does not identify the call: others use it too, and members may differ in `by`.
+  // The name of a meeting contains `by`: members may differ in it, and other calls use the same
+  // tag.
   return meet(cat(line_->name_of(what), " by ", by), x, into,
               [&](Round& round) { shift(round, by, options_of(x, what, /*async=*/true)); });
 }
 
-// Sends by an all-to-all of pairs: it is ordered, counted and watched like any collective, and
-// overlaps with the caller's work on every backend.
+// Sends by all_to_all_v between pairs of ranks: this call is ordered, counted and watched like any
+// other collective, and overlaps with the caller's work on every backend.
 void HostedExchange::shift(Round& round, int by, const CollectiveOptions& options) const {
   ProcessGroup& group = line_->group();
   const int h = line_->members(), n = ranks(), P = group.size(), p = group.rank();
@@ -293,7 +294,7 @@ void HostedExchange::shift(Round& round, int by, const CollectiveOptions& option
     round.finish = [&round] { round.out = round.into; };
     return;
   }
-  // Ordered by process, then by sending member.
+  // Counts and slices are ordered by process, then by sending member.
   std::vector<int64_t> gives(static_cast<size_t>(P)), gets(static_cast<size_t>(P));
   std::vector<size_t> from, to;
   for (int q = 0; q < P; ++q) {

@@ -23,7 +23,7 @@ class MeshLine {
     std::string name;
     bool overlap = true;  // overlap begin_...() collectives with the caller's work
   };
-  // The group outlives this or is owned by it. ranks: hosted by this process; null: one member.
+  // The group outlives this object or is owned by it. ranks: hosted mesh ranks; null: only one.
   MeshLine(ProcessGroup& group, HostedRanks* ranks, int members, const Options& options);
   MeshLine(std::shared_ptr<ProcessGroup> group, HostedRanks* ranks, int members,
            const Options& options);
@@ -40,7 +40,7 @@ class MeshLine {
   enum class Of : uint8_t { kGather, kSum, kParts, kCounts, kHeads, kRing };
   const std::string& name_of(Of of) const { return names_[static_cast<size_t>(of)]; }
 
-  // One collective: the inputs and outputs of each member.
+  // State of one collective: the inputs and outputs of each member.
   struct Round {
     std::vector<Tensor> x, into, out;
     std::function<void()> finish;  // writes `out`; called after the works have ended
@@ -48,21 +48,22 @@ class MeshLine {
 
     Tensor take(int member);
   };
-  // act: starts the collective, once all members have called this with equal `what`.
+  // Joins the round `what`; `act` starts its collective when all members have joined with equal
+  // `what`.
   std::shared_ptr<Round> join(int member, std::string_view what, const Tensor& x,
                               const Tensor& into, const std::function<void(Round&)>& act);
   void check_alike(std::string_view what, const std::vector<Tensor>& x) const;
 
-  std::shared_ptr<ProcessGroup> own_group_;  // or null
+  std::shared_ptr<ProcessGroup> own_group_;  // null: the caller owns the group
   ProcessGroup& group_;
   const int members_;
   const bool overlap_;
   std::array<std::string, 6> names_;
-  std::unique_ptr<HostedRanks::Meeting> meeting_;  // null: one member
+  std::unique_ptr<HostedRanks::Meeting> meeting_;  // null: the process has one member
   std::shared_ptr<Round> open_;                    // round that some members have joined
 };
 
-// One mesh rank's view of a line.
+// Exchange of one mesh rank over a MeshLine.
 class HostedExchange : public Exchange {
  public:
   HostedExchange(std::shared_ptr<MeshLine> line, int member);

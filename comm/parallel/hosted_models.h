@@ -13,16 +13,16 @@ namespace shale::comm {
 // have other shards, which become further parameters of the same unit.
 class HostedModels {
  public:
-  // models: ordered by context rank, then by tensor rank, with `tensor` tensor ranks; identical,
-  // already sharded (Parallel::cut()), without memory. All outlive this.
+  // models: identical, without memory, ordered by context rank, then by tensor rank, already
+  // sharded (Parallel::cut()). tensor: number of tensor ranks. All arguments outlive this object.
   HostedModels(HostedRanks& ranks, std::vector<Module*> models, int tensor);
 
   HostedRanks& ranks() const { return ranks_; }
   const std::vector<Module*>& models() const { return models_; }
   int tensor() const { return tensor_; }
   int context() const { return static_cast<int>(models_.size()) / tensor_; }
-  // `module` belongs to the first model. Returns the module of the same name in each model,
-  // `module` first.
+  // Returns the module with the name of `module` in each of the models. `module` belongs to the
+  // first model and comes first.
   std::vector<Module*> copies_of(const Module& module) const;
 
  private:

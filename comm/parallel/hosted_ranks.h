@@ -17,20 +17,20 @@ namespace shale::comm {
 // exchanges data with the others. The process calls each collective once for all its mesh ranks.
 class HostedRanks {
  public:
-  // `context`: shared by all hosted ranks; outlives this.
+  // `context` is shared by all hosted ranks, and must outlive this object.
   HostedRanks(Context& context, int count);
 
   int count() const { return count_; }
   // Index, in this process, of the rank that runs now; -1 outside of run().
   int current() const { return fibers_.current(); }
 
-  // Calls body(rank) once for each rank, in turns; with one rank directly. Each rank has its own
-  // autograd state, a copy of the context's. Throws the first exception of a rank; throws
-  // CommError, naming the calls, if ranks wait for each other forever.
+  // Calls body(rank) once for each rank, on fibers that take turns; a single rank runs without a
+  // fiber. Each rank has its own autograd state, a copy of the context's. Throws the first
+  // exception of a rank; throws CommError, naming the calls, if ranks wait for each other forever.
   void run(const std::function<void(int rank)>& body);
 
-  // Inside run(): waits until all ranks of `members` have called wait() with equal `what`; the last
-  // one calls `act`. Otherwise, or with one member: calls act(). Throws CommError if `what`
+  // Inside run(): waits until all `members` ranks have called wait() with equal `what`; the last
+  // one calls `act`. Outside of run(), or with one member: calls act(). Throws CommError if `what`
   // differs.
   class Meeting {
    public:
@@ -48,10 +48,10 @@ class HostedRanks {
     };
     HostedRanks& ranks_;
     const int members_;
-    std::shared_ptr<Round> round_;  // round at which some ranks have arrived; null: none
+    std::shared_ptr<Round> round_;  // round that some ranks have reached; null: none
   };
 
-  // Waits for all ranks; the last one calls `act`. For work that a process does once.
+  // Waits until all ranks have called it; the last one calls `act`, which the process needs once.
   void once(std::string_view what, const std::function<void()>& act) { all_.wait(what, act); }
 
  private:

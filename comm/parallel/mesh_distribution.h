@@ -10,8 +10,8 @@
 
 namespace shale::comm {
 
-// Communication of one mesh rank's layers with those of other ranks: of ranks that share layers,
-// sequences, and experts. Each argument may be null, and outlives this.
+// Communication of one mesh rank's layers with other ranks: exchanges with the ranks that share
+// layers, sequences, and experts. Each argument may be null, and must outlive this object.
 class MeshDistribution : public nn::Distribution {
  public:
   MeshDistribution(Exchange* layers, CutSequence* sequence, ExpertExchange* experts)
@@ -45,8 +45,8 @@ class MeshDistribution : public nn::Distribution {
                          const Products& products) const override;
 
  private:
-  // Exchanges with ranks that route other tokens of the same micro-batch: slices of the rows,
-  // shards of sequences.
+  // Returns the exchanges with the ranks that route other tokens of the same micro-batch: slices of
+  // the rows, and shards of sequences.
   std::vector<Exchange*> routing() const;
 
   Exchange* const layers_;

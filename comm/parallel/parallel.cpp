@@ -23,7 +23,7 @@ Degrees filled(Degrees degrees, int processes) {
         std::tuple("context", degrees.context, degrees.context_here),
         std::tuple("tensor", degrees.tensor, degrees.tensor_here)}) {
     if (size < 1) throw ConfigError(cat("parallel: ", name, " ", size, ", expected 1 or more"));
-    // Sums over all ranks are binary trees; a process must have whole subtrees.
+    // Sums over mesh ranks are binary trees, and each process must host whole subtrees.
     if (here >= 1 && size % here == 0 && std::has_single_bit(static_cast<unsigned>(here))) continue;
     throw ConfigError(cat("parallel: a process has ", here, " of ", size, " ranks of the axis ",
                           name, ", expected a divisor that is a power of two"));
@@ -56,10 +56,10 @@ std::shared_ptr<ProcessGroup> for_layers(ProcessGroup& group, const char* name) 
 
 }  // namespace
 
-// A process hosts whole subtrees over tensor and context ranks; tensor ranks first: they share
-// rows.
+// A process hosts whole subtrees over tensor and context ranks. It hosts tensor ranks first,
+// because they share rows.
 Degrees fit_degrees(const Degrees& wanted, int processes) {
-  // Left to the constructor of Parallel, which throws for these values by name.
+  // Parallel's constructor refuses these values with an error that names them.
   if (std::min({wanted.replica, wanted.pipeline, wanted.context, wanted.tensor}) < 1) return wanted;
   Degrees fit = wanted;
   fit.pipeline = std::gcd(wanted.pipeline, processes);
@@ -99,7 +99,8 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
       rank_(all.rank()),
       mesh_(all, parallel_axes(process_sizes(degrees_), all.size())),
       hosted_(context, degrees_.here()) {
-  // Context ranks have gradients of different tokens, like data-parallel ranks.
+  // Context ranks have gradients of different tokens, so they shard the state like data-parallel
+  // ranks.
   groups_.shard = &mesh_.flatten({"shard", "context"});
   groups_.context = degrees_.context;
   if (degrees_.replica > 1) groups_.replicate = &mesh_.group("replica");
@@ -211,7 +212,7 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
   return from_host<int32_t>(context_, own, {sequences, 2 * chunk});
 }
 
-// Sequences that do not divide into equal slices over tensor ranks are padded, on one rank too.
+// Pads sequences that cannot be divided into equal slices over the tensor ranks, also on one rank.
 void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan) {
   const SequenceParts parts = sequence_parts();
   if (degrees_.context == 1 && plan.tokens % parts.slices == 0) return;
@@ -298,7 +299,7 @@ Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
     add(lines.heads, alone, size, group, place);
     add(lines.ring, tokens_, here / size, place, group);
   } else {
-    const int processes = size / here;  // per group
+    const int processes = size / here;  // processes that form one group of ranks
     const auto itself = [](int context) { return context; };
     const auto near = split("tokens of groups", [&](int process) { return process / processes; });
     const auto ring = split("ring of groups", [&](int process) { return process % processes; });

@@ -19,8 +19,8 @@ namespace shale::comm {
 // Number of mesh ranks along each axis of a training run (docs/explanation/parallelism.md). A mesh
 // rank is one position in the mesh; a process may host several of them.
 struct Degrees {
-  int replica = 1;   // replicas of the ranks of `shard`
-  int shard = 0;     // ranks that shard the training state; 0: the rest of the ranks
+  int replica = 1;   // copies of the training state, each over `shard` ranks
+  int shard = 0;     // ranks that shard the training state; 0: all that the other axes leave
   int tensor = 1;    // ranks that share each layer
   int context = 1;   // ranks that share each sequence
   int expert = 1;    // ranks that share the experts, among those of shard, context and tensor
@@ -30,7 +30,7 @@ struct Degrees {
   int tensor_here = 1, context_here = 1;
 
   int here() const { return tensor_here * context_here; }
-  // Processes per micro-batch.
+  // Number of processes that one micro-batch is distributed over.
   int64_t model_processes() const {
     return int64_t{pipeline} * (context / context_here) * (tensor / tensor_here);
   }
@@ -51,9 +51,9 @@ struct ParallelOptions {
   bool overlap = true;  // overlap collectives inside layers with computation
   int row_pieces = 0;   // maximum pieces per layer's rows (Exchange::row_pieces())
   ContextKind context_kind = ContextKind::kGather;
-  int context_group = 0;  // kUlyssesRing: adjacent ranks that exchange heads; 0: as many as can
+  int context_group = 0;  // kUlyssesRing: adjacent ranks that exchange heads; 0: the most possible
   int reshard = 0;        // size of ShardGroups::reshard; 0: none
-  // True if optimizers assemble whole matrices from their shards (ShardGroups::shard_and_tensor).
+  // True if optimizers assemble matrices from all their shards (ShardGroups::shard_and_tensor).
   bool joins_matrices = false;
 };
 
@@ -68,7 +68,7 @@ struct ModelPlan {
 };
 
 // Mesh of a training run: process groups, the mesh ranks hosted by this process, and the exchanges
-// between their models. Throws ConfigError in terms of Degrees.
+// between their models. Throws ConfigError with the names of Degrees' fields.
 class Parallel {
  public:
   // Collective over `all`. `all` and `context` outlive this.
@@ -128,7 +128,7 @@ class Parallel {
   Tensor own_part(std::span<const int32_t> tokens, int64_t sequences, int32_t padding = 0) const;
   // Tokens per mesh rank of a sequence of ModelPlan::tokens, after cut().
   int64_t own_tokens() const;
-  // Process groups in which layers communicate, for reports; null: none.
+  // Process groups in which layers communicate, for reports; null: no such group.
   ProcessGroup* layers() const { return layers_.get(); }
   ProcessGroup* tokens() const { return tokens_.get(); }
   ProcessGroup* rows() const { return rows_.get(); }
@@ -139,7 +139,7 @@ class Parallel {
     std::shared_ptr<MeshLine> line;
     int member = 0;
   };
-  // Lines by hosted rank; `heads` and `ring` are used by kUlyssesRing.
+  // Positions of each hosted rank in its lines; only kUlyssesRing uses `heads` and `ring`.
   struct SequenceLines {
     std::vector<Place> all, heads, ring;
   };
@@ -159,12 +159,13 @@ class Parallel {
   int64_t tokens_of_sequences_ = 0;  // ModelPlan::tokens
   std::unique_ptr<Mesh> reshard_;    // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<Mesh> expert_;     // axes "same" and "expert"
-  // Groups for collectives of layers, in Lane::kModel: they must not wait for queued gradients.
+  // Groups for collectives of layers. They use Lane::kModel, so as not to wait for queued
+  // gradients.
   std::shared_ptr<ProcessGroup> layers_, tokens_, rows_;
-  std::vector<std::unique_ptr<Exchange>> tensor_;        // by hosted rank
-  std::vector<std::unique_ptr<CutSequence>> sequences_;  // by hosted rank
+  std::vector<std::unique_ptr<Exchange>> tensor_;        // one for each hosted rank
+  std::vector<std::unique_ptr<CutSequence>> sequences_;  // one for each hosted rank
   std::unique_ptr<ExpertExchange> experts_;
-  std::vector<std::unique_ptr<MeshDistribution>> distributions_;  // by hosted rank
+  std::vector<std::unique_ptr<MeshDistribution>> distributions_;  // one for each hosted rank
   std::unique_ptr<HostedModels> models_;
   std::unique_ptr<StageGroups> stages_;
 };

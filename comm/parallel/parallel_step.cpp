@@ -24,7 +24,7 @@ class MicroBatchWork : public PipelineWork {
 
   Tensor forward(const PieceRange& pieces, int micro, const Tensor& x) override {
     const int64_t micro_batch = int64_t{micro} * parallel_.data_ranks() + parallel_.data_rank();
-    // Dropout masks depend on the sample numbers, not on the rank that has the samples.
+    // Dropout masks depend on the global sample numbers, not on the rank that has the samples.
     parallel_.context().update_step(
         [&](StepState& step) { step.sample = static_cast<uint64_t>(micro_batch * samples_); });
     return run_({.rank = std::max(parallel_.hosted().current(), 0),
@@ -37,7 +37,7 @@ class MicroBatchWork : public PipelineWork {
  private:
   Parallel& parallel_;
   DataParallel& data_;
-  const int64_t samples_;  // per micro-batch
+  const int64_t samples_;  // samples per micro-batch
   const std::function<Tensor(const ForwardPass& pass)>& run_;
 };
 
@@ -83,7 +83,7 @@ ParallelStep::ParallelStep(Parallel& parallel, Module& model, std::span<const nn
                       .hosted = data_->hosted_ranks()});
 }
 
-// Lists one rank per loss: tensor and context ranks have the same losses.
+// Returns one rank for each loss, because tensor and context ranks have equal losses.
 std::vector<int> ParallelStep::ranks_with_losses() const {
   const MeshLayout& mesh = parallel_.mesh().layout();
   std::vector<int> ranks;
@@ -100,7 +100,8 @@ double ParallelStep::run(const std::function<Tensor(const ForwardPass& pass)>& f
   MicroBatchWork work(parallel_, *data_, samples_, forward);
   const std::vector<Tensor> losses = pipeline_->run(++steps_, work);
   data_->finish_gradients();
-  std::vector<double> values(static_cast<size_t>(micro_batches_));  // 0 on other stages
+  // Losses; 0 on other pipeline stages.
+  std::vector<double> values(static_cast<size_t>(micro_batches_));
   std::transform(losses.begin(), losses.end(), values.begin(),
                  [](const Tensor& loss) { return double{to_host<float>(loss).front()}; });
   return ordered_sum(parallel_.mesh().all().host(), values, ranks_with_losses());

@@ -15,7 +15,7 @@ namespace shale::comm {
 // Division of a step into micro-batches, and sharding of the model.
 struct ParallelStepOptions {
   DataParallelOptions data = {};
-  int64_t micro_batches = 1;  // per step, over all data-parallel ranks
+  int64_t micro_batches = 1;  // micro-batches per step, over all data-parallel ranks
   ScheduleKind schedule = ScheduleKind::k1F1B;
   int chunks = 1;       // model chunks per rank, for kInterleaved; kZbV always has two
   int64_t samples = 1;  // maximum samples per micro-batch; dropout masks depend on sample numbers
@@ -26,9 +26,9 @@ struct ParallelStepOptions {
 // Forward pass of one micro-batch through some pieces of one mesh rank's model.
 struct ForwardPass {
   int rank = 0;             // mesh rank in this process: index of the model
-  PieceRange pieces = {};   // all pieces without a pipeline
+  PieceRange pieces = {};   // without a pipeline: all pieces
   int64_t micro_batch = 0;  // index over all ranks in this step
-  Tensor x = {};            // output of the previous piece; undefined for the first piece
+  Tensor x = {};            // output of the previous piece; undefined before the first
 };
 
 // Forward and backward of training steps over all axes of a Parallel, for custom training loops:
@@ -71,10 +71,10 @@ class ParallelStep {
   std::vector<int> ranks_with_losses() const;
 
   Parallel& parallel_;
-  const int64_t micro_batches_;  // per data-parallel rank
-  const int64_t samples_;        // per micro-batch
+  const int64_t micro_batches_;  // micro-batches of this data-parallel rank
+  const int64_t samples_;        // samples per micro-batch
   std::unique_ptr<DataParallel> data_;
-  std::unique_ptr<Pipeline> pipeline_;  // a single rank if the model has one stage
+  std::unique_ptr<Pipeline> pipeline_;  // has one rank if the model has one stage
   int64_t steps_ = 0;
 };
 

@@ -26,7 +26,7 @@ namespace shale::comm {
 // keeps, of this rank's tokens or of its heads; backward exchanges keys and values again.
 Tensor attention(CutSequence& sequence, const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});
-// packed_attention() over such sequences; qkv: [n B, T / R, 3 H D].
+// packed_attention() over sequences whose tokens are on several ranks; qkv: [n B, T / R, 3 H D].
 Tensor packed_attention(CutSequence& sequence, const Tensor& qkv, int64_t heads,
                         const AttentionOptions& options = {});
 

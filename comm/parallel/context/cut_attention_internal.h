@@ -26,7 +26,7 @@ struct CutOptions {
   int64_t B(const Tensor& x) const { return x.size(0) / sequence.parts().count; }
 };
 
-// Attention of this rank's tokens, [n B, 2 S, heads, D] each: ContextKind::kGather and kRing.
+// Attention of this rank's tokens for kGather and kRing; all tensors are [n B, 2 S, heads, D].
 class CutAttention {
  public:
   virtual ~CutAttention() = default;
@@ -34,17 +34,17 @@ class CutAttention {
   // Allocates lse (log-sum-exp) for forward(), which writes it with `out`; backward() reads both.
   virtual Tensor make_lse(const Tensor& q) const = 0;
   virtual void forward(const Qkv& in, const Tensor& out, const Tensor& lse) const = 0;
-  // Writes grads.
+  // Computes the gradients of q, k and v, and writes them to `grads`.
   virtual void backward(const Qkv& in, const Tensor& out, const Tensor& lse, const Tensor& dout,
                         const Qkv& grads) const = 0;
 };
 
 std::shared_ptr<const CutAttention> gathered_attention(const CutOptions& options);
-// Throws ConfigError for a block mask.
+// Throws ConfigError if options have a block mask.
 std::shared_ptr<const CutAttention> ring_attention(const CutOptions& options);
 
-// ContextKind::kUlysses and kUlyssesRing, recorded by autograd, for tensors [n B, 2 S, heads, D] or
-// one packed tensor. Throws ConfigError unless the ranks divide the key heads.
+// Attention of kind kUlysses or kUlyssesRing, recorded by autograd, for three tensors [n B, 2 S,
+// heads, D] or one packed tensor. Throws ConfigError unless the ranks divide the key heads.
 Tensor ulysses_attention(const CutOptions& options, const Qkv& in);
 Tensor packed_ulysses_attention(const CutOptions& options, const Tensor& qkv, int64_t heads);
 

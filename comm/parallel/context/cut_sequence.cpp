@@ -54,14 +54,15 @@ const Tensor& CutSequence::positions(Context& context, int64_t sequences) {
 
 namespace {
 
-// Places for slices of the layers' rows, with whole sequences.
+// Positions in the whole tensor of x, this rank's slice of the rows, if sequences are not sharded.
 std::vector<DropoutPlace> slice_of(const Exchange& layers, const Tensor& x) {
   return {{.first = layers.rank() * x.numel(),
            .sample_elements = x.numel() * layers.ranks() / x.size(0),
            .elements = x.numel()}};
 }
 
-// Places for shards of sequences; the ranks of `layers` have equal slices of this rank's rows.
+// Positions of x if sequences are sharded; each rank of `layers` then has a slice of the shard's
+// rows.
 std::vector<DropoutPlace> chunks_of(const CutSequence& sequence, const Exchange* layers,
                                     const Tensor& x) {
   const int rank = layers != nullptr ? layers->rank() : 0;

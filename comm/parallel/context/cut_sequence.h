@@ -89,7 +89,7 @@ class CutSequence {
   int64_t tokens_;
   ContextKind kind_;
   int slices_;
-  int group_ = 1;  // ranks whose tokens this rank has
+  int group_ = 1;  // number of ranks whose tokens this rank has
   std::map<std::pair<Context*, int64_t>, Tensor> positions_;
 };
 

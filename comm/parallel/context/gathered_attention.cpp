@@ -18,7 +18,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
  public:
   explicit GatheredAttention(const CutOptions& options) : CutOptions(options) {}
 
-  // One f32 per query and head, chunk by chunk.
+  // Allocates lse: one f32 per query and head, chunk by chunk.
   Tensor make_lse(const Tensor& q) const override {
     return empty(q.context(), {2, q.size(0) * q.size(1) * q.size(2) / 2}, DType::kF32);
   }
@@ -27,18 +27,18 @@ class GatheredAttention final : public CutAttention, private CutOptions {
                 const Qkv& grads) const override;
 
  private:
-  // Calls visit(half, chunk index), the later chunk first.
+  // Calls visit(half, chunk index) for this rank's two chunks of queries, the later chunk first.
   template <typename Visit>
   void for_chunks(const Visit& visit) const {
     const SequenceParts parts = sequence.parts();
     for (const int half : {1, 0}) visit(half, parts.chunk(parts.first, half));
   }
-  // View of one chunk [B, S, H, D] of this rank's tensor.
+  // View of one chunk of this rank's tensor: [B, S, H, D].
   Tensor chunk_of(const Tensor& x, int half) const {
     return x.alias({x.size(0), S(), x.size(2), x.size(3)}, x.strides(),
                    half * S() * x.strides()[1]);
   }
-  // First keys of a chunk's queries [B, S], dense.
+  // First keys of the queries in one chunk: [B, S], dense.
   Tensor first_keys_of(int half) const {
     if (!first_keys.defined()) return {};
     const int64_t row = 2 * S(), rows = first_keys.size(0);
@@ -47,7 +47,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
                   {.x = first_keys.alias({rows, S()}, {row, 1}, half * S()), .y = keys});
     return keys;
   }
-  // Blocks of a chunk's queries, which are the last S before `end`; undefined: no block mask.
+  // Block lists for a chunk's queries, the last S tokens before `end`; undefined: no block mask.
   BlockMask::Lists blocks_of(const Tensor& q, int64_t end) const {
     if (blocks == nullptr) return {};
     return blocks->lists(
@@ -181,7 +181,8 @@ void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Te
   });
 }
 
-// Adds pairs: [B, tokens, 2, G, D], in token order, to sums: [2 R, B, S, 2 G D] f32, rank by rank.
+// Adds the pairs of all tokens, [B, tokens, 2, G, D], to sums, [2 R, B, S, 2 G D] f32, rank by
+// rank.
 void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens,
                                   bool first) const {
   const SequenceParts parts = sequence.parts();
@@ -194,7 +195,7 @@ void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64
     const bool is_late = chunk >= parts.shards;
     const int shard = is_late ? parts.chunks() - 1 - chunk : chunk;
     const int64_t slot = (2 * shard + (is_late ? 1 : 0)) * batch * run;
-    if (chunk * S() >= tokens) {  // not seen by this chunk of queries
+    if (chunk * S() >= tokens) {  // the queries do not attend to this chunk of keys
       if (first) kernels::fill(sums.exec(), {.y = vector(sums, batch * run, slot), .value = 0});
       continue;
     }
@@ -207,7 +208,7 @@ void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64
   }
 }
 
-// Writes sums, this rank's chunks of [2, B, S, 2, G, D] f32, to the gradients of keys and values.
+// Writes this rank's chunks of key and value gradients, [2, B, S, 2, G, D] f32, to `grads`.
 void GatheredAttention::scatter_pairs(const Tensor& sums, const Qkv& grads) const {
   Tensor pairs = sums;
   if (grads.k.dtype() != sums.dtype()) {

@@ -54,7 +54,7 @@ Keys unpacked(const Tensor& both) {
   return {both.alias(shape, strides), both.alias(shape, strides, both.numel() / 2)};
 }
 
-// Rounds f32 sums into a gradient of any strides.
+// Rounds f32 gradient sums into a gradient tensor of any strides.
 void write_grad(const Tensor& sum, const Tensor& grad) {
   Tensor rounded = sum;
   if (grad.dtype() != DType::kF32) {
@@ -88,7 +88,7 @@ class RingAttention final : public CutAttention, private CutOptions {
                 const Qkv& grads) const override;
 
  private:
-  // f32 gradient sums of backward: of the keys, [n B, 2 S, H, D], and of the queries.
+  // f32 gradient sums of the keys, [n B, 2 S, H, D], and of the queries, during backward.
   struct Sums {
     Tensor q;
     Keys of_keys;
@@ -107,12 +107,14 @@ class RingAttention final : public CutAttention, private CutOptions {
   Tensor lse_of(const Tensor& lse, const Pair& pair) const;
   Tensor first_keys_of(const Pair& pair) const;
 
-  // Calls visit(keys, pair) for the pairs of shards in the order above. Calls pass() when the keys
-  // of one rank are done and the next rank's keys, already in transfer, are due.
+  // Calls visit(keys, pair) for all pairs of shards, in ring order (see the top of this file).
+  // Calls pass() when the keys of one rank are done and the next rank's keys, already in transfer,
+  // are due.
   template <typename Visit, typename Pass>
   void go_around(const Keys& own, const Visit& visit, const Pass& pass) const;
-  // Visits the pairs of this rank's queries with the keys of a rank. For its own keys, kFirst
-  // visits those of shards up to the shard of the queries, kLast the rest, at the end.
+  // Visits the pairs of this rank's queries with the keys of one rank. For this rank's own keys,
+  // kFirst visits key shards up to the shard of the queries, and kLast visits later key shards at
+  // the end.
   enum class Which : uint8_t { kAll, kFirst, kLast };
   template <typename Visit>
   void visit_rank(const Keys& keys, int rank, Which which, const Visit& visit) const;
@@ -167,7 +169,7 @@ Tensor RingAttention::lse_of(const Tensor& lse, const Pair& pair) const {
                    pair.query_slot * B(lse) * stride[0] + pair.first_query);
 }
 
-// Dense, or undefined.
+// Returns the first keys of the pair's queries, dense; undefined if there are none.
 Tensor RingAttention::first_keys_of(const Pair& pair) const {
   if (!first_keys.defined()) return {};
   const int64_t row = 2 * S(), rows = B(first_keys);
@@ -203,7 +205,7 @@ void RingAttention::go_around(const Keys& own, const Visit& visit, const Pass& p
   for (int step = 1; step < ranks; ++step) {
     pass();
     const Tensor both = next.get();
-    next = {};  // the sent tensor is no longer needed
+    next = {};  // the tensor was sent: its memory can be freed
     if (step + 1 < ranks) next = exchange.begin_pass(both);
     visit_rank(unpacked(both), (me - step + ranks) % ranks, Which::kAll, visit);
   }
@@ -224,7 +226,7 @@ void RingAttention::add_forward(const Qkv& in, const Keys& keys, const Pair& pai
                                 const Tensor& sum, const Tensor& lse) const {
   const Tensor q = queries_of(in.q, pair), sum_rows = queries_of(sum, pair);
   const Tensor lse_rows = lse_of(lse, pair), hidden = first_keys_of(pair);
-  // A shard's own keys come first and start its sum.
+  // A shard of queries starts its sum with its own keys, so that this call writes the sum directly.
   const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
   const Tensor part = is_direct ? sum_rows : empty(q.context(), q.shape(), q.dtype());
   const Tensor part_lse = pair.is_own() ? lse_rows : f32_empty(q, lse_rows.shape());
@@ -252,8 +254,8 @@ void RingAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse
                              const Tensor& dout, const Qkv& grads) const {
   Exchange& exchange = sequence.exchange();
   const Tensor dq = f32_empty(in.q, in.q.shape());
-  // Gradient sums of the keys that are here. They follow the keys around the ring, and one rank
-  // further to their owner.
+  // Gradient sums of the keys that this rank has now. The sums follow the keys around the ring, and
+  // one rank further, to the owner of the keys.
   Tensor of_keys = f32_empty(in.k, packed_shape(in.k));
   Arrival arriving;
   const auto arrived = [&] {
@@ -277,7 +279,7 @@ void RingAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse
   write_grad(sums.v, grads.v);
 }
 
-// sums_of() is called as late as possible: the sums of keys may still be in transfer until then.
+// Calls sums_of() as late as possible, because the sums of the keys may be in transfer until then.
 template <typename SumsOf>
 void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pair,
                                  const Tensor& out, const Tensor& lse, const Tensor& dout,
@@ -289,7 +291,7 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
     return Qkv{queries_of(sums.q, pair), keys_of(sums.of_keys.k, pair),
                keys_of(sums.of_keys.v, pair)};
   };
-  // The shard's own part starts every sum.
+  // A shard's own pair starts every sum, so that this call writes the sums directly.
   const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
   const Qkv parts = is_direct ? rows_in(sums_of()) : Qkv{part_of(q), part_of(k), part_of(v)};
   kernels::attention_bwd(q.exec(), {.q = q,
@@ -315,7 +317,7 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
   add(parts.v, sums.v, pair.is_own());
 }
 
-// part: dense; sum: rows of f32. The first part initialises the sum.
+// Adds `part`, dense, to `sum`, rows of an f32 tensor. The first part initialises the sum.
 void RingAttention::add(const Tensor& part, const Tensor& sum, bool is_first) const {
   const int64_t run = part.numel() / part.size(0);
   for (int64_t b = 0; b < part.size(0); ++b) {

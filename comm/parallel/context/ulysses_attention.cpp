@@ -26,9 +26,9 @@ class HeadTrade {
   // Exchanges [n B, 2 S, H, D] of all heads for [B, T, H / ranks, D] of this rank's heads, dense;
   // for kUlyssesRing for [ranks n B, 2 S, H / ranks, D].
   std::vector<Tensor> to_heads(const std::vector<Tensor>& tokens) const;
-  // Inverse of to_heads(): writes to `tokens`.
+  // Inverse of to_heads(): writes the exchanged tensors to `tokens`.
   void to_tokens(const std::vector<Tensor>& heads, const std::vector<Tensor>& tokens) const;
-  // Gathers [n B, 2 S] i32 of this rank's tokens into the token layout of to_heads().
+  // Gathers a value per token, [n B, 2 S] i32, from all ranks, in the token order of to_heads().
   Tensor all_tokens(const Tensor& of_tokens) const;
 
  private:
@@ -157,7 +157,7 @@ void check_heads(const HeadTrade& trade, const Tensor& k) {
                         " ranks, expected a divisor of the heads; or use the kind ring"));
 }
 
-// parts_of: returns q, k and v of inputs, which are three tensors or one packed tensor.
+// parts_of(inputs) returns q, k and v; inputs are three tensors or one packed tensor.
 template <typename PartsOf>
 Tensor redistributed(const CutOptions& asked, const std::vector<Tensor>& inputs,
                      const PartsOf& parts_of) {

@@ -13,24 +13,24 @@ struct LeafState;
 
 namespace shale::comm {
 
-// Use of the tables of a buffer, which an embedding and the output layer may share.
+// How a buffer's tables are used: an embedding and the output layer may share (tie) a table.
 enum class TableUse : uint8_t {
-  kOnly,   // no second use, or both gradients go to one place
-  kTied,   // the gradient of a second use elsewhere is added in the end
-  kApart,  // the second use: a gradient only; another buffer has the values
+  kOnly,   // only one use, or both uses add to one gradient
+  kTied,   // has the values; the gradient of the other use is added at the end
+  kApart,  // the other use: has only a gradient; a kTied buffer has the values
 };
 
-// Traits of parameters. Those of a unit's parameters with equal traits share a buffer.
+// Traits of parameters. The parameters of a unit that have equal traits share a buffer.
 struct BufferTraits {
   DType compute = DType::kF32;
   DType reduce = DType::kF32;
   bool trainable = true;
-  bool persistent = false;  // stage 3 keeps them whole
+  bool persistent = false;  // stage 3 keeps these parameters whole
   TableUse use = TableUse::kOnly;
-  bool repeated = false;     // every tensor rank has them (nn/sharding.h)
-  bool of_experts = false;   // distributed experts (ShardGroups::experts)
-  UnitOffload offload = {};  // trainable parameters only
-  bool in_codes = false;     // the codes of ShardingOptions apply
+  bool repeated = false;     // every tensor rank has these parameters (nn/sharding.h)
+  bool of_experts = false;   // parameters of distributed experts (ShardGroups::experts)
+  UnitOffload offload = {};  // only for trainable parameters
+  bool in_codes = false;     // sent in the codes of ShardingOptions
   // fp8 format in which the values are gathered, if only fp8 GEMMs read them; else kPlain.
   Operands operands = Operands::kPlain;
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
@@ -46,11 +46,12 @@ struct BufferSpec {
   const BufferTraits traits;
   const FlatLayout layout;
 
-  ProcessGroup& ranks() const { return shared.shard(traits.of_experts); }  // its ranks
+  // Ranks that share the buffer.
+  ProcessGroup& ranks() const { return shared.shard(traits.of_experts); }
   bool offloaded() const { return traits.offload.tier != nullptr; }
   bool shards_values() const { return shared.options.stage >= 3 && !traits.persistent; }
   bool shards_gradients() const { return shared.options.stage >= 2; }
-  bool is_sharded() const {  // masters, or the values of frozen parameters
+  bool is_sharded() const {  // true: masters, or frozen values, are sharded
     return traits.trainable ? shared.options.stage >= 1 : shards_values();
   }
   bool gathers_codes() const {
@@ -63,9 +64,9 @@ struct BufferSpec {
   // True if a reduction leaves the sum of all elements on every rank, instead of this rank's part.
   bool sums_everywhere() const { return !is_sharded() && !shared.options.reproducible; }
 
-  // Elements of the parameter that rank `rank` of the shard group holds.
+  // Returns the elements of the parameter that rank `rank` of the shard group holds.
   OptimSpan span_of(const FlatEntry& entry, int rank) const;
-  Tensor own_part(const Tensor& whole) const;  // this rank's part
+  Tensor own_part(const Tensor& whole) const;  // this rank's part of `whole`
   // Autograd state of a parameter. Gradients arrive in `row_parts` parts (Parameter::copies).
   LeafState& leaf(const FlatEntry& entry, size_t part = 0) const;
   size_t row_parts() const;

@@ -14,7 +14,7 @@ class CapturedCollectives {
   CapturedCollectives() = default;
   // Takes the collectives captured since they were last taken from the groups.
   explicit CapturedCollectives(const ShardGroups& groups);
-  // Call it after queueing the graph on `stream`.
+  // Call it after the graph has been queued on `stream`.
   void replayed(void* stream) const;
 
  private:

@@ -16,12 +16,12 @@ class CodedGather {
  public:
   explicit CodedGather(const BufferSpec& spec) : spec_(spec) {}
   Work start(const Tensor& master, const CollectiveOptions& options);
-  // Call after the gather, if one was started.
+  // Decodes the gathered codes into `values`. Call it after the gather; no-op if none was started.
   void decode(const Tensor& values);
 
  private:
   const BufferSpec& spec_;
-  Tensor codes_;  // codes of all values
+  Tensor codes_;  // codes of the whole buffer's values
 };
 
 // Sums gradients in codes: each rank receives the codes of its shard from all ranks and adds the
@@ -30,12 +30,14 @@ class CodedReduceScatter {
  public:
   explicit CodedReduceScatter(const BufferSpec& spec) : spec_(spec) {}
   Work start(const Tensor& whole, const CollectiveOptions& options);
-  // Call after the exchange, if one was started. Adds in the tree order of all sums.
+  // Adds the received gradients to `sum` in tree order. Call it after the exchange; no-op without
+  // one.
   void add_to(const Tensor& sum);
 
  private:
   const BufferSpec& spec_;
-  Tensor sent_, received_;  // codes: whole gradient; all ranks' of this rank's shard
+  // Codes of this rank's whole gradient; codes of its shard from all ranks.
+  Tensor sent_, received_;
 };
 
 // Gathers the matrices of a buffer in the fp8 format that GEMMs read. The scales follow from each
@@ -45,12 +47,13 @@ class Fp8Gather {
   Fp8Gather(const BufferSpec& spec, const OptimShard& shard) : spec_(spec), shard_(shard) {}
   ~Fp8Gather() { let_go(std::move(exchange_)); }
 
-  // Starts the exchange of maxima, unless done since the masters last changed.
+  // Starts the exchange of maxima, unless it was started since the masters last changed.
   void start_exchange();
   void masters_changed();
   // Starts the gather of the codes, from the shard of ShardGroups::reshard if that is defined.
   Work start(const Tensor& small_shard, const CollectiveOptions& options);
-  const Tensor& codes() const { return codes_; }  // whole, from start() to free_codes()
+  // Codes of the whole buffer, from start() to free_codes().
+  const Tensor& codes() const { return codes_; }
   void free_codes() { codes_ = Tensor(); }
   // Sets the codes, which GEMMs read, in the parameters. A reader of plain values causes all
   // weights to be decoded into the tensor returned by `values`.
@@ -64,7 +67,7 @@ class Fp8Gather {
   const BufferSpec& spec_;
   const OptimShard& shard_;
   Tensor codes_;
-  Tensor largest_;            // per block of each matrix
+  Tensor largest_;            // maximum of each block of each matrix
   bool has_largest_ = false;  // largest_ is that of the current masters, or is being exchanged
   Work exchange_;             // all-reduce of largest_
 };

@@ -19,8 +19,8 @@ namespace {
 // than 2^18 samples a rank would get the masks of the next rank.
 constexpr int kSamplesOfRank = 18;
 
-// Keeps the gradients of a table's two uses apart and adds them at the end, so that the order of
-// additions does not depend on what lies between the uses.
+// Keeps the gradients of a tied table's two uses apart and adds them at the end, so that the order
+// of additions does not depend on the modules between the two uses.
 void keep_ties_apart(std::vector<UnitPlan>& plans) {
   for (UnitPlan& plan : plans) {
     for (Parameter* parameter : plan.parameters) {
@@ -31,7 +31,7 @@ void keep_ties_apart(std::vector<UnitPlan>& plans) {
   }
 }
 
-// Inserts after each parameter its counterparts of this process's other tensor ranks.
+// Inserts after each parameter the same parameter of this process's other tensor ranks.
 void add_hosted(UnitPlan& plan) {
   for (std::vector<Parameter*>* const list : {&plan.parameters, &plan.apart}) {
     std::vector<Parameter*> all;
@@ -173,7 +173,7 @@ DataParallel::~DataParallel() {
     for (const auto& unit : units_) unit->detach();
     for (Buffer* buffer : buffers_) buffer->unbind();
   }
-  units_.clear();  // frees them after the collectives in flight
+  units_.clear();  // frees the units after their collectives in flight
   if (shared_.single()) return;
   // The provider may be destroyed before the context.
   shared_.context.allocator().set_provider(MemoryTag::kGradient, nullptr);
@@ -250,7 +250,8 @@ void DataParallel::order_units() {
       shards_.back().gradient->check = [this, chunk = static_cast<size_t>(unit->chunk())] {
         sync_.check_reduced(chunk);
       };
-      // In stage 0 the ranks over which gradients are added all have copies.
+      // With experts in stage 0, each rank of buffer->ranks() has a copy: only the first one
+      // counts.
       if (options_.stage == 0 && shared_.groups.experts != nullptr) {
         shards_.back().counts = buffer->ranks().rank() == 0;
         shards_.back().repeats = !shards_.back().counts;
@@ -374,7 +375,7 @@ void DataParallel::reshard() {
   for (const auto& unit : units_) unit->reshard();
 }
 
-// Skips buffers that have memory: they belong to another unit or to the module itself.
+// Skips buffers that already have memory: another unit or the module itself allocated them.
 void DataParallel::bind_buffers(const Module& module) {
   for (Buffer* buffer : module.buffers()) {
     if (!buffer->needs_memory()) continue;

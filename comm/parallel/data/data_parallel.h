@@ -27,7 +27,7 @@ struct DataParallelOptions {
   DType compute = DType::kF32;
   DType reduce = DType::kF32;
   ReshardAfterForward reshard_after_forward = ReshardAfterForward::kAuto;
-  int64_t persist_below = 0;  // in elements
+  int64_t persist_below = 0;  // minimum size of a sharded parameter, in elements
   UnitOffload offload = {};
   // Options of the whole model.
   int stage = 0;              // 0 to 3, see ShardingOptions
@@ -35,7 +35,7 @@ struct DataParallelOptions {
   bool reproducible = false;  // make losses independent of the number of ranks
   std::optional<kernels::BlockCode> gather_code = {}, reduce_code = {};  // see ShardingOptions
   bool gather_fp8 = false;                                               // see ShardingOptions
-  int prefetch = 1;  // stage 3: units gathered ahead of the current one
+  int prefetch = 1;  // stage 3: units to gather ahead of the current one
   // Seed of the initial values; none: Context::next_model_seed().
   std::optional<uint64_t> seed = {};
   // Fraction of the elements to which `offload` applies, rounded up to whole units: first the units
@@ -99,7 +99,8 @@ class DataParallel {
   // Calls body(rank) for each mesh rank of this process (ShardGroups::hosted), each with its own
   // autograd state; with one rank body(0).
   void run(const std::function<void(int rank)>& body) const;
-  HostedRanks* hosted_ranks() const { return hooks_.ranks(); }  // null: one mesh rank
+  // Null: the process has one mesh rank.
+  HostedRanks* hosted_ranks() const { return hooks_.ranks(); }
 
   // Makes a unit of those parameters of a module's subtree that are not in a unit yet. Collective.
   FlatUnit& add_unit(Module& module, const UnitOptions& options);
@@ -134,8 +135,8 @@ class DataParallel {
   std::vector<bool> gradient_flags();
   void set_gradient_flags(const std::vector<bool>& flags);
 
-  // Applies to the next step: unless gradients are added over replicas, each replica has the sum
-  // over its own ranks. Same on all ranks, between two steps.
+  // Chooses the replica gradients of the next step: the sum over all replicas, or each replica's
+  // own. The same on all ranks; call it between two steps.
   void set_replica_gradients(ReplicaGradients of) { shared_.replica_gradients = of; }
   // Enables local steps of replicas. `tier` outlives this. Throws what LocalSteps throws.
   void keep_local_steps(offload::HostTier& tier, const LocalStepsOptions& options);
@@ -165,7 +166,8 @@ class DataParallel {
   // ranks. Collective.
   void average_buffers();
 
-  // Gather all parameters, for use outside of forward and backward, and free them again.
+  // unshard() gathers all parameters, for use outside of forward and backward; reshard() frees
+  // them.
   void unshard();
   void reshard();
 
@@ -200,7 +202,8 @@ class DataParallel {
   const DataParallelOptions& options() const { return options_; }
   const ShardingContext& shared() const { return shared_; }
   ShardingContext& shared() { return shared_; }
-  double exposed_seconds() const { return shared_.exposed_seconds; }  // total wait
+  // Total time spent waiting for collectives.
+  double exposed_seconds() const { return shared_.exposed_seconds; }
 
   // The model that owns this is being destroyed: leave its modules alone from now on.
   void release() { owned_by_model_ = true; }
@@ -217,7 +220,7 @@ class DataParallel {
   std::vector<std::unique_ptr<FlatUnit>> units_;
   std::set<const Parameter*> taken_;
   std::vector<OptimShard> shards_;
-  std::vector<Buffer*> buffers_;  // allocated by this
+  std::vector<Buffer*> buffers_;  // buffers that this object allocated
   UnitHooks hooks_;
   UnitGathers gathers_;
   GradientSync sync_;

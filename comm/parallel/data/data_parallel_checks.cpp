@@ -92,7 +92,7 @@ void check_unit_options(const ShardingContext& shared, const UnitOptions& option
        small == nullptr ? "none" : cat("one of ", small->size()));
 }
 
-// Tensor ranks add the gradients of parameters that all of them have.
+// The tensor ranks that share layers must be those of ShardGroups::tensor, which adds gradients.
 void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plans) {
   const ProcessGroup* const group = groups.tensor;
   const int hosted = groups.hosted != nullptr ? groups.hosted->tensor() : 1;

@@ -9,7 +9,7 @@ namespace shale::comm {
 // Checks of DataParallel. They throw ConfigError unless stated otherwise.
 
 // Refuse options of a model, or of a unit, that are incompatible with each other or with the
-// groups. Throw InternalError for a host tier of another device.
+// groups. Throw InternalError if the host tier belongs to another device.
 void check_options(const ShardingContext& shared, const DataParallelOptions& options);
 void check_unit_options(const ShardingContext& shared, const UnitOptions& options);
 // Refuses tensor-parallel layers if the groups have no ShardGroups::tensor.

@@ -29,13 +29,14 @@ class FlatBuffer {
              const std::vector<Parameter*>& parameters);
   FlatBuffer(const FlatBuffer&) = delete;
   FlatBuffer& operator=(const FlatBuffer&) = delete;
-  void detach();  // disconnects the parameters from this
+  void detach();  // disconnects the parameters from this buffer
 
   const BufferSpec& spec() const { return spec_; }
   const FlatLayout& layout() const { return spec_.layout; }
   ProcessGroup& ranks() const { return spec_.ranks(); }
   bool is_sharded() const { return spec_.is_sharded(); }
-  const FlatEntry* find(const Parameter& parameter) const;  // null: not in this buffer
+  // Null: the parameter is not in this buffer.
+  const FlatEntry* find(const Parameter& parameter) const;
   const OptimShard& shard() const { return shard_; }
   // This rank's spans: `first` and `count` in the parameter, `offset` in master().
   const std::vector<OptimSpan>& spans() const { return shard_.spans; }
@@ -44,7 +45,8 @@ class FlatBuffer {
 
   FlatValues& values() { return values_; }
   const FlatValues& values() const { return values_; }
-  FlatGradient* gradient() { return gradient_ ? &*gradient_ : nullptr; }  // null: frozen
+  // Null: parameters are frozen.
+  FlatGradient* gradient() { return gradient_ ? &*gradient_ : nullptr; }
 
  private:
   const BufferSpec spec_;

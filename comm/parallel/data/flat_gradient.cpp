@@ -33,7 +33,7 @@ void GradientReduction::start_repeated(const Tensor& grad) {
   ProcessGroup& group = *shared.groups.tensor;
   if (group.size() == 1) return;
   repeated_ = group.all_reduce_sum(grad, shared.collective(spec_.name, Traffic::kGradients));
-  // A rank alone has no collective that could wait for this one; row parts and codes are read next.
+  // Waits now if no later collective can wait for this sum, or if kernels read it first.
   if (spec_.ranks().size() == 1 || spec_.row_parts() > 1 || spec_.reduces_codes()) {
     shared.wait(std::exchange(repeated_, Work()));
   }
@@ -53,8 +53,8 @@ void GradientReduction::start(const Tensor& whole, const Tensor& sum) {
   sum_ = sum;
 }
 
-// An owner's sum: with NCCL and deterministic groups an all-reduce has the bits of stage 0;
-// otherwise a reduction to the owner sends half as much.
+// Starts the sum of a buffer. With an owner, deterministic groups (NCCL) use an all-reduce, which
+// has the bits of stage 0; other groups use a reduction to the owner, which sends half as much.
 Work GradientReduction::start_sum(const Tensor& whole, const Tensor& sum,
                                   const CollectiveOptions& options) {
   ProcessGroup& group = spec_.ranks();
@@ -83,7 +83,7 @@ FlatGradient::FlatGradient(const BufferSpec& spec, OptimShard& shard)
       reduction_(spec) {}
 
 void FlatGradient::prepare_backward() {
-  // An optimizer step that is still running reads the gradient.
+  // The optimizer step of an offloaded shard may still read the gradient.
   if (shard_.fence != nullptr) shard_.fence->wait(spec_.shared.context.exec().stream);
   end_backward();
   accumulator_.drop_zeroed();
@@ -147,7 +147,7 @@ void FlatGradient::add_over(ProcessGroup& stages) {
   const Tensor& grad = shard_.grad;
   const bool on_device = &grad.context() == &shared.context;
   if (grad.numel() > 0) {
-    // The buffer's name differs between stages; the parameter's does not.
+    // Uses a parameter's name as the tag, because the buffer's name differs between stages.
     const std::string tag = spec_.layout.entries.front().parameter->full_name();
     CollectiveOptions options = shared.collective(tag, Traffic::kGradients);
     if (!on_device) options.stream = nullptr;
@@ -159,10 +159,11 @@ void FlatGradient::add_over(ProcessGroup& stages) {
   if (shard_.fence != nullptr) shard_.fence->gradient_complete({});
 }
 
-// Informs an optimizer that steps the shard elsewhere: it may fetch the gradient now, or after
+// Informs an optimizer that steps the shard off the device: it may fetch the gradient now, or after
 // `arrived` if the gradient is in host memory.
 void FlatGradient::tell_complete(const Event& arrived) {
-  if (spec_.traits.use != TableUse::kOnly) return;  // the second use is still to be added
+  // The gradient of the second use is still to be added.
+  if (spec_.traits.use != TableUse::kOnly) return;
   if (!told_complete_ && shard_.fence != nullptr) shard_.fence->gradient_complete(arrived);
   told_complete_ = true;
 }

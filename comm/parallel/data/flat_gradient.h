@@ -13,9 +13,9 @@ class GradientReduction {
   explicit GradientReduction(const BufferSpec& spec) : spec_(spec), coded_(spec) {}
   ~GradientReduction();
 
-  // Call first. Adds the gradients of parameters that every tensor rank has, each from its own
-  // rows: a binary tree over the tensor ranks of this process, then over the processes. All get the
-  // sum.
+  // Call it before start(). Adds the gradients of parameters that every tensor rank has, over the
+  // tensor ranks: as a binary tree over those of this process, then over the processes. Every rank
+  // gets the sum.
   void start_repeated(const Tensor& grad);
   // Starts the sum of `whole` over the ranks that share it, and over replicas, into `sum`: this
   // rank's part, or `whole` itself (BufferSpec::sums_everywhere()).
@@ -29,10 +29,10 @@ class GradientReduction {
 
   const BufferSpec& spec_;
   CodedReduceScatter coded_;
-  Tensor sum_;      // defined while the reduction runs
-  Work repeated_;   // over ShardGroups::tensor, for parameters that every tensor rank has
-  Work reduction_;  // then over ShardGroups::shard
-  Work replicas_;   // then over ShardGroups::replicate
+  Tensor sum_;      // defined while the reduction is running
+  Work repeated_;   // sum over ShardGroups::tensor of parameters on every tensor rank
+  Work reduction_;  // then the sum over ShardGroups::shard
+  Work replicas_;   // then the sum over ShardGroups::replicate
 };
 
 // Gradient of a flat buffer of trainable parameters during a step: backward writes it
@@ -50,28 +50,30 @@ class FlatGradient {
   void add_ready_hook(const std::function<void(const FlatEntry&)>& ready) {
     unsharded_.add_ready_hook(ready);
   }
-  // Call these when a backward of the context, which may reach these parameters, begins and ends.
+  // Call these at the begin and end of each backward of the context, which may reach the
+  // parameters.
   void prepare_backward();
   void end_backward();
-  // Called when such a backward reaches the model.
+  // Called when a backward of the context reaches the model.
   void begin_backward() { told_complete_ = false; }
   // Starts the sum over the ranks; parameters that no backward reached count as zero. No gradient
   // may be added from now until finish_reduce().
   void start_reduce();
   bool reduction_done() const { return reduction_.is_done(); }
-  void finish_reduce(bool last);  // last: of the step
+  void finish_reduce(bool last);  // last: no other reduction follows in this step
   // Call after the last reduction of a step: the shard's gradient is then the sum over
   // micro-batches and ranks.
   void finish_step();
   // Replaces reductions if there is one rank: zeroes gradients that no backward has reached.
   void finish_alone();
 
-  // Adds the gradient of a table's second use from `apart`, and clears it, after both reductions.
+  // Adds the gradient of a table's second use, from `apart`, after both are reduced; clears
+  // `apart`.
   void add(FlatGradient& apart);
   // Adds the gradient of a table's second use on another stage: a sum over the ranks of `stages`.
   void add_over(ProcessGroup& stages);
 
-  // Visits the flags: the shard and each parameter have a value; the value is a sum over ranks.
+  // Visits the flags of the shard and its parameters: has a value; the value is a sum over ranks.
   void for_each_flag(const std::function<void(bool&)>& visit) { accumulator_.for_each_flag(visit); }
 
  private:
@@ -83,7 +85,7 @@ class FlatGradient {
   UnshardedGradient unsharded_;
   GradientAccumulator accumulator_;
   GradientReduction reduction_;
-  bool keeps_aside_ = false;    // the next gradient is the first after a sum
+  bool keeps_aside_ = false;    // the current sum is kept before the next gradient is added
   bool told_complete_ = false;  // shard_.fence was informed in this backward
 };
 

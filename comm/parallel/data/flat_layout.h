@@ -23,14 +23,14 @@ struct FlatEntry {
 
   int64_t numel() const { return parameter->numel(); }
   int64_t end() const { return offset + numel(); }
-  Tensor part_of(const Tensor& buffer) const;  // view in the parameter's shape
+  Tensor part_of(const Tensor& buffer) const;  // view of the parameter, in its shape
 };
 
 struct FlatLayout {
   std::vector<FlatEntry> entries;
   int64_t numel = 0;           // elements of the whole buffer
-  int64_t shard_numel = 0;     // size of a rank's range, unless empty
-  std::optional<int> owner{};  // the one rank with a range; none: all ranks have one
+  int64_t shard_numel = 0;     // elements of a rank's range, unless it has none
+  std::optional<int> owner{};  // the only rank with a range; none: every rank has one
 
   // Range of a rank in the buffer; without owner: [rank * shard_numel, (rank + 1) * shard_numel).
   int64_t begin_of(int rank) const { return owner ? 0 : rank * shard_numel; }
@@ -39,7 +39,7 @@ struct FlatLayout {
 
 // turn: number of earlier buffers with an owner; ranks become owners in turn.
 FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks, int64_t turn = 0);
-// Zeroes the gaps between parameters and after the last.
+// Zeroes the gaps between parameters, and after the last parameter.
 void zero_padding(const FlatLayout& layout, const Tensor& buffer);
 
 // Plan of a unit: a module's subtree without the subtrees of units inside it. A parameter of
@@ -47,11 +47,11 @@ void zero_padding(const FlatLayout& layout, const Tensor& buffer);
 struct UnitPlan {
   Module* module = nullptr;
   std::vector<Parameter*> parameters;  // in the order of declaration
-  std::string part = {};               // part of the module, for messages: "head"; empty: all of it
+  std::string part = {};  // name of a part of the module, for messages: "head"; empty: all of it
   int chunk = 0;                       // chunk of a pipeline rank; chunks have separate backwards
-  // Parameters whose gradient is added to that of another use, on this rank or on another stage.
+  // Tied parameters: their gradient is added to that of a second use, here or on another stage.
   std::set<const Parameter*> tied = {};
-  // Parameters of any unit for whose second use (Parameter::tied_value) this has the gradient.
+  // Parameters for whose second use (Parameter::tied_value) this unit has the gradient.
   std::vector<Parameter*> apart = {};
 };
 
@@ -63,7 +63,7 @@ UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken);
 // root is always a unit and comes last. Throws InternalError for modules outside the tree.
 std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modules);
 
-bool is_inside(const Module* module, const Module* ancestor);  // true also for itself
+bool is_inside(const Module* module, const Module* ancestor);  // also true if both are the same
 const Module& root_of(const Module& module);                   // root of its tree
 
 }  // namespace shale::comm

@@ -45,7 +45,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .repeated = parameter->sharding.share == Share::kReplicate,
            .of_experts = parameter->sharding.is_of_experts,
            .offload = parameter->trainable ? options.offload : UnitOffload{},
-           // Vectors are small, and sensitive to quantization.
+           // Codes apply to matrices alone: vectors are small, and sensitive to quantization.
            .in_codes = (shared.options.gather_code || shared.options.reduce_code) &&
                        parameter->trainable && !persistent && parameter->shape.ndim() > 1,
            .operands = persistent ? Operands::kPlain : gathered_as(shared, options, *parameter)}]
@@ -94,7 +94,7 @@ void FlatUnit::start_unshard() {
 }
 
 void FlatUnit::unshard() {
-  start_unshard();  // starts all before waiting for the first
+  start_unshard();  // starts all gathers before waiting for the first
   for (const auto& buffer : buffers_) buffer->values().unshard();
 }
 

@@ -23,10 +23,12 @@ class FlatUnit {
   const std::string& name() const { return name_; }
   Module& module() const { return module_; }
   const std::vector<std::unique_ptr<FlatBuffer>>& buffers() const { return buffers_; }
-  // Gradients of the trainable buffers, then that of apart(), if any.
+  // Gradients of the trainable buffers, followed by that of apart(), if there is one.
   const std::vector<FlatGradient*>& gradients() const { return gradients_; }
-  ApartGradient* apart() const { return apart_.get(); }  // tables' second uses, or null
-  const std::vector<Parameter*>& parameters() const { return parameters_; }  // as declared
+  // Gradients of tables' second uses; null: none.
+  ApartGradient* apart() const { return apart_.get(); }
+  // In the order of declaration.
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
   bool trainable() const { return !gradients_.empty(); }
   int chunk() const { return chunk_; }  // see UnitPlan
   // True if other units are inside this one's module.
@@ -39,7 +41,7 @@ class FlatUnit {
   void reshard();
   void reshard_after_forward();
 
-  // Units to gather when this unit is reached, instead of the next ones in the recorded order.
+  // Units to gather when this unit is reached; empty: the next units in the recorded order.
   std::vector<FlatUnit*> forward_prefetch, backward_prefetch;
 
   // See FlatGradient.
@@ -48,7 +50,7 @@ class FlatUnit {
   // Called when the gradient of a parameter is complete. Returns true if it is the unit's last.
   bool gradient_ready(const FlatEntry& entry);
   bool ready() const { return unreached_.empty(); }
-  // True if this backward's gradients have been passed to a reduction.
+  // True if the gradients of this backward have been passed to a reduction.
   bool reduced() const { return reduced_; }
   void start_reduce();
   bool reduction_done() const;

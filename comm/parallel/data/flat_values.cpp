@@ -31,7 +31,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
     }
   }
   if (spec_.offloaded()) shard_.fence = std::make_shared<StepFence>();
-  // In stage 0 the peers are the tensor ranks.
+  // In stage 0, which shards nothing, the peers are the tensor ranks.
   if (spec_.is_sharded() || shared.options.stage == 0) shard_.peers = shared.peers;
   shard_.all_peers = shared.all_peers;
   if (!spec_.is_sharded()) return;
@@ -41,9 +41,9 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
   };
   shard_.changed = [this] {
     set_stale();
-    // Do not wait here for a step that has only begun; the first use of the values does.
+    // Offloaded steps may have only begun: their gather starts at the first use of the values.
     if (!spec_.shards_values() && !spec_.offloaded()) start_unshard();
-    // Before all gathers, so that none of them waits for it.
+    // Starts the exchange of maxima before all gathers, so that no gather waits for it.
     if (spec_.gathers_fp8()) fp8_.start_exchange();
   };
 }
@@ -97,7 +97,7 @@ Event FlatValues::upload_masters(const Tensor& part) {
 
 void FlatValues::fetch_masters() {
   const bool fetches = spec_.offloaded() && spec_.shards_values() && !shard_.compute.defined();
-  // While a step is running, the optimizer has the masters.
+  // While an optimizer step is running, the optimizer has fetched the masters.
   if (!fetches || ready_ || gathering_ || small_shard_.defined()) return;
   spec_.traits.offload.tier->prefetch(shard_.master);
 }
@@ -133,7 +133,7 @@ void FlatValues::unbind() {
   for (const FlatEntry& entry : spec_.layout.entries) entry.parameter->unbind();
 }
 
-// This rank's input to the gather of values_. A broadcast reads it from values_ itself.
+// Returns this rank's input to the gather of values_; for a broadcast, the owner's is in values_.
 Tensor FlatValues::gather_input() {
   if (small_shard_.defined()) return small_shard_;
   if (!spec_.layout.owner && spec_.shards_values()) {
@@ -144,7 +144,7 @@ Tensor FlatValues::gather_input() {
   if (!spec_.shards_values() || part.numel() == 0) return part;
   if (spec_.offloaded()) {
     upload_masters(part).hold_back(gather_stream());
-  } else if (shard_.master.dtype() == part.dtype()) {  // frozen weights may be codes
+  } else if (shard_.master.dtype() == part.dtype()) {  // such as codes of frozen weights
     kernels::copy(part.exec(), {.x = shard_.master, .y = part});
   } else {
     kernels::axpby(part.exec(), {.a = shard_.master, .y = part});
@@ -157,7 +157,7 @@ void FlatValues::wait_for_step() const {
   if (shard_.fence != nullptr) shard_.fence->wait(spec_.shared.context.exec().stream);
 }
 
-// Stream of this buffer's gathers: later work on it waits for them.
+// Stream of this buffer's gathers: work that is queued on it afterwards waits for them.
 void* FlatValues::gather_stream() const {
   const ShardingContext& shared = spec_.shared;
   return spec_.offloaded() ? shared.gathers->handle() : shared.context.exec().stream;
@@ -177,7 +177,7 @@ void FlatValues::start_unshard() {
   if (!spec_.gathers_fp8()) allocate_values();
   CollectiveOptions options = spec_.shared.collective(spec_.name, Traffic::kParameters);
   if (spec_.offloaded()) {
-    // Earlier uses of the memory come first.
+    // The gather waits for queued work that may still use the memory of its result.
     spec_.traits.offload.tier->computed().hold_back(gather_stream());
     options.stream = gather_stream();
   }
@@ -202,7 +202,7 @@ void FlatValues::wait_for_gather() {
   spec_.shared.wait(gather);
   coded_.decode(values_);
   if (!spec_.offloaded()) return;
-  // Waits for this gather only: later gathers on that stream may be prefetches.
+  // The compute stream waits for this gather alone: later gathers on that stream may be prefetches.
   gather.hold(spec_.shared.context.exec().stream);
   gathered_.hold_back(spec_.shared.context.exec().stream);
 }

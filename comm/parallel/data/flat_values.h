@@ -42,8 +42,8 @@ class FlatValues {
 
   const BufferSpec& spec_;
   OptimShard& shard_;
-  Tensor values_;       // whole, in the compute dtype; if gathered in fp8, only on request
-  Tensor small_shard_;  // for ShardGroups::reshard; in the compute dtype, or in fp8
+  Tensor values_;       // whole values in the compute dtype; with fp8 gathers, only on request
+  Tensor small_shard_;  // shard of ShardGroups::reshard, in the compute dtype or in fp8
   bool ready_ = false;
   bool gathering_ = false;
   CodedGather coded_;

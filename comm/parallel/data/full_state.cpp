@@ -31,7 +31,7 @@ void copy_numbers(const Tensor& from, const Tensor& to) {
   }
 }
 
-// Fills a span from those rows of the whole parameter that contain it.
+// Fills a span of a parameter from the rows of the whole parameter that contain it.
 void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::span<float> own) {
   const Parameter& parameter = *span.parameter;
   const Shape& whole = parameter.whole;
@@ -56,14 +56,14 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
 FullState::FullState(DataParallel& parallel, std::optional<int> root)
     : parallel_(parallel), root_(root) {}
 
-// Index of the root among all ranks of `experts` and `expert_shard`, in mesh order.
+// Index of the root rank among all ranks of `experts` and `expert_shard`, in mesh order.
 int FullState::place_among_experts() const {
   const ShardGroups& groups = parallel_.shared().groups;
   const int tensor = groups.experts->size() * groups.expert_shard->size() / groups.shard->size();
   return *root_ * tensor + (tensor > 1 ? *root_ : 0);
 }
 
-// Root within the group that shares a buffer.
+// Rank of the root in the group that shares this buffer; none: all ranks receive.
 std::optional<int> FullState::root_of(const FlatBuffer& buffer) const {
   if (!root_ || !buffer.spec().traits.of_experts) return root_;
   return place_among_experts() / parallel_.shared().groups.experts->size();
@@ -108,8 +108,8 @@ View FullState::read_here(const Parameter& parameter) {
   return {};
 }
 
-// Assembles tensor or expert shards, over the ranks that received a shard's values: they have the
-// same index in each shard group.
+// Assembles a parameter from tensor or expert shards, on the ranks that received a shard's values.
+// These ranks have the same index in each shard group, so they form a group.
 View FullState::join_shards(const Parameter& parameter) {
   const Sharding& sharding = parameter.sharding;
   const ShardGroups& groups = parallel_.shared().groups;
@@ -160,7 +160,7 @@ View FullState::join_shards(const Parameter& parameter) {
   return make_view(whole_.data(), parameter.whole);
 }
 
-// Reads the part of a parameter that is in this rank's buffer.
+// Reads the values of the parameter that this rank's flat buffer holds.
 View FullState::read_local(const Parameter& parameter) {
   const auto [buffer, entry] = parallel_.place_of(parameter);
   if (!buffer->is_sharded()) {
@@ -172,7 +172,7 @@ View FullState::read_local(const Parameter& parameter) {
   return make_view(values_.data() + (buffer->is_sharded() ? entry->offset : 0), parameter.shape);
 }
 
-// Copies from a buffer that every rank has whole.
+// Copies a parameter's values from a buffer that every rank has whole.
 void FullState::copy(const FlatBuffer& buffer, const FlatEntry& entry) {
   gathered_ = nullptr;
   buffer.values().wait_for_step();
@@ -271,7 +271,7 @@ void DataParallel::full_state(const std::function<void(const Parameter&, const V
   for (const auto& unit : units_) {
     for (const Parameter* parameter : unit->parameters()) {
       const bool is_further = parameter->sharding.share != Share::kWhole &&
-                              parameter->peers.empty();  // the first one stands for all
+                              parameter->peers.empty();  // the first tensor rank has peers
       if (!is_further) visit(*parameter, state.read(*parameter));
     }
   }

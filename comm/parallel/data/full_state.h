@@ -39,10 +39,11 @@ class FullState {
 
   DataParallel& parallel_;
   const std::optional<int> root_;
-  const FlatBuffer* gathered_ = nullptr;  // buffer of values_; null: of one parameter
+  // Buffer whose values are in values_; null: of one parameter.
+  const FlatBuffer* gathered_ = nullptr;
   std::vector<float> values_;
-  std::vector<float> staged_;  // one piece of all ranks
-  std::vector<float> whole_;   // an assembled parameter
+  std::vector<float> staged_;  // one piece of the shards of all ranks
+  std::vector<float> whole_;   // a parameter assembled from shards
 };
 
 }  // namespace shale::comm

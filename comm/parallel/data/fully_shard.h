@@ -40,9 +40,9 @@ std::vector<OptimShard> optim_shards(const Module& model);
 // of the mean over all samples. loss: this rank's mean over `weight` samples. Collective. Throws
 // InternalError unless the model is sharded.
 Tensor mean_over_ranks(const Module& model, const Tensor& loss, double weight = 1);
-// Limits the norm of the whole gradient, over all units and ranks. The factor stays on the device;
-// optimizer steps apply it until zero_grad(). Collective. Throws InternalError unless the model is
-// sharded.
+// Limits the norm of the whole gradient, over all units and ranks. The clip factor stays on the
+// device; optimizer steps apply it until zero_grad(). Collective. Throws InternalError unless the
+// model is sharded.
 void clip_grad_norm(const Module& model, float max_norm);
 
 }  // namespace shale::comm

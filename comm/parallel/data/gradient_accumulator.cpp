@@ -99,7 +99,7 @@ void UnshardedGradient::allocate() {
   for_each_flag([](bool& has_value) { has_value = false; });
 }
 
-// Padding must be zero here too.
+// Allocates zeros, because the padding of a copy must be zero.
 void UnshardedGradient::allocate_copy(size_t part) {
   Tensor& grad = of_copies_[part - 1];
   grad = spec_.zeroed(spec_.shared.context, spec_.layout.numel, spec_.traits.reduce,
@@ -127,7 +127,7 @@ void UnshardedGradient::complete() {
   if (!whole_.defined()) allocate();
   fill_missing();
   for_each_flag([](bool& has_value) { has_value = true; });
-  // Without any copy's tensor, the whole has the gradients of all parts.
+  // If no copy has a tensor, whole_ already has the gradients of all row parts.
   const auto defined = [](const Tensor& grad) { return grad.defined(); };
   if (std::none_of(of_copies_.begin(), of_copies_.end(), defined)) return;
   for (size_t part = 1; part < spec_.row_parts(); ++part) {
@@ -213,12 +213,12 @@ void GradientAccumulator::set_has_sum() {
 bool GradientAccumulator::must_keep() {
   if (spec_.shards_gradients()) return false;
   if (spec_.is_sharded()) return has_sum() && !kept_.defined();
-  if (!has_gradient()) is_sum_ = false;  // zero_grad() was called
+  if (!has_gradient()) is_sum_ = false;  // zero_grad() has cleared the sum
   return is_sum_;
 }
 
 void GradientAccumulator::keep() {
-  if (!spec_.is_sharded()) unsharded_.fill_missing();  // zero_grad() was called for these parts
+  if (!spec_.is_sharded()) unsharded_.fill_missing();  // parts for which zero_grad() was called
   fill_zeroed();
   const Tensor& sum = shard_.grad;
   kept_ = empty(spec_.shared.context, sum.shape(), sum.dtype(), MemoryTag::kGradient,
@@ -245,7 +245,8 @@ void GradientAccumulator::drop_zeroed() {
   if (!unsharded_.has_any_value()) kept_ = Tensor();
 }
 
-// Zeroes the parts of the shard's gradient that zero_grad() was called for, if others have a value.
+// Zeroes the shard's gradient of parameters for which zero_grad() was called, if others have
+// values.
 void GradientAccumulator::fill_zeroed() {
   std::set<const Parameter*>& zeroed = shard_.gradient->zeroed;
   if (zeroed.empty()) return;
@@ -279,11 +280,11 @@ void GradientAccumulator::add(const Tensor& sum) {
     add_sum(sum);
   }
   if (!spec_.sums_everywhere()) unsharded_.free();
-  // A reproducible run continues with further backwards.
+  // In a reproducible run more backwards follow, which add to the unsharded gradient.
   if (kept_.defined() && !spec_.is_sharded()) unsharded_.set_to_zero();
 }
 
-// Adds to the sums of the step's earlier backwards, which are the left operand in every stage.
+// Adds `sum` to the sums of earlier backwards of the step, the left operand in every stage.
 void GradientAccumulator::add_sum(const Tensor& sum) {
   if (host_ != nullptr) {
     fill_zeroed();

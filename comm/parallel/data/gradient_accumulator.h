@@ -70,7 +70,7 @@ class GradientAccumulator {
   void keep();         // copies the sum and restarts from zero
   void drop_zeroed();  // clears parts of the kept sum for which zero_grad() was called
 
-  Tensor destination() const;  // destination of a reduction
+  Tensor destination() const;  // tensor that a reduction writes its sum to
   // Adds a finished reduction's sum in destination().
   void add(const Tensor& sum);
   void finish_step();  // completes the gradient after the last reduction
@@ -93,7 +93,7 @@ class GradientAccumulator {
   const BufferSpec& spec_;
   OptimShard& shard_;
   UnshardedGradient& unsharded_;
-  Tensor kept_;          // stages 0, 1: sum of this step's finished backwards
+  Tensor kept_;          // stages 0, 1: sum of the finished backwards of this step
   bool is_sum_ = false;  // stage 0: the unsharded gradient, if present, is a sum over ranks
   std::unique_ptr<HostGradient> host_;  // null: the gradient is on the device
   GradientCounter counter_;             // for reproducible runs

@@ -11,7 +11,7 @@ namespace shale::comm {
 
 GradientSync::GradientSync(ShardingContext& shared, UnitGathers& gathers)
     : shared_(shared), gathers_(gathers), reductions_(shared.options.overlap) {
-  // One reduction may run while the next unit's gradients are computed.
+  // Limits pending reductions to one, which overlaps with the next unit's gradient computation.
   if (shared.options.stage >= 2) {
     shared.before_gradient = [this] { reductions_.finish(/*leave=*/1); };
   }
@@ -63,7 +63,7 @@ void GradientSync::begin_backward(bool last, int chunk) {
   last_ = last;
 }
 
-// The backward may belong to another model: until it reaches this one, changes must be reversible.
+// Changes must be reversible until the backward reaches this model: it may belong to another one.
 void GradientSync::backward_begins() {
   reached_ = false;
   for (FlatUnit* unit : chunk().units) unit->prepare_backward();
@@ -100,7 +100,7 @@ void GradientSync::backward_ends() {
   chunk_ = 0;
 }
 
-// Module uses earlier in forward cannot add to its gradients any more.
+// Starts the unit's reduction: no module use earlier in forward can add to its gradients any more.
 void GradientSync::after_last_backward(FlatUnit& unit) {
   if (reduces() && unit.trainable() && !unit.reduced()) reductions_.start(unit);
 }
@@ -141,7 +141,7 @@ void GradientSync::finish_chunk() {
     return;
   }
   check_reduced(chunk_);
-  if (!chunk().reduced) {  // this rank had no backward
+  if (!chunk().reduced) {  // this rank ran no backward
     for (FlatUnit* unit : chunk().order) {
       unit->prepare_backward();
       unit->begin_backward();
@@ -152,7 +152,7 @@ void GradientSync::finish_chunk() {
   chunk().reduced = false;
 }
 
-// Adds the gradients of both uses of a table, after both are complete.
+// Adds the gradients of a tied table's two uses, after both gradients are complete.
 void GradientSync::add_ties() {
   const PipelineStages* const stages = shared_.groups.stages;
   for (FlatUnit* unit : units_) {
@@ -195,7 +195,7 @@ void GradientSync::check_all_reduced() const {
   for (size_t i = 0; i < chunks_.size(); ++i) check_reduced(i);
 }
 
-// Call before the last backward of a loss.
+// Checks the number of micro-batches; called before the last backward of a loss.
 void GradientSync::check_micro_batches() const {
   const auto count = static_cast<uint64_t>(chunk().in_tree + 1);
   if (!shared_.options.reproducible || std::has_single_bit(count)) return;

@@ -15,20 +15,20 @@ namespace shale::comm {
 // belongs to, when units are reduced, and whether all ranks end with the same gradients.
 class GradientSync {
  public:
-  // All outlive this.
+  // All arguments must outlive this object.
   GradientSync(ShardingContext& shared, UnitGathers& gathers);
 
   void add_unit(FlatUnit& unit);
-  // All units, in the order in which forward most likely reaches them.
+  // Sets all units, in the order in which forward most likely reaches them.
   void set_order(const std::vector<FlatUnit*>& order);
 
-  // See DataParallel.
+  // For begin_backward() to finish_gradients(), see DataParallel.
   void begin_backward(bool last, int chunk);
   void set_no_sync(bool no_sync);
   void finish_gradients();
   std::vector<std::string> unused_parameters() const;
   void for_each_flag(const std::function<void(bool&)>& visit);
-  // Throws ConfigError while a chunk's gradients come from this rank alone.
+  // Throws ConfigError if the chunk has gradients of this rank that were not reduced.
   void check_reduced(size_t chunk) const;
   void check_all_reduced() const;
 
@@ -43,10 +43,10 @@ class GradientSync {
   // Units that one backward reaches together, and the state of their backwards since the last step.
   struct Chunk {
     std::vector<FlatUnit*> units;
-    std::vector<FlatUnit*> order;  // order of reductions
+    std::vector<FlatUnit*> order;  // order in which gradients are reduced
     bool reduced = false;
     bool has_local = false;  // has gradients that were not reduced
-    int64_t in_tree = 0;     // reproducible run: backwards of the current loss
+    int64_t in_tree = 0;     // reproducible run: number of backwards of the current loss
   };
   Chunk& chunk() { return chunks_[chunk_]; }
   const Chunk& chunk() const { return chunks_[chunk_]; }
@@ -65,11 +65,11 @@ class GradientSync {
   std::vector<FlatUnit*> units_;
   std::vector<Chunk> chunks_ = std::vector<Chunk>(1);
 
-  // State of the current backward, or else of the next one.
+  // State of the current backward, or between two backwards, of the next one.
   size_t chunk_ = 0;        // index in chunks_
-  bool announced_ = false;  // by begin_backward()
-  bool reached_ = false;    // it belongs to this model
-  bool last_ = true;        // last backward of its step
+  bool announced_ = false;  // begin_backward() announced this backward
+  bool reached_ = false;    // the backward belongs to this model
+  bool last_ = true;        // this is the last backward of its step
   bool no_sync_ = false;
   bool warned_unused_ = false;
 };

@@ -11,11 +11,12 @@ namespace shale::comm {
 // They are downloaded while the device continues.
 class HostGradient {
  public:
-  // `sum` is in the tier; all arguments outlive this.
+  // `sum` is in the tier. All arguments must outlive this object.
   HostGradient(offload::HostTier& tier, Tensor sum, std::string name)
       : tier_(tier), sum_(std::move(sum)), name_(std::move(name)) {}
 
-  // part: on the device, like `sum`; the caller may drop it. first: overwrite the sum.
+  // Adds `part`, on the device, which the caller may free. first: overwrite the sum instead of
+  // adding.
   void add(const Tensor& part, bool first);
   // Waits until everything that was added is in the sum.
   void settle();
@@ -30,7 +31,7 @@ class HostGradient {
   Tensor sum_;
   std::string name_;
   Event arrived_;  // download of the last added part
-  Tensor to_add_;  // to add once it has arrived; undefined: it went directly to the sum
+  Tensor to_add_;  // part to add once it has arrived; undefined: it was copied to the sum
 };
 
 }  // namespace shale::comm

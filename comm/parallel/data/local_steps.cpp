@@ -52,7 +52,7 @@ LocalSteps::LocalSteps(DataParallel& parallel, offload::HostTier& tier,
                                 .momentum = zeros_in(tier, count, shard.name)}});
   }
   for (Tensor& staged : staged_) staged = zeros_in(tier, largest, "outer gradients");
-  for (Unit& unit : units_) {  // turns depend on the elements before a unit: equal on all ranks
+  for (Unit& unit : units_) {  // `before` is equal on all ranks, and so are the turns
     if (options.in_turn && total > 0) {
       unit.turn = static_cast<int64_t>(static_cast<double>(options.every) *
                                        static_cast<double>(before) / static_cast<double>(total));
@@ -95,7 +95,7 @@ void LocalSteps::finish(int64_t done) {
   synchronise(ahead);
 }
 
-// Sends one unit's sum while the next is prepared.
+// Sends the sum of one unit while that of the next is prepared.
 void LocalSteps::synchronise(const std::vector<Unit*>& units) {
   const Unit* sent = nullptr;
   Tensor sent_delta;
@@ -124,7 +124,7 @@ Work LocalSteps::send(const Unit& unit, const Tensor& delta) {
       delta, {.tag = unit.shard.name, .async = true, .traffic = Traffic::kGradients});
 }
 
-// delta: sum over the replicas.
+// Performs the outer step of a unit. delta: the sum over the replicas.
 void LocalSteps::step(const Unit& unit, const Tensor& delta) {
   if (delta.numel() == 0) return;
   const auto& [anchor, momentum] = unit.outer;

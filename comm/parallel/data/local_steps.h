@@ -47,9 +47,11 @@ class LocalSteps {
   void begin_step(int64_t step);
   // Call after the optimizer's step, when `done` steps are done: runs the outer steps that are due.
   void end_step(int64_t done);
-  // Call after the last step of a run: runs outer steps for all with local steps since the last.
+  // Call after the last step of a run: runs the outer steps of all buffers with unsynchronised
+  // steps.
   void finish(int64_t done);
-  // Makes the anchors valid: before local steps they equal the masters, copied only on request.
+  // Makes the anchors valid. Before the first local step they equal the masters, so they are copied
+  // late.
   void settle();
   // Call after loading a state with anchors.
   void loaded() { stale_ = false; }
@@ -81,8 +83,8 @@ class LocalSteps {
   offload::HostTier& tier_;
   LocalStepsOptions options_;
   std::vector<Unit> units_;
-  std::array<Tensor, 2> staged_;  // for the largest buffer: one is sent while the next is computed
-  bool stale_ = true;             // anchors differ from the masters, but should be equal
+  std::array<Tensor, 2> staged_;  // buffers of the largest size: one is sent, the other one filled
+  bool stale_ = true;             // the anchors are out of date: they should equal the masters
 };
 
 }  // namespace shale::comm

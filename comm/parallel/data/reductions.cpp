@@ -3,7 +3,7 @@
 namespace shale::comm {
 
 void Reductions::begin_backward(const std::vector<FlatUnit*>& order, bool last) {
-  finish(/*leave=*/0);  // reductions of a failed backward
+  finish(/*leave=*/0);  // finishes reductions that a failed backward left
   order_ = order;
   next_ = 0;
   last_ = last;
@@ -11,7 +11,7 @@ void Reductions::begin_backward(const std::vector<FlatUnit*>& order, bool last) 
 
 void Reductions::start_ready() {
   while (next_ < order_.size() && order_[next_]->ready()) start(*order_[next_++]);
-  // Finishing needs no other rank, so each rank does it when its reduction is done.
+  // Each rank finishes its own reductions when they are done: this needs no other rank.
   while (!in_flight_.empty() && in_flight_.front()->reduction_done()) finish_first();
 }
 

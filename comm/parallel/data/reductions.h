@@ -8,8 +8,8 @@
 
 namespace shale::comm {
 
-// Reductions of a backward. All ranks start them in one order, whenever their units become ready:
-// in the order of the units, or the caller's, if gathers already order the ranks.
+// Reductions of the gradients of one backward. All ranks must start them in the same order: in the
+// order of the units, or in the caller's order if gathers already order the ranks.
 class Reductions {
  public:
   // overlap: reductions overlap with computation; false: each start waits for its reduction.
@@ -17,12 +17,12 @@ class Reductions {
 
   // order: units that the backward may reach; last: last backward of its step.
   void begin_backward(const std::vector<FlatUnit*>& order, bool last);
-  // Starts reductions that are next in order and ready, and finishes those that are done.
+  // Starts the ready reductions that are next in order, and finishes those that are done.
   void start_ready();
   void start(FlatUnit& unit);
-  // Waits for all reductions except the last `leave`.
+  // Waits for all reductions except the last `leave` ones.
   void finish(size_t leave);
-  // Reduces the rest, units that no backward reached as zeros, and waits for all.
+  // Reduces the remaining units, those that no backward reached as zeros, and waits for all.
   void flush();
 
  private:
@@ -30,7 +30,7 @@ class Reductions {
 
   const bool overlap_;
   std::vector<FlatUnit*> order_;
-  size_t next_ = 0;  // in order_
+  size_t next_ = 0;  // index in order_ of the next unit to reduce
   std::deque<FlatUnit*> in_flight_;
   bool last_ = true;
 };

@@ -11,16 +11,16 @@
 namespace shale::comm {
 namespace {
 
-// Part of the state of which peers hold copies.
+// A part of the training state that peers have copies of.
 struct Copy {
   const Parameter* parameter;
-  Tensor values;  // contiguous
+  Tensor values;  // contiguous tensor
 
   bool is_repeated() const { return parameter->sharding.share == Share::kReplicate; }
   bool is_of_experts() const { return parameter->sharding.is_of_experts; }
 };
 
-// Different bytes give different hashes, except for one case in 2^64.
+// Hashes bytes. Two different inputs have equal hashes with a probability of 2^-64.
 uint64_t hash_bytes(const std::byte* bytes, size_t count) {
   constexpr uint64_t kOdd = 0x9E3779B97F4A7C15u;
   uint64_t hash = count;
@@ -75,7 +75,7 @@ std::vector<uint64_t> hashes_of(const std::vector<Copy>& copies, Context& contex
   return hashes;
 }
 
-// The most frequent hash; of equally frequent ones, that of the lowest rank.
+// Returns the most frequent hash; if several are equally frequent, the lowest rank's.
 uint64_t most_common(const std::vector<uint64_t>& hashes) {
   std::map<uint64_t, size_t> counts;
   for (const uint64_t hash : hashes) ++counts[hash];
@@ -83,7 +83,7 @@ uint64_t most_common(const std::vector<uint64_t>& hashes) {
                            [&](uint64_t a, uint64_t b) { return counts[a] < counts[b]; });
 }
 
-// rank: number of this rank in the message.
+// Compares the copies over a group. `rank`: number of this rank in the error message.
 void compare(const std::vector<Copy>& copies, Context& context, ProcessGroup& group, int rank) {
   std::vector<uint64_t> mine = hashes_of(copies, context);
   mine.push_back(static_cast<uint64_t>(rank));

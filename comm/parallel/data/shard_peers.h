@@ -6,14 +6,14 @@
 
 namespace shale::comm {
 
-// Gathers the vectors of all ranks, in rank order; returns x itself if there is one rank.
+// Gathers the vectors x of all ranks, in rank order; returns x itself if there is one rank.
 Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& x);
 
-// Communication of optimizers with the ranks that have the other parts of matrices: shards and
-// tensor shards. Null: there are none. `shared` outlives it.
+// Makes the communication of optimizers between the ranks that have parts of a matrix: shards and
+// tensor shards. Null if no matrix is divided. `shared` must outlive the result.
 std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared);
-// Communication with all ranks that together have all experts, without sharding
-// (OptimShard::all_peers); null: the peers do.
+// Makes the communication between all ranks that together have all experts, without sharding
+// (OptimShard::all_peers). Null if these are the ranks of peers_over().
 std::shared_ptr<const ShardPeers> all_peers_over(ShardingContext& shared);
 
 }  // namespace shale::comm

@@ -27,7 +27,7 @@ bool is_on_this_stage(const PipelineStages* stages, const Parameter& first) {
          std::ranges::count(holders->second, stages->group->rank()) > 0;
 }
 
-// Axes of mesh ranks, slowest first, without placements.
+// Returns the axes of mesh ranks, slowest first, with the default placement.
 std::vector<Placement> axes_of(const ShardGroups& groups, const Sharding& sharding) {
   const int context_here = groups.hosted != nullptr ? groups.hosted->context() : 1;
   std::vector<Placement> axes = {
@@ -64,7 +64,7 @@ std::string to_string(const Placement& placement) {
 ShardedParameter::ShardedParameter(DataParallel& parallel, const Parameter& parameter)
     : parallel_(&parallel), parameter_(&parameter), first_(&parameter) {
   const ShardGroups& groups = parallel.shared().groups;
-  const Parameter* stored = &parameter;  // has the memory for all context ranks
+  const Parameter* stored = &parameter;  // owns the memory that all context ranks share
   bool is_here = true;
   if (const HostedModels* const hosted = groups.hosted; hosted != nullptr) {
     const size_t tensor = model_of(*hosted, parameter) % static_cast<size_t>(hosted->tensor());
@@ -142,7 +142,7 @@ void ShardedParameter::distribute(const View& whole) const {
   }
   if (!(whole.shape == shape())) throw ShapeError(fail(whole.shape, shape()));
   if (!whole.contiguous()) throw ShapeError(fail("strided", "contiguous ones"));
-  std::vector<ShardedParameter> here;  // for all mesh ranks of this process
+  std::vector<ShardedParameter> here;  // this parameter on each mesh rank of the process
   for (const Parameter* peer : first_->peers) here.emplace_back(*parallel_, *peer);
   if (here.empty()) here.emplace_back(*parallel_, *first_);
   for (const ShardedParameter& one : here) one.copy_from(whole.as<float>());

@@ -11,20 +11,20 @@ namespace shale::comm {
 // Placement of a tensor along one mesh axis.
 struct Placement {
   enum class Kind : uint8_t {
-    kReplicate,  // each rank has all of what the other axes leave
+    kReplicate,  // each rank has every element that the other axes leave
     kShard,      // each has an equal part along `dim`, in rank order; with `groups` equal blocks
                  // along `dim`, such as 3 for fused q, k and v, a part of each block
     kRange,    // each process has a range, in row-major order, of the elements that the other axes
                // leave; unlike PyTorch's Shard(0), ranges may end inside a row, differ in length,
                // and be empty
-    kPartial,  // each has a summand; the tensor is their sum
-    kSome,     // some ranks have all of it, the others nothing
+    kPartial,  // each rank has a summand; the tensor is the sum of all
+    kSome,     // some ranks have the whole tensor, the others nothing
   };
   std::string axis = {};  // "replica", "pipeline", "shard", "context", "expert" or "tensor"
   int ranks = 1;          // number of mesh ranks along the axis
   Kind kind = Kind::kReplicate;
-  int dim = 0;         // kShard only
-  int64_t groups = 1;  // kShard only
+  int dim = 0;         // only for kShard
+  int64_t groups = 1;  // only for kShard
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 std::string to_string(const Placement& placement);  // "tensor 2: shard(0)"
@@ -87,9 +87,9 @@ class ShardedParameter {
 
   DataParallel* parallel_;
   const Parameter* parameter_;
-  const Parameter* first_;                    // parameter of the process's first mesh rank
-  std::optional<DataParallel::Place> place_;  // none: this rank has no part of it
-  bool is_sharded_ = false;                   // over the axes "shard" and "context"
+  const Parameter* first_;                    // the parameter of the process's first mesh rank
+  std::optional<DataParallel::Place> place_;  // none: this rank has no part of the parameter
+  bool is_sharded_ = false;  // the parameter is sharded over the axes "shard" and "context"
 };
 
 // All parameters of a model for which fully_shard() was called, in the order of

@@ -25,12 +25,12 @@ class HostedModels;
 
 // Pipeline stages; each rank has some of the model's pieces.
 struct PipelineStages {
-  ProcessGroup* group = nullptr;  // the ranks of this rank's pipeline, in order
+  ProcessGroup* group = nullptr;  // ranks of this rank's pipeline, in stage order
   // Ranks that together hold the whole gradient: `group`, or `group` and ShardGroups::shard.
   ProcessGroup* whole = nullptr;
-  ProcessGroup* tie = nullptr;  // the two stages that share a table; null: this stage has none
-  // Ranks of `group` that have a parameter of the whole model, in order. Two stages may hold one
-  // table: both step it, and the first one's copy counts.
+  ProcessGroup* tie = nullptr;  // the two stages that share a tied table; null: not one of them
+  // Ranks of `group` that have a parameter of the whole model, in order. Two stages may have copies
+  // of a tied table: both step it, and the first one's values are saved.
   std::map<const Parameter*, std::vector<int>> holders = {};
 
   int first_holder(const Parameter& parameter) const { return holders.at(&parameter).front(); }
@@ -65,26 +65,26 @@ struct ShardGroups {
   std::vector<ProcessGroup*> layers = {};
   // For ReshardAfterForward::kSmallGroup: ranks [k n, (k + 1) n) of `shard`, inside a node.
   ProcessGroup* reshard = nullptr;
-  // null: no pipeline
+  // Null: there is no pipeline.
   const PipelineStages* stages = nullptr;
   // Models of this process's mesh ranks. null: the process has one mesh rank.
   const HostedModels* hosted = nullptr;
 };
 
-// Samples that a replica's gradient is computed from, with hybrid sharding.
+// Which samples determine a replica's gradient in hybrid sharding.
 enum class ReplicaGradients : uint8_t {
-  kSum,    // all replicas': gradients are added over ShardGroups::replicate
-  kShare,  // its own: one summand of that sum
-  kOwn,    // its own, from a loss that is the mean over them alone: for local steps
+  kSum,    // samples of all replicas: adds over ShardGroups::replicate
+  kShare,  // the replica's own samples: one summand of the sum kSum
+  kOwn,    // its own samples, and the loss is their mean: for local steps
 };
 
 // Treatment of a unit's parameters between forward and backward in stage 3.
 enum class ReshardAfterForward {
   kAuto,        // kNo for a unit that encloses others, as it is needed before and after them; else
                 // kYes
-  kYes,         // frees them; backward gathers them again
-  kNo,          // keeps them: more memory, a third less communication
-  kSmallGroup,  // keeps a shard of ShardGroups::reshard, so that backward gathers inside a node
+  kYes,         // frees the parameters; backward gathers them again
+  kNo,          // keeps the parameters: more memory, a third less communication
+  kSmallGroup,  // keeps a shard of ShardGroups::reshard: backward gathers within a node
 };
 
 // Parts of a unit that are kept in host memory instead of device memory (runtime/offload). An
@@ -93,7 +93,7 @@ struct UnitOffload {
   offload::HostTier* tier = nullptr;  // has the masters and optimizer states; null: no offload
   // Stages 2 and 3: also offloads this rank's gradient shard; reductions send sums to the host.
   bool gradients = false;
-  // Also offloads this rank's parameter shard; each gather fetches it. Stage 3.
+  // Stage 3: also offloads this rank's parameter shard; each gather fetches it.
   bool parameters = false;
   friend auto operator<=>(const UnitOffload&, const UnitOffload&) = default;
 };
@@ -152,13 +152,13 @@ struct ShardingContext {
   int64_t owned_buffers = 0;  // number of flat buffers owned by one rank (FlatLayout::owner)
   // Communication of optimizers and clipping over `shard`; null: nothing is sharded.
   std::shared_ptr<const ShardPeers> peers;
-  std::shared_ptr<const ShardPeers> all_peers;    // OptimShard::all_peers
-  std::shared_ptr<const ShardReplicas> replicas;  // over `replicate`; null: none
-  // DataParallel::set_replica_gradients()
+  std::shared_ptr<const ShardPeers> all_peers;    // see OptimShard::all_peers
+  std::shared_ptr<const ShardReplicas> replicas;  // communication over `replicate`; null: none
+  // See DataParallel::set_replica_gradients().
   ReplicaGradients replica_gradients = ReplicaGradients::kSum;
   double exposed_seconds = 0;  // time spent waiting for collectives
 
-  // Group of the ranks that share a parameter.
+  // Returns the group of the ranks that share a parameter.
   ProcessGroup& shard(bool of_experts) const {
     return of_experts ? *groups.expert_shard : *groups.shard;
   }

@@ -8,8 +8,8 @@
 namespace shale::comm {
 namespace {
 
-// True if a module is left because of an error. The process's other ranks may not have that error,
-// so nobody waits for them. The end of a recomputation is not an error.
+// True if an error unwinds the module's call. The process's other mesh ranks may not have that
+// error, so nobody may wait for them. The end of a recomputation is not an error.
 bool fails() {
   if (std::current_exception() == nullptr) return false;
   try {

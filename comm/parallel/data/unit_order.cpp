@@ -6,7 +6,7 @@
 namespace shale::comm {
 
 std::vector<FlatUnit*> UnitOrder::forward(FlatUnit& unit, int depth) {
-  // A forward without backward was followed by another forward.
+  // The first unit is reached again: a forward without backward was followed by another forward.
   if (!seen_.empty() && seen_.front() == &unit) order_ = std::exchange(seen_, {});
   const size_t position = seen_.size();
   seen_.push_back(&unit);
@@ -34,11 +34,11 @@ std::vector<FlatUnit*> UnitOrder::backward(const FlatUnit& unit, bool encloses_u
   return next;
 }
 
-// chosen: units to gather next, in place of `recorded`, the next ones in the recorded order.
+// `chosen`: units to gather next; empty: use `recorded`, the next units in the recorded order.
 void UnitGathers::gather(FlatUnit& unit, const std::vector<FlatUnit*>& chosen,
                          const std::vector<FlatUnit*>& recorded) {
   unit.start_unshard();
-  if (shared_.options.overlap) {  // otherwise nothing could overlap
+  if (shared_.options.overlap) {  // without overlap, gathering ahead gains nothing
     const std::vector<FlatUnit*>& next = chosen.empty() ? recorded : chosen;
     const size_t gathered = chosen.empty() ? static_cast<size_t>(prefetch_) : chosen.size();
     for (size_t i = 0; i < next.size(); ++i) {
@@ -57,7 +57,7 @@ void UnitGathers::after_forward(FlatUnit& unit) {
   if (in_backward()) return;  // backward still uses the parameters
   if (state.enabled && state.training) {
     unit.reshard_after_forward();
-  } else {  // no backward follows
+  } else {  // no backward follows: always free the values
     unit.reshard();
   }
 }

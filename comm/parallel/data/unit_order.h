@@ -33,8 +33,8 @@ class UnitOrder {
 // for the units that come next.
 class UnitGathers {
  public:
-  // prefetch: units gathered ahead of the current one. on_disk: masters are on disk and are fetched
-  // for one more unit ahead.
+  // prefetch: number of units gathered ahead of the current one. on_disk: masters are on disk, and
+  // the unit after those is fetched ahead, too.
   UnitGathers(ShardingContext& shared, int prefetch, bool on_disk)
       : shared_(shared), prefetch_(prefetch), ahead_(prefetch + (on_disk ? 1 : 0)) {}
 
@@ -43,7 +43,7 @@ class UnitGathers {
   bool in_backward() const { return shared_.context.autograd().backward_depth > 0; }
   void begin_backward() { order_.begin_backward(); }
 
-  // Actions of a unit's module hooks. after_forward is also called in backward.
+  // Actions of a unit's module hooks. A recomputation in backward also calls after_forward().
   void before_forward(FlatUnit& unit);
   void after_forward(FlatUnit& unit);
   void before_backward(FlatUnit& unit);

@@ -17,7 +17,7 @@ Tensor first_rows(const Tensor& x, int64_t rows) {
   return x.alias({rows, x.size(1)}, {x.size(1), 1});
 }
 
-// Sends rows to the ranks of their experts; returns the rows for this rank's experts.
+// Sends rows to the ranks of their experts; returns the arrived rows, sorted by own expert.
 Tensor send(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& rows) {
   const int64_t count = total(plan.from);
   const Tensor arrived = empty(rows.context(), {count, rows.size(1)}, rows.dtype());
@@ -51,7 +51,7 @@ ExpertRows expert_rows(ExpertExchange& exchange, const Tensor& offsets, int64_t 
   const std::vector<int32_t> all = exchange.gather(mine);
   ExpertRows plan{.to = std::vector<int64_t>(ranks), .from = std::vector<int64_t>(ranks)};
   plan.rows = rows;
-  // Number of rows of this rank's expert e from rank r.
+  // Number of rows that rank r sends to this rank's expert e.
   const auto count = [&](size_t r, size_t e) { return all[r * experts + me * own + e]; };
   for (size_t r = 0; r < ranks; ++r) {
     for (size_t e = 0; e < own; ++e) {

@@ -17,7 +17,7 @@ class ExpertExchange {
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
 
-  // Gathers the counts of all ranks, in rank order; equally many each. Blocking.
+  // Gathers the counts of all ranks, in rank order; each rank passes equally many. Blocking.
   virtual std::vector<int32_t> gather(const std::vector<int32_t>& mine) = 0;
   // Sends to[r] rows [R, C] to each rank r and receives from[r], stored in rank order.
   virtual void all_to_all(const Tensor& in, const std::vector<int64_t>& to, const Tensor& out,
@@ -30,9 +30,9 @@ class ExpertExchange {
   int ranks_, rank_;
 };
 
-// Row transfers of one routing.
+// Plan of the row transfers for one routing of tokens.
 struct ExpertRows {
-  std::vector<int64_t> to, from;  // rows for each rank, and from each
+  std::vector<int64_t> to, from;  // numbers of rows to each rank and from each rank
   int64_t rows = 0;               // rows of the routing, padding rows included
   Tensor offsets;                 // [E / ranks + 1] i32: first row of each of this rank's experts
   Tensor places;   // [R', 1] i32: position of an arriving row among the rows sorted by expert

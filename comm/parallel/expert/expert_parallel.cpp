@@ -7,7 +7,7 @@
 namespace shale::comm {
 namespace {
 
-// Exchange over the ranks of a group, in rank order.
+// ExpertExchange over the ranks of a process group, in rank order.
 class GroupExperts : public ExpertExchange {
  public:
   explicit GroupExperts(ProcessGroup& group)

@@ -110,7 +110,7 @@ void Pipeline::run_forward(const Action& action, PipelineWork& work) {
   if (gives) {
     give(action, made);
   } else {
-    losses_[static_cast<size_t>(action.micro)] = made.front();  // equal on all mesh ranks
+    losses_[static_cast<size_t>(action.micro)] = made.front();  // all mesh ranks have the same loss
   }
 }
 
@@ -173,7 +173,7 @@ MessageId Pipeline::id_of(const Passage& passage, int micro) const {
           .direction = passage.forward ? Direction::kForward : Direction::kBackward};
 }
 
-// Starts to receive an action's input, unless already started or made by this rank.
+// Starts to receive an action's input, unless that was started or the input is made by this rank.
 void Pipeline::post(const Action& action) {
   const Passage passage = taken_by(action);
   const Key key{passage.forward, passage.stage};
@@ -188,7 +188,7 @@ void Pipeline::post(const Action& action) {
       link->second->receive(x, id_of(passage, action.micro), context_.exec().stream);
 }
 
-// A message has the tensors of all mesh ranks of a process, one after another.
+// A message holds the tensors of all mesh ranks of a process, one after another.
 Shape Pipeline::message_shape() const {
   Shape shape = options_.boundary;
   if (shape.ndim() > 0) shape[0] *= static_cast<int64_t>(ranks_here());
@@ -236,8 +236,9 @@ void Pipeline::give(const Action& action, const std::vector<Tensor>& of_ranks) {
                                .y = x.alias({count}, {1}, static_cast<int64_t>(i) * count)});
     }
   }
-  // At most one unread message per link, for which the next send waits: the schedule was checked
-  // with that. Links of a host transfer only while the sender waits; links of a device always do.
+  // Waits for the link's last message, because the schedule was checked with one unread message per
+  // link. Links of host memory transfer only while the sender waits; links of a device need no
+  // wait.
   Posted& before = sent_[key];
   before.work.wait();
   before = {.x = x,

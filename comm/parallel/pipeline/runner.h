@@ -14,15 +14,15 @@
 
 namespace shale::comm {
 
-// Messages between pipeline stages.
+// Options of the messages between pipeline stages.
 struct PipelineOptions {
   Shape boundary = {};            // shape between two pieces, for one micro-batch on one mesh rank
   DType dtype = DType::kF32;      // dtype of activations and their gradients
-  int slots = 2;                  // unread messages per link; two hide transfers
-  HostedRanks* hosted = nullptr;  // their tensors form one message; null: one rank
+  int slots = 2;                  // maximum unread messages per link; two hide transfers
+  HostedRanks* hosted = nullptr;  // mesh ranks whose tensors form one message; null: one rank
 };
 
-// Callbacks of a pipeline rank, for one micro-batch of its part of the model.
+// Callbacks that run one micro-batch through a pipeline rank's part of the model.
 class PipelineWork {
  public:
   virtual ~PipelineWork() = default;
@@ -30,7 +30,7 @@ class PipelineWork {
   // for the last pieces an f32 scalar, the sum of losses. Micro-batches of a chunk come in
   // ascending order. Called for each mesh rank of the process, inside HostedRanks::run().
   virtual Tensor forward(const PieceRange& pieces, int micro, const Tensor& x) = 0;
-  // Called before gradients of a chunk's parameters are computed. last: of the step.
+  // Called before gradients of a chunk's parameters are computed. last: the last time in this step.
   virtual void before_backward(int chunk, bool last) = 0;
   // Called before and after each action; the time between excludes waiting for its messages.
   virtual void begins(const Action&) {}
@@ -64,19 +64,19 @@ class Pipeline {
   struct Flight {
     Tensor root;                 // tensor at which backward starts
     std::shared_ptr<Tensor> dx;  // gradient of the chunk's input
-    DeferredGrads rest;          // between kBackwardInput and kBackwardWeights
+    DeferredGrads rest;          // what kBackwardInput leaves to kBackwardWeights
   };
   // Tensor that an action receives from another stage, or sends to one.
   struct Passage {
-    bool is_there = false;  // false: no tensor
+    bool is_there = false;  // false: the action has no such tensor
     bool forward = true;
-    int stage = 0;  // receiving stage
+    int stage = 0;  // stage that receives the tensor
   };
   struct Posted {
     Tensor x;
     Work work;
   };
-  using Key = std::pair<bool, int>;  // forward, receiving stage
+  using Key = std::pair<bool, int>;  // direction (true: forward) and receiving stage
 
   void open_links();
   void act(const Action& action, PipelineWork& work);
@@ -86,12 +86,12 @@ class Pipeline {
 
   Passage taken_by(const Action& action) const;
   Passage given_by(const Action& action) const;
-  int rank_of(const Passage& passage) const;  // receiving rank
+  int rank_of(const Passage& passage) const;  // rank that receives the tensor
   MessageId id_of(const Passage& passage, int micro) const;
   void post(const Action& action);
   std::vector<Tensor> take(const Action& action);
   void give(const Action& action, const std::vector<Tensor>& of_ranks);
-  // Calls body(flight, x) for each mesh rank, with its part of the received tensor.
+  // Calls body(flight, x, rank) for each mesh rank, with x its part of the received tensor.
   using RankBody = std::function<void(Flight& flight, Tensor x, size_t rank)>;
   void for_ranks(const Action& action, std::vector<Tensor> taken, const RankBody& body);
   Shape message_shape() const;
@@ -109,11 +109,12 @@ class Pipeline {
   const PipelineOptions options_;
   std::map<Key, std::unique_ptr<PipeLink>> sends_, receives_;
   int64_t step_ = 0;
-  std::map<std::pair<int, int>, std::vector<Flight>> flights_;  // key: chunk, micro-batch
-  std::map<std::pair<Key, int>, Posted> posted_;                // key: link, micro-batch
-  std::map<Key, Posted> sent_;                                  // last message of each link
-  std::map<std::pair<Key, int>, std::vector<Tensor>> here_;     // between chunks of this rank
-  std::vector<Tensor> losses_;                                  // by micro-batch
+  std::map<std::pair<int, int>, std::vector<Flight>> flights_;  // by chunk and micro-batch
+  std::map<std::pair<Key, int>, Posted> posted_;  // by link and micro-batch: receives in progress
+  std::map<Key, Posted> sent_;                    // by link: the last message sent
+  // Tensors passed between chunks of this rank.
+  std::map<std::pair<Key, int>, std::vector<Tensor>> here_;
+  std::vector<Tensor> losses_;  // loss of each micro-batch
 };
 
 }  // namespace shale::comm

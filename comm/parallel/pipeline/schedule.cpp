@@ -32,7 +32,7 @@ class ListBuilder {
   }
 
   List list_;
-  std::vector<std::array<int, 4>> done_;  // by chunk and kind
+  std::vector<std::array<int, 4>> done_;  // actions added so far, by chunk and kind
 };
 
 List gpipe_list(int micros) {
@@ -42,7 +42,7 @@ List gpipe_list(int micros) {
   return list.take();
 }
 
-// Forwards that a rank runs before its first backward.
+// Number of forwards that a rank runs before its first backward.
 int warm_up(int rank, int ranks, int micros) {
   return std::min(ranks - 1 - rank, micros);
 }
@@ -76,7 +76,7 @@ List interleaved_list(int rank, int ranks, int chunks, int micros) {
   return list.take();
 }
 
-// Rank s leaves the weight gradients of s micro-batches for the end, where it would idle.
+// Rank s does the weight gradients of s micro-batches at the end, where it would otherwise be idle.
 List zb_h1_list(int rank, int ranks, int micros) {
   ListBuilder list(1);
   const int ahead = warm_up(rank, ranks, micros);
@@ -96,7 +96,7 @@ List zb_h1_list(int rank, int ranks, int micros) {
   return list.take();
 }
 
-// Makes a list for at least 2 ranks - 1 micro-batches; drops the surplus ones.
+// Makes the list for at least 2 ranks - 1 micro-batches, then drops the surplus ones.
 List zbv_list(int rank, int ranks, int micros) {
   ListBuilder list(2);
   const int all = std::max(2 * ranks - 1, micros);
@@ -208,7 +208,7 @@ void check_schedule(const Schedule& schedule) {
     fail(schedule.lists.size(), " lists, expected one for each of ", place.ranks, " ranks");
   }
   for (size_t rank = 0; rank < schedule.lists.size(); ++rank) {
-    ListBuilder seen(place.chunks);  // its counts are the next micro-batches
+    ListBuilder seen(place.chunks);  // count() is the next expected micro-batch
     for (const Action& action : schedule.lists[rank]) {
       const auto [kind, chunk, micro] = action;
       const std::string what = cat("rank ", rank, ": ", describe(action));

@@ -23,9 +23,9 @@ std::string_view schedule_name(ScheduleKind kind);  // "zb-h1"
 
 enum class ActionKind : uint8_t {
   kForward,
-  kBackward,         // for inputs and weights
-  kBackwardInput,    // for inputs only
-  kBackwardWeights,  // for weights, after kBackwardInput
+  kBackward,         // gradients of inputs and weights
+  kBackwardInput,    // gradients of inputs only
+  kBackwardWeights,  // gradients of weights, after kBackwardInput
 };
 
 // Work of a rank on one micro-batch in one of its model chunks.
@@ -40,8 +40,8 @@ std::string describe(const Action& action);  // "forward 7 of chunk 1"
 // Assignment of the model's stages, 0 to ranks * chunks - 1, to ranks.
 struct StagePlacement {
   int ranks = 1;
-  int chunks = 1;        // per rank
-  bool returns = false;  // two chunks, the second in reverse order of ranks
+  int chunks = 1;        // model chunks per rank
+  bool returns = false;  // true: two chunks, the second in reverse order of ranks
 
   int stages() const { return ranks * chunks; }
   int stage_of(int rank, int chunk) const {
@@ -56,10 +56,10 @@ struct StagePlacement {
 // Lists of actions, one for each rank of a pipeline; a rank runs its list in order.
 struct Schedule {
   StagePlacement placement;
-  int micros = 1;                          // micro-batches per step
-  std::vector<std::vector<Action>> lists;  // by rank
+  int micros = 1;                          // number of micro-batches per step
+  std::vector<std::vector<Action>> lists;  // actions of each rank
 
-  bool splits_backward() const;  // uses kBackwardInput and kBackwardWeights
+  bool splits_backward() const;  // true if it uses kBackwardInput and kBackwardWeights
 };
 
 // Throws ConfigError, naming valid numbers, unless the kind supports these: zbv needs two chunks;

@@ -66,7 +66,7 @@ class Simulator {
 
  private:
   // Messages that an action receives and sends, keyed by direction and receiving stage.
-  using LinkKey = std::pair<bool, int>;  // forward, receiving stage
+  using LinkKey = std::pair<bool, int>;  // direction (true: forward) and receiving stage
   struct Ends {
     std::optional<LinkKey> from, to;
   };
@@ -99,7 +99,7 @@ class Simulator {
     return 0;
   }
 
-  // Rank that an action waits for; none: it can run.
+  // Returns the rank that an action waits for; none: the action can run.
   std::optional<int> waits_for(int rank, const Action& action) const {
     const Ends ends = ends_of(rank, action);
     const auto number = size_t(action.micro);
@@ -117,7 +117,7 @@ class Simulator {
     return found != links_.end() ? found->second : kNone;
   }
 
-  // Messages to a stage on the same rank need no room.
+  // A message to a stage on the same rank needs no free slot.
   bool has_room(int rank, const LinkKey& to, size_t number) const {
     if (place_.rank_of(to.second) == rank) return true;
     return messages(to).taken.size() + size_t(options_.slots) > number;
@@ -168,7 +168,7 @@ class Simulator {
     result_.held[size_t(rank)] = std::max(result_.held[size_t(rank)], held);
   }
 
-  // Follows the ranks that wait for each other, starting from a waiting rank.
+  // Describes a cycle of ranks that wait for each other, found from a waiting rank.
   std::string ring_of(int rank) const {
     std::vector<int> waiting;
     while (action_of(rank) != nullptr &&
@@ -188,9 +188,9 @@ class Simulator {
   const StagePlacement place_;
   SimulationOptions options_;
   std::map<LinkKey, Link> links_;
-  std::vector<size_t> next_;  // by rank: index in its list
+  std::vector<size_t> next_;  // by rank: index of the next action in its list
   std::vector<double> time_;
-  std::vector<bool> has_taken_;  // by rank: the next action's message was received
+  std::vector<bool> has_taken_;  // by rank: the message for its next action was received
   std::vector<int> held_;
   Simulation result_;
 };

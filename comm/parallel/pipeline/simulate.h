@@ -14,24 +14,24 @@ struct StageTimes {
 };
 
 struct SimulationOptions {
-  int slots = 1;                       // unread messages per link
-  std::vector<StageTimes> times = {};  // by stage; empty: 1 each
-  double message = 0;                  // transfer time of a message
+  int slots = 1;                       // maximum unread messages per link
+  std::vector<StageTimes> times = {};  // times of each stage; empty: 1 for each
+  double message = 0;                  // transfer time of a message, in the same unit
 };
 
 struct TimedAction {
   Action action;
   double begin = 0;
-  double end = 0;  // also all messages have been sent
+  double end = 0;  // end of the action and of sending its messages
 };
 
 // Result of a simulation.
 struct Simulation {
-  double makespan = 0;                          // from the first start to the last end
+  double makespan = 0;                          // time from the first start to the last end
   std::vector<double> idle;                     // by rank: time without work
   std::vector<int> held;                        // by rank: maximum number of forwards without their
                                                 // backward
-  std::vector<std::vector<TimedAction>> ranks;  // by rank, in order
+  std::vector<std::vector<TimedAction>> ranks;  // actions of each rank, in order
 };
 
 // Runs a schedule on ranks that are connected by the links of comm/link/pipe_link.h: one per

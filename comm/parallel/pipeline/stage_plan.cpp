@@ -90,7 +90,7 @@ StagePlan make_stage_plan(std::span<const nn::Piece> pieces, Schedule schedule,
 
 std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> pieces,
                                   const StagePlan& plan, int rank) {
-  std::map<const Parameter*, int> uses;  // in the whole model
+  std::map<const Parameter*, int> uses;  // number of uses in the whole model
   for (const nn::Piece& piece : pieces) {
     for (const Parameter* parameter : piece.parameters) ++uses[parameter];
   }

@@ -47,11 +47,11 @@ StagePlan make_stage_plan(std::span<const nn::Piece> pieces, Schedule schedule,
 std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> pieces,
                                   const StagePlan& plan, int rank);
 
-// Description of the stages for data parallelism, with its groups.
+// Describes the pipeline stages to data parallelism, with their process groups.
 class StageGroups {
  public:
-  // pipeline: the ranks of a pipeline, in order; whole: see PipelineStages. Both outlive this.
-  // Collective over `pipeline`.
+  // pipeline: the ranks of a pipeline, in order. whole: see PipelineStages. Both outlive this
+  // object. Collective over `pipeline`.
   StageGroups(ProcessGroup& pipeline, ProcessGroup& whole, std::span<const nn::Piece> pieces,
               const StagePlan& plan);
   const PipelineStages& stages() const { return stages_; }

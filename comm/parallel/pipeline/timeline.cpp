@@ -8,9 +8,9 @@
 namespace shale::comm {
 namespace {
 
-constexpr int kLeft = 56, kRow = 28, kBox = 24, kWidth = 900;  // pixels
+constexpr int kLeft = 56, kRow = 28, kBox = 24, kWidth = 900;  // sizes in pixels
 
-// Colors by kind, for a rank's first chunk and for others.
+// Colors by kind of action: for a rank's first chunk, and for its second.
 constexpr std::array<std::array<const char*, 2>, 4> kColors = {{{"#9ecae1", "#4292c6"},
                                                                 {"#fdae6b", "#e6550d"},
                                                                 {"#a1d99b", "#41ab5d"},

@@ -14,8 +14,8 @@
 namespace shale::comm {
 namespace {
 
-// All rows for backward. They are gathered on announce(), or else by the first GEMM that needs
-// them, and freed after the last.
+// All rows of the layer's input, gathered again for backward: on announce(), or else by the first
+// GEMM that needs them. They are freed after the last such GEMM.
 class RowsAgain {
  public:
   RowsAgain(Exchange& exchange, const Tensor& slice)
@@ -51,7 +51,7 @@ Tensor sum_of_rows(const Tensor& all, const Shape& shape) {
   return sum;
 }
 
-// Not recorded by autograd.
+// Adds `part` over all ranks in f32; autograd does not record this.
 Tensor sum_of_ranks(Exchange& exchange, const Tensor& part) {
   const int64_t count = part.numel();
   const Tensor all = empty(part.context(), {exchange.ranks(), count}, DType::kF32);
@@ -61,7 +61,7 @@ Tensor sum_of_ranks(Exchange& exchange, const Tensor& part) {
   return sum_of_rows(all, part.shape());
 }
 
-// all: all rows, gathered from the slices x. `again` gets the rows that backward needs, or null.
+// Records the op enter: `all` has all rows, gathered from x. Sets `again` if backward needs them.
 Tensor entered(Exchange& exchange, const Tensor& x, const Tensor& all,
                std::shared_ptr<RowsAgain>& again) {
   Tensor rows = all.recorded_alias(all.shape(), all.strides());
@@ -98,7 +98,7 @@ Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsA
   Tensor y = leaving != nullptr ? leaving->sum(part) : exchange.sum_slices(part);
   record("leave", {part}, {&y}, [&exchange, again](BackwardArgs& args) {
     const Tensor dy = exchange.ranks() > 1 ? exchange.gather(args.dy()) : args.dy();
-    // Deferred weight gradients gather the rows when they run.
+    // If weight gradients are deferred, they gather the rows when they run.
     if (again != nullptr && exchange.ranks() > 1 && args.deferred() == nullptr) again->announce();
     return Grads{dy};
   });

@@ -10,10 +10,10 @@
 
 namespace shale::comm {
 
-// Result of an asynchronous transfer.
+// Result tensor of an asynchronous transfer.
 class Arrival {
  public:
-  Arrival() = default;  // empty
+  Arrival() = default;  // an Arrival without a tensor
   // finish: waits for the tensor and returns it.
   explicit Arrival(std::function<Tensor()> finish) : finish_(std::move(finish)) {}
 
@@ -29,7 +29,7 @@ class Arrival {
   Tensor value_;
 };
 
-// Purpose of Exchange::begin_shift(), for reports.
+// Purpose of a begin_shift(), shown in reports.
 enum class ShiftOf : uint8_t {
   kRing,  // keys and values of ring attention
   kRows,  // slices of rows, sent to all ranks
@@ -75,11 +75,13 @@ class Exchange {
   // Returns this rank's slice of the sum over all ranks, rounded once. part: [..., T, C], all rows,
   // dense.
   virtual Tensor sum_slices(const Tensor& part) = 0;
-  // all: [ranks, ...]; each rank has filled its own part, and gets the parts of the others.
+  // Gathers in place. all: [ranks, ...]; each rank has filled its own part, and gets the other
+  // parts.
   virtual void gather_parts(const Tensor& all) = 0;
   // Adds the i32 counts of all ranks, in place.
   virtual void add_counts(const Tensor& counts) = 0;
-  // slices: [ranks, ...], dense, one for each rank. Returns each rank's slice for this one.
+  // slices: [ranks, ...], dense, one for each rank. Returns the slices that the ranks have for this
+  // one.
   virtual Tensor all_to_all(const Tensor& slices) = 0;
 
   // Asynchronous forms: the arguments must not change until get() of the result, which all ranks
@@ -87,10 +89,10 @@ class Exchange {
   virtual Arrival begin_gather(const Tensor& slice) = 0;
   virtual Arrival begin_sum_slices(const Tensor& part) = 0;
   virtual Arrival begin_gather_parts(const Tensor& all) = 0;
-  // Sends x, dense, `by` ranks forward around the ring, 0 < by < ranks(). `into`, of the same size,
-  // receives the tensor of the rank that is `by` before this one.
+  // Sends x, dense, to the rank `by` positions after this one in the ring, 0 < by < ranks().
+  // `into`, of the same size, receives the tensor of the rank `by` positions before this one.
   virtual Arrival begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) = 0;
-  // Shift by one rank, into new memory.
+  // begin_shift() by one rank, into a new tensor.
   virtual Arrival begin_pass(const Tensor& x) = 0;
 
  protected:

@@ -33,14 +33,14 @@ int behind(const Exchange& exchange, int by) {
   return (exchange.rank() + by) % exchange.ranks();
 }
 
-// First rank of which a piece has rows, and one past the last.
+// Returns the first rank that has rows of the piece, and one past the last such rank.
 std::pair<int, int> ranks_of(const Exchange& exchange, const Rows& piece, int64_t rows) {
   const int64_t of_rank = rows / exchange.ranks();
   return {static_cast<int>(piece.first / of_rank),
           static_cast<int>((piece.first + piece.count - 1) / of_rank) + 1};
 }
 
-// Pieces in the order in which their last rows arrive.
+// Returns the pieces in the order in which their last rows arrive.
 std::vector<Rows> as_they_come(const Exchange& exchange, int64_t rows) {
   std::vector<Rows> order = row_pieces(exchange, rows);
   const auto last = [&](const Rows& piece) {
@@ -56,7 +56,7 @@ std::vector<Rows> as_they_come(const Exchange& exchange, int64_t rows) {
   return order;
 }
 
-// Pieces in the order in which their first rows are sent; pieces that stay here come last.
+// Returns the pieces in the order in which their first rows are sent; pieces kept here come last.
 std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
   std::vector<Rows> order = row_pieces(exchange, rows);
   const auto first = [&](const Rows& piece) {
@@ -73,13 +73,13 @@ std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
   return order;
 }
 
-// Waits for open transfers, which use the memory, also while an error ends the step.
+// Waits for open transfers, which still use the memory. Called also while an error ends the step.
 void wait_for(std::vector<Arrival>& arrivals) noexcept {
   for (Arrival& arrival : arrivals) {
     try {
       arrival.get();
     } catch (const std::exception&) {
-      return;  // the error is reported elsewhere
+      return;  // this error is reported by another call
     }
   }
 }

@@ -10,19 +10,19 @@
 // or of several adjacent slices. A rank starts with its own rows, and ends with rows that it keeps.
 namespace shale::comm {
 
-// Returns run `run` of `runs` equal runs of a dense tensor, as a vector that shares its memory.
+// Divides a dense tensor into `runs` equal runs of elements, and returns run `run` as a view.
 Tensor run_of(const Tensor& x, int64_t run, int64_t runs);
-// Adds dense tensors of one dtype, at least one, as a binary tree, rounded once to the dtype of
-// `sum`, which is dense and has as many elements as each of them.
+// Adds `parts`, dense tensors of one dtype, as a binary tree, and rounds once to the dtype of
+// `sum`, which is dense and has as many elements as each part. There must be at least one part.
 void tree_sum(const std::vector<Tensor>& parts, const Tensor& sum);
 
 // Divides `rows` rows into pieces, in row order. One piece: the rows are not divided.
 std::vector<RowPieces::Rows> row_pieces(const Exchange& exchange, int64_t rows);
 
-// All rows of every rank's slice, still arriving. Collective; waits for transfers at the end.
+// All rows of a layer's input, while the other ranks' slices arrive. Collective; waits at the end.
 class EnteringRows : public RowPieces {
  public:
-  // slice: dense.
+  // `slice`, this rank's rows, must be dense.
   EnteringRows(Exchange& exchange, const Tensor& slice);
   ~EnteringRows() override;
 
@@ -36,22 +36,22 @@ class EnteringRows : public RowPieces {
 
   Exchange& exchange_;
   Tensor rows_;
-  std::vector<Arrival> arrivals_;  // from the previous rank, the one before it, and so on
+  std::vector<Arrival> arrivals_;  // slices of the previous rank, of the one before it, and so on
 };
 
-// Sum over ranks of each rank's results for all rows; a rank keeps its slice. Collective; waits for
-// transfers at the end.
+// Sum over ranks of a layer's partial results for all rows, of which each rank keeps its slice.
+// Collective; waits for transfers at the end.
 class LeavingRows : public RowPieces {
  public:
-  // all: shape of `rows`, with any last size.
+  // `all` has the shape of the layer's input rows; its last size may differ.
   LeavingRows(Exchange& exchange, const Shape& all);
   ~LeavingRows() override;
 
   // Residual to pass to the op that makes this rank's partial result (no_residual()).
   const Tensor& residual() const { return residual_; }
   void after(size_t piece, const Tensor& y) override;
-  // Returns this rank's slice of the sum; part: see Exchange::sum_slices(). Sends now whatever
-  // after() did not send piece by piece. Throws InternalError if `part` was not passed to after().
+  // Returns this rank's slice of the sum over ranks of `part` (Exchange::sum_slices()). Sends the
+  // rows that after() did not send. Throws InternalError if `part` was not passed to after().
   Tensor sum(const Tensor& part);
 
  private:
@@ -62,8 +62,8 @@ class LeavingRows : public RowPieces {
   const Tensor residual_;
   const int64_t count_;         // number of rows
   Tensor mine_;                 // this rank's partial result
-  std::vector<bool> are_made_;  // slices, by rank, whose rows this rank has computed
-  Tensor theirs_;               // [ranks - 1, ...]: from the previous rank, and so on back
+  std::vector<bool> are_made_;  // slices of these ranks have been computed here
+  Tensor theirs_;               // [ranks - 1, ...]: slices of the previous rank, and so on back
   std::vector<Arrival> arrivals_;
 };
 

@@ -26,7 +26,8 @@ struct VocabularyLoss {
   Exchange& exchange;
   int64_t vocab;
 
-  // Computes the losses of some rows. If `write_grad`, replaces their logits by gradients.
+  // Computes the losses of some rows. If `write_grad`, overwrites the logits of these rows with
+  // gradients.
   void losses_of(const Tensor& logits, const Tensor& targets, const Tensor& losses,
                  const Exec& exec, bool write_grad) const {
     const int64_t rows = targets.size(0), first_column = exchange.rank() * logits.size(1);
@@ -62,7 +63,7 @@ void for_chunks(const Tensor& x, const Tensor& table, int64_t chunk_rows, const 
   }
 }
 
-// Destinations of the gradients of x and of the table in backward.
+// Where backward writes the gradients of x and of the table.
 struct Destinations {
   Grads grads = Grads(2);
   Tensor table;
@@ -73,12 +74,12 @@ struct Destinations {
     emit_grad(args, {1, weight, x.dtype()}, grads, [&](const Tensor& to, bool add) {
       table = to;
       accumulate = add;
-      // Without rows no GEMM writes the gradient.
+      // If x has no rows, no GEMM writes the table's gradient.
       if (x.size(0) == 0 && !add) kernels::fill(to.exec(), {.y = to, .value = 0});
     });
   }
 
-  // Adds the gradients that follow from the logit gradients of some rows.
+  // Adds to both gradients what follows from the logit gradients of rows [begin, end).
   void add(int64_t begin, int64_t end, const Tensor& d_logits, const Tensor& x,
            const Tensor& weight) {
     const Exec& exec = d_logits.exec();
@@ -94,7 +95,7 @@ struct Destinations {
   }
 };
 
-// x *= factor, a scalar on the device; undefined: 1.
+// Multiplies x by a scalar on the device; an undefined factor stands for 1.
 void scale_by(const Tensor& factor, const Tensor& x) {
   if (factor.defined()) kernels::mul(x.exec(), {.a = x, .b = factor, .y = x});
 }
