@@ -100,8 +100,7 @@ class ConfigSpec {
   // Adds an option whose value is a string that must be one of `names`.
   ConfigOption add_choice(std::string name, std::string& field, std::vector<std::string> names,
                           std::string help, HelpText text = {});
-  // Adds an option that chooses a value, such as an enum's, by name: {{"cosine",
-  // Schedule::kCosine}}.
+  // Adds an option that chooses a value, such as an enum's, by name: {{"cosine", kCosine}, ...}.
   template <ChoiceValue Value>
   ConfigOption add_choice(std::string name, Value& field,
                           std::vector<std::pair<std::string, Value>> choices, std::string help,

@@ -146,8 +146,7 @@ class RealField : public ConfigField {
 
  private:
   bool in_limits() const override {
-    // A float default of 0.1f, converted to double, is above a limit of 0.1, so its text is checked
-    // too.
+    // As a double, the float 0.1f is above a limit of 0.1, so the printed value is checked as well.
     return accepts(field_) || accepts(parse_real(format_real(field_)));
   }
 

@@ -38,8 +38,7 @@ class ErrorWithCode : public Error {  // an error with a fixed exit code
   explicit ErrorWithCode(const std::string& message) : Error(kCode, message) {}
 };
 
-// Subclasses have the names of their ExitCode.
-class ConfigError : public ErrorWithCode<ExitCode::kUsage> {
+class ConfigError : public ErrorWithCode<ExitCode::kUsage> {  // same name as its ExitCode
   using ErrorWithCode::ErrorWithCode;
 };
 class DataError : public ErrorWithCode<ExitCode::kData> {

@@ -98,8 +98,7 @@ struct Fibers::Fiber {
   SanitizerFiber sanitizer = {};
   bool has_begun = false, has_ended = true;
   std::string waits_for = {};
-  // What park() waits for; null: the fiber can continue.
-  const std::function<bool()>* is_open = nullptr;
+  const std::function<bool()>* is_open = nullptr;  // what park() waits for
 };
 
 struct Fibers::Run {

@@ -50,8 +50,7 @@ void check_dtype_of(const Device& device, DType dtype, std::string_view what);
 bool driver_compiles(const Device& gpu, int kernel_arch);
 
 // Describes the kernels that a run uses on a GPU: "machine code for 8.0", or PTX that the driver
-// compiles, with the build option that adds machine code; below kOldestArch, the reason why there
-// are none.
+// compiles, with the build option that adds machine code; below kOldestArch, why there are none.
 std::string kernels_text(const Device& gpu, int kernel_arch);
 
 // Compute capability as text: "8.6".

@@ -22,10 +22,9 @@ std::optional<int64_t> cgroup_memory_limit();
 // group of this process has left, if that is less. nullopt: unknown.
 std::optional<int64_t> available_host_memory();
 
-// Throws OutOfMemoryError if the host's memory cannot hold `bytes` more; otherwise the kernel would
-// kill a process later, without a message. `mapped`: bytes that this process has mapped. Some of
-// them are not touched yet, so available_host_memory() counts them as free. Small requests pass
-// unchecked.
+// Throws OutOfMemoryError if the host's memory cannot hold `bytes` more; else the kernel would kill
+// a process later, without a message. `mapped`: bytes that this process has mapped; those not
+// touched yet count as free in available_host_memory(). Small requests are not checked.
 void require_host_memory(int64_t bytes, int64_t mapped = 0);
 
 }  // namespace shale

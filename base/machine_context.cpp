@@ -14,9 +14,8 @@ namespace {
 
 #ifdef SHALE_HAVE_ASAN
 
-// AddressSanitizer must know which stack is in use: after a switch, the resumed context
-// (t_arriving) reports its arrival and receives the bounds of the stack of the suspended one
-// (t_left).
+// For AddressSanitizer: after a switch, the resumed context (t_arriving) reports its arrival and
+// receives the bounds of the stack of the suspended context (t_left).
 constinit thread_local MachineContext* t_left = nullptr;
 constinit thread_local MachineContext* t_arriving = nullptr;
 

@@ -30,8 +30,7 @@ bool read_exponent(std::string_view text, int64_t& exponent) {
   if (!text.empty() && text[0] == '+') text.remove_prefix(1);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, exponent);
-  // kBound ensures that arithmetic on exponents cannot overflow; sensible exponents are far below
-  // it.
+  // kBound prevents overflow in arithmetic on exponents; sensible exponents are far below it.
   constexpr int64_t kBound = 1'000'000;
   return error == std::errc{} && stop == end && -kBound < exponent && exponent < kBound;
 }
@@ -243,8 +242,7 @@ bool names_a_path(std::string_view text) {
 
 std::optional<std::string> nearest_name(std::string_view text, std::span<const std::string> names) {
   const std::string* nearest = nullptr;
-  // With more typing errors the guess would mislead.
-  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;
+  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // more errors: the guess would mislead
   for (const std::string& name : names) {
     if (text.size() >= 2 && name.starts_with(text)) return name;
     // The difference in length is a lower bound of the edit distance, and is cheap for long texts.

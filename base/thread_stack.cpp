@@ -25,8 +25,7 @@ constexpr int kMaxFrames = 48;
 std::array<void*, kMaxFrames> frames;
 std::atomic<int> frame_count{0};  // -1: a sample is requested
 
-// Stack of the signal handler: must hold the processor's state (11 KiB with AMX) and the stack
-// walk.
+// Stack of the signal handler, for the processor's state (11 KiB with AMX) and the stack walk.
 alignas(64) std::array<std::byte, 128 << 10> signal_stack;
 
 int sample_signal() {

@@ -97,8 +97,7 @@ class Timeline final : public Tracer {
   // Adds a slice to another track. Kept only if it ended while recording.
   void add_slice(const std::string& track, std::string_view name, Clock::time_point begin,
                  Clock::time_point end, TraceRecord::About about = {});
-  // Marks a point in a stream's work for add_device_slice(); returns kNone if Device::marks is
-  // null.
+  // Marks a point in a stream's work for add_device_slice(); kNone if Device::marks is null.
   size_t mark(void* stream);
   // Adds a slice to another track between two marks of one stream, which the device need not have
   // reached yet. Dropped if a mark is kNone.

@@ -13,7 +13,7 @@ class HostGroup : public ProcessGroup {
   // Runs a call immediately, without queueing or counting it; for jobs of the CommQueue whose turn
   // has come. blocking: nothing else computes on this core during the call.
   virtual void execute(const CollectiveCall& call, bool blocking) = 0;
-  // Makes the progress counters of the group's ranks, for groups built over it; null with one rank.
+  // Makes the progress counters of the ranks, for groups built over this one; null with one rank.
   // Collective.
   virtual std::unique_ptr<GroupProgress> make_progress() = 0;
   virtual std::unique_ptr<HostGroup> split_host(int color, int key,

@@ -82,9 +82,8 @@ class Mesh {
   ProcessGroup& group(std::string_view axis) { return flatten({axis}); }
   ProcessGroup& all() { return group_; }
   // Group of the ranks that differ from this one only in these axes, in the mesh's order, whatever
-  // the order of `axes`. The first call for a group makes it, which is collective over all ranks;
-  // later calls return it. The group of all ranks is all() itself. Throws ConfigError for an
-  // unknown axis.
+  // the order of `axes`. The first call for a group makes it, collectively over all ranks; later
+  // calls return it. The group of all ranks is all(). Throws ConfigError for an unknown axis.
   ProcessGroup& flatten(const std::vector<std::string_view>& axes);
 
  private:

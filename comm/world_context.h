@@ -38,8 +38,7 @@ struct WorldContext {
   // Memory of failed groups, to which peers and MPI may still write. Freed after MPI_Finalize.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue& queue(Lane lane) { return queues[static_cast<size_t>(lane)]; }
-  // The last member, destroyed first: threads of the queues use the other members.
-  std::array<CommQueue, kLanes> queues;
+  std::array<CommQueue, kLanes> queues;  // last member: its threads use the others
 };
 
 }  // namespace shale::comm

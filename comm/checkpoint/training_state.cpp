@@ -423,8 +423,7 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   // If this process hosts several tensor ranks, each has its own copy of replicated parts to read.
   std::map<size_t, std::pair<std::vector<StatePart>, std::vector<StatePart>>> by_leaf;
   std::map<std::string_view, size_t> copies;
-  // By number of replicas in the checkpoint.
-  std::map<int64_t, std::vector<StatePart>> of_other_replicas;
+  std::map<int64_t, std::vector<StatePart>> of_other_replicas;  // by number of stored replicas
   for (const StatePart& part : parts) {
     const int64_t replicas = stored_replicas(*checkpoint.find(part.name), part);
     if (replicas > 0 && replicas != part.shape[0]) {

@@ -48,8 +48,7 @@ class MeshLine {
 
     Tensor take(int member);
   };
-  // Joins the round `what`; `act` starts its collective when all members have joined with equal
-  // `what`.
+  // Joins the round `what`; `act` starts its collective once all members have joined.
   std::shared_ptr<Round> join(int member, std::string_view what, const Tensor& x,
                               const Tensor& into, const std::function<void(Round&)>& act);
   void check_alike(std::string_view what, const std::vector<Tensor>& x) const;

@@ -99,8 +99,8 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
       rank_(all.rank()),
       mesh_(all, parallel_axes(process_sizes(degrees_), all.size())),
       hosted_(context, degrees_.here()) {
-  // Context ranks have gradients of different tokens, so they shard the state like data-parallel
-  // ranks.
+  // Context ranks have gradients of different tokens: like data-parallel ranks, they shard the
+  // state.
   groups_.shard = &mesh_.flatten({"shard", "context"});
   groups_.context = degrees_.context;
   if (degrees_.replica > 1) groups_.replicate = &mesh_.group("replica");

@@ -100,8 +100,7 @@ double ParallelStep::run(const std::function<Tensor(const ForwardPass& pass)>& f
   MicroBatchWork work(parallel_, *data_, samples_, forward);
   const std::vector<Tensor> losses = pipeline_->run(++steps_, work);
   data_->finish_gradients();
-  // Losses; 0 on other pipeline stages.
-  std::vector<double> values(static_cast<size_t>(micro_batches_));
+  std::vector<double> values(static_cast<size_t>(micro_batches_));  // 0 on other stages
   std::transform(losses.begin(), losses.end(), values.begin(),
                  [](const Tensor& loss) { return double{to_host<float>(loss).front()}; });
   return ordered_sum(parallel_.mesh().all().host(), values, ranks_with_losses());

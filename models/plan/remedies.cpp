@@ -54,8 +54,7 @@ Strengths stages(const TrainConfig& config, int ranks) {
   return result;
 }
 
-// Offloads to host memory, which the budget does not count. A CPU without a budget has no other
-// memory.
+// Offloads to memory that the budget does not count. A CPU without a budget has no other memory.
 Strengths offload(const TrainConfig& config) {
   const bool has_other_memory = config.run.device != "cpu" || config.run.device_memory > 0;
   if (config.run.offload != OffloadKind::kNone || !has_other_memory) return {};

@@ -61,8 +61,7 @@ std::vector<DropoutPlace> slice_of(const Exchange& layers, const Tensor& x) {
            .elements = x.numel()}};
 }
 
-// Positions of x if sequences are sharded; each rank of `layers` then has a slice of the shard's
-// rows.
+// Positions of x in shards of sequences; each rank of `layers` has a slice of the shard's rows.
 std::vector<DropoutPlace> chunks_of(const CutSequence& sequence, const Exchange* layers,
                                     const Tensor& x) {
   const int rank = layers != nullptr ? layers->rank() : 0;

@@ -181,8 +181,7 @@ void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Te
   });
 }
 
-// Adds the pairs of all tokens, [B, tokens, 2, G, D], to sums, [2 R, B, S, 2 G D] f32, rank by
-// rank.
+// Adds all tokens' pairs, [B, tokens, 2, G, D], to sums, [2 R, B, S, 2 G D] f32, rank by rank.
 void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens,
                                   bool first) const {
   const SequenceParts parts = sequence.parts();

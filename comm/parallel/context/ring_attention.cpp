@@ -108,13 +108,11 @@ class RingAttention final : public CutAttention, private CutOptions {
   Tensor first_keys_of(const Pair& pair) const;
 
   // Calls visit(keys, pair) for all pairs of shards, in ring order (see the top of this file).
-  // Calls pass() when the keys of one rank are done and the next rank's keys, already in transfer,
-  // are due.
+  // Calls pass() when the keys of one rank are done and those of the next, in transfer, are due.
   template <typename Visit, typename Pass>
   void go_around(const Keys& own, const Visit& visit, const Pass& pass) const;
-  // Visits the pairs of this rank's queries with the keys of one rank. For this rank's own keys,
-  // kFirst visits key shards up to the shard of the queries, and kLast visits later key shards at
-  // the end.
+  // Visits the pairs of this rank's queries with one rank's keys. For this rank's own keys, kFirst
+  // visits key shards up to the shard of the queries, and kLast the later ones, at the end.
   enum class Which : uint8_t { kAll, kFirst, kLast };
   template <typename Visit>
   void visit_rank(const Keys& keys, int rank, Which which, const Visit& visit) const;

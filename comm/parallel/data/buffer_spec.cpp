@@ -13,8 +13,7 @@ BufferSpec::BufferSpec(ShardingContext& shared_context, std::string its_name,
     : shared(shared_context),
       name(std::move(its_name)),
       traits(its_traits),
-      // A tied table has two buffers that need one layout, so its owner must not depend on other
-      // buffers.
+      // A tied table has two buffers of one layout, whose owner must not depend on other buffers.
       layout(flat_layout(parameters, ranks().size(),
                          traits.use == TableUse::kOnly ? shared.owned_buffers : 0)) {
   if (layout.owner && traits.use == TableUse::kOnly) ++shared.owned_buffers;

@@ -46,7 +46,7 @@ struct BufferSpec {
   const BufferTraits traits;
   const FlatLayout layout;
 
-  // Ranks that share the buffer.
+  // Group of the ranks that share the buffer.
   ProcessGroup& ranks() const { return shared.shard(traits.of_experts); }
   bool offloaded() const { return traits.offload.tier != nullptr; }
   bool shards_values() const { return shared.options.stage >= 3 && !traits.persistent; }

@@ -30,14 +30,12 @@ class CodedReduceScatter {
  public:
   explicit CodedReduceScatter(const BufferSpec& spec) : spec_(spec) {}
   Work start(const Tensor& whole, const CollectiveOptions& options);
-  // Adds the received gradients to `sum` in tree order. Call it after the exchange; no-op without
-  // one.
+  // Adds the received gradients to `sum` in tree order. Call it after the exchange, if any.
   void add_to(const Tensor& sum);
 
  private:
   const BufferSpec& spec_;
-  // Codes of this rank's whole gradient; codes of its shard from all ranks.
-  Tensor sent_, received_;
+  Tensor sent_, received_;  // codes: of the whole gradient; of this shard, from all ranks
 };
 
 // Gathers the matrices of a buffer in the fp8 format that GEMMs read. The scales follow from each
@@ -52,8 +50,7 @@ class Fp8Gather {
   void masters_changed();
   // Starts the gather of the codes, from the shard of ShardGroups::reshard if that is defined.
   Work start(const Tensor& small_shard, const CollectiveOptions& options);
-  // Codes of the whole buffer, from start() to free_codes().
-  const Tensor& codes() const { return codes_; }
+  const Tensor& codes() const { return codes_; }  // whole; start() to free_codes()
   void free_codes() { codes_ = Tensor(); }
   // Sets the codes, which GEMMs read, in the parameters. A reader of plain values causes all
   // weights to be decoded into the tensor returned by `values`.

@@ -250,8 +250,7 @@ void DataParallel::order_units() {
       shards_.back().gradient->check = [this, chunk = static_cast<size_t>(unit->chunk())] {
         sync_.check_reduced(chunk);
       };
-      // With experts in stage 0, each rank of buffer->ranks() has a copy: only the first one
-      // counts.
+      // With experts in stage 0, every rank of buffer->ranks() has a copy; only one counts.
       if (options_.stage == 0 && shared_.groups.experts != nullptr) {
         shards_.back().counts = buffer->ranks().rank() == 0;
         shards_.back().repeats = !shards_.back().counts;

@@ -99,8 +99,7 @@ class DataParallel {
   // Calls body(rank) for each mesh rank of this process (ShardGroups::hosted), each with its own
   // autograd state; with one rank body(0).
   void run(const std::function<void(int rank)>& body) const;
-  // Null: the process has one mesh rank.
-  HostedRanks* hosted_ranks() const { return hooks_.ranks(); }
+  HostedRanks* hosted_ranks() const { return hooks_.ranks(); }  // null: one mesh rank
 
   // Makes a unit of those parameters of a module's subtree that are not in a unit yet. Collective.
   FlatUnit& add_unit(Module& module, const UnitOptions& options);
@@ -166,8 +165,7 @@ class DataParallel {
   // ranks. Collective.
   void average_buffers();
 
-  // unshard() gathers all parameters, for use outside of forward and backward; reshard() frees
-  // them.
+  // unshard() gathers all parameters for use outside of forward and backward; reshard() frees them.
   void unshard();
   void reshard();
 
@@ -202,8 +200,7 @@ class DataParallel {
   const DataParallelOptions& options() const { return options_; }
   const ShardingContext& shared() const { return shared_; }
   ShardingContext& shared() { return shared_; }
-  // Total time spent waiting for collectives.
-  double exposed_seconds() const { return shared_.exposed_seconds; }
+  double exposed_seconds() const { return shared_.exposed_seconds; }  // total wait time
 
   // The model that owns this is being destroyed: leave its modules alone from now on.
   void release() { owned_by_model_ = true; }

@@ -35,8 +35,7 @@ class FlatBuffer {
   const FlatLayout& layout() const { return spec_.layout; }
   ProcessGroup& ranks() const { return spec_.ranks(); }
   bool is_sharded() const { return spec_.is_sharded(); }
-  // Null: the parameter is not in this buffer.
-  const FlatEntry* find(const Parameter& parameter) const;
+  const FlatEntry* find(const Parameter& parameter) const;  // null: not in this buffer
   const OptimShard& shard() const { return shard_; }
   // This rank's spans: `first` and `count` in the parameter, `offset` in master().
   const std::vector<OptimSpan>& spans() const { return shard_.spans; }
@@ -45,8 +44,7 @@ class FlatBuffer {
 
   FlatValues& values() { return values_; }
   const FlatValues& values() const { return values_; }
-  // Null: parameters are frozen.
-  FlatGradient* gradient() { return gradient_ ? &*gradient_ : nullptr; }
+  FlatGradient* gradient() { return gradient_ ? &*gradient_ : nullptr; }  // null: frozen
 
  private:
   const BufferSpec spec_;

@@ -50,8 +50,7 @@ class FlatGradient {
   void add_ready_hook(const std::function<void(const FlatEntry&)>& ready) {
     unsharded_.add_ready_hook(ready);
   }
-  // Call these at the begin and end of each backward of the context, which may reach the
-  // parameters.
+  // Call these at the begin and end of a backward of the context, if it may reach the parameters.
   void prepare_backward();
   void end_backward();
   // Called when a backward of the context reaches the model.
@@ -67,8 +66,7 @@ class FlatGradient {
   // Replaces reductions if there is one rank: zeroes gradients that no backward has reached.
   void finish_alone();
 
-  // Adds the gradient of a table's second use, from `apart`, after both are reduced; clears
-  // `apart`.
+  // Adds the gradient of a table's second use, `apart`, after both are reduced; clears `apart`.
   void add(FlatGradient& apart);
   // Adds the gradient of a table's second use on another stage: a sum over the ranks of `stages`.
   void add_over(ProcessGroup& stages);

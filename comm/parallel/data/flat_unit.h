@@ -25,10 +25,9 @@ class FlatUnit {
   const std::vector<std::unique_ptr<FlatBuffer>>& buffers() const { return buffers_; }
   // Gradients of the trainable buffers, followed by that of apart(), if there is one.
   const std::vector<FlatGradient*>& gradients() const { return gradients_; }
-  // Gradients of tables' second uses; null: none.
+  // Gradients of the second uses of tied tables; null: the unit has none.
   ApartGradient* apart() const { return apart_.get(); }
-  // In the order of declaration.
-  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  const std::vector<Parameter*>& parameters() const { return parameters_; }  // as declared
   bool trainable() const { return !gradients_.empty(); }
   int chunk() const { return chunk_; }  // see UnitPlan
   // True if other units are inside this one's module.

@@ -39,8 +39,7 @@ class FullState {
 
   DataParallel& parallel_;
   const std::optional<int> root_;
-  // Buffer whose values are in values_; null: of one parameter.
-  const FlatBuffer* gathered_ = nullptr;
+  const FlatBuffer* gathered_ = nullptr;  // buffer of values_; null: one parameter
   std::vector<float> values_;
   std::vector<float> staged_;  // one piece of the shards of all ranks
   std::vector<float> whole_;   // a parameter assembled from shards

@@ -245,8 +245,7 @@ void GradientAccumulator::drop_zeroed() {
   if (!unsharded_.has_any_value()) kept_ = Tensor();
 }
 
-// Zeroes the shard's gradient of parameters for which zero_grad() was called, if others have
-// values.
+// Zeroes the shard's gradient of parameters that zero_grad() was called for, if others have values.
 void GradientAccumulator::fill_zeroed() {
   std::set<const Parameter*>& zeroed = shard_.gradient->zeroed;
   if (zeroed.empty()) return;

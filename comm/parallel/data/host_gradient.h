@@ -15,8 +15,7 @@ class HostGradient {
   HostGradient(offload::HostTier& tier, Tensor sum, std::string name)
       : tier_(tier), sum_(std::move(sum)), name_(std::move(name)) {}
 
-  // Adds `part`, on the device, which the caller may free. first: overwrite the sum instead of
-  // adding.
+  // Adds `part`, on the device, which the caller may free. first: overwrite the sum, do not add.
   void add(const Tensor& part, bool first);
   // Waits until everything that was added is in the sum.
   void settle();

@@ -47,11 +47,9 @@ class LocalSteps {
   void begin_step(int64_t step);
   // Call after the optimizer's step, when `done` steps are done: runs the outer steps that are due.
   void end_step(int64_t done);
-  // Call after the last step of a run: runs the outer steps of all buffers with unsynchronised
-  // steps.
+  // Call after the last step of a run: runs the outer steps that buffers still need.
   void finish(int64_t done);
-  // Makes the anchors valid. Before the first local step they equal the masters, so they are copied
-  // late.
+  // Makes the anchors valid. Until the first local step they equal the masters, and need no copy.
   void settle();
   // Call after loading a state with anchors.
   void loaded() { stale_ = false; }

@@ -236,9 +236,8 @@ void Pipeline::give(const Action& action, const std::vector<Tensor>& of_ranks) {
                                .y = x.alias({count}, {1}, static_cast<int64_t>(i) * count)});
     }
   }
-  // Waits for the link's last message, because the schedule was checked with one unread message per
-  // link. Links of host memory transfer only while the sender waits; links of a device need no
-  // wait.
+  // Waits for the link's last message: the schedule was checked with one unread message per link.
+  // Links of host memory transfer only while the sender waits; links of a device need no wait.
   Posted& before = sent_[key];
   before.work.wait();
   before = {.x = x,

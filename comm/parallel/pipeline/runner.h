@@ -109,11 +109,10 @@ class Pipeline {
   const PipelineOptions options_;
   std::map<Key, std::unique_ptr<PipeLink>> sends_, receives_;
   int64_t step_ = 0;
-  std::map<std::pair<int, int>, std::vector<Flight>> flights_;  // by chunk and micro-batch
-  std::map<std::pair<Key, int>, Posted> posted_;  // by link and micro-batch: receives in progress
-  std::map<Key, Posted> sent_;                    // by link: the last message sent
-  // Tensors passed between chunks of this rank.
-  std::map<std::pair<Key, int>, std::vector<Tensor>> here_;
+  std::map<std::pair<int, int>, std::vector<Flight>> flights_;  // by chunk, micro-batch
+  std::map<std::pair<Key, int>, Posted> posted_;                // receives, by link, micro-batch
+  std::map<Key, Posted> sent_;                                  // last message by link
+  std::map<std::pair<Key, int>, std::vector<Tensor>> here_;     // between chunks of this rank
   std::vector<Tensor> losses_;  // loss of each micro-batch
 };
 

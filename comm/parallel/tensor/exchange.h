@@ -75,13 +75,11 @@ class Exchange {
   // Returns this rank's slice of the sum over all ranks, rounded once. part: [..., T, C], all rows,
   // dense.
   virtual Tensor sum_slices(const Tensor& part) = 0;
-  // Gathers in place. all: [ranks, ...]; each rank has filled its own part, and gets the other
-  // parts.
+  // Gathers in place. all: [ranks, ...]; each rank has filled its own part and gets the others.
   virtual void gather_parts(const Tensor& all) = 0;
   // Adds the i32 counts of all ranks, in place.
   virtual void add_counts(const Tensor& counts) = 0;
-  // slices: [ranks, ...], dense, one for each rank. Returns the slices that the ranks have for this
-  // one.
+  // slices: [ranks, ...], dense, one for each rank. Returns the slices of all ranks for this one.
   virtual Tensor all_to_all(const Tensor& slices) = 0;
 
   // Asynchronous forms: the arguments must not change until get() of the result, which all ranks

@@ -26,8 +26,7 @@ struct VocabularyLoss {
   Exchange& exchange;
   int64_t vocab;
 
-  // Computes the losses of some rows. If `write_grad`, overwrites the logits of these rows with
-  // gradients.
+  // Computes the losses of some rows. If `write_grad`, overwrites their logits with gradients.
   void losses_of(const Tensor& logits, const Tensor& targets, const Tensor& losses,
                  const Exec& exec, bool write_grad) const {
     const int64_t rows = targets.size(0), first_column = exchange.rank() * logits.size(1);

@@ -9,8 +9,7 @@
 
 namespace shale::models {
 
-// Threads that compute plans; one plan runs on one thread.
-inline constexpr size_t kPlanThreads = 2;
+inline constexpr size_t kPlanThreads = 2;  // number of plans computed at a time
 
 // Returns `work(item)` for every item, computed on up to kPlanThreads threads. If any call throws,
 // rethrows the exception of the first such item.

@@ -121,8 +121,7 @@ TimedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) con
   layout.pipeline_chunks = layout.zero = layout.shard_ranks = 0;
   if (layout.offload == OffloadKind::kParameters) layout.offload = OffloadKind::kOptimizer;
   const bool adds_statistics = optimizer_row(layout.optimizer).adds_statistics;
-  // Such an optimizer then requires ZeRO.
-  if (layout.expert > 1 && adds_statistics) layout.zero = 1;
+  if (layout.expert > 1 && adds_statistics) layout.zero = 1;  // ZeRO is then required
   const int model_ranks = layout.tensor * layout.context;
   const int data = layout.expert / std::gcd(layout.expert, model_ranks);
   layout.global_batch = layout.micro_batch * data;
