@@ -28,7 +28,7 @@ class CommQueue::QueuedWork final : public WorkState {
   }
 
  private:
-  CommQueue& queue_;  // outlives the work queued in it
+  CommQueue& queue_;  // must outlive the work queued in it
   Tracer* tracer_;
   std::atomic<uint32_t> done_{0};
   std::exception_ptr error_;  // written before done_

@@ -36,7 +36,7 @@ constexpr std::chrono::milliseconds kTogether{200};
 // Time for the reports of ranks that failed because of the first failure. Enough to collect a
 // stack, with some reserve; the launcher kills the ranks afterwards.
 constexpr std::chrono::milliseconds kReports{700};
-// Time for which other ranks leave it to the responsible rank to end the job.
+// Time for which other ranks wait for the responsible rank to end the job.
 constexpr std::chrono::milliseconds kPatience{1500};
 // Time limit of MPI_Abort, which asks a daemon on this host, which may ask an unreachable one.
 constexpr std::chrono::milliseconds kAbortPatience{2000};
@@ -106,9 +106,9 @@ struct World::Impl {
 
   void start_mpi();
   void become_guest(MPI_Comm comm);
-  void join();         // connects this rank with the others of `all`
+  void join();         // connects this rank with the other ranks of `all`
   void leave_mpi();    // collective
-  void leave_alone();  // end of a guest for which others no longer wait
+  void leave_alone();  // leaves a failed guest: other ranks no longer wait
   std::unique_ptr<HostGroup> host_group(const GroupOptions& options);
   // caused: another rank failed first and reports the failure itself.
   int fail(ExitCode code, std::string_view message, bool caused);
@@ -148,7 +148,7 @@ void World::Impl::become_guest(MPI_Comm comm) {
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
   duplicate = MpiComm(copy);
-  // MPI's own handler would end the processes of the program.
+  // Makes calls return errors: MPI's default handler would end the program's processes.
   check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   guest = true;
   all = copy;
@@ -163,7 +163,7 @@ void World::Impl::join() {
   node = MpiComm::split_by_node(all, context->rank);
   context->local_rank = node.rank();
   context->local_size = node.size();
-  // All ranks of the node need the same answer: it decides how collectives run.
+  // All ranks of the node must have the same value of `crowded`, which decides how collectives run.
   int crowded = node_is_crowded(context->local_size) ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, node.get()),
             "MPI_Allreduce");
@@ -337,7 +337,7 @@ void World::finish() {
 
 bool World::Impl::meet() {
   if (finished) return true;
-  // Enter once only: a rank that had reached the end when another failed is already in the barrier.
+  // Enters the barrier once: a rank that was at the end when another failed is already in it.
   if (meeting == MPI_REQUEST_NULL) {
     check_mpi(MPI_Ibarrier(all, &meeting), "MPI_Ibarrier");
   }
@@ -373,7 +373,7 @@ int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
   if (watchdog != nullptr) watchdog->main_is_failing();
   if (failing.exchange(true)) {
     if (guest) return static_cast<int>(code);
-    // The watchdog ends this process before that.
+    // The watchdog ends this process before the sleep is over.
     std::this_thread::sleep_for(kTogether + kPatience + 2 * kAbortPatience);
     _exit(static_cast<int>(code));
   }
@@ -464,7 +464,7 @@ int run_in(const std::function<std::unique_ptr<World>()>& make,
     return code;
   } catch (...) {
     if (world != nullptr) return world->fail(std::current_exception());
-    // A World that cannot be made is reported without one.
+    // A World that could not be made has no fail(): this reports the error instead.
     const Failure failure = failure_of(std::current_exception());
     print_failure(failure.message, 0, 1);
     return static_cast<int>(failure.code);

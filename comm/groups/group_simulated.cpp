@@ -53,7 +53,7 @@ template <typename T>
 void multiply(const View& y, int64_t factor) {
   auto* values = y.as<T>();
   for (int64_t i = 0; i < y.numel(); ++i) {
-    if constexpr (std::is_class_v<T>) {  // bf16, f16
+    if constexpr (std::is_class_v<T>) {  // T is bf16 or f16
       values[i] = T(to_f32(values[i]) * static_cast<float>(factor));
     } else {
       values[i] *= static_cast<T>(factor);
@@ -83,7 +83,7 @@ class PeerMemory final : public MemoryProvider {
   MemoryProvider& memory_;
 };
 
-// A queued collective; its values were moved in the call.
+// A queued collective. The call itself has already moved its values.
 class LateWork final : public WorkState {
  public:
   LateWork(SimulatedClock* clock, double end, Lane lane) : clock_(clock), end_(end), lane_(lane) {}
@@ -213,7 +213,7 @@ void SimulatedGroup::move_values(const CollectiveCall& call) {
       }
       break;
     }
-    case CollectiveOp::kAllToAllV:  // the lengths of other ranks' slices are unknown
+    case CollectiveOp::kAllToAllV:  // other ranks' slice lengths are unknown
       std::memset(call.out.data, 0, static_cast<size_t>(call.out.bytes()));
       break;
     case CollectiveOp::kReduceScatterSum: {

@@ -19,9 +19,9 @@ namespace shale::comm {
 struct SimulatedCounts {
   int64_t calls = 0;
   int64_t blocking = 0;       // calls for which the caller waits immediately
-  int64_t messages = 0;       // sent by this rank
+  int64_t messages = 0;       // messages sent by this rank
   double sent_bytes = 0;      // ring_bytes(), also reached by these algorithms
-  double received_bytes = 0;  // received by this rank
+  double received_bytes = 0;  // bytes received by this rank
 
   SimulatedCounts& operator+=(const SimulatedCounts& other);
 };
@@ -29,8 +29,8 @@ struct SimulatedCounts {
 // Options of a simulation, besides the rank and the number of ranks.
 struct SimulatedOptions {
   GroupOptions group = {};
-  // Returns whether the views of a collective, the shorter and the longer, have values; if not,
-  // neither is read or written. Empty: all have.
+  // Returns whether the views of a collective, the shorter and the longer one, have values; views
+  // without values are neither read nor written. Empty: all views have values.
   std::function<bool(const View& shorter, const View& longer)> has_values = {};
   // true: queued collectives finish only when waited for, as with slow peers. No effect in a group
   // of one rank.
@@ -55,7 +55,7 @@ class SimulatedGroup final : public ProcessGroup {
 
   std::string_view backend() const override { return "simulated"; }
   ProcessGroup& host() override;
-  // Host memory of a separate provider, as with real ranks: allocators distinguish the two.
+  // Host memory from another provider than the device's: allocators must distinguish the two.
   MemoryProvider& memory() override { return *memory_; }
 
   // Sets the text that broadcast_bytes() under this tag receives from another rank.
@@ -68,8 +68,8 @@ class SimulatedGroup final : public ProcessGroup {
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;
-  // Supports color 0 with each rank's own number as the key: a group of all. Throws
-  // UnavailableError for others, as one rank does not know the colors of the rest.
+  // Supports only color 0 with each rank's own number as the key, which makes a group of all ranks.
+  // Throws UnavailableError otherwise: one rank does not know the colors of the other ranks.
   std::unique_ptr<ProcessGroup> make_split(int color, int key,
                                            const GroupOptions& options) override;
   std::unique_ptr<ProcessGroup> make_known_split(std::span<const int> colors,
@@ -82,17 +82,17 @@ class SimulatedGroup final : public ProcessGroup {
   void receive_text(const CollectiveCall& call);
   SimulatedOptions with(const GroupOptions& group) const;
 
-  // Group for host memory if `device` is another one: made on demand.
+  // The group for host memory, made on demand, if `device` is not the CPU.
   struct Host;
   std::shared_ptr<Host> host_;
   DeviceBackend& device_;
   std::function<bool(const View& shorter, const View& longer)> has_values_;
   bool late_;
   SimulatedClock* clock_;
-  Members members_;                         // ranks of the original group, before splits
+  Members members_;                         // World ranks of the group, also after splits
   std::shared_ptr<MemoryProvider> memory_;  // shared with groups split from it
   std::map<std::string, SimulatedCounts, std::less<>> counts_;
-  std::map<std::string, std::string, std::less<>> broadcasts_;  // by tag
+  std::map<std::string, std::string, std::less<>> broadcasts_;  // text of each broadcast tag
 };
 
 }  // namespace shale::comm

@@ -12,7 +12,7 @@
 namespace shale::comm {
 namespace {
 
-// Ratio of a staging buffer to the chunk for unmappable memory: device copies start slowly.
+// A staging buffer is this many times a chunk of unmappable memory: short device copies are slow.
 constexpr int64_t kStagingFactor = 8;
 
 // While the ranks combine one chunk, the next one is copied to the host and the previous one back.
@@ -47,7 +47,7 @@ class StagedWork final : public WorkState {
 
 }  // namespace
 
-// Ring of staging buffers and the streams that fill and empty them. Used by jobs of the queue, one
+// Ring of staging buffers, with the streams that fill and empty them. Jobs of the queue use it one
 // at a time.
 class StagedGroup::Staging {
  public:
@@ -60,7 +60,7 @@ class StagedGroup::Staging {
                Slot(host, device, slot_bytes_)},
         down_(device),
         up_(device) {}
-  // Copies may still run, especially after a failure.
+  // Waits for the copies: some may still be running, especially after a failure.
   ~Staging() { wait_for_copies(); }
 
   // `ready`: the position of the call on the caller's stream. Returns the end of the copies to
@@ -82,7 +82,7 @@ class StagedGroup::Staging {
     Slot* slot = nullptr;
   };
 
-  // A slot then has two areas: the input, slice after slice, and the output.
+  // For an all-to-all, a slot has two areas: the input, slice after slice, and the output.
   DeviceEvent all_to_all(const CollectiveCall& call, const DeviceEvent& ready, bool blocking);
   int64_t longest_slice(const CollectiveCall& call, const SliceTable& slices, bool blocking);
   CollectiveCall fetch_slices(const CollectiveCall& call, const SliceTable& slices, int64_t first,
@@ -96,7 +96,7 @@ class StagedGroup::Staging {
   static bool gathers(CollectiveOp op) {
     return op == CollectiveOp::kAllGather || op == CollectiveOp::kGather;
   }
-  // True if this rank receives nothing.
+  // True if this rank sends, but receives nothing.
   bool only_gives(const CollectiveCall& call) const {
     return is_to_root(call.op) && call.root != host_.rank();
   }
@@ -116,8 +116,8 @@ class StagedGroup::Staging {
   DeviceBackend& device_;
   int64_t slot_bytes_;
   std::array<Slot, kSlots> slots_;
-  DeviceStream down_;  // to the host
-  DeviceStream up_;    // to the device
+  DeviceStream down_;  // copies to the host
+  DeviceStream up_;    // copies to the device
 };
 
 void StagedGroup::Staging::wait_for_copies() noexcept {
@@ -125,7 +125,7 @@ void StagedGroup::Staging::wait_for_copies() noexcept {
     device_.synchronize(down_.get());
     device_.synchronize(up_.get());
   } catch (const std::exception&) {
-    // A failed device runs no copies; its error has already been reported.
+    // The error of a failed device has already been reported, and no copies run on it.
   }
 }
 
@@ -140,7 +140,7 @@ DeviceEvent StagedGroup::Staging::transfer(const CollectiveCall& call, const Dev
 
   ready.hold(down_.get());
   if (call.after != nullptr) call.after->hold(down_.get());
-  // The output of an earlier collective may be the input of this one.
+  // Copies to the host wait for copies to the device, whose output may be the input of this call.
   for (const Slot& slot : slots_) slot.delivered.hold(down_.get());
   Chunk next{.offset = 0, .count = std::min(step, total), .slot = slots_.data()};
   fetch(call, next);
@@ -196,7 +196,7 @@ void StagedGroup::Staging::deliver(const CollectiveCall& call, const Chunk& chun
   void* const stream = up_.get();
   const DType dtype = call.out.dtype;
   if (only_gives(call)) {
-    // Nothing to copy back.
+    // This rank receives nothing, so nothing is copied to the device.
   } else if (gathers(call.op)) {
     for (int slice = 0; slice < host_.size(); ++slice) {
       copy(staged(chunk, dtype, slice, 1),
@@ -236,7 +236,7 @@ DeviceEvent StagedGroup::Staging::all_to_all(const CollectiveCall& call, const D
   }
 }
 
-// Maximum over all ranks, as all must take equally many chunks.
+// Returns the longest slice of all ranks, because all ranks must use equally many chunks.
 int64_t StagedGroup::Staging::longest_slice(const CollectiveCall& call, const SliceTable& slices,
                                             bool blocking) {
   int64_t longest = *std::max_element(slices.in_counts.begin(), slices.in_counts.end());

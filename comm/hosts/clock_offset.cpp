@@ -8,8 +8,8 @@
 namespace shale::comm {
 namespace {
 
-constexpr size_t kRounds = 16;  // the fastest one decides
-constexpr int64_t kPair = 2;    // offset and error
+constexpr size_t kRounds = 16;  // each round narrows the bounds of the offset
+constexpr int64_t kPair = 2;    // values per rank: offset, error
 
 }  // namespace
 

@@ -39,8 +39,8 @@ Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceW
     throw UnavailableError(
         cat("device: ", why, "; other ranks see GPUs, expected one for every rank"));
   }
-  // Every rank processes all ranks, so that all fail if one does.
-  std::map<std::pair<std::string, std::string>, std::vector<int>> users;  // key: host and GPU
+  // Every rank evaluates all ranks' choices, so that all ranks throw if one of them gets no GPU.
+  std::map<std::pair<std::string, std::string>, std::vector<int>> users;  // ranks by host and GPU
   Device device{.type = DeviceType::kCuda};
   for (size_t other = 0; other < ranks.size(); ++other) {
     const auto& [host, gpus, identity] = ranks[other];

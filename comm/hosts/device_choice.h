@@ -10,7 +10,7 @@ namespace shale::comm {
 
 // Device request of a rank. Default: a GPU of its own if there are GPUs, else the CPU.
 struct DeviceWish {
-  bool gpu = false;        // refuse the CPU
+  bool gpu = false;        // a GPU is required
   bool may_share = false;  // allow several ranks on one GPU: they exchange data through host memory
 };
 

@@ -7,7 +7,7 @@
 namespace shale::comm {
 namespace {
 
-// Interval of the watchdog: a rank heard in its last iteration may have been lost since.
+// Interval of the watchdog: its last value may be this old, so a rank can have been lost since.
 constexpr double kLook_s = 0.2;
 
 }  // namespace

@@ -12,7 +12,7 @@ class Heartbeats {
  public:
   // Set by the watchdog in each iteration: longest silence of the ranks that have sent heartbeats.
   void set_longest_silence(double seconds);
-  // Set when the watchdog has ended.
+  // Called when the watchdog has ended.
   void end();
   // Sets the minimum limit of all waits until set_started(), 0: no limit. On a busy machine ranks
   // are late for their first collectives.
@@ -29,7 +29,7 @@ class Heartbeats {
 
  private:
   std::atomic<double> longest_silence_s_{-1};  // negative: no watchdog runs
-  std::atomic<double> start_s_{-1};            // negative: started
+  std::atomic<double> start_s_{-1};            // negative: set_started() was called
   std::atomic<int> waits_{0};
 };
 

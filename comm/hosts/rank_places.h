@@ -9,10 +9,10 @@ namespace shale::comm {
 // Positions of ranks in the mesh of a run, for messages that name ranks. Thread-safe.
 class RankPlaces {
  public:
-  // By rank: "pipeline 1, tensor 0". Empty, the default: unknown.
+  // Sets the positions by rank: "pipeline 1, tensor 0". Empty, the default: unknown.
   void set(std::vector<std::string> places);
-  // "rank 3 (pipeline 1, tensor 0)"; "ranks 2,3 (pipeline 1, tensor 0; pipeline 1, tensor 1)" for
-  // at most four ranks; more are a list of numbers.
+  // Formats ranks: "rank 3 (pipeline 1, tensor 0)"; "ranks 2,3 (pipeline 1, tensor 0; pipeline 1,
+  // tensor 1)" for at most four ranks; more are a list of numbers.
   std::string list(std::vector<int> ranks) const;
 
  private:

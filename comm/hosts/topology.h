@@ -4,8 +4,8 @@
 
 namespace shale::comm {
 
-// Nodes of a group's ranks. A node is a host, or a NUMA node if collectives use these. Nodes are
-// ordered by their lowest rank, ranks on a node by rank.
+// The nodes that a group's ranks are on. A node is a host, or a NUMA node if collectives use NUMA
+// nodes. Nodes are ordered by their lowest rank, ranks on a node by rank.
 struct Topology {
   int node = 0;                            // node of this rank
   int local = 0;                           // index of this rank on its node

@@ -24,7 +24,7 @@ class DeviceEvent {
     return *this;
   }
 
-  // Makes work that is queued on `stream` from now on wait for the event. No-op if default-made.
+  // Makes work that is queued on `stream` from now on wait for the event. No-op without an event.
   void hold(void* stream) const {
     if (device_ != nullptr) device_->wait_event(stream, event_);
   }
@@ -55,7 +55,7 @@ class DeviceStream {
   void* stream_;
 };
 
-// Host memory of a provider, pinned for device copies.
+// Host memory from a provider, pinned for device copies.
 class PinnedBuffer {
  public:
   PinnedBuffer(MemoryProvider& provider, DeviceBackend& device, size_t bytes)

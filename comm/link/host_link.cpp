@@ -20,7 +20,7 @@ class HostLink::Queue {
         mailbox_(std::move(end.mailbox)) {}
 
   void add(std::shared_ptr<Transfer> transfer) { waiting_.push_back(std::move(transfer)); }
-  // Finishes transfers that need not wait.
+  // Finishes the transfers that can finish without waiting.
   void advance() noexcept;
   void wait_for(const Transfer& transfer, const std::shared_ptr<TrafficMeter>& meter);
   void check() const;
@@ -28,7 +28,7 @@ class HostLink::Queue {
   void close();
 
  private:
-  bool pass_first();  // false: it must wait
+  bool pass_first();  // false: the first transfer must wait
   void poll(const Message& message);
   std::string own_rank() const;
   std::string other_rank() const;
@@ -55,7 +55,7 @@ class HostLink::Transfer final : public WorkState {
   void wait() override {
     if (!done_ || error_) queue_->wait_for(*this, meter_);
   }
-  // Only calls on this thread touch the buffers.
+  // Without transfers on other threads, nothing touches the buffers once the calls here stop.
   void give_up() override { queue_->give_up("given up, because an exception ended its use"); }
 
   const View& view() const { return view_; }
@@ -73,7 +73,7 @@ class HostLink::Transfer final : public WorkState {
   View view_;
   Message message_;
   bool done_ = false;
-  bool error_ = false;  // the queue has the exception
+  bool error_ = false;  // the queue has this work's exception
 };
 
 std::string HostLink::Queue::own_rank() const {
@@ -181,7 +181,7 @@ void HostLink::Queue::wait_for(const Transfer& transfer,
   if (transfer.failed()) std::rethrow_exception(failure_);
 }
 
-// Works may outlive the link; their unfinished transfers fail.
+// Makes unfinished transfers fail, because works may outlive the link.
 void HostLink::Queue::close() {
   give_up("closed before all transfers were waited for");
   mailbox_.reset();

@@ -15,26 +15,26 @@ class Mailbox {
  public:
   virtual ~Mailbox() = default;
 
-  // Sender: memory for the values of the next message; null while all slots are full.
+  // Sender: returns memory for the values of the next message; null while all slots are full.
   virtual std::byte* room() = 0;
   // Sender: sends the values written to room() as a message.
   virtual void put(const Message& message) = 0;
-  // Sender: true if the receiver has taken all messages.
+  // Sender: returns true if the receiver has taken all messages.
   virtual bool all_taken() = 0;
 
-  // Receiver: the next message; null if none has arrived.
+  // Receiver: returns the next message; null if none has arrived.
   virtual const Message* next() = 0;
-  virtual const std::byte* values() const = 0;  // values of next()
-  virtual void take() = 0;                      // frees its slot
+  virtual const std::byte* values() const = 0;  // values of the message next()
+  virtual void take() = 0;                      // frees the slot of next()
 
   // Returns true when room() or next() has something, false after timeout_s (0: no limit). Calls
   // poll() repeatedly, which throws to give up.
   virtual bool wait(double timeout_s, const std::function<void()>& poll) = 0;
 
-  // Report from the other end; empty: none. A report ends the use of the link.
+  // Returns the report of the other end; empty: none. A report ends the use of the link.
   virtual std::string told() = 0;
   virtual void tell(const std::string& report) = 0;
-  // True if the other end has left and no message of it remains.
+  // Returns true if the other end has left and all its messages have been taken.
   virtual bool peer_left() = 0;
 };
 

@@ -28,7 +28,7 @@ struct MessageId {
 // Header of a message, which the receiver compares with what it expects. Plain data: it is sent.
 struct Message {
   MessageId id;
-  int64_t count = 0;  // elements
+  int64_t count = 0;  // number of elements
   DType dtype = DType::kF32;
 
   int64_t bytes() const { return count * dtype_size(dtype); }
@@ -40,21 +40,21 @@ std::string describe(const Message& message);  // "forward 7 of chunk 1 in step 
 // Link from one rank of a group to another. There is one for each sender, receiver, direction and
 // receiver chunk.
 struct LinkSpec {
-  int sender = 0;  // group ranks
+  int sender = 0;  // rank in the group, as is the receiver
   int receiver = 0;
   Direction direction = Direction::kForward;
   int chunk = 0;
   int64_t capacity_bytes = 0;  // size of the longest message
-  int slots = 1;               // unread messages; two hide transfers
+  int slots = 1;               // maximum unread messages; two hide transfers
 
   friend bool operator==(const LinkSpec&, const LinkSpec&) = default;
 };
 
-// One end of a link, for its backend.
+// Options of one end of a link, set by its backend.
 struct LinkOptions {
   LinkSpec spec;
-  bool sends = false;    // this end
-  int sender_world = 0;  // World ranks, for messages
+  bool sends = false;    // true: this end is the sender
+  int sender_world = 0;  // World rank, as is the receiver's
   int receiver_world = 0;
   std::string group_name = {};
   double timeout_s = 0;  // longest wait for the other end; 0: no limit
@@ -63,7 +63,7 @@ struct LinkOptions {
 std::string link_name(const LinkOptions& options);  // "group 'pipeline': link 3 -> 4"
 // Entry for the lists of recent collectives: "link 3 -> 4: waits for forward 7 of ...".
 Fingerprint fingerprint(const LinkOptions& options, const Message& message);
-// "...: rank 3 sends forward 7 of chunk 1 in step 12, fp32[8], and rank 4 expects backward ..."
+// Describes both: "...: rank 3 sends forward 7 of chunk 1 in step 12, ..., rank 4 expects ..."
 std::string mismatch(const LinkOptions& options, const Message& sent, const Message& expected);
 
 // One end of a link between two ranks, through which pipeline stages exchange activations and their
@@ -93,7 +93,7 @@ class PipeLink {
   // wait(). Throws ShapeError for a wrong size, ConfigError at the receiver's end or for another
   // direction or chunk than the link's.
   Work send(const View& x, const MessageId& id, void* stream = nullptr);
-  // Receives the next message, which must have `into`'s count and dtype. May precede the send.
+  // Receives the next message, which must have `into`'s count and dtype. May precede send().
   Work receive(const View& into, const MessageId& id, void* stream = nullptr);
 
   // Counts messages sent from now on, as activations, and the time in wait() in `meter`.

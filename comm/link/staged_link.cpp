@@ -18,7 +18,7 @@ class StagedLink::Arrival final : public WorkState {
         into_(into),
         stream_(stream) {}
 
-  // Set by wait(), as the device gets no work before that.
+  // Set by wait(): before wait(), no copy to the device is queued.
   bool done() const override { return delivered_; }
   void wait() override {
     host_.wait();
@@ -59,9 +59,9 @@ StagedLink::Slot& StagedLink::Staging::free_slot() {
 
 StagedLink::Staging::~Staging() {
   try {
-    device.synchronize(stream.get());  // copies may still run, especially after a failure
+    device.synchronize(stream.get());  // some may be running after a failure
   } catch (const std::exception&) {
-    // A failed device runs no copies; its error has already been reported.
+    // A failed device runs no copies, and its error has already been reported.
   }
 }
 
@@ -69,7 +69,7 @@ StagedLink::StagedLink(std::unique_ptr<PipeLink> host, HostGroup& memory, Device
     : PipeLink(host->options()),
       host_(std::move(host)),
       staging_(std::make_shared<Staging>(memory, device, options().spec.capacity_bytes)) {
-  // Do not count traffic twice: the outer link counts it.
+  // The host link counts into its own meter, because the outer link counts the same traffic.
   host_->account(std::make_shared<TrafficMeter>());
 }
 

@@ -14,7 +14,7 @@ namespace shale::comm {
 // the copy to the device.
 class StagedLink final : public PipeLink {
  public:
-  // host: link of the same ranks in host memory. memory: its group. `device` outlives this.
+  // host: host link of the two ranks. memory: the group that made it. `device` outlives this.
   StagedLink(std::unique_ptr<PipeLink> host, HostGroup& memory, DeviceBackend& device);
 
  protected:
@@ -28,9 +28,9 @@ class StagedLink final : public PipeLink {
         : buffer(group.memory(), device, static_cast<size_t>(bytes)) {}
     bool free() const { return delivered && passed.done() && copied.done(); }
     PinnedBuffer buffer;
-    Work passed;            // transfer on the host
-    bool delivered = true;  // a received message has been queued for the device
-    DeviceEvent copied;     // end of the copy to the device
+    Work passed;            // transfer by the host link
+    bool delivered = true;  // a received message's copy to the device is queued
+    DeviceEvent copied;     // event at the end of the copy to the device
   };
   struct Staging {
     Staging(HostGroup& host, DeviceBackend& backend, int64_t capacity_bytes)

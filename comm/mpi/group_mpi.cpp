@@ -22,8 +22,8 @@ struct EndUse {
   ~EndUse() { memory.end_use(); }
 };
 
-// Ranks of this rank's node: a host, or, if the group is on one host and this changes no bit, a
-// NUMA node.
+// Communicator of the ranks on this rank's node: a host, or a NUMA node if all ranks are on one
+// host and NUMA nodes change no bit of a sum.
 struct NodeOfGroup {
   MpiComm comm;
   bool part_of_host = false;
@@ -78,10 +78,10 @@ Topology find_topology(const MpiComm& comm, const NodeOfGroup& of_group, int wor
   return topology;
 }
 
-// Longer chunks make up for the latency between nodes.
+// Uses longer staging areas between nodes, to make up for the latency of the network.
 int64_t staging_bytes(const Topology& topology, const GroupOptions& options) {
   const int64_t bytes = options.staging_bytes * (topology.nodes() > 1 ? 4 : 1);
-  // At least a cache line for each rank's slice, and counts.
+  // The minimum is a cache line for each rank's slice, and the table of counts.
   return std::max(bytes,
                   NodeExchange::smallest_staging(static_cast<int>(topology.world_ranks.size())));
 }
@@ -150,7 +150,7 @@ MpiGroup::~MpiGroup() {
   } else {
     queue().drain();
   }
-  // After an exception the other ranks wait for its report, which is posted later elsewhere.
+  // After an exception, the other ranks keep waiting until this rank's report of it is posted.
   if (!unwinding) engine_->channel.leave();
   if (unwinding || !failure_.empty()) {
     if (engine_->inter_node && engine_->inter_node->requests_pending()) {
@@ -217,7 +217,7 @@ std::unique_ptr<Mailbox> MpiGroup::node_mailbox(const LinkOptions& options, MPI_
     SharedSegment memory = SharedSegment::create(NodeMailbox::bytes(spec));
     address = memory.address();
     check_mpi(MPI_Send(&address, sizeof address, MPI_BYTE, spec.receiver, tag, comm), "MPI_Send");
-    // Wait until the receiver has mapped the memory, as the sender may be destroyed soon.
+    // Waits until the receiver has mapped the memory, as the sender may be destroyed soon.
     check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, spec.receiver, tag, comm, MPI_STATUS_IGNORE),
               "MPI_Recv");
     return std::make_unique<NodeMailbox>(std::move(memory), spec, options.sends, policy);

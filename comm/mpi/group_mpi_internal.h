@@ -14,7 +14,7 @@ namespace shale::comm {
 // Backend "mpi": host memory; shared memory inside a node, MPI between nodes and for setup.
 class MpiGroup final : public HostGroup {
  public:
-  // Collective over `comm`.
+  // Collective over the ranks of `comm`.
   MpiGroup(std::shared_ptr<WorldContext> context, MpiComm comm, const GroupOptions& options);
   ~MpiGroup() override;
 
@@ -33,7 +33,7 @@ class MpiGroup final : public HostGroup {
   std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs) override;
 
  private:
-  // State used by collectives. It outlives the group after a failure.
+  // State that collectives use. It outlives the group after a failure.
   struct Engine;
   CommQueue& queue() const { return context_->queue(options().lane); }
   std::unique_ptr<Mailbox> node_mailbox(const LinkOptions& options, MPI_Comm comm, int tag) const;

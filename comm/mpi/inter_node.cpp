@@ -22,7 +22,7 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   sent_bytes_ = 0;
   if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
 
-  // By this sync, ranks outside the rails learn that all nodes agree, or why they do not.
+  // This sync tells the ranks outside the rails that all nodes agree, or why they disagree.
   if (call.count() == 0) return channel_.sync(current_, blocking);
   switch (call.op) {
     case CollectiveOp::kReduceScatterSum: return reduce_scatter(call, blocking);
@@ -135,7 +135,7 @@ void InterNode::report_disagreement(const std::vector<Fingerprint>& calls) {
   channel_.fail(cat(prefix, disagreement(all, ranks)));
 }
 
-// Called if the ranks agree on the call, but not on the counts of an all_to_all_v.
+// Reports differing counts of an all_to_all_v, if the ranks agree on everything else in the call.
 void InterNode::report_pairs() {
   const size_t ranks = topology_.world_ranks.size();
   std::vector<int64_t> mine;
@@ -214,7 +214,7 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
       }
       std::sort(missing.begin(), missing.end());
       missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-      // Nodes learn of each other through others.
+      // With several nodes, the missing node may be one that only the named node waits for.
       const char* const relayed = topology_.nodes() > 2 ? ", or of one that it waits for," : "";
       channel_.fail(cat("group '", channel_.options().group_name, "': no sign of the node of ",
                         channel_.named(missing), relayed, " for ", channel_.limit_s(),

@@ -39,7 +39,7 @@ int64_t InterNode::slice_step(DType dtype) const {
   return std::min(message, node_.chunk_elements(dtype, 1));
 }
 
-// Sum (or maximum) over this node of `count` staged elements, in the accumulator dtype.
+// Sums (or maxima) of `count` staged elements over this node, in the accumulator dtype.
 void InterNode::combine_staged(const CollectiveCall& call, int half, int64_t element, int64_t count,
                                void* output) {
   std::vector<const void*> inputs;
@@ -116,7 +116,7 @@ void InterNode::collect_sums(const CollectiveCall& call, int64_t first, int64_t 
   }
 }
 
-// Leaves this rail's part of the slices of this node's ranks in their staging areas.
+// Reduces this rail's part over the nodes, and leaves its slices in the ranks' staging areas.
 void InterNode::exchange_sums(const CollectiveCall& call, int64_t count, int half) {
   const DType dtype = call.out.dtype;
   const Range part = rail_part(count, dtype);
@@ -302,7 +302,7 @@ void InterNode::sum_over_nodes(const CollectiveCall& call, int64_t count) {
   exchange(sends, receives);
 }
 
-// Up a binomial tree, which adds in the documented order, and down again, in 2 log2(nodes) rounds.
+// Adds up a binomial tree, in the documented order, and sends the sum down: 2 log2(nodes) rounds.
 void InterNode::sum_by_tree(const CollectiveCall& call, int64_t count) {
   const DType dtype = call.out.dtype, acc = accumulator(dtype);
   const int nodes = topology_.nodes(), node = topology_.node;

@@ -8,18 +8,18 @@
 namespace shale::comm {
 namespace {
 
-// Bytes of a message, and of the window of concurrent messages, which lets short slices overlap.
+// Bytes of a message, and of all concurrent messages (the window), which lets short slices overlap.
 constexpr int64_t kMessageBytes = 1 << 20;
 constexpr int64_t kWindowBytes = 4 << 20;
 
-// One direction of a rank's exchange with the others: pieces of slices, peer after peer.
+// The pieces of slices that a rank sends to, or receives from, the other ranks, peer after peer.
 class Pieces {
  public:
   struct Piece {
     int rank = 0;
-    int64_t offset = 0;  // bytes, in the user's buffer
+    int64_t offset = 0;  // byte offset in the user's buffer
     int64_t bytes = 0;
-    uint64_t key = 0;  // position in the order: step, then number
+    uint64_t key = 0;  // sort key: step, then number of the piece
   };
   Pieces(const std::vector<int>& peers, const std::vector<int64_t>& counts,
          const std::vector<int64_t>& offsets, int64_t element_bytes) {
@@ -45,7 +45,7 @@ class Pieces {
 }  // namespace
 
 void InterNode::run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking) {
-  // By this sync, ranks outside the rails learn that all nodes agree, or why they do not.
+  // This sync tells the ranks outside the rails that all nodes agree, or why they disagree.
   channel_.sync(current_, blocking);
   node_.exchange().finish(call, sequence, current_, blocking);
   exchange_with_other_nodes(call);

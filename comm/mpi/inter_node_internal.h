@@ -47,17 +47,17 @@ class InterNode {
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
   bool requests_pending() const { return !requests_.empty(); }
-  // Input and sums that the last run() has sent to other nodes.
+  // Bytes of input and sums that the last run() has sent to other nodes.
   int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
-  // Target size of messages between nodes: below it latency counts more than bandwidth.
+  // Target size of messages between nodes: for smaller ones, latency matters more than bandwidth.
   static constexpr int64_t kMessageBytes = 64 << 10;
   struct Transfer {
     int node = 0;
     void* data = nullptr;
     int64_t bytes = 0;
-    int rank = -1;  // group rank; -1: the rank of this rail there
+    int rank = -1;  // group rank; -1: this rail's rank on the node
   };
   // Comparison data that nodes exchange before a collective.
   struct Verdict {

@@ -17,9 +17,9 @@ using Clock = std::chrono::steady_clock;
 
 // Space for the message header; the values start at a cache line.
 constexpr size_t kHeaderBytes = (sizeof(Message) + 63) / 64 * 64;
-// A fiftieth of the time to send 10 MB.
+// Interval of calls that make MPI progress: a fiftieth of the time to send 10 MB.
 constexpr std::chrono::microseconds kProgress{200};
-// Tag without messages: probing for it makes MPI progress.
+// Tag that no message has: probing for it only makes MPI progress.
 constexpr int kNoTag = 32766;
 
 int64_t message_bytes(const LinkSpec& spec) {
@@ -47,7 +47,7 @@ void MpiLinks::stop() {
 void MpiLinks::thread_main() {
   while (!stop_.load(std::memory_order_relaxed)) {
     int found = 0;
-    // Errors show in the transfers, which are checked.
+    // Ignores errors: they also show in the transfers, which are checked.
     MPI_Iprobe(MPI_ANY_SOURCE, kNoTag, comm_.get(), &found, MPI_STATUS_IGNORE);
     std::this_thread::sleep_for(kProgress);
   }
@@ -90,7 +90,7 @@ MpiMailbox::~MpiMailbox() {
     together = false;
   }
   links_->end_use();
-  // Messages may still be in transit in the communicator.
+  // Keeps the communicator: messages may still be in transit in it.
   if (!together) context_->kept.push_back(links_);
   if (gone) return;
   context_->requests_pending = true;
@@ -143,7 +143,7 @@ void MpiMailbox::post_receive(Slot& slot) {
             "MPI_Irecv");
 }
 
-// Answers can also contain a report, which ends the link.
+// Posts the receive of the next answer, which may contain a report that ends the link.
 void MpiMailbox::post_answer() {
   check_mpi(MPI_Irecv(buffers_->answer.data(), static_cast<int>(kAnswerBytes), MPI_BYTE, peer_,
                       tag_ + 1, links_->comm(), &answer_request_),
@@ -157,7 +157,7 @@ void MpiMailbox::take_answers() {
     check_mpi(MPI_Test(&answer_request_, &done, &status), "MPI_Test");
     if (done == 0) return;
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-    if (bytes > 0) {  // a report, which is the last answer
+    if (bytes > 0) {  // the answer is a report, and the last one
       told_.assign(buffers_->answer.data(), static_cast<size_t>(bytes));
       return;
     }
@@ -172,7 +172,7 @@ std::byte* MpiMailbox::room() {
   return slot(passed_).data.get() + kHeaderBytes;
 }
 
-// The previous message in this slot has been taken.
+// The receiver has taken the previous message of this slot, so the slot can be overwritten.
 void MpiMailbox::put(const Message& message) {
   Slot& next = slot(passed_++);
   check_mpi(MPI_Wait(&next.request, MPI_STATUS_IGNORE), "MPI_Wait");

@@ -25,7 +25,7 @@ class MpiLinks {
 
   MPI_Comm comm() const { return comm_.get(); }
   void begin_use();
-  void end_use();  // the last one ends the thread
+  void end_use();  // the last end_use() stops the thread
 
  private:
   void stop();
@@ -60,7 +60,7 @@ class MpiMailbox final : public Mailbox {
   bool wait(double timeout_s, const std::function<void()>& poll) override;
   std::string told() override;
   void tell(const std::string& report) override;
-  bool peer_left() override { return false; }  // left to the time-out and the heartbeats
+  bool peer_left() override { return false; }  // time-outs and heartbeats detect it
 
  private:
   // Size of an answer: empty, or a report that ends the use of the link.
@@ -87,14 +87,14 @@ class MpiMailbox final : public Mailbox {
   struct Buffers {
     std::vector<Slot> slots;
     std::array<char, kAnswerBytes> answer{};
-    std::string report;  // sent by this end
+    std::string report;  // report that this end sends
   };
   std::shared_ptr<Buffers> buffers_ = std::make_shared<Buffers>();
   std::vector<Slot>& slots_ = buffers_->slots;
   MPI_Request answer_request_ = MPI_REQUEST_NULL;
   MPI_Request report_request_ = MPI_REQUEST_NULL;
-  uint64_t passed_ = 0;    // messages put, or taken, by this end
-  uint64_t answered_ = 0;  // messages taken by the receiver
+  uint64_t passed_ = 0;    // messages that this end has put or taken
+  uint64_t answered_ = 0;  // messages that the receiver has taken
   std::string told_;
 };
 

@@ -58,7 +58,7 @@ std::string nccl_obstacle(HostGroup& host, const Device& device) {
   } catch (const UnavailableError& error) {
     mine = cat("!", error.what());
   }
-  std::map<std::string, int> ranks;  // key: place
+  std::map<std::string, int> ranks;  // rank by place_of()
   const std::vector<std::string> all = host.all_gather_bytes(mine, "nccl");
   for (int rank = 0; rank < host.size(); ++rank) {
     const std::string& place = all[static_cast<size_t>(rank)];
@@ -78,7 +78,7 @@ class NcclGroup::ExposedTime {
     for (cudaEvent_t event : free_) cudaEventDestroy(event);
   }
 
-  // Makes `stream` wait for `finished`, and measures the wait.
+  // Makes `stream` wait for the event `finished`, and measures the wait.
   void wait(const DeviceEvent& finished, void* stream, Traffic traffic) {
     collect();
     Wait wait{.traffic = traffic};
@@ -139,7 +139,7 @@ class NcclGroup::NcclWork final : public WorkState {
         held_(group.device_.held(), group.ctas()),
         tracer_(group.options().tracer) {}
 
-  // A captured collective is part of a graph; its event must not be queried.
+  // The event of a captured collective must not be queried, because it is part of a graph.
   bool done() const override { return !captured_ && finished_->done(); }
   void wait() override {
     held_.release();
@@ -172,7 +172,7 @@ void* NcclGroup::RegisteredMemory::allocate(size_t bytes) {
   void* memory = nullptr;
   const ncclResult_t result = nccl.mem_alloc(&memory, bytes);
   if (result != ncclSuccess) {
-    cudaGetLastError();  // the allocator frees memory and tries again
+    cudaGetLastError();  // clears the error: the allocator frees memory and retries
     throw OutOfMemoryError(cat("nccl: ncclMemAlloc of ", format_bytes(static_cast<double>(bytes)),
                                ": ", nccl.get_error_string(result)));
   }
@@ -223,13 +223,13 @@ NcclParent& NcclGroup::parent() {
   return *parent_;
 }
 
-// Enough for the bandwidth of a node's links, and leaves room for the other lane's kernels.
+// Maximum thread blocks of a kernel: use the links' bandwidth, and leave room for the other lane.
 int NcclGroup::max_ctas() const {
   constexpr int kModelLaneCtas = 16;
   return options().lane == Lane::kModel ? kModelLaneCtas : 0;
 }
 
-// An estimate if NCCL decides: its blocks beyond that must wait for the end of a GEMM tile.
+// Thread blocks of a kernel. If NCCL decides, an estimate: more would wait for the next GEMM tile.
 int NcclGroup::ctas() const {
   constexpr int kUsual = 16;
   return max_ctas() > 0 ? max_ctas() : kUsual;

@@ -11,8 +11,8 @@
 
 namespace shale::comm {
 
-// Reason, for messages, why ranks cannot use NCCL for `device`; empty: they can. Collective over
-// `host`.
+// Returns the reason, for messages, why ranks cannot use NCCL for `device`; empty: they can.
+// Collective over `host`.
 std::string nccl_obstacle(HostGroup& host, const Device& device);
 
 // Backend "nccl": GPU tensors, one rank per GPU. Collectives run on a separate stream, for which
@@ -44,7 +44,7 @@ class NcclGroup final : public ProcessGroup {
  private:
   class NcclWork;
   class ExposedTime;
-  // Memory from ncclMemAlloc, registered with this group's communicator. Outlived by the group.
+  // Memory from ncclMemAlloc, registered with the communicator of this group, which outlives it.
   class RegisteredMemory final : public MemoryProvider {
    public:
     explicit RegisteredMemory(NcclGroup& group) : group_(group) {}
@@ -57,8 +57,8 @@ class NcclGroup final : public ProcessGroup {
   };
 
   NcclOptions nccl_options() const;
-  int max_ctas() const;  // limit for its kernels; 0: NCCL decides
-  int ctas() const;      // thread blocks that they use
+  int max_ctas() const;  // maximum thread blocks of a kernel; 0: NCCL decides
+  int ctas() const;      // thread blocks that a kernel uses
   void start();
   NcclParent& parent();
 
@@ -66,7 +66,7 @@ class NcclGroup final : public ProcessGroup {
   std::unique_ptr<HostGroup> host_;
   DeviceBackend& device_;
   std::shared_ptr<DeviceStream> stream_;
-  std::unique_ptr<NcclParent> parent_;  // split group: null until it is split itself
+  std::unique_ptr<NcclParent> parent_;  // in a split group, null until it is split itself
   std::unique_ptr<NcclComm> comm_;
   std::shared_ptr<NcclWatchdog> watchdog_;
   std::shared_ptr<ExposedTime> exposed_;

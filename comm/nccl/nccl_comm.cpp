@@ -76,19 +76,19 @@ NcclParent::NcclParent(const ncclUniqueId& id, int rank, int ranks, NcclOptions 
   try {
     finish(result, "ncclCommInitRankConfig");
   } catch (...) {
-    abort();  // the destructor does not run yet
+    abort();  // a failed constructor has no destructor call
     throw;
   }
 }
 
-// Abort is safe: no collective is in flight, and it waits for no other rank.
+// Aborts, which is safe: no collective is in flight, and ncclCommAbort waits for no other rank.
 NcclParent::~NcclParent() {
   abort();
 }
 
 void NcclParent::abort() noexcept {
   if (comm_ == nullptr) return;
-  cudaSetDevice(options_.device);  // per thread; an error shows in the next call
+  cudaSetDevice(options_.device);  // set per thread; errors show in the next call
   warn_unless_aborted(nccl().comm_abort(std::exchange(comm_, nullptr)), "ncclCommAbort");
 }
 
@@ -97,7 +97,7 @@ ncclComm_t NcclParent::split(int color, int key, const NcclOptions& options) {
   check(cudaSetDevice(options_.device), "cudaSetDevice");
   ncclConfig_t config = config_with(/*blocking=*/true);
   if (options.max_ctas > 0) config.maxCTAs = options.max_ctas;
-  options_.group_name = options.group_name;  // for messages
+  options_.group_name = options.group_name;  // name shown in messages
   child_ = nullptr;
   finish(nccl().comm_split(comm_, color, key, &child_, &config), "ncclCommSplit");
   if (color == kNoColor) return nullptr;
@@ -178,7 +178,7 @@ bool NcclComm::unused_within(std::chrono::milliseconds time) const {
 // but frees the communicator while that thread may still use it.
 void NcclComm::abort() noexcept {
   if (ended_.exchange(true)) return;
-  cudaSetDevice(options_.device);  // per thread; an error shows in the next call
+  cudaSetDevice(options_.device);  // set per thread; errors show in the next call
   constexpr std::chrono::milliseconds kLaunch{100}, kWayOut{5000};
   if (!unused_within(kLaunch) && nccl().comm_revoke != nullptr) {
     warn_unless_aborted(nccl().comm_revoke(comm_, 0), "ncclCommRevoke");
@@ -214,7 +214,7 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
   const DType dtype = call.in.dtype;
   const ncclDataType_t type = data_type(dtype);
   const auto count = static_cast<size_t>(call.count());
-  if (count == 0 && call.op != CollectiveOp::kAllToAllV) return;  // on all ranks
+  if (count == 0 && call.op != CollectiveOp::kAllToAllV) return;  // all ranks skip it
   const void* const in = call.in.data;
   void* const out = call.out.data;
   const auto all_reduce = [&](void* buffer, size_t n, ncclRedOp_t op) {
@@ -251,8 +251,8 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
     case CollectiveOp::kAllReduceSum: break;
   }
   if (!options_.deterministic) return all_reduce(out, count, ncclSum);
-  // Adds in the same order as sharded stages: reduce-scatter, then all-gather. The rest, less than
-  // one element per rank, is all-reduced.
+  // Adds in the order of sharded data parallelism: reduce-scatter, then all-gather. The last
+  // elements, fewer than ranks, are all-reduced.
   auto* const bytes = static_cast<std::byte*>(out);
   const auto size = static_cast<size_t>(dtype_size(dtype));
   const size_t slice = count / static_cast<size_t>(ranks);
@@ -268,7 +268,7 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
 void NcclComm::pass(const View& x, bool sends, int peer, void* stream_handle) {
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   const auto count = static_cast<size_t>(x.numel());
-  if (count == 0) return;  // at both ends
+  if (count == 0) return;  // both ends skip it
   check(cudaSetDevice(options_.device), "cudaSetDevice");
   const ncclDataType_t type = data_type(x.dtype);
   run(sends ? "ncclSend" : "ncclRecv", [&](ncclComm_t comm) {

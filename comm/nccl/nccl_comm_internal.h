@@ -15,7 +15,7 @@ namespace shale::comm {
 // Options of the communicators of one group and its splits.
 struct NcclOptions {
   std::string group_name;
-  int device = 0;  // CUDA index
+  int device = 0;  // CUDA device index
   // Current time-out of operations that need all ranks; 0: none.
   std::function<double()> timeout_s = [] { return 0.0; };
   bool deterministic = false;
@@ -62,7 +62,7 @@ class NcclParent {
 // function throws CommError.
 class NcclComm {
  public:
-  // Collective over `parent`.
+  // Collective over the ranks of `parent`.
   NcclComm(NcclParent& parent, int color, int key, NcclOptions options);
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;

@@ -17,7 +17,7 @@ void load(void* library, const char* name, Function& function) {
 }
 
 NcclLibrary load_library() {
-  // Never closed: it has threads of its own.
+  // The library is never closed, because it has threads of its own.
   void* const library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = dlerror();

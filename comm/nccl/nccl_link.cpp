@@ -84,7 +84,7 @@ class NcclLink::Labels {
     std::shared_ptr<const NcclWatchdog::Launch> launch;
   };
   LinkOptions options_;
-  std::mutex mutex_;  // held by the caller's thread and the watchdog's
+  std::mutex mutex_;  // both the caller's and the watchdog's thread lock it
   std::unique_ptr<Mailbox> mailbox_;
   std::deque<Expected> expected_;
 };
@@ -125,8 +125,8 @@ NcclLink::NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const Lin
   connect();
 }
 
-// The first launch waits for the other end. In a schedule, whose ranks need not meet, it could wait
-// for ever; so launch here.
+// Launches a first message, which connects the two ends, here: both ends call this together. In a
+// pipeline schedule, whose ranks need not meet, a first launch could wait for ever.
 void NcclLink::connect() {
   struct Byte {
     MemoryProvider& provider;
@@ -181,7 +181,7 @@ std::shared_ptr<const DeviceEvent> NcclLink::launch(
   std::shared_ptr<const DeviceEvent> finished;
   DeviceSlice slice(context_->timeline, stream_.get());
   try {
-    // In the link's communicator the sender is rank 0.
+    // In the link's communicator, the sender is rank 0 and the receiver rank 1.
     comm_->pass(x, options().sends, options().sends ? 1 : 0, stream_.get());
     finished = std::make_shared<const DeviceEvent>(device_, stream_.get());
   } catch (...) {

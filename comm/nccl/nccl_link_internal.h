@@ -13,15 +13,15 @@ namespace shale::comm {
 // ranks, so that links wait only for their two ends. The headers of messages are sent between the
 // hosts and compared by the watchdog: a wrong one aborts the communicator.
 //
-// A send needs no slots: NCCL's buffers and the memory of x take their place.
+// A send needs no slots: NCCL uses its own buffers and the memory of x instead.
 class NcclLink final : public PipeLink {
  public:
-  // Messages by which a sender may be ahead of the receiver's watchdog.
+  // Maximum number of messages by which a sender may be ahead of the receiver's watchdog.
   static constexpr int kAhead = 1024;
 
-  // Collective over the two ranks, as their first message connects them. comm: theirs, the sender
-  // first. end: for headers without values, with kAhead slots. `spec` is the link's. `device`
-  // outlives this.
+  // Collective over the two ranks, because their first message connects them. comm: communicator of
+  // the two, with the sender first. end: mailbox for headers without values, with kAhead slots.
+  // `spec` describes the link. `device` outlives this.
   NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const LinkSpec& spec,
            std::unique_ptr<NcclComm> comm, DeviceBackend& device);
   ~NcclLink() override;

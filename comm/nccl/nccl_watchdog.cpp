@@ -49,7 +49,7 @@ void NcclWatchdog::fail(std::exception_ptr error) {
 }
 
 void NcclWatchdog::thread_main() {
-  cudaSetDevice(comm_.options().device);  // an error shows again in calls that can report it
+  cudaSetDevice(comm_.options().device);  // calls that can report an error repeat it
   while (!stop_.load(std::memory_order_relaxed)) {
     try {
       if (failed_.load(std::memory_order_acquire)) return;

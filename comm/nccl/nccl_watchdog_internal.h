@@ -61,7 +61,7 @@ class NcclWatchdog {
   using Clock = std::chrono::steady_clock;
   void thread_main();
   void take_issued();
-  void look();  // throws on problems
+  void look();  // throws if it finds a problem
   void wait_for_all();
 
   NcclComm& comm_;
@@ -73,12 +73,12 @@ class NcclWatchdog {
     bool counts = true;
     std::shared_ptr<const Launch> launch;
   };
-  std::optional<InFlight> in_flight_;  // used by the thread; until stop()
-  std::vector<Issued> taken_;          // used by the thread
-  mutable std::mutex mutex_;           // for the following; never held during a call that waits
-  std::vector<Issued> issued_;         // since the thread's last iteration
+  std::optional<InFlight> in_flight_;  // only the thread uses it, until stop()
+  std::vector<Issued> taken_;          // only the thread uses it
+  mutable std::mutex mutex_;           // guards the members below; never held while waiting
+  std::vector<Issued> issued_;         // launches since the thread's last iteration
   std::exception_ptr failure_;
-  std::atomic<bool> failed_{false};  // failure_ is set
+  std::atomic<bool> failed_{false};  // true: failure_ is set
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last member: it uses the others
 };

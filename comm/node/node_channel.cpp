@@ -15,7 +15,7 @@ struct NodeChannel::Header {
 
 struct NodeChannel::Slot {
   SharedCounter step;
-  alignas(64) std::atomic<int64_t> closed_ns;  // time at which the rank left; 0: still here
+  alignas(64) std::atomic<int64_t> closed_ns;  // time at which the rank left; 0: it has not left
   std::atomic<uint64_t> called;                // number of announcements
   alignas(64) std::array<Announcement, 2> announcements;
 };
@@ -104,7 +104,7 @@ void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
     ask_who_lives(finishing);
     if (!slot(peer).step.reached(step_)) fail_missing(step_, call);
   }
-  check();  // a late rank finds the counters advanced although the others have given up
+  check();  // the report counts, even if the counters have advanced
 }
 
 void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) const {
@@ -113,7 +113,7 @@ void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) c
   const Slot& other = slot(peer);
   const int64_t closed_ns = other.closed_ns.load(std::memory_order_acquire);
   if (closed_ns == 0 || other.step.reached(step_)) return;
-  // It may have left because of an error that it is about to report.
+  // The missing rank may have left because of an error that it is about to report.
   if (now_ns() < closed_ns + kGraceNs) return;
   throw CommError(cat("group '", options_.group_name, "': rank ",
                       options_.world_ranks[static_cast<size_t>(peer)], " has left while ",
@@ -151,7 +151,7 @@ void NodeChannel::fail(const std::string& report) {
     shared.broken.store(1, std::memory_order_release);
     throw CommError(report);
   }
-  // Another rank was first; all ranks throw its report, which takes microseconds to write.
+  // Another rank was first. All ranks throw that rank's report, which takes microseconds to write.
   const auto start = std::chrono::steady_clock::now();
   while (shared.broken.load(std::memory_order_acquire) == 0 &&
          std::chrono::steady_clock::now() - start < std::chrono::seconds(1)) {

@@ -29,9 +29,9 @@ struct ChannelOptions {
   std::vector<int> world_ranks = {};  // ranks on this node, for messages
   std::string group_name = {};
   double timeout_s = 0;
-  int64_t staging_bytes = 0;           // bytes of one half
+  int64_t staging_bytes = 0;           // bytes of one half of a staging area
   bool crowded = false;                // more ranks than cores
-  const RankPlaces* places = nullptr;  // for messages; outlives the channel
+  const RankPlaces* places = nullptr;  // shown in messages; outlives the channel
   std::function<void(bool finishing)> poll =
       {};                        // called repeatedly while waiting; throws to give up
   Heartbeats* signs = nullptr;   // asked before a rank is reported missing; outlives the channel
@@ -72,13 +72,13 @@ class NodeChannel {
   // Ends the use of this channel: every rank that waits now or later gets this error.
   [[noreturn]] void fail(const std::string& report);
   void check() const;  // throws CommError after a rank's fail()
-  // Lists these ranks with their places, for messages.
+  // Lists these World ranks with their places in the mesh, for messages.
   std::string named(const std::vector<int>& world_ranks) const;
 
   bool past_deadline(std::chrono::steady_clock::time_point start) const;
-  double limit_s() const;  // longest wait at present; 0: no limit
+  double limit_s() const;  // current maximum wait; 0: no limit
   // Call after the deadline, before naming a missing rank: throws if a rank has stopped sending
-  // heartbeats, as others may be missing only because of it.
+  // heartbeats, as the missing rank may only be waiting for it.
   void ask_who_lives(bool finishing) const;
 
  private:

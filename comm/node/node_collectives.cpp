@@ -12,8 +12,8 @@ namespace {
 // ranks than cores a sync switches between processes, and copies are cheap in comparison.
 constexpr int64_t kAtOnceBytes = 8 << 10;
 constexpr int64_t kAtOnceBytesCrowded = 64 << 10;
-// From this size on data for peers bypasses the caches: lines of the staging area that peers read
-// last are slow to write.
+// Data for peers bypasses the caches from this size on: it is slow to write lines of the staging
+// area that peers have read last.
 constexpr int64_t kGiveStreamBytes = 8 << 10;
 
 std::byte* at(const View& view, int64_t element) {
@@ -41,7 +41,7 @@ int64_t NodeCollectives::chunk_elements(DType dtype, int slice_count) const {
   return std::max(line, elements / line * line);
 }
 
-// Fills in this rank's announcement. at_once: peers need no locations of its buffers.
+// Fills in this rank's announcement. at_once: peers do not need the locations of its buffers.
 Announcement& NodeCollectives::prepare(const CollectiveCall& call, uint64_t sequence,
                                        bool at_once) {
   current_ = fingerprint(call, sequence);
@@ -179,7 +179,7 @@ void NodeCollectives::direct_all_reduce(const CollectiveCall& call, uint64_t seq
   if (call.op == CollectiveOp::kReduceSum) {
     outputs = {outputs[static_cast<size_t>(call.root)]};
   }
-  // All outputs have just been read, so bypassing the caches would save nothing.
+  // Does not bypass the caches: all outputs have just been read, so it would save nothing.
   combine(exec_, {.op = call.op,
                   .inputs = inputs,
                   .outputs = outputs,
@@ -291,7 +291,7 @@ void NodeCollectives::staged(const CollectiveCall& call, Chunk chunk, bool first
     fill(call, chunk);
     channel_.sync(current_, blocking);
   }
-  // A rank leaves when its own part is done: peers read the staging area, not its buffer.
+  // A rank returns when its own part is done: peers read its staging area, not its buffer.
 }
 
 void NodeCollectives::fill(const CollectiveCall& call, const Chunk& chunk) {
@@ -301,7 +301,7 @@ void NodeCollectives::fill(const CollectiveCall& call, const Chunk& chunk) {
   if (call.op == CollectiveOp::kBroadcast && channel_.rank() != call.root) return;
   for (int slice = 0; slice < slices(call); ++slice) {
     const bool own = slices(call) > 1 && slice == channel_.rank();
-    if (own) continue;  // read from the buffer itself
+    if (own) continue;  // own data is read from the buffer
     void* const slot = to + slice * chunk.count * size;
     copy_to(exec_, at(call.in, slice * total(call) + chunk.offset), std::span(&slot, 1),
             chunk.count * size, chunk.count * size >= kGiveStreamBytes);
@@ -318,7 +318,7 @@ void NodeCollectives::drain(const CollectiveCall& call, const Chunk& chunk) {
       if (channel_.rank() == call.root) drain_reduce(call, chunk);
       return;
     case CollectiveOp::kAllToAll:
-    case CollectiveOp::kAllToAllV: return;  // run_all_to_all()
+    case CollectiveOp::kAllToAllV: return;  // see run_all_to_all()
     case CollectiveOp::kAllGather: return drain_all_gather(call, chunk);
     case CollectiveOp::kGather:
       if (channel_.rank() == call.root) drain_all_gather(call, chunk);
@@ -336,13 +336,13 @@ void NodeCollectives::drain_reduce(const CollectiveCall& call, const Chunk& chun
   const int64_t slice = slices(call) > 1 ? channel_.rank() : 0;
   std::vector<const void*> inputs;
   for (int r = 0; r < channel_.ranks(); ++r) {
-    // This rank's own data is read from its buffer.
+    // Reads this rank's own data from its buffer, not from its staging area.
     inputs.push_back(r == channel_.rank()
                          ? at(call.in, slice * total(call) + chunk.offset)
                          : shifted(channel_.staging(r, chunk.half), slice * chunk.count, dtype));
   }
   void* const output = at(call.out, chunk.offset);
-  // In place the lines are already cached, and bypassing the caches would take longer.
+  // In place, the lines of the output are already cached, and bypassing the caches would be slower.
   const bool in_place = call.in.data == call.out.data;
   combine(exec_, {.op = call.op,
                   .inputs = inputs,

@@ -44,18 +44,18 @@ class NodeCollectives {
   // Announces the call, syncs, and returns the calls of this node's ranks, by rank.
   std::vector<Fingerprint> announce(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
-  // The part of an announced all-to-all inside this node.
+  // The exchange for the part of an announced all-to-all inside this node.
   NodeExchange& exchange() { return exchange_; }
 
   // Elements per slice that fit into one staging half with `slices` slices.
   int64_t chunk_elements(DType dtype, int slices) const;
 
-  // From this size on results leave the caches before they are read again: bypass the caches.
+  // Results from this size on bypass the caches, which cannot keep them until they are read again.
   static constexpr int64_t kStreamBytes = 4 << 20;
 
  private:
   struct Chunk {
-    int64_t offset = 0;  // in elements
+    int64_t offset = 0;  // offset in elements
     int64_t count = 0;
     int half = 0;
   };

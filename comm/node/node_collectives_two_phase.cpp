@@ -9,7 +9,7 @@
 namespace shale::comm {
 namespace {
 
-// Up to these limits whole chunks are faster, as they need fewer steps.
+// Whole chunks are faster up to these limits of ranks and bytes, because they need fewer steps.
 constexpr int kWholeChunkRanks = 4;
 constexpr int64_t kWholeChunkBytes = 16 << 10;
 

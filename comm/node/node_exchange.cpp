@@ -20,7 +20,7 @@ size_t index(int i) {
   return static_cast<size_t>(i);
 }
 
-// Elements of a slice from `first` on, at most `room`.
+// Number of elements of a slice from `first` on, limited to `room`.
 int64_t part_from(int64_t count, int64_t first, int64_t room) {
   return std::clamp<int64_t>(count - first, 0, room);
 }
@@ -35,7 +35,7 @@ NodeExchange::NodeExchange(NodeChannel& channel, SharedMemory* memory, const Exe
       group_ranks_(std::move(group_ranks)),
       ranks_(ranks) {}
 
-// Table: the longest slice for a rank of this node, then the counts sent and expected, by rank.
+// A rank's table: the longest slice for this node's ranks; counts sent and expected, by rank.
 std::span<int64_t> NodeExchange::table(int local) const {
   return {reinterpret_cast<int64_t*>(channel_.staging(local, first_half_)), index(1 + 2 * ranks_)};
 }
@@ -110,7 +110,7 @@ void NodeExchange::finish(const CollectiveCall& call, uint64_t sequence, const F
   }
 }
 
-// Each rank starts at another peer, to spread the accesses to memory.
+// Each rank starts with another peer, to spread the accesses to memory.
 void NodeExchange::direct(const CollectiveCall& call, uint64_t sequence) {
   const int ranks = channel_.ranks(), me = channel_.rank();
   for (int i = 0; i < ranks; ++i) {
@@ -126,11 +126,11 @@ void NodeExchange::direct(const CollectiveCall& call, uint64_t sequence) {
   }
 }
 
-// Writes elements [first, first + an area's) of each slice for the others to this rank's half.
+// Copies from each slice for a peer an area's elements, from `first` on, to this rank's half.
 void NodeExchange::fill(const CollectiveCall& call, int64_t first, int half) {
   const int64_t room = place_elements(call.in.dtype);
   for (int to = 0; to < channel_.ranks(); ++to) {
-    if (to == channel_.rank()) continue;  // read from the buffer itself
+    if (to == channel_.rank()) continue;  // its slice is read from the buffer
     const int rank = group_ranks_[index(to)];
     const int64_t count = part_from(slices_.in_counts[index(rank)], first, room);
     void* const staged = place(channel_.rank(), to, half);

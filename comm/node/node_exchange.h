@@ -24,14 +24,14 @@ class NodeExchange {
   NodeExchange(NodeChannel& channel, SharedMemory* memory, const Exec& exec,
                std::vector<int> group_ranks, int ranks);
 
-  // Minimum bytes of a staging half.
+  // Minimum size of a staging half, in bytes.
   static int64_t smallest_staging(int ranks) { return 128 * (int64_t{ranks} + 1); }
 
   // Writes the table, and completes the announcement `mine`; the next sync makes both visible.
   void begin(const CollectiveCall& call, Announcement& mine);
-  // Counts of the rank with this local index: valid after that sync, until finish().
+  // Counts of the rank with this local index: valid from the sync after begin() until finish().
   SliceTable table_of(int local) const;
-  // Copies the slices between the ranks of the node. Their counts must match.
+  // Copies the slices between the ranks of the node. Sent and expected counts must match.
   void finish(const CollectiveCall& call, uint64_t sequence, const Fingerprint& print,
               bool blocking);
 
@@ -49,7 +49,7 @@ class NodeExchange {
   Exec exec_;
   std::vector<int> group_ranks_;
   int ranks_;
-  SliceTable slices_;  // current call, between begin() and finish()
+  SliceTable slices_;  // table of the call between begin() and finish()
   int first_half_ = 0;
 };
 

@@ -24,7 +24,7 @@ size_t slot_bytes(const LinkSpec& spec) {
 }  // namespace
 
 struct NodeMailbox::End {
-  alignas(64) std::atomic<int64_t> left_ns;  // 0: still here
+  alignas(64) std::atomic<int64_t> left_ns;  // time at which this end left; 0: it has not left
   std::atomic<uint32_t> told;                // the report is complete
   char report[2040];
 };
@@ -32,7 +32,7 @@ struct NodeMailbox::End {
 struct NodeMailbox::Box {
   SharedCounter written;
   SharedCounter taken;
-  End ends[2];  // the receiver's, the sender's
+  End ends[2];  // the receiver's end, then the sender's
 };
 
 size_t NodeMailbox::bytes(const LinkSpec& spec) {

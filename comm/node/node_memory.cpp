@@ -34,7 +34,7 @@ class WindowMemory final : public NodeMemory {
     check_mpi(MPI_Barrier(node.get()), "MPI_Barrier");
   }
   ~WindowMemory() override {
-    if (mpi_running()) MPI_Win_free(&window_);  // collective
+    if (mpi_running()) MPI_Win_free(&window_);  // MPI_Win_free() is collective
   }
   void* data() const override { return data_; }
   bool peers_can_map() const override { return false; }

@@ -63,8 +63,8 @@ class SharedMemory final : public MemoryProvider {
 
   const int32_t pid_ = static_cast<int32_t>(getpid());
   mutable std::mutex mutex_;
-  std::vector<Segment> own_;                                   // by slot
-  std::map<std::pair<int32_t, uint32_t>, PeerSegment> peers_;  // by process and slot
+  std::vector<Segment> own_;                                   // this process's segments by slot
+  std::map<std::pair<int32_t, uint32_t>, PeerSegment> peers_;  // peers' segments, by process, slot
   std::vector<const void*> deferred_;
   uint32_t generations_ = 0;
   int users_ = 0;

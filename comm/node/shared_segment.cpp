@@ -39,7 +39,7 @@ SharedSegment SharedSegment::create(size_t bytes) {
   };
   const int fd = memfd_create("shale", MFD_CLOEXEC);
   if (fd < 0) throw fail("memfd_create");
-  SharedSegment segment(nullptr, bytes, fd);  // owns fd from now on
+  SharedSegment segment(nullptr, bytes, fd);  // the segment owns fd from now on
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) throw fail("ftruncate");
   segment.data_ = map(fd, bytes);
   if (segment.data_ == nullptr) throw fail("mmap");

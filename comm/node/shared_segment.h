@@ -19,9 +19,9 @@ struct SegmentAddress {
 // open it through /proc/<pid>/fd/<fd>, which the kernel allows for processes of the same user.
 class SharedSegment {
  public:
-  // Zeros, page-aligned. Throws OutOfMemoryError.
+  // Makes zeroed, page-aligned memory. Throws OutOfMemoryError.
   static SharedSegment create(size_t bytes);
-  // Maps a peer's segment; nothing if the system denies access.
+  // Maps a peer's segment; returns nullopt if the system denies access.
   static std::optional<SharedSegment> attach(const SegmentAddress& address);
 
   SharedSegment() = default;
@@ -42,7 +42,7 @@ class SharedSegment {
 
   void* data_ = nullptr;
   size_t bytes_ = 0;
-  int fd_ = -1;  // only for the creator
+  int fd_ = -1;  // -1 if another process made the segment
 };
 
 }  // namespace shale::comm

@@ -22,10 +22,10 @@ void pause_core() {
 #endif
 }
 
-// Not FUTEX_PRIVATE: processes share the word.
+// The futex is not FUTEX_PRIVATE, because several processes share the word.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
   const timespec timeout{.tv_sec = 0, .tv_nsec = kSleepNs};
-  // The result is not needed: the caller checks the value again after every return.
+  // Ignores the result, because the caller checks the value again after every return.
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 

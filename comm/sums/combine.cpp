@@ -17,7 +17,7 @@ T larger(T a, T b) {
   return std::max(a, b);
 }
 
-// A plain loop suffices for few values.
+// Maximum of the inputs. Callers reduce few values this way, so a plain loop suffices.
 template <typename T>
 void max_of(const CombineArgs& args) {
   for (int64_t i = 0; i < args.count; ++i) {

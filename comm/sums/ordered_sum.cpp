@@ -10,7 +10,7 @@
 namespace shale::comm {
 namespace {
 
-// The left subtree has the largest power of two below n, as in ProcessGroup's sums.
+// Adds leaves as a tree whose left subtree has the largest power of two below n, like ProcessGroup.
 double tree(std::span<const double> leaves) {
   if (leaves.empty()) return 0;
   if (leaves.size() == 1) return leaves.front();

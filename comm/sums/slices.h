@@ -9,7 +9,7 @@
 
 namespace shale::comm {
 
-// Positions of an all-to-all's slices in a rank's input and output: elements, by group rank.
+// Counts and offsets of an all-to-all's slices in a rank's input and output: elements, by rank.
 struct SliceTable {
   std::vector<int64_t> in_counts;
   std::vector<int64_t> in_offsets;
@@ -18,8 +18,8 @@ struct SliceTable {
 };
 SliceTable slices_of(const CollectiveCall& call, int ranks);
 
-// Bytes that this rank sends: ring_bytes(), or for an all_to_all_v the bytes for other ranks; bytes
-// that it receives in an all_to_all_v.
+// Bytes that this rank sends: ring_bytes(), or for an all_to_all_v the bytes for other ranks.
+// received_bytes(): bytes that it receives in an all_to_all_v.
 double sent_bytes(const CollectiveCall& call, int rank, int ranks);
 double received_bytes(const CollectiveCall& all_to_all_v, int rank);
 

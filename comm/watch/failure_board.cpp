@@ -11,7 +11,7 @@ namespace shale::comm {
 
 struct FailureBoard::Entry {
   std::atomic<uint32_t> posted;
-  std::atomic<uint32_t> listens;  // this rank has a listener that was not called yet
+  std::atomic<uint32_t> listens;  // true: this rank has a listener that was not called yet
   int32_t code;
   int64_t time_ns;
   uint32_t caused;
@@ -20,7 +20,7 @@ struct FailureBoard::Entry {
 
 struct FailureBoard::Table {
   alignas(64) std::atomic<uint32_t> failures;
-  alignas(64) Entry entries[1];  // one per rank
+  alignas(64) Entry entries[1];  // one entry for each rank
 };
 
 struct FailureBoard::Ear {

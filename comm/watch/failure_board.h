@@ -42,7 +42,7 @@ class FailureBoard {
     int rank = 0;  // index on this node
     int code = 0;
     int64_t time_ns = 0;
-    bool caused = false;  // another rank failed first
+    bool caused = false;  // true: another rank failed first
     std::string message;
   };
 
@@ -50,15 +50,15 @@ class FailureBoard {
   // Posts this rank's failure. Unless `caused`, waits until the listeners of other ranks have been
   // called, but at most a second: the job may end afterwards.
   void post(int code, std::string_view message, bool caused);
-  std::vector<Report> reports() const;  // by rank
-  // The first report that is not caused by another rank's failure.
+  std::vector<Report> reports() const;  // reports of failed ranks, by rank
+  // Returns the first report of a failure that no other rank's failure caused.
   std::optional<Report> cause() const;
-  // Throws PeerFailure if a rank has posted.
+  // Throws PeerFailure if a rank has posted a failure.
   void check() const;
 
   // Sets the function that tell() calls in this process, once; tell() returns after that call. The
   // watchdog calls tell() on its own thread, as the main thread may be busy.
-  void listen(FailureListener listener);  // empty: none
+  void listen(FailureListener listener);  // empty: removes it
   void tell(int code, const std::string& message);
 
  private:
@@ -68,7 +68,7 @@ class FailureBoard {
   struct Table;
   Table* table() const { return static_cast<Table*>(memory_); }
 
-  void* memory_ = nullptr;  // null: one rank
+  void* memory_ = nullptr;  // null: the node has one rank
   int rank_ = 0;
   int ranks_ = 1;
   std::shared_ptr<Ear> ear_ = make_ear();

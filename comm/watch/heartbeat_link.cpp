@@ -17,7 +17,7 @@ namespace shale::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x53484c50;  // "SHLP"
-constexpr int kHeartbeatsAtOnce = 64;    // per datagram, which then fits an Ethernet frame
+constexpr int kHeartbeatsAtOnce = 64;    // fit into one datagram of an Ethernet frame
 
 UnavailableError system_error(const char* what) {
   return UnavailableError(cat("heartbeats between hosts: ", what, ": ", std::strerror(errno)));
@@ -25,7 +25,7 @@ UnavailableError system_error(const char* what) {
 
 }  // namespace
 
-// Wire format: plain data between machines of one kind, like MPI_BYTE elsewhere.
+// Wire format: plain data, so all hosts must be of one kind, as for MPI_BYTE in other messages.
 struct HeartbeatLink::Datagram {
   struct Entry {
     int32_t rank = 0;
@@ -123,7 +123,7 @@ void HeartbeatLink::choose_neighbors(const std::vector<Home>& homes) {
     watched_.insert(watched_.end(), ranks.begin(), ranks.end());
     neighbors_.push_back(ranks);
   }
-  std::sort(watched_.begin(), watched_.end());  // ranks of different nodes may alternate
+  std::sort(watched_.begin(), watched_.end());  // ranks may alternate between nodes
 }
 
 void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {
@@ -180,7 +180,7 @@ bool HeartbeatLink::is_ours(const Datagram& datagram, size_t bytes) const {
 void HeartbeatLink::take(const Datagram& datagram, uint32_t from, HeartbeatTable& table) {
   for (Peer& peer : peers_) {
     if (peer.rank != datagram.sender) continue;
-    // Keep only the address that works.
+    // Keeps only the address by which a datagram has arrived.
     const auto way = std::find_if(peer.ways.begin(), peer.ways.end(),
                                   [&](const Way& w) { return w.to.ip == from; });
     if (way != peer.ways.end()) peer.ways = {Way(*way)};

@@ -42,13 +42,13 @@ class HeartbeatLink {
     Places places{};
   };
   struct Way {
-    size_t socket = 0;  // own socket
+    size_t socket = 0;  // index of this host's socket
     UdpAddress to;
   };
   // One rank of another node, to which this rank sends.
   struct Peer {
     int rank = 0;
-    std::vector<Way> ways;  // all candidates, until a datagram arrives by one
+    std::vector<Way> ways;  // all candidate addresses, until a datagram arrives by one
   };
   struct Datagram;
 
@@ -63,8 +63,8 @@ class HeartbeatLink {
   uint64_t nonce_ = 0;
   int rank_ = 0;
   std::vector<int> own_ranks_;               // ranks of this node
-  std::vector<std::vector<int>> neighbors_;  // ranks by node
-  std::vector<int> watched_;                 // neighbors_ as one list
+  std::vector<std::vector<int>> neighbors_;  // ranks of each neighbor node
+  std::vector<int> watched_;                 // all ranks of neighbors_ in one list
   std::vector<Peer> peers_;
 };
 

@@ -27,7 +27,7 @@ class HeartbeatTable {
   // Keeps the newer heartbeat, as they may arrive out of order.
   void put(int rank, const Heartbeat& heartbeat);
 
-  // Sets the step between two heartbeats of a rank of this node.
+  // Sets the step of a rank of this node without counting a heartbeat.
   void set_step(int rank, int64_t step);
 
   // Exit code with which ranks of other nodes are failing; 0: none.
@@ -53,11 +53,11 @@ class Silence {
   // Reads the table `elapsed_s` after the previous call. Of longer times only `longest_s` counts.
   void look(const HeartbeatTable& table, double elapsed_s, double longest_s);
 
-  // Ranks that have sent heartbeats, but none for longer than this.
+  // Returns ranks that have sent heartbeats, but none in the last `seconds` seconds.
   std::vector<int> silent_for(double seconds) const;
-  // Longest silence, in seconds, among ranks that have sent heartbeats.
+  // Returns the longest silence, in seconds, among ranks that have sent heartbeats.
   double longest() const;
-  // Ranks that have never sent one.
+  // Returns the ranks that have never sent a heartbeat.
   std::vector<int> never_heard() const;
 
  private:

@@ -29,7 +29,7 @@ class InFlight {
 
   bool empty() const { return entries_.empty(); }
   const Fingerprint& first() const { return entries_.front().call; }
-  double seconds() const;  // time since the first became the first
+  double seconds() const;  // time since the oldest call became the first
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -43,7 +43,7 @@ class InFlight {
   RecentCollectives& recent_;
   std::string group_;
   std::deque<Entry> entries_;
-  std::optional<RecentCollectives::Scope> running_;  // recorded for the first
+  std::optional<RecentCollectives::Scope> running_;  // report entry of the first call
   Clock::time_point since_;
 };
 

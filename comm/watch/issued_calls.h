@@ -12,10 +12,10 @@ namespace shale::comm {
 
 // Progress of a rank's collectives on its device, in a group. Plain data: it is sent.
 struct Progress {
-  uint64_t issued = 0;    // number of collectives
-  uint64_t finished = 0;  // number finished by the device
+  uint64_t issued = 0;    // number of issued collectives
+  uint64_t finished = 0;  // number of collectives that the device finished
   uint64_t history = 0;   // hash of the issued fingerprints
-  uint64_t balance = 0;   // sum over the issued fingerprints
+  uint64_t balance = 0;   // sum of the issued fingerprints' balances
   uint64_t leaving = 0;   // not 0: the rank has left the group
 };
 
@@ -38,7 +38,7 @@ class IssuedCalls {
     uint64_t history = 0;
     Fingerprint call;
   };
-  const Step* find(uint64_t number) const;  // null: too old, or not issued yet
+  const Step* find(uint64_t number) const;  // null: the call is too old, or not issued yet
 
   std::deque<Step> recent_;  // calls with consecutive numbers
 };

@@ -35,7 +35,7 @@ uint64_t RecentCollectives::begin(std::string_view group, const Fingerprint& cal
 void RecentCollectives::end(uint64_t id) {
   const std::lock_guard lock(mutex_);
   Entry& entry = ring_[id % kKept];
-  if (entry.id != id) return;  // its place was reused by later collectives
+  if (entry.id != id) return;  // later collectives have reused this entry
   entry.ended = Clock::now();
   entry.running = false;
   if (listener_) listener_(entry);

@@ -45,8 +45,8 @@ class RecentCollectives {
     uint64_t id_;
   };
 
-  // Called for each finished collective, and message of a link, on the thread that ran it. It must
-  // not use this object. Setting an empty one ends the calls, and waits for a running one.
+  // Called for each finished collective or message of a link, on the thread that ran it. It must
+  // not use this object. Setting an empty listener ends the calls, and waits for a running call.
   using Listener = std::function<void(const Entry&)>;
   void listen(Listener listener);
 

@@ -26,8 +26,8 @@ class UdpSocket {
   UdpAddress address() const { return address_; }
   // Sends a datagram; errors count as lost datagrams.
   void send(const void* data, size_t bytes, const UdpAddress& to) const;
-  // Next datagram: its length (longer ones are cut to `capacity`) and its sender's ip; nothing if
-  // none has arrived.
+  // The next datagram: its length (longer ones are cut to `capacity`) and its sender's IP address.
+  // receive() returns nullopt if none has arrived.
   struct Received {
     size_t bytes = 0;
     uint32_t from = 0;
@@ -39,8 +39,8 @@ class UdpSocket {
   UdpAddress address_;
 };
 
-// Source address of this host for datagrams to `ip`, according to its routes; the host there knows
-// this one by it. 0: no route.
+// Returns the source address of this host for datagrams to `ip`, according to its routes; the host
+// at `ip` knows this host by it. 0: no route.
 uint32_t source_for(uint32_t ip);
 
 std::string ip_text(uint32_t ip);  // "10.0.0.1"

@@ -11,7 +11,7 @@
 namespace shale::comm {
 namespace {
 
-// Short enough to report between the first sign of a failure and the end of the job.
+// Interval of the watchdog: short enough to report a failure before the end of the job.
 constexpr std::chrono::milliseconds kInterval{50};
 constexpr uint64_t kBeatsPerDatagram = 4;
 // A longer time between two iterations means that this host or process was suspended.
@@ -21,12 +21,12 @@ constexpr double kFirstNews_s = 10;
 // Time after which the launcher, if it can, has ended the ranks of a failed job.
 constexpr double kLauncherPatience_s = 4;
 
-// Silence that suffices to call a rank lost once a wait of another has reached its time-out.
+// Silence that makes a rank count as lost once another rank's wait has reached its time-out.
 constexpr double kSuspicious_s = 10;
 
 constexpr int kCommCode = static_cast<int>(ExitCode::kComm);
 
-// Prints in one write, so that the output of ranks does not mix.
+// Prints lines in one write, so that the outputs of ranks do not mix.
 void print(const std::string& lines) {
   std::fwrite(lines.data(), 1, lines.size(), stderr);
   std::fflush(stderr);
@@ -41,15 +41,15 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
       memory_(NodeMemory::create(node, HeartbeatTable::bytes(world.size()), context.peers_can_map)),
       table_(memory_->data(), world.size()),
       silence_(world.size()) {
-  // Send the first heartbeat before the ranks meet: whoever has met this rank has then seen it, and
-  // misses it later even if its thread never gets to run.
+  // Sends the first heartbeat before the ranks meet: whoever has met this rank has then seen it,
+  // and misses it later even if its thread never gets to run.
   table_.put(context_.rank, {.beats = ++beats_});
   int one_node = node.size() == world.size() ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),
             "MPI_Allreduce");
   if (one_node == 0) {
     link_ = std::make_unique<HeartbeatLink>(world, node);
-    // Also before the ranks meet.
+    // Sends it to the other nodes before the ranks meet, too.
     link_->send(table_, /*failure=*/0);
     check_mpi(MPI_Barrier(world.get()), "MPI_Barrier");
   }
@@ -62,7 +62,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::at_step(int64_t step) {
   step_.store(step, std::memory_order_relaxed);
-  // Set it now, as this rank may be stopped before its next heartbeat.
+  // Sets the step without waiting for the next heartbeat, before which this rank may be stopped.
   table_.set_step(context_.rank, step);
 }
 
@@ -106,7 +106,7 @@ void Watchdog::look(double elapsed_s) {
   alarm(silence_.silent_for(std::max(limit_s / 2, limit_s - 1)), limit_s);
 }
 
-// Sends heartbeats at intervals, and failures, also those of other nodes, immediately.
+// Sends heartbeats at intervals; sends failures immediately, and forwards those of other nodes.
 void Watchdog::tell_neighbors() {
   const int here = failure_on_node();
   const int failure = here != 0 ? here : table_.failure_elsewhere();
@@ -129,7 +129,7 @@ void Watchdog::keep_stack_of_long_wait() {
   kept_stack_ = main_thread_.sample();
 }
 
-// Warns of ranks that were never heard, most likely because of a firewall; they are never missed.
+// Warns of ranks that were never heard, most likely due to a firewall; they never count as lost.
 void Watchdog::warn_of_unheard() {
   if (warned_ || awake_s_ < kFirstNews_s) return;
   warned_ = true;
@@ -143,7 +143,7 @@ void Watchdog::warn_of_unheard() {
               "only a timeout of a collective shows it");
 }
 
-// Exit code of this node's failed ranks; preferably one that no other failure has caused.
+// Exit code of this node's failed ranks; prefers a failure that no other failure has caused.
 int Watchdog::failure_on_node() const {
   if (!context_.board.any()) return 0;
   int code = kCommCode;
@@ -153,7 +153,7 @@ int Watchdog::failure_on_node() const {
   return code;
 }
 
-// Calls the listener here, since a failing rank waits for it and a busy main thread would be late.
+// Calls the listener on this thread: a failing rank waits for it, and the main thread may be busy.
 void Watchdog::tell_of_failure() {
   if (const auto cause = context_.board.cause()) {
     context_.board.tell(cause->code, cause->message);
@@ -209,7 +209,7 @@ void Watchdog::report(const std::string& reason) {
   if (collectives.empty()) text += cat(prefix, "  none\n");
   for (const std::string& line : collectives) text += cat(prefix, "  ", line, "\n");
   print(text);
-  // Print first: looking up function names may take longer than other ranks wait for this one.
+  // Prints first: looking up function names may take longer than other ranks wait for this one.
   if (kept_stack_.empty() && !main_failing_.load()) kept_stack_ = main_thread_.sample();
   if (kept_stack_.empty()) return;
   text = cat(prefix, "main thread:\n");

@@ -32,8 +32,8 @@ class Watchdog {
     std::function<void(const std::string& message, bool caused)> fail = {};
   };
 
-  // Made by the thread whose stack reports show. Collective over `world`. context, with its board,
-  // belongs to the node, and outlives this.
+  // The calling thread is the one whose stack reports show. Collective over `world`. The context
+  // and its failure board belong to the node; both outlive this object.
   Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& node,
            const Options& options);
   ~Watchdog();
@@ -69,7 +69,7 @@ class Watchdog {
   std::atomic<int64_t> step_{-1};
   std::atomic<bool> main_failing_{false};
 
-  // State of the thread.
+  // State that only the watchdog's thread uses.
   uint64_t beats_ = 0;
   double awake_s_ = 0;
   int told_failure_ = 0;  // last failure sent to other nodes
@@ -77,11 +77,11 @@ class Watchdog {
   bool reported_ = false;
   bool gave_up_ = false;
   double elsewhere_since_s_ = -1;        // time at which failures elsewhere became known
-  uint64_t kept_id_ = 0;                 // a long-running collective
+  uint64_t kept_id_ = 0;                 // number of a long-running collective
   std::vector<std::string> kept_stack_;  // main thread's stack during that collective
 
   std::atomic<bool> stop_{false};
-  std::thread thread_;  // last member: it uses the others
+  std::thread thread_;  // last member: the thread uses the others
 };
 
 }  // namespace shale::comm
