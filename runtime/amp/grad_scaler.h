@@ -11,7 +11,7 @@ struct GradScalerOptions {
   float growth_factor = 2;
   float backoff_factor = 0.5f;
   int64_t growth_interval = 2000;  // steps without overflow before the scale grows
-  int64_t hysteresis = 1;          // overflows before the scale falls
+  int64_t hysteresis = 1;          // overflows after which the scale falls
   float min_scale = 1;
 };
 

@@ -10,9 +10,8 @@ namespace shale::amp {
 // optimizer, which is rounded into the parameter after each step.
 struct Precision {
   DType compute = DType::kF32;  // dtype of parameters and of activations inside the module
-  DType reduce =
-      DType::kF32;  // of gradients, as they accumulate and as ranks add them: f32 or bf16
-  std::optional<DType> output = {};  // dtype of the result; nullopt: unchanged
+  DType reduce = DType::kF32;   // dtype of gradients in accumulation and reduction: f32 or bf16
+  std::optional<DType> output = {};  // dtype of the module's result; nullopt: unchanged
 };
 
 // Throws ConfigError for a combination that no kernel supports.

@@ -58,7 +58,7 @@ void DeferredGrads::run() {
   }
   for (Entry& entry : work_) {
     entry.run();
-    entry.run = nullptr;  // frees what it owns
+    entry.run = nullptr;  // frees what the work owns
     for (const Tensor& leaf : entry.leaves) {
       if (--left_[&leaf.impl()] == 0 && complete.contains(&leaf.impl())) tell(leaf);
     }

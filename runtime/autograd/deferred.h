@@ -36,8 +36,8 @@ class DeferredGrads {
   void run();
 
   std::vector<Entry> work_;
-  std::vector<Tensor> complete_;  // in the order of the calls
-  std::unordered_map<const TensorImpl*, int> left_;  // remaining entries per leaf
+  std::vector<Tensor> complete_;                     // in the order of the calls of complete()
+  std::unordered_map<const TensorImpl*, int> left_;  // number of entries left for each leaf
 };
 
 // backward() in two halves with bitwise equal results. The first half computes the gradients that

@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-// Sets the modes that change how ops behave, and restores them at the end.
+// Sets the modes that change how ops behave, and restores them on destruction.
 class ModesScope {
  public:
   ModesScope(Context& context, const AutogradModes& modes)
@@ -93,7 +93,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   }
 
   void run_again() {
-    size_t wanted = slots_.size();  // number of slots up to the last one still needed
+    size_t wanted = slots_.size();  // number of slots that must be filled
     while (wanted > 0 && slots_[wanted - 1].expired()) --wanted;
     std::vector<Tensor> inputs;
     for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -114,7 +114,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
                                                  .unpack = nullptr});  // never called
     try {
       fn_(inputs);
-    } catch (const RecomputationDone&) {  // NOLINT: the usual way out
+    } catch (const RecomputationDone&) {  // NOLINT: take() ends fn_ this way
     }
   }
 
@@ -151,7 +151,7 @@ std::vector<Tensor> checkpoint(const CheckpointFn& fn, const std::vector<Tensor>
   if (inputs.empty()) throw ShapeError("checkpoint: there are no inputs, expected at least one");
   check_defined("checkpoint", "the first input", inputs.front());
   Context& context = inputs.front().context();
-  if (!context.autograd().enabled) return fn(inputs);  // nothing is saved
+  if (!context.autograd().enabled) return fn(inputs);  // without autograd, fn saves nothing
   return std::make_shared<Segment>(context, fn, inputs)->run_first(inputs);
 }
 

@@ -32,7 +32,7 @@ class SavedTensor {
  private:
   const char* op_ = "";
   Tensor tensor_;
-  std::shared_ptr<const uint64_t> counter_;  // version counter: outlives a packed tensor
+  std::shared_ptr<const uint64_t> counter_;  // version counter; may outlive the tensor
   uint64_t version_ = 0;
   std::shared_ptr<const SavedTensorHooks> hooks_;
   std::shared_ptr<void> packed_;
@@ -43,7 +43,7 @@ class SavedTensor {
 // SelectiveRecompute). `make` must hold the tensors it needs as SavedTensors.
 bool wants_recipes(Context& context);
 void set_recipe(Tensor& y, std::function<Tensor()> make);
-// True if x, saved in its present state, would be recomputed.
+// True if x would be recomputed, not kept, were it saved now.
 bool has_recipe(const Tensor& x);
 
 // While it exists, tensors saved in the context pass through these hooks.

@@ -75,13 +75,13 @@ class Engine {
   std::vector<std::shared_ptr<Node>> nodes_;  // in descending order of number
   std::unordered_map<const Node*, std::vector<Tensor>> grads_;
   std::unordered_map<const TensorImpl*, int> leaf_uses_;  // remaining gradients per leaf
-  const TensorImpl* seed_ = nullptr;                      // if made by this backward
+  const TensorImpl* seed_ = nullptr;                      // initial gradient, if this made it
 };
 
 Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {
   if (dy.defined()) {
     check_shape("backward", "dy", dy, root.shape());
-    check_contiguous("backward", "dy", dy);  // backward functions assume dense rows
+    check_contiguous("backward", "dy", dy);  // backward functions require dense rows
     return dy;
   }
   if (root.numel() != 1) {
@@ -151,7 +151,7 @@ void Engine::visit(Node& node, std::vector<Tensor>& grads) {
                               " gradients, expected ", node.inputs.size()));
     }
   }
-  grads.clear();  // frees dy for reuse
+  grads.clear();  // frees dy so that its memory can be reused
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     deliver(node.inputs[i], std::move(input_grads[i]));
   }
@@ -280,7 +280,7 @@ void record(const char* op, const std::vector<Tensor>& inputs, const std::vector
 
 namespace {
 
-// Sets a value and restores the previous one at the end.
+// Sets a value and restores the previous value on destruction.
 template <typename T>
 class Set {
  public:
@@ -302,7 +302,7 @@ void count_samples(Context& context) {
   context.update_step([seen](StepState& step) { step.sample += seen; });
 }
 
-// Calls body as a backward of the context, with the context's hooks around the outermost one.
+// Runs body as a backward of the context, and calls the hooks around the outermost backward.
 template <typename Body>
 void run_backward(Context& context, const Body& body) {
   AutogradState& state = context.autograd();

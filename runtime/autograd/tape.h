@@ -23,8 +23,8 @@ using BackwardFn = std::function<Grads(BackwardArgs&)>;
 
 // Destination for the gradient of a leaf input that an op writes itself instead of returning it.
 struct LeafGrad {
-  Tensor grad;              // f32, or the FSDP unit's reduction dtype
-  bool accumulate = false;  // false: overwrite all of it
+  Tensor grad;              // f32, or the reduction dtype of the FSDP unit
+  bool accumulate = false;  // false: overwrite the whole gradient
 };
 
 // Arguments of a backward function.

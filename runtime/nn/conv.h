@@ -15,8 +15,8 @@ namespace shale::nn {
 class Conv2d : public Module {
  public:
   struct Config {
-    int64_t in = 0, out = 0;  // channels
-    int64_t kernel = 1;       // pixels
+    int64_t in = 0, out = 0;  // number of channels
+    int64_t kernel = 1;       // side of the square kernel in pixels
     Windows windows = {};
     Init init = {};
     Bias bias = Bias::kNo;

@@ -36,8 +36,8 @@ class Distribution {
   }
   // Index, among all ranks' heads or channels, of the first of this rank's `count`.
   virtual int64_t first_of(int64_t /*count*/) const { return 0; }
-  // Sums over ranks the parts that each computed from its channels; the result is on every rank;
-  // f32.
+  // Sums over ranks the parts that the ranks computed from their channels. The result, f32, is on
+  // every rank.
   virtual Tensor sum_over_channels(const Tensor& part) const { return part; }
   // Looks up rows of a table with `rows` rows on all ranks: calls look_up(rows on this rank) for
   // ids [B, T] and combines the results.
@@ -74,8 +74,8 @@ class Distribution {
   }
   // Positions of this rank's tokens in `sequences` sequences: [B, T] i32; undefined: 0, 1, ...
   virtual Tensor positions(Context& /*context*/, int64_t /*sequences*/) const { return {}; }
-  // Positions of x's elements, [B, T, C], in the whole tensor, for dropout masks; empty: x is whole
-  // samples.
+  // Positions of x's elements, [B, T, C], in the whole tensor, for dropout masks; empty if x has
+  // whole samples.
   virtual std::vector<DropoutPlace> places_of(const Tensor& /*x*/) const { return {}; }
   Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual = {}) const {
     return shale::dropout(x, p, site, residual, places_of(x));
@@ -83,17 +83,17 @@ class Distribution {
 
   // ---- Expert parallelism ----
 
-  // across() if every expert is sharded over the ranks. If ranks hold different experts, or there
-  // is one rank, calls body on this rank's rows.
+  // Like across(), if every expert is sharded over the ranks. If ranks hold different experts, or
+  // there is one rank, calls body on this rank's rows.
   virtual Tensor across_experts(const Tensor& x, const Tensor& residual, const Body& body) const {
     return body(x, residual);
   }
   // True if this rank counts the tokens that it routes. If several ranks route the same tokens,
   // only one counts.
   virtual bool counts_routed() const { return true; }
-  // Tokens of one micro-batch that all ranks route together, if each routes `here` of its own.
+  // Number of tokens of one micro-batch that all ranks route together, if each rank routes `here`.
   virtual int64_t routed_tokens(int64_t here) const { return here; }
-  // Sums these ranks' counts, i32, in place.
+  // Sums the counts of ranks that route different tokens of a micro-batch, i32, in place.
   virtual void sum_routed(const Tensor& /*counts*/) const {}
   // Calls products(rows, offsets) on the ranks that hold the experts. Rows are sorted by expert;
   // those of expert e begin at offsets[e].

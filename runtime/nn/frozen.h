@@ -15,10 +15,10 @@ enum class FrozenDType : uint8_t {
   kCompute,  // in the compute dtype of the FSDP unit
   kBF16,
   kInt8,  // 8 bits, plus one f32 scale per 64 elements of a row (kernels/block_codes.h)
-  kNf4,   // 4 bits, plus the same scales
+  kNf4,   // 4 bits, plus scales as for kInt8
 };
 std::string_view frozen_dtype_name(FrozenDType dtype);  // "nf4"
-// The reverse; nullopt if the name is unknown.
+// Returns the format with this name; nullopt if the name is unknown.
 std::optional<FrozenDType> find_frozen_dtype(std::string_view name);
 
 // Freezes the weights of all linear layers in the tree that can have an adapter (not tables and
@@ -27,9 +27,9 @@ std::optional<FrozenDType> find_frozen_dtype(std::string_view name);
 // block.
 void keep_frozen(Module& root, FrozenDType dtype);
 
-// The dtype in which keep_frozen() stores a parameter; nullopt: its unit's dtype.
+// Returns the dtype in which keep_frozen() stores a parameter; nullopt: its unit's dtype.
 std::optional<DType> kept_dtype(const Parameter& parameter);
-// The layer whose quantized weight this parameter is; null if it is not quantized.
+// Returns the layer whose quantized weight this parameter is; null if it is not quantized.
 const LinearWeights* coded_layer(const Parameter& parameter);
 std::optional<kernels::BlockCode> code_of(FrozenDType dtype);
 

@@ -9,11 +9,11 @@ namespace shale::nn {
 
 // KV cache of one layer: keys and values of the tokens processed so far.
 struct CachedLayer {
-  Tensor kept;         // [B, capacity, 2, KV heads, D]
+  Tensor kept;         // keys and values: [B, capacity, 2, KV heads, D]
   int64_t length = 0;  // number of cached tokens
 
-  // Appends k and v [B, T, heads, D] of the next tokens, T <= capacity - length. Returns those of
-  // all tokens as views [B, length + T, heads, D] of `kept`.
+  // Appends k and v [B, T, heads, D] of the next tokens, T <= capacity - length. Returns keys and
+  // values of all tokens as views [B, length + T, heads, D] of `kept`.
   std::pair<Tensor, Tensor> append(const Tensor& k, const Tensor& v) const;
 };
 

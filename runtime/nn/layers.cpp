@@ -63,10 +63,10 @@ Tensor LinearWeights::product(const Tensor& x, const Tensor& residual) const {
     values = thawed(values, kept_as_, {values.size(0), x.size(-1)}, x.dtype());
   }
   if (adapter_ == nullptr) return linear(x, values, added_bias(), residual, operands);
-  // With context parallelism, the gradients of both uses of x are added here, before those of other
-  // layers.
+  // With context parallelism, reshape() makes the gradients of both uses of x add up here, before
+  // gradients of other layers are added.
   const Tensor in = distribution().shares_sequences() ? reshape(x, x.shape()) : x;
-  // The adapter's op makes the result, so this one must not send its rows (nn/distribution.h).
+  // The adapter's op makes the result, so linear() must not send its rows (nn/distribution.h).
   const Tensor rest = residual.defined() ? residual : Tensor();
   return adapter_->forward(in, linear(in, values, added_bias(), rest, operands));
 }

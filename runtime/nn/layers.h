@@ -34,11 +34,11 @@ class LinearWeights : public Module {
                 Bias with_bias = Bias::kYes);
   ~LinearWeights() override;
   bool runs() const override { return false; }
-  // The bias; undefined if there is none, or if another rank adds it.
+  // Returns the bias to add on this rank; undefined without a bias, or if another rank adds it.
   Tensor added_bias() const { return bias != nullptr ? bias->added_value() : Tensor(); }
 
   // Shard the weight over ranks by outputs or by inputs; with inputs, the first rank adds the bias.
-  // An adapter's B is sharded with the outputs, its A with the inputs; the other one is replicated.
+  // An adapter's B is sharded if outputs are, its A if inputs are; the other one is replicated.
   struct Outputs {
     int64_t groups = 1, unit = 1;  // see Split
   };
@@ -67,7 +67,7 @@ class LinearWeights : public Module {
  private:
   std::unique_ptr<Lora> adapter_;
   int64_t in_, out_;
-  FrozenDType kept_as_{};  // kCompute
+  FrozenDType kept_as_{};  // kCompute: not frozen
 };
 
 // x weightᵀ + bias (runtime/ops/linear.h).
@@ -111,7 +111,7 @@ class SwiGlu : public Module {
   struct Config {
     int64_t width = 0, hidden = 0;
     Init init = {};       // initial values of gate_proj and up_proj
-    Init down_init = {};  // those of down_proj, whose result is added to the residual stream
+    Init down_init = {};  // initial values of down_proj, which adds to the residual stream
   };
   SwiGlu(Module* parent, std::string name, const Config& config);
   // x, residual (optional, added to the result) and the result: [..., width].

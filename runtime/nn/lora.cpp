@@ -12,7 +12,7 @@
 namespace shale::nn {
 namespace {
 
-// First site of adapter dropouts; models number theirs from 0.
+// First dropout site of adapters, above the sites of models, which count from 0.
 constexpr uint32_t kFirstSite = 1u << 24;
 
 // Collects the layers of a subtree that can have an adapter.
@@ -38,7 +38,7 @@ void check(const LoraOptions& options) {
   }
 }
 
-// Normal values with the variance of PEFT's uniform distribution in +-1 / sqrt(in).
+// Initial values of A: normal, with the variance of PEFT's uniform distribution in +-1 / sqrt(in).
 Init a_init(int64_t in) {
   return Init::normal(1 / std::sqrt(3 * static_cast<float>(in)));
 }
@@ -56,7 +56,7 @@ Lora::Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_si
       b(&layer, "lora_B", options.rank, layer.weight_shape()[0], Init::zeros(), Bias::kNo),
       options_(options),
       dropout_site_(dropout_site) {
-  // The adapter matrix that shares a sharded dimension with the layer's weight is sharded like it.
+  // Of the two, the matrix with the dimension along which the layer's weight is sharded is sharded.
   replicate({&a, &b});
   const Split& split = layer.weight.split;
   if (split.share == Share::kShard) (split.dim == 0 ? b : a).weight.split = split;

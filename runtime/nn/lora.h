@@ -15,7 +15,7 @@ struct LoraOptions {
   double dropout = 0;            // applied to an adapter's input
   bool rank_stabilized = false;  // scale alpha / sqrt(rank) (arXiv:2312.03732); else alpha / rank
 
-  // Factor of the adapter's result.
+  // Returns the factor of the adapter's result: see rank_stabilized.
   double scale() const;
 };
 
@@ -25,7 +25,7 @@ class Lora {
  public:
   // The layer must outlive this adapter.
   Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_site);
-  // y + scale * B A dropout(x). x: [..., in], y: [..., out].
+  // Returns y + scale * B A dropout(x). x: [..., in], y: [..., out].
   Tensor forward(const Tensor& x, const Tensor& y) const;
 
   LinearWeights a, b;
@@ -35,7 +35,7 @@ class Lora {
   uint32_t dropout_site_;
 };
 
-// Target that means all linear layers.
+// Target that selects all linear layers.
 inline constexpr const char* kAllLinear = "all-linear";
 
 // Adds adapters to the tree's linear layers that match a target. A layer matches if its full name

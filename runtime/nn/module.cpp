@@ -60,7 +60,7 @@ void make_value(Parameter& parameter) {
   leaf_state(parameter.value).name = parameter.full_name();
 }
 
-// Another leaf for the memory of a parameter, which is not allocated yet.
+// Makes another leaf over the memory of a parameter, which is not allocated yet.
 Tensor leaf_like(const Parameter& parameter, const std::string& suffix) {
   auto impl = std::make_shared<TensorImpl>();
   impl->shape = parameter.shape;
@@ -329,7 +329,7 @@ Module::Tensors Module::run_once(const Tensors& inputs,
   const bool after = last || !hooks(HookPoint::kAfterBackward).empty();
   const bool before = !hooks(HookPoint::kBeforeBackward).empty();
   const Tensor use = last ? counted_use(inputs.front().context()) : Tensor();
-  // True if no input needs a gradient: then no after_backward hook marks the end of this use in
+  // An open use: if no input needs a gradient, no after_backward hook marks the end of this use in
   // backward.
   const bool open = last && std::none_of(inputs.begin(), inputs.end(), [](const Tensor& x) {
                       return x.defined() && x.requires_grad();

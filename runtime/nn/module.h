@@ -31,8 +31,8 @@ struct Parameter {
   Split split = {};        // how tensor-parallel ranks may shard it
   Sharding sharding = {};  // how `shape` derives from `whole`
   Init init;
-  bool decay = true;      // weight decay applies
-  bool trainable = true;  // set before materialising
+  bool decay = true;      // true: weight decay applies
+  bool trainable = true;  // may only be set before the parameter has memory
   int64_t matrices = 1;   // equal row blocks that are separate matrices: 3 for fused QKV
   // Rows at the end of `whole` that the model never uses, because a vocabulary is padded for the
   // kernels. Statistics of the parameter exclude them.
@@ -54,12 +54,12 @@ struct Parameter {
 
   int64_t numel() const { return shape.numel(); }
   std::string full_name() const;  // from the root: "h.0.ln_1.weight"
-  // The leaf for an output layer that is tied to an embedding.
+  // Returns the leaf for an output layer, which may be tied to an embedding.
   const Tensor& output_value() const { return tied_value.defined() ? tied_value : value; }
   // The value that this rank must add: `value`, or undefined if the first rank adds it
   // (Share::kFirst).
   Tensor added_value() const;
-  // Creates or drops `tied_value`, also of copies. Call it before the parameter has memory.
+  // Creates or removes `tied_value`, also of copies. Call it before the parameter has memory.
   void keep_apart(bool apart);
   // Makes another model's parameter a copy of this one. Call it before the parameter has memory.
   void add_copy(Parameter& copy);
@@ -69,7 +69,7 @@ struct Parameter {
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);
-  // Visits `value` and the other leaves over its memory.
+  // Visits all leaves over the parameter's memory, `value` among them.
   void for_each_value(const std::function<void(Tensor&)>& visit);
   // Removes the memory; using the parameter is then an error until bind().
   void unbind();
@@ -81,8 +81,8 @@ struct Parameter {
 // How a buffer's values differ between ranks.
 enum class BufferRanks : uint8_t {
   kSame,  // all ranks have the same values
-  // Each rank has its own, such as running statistics of its samples. Checkpoints, exports and
-  // evaluations use the mean over ranks (DataParallel::average_buffers()).
+  // Each rank has its own values, such as running statistics of its samples. Checkpoints, exports
+  // and evaluations use the mean over ranks (DataParallel::average_buffers()).
   kMean,
 };
 
@@ -93,7 +93,7 @@ struct Buffer {
   Shape shape;
   float initial = 0;  // initial value of every element
   BufferRanks ranks = BufferRanks::kSame;
-  bool persistent = true;  // part of checkpoints
+  bool persistent = true;  // true: checkpoints contain it
   // Its module may store its own tensor here; an undefined one means that there are no values.
   Tensor value = {};
   const Module* owner = nullptr;
@@ -114,8 +114,8 @@ enum class HookPoint {
   kAfterForward,
   kBeforeBackward,
   kAfterBackward,
-  // After kAfterBackward of the module's last use in a backward graph. Does not run if the inputs
-  // of one of its uses have no gradient.
+  // Called after kAfterBackward of the module's last use in a backward graph. Not called if one of
+  // the uses has no input with a gradient.
   kAfterLastBackward,
 };
 
@@ -132,7 +132,7 @@ enum class HookPoint {
 // The tree's structure is fixed once built: modules are neither copied nor moved.
 class Module {
  public:
-  Module() = default;  // a root
+  Module() = default;  // constructor of a root module
   Module(Module* parent, std::string name);
   virtual ~Module() = default;
   Module(const Module&) = delete;
@@ -174,8 +174,8 @@ class Module {
   // set.
   const amp::Precision* precision() const;
 
-  // The distribution of this module or of the nearest module around it that has one; by default a
-  // single rank does everything (nn/distribution.h).
+  // The distribution of this module or of the nearest module around it that has one; by default one
+  // rank does everything (nn/distribution.h).
   const nn::Distribution& distribution() const;
   void set_distribution(const nn::Distribution* distribution) { distribution_ = distribution; }
 
@@ -193,9 +193,9 @@ class Module {
   Tensor enter(const Tensor& x) const;
   Tensor leave(const Tensor& y) const;
 
-  // Throws InternalError if the name is taken.
+  // Declares a parameter. Throws InternalError if the name is taken.
   Parameter& declare(std::string name, const Shape& shape, Init init, bool decay = true);
-  // Throws InternalError if the name is taken.
+  // Declares a buffer. Throws InternalError if the name is taken.
   Buffer& declare_buffer(Buffer buffer);
   // Declares that this module uses a parameter declared elsewhere in the tree.
   void tie(Parameter& parameter) { tied_.push_back(&parameter); }
@@ -217,7 +217,7 @@ class Module {
   Tensors run_once(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
   void call_hooks(HookPoint point) const;
   Tensor counted_use(Context& context);
-  using Hooks = std::map<uint64_t, Hook>;  // by id, hence in order
+  using Hooks = std::map<uint64_t, Hook>;  // hooks by id, hence in order of addition
   const Hooks& hooks(HookPoint point) const { return hooks_[static_cast<size_t>(point)]; }
 
   std::unique_ptr<Attachment> attachment_;
@@ -233,7 +233,7 @@ class Module {
   std::array<Hooks, 5> hooks_;
   uint64_t next_hook_ = 0;
   Tensor uses_;  // a leaf that every use takes as an input, so that backward counts the uses
-  bool has_open_use_ = false;  // in the running backward: a use without an end marker
+  bool has_open_use_ = false;  // the running backward has an open use (see run())
 };
 
 // Number of elements of all parameters of the tree, over all ranks.

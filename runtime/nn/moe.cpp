@@ -49,7 +49,7 @@ Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
   });
 }
 
-// Counts for a balance loss over tokens of which other ranks hold a part; else empty.
+// Counts for the balance loss if other ranks route tokens of the same micro-batch; else empty.
 CountsOfParts MoE::counts_of(const Tensor& x) const {
   const int64_t here = x.numel() / x.size(-1), tokens = distribution().routed_tokens(here);
   if (tokens == here || router_.balance_loss == 0 || !distribution().counts_routed() ||

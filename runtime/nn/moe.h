@@ -21,12 +21,12 @@ namespace shale::nn {
 class MoE : public Module {
  public:
   struct Config {
-    int64_t width = 0, hidden = 0;  // inside each expert
-    int64_t experts = 0;            // E
+    int64_t width = 0, hidden = 0;  // sizes of each expert
+    int64_t experts = 0;            // number of experts, E
     int64_t shared_hidden = 0;      // hidden size of all shared experts together; 0: none
     RouterOptions router = {};
     Init init = {};       // initial values of all weights except down_proj
-    Init down_init = {};  // those of down_proj, whose result is added to the residual stream
+    Init down_init = {};  // initial values of down_proj, which adds to the residual stream
   };
   MoE(Module* parent, std::string name, const Config& config);
   // x, residual (optional, added to the result) and the result: [..., width].
@@ -39,8 +39,8 @@ class MoE : public Module {
   // Undefined tensors stop this.
   void count_loads(Tensor loads, Tensor bias);
 
-  // The experts' weights; MoE computes their GEMMs. With expert parallelism only this rank's
-  // experts.
+  // Weights of the experts; MoE computes their GEMMs. With expert parallelism only those of this
+  // rank's experts.
   class Experts : public Module {
    public:
     Experts(Module* parent, const Config& config);
@@ -53,18 +53,18 @@ class MoE : public Module {
 
   LinearWeights gate;
   Experts experts;
-  std::unique_ptr<SwiGlu> shared_experts;  // null: none
+  std::unique_ptr<SwiGlu> shared_experts;  // null: no shared experts
 
  private:
-  // This rank's result for tokens [..., width]; residual as in forward().
+  // Returns this rank's result for tokens [..., width]; residual as in forward().
   Tensor mix(const Tensor& x, const Tensor& residual);
   // Applies the experts to rows sorted by expert; those of expert e begin at routing.offsets[e].
   Tensor through_experts(const Tensor& rows, const Routing& routing);
   CountsOfParts counts_of(const Tensor& x) const;
 
   RouterOptions router_;
-  Tensor loads_;                   // undefined: not counted
-  Buffer* router_bias_ = nullptr;  // null: never set
+  Tensor loads_;                   // undefined: loads are not counted
+  Buffer* router_bias_ = nullptr;  // null: no bias was ever set
 };
 
 }  // namespace shale::nn

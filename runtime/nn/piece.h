@@ -23,7 +23,7 @@ struct Piece {
   std::function<Tensor(const Tensor& x, const Tensor& fed)> run = {};
 };
 
-// All parameters of some modules, for Piece::parameters.
+// Returns all parameters of some modules, for Piece::parameters.
 inline std::vector<Parameter*> parameters_of(std::initializer_list<const Module*> modules) {
   std::vector<Parameter*> all;
   for (const Module* module : modules) {

@@ -19,7 +19,7 @@ namespace shale::nn {
 // A layer's name is its index, from 0, which also counts functions: "mlp.2.weight".
 class Sequential : public Module {
  public:
-  Sequential() = default;  // a root
+  Sequential() = default;  // constructor of a root module
   Sequential(Module* parent, std::string name) : Module(parent, std::move(name)) {}
 
   // Constructs a layer M(this, its index, args...), which must have `Tensor forward(const

@@ -21,8 +21,8 @@ struct TensorBox {
 // How much of a parameter a tensor-parallel rank holds.
 enum class Share : uint8_t {
   kWhole,      // the model is not sharded
-  kShard,      // its shard
-  kReplicate,  // all of it, as every rank; its gradient covers this rank's share of the rows
+  kShard,      // a shard of it
+  kReplicate,  // all of it; its gradient covers this rank's rows only
   kFirst,      // all of it on the first rank, nothing on others
 };
 
@@ -38,13 +38,13 @@ struct Split {
 // The part of a parameter that a rank holds. A part is dense and row-major, box after box.
 struct Sharding {
   Share share = Share::kWhole;
-  int dim = 0;                 // the sharded dimension
-  int64_t groups = 1;          // as in Split
+  int dim = 0;                 // number of the sharded dimension
+  int64_t groups = 1;          // see Split::groups
   int ranks = 1;               // number of ranks that have parts
-  int rank = 0;                // index of this one among them
+  int rank = 0;                // index of this rank among them
   bool is_of_experts = false;  // ranks hold different experts of an MoE layer
 
-  // True if this rank's gradient and state are the ones to use where each must be counted or
+  // True if this rank is the one whose gradient and state are used where copies must be counted or
   // written once.
   bool counts() const { return share != Share::kReplicate || rank == 0; }
 };
@@ -57,14 +57,14 @@ void check_sharding(std::string_view name, const Shape& whole, const Sharding& s
 // Shape of a rank's part; a shape without elements if it holds nothing.
 Shape part_shape(const Shape& whole, const Sharding& sharding);
 
-// The boxes of `whole` in the part, in the order of their memory.
+// Returns the boxes of `whole` that the part consists of, in the order of their memory.
 std::vector<TensorBox> boxes_of(const Shape& whole, const Sharding& sharding);
 
 // A block of a part: `rows` runs of `run` elements each, contiguous in the part and `stride`
 // elements apart in the whole.
 struct PartRows {
-  int64_t in_part = 0;   // offset of the first element
-  int64_t in_whole = 0;  // offset of the first element
+  int64_t in_part = 0;   // offset of the block's first element in the part
+  int64_t in_whole = 0;  // offset of the block's first element in the whole
   int64_t run = 0, stride = 0, rows = 1;
 };
 

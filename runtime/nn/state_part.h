@@ -9,9 +9,9 @@ namespace shale {
 
 // How a state is distributed over the replicas of a model (the ranks that hold the same shards).
 enum class OverReplicas : uint8_t {
-  kSame,  // each has a copy
-  kEach,  // each has its own, for the same elements
-  kCut,   // each has different elements
+  kSame,  // each replica has a copy
+  kEach,  // each replica has different values for the same elements
+  kCut,   // each replica has different elements
 };
 
 // Shape of a state with one value per `block` elements of a parameter. It has the parameter's rows
@@ -28,18 +28,18 @@ Shape state_shape(const Shape& parameter, int64_t block);
 //   "rope.table"      a persistent buffer of a module
 struct StatePart {
   std::string name;
-  const Parameter* parameter = nullptr;  // the parameter it is or belongs to; null for a buffer
+  const Parameter* parameter = nullptr;  // parameter, also of an optimizer state; null: a buffer
   Shape shape;
-  // Elements of a row of the parameter per value (state_shape()).
+  // Elements of a parameter's row for each value of the state (state_shape()).
   int64_t block = 1;
-  TensorBox box = {};     // no dimensions: the whole tensor
+  TensorBox box = {};     // a box without dimensions stands for the whole tensor
   int64_t first = 0;      // the part is elements [first, first + count()) of the box, row-major
   Tensor values;          // a vector, in device or host memory; may be empty
   bool is_whole = false;  // every rank of the shard group has all of it, with equal values
   bool of_whole = false;  // covers the whole parameter, equal on all tensor-parallel ranks
-  bool is_copy = false;   // another tensor-parallel rank has the same and writes it
+  bool is_copy = false;   // another tensor-parallel rank has the same part and writes it
   // kEach: the saved tensor has an additional first dimension over the replicas, added by
-  // comm::training_state(). Loading with another number of replicas uses their mean.
+  // comm::training_state(). If the number of replicas differs, loading takes the mean.
   OverReplicas replicas = OverReplicas::kSame;
 
   int64_t count() const { return values.numel(); }

@@ -3,7 +3,7 @@
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::offload {
-// A storage that was copied to host memory.
+// A saved storage with a copy in host memory.
 class ActivationOffload::Parked {
  public:
   Parked(HostTier& tier, const Tensor& x, size_t index)
@@ -50,7 +50,7 @@ class ActivationOffload::Parked {
   std::shared_ptr<const uint64_t> counter_;
   uint64_t version_;
   Tensor host_;
-  Tensor device_;  // undefined until fetch()
+  Tensor device_;  // copy on the device; undefined until fetch()
   Event copied_;   // last copy from or to host_
 };
 

@@ -30,7 +30,7 @@ class ActivationOffload {
 
   // Must outlive the scopes and the graphs recorded under them.
   SavedTensorHooks hooks();
-  int64_t bytes_offloaded() const { return bytes_offloaded_; }  // total so far
+  int64_t bytes_offloaded() const { return bytes_offloaded_; }  // total bytes so far
 
  private:
   class Parked;
@@ -43,7 +43,7 @@ class ActivationOffload {
 
   HostTier& tier_;
   ActivationOptions options_;
-  std::vector<std::weak_ptr<Parked>> parked_;  // in forward order
+  std::vector<std::weak_ptr<Parked>> parked_;  // storages in the order in which forward saved them
   int64_t bytes_offloaded_ = 0;
 };
 

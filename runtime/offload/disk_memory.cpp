@@ -54,7 +54,7 @@ std::byte* new_pages(size_t bytes) {
     throw OutOfMemoryError(cat("offload: the system refused ", format_bytes(double(bytes)), ": ",
                                std::strerror(errno)));
   }
-  // A refusal only costs time, so the result is not checked.
+  // If the system refuses huge pages, access is only slower, so the result is not checked.
   if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }
@@ -117,11 +117,11 @@ void DiskMemory::free(void* memory, size_t) noexcept {
       }
       range = ranges_.erase(range);
     }
-  } catch (const std::exception& error) {  // the contents are no longer needed
+  } catch (const std::exception& error) {  // the freed contents do not matter
     log_warning(error.what());
   }
   munmap(memory, segment.bytes);
-  // A refusal only wastes disk space until the process ends.
+  // If the file system refuses, the disk space stays used until the process ends.
   fallocate(file_.handle(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, segment.offset,
             static_cast<off_t>(segment.bytes));
   segments_.erase(found);
@@ -140,7 +140,7 @@ int64_t DiskMemory::offset_of(const std::byte* memory) const {
 
 // ---- Ranges ----
 
-// Known ranges that overlap with `memory`, as begin and end iterators.
+// Ranges in ranges_ that overlap with `memory`, as begin and end iterators.
 std::pair<DiskMemory::Ranges::const_iterator, DiskMemory::Ranges::const_iterator>
 DiskMemory::overlapping(std::span<const std::byte> memory) const {
   auto* const begin = const_cast<std::byte*>(memory.data());

@@ -57,20 +57,20 @@ class DiskMemory : public MemoryProvider {
     int64_t read = 0, written = 0;
   };
   Traffic traffic() const;
-  int64_t resident_bytes() const;  // ranges in memory or in transfer
+  int64_t resident_bytes() const;  // bytes of ranges in memory or in transfer
 
  private:
   enum class State : uint8_t {
-    kFetching,  // being read into `arriving`
+    kFetching,  // is being read into `arriving`
     kHere,
-    kLeaving,  // still in memory, being written
+    kLeaving,  // is still in memory, and is being written
     kLeft,     // only in the file; kept until settle() for check_writable()
   };
   struct Range {
     size_t bytes = 0;
     State state = State::kHere;
     AsyncFile::Ticket ticket = 0;
-    std::byte* arriving = nullptr;  // null: none
+    std::byte* arriving = nullptr;  // memory for the read; null: no read
   };
   using Ranges = std::map<std::byte*, Range>;
 
@@ -88,10 +88,10 @@ class DiskMemory : public MemoryProvider {
   mutable std::mutex mutex_;
   struct Segment {
     size_t bytes = 0;
-    int64_t offset = 0;  // in the file
+    int64_t offset = 0;  // offset in the file
   };
   std::map<std::byte*, Segment> segments_;
-  Ranges ranges_;  // not only mapped, or released since settle()
+  Ranges ranges_;  // in memory, in transfer, or released since settle()
   int64_t end_ = 0;
   Traffic traffic_;
   int64_t resident_ = 0;

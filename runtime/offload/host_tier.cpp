@@ -69,7 +69,7 @@ HostTier::~HostTier() {
   try {
     down_.synchronize();
     up_.synchronize();
-  } catch (const std::exception& error) {  // the device is lost: nothing uses the memory any more
+  } catch (const std::exception& error) {  // the device is lost and uses no memory any more
     log_warning("offload: ", error.what());
   }
   for (const Stream* stream : {&down_, &up_}) device_.allocator().forget_stream(stream->handle());

@@ -60,8 +60,8 @@ class HostTier {
 
   // Event after all work now queued on the device's compute stream.
   Event computed() const { return {device_.backend(), device_.exec().stream}; }
-  // Copy between contiguous tensors of equal size after all of `after` are done; return the event
-  // of the copy's end. The device tensor may be dropped immediately, the host tensor may not.
+  // Copy between contiguous tensors of equal size after the events `after`; return the event of the
+  // copy's end. The device tensor may be freed immediately, the host tensor only after the copy.
   using Events = std::initializer_list<Event>;
   Event download(const Tensor& from_device, const Tensor& to_host, Events after);
   Event upload(const Tensor& from_host, const Tensor& to_device, Events after);
@@ -81,9 +81,9 @@ class HostTier {
   class WriteCheck;
 
   Context& device_;
-  std::unique_ptr<DiskMemory> disk_;  // null: none
+  std::unique_ptr<DiskMemory> disk_;  // null: no disk
   Context context_;
-  std::unique_ptr<WriteCheck> write_check_;  // null without a disk
+  std::unique_ptr<WriteCheck> write_check_;  // null: no disk
   std::optional<Context::Observation> checked_;
   Stream down_;
   Stream up_;

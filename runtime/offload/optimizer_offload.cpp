@@ -39,7 +39,7 @@ OptimizerOffload::OptimizerOffload(HostTier& tier, std::vector<OptimShard> shard
 OptimizerOffload::~OptimizerOffload() {
   try {
     finish();
-  } catch (const std::exception& error) {  // reported to the waiter, or lost with the step
+  } catch (const std::exception& error) {  // errors of steps that nobody waits for
     log_warning("offload: ", error.what());
   }
   for (const Place& place : places_) shards_[place.shard].fence->set({});
@@ -95,7 +95,7 @@ void OptimizerOffload::step(optim::Optimizer& optimizer) {
 // Downloads the present per-step values.
 void OptimizerOffload::send_state(optim::Optimizer& optimizer) {
   optimizer_ = &optimizer;
-  // Held until the copy is queued, so that the next step's values use new memory.
+  // Holds the values until their copy is queued; the next step's values then use new memory.
   state_held_ = optimizer.hold_values();
   state_downloaded_ = tier_.download(*state_held_, state_, {tier_.computed()});
   state_loaded_ = false;
@@ -176,7 +176,7 @@ void OptimizerOffload::run(size_t index) {
     if (!skipped && tier_.on_disk()) {
       for (const Tensor& x : memory_of(place)) tier_.prefetch(x);
       for (const Tensor& x : memory_of(place)) tier_.acquire(x);
-      prefetch_next(index);  // overlaps with this step
+      prefetch_next(index);  // the read overlaps with this step
       uploaded = step_shard(place);
       uploaded.synchronize();
       const Tensor& grad = stepped_[place.shard].grad;
@@ -229,7 +229,7 @@ Event OptimizerOffload::step_shard(const Place& place) {
   const OptimShard& shard = shards_[place.shard];
   if (!shard.compute.defined() || shard.compute.dtype() == DType::kF32) {
     optimizer_->step_shard(place.shard, {});
-    // Without `compute`, readers copy the masters.
+    // If there is no `compute`, nothing is uploaded: readers copy the masters.
     return shard.compute.defined() ? tier_.upload(shard.master, shard.compute, {place.computed})
                                    : Event();
   }

@@ -21,7 +21,7 @@ class InlineStepper {
   virtual ~InlineStepper() = default;
   // Must call `work`. index: index of the shard.
   virtual void step(size_t index, const std::function<void()>& work) = 0;
-  // Tells that the caller waits until that shard has been stepped.
+  // Called when the caller waits until the shard with this index has been stepped.
   virtual void await(size_t index) = 0;
 };
 
@@ -45,7 +45,7 @@ class OptimizerOffload {
   OptimizerOffload(HostTier& tier, std::vector<OptimShard> shards, bool background);
   OptimizerOffload(HostTier& tier, std::vector<OptimShard> shards)
       : OptimizerOffload(tier, std::move(shards), tier.device().exec().stream != nullptr) {}
-  // Without a thread. The stepper must outlive this.
+  // Steps with `stepper` instead of on a thread. The stepper must outlive this object.
   OptimizerOffload(HostTier& tier, std::vector<OptimShard> shards, InlineStepper& stepper)
       : OptimizerOffload(tier, std::move(shards), /*background=*/false) {
     stepper_ = &stepper;
@@ -63,7 +63,7 @@ class OptimizerOffload {
   // not skipped. Parameters must be used only where they get gradients. Throws ConfigError for an
   // optimizer that needs all gradients.
   void step_during_backward(optim::Optimizer& optimizer);
-  // Replaces optimizer.step(): performs the rest of the step. Rethrows errors of earlier steps.
+  // Replaces optimizer.step(): steps the remaining shards. Rethrows errors of earlier steps.
   void step(optim::Optimizer& optimizer);
   // Waits until work queued later on the compute stream sees the parameters of the last step.
   void finish();
@@ -79,7 +79,7 @@ class OptimizerOffload {
     bool begun = false;    // its step was queued
     bool stepped = true;   // `uploaded` is set
     bool reached = true;   // a reader has waited for it since the step
-    bool in_place = true;  // the compute stream waits for it
+    bool in_place = true;  // the compute stream waits for `uploaded`
   };
 
   bool is_here(const Tensor& x) const { return &x.context() == &tier_.context(); }
@@ -87,7 +87,7 @@ class OptimizerOffload {
   void wait_for(size_t place, void* stream);
   void send_state(optim::Optimizer& optimizer);
   void begin(size_t place);
-  // Runs on the CPU.
+  // Steps a place on the CPU.
   void run(size_t place);
   void load_state();
   Event step_shard(const Place& place);
@@ -98,7 +98,7 @@ class OptimizerOffload {
 
   HostTier& tier_;
   InlineStepper* stepper_ = nullptr;
-  std::vector<OptimShard> shards_;  // on the device
+  std::vector<OptimShard> shards_;  // shards of data parallelism, on the device
   std::vector<OptimShard> stepped_;
   std::vector<Place> places_;
   std::vector<size_t> order_;  // indices in places_, in the order in which forward last read them
@@ -110,10 +110,10 @@ class OptimizerOffload {
   bool state_loaded_ = true;
   optim::Optimizer* optimizer_ = nullptr;  // optimizer of the current step
 
-  // Shared with the thread, as are the queued places and the data of their steps.
+  // The mutex guards what is shared with the thread: the members below, and data of queued places.
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<size_t> queue_;  // places to step
+  std::deque<size_t> queue_;  // places that the thread must step
   std::exception_ptr error_;  // error of the first failed step; no step runs after it
   bool stop_ = false;
   std::thread thread_;

@@ -44,7 +44,7 @@ Statistics fixed_statistics(const BatchNormOptions& options) {
           .count = {}};
 }
 
-// Statistics of the rows of all ranks.
+// Returns the statistics of the rows of all ranks.
 Statistics batch_statistics(const Tensor& x, const BatchNormOptions& options) {
   Context& context = x.context();
   const int64_t channels = x.size(-1);
@@ -54,7 +54,7 @@ Statistics batch_statistics(const Tensor& x, const BatchNormOptions& options) {
   if (options.peers != nullptr) moments = options.peers->gather(moments);
   Statistics result{.mean = floats(channels), .rstd = floats(channels), .count = floats(1)};
   const int64_t width = 2 * channels + 1;
-  // When a segment is recomputed, the first run has already updated them.
+  // Running statistics change once: when a segment is recomputed, its first run has changed them.
   const bool moves = !context.autograd().recomputing;
   kernels::batch_merge(
       x.exec(),
@@ -70,7 +70,7 @@ Statistics batch_statistics(const Tensor& x, const BatchNormOptions& options) {
 }
 
 struct Saved {
-  SavedTensor x, gain, y, mean, rstd, count;  // y only with relu
+  SavedTensor x, gain, y, mean, rstd, count;  // y only with ReLU
   Tensor bias;
   std::shared_ptr<const BatchPeers> peers;
 };

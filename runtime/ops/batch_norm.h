@@ -10,9 +10,9 @@ namespace shale {
 // Collectives that combine the moments of all ranks, for statistics over more rows than this
 // rank's. All ranks must call the ops that use them in the same order, in forward and backward.
 struct BatchPeers {
-  // x: a vector; returns all ranks' vectors, [ranks, x.numel()].
+  // Gathers the vectors x of all ranks, [ranks, x.numel()].
   std::function<Tensor(const Tensor& x)> gather;
-  // Sums over the ranks, in place.
+  // Sums x over the ranks, in place.
   std::function<void(const Tensor& x)> sum;
 };
 

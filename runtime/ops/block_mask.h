@@ -32,16 +32,16 @@ class BlockMask {
   using Sees = std::function<bool(int64_t head, int64_t query_block, int64_t key_block)>;
   BlockMask(const Options& options, const Sees& sees, int64_t key_blocks);
 
-  // The pattern as lists in device memory, as kernels read it: [P, Nq + 1], [n], [P, Nk + 1], [n]
-  // i32.
+  // The pattern as lists in device memory, as kernels read it. Their sizes are [P, Nq + 1], [n],
+  // [P, Nk + 1] and [n] i32.
   struct Lists {
     Tensor key_begins, keys, query_begins, queries;
     kernels::BlockLists views() const { return {key_begins, keys, query_begins, queries}; }
   };
-  // A call of attention for some heads of a layer. Its queries are the last of its keys.
+  // Call of attention with some heads of a layer. Its queries are the last of its keys' tokens.
   struct Call {
-    int64_t queries = 0, keys = 0;      // tokens
-    int64_t first_head = 0, heads = 1;  // among the layer's heads
+    int64_t queries = 0, keys = 0;      // numbers of tokens
+    int64_t first_head = 0, heads = 1;  // range of the layer's heads
   };
   // Lists for a call. They are computed in host memory once per shape and copied for each call.
   // Throws ShapeError if the queries begin inside a block of kAttentionBlock tokens and end in

@@ -13,7 +13,7 @@
 namespace shale::amp {
 namespace {
 
-// The autocast dtype; f32 outside of all regions.
+// Returns the autocast dtype; f32 outside of all autocast regions.
 DType region(std::initializer_list<Tensor> x) {
   const auto* first = std::find_if(x.begin(), x.end(), [](const Tensor& t) { return t.defined(); });
   return first == x.end() ? DType::kF32 : first->context().autograd().autocast;
@@ -25,7 +25,7 @@ bool any_is_not(DType dtype, std::initializer_list<Tensor> x) {
   });
 }
 
-// The copy of a leaf made by an earlier use, if something still holds it; else undefined.
+// Returns a leaf's copy that an earlier use made, if something still holds it; else undefined.
 Tensor find_copy(const Tensor& leaf, DType dtype) {
   const LowCopy& copy = leaf_state(leaf).low_copy;
   auto storage = copy.storage.lock();

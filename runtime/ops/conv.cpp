@@ -16,7 +16,7 @@ namespace {
 struct PackedProduct {
   Tensor memory;
   kernels::PackedWeight packed;
-  uint64_t version = 0;  // version of the weight
+  uint64_t version = 0;  // version of the packed weight
   WeightUses uses;
 };
 
@@ -45,7 +45,7 @@ void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const
   if (bias.defined()) check_shape("conv2d", "bias", bias, {weight.size(0)});
 }
 
-// Packed copy that several uses of `leaf` at `version` share; null if no uses share it.
+// Returns a packed copy that several uses of `leaf` at `version` share; null if none is shared.
 kernels::PackedWeight* packed_weight(const Tensor& leaf, uint64_t version,
                                      PackedProduct PackedConvWeights::*product) {
   if (!leaf.defined() || leaf.version() != version) return nullptr;
@@ -72,7 +72,7 @@ Tensor conv2d_of(const Tensor& x, const Tensor& weight, const Tensor& bias, cons
                  const Tensor& leaf) {
   check_conv(x, weight, bias, windows);
   const bool records = needs_grad(x.context(), {x, weight, bias});
-  // Saved before the convolution, so that a recomputed segment can stop here.
+  // Saves tensors before the convolution, so that a recomputed segment can stop here.
   SavedTensor saved_x, saved_weight;
   if (records) saved_x = {"conv2d", x}, saved_weight = {"conv2d", weight};
   Tensor y = empty(x.context(),

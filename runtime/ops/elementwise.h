@@ -19,7 +19,7 @@ Tensor mul(const Tensor& a, const Tensor& b);           // a * b; keeps both for
 Tensor scale(const Tensor& x, float factor);            // factor * x
 void scale_(Tensor& x, float factor);                   // x *= factor
 Tensor gelu(const Tensor& x, Gelu kind = Gelu::kTanh);  // keeps x for backward
-Tensor cast(const Tensor& x, DType dtype);              // returns x if it has that dtype
+Tensor cast(const Tensor& x, DType dtype);              // x itself if its dtype is `dtype`
 
 // y = x * keep / (1 - p) + residual. The mask depends only on seed, step, site, global sample index
 // and element (kernels/elementwise.h), so nothing is kept for backward. If StepState::sample is

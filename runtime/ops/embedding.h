@@ -12,8 +12,8 @@ namespace shale {
 // With `rows`, table is a part of a larger table; ids outside the part yield zeros, so that the
 // results of all parts can be summed.
 struct TableRows {
-  int64_t first = 0;  // first row of the part
-  int64_t whole = 0;  // rows of the larger table; 0: table is complete
+  int64_t first = 0;  // first row of the part in the larger table
+  int64_t whole = 0;  // rows of the larger table; 0: the table is whole
 };
 Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions = {},
                  int64_t first_position = 0, const TableRows& rows = {});

@@ -48,7 +48,7 @@ Saved save(const char* op, const Tensor& x, const Tensor& w1, const Tensor& w2, 
   return saved;
 }
 
-// Inputs: x w1 b1 w2 b2 residual.
+// Inputs of the op: x, w1, b1, w2, b2, residual.
 Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, const Tensor& b2,
                    Gelu gelu) {
   Grads grads(6);
@@ -106,7 +106,7 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2
        .aux = as_matrix(pre)});
   const char* op = "ffn";
   const bool records = needs_grad(context, {x, w1, b1, w2, b2, residual});
-  // Saved before the second GEMM, so that a recomputed segment can stop here.
+  // Saves tensors before the second GEMM, so that a recomputed segment can stop here.
   Saved saved;
   if (records) saved = save(op, x, w1, w2, pre, act, gelu);
   Tensor y = empty(context, with_last(x.shape(), w2.size(0)), x.dtype());

@@ -25,7 +25,7 @@ std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs) 
   if (inputs.empty()) throw ShapeError("fused: there are no inputs, expected at least one");
   check_defined("fused", "the first input", inputs.front());
   Context& context = inputs.front().context();
-  // Becomes part of the enclosing chain.
+  // Inside another fused(), the ops become part of the outer chain.
   if (context.autograd().trace != nullptr) return fn(inputs);
   PointwiseTrace trace(context);
   std::vector<Tensor> results;

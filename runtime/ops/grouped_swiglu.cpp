@@ -47,7 +47,7 @@ struct Saved {
   int64_t align = 1;
 };
 
-// Row ranges of the groups.
+// Ranges of rows, one for each group (expert).
 struct Groups {
   Tensor offsets;
   int64_t align = 1;
@@ -67,7 +67,7 @@ void emit_grouped_grad(BackwardArgs& args, int input, const Tensor& weight, Grad
   });
 }
 
-// Inputs: x w_gate w_up w_down.
+// Inputs of the op: x, w_gate, w_up, w_down.
 Grads grouped_swiglu_backward(BackwardArgs& args, const Saved& saved) {
   Grads grads(4);
   const Tensor& dy = args.dy();
@@ -122,7 +122,7 @@ Tensor grouped_swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up,
                                    .b_up = all_transposed(w_up),
                                    .aux_up = up});
   const bool records = needs_grad(context, {x, w_gate, w_up, w_down});
-  // Saved before the last GEMM, so that a recomputed segment can stop here.
+  // Saves tensors before the last GEMM, so that a recomputed segment can stop here.
   Saved saved;
   if (records) {
     saved = {.x = {kOp, x},

@@ -34,7 +34,7 @@ struct Lines {
   const char* op;
   int dim;
   Shape shape;   // shape of x
-  Tensor index;  // full shape, or [K] for all lines
+  Tensor index;  // shape of x except along dim, or [K]: the same for all lines
 
   Shape picked() const {
     Shape result = shape;
@@ -60,7 +60,7 @@ struct Lines {
     kernels::gather(x.exec(), {.x = as_lines(x, dim), .index = index_view(to), .y = to});
     return y;
   }
-  // Adds to y, which must be f32.
+  // Adds elements of `source` to y, which must be f32.
   void scatter_to(const Tensor& y, const Tensor& source) const {
     const View from = as_lines(source, dim);
     kernels::scatter_add(y.exec(), {.x = from, .index = index_view(from), .y = as_lines(y, dim)});

@@ -13,7 +13,7 @@ using kernels::Fp8Blocks;
 using kernels::Fp8Format;
 using Kind = Fp8Tensor::Kind;
 
-// Quantization of each tensor.
+// Formats and scales of x, the weight and the gradient of y.
 struct Fp8Recipe {
   Kind x, weight, dy;
 };
@@ -47,10 +47,10 @@ Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted) {
   return result;
 }
 
-// Destination of a quantized operand.
+// Where a quantized operand of this size is stored.
 struct Place {
   int64_t lines, length;
-  Tensor codes;  // existing codes; undefined: to be allocated
+  Tensor codes;  // memory with codes; undefined: allocates memory
 
   Fp8Tensor make(Context& context, const Kind& kind, MemoryTag tag) const {
     return Fp8Tensor::make(context, lines, length, kind, tag, codes);
@@ -67,8 +67,8 @@ struct SharedOperand {
   bool is_of(const Tensor& weight, Operands wanted) const {
     return operands == wanted && version == weight.version();
   }
-  // Memory to fill with the quantized present version; empty if not needed. Its address never
-  // changes, because captured graphs use it.
+  // Returns memory to fill with the quantized present version of the weight; empty if none is
+  // needed. Its address never changes, because captured graphs use it.
   Fp8Tensor renewed(const Tensor& weight, Operands wanted, const Place& place) {
     if (!uses.are_shared() || is_of(weight, wanted)) return {};
     const Kind kind = recipe_of(wanted).weight;
@@ -86,13 +86,13 @@ struct SharedOperand {
 
 struct Fp8Weight {
   SharedOperand rows, columns;
-  Fp8Codes codes;  // undefined: quantize the weight's values
+  Fp8Codes codes;  // undefined: GEMMs quantize the weight's values
 };
 
 namespace {
 
-// State shared by GEMMs with this weight; null if the weight is not a leaf, because no other GEMM
-// could find it.
+// Returns the state that GEMMs with this weight share; null if the weight is not a leaf, because no
+// other GEMM could find its state.
 Fp8Weight* shared_of(const Tensor& weight) {
   LeafState* const leaf = weight.impl().leaf.get();
   if (leaf == nullptr) return nullptr;
@@ -100,7 +100,7 @@ Fp8Weight* shared_of(const Tensor& weight) {
   return leaf->fp8.get();
 }
 
-// A weight with its existing codes, if any.
+// A weight, with its codes if it has codes already.
 struct WeightSource {
   const Tensor& weight;
   Fp8Codes codes;
@@ -112,7 +112,7 @@ struct WeightSource {
   }
   Place columns() const { return {weight.size(1), weight.size(0), {}}; }
 
-  // Fills the operands that have memory.
+  // Quantizes the weight into those operands that have memory.
   void make(const Fp8Tensor& of_rows, const Fp8Tensor& of_columns) const {
     if (!codes.codes.defined()) return quantize(weight, of_rows, of_columns);
     kernels::fp8_operands(weight.exec(), {.codes = codes.codes,

@@ -9,7 +9,7 @@ namespace shale {
 
 // GEMMs of linear() with fp8 operands, for bf16 tensors.
 
-// Blocks of a weight that share a scale; the weight is E4M3.
+// Returns the size of a weight's blocks that share a scale; the weight's format is E4M3.
 kernels::Fp8Blocks fp8_weight_blocks(Operands operands);
 
 // A quantized operand that owns its memory.
@@ -19,7 +19,7 @@ struct Fp8Tensor {
     kernels::Fp8Format format = kernels::Fp8Format::kE4M3;
   };
 
-  // given: memory that already holds the codes; undefined: allocates.
+  // given: memory that already holds the codes; undefined: allocates memory.
   static Fp8Tensor make(Context& context, int64_t lines, int64_t length, const Kind& kind,
                         MemoryTag tag = MemoryTag::kActivation, const Tensor& given = {});
 
@@ -37,12 +37,12 @@ struct Fp8Codes {
 };
 
 // From now on GEMMs with fp8 operands read these codes instead of the values of the weight. The
-// weight is a leaf and need not have memory. Ends with LeafState::drop_copies().
+// weight is a leaf and need not have memory. LeafState::drop_copies() ends this.
 void set_fp8_codes(const Tensor& weight, const Fp8Codes& codes);
 
 struct LinearInputs {
   const Tensor& weight;
-  const Tensor &bias, &residual;  // may be undefined
+  const Tensor &bias, &residual;  // may be undefined tensors
 };
 
 // What is kept of x for the weight's gradient: xᵀ quantized, which has half the bytes, or x itself
@@ -56,14 +56,14 @@ class Fp8KeptInput {
 
  private:
   SavedTensor x_;
-  Fp8Tensor transpose_;  // without its tensors, which are saved below
+  Fp8Tensor transpose_;  // tensors in it are undefined: saved below
   SavedTensor codes_, scales_;
 };
 
-// Quantized forms of x that several layers can share (SharedInputs).
+// Quantized forms of x that several layers share (SharedInputs).
 struct Fp8InputOperands {
   Operands operands = Operands::kPlain;
-  uint64_t version = 0;  // version of x
+  uint64_t version = 0;  // version of x that was quantized
   Fp8Tensor rows;
   std::shared_ptr<const Fp8KeptInput> kept;
 };
@@ -75,7 +75,7 @@ class Fp8Input {
   // keeps: true if the weight may need a gradient.
   Fp8Input(Operands operands, const Tensor& x, bool keeps);
 
-  // y = x weightᵀ + bias + residual. Can be called once; it releases the quantized x.
+  // Computes y = x weightᵀ + bias + residual. Can be called once; it releases the quantized x.
   void multiply(const LinearInputs& inputs, const Tensor& y);
 
   // Emits the gradients of x (input 0) and weight (input 1), reading the gradient of y once for

@@ -38,7 +38,7 @@ Tensor rows_of(const Tensor& x, int64_t begin, int64_t end) {
   return x.alias(shape, x.strides(), begin * x.strides()[0]);
 }
 
-// x *= factor, which is a scalar on the device; undefined: 1.
+// Multiplies x by a scalar on the device; an undefined factor stands for 1.
 void scale_by(const Tensor& factor, const Tensor& x) {
   if (factor.defined()) kernels::mul(x.exec(), {.a = x, .b = factor, .y = x});
 }
@@ -80,17 +80,17 @@ struct ChunkedLoss {
     return sum_of(losses);
   }
 
-  // Destinations of the gradients; undefined: not needed.
+  // Tensors that receive the gradients; undefined: the gradient is not needed.
   struct Wanted {
     Tensor dx, dw;
-    bool accumulate = false;  // add to dw
+    bool accumulate = false;  // adds to dw instead of overwriting it
   };
 
   // factor: scalar on the device that multiplies the gradients; undefined: 1.
   void gradients(const Inputs& of, const Tensor& factor, Wanted wanted) const {
     const auto& [x, weight, targets, step] = of;
     const Tensor losses = empty(x.context(), {x.size(0)}, DType::kF32);
-    // Without rows no chunk would write dw.
+    // If x has no rows, no chunk writes dw.
     if (x.size(0) == 0 && wanted.dw.defined() && !wanted.accumulate) {
       kernels::fill(x.exec(), {.y = wanted.dw, .value = 0});
     }
@@ -149,7 +149,7 @@ struct ChunkedLoss {
 
 namespace {
 
-// The columns of logits that count, and their softcap.
+// The columns of the logits that are classes, and the softcap of the logits.
 struct Vocabulary {
   int64_t tokens = 0;
   float softcap = 0;
@@ -170,7 +170,7 @@ Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Te
                                          .softcap = vocab.softcap});
   Tensor total = sum_of(losses);
   if (!wants_grad) return total;
-  gradient.bump_version();  // now holds the gradient instead of logits
+  gradient.bump_version();  // contains the gradient instead of logits now
   record("cross_entropy", {logits}, {&total},
          [gradient = SavedTensor("cross_entropy", gradient)](BackwardArgs& args) {
            const Tensor dlogits = gradient.get();
@@ -217,7 +217,7 @@ Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Te
                                          .write_grad = wants_grad,
                                          .softcap = softcap});
   if (!wants_grad) return losses;
-  logits.bump_version();  // now holds the gradient instead of logits
+  logits.bump_version();  // contains the gradient instead of logits now
   record(op, {logits}, {&losses}, [gradient = SavedTensor(op, logits)](BackwardArgs& args) {
     const Tensor of_rows = gradient.get();
     const Tensor factors = multiple_of_seed(args);

@@ -40,8 +40,8 @@ Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Te
 
 // Reduction of elementwise losses.
 enum class LossReduction {
-  kMean,  // over the elements
-  kSum,   // expected by the trainer, whose grad_scale is 1 / the weight of the whole step
+  kMean,  // mean over the elements
+  kSum,   // the trainer requires it: its grad_scale is 1 / the step's weight
 };
 
 // Elementwise losses, reduced to an f32 scalar. x and target have one shape; computed in f32 for

@@ -58,7 +58,7 @@ class Batched {
   View view_;
 };
 
-// x, or a copy whose matrices are row-major or column-major.
+// Returns x, or a copy of x whose matrices are row-major or column-major.
 Tensor with_dense_matrices(const Tensor& x) {
   const Shape& strides = x.strides();
   const int n = x.ndim();

@@ -32,7 +32,7 @@ Shape with_last(const Shape& shape, int64_t last);
 struct GradOf {
   int input;
   const Tensor& like;
-  DType also = DType::kBF16;  // further dtype, besides f32, that `write` supports as destination
+  DType also = DType::kBF16;  // dtype besides f32 that `write` supports as destination
 };
 
 // Calls `write(destination, accumulate)` with the leaf's gradient as destination, or with a new f32

@@ -54,7 +54,7 @@ void check_route(const Tensor& x, const Tensor& w_gate, const RouterOptions& opt
   }
 }
 
-// Inputs: x w_gate. Output: the weights.
+// Inputs of the op: x, w_gate. Output: the weights.
 Grads route_backward(BackwardArgs& args, const Tensor& x, const Tensor& w_gate,
                      const Exec& step_exec, kernels::MoeRouteBwdArgs kernel) {
   Grads grads(2);
@@ -72,7 +72,7 @@ Grads route_backward(BackwardArgs& args, const Tensor& x, const Tensor& w_gate,
   return grads;
 }
 
-// The counts are not a SavedTensor, because other parts' counts may be added after this.
+// The counts are not a SavedTensor, because the caller may still add the counts of other parts.
 void record_route(const Tensor& x, const Tensor& w_gate, const Tensor& logits,
                   const RouterOptions& options, const CountsOfParts& parts, Routing& routing) {
   constexpr const char* kOp = "moe_route";

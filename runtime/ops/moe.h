@@ -34,7 +34,7 @@ struct CountsOfParts {
   // counts, in any row.
   Tensor all = {};
   int64_t part = 0;
-  int64_t tokens = 0;  // in all parts on all ranks
+  int64_t tokens = 0;  // number of tokens in all parts, on all ranks
 };
 
 // Result of moe_route: the experts of each token and their rows.

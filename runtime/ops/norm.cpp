@@ -52,7 +52,7 @@ constexpr NormKind kLayerNorm = {
 constexpr NormKind kRmsNorm = {
     .op = "rms_norm", .has_mean = false, .forward = rms_norm_fwd, .backward = rms_norm_bwd};
 
-// bias is undefined if there is none.
+// Checks shapes and dtypes. `bias` is undefined for a norm without a bias.
 void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Tensor& gain,
                 const Tensor& bias) {
   check_contiguous(op, "x", x);
@@ -65,7 +65,7 @@ void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Ten
   }
 }
 
-// One f32 value per row.
+// Statistics with one f32 value per row.
 struct RowStatistics {
   Tensor mean;  // undefined for RMSNorm
   Tensor rstd;
@@ -120,7 +120,7 @@ NormedStream stream_norm(const NormKind& kind, const Tensor& x, const Tensor& br
     Grads grads(4);
     const Tensor& dy = args.dy(0);
     const Tensor& d_stream = args.dy(1);
-    if (!dy.defined()) {  // the normalised output was not used
+    if (!dy.defined()) {  // nothing used the normalised output
       grads[0] = grads[1] = d_stream;
       return grads;
     }

@@ -12,7 +12,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, float
 // Results of a norm that also adds a branch to the residual stream.
 struct NormedStream {
   Tensor y;       // the normalised sum
-  Tensor stream;  // the sum itself, the residual stream that continues
+  Tensor stream;  // x + branch: the residual stream that continues
 };
 
 // stream = x + branch (x itself if branch is undefined); y = layer_norm(stream). Forward is one

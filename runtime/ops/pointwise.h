@@ -15,7 +15,7 @@ namespace shale {
 // add() and mul() of two tensors are in ops/elementwise.h, and broadcast too. Inside fused()
 // (ops/fused.h) a chain of these ops is one kernel.
 
-// a + b, a - b, a * b, a / b.
+// Compute a + b, a - b, a * b and a / b.
 Tensor add(const Tensor& a, float b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, float b);
@@ -24,7 +24,7 @@ Tensor mul(const Tensor& a, float b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, float b);
 Tensor div(float a, const Tensor& b);
-// Propagate NaN. If a and b are equal, each gets half of the gradient.
+// maximum() and minimum() propagate NaN. If a and b are equal, each gets half of the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, float b);
 Tensor minimum(const Tensor& a, const Tensor& b);

@@ -34,14 +34,14 @@ struct ChainBackward {
   Tensor finish(const Tensor& grad, size_t input) const;
 };
 
-// Input `number` of the program; undefined for a gradient that does not exist.
+// Returns input `number` of the program; undefined for a gradient that does not exist.
 Tensor ChainBackward::input_of(BackwardArgs& args, int number) const {
   const auto saved_count = int(saved.size());
   if (number < saved_count) return saved[size_t(number)].get();
   return args.dy(number - saved_count);
 }
 
-// Sums over broadcast dimensions.
+// Sums a gradient over the dimensions along which its input was broadcast.
 Tensor ChainBackward::finish(const Tensor& grad, size_t input) const {
   const bool whole = !grad.defined() || input_shapes[input] == shape;
   return whole ? grad : sum_to(grad, input_shapes[input], input_dtypes[input]);
@@ -59,7 +59,7 @@ Grads ChainBackward::run(BackwardArgs& args, size_t outputs) const {
     const int value = gradient.of_input[i];
     if (value < 0) continue;
     const PointwiseGraph::Value& of = gradient.graph.at(value);
-    if (of.op == PointwiseOp::kLoad) {  // a gradient that is passed on unchanged
+    if (of.op == PointwiseOp::kLoad) {  // passes a gradient on unchanged
       grads[i] = finish(input_of(args, of.input), i);
     } else {
       values.push_back(value);

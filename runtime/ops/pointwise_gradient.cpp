@@ -14,12 +14,12 @@ struct Terms {
   Formula a, b, c, y, dy;
 };
 
-// 1 if `chosen` is 1, 1/2 where a and b are equal.
+// Share of the gradient that a or b gets: `chosen` (0 or 1), but 1/2 where a and b are equal.
 Formula share(const Formula& chosen, const Formula& a, const Formula& b) {
   return chosen + a.with(PointwiseOp::kEqual, b) * a.number(0.5f);
 }
 
-// dy times the derivative of the op with respect to argument `arg`.
+// Returns dy times the derivative of the op with respect to argument `arg`.
 Formula derivative(PointwiseOp op, int arg, const Terms& t) {
   const auto& [a, b, c, y, dy] = t;
   const Formula zero = a.number(0), one = a.number(1);
@@ -61,7 +61,7 @@ bool differentiable(PointwiseOp op, int arg) {
     case PointwiseOp::kEqual: return false;
     case PointwiseOp::kWhere: return arg > 0;
     case PointwiseOp::kPow:
-    case PointwiseOp::kClamp: return arg == 0;  // the others are constants
+    case PointwiseOp::kClamp: return arg == 0;  // low and high are constants
     default: return true;
   }
 }
@@ -143,7 +143,7 @@ class ChainRule {
   const std::vector<GradientWish>& wishes_;
   PointwiseGraph graph_;
   size_t count_;              // number of forward values
-  std::vector<int> results_;  // forward value, or the saved result that replaces it
+  std::vector<int> results_;  // by forward value: the value, or its saved result
   std::vector<int> grads_;
   std::vector<bool> needed_;  // true for values that depend on an input that needs a gradient
 };

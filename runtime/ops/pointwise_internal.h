@@ -14,11 +14,11 @@ namespace shale {
 // second is called b_name.
 Shape broadcast_shape(const char* op, const Shape& a, const Shape& b,
                       std::string_view b_name = "b");
-// View of x broadcast to a shape; new dimensions have stride 0.
+// Returns a view of x broadcast to a shape; new dimensions have stride 0.
 View broadcast_view(const Tensor& x, const Shape& shape);
-// New tensor: factor * x, broadcast to a shape. Not recorded.
+// Returns factor * x, broadcast to a shape, as a new tensor that autograd does not record.
 Tensor broadcast_scaled(const Tensor& x, const Shape& shape, DType dtype, float factor);
-// Reverse of broadcasting: sums x to a shape. Not recorded.
+// Reverse of broadcasting: sums x to a shape. Autograd does not record it.
 Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
 
 // ---- Ops ----
@@ -27,7 +27,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
 struct PointwiseOperand {
   PointwiseOperand(const Tensor& x) : tensor(x) {}
   PointwiseOperand(float x) : value(x) {}
-  Tensor tensor;  // undefined: a number
+  Tensor tensor;  // undefined: the operand is a number
   float value = 0;
 };
 
@@ -42,8 +42,8 @@ struct PointwiseChain {
   std::vector<Tensor> inputs;  // in the order of the graph's inputs
   std::vector<int> outputs;    // indices of graph values
   Shape shape;                 // shape of the outputs; inputs are broadcast to it
-  bool compiled = false;       // as in kernels::PointwiseArgs
-  bool saves_outputs = false;  // backward loads the outputs instead of recomputing them
+  bool compiled = false;       // see kernels::PointwiseArgs::compiled
+  bool saves_outputs = false;  // backward loads outputs instead of recomputing them
 };
 
 // Runs the chain in one kernel and records its backward, which is also one kernel, and which sums
@@ -56,7 +56,7 @@ struct PointwiseGradient {
   // Inputs: those of forward, then forward's outputs if they are saved, then the outputs'
   // gradients.
   kernels::PointwiseGraph graph;
-  std::vector<int> of_input;  // graph value that is the gradient of each input; -1: none
+  std::vector<int> of_input;  // number of each input's gradient in the graph; -1: none
 };
 struct GradientWish {
   bool wanted = false;
@@ -85,7 +85,7 @@ class PointwiseTrace {
   Context& context_;
   kernels::PointwiseGraph graph_;
   std::vector<Tensor> inputs_;
-  std::vector<Tensor> results_;  // keeps their addresses from being reused
+  std::vector<Tensor> results_;  // owns the tensors, whose addresses are keys
   std::unordered_map<const TensorImpl*, int> values_;
 };
 

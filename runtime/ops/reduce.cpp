@@ -38,7 +38,7 @@ Tensor column_sum(const Tensor& x) {
   Tensor y = empty(x.context(), {x.size(-1)}, DType::kF32);
   kernels::column_sum(x.exec(), {.x = as_matrix(x), .y = y});
   record("column_sum", {x}, {&y}, [shape = x.shape(), dtype = x.dtype()](BackwardArgs& args) {
-    // dx[r] = dy for every row: copies from a view with row stride 0.
+    // Copies dy to every row of dx, from a view with row stride 0.
     const Tensor dy = cast(args.dy(), dtype);
     Tensor dx = empty(dy.context(), shape, dtype);
     const View to = as_matrix(dx);

@@ -12,10 +12,10 @@ namespace {
 
 using kernels::ReduceOp;
 
-// Result shapes: with the reduced dimensions as 1, and without them.
+// Result shapes of a reduction: with the reduced dimensions as 1, and without them.
 struct Reduced {
   Shape kept, dropped;
-  int64_t count = 1;  // elements reduced to one
+  int64_t count = 1;  // number of elements that become one
 
   const Shape& shape(bool keep) const { return keep ? kept : dropped; }
 };
@@ -55,7 +55,7 @@ Tensor run_reduce(const Tensor& x, const Reduced& to, bool keep, ReduceOp op, fl
   return y;
 }
 
-// dy with the reduced dimensions as size 1.
+// View of dy in which the reduced dimensions have size 1.
 Tensor with_ones(const Tensor& dy, const Reduced& to) {
   return dy.alias(to.kept, contiguous_strides(to.kept));
 }

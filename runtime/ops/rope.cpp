@@ -38,25 +38,25 @@ void check(const RopeConfig& c, int64_t head_size) {
   }
 }
 
-// Interpolates between f (kept = 1) and f / factor (kept = 0).
+// Interpolates between the frequency f (kept = 1) and f / factor (kept = 0).
 double blend(double f, double factor, double kept) {
   return f * kept + f / factor * (1 - kept);
 }
 
 double llama3(double f, const RopeConfig& c) {
-  // Periods within the original context.
+  // Number of periods of this frequency within the original context.
   const double waves = static_cast<double>(c.original_context) * f / kTurn;
   const double kept = (waves - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);
   return blend(f, c.factor, std::clamp(kept, 0.0, 1.0));
 }
 
-// Index, not an integer, of the pair that makes this many rotations in the original context.
+// Fractional index of the pair that makes this many rotations within the original context.
 double yarn_pair(const RopeConfig& c, int64_t head_size, double rotations) {
   const double waves = static_cast<double>(c.original_context) / (rotations * kTurn);
   return static_cast<double>(head_size) * std::log(waves) / (2 * std::log(c.theta));
 }
 
-// The pairs between which YaRN interpolates.
+// Range of pairs in which YaRN interpolates.
 struct Ramp {
   double low, high;
 };

@@ -40,7 +40,7 @@ Tensor swapped(const Tensor& x, int a, int b) {
   return x.recorded_alias(shape, strides);
 }
 
-// slice() that autograd does not record.
+// Like slice(), but autograd does not record it.
 Tensor part_of(const Tensor& x, int dim, int64_t begin, int64_t end) {
   Shape shape = x.shape();
   shape[dim] = end - begin;

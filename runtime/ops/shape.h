@@ -6,13 +6,13 @@
 
 namespace shale {
 
-// Views share x's memory: changes through one are visible in the other.
+// Results that are views share x's memory: changes through one are visible in the other.
 
 // x must be contiguous; one size may be -1 and is inferred. Throws ShapeError unless the number of
 // elements agrees.
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
-// Elements [begin, end) of a dimension.
+// Returns elements [begin, end) of a dimension.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
 
 // Splits x along a dimension into parts of these sizes, whose sum must be x's size.
@@ -29,7 +29,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim);
 // are recorded).
 void copy_(Tensor& to, const Tensor& x);
 
-// x itself if it is dense and row-major, else such a copy.
+// Returns x itself if it is dense and row-major, else a dense row-major copy.
 Tensor contiguous(const Tensor& x);
 
 }  // namespace shale

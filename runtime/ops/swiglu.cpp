@@ -54,7 +54,7 @@ Saved save(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const Tens
   return saved;
 }
 
-// Inputs: x w_gate w_up w_down residual.
+// Inputs of the op: x, w_gate, w_up, w_down, residual.
 Grads swiglu_backward(BackwardArgs& args, const Saved& saved) {
   Grads grads(5);
   const Tensor& dy = args.dy();
@@ -108,7 +108,7 @@ Tensor swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const T
             .b_up = transposed(w_up),
             .aux_up = as_matrix(up)});
   const bool records = needs_grad(context, {x, w_gate, w_up, w_down, residual});
-  // Saved before the second GEMM, so that a recomputed segment can stop here.
+  // Saves tensors before the second GEMM, so that a recomputed segment can stop here.
   Saved saved;
   if (records) saved = save(x, w_gate, w_up, w_down, gate, up, act);
   Tensor y = empty(context, with_last(x.shape(), w_down.size(0)), x.dtype());

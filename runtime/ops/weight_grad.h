@@ -7,7 +7,7 @@
 namespace shale {
 
 // Computes the gradient of a weight: multiply(destination, accumulate), as in emit_grad(). It must
-// own what it uses.
+// own the tensors that it uses.
 using WeightProduct = std::function<void(const Tensor& dw, bool accumulate)>;
 
 // Gradient of a weight, computed by `multiply` if it is needed. It may be deferred

@@ -10,8 +10,8 @@
 namespace shale::optim {
 namespace {
 
-// Keeps statistics of tensor-parallel shards separate, but not those of experts, which are too
-// many.
+// True if each tensor-parallel shard has separate statistics. False for experts, which are too many
+// for that.
 bool is_apart(const Sharding& sharding) {
   return sharding.share == Share::kShard && !sharding.is_of_experts;
 }
@@ -125,12 +125,12 @@ View Adafactor::col(const Tensor& means, const Part& part) const {
   return vector_slice(means, whole.means_offset + whole.rows + first, count).view();
 }
 
-// Counts values that several ranks hold only once.
+// False for a copy of values that several ranks hold, so that they count once.
 bool Adafactor::counts(const Part& part) const {
   return part.span.parameter->sharding.counts() && !shards()[part.shard].repeats;
 }
 
-// Accumulator for the squares of this part.
+// Element of squares_ that accumulates the squares of this part.
 View Adafactor::square(const Part& part) const {
   const bool counts = this->counts(part);
   const auto place = static_cast<int64_t>(counts ? part.whole : wholes_.size());

@@ -46,12 +46,12 @@ class Adafactor : public Optimizer {
     bool factored = false;
     double used = 1;            // fraction of the elements that is not padding
     bool cuts_columns = false;  // tensor-parallel ranks shard the columns, else the rows
-    int64_t means_offset = 0;   // rows, then columns, in means_
+    int64_t means_offset = 0;   // offset in means_ of its row means, then column means
   };
-  // Elements of a part that lie in one row-major matrix: the whole, or a tensor-parallel rank's
-  // columns.
+  // Elements of a part that lie in one row-major matrix: the whole parameter, or a tensor-parallel
+  // rank's columns of it.
   struct Piece {
-    int64_t offset = 0, count = 0;  // in the part
+    int64_t offset = 0, count = 0;  // range of elements in the part
     kernels::MatrixRange matrix{};
   };
   // The part of a parameter in a shard.
@@ -60,7 +60,7 @@ class Adafactor : public Optimizer {
     OptimSpan span{};
     size_t whole = 0;
     std::vector<Piece> pieces = {};
-    Tensor v{};  // undefined if factored
+    Tensor v{};  // mean squares per element; undefined if factored
   };
   void add_part(size_t shard, const OptimSpan& span);
   size_t whole_of(const Parameter& parameter);
@@ -69,7 +69,7 @@ class Adafactor : public Optimizer {
   View square(const Part& part) const;
   bool counts(const Part& part) const;
   View grad(const Part& part, const Piece& piece) const;
-  // The section for one tensor-parallel rank in a tensor that has one per such rank.
+  // View of a tensor-parallel rank's section in a tensor that has a section for each such rank.
   Tensor of_rank(const Tensor& all, const Part& part) const;
   void add_leaves();
 
@@ -77,7 +77,7 @@ class Adafactor : public Optimizer {
   const ShardPeers* peers_;
   std::vector<Part> parts_;
   std::vector<Whole> wholes_;
-  std::map<std::string, size_t> numbers_;  // index in wholes_ by name
+  std::map<std::string, size_t> numbers_;  // index in wholes_ by parameter name
   int64_t ranks_ = 1;                      // maximum number of tensor-parallel ranks of a parameter
   Tensor means_;                           // means of all matrices
   Tensor newest_;  // [tensor-parallel ranks, means]: means of this step's gradient per such rank

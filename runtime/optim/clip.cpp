@@ -52,7 +52,7 @@ void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, flo
   complete_gradients(shards);
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
   const Tensor sum = empty(context, {kBytes}, DType::kU8);
-  kernels::FixedSum on_host;  // initial value, copied to the device
+  kernels::FixedSum on_host;  // initial value of the sum, copied to the device
   for (const OptimShard& shard : shards) {
     if (&shard.grad.context() == &context) continue;
     add_squares(shard, shard.grad.exec(), &on_host);

@@ -18,7 +18,7 @@ using Formula = kernels::PointwiseFormula;
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
-// Index in states(), in the order of addition.
+// Index of a state in states(), which has the states in the order of addition.
 enum State : size_t { kM, kV };
 
 // Elements per processed piece. Temporary memory has this size, so it stays in cache. A multiple of
@@ -201,7 +201,7 @@ void Lamb::make_rates(const Exec& exec) {
   ratios.inputs = {norms_->norms(0, count()), norms_->norms(count(), count()), adapts_};
   ratios.outputs = {ratios_};
   kernels::pointwise(exec, ratios);
-  // The low byte of non_finite is the flag.
+  // PointwiseOp reads u8: the low byte of non_finite serves as the flag.
   static_assert(std::endian::native == std::endian::little);
   const View skips = repeated(&exec.step->non_finite, DType::kU8, count());
   const kernels::PointwiseProgram to_rates = rate_program();

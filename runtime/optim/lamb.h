@@ -43,7 +43,7 @@ class Lamb : public ElementwiseOptimizer {
   // A run of a shard, or a piece of a run. All vectors have the same length.
   struct Span {
     View master, m, v;
-    View compute = {};  // receives the rounded master; may be undefined
+    View compute = {};  // receives the rounded masters; may be undefined
     float weight_decay = 0;
   };
   static Span piece_of(const Span& span, int64_t begin, int64_t size);

@@ -24,7 +24,7 @@ float scale_of(MuonScale scale, int64_t out, int64_t in) {
   return float(std::sqrt(rows / cols));
 }
 
-// The matrices of a whole parameter, which are consecutive in memory.
+// The matrices of a whole parameter; they are consecutive in memory.
 struct Matrices {
   int64_t count = 0, rows = 0, cols = 0;
 };
@@ -166,9 +166,9 @@ void Muon::deal() {
   }
 }
 
-// True if a matrix can be processed together with those of a batch.
+// True if a job's matrix can be processed together with the matrices of a batch.
 bool Muon::joins(const Batch& batch, const Job& job) const {
-  constexpr int64_t kMost = int64_t{1} << 20;  // elements of a batch
+  constexpr int64_t kMost = int64_t{1} << 20;  // maximum number of elements of a batch
   const Matrix& first = batch.front()->matrix;
   return wants_batches(device(), job.matrix.rows, job.matrix.cols) &&
          static_cast<int64_t>(batch.size() + 1) * job.numel() <= kMost &&
@@ -207,7 +207,7 @@ std::vector<Muon::Piece> Muon::pieces_of(const Job& job, int rank) const {
     Sharding sharding = parameter.sharding;
     sharding.rank = range.tensor_rank;
     for_each_rows(parameter.whole, sharding, range.first, range.count, [&](PartRows rows) {
-      if (rows.rows > 1) {  // a tensor-parallel rank's columns; matrices are rows of the whole
+      if (rows.rows > 1) {  // columns of a tensor-parallel rank; matrices are whole rows
         const int64_t base = rows.in_whole, step = rows.stride;
         const int64_t from = base >= begin ? 0 : (begin - base + step - 1) / step;
         const int64_t to = std::min(rows.rows, base >= end ? 0 : (end - base + step - 1) / step);
@@ -237,7 +237,7 @@ bool Muon::is_in_order(const Job& job) const {
   return job.matrix.parameter->sharding.share == Share::kWhole;
 }
 
-// The update of this rank's piece of a job.
+// Returns the update of this rank's piece of a job.
 Tensor Muon::slice_of(const Piece& piece) const {
   const Part& part = parts_[piece.part];
   return vector_slice(part.update, piece.rows.in_part - part.span.first, piece.numel());
@@ -257,7 +257,7 @@ void Muon::copy(const Tensor& from, const Tensor& to) const {
   device().copy(to.data(), from.data(), to.bytes());
 }
 
-// Copies a piece to its position in a matrix; back: in the other direction.
+// Copies a piece to its position in a matrix, or, if `back`, from there.
 void Muon::arrange(const Tensor& pieces, const Piece& piece, const Tensor& matrix,
                    bool back) const {
   const PartRows& rows = piece.rows;
@@ -415,7 +415,7 @@ void Muon::begin_step() {
   } else {
     orthogonalize_by_rounds();
   }
-  // The CPU reads updates that are stepped in host memory.
+  // Waits for updates in host memory, which the CPU will read.
   const bool any_on_host = std::any_of(parts_.begin(), parts_.end(), [this](const Part& part) {
     return part.is_matrix && &part.update.context() != &device();
   });

@@ -57,7 +57,7 @@ class Muon : public Optimizer {
 
   // A matrix within a parameter, and the rank that computes it.
   struct Matrix {
-    const Parameter* parameter = nullptr;  // or the first of its tensor-parallel shards here
+    const Parameter* parameter = nullptr;  // or this process's first tensor-parallel shard
     int64_t first = 0;                     // index of its first element in the whole parameter
     int64_t rows = 0, cols = 0;
     int owner = 0;         // rank within the peers
@@ -70,7 +70,7 @@ class Muon : public Optimizer {
   void update(size_t shard, const Tensor& compute) override;
   std::vector<StatePart> own_state_parts() const override;
   void set_corrections(StepState& values, int64_t done) const override;
-  // A rank's range of a parameter: elements [first, first + count) of a tensor-parallel shard.
+  // Range of a parameter on a rank: elements [first, first + count) of a tensor-parallel shard.
   struct Range {
     int64_t first = 0, count = 0;
     int tensor_rank = 0;
@@ -81,29 +81,29 @@ class Muon : public Optimizer {
     OptimSpan span{};
     bool is_matrix = false;
     float scale = 1;
-    Tensor m{}, v{};  // v only for AdamW
-    Tensor update{};  // a matrix's update during a step; bf16
+    Tensor m{}, v{};  // v is only for AdamW
+    Tensor update{};  // bf16: update of a matrix during a step
   };
   struct Job {
     std::vector<size_t> parts = {};  // indices in parts_, one per tensor-parallel rank
     Matrix matrix{};
     int64_t numel() const { return matrix.rows * matrix.cols; }
   };
-  // The part of a job on a rank: the position in its matrix of rows of one of parts_.
+  // Part of a job's matrix on one rank: rows of one of parts_, with their position in the matrix.
   struct Piece {
     size_t part = 0;
     PartRows rows{};
     int64_t numel() const { return rows.rows * rows.run; }
   };
-  // Jobs of one rank that are processed together: one, or small ones of one shape.
+  // Jobs of one rank that are processed together: a single job, or small jobs of one shape.
   using Batch = std::vector<const Job*>;
   // Batches that are processed at the same time, by rank.
   using Round = std::vector<Batch>;
-  // Buffers and transfers of a round: parts of jobs are collected here and sent back.
+  // Buffers and transfers of a round: collect the parts of jobs at their owners and send them back.
   struct Trip {
-    // By rank, in the order of its batch: this rank's parts, and the owned matrices.
+    // Ordered by rank, then by batch: this rank's parts, and the matrices that it owns.
     Tensor mine, whole;
-    // By rank: sizes for others' jobs, and for this rank's jobs.
+    // By rank: number of elements of other ranks' jobs sent, and of this rank's jobs received.
     std::vector<int64_t> part_counts, whole_counts;
     std::function<void()> wait = {};
   };
@@ -137,8 +137,8 @@ class Muon : public Optimizer {
   MuonOptions options_;
   const ShardPeers* peers_;
   std::vector<Part> parts_;
-  std::vector<std::vector<Range>> ranges_;  // by rank, then by part
-  std::vector<Job> jobs_, own_jobs_;        // assigned to ranks; experts that this rank holds whole
+  std::vector<std::vector<Range>> ranges_;  // ranges by rank, then by part
+  std::vector<Job> jobs_, own_jobs_;        // assigned to ranks; whole experts of this rank
   std::vector<Round> rounds_;
   std::vector<Batch> own_batches_;
 };

@@ -9,7 +9,7 @@
 namespace shale::optim {
 namespace {
 
-// Index in states(), in the order of addition.
+// Index of a state in states(), which has the states in the order of addition.
 enum State : size_t { kM, kV, kWorkerError, kOwnerError };
 
 std::shared_ptr<const ShardReplicas> replicas_over(const std::vector<OptimShard>& shards) {
@@ -65,8 +65,8 @@ void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
   values.bias_correction2 = is_frozen() ? 1 : correction(options_.beta2, done + 1);
 }
 
-// Applied once, even if the first step after the freeze is skipped: the frozen moments are those of
-// the updates done so far.
+// Applies the bias correction to v once, even if the first step after the freeze is skipped: the
+// frozen moments are those of the updates done so far.
 void OneBitAdam::correct_second_moments() {
   if (updates_done() == 0) {
     throw ConfigError(cat("1bit-adam: of the ", options_.freeze_step,
@@ -90,8 +90,8 @@ void OneBitAdam::average_moments() {
   hold_values();
   std::vector<OneBitVector> vectors;
   for (size_t i = 0; i < shards().size(); ++i) {
-    // A replica's gradient is its share of the sum, so the mean over replicas is that of `size`
-    // times it.
+    // A replica's gradient is its part of a sum over replicas, so the mean is taken of `size` times
+    // the gradient.
     vectors.push_back(
         {.value = state(i, kM),
          .grad = shards()[i].grad,

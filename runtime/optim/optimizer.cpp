@@ -115,7 +115,7 @@ void Optimizer::upload(size_t bytes) {
 
 namespace {
 
-// The gradient's memory was allocated for trainable parameters only.
+// Refuses parameters frozen later: their gradient's memory was allocated while they were trainable.
 void check_trainable(const Parameter& parameter) {
   if (parameter.trainable) return;
   throw ConfigError(cat("optimizer: ", parameter.full_name(),
@@ -147,7 +147,7 @@ void Optimizer::prepare(Context& context, int64_t step, float lr) {
   host_values_.lr = lr;
   updates_done_ = step;
   set_corrections(host_values_, step);
-  // Written only on a change, because a thread that steps shards may read it.
+  // prepared_ is only written if it changes, because a thread that steps shards may read it.
   if (Values& values = values_of(context); prepared_ != &values) prepared_ = &values;
   prepared_->clipped = {};
   upload(sizeof(StepState));

@@ -57,8 +57,8 @@ class Optimizer {
   // The step's values in the memory that prepare() wrote. While they are held, prepare() and
   // set_updates() write to new memory. Throws ConfigError for shards that were clipped separately.
   std::shared_ptr<const Storage> hold_values();
-  // Values with which shards in another context are stepped; the code that steps them there must
-  // set them.
+  // Values for shards that are stepped in another context; the code that steps them there must set
+  // the values.
   StepState& values_in(const Context& context);
 
   // From now on keeps an exponential moving average of the masters, which starts with their present
@@ -83,7 +83,7 @@ class Optimizer {
  protected:
   explicit Optimizer(std::vector<OptimShard> shards);
   virtual void update(size_t shard, const Tensor& compute) = 0;
-  // By default the tensors of states(); a class may use another form.
+  // Returns the tensors of states() by default; a class may save its states in another form.
   virtual std::vector<StatePart> own_state_parts() const;
   // Exec for kernels that step this shard: its gradient's context with this optimizer's values.
   Exec exec(size_t shard);
@@ -105,7 +105,7 @@ class Optimizer {
   struct Values {
     Context* context = nullptr;
     std::shared_ptr<Storage> memory = {};
-    Tensor clipped = {};  // tensor that the clip results were copied from; undefined: no clipping
+    Tensor clipped = {};  // copied clip results come from it; undefined: no clipping
   };
   Values& values_of(const Context& context);
   void check_prepared() const;
@@ -115,23 +115,23 @@ class Optimizer {
 
   std::vector<OptimShard> shards_;
   std::vector<OptimState> states_;
-  std::vector<OptimState> averages_;  // one per shard; empty: no averages
+  std::vector<OptimState> averages_;  // one average per shard; empty: no averages
   float average_share_ = 0;           // 1 - decay
   StepState host_values_;
   int64_t updates_done_ = 0;
   std::list<Values> values_;
-  Values* prepared_ = nullptr;  // values that prepare() set
-  bool stepped_ = false;        // since prepare()
+  Values* prepared_ = nullptr;  // values set by prepare()
+  bool stepped_ = false;        // step() was called since prepare()
 };
 
 // Elements that one kernel call steps: adjacent spans with equal options, and the padding between
 // them, which is and stays zero.
 struct OptimRun {
-  int64_t offset = 0;  // in the shard's buffers
+  int64_t offset = 0;  // offset in the shard's buffers
   int64_t count = 0;
   float lr_factor = 1;
   float weight_decay = 0;
-  const Parameter* parameter = nullptr;  // parameter of its first span
+  const Parameter* parameter = nullptr;  // parameter of the run's first span
 };
 enum class Runs : uint8_t { kJoined, kOfParameters };  // kOfParameters: each span separately
 // Runs of a shard. weight_decay: for parameters that declare decay and have no options of their
@@ -148,7 +148,7 @@ class ElementwiseOptimizer : public Optimizer {
                        Runs runs = Runs::kJoined);
   void update(size_t shard, const Tensor& compute) override;
   virtual void step_run(size_t shard, const OptimRun& run, const View& compute) = 0;
-  // Adds a state per shard, filled with `initial`, with one value per `block` elements.
+  // Adds to each shard a state, filled with `initial`, that has one value per `block` elements.
   void add_states(const std::string& name, DType dtype = DType::kF32, int64_t block = 1,
                   double initial = 0);
   // The run's part of a shard's vector, or of one with a value per `block` elements; undefined if
@@ -157,14 +157,14 @@ class ElementwiseOptimizer : public Optimizer {
   const std::vector<OptimRun>& runs(size_t shard) const { return runs_[shard]; }
 
  private:
-  std::vector<std::vector<OptimRun>> runs_;  // per shard
+  std::vector<std::vector<OptimRun>> runs_;  // runs of each shard
 };
 
 // Storage format of an optimizer's moments.
 enum class Moments : uint8_t {
-  kF32,   // 4 bytes each
+  kF32,   // 4 bytes per moment
   kBF16,  // 2 bytes; decay rates must be below 1 - 2^-8, or a moment could not shrink
-  kInt8,  // 1 + 1/64 bytes: 8 bits, block-wise (arXiv:2110.02861)
+  kInt8,  // 1 + 1/64 bytes per moment: 8 bits, block-wise (arXiv:2110.02861)
 };
 
 // Options of AdamW, named as in the paper below.
@@ -196,7 +196,7 @@ struct LionOptions {
   float beta1 = 0.9f;
   float beta2 = 0.99f;
   float weight_decay = 0.1f;        // as in AdamW
-  Moments moments = Moments::kF32;  // kF32 or kBF16
+  Moments moments = Moments::kF32;  // Moments::kF32 or kBF16
 };
 
 // Sign descent with momentum (arXiv:2302.06675, program 1), with one moment. Use a learning rate 3
@@ -213,7 +213,7 @@ class Lion : public ElementwiseOptimizer {
 
 // Momentum and decay of Sgd; prepare() sets the learning rate.
 struct SgdOptions {
-  float momentum = 0.9f;  // 0: no state
+  float momentum = 0.9f;  // 0: keeps no momentum
   float weight_decay = 0;
 };
 

@@ -27,13 +27,13 @@ struct ElementRange {
 
 // The ranks that hold copies of this rank's shards, one per replica of the model. Collective.
 struct ShardReplicas {
-  int rank = 0, size = 1;  // among the replicas
+  int rank = 0, size = 1;  // rank among the replicas, and their number
   // Computes the means over the replicas of vectors, whose lengths are equal on all of them. Calls
   // kernels with `exec`, which must have the step's values.
   std::function<void(const Exec& exec, std::span<const OneBitVector> vectors)> mean;
 
-  // Elements of vectors of these lengths whose mean this rank computes: an equal share of all
-  // elements, in whole blocks.
+  // Elements of vectors of these lengths whose mean this rank computes: an equal share of all the
+  // vectors' elements, in whole blocks.
   std::vector<ElementRange> owned(std::span<const int64_t> lengths) const;
 };
 

@@ -25,7 +25,7 @@ struct Schedule {
   double min_lr = 3e-5;
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  int64_t decay_steps = 0;  // kWsd only
+  int64_t decay_steps = 0;  // length of the decay, only for kWsd
   DecayShape shape = DecayShape::kLinear;
 
   // Learning rate of step 0, 1, ... During warm-up step s has lr * (s + 1) / warmup_steps;

@@ -63,7 +63,7 @@ std::string first_name(const std::vector<OptimShard>& shards) {
   return "none";
 }
 
-// Zeroes the gradients of a part of a buffer whose rest other optimizers step.
+// Zeroes the gradients of a shard with some spans of a buffer; other optimizers step the others.
 void zero_part(const OptimShard& shard) {
   ShardGradient& gradient = *shard.gradient;
   for (const OptimSpan& span : shard.spans) {

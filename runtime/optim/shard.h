@@ -79,11 +79,11 @@ struct ShardPeers {
 // State of the gradients in a buffer. All copies of its shard share it, also those with only some
 // of its spans.
 struct ShardGradient {
-  size_t parameters = 0;  // number of parameters in the buffer; 0: those of the shard
+  size_t parameters = 0;  // parameters in the buffer; 0: as many as in the shard
   // True if `grad` holds a gradient; false: the next one overwrites it. nullopt if backward writes
   // into `grad` directly: then each parameter has a flag of its own (LeafState::has_value).
   std::optional<bool> has_value = {};
-  std::set<const Parameter*> zeroed = {};  // treated as zero nevertheless
+  std::set<const Parameter*> zeroed = {};  // parameters whose gradient counts as zero nevertheless
   // Results of clip_grad_norm(): the last fields of StepState, as bytes on the device. Undefined if
   // it was not called since zero_grad(). clipped_apart has the parameters whose results differ from
   // the buffer's.
@@ -91,7 +91,7 @@ struct ShardGradient {
   std::map<const Parameter*, Tensor> clipped_apart = {};
   // Throws ConfigError while `grad` lacks contributions of other ranks; null: it never does.
   std::function<void()> check = {};
-  // Calls `use` while `grad` is in memory, for gradients stored on disk; null: always in memory.
+  // Calls `use` while `grad` is in memory, if gradients are stored on disk; null: always in memory.
   std::function<void(const std::function<void()>& use)> in_memory = {};
 };
 
@@ -104,8 +104,8 @@ struct ShardGradient {
 // (runtime/offload). `compute`, f32 or narrower, is then copied from the master, if it is defined;
 // else readers copy the master.
 struct OptimShard {
-  std::string name = {};  // for messages: "h.3"
-  Tensor master;          // f32; the parameters themselves when they are f32
+  std::string name = {};  // name in messages: "h.3"
+  Tensor master;          // f32 masters; for f32 parameters, the parameters
   Tensor grad;            // f32 or bf16
   // Bf16 or f16 parameters, rounded from the master; undefined if master is the parameter.
   Tensor compute = {};
@@ -131,13 +131,13 @@ struct OptimShard {
   void with_gradient(const std::function<void()>& use) const {
     gradient->in_memory != nullptr ? gradient->in_memory(use) : use();
   }
-  // True if it has all spans of its buffer.
+  // True if the shard has all spans of its buffer.
   bool is_whole() const {
     return gradient->parameters == 0 || gradient->parameters == spans.size();
   }
 };
 
-// A contiguous part of a vector.
+// View of a contiguous part of a vector.
 Tensor vector_slice(const Tensor& vector, int64_t begin, int64_t count);
 
 // Shards of a module materialised on one device without data parallelism: one per trainable

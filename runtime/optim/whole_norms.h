@@ -10,7 +10,7 @@ namespace shale::optim {
 // stream.
 class WholeNorms {
  public:
-  // peers: ranks that hold the other parts; null: none.
+  // peers: ranks that hold the other parts of the vectors; null: this rank has the whole vectors.
   WholeNorms(Context& context, const ShardPeers* peers, int64_t count);
 
   void forget(const Exec& exec);

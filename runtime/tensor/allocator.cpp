@@ -35,10 +35,10 @@ struct CachingAllocator::Block {
   int64_t size = 0;
   bool in_use = false;
   MemoryTag tag{};
-  std::list<Block>::iterator self{};  // in the segment's list, which is sorted by offset
+  std::list<Block>::iterator self{};  // position in the segment's list, sorted by offset
   std::set<void*> other_streams{};
-  std::vector<void*> events{};      // events of a pending block
-  std::function<void()> release{};  // for adopted memory, which is a segment of its own
+  std::vector<void*> events{};      // events of other streams' work while pending
+  std::function<void()> release{};  // releases adopted memory, which is its own segment
 
   static Block* of_foreign_memory(void* memory, int64_t bytes, void* stream,
                                   std::function<void()> release);
@@ -52,7 +52,7 @@ struct CachingAllocator::Segment {
   MemoryProvider* provider = nullptr;
   void* memory = nullptr;
   int64_t bytes = 0;
-  bool small = false;  // holds only blocks of small requests
+  bool small = false;  // has only blocks of small requests
   std::list<Block> blocks{};
 
   Block* insert(std::list<Block>::iterator before, const Block& block) {

@@ -31,11 +31,11 @@ std::string_view memory_tag_name(MemoryTag tag);
 struct MemoryStats {
   std::array<int64_t, kMemoryTags> current{};
   std::array<int64_t, kMemoryTags> at_peak{};
-  int64_t allocated = 0;       // sum of current
-  int64_t peak_allocated = 0;  // sum of at_peak
+  int64_t allocated = 0;       // sum over the tags of current
+  int64_t peak_allocated = 0;  // sum over the tags of at_peak
   int64_t reserved = 0;        // obtained from the memory providers, free blocks included
   int64_t peak_reserved = 0;
-  int64_t budget = 0;  // 0: none
+  int64_t budget = 0;  // 0: no budget
 };
 
 // Observer of an allocator, for plans and tools. It is called under the allocator's lock, so it
@@ -116,7 +116,7 @@ class CachingAllocator {
   struct PoolKey {
     void* stream;
     MemoryProvider* provider;
-    uint64_t pool;  // from make_pool(); 0: the common pool
+    uint64_t pool;  // made by make_pool(); 0: the common pool
     auto operator<=>(const PoolKey&) const = default;
   };
   using Pool = std::set<Block*, BySize>;

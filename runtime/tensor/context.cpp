@@ -34,7 +34,7 @@ class Context::StreamWorkspace final : public Workspace {
   explicit StreamWorkspace(Context& context) : context_(context) {}
   void* reserve(size_t bytes) override {
     if (storage_ == nullptr || storage_->bytes() < static_cast<int64_t>(bytes)) {
-      storage_.reset();  // first, so that old and new memory need not both fit
+      storage_.reset();  // frees the old memory first: both may not fit
       storage_ = context_.allocate(static_cast<int64_t>(bytes), MemoryTag::kWorkspace, "workspace");
     }
     return storage_->data();

@@ -75,15 +75,15 @@ class DeviceBackend {
   // SMs of this device that collectives reserve.
   ReservedSms& held() { return held_; }
 
-  // Shows kernels and phases by name in the device's profiler; null if there is none.
+  // Tracer that shows kernels and phases by name in the device's profiler; null if there is none.
   virtual Tracer* tracer() { return nullptr; }
 
  private:
   ReservedSms held_;
 };
 
-// GPUs that this process may use, by index. `ids` identifies each GPU on its machine, such as
-// "0000:17:00.0" (PCI bus id). If there are none, why_none gives the reason.
+// The GPUs that this process may use. ids[i] identifies GPU i on its machine, such as
+// "0000:17:00.0" (PCI bus id). If there are no GPUs, why_none gives the reason.
 struct GpuList {
   std::vector<std::string> ids{};
   std::string why_none{};
@@ -93,16 +93,16 @@ GpuList visible_cuda_gpus();  // only in builds with CUDA
 
 std::unique_ptr<DeviceBackend> make_cpu_backend();
 
-// A GPU. Throws UnavailableError if the GPU or its driver is missing. Only in builds with CUDA.
+// Makes the backend of a GPU. Throws UnavailableError if the GPU or its driver is missing.
 std::unique_ptr<DeviceBackend> make_cuda_backend(const Device& device);
 
-// The emulated GPU; arch 0 means 90. The options set the order in which queued work and the threads
-// of a block run; default: from the environment (kernels/simt/engine/options.h).
+// Makes the backend of the emulated GPU; arch 0 means 90. The options set the order in which queued
+// work and a block's threads run; default: from the environment (kernels/simt/engine/options.h).
 std::unique_ptr<DeviceBackend> make_emu_backend(const Device& device);
 std::unique_ptr<DeviceBackend> make_emu_backend(const Device& device,
                                                 const emulator::Options& options);
 
-// The backend of `device`. Throws UnavailableError when this build or machine lacks it.
+// Makes the backend of `device`. Throws UnavailableError if this build or machine lacks it.
 std::unique_ptr<DeviceBackend> make_backend(const Device& device);
 
 }  // namespace shale

@@ -205,7 +205,7 @@ class CudaBackend final : public DeviceBackend {
  private:
   static cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
   static cudaEvent_t as_event(void* event) { return static_cast<cudaEvent_t>(event); }
-  // Pageable host memory: neither device memory nor pinned.
+  // True for pageable host memory, which is neither device memory nor pinned.
   static bool is_ordinary(const void* memory) {
     cudaPointerAttributes attributes{};
     check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
@@ -255,7 +255,7 @@ class CudaBackend final : public DeviceBackend {
   PinnedMemory pinned_;
   std::atomic<bool> capturing_ = false;
   HandlePool events_;
-  UploadRing uploads_;  // uses events, so must be destroyed first
+  UploadRing uploads_;  // destroyed first, because it uses events
 };
 
 int attribute(cudaDeviceAttr which, int index) {

@@ -38,7 +38,7 @@ class KnownMemory final : public MemoryProvider {
     return memory;
   }
 
-  // Like cudaFree: queued work that uses the memory runs first.
+  // Runs queued work first, which may use the memory, as cudaFree does.
   void free(void* memory, size_t) noexcept override {
     forget(memory);
     const std::lock_guard lock(mutex_);
@@ -75,7 +75,7 @@ class KnownMemory final : public MemoryProvider {
   StreamSet& streams_;
   mutable std::mutex mutex_;
   std::map<const void*, emulator::Mapping> owned_;
-  std::map<const std::byte*, const std::byte*> ends_;  // end by first byte
+  std::map<const std::byte*, const std::byte*> ends_;  // first byte to end of each allocation
 };
 
 class EmuGraph final : public DeviceGraph {

@@ -72,7 +72,7 @@ class Capture {
     try {
       finish();
     } catch (const std::exception&) {
-      // This error is a consequence of the one that is already propagating.
+      // Ignores this error, because it follows from the error that is already propagating.
     }
   }
   Capture(const Capture&) = delete;

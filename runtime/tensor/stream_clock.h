@@ -45,7 +45,7 @@ class StreamClock {
   virtual void record(Point& point, void* stream) = 0;  // overwrites an earlier record of the point
   virtual bool passed(const Point& point) = 0;
   virtual void wait(const Point& point, void* stream) = 0;
-  virtual double seconds_between(const Point& from, const Point& to) = 0;  // both passed
+  virtual double seconds_between(const Point& from, const Point& to) = 0;  // both points are passed
 
  private:
   struct Pending {

@@ -10,7 +10,7 @@ namespace {
 class EmuClock final : public StreamClock {
  private:
   using Time = HostClock::time_point;
-  // Written by the queued work, possibly on another thread, and possibly after the clock was
+  // Queued work writes it, possibly on another thread, and possibly after the clock was
   // destroyed.
   struct Passing {
     Time time;

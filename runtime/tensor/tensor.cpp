@@ -15,14 +15,14 @@ const TensorImpl& checked(const std::shared_ptr<TensorImpl>& impl) {
   return *impl;
 }
 
-// The tensor's state after its values have been created, if make_values can create them.
+// Returns the tensor's state. Creates its values first, if make_values can create them.
 const TensorImpl& with_values(const std::shared_ptr<TensorImpl>& impl) {
   const TensorImpl& of = checked(impl);
   if (of.storage == nullptr && of.leaf != nullptr && of.leaf->make_values) of.leaf->make_values();
   return of;
 }
 
-// A parameter's full name; empty for other tensors.
+// Returns a parameter's full name; an empty string for other tensors.
 std::string_view name_of(const Tensor& x) {
   const LeafState* leaf = x.defined() ? x.impl().leaf.get() : nullptr;
   return leaf != nullptr ? std::string_view(leaf->name) : std::string_view();

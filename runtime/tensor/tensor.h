@@ -23,7 +23,7 @@ class Tensor {
 
   bool defined() const;
   const Shape& shape() const;
-  const Shape& strides() const;  // in elements
+  const Shape& strides() const;  // strides in elements
   DType dtype() const;
   int ndim() const { return shape().ndim(); }
   int64_t size(int dim) const { return shape().at(dim); }  // negative dims count from the end
@@ -39,8 +39,8 @@ class Tensor {
   View view() const;
   operator View() const { return view(); }
 
-  // A tensor with other shape and strides over the same memory. Autograd does not record it; the
-  // ops in ops/shape.h are recorded.
+  // Returns a tensor with other shape and strides over the same memory. Autograd does not record
+  // it; the ops in ops/shape.h are recorded.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   Tensor detach() const;  // shares memory and version counter; has no history
   // alias() for results of ops. Afterwards neither tensor may be changed in place.
@@ -65,13 +65,13 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
-// A tensor with uninitialised memory of its own. `what` names the requester in the out-of-memory
-// error.
+// Returns a tensor with uninitialised memory of its own. `what` names the requester in the
+// out-of-memory error.
 Tensor empty(Context& context, const Shape& shape, DType dtype,
              MemoryTag tag = MemoryTag::kActivation, std::string_view what = "tensor");
 // Like empty(), with the shape, dtype and context of x.
 Tensor empty_like(const Tensor& x);
-// A tensor filled with one value. zeros() fills with 0.
+// Returns a tensor filled with one value. zeros() fills with 0.
 Tensor full(Context& context, const Shape& shape, DType dtype, double value,
             MemoryTag tag = MemoryTag::kActivation);
 inline Tensor zeros(Context& context, const Shape& shape, DType dtype,

@@ -26,8 +26,8 @@ struct LowCopy {
 
 // Gradient of a leaf: its memory and the hooks to call when it is complete.
 struct LeafState {
-  std::string name;        // for messages; a parameter's name
-  Tensor grad;             // storage; holds a value only if has_value
+  std::string name;        // name in messages: that of the parameter
+  Tensor grad;             // storage; has a value only if has_value
   bool has_value = false;  // false: the next gradient is written, not added
   // Allocates `grad` when the first gradient arrives; null: a dense f32 tensor.
   std::function<Tensor()> allocate_grad;
@@ -53,7 +53,7 @@ struct LeafState {
 struct TensorImpl {
   Context* context = nullptr;
   std::shared_ptr<Storage> storage;  // null: none yet (a parameter before materialisation)
-  int64_t offset = 0;                // in elements
+  int64_t offset = 0;                // offset in the storage, in elements
   Shape shape;
   Shape strides;
   DType dtype = DType::kF32;
@@ -64,7 +64,7 @@ struct TensorImpl {
 
   bool requires_grad = false;
   std::shared_ptr<Node> grad_fn;  // null: a leaf, or no history
-  int output = 0;                 // index of this output of grad_fn
+  int output = 0;                 // number of this output of grad_fn
   std::unique_ptr<LeafState> leaf;
   std::shared_ptr<const Recipe> recipe;         // null: none, or not cheap to recompute
   std::shared_ptr<Fp8InputOperands> fp8_input;  // null: no matmuls share it (SharedInputs)

@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-constexpr size_t kAlignment = 64;     // for the copy engine's reads
+constexpr size_t kAlignment = 64;     // alignment of reads by the copy engine
 constexpr size_t kMostUnderWay = 64;  // pending uploads: each has an event
 
 }  // namespace
@@ -17,7 +17,7 @@ UploadRing::~UploadRing() {
   try {
     while (!under_way_.empty()) retire_first();
   } catch (const std::exception&) {
-    // A failed device reads nothing any more.
+    // Ignores the error: a failed device does not read the memory any more.
   }
   if (memory_ != nullptr) backend_.host_memory().free(memory_, bytes_);
 }

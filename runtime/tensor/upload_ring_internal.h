@@ -19,7 +19,7 @@ class UploadRing {
   UploadRing(const UploadRing&) = delete;
   UploadRing& operator=(const UploadRing&) = delete;
 
-  // Larger uploads would wait for each other.
+  // False for large uploads, which would wait for each other.
   bool takes(size_t bytes) const { return bytes <= bytes_ / 4; }
 
   // Copies to device memory in the order of `stream`; `from` has been read when this returns. Waits
