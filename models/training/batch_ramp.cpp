@@ -8,7 +8,7 @@
 namespace shale::models {
 namespace {
 
-constexpr int64_t kMax = 1 << 30;  // samples, and steps
+constexpr int64_t kMax = 1 << 30;  // maximum number of samples in a batch, and of steps in a phase
 
 }  // namespace
 

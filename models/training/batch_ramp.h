@@ -12,7 +12,7 @@ namespace shale::models {
 // ConfigError, naming the phase, for invalid text.
 std::vector<BatchPhase> parse_batch_ramp(std::string_view text);
 
-// Returns the batches of a resolved run with `ranks` data-parallel ranks; 1 gives global batches.
+// Returns the division of global batches over `ranks` data-parallel ranks, for a resolved run.
 BatchLayout batch_layout(const RunConfig& config, int64_t ranks);
 
 }  // namespace shale::models

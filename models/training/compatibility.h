@@ -12,7 +12,7 @@ namespace shale::models {
 
 // Reason for which two options are incompatible.
 enum class Why : uint8_t {
-  kMathematics,  // the two requests contradict each other
+  kMathematics,  // the two options contradict each other
   kNotBuilt,     // not implemented
 };
 
@@ -25,14 +25,14 @@ struct OptionUse {
   std::string (*in)(const Config& config);
 };
 
-// Two incompatible options. The checks, their messages and docs/reference/compatibility.md come
-// from tables of these. ConfigSpec::needs() has the options that require another one.
+// Two incompatible options. Tables of this struct define the checks, their messages and
+// docs/reference/compatibility.md. ConfigSpec::needs() declares options that require another one.
 template <typename Config>
 struct Incompatible {
   OptionUse<Config> a, b;
   Why why;
-  const char* reason;   // a clause
-  const char* instead;  // what to use
+  const char* reason;   // why the options are incompatible, as a clause
+  const char* instead;  // what to use instead
 };
 
 // Throws ConfigError for the first incompatible pair that a config uses.

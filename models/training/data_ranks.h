@@ -5,12 +5,12 @@
 
 namespace shale::models {
 
-// Ranks of a run as the data loaders see them. Ranks that work on the same micro-batch, such as
+// Ranks of a run, as the data loaders number them. Ranks that work on the same micro-batch, such as
 // those of a pipeline, count as one.
 struct DataRanks {
   int rank = 0;  // index of this rank
   int count = 1;
-  std::vector<int> losses = {};  // for each index: the global rank that has the losses
+  std::vector<int> losses = {};  // global rank that has the losses of each data rank
 
   // True if this rank's samples are counted: one of the ranks that read the same data counts them.
   // With context parallelism every rank counts, as each reads its own tokens.

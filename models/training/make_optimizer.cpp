@@ -19,11 +19,11 @@ void fill_in(const char* flag, double& value, std::optional<float> initial) {
   if (value >= 0 && !initial) {
     throw ConfigError(cat(flag, " is ", value, ", which the optimizer does not use; leave it out"));
   }
-  // Rounds as the printed form does, so that a flag can repeat the value in a checkpoint.
+  // Rounds the default as it is printed, so that users can pass exactly the value of a checkpoint.
   if (value < 0 && initial) value = parse_real(format_real(*initial)).value();
 }
 
-// Compares names, as the parameter may belong to another mesh rank's model.
+// Compares names, because the parameter may belong to another mesh rank's copy of the model.
 bool is_inside(const Parameter& parameter, const std::vector<std::string>& units) {
   const std::string name = parameter.full_name();
   return std::any_of(units.begin(), units.end(), [&](const std::string& unit) {

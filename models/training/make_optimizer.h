@@ -14,16 +14,16 @@ namespace shale::models {
 // Properties of an optimizer for training programs; a row of optimizers().
 struct OptimizerRow {
   OptimizerKind kind;
-  std::string_view name;  // in --optimizer
+  std::string_view name;  // value of --optimizer
   std::string_view help;  // bytes of states per parameter, and purpose
   // Defaults of --beta1, --beta2, --eps and --momentum; empty if the optimizer has no such option.
   std::optional<float> beta1, beta2, eps, momentum;
   std::unique_ptr<optim::Optimizer> (*make)(const RunConfig& config,
                                             const std::vector<Module*>& units,
                                             std::vector<OptimShard> shards);
-  // Needs whole matrices, joined from the shards of tensor ranks (ParallelOptions::joins_matrices).
+  // Needs whole matrices, so tensor ranks join their shards (ParallelOptions::joins_matrices).
   bool joins_matrices = false;
-  // Adds statistics of whole matrices over ranks. With expert parallelism that requires --zero 1.
+  // Sums statistics of whole matrices over ranks, which requires --zero 1 with expert parallelism.
   bool adds_statistics = false;
 };
 std::span<const OptimizerRow> optimizers();

@@ -14,7 +14,7 @@
 namespace shale::models {
 namespace {
 
-// "pipeline of 2 stages, 1f1b: embedding to h.1, h.2 to head; idle 20% of a step if ..."
+// Returns "pipeline of 2 stages, 1f1b: embedding to h.1, h.2 to head; idle 20% of a step if ...".
 std::string describe(const StepPipeline& pipeline) {
   const comm::StagePlacement& place = pipeline.plan.placement();
   std::vector<comm::StageTimes> times;

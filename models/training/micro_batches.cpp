@@ -91,7 +91,7 @@ Tensor MicroBatches::graph_backward() {
   }
   replay(graphs.backward);
   parallel_.set_gradient_flags(graphs.flags_after);
-  // Copied, as the next replay overwrites this tensor.
+  // Copies the loss, because the next replay overwrites the graph's tensor.
   Tensor loss = empty(context_, graphs.loss.shape(), graphs.loss.dtype(), MemoryTag::kData);
   context_.copy(loss.data(), graphs.loss.data(), loss.bytes());
   return loss;

@@ -42,7 +42,7 @@ class MicroBatches {
   // Launches the forward of a micro-batch; StepState must already describe it. With graphs, throws
   // ShapeError if the batch's shape differs from the first one's.
   void forward(const Batch& batch, Place place);
-  // Launches its backward. Returns its loss, in a tensor of its own.
+  // Launches the backward of the same micro-batch. Returns its loss in a new tensor.
   Tensor backward();
   // Call after the last micro-batch of a step.
   void end_step() { warm_ = true; }
@@ -52,16 +52,16 @@ class MicroBatches {
     std::unique_ptr<Graph> graph;  // null: not captured yet
     comm::CapturedCollectives collectives;
   };
-  // Graphs of the micro-batches at one place of their steps.
+  // Graphs of micro-batches with the same place in their steps.
   struct Captured {
     Pass forward, backward;
     Tensor loss;
-    std::vector<bool> flags_before, flags_after;  // of backward, see DataParallel
+    std::vector<bool> flags_before, flags_after;  // gradient flags of DataParallel around backward
   };
 
   void queue_forward();
   void queue_backward();
-  Tensor take_loss();  // all ranks have the same loss
+  Tensor take_loss();  // returns the loss, which is equal on all ranks
   void capture(Pass& pass, void (MicroBatches::*queue)());
   void replay(const Pass& pass);
   void graph_forward();
@@ -73,11 +73,11 @@ class MicroBatches {
   comm::DataParallel& parallel_;
   offload::ActivationOffload* activations_;
   std::unique_ptr<GraphMemory> memory_;  // null: no graphs
-  DeviceBatch batch_;                    // with graphs always at the same address
-  Place place_;                          // of the micro-batch whose forward was launched last
-  std::vector<Tensor> losses_;           // its loss on each mesh rank, unless it was replayed
-  bool warm_ = false;                    // a whole step has run
-  std::array<Captured, 4> captured_;     // by place; destroyed before memory_
+  DeviceBatch batch_;                    // input; with graphs always at the same address
+  Place place_;                          // place of the last launched micro-batch
+  std::vector<Tensor> losses_;           // its loss on each mesh rank; unused by replays
+  bool warm_ = false;                 // a whole step has run, so graphs can be captured
+  std::array<Captured, 4> captured_;  // indexed by place; must be destroyed before memory_
 };
 
 }  // namespace shale::models

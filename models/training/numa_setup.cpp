@@ -14,7 +14,7 @@
 namespace shale::models {
 namespace {
 
-// Returns the place of this rank's GPU; unknown for a CPU, and for an emulated GPU outside a
+// Returns the PCI location of this rank's GPU; unknown for a CPU, and for an emulated GPU outside a
 // simulated machine.
 PciPlace place_of(const Device& device, const comm::World& world) {
   if (device.type == DeviceType::kCuda) {
@@ -29,7 +29,7 @@ PciPlace place_of(const Device& device, const comm::World& world) {
 
 struct Places {
   std::vector<std::string> hosts;  // by rank
-  std::vector<int> nodes;          // -1: unknown
+  std::vector<int> nodes;          // NUMA node by rank; -1: unknown
 };
 
 Places gather_places(comm::World& world, int node) {
@@ -49,7 +49,7 @@ void set_up_numa_nodes(const RunConfig& config, const Device& device, comm::Worl
   const PciPlace place = place_of(device, world);
   const Places all = gather_places(world, place.numa_node);
   const auto rank = static_cast<size_t>(world.rank());
-  // With NCCL, host memory carries little more than control messages, whose latency matters.
+  // With NCCL, host memory carries mostly control messages; reducing in two levels adds latency.
   const bool nccl = device.type == DeviceType::kCuda && config.transport != comm::Transport::kMpi;
   std::vector<int> nodes = comm::numa_nodes(nccl && config.numa_ranks == 0 ? 1 : config.numa_ranks,
                                             all.hosts, all.nodes);
@@ -62,7 +62,7 @@ void set_up_numa_nodes(const RunConfig& config, const Device& device, comm::Worl
   }
   world.set_numa_nodes(std::move(nodes));
   if (place.numa_node < 0 || config.numa_ranks == 1) return;
-  int64_t beside = 0;  // ranks of this NUMA node, including this one
+  int64_t beside = 0;  // number of ranks on this NUMA node, including this one
   for (size_t other = 0; other < all.nodes.size(); ++other) {
     beside += all.nodes[other] == place.numa_node && all.hosts[other] == all.hosts[rank] ? 1 : 0;
   }

@@ -86,7 +86,7 @@ std::string mount_options(const std::string& path) {
 bool locks_hold_everywhere(const std::string& path) {
   struct statfs system {};
   if (statfs(path.c_str(), &system) != 0) return false;
-  constexpr long kXfs = 0x58465342, kZfs = 0x2fc12fc1;  // in no header
+  constexpr long kXfs = 0x58465342, kZfs = 0x2fc12fc1;  // magic numbers that no header defines
   switch (system.f_type) {
     case EXT4_SUPER_MAGIC:
     case BTRFS_SUPER_MAGIC:
@@ -94,7 +94,7 @@ bool locks_hold_everywhere(const std::string& path) {
     case TMPFS_MAGIC:
     case OVERLAYFS_SUPER_MAGIC:
     case kXfs:
-    case kZfs: return true;  // only this host can mount it
+    case kZfs: return true;  // file systems that only this host can mount
     case NFS_SUPER_MAGIC: break;
     default: return false;
   }

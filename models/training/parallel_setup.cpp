@@ -16,13 +16,13 @@
 namespace shale::models {
 namespace {
 
-// With four bits NF4, whose levels are denser where most values of a matrix are.
+// Returns the number format. 4 bits use NF4, with levels densest near 0, where most weights are.
 std::optional<kernels::BlockCode> code_of(CodedBits bits) {
   if (bits == CodedBits::kNone) return {};
   return bits == CodedBits::k8 ? kernels::BlockCode::kInt8 : kernels::BlockCode::kNf4;
 }
 
-constexpr int64_t kMostMicroBatches = 1 << 20;  // per step, in a pipeline
+constexpr int64_t kMostMicroBatches = 1 << 20;  // limit of micro-batches per step in a pipeline
 
 comm::ScheduleKind kind_of(const RunConfig& config) {
   using enum comm::ScheduleKind;
@@ -44,7 +44,7 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
        ", which splits the backward pass; use 1f1b or interleaved, or --recompute selective");
 }
 
-// "--pipeline 2, --tensor 4"
+// Returns the options of the axes that divide the model: "--pipeline 2, --tensor 4".
 std::string model_axes(const RunConfig& config) {
   std::string axes;
   for (const auto& [flag, size] :
@@ -55,7 +55,7 @@ std::string model_axes(const RunConfig& config) {
   return axes;
 }
 
-constexpr int kMostHosted = 1024;  // mesh ranks of a process, each with a model and a stack
+constexpr int kMostHosted = 1024;  // mesh ranks per process; each has a model and a stack
 
 // Returns the number of --tensor and --context ranks hosted by a process: 1, or as many as needed
 // if there are too few processes.
@@ -117,7 +117,7 @@ std::vector<std::string> places_of(const RunConfig& config, const comm::MeshLayo
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     places.push_back(mesh.place_of(rank));
     if (config.expert == 1) continue;
-    int place = 0;  // index among the ranks over which experts are distributed
+    int place = 0;  // index of this rank among those that share the experts
     for (const char* const axis : {"shard", "context", "tensor"}) {
       place = place * mesh.size(axis) + mesh.coordinate(axis, rank);
     }
@@ -219,7 +219,7 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                       .reduce_code = code_of(config.quantize_reductions),
                       .gather_fp8 = gathers_fp8(config),
                       .seed = static_cast<uint64_t>(config.seed)};
-  // If the optimizer step runs on the host, a gradient shard on the device would only wait for it.
+  // Gradient shards move to the host too, because the optimizer step on the host reads them.
   options.offload = {.optimizer = config.offload != OffloadKind::kNone,
                      .gradients = config.zero >= 2,
                      .parameters = config.offload == OffloadKind::kParameters,

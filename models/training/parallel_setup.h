@@ -12,10 +12,10 @@
 
 namespace shale::models {
 
-// Returns the parallel degrees that the options request for `processes` processes, all filled in.
-// Throws ConfigError, naming options, if they do not match that number.
+// Returns the parallel degrees for `processes` processes, including those derived from the number
+// of processes. Throws ConfigError, naming options, if the degrees do not match that number.
 comm::Degrees parallel_degrees(const RunConfig& config, int processes);
-// Returns the number of processes along each of these axes.
+// Returns the number of processes along each parallel axis.
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int processes);
 // Returns the mesh coordinates of all ranks.
 comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
@@ -35,8 +35,8 @@ std::unique_ptr<comm::Parallel> make_parallel(const RunConfig& config, comm::Pro
 // if the model cannot be sharded like this.
 void cut_model(const RunConfig& config, Task& task, comm::Parallel& parallel);
 // Returns the pipeline of a task's model, for StepModel, and sets the pipeline's groups in
-// `parallel`. Throws ConfigError for a model that is not a list of pieces, and for an impossible
-// split. Collective.
+// `parallel`. Throws ConfigError for a model that is not a list of pieces, and if the pieces cannot
+// be divided into the requested stages. Collective.
 StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micro_batches,
                                comm::Parallel& parallel);
 

@@ -38,7 +38,7 @@ Tensor PipelineStep::loss(const DeviceBatch& batch) {
   return sum;
 }
 
-// The first call is for the first of this rank's chunks, in ascending order of micro-batches.
+// Returns a micro-batch. The first call uploads it; first calls are in order of micro-batches.
 const DeviceBatch& PipelineStep::batch_of(int micro) {
   if (input_ == nullptr) return *evaluated_;
   const auto [found, is_new] = micro_batches_.try_emplace(micro);
@@ -48,7 +48,7 @@ const DeviceBatch& PipelineStep::batch_of(int micro) {
     now.batch.upload(context_, batch, DeviceBatch::Memory::kFresh);
     now.first_sample = static_cast<uint64_t>(batch.first_position - input_->first_position);
   }
-  // Ops that need these values in backward have saved those of their forward.
+  // Backward is not affected by these values: ops save those that their backward needs.
   context_.update_step([&](StepState& state) {
     state.grad_scale = 1 / static_cast<float>(input_->weight);
     state.sample = now.first_sample;

@@ -43,12 +43,12 @@ class PipelineStep : private comm::PipelineWork {
   StepObserver* observer_;
   comm::Pipeline pipeline_;
 
-  const StepInput* input_ = nullptr;         // of the current step; null: an evaluation
-  std::function<void()> before_;             // null: already called
-  std::map<int, MicroBatch> micro_batches_;  // whose forward is not complete
+  const StepInput* input_ = nullptr;  // input of the current step; null: an evaluation
+  std::function<void()> before_;      // called before the first backward; null: already called
+  std::map<int, MicroBatch> micro_batches_;  // with incomplete forward, by index
   const DeviceBatch* evaluated_ = nullptr;
   int64_t step_ = 0;
-  int rounds_ = 0;  // evaluations since the last step
+  int rounds_ = 0;  // number of evaluations since the last step
 };
 
 }  // namespace shale::models

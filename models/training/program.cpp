@@ -18,7 +18,7 @@
 namespace shale::models {
 namespace {
 
-// Parsed command line. It is read before there is a World, which reports its errors.
+// Parsed command line. It is parsed before the World exists; the World then reports its errors.
 struct CommandLine {
   ParseResult parsed;
   std::exception_ptr error;
@@ -42,7 +42,7 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   const RunConfig& run = program.run;
   set_process_log({.quiet = run.quiet});
   program.resolve(world.size());
-  start.reset();  // from now on the ranks monitor each other
+  start.reset();  // the World has started: from now on the ranks monitor each other
   check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}), program.spec.to_json());
   check_room_for_mpi(world);
   const std::unique_ptr<Task> task = program.make_task();

@@ -34,8 +34,8 @@ std::string spelled(const std::string& name) {
   return is_fact(name) ? "the " + name : "--" + name;
 }
 
-// Values of an option in two runs, as a user would write them: computed numbers with few digits,
-// unless that makes them equal.
+// Values of an option in two runs, as a user would write them: numbers that were computed are
+// shortened, unless that makes the two values equal.
 struct Written {
   std::string was, is;
 
@@ -119,7 +119,7 @@ void check_removed(const RunDescription& stored, const RunDescription& now,
   }
 }
 
-// Returns the names of either run that are facts, or else options, in order.
+// Returns the sorted names of values in either run: the facts if `facts`, else the options.
 std::set<std::string> names_of(const RunDescription& stored, const RunDescription& now,
                                bool facts) {
   std::set<std::string> names;
@@ -164,7 +164,7 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   for (const auto& [name, value] : task.data_checksums()) {
     run.values[cat(name, kChecksum)] = json_quote(value);
   }
-  // Brings values into the form in which a checkpoint returns them.
+  // Converts values to the form in which a checkpoint returns them.
   for (auto& [name, value] : run.values) {
     Json canonical = Json::parse(value, {}, name);
     canonical.sort_keys();
@@ -181,8 +181,8 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
     run.may_change.insert("steps");
   }
   if (config.schedule == kWsd) run.may_change.insert(kDecay.begin(), kDecay.end());
-  // Options that the optimizer does not use; older versions stored a momentum anyway. The optimizer
-  // itself is compared.
+  // A resumed run may change options that its optimizer does not use, because older versions stored
+  // a momentum for every optimizer. A different --optimizer is still refused.
   for (const auto& [name, value] : {std::pair("beta1", config.beta1),
                                     {"beta2", config.beta2},
                                     {"eps", config.eps},
@@ -199,7 +199,7 @@ void check_same_run(const RunDescription& stored, const RunDescription& now,
     log_warning(source, " has no ", name, ", so it is not compared; the next checkpoint has one");
   }
   check_removed(stored, now, source);
-  // Compares facts after options, which may be the cause of different facts.
+  // Compares options before facts, because a different option may be the cause of different facts.
   for (const bool facts : {false, true}) {
     const std::string found = differences(stored, now, source, facts);
     if (found.empty()) continue;

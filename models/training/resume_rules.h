@@ -23,9 +23,9 @@ struct RunDescription {
   // the decay of --schedule wsd, until it begins). Any other change would make it a different run.
   // Not stored.
   std::set<std::string> may_change;
-  // Options that were set explicitly. Not stored.
+  // Names of the options that were set explicitly. Not stored.
   std::set<std::string> given;
-  // Placeholders of options whose default is determined at run time. Not stored.
+  // Placeholder values of options whose default is determined at run time. Not stored.
   std::map<std::string, std::string> open = {};
   // Files that checkpoints carry for other programs (Task::attachments). Not compared.
   std::map<std::string, std::string> attachments = {};

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kEnd = '\0';  // path separator: the only byte that cannot be in a path
+constexpr char kEnd = '\0';  // separates paths, which cannot contain it
 
 std::string to_json(const RunPosition& position) {
   Json json;
@@ -49,7 +49,7 @@ RunPosition position_of(const CheckpointManifest& manifest, const std::string& s
     if (value < 0 || value > max) json.fail(key, cat("0 to ", max));
     return value;
   };
-  constexpr int64_t kMaxCount = int64_t{1} << 53;  // later sums cannot overflow
+  constexpr int64_t kMaxCount = int64_t{1} << 53;  // so that sums cannot overflow
   constexpr int64_t kMaxSmall = std::numeric_limits<uint32_t>::max();
   RunPosition position{.step = manifest.step, .samples = count("samples", kMaxCount)};
   StepHistory& history = position.history;
@@ -85,7 +85,7 @@ std::string to_json(const RunDescription& run) {
 
 RunDescription description_of(const CheckpointManifest& manifest) {
   RunDescription run;
-  // The manifest reader has checked that this is an object.
+  // The reader of the manifest has checked that the configuration is an object.
   const Json json = Json::parse(manifest.config, {.max_bytes = kMaxManifestBytes}, "config");
   for (const auto& [name, value] : json.items()) run.values[name] = value.dump();
   return run;
@@ -111,7 +111,7 @@ RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& grou
     for (const std::string& candidate : candidates_) found += candidate + kEnd;
     found += same_folder_ ? "same" : "other";
   }
-  // Makes all ranks try the same candidates, whatever each would see.
+  // All ranks try the candidates that rank 0 found, even if other ranks see other files.
   found = group_.broadcast_bytes(found, /*root=*/0, "checkpoints to resume from");
   candidates_.clear();
   size_t end = 0;
@@ -171,8 +171,8 @@ void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tenso
   comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
 }
 
-// Checks that saves can be written, and that there is room for the maximum number of checkpoints at
-// one time: those of --keep plus the one being written.
+// Checks that saves can be written, and that there is room for the maximum number of checkpoints on
+// the disk: those of --keep and the one being written.
 void RunCheckpoints::check_saves() {
   int64_t bytes = 0;
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
@@ -203,7 +203,7 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
     check_saves();
   }
   const RunPosition position = load_newest(tensors);
-  if (group_.rank() == 0) CheckpointFolder(folder_).clean();  // after all checks of this run
+  if (group_.rank() == 0) CheckpointFolder(folder_).clean();  // only after all checks
   return position;
 }
 

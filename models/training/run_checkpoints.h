@@ -19,15 +19,15 @@
 
 namespace shale::models {
 
-// Position of a run, besides its tensors. Everything else that a step needs follows from this and
-// the options: random numbers are derived from counters, not from a saved state.
+// Position of a run, besides its tensors. Position and options determine everything else that a
+// step needs: random numbers are derived from counters, not from a saved state.
 struct RunPosition {
   int64_t step = 0;          // optimizer steps done
   int64_t samples = 0;       // sequences used by all ranks; the data continues there
-  StepHistory history = {};  // of those steps
+  StepHistory history = {};  // history of the completed steps
 };
 
-// State that is saved and loaded.
+// Objects whose state a checkpoint saves and loads.
 struct RunTensors {
   Context& context;
   comm::DataParallel& parallel;
@@ -57,15 +57,15 @@ class RunCheckpoints {
   // and optimizer, DiskError if there is no room for another checkpoint.
   RunPosition load(const RunTensors& tensors, RunDescription run);
 
-  // Syncs this report to the disk with every save, so that it contains everything written before
+  // Makes every save sync this report to the disk first, so that the report contains all steps of
   // the checkpoint. Call it on the rank that has the report, which must outlive this. Not
   // collective.
   void keep_with(RunReport& report) { report_ = &report; }
 
   // Returns this rank's state of saves, for the other ranks. Not collective.
   SaveNews news() const;
-  // Call between steps, before due(), with the combined state of all ranks after `step` steps.
-  // Advances a save in progress.
+  // Call it between steps, before due(), with the combined save state of all ranks after `step`
+  // steps. Advances a save in progress.
   void hear(const SaveNews& all, int64_t step);
   // Returns true if a checkpoint is due after `step` steps; equal on all ranks. Not collective.
   bool due(int64_t step) const;
@@ -78,8 +78,8 @@ class RunCheckpoints {
   // the run is reported, later calls are ignored.
   void tell(RunState state, int64_t step, std::optional<int> exit_code = {},
             const std::string& message = {});
-  // Reports an error that is being thrown; problems of the report are only logged. May be called on
-  // any thread.
+  // Writes the error that ends the run to status.json; if that fails, the failure is only logged.
+  // Can be called on any thread.
   void tell_failure(int64_t step, int exit_code, const std::string& message) noexcept;
 
  private:
@@ -93,22 +93,22 @@ class RunCheckpoints {
   const RunConfig& config_;
   comm::ProcessGroup& group_;
   Timeline* const timeline_;
-  const std::string folder_;             // --out's checkpoints/
-  std::vector<std::string> candidates_;  // newest first
+  const std::string folder_;             // checkpoints/ in the folder of --out
+  std::vector<std::string> candidates_;  // checkpoint folders to try, newest first
   bool same_folder_ = false;
   RunDescription run_;
   std::optional<RunTensors> tensors_;
-  RunReport* report_ = nullptr;  // null: this rank writes none
-  int64_t saved_step_ = 0;       // of the last save, or the step loaded
-  bool is_time_ = false;         // a save is due by rank 0's clock
+  RunReport* report_ = nullptr;  // null: this rank writes no report
+  int64_t saved_step_ = 0;       // step of the last save, or of the loaded checkpoint
+  bool is_time_ = false;         // rank 0's clock says that a save is due
   SaveSchedule schedule_;
 
   std::mutex telling_;             // protects status.json, which the writer thread updates too
-  std::optional<int64_t> newest_;  // committed
-  bool ended_ = false;             // status.json reports the end of the run
+  std::optional<int64_t> newest_;  // step of the newest committed checkpoint
+  bool ended_ = false;             // status.json already reports the end of the run
 
-  // Last member, as its thread uses the others.
-  std::unique_ptr<comm::CheckpointSaver> saver_;  // null: --no-save
+  // Must be the last member, because its thread uses the others.
+  std::unique_ptr<comm::CheckpointSaver> saver_;  // null with --no-save
 };
 
 }  // namespace shale::models

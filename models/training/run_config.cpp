@@ -10,7 +10,7 @@
 namespace shale::models {
 namespace {
 
-// Far above what any machine holds, and no product of what a run multiplies overflows.
+// Limit of batch sizes, far above any real one, so that their products cannot overflow.
 constexpr int64_t kMaxBatch = 1 << 30;  // samples
 
 std::vector<std::pair<std::string, std::optional<comm::ScheduleKind>>> schedule_choices() {
@@ -355,7 +355,7 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
       .basic("continue from a checkpoint; auto: the newest in --out");
 }
 
-// What does nothing alone.
+// Declares options that have no effect without another option.
 void describe_needs(ConfigSpec& spec) {
   spec.needs("decay-steps decay-shape", "--schedule wsd");
   spec.needs("freeze-step", "--optimizer 1bit-adam");
@@ -397,7 +397,7 @@ Device device_of(const RunConfig& config, comm::World& world) {
 namespace {
 
 void check_fp8(const Device& device) {
-  constexpr int kHopper = 90;  // kernels/fp8.h
+  constexpr int kHopper = 90;  // compute capability 9.0, which kernels/fp8.h requires
   if (device.type == DeviceType::kCpu || device.arch == kHopper) return;
   throw ConfigError(
       cat("--dtype fp8 on ", device, ": fp8 on GPUs needs compute capability 9.0 (H100), found ",

@@ -21,7 +21,7 @@ class World;
 
 namespace shale::models {
 
-// The values of --optimizer.
+// Optimizers that --optimizer selects.
 enum class OptimizerKind {
   kAdamW,
   kAdamWBF16,
@@ -34,146 +34,146 @@ enum class OptimizerKind {
   kOneBitAdam
 };
 
-// The values of --dtype: data type of parameters and activations, and of the operands of GEMMs.
+// Values of --dtype: the dtype of parameters and activations, and of the operands of GEMMs.
 enum class Precision { kAuto, kF32, kTf32, kBF16, kF16, kFp8 };
-std::string_view precision_name(Precision precision);  // "bf16", as --dtype says it
+std::string_view precision_name(Precision precision);  // name in --dtype, such as "bf16"
 
-// What shares a scale with --dtype fp8.
+// Values that share one scale with --dtype fp8: those of a block, or of a whole tensor.
 enum class Fp8Scaling { kBlock, kTensor };
 
-// What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
+// What --offload keeps in host memory: optimizer states, whose step runs there, or parameters too.
 enum class OffloadKind { kNone, kOptimizer, kParameters };
 
-// In how many bits what travels does.
+// Bits per value of quantized collectives.
 enum class CodedBits { kNone, k8, k4 };
 
-// How a run trains, whatever it trains. What is trained has options of its own (models/language).
+// Options of any training run. Programs add options for models and data (models/language).
 struct RunConfig {
-  // batch
+  // Steps and batches.
   int64_t steps = 1000;
-  int64_t micro_batch = 8;   // samples per rank and forward
-  int64_t global_batch = 0;  // samples per step; 0: micro_batch * ranks
-  std::string batch_ramp;    // see parse_batch_ramp()
+  int64_t micro_batch = 8;   // samples per rank in one forward pass
+  int64_t global_batch = 0;  // samples per optimizer step; 0: micro_batch * data-parallel ranks
+  std::string batch_ramp;    // text for parse_batch_ramp()
 
-  // optimizer; negative: derived, see describe()
+  // Optimizer. resolve() replaces negative values by defaults.
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   double lr = -1;
   double min_lr = -1;
   int64_t warmup_steps = -1;
   optim::Decay schedule = optim::Decay::kCosine;
-  int64_t decay_steps = -1;  // of Decay::kWsd, as decay_shape
+  int64_t decay_steps = -1;  // used only with Decay::kWsd, like decay_shape
   optim::DecayShape decay_shape = optim::DecayShape::kLinear;
-  double beta1 = -1, beta2 = -1, eps = -1;  // still negative: the optimizer has none
+  double beta1 = -1, beta2 = -1, eps = -1;  // negative after resolve(): not of this optimizer
   double weight_decay = 0.1;
-  std::string param_groups;  // see parse_parameter_groups()
+  std::string param_groups;  // text for parse_parameter_groups()
   double momentum = -1;
-  double clip = 1;           // 0: off
-  double skip_outliers = 0;  // standard deviations; 0: off
-  double ema = 0;            // decay of the average of the weights, which is validated; 0: none
+  double clip = 1;           // maximum gradient norm; 0: no clipping
+  double skip_outliers = 0;  // limit of the gradient norm, in standard deviations; 0: no limit
+  double ema = 0;            // decay of a moving average of the weights; 0: no average
 
-  // device
+  // Device and precision.
   std::string device = "auto";
-  int threads = 0;  // 0: the rank's share of the node
+  int threads = 0;  // CPU threads per rank; 0: the rank's share of the node's CPUs
   Precision dtype = Precision::kAuto;
   int64_t fp8_kept_blocks = 1;
   Fp8Scaling fp8_scaling = Fp8Scaling::kBlock;
-  int workers = 1;            // threads that make batches
-  double loss_scale = -1;     // at the start; 0: no loss scaling; negative: derived
-  int64_t device_memory = 0;  // bytes; 0: no bound
+  int workers = 1;            // number of threads that prepare batches
+  double loss_scale = -1;     // initial loss scale; 0: no loss scaling; negative: derived
+  int64_t device_memory = 0;  // maximum bytes of device memory; 0: no limit
   Recompute recompute = Recompute::kNone;
   bool deterministic = false;
   bool cuda_graph = false;
   comm::Transport transport = comm::Transport::kAuto;
-  int numa_ranks = 0;  // 0: by the GPUs' places, 1: one node
+  int numa_ranks = 0;  // ranks per NUMA node; 0: by location of the GPUs, 1: off
   double timeout_s = 600;
-  double start_timeout_s = 600;  // of waits before the first step is done
-  int64_t expect_bandwidth = 0;  // bytes per second; 0: derived, see check_bandwidth()
-  int64_t check_replicas = 0;    // steps; 0: never
+  double start_timeout_s = 600;  // limit of waits before the first step is done
+  int64_t expect_bandwidth = 0;  // expected bytes per second; 0: derived, see check_bandwidth()
+  int64_t check_replicas = 0;    // steps between checks; 0: no checks
   int64_t seed = 1234;
 
-  // data parallelism
+  // Data parallelism.
   int zero = 0;
   DType grad_dtype = DType::kF32;
   bool no_overlap = false;
   bool reproducible = false;
-  int shard_ranks = 0;    // 0: all
-  int reshard_ranks = 0;  // 0: none
+  int shard_ranks = 0;    // ranks per sharding group; 0: all
+  int reshard_ranks = 0;  // ranks that shard parameters between forward and backward; 0: off
 
-  // slow links
-  int64_t freeze_step = 0;  // steps; 0: derived, or the optimizer has none
-  int64_t outer_every = 0;  // steps; 0: no local steps, and the next four say nothing
-  int64_t outer_start = 0;  // steps before the first local one
+  // Reduction of traffic on slow links.
+  int64_t freeze_step = 0;  // steps before 1-bit Adam compresses; 0: derived, or another optimizer
+  int64_t outer_every = 0;  // local steps per outer step; 0: none, and the next four are unused
+  int64_t outer_start = 0;  // steps before the first local step
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   bool outer_streaming = false;
   CodedBits quantize_gathers = CodedBits::kNone;
   CodedBits quantize_reductions = CodedBits::kNone;
 
-  // pipelines
-  int pipeline = 1;                                     // ranks
-  std::optional<comm::ScheduleKind> pipeline_schedule;  // empty: by pipeline_chunks
-  int pipeline_chunks = 0;                              // per rank; 0: the minimum of the schedule
+  // Pipeline parallelism.
+  int pipeline = 1;                                     // number of ranks in a pipeline
+  std::optional<comm::ScheduleKind> pipeline_schedule;  // empty: derived from pipeline_chunks
+  int pipeline_chunks = 0;  // stages per rank; 0: minimum of the schedule
 
-  // context parallelism
-  int context = 1;  // ranks that share each sequence
+  // Context parallelism.
+  int context = 1;  // number of ranks that share each sequence
   comm::ContextKind context_kind = comm::ContextKind::kGather;
 
-  int expert = 1;  // ranks that have different experts of mixtures
+  int expert = 1;  // number of ranks that share the experts of MoE layers
 
-  // tensor parallelism
-  int tensor = 1;  // ranks that share each layer
-  // Mesh ranks of `tensor` and `context` that a process has; 0: one, or as many as it takes where
-  // processes are too few for all of them.
+  // Tensor parallelism.
+  int tensor = 1;  // number of ranks that share each layer
+  // Number of --tensor and --context ranks that one process hosts; 0: 1, or more if there are too
+  // few processes for all of them.
   int ranks_per_process = 0;
-  int tensor_pieces = 0;  // of rows that travel, of a plan of another program; 0: one for each part
+  int tensor_pieces = 0;  // chunks per transfer, set by shale plan; 0: one per tensor rank
 
-  // offload to host memory, or to a disk
-  std::string offload_to = "none";  // as --offload says it; resolve() sets the next two
+  // Offload to host memory or to a disk.
+  std::string offload_to = "none";  // value of --offload; resolve() derives the next two
   OffloadKind offload = OffloadKind::kNone;
-  std::string offload_folder;  // on a disk; empty: in memory
-  double offload_ratio = 1;    // of the parameters that `offload` is for
+  std::string offload_folder;  // folder on a disk; empty: host memory
+  double offload_ratio = 1;    // share of the parameters whose data `offload` moves
   bool offload_activations = false;
 
-  // output
+  // Output.
   std::string out = "out";
   int64_t eval_every = 0;
-  int64_t report_every = 100;  // steps; 0: never
+  int64_t report_every = 100;  // steps between reports of all ranks; 0: no reports
   bool tensorboard = false;
-  int64_t tensorboard_histograms = 0;  // steps; 0: none
-  std::string prometheus;              // see PrometheusServer; or "NAME.prom"; empty: none
-  std::string trace;                   // a file; empty: none
-  std::string trace_steps;             // "3-5"; empty: the third to the fifth of this start
-  std::string memory_profile;          // a file; empty: none
+  int64_t tensorboard_histograms = 0;  // steps between histograms; 0: no histograms
+  std::string prometheus;      // "NAME.prom", or an address for PrometheusServer; empty: none
+  std::string trace;           // trace file; empty: no trace
+  std::string trace_steps;     // range such as "3-5"; empty: third to fifth step after this start
+  std::string memory_profile;  // file of the memory profile; empty: none
   bool quiet = false;
 
-  // checkpoints
-  int64_t save_every = 0;   // steps; 0: only at the end
-  double save_minutes = 0;  // 0: off
+  // Checkpoints.
+  int64_t save_every = 0;   // steps between checkpoints; 0: only one, at the end
+  double save_minutes = 0;  // minutes between checkpoints; 0: no limit
   bool no_save = false;
-  int64_t keep = 2;             // newest ones; 0: all
-  std::string resume = "none";  // or "auto", or a folder
+  int64_t keep = 2;             // number of newest checkpoints to keep; 0: all
+  std::string resume = "none";  // "none", "auto" or a folder
 };
 
-// How --help speaks of what is trained.
+// Words that --help of a training program uses.
 struct RunWords {
-  std::string sample = "sample";      // "sequence"
-  std::string default_lr = "needed";  // where --lr comes from if it is not given
+  std::string sample = "sample";      // singular noun for a sample: "sequence"
+  std::string default_lr = "needed";  // description of the default of --lr
 };
 
-// Declares the flags of all these.
+// Declares the flags of all options of `config`.
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words);
 
-// Fills in what is derived from other options and the number of ranks; lr is not negative any more.
-// Throws ConfigError for combinations that cannot be.
+// Fills in options that are derived from other options and the number of ranks. Afterwards, lr is
+// not negative. Throws ConfigError for incompatible options.
 void resolve(RunConfig& config, int ranks);
 
-// The device of --device, of this rank. Throws UnavailableError, on all ranks, when a build or
-// machine lacks it. Collective.
+// Returns this rank's device for --device. Throws UnavailableError, on all ranks, if the build or a
+// machine does not support it. Collective.
 Device device_of(const RunConfig& config, comm::World& world);
-// The data type of parameters and activations. Throws ConfigError where the device cannot compute
+// Returns the dtype of parameters and activations. Throws ConfigError if the device cannot compute
 // in `precision`.
 DType dtype_of_flag(Precision precision, const Device& device);
-// The choices of --dtype that `allowed` names, for ConfigSpec::add_choice().
+// Returns those choices of --dtype that are in `allowed`, for ConfigSpec::add_choice().
 std::vector<std::pair<std::string, Precision>> precision_choices(
     std::initializer_list<Precision> allowed);
 

@@ -1,4 +1,4 @@
-// Fills in what options leave open, and refuses what does not go together.
+// Fills in derived options, and rejects incompatible ones.
 #include "shale/models/training/run_config.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace shale::models {
 namespace {
 
-// What is derived is not derived anew when this is called again.
+// Fills in options of the learning-rate schedule. A repeated call changes nothing.
 void resolve_schedule(RunConfig& config) {
   using enum optim::Decay;
   if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
@@ -44,7 +44,7 @@ void resolve_schedule(RunConfig& config) {
   if (config.min_lr < 0 && has_end) config.min_lr = config.lr / 10;
 }
 
-// data: ranks that have micro-batches of their own.
+// data: number of data-parallel ranks.
 void resolve_batch(RunConfig& config, int64_t data) {
   int64_t samples = 0;
   if (__builtin_mul_overflow(config.micro_batch, data, &samples)) {
@@ -54,11 +54,11 @@ void resolve_batch(RunConfig& config, int64_t data) {
   if (config.global_batch == 0) config.global_batch = samples;
 }
 
-// Sets what --offload says.
+// Sets `offload` and `offload_folder` from the text of --offload.
 void resolve_offload(RunConfig& config) {
   constexpr std::string_view kDisk = "nvme:";
   const std::string& to = config.offload_to;
-  if (to == "none") return;  // unless somebody has set it directly
+  if (to == "none") return;  // keeps the value of a caller that set `offload` directly
   if (to == "optimizer") {
     config.offload = OffloadKind::kOptimizer;
   } else if (to == "params") {

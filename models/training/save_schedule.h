@@ -11,7 +11,7 @@ class SaveSchedule {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // 0 disables the criterion. Arguments must not be negative.
+  // A value of 0 disables its criterion. Arguments must not be negative.
   SaveSchedule(int64_t every_steps, double minutes, Time now)
       : every_steps_(every_steps), minutes_(minutes), saved_at_(now) {}
 
@@ -21,7 +21,7 @@ class SaveSchedule {
     return has_minutes() &&
            std::chrono::duration<double, std::ratio<60>>(now - saved_at_).count() >= minutes_;
   }
-  // Restarts the minutes: the state was copied now, for whatever reason.
+  // Restarts the time for `minutes`, because the state was saved now.
   void saved(Time now) { saved_at_ = now; }
 
  private:

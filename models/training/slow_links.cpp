@@ -28,7 +28,7 @@ class OptionCheck {
   std::string option_;
 };
 
-// Checks options that let gradients or parameters differ between replicas. does: describes that
+// Checks options that let gradients or parameters differ between replicas. `does` describes that
 // difference.
 void check_replicas(int replicas, const char* does, const OptionCheck& want) {
   want(replicas > 1, does,
@@ -55,7 +55,7 @@ const char* bits_of(CodedBits bits) {
   return bits == CodedBits::k8 ? " 8" : " 4";
 }
 
-// Checks the flags that quantize the collectives within a replica.
+// Checks --quantize-gathers and --quantize-reductions.
 void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
   for (const auto& [flag, bits] :
        {std::pair("--quantize-gathers", config.quantize_gathers),
@@ -133,7 +133,7 @@ std::vector<StepKind> step_kinds(const RunConfig& config) {
       kinds.push_back({.step = step, .share = share});
     } else {
       StepKind& of_kind = kinds[static_cast<size_t>(found - seen.begin())];
-      if (of_kind.share == share) of_kind.step = step;  // the first one may include one-time work
+      if (of_kind.share == share) of_kind.step = step;  // not the first one, which may differ
       of_kind.share += share;
     }
   }

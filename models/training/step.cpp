@@ -95,7 +95,7 @@ void TrainStep::drop_graphs() {
 
 Tensor TrainStep::loss(const DeviceBatch& batch) {
   if (pipeline_ != nullptr) return pipeline_->loss(batch);
-  Tensor sum;  // equal on all mesh ranks
+  Tensor sum;  // the sum is equal on all mesh ranks
   parallel_->run([&](int rank) {
     const Tensor loss = loss_(batch);
     if (rank == 0) sum = loss;
@@ -110,7 +110,7 @@ TrainStep::Unbind::~Unbind() {
   }
   try {
     context.allocator().release_cached();
-  } catch (const std::exception& error) {  // the device is lost; nothing uses the memory any more
+  } catch (const std::exception& error) {  // the device is lost: nothing uses the memory any more
     log_warning("step: ", error.what());
   }
 }
@@ -139,7 +139,7 @@ comm::ReplicaGradients TrainStep::prepare_replicas(int64_t step) {
   return optimizer_->needs_replica_sum() ? kSum : kShare;
 }
 
-// A replica that updates on its own uses the mean over its own samples.
+// With local steps, a replica divides by the number of its own samples.
 StepInput TrainStep::own_input(StepInput input) const {
   const comm::ShardingContext& shared = parallel_->shared();
   if (shared.replica_gradients == comm::ReplicaGradients::kOwn) {
@@ -174,7 +174,7 @@ std::vector<Tensor> TrainStep::run_micro_batches(const StepInput& input) {
   for (int64_t micro = 0; micro < count; ++micro) {
     const bool last = micro + 1 == count;
     forward(input, {.first = micro == 0, .last = last});
-    finish();  // of the previous step, while its gradients still exist
+    finish();  // completes the previous step while its gradients still exist
     if (last && steps_during_backward()) offload_->step_during_backward(*optimizer_);
     phase(StepPhase::kBackward, [&] { losses.push_back(micro_batches_->backward()); });
   }
@@ -193,7 +193,7 @@ void TrainStep::forward(const StepInput& input, MicroBatches::Place place) {
   phase(StepPhase::kForward, [&] { micro_batches_->forward(batch, place); });
 }
 
-// Sums integers, so the order of ranks does not matter.
+// Sums the tally over ranks. The order of ranks does not matter, because counts are integers.
 void TrainStep::sum_tally() {
   const Tensor& all = tally_->counts();
   const Tensor counts = all.alias({all.numel()}, {1});
@@ -205,7 +205,7 @@ void TrainStep::sum_tally() {
   tally_->summed();
 }
 
-// True if no part of the update needs the complete gradient.
+// Returns true if no part of the update needs the complete gradient.
 bool TrainStep::steps_during_backward() const {
   return offload_ && options_.offload.during_backward && options_.clip == 0 && !scaler_ &&
          !outliers_ && options_.parallel.overlap && !optimizer_->needs_all_gradients();
@@ -260,7 +260,7 @@ void TrainStep::with_anchors(const std::function<void()>& use) {
   comm::LocalSteps* const local = parallel_->local_steps();
   if (local == nullptr) return use();
   finish_update();
-  parallel_->finish_gathers();  // these read the tensors that are swapped
+  parallel_->finish_gathers();  // pending gathers read the tensors that are swapped
   local->with_anchors(use);
 }
 
@@ -285,7 +285,7 @@ StepHistory TrainStep::history() const {
 // ---- Moving average of the parameters ----
 
 void TrainStep::swap_average() {
-  parallel_->finish_gathers();  // these read the tensors that are swapped
+  parallel_->finish_gathers();  // pending gathers read the tensors that are swapped
   optimizer_->swap_average();
   parallel_->masters_changed();
 }

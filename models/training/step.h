@@ -24,10 +24,10 @@
 
 namespace shale::models {
 
-// Model whose pieces are on several ranks. ShardGroups::stages describes the same to data
-// parallelism.
+// Model whose pieces run on the ranks of a pipeline. ShardGroups::stages describes the same stages
+// for data parallelism.
 struct StepPipeline {
-  comm::ProcessGroup* group = nullptr;  // ranks of the pipeline, in order
+  comm::ProcessGroup* group = nullptr;  // ranks of the pipeline, in order of their stages
   std::vector<nn::Piece> pieces = {};
   comm::StagePlan plan = {};
   Shape boundary = {};  // of a micro-batch's tensor between two pieces, on one mesh rank
@@ -40,26 +40,26 @@ struct StepPipeline {
 // Model that is trained, with its loss.
 struct StepModel {
   Module& module;
-  std::vector<Module*> units;  // of data parallelism; a pipeline derives them from its pieces
+  std::vector<Module*> units;  // units of data parallelism; with a pipeline derived from its pieces
   MicroBatches::Loss loss;
   std::optional<StepPipeline> pipeline = {};   // empty: every rank runs the whole model
   std::unique_ptr<StepTally> tally = nullptr;  // null: forward counts nothing
 };
 
-// State that is kept in host memory, and work that is done there.
+// State that is kept in host memory, and computations that run there.
 struct StepOffload {
-  bool optimizer = false;    // masters and optimizer states, and the optimizer step
-  bool gradients = false;    // from ZeRO-2 on
-  bool parameters = false;   // with ZeRO-3
-  std::string folder = {};   // folder on a disk for all but activations; empty: host memory
-  bool activations = false;  // that forward saves for backward
+  bool optimizer = false;    // masters and optimizer states; the host runs the optimizer step
+  bool gradients = false;    // gradient shards, with ZeRO-2 and 3
+  bool parameters = false;   // parameter shards, with ZeRO-3
+  std::string folder = {};   // folder on a disk for everything but activations; empty: host memory
+  bool activations = false;  // activations that forward saves for backward
   double share = 1;          // share of the parameters that is offloaded, in whole units
   // Steps a shard as soon as its gradient is complete, overlapped with the rest of backward.
   // Applies to steps without clipping and loss scaling, which need the complete gradient first.
   bool during_backward = true;
   // Runs the CPU's optimizer step on a separate thread. Empty: if the device is asynchronous.
   std::optional<bool> background = {};
-  offload::InlineStepper* stepper = nullptr;  // replaces that thread; null: none
+  offload::InlineStepper* stepper = nullptr;  // replaces the thread of `background`; null: none
   offload::ActivationOptions activation = {};
 };
 
@@ -67,7 +67,7 @@ struct StepOffload {
 struct StepOptions {
   comm::DataParallelOptions parallel = {};  // `offload` decides what lies in host memory
   StepOffload offload = {};
-  int64_t micro_batches = 1;  // per rank, in the steps with the most
+  int64_t micro_batches = 1;  // maximum number per rank in a step
   float clip = 0;             // maximum gradient norm; 0: no clipping
   std::optional<optim::OutlierOptions> skip_outliers = {};
   std::optional<amp::GradScalerOptions> loss_scale = {};
@@ -81,11 +81,11 @@ using MakeOptimizer =
 
 // Values of a single step.
 struct StepInput {
-  int64_t step = 0;            // counted from 0
+  int64_t step = 0;            // index of the step, from 0
   float lr = 0;                // learning rate
-  double weight = 1;           // the loss is all ranks' sum divided by this
+  double weight = 1;           // divisor of the loss, which is the sum over all ranks
   int64_t first_position = 0;  // global index of the step's first sample
-  int64_t micro_batches = 0;   // per rank; 0: those of the options
+  int64_t micro_batches = 0;   // number per rank; 0: that of StepOptions
   // Returns the rank's next micro-batch, which stays valid until the next call.
   std::function<const Batch&()> next_batch = {};
 };
@@ -93,11 +93,11 @@ struct StepInput {
 // Result of a step on this rank.
 struct StepOutcome {
   int64_t step = 0;
-  std::chrono::steady_clock::time_point started = {};  // when its launch began
-  std::vector<double> losses;                          // of the rank's micro-batches
-  StepState state;             // with the gradient norm, and the loss scale of the next step
+  std::chrono::steady_clock::time_point started = {};  // time when its launch began
+  std::vector<double> losses;                          // losses of this rank's micro-batches
+  StepState state;             // includes the gradient norm, and the loss scale of the next step
   double exposed_s = 0;        // time that the step waited for communication
-  std::vector<int32_t> tally;  // of all ranks, see StepTally; empty: none
+  std::vector<int32_t> tally;  // sum of StepTally over all ranks; empty: no tally
   // True if nothing was updated: the gradient overflowed, which loss scaling expects occasionally,
   // or its norm was an outlier (StepOptions::skip_outliers).
   bool was_skipped = false;
@@ -107,9 +107,9 @@ struct StepOutcome {
 // History that a resumed run needs, besides its tensors.
 struct StepHistory {
   int64_t skipped_steps = 0;                    // total
-  int64_t outlier_steps = 0;                    // part of them skipped for their norm
-  std::optional<LossScale> loss_scale = {};     // of runs with loss scaling
-  std::optional<optim::NormWindow> norms = {};  // of runs that skip outliers
+  int64_t outlier_steps = 0;  // steps skipped for an outlier norm, included in skipped_steps
+  std::optional<LossScale> loss_scale = {};     // loss scale, in runs with loss scaling
+  std::optional<optim::NormWindow> norms = {};  // recent gradient norms, in runs that skip outliers
 };
 
 // Phases of a step, in order; forward and backward occur once per micro-batch.
@@ -124,7 +124,7 @@ class StepObserver {
   // Called before and after the work of a phase is launched; kPrepare precedes every forward.
   virtual void begins(StepPhase) {}
   virtual void ends(StepPhase) {}
-  // On a pipeline rank: describes the forward or backward that begins next.
+  // Called on a pipeline rank before each forward or backward, which `Action` describes.
   virtual void acts(const comm::Action&) {}
   // Called when the results of a step are available. If the device is synchronous: before run()
   // returns. Otherwise: after the launch of the next step's first forward and before that of its
@@ -176,7 +176,7 @@ class TrainStep {
   void resume(const StepHistory& history);
   StepHistory history() const;
   int64_t skipped_steps() const { return skipped_steps_; }  // of the steps with reported outcomes
-  int64_t outlier_steps() const { return outlier_steps_; }  // part of the skipped ones
+  int64_t outlier_steps() const { return outlier_steps_; }  // included in skipped_steps()
   bool scales_loss() const { return scaler_.has_value(); }
   bool skips_outliers() const { return outliers_.has_value(); }
 
@@ -240,12 +240,12 @@ class TrainStep {
   std::optional<optim::OutlierSkip> outliers_;
   std::optional<MicroBatches> micro_batches_;
   std::unique_ptr<PipelineStep> pipeline_;  // replaces micro_batches_; null: no pipeline
-  std::unique_ptr<StepTally> tally_;        // null: none
+  std::unique_ptr<StepTally> tally_;  // null: no counters
   StepResults results_;
-  std::optional<Queued> queued_;  // whose outcome has not been reported
+  std::optional<Queued> queued_;  // launched step whose outcome has not been reported
   int64_t skipped_steps_ = 0;
   int64_t outlier_steps_ = 0;
-  int64_t overflows_ = 0;  // of the skipped steps before a resume without loss scaling
+  int64_t overflows_ = 0;  // part of skipped_steps_ without a loss scaler
 };
 
 }  // namespace shale::models

@@ -9,7 +9,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// With NCCL, as far as the device has reported it by now.
+// Returns seconds of waiting for gradients and parameters; with NCCL, those reported so far.
 double exposed_seconds(const comm::ProcessGroup& group) {
   return group.traffic().totals(comm::Traffic::kParameters).exposed_seconds +
          group.traffic().totals(comm::Traffic::kGradients).exposed_seconds;
@@ -32,7 +32,7 @@ SentBytes difference(const SentBytes& now, const SentBytes& before) {
   return bytes;
 }
 
-// Returns now - before in milliseconds, and keeps `now` for the next call.
+// Returns now - before, given in seconds, in milliseconds; stores `now` in `before`.
 double milliseconds(double now, double& before) {
   return (now - std::exchange(before, now)) * 1e3;
 }
@@ -41,7 +41,7 @@ double milliseconds(double now, double& before) {
 
 void StepAccounts::measure(const StepOutcome& outcome, const comm::ProcessGroup& all,
                            const comm::Parallel& parallel, StepMetrics& metrics) {
-  // A step that was queued before its predecessor was done began when that one ended.
+  // A step that was queued during the previous step begins when that step ends.
   metrics.step_ms = seconds_since(std::max(outcome.started, finished_)) * 1e3;
   finished_ = Clock::now();
   metrics.comm_exposed_ms = milliseconds(exposed_seconds(all), exposed_s_);

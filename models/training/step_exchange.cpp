@@ -12,7 +12,7 @@ namespace shale::models {
 
 namespace {
 
-constexpr size_t kFields = 5;  // after the losses
+constexpr size_t kFields = 5;  // numbers in a message besides the losses
 
 }  // namespace
 

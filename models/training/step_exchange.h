@@ -17,7 +17,7 @@ struct SaveNews {
 
 // Message of a rank at the end of a step.
 struct StepNews {
-  std::vector<double> losses;  // of its micro-batches; same number on all ranks
+  std::vector<double> losses;  // losses of its micro-batches; equal number on all ranks
   double busy_s = 0;           // time of the step without waits for other ranks
   bool stop = false;           // a stop was requested
   SaveNews save = {};
@@ -25,10 +25,10 @@ struct StepNews {
 
 // Combined messages of all ranks, equal on all of them.
 struct StepSummary {
-  double loss_sum = 0;         // by comm::ordered_sum
-  std::vector<double> busy_s;  // by rank
+  double loss_sum = 0;         // sum of all losses, computed by comm::ordered_sum
+  std::vector<double> busy_s;  // StepNews::busy_s by rank
   std::vector<int> ranks_to_stop;
-  SaveNews save;  // minimum of what was completed, and the last failure
+  SaveNews save;  // step that all ranks have saved, and the last failure
 };
 
 // The only exchange between hosts at the end of a step: a small all-gather that overlaps the launch

@@ -17,8 +17,8 @@ class StepResults {
   StepResults(const StepResults&) = delete;
   StepResults& operator=(const StepResults&) = delete;
 
-  // Call at the end of a step. losses: one f32 scalar per micro-batch; tally: i32 [tally_size], or
-  // undefined. Earlier results that were not waited for are lost.
+  // Call it at the end of a step. losses: one f32 scalar per micro-batch; tally: i32 [tally_size],
+  // or undefined. Results of an earlier queue() without wait() are lost.
   void queue(const std::vector<Tensor>& losses, const Tensor& tally = {});
   // Waits for the results of the last queue(). Rethrows errors of the device's work.
   void wait();
@@ -32,7 +32,7 @@ class StepResults {
 
   Context& context_;
   int64_t max_micro_batches_, tally_size_;
-  int64_t micro_batches_ = 0;  // of the last queue()
+  int64_t micro_batches_ = 0;  // number of losses in the last queue()
   size_t bytes_;
   StepState* state_;  // pinned; followed by the losses, then the tally
   float* losses_;

@@ -19,7 +19,7 @@ sigset_t requests() {
   return set;
 }
 
-// Ends the process as if the signal had not been caught.
+// Ends the process as the signal would end it without a handler.
 void end_by(int signal) {
   std::signal(signal, SIG_DFL);
   sigset_t set;

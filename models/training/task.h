@@ -25,17 +25,17 @@ namespace shale::models {
 
 // Units in which a run counts its samples and measures throughput.
 struct SampleUnit {
-  std::string samples = "samples";  // in a log line: "sequences of 256 tokens"
-  std::string items = "samples";    // in metrics: "tokens"
-  std::string item = "samples";     // in progress: "tok"
+  std::string samples = "samples";  // for log lines: "sequences of 256 tokens"
+  std::string items = "samples";    // for metrics: "tokens"
+  std::string item = "samples";     // for progress lines: "tok"
   int64_t items_per_sample = 1;
-  double flops_per_item = 0;  // of forward and backward; 0: unknown
+  double flops_per_item = 0;  // FLOPs of forward and backward; 0: unknown
 };
 
 // Selects the training batches of a rank.
 struct BatchPlan {
   BatchLayout layout;
-  int64_t rank = 0;  // DataRanks::rank
+  int64_t rank = 0;  // as DataRanks::rank
   int64_t first_step = 0;
 };
 
@@ -60,7 +60,7 @@ struct TaskContext {
   // Collective.
   std::function<void(const std::function<void()>& use)> with_average =
       [](const std::function<void()>& use) { use(); };
-  // Reports a text under a tag "group/name"; rank 0's is used.
+  // Reports a text under a tag "group/name". Only the text of rank 0 is used.
   std::function<void(const std::string& tag, std::string_view text)> tell = [](const std::string&,
                                                                                std::string_view) {};
   // Reports a picture for TensorBoard; empty if no report shows pictures.
@@ -77,7 +77,7 @@ class Task {
   // units of data parallelism and of recomputation.
   virtual Module& model() = 0;
   virtual std::vector<Module*> units() = 0;
-  // Returns what the parallel axes shard in the model.
+  // Returns how the model is sharded along the parallel axes.
   virtual comm::ModelPlan plan() const { return {}; }
   // Makes additional models for further mesh ranks of this process, and shards all of them. Call it
   // before the model has memory; `parallel` must outlive this. Collective.
@@ -96,8 +96,8 @@ class Task {
   virtual Tensor loss(const DeviceBatch& batch) = 0;
   // Returns the model as a list of pieces, for pipelines; empty: not supported.
   virtual std::vector<nn::Piece> pieces() { return {}; }
-  // Runs some of the pieces on x, the output of the piece before; undefined for the first. Called
-  // only if there are pieces; so is boundary().
+  // Runs some of the pieces. x: output of the previous piece; undefined for the first piece.
+  // run_pieces() and boundary() are called only if pieces() is not empty.
   virtual Tensor run_pieces(const comm::PieceRange& some, const Tensor& x,
                             const DeviceBatch& batch);
   // Returns the shape of the tensor between two pieces on a mesh rank, for `samples` samples.
@@ -112,7 +112,7 @@ class Task {
 
   // Throws DataError if there is nothing to evaluate.
   virtual void check_evaluation() const = 0;
-  // Collective.
+  // Evaluates the model on the validation data. Collective.
   virtual Evaluation evaluate(const TaskContext& run) = 0;
   // Shows progress after each validation, for example by samples. Collective.
   virtual void show(const TaskContext&, int64_t /*step*/) {}
@@ -134,7 +134,7 @@ class Task {
   // equal on all ranks, and in a resumed run if both it and its checkpoint have them. Without them,
   // changed content under the same file names would go unnoticed.
   virtual std::map<std::string, std::string> data_checksums() const = 0;
-  // Returns small files that a checkpoint carries, by name; rank 0's are used.
+  // Returns small files for checkpoints to store, by name; only those of rank 0 are used.
   virtual std::map<std::string, std::string> attachments() const { return {}; }
 
  protected:
@@ -143,16 +143,16 @@ class Task {
   virtual std::unique_ptr<Module> make_model() const;
   // Returns the model of the running mesh rank (comm::HostedRanks), or else the first.
   Module& here();
-  // Returns that rank's rows of a batch field that has the tokens of all ranks.
+  // Returns the running mesh rank's rows of a batch field that has the rows of all mesh ranks.
   Tensor own_rows(const Tensor& field) const;
   const comm::Parallel* parallel() const { return parallel_; }  // null before cut()
 
  private:
   comm::Parallel* parallel_ = nullptr;
-  std::vector<std::unique_ptr<Module>> further_;  // models of all mesh ranks but the first
+  std::vector<std::unique_ptr<Module>> further_;  // models of the further mesh ranks
 };
 
-// Returns the pieces of a range.
+// Returns the pieces of `all` that are in a range.
 inline std::span<const nn::Piece> pieces_in(std::span<const nn::Piece> all,
                                             const comm::PieceRange& range) {
   return all.subspan(static_cast<size_t>(range.first),

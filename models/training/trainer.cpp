@@ -27,7 +27,7 @@
 namespace shale::models {
 namespace {
 
-// The groups over which ranks exchange something, by the names of the mesh's axes.
+// Returns the process groups of the parallel axes, with the names that reports use.
 std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
                                       const comm::Parallel& parallel) {
   const comm::ShardGroups& groups = parallel.groups();
@@ -86,7 +86,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
     throw ConfigError("--numa-ranks: NCCL finds its own ways between GPUs; use --comm mpi");
   }
   check_graphs(config_, context_.device(), *group_);
-  dtype_of_flag(config_.dtype, context_.device());  // or it refuses what the device has not
+  dtype_of_flag(config_.dtype, context_.device());  // throws if the device does not support --dtype
   check_device_sums(context_, *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
   open_output();
@@ -109,7 +109,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                                          *timeline_, context_, world_, *group_, task_.model(),
                                          task_.units());
   }
-  open_report(spec);  // last: whatever refuses the run leaves what an earlier one wrote
+  open_report(spec);  // last: an error before this leaves the files of an earlier run unchanged
 }
 
 Trainer::~Trainer() {
@@ -161,7 +161,7 @@ void Trainer::build_step() {
   }
 }
 
-// What cannot be written shows before anything else is done.
+// Opens the output files before the model is built, so that unwritable files are reported early.
 void Trainer::open_output() {
   const std::filesystem::path warnings = std::filesystem::path(config_.out) / "warnings.jsonl";
   if (!is_main()) return warnings_.open(warnings);
@@ -177,7 +177,7 @@ void Trainer::resume(const ConfigSpec& spec) {
       {.context = context_, .parallel = step_->parallel(), .optimizer = step_->optimizer()},
       describe_run(spec, config_, task_));
   done_steps_ = first_step_ = start.step;
-  int64_t most = 0;  // that so many steps may have used
+  int64_t most = 0;  // maximum number of samples that so many steps can have used
   if (__builtin_mul_overflow(start.step, layout_.largest_batch(), &most)) {
     throw DataError(cat("resume: ", start.step, " steps were done, which cannot be"));
   }
@@ -263,7 +263,7 @@ void Trainer::after_step(int64_t step) {
   }
   if (config_.check_replicas > 0 && step % config_.check_replicas == 0) {
     step_->finish();
-    // Of the ranks that have this rank's stage.
+    // Compares ranks of the same pipeline stage.
     step_->with_anchors([&] {
       comm::check_replicas(step_->parallel(),
                            parallel_->mesh().flatten({"replica", "shard", "context"}),
@@ -286,7 +286,7 @@ void Trainer::after_step(int64_t step) {
   if (checkpoints_->due(step) || last) save(step);
 }
 
-// What all ranks have agreed on: they come here after the same step.
+// Saves and ends the run. All ranks call it after the same step.
 ExitCode Trainer::stop(int64_t step) {
   if (trace_ != nullptr) trace_->finish();
   memory_->end_profile();
@@ -307,7 +307,7 @@ ExitCode Trainer::stop(int64_t step) {
 ExitCode Trainer::train() {
   const bool is_over = first_step_ >= config_.steps;
   if (!is_over && anyone_stops(*group_, StopSignals::received() != 0)) return stop(first_step_);
-  // Where there is no step, its evaluation is the last one, unless it is in the metrics already.
+  // A run without remaining steps only evaluates, unless its metrics have that evaluation already.
   const bool known = checkpoints_->resumes() && checkpoints_->same_folder();
   if (is_over && config_.eval_every > 0 && !known) evaluate(first_step_);
   ranks_->begin();
@@ -355,7 +355,7 @@ void Trainer::train_step(int64_t step) {
               .next_batch = [this]() -> const Batch& { return next_batch(); }});
 }
 
-// What shows phases to the device's profiler, unless the trace does, or null.
+// Returns the tracer that shows phases in the device's profiler; null: none, or --trace records.
 Tracer* Trainer::ranges() {
   const bool traced = timeline_ != nullptr && timeline_->is_recording();
   return traced ? nullptr : context_.backend().tracer();
@@ -377,7 +377,7 @@ void Trainer::done(const StepOutcome& outcome) {
                .metrics = metrics_of(outcome),
                .is_timed = accounts_.knows_busy_seconds()};
   send_news(outcome);
-  // All ranks know this without a word, and the gradient is still there to be looked at.
+  // All ranks have the same gradient norm, so all settle now, while the gradient still exists.
   if (outcome.state.non_finite != 0 && !outcome.was_skipped) settle();
 }
 

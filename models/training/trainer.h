@@ -26,17 +26,17 @@
 
 namespace shale::models {
 
-// Runs a task on the ranks of a World: everything between the options and the exit code. All
-// members are set up by the constructor, so that what cannot work fails before the first step.
+// Runs a task on the ranks of a World, from the resolved options to the exit code. The constructor
+// sets up all members, so that invalid setups fail before the first step.
 class Trainer : private StepObserver {
  public:
-  // `config` is resolved, and among the options that `spec` describes, which a resumed run is held
-  // to. All outlive this. Collective.
+  // `config` must be resolved. `spec` describes all options; a resumed run is compared with them.
+  // All arguments must outlive this. Collective.
   Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, comm::World& world);
   ~Trainer() override;
 
-  // Trains, saves, evaluates, finishes the task as the options say. When a rank is asked to stop
-  // (models/training/stop_signals.h), all ranks save after the same step and it returns
+  // Trains, saves, evaluates and finishes the task. If a rank was asked to stop
+  // (models/training/stop_signals.h), all ranks save after the same step and the result is
   // kInterrupted. Collective.
   ExitCode run();
 
@@ -44,30 +44,30 @@ class Trainer : private StepObserver {
   void check_same_task();
   void build_step();
   void open_output();
-  // Goes on from a checkpoint if there is one to go on from.
+  // Loads the checkpoint that --resume selects, if there is one.
   void resume(const ConfigSpec& spec);
   void open_report(const ConfigSpec& spec);
 
   ExitCode train();
   ExitCode stop(int64_t step);
-  // Between two steps: what is due after `step` of them.
+  // Does what is due after `step` completed steps: evaluation, reports, checkpoints.
   void after_step(int64_t step);
   RunPosition position(int64_t step) const;
   void save(int64_t step);
   void train_step(int64_t step);
   void evaluate(int64_t step);
-  // Tells the other ranks of a step, and settles the one before.
+  // Settles the previous step, and starts to exchange the results of this one with other ranks.
   void done(const StepOutcome& outcome) override;
   Tracer* ranges();
   void begins(StepPhase phase) override;
   void ends(StepPhase phase) override;
   StepMetrics metrics_of(const StepOutcome& outcome);
   void send_news(const StepOutcome& outcome);
-  // Checks and reports the step that all ranks have been told of, if there is one that was not.
+  // If the results of a step are being exchanged: waits for them, checks and reports the step.
   void settle();
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
-  // Logs what the run achieved, where it is saved and what to do next.
+  // Logs the result of the run, its folder, and commands to run next.
   void report_end(double run_s) const;
   void report_data_wait(double run_s) const;
   const Batch& next_batch();
@@ -80,40 +80,40 @@ class Trainer : private StepObserver {
   const RunConfig config_;
   comm::World& world_;
   WarningsFile warnings_;
-  std::unique_ptr<OutputLock> lock_;  // of --out; null: this rank writes nothing there
+  std::unique_ptr<OutputLock> lock_;  // lock of --out; null: this rank does not write there
   Task& task_;
   const SampleUnit unit_;
   Context context_;
-  std::unique_ptr<Timeline> timeline_;  // null: there is no --trace
+  std::unique_ptr<Timeline> timeline_;  // null without --trace
   std::unique_ptr<comm::ProcessGroup> group_;
   const DataRanks data_;
   std::unique_ptr<comm::Parallel> parallel_;
   std::unique_ptr<MemoryReport> memory_;
   std::unique_ptr<TrainStep> step_;
-  int64_t first_step_ = 0;               // not 0: where a resumed run goes on
-  std::atomic<int64_t> done_steps_ = 0;  // whose results were taken; other threads look, too
+  int64_t first_step_ = 0;               // number of steps done before this start
+  std::atomic<int64_t> done_steps_ = 0;  // number of reported steps; other threads read it too
   optim::Schedule schedule_;
   BatchLayout layout_;
-  std::unique_ptr<RunReport> report_;            // null: another rank writes it
-  std::unique_ptr<RunCheckpoints> checkpoints_;  // uses the report
+  std::unique_ptr<RunReport> report_;            // null on ranks other than 0
+  std::unique_ptr<RunCheckpoints> checkpoints_;  // uses report_
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RankReport> ranks_;
-  std::unique_ptr<StepTrace> trace_;  // null, as timeline_
+  std::unique_ptr<StepTrace> trace_;  // null without --trace
   StepAccounts accounts_;
   StragglerWatch stragglers_;
-  // A step of which the ranks have told each other, and what waits for their news.
+  // Completed step whose results are being exchanged with other ranks.
   struct Told {
     StepOutcome outcome;
-    StepMetrics metrics;    // without the loss
-    bool is_timed = false;  // the first is not: it includes building the model
+    StepMetrics metrics;    // everything but the loss
+    bool is_timed = false;  // false for the first step, which includes building the model
   };
   std::optional<Told> told_;
-  std::optional<EvalMetrics> best_;    // lowest validation loss since this start
-  std::optional<SaveNews> save_news_;  // of all ranks, of the last step that was settled
-  bool stop_agreed_ = false;           // by all ranks
-  double peak_flops_ = 0;              // of one rank's device; 0: unknown
-  StepExchange exchange_;              // destroyed before the group
+  std::optional<EvalMetrics> best_;  // evaluation with the lowest validation loss since this start
+  std::optional<SaveNews> save_news_;  // save state of all ranks after the last settled step
+  bool stop_agreed_ = false;           // all ranks have agreed to stop
+  double peak_flops_ = 0;              // peak FLOP/s of one rank's device; 0: unknown
+  StepExchange exchange_;              // must be destroyed before group_
 };
 
 }  // namespace shale::models

@@ -1,4 +1,4 @@
-// What a Trainer tells of its steps: to the other ranks, to files, to people.
+// Reports of Trainer: to other ranks, to files, and to the user.
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -79,7 +79,7 @@ void Trainer::report_data_wait(double run_s) const {
            " or more may help, where there are cores for them");
 }
 
-// The time since the last news tells a slow rank from those that waited in it.
+// Sends results to the other ranks. busy_s distinguishes a slow rank from those that wait for it.
 void Trainer::send_news(const StepOutcome& outcome) {
   exchange_.start({.losses = outcome.losses,
                    .busy_s = accounts_.busy_seconds(*group_),
@@ -103,8 +103,8 @@ void Trainer::settle() {
   done_steps_ = step + 1;
 }
 
-// Gradients are already summed over the ranks, and so is their norm: all ranks see the same and
-// stop together.
+// Throws NonFiniteError for a non-finite loss or gradient. All ranks throw it after the same step,
+// because loss and gradient norm are summed over ranks.
 void Trainer::check_finite(const StepOutcome& outcome, float loss) {
   const bool bad_gradient = outcome.state.non_finite != 0;
   if (outcome.was_skipped || (std::isfinite(loss) && !bad_gradient)) return;
@@ -132,7 +132,7 @@ void Trainer::evaluate(int64_t step) {
   if (config_.ema > 0) {
     step_->with_average([&] {
       TaskContext run = task_context();
-      run.show = {};  // the weights that are trained have shown the same pictures
+      run.show = {};  // the same pictures were already shown with the trained weights
       metrics.ema_val_loss = static_cast<float>(task_.evaluate(run).loss);
     });
   }
@@ -163,7 +163,7 @@ void Trainer::report_ranks(int64_t step) {
   if (is_main()) report_->write(all);
 }
 
-// Gradients as the loss has them: before clipping, and without the scale.
+// Writes histograms of parameters, and of gradients before clipping and without the loss scale.
 void Trainer::write_histograms(int64_t step) {
   const TimelineScope scope(timeline_.get(), "histograms");
   const std::vector<Parameter*> parameters = task_.model().parameters();

@@ -21,18 +21,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An all-reduce within a host consists of a few copies. Two ranks on separate cores were measured
-// at 2 to 3 times the speed of a copy, staged at about that speed, over MPI slightly below; on a
-// machine with less memory bandwidth per core it may be a quarter of that. This threshold is far
-// below all of them, as a false warning is worse than none.
+// A group whose all-reduce is slower than this share of its memory copy rate causes a warning. Two
+// ranks on separate cores reach 2 to 3 times the copy rate without staging buffers, about the copy
+// rate with them, slightly less over MPI, and a quarter of that on machines with less memory
+// bandwidth. The share is far lower, because a false warning is worse than none.
 constexpr double kPartOfCopies = 1.0 / 16;
 
-constexpr int64_t kSmall = 64 << 10, kLarge = 4 << 20;  // bytes of an all-reduce
-constexpr double kBudget_s = 0.02;                      // total of the timed runs
+constexpr int64_t kSmall = 64 << 10, kLarge = 4 << 20;  // bytes of the all-reduced buffers
+constexpr double kBudget_s = 0.02;                      // seconds, total of the timed runs
 constexpr int kMostRuns = 6;
 constexpr int kMostRoots = 16;
 
-// Buffer in the memory that the group accesses most directly.
+// Buffer in memory of the group's own memory provider, which the group accesses most directly.
 class GroupBuffer {
  public:
   GroupBuffer(comm::ProcessGroup& group, int64_t bytes)
@@ -66,9 +66,8 @@ int64_t coreless_ns() {
   return file >> on_core >> waiting ? waiting : Clock::now().time_since_epoch().count();
 }
 
-// Times a run of all ranks, several times. The fastest run counts, as other load can only slow it
-// down. A run in which a rank waited for a core says nothing about the connection between ranks, so
-// any run without such a wait is preferred.
+// Times a run on all ranks, several times. The fastest run counts, because other load can only slow
+// it down. Runs during which a rank waited for a core are ignored if any run had no such wait.
 class Timing {
  public:
   explicit Timing(comm::ProcessGroup& host) : host_(host) {}
@@ -87,7 +86,7 @@ class Timing {
   bool undisturbed() const { return undisturbed_; }
 
  private:
-  // Returns the time since the start, equal on all ranks.
+  // Times one run. Returns the nanoseconds since `start`, which are equal on all ranks.
   template <typename Run>
   int64_t time(Clock::time_point start, Run&& run) {
     host_.barrier("bandwidth");
@@ -109,9 +108,9 @@ class Timing {
 };
 
 struct Measured {
-  int64_t bytes = 0;  // of the all-reduces
+  int64_t bytes = 0;  // size of the all-reduced buffer
   double bytes_per_s = 0;
-  double copy_bytes_per_s = 0;  // of the slowest rank, while all ranks copy
+  double copy_bytes_per_s = 0;  // copy rate of the slowest rank while all ranks copy
   bool undisturbed = false;     // no rank waited for a core
 };
 
@@ -145,8 +144,8 @@ Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer&
   return measured;
 }
 
-// All ranks finish an all-reduce at the same time. Instead the ranks send in turn: a badly
-// connected rank, or one without a core, receives last.
+// Names the rank that takes longest to receive broadcasts, and its host. An all-reduce cannot show
+// this rank, because all ranks finish it at the same time.
 std::string describe_slowest(comm::ProcessGroup& group, Context& context, const GroupBuffer& buffer,
                              int64_t bytes) {
   comm::ProcessGroup& host = group.host();
@@ -162,7 +161,7 @@ std::string describe_slowest(comm::ProcessGroup& group, Context& context, const 
     });
     if (root != group.rank()) mine_ns += ns;
   }
-  std::vector<std::pair<int64_t, std::string>> ranks;  // time, rank
+  std::vector<std::pair<int64_t, std::string>> ranks;  // time in ns, name of the rank
   for (const std::string& text :
        host.all_gather_bytes(cat(mine_ns, " ", host_name()), "bandwidth")) {
     std::istringstream words(text);

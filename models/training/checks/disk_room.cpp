@@ -18,7 +18,7 @@ std::optional<DiskRoom> disk_room(const std::string& folder) {
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) return {};
   const auto block = static_cast<int64_t>(disk.f_frsize);
-  // A file system that does not count its files reports 0 files, both in total and free.
+  // A file system that does not limit the number of files reports 0 files, both in total and free.
   return DiskRoom{.free_bytes = static_cast<int64_t>(disk.f_bavail) * block,
                   .total_bytes = static_cast<int64_t>(disk.f_blocks) * block,
                   .can_add_files = disk.f_favail > 0 || disk.f_files == 0};
@@ -42,8 +42,8 @@ std::vector<MpiFolder> mpi_folders() {
        .if_unusable = "mount a tmpfs there, or mpirun --mca btl_vader_backing_directory /tmp"}};
 }
 
-// Twice the use measured with Open MPI 4.1: 8 MiB in TMPDIR, and 84 KiB per rank in /dev/shm. Those
-// segments could grow to 4 MiB, but do not, as Shale sends little over MPI within a node.
+// Returns twice the space measured with Open MPI 4.1: 8 MiB in TMPDIR, and 84 KiB per rank in
+// /dev/shm. Those segments could grow to 4 MiB, but Shale sends little over MPI within a node.
 int64_t room_for_mpi(int ranks) {
   constexpr int64_t kBase = int64_t{16} << 20, kRank = int64_t{168} << 10;
   return kBase + kRank * ranks;

@@ -65,7 +65,7 @@ int look_at_object(dl_phdr_info* object, size_t, void* result) {
 
 constexpr const char* kTag = "health check";
 
-// sums: all-reduced ones of the group.
+// sums: result of an all-reduce of ones, so every element must be the number of ranks.
 void check_sums_of_ones(const comm::ProcessGroup& group, std::span<const float> sums) {
   const auto want = static_cast<float>(group.size());
   const auto wrong = std::find_if(sums.begin(), sums.end(), [&](float x) { return x != want; });

@@ -13,10 +13,10 @@ namespace shale::models {
 // Quick checks before training, for problems that would otherwise cause wrong numbers or late
 // failures.
 
-// Checks that ranks compute correctly together (an all-reduce of ones), run the same build of the
-// same program with the same libraries, and have the same options. config: the options as
-// ConfigSpec::to_json() prints them; --threads may differ. Throws CommError on all ranks, with the
-// difference and the ranks. Collective.
+// Checks that all ranks compute an all-reduce of ones correctly, run the same build of the same
+// program with the same libraries, and have the same options. config: the options as printed by
+// ConfigSpec::to_json(); --threads may differ between ranks. Throws CommError on all ranks, with
+// the difference and the ranks. Collective.
 void check_ranks(comm::ProcessGroup& group, std::string_view config);
 
 // Checks every element of an all-reduce of ones in the device memory of the context, over the

@@ -8,7 +8,7 @@
 namespace shale::models {
 namespace {
 
-// Takes the lower of two middle values: of two ranks, the slower one must not be its own reference.
+// Returns the median; of two middle values the lower, so that the faster of two is the reference.
 double lower_median(std::span<const double> values) {
   std::vector<double> sorted(values.begin(), values.end());
   const auto middle = sorted.begin() + static_cast<int64_t>((sorted.size() - 1) / 2);

@@ -17,10 +17,10 @@ class StragglerWatch {
     double least_s = 0.005;  // excess over the median per step; less is noise
     int64_t steps = 10;      // steps averaged per report, as single steps are random
     int64_t reports = 3;     // consecutive slow reports before a warning
-    // Pipeline stage by rank. Stages differ in their work, so that ranks are compared within their
-    // stage. Empty: a single stage.
+    // Pipeline stage of each rank. Ranks are compared only within their stage, because stages have
+    // different amounts of work. Empty: a single stage.
     std::vector<int> stages = {};
-    std::vector<std::string> places = {};  // by rank, for the warning; empty: none
+    std::vector<std::string> places = {};  // rank descriptions for warnings; empty: none
   };
   StragglerWatch() = default;
   explicit StragglerWatch(Options options) : options_(std::move(options)) {}
@@ -32,8 +32,8 @@ class StragglerWatch {
 
  private:
   struct Rank {
-    double busy_s = 0;         // over the steps since the last report
-    int64_t slow_reports = 0;  // consecutive
+    double busy_s = 0;         // busy time over the steps since the last report
+    int64_t slow_reports = 0;  // number of consecutive slow reports
     int64_t name_at = 0;       // number of slow reports that triggers the next warning
   };
   std::vector<std::string> report();
@@ -42,7 +42,7 @@ class StragglerWatch {
 
   Options options_;
   std::vector<Rank> ranks_;
-  int64_t steps_ = 0;  // since the last report
+  int64_t steps_ = 0;  // steps since the last report
 };
 
 }  // namespace shale::models

@@ -50,7 +50,7 @@ class Pickle {
   std::string bytes_;
 };
 
-// Addresses assigned by first fit: the viewer identifies allocations by their addresses.
+// Assigns addresses by first fit, because the viewer identifies allocations by their addresses.
 class Addresses {
  public:
   int64_t take(int64_t bytes) {
@@ -152,7 +152,7 @@ std::string memory_snapshot(const MemoryLedger& ledger) {
   pickle.begin_dict();
   pickle.text("device_traces");
   pickle.begin_list();
-  pickle.begin_list();  // of device 0
+  pickle.begin_list();  // events of device 0
   const auto free_until = [&](int64_t time) {
     while (!ends.empty() && ends.begin()->first < time) {
       const auto [end, placed] = *ends.begin();

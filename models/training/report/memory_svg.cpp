@@ -15,8 +15,8 @@ namespace {
 
 // Dimensions of the drawing.
 constexpr double kLeft = 80, kTop = 48, kWidth = 880, kHeight = 360, kLine = 18;
-constexpr int64_t kColumns = 880;  // each shows the peak of its part of the time
-constexpr size_t kShares = 12;     // rows of the table below
+constexpr int64_t kColumns = 880;  // columns of the plot; each shows the peak of its time range
+constexpr size_t kShares = 12;  // rows of the table below the plot
 
 // Colours of tags, in their order; distinguishable with colour blindness (Okabe and Ito, 2008).
 constexpr std::array<const char*, kMemoryTags> kColors = {

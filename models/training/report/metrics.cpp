@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-// Independent of the locale, unlike printf.
+// Formats a number. Unlike printf, the result does not depend on the locale.
 template <typename... Format>
 std::string number_text(Format... value_and_format) {
   std::array<char, 400> buffer{};  // a double in fixed notation has up to 309 digits
@@ -31,7 +31,7 @@ std::string or_null(const std::optional<int64_t>& value) {
 std::string significant_or_null(const std::optional<double>& value, int digits) {
   return value ? significant(*value, digits) : "null";
 }
-// For quantities of known magnitude: 1234567.8 is easier to read than 1.23457e+06.
+// Prints a fixed number of decimals: 1234567.8 is easier to read than 1.23457e+06.
 std::string fixed_or_null(const std::optional<double>& value, int decimals) {
   if (!value || !std::isfinite(*value)) return "null";
   return number_text(*value, std::chars_format::fixed, decimals);

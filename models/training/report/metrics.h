@@ -17,7 +17,7 @@ struct ExpertMetrics {
   double tokens_min = 0;  // tokens routed to an expert, including dropped ones
   double tokens_mean = 0;
   double tokens_max = 0;
-  double dropped_share = 0;  // share of routed tokens dropped for lack of capacity
+  double dropped_share = 0;  // tokens dropped for lack of capacity / routed tokens
 
   friend bool operator==(const ExpertMetrics&, const ExpertMetrics&) = default;
 };
@@ -27,7 +27,7 @@ struct SentBytes {
   double gradients = 0;
   double parameters = 0;
   double activations = 0;
-  std::optional<double> replicas = {};  // of all classes, to other replicas; empty: one replica
+  std::optional<double> replicas = {};  // sum over classes, to other replicas; empty: none
 
   friend bool operator==(const SentBytes&, const SentBytes&) = default;
 };
@@ -46,16 +46,16 @@ struct StepMetrics {
   std::optional<double> mfu = {};              // relative to the device's dense peak, 0 to 1
   std::optional<int64_t> device_peak_bytes = {};
   std::optional<int64_t> host_peak_bytes = {};
-  // The following values are in the file only if known.
-  std::optional<double> data_wait_ms = {};  // rank 0, waiting for input batches
-  // Pipelines only.
-  std::optional<double> bubble_ms = {};  // rank 0, waiting for other pipeline stages
-  std::optional<SentBytes> sent = {};    // with several ranks
-  // Runs with loss scaling only.
-  std::optional<double> loss_scale = {};      // of the next step
-  std::optional<int64_t> skipped_steps = {};  // so far, due to a non-finite gradient
-  std::optional<int64_t> outlier_steps = {};  // part of skipped_steps, due to the gradient norm
-  std::optional<ExpertMetrics> experts = {};  // MoE models
+  // The remaining values are written to the file only if they are known.
+  std::optional<double> data_wait_ms = {};  // time that rank 0 waited for input batches
+  // Only in pipelines.
+  std::optional<double> bubble_ms = {};  // time that rank 0 waited for other pipeline stages
+  std::optional<SentBytes> sent = {};    // only with several ranks
+  // Only with loss scaling.
+  std::optional<double> loss_scale = {};      // loss scale of the next step
+  std::optional<int64_t> skipped_steps = {};  // steps skipped so far for a non-finite gradient
+  std::optional<int64_t> outlier_steps = {};  // part of skipped_steps, for an outlier norm
+  std::optional<ExpertMetrics> experts = {};  // only for MoE models
 
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
 };
@@ -64,8 +64,8 @@ struct StepMetrics {
 struct EvalMetrics {
   int64_t step = 0;
   float val_loss = 0;
-  std::optional<double> ema_val_loss = {};  // with the averaged weights; empty: unknown
-  // Top-k accuracy by k; "val_top5" is a key of the file.
+  std::optional<double> ema_val_loss = {};  // loss with the averaged weights; empty: unknown
+  // Top-k accuracy by k. In the file, "val_top5" is the key for k = 5.
   std::map<int64_t, double> top_k = {};
   std::string item = "tokens";        // unit of `items`; part of the key "val_tokens"
   std::optional<int64_t> items = {};  // number of items evaluated
@@ -79,7 +79,7 @@ struct Spread {
   double least = 0;
   double median = 0;  // of an even number of ranks, the mean of the middle two
   double most = 0;
-  int least_rank = 0;  // the lowest such rank
+  int least_rank = 0;  // lowest rank that has this value
   int most_rank = 0;
 
   friend bool operator==(const Spread&, const Spread&) = default;
@@ -89,8 +89,8 @@ struct Spread {
 struct RanksMetrics {
   int64_t step = 0;
   int64_t ranks = 0;
-  // By name. In the file a figure has five keys: name_min, name_min_rank, name_median, name_max,
-  // name_max_rank. nullopt: unknown, null in the file.
+  // Figures by name. In the file a figure has five keys: name_min, name_min_rank, name_median,
+  // name_max, name_max_rank. nullopt: unknown, null in the file.
   std::map<std::string, std::optional<Spread>> figures = {};
 
   friend bool operator==(const RanksMetrics&, const RanksMetrics&) = default;
@@ -118,7 +118,7 @@ class MetricsWriter {
 // other invalid line is a DataError with path and line. Throws MissingInputError if the file does
 // not exist.
 std::vector<MetricsRow> read_metrics(const std::string& path);
-// Parses the text of such a file; `source` names it in messages.
+// Parses the text of a metrics file; `source` names it in messages.
 std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& source);
 
 // Keeps the rows up to and including `last_step`, byte for byte, so that a resumed run has each

@@ -118,7 +118,7 @@ class RowReader {
   }
 
  private:
-  // Returns the middles of all keys with this prefix and suffix, in the order of the row.
+  // Returns the text between prefix and suffix of each key that has both, in the order of the row.
   std::vector<std::string> words_in(std::string_view prefix, std::string_view suffix) const {
     std::vector<std::string> words;
     for (const auto& [key, value] : row_.items()) {
@@ -220,7 +220,7 @@ void for_each_row(std::string_view text, const std::string& source,
   }
 }
 
-// Maps the file, as that of a long run is larger than its parsed rows.
+// Maps the file into memory, because the file of a long run is larger than its parsed rows.
 MappedFile map(const std::string& path) {
   return MappedFile(path, {.pattern = AccessPattern::kSequential, .allow_empty = true});
 }

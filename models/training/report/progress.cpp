@@ -29,7 +29,7 @@ std::string print(const char* format, Values... values) {
 std::string compact(double value) {
   static constexpr std::array kSuffixes = {"", "k", "M", "G"};
   size_t suffix = 0;
-  // 999.5 would be printed as "1000".
+  // Uses the next suffix from 999.5 on, which would be printed as "1000".
   while (value >= 999.5 && suffix + 1 < kSuffixes.size()) {
     value /= 1000;
     ++suffix;
@@ -41,7 +41,7 @@ std::string compact(double value) {
 std::string step_text(const ProgressState& state) {
   if (state.total_steps <= 0) return cat("step ", state.step);
   const std::string total = std::to_string(state.total_steps);
-  // Rounded down, so that 100% means done.
+  // Rounds down, so that 100% means done.
   const auto percent = static_cast<int>(100 * state.step / state.total_steps);
   return cat(
       print("step %*lld/", static_cast<int>(total.size()), static_cast<long long>(state.step)),
@@ -117,7 +117,7 @@ void Progress::finish() {
 bool Progress::is_due(const ProgressState& state, double now) const {
   if (!last_ || state.step == state.total_steps) return true;
   if (log_.has_status_line()) return now - shown_at_s_ >= kRedrawSeconds;
-  // Rounded up, so that there are at most kLinesPerRun lines.
+  // Rounds up, so that at most kLinesPerRun lines are printed.
   const int64_t stride =
       std::max<int64_t>(1, (state.total_steps + kLinesPerRun - 1) / kLinesPerRun);
   const bool far = state.total_steps > 0 && state.step - shown_step_ >= stride;

@@ -12,7 +12,7 @@ namespace shale {
 
 // State of a run shown to its user.
 struct ProgressState {
-  int64_t step = 0;  // steps done
+  int64_t step = 0;  // number of completed steps
   int64_t total_steps = 0;
   float loss = 0;
   std::string item = "tok";  // short name of the counted item
@@ -42,7 +42,7 @@ class Progress {
   explicit Progress(Logger& log, Clock clock = {});
 
   void update(const ProgressState& state);
-  void finish();  // prints the last state as a plain line; call it when the run ends or stops early
+  void finish();  // prints the last state as a plain line; call it when the run ends or stops
 
  private:
   bool is_due(const ProgressState& state, double now) const;
@@ -50,7 +50,7 @@ class Progress {
 
   Logger& log_;
   const Clock clock_;
-  // The estimate starts at the end of the first step seen, which warms up caches.
+  // The remaining time is estimated from the end of the first step on, which warms up caches.
   std::optional<double> counted_from_s_;
   int64_t counted_from_step_ = 0;
   std::optional<ProgressState> last_;

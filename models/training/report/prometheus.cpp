@@ -61,7 +61,7 @@ class Page {
  private:
   const std::string run_;
   std::string name_;
-  std::string head_;  // empty once it was written
+  std::string head_;  // header of the metric family; empty after it was written
   std::string text_;
 };
 
@@ -130,8 +130,8 @@ void PrometheusFile::update(const RunGauges& gauges, bool at_once) {
   if (!at_once && written_ && now - *written_ < std::chrono::duration<double>(kSeconds)) return;
   written_ = now;
   const std::string text = prometheus_text(gauges);
-  // Not synced, as these values are of no use after a crash of the machine. The name must not end
-  // in ".prom", or the collector would read it too.
+  // The temporary file is not synced, because its values are useless after a crash of the machine.
+  // Its name must not end in ".prom", or the collector would read it too.
   const std::string temporary = cat(path_, ".", getpid(), ".tmp");
   FILE* const file = std::fopen(temporary.c_str(), "we");
   bool written = file != nullptr;

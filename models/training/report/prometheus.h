@@ -67,7 +67,7 @@ class PrometheusServer {
   std::string answer(std::string_view request);
 
   int listener_ = -1;
-  int wake_[2] = {-1, -1};  // pipe; its end of file ends the thread
+  int wake_[2] = {-1, -1};  // pipe whose end of file ends the thread
   int port_ = 0;
   bool serves_loopback_ = false;
   std::mutex mutex_;

@@ -155,7 +155,7 @@ void PrometheusServer::update(const RunGauges& gauges) {
 
 void PrometheusServer::serve() {
   std::list<Client> clients;
-  Clock::time_point pause_ends{};  // no connection is accepted before
+  Clock::time_point pause_ends{};  // until then no connection is accepted
   while (true) {
     const auto now = Clock::now();
     clients.remove_if([now](const Client& client) { return client.deadline() <= now; });
@@ -202,7 +202,7 @@ std::string PrometheusServer::answer(std::string_view request) {
   if (!path.starts_with("/metrics ") && !path.starts_with("/ ")) {
     whole = response("404 Not Found", "expected /metrics\n");
   } else if (serves_loopback_ && !is_loopback_name(host_of(request))) {
-    // DNS rebinding: a page of another site may use a name that resolves to this host.
+    // Prevents DNS rebinding: a page of another site may use a name that resolves to this host.
     whole = response("403 Forbidden", "expected the Host localhost, or an IPv4 address\n");
   } else {
     RunGauges gauges;

@@ -45,7 +45,7 @@ std::optional<Spread> spread_of(std::span<const double> by_rank) {
                 .most_rank = static_cast<int>(most - by_rank.begin())};
 }
 
-// CPU kernels run synchronously. A kernel that calls another one counts once.
+// Measures kernels on the CPU, which are synchronous. A kernel within a kernel is not added.
 class RankReport::KernelTime final : public kernels::CallObserver {
  public:
   explicit KernelTime(Context& context) : observation_(context, *this) {}

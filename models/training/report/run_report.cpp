@@ -12,8 +12,8 @@
 namespace shale::models {
 namespace {
 
-// Returns the path of NAME.jsonl. In a resumed run, `read` must be able to read it. The file is not
-// part of the run's state: a damaged one is renamed, and the run continues with a new one.
+// Returns the path of NAME.jsonl. In a resumed run, `read` must be able to read the file; a damaged
+// one is renamed, and the run continues with a new one, as the file is no part of its state.
 template <typename Read>
 std::string file_of(const RunReport::Options& options, const char* name, const Read& read) {
   const std::string path = file_in(options.out, cat(name, ".jsonl"));

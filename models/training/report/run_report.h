@@ -18,8 +18,8 @@ class RunReport {
  public:
   struct Options {
     std::string out;  // --out
-    // Resumes in this folder: rows after `first_step` are dropped. Otherwise files of an earlier
-    // run in the folder are renamed.
+    // True: the run resumes in this folder, and rows after `first_step` are dropped. False: files
+    // of an earlier run in the folder are renamed.
     bool goes_on = false;
     int64_t first_step = 0;
     int ranks = 1;
@@ -27,11 +27,11 @@ class RunReport {
     bool tensorboard = false;
     std::string prometheus = {};  // a file, or an address of PrometheusServer; empty: none
   };
-  // Throws DiskError, and the exceptions of PrometheusServer.
+  // Throws DiskError, and the errors of PrometheusServer.
   explicit RunReport(const Options& options);
 
   void write(const MetricsRow& row);
-  // Tags have the form "group/name".
+  // Writes a text under a tag of the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
   void write_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
   void write_image(int64_t step, const std::string& tag, const Image& picture);
@@ -39,13 +39,13 @@ class RunReport {
   void end(int64_t step) { end(step, true); }
   // Ends the report of a run that fails; errors of the report are only logged.
   void end_failed(int64_t step) noexcept;
-  // Syncs earlier rows to the disk. May be called on any thread.
+  // Syncs earlier rows to the disk. Can be called on any thread.
   void sync();
 
  private:
   void end(int64_t step, bool succeeded);
 
-  // Made first: if the address is refused, the files of an earlier run stay unchanged.
+  // Made before the files: if its address is refused, the files of an earlier run stay unchanged.
   std::unique_ptr<PrometheusServer> prometheus_server_;
   MetricsWriter metrics_;
   SamplesFile samples_;

@@ -19,11 +19,11 @@ enum class RunState {
 struct RunStatus {
   RunState state = RunState::kRunning;
   int64_t step = 0;  // optimizer steps done when this was written
-  // The newest committed checkpoint; null, and an empty path, if there is none.
+  // Step of the newest committed checkpoint; null, with an empty path, if there is none.
   std::optional<int64_t> checkpoint_step = {};
-  std::string checkpoint = {};        // its folder
+  std::string checkpoint = {};        // folder of that checkpoint
   std::optional<int> exit_code = {};  // null while running
-  std::string message = {};           // of the failure
+  std::string message = {};           // error message of a failed run
 
   friend bool operator==(const RunStatus&, const RunStatus&) = default;
 };

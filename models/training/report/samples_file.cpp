@@ -28,7 +28,7 @@ bool SamplesFile::write(const Sample& sample) {
   const auto same = std::find_if(samples_.begin(), samples_.end(), [&](const Sample& other) {
     return other.step == sample.step && other.tag == sample.tag;
   });
-  // Compares encoded lines, as invalid UTF-8 changes when it is written and read back.
+  // Compares encoded lines, because invalid UTF-8 changes when it is written and read back.
   if (same != samples_.end() && line_of(*same) == line_of(sample)) return false;
   if (same != samples_.end()) samples_.erase(same);
   samples_.push_back(sample);

@@ -8,7 +8,7 @@ namespace shale::models {
 
 // A start of a run: the first one, or a resume.
 struct RunStart {
-  int64_t step = 0;  // optimizer steps done before it
+  int64_t step = 0;  // optimizer steps done before this start
   int ranks = 1;
   std::string time;  // as returned by utc_now()
 

@@ -24,7 +24,7 @@ TraceWindow window_of(const StepTrace::Options& options) {
   return {.first = std::max(window.first, options.first_step + 1), .last = window.last};
 }
 
-// ", clocks within 12 us"; empty for 0.
+// Returns ", clocks within 12 us"; empty for 0.
 std::string within(std::string_view what, int64_t ns) {
   if (ns == 0) return {};
   return cat(what, format_number(1e-3 * static_cast<double>(ns)), " us");
@@ -61,7 +61,7 @@ StepTrace::StepTrace(const Options& options, Timeline& timeline, Context& contex
       units_(std::move(units)) {}
 
 StepTrace::~StepTrace() {
-  timeline_.stop();  // it outlives marks_, and an error may occur while it records
+  timeline_.stop();  // timeline_ outlives marks_, and an error may occur while it records
   world_.record(nullptr);
   context_.set_tracer(nullptr);
   for (const HookedAt& hooked : hooks_) hooked.module->remove_hook(hooked.point, hooked.id);
@@ -133,7 +133,7 @@ TraceRecord StepTrace::take() {
 void StepTrace::write(TraceRecord record, const comm::ClockOffset& after, int64_t after_ns) {
   record.rank = group_.rank();
   record.host = host_name();
-  int64_t zero_ns = before_ns_;  // rank 0's
+  int64_t zero_ns = before_ns_;  // start of the trace by rank 0's clock
   group_.host().broadcast(make_view(&zero_ns, {1}), 0, {.tag = "trace"});
   const double drift = static_cast<double>(after.ns - before_.ns) /
                        static_cast<double>(std::max<int64_t>(after_ns - before_ns_, 1));
@@ -189,8 +189,8 @@ void StepTrace::hook(Module& module) {
   });
 }
 
-// The hook is not called if no input of the unit needs a gradient; then the beginning of the next
-// unit, or the end of the phase, counts as its end.
+// Records the backward of a unit. If no input of the unit needs a gradient, no hook marks its end;
+// then it ends when the next unit begins, or at the end of the phase.
 void StepTrace::hook_backward(Module& unit) {
   const auto end = [this] {
     if (backward_ != nullptr) timeline_.close(backward_opened_);

@@ -35,11 +35,11 @@ TraceWindow parse_trace_steps(std::string_view text);
 class StepTrace {
  public:
   struct Options {
-    std::string file;  // see trace_format()
-    // Empty: the third to fifth step after this start of the run.
+    std::string file;  // output file; see trace_format()
+    // Steps such as "3-5"; empty: the third to fifth step after this start of the run.
     std::string steps = {};
     int64_t first_step = 0;   // steps done before this start
-    int64_t total_steps = 0;  // of the run
+    int64_t total_steps = 0;  // number of steps of the run
   };
   // All arguments must outlive this. `timeline` is the tracer of the group. Throws ConfigError for
   // steps that the run does not reach; steps already done are left out.
@@ -88,10 +88,10 @@ class StepTrace {
   comm::ClockOffset before_;
   int64_t before_ns_ = 0;
   int64_t device_error_ns_ = 0;
-  int64_t last_step_ = 0;    // last begun step, from 1
-  size_t phase_opened_ = 0;  // these are indices of Timeline::open()
+  int64_t last_step_ = 0;  // number of the last begun step, counted from 1
+  size_t phase_opened_ = 0;  // each *_opened_: index of Timeline::open()
   std::vector<size_t> forward_opened_;
-  Module* backward_ = nullptr;  // the unit whose backward runs
+  Module* backward_ = nullptr;  // unit whose backward is running
   size_t backward_opened_ = 0;
 };
 

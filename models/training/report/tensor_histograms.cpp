@@ -12,7 +12,7 @@
 namespace shale::models {
 namespace {
 
-constexpr int kShift = 21;  // 32 bits minus sign, exponent and two bits of the mantissa
+constexpr int kShift = 21;  // 32 bits without sign, exponent and two mantissa bits
 constexpr uint32_t kNotFinite = 0xffu << 2;
 constexpr int64_t kHalf = ValueCounts::kRanges / 2;
 constexpr int64_t kPiece = int64_t{1} << 20;  // values copied to the host at a time
@@ -79,7 +79,7 @@ void for_each_used(const OptimSpan& span, const Visit& visit) {
 void ValueCounts::add(std::span<const float> values) {
   for (const float value : values) {
     uint32_t range = std::bit_cast<uint32_t>(value) >> kShift;
-    if (value == 0) range = 0;  // -0 too
+    if (value == 0) range = 0;  // +0 and -0 share a range
     ++counts[range];
     if ((range & kNotFinite) == kNotFinite) continue;
     const double wide = value;
@@ -100,7 +100,7 @@ Histogram histogram_of(const ValueCounts& counts, double scale) {
   if (counts.finite == 0) return histogram;
   const auto largest = static_cast<float>(std::max(-counts.least, counts.most));
   const uint32_t top = std::bit_cast<uint32_t>(largest) >> kShift;
-  constexpr uint32_t kShown = 16 * 4 + 4;  // the 16 powers of two below the largest, and its own
+  constexpr uint32_t kShown = 16 * 4 + 4;  // 4 ranges for each of the top 17 powers of two
   const uint32_t bottom = top > kShown ? top - kShown : 0;
   const auto add = [&histogram](double right_edge, int64_t count) {
     histogram.right_edges.push_back(right_edge);

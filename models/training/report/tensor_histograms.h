@@ -34,7 +34,7 @@ Histogram histogram_of(const ValueCounts& counts, double scale);
 
 // Histogram of a parameter.
 struct TensorHistogram {
-  std::string name;  // the parameter's
+  std::string name;  // name of the parameter
   Histogram histogram;
 };
 enum class HistogramOf { kParameters, kGradients };

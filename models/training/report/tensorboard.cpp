@@ -46,7 +46,7 @@ constexpr int64_t kTensorClass = 2;
 }  // namespace metadata
 namespace tensor {
 constexpr uint32_t kDType = 1, kShape = 2, kStrings = 8;
-constexpr uint32_t kDim = 2, kSize = 1;  // of a shape, of a dim
+constexpr uint32_t kDim = 2, kSize = 1;  // field of a shape, and field of its dimensions
 constexpr int64_t kString = 7;
 }  // namespace tensor
 namespace hparams {
@@ -67,7 +67,7 @@ double unix_seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-// Scalars of one step.
+// Collects the scalars of one step in a summary.
 class Scalars {
  public:
   void add(const std::string& tag, std::optional<double> number) {
@@ -160,7 +160,7 @@ ProtoMessage experiment(double now, const OptionValues& options) {
   }
   for (const auto& [tag, dataset] : {std::pair{"train/loss", hparams::kTraining},
                                      std::pair{"validation/loss", hparams::kValidation}}) {
-    // The name has a tag, and an empty group.
+    // Encodes a metric name: a tag, and an empty group.
     const ProtoMessage name = ProtoMessage().text(hparams::kMetricTag, tag);
     all.message(hparams::kMetrics, ProtoMessage()
                                        .message(hparams::kMetricName, name)
@@ -320,7 +320,7 @@ void TensorBoardWriter::end(int64_t step, bool succeeded) {
   ProtoMessage status;
   status.integer(hparams::kEndStatus, succeeded ? hparams::kSuccess : hparams::kFailure)
       .real(hparams::kEndTime, unix_seconds());
-  // After all rows, so that a run resumed at any step drops it.
+  // The event is at the step after the last row, so that a run resumed at any step drops it.
   write_event(step + 1, event::kSummary,
               hparams_summary("session_end_info", hparams::kSessionEnd, status));
 }

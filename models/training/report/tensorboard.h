@@ -18,15 +18,15 @@ namespace shale::models {
 // Option names, with their values as JSON.
 using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
-// Counts of values by range.
+// Histogram: number of values in each bucket.
 struct Histogram {
   double least = 0;
   double most = 0;
   double count = 0;
   double sum = 0;
   double sum_of_squares = 0;
-  std::vector<double> right_edges;  // ascending; a bucket begins where the previous one ends
-  std::vector<double> counts;       // same length
+  std::vector<double> right_edges;  // ascending; each bucket begins where the previous one ends
+  std::vector<double> counts;  // number of values by bucket, as many as right_edges
 };
 
 // TensorBoard output of a run: event files in the run's own folder, one per start. Each record is

@@ -34,7 +34,7 @@ std::string hexadecimal(uint64_t value) {
   return text.data();
 }
 
-// Events of a rank, one per line, separated by commas.
+// Formats the events of a rank as JSON, one per line, separated by commas.
 class ChromeEvents {
  public:
   explicit ChromeEvents(const TraceRecord& record) : record_(record) {
@@ -96,7 +96,7 @@ class ChromeEvents {
   std::string events_;
 };
 
-// Packets of a rank. Slice names are interned: written once, then referred to by index.
+// Encodes the packets of a rank. Slice names are interned: written once, then referred to by index.
 class PerfettoPackets {
  public:
   explicit PerfettoPackets(const TraceRecord& record)
@@ -236,7 +236,7 @@ std::string join_traces(std::span<const std::string> ranks, TraceFormat format) 
 
 void sort_slices(TraceRecord& record) {
   for (auto& [title, slices] : record.tracks) {
-    // Among equal slices the inner one ended, and was recorded, first; reversing puts it last.
+    // Of equal slices the inner one was recorded first, because it ended first; reverses the order.
     std::reverse(slices.begin(), slices.end());
     std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;

@@ -21,19 +21,19 @@ enum class TraceFormat {
 // Returns the format by extension, ".json" or ".pftrace". Throws ConfigError for others.
 TraceFormat trace_format(std::string_view path);
 
-// Encodes a rank's part of the file. Times are of a clock that all ranks share, and not negative.
+// Encodes a rank's part of the file. Ranks must share one clock; times must not be negative.
 std::string encode_trace(const TraceRecord& record, TraceFormat format);
 // Joins the encoded parts of all ranks to a file.
 std::string join_traces(std::span<const std::string> ranks, TraceFormat format);
 
-// Reads such a file, by rank; slices are sorted by begin, outer ones first. Throws
-// MissingInputError if the file does not exist, DataError if it is invalid.
+// Reads a trace file, with one record per rank; slices are sorted by begin, outer ones first.
+// Throws MissingInputError if the file does not exist, DataError if it is invalid.
 std::vector<TraceRecord> read_trace(const std::string& path);
 std::vector<TraceRecord> parse_trace(std::string_view file, const std::string& source);
 
 // Sorts the slices of all tracks by begin, outer ones first.
 void sort_slices(TraceRecord& record);
-// Maps every time with `map`, which must preserve their order.
+// Replaces every time t of the record by map(t); `map` must preserve the order of times.
 void map_times(TraceRecord& record, const std::function<int64_t(int64_t)>& map);
 
 }  // namespace shale::models

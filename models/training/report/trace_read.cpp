@@ -19,7 +19,7 @@ namespace {
 using Slice = TraceRecord::Slice;
 using About = TraceRecord::About;
 
-// Record under construction.
+// A record while it is being read.
 struct Reading {
   TraceRecord record;
   std::map<std::string, uint32_t, std::less<>> places;
@@ -75,7 +75,7 @@ class ChromeReader {
   explicit ChromeReader(const std::string& source) : source_(source) {}
 
   void read(const Json& events) {
-    // Reads names first, as they may follow the events.
+    // Reads the names of tracks first, because they may follow the events.
     for (const Json& event : events) {
       if (text(event, "ph") == "M") read_name(event);
       if (text(event, "ph") == "s") starts_.insert({integer(event, "pid"), text(event, "id")});
@@ -164,7 +164,7 @@ class ChromeReader {
   }
 
   const std::string& source_;
-  std::map<int64_t, Reading> ranks_;  // by pid
+  std::map<int64_t, Reading> ranks_;  // records by process id
   std::map<std::pair<int64_t, int64_t>, std::string> tracks_;
   std::set<std::pair<int64_t, std::string>> starts_;
 };
@@ -307,7 +307,7 @@ class PerfettoReader {
   }
 
   const std::string& source_;
-  std::map<int64_t, Reading> ranks_;  // by sequence
+  std::map<int64_t, Reading> ranks_;  // records by packet sequence id
   std::map<int64_t, Track> tracks_;
   std::map<std::pair<int64_t, int64_t>, std::string> names_;
 };

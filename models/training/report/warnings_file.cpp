@@ -15,7 +15,7 @@ namespace shale::models {
 namespace {
 
 constexpr size_t kKept = 1000;  // lines kept in memory
-constexpr double kAtOnce = 60;  // burst of warnings
+constexpr double kAtOnce = 60;  // maximum number of warnings in a burst
 constexpr double kPerSecond = 1;
 // Limits the wait for a rank that holds the lock: a stopped rank must not block the others.
 constexpr int kLockTries = 100;
@@ -66,7 +66,7 @@ WarningsFile::~WarningsFile() {
     tell_of_withheld();
     flush();
   } catch (const std::exception&) {
-    // Ignored, as in write().
+    // Ignores the error, as write() does.
   }
   if (fd_ >= 0) close(fd_);
 }
@@ -87,7 +87,7 @@ void WarningsFile::write(LogLevel level, std::string_view text) noexcept try {
   add(level >= LogLevel::kError ? "error" : "warning", text);
   flush();
 } catch (const std::exception&) {
-  // A failed report must not end the run; the line was already printed.
+  // Ignores the error: a failed report must not end the run, and the line was already printed.
 }
 
 void WarningsFile::add(std::string_view level, std::string_view text) {

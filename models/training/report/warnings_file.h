@@ -40,7 +40,7 @@ class WarningsFile {
   bool may_warn();
   void tell_of_withheld();
 
-  const std::string before_text_;  // host and rank
+  const std::string before_text_;  // host and rank, with which every line begins
   const Clock clock_;
   std::mutex mutex_;
   std::string path_;
