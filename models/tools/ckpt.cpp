@@ -97,7 +97,7 @@ int run_verify(int argc, const char* const* argv) {
   const auto verify = [&](const char* name, const std::function<bool()>& is_there) {
     try {
       if (is_there() && !quiet) std::printf("ok       %s\n", name);
-    } catch (const DataError& error) {  // report the other checkpoints too
+    } catch (const DataError& error) {  // goes on, to report the other checkpoints too
       if (!quiet) std::printf("damaged  %s\n", name);
       if (damaged++ == 0) first_problem = error.what();
     }

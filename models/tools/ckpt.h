@@ -22,11 +22,11 @@ int run_diff(int argc, const char* const* argv);
 // none.
 std::string find_checkpoint(const std::string& path);
 
-// Parses the arguments. Returns true if they only requested output such as --help, which it prints.
+// Parses the arguments. Returns true if they only request output such as --help, which it prints.
 bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv);
 
-// Formats rows of cells with aligned columns. The first row is the header; columns whose name ends
-// with a space are right-aligned.
+// Formats a table with aligned columns. The first row is the header; a column whose header ends
+// with a space is right-aligned.
 std::string make_table(const std::vector<std::vector<std::string>>& rows);
 
 // Returns "step 100, 444 tensors, 1.5 GiB in 4 files".

@@ -21,9 +21,9 @@ struct ExportRequest {
   std::string out;
   ExportFormat format = ExportFormat::kHf;
   GgufType type = GgufType::kF32;
-  std::shared_ptr<const StoredTokenizer> tokenizer;  // null: byte tokens, or no tokenizer
+  std::shared_ptr<const StoredTokenizer> tokenizer;  // null: bytes, or no tokenizer
   HfExtras extras = {};
-  bool ema = false;  // use the averaged weights
+  bool ema = false;  // export the averaged weights
   int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;
 };
 
@@ -53,10 +53,10 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   return make_gguf_writer(request.out, model, tokenizer, request.type);
 }
 
-// Writes one parameter after another, as f32.
+// Exports the parameters of a checkpoint one at a time, converted to f32.
 void export_model(const CheckpointModel& stored, const ExportRequest& request) {
   const LanguageModelConfig& config = stored.config();
-  const auto model = make_language_model(config);  // for names and shapes only: not allocated
+  const auto model = make_language_model(config);  // only for names and shapes
   const auto out = request.format == ExportFormat::kGguf ? gguf_writer(config, request)
                                                          : hf_writer(config, request);
   std::vector<float> values;

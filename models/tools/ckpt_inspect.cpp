@@ -27,7 +27,7 @@ int64_t parts_of(const CheckpointTensor& tensor) {
   return parts;
 }
 
-// Lists the members of an object, one per line.
+// Returns the members of a JSON object under a title, one per line.
 std::string members(const std::string& title, const std::string& object) {
   std::string text = title + "\n";
   std::vector<std::vector<std::string>> rows = {{"", ""}};
@@ -35,7 +35,7 @@ std::string members(const std::string& title, const std::string& object) {
   for (const auto& [key, value] : json.items()) {
     rows.push_back({excerpt(key), excerpt(value.dump(), 200)});
   }
-  return text + make_table(rows).substr(1);  // without the header
+  return text + make_table(rows).substr(1);  // without the header row
 }
 
 std::string page(const CheckpointReader& reader) {

@@ -31,7 +31,7 @@ std::set<std::string> words_of(const std::string& list) {
   return words;
 }
 
-// Converts a value of a dotted option to TOML, which has stricter number syntax: .5 becomes 0.5.
+// Converts the value of a dotted option to TOML, whose number syntax is stricter: .5 becomes 0.5.
 std::string toml_value(const std::string& word) {
   if (word == "true" || word == "false") return word;
   const bool is_real = word.find_first_of(".eE") != word.npos;
@@ -40,8 +40,7 @@ std::string toml_value(const std::string& word) {
   return cat("\"", word, "\"");
 }
 
-// Parses lines "--training.steps=100" or "--training.steps 100": one dotted option and its value
-// each.
+// Parses one dotted option per line, "--training.steps=100" or "--training.steps 100".
 Json parse_dotted(std::string_view text, const std::string& source) {
   std::string toml;
   for (size_t begin = 0; begin < text.size();) {
@@ -86,7 +85,7 @@ Trainer trainer_of(const Json& theirs, const std::string& file) {
   throw ConfigError(cat(file, ": cannot tell which trainer the options are for; use --from"));
 }
 
-// Prints the options, and whether train_lm accepts them.
+// Prints the converted options, and tells whether train_lm accepts them.
 std::string checked(const Json& options, const std::string& file) {
   std::string text = options.dump(2) + "\n";
   TrainConfig config;

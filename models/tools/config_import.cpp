@@ -77,7 +77,7 @@ std::optional<Json> ConfigImport::numeric(const std::string& key) {
   const Json number = as_number(*value);
   if (!number.is_number()) mistyped(key, "a number", *value);
   const double real = number.real();
-  // 1e3 and 3.0 are integers too.
+  // Numbers such as 1e3 and 3.0 are integers too.
   const bool is_integral = real == std::floor(real) && std::abs(real) < 1e15;
   return is_integral ? Json(static_cast<int64_t>(real)) : number;
 }
@@ -188,7 +188,7 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
     if (!it->first.starts_with(key + ".")) break;
     if (!it->second.is_null()) refuse(it->first, why);
   }
-  const auto value = take(key);  // nothing for "auto": transformers then uses the accepted value
+  const auto value = take(key);  // empty for "auto": transformers then uses the accepted value
   if (!value || *value == harmless || as_number(*value) == harmless) return;
   refuse(key, why);
 }
@@ -196,7 +196,7 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
 void ConfigImport::set_global_batch(int64_t micro_batch, int64_t accumulated,
                                     std::string_view key) {
   if (ranks_ > 0) return set("global_batch", micro_batch * accumulated * ranks_, key);
-  if (accumulated == 1) return;  // the default
+  if (accumulated == 1) return;  // that is the default of --global-batch
   problems_.push_back(
       cat(key, " ", accumulated, ": --global-batch depends on the number of ranks; give --ranks"));
 }

@@ -82,7 +82,7 @@ void import_optimizer(ConfigImport& in) {
     }
   }
   if (is_adam || name == "muon") in.maps(params + "eps", "eps", is_adam ? 1e-8 : 1e-10);
-  // The default of torch.optim.AdamW differs from DeepSpeed's.
+  // torch_adam selects torch.optim.AdamW, whose default differs from DeepSpeed's.
   const bool of_torch = is_adam && in.flag(params + "torch_adam") == true;
   in.maps(params + "weight_decay", "weight_decay", of_torch ? 0.01 : 0.0);
   if (name == "sgd") in.maps(params + "momentum", "momentum", 0);
@@ -96,7 +96,7 @@ void import_optimizer(ConfigImport& in) {
   in.leave_out({params + "torch_adam"}, "which implementation it is changes no result");
 }
 
-// Our warm-up is linear; DeepSpeed's is logarithmic by default.
+// Shale's warm-up is linear; DeepSpeed's is logarithmic by default.
 void import_warmup(ConfigImport& in, bool is_cosine) {
   const std::string params = "scheduler.params.";
   in.maps(params + "warmup_num_steps", "warmup_steps", 1000);
@@ -111,14 +111,14 @@ void import_warmup(ConfigImport& in, bool is_cosine) {
     return;
   }
   in.refuse_unless(params + "warmup_min_lr", 0, "a warm-up begins at 0");
-  in.maps(params + "warmup_max_lr", "lr", 1e-3);  // it overrides the optimizer's rate
+  in.maps(params + "warmup_max_lr", "lr", 1e-3);  // the warm-up's rate overrides the optimizer's
 }
 
 void import_schedule(ConfigImport& in) {
   const std::string params = "scheduler.params.";
   const auto type = in.text("scheduler.type");
   if (!type) {
-    if (!in.is_set("lr")) return;  // the caller of the run sets rate and schedule
+    if (!in.is_set("lr")) return;  // the command that starts the run sets rate and schedule
     in.set("schedule", "constant", "scheduler.type (not given)");
     return in.set("warmup_steps", 0, "scheduler.type (not given)");
   }
@@ -200,7 +200,7 @@ void import_zero(ConfigImport& in) {
   const int64_t stage = in.integer(zero + "stage").value_or(0);
   const bool has_replicas = in.is_set("optimizer") && in.option("optimizer") == "1bit-adam";
   if (has_replicas && stage == 0) {
-    // Every rank is a replica; its states are a shard of a single part.
+    // With 1-bit Adam every rank is a replica of its own, so optimizer states are not divided.
     in.set("zero", 1, "optimizer.type");
     in.set("shard_ranks", 1, "optimizer.type");
   }

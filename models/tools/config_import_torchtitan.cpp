@@ -10,7 +10,7 @@ namespace {
 
 const std::string kParallel = "parallelism.";
 
-// Keys that change results, with the value that requests our behaviour.
+// Keys that change results, with the value for which torchtitan behaves like Shale.
 struct Harmless {
   const char* name;
   Json value;
@@ -29,7 +29,7 @@ const Harmless kHarmless[] = {
     {"checkpoint.load_step", -1, "give --resume and the checkpoint"},
 };
 
-// torchtitan's model names, with our --model.
+// torchtitan's model names, with the corresponding --model.
 struct Flavor {
   const char *name, *flavor, *model;
 };
@@ -147,7 +147,7 @@ void import_pipeline(ConfigImport& in) {
   }
   in.set("pipeline_schedule", schedule, key);
   if (theirs == "Interleaved1F1B") in.set("pipeline_chunks", 2, key);
-  // The pipeline splits a rank's batch into these.
+  // torchtitan divides a rank's batch into micro-batches of this size.
   in.maps(kParallel + "pipeline_parallel_microbatch_size", "micro_batch", 1);
 }
 
@@ -156,7 +156,7 @@ void import_parallelism(ConfigImport& in) {
   const int64_t replicas = in.integer(part + "data_parallel_replicate_degree").value_or(1);
   const int64_t shards = in.integer(part + "data_parallel_shard_degree").value_or(-1);
   const std::string reshard = in.text(part + "fsdp_reshard_after_forward").value_or("default");
-  const bool has_stages = degree(in, "pipeline") > 1;  // parameters then stay gathered
+  const bool has_stages = degree(in, "pipeline") > 1;  // they keep parameters gathered
   in.set("zero", shards == 1 ? 0 : has_stages ? 1 : reshard == "never" ? 2 : 3,
          part + "data_parallel_shard_degree");
   if (replicas > 1 && shards > 1)

@@ -11,7 +11,7 @@
 namespace shale::models {
 namespace {
 
-// Keys that change results, with the value that requests our behaviour.
+// Keys that change results, with the value for which transformers behaves like Shale.
 struct Harmless {
   const char* name;
   Json value;
@@ -136,7 +136,7 @@ void import_optimizer(ConfigImport& in) {
   in.leave_out({"adam_beta1", "adam_beta2", "adam_epsilon"},
                cat("it is not of ", theirs, ", which is the optimizer"));
   in.maps("weight_decay", "weight_decay", 0.0);
-  // Null disables clipping.
+  // A max_grad_norm of null disables clipping.
   in.maps("max_grad_norm", "clip", in.is("max_grad_norm", nullptr) ? 0.0 : 1.0);
   in.refuse_unless("optim_args", "", "has no counterpart: give the options' own flags");
 }
@@ -157,13 +157,13 @@ void import_warmup(ConfigImport& in) {
   in.set("warmup_steps", static_cast<int64_t>(std::ceil(steps * all)), key);
 }
 
-// Sets min_lr as a share of lr, which is not set if the optimizer is not supported.
+// Sets min_lr as a share of lr, if lr is set; it is not if the optimizer is not supported.
 void set_min_lr(ConfigImport& in, double share, const std::string& key) {
   if (in.is_set("lr")) in.set("min_lr", share * in.option("lr").real(), key);
 }
 
-// Our rate is lr * sqrt(warmup / step). Theirs uses `timescale` instead of warmup if given, and
-// 10000 without a warm-up.
+// Shale's learning rate is lr * sqrt(warmup / step). The rate of transformers uses `timescale`, if
+// given, instead of the warm-up, and 10000 if there is no warm-up.
 void import_inverse_sqrt(ConfigImport& in, const std::string& key, const std::string& timescale) {
   in.set("schedule", "inverse-sqrt", key);
   const int64_t warmup =
@@ -227,7 +227,7 @@ void import_schedule(ConfigImport& in) {
   }
 }
 
-// FSDP keys about wrapping, gathering and saving parameters.
+// Keys of FSDP that affect only how parameters are wrapped, gathered and saved.
 constexpr const char* kOfUnits[] = {"min_num_params",
                                     "transformer_layer_cls_to_wrap",
                                     "auto_wrap_policy",

@@ -14,13 +14,13 @@ enum class State {
   kFailed,   // training cannot run
 };
 
-// One line of the doctor's page.
+// One line of the output of shale doctor.
 struct Finding {
   std::string section;
   std::string name;
   State state = State::kOk;
   std::string value;  // value found
-  std::string fix;    // remedy; empty if all is well
+  std::string fix;    // remedy; empty: nothing to do
 };
 
 using Findings = std::vector<Finding>;
@@ -38,10 +38,10 @@ void examine_libraries(Findings& findings);
 
 // Options of --bench.
 struct BenchOptions {
-  std::string folder;  // on the disk to measure
-  int ranks = 2;       // started by mpirun
+  std::string folder;  // folder on the disk to measure
+  int ranks = 2;       // number of ranks to start with mpirun
   int pipeline = 1, context = 1, tensor = 1;
-  std::string hostfile;  // hosts of the ranks; empty: this host
+  std::string hostfile;  // host file for mpirun; empty: this host
 };
 
 // Measures memory, GEMMs, GPUs, a disk and the mesh axes in about ten seconds, and adds a line with

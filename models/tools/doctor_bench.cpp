@@ -35,9 +35,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kSection = "Measured";
-constexpr int kRuns = 5;  // the fastest counts: other load can only slow it down
+constexpr int kRuns = 5;  // the fastest run counts, because other load can only slow it down
 
-// Well-known model used to illustrate the figures: GPT-2 124M with AdamW.
+// GPT-2 124M with AdamW: an example that the output uses to explain the measured rates.
 constexpr double kGradientBytes = 124e6 * 4, kCheckpointBytes = 124e6 * 12;
 
 double seconds_of(const std::function<void()>& run) {
@@ -144,7 +144,7 @@ void measure_disk(Findings& findings, const std::string& path) {
   try {
     const Folder folder = Folder::open(path);
     const DirectMemory memory = allocate_direct_memory(kPart);
-    std::memset(memory.get(), 0x5a, kPart);  // not zeros, which a disk may not store
+    std::memset(memory.get(), 0x5a, kPart);  // not zeros: a disk may store them without writing
     const std::span<std::byte> part(memory.get(), kPart);
     File file = File::create(folder, name);
     file.bypass_cache(true);
@@ -203,7 +203,7 @@ void measure_gpus(Findings& findings) {
   try {
     while (true) speeds.push_back(measure_gpu(static_cast<int>(speeds.size())));
   } catch (const Error&) {
-    // No more GPUs, or not supported by this build; examine_gpus() reports that.
+    // There are no more GPUs, or the build does not support them; examine_gpus() reports that.
   }
   GpuSpeed best;
   for (const GpuSpeed& speed : speeds) {
@@ -232,7 +232,7 @@ struct AxisSpeed {
   std::string axis;
   int ranks = 0;
   bool leaves_host = false;
-  double latency_s = 0, bytes_per_s = 0;  // latency of 8 bytes; ring bandwidth of a rank
+  double latency_s = 0, bytes_per_s = 0;  // 8-byte latency; ring bandwidth per rank
 };
 
 // Measures an axis; the slowest of its groups counts. Collective over `world`.
@@ -316,7 +316,7 @@ void measure_axes(Findings& findings, const BenchOptions& options) {
   for (size_t at = 0, end = 0; (end = child.output.find('\n', at)) != std::string::npos;
        at = end + 1) {
     const std::string text = child.output.substr(at, end - at);
-    if (!text.starts_with("{")) continue;  // output of MPI
+    if (!text.starts_with("{")) continue;  // skips output of MPI
     const Json line = Json::parse(text, {}, "an axis");
     ++axes;
     judge_axis(findings,

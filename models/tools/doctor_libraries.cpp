@@ -35,14 +35,14 @@ class Library {
   bool found() const { return handle_ != nullptr; }
   const std::string& error() const { return error_; }
 
-  // Returns null if the library lacks the function.
+  // Returns a function of the library; null if it does not exist.
   template <typename Function>
   Function* get(const char* name) const {
     return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, name));
   }
 
  private:
-  void* handle_ = nullptr;  // never closed, as drivers have threads of their own
+  void* handle_ = nullptr;  // never closed, because drivers have their own threads
   std::string error_;
 };
 
@@ -77,7 +77,7 @@ DriverGpu ask_for_gpu(const Library& driver, int index, int count) {
   }
   get_name(name.data(), static_cast<int>(name.size()) - 1, device);
   get_memory(&found.bytes, device);
-  constexpr int kComputeMajor = 75, kComputeMinor = 76;  // CUdevice_attribute
+  constexpr int kComputeMajor = 75, kComputeMinor = 76;  // constants of CUdevice_attribute
   get_attribute(&major, kComputeMajor, device);
   get_attribute(&minor, kComputeMinor, device);
   found.gpu.name = name.data();
@@ -97,7 +97,7 @@ DriverGpu ask_for_gpu(const Library& driver, int index, int count) {
   return found;
 }
 
-// The memory size of a simulated GPU is unknown: 0.
+// Examines a GPU. Its memory size is 0 if it is unknown, as for a simulated GPU.
 Finding examine_gpu(const DriverGpu& found, int index) {
   Finding finding{.section = "GPU", .name = cat("GPU ", index), .value = found.problem};
   if (!found.problem.empty()) return finding;
@@ -256,8 +256,8 @@ void examine_gpus(Findings& findings) {
   }
   const Library driver{"libcuda.so.1"};
   const bool visible = access("/dev/nvidia0", F_OK) == 0;
-  // Must fork before this process initializes the driver, which does not work in a forked child
-  // afterwards.
+  // Forks before this process initializes the driver, because a forked child cannot use a driver
+  // that its parent initialized.
   Finding build;
   if (driver.found() && visible) build = try_gpu();
   const auto start = driver.get<int(unsigned)>("cuInit");

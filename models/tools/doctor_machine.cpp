@@ -1,4 +1,4 @@
-// Examination of processors, memory, limits and disks for shale doctor.
+// Examines processors, memory, limits and disks, for shale doctor.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ std::string proc_field(const char* path, std::string_view key) {
   return "";
 }
 
-// Returns the CPU quota of the control groups, in CPUs; nothing if unlimited.
+// Returns the CPU quota of the control groups, as a number of CPUs; nothing if unlimited.
 std::optional<double> cgroup_cpus() {
   std::optional<double> smallest;
   const auto consider = [&](double quota, double period) {
@@ -117,14 +117,14 @@ void examine_instructions(Findings& findings) {
 void examine_limits(Findings& findings) {
   const auto add = [&](const char* name, rlim_t limit, bool in_bytes, rlim_t wanted,
                        const char* fix) {
-    const bool enough = limit >= wanted;  // RLIM_INFINITY is the largest value
+    const bool enough = limit >= wanted;  // true for RLIM_INFINITY, the largest value
     findings.push_back({.section = "Memory and limits",
                         .name = name,
                         .state = enough ? State::kOk : State::kWarning,
                         .value = limit_text(limit, in_bytes),
                         .fix = enough ? "" : fix});
   };
-  // Every shared buffer is an open file in the rank that made it.
+  // A rank has an open file for every shared buffer that it made.
   add("ulimit -n", soft_limit(RLIMIT_NOFILE), false, 1024,
       "ulimit -n 65536: each buffer that ranks share is an open file");
   add("ulimit -s", soft_limit(RLIMIT_STACK), true, 1 << 20,

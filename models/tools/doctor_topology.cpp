@@ -1,4 +1,4 @@
-// Examination of the places and connections of GPUs, and their consequences, for shale doctor.
+// Examines for shale doctor where GPUs are, how they are connected, and what follows for training.
 #include <algorithm>
 #include <set>
 
@@ -49,7 +49,7 @@ Finding examine_place(const std::vector<PciPlace>& places, size_t index) {
   return finding;
 }
 
-// A row of the matrix: the other GPUs, grouped by the type of path to them.
+// Describes the paths from one GPU to all others, grouped by type of path.
 Finding examine_paths(const GpuMachine& machine, size_t index) {
   const MachineGpu& gpu = machine.gpus[index];
   std::string text;

@@ -20,7 +20,7 @@ struct Request {
   ModelOptions model;
   Evaluated task = Evaluated::kPerplexity;
   std::string data;
-  int64_t seq_len = 0;  // 0: the context, at most kLongestWindow
+  int64_t seq_len = 0;  // tokens per window; 0: the model's context, at most kLongestWindow
   int64_t batch = 8, limit = 0;
   bool json = false;
 };

@@ -63,13 +63,13 @@ void describe(ConfigSpec& spec, Request& r) {
   spec.example("shale generate my_model --chat --system \"Be brief.\"");
 }
 
-// A text during generation: complete characters, up to the stop string.
+// Text while it is generated: ends with a complete character, and before the stop string.
 class GrowingText {
  public:
   GrowingText(const Tokenizer& tokenizer, std::string stop)
       : decoder_(tokenizer, /*show_special=*/false), stop_(std::move(stop)) {}
 
-  // Returns false if the text ends here.
+  // Appends a token. Returns false if the stop string has been generated, which ends the text.
   bool push(int32_t token) {
     text_ += decoder_.push(token);
     if (stop_.empty()) return true;
@@ -82,7 +82,8 @@ class GrowingText {
     stopped_ = true;
     return false;
   }
-  // Returns the text not yet taken that cannot be part of the stop string.
+  // Returns the text since the last call, without the last characters if they may be part of the
+  // stop string, unless `all`.
   std::string take(bool all) {
     const size_t kept = all || stop_.empty() ? 0 : stop_.size() - 1;
     const size_t end = std::max(taken_, text_.size() - std::min(text_.size(), kept));
@@ -186,7 +187,7 @@ void converse(const Request& request, Generator& generator) {
   }
 }
 
-// Encodes a line of --prompts.
+// Encodes a prompt, which is a line of the file of --prompts.
 std::vector<int32_t> encode_line(const std::string& line, const std::string& place,
                                  const Request& request, Generator& generator) {
   const Json object = Json::parse(line, {.max_bytes = int64_t{64} << 20}, place);
@@ -218,7 +219,7 @@ struct Waiting {
   std::string problem;
 };
 
-// Prints a line for each; an error takes the place of an answer.
+// Prints one line for each prompt: its answer, or its error.
 void print_answers(const std::vector<Waiting>& waiting, Generator& generator) {
   std::vector<std::vector<int32_t>> prompts;
   for (const Waiting& line : waiting) {

@@ -14,16 +14,16 @@
 
 namespace shale::models {
 
-// Model that a tool runs, and its device.
+// Model that a tool uses, and the device on which it runs.
 struct ModelOptions {
   std::string path;       // Hugging Face folder, checkpoint or run
-  std::string tokenizer;  // file; empty: the model's; for 256 tokens: bytes
+  std::string tokenizer;  // tokenizer file; empty: the model's own, or bytes for 256 tokens
   std::string device = "auto";
   Precision dtype = Precision::kAuto;
-  int threads = 0;  // 0: the rank's share of the node
+  int threads = 0;  // CPU threads; 0: the rank's share of the node's CPUs
 };
 
-// Declares the flags, and the model as a positional argument.
+// Declares the flags of `options`, and the path of the model as a positional argument.
 void describe(ConfigSpec& spec, ModelOptions& options);
 
 struct LoadedModel {
@@ -31,7 +31,7 @@ struct LoadedModel {
   std::shared_ptr<const StoredTokenizer> tokenizer;
   std::vector<int64_t> ends;  // tokens that end a text; the model's files may list several
   std::unique_ptr<Context> context;
-  std::unique_ptr<LanguageModel> model;  // destroyed before the context
+  std::unique_ptr<LanguageModel> model;  // must be destroyed before the context
 };
 
 // Loads the whole model on each rank. Throws UnavailableError for a missing device, ConfigError for

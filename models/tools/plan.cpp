@@ -35,26 +35,26 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kExplained = 25;  // rows of --explain
+constexpr size_t kExplained = 25;  // number of rows that --explain prints
 constexpr int64_t kMostLayouts = 1000;
 constexpr const char* kHere = "here";  // value of --cluster for the CPUs of this host
 
 struct PlanOptions {
   int ranks = 1;
-  int rank = -1;  // -1: the first of each pipeline stage
+  int rank = -1;  // rank to plan; -1: the first rank of each pipeline stage
   std::string check;
   bool layouts = false;
   int64_t top = 20;
   double search_time = 60;
   bool explain = false;
   bool json = false;
-  int64_t search_dry_runs = 0;  // limit of a layout search; 0: none
-  std::string write;            // file; empty: none
-  std::string cluster;          // file for read_cluster(), or kHere; empty: none
-  std::string kernel_times;     // file; empty: none
+  int64_t search_dry_runs = 0;  // maximum number of dry runs of a layout search; 0: no limit
+  std::string write;            // file for the options of the fastest layout; empty: none
+  std::string cluster;          // cluster file, or kHere; empty: no cluster
+  std::string kernel_times;     // cache file; empty: none
   bool measure = false;
-  double device_mtbf_h = 0;  // 0: failures are not considered
-  FailureModel failures;     // without the time between failures
+  double device_mtbf_h = 0;  // mean hours between failures of a device; 0: ignore failures
+  FailureModel failures;     // seconds of saves and restarts
   TrainConfig train;
 };
 
@@ -149,7 +149,7 @@ std::string row(std::string_view name, const std::array<int64_t, kMemoryTags>& b
   return cat(line, " ", padded(bytes_text(sum), kCellWidth), "\n");
 }
 
-// Returns the unit that a share belongs to; "outside units" if there is none.
+// Returns the unit that contains the module of a share; "outside units" if there is none.
 std::string unit_of(const MemoryLedger::Share& share, const std::vector<Module*>& units) {
   const bool is_flat = share.tag == MemoryTag::kParameter || share.tag == MemoryTag::kGradient ||
                        share.tag == MemoryTag::kOptimizer;
@@ -211,10 +211,10 @@ std::string failures_text(const PlanOptions& options) {
              "% of the time makes steps that are not lost again\n");
 }
 
-// Machines for which the time is planned; none without --cluster.
+// Machines for which step times are planned; empty without --cluster.
 class Machines {
  public:
-  // Sets the device of `run`. cluster: null: none.
+  // Sets the device of `run` to that of the cluster. cluster: null without --cluster.
   Machines(const PlanOptions& options, const Cluster* cluster, RunConfig& run)
       : path_(options.kernel_times) {
     if (cluster == nullptr) return;
@@ -258,7 +258,7 @@ int plan(PlanOptions& options, const Cluster* cluster) {
                                                    : first_ranks_of_stages(run, options.ranks);
   std::vector<TimedRank> planned;
   for (const int rank : ranks) {
-    // A new task, as a plan leaves parameters sharded and without memory.
+    // Every rank needs a new task, because planning leaves its parameters without memory.
     const std::unique_ptr<LanguageTask> of_rank = make_language_task(options.train);
     planned.push_back(machines.get() != nullptr
                           ? plan_time(run, *of_rank, rank, options.ranks, *machines.get())
@@ -294,7 +294,7 @@ int plan(PlanOptions& options, const Cluster* cluster) {
 
 // ---- Layouts ----
 
-// Names what keeps a step from the time of its GEMMs: the two largest waits, and memory.
+// Names the reasons why a step takes longer than its GEMMs: the two largest waits, and memory.
 std::string limits_of(const PlannedLayout& layout, int64_t most_bytes) {
   const PlannedStep& step = *layout.step;
   std::vector<std::pair<double, std::string_view>> waits{{step.exposed_data, "data"},
@@ -426,7 +426,7 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   if (!fs::exists(data)) data.clear();
   const auto ranks = static_cast<int>(run.size());
   resolve(options.train, ranks);
-  // If the peak may be at another time, its breakdown by tag may differ too.
+  // If the time of the peak may differ, its breakdown by tag may differ too.
   const Claim claim = memory_depends_on_time(config, ranks) ? Claim::kAtMost : Claim::kEqual;
   std::string differences;
   for (const RankMemory& found : run) {

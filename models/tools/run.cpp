@@ -46,7 +46,7 @@ int64_t saved_step(const LaunchCommand& command) {
   }
 }
 
-// mpirun returns 1 after its own SIGTERM, regardless of the ranks. Their result is on the disk.
+// Returns a run's exit code: that of status.json if mpirun returned 1, as it does after a SIGTERM.
 int code_of_run(int code, const LaunchCommand& command) {
   if (code != 1 || !command.has_program()) return code;
   try {
@@ -57,8 +57,8 @@ int code_of_run(int code, const LaunchCommand& command) {
   }
 }
 
-// Updates status.json for a run that was killed before it could; not while another run writes to
-// the folder.
+// Updates status.json for a run that was killed before it could do so itself. Does nothing while
+// another run writes to the folder.
 void tell_of_killed_run(const LaunchCommand& command, int code) {
   if (code == 0 || !command.has_program()) return;
   try {
@@ -70,7 +70,7 @@ void tell_of_killed_run(const LaunchCommand& command, int code) {
     status.message = cat("ended with ", describe_exit(code), " before it could say more");
     write_run_status(command.out_folder(), status);
   } catch (const Error& error) {
-    // No run, or its folder is in use: nothing to report.
+    // No run, or its folder is in use: there is nothing to report.
     if (error.code() == ExitCode::kDisk) say(cat("status.json: ", error.what()));
   }
 }
@@ -93,11 +93,11 @@ bool is_this_host(const std::string& name) {
          name == own.substr(0, own.find('.'));
 }
 
-// Command that a host runs: a line for each processor with its core, and the number of usable
-// processors.
+// Command that prints the cores of a host: a line for each processor with its core, then the number
+// of usable processors.
 constexpr const char* kAskForCores = "lscpu -p=Core,Socket; nproc";
 
-// Returns the number of usable cores in the output; 0: invalid output.
+// Returns the number of usable cores in the output of kAskForCores; 0: invalid output.
 int64_t cores_in(const std::string& answer) {
   std::set<std::string> cores;
   int64_t usable = 0;
@@ -112,8 +112,8 @@ int64_t cores_in(const std::string& answer) {
   return cores.empty() ? usable : std::min(usable, static_cast<int64_t>(cores.size()));
 }
 
-// Returns true if the host responds. Asks a host without given slots for its cores, as mpirun
-// would.
+// Returns true if the host responds. If the host has no given slots, sets them to its number of
+// cores, as mpirun would.
 bool answers(const LaunchCommand& command, LaunchHost& host, double timeout_s) {
   const bool here = is_this_host(host.name);
   if (here && host.slots) return true;

@@ -24,7 +24,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Reports progress: a changing line on a terminal, otherwise occasional lines.
+// Reports progress: on a terminal one line that changes, otherwise a new line from time to time.
 class TokenizeReport {
  public:
   void operator()(const TokenizeProgress& now) {
@@ -58,7 +58,7 @@ class TokenizeReport {
   Clock::time_point shown_ = start_;
 };
 
-// Parses "none", an id, or the text of a token.
+// Finds a token by "none", its id, or its text.
 std::optional<int32_t> find_token(const StoredTokenizer& stored, const std::string& name,
                                   const char* flag) {
   if (name == "none") return {};

@@ -35,7 +35,7 @@ void check_stop() {
       "shale tokenizer train: stopped as a signal asked for; nothing was written");
 }
 
-// Counts on all threads; the sums do not depend on the distribution over threads.
+// Counts pieces of text on all threads. The sums do not depend on which thread counts what.
 class Counter {
  public:
   explicit Counter(const TrainRequest& request)
@@ -56,7 +56,7 @@ class Counter {
       for_each_document(batch, file, request_.field, [&](std::string_view text) {
         count_pieces(text, request_.trainer.pattern, counts);
       });
-      // Bounds the size of a thread's own counts.
+      // Limits the memory of the thread's own counts.
       if (counts.size() > kMostPieces) add(counts);
     }
     add(counts);
@@ -125,7 +125,7 @@ int run_train(int argc, const char* const* argv) {
   }
   const StopSignals stop_signals;
   trainer.special = split_names(request.special);
-  static_cast<void>(train_bpe({}, trainer));  // reports errors before minutes of counting
+  static_cast<void>(train_bpe({}, trainer));  // reports invalid options before minutes of counting
   if (request.threads == 0) request.threads = cpu_counts().bound;
   data_internal::SkippedFiles skipped;
   request.inputs = list_corpus(inputs, request.field, &skipped);

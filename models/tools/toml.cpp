@@ -57,7 +57,7 @@ Json json_of(const toml::node& node, const std::string& source, int depth = 0) {
     if (!std::isfinite(number->get())) fail("a finite number", text.str());
     return number->get();
   }
-  return text.str();  // date, time, or both
+  return text.str();  // a date, a time, or both
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace shale::models {
 namespace {
 
-// Returns "TOOL", for usage lines.
+// Returns the placeholder for usage lines: "TOOL" for "tool".
 std::string placeholder(std::string_view what) {
   std::string text(what);
   for (char& c : text) c = static_cast<char>(c - 'a' + 'A');
@@ -40,7 +40,7 @@ std::string version(std::string_view program) {
   return parse_config(spec, static_cast<int>(arguments.size()), arguments.data()).output;
 }
 
-// Prints the table as a program without tools does (base/config_internal.h), with a line per tool.
+// Prints the tools of a program, one per line, in the format of --help (base/config_internal.h).
 void print_table(const ToolTable& table) {
   std::printf("%s\tsummary\t\t\t\t%s\t\n", std::string(table.program).c_str(),
               std::string(table.summary).c_str());

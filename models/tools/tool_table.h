@@ -12,7 +12,7 @@ namespace shale::models {
 struct Tool {
   std::string_view name;
   std::string_view summary;  // one line for --help
-  // Takes the arguments after the program's name: argv[0] is the tool's. Returns the exit code;
+  // Runs the tool. argv[0] is the tool's name, and its arguments follow. Returns the exit code;
   // throws Error.
   int (*run)(int argc, const char* const* argv);
 };
@@ -20,10 +20,10 @@ struct Tool {
 struct ToolTable {
   std::string_view program;  // as users type it: "shale ckpt"
   std::string_view summary;  // the first line of --help
-  std::string_view what;     // word for its tools, in lower case: "tool", "action"
+  std::string_view what;     // what its subcommands are called, in lower case: "tool", "action"
   std::string_view closing;  // the last lines of --help
   std::span<const Tool> tools;
-  // Names that other programs have, and what messages say to do instead.
+  // Names of subcommands in other programs, and the advice that the error message gives for each.
   std::span<const std::pair<std::string_view, std::string_view>> synonyms = {};
 };
 

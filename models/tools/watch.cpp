@@ -27,7 +27,7 @@ Terminal terminal_of(int fd) {
     terminal.columns = size.ws_col;
     terminal.rows = size.ws_row;
   }
-  const char* const no_color = std::getenv("NO_COLOR");  // no-color.org
+  const char* const no_color = std::getenv("NO_COLOR");  // convention of no-color.org
   terminal.has_color = no_color == nullptr || *no_color == '\0';
   return terminal;
 }
@@ -55,7 +55,7 @@ class OtherScreen {
   OtherScreen(const OtherScreen&) = delete;
   OtherScreen& operator=(const OtherScreen&) = delete;
 
-  // Draws everything in one update if the terminal supports it (mode 2026).
+  // Draws all lines in one update if the terminal supports synchronized updates (mode 2026).
   void draw(const std::vector<std::string>& lines) {
     std::string text = "\x1b[?2026h\x1b[H";
     for (size_t i = 0; i < lines.size(); ++i) text += cat(i > 0 ? "\r\n" : "", lines[i], "\x1b[K");
@@ -72,7 +72,7 @@ void print_once(const RunData& run) {
 
 // Reads the run again. A restarted run replaces its files, so a failed read may succeed next time.
 void look_again(const std::string& run, RunData& data, int& failures) {
-  constexpr int kMost = 5;  // consecutive failures
+  constexpr int kMost = 5;  // maximum of consecutive failures
   try {
     data = read_run(run);
     failures = 0;
@@ -101,7 +101,7 @@ int run_watch(int argc, const char* const* argv) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  RunData data = read_run(run);  // reports errors before the screen changes
+  RunData data = read_run(run);  // reports errors before switching to the other screen
   if (once || !can_redraw()) {
     print_once(data);
     return 0;

@@ -12,10 +12,10 @@
 namespace shale::models {
 namespace {
 
-// Dimensions of the drawing; the page scales it.
+// Size of the drawing in SVG units; the page scales it.
 constexpr double kLeft = 64, kTop = 30, kWidth = 640, kHeight = 240;
 constexpr double kRight = 16, kBottom = 42;
-constexpr size_t kBuckets = 480;  // curves with more points are reduced to two points per bucket
+constexpr size_t kBuckets = 480;  // a curve with more points is reduced to two points per bucket
 constexpr size_t kColors = 6;
 
 std::string printed(const char* format, double value) {
@@ -28,10 +28,10 @@ std::string coordinate(double value) {
   return printed("%.1f", value);
 }
 
-// Visible part of the plane.
+// Range of steps and values that the chart shows.
 struct Frame {
-  double first = 0, last = 0;  // steps
-  double low = 0, high = 0;    // values, or their logarithms
+  double first = 0, last = 0;  // range of steps
+  double low = 0, high = 0;    // range of values, or of their logarithms
   bool is_logarithmic = false;
 
   double height_of(double value) const { return is_logarithmic ? std::log10(value) : value; }
@@ -63,7 +63,7 @@ Frame frame_of(const Chart& chart) {
     }
   }
   if (frame.first == frame.last) frame.last = frame.first + 1;
-  // A constant needs a scale with different marks too.
+  // Widens the range, so that a constant curve has a scale with different marks too.
   const double range = frame.high - frame.low;
   const double room = range > 0 ? 0.04 * range : std::max(0.1 * std::abs(frame.high), 1e-6);
   frame.low -= room;
@@ -88,7 +88,7 @@ std::string axes(const Frame& frame, const std::string& unit) {
     svg += text_at(kLeft - 6, frame.y(mark) + 4, "end", format_number(value));
   }
   for (const double mark : axis_marks(frame.first, frame.last)) {
-    if (mark != std::floor(mark)) continue;  // steps are integers
+    if (mark != std::floor(mark)) continue;  // skips fractions, because steps are integers
     line(frame.x(mark), kTop, frame.x(mark), kTop + kHeight);
     svg += text_at(frame.x(mark), kTop + kHeight + 16, "middle", printed("%.0f", mark));
   }
@@ -118,7 +118,7 @@ std::string drawn(const ChartCurve& curve, const Frame& frame) {
   return svg + "\"/>\n";
 }
 
-// Draws the sample of a curve in the legend.
+// Returns the sample of a curve's line style, for the legend.
 std::string key_of(const ChartCurve& curve) {
   const std::string run = cat("run", curve.run % kColors);
   const bool has_dots = curve.kind == ChartCurve::Kind::kDots;

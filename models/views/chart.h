@@ -9,7 +9,7 @@ namespace shale::models {
 
 // A curve of a chart. The page's style sheet defines its look.
 struct ChartCurve {
-  std::string label;  // for the legend; empty: not listed
+  std::string label;  // text in the legend; empty: not listed
   size_t run = 0;     // index of its run, which selects the colour: class "run0" to "run5"
   enum class Kind { kLine, kFaint, kDots } kind = Kind::kLine;
   CurvePoints points;
@@ -17,8 +17,8 @@ struct ChartCurve {
 
 struct Chart {
   std::string title;
-  std::string unit;             // of the values, shown at the axis
-  bool is_logarithmic = false;  // omits values that are not positive
+  std::string unit;             // unit of the values, shown at the axis
+  bool is_logarithmic = false;  // logarithmic scale; omits values that are not positive
   std::vector<ChartCurve> curves;
 };
 

@@ -45,7 +45,7 @@ CurvePoints smoothed(const CurvePoints& points, double decay) {
   struct Mean {
     double sum = 0, weights = 0;
   };
-  // Averages the points before each, nearer ones with larger weights.
+  // Averages each point with those before it; nearer points have larger weights.
   const auto means = [decay](auto begin, auto end) {
     std::vector<Mean> result;
     Mean mean;
@@ -83,9 +83,9 @@ CurvePoints thinned(const CurvePoints& points, size_t buckets) {
 
 double position_in(double value, double low, double high) {
   if (!(low < high)) return 0.5;
-  // Halved, as the difference of two finite numbers can overflow.
+  // Halves the values, because the difference of two finite numbers can overflow.
   const double position = (value / 2 - low / 2) / (high / 2 - low / 2);
-  return position > 0 ? std::min(position, 1.0) : 0;  // 0 for NaN
+  return position > 0 ? std::min(position, 1.0) : 0;  // 0 for NaN too
 }
 
 std::vector<double> axis_marks(double low, double high) {
@@ -99,11 +99,11 @@ std::vector<double> axis_marks(double low, double high) {
   }
   std::vector<double> marks;
   const double first = std::ceil(low / space);
-  // Counts with an integer, as adding 1 to a double above 2^53 may not change it.
+  // Counts with an integer, because adding 1 to a double above 2^53 may not change it.
   for (int i = 0; i < kMost; ++i) {
     const double mark = (first + i) * space;
     if (!(mark <= high + space * 1e-9)) break;
-    if (marks.empty() || mark > marks.back()) marks.push_back(mark == 0 ? 0 : mark);  // never -0
+    if (marks.empty() || mark > marks.back()) marks.push_back(mark == 0 ? 0 : mark);  // avoids -0
   }
   return marks;
 }

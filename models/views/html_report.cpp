@@ -60,7 +60,7 @@ std::string style() {
   return text;
 }
 
-using Row = std::vector<std::string>;  // of HTML cells
+using Row = std::vector<std::string>;  // a row of cells in HTML
 
 std::string table(std::string_view caption, const Row& head, const std::vector<Row>& rows) {
   std::string html = cat("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"",
@@ -118,7 +118,7 @@ std::string bytes_or_dash(const CurvePoints& points) {
   return points.empty() ? "–" : format_bytes(points.back().value);
 }
 
-// Returns the counted item of the runs: "tokens".
+// Returns the unit that the runs count: "tokens".
 std::string items_of(std::span<const RunData> runs) {
   return runs.front().steps.empty() ? "items" : runs.front().steps.back().item;
 }
@@ -157,7 +157,7 @@ std::string label_of(const RunData& run, size_t runs, std::string_view what) {
   return runs > 1 ? cat(run.name, what.empty() ? "" : " ", what) : std::string(what);
 }
 
-// Returns the decay of means over about a hundredth of the points on each side.
+// Returns the decay for smoothed() that averages about a hundredth of the points on each side.
 double decay_for(const CurvePoints& points) {
   return 1 - 1 / std::max(1.0, static_cast<double>(points.size()) / 100);
 }
@@ -183,12 +183,12 @@ std::string loss_figures(std::span<const RunData> runs) {
                     "</details>\n");
 }
 
-// Figure of a column of the steps.
+// How to draw one column of the metrics.
 struct ColumnFigure {
   std::string title;
   std::string unit;
-  double scale = 1;       // factor from the column's unit to the drawn one
-  bool is_noisy = false;  // drawn smoothed, with the original faint
+  double scale = 1;       // factor from the column's unit to the unit in the chart
+  bool is_noisy = false;  // draw the curve smoothed, and the original faintly
 };
 
 template <typename Column>
@@ -252,7 +252,7 @@ std::string starts_table(const RunData& run) {
   return cat(html, "<p>Checkpoints: ", steps.empty() ? "none" : cat("of steps ", steps), ".</p>\n");
 }
 
-// Tabulates the newest row about all ranks.
+// Tabulates the newest row of metrics about all ranks.
 std::string ranks_table(const RunData& run) {
   if (run.ranks.empty()) return {};
   const RanksMetrics& all = run.ranks.back();
@@ -292,7 +292,7 @@ std::string warnings_table(const RunData& run) {
              table("Warnings", {"Time", "Rank", "Level", "Text"}, rows));
 }
 
-// Returns the newest texts, the newest first.
+// Returns the newest generated texts, the newest first.
 std::string samples_of(const RunData& run) {
   constexpr size_t kMost = 20;
   if (run.samples.empty()) return {};
@@ -309,7 +309,7 @@ std::string samples_of(const RunData& run) {
 
 using Options = std::map<std::string, std::string>;
 
-// Tabulates the options of all runs: those that differ, or all.
+// Tabulates the options of all runs. differing: only the options that differ.
 std::string options_table(std::span<const RunData> runs, bool differing) {
   std::vector<Options> options;
   std::set<std::string> names;

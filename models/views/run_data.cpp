@@ -41,7 +41,7 @@ void read_warnings(const std::string& path, RunData& run) {
                               .level = object.text("level"),
                               .text = object.text("text")});
     } catch (const DataError&) {
-      ++run.warnings_unreadable;  // the other warnings are still shown
+      ++run.warnings_unreadable;  // counts the damaged line; the other warnings are still shown
     }
   });
   file.check();
@@ -51,7 +51,7 @@ void read_warnings(const std::string& path, RunData& run) {
   run.warnings_left_out = left_out;
 }
 
-// Lists checkpoints by name, "step_00000100", which only complete ones have.
+// Returns the steps of the complete checkpoints, which have names such as "step_00000100".
 std::vector<int64_t> checkpoints_in(const std::string& folder) {
   std::vector<int64_t> steps;
   std::error_code none;
@@ -80,7 +80,7 @@ void sort_by_step(std::vector<Row>& rows) {
   const auto is_not_before = [](const Row& a, const Row& b) { return a.step >= b.step; };
   if (std::adjacent_find(rows.begin(), rows.end(), is_not_before) == rows.end()) return;
   std::stable_sort(rows.begin(), rows.end(), is_before);
-  // Reversed, as unique() keeps the first of equal rows and the last one of a step counts.
+  // In reverse, because unique() keeps the first of equal rows, and the last row of a step counts.
   const auto end = std::unique(rows.rbegin(), rows.rend(),
                                [](const Row& a, const Row& b) { return a.step == b.step; });
   rows.erase(rows.begin(), end.base());
@@ -138,7 +138,7 @@ RunOptions read_run_options(const std::string& run) {
 
 std::string csv_of_metrics(std::string_view jsonl, const std::string& source) {
   constexpr JsonLimits kLineLimits = {.max_bytes = 16384, .max_depth = 1};
-  constexpr size_t kMostKeys = 1000;  // each adds a field to every row
+  constexpr size_t kMostKeys = 1000;  // limit of keys, because each adds a field to every row
   std::vector<std::string> keys;
   std::map<std::string, size_t> column;
   std::vector<std::vector<std::string>> rows;

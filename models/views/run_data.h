@@ -15,7 +15,7 @@ namespace shale::models {
 
 // A line of warnings.jsonl.
 struct RunWarning {
-  std::string time;  // UTC
+  std::string time;  // time of the warning, UTC
   int rank = 0;
   std::string level;  // "warning" or "error"
   std::string text;
@@ -26,17 +26,17 @@ using RunOptions = std::vector<std::pair<std::string, std::string>>;
 
 // Contents of a run's folder, for the report and the terminal.
 struct RunData {
-  std::string name;                // as named by the user
-  std::vector<StepMetrics> steps;  // these three ascend by step
+  std::string name;                // path or name that the user gave
+  std::vector<StepMetrics> steps;  // steps, evaluations and ranks have ascending steps
   std::vector<EvalMetrics> evals;
   std::vector<RanksMetrics> ranks;
   std::optional<RunStatus> status;  // nullopt: no status.json
   std::vector<RunWarning> warnings;
-  int64_t warnings_left_out = 0;    // older ones beyond kMostWarnings
-  int64_t warnings_unreadable = 0;  // lines truncated by a killed rank
+  int64_t warnings_left_out = 0;    // number of warnings beyond kMostWarnings, the oldest
+  int64_t warnings_unreadable = 0;  // number of damaged lines, as a killed rank leaves them
   std::vector<Sample> samples;
   std::vector<RunStart> starts;
-  std::vector<int64_t> checkpoints;  // steps of the existing ones, ascending
+  std::vector<int64_t> checkpoints;  // steps of the existing checkpoints, ascending
   RunOptions options;                // empty if there is no config.json
 
   static constexpr size_t kMostWarnings = 200;

@@ -23,7 +23,7 @@ constexpr std::string_view kWait = "comm/wait";
 // Parts of a step, in the order of the report.
 constexpr std::array<std::string_view, 8> kParts = {
     "data", "prepare", "forward", "backward", "reduce", "update", "checkpoint", "validation"};
-constexpr size_t kShown = 6;  // entries of a list
+constexpr size_t kShown = 6;  // number of entries shown in a list
 
 bool is_part(std::string_view name) {
   return std::find(kParts.begin(), kParts.end(), name) != kParts.end();
@@ -32,7 +32,7 @@ bool is_step(std::string_view name) {
   return name.starts_with("step ");
 }
 
-// Merges names such as "h.3 parameters" and "h.4 parameters".
+// Replaces numbers in a name, so that "h.3 parameters" and "h.4 parameters" become equal.
 std::string without_numbers(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -48,15 +48,15 @@ std::string without_numbers(std::string_view text) {
 
 struct Sums {
   int64_t first_step = 0, last_step = 0;
-  int64_t steps = 0;  // per rank
-  double step = 0;    // total time of the steps
-  Times parts;        // excluding waits
+  int64_t steps = 0;  // number of steps per rank
+  double step = 0;    // total nanoseconds of the steps
+  Times parts;        // by part of a step, without waits
   Times kernels;
-  Times waits_in;   // by part
-  Times waits_for;  // by concurrent collective
+  Times waits_in;   // by the part of a step that waited
+  Times waits_for;  // by the collective in flight during the wait
   double waited = 0;
-  double in_flight = 0;    // with at least one collective in flight
-  bool on_device = false;  // times are those of the device
+  double in_flight = 0;    // nanoseconds with at least one collective in flight
+  bool on_device = false;  // times were measured on the device
 };
 
 // Returns the collectives and messages of a rank, sorted by begin.
@@ -79,8 +79,8 @@ std::vector<std::pair<Slice, std::string>> collectives_of(const TraceRecord& rec
   return all;
 }
 
-// Walks the nested slices of a rank's main thread, or of its device if that is asynchronous, as the
-// time of a host that is ahead of its device is not that of the step.
+// Walks the nested slices of one rank: of its device if that is asynchronous, because the host then
+// runs ahead and its times are not those of the step; else of the main thread.
 class RankWalk {
  public:
   RankWalk(const TraceRecord& record, Sums& sums)
@@ -99,7 +99,7 @@ class RankWalk {
     Slice slice;
     std::string_view name;
     std::string_view part;
-    double inside = 0;  // of nested slices
+    double inside = 0;  // nanoseconds of nested slices
     bool in_step = false;
   };
 
@@ -151,7 +151,7 @@ class RankWalk {
     if (is_kernel) sums_.kernels[std::string(open.name)] += own;
   }
 
-  // Attributes a wait to the collectives in flight meanwhile.
+  // Attributes a wait to the collectives that were in flight during it.
   void attribute(const Slice& wait) {
     for (const auto& [slice, name] : collectives_) {
       if (slice.begin >= wait.end) break;
@@ -177,9 +177,9 @@ class RankWalk {
 
 // Statistics of the last ranks to arrive at collectives.
 struct Lateness {
-  int64_t met = 0;                // number of collectives with several ranks
+  int64_t met = 0;                // number of collectives that several ranks joined
   std::map<int, int64_t> last;    // how often each rank was last
-  std::map<int, double> kept_up;  // mean wait of the others for each last rank, summed; nanoseconds
+  std::map<int, double> kept_up;  // by last rank: sum of the others' mean waits, in ns
 };
 
 Lateness lateness_of(std::span<const TraceRecord> ranks) {
@@ -276,7 +276,7 @@ std::string communication(const Sums& sums) {
 }
 
 std::string who_is_late(std::span<const TraceRecord> ranks, const Sums& sums) {
-  constexpr double kWorthAWord = 0.01;  // shares of a step below this are omitted
+  constexpr double kWorthAWord = 0.01;  // shares of a step below this limit are not printed
   if (ranks.size() < 2) return {};
   const Lateness lateness = lateness_of(ranks);
   if (lateness.met == 0) return "The trace has no collective that ranks did together.\n";

@@ -16,13 +16,13 @@ namespace {
 
 using Slice = TraceRecord::Slice;
 
-constexpr int kLeft = 56, kWidth = 900, kHost = 22, kBetween = 8, kRow = 40;  // pixels
-constexpr double kLeastLabel = 12;                                            // fits a number
+constexpr int kLeft = 56, kWidth = 900, kHost = 22, kBetween = 8, kRow = 40;  // sizes in pixels
+constexpr double kLeastLabel = 12;  // minimum width in pixels of a slice with a number
 
 constexpr std::array<std::string_view, 5> kExchanges = {"#bcbddc", "#9e9ac8", "#807dba", "#6a51a3",
                                                         "#4a1486"};
 
-// Returns pixels with one decimal, independent of the platform.
+// Formats pixels with one decimal, identically on all platforms.
 std::string pixels(double value) {
   const auto tenths = static_cast<int64_t>(std::llround(value * 10));
   return cat(tenths / 10, ".", tenths % 10);
@@ -36,7 +36,7 @@ const std::vector<Slice>& host_of(const TraceRecord& record) {
   return host->second;
 }
 
-// Returns the number in "step 3"; 0: another slice.
+// Returns the number in a slice name such as "step 3"; 0 for other names.
 int64_t step_number(std::string_view name) {
   constexpr std::string_view kStep = "step ";
   return name.starts_with(kStep) ? parse_int(name.substr(kStep.size())).value_or(0) : 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kBold = "\x1b[1m", kBlue = "\x1b[34m", kRed = "\x1b[31m",
                            kPlain = "\x1b[0m";
-constexpr int kLabelColumns = 12;  // of the marks, left of a curve
+constexpr int kLabelColumns = 12;  // width of the axis labels, left of a curve
 constexpr int kMostCells = 1000;   // limit of columns and rows
 
 // Returns U+2800 plus the dots of `bits`, in UTF-8.
@@ -141,7 +141,7 @@ std::vector<std::string> watch_screen(const RunData& run, const Terminal& wanted
   std::vector<std::string> lines = {line_of(terminal, state_text(run), has_failed ? kRed : kBold),
                                     line_of(terminal, newest(run))};
   const int curves = 3;
-  // Leaves room for the header and for four lines of ranks and warnings; each curve has a title.
+  // Reserves lines for the header, for ranks and warnings (4), and for the title of each curve.
   const int rows = std::clamp((terminal.rows - 6) / curves - 1, 1, 12);
   add_curve(lines, terminal, "Loss", loss_curve(run), rows);
   add_curve(lines, terminal, "Gradient norm", curve_of(run, &StepMetrics::grad_norm), rows);

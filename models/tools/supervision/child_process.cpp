@@ -17,7 +17,7 @@
 namespace shale::models {
 namespace {
 
-constexpr int kCannotStart = 127;  // as in the shell
+constexpr int kCannotStart = 127;  // exit code of a shell that cannot start a program
 
 // In the child: redirects standard streams to the pipe, and starts a process group, so that its
 // children can be killed with it.
@@ -48,7 +48,7 @@ void read_until_end(int fd, pid_t child, double timeout_s, ChildResult& result) 
     if (waitpid(child, &status, WNOHANG) == child) {
       result.code = exit_code_of(status);
       ended = true;
-      continue;  // reads the rest of the pipe
+      continue;  // reads what is left in the pipe
     }
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (waited.count() < timeout_s || result.timed_out) continue;
@@ -69,7 +69,7 @@ ChildResult run_forked(const std::function<int()>& body, double timeout_s) {
   if (pipe2(ends, O_CLOEXEC) != 0) {
     throw UnavailableError(cat("pipe: ", std::strerror(errno)));
   }
-  std::fflush(nullptr);  // otherwise the child would print it again
+  std::fflush(nullptr);  // the child would otherwise print buffered text again
   const pid_t child = fork();
   if (child < 0) {
     const int reason = errno;

@@ -8,7 +8,7 @@ namespace shale::models {
 
 struct ChildResult {
   int code = 0;            // as in a shell: exit code, or 128 + signal
-  bool timed_out = false;  // it was killed after the timeout
+  bool timed_out = false;  // the program was killed after the timeout
   std::string output;      // standard output and standard error
 };
 

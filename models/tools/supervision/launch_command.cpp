@@ -70,7 +70,7 @@ std::vector<LaunchHost> read_host_file(const std::string& path) {
       if (key == "slots" || key == "count" || key == "cpu") host.slots = number(path, value);
       if (key == "max_slots" || key == "max-slots") most = number(path, value);
     }
-    if (!host.slots) host.slots = most;  // as Open MPI does
+    if (!host.slots) host.slots = most;  // Open MPI's default
     hosts.push_back(checked(std::move(host)));
   }
   return hosts;
@@ -88,7 +88,7 @@ LaunchCommand::LaunchCommand(std::vector<std::string> arguments)
   program_ = static_cast<size_t>(program - arguments_.begin());
   const std::string first = file_name(arguments_.front());
   has_launcher_ = first == "mpirun" || first == "mpiexec" || first == "orterun";
-  static_cast<void>(hosts());  // reports invalid host names now
+  static_cast<void>(hosts());  // throws for invalid host names
 }
 
 std::optional<LaunchCommand::Option> LaunchCommand::find(

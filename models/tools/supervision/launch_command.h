@@ -13,7 +13,7 @@ struct LaunchHost {
   std::string name;
   // Maximum number of ranks; empty: the number of its cores, as determined by Open MPI.
   std::optional<int64_t> slots = {};
-  std::string text = {};  // as in the command: an item of --host, a line of the host file
+  std::string text = {};  // in the command: an item of --host, or a line of the host file
 };
 
 // Training command as typed by a user: "mpirun -np 4 --host a:2,b:2 train_lm --data x", or without
@@ -30,7 +30,7 @@ class LaunchCommand {
   bool has_program() const { return program_ < arguments_.size(); }
   std::string program_name() const;  // without its folder; empty if there is none
 
-  // Returns the --out of training. Throws as reading its --config does.
+  // Returns the training program's --out. Throws the errors of reading its --config.
   std::string out_folder() const;
   // Makes training resume: adds --resume auto, or replaces the present value. A --resume with a
   // folder is replaced too, as it is meant for the first start only.
@@ -48,10 +48,10 @@ class LaunchCommand {
   void keep_hosts(const std::vector<LaunchHost>& kept, const std::string& host_file);
 
  private:
-  // Value of the last of these options in [begin, end), and its location.
+  // Value of the last of several options in [begin, end), and its location.
   struct Option {
-    size_t index = 0;   // of the argument that contains the value
-    size_t prefix = 0;  // characters before the value, such as "--out="
+    size_t index = 0;   // index of the argument that contains the value
+    size_t prefix = 0;  // number of characters before the value, such as those of "--out="
     std::string value;
   };
   std::optional<Option> find(size_t begin, size_t end, const std::vector<std::string>& names) const;
@@ -61,7 +61,7 @@ class LaunchCommand {
   void replace(const Option& option, const std::string& value);
 
   std::vector<std::string> arguments_;
-  size_t program_ = 0;  // index of the training program, or the number of arguments
+  size_t program_ = 0;  // index of the training program; the number of arguments if there is none
   bool has_launcher_ = false;
 };
 

@@ -8,7 +8,7 @@
 namespace shale::models {
 
 Ending ending_of(int code) {
-  constexpr int kLauncher = 1;  // mpirun's own: it could not start ranks, or lost a host
+  constexpr int kLauncher = 1;  // mpirun's own failure: it could not start ranks, or lost a host
   switch (code) {
     case static_cast<int>(ExitCode::kOk): return Ending::kDone;
     case static_cast<int>(ExitCode::kInterrupted): return Ending::kPreempted;

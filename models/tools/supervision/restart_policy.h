@@ -7,8 +7,8 @@ namespace shale::models {
 
 // Interpretation of a supervised command's exit.
 enum class Ending {
-  kDone,       // 0
-  kPreempted,  // 75: stopped on request, after saving
+  kDone,       // exit code 0
+  kPreempted,  // exit code 75: stopped on request, after saving
   kHopeless,   // would fail again: invalid flags, data, disk, numbers, memory
   kRestart,    // a crash, a lost rank or host, or the launcher's own failure
 };
@@ -19,12 +19,12 @@ Ending ending_of(int code);
 // Returns "exit code 76 (ranks disagree, or one was lost)", "killed by signal 9".
 std::string describe_exit(int code);
 
-// Decides about restarts. A run that makes progress each time is restarted without limit; one that
-// does not is given up.
+// Decides whether to restart a run. A run that makes progress between failures is restarted without
+// limit; a run that does not is given up after `max_restarts`.
 class RestartPolicy {
  public:
   struct Options {
-    int64_t max_restarts = 3;  // consecutive, without progress
+    int64_t max_restarts = 3;  // maximum of consecutive restarts without progress
     double first_delay_s = 1;  // doubled with every restart without progress
     double longest_delay_s = 60;
   };

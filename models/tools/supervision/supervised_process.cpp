@@ -23,10 +23,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCannotStart = 127;  // as in the shell
-// Ranks whose mpirun was killed end within a second.
+constexpr int kCannotStart = 127;  // exit code of a shell that cannot start a program
+// Seconds that ranks of a killed mpirun get to end; they usually need less than one.
 constexpr double kLeftoverPatience_s = 3;
-// mpirun itself ends a second or two after its ranks.
+// Limit for an mpirun without ranks; it usually ends a second or two after them.
 constexpr std::chrono::seconds kIdleLauncher{15};
 
 sigset_t supervised_signals() {
@@ -39,7 +39,7 @@ sigset_t supervised_signals() {
 [[noreturn]] void become(const std::vector<std::string>& command) {
   // Ends the command if the supervisor is killed.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  setpgid(0, 0);  // signals of the terminal go to the supervisor only
+  setpgid(0, 0);  // keeps signals of the terminal from the command; the supervisor passes them on
   const int nothing = open("/dev/null", O_RDONLY);
   dup2(nothing, STDIN_FILENO);
   const sigset_t set = supervised_signals();
@@ -54,7 +54,7 @@ sigset_t supervised_signals() {
   _exit(kCannotStart);
 }
 
-// Returns the children of all threads of a process; for this process, including adopted ones.
+// Returns the children of all threads of a process; for this process, adopted children too.
 std::vector<pid_t> children(pid_t parent) {
   namespace fs = std::filesystem;
   std::vector<pid_t> list;
@@ -83,7 +83,7 @@ SupervisedProcess::SupervisedProcess() {
   if (sigprocmask(SIG_BLOCK, &set, nullptr) != 0) {
     throw InternalError(cat("sigprocmask: ", std::strerror(errno)));
   }
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // if it fails, leftovers end by themselves a little later
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // adopts leftovers; without it they end a little later
 }
 
 int SupervisedProcess::wait_for_signal(double seconds) {
@@ -117,7 +117,7 @@ int SupervisedProcess::run(const std::vector<std::string>& command,
     if (has_ranks) last_seen = Clock::now();
     had_ranks = had_ranks || has_ranks;
     if (!had_ranks || Clock::now() < last_seen + kIdleLauncher) continue;
-    kill(child, SIGKILL);  // it is already ending its ranks, and ignores other signals
+    kill(child, SIGKILL);  // mpirun is already ending its ranks, and ignores other signals
     end_leftovers();
     return static_cast<int>(ExitCode::kComm);
   }
@@ -129,13 +129,13 @@ void SupervisedProcess::end_leftovers() {
     pid_t ended = 0;
     do ended = waitpid(-1, nullptr, WNOHANG);
     while (ended > 0);
-    if (ended < 0) return;  // no children
+    if (ended < 0) return;  // no children are left
     const std::chrono::duration<double> waited = Clock::now() - start;
     if (waited.count() > kLeftoverPatience_s && !killed) {
       for (const pid_t child : children(getpid())) kill(child, SIGKILL);
       killed = true;
     }
-    if (waited.count() > 2 * kLeftoverPatience_s) return;  // they hang in the kernel
+    if (waited.count() > 2 * kLeftoverPatience_s) return;  // leftover processes hang in the kernel
     wait_for_signal(0.05);
   }
 }
