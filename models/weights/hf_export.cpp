@@ -33,8 +33,8 @@ std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, cons
   return specs;
 }
 
-// Removes config.json first, since no reader accepts a folder without it, and generation files of
-// an older export, which would apply to this one.
+// Removes files of an older export: config.json first, because no reader accepts a folder without
+// it, and generation files, which do not describe this model.
 void remove_old(const std::string& folder) {
   const Folder opened = Folder::open(folder);
   for (const char* name : {kHfConfigFile, "generation_config.json", "special_tokens_map.json",
@@ -90,7 +90,7 @@ void HfExport::write_rows(const HfTensor& tensor, const View& values) {
   int64_t cols = 1;
   for (size_t d = 1; d < shape.size(); ++d) cols *= shape[d];
   const Source source{static_cast<const std::byte*>(values.data), DType::kF32};
-  // Converts some rows at a time, to limit the memory needed besides the parameter itself.
+  // Converts a few rows at a time, to limit memory.
   const int64_t rows_at_once = std::clamp(kBufferElements / cols, int64_t{1}, rows);
   std::vector<std::byte> buffer(static_cast<size_t>(rows_at_once * cols * dtype_size(dtype_)));
   const Target target{buffer.data(), dtype_};
@@ -112,15 +112,15 @@ void HfExport::commit() {
   if (next_ != tensors_.size()) {
     throw InternalError(cat("export: '", tensors_[next_].name, "' has not been written"));
   }
-  writer_.finish();     // slow; done before any change
-  remove_old(folder_);  // a crash never leaves these weights with another model's files
+  writer_.finish();  // writes all weights to the disk, which is slow, before any old file changes
+  remove_old(folder_);  // even after a crash, these weights never appear with another model's files
   writer_.commit();
   const auto write = [this](const std::string& name, const std::string& text) {
     write_file_atomically((std::filesystem::path(folder_) / name).string(), text);
   };
   std::map<std::string, std::string> files =
       exported_files(extras_, tokenizer_.get(), config_json_);
-  const auto config = files.extract(kHfConfigFile);  // last: without it there is no model
+  const auto config = files.extract(kHfConfigFile);  // written last: it makes the folder valid
   for (const auto& [name, text] : files) write(name, text);
   if (!config.empty()) write(kHfConfigFile, config.mapped());
 }

@@ -23,11 +23,11 @@ class HfExport : public StoredModelWriter {
   HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout layout,
            std::string config_json, const ExportOptions& options);
 
-  // Parameters in the order of write(). Ranks that gather shards for rank 0 use the same list.
+  // Returns the parameters in the order of write(), which ranks that gather shards also use.
   const std::vector<HfTensor>& tensors() const { return tensors_; }
 
-  // `values`: the next parameter, whole, f32, dense, in host memory, in Shale's layout. Padding
-  // rows of the vocabulary are omitted. Throws InternalError for an unexpected name, ShapeError.
+  // Writes the next parameter: whole, f32, dense, in host memory, in Shale's layout. Omits padding
+  // rows of the vocabulary. Throws InternalError for an unexpected name, ShapeError.
   void write(std::string_view name, const View& values) override;
 
   void commit() override;

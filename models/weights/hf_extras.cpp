@@ -18,11 +18,11 @@ constexpr const char* kTokenNames = "special_tokens_map.json";
 constexpr const char* kChatTemplate = "chat_template";
 constexpr const char* kKept = "hf_extras.json";
 constexpr const char* kTokenizerClass = "tokenizer_class";
-constexpr const char* kAnyTokenizer = "PreTrainedTokenizerFast";  // uses tokenizer.json directly
+constexpr const char* kAnyTokenizer = "PreTrainedTokenizerFast";  // uses tokenizer.json as it is
 constexpr JsonLimits kLimits{.max_bytes = int64_t{16} << 20};
 
-// Keys of config.json that do not describe a model's shape and are kept; those of every family
-// first. MoE models have an unused intermediate_size too.
+// Keys of config.json that do not describe a model's shape, and which exports keep; keys that all
+// families have come first. MoE models have an unused intermediate_size too.
 constexpr std::string_view kKeptKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id",
                                           "initializer_range", "intermediate_size"};
 
@@ -32,20 +32,20 @@ Json parsed(const std::string& text, const std::string& path) {
   return json;
 }
 
-// Returns one of the extras as an object; empty: missing.
+// Returns one of the extras as a JSON object; empty if it is missing.
 Json object_of(const HfExtras& extras, const char* name) {
   const auto it = extras.find(name);
   return it == extras.end() ? Json::object() : parsed(it->second, name);
 }
 
-// Returns the member, or null.
+// Returns a member of the object; null if it is missing.
 const Json& member(const Json& object, std::string_view key) {
   static const Json kNull;
   const Json* found = object.find(key);
   return found == nullptr ? kNull : *found;
 }
 
-// Parses an id, or a list of ids; -1 means none.
+// Parses token ids: a number or a list. -1 means none.
 std::vector<int64_t> ids_of(const Json& value) {
   std::vector<int64_t> ids;
   const auto add = [&ids](const Json& id) {
@@ -58,7 +58,7 @@ std::vector<int64_t> ids_of(const Json& value) {
   return ids;
 }
 
-// Returns the token for `key` in the tokenizer's files, where it is a text, or an object with one.
+// Returns the token that the tokenizer's files name under `key`, as a text or as an object.
 std::optional<int64_t> named_token(const HfExtras& extras, const StoredTokenizer* tokenizer,
                                    const char* key) {
   if (tokenizer == nullptr) return {};

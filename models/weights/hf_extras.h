@@ -31,10 +31,10 @@ HfExtras read_extras(const std::string& folder);
 // Ids of special tokens.
 struct SpecialTokens {
   std::optional<int64_t> begin, pad;
-  std::vector<int64_t> ends;  // of a text, a turn etc.; the tokenizer's own end first
+  std::vector<int64_t> ends;  // tokens that end a text, a turn, ...; the tokenizer's own end first
 };
 // Finds special tokens in generation_config.json, else config.json, else the tokenizer's files,
-// else the tokenizer itself (null: none). By default, texts begin with the token that ends them.
+// else the tokenizer (null: none). By default, texts begin with the token that ends them.
 SpecialTokens special_tokens(const HfExtras& extras, const StoredTokenizer* tokenizer);
 
 // Returns chat templates, in Jinja, by name; most models have a single one, "default".
@@ -44,12 +44,12 @@ std::vector<std::pair<std::string, std::string>> chat_templates(const HfExtras& 
 void add_chat(HfExtras& extras, const StoredTokenizer& tokenizer, const std::string& chat_template,
               int64_t end_of_turn);
 
-// Makes transformers use an exported tokenizer.json that was converted from another format
-// directly: the tokenizer class named with the original file would split text differently.
+// Makes transformers use the exported tokenizer.json directly, if it was converted from another
+// format: the tokenizer class named in the original files would split text differently.
 void keep_tokens(const StoredTokenizer& tokenizer, HfExtras& extras);
 
-// Returns the files of an export: config.json, based on the model's text `config`, and the files
-// from the extras and the tokenizer (null: none).
+// Returns the files of an export: config.json, which extends the model's text `config`, and the
+// files of the extras and of the tokenizer (null: none).
 std::map<std::string, std::string> exported_files(const HfExtras& extras,
                                                   const StoredTokenizer* tokenizer,
                                                   const std::string& config);

@@ -26,7 +26,7 @@ bool is_readable(const SafetensorsEntry& entry) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-// Returns the number of elements per index of the first dimension.
+// Returns the number of elements in one row, an index of the first dimension.
 int64_t row_elements(const std::vector<int64_t>& shape) {
   int64_t count = 1;
   for (size_t d = 1; d < shape.size(); ++d) count *= shape[d];
@@ -41,7 +41,7 @@ Source source_of(const SafetensorsFolder::Tensor& tensor) {
   return {tensor.bytes().data(), *tensor.entry->type->dtype};
 }
 
-// Returns an empty string if the entry matches the model.
+// Describes how the entry differs from the tensor that the model needs; empty if they match.
 std::string mismatch(const HfTensor& want, const SafetensorsEntry& found) {
   if (found.shape == want.file_shape() && is_readable(found)) return "";
   return cat(excerpt(found.name), " is ", found, ", expected F32, BF16 or F16 ",
@@ -123,7 +123,7 @@ void HfWeights::check_head(const SafetensorsFolder::Tensor& head) const {
   if (const std::string problem = mismatch(item.tensor, *head.entry); !problem.empty()) {
     throw DataError(cat(head.file->path(), ": ", problem));
   }
-  // Converts a row at a time via f32, as the element types may differ.
+  // Converts row by row via f32, because the element types may differ.
   const int64_t rows = item.tensor.shape[0];
   const int64_t cols = item.tensor.shape[1];
   const SafetensorsFolder::Tensor& file = item.files.front();
@@ -141,7 +141,7 @@ void HfWeights::check_head(const SafetensorsFolder::Tensor& head) const {
   }
 }
 
-// Reads `rows` existing rows.
+// Reads rows that exist in the file.
 void HfWeights::read_rows(const Item& item, int64_t first_row, int64_t rows,
                           const View& dst) const {
   const std::vector<int64_t>& shape = item.tensor.shape;
@@ -187,7 +187,7 @@ void HfWeights::read(std::string_view name, const View& dst, int64_t first_row) 
   }
   const int64_t filled = std::clamp(total_rows - first_row, int64_t{0}, rows);
   read_rows(item, first_row, filled, dst);
-  // Zero bits represent 0 in all three types.
+  // Bits of 0 represent the number 0 in all three types.
   const int64_t row_bytes = cols * dtype_size(dst.dtype);
   if (rows > filled) {
     std::memset(static_cast<std::byte*>(dst.data) + filled * row_bytes, 0,

@@ -12,34 +12,34 @@
 
 namespace shale::models {
 
-// Weights of any model family in published folders, mainly Hugging Face's.
+// Reads the weights of any model family from published folders, mainly Hugging Face's.
 
-// Parameter under Shale's name, which is Hugging Face's without a prefix.
+// Parameter, and where files store it. Its name is Hugging Face's without a prefix.
 struct HfTensor {
   std::string name;
-  std::vector<int64_t> shape;  // Shale's, [out, in], without vocabulary padding
-  bool transposed = false;     // stored as [in, out]
-  // Names in the file, without the prefix, if they differ.
+  std::vector<int64_t> shape;  // in Shale's layout, [out, in], without vocabulary padding
+  bool transposed = false;     // files store [in, out]
+  // Names in the file, without the prefix; empty: the same as `name`.
   std::vector<std::string> parts = {};
-  // True: each name holds one index of the first dimension, in order: [E, F, C] is E times [F, C].
-  // False: a single name holds the whole.
+  // True: each of `parts` stores one index of the first dimension, in order: [E, F, C] is E times
+  // [F, C]. False: a single name stores the whole parameter.
   bool stacked = false;
 
-  std::vector<int64_t> file_shape() const;  // of each part
+  std::vector<int64_t> file_shape() const;  // shape in the file, of each of `parts`
   std::vector<std::string> file_names() const;
 };
 
 // Common properties of a family's files.
 struct HfLayout {
-  std::string prefix;     // of all names except lm_head.weight: "transformer."
+  std::string prefix;     // prefix of all names but lm_head.weight: "transformer."
   std::string embedding;  // parameter with a row for each token: "wte.weight"
-  // Matches ignored buffers, by their names without the prefix.
+  // Returns true for names, without the prefix, of buffers to ignore.
   std::function<bool(std::string_view name)> is_buffer = nullptr;
-  // Source of the list of tensors, for messages.
+  // File that defines the expected tensors, for messages.
   std::string asked_by = "config.json";
 
   std::string file_name(std::string_view parameter) const;
-  // True for parameters with more rows than the file; those of the padded vocabulary are zero.
+  // Returns true if the parameter may have padding rows of 0 that the file does not have.
   bool may_pad(std::string_view parameter) const;
 };
 
@@ -61,7 +61,7 @@ class HfWeights {
  private:
   struct Item {
     HfTensor tensor;
-    std::vector<SafetensorsFolder::Tensor> files;  // of its parts
+    std::vector<SafetensorsFolder::Tensor> files;  // tensors that store its parts
   };
   struct Part {
     Item* item;
@@ -73,8 +73,8 @@ class HfWeights {
 
   SafetensorsFolder folder_;
   HfLayout layout_;
-  std::map<std::string, Item, std::less<>> items_;  // by Shale's names
-  std::map<std::string, Part, std::less<>> parts_;  // by names in files
+  std::map<std::string, Item, std::less<>> items_;  // parameters by Shale's names
+  std::map<std::string, Part, std::less<>> parts_;  // parts by names in files
 };
 
 }  // namespace shale::models

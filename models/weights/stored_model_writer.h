@@ -12,17 +12,17 @@ namespace shale::models {
 
 // Options of an export.
 struct ExportOptions {
-  DType dtype = DType::kF32;  // of the weights: f32, bf16 or f16
+  DType dtype = DType::kF32;  // dtype of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;
   std::shared_ptr<const StoredTokenizer> tokenizer = {};  // included in the export; null: none
-  HfExtras extras = {};                                   // of the model's original folder
+  HfExtras extras = {};  // extra files of the model's original folder
 };
 
 // Writer of a model's published weights. Nothing is visible before commit().
 class StoredModelWriter {
  public:
   virtual ~StoredModelWriter() = default;
-  // Writes the next parameter in order, whole, f32, dense, in host memory.
+  // Writes the next parameter. values: the whole parameter, f32, dense, in host memory.
   virtual void write(std::string_view parameter, const View& values) = 0;
   virtual void commit() = 0;  // throws InternalError if a parameter has not been written
 };
