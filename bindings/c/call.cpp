@@ -20,14 +20,14 @@ namespace {
 
 using Work = std::function<void()>;
 
-// State of calls, and work deferred to their end. Never destroyed: the program's own objects may
-// release memory when the process ends.
+// State of API calls, and work deferred to their end. Never destroyed, because the program's own
+// objects may release memory while the process ends.
 struct State {
-  std::recursive_mutex calls;  // held by the calling thread; callbacks call again
-  int depth = 0;               // nested calls; protected by `calls`
-  std::vector<Work> after;     // protected by `calls`
+  std::recursive_mutex calls;  // recursive, because callbacks make calls
+  int depth = 0;               // number of nested calls; protected by `calls`
+  std::vector<Work> after;     // after the outermost call, unlocked; protected by `calls`
   std::mutex queue;
-  std::vector<Work> queued;  // protected by `queue`
+  std::vector<Work> queued;  // at the end of a call, locked; protected by `queue`
 };
 
 State& state() {
@@ -48,8 +48,8 @@ void run_logged(const Work& work) noexcept {
   }
 }
 
-// Releases one level of the lock. The outermost level runs the deferred work, part of it without
-// the lock.
+// Ends one nested call. The outermost one runs the deferred work: `queued` with the lock, then
+// `after` without it.
 void leave() noexcept {
   State& s = state();
   for (;;) {
@@ -67,7 +67,7 @@ void leave() noexcept {
     const bool outermost = s.depth == 0;
     s.calls.unlock();
     for (const Work& work : after) run_logged(work);
-    // Work queued meanwhile found the lock held.
+    // Runs work that was queued in the meantime, while this thread held the lock.
     if (!outermost || queue_is_empty() || !s.calls.try_lock()) return;
     ++s.depth;
   }
@@ -97,7 +97,7 @@ std::exception_ptr& peer_failure() {
 struct Problem {
   shale_status status = SHALE_ERROR_INTERNAL;
   std::string text;
-  bool is_peers = false;  // another rank failed first
+  bool is_peers = false;  // caused by the failure of another rank
 };
 
 Problem problem_of(std::exception_ptr error) {
@@ -126,11 +126,11 @@ shale_status report(std::string_view name, std::exception_ptr error) noexcept {
     error_text() = cat(name, ": ", problem.text, rank_text());
     return problem.status;
   } catch (...) {
-    return SHALE_ERROR_MEMORY;  // no memory for the text
+    return SHALE_ERROR_MEMORY;  // there is no memory for the text either
   }
 }
 
-// Returns the field `size` of a struct.
+// Returns the field `size` of an options struct, its first field.
 size_t size_of(const void* given) {
   size_t size = 0;
   std::memcpy(&size, given, sizeof(size));
@@ -159,7 +159,7 @@ shale_status call(std::string_view name, const std::function<void()>& body) noex
     } catch (...) {
       return report(name, std::current_exception());
     }
-  } catch (...) {  // from the lock
+  } catch (...) {  // thrown by the lock
     return SHALE_ERROR_INTERNAL;
   }
 }

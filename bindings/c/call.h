@@ -11,7 +11,7 @@
 
 namespace shale::c {
 
-// Incorrect call, with the status to return.
+// Thrown for an incorrect call, with the status to return.
 class CallError : public std::runtime_error {
  public:
   CallError(shale_status status, const std::string& message)
@@ -28,7 +28,7 @@ template <typename... Args>
 }
 // Checks that a number is finite and at least `least`: "eps is nan, expected ...".
 double checked_number(double value, std::string_view argument, double least);
-// Checks a path, as training programs do: not empty, without control characters.
+// Checks that a path is not empty and has no control characters, as training programs do.
 std::string checked_path(const char* path, std::string_view argument);
 template <typename T>
 T* wanted(T* pointer, std::string_view argument) {
@@ -36,12 +36,12 @@ T* wanted(T* pointer, std::string_view argument) {
   return pointer;
 }
 
-// Runs the body of an interface function while no other one runs. Exceptions become the returned
-// status and the text of shale_last_error(), which begins with `name`.
+// Runs `body`, the body of an API function, while no other one runs. Converts an exception to the
+// returned status and to the text of shale_last_error(), which begins with `name`.
 shale_status call(std::string_view name, const std::function<void()>& body) noexcept;
 
-// Inside a call: throws SHALE_ERROR_STATE if the call was made by a callback of the program, inside
-// another call that continues afterwards.
+// Inside a call: throws SHALE_ERROR_STATE if a callback of the program made the call, because an
+// outer call continues afterwards.
 void check_not_in_callback();
 
 // Returns the text of shale_last_error() on this thread.
@@ -51,26 +51,26 @@ void forget_last_error() noexcept;
 // null.
 std::exception_ptr last_peer_failure() noexcept;
 
-// Inside a call: defers work until the thread's outermost call has released the lock. So callbacks
-// of the program may wait for a lock whose holder waits for a call.
+// Inside a call: defers work until this thread's outermost call has released the lock, so that
+// callbacks of the program may wait for a lock whose holder waits for a call.
 void after_call(std::function<void()> work);
-// From any thread, with any locks held: runs work as if in a call, now if there is no other call,
-// else at the end of that one.
+// Runs work as part of a call: now if no call is running, else at the end of the running one. Can
+// be called on any thread, with any locks held.
 void in_some_call(std::function<void()> work) noexcept;
 
-// Reads a struct of the program, which may come from an older or newer header; missing fields have
-// the defaults.
+// Reads an options struct of the program, which may have been compiled with an older or newer
+// header; missing fields have the defaults.
 template <typename T>
 T options_of(const T* given, const T& defaults, std::string_view argument);
 
-// Writes a struct of results, up to the size in the program's header.
+// Writes a struct of results, up to the size that the program's header has.
 template <typename T>
 void give(const T& result, T* out, std::string_view argument);
 
-// Untyped parts of the functions above. `size` is the first field of the struct.
+// Untyped parts of the functions for structs. `size` is the first field of a struct.
 void copy_options(const void* given, void* to, size_t known, std::string_view argument);
 void copy_result(const void* result, void* out, size_t known, std::string_view argument);
-// Copies a text with its NUL. Throws if the buffer is too small.
+// Copies a text with its final NUL to the program's buffer. Throws if the buffer is too small.
 void give_text(std::string_view text, char* out, size_t capacity, std::string_view argument);
 
 template <typename T>

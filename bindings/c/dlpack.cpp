@@ -1,4 +1,4 @@
-// DLPack 1.1 (dmlc.github.io/dlpack), with our own declarations, as Debian's have the old layout.
+// DLPack 1.1 (dmlc.github.io/dlpack). Declares its structs, because Debian's have an older layout.
 #include <array>
 
 #include "shale/bindings/c/memory.h"
@@ -26,7 +26,7 @@ struct DlTensor {
   int32_t ndim = 0;
   DlDataType dtype;
   int64_t* shape = nullptr;
-  int64_t* strides = nullptr;  // null: dense, as from older producers
+  int64_t* strides = nullptr;  // null: the tensor is dense, as older producers write it
   uint64_t byte_offset = 0;
 };
 
@@ -46,7 +46,7 @@ struct DlManaged {
 constexpr uint64_t kReadOnly = 1;
 constexpr uint32_t kMajor = 1, kMinor = 1;
 
-// Indexed by DType: floats have code 2, bfloat 4.
+// DLPack's type {code, bits, lanes} of each DType; code 2 for floats, 4 for bfloat16.
 constexpr std::array<DlDataType, 9> kTypes = {{{2, 32, 1},
                                                {4, 16, 1},
                                                {2, 16, 1},
@@ -76,7 +76,7 @@ DlDevice device_of(const Context& context) {
                 ", which DLPack has no name for; use shale_tensor_read()");
 }
 
-// Object owned by a consumer: the memory and its device. The context is destroyed last.
+// Tensor that a DLPack consumer owns. The context is declared first, so that it is destroyed last.
 struct Export {
   std::shared_ptr<Context> context;
   Tensor tensor;
@@ -85,12 +85,12 @@ struct Export {
   DlManagedLegacy legacy;
 };
 
-// A consumer may call this on any thread, with its own locks held.
+// Called by the consumer, possibly on any thread and with its own locks held.
 void release_export(void* owner) noexcept {
   in_some_call([owner] { const std::unique_ptr<Export> gone(static_cast<Export*>(owner)); });
 }
 
-// Parameter memory belongs to the ranks together and is freed with the runtime.
+// Returns true for memory of parameters, which all ranks own and which is freed with the runtime.
 bool is_parameter_memory(const Tensor& x, const Tree& tree) {
   for (const Parameter* parameter : tree.root().parameters()) {
     if (parameter->value.storage() == x.storage()) return true;

@@ -1,4 +1,4 @@
-// Differentiable functions, from runtime/ops, and backward.
+// Differentiable functions of the C API, which call runtime/ops, and backward.
 #include <array>
 #include <span>
 
@@ -90,7 +90,7 @@ const std::shared_ptr<const RopeTable>& rope_table(double theta, int64_t head_si
   return table;
 }
 
-constexpr double kRopeTheta = 10'000;  // arXiv:2104.09864
+constexpr double kRopeTheta = 10'000;  // base of the frequencies (arXiv:2104.09864)
 constexpr int32_t kMostTensors = 65536;
 
 }  // namespace

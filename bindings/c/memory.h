@@ -8,7 +8,7 @@
 
 namespace shale::c {
 
-// External memory on the runtime's device.
+// Memory of the program on the runtime's device, as a strided view.
 struct ForeignView {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -17,13 +17,13 @@ struct ForeignView {
   bool read_only = false;
 };
 
-// Makes a tensor of that memory. `release` is called after the call in which its last user
-// disappears, but not if this throws. Throws CallError for invalid views.
+// Makes a tensor of external memory. `release` is called at the end of the call that removes the
+// memory's last user, but not if this function throws. Throws CallError for an invalid view.
 Tensor tensor_of_memory(const ForeignView& view, std::function<void()> release);
 // Returns true for tensors of read-only external memory.
 bool is_read_only(const Tensor& x);
 
-// Throw CallError for invalid values.
+// Return the C++ value of an API constant. Throw CallError for invalid values.
 DType dtype_of_code(shale_dtype code);
 Shape shape_of(int32_t ndim, const int64_t* sizes, std::string_view argument);
 

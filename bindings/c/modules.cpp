@@ -1,4 +1,4 @@
-// Modules of the program, language models, and their sharding over ranks.
+// Modules implemented by the program, language models, and their sharding over ranks.
 #include <cmath>
 #include <span>
 
@@ -63,7 +63,7 @@ void give_module(std::shared_ptr<Tree> tree, Module* module, shale_module* out) 
   *out = static_cast<shale_module>(add_handle(Kind::kModule, std::move(object)));
 }
 
-// Handles that are valid during one call only.
+// Handles of tensors that are passed to a callback, valid until it returns.
 class TensorHandles {
  public:
   explicit TensorHandles(const std::vector<Tensor>& tensors) {
@@ -79,7 +79,7 @@ class TensorHandles {
       try {
         if (handle != nullptr) take_handle(Kind::kTensor, handle, "input");
       } catch (const std::exception&) {
-        continue;  // destroyed by the body
+        continue;  // the callback has already destroyed this handle
       }
     }
   }
@@ -135,7 +135,7 @@ comm::DataParallelOptions parallel_options(const shale_shard_options& given) {
 models::LanguageModelConfig language_config(const char* name,
                                             const shale_language_model_options& given) {
   constexpr int64_t kContext = 256;
-  // The limits are those of train_lm's options with these names.
+  // Uses the options of train_lm with these names, and their limits.
   Json options = {{"model", wanted(name, "preset")}};
   if (given.dropout != 0) {
     options["dropout"] = checked_number(given.dropout, "options->dropout", -INFINITY);
@@ -283,7 +283,7 @@ shale_status shale_module_shard(shale_module module, const shale_shard_options* 
       }
       shale::comm::fully_shard(*object->module, *s.context, *s.group, parallel);
     } catch (...) {
-      // Without a unit the model is unchanged, and may be sharded with other options.
+      // If no unit was sharded, the model is unchanged, and other options may be tried.
       if (!was_sharded && tree.root().attachment() != nullptr &&
           shale::comm::data_parallel_of(tree.root()).units().empty()) {
         tree.root().attach(nullptr);

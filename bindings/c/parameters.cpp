@@ -9,7 +9,7 @@
 namespace shale::c {
 namespace {
 
-// Lists the first few names.
+// Returns the first few parameter names, for error messages.
 std::string names_of(const Module& module) {
   constexpr size_t kShown = 8;
   std::string list;

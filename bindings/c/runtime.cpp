@@ -1,4 +1,4 @@
-// The runtime of a process: ranks, a device and its memory.
+// Runtime of a process: its rank, its device and the device's memory.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -89,7 +89,7 @@ std::unique_ptr<Session> make_session(const shale_runtime_options& options) {
                                                .device_memory = options.device_memory,
                                                .deterministic = options.deterministic != 0,
                                                .seed = options.seed});
-  // Makes dropout masks differ between ranks even before a model is sharded.
+  // Makes dropout masks differ between ranks, even before a model is sharded.
   const uint64_t first_sample = static_cast<uint64_t>(world.rank()) << 18;
   session->context->autograd().first_sample = first_sample;
   session->context->update_step([&](StepState& step) { step.sample = first_sample; });
@@ -219,7 +219,7 @@ shale_status shale_runtime_fail(shale_runtime runtime, shale_status why, const c
     constexpr auto kLast = static_cast<shale_status>(shale::ExitCode::kNonFinite);
     const bool known = why >= kFirst && why <= kLast;
     const auto exit = known ? static_cast<shale::ExitCode>(why) : shale::ExitCode::kInternal;
-    // The rank that failed first reports for the ranks that its failure stopped.
+    // If another rank's failure caused this error, reports that rank's failure instead.
     const std::exception_ptr of_peer = why == SHALE_ERROR_COMM ? last_peer_failure() : nullptr;
     shale::comm::World& world = *session().world;
     const int result = of_peer != nullptr ? world.fail(of_peer) : world.fail(exit, message);

@@ -12,25 +12,24 @@ namespace shale::c {
 namespace {
 
 struct Slot {
-  uint64_t use = 0;  // number of objects that have used this slot
+  uint64_t use = 0;  // number of objects that this slot has had
   Kind kind = Kind::kNone;
   std::shared_ptr<void> object;
 };
 
-// Handles outlive sessions as numbers, so that stale ones are detected.
+// Table of handles. It outlives sessions, so that handles of earlier ones are detected.
 struct Handles {
   std::deque<Slot> slots;
-  std::deque<size_t> free;  // reused in order of release
+  std::deque<size_t> free;  // free slots, reused in order of release
   std::unique_ptr<Session> session;
 };
 
 Handles& handles() {
-  static Handles& handles = *std::make_unique<Handles>().release();  // see call.cpp
+  static Handles& handles = *std::make_unique<Handles>().release();  // never destroyed: call.cpp
   return handles;
 }
 
-// A handle consists of, from low to high bits, the slot's index, the slot's use count, and the
-// kind.
+// Fields of a handle, from low to high bits: index of the slot, use count of the slot, kind.
 constexpr int kSlotBits = 28, kUseBits = 32;
 static_assert(sizeof(void*) == 8);
 
@@ -102,7 +101,7 @@ void end_session() {
   Session& s = session();
   s.inference.reset();
   free_all(Kind::kMetrics);
-  free_all(Kind::kTensor);  // with their graphs, which may need modules
+  free_all(Kind::kTensor);  // also frees their autograd graphs, which may need modules
   free_all(Kind::kOptimizer);
   free_all(Kind::kModule);
   s.retired.clear();
@@ -234,7 +233,7 @@ void for_each_tree(const std::function<void(const Tree&)>& visit) {
   }
 }
 
-// Keeps modules as long as any graph exists, as it may call their hooks.
+// Keeps retired modules while an autograd graph exists, because it may call their hooks.
 void purge_retired() {
   if (!has_session() || session().retired.empty()) return;
   for (const Slot& slot : handles().slots) {

@@ -60,7 +60,7 @@ Tensor tensor_of_memory(const ForeignView& view, std::function<void()> release) 
   if (reinterpret_cast<uintptr_t>(view.data) % static_cast<size_t>(dtype_size(view.dtype)) != 0) {
     fail_argument("data is not aligned to elements of ", dtype_size(view.dtype), " bytes");
   }
-  // The storage's address marks it as read-only while it exists.
+  // While the storage exists, its address in session().read_only marks it as read-only.
   auto place = std::make_shared<const Storage*>(nullptr);
   auto storage = adopt_memory(*s.context, view.data, bytes, [place, release = std::move(release)] {
     if (has_session()) session().read_only.erase(*place);

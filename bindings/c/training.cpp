@@ -20,7 +20,7 @@
 namespace shale::c {
 namespace {
 
-// Returns the same options as training programs have.
+// Returns the optimizer options as training programs would parse them.
 models::RunConfig optimizer_config(const char* kind, const shale_optimizer_options& given) {
   models::RunConfig config;
   ConfigSpec spec("shale", "");

@@ -26,10 +26,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LIBRARY = "libshale_c.so.1"
 PROGRAMS = ("shale", "train_diffusion", "train_image", "train_lm")
-#: Libraries of every system, which the wheel does not carry.
+#: Names of libraries that every system has, so that the wheel does not contain them.
 SYSTEM = re.compile(r"(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so\.\d")
 MPI = re.compile(r"libmpi(ch)?\.so")
-#: NVIDIA's packages with the libraries that runs on GPUs load, by CUDA's major version.
+#: NVIDIA's packages with libraries for GPUs, by CUDA's major version.
 NVIDIA = {"12": ("cublas-cu12", "cuda-nvrtc-cu12", "cudnn-cu12", "nccl-cu12"),
           "13": ("cublas", "cuda-nvrtc", "cudnn-cu13", "nccl-cu13")}
 
@@ -107,8 +107,8 @@ def stripped(file, folder):
     """The file without what only debuggers need."""
     copy = pathlib.Path(folder) / "stripped"
     output("strip", "--strip-unneeded", "-o", str(copy), str(file))
-    # MPICH's library has two names, so it is loaded before by either (shale_wheel.py) and asked for
-    # by none: libm, which is loaded anyway, takes its place.
+    # MPICH's library has two names. shale_wheel.py loads it first, under either name, so the copy
+    # must not request one: libm, which is loaded anyway, replaces it.
     return copy.read_bytes().replace(b"\0libmpich.so.12\0", b"\0libm.so.6\0".ljust(16, b"\0"))
 
 
@@ -170,7 +170,7 @@ def contents(arguments, folder):
 
 def write(files, wheel):
     """Writes the zip file, whole or not at all."""
-    seconds = max(315532800, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))  # zip knows no 1970s
+    seconds = max(315532800, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))  # zip begins in 1980
     moment = time.gmtime(seconds)[:6]
     part = wheel.with_suffix(".part")
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:

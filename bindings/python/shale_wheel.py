@@ -17,13 +17,13 @@ ABI = "openmpi"  # build_wheel.py writes the ABI of the wheel here
 def _load(abi):
     """Loads the MPI library of this ABI and returns its name for the loader, or None."""
     names = ABIS[abi][1]
-    for name in names:  # a second copy beside the one of mpi4py would be a second MPI
+    for name in names:  # reuses MPI if mpi4py has loaded it: a second copy would be a second MPI
         try:
             ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL)
             return name
         except OSError:
             pass
-    # The library of mpirun comes first, because ranks and their launcher must be of one MPI.
+    # Prefers the library of the mpirun in PATH, because ranks and their launcher must use one MPI.
     mpirun = [path for folder in os.get_exec_path()
               if (path := pathlib.Path(folder, "mpirun")).exists()][:1]
     prefixes = [path.resolve().parent.parent for path in mpirun] + [pathlib.Path(sys.prefix)]

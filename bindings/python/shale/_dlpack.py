@@ -7,7 +7,7 @@ from . import _library
 from ._library import call, result
 
 _api = ctypes.pythonapi
-# Capsules are passed by address here, as their destructor gets one that is being destroyed.
+# They take a capsule's address, because its destructor gets one that is being destroyed.
 _new = _api.PyCapsule_New
 _new.restype = ctypes.py_object
 _new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -19,7 +19,7 @@ _pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _set_name = _api.PyCapsule_SetName
 _set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
-# Kept alive, as capsules refer to their names.
+# Kept alive, because capsules point to their names.
 _VERSIONED, _LEGACY = b"dltensor_versioned", b"dltensor"
 _USED_VERSIONED, _USED_LEGACY = b"used_dltensor_versioned", b"used_dltensor"
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -31,7 +31,7 @@ class _Versioned(ctypes.Structure):
 
 
 class _Legacy(ctypes.Structure):
-    # The first field is a DLTensor of 48 bytes.
+    # `tensor` is a DLTensor of 48 bytes.
     _fields_ = [("tensor", ctypes.c_uint64 * 6), ("owner", ctypes.c_void_p), ("deleter", _Deleter)]
 
 

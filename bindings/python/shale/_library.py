@@ -165,9 +165,9 @@ def _paths():
         return chosen, chosen
     here = pathlib.Path(__file__).resolve().parent
     if (here / "lib" / name).exists():
-        import shale_wheel  # which only wheels have
+        import shale_wheel  # a module that only wheels contain
         return str(here / "lib" / name), shale_wheel.load_mpi()
-    installed = (here / "../../.." / name).resolve()  # from PREFIX/lib/python3/dist-packages/shale
+    installed = (here / "../../.." / name).resolve()  # as PREFIX/lib/python3/dist-packages/shale
     path = str(installed) if installed.exists() else name
     return path, path
 
@@ -198,7 +198,7 @@ library, mpi = _load()
 _functions = {name: getattr(library, "shale_" + name) for name in _FUNCTIONS}
 
 
-#: Expected kinds of arguments, by letter.
+#: Expected kind of an argument by letter, for error messages.
 EXPECTED = {
     "t": "a shale.Tensor: shale.tensor(x) copies x, shale.as_tensor(x) shares its memory",
     "m": "a shale.Module", "o": "a shale.Optimizer", "i": "a whole number", "u": "a whole number",

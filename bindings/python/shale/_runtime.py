@@ -31,15 +31,15 @@ class Runtime:
             seed=seed, timeout_s=timeout_s, has_communicator=int(comm is not None))
         if comm is not None:
             options.communicator = comm.py2f() if hasattr(comm, "py2f") else int(comm)
-        # If so, MPI belongs to the program, which continues after an exception.
+        # True if the program initialized MPI itself, and therefore continues after an exception.
         self._guest = _mpi_runs()
         self._handle = _library.result("runtime_create", ctypes.byref(options))
         numbers = [ctypes.c_int32() for _ in range(4)]
         call("runtime_rank", self._handle, *map(ctypes.byref, numbers))
-        #: This rank and the number of ranks, in total and on this machine.
+        #: Rank and number of ranks: of the whole job, and on this machine.
         self.rank, self.ranks, self.local_rank, self.local_ranks = (n.value for n in numbers)
         self._process = os.getpid()
-        # Number of dropouts without a site since the step or the sample changed.
+        # _dropouts: number of dropouts without a site since the step or the sample changed.
         self._dropouts, self._place = 0, {}
         _current = self
         _watch_exceptions()
@@ -126,7 +126,7 @@ class Runtime:
 
 def _mpi_runs():
     flag = ctypes.c_int()
-    _library.mpi.MPI_Initialized(ctypes.byref(flag))  # of the MPI that the library uses
+    _library.mpi.MPI_Initialized(ctypes.byref(flag))  # asks the MPI library that Shale uses
     return flag.value != 0
 
 

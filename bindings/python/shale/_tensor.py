@@ -11,12 +11,12 @@ from ._library import call, result
 _NAMES = ("float32", "bfloat16", "float16", "float64", "int32", "int64", "uint8", "uint16",
           "uint32")
 _SIZES = (4, 2, 2, 8, 4, 8, 1, 2, 4)
-#: Type strings of the array interface; bfloat16 has none.
+#: Type strings of NumPy's array interface by dtype; bfloat16 has none.
 _TYPESTR = ("<f4", None, "<f2", "<f8", "<i4", "<i8", "|u1", "<u2", "<u4")
-#: Formats of the struct module.
+#: Formats of the struct module by dtype; bfloat16 has none.
 _FORMATS = ("f", None, "e", "d", "i", "q", "B", "H", "I")
 
-# Owners of external memory that tensors use, until the library releases it.
+# Python owners of external memory, by number, until the library releases the memory.
 _owners = {}
 _owner_numbers = itertools.count(1)
 
@@ -38,13 +38,13 @@ class Tensor:
     """Array on the runtime's device, optionally with a gradient."""
 
     __slots__ = ("_handle", "_shown", "__weakref__")
-    __array_priority__ = 1000  # makes numpy leave operators with a Tensor to Tensor
+    __array_priority__ = 1000  # lets Tensor handle operators between a NumPy array and a Tensor
 
     def __init__(self, handle):
         self._handle = handle
         self._shown = None
 
-    #: Handle for the library's functions.
+    #: Handle that ctypes passes to the library's functions.
     _as_parameter_ = property(lambda self: self._handle)
 
     def __del__(self):
@@ -102,7 +102,7 @@ class Tensor:
     def __repr__(self):
         return f"shale.Tensor({self.dtype}{list(self.shape)})"
 
-    __hash__ = object.__hash__  # by identity, as == compares elements
+    __hash__ = object.__hash__  # hashes by identity, because == compares elements
 
     def __bool__(self):
         if self.size != 1:
@@ -165,7 +165,7 @@ class Tensor:
     # ---- Sharing of memory ----
 
     def _check_detached(self):
-        # Other libraries would not propagate gradients.
+        # Another library would not propagate the tensor's gradient.
         if self.requires_grad:
             raise _library.ArgumentError(
                 f"{self!r} requires a gradient, which other libraries do not compute: call "
@@ -202,7 +202,7 @@ class Tensor:
             raise AttributeError(f"{self!r} has no array interface: call x.detach() if it requires "
                                  "a gradient, and x.cast(\"float32\") if it is bfloat16")
         if self._shown is None:
-            self._shown = self.__dlpack__(max_version=(1, 0))  # keeps the memory
+            self._shown = self.__dlpack__(max_version=(1, 0))  # keeps the memory alive
         size = _SIZES[info.dtype]
         return {"version": 3, "typestr": _TYPESTR[info.dtype], "shape": self.shape,
                 "strides": tuple(s * size for s in info.strides[:info.ndim]),

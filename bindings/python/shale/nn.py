@@ -31,7 +31,7 @@ def _body(user, inputs, input_count, outputs, output_count):
         for i, x in enumerate(results):
             outputs[i] = result("tensor_share", x, shown=f"{type(run.module).__name__}.forward")
         return 0
-    except BaseException as error:  # passed through the library as a status
+    except BaseException as error:  # the library returns a status; the caller raises the error
         run.error = error
         return _library.CALLBACK_FAILED
 
@@ -47,13 +47,13 @@ class Module:
 
     #: Number of tensors that forward() returns.
     outputs = 1
-    #: Handle for the library's functions.
+    #: Handle that ctypes passes to the library's functions.
     _as_parameter_ = property(lambda self: self._handle)
 
     def __init__(self, parent=None, name=""):
         self._handle = result("module_create", _runtime.handle(),
                               parent, name.encode(), shown=type(self).__name__)
-        self._parent = parent  # keeps the tree alive
+        self._parent = parent  # keeps the module tree alive
 
     def __del__(self):
         handle = getattr(self, "_handle", None)

@@ -19,7 +19,7 @@ class Optimizer:
                               shown="Optimizer")
         self._model = model
 
-    #: Handle for the library's functions.
+    #: Handle that ctypes passes to the library's functions.
     _as_parameter_ = property(lambda self: self._handle)
 
     def __del__(self):
