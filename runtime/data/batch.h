@@ -19,7 +19,7 @@ struct HostTensor {
   Shape shape;
   std::vector<std::byte> bytes;
 
-  // The elements. Throws InternalError if the dtype is not T's.
+  // Returns the elements. Throws InternalError if T is not the type of `dtype`.
   template <typename T>
   std::span<T> values() {
     check_dtype(dtype_of<T>);
@@ -37,7 +37,7 @@ struct HostTensor {
 // A micro-batch in host memory: tensors of any dtypes and shapes, whose first dimension is the
 // sample.
 struct Batch {
-  int64_t first_position = 0;  // index of its first sample among the samples of all ranks
+  int64_t first_position = 0;  // index of the batch's first sample among the samples of all ranks
   int64_t count = 0;           // rows that hold a sample; the other rows are padding
   std::vector<HostTensor> fields{};
 

@@ -17,22 +17,22 @@ uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t 
 // Combines a CRC of a file's contents with a checksum.
 uint64_t mix_checksum(uint64_t checksum, uint32_t crc);
 
-// Position of the first NUL byte, or -1.
+// Returns the position of the first NUL byte; -1: none.
 int64_t find_nul(std::span<const std::byte> bytes);
 
 // Result of reading a whole text.
 struct TextScan {
-  int64_t first_nul = -1;  // if not -1, the rest was not read
+  int64_t first_nul = -1;  // position of the first NUL byte, after which reading stops; -1: none
   uint32_t crc = 0;        // CRC-32C of all bytes
 };
 TextScan scan_text(const MappedFile& file, const OnReading& on_reading);
 
-// CRC-32C of all bytes.
+// Returns the CRC-32C of all bytes.
 uint32_t whole_crc(const MappedFile& file, const OnReading& on_reading);
-// Returns `blocks` pages that are spread over the file, including the first and the last; if the
-// file has no more pages, all bytes as one part.
+// Returns `blocks` pages spread evenly over the file, including the first and the last. If the file
+// has at most that many pages, returns all bytes as one part.
 std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, int64_t blocks);
-// Number of pages to sample per file: its share of 4,096, but at least 4.
+// Returns the number of pages to sample per file: an equal share of 4,096, but at least 4.
 int64_t sampled_blocks(size_t files);
 
 // Checksum of the contents of files, in order, without reading everything. Covers sampled_blocks()

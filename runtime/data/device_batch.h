@@ -12,10 +12,10 @@ namespace shale {
 // A micro-batch on a device.
 class DeviceBatch {
  public:
-  // Reuse of the previous batch's memory.
+  // How upload() uses the memory of the previous batch.
   enum class Memory {
     kFresh,  // new memory: tensors that are still used keep the old one
-    kSame,   // the same memory is overwritten, so that captured graphs find the next batch there
+    kSame,   // overwrites the previous batch, so that captured graphs find the next batch there
   };
 
   DeviceBatch() = default;

@@ -15,7 +15,7 @@ constexpr uint64_t kPeriod = uint64_t{1} << kPeriodBits;  // samples after which
 constexpr int kTimeBits = 32;
 constexpr size_t kMostSources = 1 << 16;
 
-// Number of samples before `time` of a source that has `count` in a period.
+// Returns how many samples a source with `count` samples in a period has before `time`.
 uint64_t before(uint64_t count, uint64_t time) {
   return (time * count + (uint64_t{1} << (kTimeBits - 1))) >> kTimeBits;
 }
@@ -61,7 +61,7 @@ Mixture::Draw Mixture::draw(int64_t position) const {
     throw InternalError(cat("mixture: position ", position, ", expected 0 or more"));
   const auto period = static_cast<uint64_t>(position) >> kPeriodBits;
   const uint64_t in_period = static_cast<uint64_t>(position) & (kPeriod - 1);
-  // Binary search for the last time before which at most in_period samples come.
+  // Binary search for the last time before which there are at most in_period samples.
   uint64_t time = 0;
   for (uint64_t step = uint64_t{1} << (kTimeBits - 1); step > 0; step /= 2) {
     uint64_t all = 0;

@@ -21,17 +21,17 @@ class Mixture {
 
   struct Draw {
     int64_t source = 0;
-    int64_t index = 0;  // index of the sample in that source, from 0
+    int64_t index = 0;  // index of the sample within its source, from 0
   };
   // position: at least 0. Takes time proportional to the number of sources.
   Draw draw(int64_t position) const;
 
   int64_t sources() const { return static_cast<int64_t>(counts_.size()); }
-  double share(int64_t source) const;  // fraction of all samples
-  uint64_t fingerprint() const;        // covers all shares, which determine the order of samples
+  double share(int64_t source) const;  // fraction of all samples that come from this source
+  uint64_t fingerprint() const;  // fingerprint of all shares, which determine the order of samples
 
  private:
-  std::vector<uint64_t> counts_;  // samples of each source per period
+  std::vector<uint64_t> counts_;  // number of samples of each source in a period
 };
 
 }  // namespace shale

@@ -13,7 +13,7 @@ Prefetcher::Prefetcher(BatchSource source, const PrefetchOptions& options)
     if (value < 1)
       throw InternalError(cat("prefetcher: ", name, " ", value, ", expected at least 1"));
   }
-  ring_.resize(static_cast<size_t>(options.depth) + 1);  // one slot belongs to the caller
+  ring_.resize(static_cast<size_t>(options.depth) + 1);  // one slot is for the caller's batch
   for (int i = 0; i < options.workers; ++i) threads_.emplace_back([this] { run(); });
 }
 
@@ -28,7 +28,7 @@ Prefetcher::~Prefetcher() {
 
 std::optional<int64_t> Prefetcher::wait_for_slot() {
   std::unique_lock lock(mutex_);
-  // Slots in use: batches begun but not taken, and the one that the caller holds.
+  // A slot is in use from the beginning of its batch until the caller is done with that batch.
   const auto capacity = static_cast<int64_t>(ring_.size()) - 1;
   changed_.wait(lock, [&] { return stop_ || begun_ >= end_ || begun_ - taken_ < capacity; });
   if (stop_ || begun_ >= end_) return {};
@@ -41,7 +41,7 @@ void Prefetcher::run() {
     bool more = false;
     std::exception_ptr failure;
     try {
-      // Runs without the lock: no other thread uses this slot until it is ready.
+      // Makes the batch without the lock: no other thread uses this slot until the batch is ready.
       more = source_(*index, slot(*index).batch);
     } catch (...) {
       failure = std::current_exception();
@@ -49,7 +49,7 @@ void Prefetcher::run() {
     {
       const std::lock_guard lock(mutex_);
       slot(*index).ready = true;
-      // Earlier batches may still be in progress, and one of them may be the end.
+      // Earlier batches may still be in progress, and one of them may be the last.
       if (!more && *index < end_) {
         end_ = *index;
         failure_ = failure;

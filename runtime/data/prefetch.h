@@ -40,7 +40,7 @@ class Prefetcher {
     bool ready = false;
   };
   void run();
-  // Index of the next batch to make, once a slot is free; nullopt: stop.
+  // Waits for a free slot. Returns the index of the next batch to make; nullopt: stop.
   std::optional<int64_t> wait_for_slot();
   Slot& slot(int64_t index) { return ring_[static_cast<size_t>(index) % ring_.size()]; }
 
@@ -50,7 +50,7 @@ class Prefetcher {
   std::vector<Slot> ring_;
   int64_t begun_ = 0;
   int64_t taken_ = 0;
-  int64_t end_ = std::numeric_limits<int64_t>::max();  // first batch that does not exist
+  int64_t end_ = std::numeric_limits<int64_t>::max();  // first index without a batch
   bool stop_ = false;
   std::exception_ptr failure_;  // reason why batch end_ does not exist
   std::mutex mutex_;

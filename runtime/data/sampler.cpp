@@ -9,8 +9,8 @@
 namespace shale {
 namespace {
 
-// Four rounds are enough for a large domain; a small one mixes worse per round, and rounds are
-// cheap.
+// Number of rounds. Four are enough for a large domain; a small one mixes worse per round, and
+// rounds are cheap.
 constexpr uint32_t kRounds = 8;
 constexpr uint32_t kOffsetDraw = 0xffffffff;  // a draw number that no round uses
 
@@ -44,8 +44,8 @@ uint32_t Permutation::round(uint32_t half, uint32_t number) const {
 }
 
 uint64_t Permutation::encrypt(uint64_t block) const {
-  // Each round changes one half by a function of the other, which is invertible. The result is
-  // therefore a bijection, also for halves of different lengths.
+  // Each round changes one half by a function of the other half, which is invertible. The
+  // permutation is therefore a bijection, even if the halves have different lengths.
   auto high = static_cast<uint32_t>(block >> low_bits_);
   auto low = static_cast<uint32_t>(block & low_mask(low_bits_));
   for (uint32_t i = 0; i < kRounds; i += 2) {
@@ -58,7 +58,7 @@ uint64_t Permutation::encrypt(uint64_t block) const {
 int64_t Permutation::operator()(int64_t i) const {
   if (i < 0 || i >= n_)
     throw InternalError(cat("permutation: index ", i, ", expected [0, ", n_, ")"));
-  // Terminates, because the cycle of i in the larger domain returns to i at the latest.
+  // The loop terminates, because the cycle that contains i returns to i at the latest.
   auto value = static_cast<uint64_t>(i);
   do {
     value = encrypt(value);
@@ -70,7 +70,7 @@ TrainSampler::TrainSampler(int64_t stream_tokens, int64_t seq_len, uint64_t seed
     : seq_len_(seq_len), seed_(seed) {
   const int64_t all = count_windows(stream_tokens, seq_len);
   const int64_t movable = (stream_tokens - seq_len) / seq_len;  // windows that fit at any offset
-  // Very little data: one window, moved as far as the stream allows.
+  // With very little data there is one window, which moves as far as the stream allows.
   samples_ = std::min(all, std::max<int64_t>(movable, 1));
   offsets_ = std::min(seq_len, stream_tokens - samples_ * seq_len);
 }
@@ -80,7 +80,7 @@ int64_t TrainSampler::offset(uint64_t epoch) const {
       philox({0, kOffsetDraw, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32)},
              rng_key(seed_, RngDomain::kShuffle));
   const uint64_t wide = uint64_t{draw[1]} << 32 | draw[0];
-  // The remainder prefers small offsets by at most seq_len / 2^64.
+  // The remainder of the division favours small offsets, but by at most seq_len / 2^64.
   return static_cast<int64_t>(wide % static_cast<uint64_t>(offsets_));
 }
 

@@ -31,13 +31,13 @@ class Permutation {
   int64_t n_;
   PhiloxKey key_;
   uint64_t epoch_;
-  int low_bits_ = 0;  // sizes of the block's halves; the upper one is equal or one smaller
+  int low_bits_ = 0;  // bits of the block's halves; the upper half has the same number or one less
   int high_bits_ = 0;
 };
 
 // Position of a sample in a token stream: seq_len + 1 tokens (inputs, and targets shifted by one).
 struct TokenWindow {
-  int64_t begin = 0;  // position of its first token
+  int64_t begin = 0;  // position of the window's first token
   int64_t epoch = 0;
   int64_t index = 0;  // index of the window in the epoch's tiling
 };
@@ -57,7 +57,7 @@ class TrainSampler {
   int64_t samples_per_epoch() const { return samples_; }
   int64_t seq_len() const { return seq_len_; }
 
-  // The sample at `position` in the endless sequence of samples of all ranks.
+  // Returns the window of the sample at `position` in the endless sequence of samples of all ranks.
   TokenWindow window(int64_t position) const;
 
  private:
@@ -83,8 +83,8 @@ struct BatchLayout {
   int64_t global_batch = 1;  // sequences per step over all ranks, after `ramp`
   int64_t micro_batch = 1;   // sequences per rank and forward
   int64_t ranks = 1;
-  // Position at which step 0 would begin. A run that continues after `step` steps with other global
-  // batches, and has used `used` positions, sets it to used - samples_before(step), which may be
+  // Position at which step 0 would begin. Set when a run continues after `step` steps with other
+  // global batches: the number of samples used so far - samples_before(step), which may be
   // negative.
   int64_t origin = 0;
   std::vector<BatchPhase> ramp = {};  // phases before global_batch applies, with ascending ends

@@ -17,24 +17,24 @@ enum class FileUse {
 // of letters; case does not matter. The words val, valid, validation and dev mean validation, else
 // test means no use. A file that is the --data path itself has the name "", which means training.
 FileUse use_of_name(std::string_view name);
-// The folder itself, and those of its folders that are named `train` or with a word that
+// Returns the folder itself, and those of its folders that are named `train` or with a word that
 // use_of_name() knows.
 std::vector<std::string> folders_by_use(const std::string& folder);
-// Use of each file by its name. Files of test are never used for training: they become validation
-// files if there are no others. Throws DataError, which begins with `source`, if there are files
-// but none for training.
+// Returns the use of each file by its name. Files marked `test` are never used for training: they
+// become validation files if there are no others. Throws DataError, which begins with `source`, if
+// there are files but none for training.
 std::vector<FileUse> divide_files(const std::vector<std::string>& names, const std::string& source);
 
-// Names of several paths relative to their deepest common folder. For a single path "".
+// Returns names of several paths, relative to their deepest common folder; "" for a single path.
 std::vector<std::string> names_below_common_folder(const std::vector<std::string>& paths);
 
-// Hash of a document, uniform in [0, 2^32), from its contents only: its CRC-32C and size.
+// Returns the hash of a document's contents, uniform in [0, 2^32), from their CRC-32C and size.
 uint32_t split_hash(uint32_t crc, int64_t bytes);
-// True if a document is for validation, when files are not marked by name.
+// Returns true if the document with this hash is for validation, when files are not marked by name.
 bool is_held_out(uint32_t hash, double fraction);
-// Marks documents for validation. Copies of a document are on the same side. Unless the fraction is
-// 0, at least one document is for validation and at least one is not; if all documents are equal,
-// none is.
+// Marks documents for validation, by hash. Copies of a document are on the same side. Unless the
+// fraction is 0, at least one document is for validation and at least one is not; if all documents
+// are equal, none is for validation.
 std::vector<bool> hold_out(const std::vector<uint32_t>& hashes, double fraction);
 
 }  // namespace shale::data_internal

@@ -17,11 +17,11 @@ using tokenizer_internal::AddedTokens;
 
 constexpr const char* kAnswers = "assistant";
 
-// Inserted into special tokens that content spells, until the template has been rendered. It is a
-// private-use Unicode character; content that contains it is rejected.
+// Marks text in message content that spells a special token, until the template has been rendered.
+// It is a private-use Unicode character; content that contains it is rejected.
 constexpr std::string_view kGuard = "\xf4\x8f\xbf\xbd";  // U+10FFFD
 
-// Mark the text of an assistant's turn that is trained on.
+// Enclose the part of an assistant's turn that is trained on.
 constexpr std::string_view kLearnt = "{% generation %}", kLearntEnd = "{% endgeneration %}";
 
 constexpr const char* kEachMessage = "{% for message in messages %}";
@@ -35,7 +35,7 @@ constexpr const char* kChatMlTurn =
 constexpr const char* kChatMlEnd =
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-// Qwen2.5: consecutive tool messages form one user turn. Other turns follow in the else branch.
+// Qwen2.5: writes consecutive tool messages as one user turn; the else branch writes other turns.
 // Loop controls would be simpler, but not all programs that read exported templates support them.
 constexpr const char* kQwenTools =
     "{% if message.role == 'tool' %}"
@@ -76,8 +76,8 @@ std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
       chat_template_text(resolve_chat_template(stored, style)), "built-in chat template");
 }
 
-// Added tokens, which the tokenizer cuts from text before splitting. If are_spelled, only the
-// special ones, in every position where the tokenizer could cut them: content must not spell these.
+// Returns the added tokens, which the tokenizer cuts from text. are_spelled: only special tokens,
+// at any position where the tokenizer could cut them; message content must not spell these.
 AddedTokens added_tokens(const Tokenizer& tokenizer, bool are_spelled) {
   std::vector<AddedToken> added;
   for (AddedToken token : tokenizer.spec().added) {
@@ -91,7 +91,7 @@ AddedTokens added_tokens(const Tokenizer& tokenizer, bool are_spelled) {
 size_t common_prefix(std::string_view a, std::string_view b) {
   const auto [end, other] = std::ranges::mismatch(a, b);
   size_t bytes = static_cast<size_t>(end - a.begin());
-  // Do not cut a character.
+  // Moves back to the beginning of a UTF-8 character.
   while (bytes > 0 && bytes < b.size() && (b[bytes] & 0xc0) == 0x80) --bytes;
   return bytes;
 }
@@ -118,7 +118,7 @@ ChatMessage read_chat_message(const Json& message) {
   ChatMessage read{.role = message["role"].text(), .content = ""};
   for (const auto& [key, value] : message.items()) {
     if (key == "role") continue;
-    // Files that were exported from tables have all keys in all messages.
+    // Files that were exported from tables have every key in every message, mostly with null.
     const bool is_read = key == "content" || key == "tool_calls" || key == "reasoning_content" ||
                          key == "name" || key == "tool_call_id";
     if (value.is_null() && !is_read) continue;
@@ -232,8 +232,8 @@ ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
       marks_(added_tokens(tokenizer_->tokenizer, false)),
       spelled_(added_tokens(tokenizer_->tokenizer, true)) {
   if (chat_ == nullptr) return;
-  // A turn of the assistant ends with the first special token after its content. Tokens that end
-  // the conversation may follow.
+  // The first special token after the assistant's content ends its turn; tokens that end the
+  // conversation may follow.
   const std::array<ChatMessage, 2> turns = {{{"user", "a"}, {kAnswers, "xyzzy"}}};
   const JinjaText written = rendered_turn(turns, nullptr);
   const auto [begin, end] = written.generations.back();
@@ -264,7 +264,7 @@ std::string ChatEncoder::guarded(const std::string& content) const {
         spelled_.empty() ? AddedTokens::Match{content.size(), content.size(), nullptr}
                          : spelled_.find(content, at, true);
     size_t end = match.token == nullptr ? content.size() : match.begin + 1;
-    // Extend to the end of a character.
+    // Moves on to the end of a UTF-8 character.
     while (end < content.size() && (content[end] & 0xc0) == 0x80) ++end;
     if (match.token != nullptr && end >= match.end) {
       throw DataError(cat("a message has the special token '", match.token->text, "'"));
@@ -337,7 +337,7 @@ void ChatEncoder::check_written(Messages messages, const Json& tools) const {
 }
 
 bool ChatEncoder::writes(std::string_view key, Messages messages, const Json& tools) const {
-  // Templates may omit the reasoning of turns that other turns follow.
+  // Templates may omit the reasoning of earlier turns, so the last message with `key` must be last.
   size_t count = messages.size();
   const auto has = [key](const ChatMessage& message) {
     return message.more.is_object() && message.more.contains(key) && !is_nothing(message.more[key]);
@@ -469,7 +469,7 @@ void ChatEncoder::append(const JinjaText& written, size_t begin, size_t end, Mas
   const std::string_view text = written.text;
   const std::vector<std::string>& shown = tokenizer_->tokenizer.state().shown;
   // Positions count the bytes that tokens decode to, because normalizers and prefix spaces change
-  // the text's length.
+  // the length of the text.
   const auto place_of = [&](size_t at) {
     size_t bytes = 0;
     if (at <= begin) return bytes;

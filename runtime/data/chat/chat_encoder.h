@@ -17,9 +17,9 @@ namespace shale {
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
-  // Further members for the template, such as tool_calls; a null content is also here.
+  // Further members that the template may use, such as tool_calls; also a null content.
   Json more = nullptr;
-  bool is_learnt = true;  // for an assistant's turn: train on it
+  bool is_learnt = true;  // true: train on this turn, if it is the assistant's
 };
 
 // Reads a message of a JSON list: role and content (a string; may be null or absent with
@@ -34,7 +34,7 @@ Json read_tools(const Json& line);
 
 // Chat template for rendering conversations.
 enum class ChatTemplate {
-  kAuto,    // the model's own; else by the tokenizer's special tokens kLlama3, else kChatMl
+  kAuto,    // the model's own template; else kLlama3 or kChatMl, by the tokenizer's special tokens
   kChatMl,  // <|im_start|>ROLE \n CONTENT <|im_end|> \n
   // <|begin_of_text|>, then <|start_header_id|>ROLE<|end_header_id|> \n\n CONTENT <|eot_id|>, with
   // white space stripped around CONTENT.
@@ -42,16 +42,16 @@ enum class ChatTemplate {
   kQwen,  // kChatMl; adds Qwen2.5's system message to a conversation without one
 };
 
-// The template style for this tokenizer; kAuto only if it has a template of its own.
+// Replaces kAuto, unless the tokenizer has a chat template of its own.
 ChatTemplate resolve_chat_template(const StoredTokenizer& stored, ChatTemplate style);
-// First token that the style needs and the tokenizer lacks. Empty if it has all, or if the template
-// is its own.
+// Returns the first token that the style needs and the tokenizer lacks. Empty if there is none, or
+// if the tokenizer's own template is used.
 std::string_view missing_chat_token(const StoredTokenizer& stored, ChatTemplate style);
 
-// Text of a built-in template in Jinja. For kAuto that of kChatMl.
+// Returns the text of a built-in template in Jinja; for kAuto that of kChatMl.
 std::string chat_template_text(ChatTemplate style);
-// A built-in template without generation blocks, which few programs support; other templates are
-// returned unchanged.
+// Returns a built-in template without generation blocks, which few programs support. Returns other
+// templates unchanged.
 std::string published_chat_template(std::string text);
 
 // A token sequence with a mask of the tokens to train on.
@@ -87,26 +87,26 @@ class ChatEncoder {
   // reasoning_content that it does not write.
   std::vector<MaskedTokens> conversation(const std::vector<ChatMessage>& messages, size_t first = 0,
                                          const Json& tools = nullptr);
-  // Tokens of the conversation up to the beginning of the assistant's next turn.
+  // Returns the tokens of the conversation up to the beginning of the assistant's next turn.
   std::vector<int32_t> prompt(const std::vector<ChatMessage>& messages,
                               const Json& tools = nullptr);
-  // True if the template writes this optional member of messages, or if no message has it.
+  // Returns true if the template writes this optional key of messages, or if no message has it.
   bool writes(std::string_view key, std::span<const ChatMessage> messages, const Json& tools) const;
   // Tokenizes plain text without special tokens, followed by the answer.
   MaskedTokens text(const std::string& before, const std::string& answer);
-  // First special token that a text spells (and that is encoded as ordinary text). Empty: none.
+  // Returns the first special token that a text spells; it is encoded as text. Empty: none.
   std::string_view spelled(std::string_view text) const;
 
-  // nullopt without a template.
+  // Token that ends a turn; nullopt without a template.
   std::optional<int32_t> end_of_turn() const { return end_; }
 
  private:
   using Messages = std::span<const ChatMessage>;
 
-  // Renders the messages, without their members called `left_out`.
+  // Renders the messages without their keys `left_out`.
   JinjaText render(Messages messages, const Json& tools, bool add_generation_prompt,
                    std::string_view left_out = {}) const;
-  // Renders messages; the generations are the text that the last message adds.
+  // Renders the messages. The result's generations mark the text that the last message adds.
   JinjaText rendered_turn(Messages messages, const Json& tools) const;
   // Keeps only the generation blocks of turns that are trained on.
   void keep_learnt(Messages messages, size_t first, const Json& tools, JinjaText& whole) const;
@@ -122,8 +122,8 @@ class ChatEncoder {
   std::shared_ptr<const StoredTokenizer> tokenizer_;
   std::shared_ptr<const JinjaTemplate> chat_;
   TokenEncoder encoder_;
-  tokenizer_internal::AddedTokens marks_;    // added tokens, as the tokenizer cuts them
-  tokenizer_internal::AddedTokens spelled_;  // special tokens, as content may spell them
+  tokenizer_internal::AddedTokens marks_;    // added tokens that the tokenizer cuts from text
+  tokenizer_internal::AddedTokens spelled_;  // special tokens that message content may spell
   std::optional<int32_t> end_;               // token that ends a turn
   ChatTemplate style_ = ChatTemplate::kAuto;
 };

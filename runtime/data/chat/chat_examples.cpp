@@ -79,7 +79,7 @@ class LineReader {
     throw DataError(cat(place_, ": ", what));
   }
 
-  // Names what makes examples of the usual other forms.
+  // Fails for a line of unknown form; the message says how to convert some common forms.
   [[noreturn]] void fail_unknown(const Json& object) const {
     const char* const convert =
         object.contains("instruction")
@@ -102,7 +102,7 @@ class LineReader {
       fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a string"));
     return value.text();
   }
-  // `key`: the main key of the line; it is a conversation if its value is a list.
+  // Checks the keys of a line; it is a conversation if the value of `key` is a list.
   void check_keys(const Json& object, std::string_view key, std::vector<std::string_view> more) {
     more.insert(more.begin(), key);
     if (object.contains(key) && object[key].is_array()) more.push_back("tools");
@@ -132,7 +132,7 @@ class LineReader {
     return written("", text(object["text"], "text"));
   }
 
-  // Number of messages with which both answers begin, not counting the last message of either.
+  // Returns how many messages both answers begin with, not counting the last message of either.
   static size_t shared_messages(const Json& a, const Json& b) {
     if (!a.is_array() || !b.is_array()) return 0;
     size_t count = 0;
@@ -155,7 +155,7 @@ class LineReader {
         std::equal(prompt.begin(), prompt.end(), turns, is_same)) {
       return static_cast<size_t>(turns - answer.begin()) + prompt.size();
     }
-    // The prompt may be a later user turn of a conversation that the answer contains completely.
+    // The answer may be a whole conversation that contains the prompt as a later user turn.
     if (prompt.size() == 1 && prompt.front().role == "user") {
       const auto turn = std::ranges::find_if(turns, answer.end() - 1, [&](const ChatMessage& one) {
         return is_same(one, prompt.front());
@@ -176,14 +176,14 @@ class LineReader {
     return size;
   }
 
-  // Examples of a prompt and its continuation. The first `shared` messages of the continuation are
-  // not trained on.
+  // Makes the examples of a prompt and its continuation. The first `shared` messages of the
+  // continuation are not trained on.
   std::vector<MaskedTokens> continued(const Json& object, const Json& answer, const char* key,
                                       size_t shared) {
     if (answer.is_array()) {
       std::vector<ChatMessage> all = read_chat_messages(object, key), prompt;
       const size_t own = all.size();
-      // Answers that begin alike may contain the prompt.
+      // The prompt may be part of both answers; otherwise the line must have the key "prompt".
       if (shared == 0) member(object, "prompt");
       if (object.contains("prompt")) prompt = read_chat_messages(object, "prompt");
       const size_t first = put_before(std::move(prompt), all);
@@ -202,7 +202,7 @@ class LineReader {
     return {example};
   }
 
-  // The first token cannot be predicted, because nothing precedes it.
+  // Ignores the first token, which cannot be predicted, because nothing precedes it.
   void check(const MaskedTokens& example) const {
     const auto& flags = example.is_answer;
     const bool has_answer =
@@ -220,7 +220,7 @@ class LineReader {
 struct Line {
   std::vector<MaskedTokens> examples;
   uint32_t hash = 0;
-  bool is_validation = false;  // from the file name
+  bool is_validation = false;  // the file name marks validation data
 };
 
 // Results of a batch of lines.
@@ -282,7 +282,7 @@ std::string describe(const std::vector<Block>& blocks, const char* what, Counts 
   return text;
 }
 
-// Files with JSON lines, divided by use. A file that is named directly and has none is an error.
+// Returns the JSONL files for training and validation. A file given by name must have JSON lines.
 std::vector<CorpusFile> find_files(const ExampleOptions& options,
                                    data_internal::SkippedFiles& skipped) {
   std::vector<CorpusFile> files = list_corpus(options.paths, "text", &skipped);

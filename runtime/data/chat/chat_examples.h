@@ -42,8 +42,8 @@ struct ExampleOptions {
   ExampleKind kind = ExampleKind::kAnswers;
   std::shared_ptr<const StoredTokenizer> tokenizer;
   ChatTemplate style = ChatTemplate::kAuto;
-  // Fraction of the lines for validation, chosen by a hash of each, if no file is marked for
-  // validation by name; at least one line unless 0.
+  // Fraction of the lines for validation if no file name marks validation data. The hash of a line
+  // decides; at least one line is chosen, unless the fraction is 0.
   double val_fraction = 0.1;
   int threads = 1;
   OnReading on_reading = {};
@@ -53,7 +53,7 @@ struct ExampleSplits {
   std::shared_ptr<const ExampleStore> train;
   std::shared_ptr<const ExampleStore> val;  // null: nothing is held out
   int64_t examples = 0;
-  std::string note;          // how the examples were divided, and which files were skipped
+  std::string note;          // how examples were divided, and which files were skipped
   uint64_t fingerprint = 0;  // see DatasetSplits
   uint64_t checksum = 0;     // checksum of all bytes
 };

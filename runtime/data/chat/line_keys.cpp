@@ -12,8 +12,8 @@ namespace {
 enum class Meaning {
   kPrompt,  // belongs to the prompt, or changes how it is rendered
   kAnswer,  // belongs to the text to train on
-  kWeight,  // true or 1 is what happens anyway
-  kFlag,    // only false changes the meaning; numbers and strings are metadata
+  kWeight,  // weight of the line; only the default is accepted: true or 1
+  kFlag,    // only the value false is refused; numbers and strings are metadata
 };
 
 struct KnownKey {
@@ -82,8 +82,8 @@ bool says_nothing_new(const Json& value, Meaning meaning) {
   return false;
 }
 
-// True if `value` is a string contained in a string that was read, or equal to the content of a
-// message that was read, or a list that is a prefix of a list of messages that was read.
+// Returns true if `value` repeats something that was read: a part of a string, the content of a
+// message, or the beginning of a list of messages.
 bool repeats(const Json& value, const Json& read) {
   if (value.is_array() && read.is_array()) {
     return value.size() <= read.size() && std::equal(value.begin(), value.end(), read.begin());

@@ -12,7 +12,7 @@ namespace shale {
 // Use of a JSON line.
 enum class LineUse {
   kExample,  // train on it
-  kPrompt,   // generate an answer: keys that only affect training are ignored
+  kPrompt,   // generate an answer; ignore keys that only affect training
 };
 
 // Counts the unused keys of an object in `ignored`, such as its source. Throws DataError for a key
@@ -22,7 +22,7 @@ enum class LineUse {
 void check_line_keys(const Json& line, const std::vector<std::string_view>& read, LineUse use,
                      std::map<std::string, int64_t>& ignored);
 
-// Null, "", [] or {}: a member without content.
+// Returns true for null, "", [] and {}.
 bool is_nothing(const Json& value);
 
 }  // namespace shale

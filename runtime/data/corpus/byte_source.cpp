@@ -13,7 +13,7 @@ namespace {
 
 enum class Compression { kNone, kGzip, kZstd };
 
-// Compares case-insensitively.
+// Returns true if the path ends with `ending`, ignoring case.
 bool ends_with(std::string_view path, std::string_view ending) {
   return path.size() >= ending.size() &&
          std::equal(ending.begin(), ending.end(), path.end() - std::ssize(ending),

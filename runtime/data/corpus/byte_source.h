@@ -21,20 +21,20 @@ class ByteSource {
   virtual size_t read(std::span<char> to) = 0;
   // Skips bytes. Throws DataError if there are fewer.
   virtual void skip(int64_t bytes);
-  virtual int64_t taken() const = 0;  // bytes of the file consumed so far
+  virtual int64_t taken() const = 0;  // number of bytes of the (compressed) file consumed so far
 };
 
 // Throws MissingInputError or DataError like MappedFile; UnavailableError, with the package's name,
 // if this build has no library for the compression.
 std::unique_ptr<ByteSource> open_byte_source(const std::string& path);
 
-// The name without the suffix of a compression: "text.jsonl" for "text.jsonl.gz".
+// Returns the name without the suffix of a compression: "text.jsonl" for "text.jsonl.gz".
 std::string_view without_compression(std::string_view path);
 bool is_compressed(std::string_view path);
 
 namespace corpus_internal {
 
-// Sources of compressed files. An empty file counts as truncated.
+// Open a compressed file. An empty file counts as truncated.
 std::unique_ptr<ByteSource> make_gzip_source(MappedFile file);
 std::unique_ptr<ByteSource> make_zstd_source(MappedFile file);
 

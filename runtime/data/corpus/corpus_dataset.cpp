@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Name such as "notes-0123456789abcdef", with a hash of everything that the tokens depend on.
+// Returns a cache entry's name, "notes-0123456789abcdef": a hash of all that the tokens depend on.
 std::string entry_name(const std::string& path, const TokenizeJob& job) {
   char hash[17];
   std::snprintf(hash, sizeof hash, "%016llx",
@@ -98,7 +98,7 @@ std::optional<std::string> tokenizer_beside(const DataOptions& options) {
   const fs::path file = folder / kTokenizerFile;
   std::error_code error;
   if (!fs::exists(file, error)) return {};
-  // A tokenizer.json next to a single file counts only if shale tokenize made the folder.
+  // The tokenizer.json next to a single file belongs to it only if shale tokenize wrote the folder.
   if (!source.is_folder && !fs::exists(folder / corpus_internal::kStateFile, error)) return {};
   const DataFormat format = find_format(options);
   if (is_text(format) || format == DataFormat::kCorpus) return {};

@@ -11,7 +11,7 @@
 namespace shale {
 namespace {
 
-// Finds the string under a key of an object.
+// Finds the string under one key of a JSON object.
 class FieldFinder final : public JsonVisitor {
  public:
   explicit FieldFinder(std::string_view field) : field_(field) {}
@@ -26,7 +26,7 @@ class FieldFinder final : public JsonVisitor {
   const Json& found() const { return found_; }
 
  private:
-  // If a key is repeated, the last value counts.
+  // The last value of a repeated key counts.
   void keep(Json value) {
     if (is_wanted_) found_ = std::move(value);
     is_wanted_ = false;
@@ -42,13 +42,13 @@ class FieldFinder final : public JsonVisitor {
   Json found_;
 };
 
-// Examines whether a line is a non-empty object, and whether it has one of the keys that
-// distinguish a single JSON line from other JSON.
+// Tells whether a line is a non-empty JSON object, and whether it has one of the keys that training
+// data has.
 class LineKeys final : public JsonVisitor {
  public:
   explicit LineKeys(std::string_view field) : field_(field) {}
 
-  // False if it is invalid or incomplete JSON; keys found before that still count.
+  // Returns false for invalid or incomplete JSON; keys found before the error still count.
   bool read(std::string_view json) {
     depth_ = 0;
     try {
@@ -147,7 +147,7 @@ TextKind find_kind(std::string text, ByteSource& source, std::string_view field)
       read_more();
       newline = text.find('\n', from);
     }
-    if (newline == text.npos && !at_end) return kind;  // the line is longer than what is read
+    if (newline == text.npos && !at_end) return kind;  // the first line is longer
     LineKeys keys(field);
     if (!keys.read(std::string_view(text).substr(begin, newline - begin))) {
       if (line == 1) return kind;

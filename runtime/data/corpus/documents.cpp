@@ -35,18 +35,18 @@ CorpusFile corpus_file(std::string name, std::string path) {
           .modified = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-// The name in lower case, without the suffix of a compression.
+// Returns the name in lower case, without the suffix of a compression.
 std::string plain_name(const std::string& path) {
   std::string name(without_compression(path));
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return name;
 }
 
-// Inspects the beginning of a file. Returns it if the file is binary (has a 0 byte there), else "".
+// Sets the kind of a file by its beginning, and returns that if it has a 0 byte (binary), else "".
 std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   const std::string plain = plain_name(file.path);
   file.is_jsonl = plain.ends_with(".jsonl") || plain.ends_with(".ndjson");
-  if (is_named && file.is_jsonl) return {};  // reading it will report problems
+  if (is_named && file.is_jsonl) return {};  // reading the file later will report problems
   const std::unique_ptr<ByteSource> source = open_byte_source(file.path);
   std::string start(8192, ' ');
   start.resize(source->read(start));
@@ -82,7 +82,7 @@ void find_in_folder(const std::string& folder, std::string_view field,
         files.push_back(std::move(file));
       }
     } catch (const OutOfMemoryError&) {
-      throw;  // limits of this machine must not affect what the data is
+      throw;  // this process is out of memory, which says nothing about the file
     } catch (const Error& error) {
       skipped.add_unreadable(error.what());
     }
@@ -170,10 +170,10 @@ void BatchReader::fill(size_t bytes) {
   }
 }
 
-// Position in the pending text where the next batch ends.
+// Returns the position in the pending text where the next batch ends.
 size_t BatchReader::find_end(const CorpusFile& file) {
   const size_t most = kBatchBytes + (file.is_jsonl ? kMaxLineBytes : kMaxPartBytes);
-  // Searches text only once, except for the last characters.
+  // Searches all text once; the last characters twice, because a match may cross the end.
   for (size_t from = kBatchBytes;; from = std::max(kBatchBytes, pending_.size() - 8)) {
     fill(std::max(from, pending_.size()) + kReadBytes);
     if (pending_.size() <= kBatchBytes) return pending_.size();

@@ -15,14 +15,14 @@ namespace shale {
 
 // A file of documents: one JSON object per line, or a single text document.
 struct CorpusFile {
-  std::string name;  // as given, or relative to the given folder
+  std::string name;  // name as the user gave it, or relative to the given folder
   std::string path;
-  int64_t bytes = 0;     // on the disk
-  int64_t modified = 0;  // in nanoseconds of the system clock
+  int64_t bytes = 0;     // size on the disk
+  int64_t modified = 0;  // time of the last change, in nanoseconds of the system clock
   bool is_jsonl = false;
-  bool is_records = false;     // .json with objects that are not one per line
-  std::string below = {};      // name for divide_files() (runtime/data/split.h)
-  bool is_validation = false;  // see divide_corpus()
+  bool is_records = false;     // a .json file with objects that are not one per line
+  std::string below = {};      // name that divide_files() classifies (runtime/data/split.h)
+  bool is_validation = false;  // chosen for validation by divide_corpus()
 };
 
 // Lists the files of these paths, in order. A folder contributes the files below it, as for text
@@ -34,7 +34,7 @@ struct CorpusFile {
 // is named .json and has no JSON lines.
 std::vector<CorpusFile> find_corpus(const std::vector<std::string>& paths, std::string_view field,
                                     data_internal::SkippedFiles& skipped);
-// find_corpus() that also throws DataError if a folder has no file.
+// Like find_corpus(), but throws DataError if a folder has no file to read.
 std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths,
                                     std::string_view field = "text",
                                     data_internal::SkippedFiles* skipped = nullptr);
@@ -43,31 +43,31 @@ std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths,
 void divide_corpus(std::vector<CorpusFile>& files, const std::string& source,
                    data_internal::SkippedFiles& skipped);
 
-// A position between two batches.
+// Position in a corpus where one batch ends and the next begins.
 struct CorpusPosition {
   int64_t file = 0;    // index in the list of files
-  int64_t offset = 0;  // in the decompressed bytes of the file
-  int64_t line = 0;    // number of lines before it
+  int64_t offset = 0;  // byte in the decompressed contents of the file
+  int64_t line = 0;    // number of lines before the position
 };
 
 // Returns the first keys of an object for messages: "'id', 'body'", or "none".
 std::string keys_text(const Json& object);
 
-// Kind of a text, by its first lines.
+// Kind of a text, recognised by its first lines.
 enum class TextKind {
   kPlain,
   kJsonLines,
-  kJson,     // an array or object over several lines
-  kRecords,  // such an array of objects, or such an object with a key that JSON lines have
+  kJson,     // an array or object that spans several lines
+  kRecords,  // like kJson, but an array of objects, or an object with a key of training data
 };
-// `text` is the beginning of the source; more is read if needed.
+// Returns the kind of a source that begins with `text`, and reads more of it if needed.
 TextKind find_kind(std::string text, ByteSource& source, std::string_view field);
 
 // Consecutive text of one file: whole JSON lines, or a text document or a part of it.
 struct DocumentBatch {
   CorpusPosition begin;
   std::string text;
-  bool ends_document = true;  // false: the next batch continues the document
+  bool ends_document = true;  // false: the next batch continues the same document
 };
 
 // Reads files as batches of about kBatchBytes. The end of a batch depends only on its beginning, so
@@ -78,8 +78,8 @@ class BatchReader {
   static constexpr size_t kMaxLineBytes = size_t{64} << 20;
   static constexpr size_t kMaxPartBytes = size_t{1} << 28;
 
-  // Returns the first position at or after `from` where a document may be cut; its end if there is
-  // none.
+  // Returns the first position at or after `from` where a document may be cut; the size of the text
+  // if there is none.
   using FindCut = std::function<size_t(std::string_view text, size_t from)>;
 
   // `files` must outlive the reader.
@@ -88,7 +88,7 @@ class BatchReader {
   // Returns false at the end. Throws like ByteSource; DataError, with file and line, if a line or a
   // part of a document exceeds the limit.
   bool next(DocumentBatch& batch);
-  int64_t taken() const;  // bytes on the disk consumed so far, of all files
+  int64_t taken() const;  // bytes of the files on the disk consumed so far
 
  private:
   bool open_next();
@@ -98,10 +98,10 @@ class BatchReader {
   const std::vector<CorpusFile>& files_;
   const FindCut find_cut_;
   CorpusPosition at_;
-  std::unique_ptr<ByteSource> source_;  // null between two files
-  std::string pending_;                 // read, but not yet in a batch
-  bool at_end_ = false;                 // end of the source
-  int64_t taken_before_ = 0;            // consumed by previous files
+  std::unique_ptr<ByteSource> source_;  // reader of the current file; null between two files
+  std::string pending_;                 // text that was read but is not yet in a batch
+  bool at_end_ = false;                 // the current file has been read to its end
+  int64_t taken_before_ = 0;            // bytes consumed from previous files
 };
 
 // Calls on_line for the non-blank lines of a JSONL batch, each with its position, "a.jsonl:3", for

@@ -10,7 +10,7 @@
 namespace shale::corpus_internal {
 namespace {
 
-// Reads consecutive members (RFC 1952, section 2.2), and zeros that pad the last one.
+// Decompresses consecutive members (RFC 1952, section 2.2), and skips zeros that pad the last one.
 class GzipSource final : public ByteSource {
  public:
   explicit GzipSource(MappedFile file) : file_(std::move(file)) {
@@ -50,7 +50,7 @@ class GzipSource final : public ByteSource {
   int64_t taken() const override { return static_cast<int64_t>(file_.bytes().size() - left_); }
 
  private:
-  // True between members if only padding follows.
+  // Returns true between two members if only padding follows.
   bool is_at_end() {
     if (is_inside_ || taken() == 0) return false;
     const auto rest = file_.bytes().last(left_);
@@ -69,8 +69,8 @@ class GzipSource final : public ByteSource {
 
   MappedFile file_;
   z_stream stream_{};
-  size_t left_ = 0;         // unread bytes of the file
-  bool is_inside_ = false;  // within a member
+  size_t left_ = 0;         // number of unread bytes of the file
+  bool is_inside_ = false;  // reading is inside a member
 };
 
 }  // namespace

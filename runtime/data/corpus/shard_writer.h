@@ -16,11 +16,11 @@ namespace shale::corpus_internal {
 // is complete.
 class ShardWriter {
  public:
-  // `next`: number of the first shard.
+  // `next`: index of the first shard to write.
   ShardWriter(std::string folder, std::string kind, TokenWidth width, int64_t shard_tokens,
               int64_t next);
 
-  // Appends tokens until the shard is full; returns how many.
+  // Appends tokens until the current shard is full. Returns the number of tokens appended.
   int64_t append(std::span<const int32_t> tokens);
   bool is_full() const { return tokens_ == shard_tokens_; }
   bool is_empty() const { return tokens_ == 0; }
@@ -36,8 +36,8 @@ class ShardWriter {
   const int64_t shard_tokens_;
   int64_t next_;
   std::optional<AtomicFile> file_;
-  int64_t tokens_ = 0;   // in the current shard
-  int64_t written_ = 0;  // bytes of the current shard
+  int64_t tokens_ = 0;   // number of tokens in the current shard
+  int64_t written_ = 0;  // number of bytes in the current shard
   std::vector<std::byte> buffer_;
 };
 

@@ -36,10 +36,10 @@ using namespace corpus_internal;
 using data_internal::is_held_out;
 namespace fs = std::filesystem;
 
-// Tokens of a batch, in parts that alternate between training and validation documents.
+// Tokens of a batch, divided into parts, which are alternately for training and for validation.
 struct TokenBlock {
   struct Part {
-    int64_t end = 0;  // index in tokens
+    int64_t end = 0;  // index in `tokens` where the part ends
     bool is_validation = false;
   };
   std::vector<int32_t> tokens;
@@ -61,7 +61,7 @@ uint32_t hash_of(std::string_view text) {
   return data_internal::split_hash(crc32c(std::as_bytes(std::span(text))), std::ssize(text));
 }
 
-// hash_of() for a file that is one document.
+// Returns the hash of a file that is one document.
 uint32_t hash_of(const CorpusFile& file) {
   const std::unique_ptr<ByteSource> source = open_byte_source(file.path);
   std::vector<char> part(size_t{1} << 20);
@@ -74,8 +74,8 @@ uint32_t hash_of(const CorpusFile& file) {
   return data_internal::split_hash(crc, bytes);
 }
 
-// Chooses the files with a single document for validation; encode() does this for JSON lines. If
-// file names mark validation files, sets the job's fraction to 0.
+// Chooses files with a single document for validation; encode() chooses JSON lines. If file names
+// mark validation data, sets the job's fraction to 0.
 void hold_out_files(TokenizeJob& job) {
   std::vector<CorpusFile*> documents;
   for (CorpusFile& file : job.inputs) {
@@ -87,7 +87,7 @@ void hold_out_files(TokenizeJob& job) {
   for (const CorpusFile* file : documents) hashes.push_back(hash_of(*file));
   std::vector<bool> chosen = data_internal::hold_out(hashes, job.val_fraction);
   for (size_t i = 0; i < documents.size(); ++i) {
-    // If there are also JSON lines, of which some are held out, no file needs to be.
+    // If the job also has JSON lines, some of these are held out, so no file must be.
     const bool among_lines = documents.size() < job.inputs.size();
     documents[i]->is_validation =
         among_lines ? is_held_out(hashes[i], job.val_fraction) : chosen[i];
@@ -112,11 +112,11 @@ TokenBlock encode(const DocumentBatch& batch, const TokenizeJob& job, TokenEncod
   return block;
 }
 
-// Process of this host that holds a flock on the open file; 0: none is visible.
+// Returns a process of this host that holds a flock on the open file; 0: none is visible.
 int64_t lock_holder(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return 0;
-  // Format: "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF", with the device in hexadecimal.
+  // A line is "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF", with the device in hexadecimal.
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
     std::istringstream fields(line);
@@ -158,7 +158,7 @@ class FolderLock {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
-  // True if the locked folder still has that name.
+  // Returns true if the locked folder still has that name.
   bool is_of(const std::string& folder) const {
     struct stat locked {};
     struct stat named {};
@@ -170,7 +170,7 @@ class FolderLock {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // A stopped process never finishes: warns after a while, and gives up after patience_s.
+  // The process that holds the folder may be stopped: warns after a while, fails after patience_s.
   void look_after_holder(const std::string& folder, double patience_s) {
     const auto now = Clock::now();
     if (now < next_look_) return;
@@ -254,10 +254,10 @@ class Pipeline {
 
  private:
   struct Taken {
-    int64_t number = 0;  // in input order
+    int64_t number = 0;  // index in input order
     bool has_batch = false;
     std::exception_ptr problem;
-    int64_t bytes = 0;  // input bytes consumed so far
+    int64_t bytes = 0;  // bytes of the inputs consumed up to the end of this batch
   };
 
   void work() {
@@ -290,8 +290,8 @@ class Pipeline {
     return taken;
   }
 
-  // Waits for its turn and writes. Returns false if nothing follows. Of several errors, the one of
-  // the first batch is kept.
+  // Waits for the batch's turn and writes it. Returns false if no further batch is needed. If
+  // several batches fail, the error of the first one is kept.
   bool put(const Taken& taken, const DocumentBatch& batch, const TokenBlock& block) {
     std::unique_lock lock(writing_);
     turns_.wait(lock, [&] { return failed_ || turn_ == taken.number; });
@@ -332,8 +332,8 @@ class Pipeline {
     if (job_.on_progress) job_.on_progress(progress_);
   }
 
-  // Ends the current shard of both kinds, so that one position describes both: the batch, and the
-  // number of its tokens already written.
+  // Ends the current shards of training and validation, so that the state can describe both by one
+  // position: the next batch, and how many of its tokens were already written.
   void commit(const CorpusPosition& next, int64_t skip) {
     train_.commit();
     val_.commit();
@@ -350,12 +350,12 @@ class Pipeline {
 
   const TokenizeJob& job_;
   const std::string folder_;
-  TokenizeState state_;  // last written state
-  int64_t skip_;         // tokens of the first batch that are already in shards
+  TokenizeState state_;  // state that was written last
+  int64_t skip_;         // number of tokens of the first batch that are already in shards
 
   std::mutex reading_;
   BatchReader reader_;
-  int64_t taken_ = 0;  // number of batches taken
+  int64_t taken_ = 0;  // number of batches that workers have taken
   bool read_failed_ = false;
 
   std::mutex writing_;
@@ -375,7 +375,7 @@ void remove_temporary_files(const std::string& folder) {
   }
 }
 
-// The result of a completed job, if it exists. Throws ConfigError if `out` is something else.
+// Returns a completed job's result; nullopt if `out` does not exist. Throws ConfigError otherwise.
 std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::string& job) {
   std::error_code error;
   if (!fs::exists(out, error) || (fs::is_directory(out, error) && fs::is_empty(out, error))) {
@@ -388,14 +388,14 @@ std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::st
 }
 
 void check(const TokenizeJob& job) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // limit of the header's field
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // maximum in a shard's header
   if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
     throw ConfigError(cat("shard-tokens is ", job.shard_tokens, ", expected 1 to ", kMost));
   }
   if (job.inputs.empty()) throw ConfigError("tokenize: no inputs");
 }
 
-// "a/b" for "a/b/". The partial folder is next to it.
+// Returns "a/b" for "a/b/", so that the partial folder is next to the output folder.
 fs::path out_path(const std::string& out) {
   const fs::path path = fs::path(out).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
@@ -414,7 +414,7 @@ TokenizeProgress tokenize(const TokenizeJob& asked) {
     if (const auto done = find_complete(out, description)) return *done;
     folder = Folder::make(partial);
     lock.emplace(partial, asked);
-    // Repeat: another process has finished or given up in the meantime.
+    // Repeats if another process has finished or given up in the meantime.
   } while (!lock->is_of(partial));
   std::optional<TokenizeState> state = read_state(partial);
   if (state) require_same_job(*state, description, partial);

@@ -16,23 +16,23 @@ namespace shale {
 struct TokenizeProgress {
   int64_t documents = 0;
   int64_t bytes = 0;          // bytes of text
-  int64_t earlier_bytes = 0;  // part of `bytes` from earlier runs
-  int64_t tokens = 0;         // including those around documents
-  int64_t val_documents = 0, val_tokens = 0;  // for validation, included above
-  int64_t taken = 0;          // bytes of the inputs on the disk consumed so far, of `total`
+  int64_t earlier_bytes = 0;  // part of `bytes` that earlier runs of the job processed
+  int64_t tokens = 0;         // including the tokens added around documents
+  int64_t val_documents = 0, val_tokens = 0;  // part of documents and tokens that is for validation
+  int64_t taken = 0;  // consumed bytes of the inputs on the disk, out of `total`
   int64_t total = 0;
 };
 
 // Inputs, options and output of tokenize().
 struct TokenizeJob {
-  std::vector<CorpusFile> inputs;  // result of divide_corpus(), with validation marked by name
+  std::vector<CorpusFile> inputs;  // result of divide_corpus(): some marked for validation
   std::string field = "text";  // key of the text in a JSON line
   std::shared_ptr<const StoredTokenizer> tokenizer;
-  std::optional<int32_t> begin, end;  // tokens around each document
+  std::optional<int32_t> begin, end;  // tokens added before and after each document
   std::string out;                    // a folder that does not exist yet
   int64_t shard_tokens = 100'000'000;
-  // Fraction of the documents for validation, chosen by a hash of each (runtime/data/split.h), if
-  // no input is marked for validation. 0: none.
+  // Fraction of the documents for validation if no input is marked by name; the hash of a document
+  // decides (runtime/data/split.h). 0: none.
   double val_fraction = 0;
   int threads = 1;
   // waits: wait if another process works at the same folder; false: throw an error. Waiting fails

@@ -10,21 +10,21 @@ namespace shale::corpus_internal {
 
 // Contents of tokenize.json in a folder of shards.
 struct TokenizeState {
-  std::string job;      // the inputs and options that the shards depend on, as JSON
-  int64_t shards = 0, val_shards = 0;  // complete ones
-  CorpusPosition next;  // position of the batch whose tokens come next
-  int64_t skip = 0;     // number of this batch's tokens that are already in the shards
-  // Totals before that batch.
+  std::string job;                     // inputs and options that the shards depend on, as JSON
+  int64_t shards = 0, val_shards = 0;  // number of complete shards
+  CorpusPosition next;                 // position of the batch from which the next token is written
+  int64_t skip = 0;                    // number of tokens of that batch that are already in shards
+  // Totals of all batches before `next`.
   int64_t documents = 0, bytes = 0, tokens = 0, val_documents = 0, val_tokens = 0;
   bool is_complete = false;
 };
 
 inline constexpr const char* kStateFile = "tokenize.json";
 
-// Value of TokenizeState::job. Reads sampled pages of the inputs (content_scan.h).
+// Returns TokenizeState::job. Reads sampled pages of the inputs (content_scan.h).
 std::string job_json(const TokenizeJob& job);
 
-// nullopt if the folder has none. Throws DataError if it is malformed.
+// Reads the state in a folder; nullopt if there is none. Throws DataError if it is malformed.
 std::optional<TokenizeState> read_state(const std::string& folder);
 void write_state(const std::string& folder, const TokenizeState& state);
 

@@ -43,7 +43,7 @@ class ZstdSource final : public ByteSource {
   MappedFile file_;
   std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream_;
   ZSTD_inBuffer input_{};
-  size_t wanted_ = 1;  // the library's estimate of the bytes to the end of the frame; 0: at its end
+  size_t wanted_ = 1;  // the library's estimate of bytes up to the end of the frame; 0: at the end
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ Crop centered(int64_t rows, int64_t cols, int64_t crop_rows, int64_t crop_cols) 
           .cols = crop_cols};
 }
 
-// Filter taps that resize `size` pixels of a line, from `first` on, to `pixels`.
+// Returns the filter taps that resize `size` pixels of a line, of which `first` is the first.
 std::vector<Taps> taps_of(int64_t first, int64_t size, int64_t pixels, bool mirrored) {
   std::vector<Taps> taps = resample_taps(size, pixels, ResampleFilter::kTriangle);
   for (Taps& some : taps) some.begin += first;
@@ -27,7 +27,7 @@ std::vector<Taps> taps_of(int64_t first, int64_t size, int64_t pixels, bool mirr
   return taps;
 }
 
-// Resizes lines [crop.row, crop.row + crop.rows) horizontally: [rows, pixels, 3], values 0 to 1.
+// Resizes the lines of a crop horizontally. Returns [crop.rows, pixels, 3], values 0 to 1.
 std::vector<float> resize_across(const Image& image, const Crop& crop, int64_t pixels) {
   const std::vector<Taps> across = taps_of(crop.col, crop.cols, pixels, crop.mirrored);
   std::vector<float> lines(static_cast<size_t>(crop.rows * pixels * 3));
@@ -77,7 +77,7 @@ Crop training_crop(const Augmentation& augmentation, int64_t rows, int64_t cols,
                         .rows = crop_rows,
                         .cols = crop_cols});
   }
-  // The image is longer than the widest crop: takes its middle.
+  // If the image is longer than the widest aspect ratio allows, takes its middle.
   const auto longest = [](int64_t shorter) {
     return static_cast<int64_t>(std::lround(static_cast<double>(shorter) * kWidest));
   };

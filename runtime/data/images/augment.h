@@ -16,8 +16,8 @@ struct Augmentation {
   // it.
   double crop_area = 0.08;
   double mirror = 0.5;
-  // Training: number of random changes (change_image()) of this strength, applied after that to
-  // 8-bit pixels (RandAugment, arXiv:1909.13719); 0: none.
+  // Training: number of random changes per image, of this strength, applied to 8-bit pixels after
+  // crop and mirror (change_image(), RandAugment, arXiv:1909.13719); 0: none.
   int64_t changes = 0;
   int64_t strength = 9;  // 0 to kStrongestChange
   // Training: probability of a box that is 0 after normalisation, with 1/50 to 1/3 of the area and
@@ -37,8 +37,8 @@ struct Crop {
   friend bool operator==(const Crop&, const Crop&) = default;
 };
 
-// Crop of the sample at a position in the endless sequence of training samples. It depends only on
-// the arguments.
+// Returns the crop of the sample at a position in the endless sequence of training samples. It
+// depends only on the arguments.
 Crop training_crop(const Augmentation& augmentation, int64_t rows, int64_t cols, uint64_t seed,
                    int64_t position);
 Crop evaluation_crop(const Augmentation& augmentation, int64_t rows, int64_t cols);
@@ -49,8 +49,8 @@ Crop evaluation_crop(const Augmentation& augmentation, int64_t rows, int64_t col
 void write_pixels(const Image& image, const Crop& crop, const Augmentation& augmentation,
                   std::span<float> to);
 
-// Writes a training sample: its crop, changed and with a box erased as the augmentation requires.
-// Like training_crop() it depends only on the arguments.
+// Writes a training sample: crops, changes and erases as the augmentation says. The result depends
+// only on the arguments.
 void write_training_pixels(const Image& image, const Augmentation& augmentation, uint64_t seed,
                            int64_t position, std::span<float> to);
 

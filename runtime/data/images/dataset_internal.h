@@ -13,8 +13,8 @@ ImageSplits open_cifar(const ImageDataOptions& options);
 ImageSplits open_idx(const ImageDataOptions& options);
 ImageSplits open_webdataset(const ImageDataOptions& options);
 
-// True if a path is, or a folder contains, data that open_webdataset(), open_cifar() or open_idx()
-// can read.
+// Return true if a path is, or a folder contains, data that open_webdataset(), open_cifar() or
+// open_idx() can read.
 bool is_webdataset(const std::string& path);
 bool is_cifar(const std::string& path);
 bool is_idx(const std::string& path);

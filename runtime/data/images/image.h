@@ -38,7 +38,7 @@ std::vector<std::byte> encode_png(const Image& image, const std::string& target)
 // Writes an image as a PNG file, complete or not at all. Throws DiskError, UnavailableError.
 void write_png(const std::string& path, const Image& image);
 
-// True if the name has an ending that decode_image() supports.
+// Returns true if the name ends like a file that decode_image() can read.
 bool is_image_name(std::string_view name);
 
 }  // namespace shale

@@ -11,9 +11,9 @@
 namespace shale {
 namespace {
 
-// Fields of a batch, and sizes per image.
+// Fields of an image batch, and number of elements per image.
 struct ImageBatch {
-  // soft_classes: number of classes for soft targets; 0: hard targets.
+  // soft_classes: number of classes for soft targets; 0: only class labels.
   ImageBatch(Batch& batch, int64_t rows, int64_t pixels, int64_t soft_classes = 0)
       : row_values(pixels * pixels * 3), classes(soft_classes) {
     // Adds all fields before using any, because adding a field moves the others.
@@ -87,8 +87,8 @@ int32_t write_sample(const ImageTrainBatches& spec, int64_t position, Image& ima
   return spec.images->label(index);
 }
 
-// Mixes the samples of a batch, which begins at position `first`. The partner of a sample may
-// belong to another batch, of this or another rank; its pixels and label are then made here too.
+// Mixes the samples of a batch that begins at position `first`. The sample to mix with may be in
+// another batch, of this or another rank; then its pixels and label are made here.
 void mix_batch(const ImageTrainBatches& spec, int64_t first, const ImageBatch& to, Image& image) {
   const auto rows = std::ssize(to.labels);
   const int64_t pixels = spec.augmentation.pixels;

@@ -113,7 +113,7 @@ void hold_out(ImageSplits& splits, double val_fraction) {
   if (splits.val != nullptr || held_out == 0) return;
   std::vector<int64_t> train, val;
   for (int64_t i = 0; i < all; ++i) {
-    // Spreads the held-out images evenly.
+    // Chooses evenly spread images.
     const bool is_out = (i + 1) * held_out / all > i * held_out / all;
     (is_out ? val : train).push_back(i);
   }

@@ -41,15 +41,15 @@ const char* to_string(ImageFormat format);
 struct ImageDataOptions {
   std::string path;  // "shapes" for kShapes
   ImageFormat format = ImageFormat::kAuto;
-  // Fraction of the images to hold out, spread evenly; unused if names of files and folders mark
-  // the validation data (runtime/data/split.h).
+  // Fraction of the images to hold out for validation, evenly spread. Unused if names of files and
+  // folders mark validation data (runtime/data/split.h).
   double val_fraction = 0.1;
   // kShapes: number of training images (there are a tenth as many for validation), and their edge
   // in pixels.
   int64_t made_images = 8192;
   int64_t made_pixels = 64;
   uint64_t seed = 0;
-  int64_t max_damaged = 0;  // limit of damaged samples found when kWebdataset is opened
+  int64_t max_damaged = 0;  // limit when kWebdataset's archives are opened
   OnReading on_reading = {};
 };
 
@@ -57,19 +57,19 @@ struct ImageDataOptions {
 struct ImageSplits {
   ImageFormat format = ImageFormat::kAuto;
   std::shared_ptr<const ImageDataset> train;
-  std::shared_ptr<const ImageDataset> val;  // null: none
+  std::shared_ptr<const ImageDataset> val;  // null: no validation images
   std::vector<std::string> classes;         // class names by label
   std::string summary;
-  // Ranks and resumed runs compare both. The fingerprint covers names, sizes and labels, and all
-  // bytes of CIFAR and IDX files. The checksum covers class names, the sampled contents of folders
-  // and tars (sampled_checksum() in content_scan.h), and the offsets of images in tars.
+  // Compared between ranks, and with a resumed run. fingerprint: names, sizes and labels, and all
+  // bytes of CIFAR and IDX files. checksum: class names, sampled contents of folders and tars
+  // (sampled_checksum() in content_scan.h), offsets of images in tars.
   uint64_t fingerprint = 0, checksum = 0;
 };
 
 // Throws MissingInputError for missing files, DataError for malformed ones, with the file.
 ImageSplits open_images(const ImageDataOptions& options);
 
-// A subset of another dataset, by indices.
+// Returns a subset of another dataset: the images with these indices.
 std::shared_ptr<const ImageDataset> pick_images(std::shared_ptr<const ImageDataset> from,
                                                 std::vector<int64_t> indices);
 

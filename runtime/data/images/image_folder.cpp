@@ -43,7 +43,7 @@ class FolderImages final : public ImageDataset {
   std::vector<LabelledFile> files_;
 };
 
-// Names of the folders in a folder, sorted; each is a class.
+// Returns the names of the folders in a folder, sorted; each is a class.
 std::vector<std::string> classes_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -54,15 +54,15 @@ std::vector<std::string> classes_in(const fs::path& folder) {
   return names;
 }
 
-// An image, and its path without the class folder, which decides about training or validation. The
-// class name must not matter for this: a class may be called "test tube".
+// An image, and its path without the class folder. The path decides about training or validation;
+// the class name must not, because a class may be called "test tube".
 struct NamedFile {
   LabelledFile file;
   std::string name;
 };
 
-// Finds the images in the class folders of a folder, sorted by name. `split`: the folder's own
-// name. Counts files of other types in `others`.
+// Finds the images in the class folders of a folder, sorted by name. `split`: name of that folder.
+// `others`: counts files of other types.
 void find_images(const fs::path& folder, const std::string& split,
                  const std::vector<std::string>& classes, std::vector<NamedFile>& files,
                  int64_t& others) {
@@ -86,8 +86,8 @@ void find_images(const fs::path& folder, const std::string& split,
   }
 }
 
-// True if a folder next to class folders is for validation or test. The whole name must consist of
-// letters.
+// Returns true if the name of a folder next to class folders means validation or test. The whole
+// name must consist of letters.
 bool is_split_name(const std::string& name) {
   return use_of_name(name) != FileUse::kTrain &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalpha(c); });

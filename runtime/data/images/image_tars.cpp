@@ -40,7 +40,7 @@ class TarImages final : public ImageDataset {
   const std::vector<std::string>& damaged() const { return damaged_; }
   int32_t classes() const { return classes_; }
   uint64_t fingerprint() const { return fingerprint_; }  // covers names, sizes, keys and labels
-  uint64_t places() const { return places_; }            // checksum of image offsets
+  uint64_t places() const { return places_; }  // checksum of the images' offsets in the archives
 
   void add(const std::string& path) {
     files_.emplace_back(path, MapOptions{.pattern = AccessPattern::kRandom});
@@ -56,7 +56,7 @@ class TarImages final : public ImageDataset {
   }
 
  private:
-  // A damaged sample has bytes == kDamaged, and begin is its index in damaged_.
+  // Place of a sample. If it is damaged, bytes is kDamaged and begin an index in damaged_.
   struct Sample {
     int64_t begin = 0, bytes = 0;
     size_t file = 0;
@@ -64,7 +64,7 @@ class TarImages final : public ImageDataset {
   };
   static constexpr int64_t kDamaged = -1;
 
-  // A sample of which more members may follow.
+  // A sample whose members may continue in the archive.
   struct Open {
     std::string key;
     std::set<std::string> endings;
@@ -85,7 +85,7 @@ class TarImages final : public ImageDataset {
   }
 
   void add_member(const TarMember& member, Open& open) {
-    const size_t folder = member.name.rfind('/') + 1;  // 0: no folder
+    const size_t folder = member.name.rfind('/') + 1;  // 0 if the name has no folder
     const size_t dot = member.name.find('.', folder);
     if (dot == folder || dot == member.name.npos || member.name.compare(folder, 2, "__") == 0) {
       return;
@@ -175,7 +175,7 @@ bool is_tar_name(const fs::path& path) {
   return path.extension() == ".tar";
 }
 
-// Archives, and whether they are for validation. Counts unused ones.
+// Returns the archives, and whether each is for validation. Counts unused archives.
 std::vector<std::pair<std::string, bool>> archives_of(const std::string& path, int64_t& unused) {
   std::vector<std::string> paths, names;
   if (fs::is_directory(path)) {
@@ -188,7 +188,7 @@ std::vector<std::pair<std::string, bool>> archives_of(const std::string& path, i
     for (const std::string& file : paths) names.push_back(fs::relative(file, path).string());
   } else {
     paths = expand(path);
-    // A file that is the path itself is not classified by its name.
+    // A file that the user names directly is not classified by its name.
     const size_t begin = path.rfind('/', path.find('{')) + 1;
     for (const std::string& file : paths) {
       names.push_back(file == path ? std::string() : file.substr(begin));

@@ -13,8 +13,8 @@
 namespace shale {
 namespace {
 
-// libjpeg reports errors through a function that must not return. It jumps back, over frames of C
-// code only.
+// State for reading a file. libjpeg reports errors through a function that must not return: it
+// jumps back here, over frames of C code only.
 struct Reader {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -28,12 +28,12 @@ void fail(j_common_ptr info) {
   std::longjmp(reader->failed, 1);
 }
 
-// libjpeg warns about damaged data and continues; treat that as an error.
+// Treats a warning about damaged data as an error; libjpeg would continue.
 void warn(j_common_ptr info, int level) {
   if (level < 0) fail(info);
 }
 
-// Reads up to the image sizes. No object with a destructor may exist between here and the jump.
+// Reads the header. No object with a destructor may exist between here and the jump.
 bool read_header(Reader& reader, std::span<const std::byte> file) {
   if (setjmp(reader.failed) != 0) return false;
   jpeg_create_decompress(&reader.info);
@@ -55,14 +55,14 @@ bool read_rows(Reader& reader, uint8_t* pixels, size_t row_bytes) {
   return true;
 }
 
-// a * b / 255, rounded.
+// Returns a * b / 255, rounded.
 int scaled(int a, int b) {
   const int product = a * b + 128;
   return ((product >> 8) + product) >> 8;
 }
 
-// Converts CMYK like PIL: the file stores 255 minus the ink, as Adobe's programs write it, whether
-// or not there is a marker, so 0 is full ink.
+// Converts CMYK to RGB like PIL. Adobe's programs, with or without a marker in the file, store 255
+// minus the ink, so 0 is full ink.
 void inks_to_rgb(std::span<const uint8_t> inks, std::span<uint8_t> rgb) {
   for (size_t pixel = 0; pixel < rgb.size() / 3; ++pixel) {
     const uint8_t* const ink = &inks[4 * pixel];
@@ -72,7 +72,7 @@ void inks_to_rgb(std::span<const uint8_t> inks, std::span<uint8_t> rgb) {
   }
 }
 
-// Destroys a reader in all cases.
+// Destroys a reader when the scope ends.
 struct Guard {
   Reader& reader;
   ~Guard() { jpeg_destroy_decompress(&reader.info); }

@@ -60,7 +60,7 @@ float value_at(const View& view, int64_t i) {
   }
 }
 
-// The two fields of a batch.
+// The fields "images" and "labels" of a batch.
 struct LatentBatch {
   LatentBatch(Batch& batch, int64_t rows, const LatentDataset& latents)
       : row_values(latents.pixels() * latents.pixels() * latents.channels()) {
@@ -81,7 +81,7 @@ struct LatentBatch {
 
 }  // namespace
 
-// Opens the files of a folder.
+// Opens the latent files of a folder.
 struct LatentFolder {
   void add(const std::string& path) {
     auto file = std::make_shared<const SafetensorsFile>(path);
@@ -113,8 +113,8 @@ struct LatentFolder {
     all.files_.push_back(std::move(file));
   }
 
-  // Marks the samples of `all` for validation: those of marked files if there are any, else a
-  // fraction, spread evenly.
+  // Marks samples of `all` for validation: those of the marked files if there are any, else an
+  // evenly spread fraction.
   std::vector<bool> held_out(const std::vector<bool>& files, double fraction) const {
     const bool by_name = std::find(files.begin(), files.end(), true) != files.end();
     const int64_t count = all.size();
@@ -125,7 +125,7 @@ struct LatentFolder {
     }
     return are;
   }
-  // The samples of `all` whose mark equals is_so.
+  // Returns the samples whose mark in `held_out` equals is_so.
   std::shared_ptr<const LatentDataset> part(const std::vector<bool>& held_out, bool is_so) const {
     auto some = std::make_shared<LatentDataset>(all);
     some->places_.clear();

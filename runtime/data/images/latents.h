@@ -19,7 +19,7 @@ class LatentDataset {
  public:
   int64_t size() const { return std::ssize(places_); }
   int64_t channels() const { return channels_; }
-  int64_t pixels() const { return pixels_; }  // edge length
+  int64_t pixels() const { return pixels_; }  // edge length of a latent
   // index: 0 to size() - 1, else InternalError. Thread-safe.
   int32_t label(int64_t index) const { return place(index).label; }
   // Writes latent `index` as [H, H, C]. Throws DataError if the file was truncated.
@@ -42,16 +42,16 @@ class LatentDataset {
 // Training and validation latents.
 struct LatentSplits {
   std::shared_ptr<const LatentDataset> train;
-  std::shared_ptr<const LatentDataset> val;  // null: none
+  std::shared_ptr<const LatentDataset> val;  // null: no validation latents
   int64_t channels = 0, pixels = 0;
   int64_t classes = 0;  // highest label + 1
-  // Ranks and resumed runs compare both: names, sizes and labels; and the sampled contents of the
-  // files (sampled_checksum() in content_scan.h).
+  // Compared between ranks, and between a run and its resume. fingerprint: names, sizes and labels;
+  // checksum: sampled contents of the files (sampled_checksum() in content_scan.h).
   uint64_t fingerprint = 0, checksum = 0;
   std::string summary;
 };
 
-// True if a folder contains safetensors files.
+// Returns true if a folder contains safetensors files.
 bool has_latents(const std::string& path);
 // Holds out the files whose names mark them for validation (runtime/data/split.h), else
 // `val_fraction` of all samples, spread evenly. Throws MissingInputError, or DataError with the
@@ -59,8 +59,8 @@ bool has_latents(const std::string& path);
 LatentSplits open_latents(const std::string& path, double val_fraction,
                           const OnReading& on_reading = {});
 
-// Like image_train_batches() and image_eval_batches(), with fields "images" [rows, H, H, C] f32 and
-// "labels" [rows].
+// Return batches like image_train_batches() and image_eval_batches(), with fields "images" [rows,
+// H, H, C] f32 and "labels" [rows].
 BatchSource latent_train_batches(std::shared_ptr<const LatentDataset> latents, uint64_t seed,
                                  const BatchLayout& layout, int64_t rank, int64_t first_step);
 BatchSource latent_eval_batches(std::shared_ptr<const LatentDataset> latents,

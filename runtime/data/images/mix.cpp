@@ -12,7 +12,7 @@ namespace {
 // on.
 double draw_beta(double a, const SampleDraws& draws, uint32_t at) {
   for (;; at += 2) {
-    // Uses logarithms, because powers of 1 / a may underflow.
+    // Uses logarithms, because a draw to the power 1 / a may underflow.
     const auto log_of = [&](uint32_t what) {
       return std::log(std::max(double{draws.number(what)}, 0x1p-25)) / a;
     };
@@ -32,7 +32,7 @@ Mix draw_mix(const MixOptions& options, int64_t pixels, uint64_t seed, int64_t p
           .is_box = is_box};
   if (!is_box) return mix;
   const auto edge = static_cast<int64_t>(static_cast<double>(pixels) * std::sqrt(1 - mix.share));
-  // The middle of the box may be anywhere; the part outside the image is cut off.
+  // The centre of the box is anywhere in the image; the part outside the image is cut off.
   const auto clipped = [&](uint32_t what) {
     const int64_t middle = draws.below(what, pixels);
     return std::pair(std::max<int64_t>(middle - edge / 2, 0),

@@ -8,32 +8,32 @@ namespace shale {
 
 // Mixing of training samples in pairs, and label smoothing.
 struct MixOptions {
-  // Parameters a of the Beta distributions (a, a) of a sample's own share: for averaging two images
-  // (mixup, arXiv:1710.09412), and for pasting a box of the other image (cutmix, arXiv:1905.04899),
-  // where the share is then the exact area. 0: off; if both are on, each is used with probability
-  // 1/2.
+  // Parameters a of the Beta distributions (a, a) from which a sample's own share is drawn. mixup:
+  // average two images (arXiv:1710.09412); cutmix: paste a box of the other image
+  // (arXiv:1905.04899), where the share is the exact area. 0: off; if both are on, each is used
+  // with probability 1/2.
   double mixup = 0;
   double cutmix = 0;
-  // Part of the targets that is spread over all classes (arXiv:1512.00567).
+  // Part of each target that is spread evenly over all classes (arXiv:1512.00567).
   double label_smoothing = 0;
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
   bool is_soft() const { return mixes() || label_smoothing > 0; }
 };
-// Maximum of mixup and cutmix, because draws take longer with higher values.
+// Limit of mixup and cutmix, because higher values take longer to draw.
 inline constexpr double kMostMixing = 4;
 
-// A sample's own share. The rest is the partner's: a box of pixels with cutmix, else an average.
+// How to mix two samples. The other sample contributes a box of pixels (cutmix), or to an average.
 struct Mix {
   double share = 1;
   bool is_box = false;
   int64_t row = 0, col = 0, rows = 0, cols = 0;
 };
 
-// The mix of the sample at a position, for images of pixels x pixels. It depends only on the
-// arguments.
+// Returns the mix of the sample at a position, for images of pixels x pixels. It depends only on
+// the arguments.
 Mix draw_mix(const MixOptions& options, int64_t pixels, uint64_t seed, int64_t position);
-// Position of the sample to mix with: the other one of its pair.
+// Returns the position of the sample to mix with: the other one of its pair.
 constexpr int64_t mix_partner(int64_t position) {
   return position ^ 1;
 }
@@ -42,8 +42,8 @@ constexpr int64_t mix_partner(int64_t position) {
 void mix_pixels(const Mix& mix, int64_t pixels, std::span<const float> own,
                 std::span<const float> other, std::span<float> to);
 
-// Writes one number per class, to be subtracted from the one-hot target of the sample's label to
-// get the mixed and smoothed target. labels: of the sample and of its partner.
+// Writes one number per class: the one-hot target of the sample's label minus these numbers is the
+// mixed and smoothed target. labels: of the sample, and of the one it is mixed with.
 void write_softening(const Mix& mix, double label_smoothing, std::pair<int32_t, int32_t> labels,
                      std::span<float> to);
 

@@ -10,8 +10,8 @@
 namespace shale {
 namespace {
 
-// libpng reports errors through a function that must not return. It jumps back, over frames of C
-// code only.
+// State for reading a file. libpng reports errors through a function that must not return: it jumps
+// back here, over frames of C code only.
 struct Reader {
   std::span<const std::byte> rest;
   png_structp png = nullptr;
@@ -37,13 +37,13 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
   reader->rest = reader->rest.subspan(count);
 }
 
-// Reads up to the image sizes. Requests samples as stored in the file: the upper 8 of 16 bits,
-// ignoring gAMA, without the alpha channel and without tRNS transparency. No object with a
-// destructor may exist between here and the jump.
+// Reads the header, and requests samples as stored in the file: the upper 8 of 16 bits, ignoring
+// gAMA, without the alpha channel and without tRNS transparency. No object with a destructor may
+// exist between here and the jump.
 bool read_header(Reader& reader) {
   if (setjmp(reader.failed) != 0) return false;
   png_set_read_fn(reader.png, &reader, read_bytes);
-  png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);  // check_size() checks the limit
+  png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);  // no limit here: check_size() has one
   png_read_info(reader.png, reader.info);
   png_set_palette_to_rgb(reader.png);
   png_set_expand_gray_1_2_4_to_8(reader.png);
@@ -68,7 +68,7 @@ bool read_rows(Reader& reader, uint8_t* pixels, size_t row_bytes, int64_t rows) 
   return true;
 }
 
-// libpng's memory for writing a file, freed in all cases.
+// libpng's memory for writing a file, freed when the scope ends.
 struct PngImage {
   png_image image{};
   PngImage() { image.version = PNG_IMAGE_VERSION; }

@@ -15,7 +15,7 @@ namespace {
 
 using Affine = std::array<double, 6>;
 
-// Uses fixed point with 16 fractional bits, like PIL's nearest-pixel transform.
+// Moves pixels in fixed point with 16 fractional bits, like PIL's nearest-pixel transform.
 void move_pixels(Image& image, const Affine& m) {
   const auto fixed = [](double value) {
     return static_cast<int64_t>(std::floor(value * 65536.0 + 0.5));
@@ -50,14 +50,14 @@ uint8_t gray_of(const uint8_t* rgb) {
   return static_cast<uint8_t>((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }
 
-// from + share (to - from), clamped to [0, 255]. A share outside [0, 1] extrapolates.
+// Returns from + share * (to - from), clamped to [0, 255]. A share outside [0, 1] extrapolates.
 uint8_t blend(uint8_t from, uint8_t to, float share) {
   const float value = static_cast<float>(from) +
                       share * static_cast<float>(static_cast<int>(to) - static_cast<int>(from));
   return static_cast<uint8_t>(std::clamp(value, 0.f, 255.f));
 }
 
-// Blends `plain`(pixel, y, x, channel) with the image.
+// Blends the image with plain(pixel, y, x, channel).
 template <typename Plain>
 void enhance(Image& image, float share, const Plain& plain) {
   for (int64_t y = 0; y < image.rows; ++y) {
@@ -84,7 +84,7 @@ void change_sharpness(Image& image, float share) {
   const Image before = image;
   const auto smooth = [&before](const Pixel& pixel, int64_t y, int64_t x, size_t c) {
     if (y == 0 || x == 0 || y + 1 == before.rows || x + 1 == before.cols) return pixel[c];
-    int sum = 4 * pixel[c];  // weight 5 for the pixel, 1 for each neighbour
+    int sum = 4 * pixel[c];  // weights: 5 for the pixel, 1 for each neighbour
     for (int64_t dy = -1; dy <= 1; ++dy) {
       for (int64_t dx = -1; dx <= 1; ++dx) sum += before.at(y + dy, x + dx)[c];
     }
@@ -154,8 +154,8 @@ Table equalized(const Histogram& counts) {
 
 // ---- Strengths ----
 
-// torch.linspace(begin, end) at index `strength`, rounded as torch does: products and sums are
-// rounded once, starting from the nearer end.
+// Returns torch.linspace(begin, end) at index `strength`, rounded as torch does: product and sum
+// are rounded once, starting from the nearer end.
 float strength_between(float begin, float end, int strength) {
   const double step = (end - begin) / static_cast<float>(kStrongestChange);
   return static_cast<float>(strength <= kStrongestChange / 2
@@ -182,7 +182,7 @@ void change_image(Image& image, ImageChange change, int strength, bool negative)
     return negative ? -amount : amount;
   };
   const auto factor = [&] { return static_cast<float>(1 + up_to(0.9)); };
-  // Shift as a part of the edge.
+  // Returns the shift in pixels for an edge of this length.
   const auto shift = [&](int64_t edge) {
     return std::trunc(up_to(150.0 / 331.0 * static_cast<double>(edge)));
   };

@@ -6,8 +6,8 @@
 
 namespace shale {
 
-// RandAugment's changes of an image (arXiv:1909.13719), bitwise as torchvision applies them to PIL
-// images. In the order of torchvision's table.
+// Changes of an image in RandAugment (arXiv:1909.13719), in the order of torchvision's table;
+// results are bitwise those of torchvision for PIL images.
 enum class ImageChange : uint8_t {
   kIdentity,
   kShearX,

@@ -15,11 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Records of one file; the pixels are planar or interleaved.
+// Records of one file. Pixels are planar or interleaved.
 struct Records {
   std::shared_ptr<const MappedFile> pixels, labels;
   int64_t count = 0;
-  int64_t pixels_begin = 0, pixels_step = 0;  // bytes
+  int64_t pixels_begin = 0, pixels_step = 0;  // bytes: first pixel, distance
   int64_t labels_begin = 0, labels_step = 0;
   int64_t rows = 0, cols = 0, planes = 0;
 };
@@ -50,7 +50,7 @@ class RecordImages final : public ImageDataset {
     file->pixels->check();
   }
 
-  // Covers all bytes. Afterwards records are read in random order.
+  // Returns a fingerprint of all bytes. Afterwards records are read in random order.
   uint64_t fingerprint(uint64_t before, const OnReading& on_reading) const {
     for (const Records& file : files_) {
       const uint32_t pixels = data_internal::whole_crc(*file.pixels, on_reading);
@@ -140,7 +140,7 @@ Records cifar_records(const fs::path& path, int64_t labels) {
           .planes = 3};
 }
 
-// Class names from a file, one per line; numbers if the file does not exist.
+// Reads class names from a file, one per line. Returns numbers if the file does not exist.
 std::vector<std::string> names_in(const fs::path& path, int64_t classes) {
   std::vector<std::string> names;
   if (is_there(path)) {
@@ -180,7 +180,7 @@ IdxHeader idx_header(const MappedFile& file, int dimensions) {
     for (size_t i = 0; i < 4; ++i) value = value << 8 | std::to_integer<int64_t>(bytes[at + i]);
     return value;
   };
-  constexpr int64_t kBytes = 0x08;  // element type u8
+  constexpr int64_t kBytes = 0x08;  // type number of u8
   if (word(0) != (kBytes << 8 | dimensions)) fail(cat("magic number ", word(0)));
   IdxHeader result{.bytes = static_cast<int64_t>(header)};
   int64_t elements = 1;
@@ -194,7 +194,7 @@ IdxHeader idx_header(const MappedFile& file, int dimensions) {
   return result;
 }
 
-// Finds a file under the original name or the name that some unpackers use.
+// Finds a file under its original name, or under the name that some programs unpack it to.
 std::optional<fs::path> idx_file(const fs::path& folder, const std::string& stem,
                                  const std::string& kind) {
   for (const char separator : {'-', '.'}) {

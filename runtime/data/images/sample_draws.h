@@ -31,12 +31,12 @@ class SampleDraws {
   uint64_t position_;
 };
 
-// First index of each purpose.
+// First index of the draws for each purpose.
 enum SampleDraw : uint32_t {
   kDrawCrop = 0,
   kDrawChanges = 64,
   kDrawErase = 256,
-  kDrawMix = 512,  // must be last: unlimited
+  kDrawMix = 512,  // must be last, because mixing draws an unlimited number
 };
 
 }  // namespace shale

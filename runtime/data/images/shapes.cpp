@@ -46,7 +46,7 @@ class Draws {
   int left_ = 0;
 };
 
-// True if a point is inside a figure of radius 1 around the origin.
+// Returns true if a point is inside a figure of radius 1 around the origin.
 bool is_inside(size_t figure, float x, float y) {
   const float r2 = x * x + y * y;
   switch (figure) {
@@ -58,7 +58,7 @@ bool is_inside(size_t figure, float x, float y) {
              std::max(std::abs(x), std::abs(y)) < 0.95f;
     case 4: return r2 < 0.9f && r2 > 0.3f;
     default: {
-      // Star with five points: between two points the edge goes from radius 1 to radius 0.4.
+      // A star with five points (radius 1); between two points its edge reaches radius 0.4.
       constexpr float kTurn = 2 * std::numbers::pi_v<float> / 5;
       const float radius = std::sqrt(r2);
       float angle = std::fmod(std::atan2(x, y) + 10 * kTurn, kTurn);
@@ -114,7 +114,7 @@ void Shapes::read(int64_t index, Image& to) const {
   for (int64_t row = 0; row < n; ++row) {
     const float down = static_cast<float>(row) / static_cast<float>(n);
     for (int64_t col = 0; col < n; ++col) {
-      float covered = 0;  // coverage of a pixel, from four sample points
+      float covered = 0;  // share of the pixel that the figure covers, from four sample points
       for (const auto& [dx, dy] :
            {std::pair(0.25f, 0.25f), {0.75f, 0.25f}, {0.25f, 0.75f}, {0.75f, 0.75f}}) {
         const float x = static_cast<float>(col) + dx - cx, y = static_cast<float>(row) + dy - cy;

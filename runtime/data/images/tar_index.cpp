@@ -12,13 +12,13 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 
-// A text field, which ends with a NUL or at the end of the field.
+// Returns a text field of a header, which ends with a NUL or at the end of the field.
 std::string_view text_of(std::string_view header, size_t begin, size_t bytes) {
   const std::string_view field = header.substr(begin, bytes);
   return field.substr(0, std::min(field.find('\0'), field.size()));
 }
 
-// A number field: octal digits with blanks around them, or binary if the first bit is set.
+// Parses a number field: octal digits with blanks around them, or binary if the first bit is set.
 std::optional<int64_t> number_of(std::string_view field) {
   int64_t value = 0;
   if ((static_cast<uint8_t>(field[0]) & 0x80) != 0) {
@@ -50,13 +50,13 @@ bool has_checksum(std::string_view header) {
   return number_of(header.substr(kBegin, kBytes)) == sum;
 }
 
-// Values of pax records ("LENGTH KEY=VALUE\n" each) that replace those of a member's header.
+// Values of a pax header (records "LENGTH KEY=VALUE\n"), which replace those in a member's header.
 struct PaxRecords {
-  std::string_view path;  // empty: not given
+  std::string_view path;  // "path"; empty: not given
   int64_t bytes = -1;     // "size"; -1: not given
 };
 
-// Returns nullopt for malformed records. If a key is repeated, the last value counts (POSIX.1).
+// Returns nullopt if records are malformed. If a key is repeated, the last value counts (POSIX.1).
 std::optional<PaxRecords> pax_records(std::string_view records) {
   PaxRecords found;
   while (!records.empty()) {
@@ -80,7 +80,7 @@ std::optional<PaxRecords> pax_records(std::string_view records) {
 
 std::string name_of(std::string_view header) {
   const std::string name(text_of(header, 0, 100));
-  // GNU headers have another magic, and times in place of the prefix.
+  // GNU headers have another magic number, and times instead of the name's prefix.
   if (header.substr(257, 6) != std::string_view("ustar\0", 6)) return name;
   const std::string_view prefix = text_of(header, 345, 155);
   return prefix.empty() ? name : cat(prefix, "/", name);
@@ -92,7 +92,7 @@ std::string index_tar(std::span<const std::byte> archive,
                       const std::function<void(const TarMember&)>& visit) {
   const std::string_view all(reinterpret_cast<const char*>(archive.data()), archive.size());
   const int64_t end = std::ssize(all);
-  std::string next_name;  // name of the next member, if a preceding entry gives it
+  std::string next_name;  // name that an extension entry gives to the next member
   int64_t next_bytes = -1;
   for (int64_t at = 0; at + kBlock <= end;) {
     const std::string_view header = all.substr(static_cast<size_t>(at), kBlock);

@@ -18,26 +18,26 @@ struct Arguments {
 // A filter, test, function or method that a template can call by name.
 struct Builtin {
   std::string_view name;
-  // Parameter names in order. Arguments that are not given are undefined; the first `required` must
-  // be given.
+  // Names of the parameters, in order. Omitted arguments are undefined, but the first `required`
+  // must be given.
   std::vector<std::string_view> parameters;
   size_t required = 0;
-  // self: the value that is filtered or tested, or that has the method. given: one positional
-  // argument per parameter; if `takes_any`, the arguments as the template has them.
+  // Implements the function. self: the value that is filtered or tested, or that has the method.
+  // given: one argument per parameter, or, if `takes_any`, the arguments as the template has them.
   Value (*call)(Run& run, const Value& self, const Arguments& given) = nullptr;
   bool takes_any = false;
 };
 
 const std::vector<Builtin>& filters();
-const std::vector<Builtin>& tests();  // return booleans
+const std::vector<Builtin>& tests();  // tests return booleans
 const std::vector<Builtin>& functions();
 const std::vector<Builtin>& text_methods();
 const std::vector<Builtin>& dict_methods();
 
 const Builtin* find_builtin(const std::vector<Builtin>& table, std::string_view name);
-std::string names_of(const std::vector<Builtin>& table);  // "a, b, c"
+std::string names_of(const std::vector<Builtin>& table);  // returns the names as "a, b, c"
 
-// Binds arguments to parameters. Throws DataError for missing, unknown and surplus ones.
+// Calls the builtin. Throws DataError for missing, unknown and surplus arguments.
 Value call_builtin(Run& run, const Builtin& builtin, const Value& self, Arguments given);
 
 }  // namespace shale::jinja

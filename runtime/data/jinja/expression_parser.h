@@ -24,7 +24,7 @@ class ExpressionParser {
 
   using Kind = ExpressionKind;
 
-  // Counts the nesting depth, because each level uses the stack.
+  // Limits the depth of nested expressions, because each level uses the stack.
   class Nested {
    public:
     explicit Nested(ExpressionParser& parser) : parser_(parser) {
@@ -101,7 +101,7 @@ class ExpressionParser {
   Expression conjunction();
   Expression negation();
   Expression comparison();
-  // A left-associative chain of operators with equal precedence.
+  // Parses a left-associative chain of operators with equal precedence.
   using Signs = std::initializer_list<std::pair<const char*, Operator>>;
   Expression chain(Signs signs, Expression (ExpressionParser::*operand)());
   Expression sum();
@@ -115,7 +115,7 @@ class ExpressionParser {
   Expression name();
   Expression list();
   Expression dict();
-  // One expression, or a tuple: several with commas between or after them.
+  // Parses one expression, or a tuple: expressions with commas between or after them.
   Expression tuple(Expression (ExpressionParser::*item)());
   Expression postfix(Expression value);
   Expression subscript(Expression value);
@@ -125,7 +125,7 @@ class ExpressionParser {
   Expression filter(Expression value);
   Expression filters_of(Expression value);
   Expression test(Expression value);
-  // True if an argument of a test without parentheses follows: `x is divisibleby 3`.
+  // Returns true if an argument of a test without parentheses follows: `x is divisibleby 3`.
   bool begins_argument() const;
 
   const std::string_view source_;

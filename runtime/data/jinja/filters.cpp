@@ -21,13 +21,13 @@ int64_t integer_or(Run& run, const Value& value, int64_t fallback) {
   return value.integer();
 }
 
-// A text with the model's safe flag, like Markup.
+// Makes a text that is safe if `model` is, like Python's Markup.
 Value text_like(const Value& model, std::string text) {
   const Text* old = model.as<Text>();
   return Text{std::make_shared<const std::string>(std::move(text)), old != nullptr && old->is_safe};
 }
 
-// The attribute that a path "a.b" or a number refers to, for filters with an attribute argument.
+// Returns the attribute "a.b", or the item at an index, for filters with an attribute argument.
 Value attribute_at(Run& run, Value value, const Value& path) {
   if (path.text() == nullptr) return item(run, value, path);
   for (const std::string_view part : split(*path.text(), ".", -1)) {
@@ -38,7 +38,7 @@ Value attribute_at(Run& run, Value value, const Value& path) {
   return value;
 }
 
-// Key that sort, unique and dictsort compare.
+// Returns the key by which sort, unique and dictsort compare a value.
 Value sort_key(Run& run, const Value& value, const Value& path, bool case_sensitive) {
   const Value key =
       path.is<Undefined>() || path.is<None>() ? value : attribute_at(run, value, path);
@@ -46,7 +46,7 @@ Value sort_key(Run& run, const Value& value, const Value& path, bool case_sensit
                                                  : Value(cased(run, *key.text(), Case::kLower));
 }
 
-// Sorts (key, value) pairs by key.
+// Returns the values of (key, value) pairs, sorted by key.
 List sorted(Run& run, Dict keyed, bool descending) {
   const auto is_before = [&](const auto& a, const auto& b) {
     return descending ? compare(run, Operator::kLess, b.first, a.first)
@@ -115,7 +115,7 @@ Value do_join(Run& run, const Value& self, const Arguments& given) {
   return out;
 }
 
-// Text of an indent, given as a string or as a number of spaces.
+// Returns an indent that is given as a string or as a number of spaces.
 std::string indent_of(Run& run, const Value& indent, int64_t fallback) {
   if (indent.text() != nullptr) return *indent.text();
   const int64_t spaces = std::max<int64_t>(integer_or(run, indent, fallback), 0);
@@ -128,7 +128,7 @@ Value do_indent(Run& run, const Value& self, const Arguments& given) {
   std::string out;
   if (self.text() == nullptr) run.fail(cat("indent needs a string, found ", self.type()));
   std::string text = *self.text();
-  text += '\n';  // makes an empty last line count as a line
+  text += '\n';  // lets an empty last line count as a line
   bool is_first = true;
   for (const std::string_view line : split_lines(text)) {
     if (!is_first) run.append("\n", out);
@@ -152,7 +152,7 @@ Value do_int(Run& run, const Value& self, const Arguments& given) {
   const Value fallback =
       argument(given, 0).is<Undefined>() ? Value(int64_t{0}) : argument(given, 0);
   if (integer_or(run, argument(given, 1), 10) != 10) run.fail("int with a base is not supported");
-  if (self.is<Undefined>()) return negative(run, self);  // throws
+  if (self.is<Undefined>()) return negative(run, self);  // throws, because the operand is undefined
   if (self.is_integer()) return self.integer();
   std::optional<double> real;
   if (const std::string* text = self.text()) {
@@ -168,7 +168,7 @@ Value do_int(Run& run, const Value& self, const Arguments& given) {
 }
 
 Value do_float(Run& run, const Value& self, const Arguments& given) {
-  if (self.is<Undefined>()) return negative(run, self);  // throws
+  if (self.is<Undefined>()) return negative(run, self);  // throws, because the operand is undefined
   if (self.is_number()) return self.real();
   const std::string* text = self.text();
   const auto real = text != nullptr ? parse_real(strip(*text, Side::kBoth)) : std::nullopt;
@@ -209,7 +209,7 @@ Value do_tojson(Run& run, const Value& self, const Arguments& given) {
   const Value& indent = argument(given, 1);
   if (!indent.is<Undefined>() && !indent.is<None>()) {
     style.breaks_lines = true;
-    style.item_separator.pop_back();  // no space at the end of a line
+    style.item_separator.pop_back();  // JSON lines must not end with a space
     style.indent = indent_of(run, indent, 0);
   }
   const Value& separators = argument(given, 2);
@@ -250,7 +250,7 @@ Value do_reverse(Run& run, const Value& self, const Arguments&) {
   return run.list(std::move(items), SequenceForm::kStream);
 }
 
-// Arguments after argument `at`, which is the name of a filter or test.
+// Returns the arguments after argument `at`, which is the name of a filter or test.
 Arguments behind(const Arguments& given, size_t at) {
   Arguments rest{{}, given.named};
   const auto begin = given.positional.begin() + static_cast<std::ptrdiff_t>(at) + 1;

@@ -50,7 +50,7 @@ class Renderer {
  private:
   enum class Flow : uint8_t { kOn, kBreak, kContinue };
 
-  // Makes a block's own variables current until the end of the C++ scope.
+  // Makes a block's variables the current scope until this object is destroyed.
   class Inner {
    public:
     Inner(Renderer& renderer, std::shared_ptr<Scope> around)
@@ -153,7 +153,7 @@ class Renderer {
     --captures_;
   }
 
-  // The text that a block writes.
+  // Returns the text that a block writes.
   std::string captured(const Statement::Block& block) {
     std::string outside = std::exchange(text_, {});
     ++captures_;
@@ -219,8 +219,8 @@ class Renderer {
     }
   }
 
-  // Operations that can fail themselves. The line number for errors is set after their operands
-  // have been evaluated.
+  // Evaluates an operation. Errors of its operands have their own line numbers, so this sets the
+  // line after evaluating them.
   Value operation(const Expression& expression) {
     const auto& parts = expression.parts;
     const Value first = evaluate(parts[0]);
@@ -363,7 +363,7 @@ class Renderer {
   const Program& program_;
   Run run_;
   std::shared_ptr<Scope> scope_;
-  std::string text_;  // output of the template, or of the block being captured
+  std::string text_;  // output of the template, or of the block whose text is captured
   int captures_ = 0;
   std::vector<JinjaText::Range> generations_;
 };

@@ -18,17 +18,17 @@ struct Program;
 // Limits of one rendering, because templates are untrusted.
 struct JinjaLimits {
   int64_t max_steps = 10'000'000;          // expressions, statements and visited items
-  int64_t max_bytes = int64_t{256} << 20;  // total of all texts and lists created
+  int64_t max_bytes = int64_t{256} << 20;  // total bytes of all texts and lists that are created
 };
 
 struct JinjaOptions {
   JinjaLimits limits;
-  // Time for strftime_now(), in local time; default: the current time.
+  // Local time that strftime_now() formats; default: the current time.
   std::optional<std::time_t> now;
 };
 
 struct JinjaText {
-  // Bytes [begin, end) of the text.
+  // Bytes [begin, end) of a text.
   struct Range {
     size_t begin = 0, end = 0;
   };
@@ -52,7 +52,7 @@ class JinjaTemplate {
   // undefined value, and beyond a limit.
   JinjaText render(const Json& values, const JinjaOptions& options = {}) const;
 
-  // True if it has generation blocks, so that JinjaText::generations marks the assistant's text.
+  // Returns true if the template has generation blocks, which set JinjaText::generations.
   bool marks_generations() const;
 
  private:

@@ -95,7 +95,7 @@ class Lexer {
       if (sign == '-') {
         data = strip(data, Side::kRight);
       } else if (sign != '+' && kind != '{') {
-        const size_t begin = data.rfind('\n') + 1;  // 0: no newline
+        const size_t begin = data.rfind('\n') + 1;  // 0 if there is no newline
         const bool begins_line = begin > 0 || line_starting_;
         if (begins_line && strip(data.substr(begin), Side::kLeft).empty()) {
           data = data.substr(0, begin);
@@ -105,8 +105,8 @@ class Lexer {
     if (!data.empty()) tokens_.push_back({TokenKind::kData, std::string(data), line});
   }
 
-  // Skips the end of a tag: the sign before its last two characters, these two, and the white space
-  // that they remove.
+  // Skips the end of a tag: its sign, its last two characters, and the white space that they
+  // remove.
   void end_tag(char sign, size_t end, bool trims_newline) {
     move_to(end);
     if (sign == '-') {
@@ -124,8 +124,8 @@ class Lexer {
     end_tag(sign == '-' || sign == '+' ? sign : '\0', end + 2, true);
   }
 
-  // End of a tag that consists of this word; `sign` is set to the sign at its end. npos: another
-  // tag.
+  // If the tag consists of just this word, returns its end, and sets `sign` to the sign there.
+  // npos: another tag.
   size_t word_tag_end(size_t tag, std::string_view word, char& sign) const {
     size_t at = tag + 2;
     if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;
@@ -157,7 +157,7 @@ class Lexer {
     const bool is_block = kind == '%';
     const std::string_view end = is_block ? "%}" : "}}";
     add(is_block ? TokenKind::kBlockBegin : TokenKind::kVariableBegin, "");
-    std::string open;  // open brackets
+    std::string open;  // brackets that are open
     for (;;) {
       skip_spaces();
       if (at_ == text_.size()) fail(cat("a tag has no end; expected '", end, "'"));
@@ -208,7 +208,7 @@ class Lexer {
     };
     skip_digits();
     TokenKind kind = TokenKind::kInteger;
-    const bool is_index = at_ > 0 && text_[at_ - 1] == '.';  // messages.0.content
+    const bool is_index = at_ > 0 && text_[at_ - 1] == '.';  // as in messages.0.content
     if (!is_index && peek(bytes) == '.' && is_digit(peek(bytes + 1))) {
       kind = TokenKind::kFloat;
       ++bytes;
@@ -247,8 +247,8 @@ class Lexer {
     return out;
   }
 
-  // Appends the meaning of a Python escape after the backslash: "n", "x41". Returns the number of
-  // bytes read.
+  // Appends the character that a Python escape means; `text` begins after the backslash: "n",
+  // "x41". Returns the number of bytes read.
   size_t append_escape(std::string_view text, std::string& out) const {
     static constexpr std::string_view kLetters = "\n\\'\"abfnrtv";
     static constexpr std::string_view kMeanings("\0\\'\"\a\b\f\n\r\t\v", 11);
@@ -287,7 +287,7 @@ class Lexer {
   const std::string_view source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // the previous tag ended with a newline
+  bool line_starting_ = true;  // the previous tag ended with a newline, so a line begins
   std::vector<Token> tokens_;
 };
 

@@ -35,35 +35,35 @@ Value arithmetic(Run& run, Operator op, const Value& a, const Value& b);
 bool compare(Run& run, Operator op, const Value& a, const Value& b);
 Value negative(Run& run, const Value& value);
 
-// Throws the reason of an undefined value.
+// Throws DataError with the reason if a value is undefined.
 void require_defined(Run& run, const Value& value);
-bool is_list(const Value& value);  // a list or a tuple
+bool is_list(const Value& value);  // returns true for a list or a tuple
 
-// value.name and value[key]; undefined if it does not exist.
+// Return value.name and value[key]; undefined if it does not exist.
 Value attribute(Run& run, const Value& value, std::string_view name);
 Value item(Run& run, const Value& value, const Value& key);
 Value slice(Run& run, const Value& value, const Value& begin, const Value& end, const Value& step);
 
-// Items of a list, keys of a dict, or characters of a string. Empties a stream.
+// Returns the items of a list, keys of a dict, or characters of a string. Empties a stream.
 Sequence iterate(Run& run, const Value& value);
 int64_t length_of(Run& run, const Value& value);
 
-// str(value)
+// Appends str(value), as Python's.
 void append_str(Run& run, const Value& value, std::string& out);
 std::string str(Run& run, const Value& value);
 
-// text.upper() and similar methods.
+// Returns text.upper(), or the result of a similar method.
 std::string cased(Run& run, std::string_view text, Case to);
 
-// text % values, with %s, %d and %%.
+// Returns text % values, with %s, %d and %%.
 std::string format(Run& run, std::string_view text, const List& values);
 
-// json.dumps(value)
+// Format of json.dumps().
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool breaks_lines = false;
-  std::string indent;  // per level, if lines are broken
+  std::string indent;  // indent of each level, if lines are broken
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };

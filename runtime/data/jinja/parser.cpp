@@ -26,7 +26,7 @@ class Parser : private ExpressionParser {
  private:
   // ---- Statements ----
 
-  // Parses statements up to a tag with one of these names, whose beginning it skips; without names,
+  // Parses statements up to a tag that is one of `ends`, whose beginning it skips; without `ends`,
   // up to the end of the template.
   Statement::Block block(std::initializer_list<std::string_view> ends) {
     const Nested nested(*this);
@@ -55,7 +55,7 @@ class Parser : private ExpressionParser {
     }
   }
   void end_tag() { expect(TokenKind::kBlockEnd, "'%}'"); }
-  // Parses the block of a tag that has a single end tag.
+  // Parses the block of a tag that has one possible end tag.
   void body(Statement& made, std::string_view end) {
     end_tag();
     made.blocks.push_back(block({end}));
@@ -190,7 +190,7 @@ class Parser : private ExpressionParser {
     end_tag();
   }
 
-  int loops_ = 0;  // loops around the statement
+  int loops_ = 0;  // number of loops around the statement
   bool has_generations_ = false;
 };
 

@@ -20,7 +20,7 @@ enum class ExpressionKind : uint8_t {
   kAttribute,    // parts[0].name
   kItem,         // parts[0][parts[1]]
   kSlice,        // parts[0][parts[1] : parts[2] : parts[3]]
-  kCall,         // parts[0](parts[1...]), the last of them with `names`
+  kCall,         // parts[0](parts[1...]); the last arguments may have `names`
   kSpread,       // *parts[0], among the arguments of a call
   kFilter,       // parts[0] | builtin(parts[1...]), arguments as in kCall
   kTest,         // parts[0] is builtin(parts[1...]), arguments as in kCall
@@ -42,7 +42,7 @@ struct Expression {
   const Builtin* builtin = nullptr;
   std::vector<Operator> operators;
   std::vector<Expression> parts;
-  std::vector<std::string> names;  // names of the last arguments
+  std::vector<std::string> names;  // names of keyword arguments, which are the last arguments
 };
 
 // Target of an assignment: a name, several names, or an attribute of a namespace.
@@ -54,7 +54,7 @@ struct Target {
 enum class StatementKind : uint8_t {
   kData,        // text
   kOutput,      // expressions[0]
-  kIf,          // blocks[i] if expressions[i] is true, else the block after the last
+  kIf,          // blocks[i] of the first true expressions[i]; if none is true, the block after them
   kFor,         // for target in expressions[0] if expressions[1]: blocks[0], else blocks[1]
   kSet,         // target = expressions[0]
   kSetBlock,    // target = the text of blocks[0], or expressions[0] with the text as kBlockText
@@ -75,7 +75,7 @@ struct Statement {
   int line = 0;
   std::string text;
   Target target;
-  std::vector<std::string> parameters;  // the last of them have the expressions as defaults
+  std::vector<std::string> parameters;  // the last ones have expressions as defaults
   std::vector<Expression> expressions;
   std::vector<Block> blocks;
 };

@@ -23,7 +23,7 @@ Utf8Char first_utf8(std::string_view text) {
   return tokenizer_internal::decode_utf8(text.data(), text.data() + text.size());
 }
 
-// True if Unicode gives the character a case: letters, and some characters used as letters.
+// Returns true if Unicode gives the character a case: letters, and some characters used as letters.
 bool is_cased(uint32_t code) {
   using tokenizer_internal::CharClass;
   using tokenizer_internal::set_of;
@@ -37,7 +37,7 @@ bool is_one_of(uint32_t code, std::string_view ascii) {
   return code < 0x80 && ascii.find(static_cast<char>(code)) != ascii.npos;
 }
 
-// str.isprintable, except for unassigned code points.
+// Like str.isprintable, but unassigned code points count as printable.
 bool is_printable(uint32_t code) {
   struct Range {
     uint32_t first, last;
@@ -167,7 +167,7 @@ size_t offset(std::string_view text, int64_t index) {
 
 std::optional<std::string> with_case(std::string_view text, Case to) {
   std::string out;
-  bool begins = true;  // at the beginning of a word, or of the text
+  bool begins = true;  // the character begins a word, or the text
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = first_utf8(text.substr(at));
     if (c.code >= 0x80 && is_cased(c.code)) return std::nullopt;
@@ -215,7 +215,7 @@ std::string repr(std::string_view text) {
 std::string repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  // The shortest decimal that converts back to the same value: "d.ddde-dd".
+  // Writes the shortest decimal that converts back to the same value: "d.ddde-dd".
   std::array<char, 32> buffer{};
   const auto end =
       std::to_chars(buffer.begin(), buffer.end(), value, std::chars_format::scientific);

@@ -10,31 +10,31 @@
 
 namespace shale::jinja {
 
-// State of one rendering: the current line, the used part of the limits, and its namespaces.
+// State of one rendering: the current line, how much of each limit is used, and the namespaces.
 class Run {
  public:
   Run(std::string_view source, const JinjaOptions& options) : source_(source), options_(options) {}
 
   void at_line(int line) { line_ = line; }
   int line() const { return line_; }
-  // Throws DataError with source, line and problem.
+  // Throws DataError with the template's name, the line and the problem.
   [[noreturn]] void fail(std::string_view problem) const;
 
-  // Call before using time or memory. Both throw DataError beyond the limit.
+  // Count steps or bytes before they are used. Throw DataError if a limit is exceeded.
   void spend_steps(int64_t steps);
   void spend_bytes(int64_t bytes);
 
-  // Append `text` to `out`, or copy it, within the byte limit.
+  // Append `text` to `out`, or copy it, and count its bytes.
   void append(std::string_view text, std::string& out);
   Value text(std::string_view text);
-  // Make values within the limits of bytes and of nesting depth.
+  // Make values, and check the limits of bytes and of nesting depth.
   Value list(List items, SequenceForm form = SequenceForm::kList);
   Value dict(Dict members);
   Namespace* make_namespace();
 
   const JinjaOptions& options() const { return options_; }
 
-  // Enters a nested expression, statement or value; the destructor leaves it.
+  // Counts a nested expression, statement or value; the destructor leaves it.
   class Nested {
    public:
     explicit Nested(Run& run) : run_(run) {
@@ -49,7 +49,7 @@ class Run {
   };
 
  private:
-  static constexpr int kMaxDepth = 1000;  // nesting that uses the C++ stack
+  static constexpr int kMaxDepth = 1000;  // limit of nesting, which uses the C++ stack
   static constexpr int kMaxValueDepth = 200;
   Value checked(Value value) const;
 

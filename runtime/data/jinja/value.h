@@ -19,9 +19,9 @@ class Scope;
 class Value;
 
 using List = std::vector<Value>;
-using Dict = std::vector<std::pair<Value, Value>>;  // in insertion order
+using Dict = std::vector<std::pair<Value, Value>>;  // pairs in insertion order
 
-// Result of a failed lookup. Prints as nothing; most other uses are errors.
+// Result of a failed lookup. It prints as nothing; most other uses are errors.
 struct Undefined {
   std::shared_ptr<const std::string> reason;  // "'x' is undefined"; null: unknown reason
 };
@@ -30,20 +30,20 @@ struct None {};
 
 struct Text {
   std::shared_ptr<const std::string> bytes;  // UTF-8
-  // Markup of the `safe` filter: `+` escapes the other text.
+  // Text of the `safe` filter: `+` escapes the text that is added.
   bool is_safe = false;
 };
 
 enum class SequenceForm : uint8_t {
   kList,
   kTuple,
-  kView,    // dict.items() and similar: cannot be indexed or printed
-  kRange,   // range(): cannot be printed
-  kStream,  // map, select and similar: true, no length, can be read once
+  kView,    // result of dict.items() and similar methods: cannot be indexed or printed
+  kRange,   // result of range(): cannot be printed
+  kStream,  // result of map, select and similar filters: true, without length, can be read once
 };
 
 struct Sequence {
-  std::shared_ptr<List> items;  // changed only by reading a stream
+  std::shared_ptr<List> items;  // constant, but reading a stream removes its items
   SequenceForm form = SequenceForm::kList;
   int depth = 1;  // nesting depth of values
 };
@@ -53,10 +53,10 @@ struct Mapping {
   int depth = 1;
 };
 
-// namespace(): the only values that templates can change. They live until the end of the rendering.
+// namespace(): the only value that templates can change. It lives until the end of the rendering.
 struct Namespace;
 
-// `loop` inside a for statement.
+// Value of `loop` inside a for statement.
 struct Loop {
   Sequence sequence;
   size_t index = 0;
@@ -66,7 +66,7 @@ struct Loop {
 struct Function {
   std::string name;
   const Builtin* builtin = nullptr;   // null: a macro
-  std::shared_ptr<const Value> self;  // for a method
+  std::shared_ptr<const Value> self;  // value whose method this is
   const Statement* macro = nullptr;
   std::weak_ptr<Scope> scope;  // scope where the macro is defined
 };
@@ -104,11 +104,11 @@ class Value {
   }
   bool is_integer() const { return is<int64_t>() || is<bool>(); }  // bools count, as in Python
   bool is_number() const { return is_integer() || is<double>(); }
-  int64_t integer() const;          // requires is_integer()
-  double real() const;              // requires is_number()
-  const std::string* text() const;  // null: not a string
-  const Dict* members() const;      // null: not a dict
-  Namespace* space() const;         // null: not a namespace
+  int64_t integer() const;          // value of an integer or bool; requires is_integer()
+  double real() const;              // value as a floating-point number; requires is_number()
+  const std::string* text() const;  // null if the value is not a string
+  const Dict* members() const;      // null if the value is not a dict
+  Namespace* space() const;         // null if the value is not a namespace
 
   bool is_true() const;
   int depth() const;              // 0: contains no other value
@@ -124,7 +124,7 @@ struct Namespace {
   std::map<std::string, Value> members;
 };
 
-// The member with this key, or null.
+// Returns the member with this key; null if there is none.
 const Value* find(const Dict& members, std::string_view key);
 
 }  // namespace shale::jinja

@@ -19,11 +19,11 @@ namespace fs = std::filesystem;
 constexpr int64_t kByteVocab = 256;
 constexpr int32_t kEndOfFile = 0;
 constexpr size_t kProbeBytes = 8192;
-// A process may have 65,530 mappings (vm.max_map_count), and other code needs some of them. If
-// there are more files than this, the smallest are copied instead of mapped.
+// Maximum number of mapped files; if there are more files, the smallest are copied instead. A
+// process may have 65,530 mappings (vm.max_map_count), and other code needs some of them.
 constexpr size_t kMaxMappings = 16384;
 
-// Reads a file. Most binaries have a NUL near the start, which is checked before the rest is read.
+// Reads a file. Checks the beginning for a NUL first, because most binaries have one there.
 TextScan read_file(const MappedFile& file, const OnReading& on_reading) {
   const std::span<const std::byte> bytes = file.bytes();
   const int64_t early = find_nul(bytes.first(std::min(bytes.size(), kProbeBytes)));
@@ -65,7 +65,7 @@ int64_t smallest_mapped(const std::vector<ListedFile>& files) {
   return *nth + 1;
 }
 
-// Position of the first invalid UTF-8; npos if the text is valid or need not be UTF-8.
+// Returns the position of the first invalid UTF-8; npos if the text is valid or need not be UTF-8.
 size_t broken_at(const MappedFile& file, const DataOptions& options) {
   const std::string_view text = file.text();
   const size_t at =
@@ -96,7 +96,7 @@ std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& 
             make_document(std::move(mapped), file.name, scan.crc, file.bytes < mapped_bytes));
       }
     } catch (const OutOfMemoryError&) {
-      throw;  // limits of this machine must not affect what the data is
+      throw;  // this process is out of memory, which says nothing about the file
     } catch (const Error& error) {
       if (error.code() == ExitCode::kInterrupted) throw;
       skipped.add_unreadable(error.what());  // one locked file must not stop a run
@@ -125,8 +125,8 @@ std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
   return documents;
 }
 
-// Start of the validation part of a single text: the first line that begins in its last `fraction`,
-// else the last line that begins before, else the middle of a line.
+// Returns where the validation part of a single text begins: at the first line that begins in its
+// last `fraction`, else at the last line that begins before that, else in the middle of a line.
 int64_t tail_start(const TokenPiece& document, double fraction) {
   const int64_t size = document.tokens;
   const auto tail = static_cast<int64_t>(static_cast<double>(size) * fraction);
@@ -141,7 +141,7 @@ int64_t tail_start(const TokenPiece& document, double fraction) {
   return wanted;
 }
 
-// Training and validation documents, and the rule that divided them.
+// Documents for training and for validation, and the rule that divided them.
 struct Divided {
   std::vector<TokenPiece> train, val;
   const char* rule = "";
@@ -226,7 +226,7 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
   DatasetSplits splits;
   splits.format = DataFormat::kText;
   for (const TokenPiece& document : documents) {
-    // A full path would change with the folder's location.
+    // Uses a relative name, because a full path would change with the folder's location.
     const std::string name =
         source.is_folder ? document.name : fs::path(document.name).filename().string();
     splits.fingerprint = mix_fingerprint(splits.fingerprint, name, document.tokens);

@@ -28,7 +28,7 @@ void list_folder(const fs::path& folder, const fs::path& root, std::vector<Liste
     if (is_hidden(path)) continue;
     std::error_code ignored;
     if (it->is_directory(ignored)) {
-      // A link to a folder may lead back to a parent.
+      // Links to folders are not followed, because a link may lead back to a parent.
       if (!it->is_symlink(ignored)) pending.push_back(path);
       continue;
     }
@@ -51,7 +51,7 @@ BinaryKind binary_kind(std::string_view start) {
   constexpr const char* kLines =
       "convert it to jsonl, as with pandas' to_json(orient=\"records\", lines=True)";
   if (start.starts_with("PAR1")) return {"Parquet", kLines};
-  // Files, and streams, whose messages begin with this mark.
+  // Arrow files begin with ARROW1; Arrow streams begin with this mark of a message.
   if (start.starts_with("ARROW1") || start.starts_with("\xff\xff\xff\xff")) {
     return {"Arrow", kLines};
   }

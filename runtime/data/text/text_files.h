@@ -18,23 +18,23 @@ struct ListedFile {
   std::pair<dev_t, ino_t> identity;
 };
 
-// Counts of files in a folder that are not read.
+// Numbers of files in a folder that are skipped, by reason.
 struct SkippedFiles {
   int64_t parquet = 0;
   int64_t arrow = 0;
-  int64_t binary = 0;  // other binaries
+  int64_t binary = 0;  // binary files of other types
   int64_t empty = 0;
-  int64_t unreadable = 0;  // files and folders
-  std::string problem = {};  // problem of the first unreadable one
-  int64_t repeated = 0;    // further names of the same file
-  int64_t records = 0;     // .json with objects that are not one per line
-  int64_t not_utf8 = 0;    // if a tokenizer requires UTF-8
-  int64_t no_lines = 0;    // without JSON lines, where these are required
-  int64_t test = 0;        // files of test, if other files are for validation
+  int64_t unreadable = 0;    // files and folders that cannot be read
+  std::string problem = {};  // why the first of these cannot be read
+  int64_t repeated = 0;      // further names (links) of a file that is read
+  int64_t records = 0;       // .json files with objects that are not one per line
+  int64_t not_utf8 = 0;      // not UTF-8, although the tokenizer requires it
+  int64_t no_lines = 0;      // without JSON lines, although only these are read
+  int64_t test = 0;          // marked `test`, while other files are for validation
 
   void add_binary(std::string_view start);  // start: first bytes of the file
   void add_unreadable(const std::string& what);
-  // "; skipped 2 Parquet, 1 unreadable (a.txt: Permission denied)"; "" if no files were skipped.
+  // Returns "; skipped 2 Parquet, 1 unreadable (a.txt: Permission denied)"; "" if none is skipped.
   std::string describe() const;
 };
 

@@ -15,7 +15,7 @@ std::vector<TokenPiece> tokenize_documents(const std::vector<TokenPiece>& docume
                                            const StoredTokenizer& tokenizer, int threads,
                                            const OnReading& on_reading);
 
-// Bytes per token for a vocabulary of this size: 2 or 4.
+// Returns the bytes per token for a vocabulary of this size: 2 or 4.
 TokenWidth token_width(int64_t vocab_size);
 
 }  // namespace shale::data_internal

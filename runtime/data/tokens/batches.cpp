@@ -15,7 +15,7 @@ void check_rank(int64_t rank, int64_t ranks) {
   }
 }
 
-// Fills a row with a single document without targets.
+// Fills an unused row: one document, and no targets.
 void fill_unused(const TokenRow& row) {
   std::ranges::fill(row.inputs, 0);
   std::ranges::fill(row.targets, kernels::kIgnoreTarget);

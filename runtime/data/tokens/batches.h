@@ -18,7 +18,7 @@ struct TokenBatch {
   TokenBatch(Batch& batch, int64_t rows, int64_t seq_len, bool with_documents = false);
 
   int64_t rows, seq_len;
-  std::span<int32_t> inputs, targets;        // in `batch`
+  std::span<int32_t> inputs, targets;        // memory of these fields in `batch`
   std::span<int32_t> positions, first_keys;  // empty without documents
 
   TokenRow row(int64_t index) const;
@@ -49,7 +49,7 @@ struct EvalBatches {
   bool with_documents = false;
 };
 
-// Source of sampler.rounds(ranks) batches. Rows from `count` on have input 0 and target
+// Returns a source of sampler.rounds(ranks) batches. Rows from `count` on have input 0 and target
 // kernels::kIgnoreTarget.
 BatchSource eval_batches(EvalBatches spec);
 

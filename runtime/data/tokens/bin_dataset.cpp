@@ -36,7 +36,7 @@ BinData collect_llmc(const DataSource& source, const std::vector<std::string>& f
   return data;
 }
 
-// The tokens in a part of their file.
+// Returns the tokens in a part of a file's bytes.
 TokenPiece tokens_in(const TokenPiece& file, TokenWidth width, std::span<const std::byte> part) {
   const auto size = static_cast<int64_t>(width);
   const int64_t before = std::max<int64_t>(part.data() - file.data, 0) / size;
@@ -48,8 +48,8 @@ TokenPiece tokens_in(const TokenPiece& file, TokenWidth width, std::span<const s
   return tokens;
 }
 
-// CRC-32C of sampled parts, which are the same on all ranks, so that all ranks find the same
-// invalid tokens.
+// Checks sampled parts of a file and returns their CRC-32C. All ranks sample the same parts, so
+// that they find the same invalid tokens.
 uint32_t check_sample(const TokenPiece& file, TokenWidth width, int64_t blocks,
                       const DataOptions& options) {
   uint32_t crc = 0;
@@ -83,7 +83,7 @@ void take_checksums(BinData& data, const DataOptions& options, DatasetSplits& sp
   }
 }
 
-// Largest token of a file. Calls on_reading between parts.
+// Returns the largest token of a file. Calls on_reading between parts.
 uint32_t check_file(const TokenPiece& file, TokenWidth width, int64_t bound,
                     const OnReading& on_reading) {
   constexpr int64_t kPart = int64_t{1} << 22;  // tokens
@@ -99,7 +99,7 @@ uint32_t check_file(const TokenPiece& file, TokenWidth width, int64_t bound,
   return largest;
 }
 
-// Upper bound of the tokens: the vocabulary size if known, else the largest token + 1.
+// Returns a bound of the tokens: the vocabulary size if known, else the largest token + 1.
 int64_t check_all(const BinData& data, const DataOptions& options) {
   const int64_t widest = data.width == TokenWidth::k32
                              ? int64_t{1} << 31
@@ -185,7 +185,7 @@ LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string
     throw DataError(cat(source, ": version ", header[1], ", expected ", version));
   }
   const LlmcHeader result{is_gpt2 ? TokenWidth::k16 : TokenWidth::k32, header[2]};
-  // Cannot overflow: 31 bits times at most 4.
+  // The product cannot overflow: 31 bits times at most 4.
   const int64_t want = kLlmcHeaderBytes + result.tokens * static_cast<int>(result.width);
   if (result.tokens <= 0 || bytes != want) {
     throw DataError(cat(source, ": the header says ", result.tokens, " tokens, ", want,
@@ -199,7 +199,7 @@ DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
       source.is_folder ? files_ending(source.path, ".bin") : source.files;
   size_t skipped = 0;
   if (source.is_folder) {
-    // Only a folder is filtered: it may contain evaluation files too, while named files are meant.
+    // A folder may contain evaluation files too. A file given by name is kept: its error says more.
     skipped = std::erase_if(
         files, [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; });
   }

@@ -38,7 +38,7 @@ DataPart parse_part(const std::string& text, bool is_one_of_many) {
   if (exists(text) || text.find_first_of("*?[") != text.npos) return {.path = text};
   const size_t colon = text.rfind(':');
   if (colon == text.npos) {
-    if (!is_one_of_many) return {.path = text};  // opening it reports the problem
+    if (!is_one_of_many) return {.path = text};  // opening the path reports its problem
     throw MissingInputError(cat(excerpt(text, 300), ": no such file or folder (in --data)"));
   }
   const std::string path = text.substr(0, colon);
@@ -51,7 +51,7 @@ DataPart parse_part(const std::string& text, bool is_one_of_many) {
                                  cat("--data: the weight of ", path))};
 }
 
-// Reads one source of a mixture file.
+// Reads the entry of one source in a mixture file.
 class PartReader {
  public:
   PartReader(const Json& part, const std::string& file, size_t index)
@@ -196,7 +196,7 @@ Mixture MixedData::mixture(const std::vector<int64_t>& samples) const {
 
 namespace {
 
-// A source is used for training as a whole, so no name may mark it for validation or test.
+// All of a source is used for training, so no name may mark it for validation or test.
 void check_names(const std::vector<DataPart>& parts) {
   std::vector<std::string> paths;
   for (const DataPart& part : parts) paths.push_back(part.path);

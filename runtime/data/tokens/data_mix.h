@@ -12,8 +12,8 @@ namespace shale {
 // A source of a mixture.
 struct DataPart {
   std::string path;
-  double weight = 0;  // its share of all samples, relative to the sum of weights; 0: use `epochs`
-  double epochs = 1;  // relative number of epochs, compared with sources of epochs 1
+  double weight = 0;  // share of all samples, relative to the sum of weights; 0: use `epochs`
+  double epochs = 1;  // number of epochs, relative to sources with epochs 1
   DataFormat format = DataFormat::kAuto;
   std::optional<TokenWidth> width = {};
 };
@@ -36,16 +36,16 @@ std::vector<DataPart> parse_data(const std::string& data);
 struct MixedData {
   std::vector<DataPart> parts;
   std::vector<DatasetSplits> sources;
-  // Of all sources: see DatasetSplits.
+  // Checksums of all sources, see DatasetSplits.
   uint64_t fingerprint = 0;
   uint64_t checksum = 0;
   std::optional<uint64_t> whole_checksum = {};
 
   int64_t train_tokens() const;
-  int64_t vocab_bound() const;  // over all sources
+  int64_t vocab_bound() const;  // maximum over all sources
   bool is_text() const;         // true if all sources are text
   std::string format() const;   // "text" or "mixture"
-  // From the weights, or from the number of samples of each source per epoch.
+  // Returns the mixture by weights, or by the number of samples per epoch of each source.
   Mixture mixture(const std::vector<int64_t>& samples) const;
 };
 

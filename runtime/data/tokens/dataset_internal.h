@@ -21,12 +21,12 @@ namespace shale::data_internal {
 struct DataSource {
   std::string path;
   bool is_folder = false;
-  // One file, or a pattern's matches sorted by name; empty for a folder.
+  // One file, or the files that match a pattern, sorted by name; empty for a folder.
   std::vector<std::string> files;
 
-  // Name that decides about the use of a file (runtime/data/split.h): its path within the folder,
-  // or from the first path component of the pattern with *, ? or [ on; "" for a file that is the
-  // path itself.
+  // Returns the name that decides about the use of a file (runtime/data/split.h): its path within
+  // the folder, or from the first path component of the pattern with *, ? or [ on; "" for a file
+  // that is the path itself.
   std::string name_of(const std::string& file) const;
 };
 
@@ -39,8 +39,8 @@ struct TokenFile {
   std::string path;
   bool is_validation = false;
 };
-// The files that are used. `note`, for the summary, gets the number of unused files. Throws
-// DataError like divide_files().
+// Returns the files that are used, and adds the number of unused files to `note`, for the summary.
+// Throws DataError like divide_files().
 std::vector<TokenFile> divide_token_files(const DataSource& source,
                                           const std::vector<std::string>& files, std::string& note);
 
@@ -51,10 +51,10 @@ inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests, 
 
 bool is_llmc_magic(uint32_t magic);
 uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if unreadable
-// Files of a folder with an ending such as ".bin", sorted by name. with_links includes dangling
-// links, so that opening them reports the problem. Also searches its folder `train` and those that
-// use_of_name() knows, for files that identify themselves: a .npy ending, llm.c's magic number or a
-// Megatron-LM index.
+// Returns the files of a folder with an ending such as ".bin", sorted by name. Also searches its
+// folder `train` and those that use_of_name() knows, for files that identify themselves: a .npy
+// ending, llm.c's magic number or a Megatron-LM index. with_links: includes dangling links, so that
+// opening them reports the problem.
 std::vector<std::string> files_ending(const std::string& folder, std::string_view ending,
                                       bool with_links = false);
 
@@ -70,8 +70,8 @@ inline constexpr int64_t kLlmcHeaderBytes = 1024;
 // well-formed. Does not check the tokens.
 LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source);
 
-// Megatron-LM's index file next to a token file: "a.idx" for "a.bin"; nullopt unless it begins like
-// an index.
+// Returns Megatron-LM's index file next to a token file, "a.idx" for "a.bin"; nullopt unless that
+// file begins like an index.
 std::optional<std::string> megatron_index(const std::string& bin_path);
 
 DatasetSplits open_text(const DataSource& source, const DataOptions& options);
@@ -80,25 +80,25 @@ DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options)
 DatasetSplits open_raw(const DataSource& source, const DataOptions& options);
 DatasetSplits open_megatron(const DataSource& source, const DataOptions& options);
 DatasetSplits open_corpus(const DataSource& source, const DataOptions& options);
-// True if the source contains JSON lines, or, with a tokenizer, compressed text.
+// Returns true if the source contains JSON lines, or, with a tokenizer, compressed text.
 bool is_corpus(const DataSource& source, const DataOptions& options);
 
 // Token files of one format, before the division into training and validation.
 struct BinData {
   std::vector<TokenPiece> train;
-  std::vector<TokenPiece> val;  // marked for validation by name
+  std::vector<TokenPiece> val;  // files whose names mark them for validation
   TokenWidth width = TokenWidth::k16;
-  std::string note = {};  // for the summary
+  std::string note = {};  // addition to the summary
 };
 
 std::shared_ptr<const MappedFile> map_tokens(const std::string& path, bool will_scan);
-// Tokens of a file from byte `offset` on.
+// Returns the tokens of a file from byte `offset` on.
 TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
                       int64_t tokens);
-// Checks the data, computes checksums, and divides it unless file names mark the validation data.
+// Checks data, computes checksums, and divides the data unless file names mark validation data.
 DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options);
 
-// The first `head` tokens of the pieces, and the rest.
+// Divides pieces: returns their first `head` tokens, and the rest.
 std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(
     std::vector<TokenPiece> pieces, TokenWidth width, int64_t head);
 

@@ -9,17 +9,17 @@
 
 namespace shale {
 
-// Sequences that must not attend to each other: documents of a stream, conversations.
+// Examples: token sequences that must not attend to each other, such as documents or conversations.
 class TokenExamples {
  public:
   virtual ~TokenExamples() = default;
   virtual int64_t size() const = 0;
-  // Number of inputs: its tokens without the last.
+  // Returns the number of inputs of an example: its tokens without the last one.
   virtual int64_t length(int64_t example) const = 0;
-  // Reads the inputs from `begin` on, and their targets.
+  // Reads the inputs of an example from `begin` on, and their targets.
   virtual void read(int64_t example, int64_t begin, std::span<int32_t> inputs,
                     std::span<int32_t> targets) const = 0;
-  // Number of targets with a loss among `count` targets from `begin` on.
+  // Returns the number of targets with a loss among `count` targets from `begin` on.
   virtual int64_t targets(int64_t example, int64_t begin, int64_t count) const = 0;
 };
 
@@ -31,7 +31,7 @@ struct ExamplePart {
 // Assignment of example parts to rows.
 struct Packing {
   std::vector<ExamplePart> parts;  // all rows, one after another
-  std::vector<int64_t> row_ends;   // end index of each row in `parts`
+  std::vector<int64_t> row_ends;   // index in `parts` where each row ends
 
   int64_t rows() const { return std::ssize(row_ends); }
   std::span<const ExamplePart> row(int64_t index) const;
@@ -42,10 +42,10 @@ enum class Overlong {
   kSplit,     // split into several parts
   kTruncate,  // cut off at the end of the row
 };
-// Assignment of examples to rows.
+// How examples are assigned to rows.
 enum class PackingRule {
   kBestFit,  // best fit, longest first: each goes to the fullest row that has room for it
-  kNone,     // one per row
+  kNone,     // each row has one example
 };
 
 // Packs examples; omits those without inputs. Throws ConfigError unless row_tokens is at least 1.
@@ -53,7 +53,7 @@ enum class PackingRule {
 Packing pack(const TokenExamples& examples, int64_t row_tokens, PackingRule rule,
              Overlong overlong);
 
-// Packed rows. Each part is a document of its own; the unused rest of a row has no targets.
+// Rows of packed examples. Each part is a document; the unused rest of a row has no targets.
 class PackedRows final : public EvalRows {
  public:
   // Omits rows without targets. Throws DataError if no row is left.
@@ -66,14 +66,14 @@ class PackedRows final : public EvalRows {
  private:
   std::shared_ptr<const TokenExamples> examples_;
   Packing packing_;
-  std::vector<int32_t> targets_;  // number of targets per row
+  std::vector<int32_t> targets_;  // number of targets of each row
 };
 
-// Training samples with every row once per epoch, in a different order each time.
+// Returns training samples: every row once per epoch, in a different order each time.
 std::shared_ptr<const TrainSamples> packed_samples(std::shared_ptr<const PackedRows> rows,
                                                    uint64_t seed);
 
-// The documents of a stream, divided by `between`. Reads the whole stream once.
+// Returns a stream's documents, which the token `between` separates. Reads the stream once.
 std::shared_ptr<const TokenExamples> stream_documents(std::shared_ptr<const TokenStream> tokens,
                                                       DocumentToken between);
 

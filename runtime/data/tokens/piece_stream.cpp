@@ -12,7 +12,7 @@ namespace {
 
 // A constant trip count lets the compiler vectorise the inner loop at -O2.
 constexpr int64_t kBlock = 1024;
-constexpr size_t kLongestName = 4096;  // in messages
+constexpr size_t kLongestName = 4096;  // limit of a file name's length in messages
 
 template <typename T>
 uint32_t max_of(const T* tokens, int64_t count) {
@@ -25,7 +25,7 @@ uint32_t max_of(const T* tokens, int64_t count) {
   return largest;
 }
 
-// Widens to i32. Tokens of 2^31 or more become negative here; the caller checks the result.
+// Copies tokens to int32. Tokens of 2^31 or more become negative; the caller checks for them.
 template <typename T>
 void widen(const std::byte* data, std::span<int32_t> out) {
   const T* tokens = reinterpret_cast<const T*>(data);
@@ -44,7 +44,7 @@ uint32_t token_at(const std::byte* data, TokenWidth width, int64_t i) {
   return 0;
 }
 
-// Tokens become int32, so a vocabulary cannot be larger than this.
+// Returns the vocabulary size, limited by the type int32 of tokens.
 int64_t effective_bound(int64_t vocab_bound) {
   return std::min(vocab_bound, int64_t{1} << 31);
 }
@@ -109,14 +109,14 @@ void PieceStream::read(int64_t begin, std::span<int32_t> out) const {
                             ", expected a range in [0, ", size_, ")"));
   }
   if (count == 0) return;
-  // The last piece that starts at or before `begin`.
+  // Finds the last piece that starts at or before `begin`.
   auto index = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), begin) -
                                    starts_.begin() - 1);
   int64_t done = 0;
   for (; done < count; ++index) {
     const TokenPiece& piece = pieces_[index];
     const int64_t first = begin + done - starts_[index];
-    // `first` is past the end of the piece if reading begins at the separator after it.
+    // Reading may begin at the separator after the piece; then `first` is beyond the piece's end.
     const int64_t here = std::clamp(piece.tokens - first, int64_t{0}, count - done);
     copy_tokens(piece, first, out.subspan(static_cast<size_t>(done), static_cast<size_t>(here)));
     done += here;

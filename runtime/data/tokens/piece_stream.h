@@ -15,16 +15,16 @@ class MappedFile;
 
 // Tokens that are contiguous in memory: a part of a file.
 struct TokenPiece {
-  std::shared_ptr<const void> owner;  // keeps the memory alive; the file, if there is one
+  std::shared_ptr<const void> owner;  // keeps the memory alive, for example the mapped file
   const std::byte* data = nullptr;    // aligned to the token's width
   int64_t tokens = 0;
   std::string name;                  // file name for messages
   int64_t first_token = 0;           // position of the piece in that file, for messages
-  uint32_t crc = 0;                  // checksum of the file for DatasetSplits::checksum
+  uint32_t crc = 0;                  // checksum of the file, part of DatasetSplits::checksum
   const MappedFile* file = nullptr;  // file that contains the memory; null: a copy
 };
 
-// Pieces concatenated to one stream without copying.
+// Stream of the tokens of several pieces, one after another, without copying them.
 class PieceStream final : public TokenStream {
  public:
   struct Options {
@@ -44,12 +44,12 @@ class PieceStream final : public TokenStream {
   void copy_tokens(const TokenPiece& piece, int64_t first, std::span<int32_t> out) const;
 
   std::vector<TokenPiece> pieces_;
-  std::vector<int64_t> starts_;  // position of each piece's first token, ascending
+  std::vector<int64_t> starts_;  // position in the stream of each piece's first token, ascending
   Options options_;
   int64_t size_ = 0;
 };
 
-// Largest of `count` tokens; 0 if there are none. Runs at memory speed.
+// Returns the largest of `count` tokens; 0 if there are none. Runs at memory speed.
 uint32_t max_token(const std::byte* data, TokenWidth width, int64_t count);
 
 // Checks all tokens. Throws DataError, with file, position and token, unless all are below

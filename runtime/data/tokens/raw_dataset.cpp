@@ -16,14 +16,14 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kNumpyMagic = "\x93NUMPY";
 
-// The fields of a NumPy header (numpy/lib/format.py) that tokens need.
+// Fields of a NumPy header (numpy/lib/format.py) that are needed to read tokens.
 struct NumpyHeader {
   TokenWidth width = TokenWidth::k16;
-  int64_t offset = 0;  // offset of the first token
+  int64_t offset = 0;  // byte offset of the first token
   int64_t tokens = 0;
 };
 
-// Text after "'key':" in a header's dictionary, up to the end of the dictionary.
+// Returns the text after "'key':" in a header's dictionary, up to the end of the dictionary.
 std::string_view value_of(std::string_view dictionary, std::string_view key,
                           const std::string& path) {
   const size_t at = dictionary.find(cat("'", key, "':"));
@@ -59,7 +59,7 @@ int64_t length_of(std::string_view shape, const std::string& path) {
 }
 
 NumpyHeader parse_numpy_header(std::string_view file, const std::string& path) {
-  // Bytes of magic and version, and of the length field of versions 1 and 2.
+  // Sizes in bytes: magic number and version; the length field of version 1; that of version 2.
   constexpr size_t kFixed = 8, kShort = 2, kLong = 4;
   const bool is_short = file.size() > kFixed && file[6] == 1;
   const size_t begin = kFixed + (is_short ? kShort : kLong);
@@ -99,7 +99,7 @@ TokenPiece open_headerless(const std::string& path, TokenWidth width, bool will_
   return make_piece(file, 0, bytes / size);
 }
 
-// Opens a file with a NumPy header, which gives the width, or without one.
+// Opens a token file. A NumPy header, if there is one, gives the width of tokens.
 std::pair<TokenPiece, TokenWidth> open_raw_file(const std::string& path,
                                                 const DataOptions& options) {
   const std::shared_ptr<const MappedFile> file = map_tokens(path, options.validate);

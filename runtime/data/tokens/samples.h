@@ -12,11 +12,11 @@
 
 namespace shale {
 
-// A row of a batch to fill, with seq_len values each.
+// Row of a batch that read() fills. All spans have seq_len values.
 struct TokenRow {
   std::span<int32_t> inputs;
-  std::span<int32_t> targets;  // kernels::kIgnoreTarget excludes a target from the loss
-  // For each input: its position in its document, and the index in the row where the document
+  std::span<int32_t> targets;  // kernels::kIgnoreTarget: no loss for this target
+  // For each input: its position in its document, and the index in the row where that document
   // begins. Empty: not needed.
   std::span<int32_t> positions = {}, first_keys = {};
 };
@@ -27,13 +27,13 @@ class TrainSamples {
  public:
   virtual ~TrainSamples() = default;
   virtual int64_t samples_per_epoch() const = 0;
-  // The row must have the length that the samples were made for. Throws like TokenStream::read.
+  // Fills a row, which must have the samples' length. Throws like TokenStream::read.
   virtual void read(int64_t position, const TokenRow& row) const = 0;
-  // Number of targets of the sample that have a loss.
+  // Returns the number of targets of a sample that have a loss.
   virtual int64_t targets(int64_t position) const = 0;
 };
 
-// The rows of an evaluation, in order.
+// Rows of an evaluation, in order.
 class EvalRows {
  public:
   virtual ~EvalRows() = default;
@@ -46,32 +46,32 @@ struct DocumentToken {
   int32_t token = 0;
   bool leads = false;  // true: first token of its document, as in llm.c's shards; false: last
 
-  // Determines `leads`: true if the stream begins with the token.
+  // Sets `leads` to true if the stream begins with the token.
   static DocumentToken of(const TokenStream& tokens, int32_t token);
 };
 
-// Writes positions and first_keys of a row with inputs, unless they are empty. Documents are
-// separated by `between`; without it the row is one document.
+// Writes positions and first_keys of a row whose inputs are set, unless they are empty. `between`
+// separates documents; without it the row is one document.
 void mark_documents(const TokenRow& row, const std::optional<DocumentToken>& between);
 
-// Training samples that are windows of a stream of consecutive documents, chosen by `sampler`.
-// `between`: separator, if documents must be distinguished.
+// Returns training samples that are windows of a stream, chosen by `sampler`. `between`: separator
+// of documents, if a row must mark them.
 std::shared_ptr<const TrainSamples> window_samples(std::shared_ptr<const TokenStream> tokens,
                                                    const TrainSampler& sampler,
                                                    std::optional<DocumentToken> between = {});
-// Evaluation rows that are a fixed tiling of the stream. Throws DataError if it is shorter than one
-// window.
+// Returns evaluation rows that tile the stream from its start. Throws DataError if it is shorter
+// than one window.
 std::shared_ptr<const EvalRows> window_rows(std::shared_ptr<const TokenStream> tokens,
                                             int64_t seq_len,
                                             std::optional<DocumentToken> between = {});
 
-// Samples of several sources with equal row lengths. An epoch ends when the first source is
-// exhausted.
+// Returns a mixture of several sources with equal row lengths. An epoch ends when the first source
+// is exhausted.
 std::shared_ptr<const TrainSamples> mixed_samples(
     std::vector<std::shared_ptr<const TrainSamples>> sources, Mixture mixture);
-// At most `most` rows of several sources (0: all). It takes the first rows of each, in proportion
-// to the shares, so that every source is in a short evaluation. A source with too few rows
-// contributes all of them.
+// Returns at most `most` evaluation rows of several sources (0: all). Takes the first rows of each
+// source, in proportion to the shares, so that a short evaluation includes every source. A source
+// with too few rows contributes all of them.
 std::shared_ptr<const EvalRows> mixed_rows(std::vector<std::shared_ptr<const EvalRows>> sources,
                                            std::span<const double> shares, int64_t most);
 

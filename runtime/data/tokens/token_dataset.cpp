@@ -89,7 +89,7 @@ std::string DataSource::name_of(const std::string& file) const {
   if (is_folder) return fs::path(file).lexically_relative(path).generic_string();
   const size_t star = path.find_first_of("*?[");
   if (star == path.npos || file == path) return {};
-  return file.substr(path.rfind('/', star) + 1);  // npos + 1: there is no folder before it
+  return file.substr(path.rfind('/', star) + 1);  // the whole name if there is no folder before it
 }
 
 std::vector<TokenFile> divide_token_files(const DataSource& source,
@@ -128,7 +128,7 @@ std::vector<std::string> match_pattern(const std::string& pattern) {
     std::error_code error;
     return fs::is_directory(file, error);
   });
-  std::sort(files.begin(), files.end());  // glob() sorts by locale
+  std::sort(files.begin(), files.end());  // sorts by bytes, because glob() sorts by locale
   return files;
 }
 
@@ -182,8 +182,8 @@ DataFormat detect_text(const DataSource& source, const std::vector<std::string>&
 DataFormat detect(const DataSource& source, const DataOptions& options) {
   std::vector<std::string> bins =
       source.is_folder ? files_ending(source.path, ".bin") : source.files;
-  // In a folder, evaluation files next to shards are ignored. If one is the path itself, the llm.c
-  // reader reports what it is.
+  // In a folder, evaluation files next to shards are ignored. A single evaluation file is detected
+  // as llm.c, whose reader reports what it is.
   const auto is_eval = [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; };
   if (source.is_folder) std::erase_if(bins, is_eval);
   const auto has_magic = [&is_eval](const std::string& file) {

@@ -16,9 +16,9 @@ struct StoredTokenizer;  // runtime/data/text/tokenizer/stored_tokenizer.h
 class TokenStream {
  public:
   virtual ~TokenStream() = default;
-  virtual int64_t size() const = 0;  // tokens
+  virtual int64_t size() const = 0;  // number of tokens
 
-  // All tokens are below this number.
+  // Upper bound: all tokens are below this number.
   virtual int64_t vocab_bound() const = 0;
 
   // Fills `out` with tokens [begin, begin + out.size()). Thread-safe. Throws InternalError if the
@@ -54,17 +54,17 @@ struct DataOptions {
   // Fraction of the documents or tokens to hold out for validation, in [0, 1). Unused if names mark
   // the validation data.
   double val_fraction = 0.1;
-  int64_t vocab_size = 0;  // tokens must be below it; 0: derived from the data
-  // Checks all binary tokens now. If false, read() still checks the tokens that it reads. Text is
-  // always read.
+  int64_t vocab_size = 0;  // all tokens must be below it; 0: derived from the data
+  // True: checks all tokens of binary files now. False: read() checks only the tokens that it
+  // reads. Text is always read completely.
   bool validate = true;
-  OnReading on_reading = {};  // one call at a time, from any thread
+  OnReading on_reading = {};  // called by one thread at a time, which may be any
   // Tokenizer for text, and its number of threads; null: tokens of text are bytes.
   std::shared_ptr<const StoredTokenizer> tokenizer = {};
   int threads = 1;
-  std::optional<TokenWidth> width = {};  // for files without a header
+  std::optional<TokenWidth> width = {};  // bytes per token in files without a header
   std::string field = "text";            // key of the text in a JSON line
-  std::string cache = {};                // folder for kCorpus's tokens
+  std::string cache = {};                // folder for the tokens that kCorpus makes
   // Number of sources opened together; with many, fewer pages of each are compared.
   int64_t sources = 1;
 };
@@ -75,7 +75,7 @@ struct DatasetSplits {
   std::shared_ptr<const TokenStream> val;  // null if nothing is held out
   DataFormat format = DataFormat::kText;   // never kAuto
   std::string summary;                     // one line: format, files, tokens, skipped files
-  // Used to detect ranks with different data, and a resumed run whose data has changed.
+  // Compared between ranks, and between a run and its resume, to detect different data.
   uint64_t fingerprint = 0;  // covers file names and sizes
   uint64_t checksum = 0;     // covers contents: all text, sampled pages of binary files
   std::optional<uint64_t> whole_checksum = {};  // covers all bytes of binary files, if validated
@@ -124,10 +124,10 @@ struct DatasetSplits {
 // malformed or nothing is left for training.
 DatasetSplits open_dataset(const DataOptions& options);
 
-// The format that open_dataset() would use, without reading the data. Throws as it does.
+// Returns the format that open_dataset() would use, without reading data. Throws as it does.
 DataFormat find_format(const DataOptions& options);
-// The tokenizer.json that belongs to token data, from its folder; for single files only if shale
-// tokenize made the folder. nullopt: there is none, or the data is text.
+// Returns the tokenizer.json that belongs to token data: the one in its folder; for single files
+// only if shale tokenize made the folder. nullopt: there is none, or the data is text.
 std::optional<std::string> tokenizer_beside(const DataOptions& options);
 
 }  // namespace shale

@@ -16,7 +16,7 @@ class BpeMerger {
   // `merges` must outlive the merger.
   explicit BpeMerger(const MergeTable& merges) : merges_(merges) {}
 
-  // Appends the merged symbols. Takes n log n time in the number of symbols.
+  // Appends the symbols after all merges. Takes O(n log n) time for n symbols.
   void append(std::span<const int32_t> symbols, std::vector<int32_t>& out);
 
  private:
@@ -30,11 +30,11 @@ class BpeMerger {
     int32_t symbol = 0;
     uint32_t previous = 0;
     uint32_t next = 0;
-    Merge merge = {};  // merge with the next symbol
+    Merge merge = {};  // how this symbol merges with the next one
   };
   const MergeTable& merges_;
   std::vector<Node> nodes_;
-  std::vector<uint64_t> heap_;  // rank << 32 | position, lowest first; some entries are outdated
+  std::vector<uint64_t> heap_;  // rank << 32 | position, lowest first; contains outdated entries
 };
 
 }  // namespace shale::tokenizer_internal

@@ -23,11 +23,11 @@ struct PairHash {
 
 // A pair that may be merged next, and the words that contained it when it was added to the queue.
 struct Candidate {
-  int64_t count = 0;  // count when added; may be lower by now
+  int64_t count = 0;  // count when the pair was added; may be lower by now
   Pair pair;
-  std::vector<uint32_t> words;  // in ascending order
+  std::vector<uint32_t> words;  // words that contain the pair, in ascending order
 
-  // Heap order: true if `other` is merged first.
+  // Order of the heap: true if `other` is merged first.
   bool operator<(const Candidate& other) const {
     return count != other.count ? count < other.count : other.pair < pair;
   }
@@ -69,7 +69,7 @@ class Trainer {
  private:
   int64_t size() const { return std::ssize(tokens_); }
 
-  // Id of a token, which is added if it does not exist.
+  // Returns the id of a token, which is added if it does not exist.
   int32_t add(const std::string& token) {
     const auto [it, is_new] = ids_.try_emplace(token, static_cast<int32_t>(tokens_.size()));
     if (is_new) tokens_.push_back(token);
@@ -78,7 +78,7 @@ class Trainer {
 
   void add_first_tokens() {
     for (const std::string& token : options_.special) add(token);
-    // In the order of the characters of GPT-2's byte alphabet.
+    // Bytes in the order of the characters that represent them in GPT-2's alphabet.
     std::vector<std::pair<std::string, char>> bytes;
     for (size_t b = 0; b < 256; ++b) bytes.emplace_back(byte_alphabet()[b], static_cast<char>(b));
     std::sort(bytes.begin(), bytes.end());
@@ -122,9 +122,9 @@ class Trainer {
     return top;
   }
 
-  // Merges the pair in the candidate's words, left to right in each. If the merged token already
-  // exists by other merges, it keeps its id; its pairs may then be in the queue several times, each
-  // time with other words. A pair's count is not reduced by its own merge.
+  // Merges the pair in the candidate's words, from left to right. If other merges already made the
+  // resulting token, it keeps its id; its pairs may then be in the queue several times, each time
+  // with other words. A pair's count is not reduced by its own merge.
   void merge(const Candidate& top) {
     const auto [left, right] = top.pair;
     const int32_t merged =
@@ -138,7 +138,7 @@ class Trainer {
     put_all(places);
   }
 
-  // If a pair was merged several times, the last merge counts.
+  // Returns the merges; of repeated merges of a pair only the last.
   std::vector<MergeRule> distinct_merges() const {
     std::unordered_map<Pair, uint32_t, PairHash> last;
     for (const MergeRule& merge : merges_) last[{merge.left, merge.right}] = merge.rank;
@@ -161,7 +161,7 @@ class Trainer {
       std::vector<uint32_t>& words = places[made];
       if (words.empty() || words.back() != number) words.push_back(number);
     };
-    size_t kept = 0;  // number of the word's new symbols
+    size_t kept = 0;  // number of symbols that the word has after the merge
     for (size_t i = 0; i < word.size(); ++i) {
       const bool is_pair =
           word[i] == pair.first && i + 1 < word.size() && word[i + 1] == pair.second;
@@ -178,7 +178,7 @@ class Trainer {
   }
 
   const BpeTrainerOptions& options_;
-  std::vector<std::string> tokens_;  // by id
+  std::vector<std::string> tokens_;  // text by id
   std::unordered_map<std::string, int32_t> ids_;
   int32_t byte_ids_[256] = {};
   std::vector<MergeRule> merges_;

@@ -13,9 +13,9 @@ namespace shale {
 // Options for training a byte-level tokenizer.
 struct BpeTrainerOptions {
   int64_t vocab_size = 32000;  // special tokens + 256 bytes + merges
-  int64_t min_frequency = 2;   // minimum count of a pair to be merged
+  int64_t min_frequency = 2;   // minimum count of a pair; rarer pairs are not merged
   tokenizer_internal::SplitPattern pattern = tokenizer_internal::SplitPattern::kCl100k;
-  std::vector<std::string> special = {"<|endoftext|>"};  // they get the first ids
+  std::vector<std::string> special = {"<|endoftext|>"};  // special tokens, which get the first ids
 };
 
 // Pieces of text with their number of occurrences.

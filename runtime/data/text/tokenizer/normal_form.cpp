@@ -14,7 +14,7 @@ constexpr uint32_t kLead = 0x1100, kVowel = 0x1161, kTrail = 0x11a7, kSyllable =
 constexpr uint32_t kLeads = 19, kVowels = 21, kTrails = 28;
 constexpr uint32_t kSyllables = kLeads * kVowels * kTrails;
 
-// An invalid UTF-8 byte, as a character that does not compose or decompose.
+// First of the code points that represent invalid UTF-8 bytes, which do not compose or decompose.
 constexpr uint32_t kRawByte = 0x110000;
 
 class NormalForm {
@@ -41,11 +41,11 @@ class NormalForm {
     }
     const auto it = parts_.find(code);
     if (it == parts_.end()) return out.push_back(code);
-    decompose(it->second.first, out);  // recursion depth is small, by the table
+    decompose(it->second.first, out);  // recursive; the table limits the depth
     if (it->second.second != 0) out.push_back(it->second.second);
   }
 
-  // Returns 0 if the pair does not compose.
+  // Returns the character that two characters compose to; 0 if they do not compose.
   uint32_t compose(uint32_t first, uint32_t second) const {
     if (first - kLead < kLeads && second - kVowel < kVowels) {
       return kSyllable + ((first - kLead) * kVowels + (second - kVowel)) * kTrails;
@@ -72,8 +72,8 @@ class NormalForm {
   std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> parts_;
 };
 
-// Characters below U+0300 do not change in the normal form when only such characters are next to
-// them.
+// Returns true if the text has only characters below U+0300, which do not change in the normal form
+// if only such characters are next to them.
 bool is_simple(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0xcc; });
@@ -119,10 +119,10 @@ void append_nfc(std::string_view text, std::string& out) {
   }
   const NormalForm& form = NormalForm::get();
   std::vector<Mark> chars = decomposed(text, form);
-  size_t kept = 0, base = chars.size();  // number of characters kept, and index of the last base
+  size_t kept = 0, base = chars.size();  // kept: number of characters; base: last base character
   for (size_t i = 0; i < chars.size(); ++i) {
     const Mark c = chars[i];
-    // Composition requires that no mark between base and character blocks it.
+    // Two characters compose only if no mark between them blocks it.
     const bool reaches =
         base < kept && (kept == base + 1 || (chars[kept - 1].combining_class != 0 &&
                                              chars[kept - 1].combining_class < c.combining_class));

@@ -25,13 +25,13 @@ struct Span {
   bool matches = false;
 };
 
-// Divides the text into spans that match and spans that do not; joined() then combines neighbours.
+// Divides the text into matching and other spans. joined() then combines neighbouring spans.
 template <typename Find>
 std::vector<Span> spans_of(std::string_view text, bool invert, const Find& find) {
   std::vector<Span> spans;
   size_t at = 0;
   while (at < text.size()) {
-    const Span match = find(at);  // no match: the text's end
+    const Span match = find(at);  // at the end of the text if there is no match
     if (match.begin > at) spans.push_back({at, match.begin, invert});
     if (match.end > match.begin) spans.push_back({match.begin, match.end, !invert});
     at = match.end;
@@ -39,7 +39,7 @@ std::vector<Span> spans_of(std::string_view text, bool invert, const Find& find)
   return spans;
 }
 
-// Implements each behaviour of tokenizers' normalized_string.rs.
+// Combines matches with their neighbours, like each behaviour in tokenizers' normalized_string.rs.
 std::vector<Span> joined(const std::vector<Span>& spans, SplitBehavior behavior) {
   std::vector<Span> out;
   bool join_next = false;
@@ -100,7 +100,7 @@ std::vector<Span> digit_spans(std::string_view text) {
   });
 }
 
-// The text with spaces replaced by the visible character.
+// Returns the text with spaces replaced by a visible character.
 std::string metaspaced(std::string_view text, const MetaspaceSplit& split, bool is_first) {
   using Prepend = MetaspaceSplit::Prepend;
   std::string out = replaced(text, " ", split.replacement);

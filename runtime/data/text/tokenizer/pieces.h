@@ -14,7 +14,7 @@ namespace shale::tokenizer_internal {
 void append_normalized(std::span<const NormalizeStep> steps, std::string_view text,
                        std::string& out);
 
-// Splits text by nested steps. is_first: the text begins at the start of the whole text.
+// Splits text by steps, one after another. is_first: the text begins the whole text.
 class Splitter {
  public:
   using OnPiece = std::function<void(std::string_view piece)>;
@@ -24,7 +24,7 @@ class Splitter {
   void split(std::string_view text, bool is_first, const OnPiece& on_piece) const {
     split_from(0, text, is_first, on_piece);
   }
-  // The pattern, if it is the only step: callers can then avoid a callback per piece.
+  // Returns the pattern if it is the only step (callers can avoid a callback per piece), else null.
   const SplitPattern* only_pattern() const;
 
  private:

@@ -14,10 +14,10 @@
 namespace shale {
 namespace {
 
-// U+2581, which represents a space.
+// U+2581, the character that represents a space.
 constexpr std::string_view kSpace = "\u2581";
 constexpr size_t kMaxTokens = size_t{1} << 22;
-// Limits work, because every way to divide a piece in two is tried.
+// Limit of a piece's length, because every way to divide it in two is tried.
 constexpr size_t kMaxPieceBytes = 4096;
 
 enum PieceType : uint64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
@@ -118,14 +118,14 @@ void check_kind(const Model& model, const std::string& source) {
   require(!model.extra_whitespaces_removed,
           "that removes extra spaces, expected one that keeps them");
   require(model.escapes, "that leaves spaces as they are, expected one that escapes them");
-  // SentencePiece adds the dummy prefix at the start of a text, but not after user-defined pieces
-  // within it.
+  // SentencePiece adds the dummy prefix only at the start of a text, and not after user-defined
+  // pieces within it.
   require(!model.has_user_defined || !model.dummy_prefix,
           "with a dummy prefix and user-defined pieces, expected one of the two");
   require(!model.suffix_spaces, "with spaces behind words, expected them before");
 }
 
-// Two pieces merge if their concatenation is a piece; those of higher score merge first.
+// Two pieces merge if their concatenation is a piece; the highest score of a result merges first.
 void find_merges(const Model& model, TokenizerSpec& spec) {
   std::unordered_map<std::string_view, int32_t> ids;
   std::vector<float> scores;

@@ -10,16 +10,16 @@ namespace {
 
 constexpr CharSet kCapitals = set_of(CharClass::kUpper);
 constexpr CharSet kCaseless = set_of(CharClass::kUncased) | set_of(CharClass::kMark);
-// First class of o200k's expression.
+// Character class that begins a word in o200k's expression.
 constexpr CharSet kNotSmall = kCapitals | kCaseless;
-constexpr CharSet kNotCapital = set_of(CharClass::kLower) | kCaseless;  // its second class
+constexpr CharSet kNotCapital = set_of(CharClass::kLower) | kCaseless;  // continues a word in it
 
 struct Char {
-  CharSet set = 0;  // set with the character's class; empty after the end of the text
+  CharSet set = 0;  // class of the character as a set; empty after the end of the text
   uint32_t bytes = 0;
 };
 
-// The alternatives of the regular expressions. Each returns where its match ends, or kNone.
+// Alternatives of the regular expressions. Functions return where a match ends; kNone: no match.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text), table_(CharTable::get()) {}
@@ -35,7 +35,7 @@ class Scanner {
   bool is(size_t i, char c) const { return i < text_.size() && text_[i] == c; }
   bool is_line_end(size_t i) const { return is(i, '\n') || is(i, '\r'); }
 
-  // End of the run of characters in these classes.
+  // Returns the end of the run of characters in these classes that begins at i.
   size_t run(size_t i, CharSet set, size_t most = kNone) const {
     for (; most > 0; --most) {
       const Char c = at(i);
@@ -45,7 +45,7 @@ class Scanner {
     return i;
   }
 
-  // '(?:[sdmt]|ll|ve|re)
+  // Matches '(?:[sdmt]|ll|ve|re)
   size_t contraction(size_t i) const {
     if (!is(i, '\'')) return kNone;
     const std::string_view rest = text_.substr(i + 1, 2);
@@ -53,7 +53,7 @@ class Scanner {
     if (one_of(rest[0], "sdmt")) return i + 2;
     return rest == "ll" || rest == "ve" || rest == "re" ? i + 3 : kNone;
   }
-  // contraction() ignoring case. U+017F, the long s, matches S.
+  // Matches contraction() ignoring case. U+017F, the long s, matches S.
   size_t any_case_contraction(size_t i) const {
     if (!is(i, '\'')) return kNone;
     std::array<char, 2> rest{};
@@ -66,7 +66,7 @@ class Scanner {
     return pair == "ll" || pair == "ve" || pair == "re" ? i + 3 : kNone;
   }
 
-  // \s+(?!\S)|\s+ : before a non-space, the last space is left for the next piece.
+  // Matches \s+(?!\S)|\s+ : before a non-space, the last space is left for the next piece.
   size_t spaces(size_t begin) const {
     size_t last = begin, end = begin;
     for (Char c = at(end); (c.set & kSpaces) != 0; c = at(end)) {
@@ -75,7 +75,7 @@ class Scanner {
     }
     return end == text_.size() || last == begin ? end : last;
   }
-  // \s*[\r\n]+|\s+(?!\S)|\s+ : the first alternative ends after the last line end of the run.
+  // Matches \s*[\r\n]+|\s+(?!\S)|\s+ : the first alternative ends after the run's last line end.
   size_t lines_or_spaces(size_t begin) const {
     size_t last = begin, end = begin, lines = begin;
     for (Char c = at(end); (c.set & kSpaces) != 0; c = at(end)) {
@@ -87,7 +87,7 @@ class Scanner {
     return end == text_.size() || last == begin ? end : last;
   }
 
-  //  ?[^\s\p{L}\p{N}]+ and any number of `closing` behind it
+  // Matches  ?[^\s\p{L}\p{N}]+ and then any number of characters in `closing`.
   size_t symbols(size_t i, std::string_view closing) const {
     const size_t begin = is(i, ' ') ? i + 1 : i;
     size_t end = run(begin, kSymbols);
@@ -96,8 +96,8 @@ class Scanner {
     return end;
   }
 
-  // [first]*[second]+, where the first class contains capitals, the second small letters, and both
-  // contain characters without case.
+  // Matches [first]*[second]+, where the first class contains capitals, the second small letters,
+  // and both contain characters without case.
   size_t ends_small(size_t begin) const {
     size_t end = begin, caseless_end = kNone;
     for (Char c = at(end); (c.set & kNotSmall) != 0; c = at(end)) {
@@ -109,13 +109,13 @@ class Scanner {
     // last character without case.
     return small_end > end ? small_end : caseless_end;
   }
-  // [first]+[second]*
+  // Matches [first]+[second]*
   size_t begins_capital(size_t begin) const {
     const size_t end = run(begin, kNotSmall);
     return end == begin ? kNone : run(end, kNotCapital);
   }
 
-  // True if the character matches [^\r\n\p{L}\p{N}].
+  // Returns true if the character matches [^\r\n\p{L}\p{N}].
   bool may_precede_letters(size_t i, Char c) const {
     return (c.set & (kLetters | kNumbers)) == 0 && !is_line_end(i);
   }

@@ -25,8 +25,8 @@ struct NamedId {
   const char* text;
 };
 
-// Vocabularies published as tiktoken files, recognised by their number of tokens: their split
-// pattern, and the special tokens that are defined in programs and not in the file.
+// A vocabulary published as a tiktoken file, recognised by its number of tokens. The split pattern
+// and the special tokens are not in the file, but in the programs that use it.
 struct TiktokenKind {
   int64_t tokens;
   const char* name;
@@ -78,8 +78,8 @@ TokenizerSpec read_tiktoken(std::string_view text, const std::string& path) {
                       lines, " lines, expected ", known));
 }
 
-// End-of-document token by name, among special tokens only: an ordinary token may have the same
-// spelling.
+// Finds the end-of-document token by name, only among special tokens, because an ordinary token may
+// have the same spelling.
 std::optional<int32_t> find_end(const Tokenizer& tokenizer) {
   for (const std::string_view text : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}) {
     for (const AddedToken& token : tokenizer.spec().added) {
@@ -102,7 +102,7 @@ Json read_object(const fs::path& path) {
                       ", which is no token of the tokenizer beside it"));
 }
 
-// End-of-document token that the tokenizer's files in its folder declare.
+// Returns the end-of-document token that the tokenizer's files in the folder declare.
 std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tokenizer) {
   for (const char* file : {kTokenizerConfigFile, "special_tokens_map.json"}) {
     const Json json = read_object(folder / file);
@@ -116,7 +116,7 @@ std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tok
   return {};
 }
 
-// End-of-document token from the model's files. transformers writes its default, 2, if none was
+// Returns the end-of-document token of the model's files. transformers writes 2 if no token was
 // set.
 std::optional<int32_t> end_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
   for (const char* file : {"config.json", "generation_config.json"}) {
@@ -134,8 +134,8 @@ std::optional<int32_t> end_of_model(const fs::path& folder, const Tokenizer& tok
   return {};
 }
 
-// Text of a special token, which may be an object, or of a template, which may be one of several;
-// null if there is none.
+// Returns the text of a special token, which may be an object, or of a chat template, which may be
+// in a list; null if there is none.
 Json text_in(const Json& value) {
   if (value.is_string()) return value;
   if (const Json* content = value.find("content")) return *content;
@@ -147,7 +147,7 @@ Json text_in(const Json& value) {
   return nullptr;
 }
 
-// StoredTokenizer::chat, from the files in a folder.
+// Reads StoredTokenizer::chat from the files in a folder.
 Json chat_in(const fs::path& folder) {
   Json config = read_object(folder / kTokenizerConfigFile);
   const fs::path file = folder / kChatTemplateFile;
@@ -165,7 +165,7 @@ Json chat_in(const fs::path& folder) {
   return chat.contains("chat_template") ? chat : Json::object();
 }
 
-// folder: for further files next to it; empty: none.
+// folder: where further files may be; empty: none.
 std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string json,
                                              const std::string& path, const fs::path& folder = {}) {
   if (json.empty()) json = to_tokenizer_json(spec);
@@ -195,7 +195,7 @@ namespace {
 
 std::shared_ptr<const StoredTokenizer> parse(std::string bytes, const std::string& path,
                                              const fs::path& folder) {
-  constexpr char kFirstPiece = '\x0a';  // tag of a model's field 1
+  constexpr char kFirstPiece = '\x0a';  // tag of field 1 of a model
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   const bool is_json = first != bytes.npos && bytes[first] == '{';
   const bool is_model = !bytes.empty() && bytes[0] == kFirstPiece;

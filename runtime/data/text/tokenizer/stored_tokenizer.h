@@ -15,22 +15,22 @@ namespace shale {
 
 // Name of the tokenizer file in folders of models, runs and checkpoints.
 inline constexpr const char* kTokenizerFile = "tokenizer.json";
-// Further files in transformers folders: names of special tokens and a chat template, which may
-// also be in a file of its own.
+// Further files in folders of transformers: one with the names of special tokens and a chat
+// template, one with only the chat template.
 inline constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
 inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
 
 // A tokenizer and its serialised form.
 struct StoredTokenizer {
   std::string path;
-  std::string json;  // tokenizer.json: the file itself, or its equivalent
+  std::string json;  // text of tokenizer.json: the file itself, or converted from another format
   uint32_t crc = 0;  // CRC-32C of `json`
   Tokenizer tokenizer;
   // Token that follows each document: the one declared by the tokenizer's files, else the first
   // existing special token of <|endoftext|>, <|end_of_text|>, </s> and <eos>, else the one of the
   // model's files.
   std::optional<int32_t> end_of_document;
-  // Chat settings of its configuration, an object of strings: "chat_template", in Jinja,
+  // Chat settings of the tokenizer's configuration, strings by key: "chat_template", in Jinja,
   // "bos_token", "eos_token" and so on. Empty if it has no chat template.
   Json chat = Json::object();
 };
@@ -42,23 +42,23 @@ struct StoredTokenizer {
 // from chat_template.jinja or tokenizer_config.json. Throws MissingInputError; DataError, which
 // begins with the path, for malformed or unknown contents.
 std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path);
-// read_tokenizer() for bytes in memory, without a folder.
+// Like read_tokenizer(), but for bytes in memory, without further files.
 std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path);
 
-// Token before each training document: the one that the tokenizer puts before a text, unless that
-// token also ends documents and so already separates them. Throws DataError for several tokens.
+// Returns the token before each training document: the one that the tokenizer puts before a text,
+// unless that token also ends documents and so separates them. Throws DataError for several tokens.
 std::optional<int32_t> begin_of_document(const StoredTokenizer& tokenizer);
-// Tokens of a prompt to continue; text that spells a special token is encoded as that token.
+// Encodes a prompt to continue; text that spells a special token is encoded as that token.
 std::vector<int32_t> encode_prompt(const StoredTokenizer& tokenizer, const std::string& text);
 
-// True if two tokenizers encode every text alike, as far as their files show it.
+// Returns true if two tokenizers encode every text alike, as far as their files show.
 bool are_same(const StoredTokenizer& a, const StoredTokenizer& b);
 
-// Files of a tokenizer by name, from which read_tokenizer() can restore it: tokenizer.json, and a
-// tokenizer_config.json with the end-of-document token and the chat template.
+// Returns the files of a tokenizer by name, from which read_tokenizer() can restore it:
+// tokenizer.json, and a tokenizer_config.json with the end-of-document token and the chat template.
 std::map<std::string, std::string> tokenizer_files(const StoredTokenizer& tokenizer);
 
-// Byte-level tokenization without a vocabulary: 256 tokens, the byte values. It has no
+// Returns a tokenizer without a vocabulary: its 256 tokens are the byte values. It has no
 // end-of-document token.
 std::shared_ptr<const StoredTokenizer> byte_tokenizer();
 
@@ -67,8 +67,8 @@ std::shared_ptr<const StoredTokenizer> byte_tokenizer();
 // malformed, of another type, or has its own normalization rules.
 TokenizerSpec parse_sentencepiece(std::string_view bytes, const std::string& source);
 
-// The tokenizer.json of a byte-level tokenizer with one split pattern, or of a character-level one
-// with byte fallback and without splitting. Throws InternalError for others.
+// Returns the tokenizer.json of a byte-level tokenizer with one split pattern, or of a
+// character-level one with byte fallback and without splitting. Throws InternalError for others.
 std::string to_tokenizer_json(const TokenizerSpec& spec);
 
 }  // namespace shale

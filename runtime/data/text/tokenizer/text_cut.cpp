@@ -8,8 +8,8 @@ namespace shale {
 
 namespace tokenizer_internal {
 
-// NFC does not combine a letter with a line's end. An added token that is not special could cross a
-// line's end.
+// Returns true if cutting after a line's end does not change tokens. NFC does not combine a letter
+// with a line's end, but an added token that is not special could cross a line's end.
 bool can_cut_at_lines(const TokenizerSpec& spec) {
   const auto is_nfc = [](const NormalizeStep& step) {
     return std::holds_alternative<NfcStep>(step);

@@ -10,10 +10,10 @@ namespace shale {
 namespace {
 
 constexpr int32_t kMaxTokens = 1 << 22;
-// Limits work, because every way to divide a token in two is tried.
+// Limit of a token's length, because every way to divide it in two is tried.
 constexpr size_t kMaxTokenBytes = 4096;
 
-// Value of a base64 digit (RFC 4648, section 4); -1: not a digit.
+// Returns the value of a base64 digit (RFC 4648, section 4); -1: not a digit.
 int digit(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
   if (c >= 'a' && c <= 'z') return c - 'a' + 26;
@@ -31,7 +31,7 @@ std::optional<std::string> decode_base64(std::string_view text) {
     const int value = digit(text[i]);
     if (value < 0) return {};
     bits = bits << 6 | static_cast<uint32_t>(value);
-    // Digits 2, 3 and 4 of each group of four complete a byte.
+    // Digits 2, 3 and 4 in each group of four complete a byte.
     if (i % 4 != 0) out += static_cast<char>(bits >> (6 - 2 * (i % 4)));
   }
   return out;
@@ -57,7 +57,7 @@ void read_line(std::string_view line, const std::string& place, TokenizerSpec& s
   spec.tokens[id] = std::move(*token);
 }
 
-// Two tokens merge if their concatenation is a token, whose rank is the merge's rank.
+// Two tokens merge if their concatenation is a token; its rank is the rank of the merge.
 void find_merges(TokenizerSpec& spec) {
   const tokenizer_internal::Vocabulary vocabulary(spec.tokens);
   for (size_t id = 0; id < spec.tokens.size(); ++id) {

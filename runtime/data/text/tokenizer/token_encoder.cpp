@@ -16,7 +16,7 @@ using tokenizer_internal::Vocabulary;
 
 namespace {
 
-// Cache of recently merged pieces: one entry per hash, which holds the newest piece.
+// Cache of merged pieces, with one entry per hash, which holds the newest piece.
 class PieceCache {
  public:
   PieceCache() : entries_(kEntries) {}
@@ -39,7 +39,7 @@ class PieceCache {
 
  private:
   static constexpr size_t kEntries = size_t{1} << 14;
-  struct Entry {  // one cache line
+  struct Entry {  // fits into one cache line
     std::array<int32_t, 8> ids;
     std::array<char, 30> text;
     uint8_t bytes = 0;
@@ -68,7 +68,7 @@ class TokenEncoder::Impl {
   }
 
  private:
-  // Appends added tokens, and calls on_part for the text between them.
+  // Appends the added tokens in a text, and calls on_part for the text between them.
   template <typename OnPart>
   static void cut(const AddedTokens& added, std::string_view text, bool special,
                   std::vector<int32_t>& out, const OnPart& on_part) {

@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-// True if the bytes are the beginning of a character that more bytes could complete.
+// Returns true if the bytes are the beginning of a UTF-8 character that more bytes could complete.
 bool is_incomplete(std::string_view bytes) {
   const auto lead = static_cast<unsigned char>(bytes[0]);
   const size_t whole = lead >= 0xc2 && lead < 0xe0   ? 2
@@ -18,14 +18,14 @@ bool is_incomplete(std::string_view bytes) {
                        : lead >= 0xf0 && lead < 0xf5 ? 4
                                                      : 1;
   if (bytes.size() >= whole) return false;
-  // The second byte determines whether the encoding is overlong, a surrogate, or beyond Unicode.
+  // Completes the character; its second byte must not make it overlong, a surrogate, or too large.
   std::string filled(bytes);
   if (filled.size() == 1) filled += lead == 0xe0 ? '\xa0' : lead == 0xf0 ? '\x90' : '\x80';
   filled.resize(whole, '\x80');
   return tokenizer_internal::decode_utf8(filled.data(), filled.data() + whole).bytes == whole;
 }
 
-// Number of bytes at the end that begin an incomplete character.
+// Returns the number of bytes at the end of the text that begin an incomplete character.
 size_t incomplete_tail(std::string_view text) {
   for (size_t bytes = std::min<size_t>(3, text.size()); bytes > 0; --bytes) {
     const std::string_view tail = text.substr(text.size() - bytes);
@@ -39,7 +39,7 @@ bool is_there(const Tokenizer::State& state, int32_t id) {
   return id >= 0 && i < state.exists.size() && state.exists[i];
 }
 
-// True if decoding shows the token.
+// Returns true if decoded text contains the token.
 bool is_shown(const Tokenizer::State& state, int32_t id, bool show_special) {
   if (!is_there(state, id)) {
     throw DataError(cat("no token has the id ", id, ", expected one below ", state.exists.size()));

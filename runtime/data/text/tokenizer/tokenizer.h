@@ -15,32 +15,32 @@ namespace shale {
 // Converts text to tokens and back. Thread-safe, with one encoder per thread.
 class Tokenizer {
  public:
-  // Throws DataError, which begins with the spec's source, if required tokens are missing: for a
-  // byte, or for an id in a merge.
+  // Throws DataError, which begins with the spec's source, if tokens are missing: the token of a
+  // byte, or one that a merge refers to.
   explicit Tokenizer(TokenizerSpec spec);
-  // From a tokenizer.json. Throws MissingInputError, DataError.
+  // Reads a tokenizer.json. Throws MissingInputError, DataError.
   static Tokenizer load(const std::string& path);
   ~Tokenizer();
   Tokenizer(Tokenizer&& other) noexcept;
 
   const TokenizerSpec& spec() const;
   int64_t vocab_size() const;  // highest id + 1
-  // The token with this text: an added token, else one of the model. nullopt if there is none.
+  // Returns the token with this text: an added token, else one of the model; nullopt: none.
   std::optional<int32_t> find(std::string_view text) const;
 
   bool has(int32_t id) const;  // true if a token has this id
 
-  // The bytes of the tokens; characters that were divided between tokens are whole again. Shows
-  // special tokens if show_special. Throws DataError for an id without a token.
+  // Returns the bytes of the tokens; a character that was divided between tokens is whole again.
+  // show_special: includes special tokens. Throws DataError for an id without a token.
   std::string decode(std::span<const int32_t> ids, bool show_special = true) const;
 
-  // Inserts the tokens that belong before a text at the beginning, unless `ids` begins with them.
-  // Returns how many were inserted.
+  // Inserts the tokens that belong before a text at the beginning of `ids`, unless they are already
+  // there. Returns the number of inserted tokens.
   size_t begin_text(std::vector<int32_t>& ids) const;
 
-  // First position at or after `from` where text can be cut without changing its tokens, if special
-  // tokens are not encoded; the text's size if there is none, as for tokenizers whose tokens cross
-  // lines.
+  // Returns the first position at or after `from` where text can be cut without changing its
+  // tokens, if special tokens are not encoded. Returns the text's size if there is none, as for
+  // tokenizers whose tokens cross lines.
   size_t find_cut(std::string_view text, size_t from) const;
 
   struct State;
@@ -51,11 +51,11 @@ class Tokenizer {
 };
 
 struct EncodeOptions {
-  // True: text that spells a special token is encoded as that token. False protects against text
-  // that contains, for example, an end-of-document token.
+  // True: text that spells a special token is encoded as that token. False: it is encoded as
+  // ordinary text, so that text cannot contain, for example, an end-of-document token.
   bool special_tokens = false;
-  bool add_around = false;  // add the tokens that the file puts around a text: begin, end
-  bool is_first = true;     // the text is at the start of the whole text, not after a special token
+  bool add_around = false;  // add the begin and end tokens that tokenizer.json puts around a text
+  bool is_first = true;  // true: the text begins the whole text; false: it follows a special token
 };
 
 // Encodes text with reusable memory; use one per thread.
@@ -77,7 +77,7 @@ class TokenEncoder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Decodes a stream of tokens. Its output always ends with a complete character.
+// Decodes tokens one at a time. Its output always ends with a complete character.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool show_special = true)
@@ -86,13 +86,13 @@ class StreamDecoder {
   // Returns the characters that this token completes. Bytes that cannot become a character are
   // returned unchanged. Throws like Tokenizer::decode.
   std::string push(int32_t id);
-  // Returns the rest: an incomplete character.
+  // Returns the remaining bytes, an incomplete character.
   std::string finish();
 
  private:
   const Tokenizer& tokenizer_;
   bool show_special_;
-  int64_t strips_;  // number of strips left at the text's start
+  int64_t strips_;  // how often spec.strip may still be removed from the text's start
   std::string pending_;
 };
 

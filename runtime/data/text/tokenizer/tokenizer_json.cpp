@@ -14,14 +14,14 @@ namespace {
 using tokenizer_internal::JsonNode;
 
 constexpr JsonLimits kLimits{.max_bytes = kMaxTokenizerBytes};
-// Limit: real vocabularies are far smaller, and a small file must not be able to request gigabytes.
+// Limit of token ids, far above real vocabularies: a small file must not request gigabytes.
 constexpr int64_t kMaxTokens = int64_t{1} << 22;
 
 int32_t read_id(const JsonNode& node) {
   return static_cast<int32_t>(node.integer(0, kMaxTokens - 1));
 }
 
-// Reads the model: tokens by id, and merges, which refer to tokens by their spelling.
+// Reads the section "model": tokens by id, and merges, which refer to tokens by their spelling.
 class ModelReader {
  public:
   ModelReader(const JsonNode& model, TokenizerSpec& spec) : model_(model), spec_(spec) {

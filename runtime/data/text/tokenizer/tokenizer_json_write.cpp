@@ -119,7 +119,7 @@ std::string spelled(const TokenizerSpec& spec, int32_t id) {
   return text;
 }
 
-// Merges are spelled in full, so even a few long tokens could need gigabytes.
+// Limits the file's size: merges are spelled in full, so a few long tokens could need gigabytes.
 void check_size(const TokenizerSpec& spec) {
   size_t bytes = 0;
   for (const std::string& token : spec.tokens) bytes += token.size();

@@ -13,7 +13,7 @@ namespace {
   node["type"].fail(cat("one of ", known));
 }
 
-// Calls fn for the members of a Sequence, or for the node itself.
+// Calls fn for the members of a node of type Sequence, else for the node itself.
 template <typename Fn>
 void each_of(const JsonNode& node, const char* list, const Fn& fn) {
   if (node["type"].text() == "Sequence") {
@@ -135,7 +135,7 @@ void read_template(const JsonNode& node, TokenizerSpec& spec) {
 
 void read_post_processor(const JsonNode& node, TokenizerSpec& spec) {
   const std::string type = node["type"].text();
-  if (type == "ByteLevel") return;  // affects only offsets
+  if (type == "ByteLevel") return;  // a step of type ByteLevel affects only offsets
   if (type != "TemplateProcessing") fail_type(node, "ByteLevel, TemplateProcessing, Sequence");
   if (!spec.before.empty() || !spec.behind.empty()) node.fail("one template");
   read_template(node, spec);
@@ -187,12 +187,12 @@ class DecoderReader {
 
 // ---- Growth ----
 
-// Each step may lengthen the result of the previous one, so a small file could request any amount
-// of memory. Published tokenizers grow text less than 100 times, with fewer than 10 steps.
+// Limit of the growth of a text by all steps, each of which lengthens the previous result.
+// Published tokenizers lengthen text less than 100 times, with fewer than 10 steps.
 constexpr double kMostGrowth = 1024;
-constexpr size_t kMostSteps = 64;  // splits call each other recursively
+constexpr size_t kMostSteps = 64;  // split steps call each other recursively
 
-// Maximum growth factor of a non-empty text.
+// Returns the maximum factor by which a step lengthens a non-empty text.
 double growth_of(const NormalizeStep& step) {
   return std::visit(Overloaded{[](const NfcStep&) { return 3.0; },
                                [](const PrependStep& s) { return 1.0 + double(s.text.size()); },

@@ -12,15 +12,15 @@
 
 namespace shale {
 
-// A token that is cut from text before the text is split and merged.
+// Added token: it is cut from text before the text is split and merged.
 struct AddedToken {
   int32_t id = 0;
   std::string text;
   bool special = true;       // not part of ordinary text: cut and shown only on request
-  bool normalized = false;   // matched after normalisation
+  bool normalized = false;   // true: searched in normalized text; false: in the original text
   bool single_word = false;  // does not match inside a word
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space after it
+  bool lstrip = false;       // removes the white space before it
+  bool rstrip = false;       // removes the white space after it
 
   bool operator==(const AddedToken&) const = default;
 };
@@ -54,23 +54,23 @@ struct PatternSplit {
 struct LiteralSplit {
   std::string literal;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // everything except the literal matches
+  bool invert = false;  // true: matches everything except the literal
 
   bool operator==(const LiteralSplit&) const = default;
 };
 struct DigitSplit {
-  bool individual = false;  // false: runs of digits
+  bool individual = false;  // true: each digit is a piece; false: each run of digits
 
   bool operator==(const DigitSplit&) const = default;
 };
 struct MetaspaceSplit {  // SentencePiece's method: replaces spaces by a visible character
   std::string replacement;
   enum class Prepend { kNever, kFirst, kAlways } prepend = Prepend::kAlways;
-  bool split = true;  // split before each replacement
+  bool split = true;  // begin a new piece at each replacement
 
   bool operator==(const MetaspaceSplit&) const = default;
 };
-struct PrefixSpace {  // inserted before a piece that does not begin with a space
+struct PrefixSpace {  // adds a space before a piece that does not begin with one
   bool operator==(const PrefixSpace&) const = default;
 };
 using SplitStep = std::variant<PatternSplit, LiteralSplit, DigitSplit, MetaspaceSplit, PrefixSpace>;
@@ -87,23 +87,23 @@ struct MergeRule {
 
 // Complete description of a tokenizer.
 struct TokenizerSpec {
-  std::string source;  // file name for messages
+  std::string source;  // file name for error messages
   // True: merging starts with bytes; false: with UTF-8 characters.
   bool of_bytes = true;
-  // By id: the bytes of a byte-level token, independent of the file's spelling; empty: no token.
+  // Tokens by id, as the bytes for which they stand, not as the file spells them; empty: no token.
   std::vector<std::string> tokens;
   std::vector<MergeRule> merges;
-  bool whole_pieces = false;   // a piece that is a token is encoded as it, ignoring merges
+  bool whole_pieces = false;   // a piece that is a token is encoded as that token, ignoring merges
   bool byte_fallback = false;  // characters without a token are encoded as "<0x00>" to "<0xFF>"
   bool fuse_unknown = false;   // consecutive characters without a token become one unknown token
   std::optional<int32_t> unknown;
   std::vector<AddedToken> added;
   std::vector<NormalizeStep> normalizer;
   std::vector<SplitStep> splits;
-  // Tokens around a text, if special tokens are requested.
+  // Tokens added around a text, if the caller requests them.
   std::vector<int32_t> before, behind;
-  // Decoding: replacements within tokens; true if "<0x41>" is a byte; `strip` is removed up to
-  // strip_most times from the start of a text.
+  // Steps of decoding: `decoded` replaces text within tokens; the flag says that "<0x41>" means a
+  // byte; `strip` is removed up to strip_most times from the start of the text.
   std::vector<ReplaceStep> decoded;
   bool decodes_bytes = false;
   std::string strip;
@@ -115,18 +115,18 @@ struct TokenizerSpec {
 // Maximum size of a tokenizer file, for reading and writing.
 inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
-// Appends a merge found by dividing tokens. There may be very many: throws DataError beyond 2^24.
-// The largest published vocabularies have a million.
+// Appends a merge that was found by dividing tokens in two. Throws DataError for more than 2^24
+// merges; the largest published vocabularies have a million.
 void add_merge(TokenizerSpec& spec, const MergeRule& merge);
 
-// GPT-2's byte alphabet: the character for each byte. Printable Latin-1 bytes represent themselves;
-// other bytes use the characters from U+0100 on, in order.
+// Returns GPT-2's byte alphabet: the character that represents each byte. Printable Latin-1 bytes
+// represent themselves; other bytes use the characters from U+0100 on, in order.
 const std::vector<std::string>& byte_alphabet();
-// Bytes of a text in that alphabet; nullopt if it contains another character.
+// Returns the bytes of a text in the byte alphabet; nullopt if it contains another character.
 std::optional<std::string> bytes_of_alphabet(std::string_view text);
 
-// Parse BPE tokenizers in Hugging Face's format. Both throw DataError, which begins with the
-// source, with the key that is missing, malformed or of an unknown kind.
+// Parse BPE tokenizers in Hugging Face's format. Throw DataError, which begins with `source` and
+// names the key, if a key is missing, malformed or of an unknown kind.
 TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& source);
 TokenizerSpec read_tokenizer_json(const std::string& path);
 

@@ -15,7 +15,7 @@ using namespace tokenizer_internal;
 
 constexpr int32_t kNone = Vocabulary::kNone;
 
-// The added tokens to match before or after normalisation, in the spelling to search for.
+// Returns the added tokens to find in normalized or in original text, spelled as they occur there.
 std::vector<AddedToken> added_of(const TokenizerSpec& spec, bool normalized) {
   std::vector<AddedToken> tokens;
   for (AddedToken token : spec.added) {
@@ -81,7 +81,7 @@ void Tokenizer::State::fill_merges() {
         throw DataError(cat(spec.source, ": a merge of id ", id, ", which no token has"));
       }
     }
-    // If a pair has two rules, the first one counts.
+    // If a pair has two rules, the first one is used.
     merges.add(rule.left, rule.right, {rule.rank, rule.result});
   }
 }
@@ -95,7 +95,7 @@ void Tokenizer::State::fill_whole() {
     if (vocabulary.find(spec.tokens[id]) != static_cast<int32_t>(id)) continue;
     symbols.clear();
     merged.clear();
-    // A token with characters that are not tokens themselves can still be an added token.
+    // A token with characters that are not tokens themselves may still be an added token.
     try {
       append_symbols(spec.tokens[id], symbols);
     } catch (const DataError&) {

@@ -14,7 +14,7 @@ namespace shale {
 
 namespace tokenizer_internal {
 
-// True if text can be tokenized in parts that are divided at the cuts of find_cut().
+// Returns true if text can be tokenized in parts that are divided at the positions of find_cut().
 bool can_cut_at_lines(const TokenizerSpec& spec);
 
 }  // namespace tokenizer_internal
@@ -31,14 +31,14 @@ struct Tokenizer::State {
   tokenizer_internal::Vocabulary vocabulary;
   tokenizer_internal::MergeTable merges;
   tokenizer_internal::Splitter splitter;
-  tokenizer_internal::AddedTokens raw_added;         // matched before normalisation
-  tokenizer_internal::AddedTokens normalized_added;  // matched after normalisation
-  // Tokens of bytes, or "<0x00>" to "<0xFF>"; or kNone.
+  tokenizer_internal::AddedTokens raw_added;  // tokens that are searched in the original text
+  tokenizer_internal::AddedTokens normalized_added;  // tokens that are searched in normalized text
+  // Token of each byte, or of "<0x00>" to "<0xFF>"; kNone: no token.
   std::array<int32_t, 256> byte_tokens{};
-  std::vector<bool> is_whole;      // by id: a piece with these bytes is encoded as this token
-  std::vector<std::string> shown;  // by id: decoded text
-  std::vector<bool> is_special;    // by id
-  std::vector<bool> exists;        // by id
+  std::vector<bool> is_whole;      // by id: a piece equal to this token needs no merges
+  std::vector<std::string> shown;  // by id: text that decoding shows
+  std::vector<bool> is_special;    // by id: the token is special
+  std::vector<bool> exists;        // by id: a token has this id
   bool cuts_at_lines = false;      // true if Tokenizer::find_cut() can find cuts
 
  private:

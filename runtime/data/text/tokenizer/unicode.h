@@ -21,7 +21,7 @@ enum class CharClass : uint8_t {
   kWordSymbol,   // other word characters (\w): Pc, Join_Control, Alphabetic symbols
 };
 
-// Sets of classes: 1 << CharClass.
+// Set of character classes, as bits 1 << CharClass.
 using CharSet = uint32_t;
 constexpr CharSet set_of(CharClass c) {
   return CharSet{1} << static_cast<unsigned>(c);
@@ -42,20 +42,20 @@ struct Utf8Char {
   uint32_t bytes = 0;
   static constexpr uint32_t kInvalid = 0xffff'ffff;
 };
-// Requires `begin` < `end`.
+// Decodes the first character; requires `begin` < `end`.
 Utf8Char decode_utf8(const char* begin, const char* end);
 void append_utf8(uint32_t code, std::string& out);
-// The character that ends at `end` > 0.
+// Decodes the character that ends at `end` > 0.
 Utf8Char last_utf8(std::string_view text, size_t end);
-// Position of the first invalid byte; npos if all text is valid UTF-8.
+// Returns the position of the first invalid byte; npos if all text is valid UTF-8.
 size_t find_broken_utf8(std::string_view text);
 
-// Character classes by code point.
+// Table of the character class of each code point.
 class CharTable {
  public:
   static const CharTable& get();
 
-  // The set with only the class of a byte below 128.
+  // Returns the set with the class of a byte below 128.
   CharSet ascii(unsigned char byte) const { return ascii_[byte]; }
   CharSet of(uint32_t code) const {
     if (code >= 0x110000) return set_of(CharClass::kOther);
@@ -67,7 +67,7 @@ class CharTable {
   static constexpr uint32_t kBlock = 128;
   std::array<CharSet, 128> ascii_{};
   std::array<uint16_t, 0x110000 / kBlock> block_{};
-  std::vector<CharClass> blocks_;  // each distinct block once
+  std::vector<CharClass> blocks_;  // distinct blocks of the table, each stored once
 };
 
 // Appends text in Normalization Form C. Invalid UTF-8 bytes stay in place.

@@ -10,12 +10,12 @@ namespace shale::tokenizer_internal {
 // Hash of short byte strings; not collision-resistant against attackers.
 uint64_t hash_bytes(std::string_view bytes);
 
-// Tokens by id and by bytes. Ids may have gaps.
+// Maps ids to the bytes of tokens, and bytes to ids. Ids may have gaps.
 class Vocabulary {
  public:
   static constexpr int32_t kNone = -1;
 
-  // tokens[id]; an empty one is a gap. Of equal tokens, find() returns the lowest id.
+  // tokens: bytes by id; empty: a gap. Of equal tokens, find() returns the lowest id.
   explicit Vocabulary(const std::vector<std::string>& tokens);
 
   int64_t size() const { return static_cast<int64_t>(ends_.size()); }  // highest id + 1
@@ -30,22 +30,22 @@ class Vocabulary {
 
  private:
   struct Slot {
-    uint32_t tag = 0;  // upper half of the hash
+    uint32_t tag = 0;  // upper half of the bytes' hash
     int32_t id = kNone;
   };
   std::string pool_;            // bytes of all tokens
-  std::vector<uint64_t> ends_;  // end of each token in pool_, by id
-  std::vector<Slot> slots_;     // open addressing; the size is a power of two; at most half full
+  std::vector<uint64_t> ends_;  // end of each token's bytes in pool_, by id
+  std::vector<Slot> slots_;     // open addressing; power-of-two size; at most half full
 };
 
-// Result of merging two neighbours.
+// Result of merging two neighbouring tokens.
 struct Merge {
   uint32_t rank = kNoRank;  // lower ranks merge first
   int32_t result = 0;
   static constexpr uint32_t kNoRank = 0xffff'ffff;
 };
 
-// Pairs of tokens that merge.
+// Hash table of the pairs of tokens that merge.
 class MergeTable {
  public:
   explicit MergeTable(size_t pairs);
@@ -73,7 +73,7 @@ class MergeTable {
     const uint64_t mixed = (key ^ key >> 29) * 0x9e3779b97f4a7c15;
     return mixed ^ mixed >> 32;
   }
-  std::vector<Slot> slots_;  // open addressing, like Vocabulary
+  std::vector<Slot> slots_;  // hash table with open addressing, like that of Vocabulary
   size_t mask_;
 };
 
