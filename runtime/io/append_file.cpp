@@ -30,7 +30,7 @@ AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
 
 AppendFile::~AppendFile() {
   warn_if_removed();
-  // Some network file systems report a full disk only on close.
+  // Some network file systems report a full disk only when a file is closed.
   if (close(fd_) != 0) log_error(path_, ": cannot be closed: ", std::strerror(errno));
 }
 

@@ -13,7 +13,7 @@
 namespace shale {
 namespace {
 
-// Large enough for the disk's full speed, small enough that a request has many pieces.
+// Bytes of a piece: enough for the disk's full speed, few enough to divide a request into many.
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
 }  // namespace
@@ -70,7 +70,7 @@ AsyncFile::Ticket AsyncFile::begin(bool writes, int64_t offset, std::byte* memor
   return ticket;
 }
 
-// Resubmits the rest of a piece that was transferred only in part.
+// Submits the remaining bytes of a piece that was transferred only in part.
 void AsyncFile::piece_done(AsyncFile& file, const Piece& piece, int64_t result) {
   Request& request = file.requests_.at(piece.ticket);
   const char* const what = piece.writes ? "write" : "read";

@@ -12,7 +12,7 @@
 
 namespace shale {
 
-// How the requests of an AsyncFile are executed.
+// Mechanism that executes the requests of an AsyncFile.
 enum class AsyncIo : uint8_t {
   kAuto,     // io_uring if the system allows it, else threads
   kIoUring,  // throws UnavailableError if the system does not allow it
@@ -27,7 +27,7 @@ class AsyncFile {
  public:
   using Ticket = uint64_t;
 
-  // file: opened for reading and writing; `path` names it in messages.
+  // file: must be open for reading and writing; `path` names it in messages.
   AsyncFile(FileHandle file, std::string path, AsyncIo io = AsyncIo::kAuto);
   ~AsyncFile();  // waits for pending requests
   AsyncFile(const AsyncFile&) = delete;
@@ -36,7 +36,7 @@ class AsyncFile {
   int handle() const { return file_.get(); }
   bool uses_io_uring() const { return uses_io_uring_; }
 
-  // The memory must stay valid and unchanged until wait(ticket) returns.
+  // Start a request. The memory must stay valid and unchanged until wait(ticket) returns.
   Ticket read(int64_t offset, std::span<std::byte> to);
   Ticket write(int64_t offset, std::span<const std::byte> from);
   // Waits until the request is done. Throws DiskError with the system's reason. Call it once per
@@ -44,7 +44,7 @@ class AsyncFile {
   void wait(Ticket ticket);
   bool done(Ticket ticket);  // true if wait() would return immediately
 
-  // Part of a request that one system call transfers.
+  // Part of a request: what one system call transfers.
   struct Piece {
     Ticket ticket = 0;
     bool writes = false;
@@ -52,20 +52,20 @@ class AsyncFile {
     std::byte* memory = nullptr;
     size_t bytes = 0;
   };
-  // Executes pieces.
+  // Mechanism that executes pieces.
   class Engine {
    public:
     virtual ~Engine() = default;
     virtual void submit(const Piece& piece) = 0;
-    // Calls `done` for finished pieces, with the bytes transferred or a negative errno. If `block`,
-    // waits for at least one.
+    // Calls `done` for every finished piece, with the bytes transferred or a negative errno.
+    // `block`: waits for at least one piece.
     using Done = void (*)(AsyncFile& file, const Piece& piece, int64_t result);
     virtual void collect(AsyncFile& file, Done done, bool block) = 0;
   };
 
  private:
   struct Request {
-    size_t pieces = 0;  // unfinished pieces
+    size_t pieces = 0;  // number of unfinished pieces
     std::string problem = {};
   };
   Ticket begin(bool writes, int64_t offset, std::byte* memory, size_t bytes);

@@ -6,7 +6,7 @@
 
 namespace shale {
 
-// Null if the system does not allow io_uring for this process.
+// Returns an engine that uses io_uring; null if the system does not allow it for this process.
 std::unique_ptr<AsyncFile::Engine> make_io_uring_engine(int file);
 std::unique_ptr<AsyncFile::Engine> make_thread_engine(int file);
 

@@ -1,4 +1,4 @@
-// Threads that each execute one piece at a time, if there is no io_uring.
+// Engine for systems without io_uring: threads, each of which executes one piece at a time.
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 namespace shale {
 namespace {
 
-constexpr int kThreads = 4;  // they mostly wait for the disk
+constexpr int kThreads = 4;  // threads mostly wait for the disk
 
 class ThreadEngine final : public AsyncFile::Engine {
  public:

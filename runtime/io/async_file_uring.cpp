@@ -20,7 +20,7 @@
 namespace shale {
 namespace {
 
-constexpr unsigned kEntries = 64;  // pieces in flight
+constexpr unsigned kEntries = 64;  // maximum number of pieces in flight
 
 int setup(unsigned entries, io_uring_params& params) {
   return static_cast<int>(syscall(__NR_io_uring_setup, entries, &params));
@@ -105,7 +105,7 @@ class IoUringEngine final : public AsyncFile::Engine {
   void push() {
     unsigned* const tail = requests_.at<unsigned>(sq_.tail);
     const unsigned mask = *requests_.at<unsigned>(sq_.ring_mask);
-    unsigned at = *tail;  // written only by this process
+    unsigned at = *tail;  // only this process writes the tail
     for (; !waiting_.empty() && !free_.empty(); waiting_.pop_front(), free_.pop_back(), ++at) {
       const AsyncFile::Piece& piece = waiting_.front();
       const unsigned slot = free_.back();
@@ -156,8 +156,8 @@ class IoUringEngine final : public AsyncFile::Engine {
   io_sqring_offsets sq_{};
   io_cqring_offsets cq_{};
   std::deque<AsyncFile::Piece> waiting_;
-  std::vector<unsigned> free_;            // slots
-  std::vector<AsyncFile::Piece> pieces_;  // by slot
+  std::vector<unsigned> free_;            // free slots
+  std::vector<AsyncFile::Piece> pieces_;  // pieces in flight, by slot
   unsigned flying_ = 0, unsubmitted_ = 0;
 };
 

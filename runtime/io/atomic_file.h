@@ -14,7 +14,7 @@ namespace shale {
 // in the same folder, and commit() renames it. Its mode is 0666 minus the umask.
 class AtomicFile {
  public:
-  // Like all functions of this class, throws DiskError with the path and the system's reason.
+  // Creates the temporary file. All functions throw DiskError with path and the system's reason.
   explicit AtomicFile(std::string path);
   // Removes the temporary file unless commit() was called.
   ~AtomicFile();
@@ -39,7 +39,7 @@ class AtomicFile {
   void discard() noexcept;
 
   std::string path_;
-  std::string temporary_;  // empty once committed
+  std::string temporary_;  // name of the temporary file; empty once committed
   File file_;
 };
 

@@ -42,7 +42,7 @@ void convert(const Source& source, int64_t first, const Target& target, int64_t 
 }
 
 void convert_transposed(const Source& source, const Target& target, const TransposeSize& size) {
-  // Source and target lines of a 32 x 32 block fit into the L1 cache together.
+  // Edge of a block whose source and target lines fit into the L1 cache together.
   constexpr int64_t kBlock = 32;
   with_types(source.dtype, target.dtype, [&]<typename From, typename To>() {
     To* out = static_cast<To*>(target.data);

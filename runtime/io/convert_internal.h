@@ -7,7 +7,7 @@
 
 namespace shale::io_internal {
 
-// Elements in memory: f32, bf16 or f16. A source may be unaligned.
+// Elements in memory, of type f32, bf16 or f16. A source may be unaligned.
 struct Source {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;

@@ -17,9 +17,9 @@ namespace {
 
 using ByteTable = std::array<uint32_t, 256>;
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41, lowest bit first
+constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41 with the bits reversed
 
-// tables[k][b]: register after byte b and k zero bytes.
+// tables[k][b]: register after processing byte b and then k zero bytes.
 constexpr std::array<ByteTable, 8> make_tables() {
   std::array<ByteTable, 8> tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -62,7 +62,7 @@ constexpr size_t kLaneBytes = 2048;
 constexpr int kLaneDoublings = 11;
 static_assert(size_t{1} << kLaneDoublings == kLaneBytes);
 
-// A linear map of the register: the image of each bit.
+// A linear map of the register, given by the image of each of its bits.
 using BitMap = std::array<uint32_t, 32>;
 
 constexpr uint32_t map_state(const BitMap& map, uint32_t state) {
@@ -73,10 +73,10 @@ constexpr uint32_t map_state(const BitMap& map, uint32_t state) {
   return result;
 }
 
-// tables[k][b]: register after kLaneBytes zero bytes, starting with byte k equal to b and the
-// others zero.
+// tables[k][b]: register after kLaneBytes zero bytes, if byte k of the register was b and the
+// others were zero.
 constexpr std::array<ByteTable, 4> make_lane_tables() {
-  BitMap map{};  // map of one zero byte
+  BitMap map{};  // linear map of one zero byte
   for (size_t bit = 0; bit < 32; ++bit) {
     const uint32_t state = uint32_t{1} << bit;
     map[bit] = (state >> 8) ^ kTables[0][state & 0xff];
@@ -100,8 +100,8 @@ uint32_t over_a_lane(uint64_t state) {
          kLaneTables[2][state >> 16 & 0xff] ^ kLaneTables[3][state >> 24 & 0xff];
 }
 
-// The instruction has a latency of three cycles and a throughput of one per cycle, hence three
-// lanes.
+// Processes three lanes at a time, because the crc32 instruction has a latency of three cycles and
+// a throughput of one per cycle.
 __attribute__((target("sse4.2"))) uint32_t update_by_instruction(uint32_t state,
                                                                  const std::byte* data,
                                                                  size_t size) {

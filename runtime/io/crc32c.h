@@ -11,7 +11,7 @@ namespace shale {
 // Uses the CPU's instruction if it has one, and then runs at memory speed.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 
-// crc32c() with tables, several times slower, for CPUs without the instruction.
+// Like crc32c(), but with tables: several times slower, for CPUs without the instruction.
 uint32_t crc32c_by_tables(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace shale

@@ -23,7 +23,7 @@ void FreeDirectMemory::operator()(std::byte* memory) const {
 DirectMemory allocate_direct_memory(size_t bytes) {
   const bool is_large = bytes >= kHugePage;
   const size_t size = align_up(std::max<size_t>(bytes, 1));
-  const size_t slack = is_large ? kHugePage : 0;  // room to align to huge pages
+  const size_t slack = is_large ? kHugePage : 0;  // for alignment to huge pages
   void* mapped = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       /*fd=*/-1, 0);
   if (mapped == MAP_FAILED) {
@@ -34,7 +34,7 @@ DirectMemory allocate_direct_memory(size_t bytes) {
   const size_t before = slack == 0 ? 0 : (kHugePage - uintptr_t(begin) % kHugePage) % kHugePage;
   if (before > 0) munmap(begin, before);
   if (slack > before) munmap(begin + before + size, slack - before);
-  // A refusal only costs time, so the result is not checked.
+  // The result is not checked: without huge pages, transfers are only slower.
   if (is_large) madvise(begin + before, size, MADV_HUGEPAGE);
   return DirectMemory(begin + before, {size});
 }

@@ -5,7 +5,7 @@
 
 namespace shale {
 
-// Addresses, offsets and sizes of direct I/O must be multiples of this. Disks require 512 or 4096.
+// Alignment that direct I/O requires of addresses, offsets and sizes. Disks require 512 or 4096.
 inline constexpr size_t kDirectAlignment = 4096;
 
 constexpr size_t align_down(size_t bytes) {

@@ -14,10 +14,10 @@
 namespace shale {
 namespace {
 
-constexpr size_t kHead = 12;  // length and its checksum
-constexpr size_t kTail = 4;   // checksum of the bytes
+constexpr size_t kHead = 12;  // bytes before an event: its length, and the checksum of the length
+constexpr size_t kTail = 4;   // bytes after an event: its checksum
 
-// A checksum of data that contains checksums detects fewer errors, so checksums are stored masked.
+// Masked, because a checksum of data that contains plain checksums would detect fewer errors.
 uint32_t masked_crc32c(std::string_view bytes) {
   return std::rotr(crc32c(std::as_bytes(std::span(bytes))), 15) + 0xa282ead8u;
 }

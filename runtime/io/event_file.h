@@ -14,7 +14,7 @@ namespace shale {
 std::string event_record(std::string_view event);
 
 struct EventRecords {
-  std::vector<std::string_view> events;  // the bytes of each record, in order
+  std::vector<std::string_view> events;  // bytes of each event, in order
   // Size of the file up to the end of its last valid record. A killed process or a machine failure
   // may leave incomplete data after it.
   size_t sound_bytes = 0;
@@ -24,8 +24,8 @@ struct EventRecords {
 // file's bytes must outlive the result.
 EventRecords read_event_records(std::string_view file);
 
-// Step of an Event; 0 if it has none. Throws DataError, which begins with `source`, if the bytes
-// are not a valid protocol buffer.
+// Returns the step of an Event; 0 if it has none. Throws DataError, which begins with `source`, if
+// the bytes are not a valid protocol buffer.
 int64_t step_of_event(std::string_view event, const std::string& source);
 
 // Removes events after `last_step`, and any data after the last valid record, from all event files
@@ -35,7 +35,7 @@ int64_t step_of_event(std::string_view event, const std::string& source);
 // valid protocol buffer.
 int64_t drop_events_after(const std::string& folder, int64_t last_step);
 
-// True if TensorBoard treats a file of this name as an event file.
+// Returns true if TensorBoard treats a file of this name as an event file.
 bool is_event_file_name(std::string_view name);
 
 }  // namespace shale

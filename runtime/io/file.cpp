@@ -19,7 +19,7 @@
 namespace shale {
 namespace {
 
-// Linux transfers at most 2 GiB per call; 1 GiB keeps pieces aligned.
+// Limit of bytes per system call: Linux transfers at most 2 GiB; 1 GiB keeps pieces aligned.
 constexpr size_t kMaxPiece = size_t{1} << 30;
 
 template <typename Call>
@@ -34,8 +34,8 @@ auto repeat_if_interrupted(const Call& call) {
       cat(path, ": ", operation, " failed: ", std::strerror(error), " (errno ", error, ")"));
 }
 
-// Opens for reading. Does not follow a link in the last component of the name if flags has
-// O_NOFOLLOW.
+// Opens a file or folder for reading. With O_NOFOLLOW in `flags`, a link in the last component of
+// the name is an error.
 FileHandle open_to_read(int folder, const std::string& name, const std::string& path, int flags) {
   FileHandle handle(repeat_if_interrupted(
       [&] { return ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | flags); }));
@@ -63,7 +63,7 @@ int try_remove(int folder, const std::string& name, int flags) {
 
 int sync_folder(int fd) {
   const int error = repeat_if_interrupted([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
-  return error == EINVAL ? 0 : error;  // the file system does not support sync for it
+  return error == EINVAL ? 0 : error;  // EINVAL: no sync for this file
 }
 
 }  // namespace
@@ -156,12 +156,12 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
         repeat_if_interrupted([&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
     if (written < 0 && (errno == EINVAL || errno == EFAULT) && !std::exchange(tried_cache, true)) {
       // Direct I/O failed: the file system accepts the flag but does not support it, a short write
-      // left an unaligned rest, or the disk cannot access the memory, such as a device driver's.
+      // left an unaligned rest, or the disk cannot access the memory (that of a device driver).
       bypass_cache(false);
       continue;
     }
     if (written <= 0) {
-      const int error = written == 0 ? EIO : errno;  // retrying without progress would loop forever
+      const int error = written == 0 ? EIO : errno;  // 0 bytes: no endless retry
       fail(cat("writing ", piece, " bytes at byte ", offset), error);
     }
     bytes = bytes.subspan(static_cast<size_t>(written));
@@ -177,7 +177,7 @@ void File::read_at(int64_t offset, std::span<std::byte> bytes, std::optional<siz
     const ssize_t count =
         repeat_if_interrupted([&] { return ::pread(handle_.get(), bytes.data(), piece, offset); });
     if (count < 0 && errno == EINVAL && !std::exchange(tried_cache, true)) {
-      bypass_cache(false);  // as in write_at
+      bypass_cache(false);  // direct I/O failed, as in write_at()
       continue;
     }
     if (count < 0) {
@@ -238,7 +238,7 @@ Folder Folder::make(const std::string& path) {
     fs::path target(path);
     if (!target.has_filename()) target = target.parent_path();  // treat "a/b/" as a/b
     const Folder parent = make(target.parent_path().string());
-    // Another process may create it at the same time.
+    // If another process creates the folder at the same time, that is no error.
     const int fd = parent.handle_.get();
     if (repeat_if_interrupted([&] { return ::mkdirat(fd, target.filename().c_str(), 0777); }) !=
         0) {

@@ -14,8 +14,8 @@ namespace shale {
 // throws DiskError with path, operation, bytes and the system's reason. Interrupted calls are
 // repeated; short reads and writes are completed.
 
-// True if a file name from an untrusted source is safe to look up in a folder: letters, digits,
-// '_', '.' and '-', no leading '.', at most 255 characters.
+// Returns true if a file name from an untrusted source is safe to look up in a folder: letters,
+// digits, '_', '.' and '-', no leading '.', at most 255 characters.
 bool is_plain_file_name(std::string_view name);
 
 // Owns a file descriptor.
@@ -23,7 +23,7 @@ class FileHandle {
  public:
   FileHandle() = default;
   explicit FileHandle(int fd) : fd_(fd) {}
-  ~FileHandle();  // closes; cannot report a failure
+  ~FileHandle();  // closes the file; cannot report a failure
   FileHandle(FileHandle&& other) noexcept;
   FileHandle& operator=(FileHandle&& other) noexcept;
 
@@ -39,12 +39,12 @@ class Folder;
 
 class File {
  public:
-  File() = default;  // no file
+  File() = default;  // has no file
 
   // Creates a new, empty file for writing. An existing file or link of this name is an error. Mode
   // 0666 minus the umask.
   static File create(const Folder& folder, const std::string& name);
-  // nullopt if the path exists. Messages call the file `called`.
+  // Like create(), but returns nullopt if the path exists. Messages call the file `called`.
   static std::optional<File> try_create(const std::string& path, std::string called);
   // Opens for reading. Throws MissingInputError if it does not exist, DataError if it is a link or
   // not a regular file.
@@ -52,7 +52,7 @@ class File {
 
   bool is_open() const { return handle_.is_open(); }
   const std::string& path() const { return path_; }
-  int64_t bytes() const;  // present size
+  int64_t bytes() const;  // current size of the file
 
   // Reserves disk space up to this size, so that a full disk is reported now and not after hours of
   // writing. No effect if the file system does not support it.
@@ -62,7 +62,7 @@ class File {
   // system does not support it.
   void bypass_cache(bool bypass);
   void write_at(int64_t offset, std::span<const std::byte> bytes);
-  // Throws DataError if the file ends earlier. If `want` is given, that many bytes are sufficient.
+  // Throws DataError if the file ends before `bytes` is full, or before `want` bytes if given.
   void read_at(int64_t offset, std::span<std::byte> bytes, std::optional<size_t> want = {});
   void resize(int64_t bytes);
   // Flushes writes to the disk. After an error the contents are unknown: write the file again from
@@ -90,15 +90,15 @@ class Folder {
   static Folder make(const std::string& path);
 
   const std::string& path() const { return path_; }
-  std::string path_of(const std::string& name) const;  // for messages
+  std::string path_of(const std::string& name) const;  // path of a file in it
 
   Folder open_folder(const std::string& name) const;
-  void make_folder(const std::string& name) const;  // it is an error if it exists
-  std::vector<std::string> names() const;           // sorted
+  void make_folder(const std::string& name) const;  // throws if it exists
+  std::vector<std::string> names() const;           // names of files and folders, sorted
   bool has(const std::string& name) const;
 
-  // Replaces an existing file of the new name, or an empty folder when renaming a folder. On the
-  // disk only after sync().
+  // Renames a file or folder. Replaces an existing file of the new name, or an existing empty
+  // folder. The new name is on the disk only after sync().
   void rename(const std::string& from, const std::string& to) const;
   void remove_file(const std::string& name) const;
   // Removes a file, a link, or a folder with its contents; does not follow links.

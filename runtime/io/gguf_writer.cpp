@@ -23,7 +23,7 @@ constexpr int64_t kElementsAtOnce = int64_t{1} << 20;
 
 static_assert(std::endian::native == std::endian::little);
 
-// The format's type number of a value.
+// Returns the number that GGUF gives to a value's type.
 template <typename T>
 constexpr uint32_t type_number() {
   if constexpr (std::is_same_v<T, uint32_t>) return 4;

@@ -21,7 +21,7 @@ enum class GgufType : uint32_t {
   kBF16 = 30,
 };
 
-// The corresponding dtype in memory; nullopt for Q8_0.
+// Returns the corresponding dtype in memory; nullopt for Q8_0.
 std::optional<DType> gguf_dtype(GgufType type);
 
 // Value of a metadata key: an unsigned or signed 32-bit integer, a float, a bool, a string, or an
@@ -58,11 +58,11 @@ class GgufWriter {
   const GgufTensor& current(size_t elements) const;
 
   std::vector<GgufTensor> tensors_;
-  std::vector<int64_t> begins_;  // offset of each tensor's data in the file
+  std::vector<int64_t> begins_;  // offset in the file of each tensor's data
   AtomicFile file_;
   int64_t file_bytes_ = 0;
   size_t current_ = 0;
-  int64_t written_ = 0;  // elements of the current tensor
+  int64_t written_ = 0;  // number of elements of the current tensor written so far
 };
 
 }  // namespace shale

@@ -14,10 +14,10 @@ struct Queue {
   const std::function<void(size_t i, size_t worker)>& work;
   std::mutex mutex;
   size_t next = 0;
-  size_t failed = count;  // lowest index that failed
+  size_t failed = count;  // lowest index of a failed task
   std::exception_ptr error;
 
-  // Index of the next task; `count` if none is left.
+  // Returns the index of the next task; `count` if none is left.
   size_t take() {
     const std::lock_guard lock(mutex);
     return next < count ? next++ : count;
@@ -40,7 +40,7 @@ struct Queue {
   }
 };
 
-// Joins the threads on destruction, also after an exception.
+// Joins the threads on destruction, even after an exception.
 struct Helpers {
   Queue& queue;
   std::vector<std::thread> threads = {};

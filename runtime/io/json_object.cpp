@@ -14,7 +14,7 @@ struct JsonObject::State {
   std::string source;
   Json object;
 
-  // Value of a key; null if the key is absent or its value is null.
+  // Returns the value of a key; null if the key is absent or its value is null.
   const Json* find(std::string_view key) const {
     const Json* value = object.find(key);
     return value == nullptr || value->is_null() ? nullptr : value;
@@ -29,7 +29,7 @@ JsonObject::JsonObject(std::string_view text, std::string source) {
 
 JsonObject JsonObject::load(const std::string& path) {
   const MappedFile file(path, {.allow_empty = true});
-  // A copy, so that the text cannot change between two reads.
+  // Copies the text, so that it cannot change between two reads.
   const std::string text(file.text());
   file.check();
   return {text, path};

@@ -22,28 +22,28 @@ class JsonObject {
   static JsonObject load(const std::string& path);
 
   bool has(std::string_view key) const;
-  // True if the key is present with the value null, for callers that must distinguish this from an
-  // absent key.
+  // Returns true if the key is present with the value null, for callers that must distinguish it
+  // from an absent key.
   bool is_null(std::string_view key) const;
 
-  // Throw DataError with source, key, expected type and found value if the value has another type,
-  // or if the key is absent and no fallback is given. 1.0 is not an integer; 1 is a valid real
-  // number.
+  // Return the value of a key. Throw DataError with source, key, expected type and found value if
+  // the value has another type, or if the key is absent and no fallback is given. 1.0 is not an
+  // integer; 1 is a valid real number.
   int64_t integer(std::string_view key, std::optional<int64_t> fallback = {}) const;
   double real(std::string_view key, std::optional<double> fallback = {}) const;
   bool flag(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string text(std::string_view key, std::optional<std::string> fallback = {}) const;
 
-  // The object below a key; nullopt if the key is absent.
+  // Returns the object under a key; nullopt if the key is absent.
   std::optional<JsonObject> object(std::string_view key) const;
-  // A list of strings, integers or numbers; empty if the key is absent.
+  // Returns a list of strings, integers or numbers; empty if the key is absent.
   std::vector<std::string> texts(std::string_view key) const;
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<double> reals(std::string_view key) const;
-  // A list of lists of integers; empty if the key is absent.
+  // Returns a list of lists of integers; empty if the key is absent.
   std::vector<std::vector<int64_t>> integer_lists(std::string_view key) const;
 
-  // DataError: "<source>: '<key>' is <value>, expected <want>".
+  // Throws DataError: "<source>: '<key>' is <value>, expected <want>".
   [[noreturn]] void fail(std::string_view key, std::string_view want) const;
 
  private:

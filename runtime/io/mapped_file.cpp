@@ -16,7 +16,7 @@
 namespace shale {
 namespace {
 
-// Path for messages; file names from others may contain control characters.
+// Makes a path printable: file names from others may contain control characters.
 std::string in_message(const std::string& path) {
   return excerpt(path, /*longest=*/4096);
 }
@@ -55,7 +55,7 @@ MappedFile::MappedFile(const std::string& path, const MapOptions& options) : pat
     const int error = errno;
     const std::string message =
         cat(in_message(path), ": ", size, " bytes cannot be mapped: ", std::strerror(error));
-    // This is a limit of the process; it must not be reported as a bad file.
+    // ENOMEM is a limit of this process, not a fault of the file.
     if (error == ENOMEM) throw OutOfMemoryError(message);
     throw DataError(message);
   }
@@ -96,7 +96,7 @@ void MappedFile::advise(AccessPattern pattern) const {
   int advice = MADV_NORMAL;
   if (pattern == AccessPattern::kSequential) advice = MADV_SEQUENTIAL;
   if (pattern == AccessPattern::kRandom) advice = MADV_RANDOM;
-  // Advice that the kernel rejects only costs speed.
+  // Ignores errors: without the advice, reads are only slower.
   ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), advice);
 }
 

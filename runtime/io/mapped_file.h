@@ -10,7 +10,7 @@
 
 namespace shale {
 
-// Expected access pattern of a mapping; controls the kernel's read-ahead.
+// Expected access pattern of a mapping, which controls the kernel's read-ahead.
 enum class AccessPattern { kNormal, kSequential, kRandom };
 
 struct MapOptions {
@@ -43,13 +43,13 @@ class MappedFile {
   void check() const;
 
   void advise(AccessPattern pattern) const;
-  // Starts reading `part` of bytes(), which must begin at a page, without waiting.
+  // Starts reading `part` of bytes() without waiting. `part` must begin at a page.
   void will_need(std::span<const std::byte> part) const;
 
  private:
   std::string path_;
   std::span<const std::byte> bytes_;
-  std::unique_ptr<UnreadablePages> unreadable_;  // null: nothing mapped
+  std::unique_ptr<UnreadablePages> unreadable_;  // null: nothing is mapped
 };
 
 }  // namespace shale

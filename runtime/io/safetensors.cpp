@@ -46,11 +46,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// PyTorch files are zip archives with a pickle, or, in old versions, bare pickles of protocol 2.
+// Returns true for a PyTorch file: a zip archive with a pickle, or, in old versions, a bare pickle
+// of protocol 2.
 bool is_pickle(const std::string& path) {
   const MappedFile file(path, {.allow_empty = true});
   const std::string_view text = file.text();
-  // These bytes may also be the header length of a safetensors file; its header then follows them.
+  // The first bytes may also be the header length of a safetensors file, if its header follows.
   if (text.size() > 8 && text[8] == '{') return false;
   return text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02");
 }
@@ -63,7 +64,7 @@ std::string how_to_convert(const std::string& pickle) {
       "\")'");
 }
 
-// First pickle of a folder, tried by the usual names; empty if there is none.
+// Returns the first pickle of a folder, by the usual names; empty if there is none.
 std::string find_pickle(const std::string& folder) {
   std::error_code error;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "model.pth"}) {

@@ -26,14 +26,14 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
-  const SafetensorsEntry* find(std::string_view name) const;  // null if not found
+  const SafetensorsEntry* find(std::string_view name) const;  // null if there is no such tensor
 
   // The data in the file, with any alignment. Valid as long as this object.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
 
-  // The data as a dense view of read-only memory: writing to it terminates the process. Throws
-  // DataError if Shale does not support the element type or the number of dimensions, or if the
-  // data is unaligned (only old writers made such files; use bytes() for them).
+  // Returns the data as a dense view of read-only memory: writing to it terminates the process.
+  // Throws DataError if Shale does not support the element type or the number of dimensions, or if
+  // the data is unaligned (only old writers made such files; use bytes() for them).
   View view(const SafetensorsEntry& entry) const;
 
   // Throws DataError if some data read so far from bytes() and views was not readable and read as
@@ -43,7 +43,7 @@ class SafetensorsFile {
  private:
   MappedFile file_;
   SafetensorsHeader header_;
-  std::map<std::string, size_t, std::less<>> index_;  // index in entries() by name
+  std::map<std::string, size_t, std::less<>> index_;  // index of each entry in entries(), by name
 };
 
 // The tensors of a model: from one file, or from a folder with model.safetensors, or, if that does
@@ -62,9 +62,9 @@ class SafetensorsFolder {
   // errors say how to convert them.
   explicit SafetensorsFolder(const std::string& path);
 
-  // By name.
+  // Tensors by name.
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
-  const Tensor* find(std::string_view name) const;  // null if not found
+  const Tensor* find(std::string_view name) const;  // null if there is no such tensor
 
  private:
   void open_index(const std::string& folder, const std::string& index_path);

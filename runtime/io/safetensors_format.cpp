@@ -12,7 +12,8 @@
 namespace shale {
 namespace {
 
-// In order of alignment, as in the reference implementation; files have the last types first.
+// Element types in order of alignment, as in the reference implementation; files store tensors of
+// the last types first.
 constexpr std::array<SafetensorsDType, 22> kTypes = {{
     {"BOOL", 8, 0, {}},
     {"F4", 4, 1, {}},
@@ -40,10 +41,9 @@ constexpr std::array<SafetensorsDType, 22> kTypes = {{
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Accepts only
-//   {"__metadata__": {string: string}, name: {"dtype": string, "shape": [integers],
-//    "data_offsets": [integer, integer]}, ...}
-// Stops at the first limit that is exceeded, so a header's size cannot exhaust memory.
+// Reads the JSON header. Accepts only {"__metadata__": {string: string}, name: {"dtype": string,
+// "shape": [integers], "data_offsets": [integer, integer]}, ...}. Stops at the first limit that is
+// exceeded, so that a header cannot exhaust memory.
 class HeaderReader final : public JsonVisitor {
  public:
   explicit HeaderReader(std::string_view source) : source_(source) {}
@@ -173,17 +173,17 @@ class HeaderReader final : public JsonVisitor {
   State state_ = State::kBefore;
   bool in_metadata_ = false;
   std::string tensor_;            // key of the top-level object being read
-  std::string field_;             // the last key
+  std::string field_;             // last key that was read
   std::set<std::string> names_;   // keys of the top-level object
   std::set<std::string> fields_;  // keys of the nested object
   std::vector<int64_t> offsets_;
 };
 
-// Sorts by offset, checks that the data section is filled exactly, and makes offsets absolute.
+// Sorts entries by offset, checks that they fill the data section, and makes offsets absolute.
 void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view source) {
   std::sort(header.entries.begin(), header.entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-              // Empty tensors share their begin with the next one.
+              // An empty tensor begins where the next one does.
               return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
             });
   int64_t expected = 0;

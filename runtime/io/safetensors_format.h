@@ -19,14 +19,15 @@ namespace shale {
 // An element type of the format, which has more types than Shale.
 struct SafetensorsDType {
   std::string_view name;       // "F32", "BF16", ...
-  int bits = 0;                // per element; some types have 4 or 6
-  int order = 0;               // files have types of higher order first
+  int bits = 0;                // bits per element; some types have 4 or 6
+  int order = 0;               // files store tensors of higher order first
   std::optional<DType> dtype;  // corresponding dtype; nullopt: unsupported
 };
 
 // Returns null for an unknown name.
 const SafetensorsDType* find_safetensors_dtype(std::string_view name);
-// Throws DTypeError if the format has no such type (at present it has all of Shale's).
+// Returns the format's type for a dtype. Throws DTypeError if the format has no such type (at
+// present it has all of Shale's).
 const SafetensorsDType& safetensors_dtype(DType dtype);
 
 struct SafetensorsEntry {
@@ -38,7 +39,7 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  // in the order of their data
+  std::vector<SafetensorsEntry> entries;  // entries in the order of their data
   std::map<std::string, std::string> metadata;
   int64_t data_begin = 0;  // 8 + N
 };
@@ -62,16 +63,16 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int64_t file_bytes,
                                            std::string_view source);
 
-// Offset of the data section, from the file's first 8 bytes or more. Throws DataError if the header
-// would exceed its limit or the file.
+// Returns the offset of the data section, from the file's first 8 bytes or more. Throws DataError
+// if the header would exceed its limit or the file.
 int64_t safetensors_data_begin(std::span<const std::byte> front, int64_t file_bytes,
                                std::string_view source);
 
-// Bytes of a tensor; nullopt if this overflows or is not a whole number.
+// Returns the number of bytes of a tensor; nullopt if this overflows or is not a whole number.
 std::optional<int64_t> safetensors_bytes(const SafetensorsDType& type,
                                          std::span<const int64_t> shape);
 
-// "F32[4,768]"
+// Returns a description such as "F32[4,768]".
 std::string to_string(const SafetensorsEntry& entry);
 
 }  // namespace shale

@@ -21,9 +21,9 @@ struct SafetensorsSpec {
 
 // Layout of a safetensors file before its data is written.
 struct SafetensorsLayout {
-  std::string front;            // header with its length, which precede the data
-  std::vector<int64_t> begins;  // offset of each tensor's data from the start of the file
-  std::vector<size_t> order;    // indices in the list of tensors, in data order
+  std::string front;            // length of the header, and the header: all bytes before the data
+  std::vector<int64_t> begins;  // offset in the file of each tensor's data
+  std::vector<size_t> order;    // indices in the list of tensors, in the order of their data
   int64_t file_bytes = 0;
 };
 
@@ -33,7 +33,7 @@ struct SafetensorsLayout {
 SafetensorsLayout lay_out_safetensors(const std::vector<SafetensorsSpec>& tensors,
                                       const std::map<std::string, std::string>& metadata);
 
-// Only the checks of names and counts.
+// Checks only names and number of tensors, as lay_out_safetensors() does.
 void check_safetensors_specs(const std::vector<SafetensorsSpec>& tensors);
 
 }  // namespace shale

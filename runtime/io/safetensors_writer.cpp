@@ -54,7 +54,7 @@ void SafetensorsWriter::write(std::span<const std::byte> bytes) {
 }
 
 void SafetensorsWriter::write(const View& tensor) {
-  if (tensor.numel() == 0) return;  // empty tensors are complete from the start
+  if (tensor.numel() == 0) return;  // an empty tensor is complete from the start
   const SafetensorsSpec* spec = current();
   const auto fail = [&](const std::string& problem) {
     throw InternalError(cat(file_.path(), ": ", tensor, " given for tensor '",
@@ -112,7 +112,7 @@ std::string make_index(const std::vector<std::vector<SafetensorsSpec>>& shards) 
   return make_safetensors_index(weight_map, total);
 }
 
-// Removes the names that exist in the folder, and syncs it.
+// Removes those of the names that exist in the folder, and syncs the folder.
 void remove_names(const Folder& folder, const std::vector<std::string>& names) {
   bool removed = false;
   for (const std::string& name : names) {
@@ -129,7 +129,7 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
                                                  std::vector<SafetensorsSpec> tensors,
                                                  const SafetensorsFolderOptions& options)
     : folder_(std::move(folder)) {
-  check_safetensors_specs(tensors);  // names must be unique across files too
+  check_safetensors_specs(tensors);  // checks that names are unique across all files
   Folder::make(folder_);
   auto shards = make_shards(std::move(tensors), options.max_shard_bytes);
   if (shards.size() > 1) index_ = make_index(shards);
@@ -168,15 +168,16 @@ void SafetensorsFolderWriter::finish() {
 }
 
 void SafetensorsFolderWriter::commit() {
-  finish();  // complete all files before the first rename
+  finish();  // completes all files before the first rename
   const Folder folder = Folder::open(folder_);
-  std::set<std::string> parts;  // empty for a single file
+  std::set<std::string> parts;  // names of the files; empty for a single file
   for (size_t i = 0; i < writers_.size() && !index_.empty(); ++i) {
     parts.insert(safetensors_file_name(i, writers_.size()));
   }
-  // Readers prefer a single file to an index. A new single file therefore takes effect when it gets
-  // its name. Several files take effect when the old single file is removed, or else with the
-  // index. Only if new files replace old ones of the same names is there temporarily no model.
+  // Readers prefer a single file to an index. A new single file is therefore used as soon as it has
+  // its name. Several new files are used as soon as the old single file is removed, or, without
+  // one, as soon as the index exists. Readers temporarily find no model only if new files replace
+  // old ones of the same names.
   const auto is_there = [&](const std::string& name) { return folder.has(name); };
   if (std::any_of(parts.begin(), parts.end(), is_there)) {
     remove_names(folder, {kSafetensorsIndexFile});

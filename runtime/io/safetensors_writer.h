@@ -32,7 +32,7 @@ class SafetensorsWriter {
   // `tensor` is dense, in host memory, and has the declared dtype and shape.
   void write(const View& tensor);
 
-  // The tensor that the next write goes to; null if all are complete.
+  // Returns the tensor that the next write goes to; null if all are complete.
   const SafetensorsSpec* current() const;
 
   // Syncs the data to the disk, still under a temporary name. Throws InternalError if data is
@@ -45,7 +45,7 @@ class SafetensorsWriter {
   void skip_complete();
 
   std::vector<SafetensorsSpec> tensors_;
-  std::vector<int64_t> begins_;  // offset of each tensor's data in the file
+  std::vector<int64_t> begins_;  // offset in the file of each tensor's data
   AtomicFile file_;
   int64_t file_bytes_ = 0;
   size_t current_ = 0;
@@ -55,7 +55,7 @@ class SafetensorsWriter {
 // Options of SafetensorsFolderWriter.
 struct SafetensorsFolderOptions {
   std::map<std::string, std::string> metadata = {};
-  int64_t max_shard_bytes = 5'000'000'000;  // limit of a file's tensor data
+  int64_t max_shard_bytes = 5'000'000'000;  // limit of a file's tensor data, in bytes
 };
 
 // Writes the safetensors files of a model's folder: model.safetensors, or, above the limit,
@@ -83,7 +83,7 @@ class SafetensorsFolderWriter {
   SafetensorsWriter& current_writer();
 
   std::string folder_;
-  std::string index_;  // text of the index; empty for a single file
+  std::string index_;  // text of the index; empty if there is a single file
   std::vector<SafetensorsWriter> writers_;
   size_t current_ = 0;
 };

@@ -17,7 +17,7 @@ StreamedFile::StreamedFile(const Folder& folder, const std::string& name, int64_
   }
   file_.reserve(bytes);
   file_.bypass_cache(true);
-  // A small file does not need large blocks.
+  // Uses smaller blocks for a small file.
   block_bytes_ = std::min(block_bytes, align_up(static_cast<size_t>(std::max<int64_t>(bytes, 1))));
 }
 

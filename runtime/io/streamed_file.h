@@ -23,18 +23,18 @@ class StreamedFile {
   // kDirectAlignment; larger blocks are faster, up to some megabytes.
   StreamedFile(const Folder& folder, const std::string& name, int64_t bytes,
                size_t block_bytes = size_t{8} << 20);
-  ~StreamedFile();  // waits for blocks being written; does not write the rest
+  ~StreamedFile();  // waits for blocks being written; does not write a partial block
   StreamedFile(const StreamedFile&) = delete;
   StreamedFile& operator=(const StreamedFile&) = delete;
 
   const std::string& path() const { return file_.path(); }
 
   void append(std::span<const std::byte> bytes);
-  // Writes the rest, syncs and closes the file.
+  // Writes the last block, syncs and closes the file.
   void finish();
 
  private:
-  static constexpr size_t kBlocks = 3;  // one being filled, the others being written
+  static constexpr size_t kBlocks = 3;  // one is being filled, the others are being written
   struct Block {
     DirectMemory memory;
     std::future<void> written;
@@ -46,8 +46,8 @@ class StreamedFile {
   File file_;
   size_t block_bytes_;
   std::array<Block, kBlocks> blocks_;
-  size_t block_ = 0;   // index in the file of the block being filled
-  size_t filled_ = 0;  // bytes in that block
+  size_t block_ = 0;   // index, in the file, of the block being filled
+  size_t filled_ = 0;  // number of bytes in that block
 };
 
 }  // namespace shale

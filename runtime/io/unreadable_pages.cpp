@@ -12,10 +12,10 @@
 
 namespace shale {
 
-// Node of a list that only grows, because the signal handler walks it while other threads map
-// files.
+// A mapping, as a node of a list that only grows, because the signal handler walks it while other
+// threads map files.
 struct UnreadablePages::Range {
-  std::atomic<uintptr_t> begin{0};  // 0: free for reuse
+  std::atomic<uintptr_t> begin{0};  // address of the mapping; 0: the node can be reused
   std::atomic<size_t> bytes{0};
   std::atomic<bool> found{false};
   Range* next = nullptr;
@@ -25,12 +25,13 @@ struct RangeList {
   using Range = UnreadablePages::Range;
 
   std::atomic<Range*> head{nullptr};
-  std::mutex mutex;          // guards the members below
-  std::vector<Range*> free;  // nodes are never freed, because a handler may be reading them
+  std::mutex mutex;  // protects `free`, `before` and `page`
+  // Nodes to reuse; they are never deleted, because a handler may be reading them.
+  std::vector<Range*> free;
   struct sigaction before {};
   size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
-  // Never destroyed: threads may read files while the process ends.
+  // Returns the list. It is never destroyed, because threads may read files while the process ends.
   static RangeList& instance() {
     static RangeList& list = *new RangeList;
     return list;
@@ -40,7 +41,7 @@ struct RangeList {
   bool replace(uintptr_t address);
 };
 
-// If the address is in a mapping, replaces the mapping by zeros from there on, and returns true.
+// If the address is in a mapping: replaces the mapping from there on by zeros, and returns true.
 bool RangeList::replace(uintptr_t address) {
   for (Range* range = head.load(); range != nullptr; range = range->next) {
     const uintptr_t begin = range->begin.load();
@@ -55,20 +56,20 @@ bool RangeList::replace(uintptr_t address) {
   return false;
 }
 
-// May only call async-signal-safe functions.
+// Handles SIGBUS. May only call async-signal-safe functions.
 void RangeList::handle(int signal, siginfo_t* info, void*) {
   const int saved_errno = errno;
   RangeList& list = instance();
-  const bool is_fault = info->si_code > 0;  // not a signal sent by another process
+  const bool is_fault = info->si_code > 0;  // a real fault, not a signal sent by another process
   if (!is_fault || !list.replace(reinterpret_cast<uintptr_t>(info->si_addr))) {
-    // The failed instruction runs again, and faults into the previous handler.
+    // The failed instruction runs again, and its fault goes to the previous handler.
     sigaction(SIGBUS, &list.before, nullptr);
     if (!is_fault) raise(signal);
   }
   errno = saved_errno;
 }
 
-// Repeated for every mapping, because MPI and others install their own handlers over this one.
+// Called for every mapping, because MPI and others may replace the handler by their own.
 void RangeList::install() {
   struct sigaction now {};
   sigaction(SIGBUS, nullptr, &now);
