@@ -15,7 +15,7 @@ void check_part(const char* op, const MatrixRange& part, const View& grad) {
   }
 }
 
-// Checks r and c, or v.
+// Checks the shapes of the second moments: r and c of a matrix, or v of another parameter.
 void check_moments(const char* op, const MatrixRange& part, const View& grad, const View& row,
                    const View& col, const View& v) {
   if (v.defined()) return check_dense(op, "v", v, grad.shape, DType::kF32);

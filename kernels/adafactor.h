@@ -56,7 +56,7 @@ struct AdafactorArgs {
   View row{};   // row, col, v: as in AdafactorSquaresArgs
   View col{};
   View v{};
-  View square_sum;  // scalar f32: over the whole parameter
+  View square_sum;  // scalar f32: sum of squares over the whole parameter
   View param{};     // [count] bf16 or f16; optional
   MatrixRange part{};
   float lr_factor = 1;

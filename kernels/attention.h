@@ -34,7 +34,7 @@ struct TokenPlaces {
   constexpr int64_t of(int64_t token) const {
     return token < run ? first[0] + token : first[1] + token - run;
   }
-  // Returns how many of the call's `tokens` tokens are before a position.
+  // Returns how many of the call's `tokens` tokens have a position below `place`.
   constexpr int64_t before(int64_t place, int64_t tokens) const {
     const int64_t earlier = within_run(place - first[0]);
     return run < tokens ? earlier + within_run(place - first[1]) : earlier;
@@ -89,13 +89,13 @@ struct AttentionFwdArgs {
   float softcap = 0;    // 0.001 to 1000; 0: none
   BlockLists blocks{};  // undefined: all blocks
   TokenPlaces query_places{}, key_places{};
-  // Tile for GPUs with 16-bit inputs, instead of the default of the head size; for tests.
+  // Tile that GPUs use for 16-bit inputs, instead of the default for the head size; for tests.
   AttentionTile tile = AttentionTile::kOfHeadSize;
 };
 
 // Overwrites all elements of dq, dk and dv, which may also be slices of one tensor.
 struct AttentionBwdArgs {
-  View q, k, v, out, lse;  // as in forward
+  View q, k, v, out, lse;  // as in AttentionFwdArgs
   View dout;               // like out
   View dq, dk, dv;         // like q, k, v
   float scale = 0;

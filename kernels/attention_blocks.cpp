@@ -30,7 +30,7 @@ HostBlockLists make_block_lists(int64_t patterns, int64_t query_blocks, int64_t 
     }
     lists.query_begins.push_back(static_cast<int32_t>(lists.queries.size()));
   }
-  // Empty vectors would have no address.
+  // data() of an empty vector may be null, so empty lists get one entry, which nobody reads.
   if (lists.keys.empty()) lists.keys.push_back(0), lists.queries.push_back(0);
   return lists;
 }

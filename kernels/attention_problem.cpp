@@ -42,7 +42,8 @@ const int32_t* lengths(const char* op, const char* arg, const View& view, int64_
   return view.as<int32_t>();
 }
 
-// Checks one direction of the lists, for `rows` queries or keys.
+// Checks the key blocks per query block, or the query blocks per key block. `rows`: the number of
+// queries or keys.
 BlockRows block_rows(const char* op, const std::string& arg, const View& begins, const View& blocks,
                      int64_t rows, int64_t heads) {
   const std::string of_begins = cat("blocks.", arg, "_begins"),
@@ -102,7 +103,7 @@ AttentionProblem common_problem(const char* op, const Args& a) {
     throw ShapeError(cat(op, ": window is ", a.window, a.causal ? "" : " without a causal mask",
                          ", expected 0, or a number of keys and a causal mask"));
   }
-  // A window of at least `keys` hides nothing if the call has the whole sequence.
+  // A window of at least `keys` hides no key if the call has the whole sequence.
   if (a.window < p.keys || has_places) p.window = a.window;
   if (has_places) {
     if (p.q_lengths != nullptr || p.k_lengths != nullptr) {

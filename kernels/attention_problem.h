@@ -22,11 +22,11 @@ struct HeadView {
   }
 };
 
-// The tiles that a kernel iterates over for one tile of the other side, as steps: all tiles, or the
-// `tiles` tiles of each listed block.
+// The key tiles that a kernel iterates over for one query tile, or the query tiles for one key
+// tile: all of them, or the `tiles` tiles of each listed block. A step is one iteration.
 struct TileList {
   const int32_t* blocks = nullptr;  // ascending
-  int count = -1;                   // negative: all tiles
+  int count = -1;                   // number of listed blocks; negative: all tiles
   int tiles = 1;                    // tiles per block
 
   constexpr int tile(int step) const {
@@ -54,11 +54,11 @@ struct TileList {
   constexpr bool has(int tile) const { return steps_before(tile + 1) > steps_before(tile); }
 };
 
-// One direction of BlockLists: keys of query blocks, or queries of key blocks.
+// One half of BlockLists: the key blocks per query block, or the query blocks per key block.
 struct BlockRows {
   const int32_t* begins = nullptr;  // null: all blocks
   const int32_t* blocks = nullptr;
-  int head_stride = 0;  // between the begins of two heads; 0: one list for all
+  int head_stride = 0;  // entries of `begins` per head; 0: all heads share one list
 
   // Returns the tiles, of `rows` rows each, that the tile starting at `row` of a head iterates
   // over. The tile size divides kAttentionBlock.
@@ -74,24 +74,26 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0;
   float scale = 0;
-  float softcap = 0;  // 0: none
+  float softcap = 0;  // 0: no softcap
   bool causal = false;
-  AttentionTile tile = AttentionTile::kOfHeadSize;  // for forward
+  AttentionTile tile = AttentionTile::kOfHeadSize;  // used by forward only
   HeadView q, k, v, out;
-  HeadView dout, dq, dk, dv;  // for backward
+  HeadView dout, dq, dk, dv;  // used by backward only
   float* lse = nullptr;
   int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
-  const int32_t* q_lengths = nullptr;         // per sequence, in device memory; null: `queries`
-  const int32_t* k_lengths = nullptr;         // null: `keys`
-  int64_t window = 0;                         // 0: none
-  const int32_t* given_first_keys = nullptr;  // [batch, queries], in device memory; null: none
+  // length of each sequence, in device memory; null: `queries`
+  const int32_t* q_lengths = nullptr;
+  // length of each sequence, in device memory; null: `keys`
+  const int32_t* k_lengths = nullptr;
+  int64_t window = 0;                         // 0: no window
+  const int32_t* given_first_keys = nullptr;  // [batch, queries], in device memory; null: not given
   TokenPlaces query_places, key_places;       // positions for window and given_first_keys
 
   BlockRows keys_of_queries, queries_of_keys;
 
   bool hides_first_keys() const { return window > 0 || given_first_keys != nullptr; }
-  // First key that each query sees, and end of the queries that see each key. Implementations fill
-  // these in from HiddenKeys for their kernels; null: no keys are hidden.
+  // First key that each query sees, and one past the last query that sees each key. Implementations
+  // fill these arrays in from HiddenKeys for their kernels; null: no keys are hidden.
   const int32_t* first_keys = nullptr;   // [batch, queries]
   const int32_t* end_queries = nullptr;  // [batch, keys]
 };
@@ -100,8 +102,8 @@ struct AttentionProblem {
 // are `queries` and `keys`. first_key() is the first key that a query sees, at most `keys`.
 struct HiddenKeys {
   int queries = 0, keys = 0;
-  int window = 0;                  // 0: none
-  const int32_t* given = nullptr;  // for this sequence; null: none
+  int window = 0;                  // 0: no window
+  const int32_t* given = nullptr;  // [queries] of this sequence; null: not given
   TokenPlaces query_places{}, key_places{};
 
   constexpr int first_key(int query) const {
@@ -110,7 +112,8 @@ struct HiddenKeys {
     if (key_places.run > 0) first = static_cast<int>(key_places.before(first, keys));
     return first < 0 ? 0 : first < keys ? first : keys;
   }
-  // Returns the end of the queries that may see `key`: all earlier ones have no later first key.
+  // Returns one past the last query whose first_key() is at most `key`; first_key() never
+  // decreases.
   constexpr int end_query(int key) const {
     int begin = 0, end = queries;
     while (begin < end) {
@@ -139,7 +142,7 @@ struct MergeWeights {
   template <typename Exp, typename Log>
   constexpr MergeWeights(float of_sum, float of_part, const Exp& exp, const Log& log)
       : lse(of_sum > of_part ? of_sum : of_part), sum(0), part(0) {
-    if (of_sum == of_part && of_sum < -3.5e38) return;  // -inf: no key was seen
+    if (of_sum == of_part && of_sum < -3.5e38) return;  // both -inf: neither sum has a key
     const float largest = lse;
     sum = exp(of_sum - largest), part = exp(of_part - largest);
     const float total = sum + part;

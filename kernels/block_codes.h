@@ -38,7 +38,8 @@ inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
                                                      0.7229568362236023f,
                                                      1.0f};
 
-// Bytes of the codes, and of the whole row, for `columns` numbers (a multiple of kCodeBlock).
+// Bytes of a row's codes, and of a whole row with its scales, for `columns` numbers (a multiple of
+// kCodeBlock).
 constexpr int64_t code_bytes(BlockCode code, int64_t columns) {
   return code == BlockCode::kNf4 ? columns / 2 : columns;
 }
@@ -81,7 +82,7 @@ constexpr BlockScale block_scale(BlockCode code, float largest) {
   constexpr float kInt8Largest = 127;
   constexpr float kMost = std::numeric_limits<float>::max();
   const float inverse = largest > 0 ? 1 / largest : 0;
-  // For the smallest numbers the inverse overflows; they are quantized to zero.
+  // The inverse of a tiny scale overflows; such a block is quantized to zeros.
   if (!(inverse <= kMost)) return {};
   if (code == BlockCode::kNf4) return {inverse, largest};
   const float scale = largest / kInt8Largest;

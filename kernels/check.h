@@ -19,7 +19,8 @@ void check_dtype(const char* op, const char* arg, const View& view,
 void check_dense(const char* op, const char* arg, const View& view, const Shape& want, DType dtype);
 
 inline constexpr std::initializer_list<DType> kComputeDTypes = {DType::kF32, DType::kBF16,
-                                                                DType::kF16};  // dtypes of results
+                                                                // dtypes of inputs and results
+                                                                DType::kF16};
 // Dtypes of accumulated gradients: computed in f32, rounded once when they are stored.
 inline constexpr std::initializer_list<DType> kGradientDTypes = {DType::kF32, DType::kBF16};
 

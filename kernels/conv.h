@@ -11,7 +11,7 @@ namespace shale::kernels {
 
 enum class GemmTile : uint8_t;
 
-// Position of the windows of a convolution or a pooling, the same in both directions: window i
+// Position of the windows of a convolution or a pooling, the same along height and width: window i
 // begins at pixel i * stride - padding. Pixels outside the image count as 0; a maximum ignores
 // them.
 struct Windows {
@@ -28,9 +28,10 @@ struct Windows {
 // the weight: the first call makes the copy, later ones reuse it. The owner must reset `data` when
 // the weight changes. Devices that read weights in place do not use it.
 struct PackedWeight {
-  std::function<void*(size_t bytes)> allocate;  // 64-byte aligned; valid until the next call
-  void* data = nullptr;                         // null: the copy must be made
-  std::shared_ptr<const void> order;            // layout of the copy, private to the kernels
+  // returns 64-byte aligned memory, valid until the next call
+  std::function<void*(size_t bytes)> allocate;
+  void* data = nullptr;               // null: the copy must be made
+  std::shared_ptr<const void> order;  // layout of the copy, private to the kernels
 };
 
 // Two-dimensional convolution (in the field's sense, that is, correlation):
@@ -47,7 +48,7 @@ struct ConvArgs {
   View bias{};  // [O]; optional
   View y;       // [N, windows.count(H, kh), windows.count(W, kw), O]
   Windows windows{};
-  PackedWeight* packed = nullptr;  // optional
+  PackedWeight* packed = nullptr;  // optional copy of `weight`
   const GemmTile* tile = nullptr;
 };
 
@@ -57,7 +58,7 @@ struct ConvInputGradArgs {
   View weight;  // [O, C, kh, kw]
   View dx;      // [N, H, W, C]
   Windows windows{};
-  PackedWeight* packed = nullptr;  // optional; not shared with a ConvArgs
+  PackedWeight* packed = nullptr;  // optional copy of `weight`; must not be the one of a ConvArgs
   const GemmTile* tile = nullptr;
 };
 

@@ -22,13 +22,13 @@ Cost traffic(std::initializer_list<View> read, std::initializer_list<View> writt
   return {.read_bytes = bytes_of(read), .written_bytes = bytes_of(written)};
 }
 
-// An accumulated result is also read.
+// A result that is accumulated into is also read.
 void add_result(Cost& cost, const View& view, bool accumulate) {
   cost.written_bytes += bytes_of(view);
   if (accumulate) cost.read_bytes += bytes_of(view);
 }
 
-// Number of (query, key) pairs that the mask leaves, over all heads.
+// Number of (query, key) pairs that the mask does not hide, over all heads.
 double visible_pairs(const View& q, const View& k, bool causal, int64_t window) {
   const int64_t queries = q.size(1), keys = k.size(1);
   const int64_t most = window > 0 ? std::min(window, keys) : keys;
@@ -42,7 +42,7 @@ double visible_pairs(const View& q, const View& k, bool causal, int64_t window) 
   return double(pairs) * double(q.size(0) * q.size(2));
 }
 
-// Same count for calls with ranges of a longer sequence (TokenPlaces).
+// Like visible_pairs(), for calls with ranges of a longer sequence's tokens (TokenPlaces).
 template <typename Args>
 double visible_pairs_of_runs(const Args& a) {
   const int64_t queries = a.q.size(1), keys = a.k.size(1);
@@ -56,7 +56,7 @@ double visible_pairs_of_runs(const Args& a) {
   return double(pairs) * double(a.q.size(0) * a.q.size(2));
 }
 
-// With block lists, scales the count by the share of blocks that are listed.
+// With block lists, multiplies the number of pairs by the share of blocks that are listed.
 template <typename Args>
 double visible_pairs(const Args& a) {
   if (a.query_places.run > 0) return visible_pairs_of_runs(a);
@@ -270,7 +270,7 @@ Cost cost_of(const SumSquaresArgs& a) {
   return traffic({a.x}, {});
 }
 Cost cost_of(const ClipFactorArgs& a) {
-  // Writes norm, factor and flag.
+  // clip_factor writes three 4-byte values: gradient norm, clip factor and non_finite.
   return {.read_bytes = double(a.parts) * sizeof(FixedSum), .written_bytes = 12};
 }
 Cost cost_of(const LossScaleArgs&) {

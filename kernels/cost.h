@@ -43,8 +43,8 @@ struct Cost {
 };
 
 Cost cost_of(const GemmArgs& a);
-// Forward has two matmuls over the (query, key) pairs that the mask leaves. Backward has five,
-// because it recomputes the scores.
+// Forward has two matmuls over the (query, key) pairs that the mask does not hide. Backward has
+// five, because it recomputes the scores.
 Cost cost_of(const AttentionFwdArgs& a);
 Cost cost_of(const AttentionBwdArgs& a);
 Cost cost_of(const AttentionMergeArgs& a);

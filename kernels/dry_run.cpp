@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-thread_local int alive = 0;  // instances may be nested
+thread_local int alive = 0;  // number of DryRun objects on this thread; they may be nested
 
 }  // namespace
 

@@ -14,7 +14,7 @@ class DryRun {
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 
-  static bool is_on();  // for this thread
+  static bool is_on();  // true if a dry run is on in this thread
 
   // While an instance exists, the thread's kernels run normally again.
   class Pause {

@@ -19,7 +19,7 @@ struct EmbeddingFwdArgs {
   View y;            // [B, T, C], like table
   int64_t first_position = 0;
   int64_t first_row = 0;
-  int64_t whole_rows = 0;  // 0: the rows of table
+  int64_t whole_rows = 0;  // total rows if the table is sharded; 0: not sharded
 };
 
 // Accumulates dy into gradients of f32 or bf16, each row in order of (b, t), so results are the
@@ -32,7 +32,7 @@ struct EmbeddingBwdArgs {
   View d_positions{};  // [max T, C]; optional
   int64_t first_position = 0;
   int64_t first_row = 0;   // as in EmbeddingFwdArgs
-  int64_t whole_rows = 0;  // 0: the rows of d_table
+  int64_t whole_rows = 0;  // total rows if the table is sharded; 0: not sharded
   bool accumulate_table = false;
   bool accumulate_positions = false;
 };

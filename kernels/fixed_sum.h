@@ -66,7 +66,7 @@ constexpr void FixedSum::add(const FixedSum& other) {
 
 constexpr double FixedSum::value() const {
   if (bad != 0 || (high >> 63) != 0) return std::numeric_limits<double>::infinity();
-  // Rounds at most twice; equal sums give equal results.
+  // The conversion to f64 rounds at most twice; equal sums give equal results.
   const double upper = static_cast<double>(high) * 0x1p-16;  // 2^64 / 2^80
   return upper + static_cast<double>(low) * 0x1p-80;
 }

@@ -7,7 +7,8 @@
 namespace shale::kernels {
 namespace {
 
-// Checks for dense lines with at least this stride, of which TMA can copy 16 bytes at a time.
+// Checks that lines are dense, are at least `stride` apart, and can be copied by TMA (16-byte
+// multiples).
 void check_lines(const char* op, const char* name, const View& view, int64_t stride) {
   if (view.numel() == 0) return;
   const int64_t bytes = dtype_size(view.dtype);

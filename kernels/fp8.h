@@ -37,7 +37,8 @@ struct Fp8Operand {
 // Throws ShapeError or DTypeError, which names op and operand, for another layout.
 void check_fp8_operand(const char* op, const char* name, const Fp8Operand& operand);
 
-// Stride of the lines of codes and of the rows of scales, in elements; number of rows of scales.
+// For an Fp8Operand of `lines` x `length` numbers: distance of lines in codes and of rows in
+// scales, in elements, and the number of rows in scales.
 constexpr int64_t fp8_codes_stride(int64_t length) {
   return (length + 15) / 16 * 16;
 }
@@ -56,8 +57,8 @@ constexpr int64_t fp8_scale_rows(int64_t length) {
 // be known before the first code. Padding between lines may be overwritten.
 struct QuantizeFp8Args {
   View x;                // [rows, columns] bf16, contiguous
-  Fp8Operand rows{};     // of [rows, columns]
-  Fp8Operand columns{};  // of [columns, rows]
+  Fp8Operand rows{};     // operand of x, [rows, columns]
+  Fp8Operand columns{};  // operand of xᵀ, [columns, rows]
 };
 
 void check_args(const QuantizeFp8Args& a);
@@ -76,7 +77,7 @@ struct Fp8GemmArgs {
 
 void check_args(const Fp8GemmArgs& a);
 
-// The same GEMM with dense bf16 operands [M, K] and [N, K] (which may be null).
+// Returns the same GEMM with dense bf16 operands: a [M, K] and b [N, K], which may be null.
 GemmArgs bf16_product(const Fp8GemmArgs& args, bf16* a, bf16* b);
 
 inline Slot<QuantizeFp8Args> quantize_fp8{"quantize_fp8"};

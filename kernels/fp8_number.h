@@ -26,7 +26,7 @@ constexpr float round_to_fp8(float x) {
   const float magnitude = x < 0 ? -x : x;
   const float large = magnitude > kSmallestNormal ? magnitude : kSmallestNormal;
   const float power = std::bit_cast<float>(std::bit_cast<uint32_t>(large) & 0x7f800000u);
-  const float shift = power * kShift;  // adding it leaves just the mantissa bits of the format
+  const float shift = power * kShift;  // x + shift has just the mantissa bits of the format
   return (x + shift) - shift;
 }
 
@@ -44,11 +44,11 @@ constexpr uint8_t fp8_code(float unrounded) {
   const float small = std::bit_cast<float>(is_normal ? kSmallestNormal : magnitude);
   const auto subnormal = static_cast<uint32_t>(static_cast<int32_t>(small * kSubnormals));
   const uint32_t code = is_normal ? normal : subnormal;
-  const uint32_t sign = std::bit_cast<uint32_t>(unrounded) >> 24 & 0x80u;  // also of zero
+  const uint32_t sign = std::bit_cast<uint32_t>(unrounded) >> 24 & 0x80u;  // also set for a zero x
   return static_cast<uint8_t>((code < kFp8Nan ? code : kFp8Nan) | sign);
 }
 
-constexpr float decoded(e4m3 x) {  // exact
+constexpr float decoded(e4m3 x) {  // the conversion is exact
   const uint32_t magnitude = x.bits & 0x7fu, sign = static_cast<uint32_t>(x.bits & 0x80u) << 24;
   if (magnitude == kFp8Nan) return std::bit_cast<float>(sign | 0x7fc00000u);
   const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-9f;
@@ -57,7 +57,7 @@ constexpr float decoded(e4m3 x) {  // exact
 }
 constexpr float decoded(e5m2 x) {
   const uint32_t magnitude = x.bits & 0x7fu, sign = static_cast<uint32_t>(x.bits & 0x80u) << 24;
-  if (magnitude >= 0x7c) {  // infinity or NaN
+  if (magnitude >= 0x7c) {  // codes of infinity or NaN
     return std::bit_cast<float>(sign | 0x7f800000u | (magnitude > 0x7c ? 0x400000u : 0u));
   }
   const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-16f;

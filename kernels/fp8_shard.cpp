@@ -31,7 +31,8 @@ void check_range(const char* op, const View& x, int64_t first, int64_t columns,
   }
   check_dtype(op, "largest", largest, DType::kI32);
   check_contiguous(op, "largest", largest);
-  const int64_t rows = (first + x.numel() + columns - 1) / columns;  // up to the end of the range
+  // matrix rows up to the end of x
+  const int64_t rows = (first + x.numel() + columns - 1) / columns;
   const Shape least = fp8_weight_blocks(Fp8Blocks::kSquares, {rows, columns});
   const bool fits =
       largest.ndim() == 2 && largest.size(0) >= least[0] && largest.size(1) == least[1];

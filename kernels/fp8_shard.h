@@ -33,7 +33,7 @@ struct Fp8EncodeArgs {
   View x;  // [count] f32: a range, as in Fp8LargestArgs
   int64_t first = 0;
   int64_t columns = 0;
-  View largest;  // of the whole matrix
+  View largest;  // maxima of all blocks of the matrix
   View codes;    // [count] u8
 };
 
@@ -41,7 +41,7 @@ struct Fp8EncodeArgs {
 // the same numbers.
 struct Fp8DecodeArgs {
   View codes;    // [rows, columns] u8, contiguous
-  View largest;  // of the whole matrix
+  View largest;  // maxima of all blocks of the matrix
   View y;        // [rows, columns] bf16, contiguous
 };
 
@@ -49,9 +49,9 @@ struct Fp8DecodeArgs {
 // from its transpose. One of the two may be omitted.
 struct Fp8OperandsArgs {
   View codes;            // [rows, columns] u8, contiguous
-  View largest;          // of the whole matrix
-  Fp8Operand rows{};     // of [rows, columns]; its codes may be `codes`, which are kept
-  Fp8Operand columns{};  // of [columns, rows]
+  View largest;          // maxima of all blocks of the matrix
+  Fp8Operand rows{};     // operand of the [rows, columns] matrix; its codes may be `codes` itself
+  Fp8Operand columns{};  // operand of the [columns, rows] transpose
 };
 
 void check_args(const Fp8LargestArgs& a);
@@ -66,7 +66,7 @@ inline Slot<Fp8OperandsArgs> fp8_operands{"fp8_operands"};
 
 // Maps an element to the index of its block in `largest`.
 struct Fp8BlockIndex {
-  int64_t across = 1;     // blocks per row of blocks
+  int64_t across = 1;     // blocks side by side in a row of the matrix
   bool is_whole = false;  // the matrix is a single block
   explicit Fp8BlockIndex(const View& largest)
       : across(largest.size(1)), is_whole(largest.numel() == 1) {}

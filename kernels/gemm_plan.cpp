@@ -44,7 +44,7 @@ bool is_gelu(Epilogue epilogue) {
   return epilogue == Epilogue::kGeluTanh || epilogue == Epilogue::kGeluErf;
 }
 
-// Columns that the tiles cover: twice n for the two GEMMs of SwiGLU.
+// Columns of all tiles together: twice n for the two GEMMs of SwiGLU.
 int64_t product_cols(const GemmProblem& p) {
   return p.epilogue == Epilogue::kSwiGlu ? 2 * p.n : p.n;
 }
@@ -53,10 +53,10 @@ int64_t product_cols(const GemmProblem& p) {
 
 struct Measured {
   GemmClass products;
-  GemmTile tile;  // best of the hand-written kernels
+  GemmTile tile;  // fastest tile of the hand-written kernels
   int splits;
-  bool plain_by_vendor;  // the library is faster without GELU
-  bool gelu_by_vendor;   // and with GELU, which costs the library a second pass over c
+  bool plain_by_vendor;  // cuBLASLt is faster for GEMMs without GELU
+  bool gelu_by_vendor;   // cuBLASLt is faster with GELU, despite its second pass over c
 };
 
 constexpr std::initializer_list<Measured> kMeasured = {
@@ -75,16 +75,16 @@ const Measured* measured(const GemmProblem& p) {
 // multiprocessor could do in that time with portable tiles of 128x256.
 constexpr int64_t kMultiprocessors = 132;
 struct Costs {
-  double per_byte;    // memory traffic; all multiprocessors share the bandwidth
-  double per_launch;  // two microseconds
+  double per_byte;    // of memory traffic; all multiprocessors share the bandwidth
+  double per_launch;  // of a kernel launch, two microseconds
 };
 constexpr Costs kCosts16 = {.per_byte = 90, .per_launch = 4.5e6};
 constexpr Costs kCostsF32 = {.per_byte = 9, .per_launch = 4.5e5};
 
-// Cost of a block's first loads and its epilogue, in steps of k. Hopper tiles overlap the first
-// loads with the tile before; their numbers come from the machine code
-// (docs/contributing/bounds.md): results stored as they are or with a bias, with another operand
-// added, or with an activation.
+// Cost of a block's first loads and its epilogue, as the number of k steps that take as long.
+// Hopper tiles overlap the first loads with the tile before; their numbers come from the machine
+// code (docs/contributing/bounds.md): results stored as they are or with a bias, with another
+// operand added, or with an activation.
 constexpr double kFilling = 192;
 constexpr double kPlainSteps = 56, kSumSteps = 192, kActivationSteps = 448;
 
@@ -97,7 +97,7 @@ double filling(const GemmProblem& p, const TileTraits& tile) {
 }
 
 constexpr int kMaxSplits = 16;
-constexpr int64_t kMinSplitK = 512;  // smaller parts mostly load and reduce
+constexpr int64_t kMinSplitK = 512;  // smaller parts of k mostly load operands and reduce
 constexpr int64_t kMaxPartialBytes = int64_t{32} << 20;
 
 double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t groups = 1) {
@@ -106,7 +106,8 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   const int64_t blocks =
       ceil_div(p.m, tile.rows) * ceil_div(product_cols(p), tile.cols) * splits * groups;
   const double k = double(p.k) / splits, extra = filling(p, tile);
-  // Two overlapping tiles take the longer of both main loops, and one main loop with its epilogue.
+  // Two overlapping tiles take as long as both main loops, or as one main loop and its epilogue,
+  // whichever is longer.
   const double steps = tile.overlaps ? std::max(2 * k, k + extra) / 2 : k + extra;
   const double rounds = double(ceil_div(blocks, kMultiprocessors));
   double total = double(tile.rows * tile.cols) * (rounds * steps + (tile.overlaps ? extra : 0)) /
@@ -195,8 +196,8 @@ int best_cluster(const GemmProblem& p, GemmTile tile) {
 }
 
 double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares) {
-  constexpr double kCacheBytes = 64, kWaiting = 1500;  // guesses until they are measured
-  const bool in_tiles = shares % tiles == 0;           // no share spans two tiles
+  constexpr double kCacheBytes = 64, kWaiting = 1500;  // both are guesses until they are measured
+  const bool in_tiles = shares % tiles == 0;           // true if no share spans two tiles
   const double parts = double(shares) / double(tiles) + (in_tiles ? 0 : 1);
   const double moving =
       double(rows_of(tile) * cols_of(tile) * int64_t{sizeof(float)}) / kCacheBytes;
@@ -244,7 +245,7 @@ bool has_kernel(const GemmProblem& p, GemmTile tile, int splits) {
   if (p.epilogue == Epilogue::kSwiGlu && (splits > 1 || tile == GemmTile::kHopper128x64)) {
     return false;
   }
-  if (is_hopper(tile) && (p.k == 0 || splits > 1)) return false;  // TMA: no empty box
+  if (is_hopper(tile) && (p.k == 0 || splits > 1)) return false;  // TMA has no empty boxes
   if (p.a.transposed && p.b.transposed) return tile == GemmTile::k64x64;
   return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
 }
@@ -275,8 +276,8 @@ GemmClass class_of(const GemmProblem& p) {
 
 GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
   const Measured* row = measured(p);
-  // The derivatives need the GEMM's result in f32, which the library would have to write out. For
-  // SwiGLU the library would need two calls and a pass over three matrices.
+  // The backward epilogues need the GEMM's result in f32, which the library would have to write to
+  // memory. For SwiGLU the library would need two calls and a pass over three matrices.
   const bool possible = means.vendor && (p.epilogue == Epilogue::kNone || is_gelu(p.epilogue));
   const bool faster = row == nullptr        ? modelled_vendor(p)
                       : is_gelu(p.epilogue) ? row->gelu_by_vendor

@@ -57,7 +57,7 @@ bool is_hopper(GemmTile tile);
 // Maximum number of blocks in a cluster: 2 for Hopper tiles except the narrowest, which has too few
 // columns of b to divide; 1 for all others.
 int cluster_blocks(GemmTile tile);
-const char* name_of(GemmTile tile);  // as in the source: "k64x64"
+const char* name_of(GemmTile tile);  // name as in the source: "k64x64"
 
 // Returns whether a tile has a kernel for the problem. 16-bit operands: all tiles; f32: k64x64 and
 // k128x128; both operands transposed: only k64x64. Hopper tiles need k > 0 and splits == 1. With
@@ -89,7 +89,7 @@ bool can_cut(const GemmProblem& problem, int64_t tiles, int64_t shares);
 // Cycles that sharing costs a multiprocessor besides the matmul: it writes its parts to the L2
 // cache, waits for that and for the counter, and reads all parts of a tile.
 double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares);
-// GemmPlan::shares according to the time model.
+// Returns the best value of GemmPlan::shares according to the time model.
 int best_shares(const GemmProblem& problem, GemmTile tile, int cluster);
 
 // GEMM implementations that are available besides the kernels for all GPUs.
@@ -99,9 +99,9 @@ struct GemmMeans {
   // Maximum shared memory of a block, which limits the tiles. Graphics GPUs have less.
   size_t shared_bytes = size_t{163} << 10;
 };
-GemmMeans gemm_means(const Device& device);  // without the vendor library
+GemmMeans gemm_means(const Device& device);  // leaves `vendor` false
 bool can_run(GemmTile tile, const GemmMeans& means);
-// Maximum shared memory of a block of the portable kernels over all dtypes.
+// Maximum, over all dtypes, of the shared memory that a block of a tile's portable kernel needs.
 constexpr size_t shared_bytes_of(GemmTile tile) {
   switch (tile) {
     case GemmTile::k64x64: return size_t{32} << 10;

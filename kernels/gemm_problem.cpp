@@ -40,7 +40,7 @@ Matrix matrix(const char* name, const View& v, bool may_be_transposed) {
   return {.data = v.data, .dtype = v.dtype, .ld = ld, .transposed = !row_major};
 }
 
-// The transpose of a row-major weight, even if one of its sizes is 1.
+// Returns a [K, N] view as the transpose of a row-major weight [N, K], even if K or N is 1.
 Matrix weight(const char* name, const View& v, DType dtype, const Shape& shape) {
   check_shape(name, v, shape);
   check_dtype(name, v, dtype);
@@ -63,7 +63,8 @@ bool is_swiglu(Epilogue e) {
   return e == Epilogue::kSwiGlu || e == Epilogue::kDSwiGlu;
 }
 
-// Checks the arguments that only SwiGLU takes, and those that it does not take.
+// Checks that b_up, aux_up and c_up are given exactly with the epilogues that use them, and that
+// SwiGLU has neither bias nor residual.
 void check_swiglu(const GemmArgs& args) {
   const bool either = is_swiglu(args.epilogue);
   for (const auto& [name, view, wanted] :

@@ -21,7 +21,7 @@ struct Matrix {
 struct GemmProblem {
   int64_t m = 0, n = 0, k = 0;
   Matrix a, b, c, aux, residual;
-  Matrix bias, bias_grad;  // one row
+  Matrix bias, bias_grad;  // vectors, as matrices with one row
   Matrix b_up, aux_up, c_up;
   Epilogue epilogue = Epilogue::kNone;
   bool accumulate = false;
@@ -35,7 +35,7 @@ bool takes_tf32(const Exec& exec, const GemmProblem& problem);
 
 // Throws ShapeError or DTypeError, which names the argument, what was expected and what was found.
 GemmProblem gemm_problem(const GemmArgs& args);
-// Also sets tf32, see takes_tf32().
+// Like gemm_problem(args), and sets tf32 to takes_tf32().
 GemmProblem gemm_problem(const Exec& exec, const GemmArgs& args);
 
 }  // namespace shale::kernels

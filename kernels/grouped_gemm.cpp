@@ -12,7 +12,7 @@ void require_ndim(const char* name, const View& view, int ndim, const char* want
   throw ShapeError(cat(kOp, ": ", name, " is ", view, ", expected ", want));
 }
 
-// Returns elements [begin, end) of a dimension.
+// Returns the elements [begin, end) along dimension `dim`.
 View cut(View view, int dim, int64_t begin, int64_t end) {
   if (!view.defined()) return view;
   view.data = static_cast<char*>(view.data) + begin * view.strides[dim] * dtype_size(view.dtype);
@@ -20,18 +20,17 @@ View cut(View view, int dim, int64_t begin, int64_t end) {
   return view;
 }
 
-// Returns matrix `index` of [E, rows, columns].
+// Returns matrix `index` of a view [E, rows, columns].
 View matrix_of(const View& view, int64_t index) {
   if (!view.defined()) return view;
   View matrix = view;
-  matrix.data =
-      static_cast<char*>(view.data) + index * view.strides[0] * dtype_size(view.dtype);
+  matrix.data = static_cast<char*>(view.data) + index * view.strides[0] * dtype_size(view.dtype);
   matrix.shape = {view.size(1), view.size(2)};
   matrix.strides = {view.stride(1), view.stride(2)};
   return matrix;
 }
 
-// Checks that the groups' matrices follow each other in memory. `first` is the one of group 0.
+// Checks that the groups' matrices follow each other in memory. `first` is the matrix of group 0.
 void require_stack(const char* name, const View& all, const Matrix& first) {
   if (all.size(0) <= 1 || all.numel() == 0) return;
   const int64_t lines = first.transposed ? all.size(2) : all.size(1);
@@ -40,7 +39,7 @@ void require_stack(const char* name, const View& all, const Matrix& first) {
                        ", expected its matrices one after the other"));
 }
 
-// The matrix [outer, R] with contiguous columns.
+// Returns a [outer, R] as a matrix. Checks that its columns are contiguous.
 Matrix with_columns_as_lines(const View& a) {
   const bool lies_so = a.numel() == 0 || a.size(0) <= 1 || a.stride(0) == 1;
   if (!lies_so) {

@@ -30,7 +30,7 @@ struct GroupedGemmArgs {
   View c;  // kRows: [R, N]; kInner: [E, M, N]
   bool accumulate = false;
   Epilogue epilogue = Epilogue::kNone;
-  View aux{};     // [R, N]; this and the next three as in GemmArgs
+  View aux{};     // [R, N]; aux, b_up, aux_up and c_up are as in GemmArgs
   View b_up{};    // [E, K, N]
   View aux_up{};  // [R, N]
   View c_up{};    // [R, N]
@@ -46,8 +46,8 @@ struct GroupedGemmArgs {
 
 void check_args(const GroupedGemmArgs& a);
 
-// The arguments of all groups in one form. With kRows, m is R, b and b_up are those of group 0, and
-// c is that of all groups. With kInner, k is R and c is that of group 0.
+// GroupedGemmArgs after all checks. With kRows, m is R, b and b_up are those of group 0, and c is
+// that of all groups. With kInner, k is R and c is that of group 0.
 struct GroupedProblem {
   GemmProblem product;
   int64_t groups = 0;
@@ -55,7 +55,7 @@ struct GroupedProblem {
   const int32_t* offsets = nullptr;
   int64_t align = 1;
 };
-// Throws ShapeError or DTypeError.
+// Checks the arguments. Throws ShapeError or DTypeError.
 GroupedProblem grouped_problem(const GroupedGemmArgs& args);
 
 // Returns the GEMM of one group, whose rows are [begin, end).

@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-// `indexed` has the dimension that the indices refer to; `other` has the shape of index.
+// Checks `index`: `indexed` has the dimension that it refers to, and `other` has its shape.
 void check_index(const char* op, const View& indexed, const View& other, const View& index,
                  const char* other_name) {
   check_dtype(op, "index", index, DType::kI32);

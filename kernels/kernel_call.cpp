@@ -27,7 +27,7 @@ DType operand_dtype(const AttentionBwdArgs& args) {
 }
 template <typename Args>
 DType operand_dtype(const Args&) {
-  return DType::kF32;  // no FLOP are counted
+  return DType::kF32;  // unused: other kernels count no FLOP
 }
 
 template <typename Args>
@@ -59,8 +59,8 @@ const Overloaded kOutputs = {
     },
     [](const SumArgs& a) { return Views{a.y}; },
     [](const ReduceDimsArgs& a) { return Views{a.y}; },
-    [](const SumSquaresArgs&) { return Views{}; },  // writes a FixedSum, not a view
-    [](const ClipFactorArgs&) { return Views{}; },  // writes StepState, as do the next ones
+    [](const SumSquaresArgs&) { return Views{}; },  // writes a FixedSum, which is not a view
+    [](const ClipFactorArgs&) { return Views{}; },  // this and the next write StepState
     [](const LossScaleArgs&) { return Views{}; },
     [](const InverseNormArgs& a) { return Views{a.y}; },
     [](const GemmArgs& a) {

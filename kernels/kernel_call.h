@@ -17,21 +17,21 @@ struct KernelCall {
   // Attention: number of (query, key) pairs over all heads, masked or not, and channels of a head.
   double scores = 0, head_size = 0;
 };
-// The work is that of cost_of(), or zero for slots without one.
+// Describes a kernel call. `cost` is that of cost_of(), or zero for slots without a cost_of().
 KernelCall described(const SlotCall& call);
 
 // Returns the memory that a call writes, for kernels that work on parameters, gradients and
 // optimizer states. Throws InternalError for other kernels.
 std::vector<View> written_by(const SlotCall& call);
 
-// "NT 1024x3072x768": the layouts of a and b (T: transposed), and m x n x k. Forward GEMMs are NT,
-// dX GEMMs NN, dW GEMMs TN.
+// Returns a text such as "NT 1024x3072x768": the layouts of a and b (T: transposed), and m x n x k.
+// Forward GEMMs are NT, dX GEMMs NN, dW GEMMs TN.
 std::string product_shape(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k);
 
-// product_shape() with the epilogue: "NT 1024x3072x768 bias gelu".
+// Returns product_shape() with the epilogue: "NT 1024x3072x768 bias gelu".
 std::string gemm_name(const GemmArgs& args);
 
-// The operations of a GEMM's epilogue: " bias gelu", or an empty text.
+// Returns the operations of a GEMM's epilogue: " bias gelu", or an empty text.
 std::string epilogue_name(const GemmArgs& args);
 
 }  // namespace shale::kernels

@@ -37,7 +37,7 @@ struct CrossEntropyStatsArgs {
   View targets;  // [rows] i32, in [0, vocab) or kIgnoreTarget, which gives stats of 0
   View stats;    // [rows, 3] f32
   int64_t first_column = 0;
-  int64_t vocab = 0;  // columns without padding, of all shards
+  int64_t vocab = 0;  // columns without padding, summed over all shards
 };
 
 // Takes the stats (m_k, s_k, t_k) of all shards, in order: M = max_k m_k, S = sum_k s_k exp(m_k -

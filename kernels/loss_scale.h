@@ -8,23 +8,23 @@ namespace shale::kernels {
 
 // Dynamic loss scaling (arXiv:1710.03740, section 3.2). After clip_factor has checked the gradient,
 // updates step->loss_scale for the next step.
-//   finite gradient: after growth_interval such steps in a row the value grows, and `hysteresis`
+//   finite gradient: after growth_interval such steps in a row the scale grows, and `hysteresis`
 //     overflows are tolerated again
 //   overflow: the step counts as skipped (optimizers do nothing while step->non_finite is set).
 //     Once `hysteresis` overflows have used up the tolerance, this and each further one lower the
-//     value. At min_value it cannot fall: step->non_finite becomes kOverflowAtMinScale.
+//     scale. A scale of min_value stays, and step->non_finite becomes kOverflowAtMinScale.
 struct LossScaleArgs {
   float growth_factor = 2;
   float backoff_factor = 0.5f;
-  uint32_t growth_interval = 2000;  // steps
-  uint32_t hysteresis = 1;          // overflows, at least 1
+  uint32_t growth_interval = 2000;  // steps without overflow
+  uint32_t hysteresis = 1;          // overflows until the scale is lowered, at least 1
   float min_value = 1;
   float max_value = 0x1p24f;
 };
 inline constexpr uint32_t kOverflowAtMinScale = 2;
-inline constexpr uint32_t kOutlierNorm = 3;  // step->non_finite if finite, see SkipOutlierArgs
+inline constexpr uint32_t kOutlierNorm = 3;  // step->non_finite for an outlier, see SkipOutlierArgs
 
-// Implementation of the slot for all devices.
+// Implements update_loss_scale for all devices.
 constexpr void advance_loss_scale(const LossScaleArgs& a, LossScale& state, uint32_t& non_finite) {
   if (non_finite == 0 || non_finite == kOutlierNorm) {
     if (++state.good_steps < a.growth_interval) return;
@@ -54,7 +54,7 @@ struct SkipOutlierArgs {
   double sigmas = 6;
 };
 
-// Implementation of the slot for all devices: f64 sums in the order of the ring.
+// Implements skip_outliers for all devices: f64 sums in the order of the ring buffer.
 constexpr void skip_outlier(float* norms, int64_t window, double sigmas, int64_t& count,
                             StepState& step) {
   if (step.non_finite != 0) return;
@@ -75,7 +75,7 @@ constexpr void skip_outlier(float* norms, int64_t window, double sigmas, int64_t
   ++count;
 }
 
-inline void check_args(const LossScaleArgs&) {}  // only numbers
+inline void check_args(const LossScaleArgs&) {}  // has only numbers, nothing to check
 void check_args(const SkipOutlierArgs& a);
 
 inline Slot<LossScaleArgs> update_loss_scale{"update_loss_scale"};

@@ -18,7 +18,7 @@ void check_rule(const char* op, const RouterRule& rule, int64_t experts, int64_t
   }
 }
 
-// Returns the shape [N, E].
+// Checks the router's logits and returns their shape [N, E].
 Shape check_logits(const char* op, const View& logits) {
   if (logits.ndim() != 2) throw ShapeError(cat(op, ": logits is ", logits, ", expected [N, E]"));
   check_dense(op, "logits", logits, logits.shape, DType::kF32);
@@ -31,7 +31,7 @@ void check_matrix(const char* op, const char* name, const View& x) {
   if (x.ndim() != 2) throw ShapeError(cat(op, ": ", name, " is ", x, ", expected a matrix"));
 }
 
-// Checks an i32 [N, k] argument: experts or rows.
+// Checks an i32 [N, k] argument that holds experts or rows.
 void check_choices(const char* op, const char* name, const View& x, int64_t tokens) {
   if (x.ndim() != 2 || x.size(0) != tokens) {
     throw ShapeError(cat(op, ": ", name, " is ", x, ", expected [", tokens, ",k]"));

@@ -8,8 +8,8 @@
 namespace shale::kernels {
 
 enum class RouterScore : uint8_t {
-  kSoftmax,  // over all experts
-  kSigmoid,  // per expert (DeepSeek-V3, arXiv:2412.19437, equations 12 to 16)
+  kSoftmax,  // softmax of a token's logits over all experts
+  kSigmoid,  // sigmoid of each logit (DeepSeek-V3, arXiv:2412.19437, equations 12 to 16)
 };
 
 // How a router derives choices and weights from its scores.
@@ -62,7 +62,7 @@ struct MoeSortArgs {
   View sources;          // [R] i32, R = moe_rows(...): token * k + slot, or -1 for padding
   View loads{};  // [E + 1] i32; optional: adds the counts, and the number of dropped choices
 };
-// Number of rows that suffices for any choice of experts.
+// Returns a number of rows that is enough for any choice of experts.
 int64_t moe_rows(int64_t tokens, int64_t active, int64_t experts, int64_t align);
 
 // Adjusts router biases by the sign of the deviation of their experts' loads (arXiv:2408.15664,
@@ -80,7 +80,7 @@ struct MoePermuteArgs {
   View sources;        // [R] i32
   View weights{};      // [N, k] f32; optional
   View y;              // [R, C], like x
-  int64_t active = 1;  // k
+  int64_t active = 1;  // k: experts per token
 };
 
 // y[n] = residual[n] + sum over slots j, in order, of weights[n, j] * x[rows[n, j]]; in f32,

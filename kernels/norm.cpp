@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-// Checks that a view is [rows, C] like the main one, with any leading dimensions.
+// Checks the main argument, [rows, C] with any number of leading dimensions.
 void check_main(const char* op, const char* arg, const View& main) {
   check_dtype(op, arg, main, kComputeDTypes);
   check_contiguous(op, arg, main);
@@ -24,7 +24,7 @@ void check_rows(const char* op, const char* arg, const View& view, const View& m
   throw ShapeError(cat(op, ": ", arg, " is ", view, ", expected ", main.rows(), " rows"));
 }
 
-// Checks that LayerNorm and RMSNorm share.
+// Checks the forward arguments that LayerNorm and RMSNorm share.
 template <class Args>
 void check_norm_fwd(const char* op, const Args& a) {
   check_main(op, "x", a.x);

@@ -24,7 +24,7 @@ struct LayerNormFwdArgs {
 
 // RMSNorm (arXiv:1910.07467, eq. 4), fused with a preceding residual addition:
 //   s = x + residual (s = x without one);  y = s / sqrt(mean(s^2) + eps) * gain
-// Views as in LayerNorm.
+// Layouts and dtypes are as in LayerNormFwdArgs.
 struct RmsNormFwdArgs {
   View x;           // [rows, C]
   View residual{};  // [rows, C]; optional

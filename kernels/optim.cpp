@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-// Checks the span of a parameter without a master.
+// Checks the span of a bf16 parameter that has no f32 master copy.
 void check_rounded_span(const char* op, const AdamWArgs& a) {
   check_contiguous(op, "master", a.master);
   check_shape(op, "grad", a.grad, a.master.shape);

@@ -21,7 +21,7 @@ namespace shale::kernels {
 // half is added below the bits that are kept. So the bits of an element depend neither on the span
 // nor on the device.
 struct StochasticRounding {
-  uint64_t stream = 0;  // different for each parameter: hash_name
+  uint64_t stream = 0;  // random stream: hash_name of the parameter's name
   int64_t first = 0;    // index of master[0] in the parameter, which has at most 2^34 elements
 };
 
@@ -36,7 +36,7 @@ struct AdamWArgs {
   float beta2 = 0.95f;
   float eps = 1e-8f;
   float weight_decay = 0;
-  StochasticRounding rounding{};  // for a bf16 master
+  StochasticRounding rounding{};  // used for a bf16 master
 };
 
 // AdamW with 8-bit moments, quantized per block (arXiv:2110.02861, section 2): a code is a level of

@@ -20,7 +20,7 @@ struct PointwiseStep {
   DType dtype = DType::kF32;
   uint8_t to = 0, a = 0, b = 0, c = 0;
   uint8_t operand = 0;  // kLoad: index of the input; kStore: index of the output
-  float value = 0;      // kConstant
+  float value = 0;      // kConstant: the number
 };
 
 // A chain of elementwise ops that runs for each element of a shape. Constants come first, and their
@@ -32,7 +32,7 @@ struct PointwiseProgram {
   int constants = 0;  // number of leading kConstant steps
   int inputs = 0, outputs = 0;
 
-  bool loads(int input) const;  // whether a step reads that input
+  bool loads(int input) const;  // true if a step reads that input
 };
 
 // outputs = program(inputs), in one pass over memory. Results are rounded after each step, so a
@@ -60,7 +60,7 @@ struct PointwiseDims {
   int count = 0;
   std::array<int64_t, kMaxDims> size{};
   std::array<std::array<int64_t, kMaxPointwiseInputs>, kMaxDims> stride{};  // in elements
-  std::array<bool, kMaxPointwiseInputs> dense{};  // output element i reads input element i
+  std::array<bool, kMaxPointwiseInputs> dense{};  // true if output element i reads input element i
 
   explicit PointwiseDims(const PointwiseArgs& args);
 };

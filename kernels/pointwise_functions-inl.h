@@ -36,7 +36,7 @@ __device__ __forceinline__ F power_of_two(F n) {
 }
 
 template <class F>
-__device__ __forceinline__ F nearest_integer(F x) {  // |x| < 2^22
+__device__ __forceinline__ F nearest_integer(F x) {  // for |x| < 2^22
   return (x + like(x, 0x1.8p23f)) - like(x, 0x1.8p23f);
 }
 
@@ -124,7 +124,7 @@ __device__ __forceinline__ F sine_of(F x, float quarters) {
   return choose(absolute(x) <= like(x, 0x1p45f), with_sign, like(x, kQuietNan));
 }
 
-// e^(p log |x|), which loses as many bits as p log |x| has before its point. A negative x gives a
+// Computes e^(p log |x|). A p log |x| of about 2^b costs b bits of precision. A negative x gives a
 // number only if p is an integer.
 template <class F>
 __device__ __forceinline__ F pow_of(F x, F p) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ F smaller_of(F a, F b) {
   return choose(a < b, a, choose(is_nan(a), a, b));
 }
 
-// The op of an arithmetic step. Ops that are not listed are not arithmetic.
+// Computes op(a, b, c) for the ops that are arithmetic, which excludes loads, constants and stores.
 template <class F>
 __device__ __forceinline__ F apply(PointwiseOp op, F a, F b, F c) {
   const F zero = like(a, 0.f), one = like(a, 1.f);

@@ -77,7 +77,7 @@ class Compiler {
       const PointwiseOp op = graph_.at(int(v)).op;
       if (op != PointwiseOp::kConstant && op != PointwiseOp::kLoad) place(int(v));
     }
-    // Stores inputs and constants that are outputs themselves.
+    // Stores the outputs that are themselves inputs or constants.
     for (size_t v = 0; v < uses_.size(); ++v) {
       if (graph_.at(int(v)).op == PointwiseOp::kConstant) store(int(v));
       if (uses_[v] > 0 && register_of_[v] < 0) place(int(v));
@@ -100,7 +100,7 @@ class Compiler {
     }
   }
 
-  // If the only use of a value is a rounding, its own step rounds it.
+  // If the only use of a value is a conversion, the step that computes the value also rounds it.
   void merge_roundings() {
     rounding_of_.assign(uses_.size(), DType::kF32);
     merged_.assign(uses_.size(), false);
@@ -129,7 +129,7 @@ class Compiler {
     return uint8_t(number);
   }
 
-  // The last use of a value frees its register, unless it is a constant.
+  // Counts a use of a value. The last use frees its register, unless the value is a constant.
   void release(int value) {
     if (--uses_[size_t(value)] > 0 || graph_.at(value).op == PointwiseOp::kConstant) return;
     taken_[size_t(register_of_[size_t(value)])] = false;
@@ -149,7 +149,7 @@ class Compiler {
     std::array<uint8_t*, 3> args = {&step.a, &step.b, &step.c};
     for (int i = 0; i < arity_of(value.op); ++i) {
       const int arg = value.args[size_t(i)];
-      if (register_of_[size_t(arg)] < 0) place(arg);  // loads come as late as possible
+      if (register_of_[size_t(arg)] < 0) place(arg);  // loads an input just before its first use
       *args[size_t(i)] = uint8_t(register_of_[size_t(arg)]);
     }
     const int arity = arity_of(value.op);
@@ -173,10 +173,10 @@ class Compiler {
   const char* what_;
   const PointwiseGraph& graph_;
   const std::vector<int>& outputs_;
-  std::vector<int> uses_;  // remaining uses
+  std::vector<int> uses_;  // remaining uses of each value
   std::vector<int> register_of_;
-  std::vector<DType> rounding_of_;  // dtype of a merged rounding; f32: none
-  std::vector<bool> merged_;        // roundings that the step before them does
+  std::vector<DType> rounding_of_;  // dtype to which a value's step also rounds; f32: none
+  std::vector<bool> merged_;        // true for a conversion that the step of its argument does
   std::array<bool, kMaxPointwiseRegisters + 1> taken_{};
   PointwiseProgram program_;
 };
@@ -199,7 +199,7 @@ int PointwiseGraph::input(DType dtype) {
 int PointwiseGraph::constant(float value) {
   for (size_t i = 0; i < values_.size(); ++i) {
     const Value& other = values_[i];
-    // Compares bits, because 0 and -0 are two constants.
+    // Compares bits, so that 0 and -0 are different constants.
     if (other.op == PointwiseOp::kConstant &&
         std::bit_cast<uint32_t>(other.value) == std::bit_cast<uint32_t>(value)) {
       return int(i);

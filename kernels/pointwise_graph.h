@@ -21,12 +21,12 @@ class PointwiseGraph {
     DType dtype = DType::kF32;  // dtype the result is rounded to
     std::array<int, 3> args{};
     int input = 0;    // kLoad: index of the input
-    float value = 0;  // kConstant
+    float value = 0;  // kConstant: the number
   };
 
   int input(DType dtype);
   int constant(float value);
-  // Adds op of these values, rounded to dtype; returns the number of the new value.
+  // Applies `op` to the values `args` and rounds to `dtype`; returns the number of the new value.
   int apply(PointwiseOp op, DType dtype, std::span<const int> args);
   int apply(PointwiseOp op, DType dtype, std::initializer_list<int> args) {
     return apply(op, dtype, std::span<const int>(args.begin(), args.size()));
@@ -39,7 +39,7 @@ class PointwiseGraph {
   const Value& at(int value) const { return values_[size_t(value)]; }
   int inputs() const { return inputs_; }
 
-  // Returns a program that computes exactly what these values need and outputs them in order.
+  // Returns a program that computes only what the values `outputs` need and outputs them in order.
   // Throws ShapeError, which names `what`, if a program cannot have that many steps, registers,
   // inputs or outputs.
   PointwiseProgram compile(const char* what, const std::vector<int>& outputs) const;

@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-constexpr int64_t kMaxKernel = 16;  // positions in a window must be below 256
+constexpr int64_t kMaxKernel = 16;  // a position in a window must fit in 8 bits
 
 void check_pool(const char* op, const char* x_name, const View& x, const char* y_name,
                 const View& y, const View& place, int64_t kernel, const Windows& windows) {

@@ -16,7 +16,7 @@ namespace shale::kernels {
 struct RandomNormalArgs {
   View y;  // contiguous f32, bf16 or f16
   uint64_t seed = 0;
-  uint64_t stream = 0;  // hash_name of the parameter
+  uint64_t stream = 0;  // hash_name of the parameter's name
   int64_t first = 0;    // index of y[0] in the whole parameter
   int64_t run = 0;      // elements of a row of the box; 0: y is one row
   int64_t stride = 0;   // distance between rows of the box in the whole parameter

@@ -12,7 +12,7 @@ void register_cpu_kernels();
 namespace cuda {
 void register_kernels();
 // Compute capability times ten that the kernels running on the current GPU were compiled for. It is
-// lower than the GPU's own if the driver compiled them from the PTX of an earlier one.
+// lower than the GPU's own if the driver compiled them from PTX for an earlier one.
 int kernel_arch();
 }  // namespace cuda
 namespace emu {

@@ -20,14 +20,14 @@ class SlotBase {
   const char* name() const { return name_; }
   bool filled(DeviceType device) const { return erased(device) != nullptr; }
 
-  static const std::vector<SlotBase*>& all();  // all slots of the program
+  static const std::vector<SlotBase*>& all();  // returns all slots of the program
 
  protected:
   using Erased = void (*)();
   void set_erased(DeviceType device, Erased fn) { table_[static_cast<size_t>(device)] = fn; }
   Erased erased(DeviceType device) const { return table_[static_cast<size_t>(device)]; }
   Erased lookup(const Exec& exec) const;  // throws UnavailableError naming op and device
-  // Makes the call through exec.observer. `args` are the slot's arguments, `run` the
+  // Lets exec.observer make the call. `args` are the slot's arguments, `run` the
   // implementation.
   void observe(const Exec& exec, const void* args,
                const std::function<void(const Exec&)>& run) const;
