@@ -2,12 +2,12 @@
 
 // Clusters (PTX ISA, "Cluster of Cooperative Thread Arrays"): up to 8 neighbouring blocks of a grid
 // that was launched with .cluster. They run at the same time on neighbouring multiprocessors and
-// can access each other's shared memory. An address there is given by the address in this block and
-// the rank of the other block. The rank is blockIdx.x modulo the cluster size; a block's own rank
-// is valid too. All blocks must lay out their shared memory in the same way.
+// can access each other's shared memory. An object in another block is named by its address in this
+// block and the other block's rank. The rank is blockIdx.x modulo the cluster size; a block's own
+// rank is valid too. All blocks must lay out their shared memory in the same way.
 //
 //   cluster_rank()                       rank of this block
-//   cluster_sync()                       barrier of all threads of all blocks; afterwards a thread
+//   cluster_sync()                       barrier of all threads of the cluster; afterwards a thread
 //                                        sees what the others wrote to shared memory before it
 //   mbarrier_arrive_at(barrier, rank)    one arrival at that block's barrier, from a thread
 //                                        that has finished reading; its own writes need not be

@@ -2,7 +2,7 @@
 
 // Asynchronous copies from global to shared memory (sm_80).
 //
-//   cp_async<kBytes>(to, from, valid = true)  4, 8 or 16 bytes, both addresses multiples of that;
+//   cp_async<kBytes>(to, from, valid = true)  copies 4, 8 or 16 bytes, aligned to kBytes;
 //                                             if not valid, writes zeros and reads nothing
 //   cp_async_part<kBytes>(to, from, bytes)    the same, but reads only the first `bytes` (0 to
 //                                             kBytes) and writes zeros after them

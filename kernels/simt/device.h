@@ -5,7 +5,7 @@
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 
-// The device for which this build of a kernel file registers its slots.
+// Device type whose kernels this build of a kernel file registers: the GPU or the emulator.
 #ifdef __CUDACC__
 inline constexpr DeviceType kDevice = DeviceType::kCuda;
 #else

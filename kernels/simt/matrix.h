@@ -40,7 +40,7 @@ __device__ __forceinline__ void mma_m16n8k8_f32(float (&d)[4], const float (&a)[
   const int lane = threadIdx.x % kWarpSize, quad = lane & ~3, t = lane % 4;
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    const int high = k / 4;  // the other registers have the upper half of k
+    const int high = k / 4;  // 1 if k is in the upper half
     const float a_top = shfl(a[2 * high], quad + k % 4);
     const float a_bottom = shfl(a[2 * high + 1], quad + k % 4);
     const float b_left = shfl(b[high], 4 * (2 * t) + k % 4);

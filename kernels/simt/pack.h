@@ -45,7 +45,7 @@ __device__ __forceinline__ Floats<kCount> to_floats(const Pack<T, kCount>& pack)
 template <typename T, int kCount>
 __device__ __forceinline__ Pack<T, kCount> from_floats(const Floats<kCount>& floats) {
   if constexpr (sizeof(T) == 2 && kCount % 2 == 0) {
-    // Converts two at a time, which is one instruction.
+    // Converts two numbers at a time, in one instruction.
     struct Pairs {
       uint32_t at[kCount / 2];
     } pairs;

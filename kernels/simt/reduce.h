@@ -5,8 +5,9 @@
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 
-// Reductions in a fixed order: a butterfly over the lanes, then warp by warp. Every thread gets the
-// same bits. T is float, double or an integer; the maximum of floats ignores NaN.
+// Reductions in a fixed order: a butterfly over the lanes of a warp, then the warps in ascending
+// order. Every thread gets the same bits. T is float, double or an integer; the maximum of floats
+// ignores NaN.
 struct Add {
   template <typename T>
   __device__ __forceinline__ T operator()(T a, T b) const {
@@ -21,7 +22,7 @@ struct Max {
   }
 };
 
-// Reduces over groups of kLanes neighbouring lanes, a power of two.
+// Reduces over each group of kLanes neighbouring lanes; kLanes is a power of two.
 template <int kLanes = kWarpSize, typename T, class Op>
 __device__ __forceinline__ T warp_reduce(T value, const Op& op) {
 #pragma unroll
@@ -42,17 +43,19 @@ struct BlockReduceSlots {
   T of_warp[kWarpSize];
 };
 
-// Reduces over a one-dimensional block of whole warps, which all call it; it synchronises twice.
+// Reduces over a one-dimensional block of whole warps. All threads must call it; it calls
+// __syncthreads twice.
 template <typename T, class Op>
 __device__ __forceinline__ T block_reduce(T value, const Op& op) {
   BlockReduceSlots<T>& slots = shared<BlockReduceSlots<T>>();
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int warps = blockDim.x / kWarpSize;
   value = warp_reduce(value, op);
-  __syncthreads();  // nobody still reads the slots of an earlier call
+  __syncthreads();  // waits until all have read the slots of an earlier call
   if (lane == 0) slots.of_warp[warp] = value;
   __syncthreads();
-  // In warp order; the number of warps need not be a power of two. The reads are broadcasts.
+  // Adds in warp order; the number of warps need not be a power of two. All lanes read one slot at
+  // a time.
   T total = slots.of_warp[0];
   for (int i = 1; i < warps; ++i) total = op(total, slots.of_warp[i]);
   return total;

@@ -11,10 +11,11 @@ struct WgmmaTile {
   uint64_t descriptor;
 };
 
-// Fields in units of 16 bytes. From bit 0: the start address, below 2^18 bytes. From bit 16: the
-// distance of adjacent 64-column tiles (unused by k_major). From bit 32: the distance of adjacent
-// groups of 8 lines, 8 times 128 bytes. Bit 62: 128-byte swizzle. `offset` (bytes from the start)
-// is a separate argument, so that descriptors of one tile differ by constants.
+// Returns a descriptor. Its fields are in units of 16 bytes. From bit 0: the start address, below
+// 2^18 bytes. From bit 16: the distance of adjacent 64-column tiles (unused by k_major). From bit
+// 32: the distance of adjacent groups of 8 lines, 8 times 128 bytes. Bit 62: 128-byte swizzle.
+// `offset` (bytes from the start) is a separate argument, so that descriptors of one tile differ by
+// constants.
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, int offset,
                                                      int tile_bytes) {
   constexpr uint64_t kLineGroup = 8 * 128, kSwizzle128 = uint64_t{1} << 62;
@@ -23,7 +24,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, int offse
   return (shared_address(tile) / 16 | layout) + static_cast<uint64_t>(offset / 16);
 }
 
-// The swizzle permutes address bits, so the columns of a line have the same address as without it.
+// The hardware swizzles the address bits itself, so the descriptor has k's address without swizzle.
 template <int kElementBytes = 2>
 __device__ __forceinline__ WgmmaTile<false> k_major(const void* tile, int k) {
   return {wgmma_descriptor(tile, kElementBytes * k, 16)};

@@ -4,7 +4,7 @@
 
 namespace shale::kernels::cuda::simt {
 
-// CUDA's functions take the 64-bit type by another name.
+// CUDA's atomics take unsigned long long, which is not the type uint64_t.
 using Wide = unsigned long long;
 
 __device__ __forceinline__ float atomic_add(float* p, float value) {

@@ -11,19 +11,20 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// Not .aligned, because the lanes of a warp may arrive separately.
+// The instructions are not .aligned, because the lanes of a warp may arrive separately.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The address in the block of that rank that corresponds to `p` here.
+// Returns the address that `p` has in the shared memory of block `rank`.
 __device__ __forceinline__ uint32_t cluster_address(const void* p, int rank) {
   uint32_t there = 0;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(rank));
   return there;
 }
 
-// Not .release.cluster, which would make a warp wait until the whole GPU sees its writes.
+// The arrival is not .release.cluster, which would make a warp wait until the whole GPU sees its
+// writes.
 __device__ __forceinline__ void mbarrier_arrive_at(MBarrier& barrier, int rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(
                    cluster_address(&barrier, rank))

@@ -8,7 +8,8 @@
 namespace shale::kernels::cuda::simt {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-// Before sm_80 there are no such copies: the thread copies itself, and may read what it has stored.
+// GPUs before sm_80 have no asynchronous copies: the thread copies the bytes itself, and may read
+// them at once.
 template <int kBytes>
 __device__ __forceinline__ void cp_async_part(void* to, const void* from, int bytes) {
   using Words =
@@ -31,7 +32,7 @@ __device__ __forceinline__ void cp_async_commit() {}
 template <int kNewest>
 __device__ __forceinline__ void cp_async_wait() {}
 #else
-// 16 bytes bypass the L1 cache (.cg), because the data is copied only once.
+// Copies of 16 bytes bypass the L1 cache (.cg), because the data is copied only once.
 template <int kBytes>
 __device__ __forceinline__ void cp_async_part(void* to, const void* from, int bytes) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);

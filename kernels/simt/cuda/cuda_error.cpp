@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kUnaskedSharedBytes = size_t{48} << 10;
 
-// Advice for the user that CUDA's own text does not give.
+// Returns advice for the user that CUDA's own error text lacks, or an empty text.
 const char* advice(cudaError_t result) {
   switch (result) {
     case cudaErrorInsufficientDriver:
@@ -37,7 +37,7 @@ const char* advice(cudaError_t result) {
                                   cudaGetErrorString(result), advice(result));
   switch (result) {
     case cudaErrorMemoryAllocation:
-      cudaGetLastError();  // clears the error: it is not final, later calls may succeed
+      cudaGetLastError();  // clears the error, which is not final: later calls may succeed
       throw OutOfMemoryError(message);
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
@@ -87,7 +87,7 @@ void check_dependent_launch(const void* kernel, const Device& device) {
 void allow_shared_memory(const void* kernel, const Device& device, size_t bytes) {
   static std::mutex mutex;
   static auto& allowed = *new std::map<std::pair<const void*, int>, size_t>;
-  // More than the default limit, so that the value cannot be confused with it.
+  // Sets more than the default limit, so that a raised limit is never equal to the default one.
   bytes = std::max(bytes, kUnaskedSharedBytes + 1024);
   const std::lock_guard lock(mutex);
   size_t& most = allowed[{kernel, device.index}];

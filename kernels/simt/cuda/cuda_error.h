@@ -10,10 +10,10 @@ namespace shale::kernels::cuda {
 // usable GPU or driver, else InternalError. `what` is the name of the call: "cudaMalloc".
 void check(cudaError_t result, const char* what);
 
-// Like check(), for a launch of `kernel`; the message also has its configuration.
+// Like check(), for a launch of `kernel`; the message also has the launch configuration.
 void check_launch(cudaError_t result, const void* kernel, const cudaLaunchConfig_t& config);
 
-// Throws UnavailableError if `kernel` cannot be launched as dependent: its code has no wait.
+// Throws UnavailableError if `device`, below compute capability 9.0, has no dependent launch.
 void check_dependent_launch(const void* kernel, const Device& device);
 
 // Allows `kernel` this dynamic shared memory on `device`, which must be the current one. Calls the

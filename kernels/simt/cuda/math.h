@@ -29,7 +29,7 @@ __device__ __forceinline__ uint16_t bf16_bits(float x) {
 }
 #endif
 
-// NaN becomes the hardware's canonical NaN, 0x7fff.
+// Rounds to nearest, ties to even. A NaN becomes the hardware's canonical NaN, 0x7fff.
 template <typename T>
 __device__ __forceinline__ T from_float(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   return uint32_t{from_float<T>(high).bits} << 16 | from_float<T>(low).bits;
 #else
-  uint32_t result;  // the instruction takes the upper half first
+  uint32_t result;  // cvt takes the upper half first
   if constexpr (std::is_same_v<T, bf16>) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
   } else {
@@ -87,7 +87,8 @@ __device__ __forceinline__ float fast_rsqrt(float x) {
   return result;
 }
 
-// volatile: otherwise the compiler would see that the input is equal in each iteration of a loop.
+// The asm is volatile; otherwise the compiler would see that x is equal in each iteration of a
+// loop.
 __device__ __forceinline__ int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;

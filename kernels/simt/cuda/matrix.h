@@ -8,7 +8,7 @@
 
 namespace shale::kernels::cuda::simt {
 
-// volatile and "memory" keep the loads after the barrier that precedes them in the source.
+// The asm has volatile and "memory" to keep the loads after the barrier that precedes them.
 template <int kCount, bool kTransposed = false>
 __device__ __forceinline__ void ldmatrix(uint32_t (&r)[kCount], const void* row) {
   const uint32_t address = shared_address(row);
@@ -47,8 +47,8 @@ __device__ __forceinline__ void ldmatrix(uint32_t (&r)[kCount], const void* row)
   }
 }
 
-// The instruction needs sm_90, and is only used there for an epilogue's 4 matrices (stmatrix_x4).
-// This does the same with plain stores; the row addresses come from the lanes that hold them.
+// The instruction stmatrix needs sm_90; kernels use it only through stmatrix_x4(). This function
+// does the same with plain stores, to row addresses that it gets from other lanes by shuffles.
 template <int kCount, bool kTransposed = false>
 __device__ __forceinline__ void stmatrix(void* row, const uint32_t (&r)[kCount]) {
   static_assert(kCount == 1 || kCount == 2 || kCount == 4);
@@ -73,7 +73,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
                                              const uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   if constexpr (std::is_same_v<T, bf16>) {
-    __trap();  // no such instruction
+    __trap();  // f16 only: no bf16 mma before sm_80
   } else {
     static_assert(std::is_same_v<T, f16>);
 #pragma unroll

@@ -34,7 +34,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect(MBarrier& barrier, int by
       : "memory");
 }
 
-// try_wait sleeps for a time that the hardware chooses.
+// The instruction try_wait sleeps for a time that the hardware chooses, so the loop is not a busy
+// one.
 __device__ __forceinline__ void mbarrier_wait(MBarrier& barrier, int parity) {
   const uint32_t address = shared_address(&barrier);
   uint32_t done = 0;

@@ -18,8 +18,8 @@ __device__ __forceinline__ bool is_packed(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-// The type that the compiler moves in one instruction, which it does not always do for an array of
-// smaller types.
+// The type of kBytes that the compiler loads or stores in one instruction, which it does not always
+// do for an array of smaller types.
 template <int kBytes>
 struct WordOf;
 template <>
@@ -48,7 +48,7 @@ __device__ __forceinline__ auto load_pack(const T* p) {
   using Packed = Pack<T, kCount == 0 ? kPackSize<T> : kCount>;
   return std::bit_cast<Packed>(*reinterpret_cast<const typename WordOf<sizeof(Packed)>::Type*>(p));
 }
-// Uses inline PTX for more than one word, because the compiler may split an ordinary store of a
+// Uses inline PTX for more than 4 bytes, because the compiler may split an ordinary store of a
 // uint4 into four.
 template <typename T, int kCount>
 __device__ __forceinline__ void store_pack(T* p, const Pack<T, kCount>& pack) {

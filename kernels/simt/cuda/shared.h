@@ -6,7 +6,8 @@
 
 namespace shale::kernels::cuda::simt {
 
-// An array of bytes, because a __shared__ variable must not have constructors, and bf16 has one.
+// Storage is an array of bytes, because a __shared__ variable must not have constructors, and bf16
+// has one.
 template <typename T>
 __device__ __forceinline__ T& shared() {
   static_assert(std::is_trivially_destructible_v<T>);

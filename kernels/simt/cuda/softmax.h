@@ -16,8 +16,8 @@ __device__ __forceinline__ float max_or_nan(float a, float b) {
   return result;
 }
 
-// Inline PTX: if C++ adds the bits, ptxas finds too few registers for matmuls that are in flight at
-// the same time (C7511).
+// Adds the bits in inline PTX: if C++ adds them, ptxas finds too few registers for matmuls that are
+// in flight at the same time (C7511).
 __device__ __forceinline__ float add_exponent(float x, float n) {
   float result;
   asm("{\n"

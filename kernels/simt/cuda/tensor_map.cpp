@@ -29,7 +29,7 @@ TensorMap make_tensor_map(const TensorMapSpec& spec) {
     sizes[d] = static_cast<cuuint64_t>(spec.sizes[d]);
     box[d] = static_cast<cuuint32_t>(spec.box[d]);
     steps[d] = 1;
-    // The innermost stride is implicit.
+    // The stride of dimension 0 is implicit.
     if (d > 0) {
       stride_bytes[d - 1] = static_cast<cuuint64_t>(spec.strides[d] * dtype_size(spec.dtype));
     }
@@ -39,8 +39,8 @@ TensorMap make_tensor_map(const TensorMapSpec& spec) {
       &map, type_of(spec.dtype), static_cast<cuuint32_t>(spec.dims), const_cast<void*>(spec.data),
       sizes, stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       spec.swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-      // Boxes of a row are used one after the other: the next one's 128 bytes are loaded into the
-      // L2 cache with this one's.
+      // Kernels use the boxes of a row one after the other, so the L2 cache fetches 256 bytes: a
+      // line of this box, 128 bytes, and one of the next box.
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw InternalError(cat("cuda: cuTensorMapEncodeTiled fails with ", static_cast<int>(result),

@@ -5,7 +5,7 @@
 
 namespace shale::kernels::cuda::simt {
 
-// PTX requires the destination ::cluster even for a block without a cluster.
+// PTX requires .shared::cluster as the destination even for a block without a cluster.
 template <typename... Coordinates>
 __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, MBarrier& full,
                                          Coordinates... at) {

@@ -31,7 +31,7 @@ __device__ __forceinline__ bool all(bool predicate, uint32_t mask = kAllLanes) {
   return __all_sync(mask, predicate) != 0;
 }
 
-// Tells the compiler that the value is the same for all lanes.
+// Returns lane 0's value, so that the compiler knows that the value is the same for all lanes.
 __device__ __forceinline__ int uniform(int x) {
   return shfl(x, 0);
 }

@@ -24,9 +24,10 @@ __device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], WgmmaTile<false>
   WgmmaInstruction<kColumns>::template bytes<TA, TB>(d, a.descriptor, b.descriptor, accumulate);
 }
 
-// Tells the compiler that d changes here, so that it moves neither writes nor reads across. An asm
-// statement says nothing about registers that it does not name. Indexed, because a loop over the
-// elements of one of several arrays was not unrolled, which put all of them into local memory.
+// Tells the compiler that d changes here, so that it moves neither reads nor writes of d across
+// this point. An asm statement says nothing about registers that it does not name. The array is
+// indexed: a loop over the elements of one of several arrays was not unrolled, so that all arrays
+// went to local memory.
 template <int kCount>
 __device__ __forceinline__ void change(float (&d)[kCount]) {
 #pragma unroll
@@ -65,7 +66,7 @@ __device__ __forceinline__ void stmatrix_x4(void* row, const uint32_t (&r)[4]) {
                : "memory");
 }
 
-// The address is recomputed, because keeping it would cost a register.
+// The asm computes the word's address again each time, because keeping it would cost a register.
 template <int kThreads>
 __device__ __forceinline__ void settle(uint32_t (&words)[kThreads], uint32_t bits) {
   asm volatile(

@@ -1,8 +1,8 @@
 #pragma once
 
-// wgmma.mma_async for each number of columns. An asm statement takes only literals and must name
-// every accumulator register, so this file uses macros, which it undefines at its end, and a line
-// for each number.
+// The instruction wgmma.mma_async for each number of columns of d. An asm statement takes only
+// literals and must name every accumulator register, so this file uses macros, which it undefines
+// at its end, and a line for each number of columns.
 
 #include <type_traits>
 
@@ -85,7 +85,8 @@ struct WgmmaInstruction;
 #define SHALE_TEXT_256 SHALE_TEXT_248 ", %124, %125, %126, %127"
 #define SHALE_OUT_256 SHALE_OUT_248, SHALE_4(124)
 
-// The arguments after `type` number the operands after the accumulators: n / 2 and following.
+// The arguments after `type` are the numbers of the asm operands that follow the n / 2
+// accumulators.
 #define SHALE_ISSUE_SHARED(n, type, r0, r1, r2, r3, r4)                                       \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " r2                                         \
                ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {"     \

@@ -5,7 +5,7 @@
 
 namespace shale::kernels::emu::simt {
 
-// The type of `value` is not deduced, so that a literal fits any of the types.
+// The compiler does not deduce T from `value`, so that a literal fits any type.
 template <typename T>
 T atomic_add(T* p, std::type_identity_t<T> value, Site site = Site::current()) {
   return emulator::atomic_add(p, value, site);

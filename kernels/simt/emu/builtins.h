@@ -1,6 +1,6 @@
 #pragma once
 
-// CUDA's language for the host compiler: qualifiers are empty, and the index variables are those of
+// CUDA's keywords for the host compiler: qualifiers are empty, and the index variables are those of
 // the emulated thread. They are macros, because only macros can be spelled as in CUDA.
 
 #include <cmath>

@@ -13,14 +13,14 @@ struct LaunchConfig {
   Dim3 block{};
   size_t smem_bytes = 0;        // dynamic shared memory
   int cluster = 1;              // blocks per cluster, neighbours along x (cluster.h)
-  Site site = Site::current();  // names the kernel in reports
+  Site site = Site::current();  // place of the launch, for reports
 };
 
 inline void await_previous_grid(Site site = Site::current()) {
   emulator::await_previous_grid(site);
 }
 
-// A kernel and its arguments, copied: it runs later, when the caller's variables may be gone.
+// A kernel and copies of its arguments: it runs later, when the caller's variables may be gone.
 template <typename... Params>
 struct KernelCall {
   void (*kernel)(Params...);

@@ -17,7 +17,7 @@ inline float to_float(f16 x) {
   return static_cast<float>(x);
 }
 
-// The hardware has a single 16-bit NaN.
+// Any NaN becomes 0x7fff, the only 16-bit NaN that the hardware returns.
 template <typename T>
 T from_float(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -36,7 +36,7 @@ uint32_t pack_pair(float low, float high) {
   return uint32_t{from_float<T>(low).bits} | uint32_t{from_float<T>(high).bits} << 16;
 }
 
-// Flushes subnormal numbers to zero (.ftz).
+// Replaces a subnormal x by zero, like instructions with .ftz.
 inline float flushed(float x) {
   return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
 }

@@ -6,7 +6,7 @@
 
 namespace shale::kernels::emu::simt {
 
-// The address of this variable identifies the type.
+// A variable for each type T: its address identifies the shared object of that type.
 template <typename T>
 inline constexpr char kSharedKey = 0;
 

@@ -13,7 +13,7 @@ inline float fma_saturated(float a, float b, float c) {
   return result > 0.f ? std::fmin(result, 1.f) : 0.f;
 }
 
-// The hardware returns its canonical NaN.
+// Returns the hardware's canonical NaN if a or b is NaN.
 inline float max_or_nan(float a, float b) {
   return a != a || b != b ? std::nanf("") : std::fmax(a, b);
 }

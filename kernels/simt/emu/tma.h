@@ -8,8 +8,8 @@
 
 namespace shale::kernels::emu::simt {
 
-// Overloads for each number of coordinates, because the source location can only follow a fixed
-// number of arguments.
+// There is an overload for each number of coordinates, because the source location can only follow
+// a fixed number of arguments.
 inline void tma_load(void* to, const TensorMap& map, MBarrier& full, int x, int y,
                      Site site = Site::current()) {
   emulator::tma_load(to, map, &full, {x, y}, 2, site);

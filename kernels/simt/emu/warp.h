@@ -20,7 +20,7 @@ template <typename T>
 T shfl_xor(T value, int bits, uint32_t mask = kAllLanes, Site site = Site::current()) {
   return shfl(value, emulator::lane_index() ^ bits, mask, site);
 }
-// A source outside the warp means the lane itself.
+// A source lane outside the warp means the calling lane itself.
 template <typename T>
 T shfl_down(T value, int n, uint32_t mask = kAllLanes, Site site = Site::current()) {
   return shfl(value, emulator::lane_index() + n, mask, site);

@@ -62,7 +62,7 @@ void wgmma(float (&d)[kColumns / 2], WgmmaTile<false> a, WgmmaTile<false> b, boo
                   d, nullptr, site);
 }
 
-// Does nothing: it only matters for the CUDA compiler's register use.
+// Does nothing here: discard() only affects the register use of CUDA's compiler.
 template <int kCount>
 void discard(float (&)[kCount]) {}
 template <typename... Accumulators>

@@ -31,7 +31,7 @@ void end(const void* p) {
   t_fiber->block->global().after_atomic(p);
 }
 
-// Blocks run on several OS threads, so operations are atomic across those too.
+// Uses atomic instructions, because blocks run on several OS threads.
 template <typename T, typename Change>
 T update(const char* name, T* p, Site site, Change&& change) {
   begin(name, p, site);
@@ -69,7 +69,7 @@ uint64_t atomic_add(uint64_t* p, uint64_t value, Site site) {
 }
 
 int32_t atomic_add(int32_t* p, int32_t value, Site site) {
-  return update("atomic_add", p, site, [value](int32_t old) {  // wraps, as on the hardware
+  return update("atomic_add", p, site, [value](int32_t old) {  // the sum wraps, as on the hardware
     return static_cast<int32_t>(static_cast<uint32_t>(old) + static_cast<uint32_t>(value));
   });
 }

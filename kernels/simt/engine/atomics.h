@@ -20,8 +20,8 @@ uint64_t atomic_cas(uint64_t* p, uint64_t expected, uint64_t value, Site site);
 uint32_t atomic_exchange(uint32_t* p, uint32_t value, Site site);
 uint32_t atomic_increment(uint32_t* p, uint32_t last, Site site);
 
-// Blocks run on different OS threads, which share the host memory that is the emulated GPU's. With
-// atomic operations it orders blocks (block_order.h).
+// Implements __threadfence(). Blocks run on different OS threads, and host memory serves as the
+// GPU's global memory. Fences and atomic operations together order blocks (block_order.h).
 void thread_fence();
 
 }  // namespace shale::emulator

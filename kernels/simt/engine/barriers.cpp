@@ -67,7 +67,7 @@ void Barriers::check_named(const Fiber& self, const Barrier& barrier, int id, in
   }
 }
 
-// The instruction works on whole warps: lanes that arrive separately would wait for ever.
+// Named barriers work on whole warps: lanes that arrive separately would wait for ever.
 void Barriers::check_whole_warps(const Barrier& barrier, int id) const {
   std::array<int, kMaxThreads / kWarp> lanes{};
   for (const Fiber* fiber : barrier.arrived) ++lanes[static_cast<size_t>(fiber->warp)];

@@ -8,7 +8,7 @@
 
 namespace shale::emulator {
 
-inline constexpr int kBarriers = 16;  // per block, as on the hardware
+inline constexpr int kBarriers = 16;  // barriers per block, as on the hardware
 
 // The barriers of a block: number 0 is __syncthreads, the others are named barriers.
 class Barriers {
@@ -16,17 +16,18 @@ class Barriers {
   explicit Barriers(Block& block) : block_(block) {}
   void reset();
 
-  // __syncthreads. All threads of the block must reach it, at the same place of the source.
+  // Implements __syncthreads. All threads of the block must call it from the same place in the
+  // source.
   void sync_all(Fiber& self);
-  // Named barrier `id` of `threads` threads (whole warps). Returns when all have arrived, or
+  // Waits at named barrier `id` until `threads` threads (whole warps) have arrived; returns
   // immediately with `arrive_only`.
   void sync(Fiber& self, int id, int threads, bool arrive_only);
 
  private:
   struct Barrier {
-    std::vector<Fiber*> arrived{};  // waiting too, unless arrive_only
-    std::vector<bool> waits{};      // parallel to arrived
-    int threads = 0;                // of a named barrier
+    std::vector<Fiber*> arrived{};  // threads that have arrived
+    std::vector<bool> waits{};      // per entry of arrived: false for arrive_only
+    int threads = 0;                // expected at a named barrier
     SyncClock clock{};
   };
   void check_named(const Fiber& self, const Barrier& barrier, int id, int threads) const;
@@ -37,7 +38,7 @@ class Barriers {
   std::array<Barrier, kBarriers> barriers_{};
 };
 
-void sync_threads(Site site);  // __syncthreads
+void sync_threads(Site site);  // implements __syncthreads
 void named_barrier(int id, int threads, bool arrive_only, Site site);
 
 }  // namespace shale::emulator

@@ -13,10 +13,11 @@ constinit thread_local Fiber* t_fiber = nullptr;
 
 namespace {
 
-// Sanitizers need larger frames, and unoptimised code keeps every temporary.
+// Sanitizers need larger stack frames, and unoptimised code keeps every temporary on the stack.
 constexpr size_t kStackBytes = size_t{256} << 10;
-constexpr size_t kStackStride = kStackBytes + kPageBytes;  // a guard page below each stack
-// If all stacks started at the same offset in a page, they would compete for few cache lines.
+constexpr size_t kStackStride = kStackBytes + kPageBytes;  // with a guard page below each stack
+// Returns a thread's offset in its stack's page. Stacks that all started at the same offset would
+// compete for few cache lines.
 size_t colour(int id) {
   return static_cast<size_t>(id) * 320 % 4096;
 }
@@ -135,7 +136,7 @@ void Block::end_thread(Fiber& self) {
 }
 
 // Switches from `self`, which waits, has ended or yields, to the next thread of the cluster that
-// can run. If there is none, the cluster has ended or is deadlocked.
+// can run. If no thread can run, the cluster has ended or is deadlocked.
 void Block::go_on(Fiber& self, bool yields) {
   const bool last = self.state == Fiber::State::kExited;
   Fiber* const next = cluster_.next(*this, yields);

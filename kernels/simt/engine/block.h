@@ -26,25 +26,26 @@ namespace shale::emulator {
 
 class Cluster;
 
-inline constexpr int kMaxThreads = 1024;  // per block
+inline constexpr int kMaxThreads = 1024;  // threads per block
 
-// A launch: the properties that all its blocks share.
+// A launch: what all of its blocks have in common.
 struct Grid {
   Index3 blocks{}, threads{};
   int cluster = 1;                 // blocks per cluster, neighbours along x
-  const void* function = nullptr;  // the kernel
-  size_t dynamic_bytes = 0;        // dynamic shared memory
-  bool asked_for_shared = false;   // may exceed SharedMemory::kUnasked
-  size_t shared_limit = 0;         // set by launch()
+  const void* function = nullptr;  // address of the kernel
+  size_t dynamic_bytes = 0;        // bytes of dynamic shared memory
+  bool asked_for_shared = false;   // may use more than SharedMemory::kUnasked
+  size_t shared_limit = 0;         // maximum shared memory per block; launch() sets it
   bool dependent = false;          // see Exec::dependent_launch
   Options options{};
   Site site{};                   // of the launch; its function is the kernel's name in reports
-  std::function<void()> body{};  // the kernel with its arguments
+  std::function<void()> body{};  // calls the kernel with its arguments
 };
 
-// A block, run by a Cluster. The object is reused, with its stacks and shared memory, for the next
-// block. Its threads are fibers that run until they wait. A failure never unwinds a fiber, because
-// its frames may be compiled without unwind information; it abandons the whole cluster.
+// A CUDA thread block, run by a Cluster. The object is reused, with its stacks and shared memory,
+// for the next block. The block's threads are fibers that run until they wait. A failure never
+// unwinds a fiber, because its frames may be compiled without unwind information; it abandons the
+// whole cluster.
 class Block {
  public:
   Block(Cluster& cluster, int rank);
@@ -52,7 +53,7 @@ class Block {
   Block& operator=(const Block&) = delete;
 
   // ---- For its cluster ----
-  // Prepares to run block `index`. `launch`: see GlobalAccess; may be null.
+  // Prepares to run block `index`. `launch`: as in GlobalAccess::begin_block().
   void begin(const Grid& grid, Index3 index, GlobalLaunch* launch, Actors& actors);
   void end();
   int live() const { return live_; }  // threads that have not ended
@@ -64,7 +65,7 @@ class Block {
 
   Cluster& cluster() { return cluster_; }
   int rank() const { return rank_; }
-  // " of block 1 of the cluster" if the thread belongs to another block, else empty.
+  // Returns " of block 1 of the cluster" if the current thread belongs to another block, else "".
   std::string seen_from_elsewhere() const;
   const Grid& grid() const { return *grid_; }
   const Index3& index() const { return index_; }
@@ -82,19 +83,19 @@ class Block {
   WarpCollectives& warp(int index) { return warps_[static_cast<size_t>(index)]; }
   void hold_call(const void* call, size_t bytes) { call_ = call, call_bytes_ = bytes; }
   std::span<const std::byte> stacks() const { return {stacks_.data(), stacks_.size()}; }
-  // The memory that p points into, if it is not in global memory on a GPU: threads' local
-  // variables, index variables, kernel arguments. Otherwise empty.
+  // Returns the memory that p points into if it would not be global memory on a GPU: threads' local
+  // variables, index variables, kernel arguments. Otherwise returns an empty span.
   std::span<const std::byte> held(const void* p) const;
   bool holds(const void* p) const { return !held(p).empty(); }
 
   // ---- For primitives, called on the fiber `self` ----
-  void wait(Fiber& self);  // returns after the fiber has been woken
+  void wait(Fiber& self);  // returns after another thread has called wake()
   void wake(Fiber& fiber);
-  void yield(Fiber& self);  // lets all others run first
-  // Ends the cluster with a KernelError, which names the current thread; it may belong to another
-  // block that accesses this block's memory. The caller's frame is never left, so its destructors
-  // do not run. Therefore the text is moved from `what`, and the caller must have no other strings,
-  // also no temporaries in the argument.
+  void yield(Fiber& self);  // lets all other threads run first
+  // Ends the cluster with a KernelError, which names the current thread; that thread may belong to
+  // another block that accesses this block's memory. fail() never returns to its caller, whose
+  // destructors do not run. Therefore it moves the text out of `what`, and the caller must hold no
+  // other strings, nor temporaries in the argument.
   [[noreturn]] void fail(Fault fault, std::string&& what);
 
  private:
@@ -107,7 +108,7 @@ class Block {
   Cluster& cluster_;
   int rank_;
   const Grid* grid_ = nullptr;
-  const void* call_ = nullptr;  // the kernel and its arguments
+  const void* call_ = nullptr;  // memory of the kernel's address and arguments
   size_t call_bytes_ = 0;
   Index3 index_{};
   int threads_ = 0;
@@ -127,7 +128,7 @@ class Block {
   std::vector<WarpCollectives> warps_;
 };
 
-// Returns the current thread and records that it is in `primitive`.
+// Returns the current thread and records that it executes `primitive` at `site`.
 inline Fiber& enter(const char* primitive, Site site) {
   Fiber& self = *t_fiber;
   self.primitive = primitive;
@@ -135,8 +136,9 @@ inline Fiber& enter(const char* primitive, Site site) {
   return self;
 }
 
-// Queries by kernels about the current thread. They are defined in another file, because
-// instrumented code would check each of a kernel's own reads. The answers of a thread never change.
+// Kernels call these functions to get the current thread's indices. They are defined in another
+// file, because instrumented code would check each of a kernel's reads of the indices. The results
+// never change for a thread.
 [[gnu::const]] Index3 thread_index();
 [[gnu::const]] Index3 block_index();
 [[gnu::const]] Index3 block_size();
@@ -146,10 +148,10 @@ inline Fiber& enter(const char* primitive, Site site) {
 std::byte* static_shared_memory(const void* key, size_t bytes, size_t alignment);
 uint32_t shared_offset(const void* p);
 
-// Fails unless p is a multiple of `bytes`.
+// Fails unless p is a multiple of `bytes`. `name`: the operation.
 void check_pack(const char* name, const void* p, size_t bytes, Site site);
 
-// Fails unless p is in this kind of memory.
+// Fails unless p is in memory of the kind `space`.
 enum class Space : uint8_t { kGlobal, kShared };
 void check_space(const char* name, const void* p, Space space, Site site);
 

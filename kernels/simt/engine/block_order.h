@@ -7,24 +7,25 @@
 
 namespace shale::emulator {
 
-// Maps another block's number to an epoch: its writes of earlier epochs have been seen. Each
-// __threadfence() of a block ends one of its epochs.
+// Maps the number of another block to an epoch e: this block has seen that block's writes of epochs
+// before e. Each __threadfence() of a block ends one of its epochs.
 using BlockClock = std::map<uint32_t, uint32_t>;
 
 void merge(BlockClock& into, const BlockClock& from);
 
-// Order between the blocks of a launch: a fence followed by an atomic operation in one block, and
-// an operation on the same address followed by a fence in the other (PTX ISA, "Memory Consistency
-// Model": release and acquire patterns). Barriers extend this order within a block; here a fence by
-// any thread counts for its block. Thread-safe.
+// Orders the blocks of a launch: what one block does before a fence and an atomic operation comes
+// before what another does after an atomic operation on the same address and a fence (PTX ISA,
+// "Memory Consistency Model": release and acquire patterns). Barriers extend this order within a
+// block; here a fence by any thread counts for its block. Thread-safe.
 class BlockOrder {
  public:
-  // Called at the first fence: without fences nothing is ordered, and atomics skip this class.
+  // Called at the first fence of a launch. Without fences no block is ordered, and atomic
+  // operations skip this class.
   void begin() { in_use_.store(true, std::memory_order_relaxed); }
   bool in_use() const { return in_use_.load(std::memory_order_relaxed); }
 
-  // Called around an atomic operation at `place`: a block that reads the value it leaves acquires
-  // it.
+  // An atomic operation at `place` calls release() before and acquire() after it, so that a block
+  // which reads a value acquires what the blocks that wrote it have released.
   void release(const void* place, const BlockClock& clock);
   void acquire(const void* place, BlockClock& clock);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPoison = 0xff;
 
-// Atomic, because the emulator runs thread blocks on several OS threads.
+// The additions are atomic, because the emulator runs thread blocks on several OS threads.
 void add_floats(std::byte* to, const std::byte* from, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; i += sizeof(float)) {
     float value = 0;
@@ -43,7 +43,7 @@ void to_device(const BulkCopy& copy, const std::byte* data) {
   switch (copy.kind) {
     case BulkCopy::Kind::kRun: std::memcpy(copy.device, data, copy.bytes); return;
     case BulkCopy::Kind::kAdd: return add_floats(copy.device, data, copy.bytes);
-    case BulkCopy::Kind::kWord: return;  // never leaves shared memory
+    case BulkCopy::Kind::kWord: return;  // kWord never goes to device memory
     case BulkCopy::Kind::kBox:
       for_pieces(copy.map, copy.offset, copy.at, [&](uint32_t offset, std::byte* to, size_t bytes) {
         std::memcpy(to, data + (offset - copy.offset), bytes);
@@ -51,7 +51,7 @@ void to_device(const BulkCopy& copy, const std::byte* data) {
   }
 }
 
-// Accesses the runs of bytes of a box that are inside the array.
+// Records accesses to the parts of a box that are inside the array, one per run of adjacent bytes.
 void access_box(Block& block, const BulkCopy& copy, Access kind) {
   std::byte *begin = nullptr, *end = nullptr;
   const auto flush = [&] {
@@ -188,8 +188,8 @@ void tma_load(void* to, const TensorMap& map, void* mbarrier, const Coordinates&
 
 namespace {
 
-// Issues a copy to block `rank`: the target and the mbarrier are given by their addresses in the
-// block of `self`.
+// Issues a copy to block `rank`. The target and the mbarrier are given by the addresses that they
+// would have in the block of `self`.
 void issue_at(Fiber& self, const BulkCopy& copy, const void* mbarrier, int rank) {
   Block& block = self.block->cluster().reach(self, rank);
   std::byte* const arena = block.shared().data();

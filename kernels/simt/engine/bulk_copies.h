@@ -13,27 +13,27 @@ namespace shale::emulator {
 class Block;
 struct Fiber;
 
-// A copy by TMA: a box of an array, or a run of bytes; also a word that a thread sends to a block
-// of its cluster.
+// A copy by TMA: a box of an array (kBox), a run of bytes (kRun, kAdd), or a word that a thread
+// sends to another block of its cluster (kWord).
 struct BulkCopy {
   enum class Kind : uint8_t { kBox, kRun, kAdd, kWord };
   Kind kind = Kind::kBox;
-  uint32_t offset = 0, bytes = 0;  // in shared memory
-  TensorMap map{};                 // of a box
+  uint32_t offset = 0, bytes = 0;  // place and size in shared memory
+  TensorMap map{};                 // array of a box
   Coordinates at{};
-  std::byte* device = nullptr;  // device memory of a run
+  std::byte* device = nullptr;  // device memory of kRun and kAdd
   uint32_t word = 0;
 };
 
-// Copies to a block's shared memory, by its threads and others of its cluster. The target is
-// poisoned when a copy is issued, and filled when no thread of the cluster can run: as late as the
-// hardware may do it. The thread order decides which of several lands first.
+// Copies to a block's shared memory that threads of its cluster have issued. The target is filled
+// with 0xff bytes when a copy is issued, and with the data when no thread of the cluster can run:
+// as late as the hardware may do it. The thread order decides which of several copies lands first.
 class BulkLoads {
  public:
   explicit BulkLoads(Block& block) : block_(block) {}
   void reset(Order order, uint64_t seed);
   void issue(Fiber& self, const BulkCopy& copy, void* mbarrier);
-  bool land_one();  // false: none is in flight
+  bool land_one();  // lands a copy; false: none is in flight
   bool outstanding() const { return !loads_.empty(); }
 
  private:
@@ -47,38 +47,38 @@ class BulkLoads {
   SeededRandom random_{};
 };
 
-// Copies of one thread to device memory. Shared memory is read when the thread waits for the read,
-// and device memory is written when the thread waits for the write or ends.
+// Copies of one thread from shared to device memory. The copy reads shared memory when the thread
+// waits for reads, and writes device memory when the thread waits for writes or ends.
 class BulkStores {
  public:
   void issue(Fiber& self, const BulkCopy& copy);
   void commit(Fiber& self);
   void wait(Fiber& self, size_t newest, bool written);
-  void finish(Fiber& self);  // at the thread's end; fails if copies were not waited for
+  void finish(Fiber& self);  // called at the thread's end; fails if copies were not waited for
   void reset();
 
  private:
   struct Store {
     BulkCopy copy;
-    std::vector<std::byte> data{};  // contents when read
+    std::vector<std::byte> data{};  // contents of shared memory when it was read
   };
   struct Group {
     std::vector<Store> stores{};
-    SyncClock clock{};  // of its reads
+    SyncClock clock{};  // orders the reads of shared memory
   };
   void read(Fiber& self, Group& group);
 
-  std::vector<Store> open_{};   // not yet in a group
-  std::deque<Group> groups_{};  // oldest first; the first read_ of them have been read
+  std::vector<Store> open_{};   // copies that are not yet in a group
+  std::deque<Group> groups_{};  // oldest first; the first read_ groups have been read
   size_t read_ = 0;
-  int engine_ = -1;  // actor of these copies
+  int engine_ = -1;  // actor that does these copies
 };
 
-// Called by kernels, on the current thread.
+// Functions that kernels call; they act for the current thread.
 void tma_load(void* to, const TensorMap& map, void* mbarrier, const Coordinates& at, int dims,
               Site site);
 void tma_store(const TensorMap& map, const void* from, const Coordinates& at, int dims, Site site);
-// Copies to the same place in all blocks of the cluster whose bits in `blocks` are set.
+// Copies a box to the same address in all blocks of the cluster whose bits in `blocks` are set.
 void tma_load_multicast(void* to, const TensorMap& map, void* mbarrier, unsigned blocks,
                         const Coordinates& at, int dims, Site site);
 void send_word(uint32_t* to, uint32_t word, void* mbarrier, int rank, Site site);

@@ -9,17 +9,18 @@
 
 namespace shale::emulator {
 
-// Vector clocks (C. Fidge 1988; F. Mattern 1988) of the actors of a block: actor a has seen the
-// accesses of actor b up to time seen(a, b). Actors are the threads; engines that access memory on
-// their own (TMA, a warpgroup's wgmma) have the numbers after the threads'.
+// Vector clocks (C. Fidge 1988; F. Mattern 1988) of the actors of a cluster: actor a has seen the
+// accesses of actor b up to time seen(a, b). The first actors are the threads; the next ones are
+// the engines that access memory on their own (TMA, a warpgroup's wgmma).
 //
-// Threads that met at the same barrier share one vector of what they know, so that a barrier costs
-// one vector and not one per thread. All of them continue with the same own time, the latest of
-// their times plus one. So threads in step have equal times, and a shadow cell can name many of
-// them at once.
+// Threads that have waited at the same barrier share one vector of the times they have seen, so
+// that a barrier needs one vector and not one per thread. All of these threads continue with the
+// same own time, the latest of their times plus one. So threads between the same barriers have
+// equal times, and a shadow cell can name many threads at once.
 using ClockVector = std::vector<uint32_t>;
 
-// The knowledge that is passed on at a barrier: that of all actors that released into it.
+// Clock of a synchronisation object such as a barrier: the times that the actors which released
+// into it have seen.
 class SyncClock {
  public:
   void clear() { *this = {}; }
@@ -27,9 +28,9 @@ class SyncClock {
  private:
   friend class Clocks;
   ClockVector latest_{};
-  std::vector<std::shared_ptr<const ClockVector>> merged_{};  // already in latest_
-  // The knowledge of an actor before and after it learned from this clock. Actors with the same
-  // knowledge before share the result.
+  std::vector<std::shared_ptr<const ClockVector>> merged_{};  // vectors already merged into latest_
+  // The times that an actor had seen before and after it acquired this clock. Actors that had seen
+  // the same before share the result.
   struct Lesson {
     std::shared_ptr<const ClockVector> before, after;
   };
@@ -47,11 +48,11 @@ class Clocks {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
     return actor == other ? clock.own : known(actor, other);
   }
-  // Like seen(), but only what the actor was told, also about itself: what all that met with it
-  // know.
+  // Like seen(), but counts only the times in the actor's shared vector, even for the actor itself:
+  // what all threads that waited at the barrier with it have seen.
   uint32_t known(int actor, int other) const {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
-    const auto index = static_cast<size_t>(other);  // actors may have been added since
+    const auto index = static_cast<size_t>(other);  // `known` may be older than the last actors
     return clock.known && index < clock.known->size() ? (*clock.known)[index] : 0;
   }
   bool know_the_same(int actor, int other) const {
@@ -64,7 +65,7 @@ class Clocks {
   // Ends the actor's current time, and returns its number.
   uint32_t tick(int actor) { return clocks_[static_cast<size_t>(actor)].own++; }
 
-  // Adds to `sync` everything that `actor` has done and seen until now, but not what it does next.
+  // Adds to `sync` everything that `actor` has done and seen until now, but not what it does later.
   void release(int actor, SyncClock& sync) {
     Clock& clock = clocks_[static_cast<size_t>(actor)];
     sync.latest_.resize(clocks_.size());
@@ -73,7 +74,7 @@ class Clocks {
     own = std::max(own, clock.own++);
     sync.lessons_.clear();
   }
-  // Adds one past time of an actor.
+  // Adds to `sync` that `actor` has done everything up to `time`.
   void release_time(int actor, uint32_t time, SyncClock& sync) const {
     sync.latest_.resize(clocks_.size());
     uint32_t& latest = sync.latest_[static_cast<size_t>(actor)];
@@ -81,7 +82,7 @@ class Clocks {
     sync.lessons_.clear();
   }
 
-  // Makes all of `sync` seen by `actors`, each of which must have released into it.
+  // Makes all of `sync` seen by `actors`, each of which must have called release() on it.
   void acquire(std::span<const int> actors, const SyncClock& sync) {
     const auto known = std::make_shared<const ClockVector>(sync.latest_);
     uint32_t latest = 0;
@@ -89,7 +90,7 @@ class Clocks {
     for (const int actor : actors) clocks_[static_cast<size_t>(actor)] = {latest, known};
   }
 
-  // Makes all of `sync` seen by `actor`, which need not have released into it.
+  // Makes all of `sync` seen by `actor`, which need not have called release() on it.
   void learn(int actor, SyncClock& sync) {
     Clock& clock = clocks_[static_cast<size_t>(actor)];
     const auto lesson =
@@ -110,8 +111,8 @@ class Clocks {
 
  private:
   struct Clock {
-    uint32_t own = 1;                            // its own time
-    std::shared_ptr<const ClockVector> known{};  // null: no knowledge of others
+    uint32_t own = 1;                            // the actor's current time
+    std::shared_ptr<const ClockVector> known{};  // times of others that it has seen; null: none
   };
 
   static void merge(const std::shared_ptr<const ClockVector>& known, SyncClock& sync) {

@@ -8,9 +8,11 @@
 namespace shale::emulator {
 namespace {
 
-// Threads that poll more often than this wait for something that never happens.
+// If threads yield more often than this without progress, they poll for something that never
+// happens.
 constexpr int64_t kMaxIdleYields = 20'000'000;
-// Number of yields after which a copy lands: a polling thread may depend on one that waits for it.
+// Number of yields of polling threads after which a bulk copy lands, because the polling threads
+// may depend on a thread that waits for the copy.
 constexpr int64_t kPatience = 1024;
 
 }  // namespace
@@ -109,7 +111,8 @@ void Cluster::sync(Fiber& self) {
 
 // ---- Scheduling ----
 
-// Returns the block to check first, if `after` was checked first the last time.
+// Returns the rank of the block to try first; `after` is the one that was tried first the last
+// time.
 int Cluster::first_in_order(int after) {
   if (size_ == 1) return 0;
   return order_ == Order::kRandom ? static_cast<int>(random_.below(static_cast<size_t>(size_)))

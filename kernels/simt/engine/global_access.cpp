@@ -13,11 +13,12 @@
 namespace shale::emulator {
 namespace {
 
-// A cell, from its lowest bit: a block that has read and one that has written in this launch,
-// numbered from 1; the writer's epoch; whether the write was atomic; kWrittenCell; the launch.
+// Fields of a cell, from its lowest bit: the block that has read the element in this launch and the
+// block that has written it, numbered from 1; the writer's epoch; kAtomicCell if the write was
+// atomic; kWrittenCell; the launch number.
 constexpr int kBlockBits = 18, kEpochBits = 10;
 constexpr int kWriterShift = kBlockBits, kEpochShift = 2 * kBlockBits;
-constexpr uint32_t kMany = (1u << kBlockBits) - 1;  // stands for several blocks
+constexpr uint32_t kMany = (1u << kBlockBits) - 1;  // block number that stands for several blocks
 constexpr uint32_t kMaxEpoch = (1u << kEpochBits) - 1;
 constexpr GlobalCell kAtomicCell = GlobalCell{1} << (kEpochShift + kEpochBits);
 static_assert(kAtomicCell << 1 == kWrittenCell && kWrittenCell << 1 == GlobalCell{1}
@@ -32,7 +33,8 @@ struct Constants {
   std::span<const std::byte> found{};
 };
 
-// Finds the read-only part of the program or of a library that contains p: constants.
+// Callback of dl_iterate_phdr: finds the read-only segment of the program or of a library that
+// contains p, which holds constants.
 int look_into(dl_phdr_info* info, size_t, void* argument) {
   auto& constants = *static_cast<Constants*>(argument);
   for (int i = 0; i < info->dlpi_phnum; ++i) {
@@ -157,7 +159,7 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   }
   const GlobalCell launch = GlobalCell{launch_->number} << kLaunchShift;
   const GlobalCell mine =
-      is_atomic ? written_by_me_ | kAtomicCell : written_by_me_;  // includes the launch
+      is_atomic ? written_by_me_ | kAtomicCell : written_by_me_;  // includes the launch number
   if (cell >> kLaunchShift != launch_->number) {                  // first access in this launch
     result.after = kind == Access::kRead ? launch | (cell & kWrittenCell) | me_ : mine;
     return result;
@@ -176,10 +178,11 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
     result.after = (cell & ~GlobalCell{kMany}) | (reader == 0 || reader == me_ ? me_ : kMany);
   } else if (!is_atomic) {
     // Whatever is ordered after this plain write is also ordered after all accesses before the
-    // write, so that the write alone is kept.
+    // write, so the cell keeps only the write.
     result.after = mine;
   } else {
-    // After the block's own plain write the cell stays plainly written.
+    // If the last write is this block's own plain write, the cell keeps it rather than the atomic
+    // write.
     const bool is_plain = writer == me_ && !was_atomic;
     result.after = (is_plain ? written_by_me_ : mine) | reader;
     if (was_atomic && foreign) result.after |= GlobalCell{kMany} << kWriterShift;
@@ -187,9 +190,9 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   return result;
 }
 
-// Changes cells and returns the first step with an error, or the last step. Neighbouring cells
-// mostly have the same history. If blocks run at the same time, the first cell decides which of
-// them came first.
+// Updates the cells of an access and returns the first step with an error, or the last step.
+// Neighbouring cells mostly have the same history. If blocks run at the same time, the first cell
+// decides which block came first.
 GlobalAccess::Step GlobalAccess::change_cells(GlobalCell* cells, size_t count, Access kind) const {
   const std::atomic_ref<GlobalCell> first(cells[0]);
   GlobalCell was = first.load(std::memory_order_relaxed);

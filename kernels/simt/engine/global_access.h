@@ -15,7 +15,7 @@ namespace shale::emulator {
 
 class Block;
 
-// State of global memory that the blocks of one launch share.
+// Data that the checks of global memory share among the blocks of one launch.
 struct GlobalLaunch {
   std::shared_ptr<const GlobalTable> table{};
   uint16_t number = 0;
@@ -28,44 +28,44 @@ struct GlobalLaunch {
 // it reads an element that was never written, or if another block of the launch accesses the same
 // element, one of the two writes, and they are neither both atomic nor ordered (BlockOrder).
 //
-// Not found: conflicts between threads of one block, or between launches, which run one after the
-// other here; fences by the wrong thread of a block, because order is kept per block; late writes
-// of a block that fences more than 1023 times; conflicts of blocks whose numbers differ by a
-// multiple of 2^18 - 2; simultaneous accesses to overlapping bytes that begin at different
+// The checks do not find: conflicts between threads of one block, or between launches, which run
+// one after the other here; fences by the wrong thread of a block, because order is kept per block;
+// late writes of a block that fences more than 1023 times; conflicts of blocks whose numbers differ
+// by a multiple of 2^18 - 2; simultaneous accesses to overlapping bytes that begin at different
 // addresses. Which block of a pair is reported depends on the order in which they run.
 class GlobalAccess {
  public:
   explicit GlobalAccess(Block& block) : block_(block) {}
 
-  // If `launch` is null, the allocations are unknown and nothing is checked. Without `track` plain
-  // accesses are not seen, and only bounds are checked.
+  // If `launch` is null, the allocations are unknown and the block's accesses are not checked.
+  // Without `track` plain accesses are not seen, and only bounds are checked.
   void begin_block(GlobalLaunch* launch, uint64_t block, uint64_t blocks, bool track);
   void end_block() { launch_ = nullptr; }
   bool on() const { return launch_ != nullptr; }
 
-  // A plain access of the current thread outside shared memory, from instrumented code. Local
-  // variables, kernel arguments and constants of the program are not global memory.
+  // Called by instrumented code for a load or store of the current thread outside shared memory.
+  // Local variables, kernel arguments and constants of the program are not global memory.
   void plain_access(const void* p, size_t bytes, Access kind, const void* instruction) {
     if (stacks_.offset(p) < stacks_.bytes || !on()) return;
     const Line& line = line_of(p);
     if (!line.has(p, bytes)) return look_up(p, bytes, kind, instruction);
     if (line.cells != nullptr && tracks_) track(line, p, bytes, kind, instruction);
   }
-  // An access by a primitive, which requires global memory.
+  // Called by a primitive that accesses [p, p + bytes), which must be global memory.
   void access(const void* p, size_t bytes, Access kind);
 
   // ---- Order between blocks ----
   void fence();
-  // Called before and after an atomic operation.
+  // Called before and after an atomic operation at `place`.
   void before_atomic(const void* place);
   void after_atomic(const void* place);
 
  private:
-  // Cached lookup for addresses of this line: an allocation, or memory of another kind.
+  // Cached result of a lookup: the allocation, or other memory, that contains an address.
   struct Line {
     const std::byte* begin = nullptr;
     size_t bytes = 0;
-    GlobalCell* cells = nullptr;  // null: not watched
+    GlobalCell* cells = nullptr;  // null: accesses are not tracked
     int element_shift = 0;
     bool is_global = false;
 
@@ -77,11 +77,11 @@ class GlobalAccess {
     }
   };
   enum class Finding : uint8_t { kNone, kUnwritten, kWritten, kChanged, kRead };
-  // The new value of a cell after an access, and the error found.
+  // Result of an access for one cell: the cell's new value, and the error found.
   struct Step {
     GlobalCell after = 0;
     Finding finding = Finding::kNone;
-    uint32_t other = 0;  // the other block
+    uint32_t other = 0;  // the other block of a conflict
   };
   static constexpr size_t kLines = 128, kLineBytes = 4096;
 
@@ -105,15 +105,15 @@ class GlobalAccess {
 
   Block& block_;
   GlobalLaunch* launch_ = nullptr;
-  std::shared_ptr<const GlobalTable> table_{};  // the table that lines_ refer to
+  std::shared_ptr<const GlobalTable> table_{};  // allocations that lines_ refer to
   uint16_t number_ = 0;
   std::array<Line, kLines> lines_{};
-  Line stacks_{};  // holds most of what threads access
+  Line stacks_{};  // stacks of the block's threads, the most accessed memory
   bool tracks_ = false;
   uint32_t me_ = 0, blocks_ = 0;
   GlobalCell written_by_me_ = 0;  // cell value for a plain write by this block
-  uint32_t epoch_ = 0;            // number of its fences
-  BlockClock read_{};             // by atomic operations since its last fence
+  uint32_t epoch_ = 0;            // number of this block's fences
+  BlockClock read_{};             // acquired by atomic operations since the last fence
   BlockClock seen_{};
 };
 

@@ -59,7 +59,8 @@ std::shared_ptr<const GlobalTable> GlobalMemory::table() {
 uint16_t GlobalMemory::next_launch() {
   const std::lock_guard lock(mutex_);
   if (++launches_ != 0) return launches_;
-  // Launch numbers start again, so cells must forget the numbers of the first launches.
+  // Launch numbers start again at 1, so cells must forget the launches that had these numbers
+  // before.
   for (const auto& [begin, range] : ranges_) {
     GlobalCell* const cells = range.cells();
     const size_t count = cells == nullptr ? 0 : (range.bytes >> range.element_shift) + 1;

@@ -11,12 +11,13 @@
 
 namespace shale::emulator {
 
-// State of one element of global memory, see GlobalAccess. Zero: no access yet.
+// State of one element of global memory (see GlobalAccess). Zero: not accessed yet.
 using GlobalCell = uint64_t;
 inline constexpr GlobalCell kWrittenCell = GlobalCell{1} << 47;  // written since its allocation
-inline constexpr int kLaunchShift = 48;                          // launch number, 16 bits
+inline constexpr int kLaunchShift = 48;                          // the launch number has 16 bits
 
-// An allocation and, if watched, a cell for each of its elements of 2^element_shift bytes.
+// An allocation. If its accesses are tracked, it has a cell for each element of 2^element_shift
+// bytes.
 struct GlobalRange {
   const std::byte* begin = nullptr;
   size_t bytes = 0;
@@ -36,18 +37,18 @@ using GlobalTable = std::vector<GlobalRange>;  // sorted by address
 class GlobalMemory {
  public:
   // [p, p + bytes) must not overlap another allocation. The caller owns it until remove(p). add()
-  // only records where it ends. add_watched() also tracks the accesses to each element, none of
-  // which counts as written; this takes eight bytes per element. `element_bytes`: 1, 2, 4 or 8;
+  // only records the bounds. add_watched() also tracks the accesses to each element; at first no
+  // element counts as written. This takes eight bytes per element. `element_bytes`: 1, 2, 4 or 8;
   // blocks must not share an element.
   void add(const void* p, size_t bytes);
   void add_watched(const void* p, size_t bytes, size_t element_bytes);
   void remove(const void* p) noexcept;  // does nothing if p was not added
-  // Records that the host has written to this memory, which may be part of an allocation.
+  // Records that the host has written to [p, p + bytes), which may be part of an allocation.
   void written(const void* p, size_t bytes);
 
-  // All allocations; null if the device has had none so far.
+  // Returns all allocations; null if the device has had none so far.
   std::shared_ptr<const GlobalTable> table();
-  // Returns a launch number that no cell has from another launch.
+  // Returns a launch number that no cell holds.
   uint16_t next_launch();
 
  private:
@@ -56,7 +57,7 @@ class GlobalMemory {
   mutable std::mutex mutex_;
   bool told_ = false;
   std::map<const std::byte*, GlobalRange> ranges_;
-  std::shared_ptr<const GlobalTable> table_{};  // null: must be rebuilt
+  std::shared_ptr<const GlobalTable> table_{};  // null: must be rebuilt from ranges_
   uint16_t launches_ = 0;
 };
 

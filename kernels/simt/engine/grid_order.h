@@ -12,18 +12,19 @@ struct Fiber;
 // before await_previous_grid(), it checks that threads do nothing that would be wrong on a GPU,
 // where the previous grid may still run.
 
-// Fails if the current thread has not waited yet. `access`: what it does with global memory.
+// Fails if the current thread has not called await_previous_grid() yet. `access`: a verb for the
+// message, such as "reads 4 bytes of".
 void check_waited(Fiber& self, const char* access);
 
-// Second part of a message that begins with "the thread reads 4 bytes of".
+// Rest of a message that begins with, for example, "the thread reads 4 bytes of".
 inline constexpr const char* kBeforeWait =
     " global memory before await_previous_grid(), and the grid was launched as dependent: the one "
     "before it may still be at work there";
 
 // ---- Called by kernels, on the current thread ----
 
-// Called by launch() when the kernel begins. Its pointer and arguments are at `call` and are not
-// global memory.
+// Called by launch() when the kernel begins. The kernel's address and arguments are in the `bytes`
+// bytes at `call`, which are not global memory.
 void begin_kernel(const void* call, size_t bytes);
 void await_previous_grid(Site site);
 

@@ -17,7 +17,7 @@
 namespace shale::emulator {
 namespace {
 
-// Each worker maps two regions per thread of a block for its stacks; the system allows 65530.
+// Each worker maps two regions of memory per thread of a block, for the stacks; Linux allows 65530.
 constexpr int kMaxWorkers = 16;
 
 int64_t count(const Index3& size) {
@@ -57,27 +57,28 @@ void check(const Grid& grid, int arch) {
   }
 }
 
-// Returns the cluster at a position of the order. Clusters start in any order on a GPU, so the
-// order varies here too.
+// Returns the cluster that runs at this position in the launch. Clusters start in any order on a
+// GPU, so the order varies here too.
 int64_t cluster_at(const Grid& grid, int64_t position, int64_t clusters) {
   switch (grid.options.order) {
     case Order::kFifo: return position;
     case Order::kLifo: return clusters - 1 - position;
     case Order::kRandom: break;
   }
-  // A permutation without a table: adds and reverses, depending on the seed.
+  // A permutation that needs no table: shifts the clusters by the seed, and reverses them if it is
+  // odd.
   const auto shift = static_cast<int64_t>(grid.options.seed % static_cast<uint64_t>(clusters));
   const int64_t shifted = (position + shift) % clusters;
   return grid.options.seed % 2 == 0 ? shifted : clusters - 1 - shifted;
 }
 
 Cluster& this_workers_cluster() {
-  // Stacks and shared memory are some hundred KiB, so they are made once per OS thread.
+  // Stacks and shared memory take some hundred KiB, so they are allocated once per OS thread.
   thread_local Cluster cluster;
   return cluster;
 }
 
-// Returns the state for checks of global memory; null if the allocations are unknown.
+// Returns the launch state that checks of global memory need; null if the allocations are unknown.
 std::unique_ptr<GlobalLaunch> begin_launch(const Exec& exec, bool several_workers) {
   if (exec.stream == nullptr) return nullptr;
   GlobalMemory& memory = static_cast<Stream*>(exec.stream)->memory();
@@ -98,7 +99,8 @@ void run(const Exec& exec, const Grid& grid) {
   workers.threads = std::min(exec.threads, kMaxWorkers);
   const auto launch = begin_launch(exec, workers.threads > 1 && clusters > 1);
   const auto run_cluster = [&](int64_t position, int64_t) {
-    // The first failing cluster is reported for any number of workers: those before it still run.
+    // The launch reports the failing cluster that comes first, for any number of workers. So
+    // clusters before a failed one still run.
     if (position > failed.load(std::memory_order_relaxed)) return;
     const auto linear = static_cast<uint64_t>(cluster_at(grid, position, clusters) * grid.cluster);
     const uint64_t x = grid.blocks.x, y = grid.blocks.y;

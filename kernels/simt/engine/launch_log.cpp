@@ -17,7 +17,7 @@
 namespace shale::emulator {
 namespace {
 
-// Names of functions by address in one file, including functions with internal linkage.
+// Maps addresses to function names in one ELF file, including functions with internal linkage.
 class Symbols {
  public:
   explicit Symbols(const char* path) {

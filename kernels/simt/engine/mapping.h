@@ -4,7 +4,7 @@
 
 namespace shale::emulator {
 
-// Zeroed memory in pages of its own, which are allocated when touched. Page-aligned.
+// Zeroed, page-aligned memory. The system allocates its pages when they are first accessed.
 class Mapping {
  public:
   Mapping() = default;
@@ -15,7 +15,8 @@ class Mapping {
 
   std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
-  // Makes any access to these bytes end the program. Whole pages; throws OutOfMemoryError.
+  // Makes any access to bytes [offset, offset + bytes) end the program. Both numbers are multiples
+  // of the page size. Throws OutOfMemoryError.
   void forbid(size_t offset, size_t bytes);
 
  private:

@@ -10,7 +10,7 @@ namespace shale::emulator {
 namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
-constexpr int kRowBytes = 16;  // row of an 8x8 matrix of 16-bit elements
+constexpr int kRowBytes = 16;  // bytes in a row of an 8x8 matrix of 16-bit elements
 
 // ---- ldmatrix, stmatrix ----
 
@@ -21,8 +21,8 @@ struct MatrixAccess {
   bool transposed;
 };
 
-// Calls fn for all elements. Element (row, column) of a matrix is half `column % 2` of a register
-// of lane 4 row + column / 2, with row and column swapped when transposed.
+// Calls fn for all elements of the 8x8 matrices. Element (row, column) of a matrix is half `column
+// % 2` of a register of lane 4 row + column / 2, with row and column swapped when transposed.
 template <typename Fn>
 void for_elements(void* const* payloads, Fn&& fn) {
   const auto& any = *static_cast<const MatrixAccess*>(payloads[0]);
@@ -53,7 +53,7 @@ void combine_store(Block&, uint32_t, void* const* payloads) {
   });
 }
 
-// Checks the access to the row whose address this lane provides.
+// Checks the access to the matrix row whose address this lane provides.
 void check_row(Fiber& self, const MatrixAccess& access, Access kind, const char* name) {
   if (self.lane >= access.count * 8) return;
   Block& block = *self.block;
@@ -81,7 +81,7 @@ float widen(MmaType type, uint32_t bits16) {
   return static_cast<float>(value);
 }
 
-// The operands as matrices. Lane = 4 group + t has in register i:
+// The operands of an mma as matrices. Lane 4 group + t has in register i:
 //   a: rows group + 8 (i % 2), columns 2t and 2t + 1 (+ 8 if i >= 2); tf32: column t (+ 4)
 //   b: rows 2t and 2t + 1 (+ 8 i), column group;                      tf32: row t (+ 4 i)
 //   d: row group + 8 (i / 2), column 2t + i % 2
@@ -108,8 +108,8 @@ void gather_tf32(const Mma& lane, int group, int t, Operands& m) {
   for (int i = 0; i < 2; ++i) m.b[t + 4 * i][group] = tf32(lane.b[i]);
 }
 
-// Products of these types are exact in f32. The hardware adds with fewer roundings, in an
-// unspecified order; this adds in order of k.
+// Products of two such numbers are exact in f32. The hardware adds them with fewer roundings, in an
+// unspecified order; the emulator adds them in order of k.
 template <MmaType kType>
 void combine_mma(Block&, uint32_t, void* const* payloads) {
   constexpr int kDepth = kType == MmaType::kTF32 ? 8 : 16;

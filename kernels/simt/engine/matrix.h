@@ -16,7 +16,7 @@ void store_matrix(void* row, const uint32_t* registers, int count, bool transpos
 
 enum class MmaType : uint8_t { kBF16, kF16, kTF32, kE4M3, kE5M2 };
 
-// d [16, 8] += a [16, k] b [k, 8]; k is 16, or 8 for kTF32. Not for 8-bit types.
+// Computes d [16, 8] += a [16, k] b [k, 8]; k is 16, or 8 for kTF32. 8-bit types are not supported.
 void mma(MmaType type, float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Site site);
 
 }  // namespace shale::emulator

@@ -12,7 +12,8 @@ namespace {
 
 constexpr uint64_t kMark = uint64_t{0x6d626172} << 32;
 constexpr size_t kBytes = 8;
-// PTX ISA, "Tracking asynchronous operations by the mbarrier object" and "mbarrier.init".
+// Limits from the PTX ISA, "Tracking asynchronous operations by the mbarrier object" and
+// "mbarrier.init".
 constexpr int64_t kMaxPendingBytes = (int64_t{1} << 20) - 1;
 constexpr int kMaxCount = (1 << 20) - 1;
 
@@ -55,7 +56,7 @@ int MBarriers::number_of(Fiber& self, void* at) {
             block_.seen_from_elsewhere(), " was not initialised, or was overwritten");
     block_.fail(Fault::kBarrierMisuse, std::move(text));
   }
-  // Recorded as a read, so that it can only race with the init.
+  // Uses of the barrier count as reads, so that they can only race with its initialisation.
   block_.tracker().access(self.actor, offset, kBytes, Access::kRead);
   return static_cast<int>(number);
 }
@@ -119,7 +120,7 @@ void MBarriers::wait(Fiber& self, void* at, int parity) {
   const int number = number_of(self, at);
   self.barrier = number;
   const auto wanted = static_cast<uint64_t>(parity & 1);
-  // Barriers may be added meanwhile, so the vector is indexed each time.
+  // Other threads may add barriers while this one waits, so the vector is indexed each time.
   const auto barrier = [&]() -> Barrier& { return barriers_[static_cast<size_t>(number)]; };
   while (barrier().phase % 2 == wanted) {
     barrier().waiting.push_back(&self);

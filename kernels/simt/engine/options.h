@@ -4,11 +4,11 @@
 
 namespace shale::emulator {
 
-// Which of several runnable threads (of a block) or queues (of a device) runs next.
+// Decides which of several runnable threads of a block, or streams of a device, runs next.
 enum class Order : uint8_t {
-  kFifo,    // the one that has waited longest
-  kLifo,    // the newest: one thread runs as far as it can before another starts
-  kRandom,  // random, by seed
+  kFifo,    // the thread that has waited longest
+  kLifo,    // the thread that became runnable last: it runs as far as it can before another starts
+  kRandom,  // a random one, determined by Options::seed
 };
 
 // How emulated kernels run. A correct kernel gives the same results with all options.

@@ -49,8 +49,8 @@ void Recording::finish() {
   finished_ = true;
 }
 
-// Walks from the last call to the first: an item is before the end of the origin if a later item of
-// its stream is, or an item that waits for it.
+// Walks from the last call to the first. An item runs before the end of the origin if it is the
+// origin's, or if such an item waits for a later event of its stream.
 void Recording::check_joined() const {
   std::vector<bool> joined(branches_.size()), wanted(events_);
   joined.front() = true;

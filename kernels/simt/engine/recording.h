@@ -11,9 +11,9 @@ class Stream;
 class StreamSet;
 struct Event;
 
-// Work that was given to streams while one of them, the origin, was captured. It can be replayed
+// Work that was queued on streams while one of them, the origin, was captured. It can be replayed
 // any number of times, like a CUDA graph. A stream joins the capture by waiting for an event of it,
-// and the origin must wait for the work of the others. Made by a StreamSet.
+// and the origin must wait for the work of the other streams. Made by a StreamSet.
 class Recording {
  public:
   // id: not 0, and different for each recording.
@@ -28,12 +28,13 @@ class Recording {
 
   void add_work(const Stream& stream, std::function<void()> work);
   std::shared_ptr<Event> add_record(const Stream& stream);
-  // Makes `stream` join. Throws InternalError for an event of another recording, or of none.
+  // Makes `stream` join the capture and wait for `event`. Throws InternalError for an event outside
+  // this recording.
   void add_wait(Stream& stream, const Event& event);
 
   // Ends the recording. Throws InternalError if the origin did not wait for another stream's work.
   void finish();
-  // Queues all of the work: the origin's part on `stream`, the other parts on the recording's own
+  // Queues all recorded work: the origin's part on `stream`, the other parts on the recording's own
   // streams. It runs after all work queued on `stream` before, and before all work queued there
   // later.
   void replay(Stream& stream) const;
@@ -43,7 +44,7 @@ class Recording {
   struct Item {
     size_t branch = 0;  // index in branches_
     Kind kind = Kind::kWork;
-    std::shared_ptr<const std::function<void()>> work{};  // queues may outlive the recording
+    std::shared_ptr<const std::function<void()>> work{};  // queued copies may outlive the recording
     size_t event = 0;
   };
   size_t branch_of(const Stream& stream) const;
@@ -51,9 +52,9 @@ class Recording {
 
   StreamSet& set_;
   uint64_t id_;
-  std::vector<Stream*> branches_;  // origin first; after finish() the others are its own
+  std::vector<Stream*> branches_;  // origin first; finish() replaces the others by its own streams
   bool finished_ = false;
-  std::vector<Item> items_{};  // in order of calls
+  std::vector<Item> items_{};  // in order of recording
   size_t events_ = 0;
 };
 

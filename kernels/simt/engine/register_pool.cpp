@@ -9,9 +9,9 @@
 namespace shale::emulator {
 namespace {
 
-constexpr int kRegisters = 65536;  // per multiprocessor, in units of eight
+constexpr int kRegisters = 65536;  // registers per multiprocessor; allocated in units of eight
 constexpr int kUnit = 8;
-constexpr int kMost = 256;  // per thread
+constexpr int kMost = 256;  // maximum registers per thread
 
 }  // namespace
 

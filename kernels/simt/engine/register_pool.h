@@ -10,11 +10,11 @@ namespace shale::emulator {
 class Block;
 struct Fiber;
 
-// The registers of a block whose warpgroups change their number (PTX ISA, "setmaxnreg"). Each
-// thread starts with the number that the compiler can have given it in a block of this size;
-// registers that some warpgroups release become available to others. Fails for a shrink to a larger
-// number, for a grow to a smaller one, and if the threads of a warpgroup do not all make the same
-// call. A grow waits until there are enough.
+// The registers of a block whose warpgroups change their register count (PTX ISA, "setmaxnreg").
+// Each thread starts with the most registers that a block of this size allows; registers that some
+// warpgroups release become available to others. Fails for a shrink to a larger number, for a grow
+// to a smaller one, and if the threads of a warpgroup do not all make the same call. A grow waits
+// until enough registers are free.
 class RegisterPool {
  public:
   explicit RegisterPool(Block& block) : block_(block) {}
@@ -22,9 +22,9 @@ class RegisterPool {
 
   void shrink(Fiber& self, int registers);
   void grow(Fiber& self, int registers);
-  void finish(const Fiber& self);  // at the thread's end
+  void finish(const Fiber& self);  // called at the thread's end
 
-  // What a thread waits for: "for 72 registers a thread, where 1024 are free".
+  // Returns what a thread waits for: "for 72 registers a thread, where 1024 are free".
   std::string describe(const Fiber& fiber) const;
 
  private:
@@ -36,12 +36,12 @@ class RegisterPool {
 
   Block& block_;
   std::vector<Thread> threads_{};
-  std::vector<int> finished_{};  // per warpgroup: a thread that has ended, or -1
+  std::vector<int> finished_{};  // per warpgroup: number of a thread that has ended, or -1
   std::vector<Fiber*> waiting_{};
   int free_ = 0;
 };
 
-// Called by kernels, on the current thread.
+// Functions that kernels call; they act for the current thread.
 void shrink_registers(int registers, Site site);
 void grow_registers(int registers, Site site);
 

@@ -16,14 +16,14 @@ std::string index_text(const Index3& index) {
   return cat("(", index.x, ",", index.y, ",", index.z, ")");
 }
 
-// Place of a thread: "barrier_sync 1 (gemm/gemm.cu:31)".
+// Returns the primitive that a thread executes, and its place: "barrier_sync 1 (gemm/gemm.cu:31)".
 std::string place(const Fiber& fiber) {
   const std::string_view primitive = fiber.primitive;
   const std::string number = primitive.starts_with("barrier_") ? cat(" ", fiber.barrier) : "";
   return cat(primitive, number, " (", fiber.site, ")");
 }
 
-// Numbers as ranges: "0-31, 40".
+// Returns the numbers as ranges: "0-31, 40".
 std::string ranges(const std::vector<int>& ids) {
   std::string text;
   for (size_t i = 0; i < ids.size();) {
@@ -39,7 +39,8 @@ std::string ranges(const std::vector<int>& ids) {
 }  // namespace
 
 std::string to_string(const Site& site) {
-  // Only the last folder and the name, because the rest depends on where the tree was built.
+  // Keeps only the last folder and the file name, because the other folders depend on the build
+  // machine.
   std::string_view path = site.file;
   if (const size_t slash = path.rfind('/'); slash != path.npos && slash > 0) {
     if (const size_t before = path.rfind('/', slash - 1); before != path.npos) {

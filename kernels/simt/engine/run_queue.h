@@ -11,7 +11,7 @@ namespace shale::emulator {
 
 struct Fiber;
 
-// splitmix64: small, fast, and with the same numbers on every platform.
+// The generator splitmix64: small, fast, and with the same numbers on every platform.
 class SeededRandom {
  public:
   explicit SeededRandom(uint64_t seed = 0) : state_(seed) {}
@@ -27,7 +27,7 @@ class SeededRandom {
   uint64_t state_;
 };
 
-// The threads of a block that can run, at most 1024.
+// The threads of a block that can run, at most 1024, in the order of Options::order.
 class RunQueue {
  public:
   void reset(Order order, uint64_t seed) {
@@ -37,14 +37,14 @@ class RunQueue {
   }
   bool empty() const { return size_ == 0; }
   void push(Fiber* fiber) { at(size_++) = fiber; }
-  // Adds after all others, independent of the order: for a polling thread.
+  // Adds a polling thread, which runs after all threads in the queue whatever the order.
   void push_last(Fiber* fiber) {
     if (order_ != Order::kLifo) return push(fiber);
     first_ = (first_ + kCapacity - 1) % kCapacity;
     ++size_;
     at(0) = fiber;
   }
-  // Removes and returns the thread to run next. The queue must not be empty.
+  // Removes and returns the thread that runs next. The queue must not be empty.
   Fiber* pop() {
     if (order_ == Order::kLifo) return at(--size_);
     if (order_ == Order::kRandom) std::swap(at(0), at(random_.below(size_)));

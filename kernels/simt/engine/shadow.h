@@ -10,11 +10,11 @@
 
 namespace shale::emulator {
 
-// The tracker's state of each byte of a block's shared memory. Bytes of a chunk that have always
-// been accessed together, as by copies and tensor cores, share one cell.
+// The tracker's state of each byte of a block's shared memory. The bytes of a chunk share one cell
+// if they have always been accessed together, as by copies and tensor cores.
 class Shadow {
  public:
-  // Readers of a byte that are in step: lanes of one warp at the same time.
+  // Lanes of one warp that have read a byte at the same time of their clocks.
   struct Readers {
     uint32_t time, lanes;
   };
@@ -24,9 +24,9 @@ class Shadow {
     uint32_t read_epoch;
     Readers readers[2];
     uint16_t writer;
-    uint16_t reader_warp[2];  // an engine counts as a warp of one lane
-    uint8_t state;            // kAtomicWrite, kInFlight, kAsyncWrite
-    uint8_t unused;           // no padding: cells are compared as bytes
+    uint16_t reader_warp[2];  // an engine counts as a warp with one lane
+    uint8_t state;            // bits kAtomicWrite, kInFlight, kAsyncWrite
+    uint8_t unused;           // fills the padding: cells are compared as bytes
   };
   static constexpr uint8_t kAtomicWrite = 1, kInFlight = 2, kAsyncWrite = 4;
 
@@ -53,10 +53,10 @@ class Shadow {
   }
 
  private:
-  static constexpr uint32_t kChunk = 16;  // size of most accesses by tensor cores and copies
+  static constexpr uint32_t kChunk = 16;  // bytes; size of most accesses by tensor cores and copies
   struct Chunk {
     Cell cell;
-    bool split;  // each byte has its own cell
+    bool split;  // true: each byte has its own cell in cells_
   };
 
   static bool same(const Cell& a, const Cell& b) { return std::memcmp(&a, &b, sizeof(Cell)) == 0; }
@@ -80,7 +80,7 @@ class Shadow {
     if (bytes == kChunk && alike) chunk = {cells[0], false};
   }
 
-  Mapping chunks_{}, cells_{};  // cells_: for the bytes of split chunks
+  Mapping chunks_{}, cells_{};  // cells_ has the cells of split chunks
 };
 
 }  // namespace shale::emulator

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kRedZone = 128;
 constexpr int kRedByte = 0xcb;
 constexpr int kPoison = 0xff;
-constexpr size_t kDynamicAlignment = 1024;  // of dynamic_shared()
+constexpr size_t kDynamicAlignment = 1024;  // alignment of the dynamic shared memory, in bytes
 
 size_t round_up(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

@@ -144,7 +144,7 @@ void StreamSet::run_until(Stream* wanted, Finished&& finished) {
   const std::lock_guard lock(mutex_);
   while (!finished()) {
     Stream* next = pick(wanted);
-    // A wait comes after its record in the order of calls, so the oldest item can always run.
+    // A wait is queued after the record of its event, so the oldest item can always run.
     if (next == nullptr) throw InternalError("emulator: no queued work can run");
     run_front(*next);
   }
@@ -187,7 +187,7 @@ void StreamSet::run_front(Stream& stream) {
 void StreamSet::drop_all() {
   for (const auto& stream : streams_) {
     for (const Stream::Item& item : stream->items_) {
-      if (item.event != nullptr) item.event->done = true;  // waiting threads must not hang
+      if (item.event != nullptr) item.event->done = true;  // so that waiting threads do not hang
     }
     stream->items_.clear();
   }

@@ -17,30 +17,30 @@ namespace shale::emulator {
 
 class StreamSet;
 
-// A point in a stream that others can wait for. Recorded once.
+// A point in a stream that other streams and the host can wait for. Recorded once.
 struct Event {
   bool done = false;
-  uint64_t recording = 0;  // not 0: a place in that recording, which is never done
-  size_t number = 0;       // number in that recording
+  uint64_t recording = 0;  // not 0: recorded in that Recording; `done` stays false
+  size_t number = 0;       // number of the event in that recording
 };
 
 // A queue of deferred work. Made and owned by a StreamSet.
 class Stream {
  public:
   const Options& options() const { return options_; }
-  GlobalMemory& memory();  // of the device
+  GlobalMemory& memory();  // global memory of the device
   void enqueue(std::function<void()> work);
-  // Like those of StreamSet, which also has the other operations.
+  // These do the same as the functions of StreamSet.
   void synchronize();
   void drain() noexcept;
 
  private:
   friend class StreamSet;
   struct Item {
-    uint64_t number = 0;           // order of calls over all streams
-    std::function<void()> work{};  // null: an event
+    uint64_t number = 0;           // position in the order of calls over all streams
+    std::function<void()> work{};  // null: the item waits for or records an event
     std::shared_ptr<Event> event{};
-    bool waits = false;  // waits for the event; else records it
+    bool waits = false;  // true: waits for the event; false: records it
   };
   Stream(StreamSet& set, const Options& options) : set_(set), options_(options) {}
   bool runnable() const {
@@ -52,10 +52,10 @@ class Stream {
   std::deque<Item> items_{};
 };
 
-// The streams of a device. Work runs when a thread waits for some of it, on the waiting thread, and
-// only as far as needed. options.order decides what else runs before: kFifo runs in the order of
-// calls, kLifo only what is needed, kRandom what a seed decides. So a missing wait between streams,
-// or reuse of memory that is still in use, shows as wrong results. Thread-safe.
+// The streams of a device. Work runs when a host thread waits for some of it, on that thread, and
+// only as far as needed. options.order decides which other work runs before: kFifo runs work in the
+// order of calls, kLifo only what is needed, kRandom what a seed decides. So a missing wait between
+// streams, or reuse of memory that is still in use, shows as wrong results. Thread-safe.
 //
 // An error stops the device, as on a GPU: queued work is dropped, and the next wait throws the
 // error.
@@ -68,19 +68,19 @@ class StreamSet {
 
   GlobalMemory& memory() { return memory_; }
   Stream* create();
-  void destroy(Stream* stream) noexcept;  // after its work has run
-  void synchronize(Stream* stream);       // null: all streams
-  void drain() noexcept;                  // all streams; an error waits for the next synchronize()
+  void destroy(Stream* stream) noexcept;  // destroys it after its work has run
+  void synchronize(Stream* stream);       // null: synchronizes all streams
+  void drain() noexcept;                  // runs all work; the next synchronize() throws its error
   std::shared_ptr<Event> record(Stream* stream);
   void wait(Stream* stream, const std::shared_ptr<Event>& event);
-  // A query also makes progress; otherwise a polling loop would never end.
+  // A query also runs some work; otherwise a polling loop would never end.
   bool done(const Event& event);
   void synchronize(const Event& event);
 
-  // Starts a capture, of which there can be one. Throws InternalError if there is one, or for null.
+  // Starts a capture. Throws InternalError if a capture is active already, or if `stream` is null.
   void begin_capture(Stream* stream);
-  // Ends the capture. Throws InternalError unless `stream` began it, and the errors of
-  // Recording::finish(); the capture ends in any case.
+  // Ends the capture. Throws InternalError unless the capture began with `stream`, and the errors
+  // of Recording::finish(); the capture ends in any case.
   std::unique_ptr<Recording> end_capture(Stream* stream);
   bool captures(const Stream* stream) const;
 
@@ -102,7 +102,7 @@ class StreamSet {
   SeededRandom random_;
   uint64_t next_number_ = 0;
   uint64_t recordings_ = 0;
-  std::unique_ptr<Recording> capture_{};  // null: no capture
+  std::unique_ptr<Recording> capture_{};  // null: no capture is active
   std::vector<std::unique_ptr<Stream>> streams_{};
   std::exception_ptr error_{};
 };

@@ -11,26 +11,27 @@ namespace shale::emulator {
 
 using Coordinates = std::array<int, kernels::kMaxTensorMapDims>;
 
-// A TensorMapSpec whose missing dimensions are filled with ones.
+// A checked TensorMapSpec, with the missing dimensions filled with ones.
 struct alignas(64) TensorMap {
   std::byte* data = nullptr;
-  uint32_t element_bytes = 0, bytes = 0;  // of an element; of a box
+  uint32_t element_bytes = 0, bytes = 0;  // bytes of an element, and of a box
   int dims = 0;
   bool swizzle = false;
-  int64_t sizes[kernels::kMaxTensorMapDims] = {};         // elements
-  int64_t stride_bytes[kernels::kMaxTensorMapDims] = {};  // per dimension
-  int64_t box[kernels::kMaxTensorMapDims] = {};           // elements
+  int64_t sizes[kernels::kMaxTensorMapDims] = {};         // elements per dimension
+  int64_t stride_bytes[kernels::kMaxTensorMapDims] = {};  // stride of each dimension, in bytes
+  int64_t box[kernels::kMaxTensorMapDims] = {};           // elements per dimension of a box
 };
 
 TensorMap make_tensor_map(const kernels::TensorMapSpec& spec);
 
-// Position of a byte of shared memory after the 128-byte swizzle.
+// Returns the offset in shared memory to which the 128-byte swizzle moves a byte.
 inline uint32_t swizzled(uint32_t offset) {
   return offset ^ (offset >> 7 & 7) << 4;
 }
 
-// Calls fn(offset in shared memory, address in device memory, bytes) for each piece, of at most 16
-// bytes, of the box at these coordinates that is inside the array. `offset` is the box's position.
+// Splits the box at coordinates `at` into pieces of at most 16 bytes. Calls fn(offset in shared
+// memory, address in device memory, bytes) for each piece inside the array. `offset` is the box's
+// own offset.
 template <typename Fn>
 void for_pieces(const TensorMap& map, uint32_t offset, const Coordinates& at, Fn&& fn) {
   constexpr int64_t kChunk = 16;

@@ -28,11 +28,12 @@ void Actors::reset(int block_threads, int blocks) {
 Tracker::Tracker(Block& block) : block_(block) {}
 
 void Tracker::begin_block(Actors& actors, int rank, int threads, bool on) {
-  // Without instrumentation only the primitives' writes would be seen: reads would seem unwritten.
+  // Without instrumentation the tracker would see only the primitives' writes, and reads of other
+  // memory would seem unwritten.
   on_ = on && has_instrumented_kernels();
   if (!on_) return;
-  // Epochs continue from block to block, so that cells of the last block need not be cleared.
-  // Before they overflow, all cells are reset.
+  // Epoch numbers continue from block to block, so that cells of the last block need not be
+  // cleared. Before the numbers overflow, all cells are reset.
   if (shadow_.empty() || epoch_ > UINT32_MAX / 2) {
     shadow_.clear();
     epoch_ = 0;
@@ -40,7 +41,7 @@ void Tracker::begin_block(Actors& actors, int rank, int threads, bool on) {
   first_epoch_ = ++epoch_;
   actors_ = &actors;
   rank_ = rank, threads_ = threads;
-  has_epochs_ = actors.threads == actors.threads_of_block;  // cluster of one block
+  has_epochs_ = actors.threads == actors.threads_of_block;  // the cluster has one block
 }
 
 void Tracker::resume() {
@@ -90,7 +91,7 @@ void Tracker::access_cell(Cell& cell, const Accessor& by, uint32_t offset, Acces
   cell.state = kind == Access::kAtomic ? Shadow::kAtomicWrite
                : by.is_engine()        ? Shadow::kAsyncWrite
                                        : 0;
-  // An access that is ordered after this write is also ordered after the accesses before it.
+  // Forgets earlier reads: an access that is ordered after this write is also ordered after them.
   cell.read_epoch = 0;
   std::fill_n(cell.readers, 2, Shadow::Readers{});
   std::fill_n(cell.reader_warp, 2, uint16_t{0});
@@ -133,8 +134,8 @@ void Tracker::check_after_reads(const Cell& cell, const Accessor& by, uint32_t o
   }
 }
 
-// The async proxy sees what a thread wrote only after a fence of that thread, which comes after the
-// write and before what the engine's thread has seen of it.
+// The async proxy sees what a thread wrote only after a fence by that thread. The fence must come
+// after the write, and the thread that issued the operation must have seen it.
 void Tracker::check_proxy(const Cell& cell, const Accessor& by, uint32_t offset, Access kind) {
   if (cell.write_epoch < first_epoch_ || (cell.state & Shadow::kAsyncWrite) != 0) return;
   const size_t writer = cell.writer;
@@ -154,8 +155,8 @@ int Tracker::reader_warp(int actor) const {
   return actor < threads ? actor / kWarp : threads / kWarp + actor - threads;
 }
 
-// There are two slots, for readers of two warps. So a write that is not ordered after all readers
-// is found unless it is ordered after both recorded warps.
+// A cell has two slots, for readers of two warps. If more warps have read, a write is checked only
+// against the two recorded warps.
 void Tracker::add_reader(Cell& cell, int actor) const {
   const auto warp = static_cast<uint16_t>(reader_warp(actor));
   const uint32_t lane = actor < actors_->threads ? 1u << (actor % kWarp) : 1u;

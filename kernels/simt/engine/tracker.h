@@ -15,35 +15,35 @@ namespace shale::emulator {
 class Block;
 struct Fiber;
 
-// Engines that access shared memory besides the threads. Each is an actor of its own, and accesses
-// memory through the async proxy (kernels/simt/hopper.h).
+// Engines that access shared memory besides the threads. Each engine is an actor in the vector
+// clocks, and accesses memory through the async proxy (kernels/simt/hopper.h).
 enum class EngineKind : uint8_t {
   kBulkLoads,   // the copies that one mbarrier counts
   kBulkStores,  // a thread's copies to device memory
-  kWgmma,       // the matmuls of one warpgroup
+  kWgmma,       // the matmuls (wgmma) of one warpgroup
 };
 
-// All actors that access the shared memory of a cluster's blocks, and what they know of each other:
-// the threads block by block, in whole warps, then the engines.
+// All actors that access the shared memory of a cluster's blocks, and their vector clocks: first
+// the threads, block by block, in whole warps, then the engines.
 struct Actors {
   struct Engine {
     EngineKind kind;
-    int rank, number;  // rank: of its block; number: of its mbarrier, thread or warpgroup
+    int rank, number;  // rank of its block; number of its mbarrier, thread or warpgroup
   };
-  // Number of actors for a block's threads: whole warps.
+  // Returns the number of actors for a block's threads, rounded up to whole warps.
   static int threads_of(int block_threads);
   void reset(int block_threads, int blocks);
   int first_of(int rank) const { return rank * threads_of_block; }
 
   Clocks clocks{};
   int threads_of_block = 0, threads = 0;
-  std::vector<Engine> engines{};                // actors from `threads` on
-  std::vector<std::vector<uint32_t>> fences{};  // per thread: times that ended with a fence
+  std::vector<Engine> engines{};                // the actors from number `threads` on
+  std::vector<std::vector<uint32_t>> fences{};  // per thread: times that ended with a proxy fence
 };
 
 // Checks every access to a block's shared memory. The block fails if two accesses are not ordered
 // by barriers and one writes, if memory is read that was never written or that a copy in flight
-// will write, and if an access is outside of the block's shared memory.
+// will write, or if an access is outside the block's shared memory.
 //
 // Kernels are compiled with -fsanitize=thread, which calls a function before each load and store;
 // those functions are defined in tracker_hooks.cpp. The primitives report their accesses
@@ -52,36 +52,37 @@ class Tracker {
  public:
   explicit Tracker(Block& block);
 
-  // Threads are identified by Fiber::actor here and below. `actors` are those of the block's
-  // cluster, in which the block has number `rank`.
+  // Starts to track a block. `actors` are those of the block's cluster, in which the block has
+  // number `rank`. The functions below identify a thread by its Fiber::actor.
   void begin_block(Actors& actors, int rank, int threads, bool on);
   void end_block();
   bool on() const { return on_; }
   // Called when threads of this block start to run on this OS thread.
   void resume();
 
-  // An access of a thread to bytes [offset, offset + bytes) of the arena.
+  // Records an access of a thread to bytes [offset, offset + bytes) of shared memory.
   void access(int thread, uint32_t offset, uint32_t bytes, Access kind);
-  // A plain access of the current thread, from instrumented code.
+  // Called by instrumented code for a load or store of the current thread.
   void plain_access(const void* p, uint32_t bytes, Access kind, const void* instruction);
-  // A plain access outside the arena before await_previous_grid(): fails for global memory, where
-  // the previous grid may still be working.
+  // Called for a load or store outside shared memory before await_previous_grid(). Fails for global
+  // memory, where the previous grid may still be working.
   void early_access(const void* p, uint32_t bytes, Access kind, const void* instruction);
 
-  // A cp.async of `thread`: no access to the memory is allowed from issue to landing.
+  // Records a cp.async of `thread`. Between issue and landing no thread may access the memory.
   void copy_issued(int thread, uint32_t offset, uint32_t bytes);
   void copy_landed(int thread, uint32_t offset, uint32_t bytes);
 
-  // ---- Engines: what the issuing thread has seen orders their accesses ----
+  // ---- Engines: an access comes after all that the issuing thread has seen ----
   int add_engine(EngineKind kind, int number);  // see Actors::Engine
   void load_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
   void load_landed(int engine, uint32_t offset, uint32_t bytes);
   void store_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
-  // A matmul reads for all threads of its warpgroup. `threads` has one thread for each different
-  // knowledge, see different_knowledge().
+  // Records that a matmul reads bytes for all threads of its warpgroup. `threads` has one thread
+  // for each different vector of seen times, see different_knowledge().
   void product_reads(int engine, std::span<const int> threads, uint32_t offset, uint32_t bytes);
   std::vector<int> different_knowledge(int first_thread, int count) const;
-  // Ends the engine's current time: its accesses until now belong to it, later ones to the next.
+  // Ends the engine's current clock time: its accesses so far belong to it, later ones to the next
+  // time.
   uint32_t tick(int engine) { return on_ ? actors_->clocks.tick(engine) : 0; }
   void release_time(int engine, uint32_t time, SyncClock& clock) const {
     if (on_) actors_->clocks.release_time(engine, time, clock);
@@ -100,11 +101,11 @@ class Tracker {
  private:
   using Cell = Shadow::Cell;
 
-  // The actor of an access, and the thread whose knowledge orders it; they are the same for
+  // The actor of an access, and the thread whose seen times order the access. They are the same for
   // accesses by threads.
   struct Accessor {
     int actor, thread;
-    bool collective = false;  // even the thread's own accesses must be known to its warpgroup
+    bool collective = false;  // a wgmma: only what the whole warpgroup has seen counts
     bool is_engine() const { return actor != thread; }
   };
 
@@ -121,7 +122,7 @@ class Tracker {
   void add_reader(Cell& cell, int actor) const;
   void join(std::span<const int> threads);
   int reader_warp(int actor) const;
-  std::string thread_name(int actor) const;  // "thread 3"
+  std::string thread_name(int actor) const;  // returns "thread 3"
   std::string name_of(int actor) const;
   [[noreturn]] void report(Fault fault, std::string&& what);
   [[noreturn]] void report_race(const Accessor& by, Access kind, uint32_t offset, int other,
@@ -133,12 +134,12 @@ class Tracker {
   Actors* actors_ = nullptr;
   int rank_ = 0, threads_ = 0;
   Shadow shadow_{};
-  // A barrier of all threads orders everything before it with everything after. It starts an epoch,
-  // and accesses of earlier epochs need no check of the clocks. Engines do not take part in
-  // barriers, so epochs are not used after the first engine, or the first fence for one; nor for
-  // clusters of several blocks, which access each other's memory.
+  // A barrier of all threads of the block orders everything before it with everything after it.
+  // Each such barrier starts an epoch; accesses in earlier epochs need no check of the clocks.
+  // Engines do not take part in barriers, so epochs are not used after the first engine, or the
+  // first proxy fence; nor for clusters of several blocks, which access each other's memory.
   uint32_t epoch_ = 0;
-  uint32_t first_epoch_ = 0;  // of this block
+  uint32_t first_epoch_ = 0;  // first epoch of this block
   bool has_epochs_ = true;
   const void* instruction_ = nullptr;
 };
@@ -147,8 +148,9 @@ class Tracker {
 // was built with a sanitizer; the tracker then stays off.
 bool has_instrumented_kernels();
 
-// The arena of the block that this OS thread tracks, or null. Separate from Tracker, so that the
-// functions called at every load and store can return quickly if there is nothing to do.
+// Start of the shared memory of the block that this OS thread tracks, or null. It is not a member
+// of Tracker, so that the functions called at every load and store can return quickly when nothing
+// is tracked.
 extern constinit thread_local const std::byte* t_tracked_arena;
 
 }  // namespace shale::emulator

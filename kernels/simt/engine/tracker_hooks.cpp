@@ -39,7 +39,7 @@ bool has_instrumented_kernels() {
 using shale::emulator::Access;
 using shale::emulator::access;
 
-// A macro, because the compiler's interface is a family of C functions with the size in the name.
+// This is a macro, because the compiler calls a family of C functions with the size in the name.
 // g++ and clang call slightly different ones.
 #define SHALE_ACCESS(name, bytes, kind)                  \
   void shale_track_##name(void* p) {                     \
@@ -56,7 +56,8 @@ using shale::emulator::access;
     access(p, bytes, Access::kRead, __builtin_return_address(0));  \
     access(p, bytes, Access::kWrite, __builtin_return_address(0)); \
   }
-// Atomic operations occur only in host code, such as reference counts: kernels use atomics.h.
+// Instrumented code has atomic operations only in host code, such as reference counts: kernels use
+// atomics.h.
 #define SHALE_ATOMICS(bits)                                                                       \
   using Atomic##bits = uint##bits##_t;                                                            \
   Atomic##bits shale_track_atomic##bits##_load(const volatile Atomic##bits* p, int) {             \
@@ -126,7 +127,7 @@ void shale_track_init() {
   shale::emulator::instrumented = true;
 }
 
-// Functions that the compiler also calls and that the tracker does not need.
+// The compiler also calls these functions; the tracker does not need them.
 void shale_track_func_entry(void*) {}
 void shale_track_func_exit() {}
 void shale_track_vptr_update(void**, void*) {}

@@ -1,6 +1,6 @@
 #pragma once
 
-// Included before everything else in files that are compiled with -fsanitize=thread for the tracker
+// Included first in files that are compiled with -fsanitize=thread for the tracker
 // (cmake/ShaleEmulator.cmake). Makes their code call the functions of tracker_hooks.cpp instead of
 // __tsan_..., by renaming the symbols in the assembler. So a program that is itself built with
 // ThreadSanitizer can link Shale's libraries. Copies of large structs are calls of memcpy, which is

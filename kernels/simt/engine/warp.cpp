@@ -57,7 +57,7 @@ WarpCollectives::Pending& WarpCollectives::find(Fiber& self, uint32_t mask,
 }
 
 void WarpCollectives::complete(Fiber& self, size_t index) {
-  // Removed from the list first, because the woken lanes may start the next one.
+  // Removes the operation from the list first, because the woken lanes may start another one.
   const Pending done = pending_[index];
   pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(index));
   if (done.operation->combine != nullptr) {

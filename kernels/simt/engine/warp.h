@@ -11,20 +11,22 @@ namespace shale::emulator {
 // the mask has arrived, combine() reads and writes all payloads.
 struct WarpOperation {
   const char* name;
-  void (*combine)(Block& block, uint32_t mask, void* const* payloads);  // indexed by lane; or null
+  // payloads[lane]; null: does nothing
+  void (*combine)(Block& block, uint32_t mask, void* const* payloads);
   bool orders_memory = false;
 };
 
-// The collectives of one warp that wait for lanes, at most one per mask.
+// The collective operations of one warp that wait for lanes, at most one per mask.
 class WarpCollectives {
  public:
-  // Prepares a warp of `lanes` threads: the last warp of a block may be short.
+  // Prepares a warp of `lanes` threads; the last warp of a block may have fewer than 32.
   void reset(int lanes) {
     pending_.clear();
     gone_ = lanes == kWarp ? 0 : ~0u << lanes;
   }
   void join(Fiber& self, uint32_t mask, const WarpOperation& operation, void* payload);
-  // Called when `self` has ended: fails if lanes wait for it, because they would wait for ever.
+  // Called when `self` has ended. Fails if other lanes wait for it, because they would wait for
+  // ever.
   void leave(Fiber& self);
 
  private:
@@ -38,17 +40,17 @@ class WarpCollectives {
   void complete(Fiber& self, size_t index);
 
   std::vector<Pending> pending_{};
-  uint32_t gone_ = 0;  // lanes that have ended or do not exist
+  uint32_t gone_ = 0;  // mask of lanes that have ended or do not exist
 };
 
 // ---- Called by kernels, on the current thread. A mask names the lanes that take part. ----
 
-void sync_warp(uint32_t mask, Site site);  // __syncwarp: also orders memory
+void sync_warp(uint32_t mask, Site site);  // __syncwarp, which also orders memory
 
 // Returns the bits of lane `source`, or the lane's own if source is not in 0..31.
 uint64_t shuffle(uint32_t mask, uint64_t bits, int source, Site site);
 uint32_t ballot(uint32_t mask, bool predicate, Site site);
-// Fails unless `own`, of the current thread, equals the value of lane 0.
+// Fails unless `own`, the current thread's value, equals the value of lane 0.
 void check_uniform(int own, int of_lane_0, Site site);
 
 }  // namespace shale::emulator

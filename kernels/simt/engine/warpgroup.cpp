@@ -14,17 +14,17 @@
 namespace shale::emulator {
 namespace {
 
-constexpr int kRows = 64, kMostDepth = 32;  // of a matmul
-constexpr int kChunkBytes = 16;             // which the swizzle keeps together
+constexpr int kRows = 64, kMostDepth = 32;  // rows of d; largest k of a matmul
+constexpr int kChunkBytes = 16;             // bytes that the swizzle keeps together
 
 int element_bytes(MmaType type) {
   return type == MmaType::kE4M3 || type == MmaType::kE5M2 ? 1 : 2;
 }
-int depth_of(MmaType type) {  // k in 32 bytes
+int depth_of(MmaType type) {  // returns k of a matmul: the elements in 32 bytes
   return 2 * kChunkBytes / element_bytes(type);
 }
 
-// Row (and below, column) in d of a thread's i-th register.
+// row_of() and column_of() return the position in d of register i of a thread.
 int row_of(int thread, int i) {
   return thread / kWarp * 16 + thread % kWarp / 4 + i / 2 % 2 * 8;
 }
@@ -43,7 +43,7 @@ struct Descriptor {
   static uint32_t field(uint64_t bits) { return static_cast<uint32_t>(bits & 0x3fff) << 4; }
 };
 
-// Offset of the chunk that begins with row `mn` of a (column of b) and this k.
+// Returns the offset of the 16-byte chunk that begins at row `mn` of a (column of b) and at k.
 uint32_t chunk_offset(const WgmmaOperand& operand, int mn, int k) {
   const Descriptor d(operand.descriptor);
   const auto u = [](int n) { return static_cast<uint32_t>(n); };
@@ -55,7 +55,8 @@ uint32_t chunk_offset(const WgmmaOperand& operand, int mn, int k) {
                   u(k * element_bytes(operand.type)));
 }
 
-// Calls fn(mn, k, offset) for each chunk: along k, or along mn with mn_major.
+// Calls fn(mn, k, offset) for each 16-byte chunk. Its elements follow along k, or along mn with
+// mn_major.
 template <typename Fn>
 void for_chunks(const WgmmaOperand& operand, Fn&& fn) {
   const int chunk = kChunkBytes / element_bytes(operand.type);
@@ -74,7 +75,7 @@ float widen(MmaType type, uint16_t bits) {
   return static_cast<float>(value);
 }
 
-// Returns the i-th element of a chunk.
+// Returns element i of a 16-byte chunk as f32.
 float element(MmaType type, const std::byte* chunk, int i) {
   const auto byte = std::to_integer<uint8_t>(chunk[i]);
   if (type == MmaType::kE4M3) return kernels::decoded(kernels::e4m3{byte});
@@ -84,7 +85,7 @@ float element(MmaType type, const std::byte* chunk, int i) {
   return widen(type, bits);
 }
 
-// to(mn, k) returns where to store an element.
+// Reads all elements of an operand. to(mn, k) returns the place to store an element.
 template <typename To>
 void load_operand(const std::byte* arena, const WgmmaOperand& operand, To&& to) {
   const bool mn_major = operand.mn_major;
@@ -140,7 +141,8 @@ void Warpgroups::check_arrivals(const Warpgroup& group) {
                                    arrival.fiber->id, " disagree on its operands"));
   }
   const auto check = [&](const char* name, uint64_t bits, bool mn_major) {
-    // Bits 4 to 6 of a k_major operand's start address select 32 bytes of its k.
+    // Bits 4 to 6 of the start address of a k_major operand select one of four 32-byte parts of a
+    // line.
     const uint32_t start = Descriptor(bits).start, tile = mn_major ? start : start & ~0x70u;
     if (bits >> 62 == 1 && tile % 1024 == 0) return;
     std::string text = cat("wgmma: ", name, " at ", block_.shared().describe(start),
@@ -151,7 +153,8 @@ void Warpgroups::check_arrivals(const Warpgroup& group) {
   check("b", call.b, call.b_mn_major);
 }
 
-// Takes a d that no matmul in flight uses: reads its values and sets its registers to NaN.
+// Returns the accumulator for the warpgroup's next matmul. If no matmul in flight uses these
+// registers, makes a new one: reads their values and sets the registers to NaN.
 std::shared_ptr<Warpgroups::Accumulator> Warpgroups::take_accumulator(Warpgroup& group) {
   const WgmmaCall& call = group.arrivals[0].call;
   for (const auto& d : group.accumulators) {
@@ -194,7 +197,8 @@ void Warpgroups::track_operand(Warpgroup& group, const std::vector<int>& threads
   });
 }
 
-// Assigns the registers of thread `index` to the matmul.
+// Records which registers of a thread the matmul uses. `index`: the thread's number in the
+// warpgroup.
 void Warpgroups::take_registers(const Arrival& arrival, uint64_t number, Product& product,
                                 size_t index) {
   WgmmaThread& own = arrival.fiber->wgmma;
@@ -226,7 +230,7 @@ void Warpgroups::start(Warpgroup& group, int first_thread) {
       tracker.different_knowledge(group.arrivals[0].fiber->actor, kWarpgroup);
   if (!product.call.a_in_registers) track_operand(group, threads, a_of(product.call));
   track_operand(group, threads, b_of(product.call));
-  tracker.tick(group.engine);  // matmul n, from 1 on, reads at time n
+  tracker.tick(group.engine);  // matmul n, counted from 1, reads at time n of its clock
   group.under_way.push_back(std::move(product));
 }
 
@@ -248,7 +252,7 @@ void Warpgroups::carry_out(const Product& product) {
     load_operand(arena, a_of(call), [&](int row, int k) -> float& { return a[row][k]; });
   }
   load_operand(arena, b_of(call), [&](int column, int k) -> float& { return b[k][column]; });
-  // Exact products, added in order of k, like mma in this emulator.
+  // The products are exact in f32 and are added in order of k, as in the emulator's mma.
   if (!call.accumulate) std::fill(product.d->sums.begin(), product.d->sums.end(), 0.0f);
   for (int row = 0; row < kRows; ++row) {
     float* sums = product.d->sums.data() + row * call.columns;
@@ -259,7 +263,7 @@ void Warpgroups::carry_out(const Product& product) {
   }
 }
 
-// Each thread checks at its own wait that its a registers have not changed until then.
+// Each thread checks at its own wait that its registers with a have not changed since the matmul.
 void Warpgroups::check_a(Fiber& self, uint64_t until) {
   std::erase_if(self.wgmma.a, [&](const WgmmaThread::A& a) {
     if (a.number > until) return false;

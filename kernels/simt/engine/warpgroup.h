@@ -18,8 +18,8 @@ struct Fiber;
 
 inline constexpr int kWarpgroup = 128;
 
-// A wgmma instruction, the same for all threads of a warpgroup; a and b are descriptors. Both
-// operands have 16-bit elements of one type, or 8-bit elements.
+// The arguments of a wgmma instruction, the same for all threads of a warpgroup; a and b are
+// descriptors. Both operands have 16-bit elements of one type, or both have 8-bit elements.
 struct WgmmaCall {
   MmaType a_type = MmaType::kBF16, b_type = MmaType::kBF16;
   int columns = 0;
@@ -28,7 +28,7 @@ struct WgmmaCall {
   friend bool operator==(const WgmmaCall&, const WgmmaCall&) = default;
 };
 
-// An operand in shared memory.
+// An operand of wgmma in shared memory.
 struct WgmmaOperand {
   MmaType type;
   uint64_t descriptor;
@@ -36,22 +36,23 @@ struct WgmmaOperand {
   int rows;  // rows of a, or columns of b
 };
 
-// A thread's state of its matmuls.
+// What one thread knows of its matmuls in flight.
 struct WgmmaThread {
-  // Registers that hold a of matmul `number` (from 1 on), and their contents at that time.
+  // Registers that hold operand a of matmul `number` (counted from 1), and their contents when it
+  // started.
   struct A {
     uint64_t number;
     const uint32_t* registers;
     std::array<uint32_t, 4> was;
   };
-  // Accumulators of matmuls up to number `last`.
+  // Accumulator registers of this thread; `last` is the number of the newest matmul that uses them.
   struct D {
     uint64_t last;
     const float* registers;
     size_t count;
   };
-  bool fenced = false;             // since the last commit
-  std::vector<uint64_t> groups{};  // end of each group not yet waited for
+  bool fenced = false;             // true: wgmma_fence() was called since the last commit
+  std::vector<uint64_t> groups{};  // number of the last matmul of each group not yet waited for
   uint64_t committed = 0;
   std::vector<A> a{};  // oldest first
   std::vector<D> d{};
@@ -65,8 +66,8 @@ struct WgmmaThread {
   }
 };
 
-// The warpgroups of a block. Matmuls are computed when a thread waits for them, the latest time
-// that the hardware allows. Until a thread itself waits, its accumulators hold NaN.
+// The warpgroups of a block. A matmul is computed when the first thread waits for it, the latest
+// time that the hardware allows. Until a thread itself waits, its accumulators hold NaN.
 class Warpgroups {
  public:
   explicit Warpgroups(Block& block) : block_(block) {}
@@ -75,10 +76,11 @@ class Warpgroups {
   void issue(Fiber& self, const WgmmaCall& call, float* d, const uint32_t* a);
   void commit(Fiber& self);
   void wait(Fiber& self, size_t newest);
-  // A plain access of the thread, from instrumented code. Fails for registers of matmuls in flight.
+  // Called by instrumented code for a load or store of the thread. Fails for registers of matmuls
+  // in flight.
   void check_registers(const Fiber& self, const void* p, size_t bytes, Access kind,
                        const void* instruction);
-  void finish(Fiber& self);  // at the thread's end; fails for matmuls that were not waited for
+  void finish(Fiber& self);  // called at the thread's end; fails if it did not wait for its matmuls
 
  private:
   struct Arrival {
@@ -87,10 +89,10 @@ class Warpgroups {
     float* d = nullptr;
     const uint32_t* a = nullptr;
   };
-  // A d of matmuls in flight: [64, columns].
+  // An accumulator d [64, columns] of matmuls in flight.
   struct Accumulator {
     int columns = 0;
-    uint64_t last = 0;  // number of its newest matmul
+    uint64_t last = 0;  // number of the newest matmul on it
     std::array<float*, kWarpgroup> registers{};
     std::array<bool, kWarpgroup> given_back{};
     std::vector<float> sums{};
@@ -98,16 +100,16 @@ class Warpgroups {
   struct Product {
     WgmmaCall call{};
     std::shared_ptr<Accumulator> d{};
-    std::array<std::array<uint32_t, 4>, kWarpgroup> a{};  // if a is in registers
+    std::array<std::array<uint32_t, 4>, kWarpgroup> a{};  // registers of operand a, if it has any
   };
   struct Warpgroup {
     int arrived = 0;
     std::array<Arrival, kWarpgroup> arrivals{};
-    uint64_t issued = 0, done = 0;    // numbers of matmuls
-    std::deque<Product> under_way{};  // the last issued - done
+    uint64_t issued = 0, done = 0;    // numbers of the last matmul issued, and computed
+    std::deque<Product> under_way{};  // matmuls done + 1 to issued
     std::vector<std::shared_ptr<Accumulator>> accumulators{};
-    int engine = -1;    // actor of its matmuls
-    SyncClock clock{};  // of the matmuls before `clock_until`
+    int engine = -1;    // actor that does the warpgroup's matmuls
+    SyncClock clock{};  // clock of the matmuls up to `clock_until`
     uint64_t clock_until = 0;
   };
 
@@ -126,7 +128,8 @@ class Warpgroups {
   std::vector<Warpgroup> groups_{};
 };
 
-// Called by kernels, on the current thread. A null `a` means shared memory.
+// Functions that kernels call; they act for the current thread. A null `a`: operand a is in shared
+// memory.
 void wgmma(const WgmmaCall& call, float* d, const uint32_t* a, Site site);
 void wgmma_fence();
 void wgmma_commit(Site site);
